@@ -1,13 +1,17 @@
-//! What an experiment has found: rows, and targets with their bounds.
+//! Results of experiments: rows of figures, and targets with their bounds.
 //!
-//! An experiment makes a [`Report`]. It is data first: [`Report::json_lines`] has one object a
-//! line, for each row `experiment`, `case`, `implementation`, `cpus`, `size`, `metric`, `value` and
-//! `unit`, for each target `experiment`, `target`, `value`, `bound` and `met`, for each note
-//! `experiment`, `case`, `cpus`, `size` and `note`. Its `Display` is tables in Markdown: for each
-//! experiment and metric a line for each case, size and number of CPUs, with a column for each
-//! implementation; then the targets, met or missed by how much.
+//! An experiment returns a [`Report`]. [`Report::json_lines`] writes one JSON object a line:
 //!
-//! `no_std`; allocates.
+//! - for each row: `experiment`, `case`, `implementation`, `cpus`, `size`, `metric`, `value`,
+//!   `unit`;
+//! - for each target: `experiment`, `target`, `value`, `bound`, `at_least`, `met`;
+//! - for each note: `experiment`, `case`, `cpus`, `size`, `note`.
+//!
+//! Its `Display` writes Markdown: a table for each experiment and metric, with a line for each
+//! case, size and number of CPUs, and a column for each implementation. Then it lists the targets,
+//! and by how much each missed one is missed.
+//!
+//! The crate is `no_std` and needs `alloc`.
 #![no_std]
 #![deny(missing_docs)]
 extern crate alloc;
@@ -30,26 +34,26 @@ use serde::Serialize;
 /// One figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What was tried.
+    /// The experiment.
     pub experiment: String,
-    /// In which way.
+    /// The case within the experiment.
     pub case: String,
-    /// Of what: ours, what it replaces, a published figure.
+    /// The implementation that was measured: ours, the one it replaces, or a published figure.
     pub implementation: String,
-    /// On how many CPUs at once.
+    /// The number of CPUs that took part at once.
     pub cpus: usize,
-    /// How large: pages, ranges; 0 where there is no size.
+    /// The size, in pages or ranges. 0 if there is no size.
     pub size: usize,
-    /// What was measured or counted.
+    /// The quantity that was measured.
     pub metric: String,
-    /// How much.
+    /// The measured value.
     pub value: f64,
-    /// Of what unit.
+    /// The unit of the value.
     pub unit: String,
 }
 
 impl Row {
-    /// A row without a figure yet: see [`with`](Row::with).
+    /// A row without a value: see [`with`](Row::with).
     pub fn new(
         experiment: &str,
         case: &str,
@@ -69,7 +73,7 @@ impl Row {
         }
     }
 
-    /// This row with a figure.
+    /// This row with a value.
     ///
     /// ```
     /// let row = report::Row::new("gup", "alone", "fast", 1, 16).with("time", 9.5, "ns/page");
@@ -81,36 +85,36 @@ impl Row {
     }
 }
 
-/// All figures and targets of some experiments, in order. `Display` makes tables of them.
+/// All figures, targets and notes of some experiments, in order. `Display` writes them as tables.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// The figures.
     pub rows: Vec<Row>,
-    /// The bounds that they are held against.
+    /// The targets.
     pub targets: Vec<Target>,
-    /// Measures that were cut or refused, with the reason.
+    /// Measurements that were cut short or refused, with the reason.
     pub notes: Vec<Note>,
 }
 
 impl Report {
-    /// Appends another's rows and targets.
+    /// Appends the contents of another report.
     pub fn merge(&mut self, other: Report) {
         self.rows.extend(other.rows);
         self.targets.extend(other.targets);
         self.notes.extend(other.notes);
     }
 
-    /// Whether no target is missed.
+    /// Whether all targets are met.
     pub fn all_met(&self) -> bool {
         self.targets.iter().all(Target::met)
     }
 
-    /// One JSON object for each row, then for each target, then for each note; each ends a line. A
-    /// value that is no number is `null`.
+    /// One JSON object for each row, then for each target, then for each note, each on a line of
+    /// its own. A value that is not finite is `null`.
     pub fn json_lines(&self) -> String {
         let rows = self.rows.iter().map(serde_json::to_string);
         let targets = self.targets.iter().map(serde_json::to_string);
-        // Strings and numbers can always be written.
+        // Serializing strings and numbers never fails.
         let notes = self.notes.iter().map(serde_json::to_string);
         rows.chain(targets).chain(notes).flatten().flat_map(|line| [line, "\n".into()]).collect()
     }

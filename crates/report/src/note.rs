@@ -1,11 +1,11 @@
-//! What a figure does not say by itself: a measure that was cut, or refused.
+//! Notes on measurements that were cut short or refused.
 
 use alloc::format;
 use alloc::string::String;
 use core::fmt;
 use serde::Serialize;
 
-/// A remark on one measure: why there is no figure, or less of one than was asked for.
+/// A note on one measurement: why there is no figure, or one from fewer rounds than requested.
 ///
 /// ```
 /// let note = report::Note::new("gup", "alone", 2, 16, "cut after 3 of 9 rounds");
@@ -17,16 +17,16 @@ pub struct Note {
     pub experiment: String,
     /// The case, as in its rows.
     pub case: String,
-    /// CPUs that took part.
+    /// The number of CPUs that took part.
     pub cpus: usize,
     /// The size, as in its rows.
     pub size: usize,
-    /// What is to be known.
+    /// The text of the note.
     pub note: String,
 }
 
 impl Note {
-    /// A remark on the rows of this case.
+    /// A note on the rows of this case.
     pub fn new(
         experiment: &str,
         case: &str,
@@ -45,7 +45,7 @@ impl fmt::Display for Note {
     }
 }
 
-/// A list of them.
+/// Writes a list of notes.
 pub(crate) fn list(f: &mut fmt::Formatter<'_>, notes: &[Note]) -> fmt::Result {
     let lines: String = notes.iter().map(|note| format!("- {note}\n")).collect();
     write!(f, "\n**Notes**\n\n{lines}")

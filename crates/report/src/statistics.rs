@@ -1,6 +1,6 @@
-//! Medians and how far the values lie apart.
+//! The median of values, and their spread.
 
-/// The value in the middle; not a number if there is none.
+/// The median. NaN if there are no values.
 ///
 /// ```
 /// assert_eq!(report::median(&[3.0, 1.0, 2.0]), 2.0);
@@ -11,7 +11,7 @@ pub fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
 }
 
-/// Half the distance between the quartiles, in per cent of the median; not a number if that is 0.
+/// Half the distance between the quartiles, in per cent of the median. NaN if the median is 0.
 ///
 /// ```
 /// assert_eq!(report::spread(&[90.0, 100.0, 110.0]), 5.0);
@@ -26,7 +26,7 @@ fn quantile(values: &[f64], part: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let at = part * sorted.len().saturating_sub(1) as f64;
-    // `floor` is not in `core`; `at` is not negative.
+    // `floor` is not in `core`. `at` is not negative.
     let low = at as usize;
     let part = at - low as f64;
     match (sorted.get(low), sorted.get(low + 1)) {

@@ -1,4 +1,4 @@
-//! Tables in Markdown, whose columns are as wide as what is in them.
+//! Markdown tables with aligned columns.
 
 use crate::Row;
 use alloc::format;
@@ -6,8 +6,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
-/// A table for each experiment and metric: a line for each case, size and number of CPUs, a column
-/// for each implementation.
+/// Writes a table for each experiment and metric: a line for each case, size and number of CPUs,
+/// and a column for each implementation.
 pub(crate) fn rows(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
     let mut tables: Vec<(&str, &str)> = Vec::new();
     for row in rows {
@@ -45,8 +45,7 @@ fn add<T: PartialEq>(list: &mut Vec<T>, one: T) {
     }
 }
 
-/// A table in Markdown: lines of cells, of which the first is the head. `Display` makes columns as
-/// wide as what is in them.
+/// A Markdown table: lines of cells. The first line is the head. `Display` aligns the columns.
 ///
 /// ```
 /// let table = report::Table(vec![vec!["a".into(), "long".into()], vec!["b".into(), "c".into()]]);
@@ -82,11 +81,12 @@ fn print(f: &mut fmt::Formatter<'_>, lines: &[Vec<String>]) -> fmt::Result {
     Ok(())
 }
 
-/// A value for people: two or three digits; k, M and G for thousands, millions and more. What is no
-/// number, or infinite, is a dash.
+/// Formats a value for people: two or three digits, with k, M and G for larger numbers. A value
+/// that is not finite is a dash.
 ///
 /// ```
-/// assert_eq!([0.0, 0.5, 7.04, 3329.0, 4.1e7].map(report::figure), ["0", "0.50", "7.0", "3329", "41M"]);
+/// let figures = [0.0, 0.5, 7.04, 3329.0, 4.1e7].map(report::figure);
+/// assert_eq!(figures, ["0", "0.50", "7.0", "3329", "41M"]);
 /// ```
 pub fn figure(value: f64) -> String {
     let size = value.abs();

@@ -1,4 +1,4 @@
-//! Bounds, and the values that are held against them.
+//! Bounds of values.
 
 use crate::table::{Table, figure};
 use alloc::string::String;
@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-/// A bound, and the value it is held against.
+/// A bound, and the value that must keep it.
 ///
 /// ```
 /// use report::Target;
@@ -16,15 +16,15 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// The experiment that the value is from.
+    /// The experiment that measured the value.
     pub experiment: String,
-    /// What is bounded.
+    /// The name of the bounded quantity.
     pub target: String,
-    /// What was reached.
+    /// The measured value.
     pub value: f64,
-    /// What must be.
+    /// The bound.
     pub bound: f64,
-    /// Whether the value must not be below the bound; else it must not be above.
+    /// Whether the bound is a minimum. Otherwise it is a maximum.
     pub at_least: bool,
 }
 
@@ -45,12 +45,12 @@ impl Target {
         Target { at_least: false, ..Self::at_least(experiment, target, value, bound) }
     }
 
-    /// Whether it is met. What is not a number is not.
+    /// Whether the target is met. NaN never meets it.
     pub fn met(&self) -> bool {
         if self.at_least { self.value >= self.bound } else { self.value <= self.bound }
     }
 
-    /// How far beyond the bound, as a factor above 1 where it is missed.
+    /// The ratio of value and bound, as a factor above 1 if the target is missed.
     pub fn excess(&self) -> f64 {
         if self.at_least { self.bound / self.value } else { self.value / self.bound }
     }
@@ -69,7 +69,8 @@ impl Serialize for Target {
     }
 }
 
-/// A line for each, and then how many are met and by how much the others are not.
+/// Writes a line for each target, then the number of targets that are met and the excess of the
+/// others.
 pub(crate) fn list(f: &mut fmt::Formatter<'_>, targets: &[Target]) -> fmt::Result {
     let head = ["experiment", "target", "value", "bound", ""];
     let mut lines: Vec<Vec<String>> = Vec::from([head.map(String::from).into()]);

@@ -5,15 +5,15 @@ use std::fmt;
 /// One number over all measured runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Figure {
-    /// Mean over the runs.
+    /// The mean over the runs.
     pub mean: f64,
-    /// The least of any run. Equal to `largest`: every run did the same.
+    /// The least of any run. It equals `largest` if all runs did the same.
     pub least: u64,
-    /// The most of any run.
+    /// The largest of any run.
     pub largest: u64,
 }
 
-/// The mean, and the range where runs differ.
+/// The mean, and the range if the runs differ.
 impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.least == self.largest {
@@ -23,14 +23,15 @@ impl fmt::Display for Figure {
     }
 }
 
-/// What an operation did in one part of memory. Lines are of 64 bytes and counted once a run.
+/// The accesses of an operation to one part of memory. Lines have 64 bytes and are counted once for
+/// each run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Area {
     /// Lines that were read and not written.
     pub read: Figure,
-    /// Lines that were written, whether read or not.
+    /// Lines that were written, whether or not they were read.
     pub written: Figure,
-    /// All lines touched: the two above together, run by run.
+    /// All lines that were accessed: the sum of the two above, for each run.
     pub lines: Figure,
     /// Locked read-modify-writes.
     pub atomics: Figure,
@@ -43,42 +44,43 @@ impl fmt::Display for Area {
     }
 }
 
-/// What one operation does.
+/// The instructions and memory accesses of one operation.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// How many runs were measured.
+    /// The number of measured runs.
     pub runs: usize,
-    /// Instructions executed, each string instruction once.
+    /// Executed instructions. A repeating string instruction counts once.
     pub instructions: Figure,
     /// Locked read-modify-writes: a `lock` prefix, or `xchg` with memory.
     pub atomics: Figure,
-    /// `mfence`, `lfence`, `sfence`. A locked instruction orders too, and counts as an atomic only.
+    /// `mfence`, `lfence`, `sfence`. A locked instruction is also a fence, but counts as an atomic
+    /// only.
     pub fences: Figure,
-    /// Conditional branches, taken or not.
+    /// Conditional branches, whether taken or not.
     pub branches: Figure,
-    /// System calls. What the kernel touches is in no other figure.
+    /// System calls. The kernel's own accesses are in no figure.
     pub syscalls: Figure,
-    /// The operation's own stack: what lies below the place that it was called from. Frames above
-    /// are data, if it was given a reference to them.
+    /// The operation's own stack, below the frame that called it. Frames above count as data, if
+    /// the operation has a reference to them.
     pub stack: Area,
-    /// Everything but the stack.
+    /// All memory except the stack.
     pub data: Area,
-    /// The data in each region that was named, in the order of the first mention. A line on the
-    /// border of two is in both.
+    /// The data in each named region, in the order in which the names first appear. A line at the
+    /// border of two regions is in both.
     pub regions: Vec<(String, Area)>,
-    /// The data in no region.
+    /// The data outside all regions.
     pub other: Area,
 }
 
 impl Counts {
-    /// The figures of the region of this name.
+    /// The figures of the region with this name.
     pub fn region(&self, name: &str) -> Option<&Area> {
         self.regions.iter().find(|(own, _)| own == name).map(|(_, area)| area)
     }
 }
 
-/// A line for the whole, and one for each part of memory.
+/// One line for the totals, and one for each part of memory.
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(

@@ -1,15 +1,15 @@
-//! Why there are no counts, and what to do about it.
+//! Errors, each with its cause and its cure.
 
 use std::{fmt, io, time::Duration};
 
 /// What the child was doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Setting up, warming up or naming its regions.
+    /// Setting up, warming up, or naming its regions.
     SettingUp,
     /// Preparing a measured run.
     Preparing,
-    /// In a measured run of the operation.
+    /// Running the operation, in a measured run.
     Measuring,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// What ended the counting. Each names its cause and, where there is one, the cure.
+/// The reason why the operation could not be counted, with the cure if there is one.
 ///
 /// ```
 /// assert!(singlestep::Error::NoRuns.to_string().contains("at least one"));
@@ -31,70 +31,69 @@ impl fmt::Display for Phase {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// Not Linux on x86-64.
+    /// The platform is not Linux on x86-64.
     Unsupported,
-    /// No run was asked for.
+    /// The number of measured runs is 0.
     NoRuns,
-    /// The kernel does not let the child be traced.
+    /// The kernel does not allow the child to be traced.
     NotPermitted {
         /// The kernel's reason.
         cause: io::Error,
-        /// What stands in the way here, and how to remove it.
+        /// What forbids tracing here, and how to allow it.
         cure: String,
     },
-    /// The kernel refused something else.
+    /// Another system call failed.
     System {
-        /// What was being done.
+        /// The action that failed.
         doing: &'static str,
         /// The kernel's reason.
         cause: io::Error,
     },
     /// A signal that would have ended the child.
     Crashed {
-        /// When.
+        /// The phase of the child.
         phase: Phase,
         /// The signal's name.
         signal: String,
-        /// The instruction it stood at; `None` if another thread of the child crashed.
+        /// The address of the instruction. `None` if another thread of the child crashed.
         instruction: Option<u64>,
-        /// The address it wanted, for a fault of memory.
+        /// The address that the instruction accessed, for a memory fault.
         address: Option<u64>,
     },
     /// The child panicked.
     Panicked {
-        /// When.
+        /// The phase of the child.
         phase: Phase,
-        /// The panic's message and place.
+        /// The panic's message and location.
         message: String,
     },
-    /// The child ended itself.
+    /// The child exited.
     Exited {
-        /// When.
+        /// The phase of the child.
         phase: Phase,
         /// Its exit code.
         code: i32,
     },
     /// The child was still running at the time limit.
     TimedOut {
-        /// When.
+        /// The phase of the child.
         phase: Phase,
         /// The limit.
         limit: Duration,
     },
-    /// An instruction whose memory accesses cannot be told.
+    /// The memory accesses of an instruction cannot be determined.
     Unknown {
         /// The instruction's name.
         instruction: String,
-        /// Where it stands.
+        /// The address of the instruction.
         at: u64,
     },
-    /// The operation itself starts a thread, a process or a program, whose work no count would
-    /// show.
+    /// The operation starts a thread, a process or a program. Its work would not be counted.
     Spawns {
         /// The number of the system call.
         call: u64,
     },
-    /// The child's memory is in a state that none of its own code brings about.
+    /// The child's own harness is damaged: its memory is in a state that its code cannot produce.
     Confused(&'static str),
 }
 
@@ -104,11 +103,11 @@ impl fmt::Display for Error {
             Error::Unsupported => f.write_str(
                 "instructions can be counted on Linux on x86-64 only; run this measurement there",
             ),
-            Error::NoRuns => f.write_str("no run to measure; ask for at least one"),
+            Error::NoRuns => f.write_str("there is no run to measure; set at least one"),
             Error::NotPermitted { cause, cure } => {
-                write!(f, "the kernel does not let a child be traced: {cause}; {cure}")
+                write!(f, "the kernel does not allow a child to be traced: {cause}; {cure}")
             }
-            Error::System { doing, cause } => write!(f, "failed {doing}: {cause}"),
+            Error::System { doing, cause } => write!(f, "{doing} failed: {cause}"),
             Error::Crashed { phase, signal, instruction, address } => {
                 write!(f, "{signal} {phase}")?;
                 match instruction {
@@ -121,23 +120,29 @@ impl fmt::Display for Error {
                 }
             }
             Error::Panicked { phase, message } => write!(f, "panic {phase}: {message}"),
-            Error::Exited { phase, code } => write!(f, "the process exited {phase}, code {code}"),
+            Error::Exited { phase, code } => {
+                write!(f, "the child exited {phase} with code {code}; an operation must return")
+            }
             Error::TimedOut { phase, limit } => write!(
                 f,
-                "still running {phase} after {limit:?}; a lock may be held by a thread that the \
-                 child does not have, or the time limit is too low (a step takes microseconds)"
+                "still running {phase} after {limit:?}; raise the time limit (a step takes \
+                 microseconds), or make sure that no other thread holds a lock that the operation \
+                 needs"
             ),
             Error::Unknown { instruction, at } => write!(
                 f,
-                "cannot tell what memory {instruction} at {at:#x} touches; keep it out of the \
-                 operation, or build without the target feature that brings it"
+                "cannot determine which memory {instruction} at {at:#x} accesses; remove it from \
+                 the operation, or build without the target feature that generates it"
             ),
             Error::Spawns { call } => write!(
                 f,
                 "the operation starts a thread, process or program (system call {call}), whose \
                  work would not be counted; start it in setup"
             ),
-            Error::Confused(what) => write!(f, "the child's own harness is damaged: {what}"),
+            Error::Confused(what) => write!(
+                f,
+                "the child's own harness is damaged: {what}; look for stray writes in the operation"
+            ),
         }
     }
 }

@@ -1,37 +1,38 @@
-//! What one operation really does, instruction by instruction: how many instructions, locked
-//! read-modify-writes, fences and branches, and which cache lines it reads and writes.
+//! Single-steps one operation and counts its instructions, locked read-modify-writes, fences and
+//! branches, and the cache lines that it reads and writes.
 //!
-//! Times measured on two cores say little about sixty-four; counts do not depend on how many there
-//! are. The cost that grows with the number of processors is the line that several of them write,
-//! so those lines are what a claim to scale must rest on.
+//! Times measured on two cores say little about sixty-four cores. Counts do not depend on the
+//! number of cores. The costs that grow with the number of processors are those of the cache lines
+//! that several of them write, so a claim of scalability must rest on these lines.
 //!
-//! # How
+//! # How it works
 //!
-//! [`Operation::count`] forks. The child sets the state up, runs the operation some times to warm
-//! it, and then runs it once for each measured run; the parent traces it with ptrace(2) and
-//! executes each instruction of a measured run as a single step. It decodes the instruction and
-//! computes from the registers, as they stood before the step, which bytes it touches.
+//! [`Operation::count`] forks. The child sets up the state, runs the operation some times to warm
+//! up, and then executes the measured runs. The parent traces the child with ptrace(2), and
+//! single-steps each instruction of a measured run. It decodes the instruction, and computes from
+//! the registers before the step which bytes it accesses.
 //!
-//! # Why the figures are right
+//! # Correctness
 //!
-//! - *Nothing of the harness is in them.* The child calls the operation at one place, right behind
-//!   a breakpoint that names it. Counting starts with the first instruction behind that call and
-//!   ends before the one that returns from it. The state and the operation's captures start at a
-//!   cache line of their own, and the stack starts at a fresh line, so a count does not depend on
-//!   where they happened to lie.
-//! - *Nothing is guessed.* An instruction whose addresses cannot be told (a gather, an `xsave`) is
-//!   [`Error::Unknown`]. A string instruction counts as one, with the bytes that its count
-//!   register says it moved; a masked vector access counts the elements that its mask names.
-//! - *Nothing hangs.* A time limit ends the child wherever it stands. A crash, a panic and an exit
-//!   are errors that say where. The child is killed and reaped on every path.
+//! - *The harness is not counted.* The child calls the operation at one place, directly after a
+//!   breakpoint. Counting starts with the first instruction after that call, and ends before the
+//!   matching return. The state, the operation's captures and the stack each start at a cache line
+//!   of their own, so the counts do not depend on their addresses.
+//! - *Nothing is estimated.* An instruction whose addresses cannot be determined (a gather, an
+//!   `xsave`) is [`Error::Unknown`]. A string instruction counts as one, with as many bytes as its
+//!   count register says it moved. A masked vector access counts the elements that its mask
+//!   selects.
+//! - *Nothing hangs.* A time limit ends the child at any point. A crash, a panic and an exit are
+//!   errors that name the phase. The child is killed and reaped on every path.
 //!
-//! # What is not in them
+//! # What is not counted
 //!
-//! The lines that hold the instructions themselves; what the kernel does in a system call (the
-//! calls are counted); what the processor fetches ahead; cost of any kind. The child runs alone: a
-//! retry that only another processor's success would cause does not happen.
+//! The cache lines of the instructions themselves; the kernel's work in a system call (the calls
+//! are counted); prefetches; and time. The child runs alone, so no retry happens that only another
+//! processor could cause.
 //!
-//! Linux on x86-64 only; elsewhere the crate compiles and answers [`Error::Unsupported`].
+//! Supports Linux on x86-64 only. Elsewhere the crate compiles, and every count returns
+//! [`Error::Unsupported`].
 
 mod counts;
 mod error;
@@ -49,10 +50,10 @@ pub use error::{Error, Phase};
 pub use operation::{Operation, operation};
 pub use region::Region;
 
-/// Bytes of a cache line, as the counts mean it.
+/// The size of a cache line in bytes, as counted.
 pub const LINE: u64 = 64;
 
-/// The README's example.
+/// The example in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

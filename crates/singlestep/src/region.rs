@@ -1,9 +1,9 @@
-//! Parts of memory that the caller names, so that lines can be told apart.
+//! Named parts of memory, to attribute cache lines to.
 
 use std::ops::Range;
 
-/// A named range of addresses. Several regions may bear one name and are then counted as one.
-/// Regions may overlap: an access belongs to every region that it touches, and to "other" if none.
+/// A named range of addresses. Regions with the same name are counted as one. Regions may overlap:
+/// an access belongs to every region that it touches, and to "other" if it touches none.
 ///
 /// ```
 /// use singlestep::Region;
@@ -18,23 +18,23 @@ pub struct Region {
 }
 
 impl Region {
-    /// The bytes at these addresses. An empty range is allowed and holds nothing.
+    /// The bytes at these addresses. An empty range is allowed and contains nothing.
     pub fn new(name: impl Into<String>, addresses: Range<usize>) -> Self {
         Self { name: name.into(), addresses }
     }
 
-    /// The bytes of a value, or of a slice's elements; not what pointers in it point to.
+    /// The bytes of a value, or of a slice's elements, without the memory behind pointers in it.
     pub fn of<T: ?Sized>(name: impl Into<String>, value: &T) -> Self {
         let start = (&raw const *value).cast::<u8>() as usize;
         Self::new(name, start..start + size_of_val(value))
     }
 
-    /// What the caller calls it.
+    /// The region's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where it lies.
+    /// The region's addresses.
     pub fn addresses(&self) -> Range<usize> {
         self.addresses.clone()
     }

@@ -1,8 +1,8 @@
-//! Where there is no tracer: every count is the error that says so.
+//! The implementation for unsupported platforms: every count returns an error.
 
 use crate::{Counts, Error, operation::Plan};
 
-/// Refuses.
+/// Returns [`Error::Unsupported`].
 pub(crate) fn count<T, S, O>(plan: Plan<'_, T>, _setup: S, _op: O) -> Result<Counts, Error>
 where
     S: FnOnce() -> T,

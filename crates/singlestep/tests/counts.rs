@@ -1,4 +1,4 @@
-//! Operations whose counts are known beforehand.
+//! Operations whose counts are known in advance.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(missing_docs)]
 
@@ -66,7 +66,7 @@ fn thread_locals_are_found() {
         .count()
         .unwrap();
     assert_eq!(named(&counts, "local"), (0, 1));
-    // The access itself, through the segment register's base.
+    // The access itself, through the base of the segment register.
     let counts = operation(
         || (),
         // SAFETY: the first word of the thread's control block is its own address.
@@ -102,7 +102,8 @@ fn the_stack_is_not_data() {
     let (_, written) = lines(&counts.stack);
     assert!((16..32).contains(&written), "{counts}");
     assert_eq!(counts.data.written.largest, 0, "{counts}");
-    // A frame of the caller that the operation was lent is data, though it lies on a stack.
+    // A frame of the caller to which the operation has a reference is data, although it lies on a
+    // stack.
     let lent = Line(Cell::new(0u64));
     let counts = operation(|| &lent, |lent| lent.0.set(lent.0.get() + 1))
         .regions(|lent| vec![Region::of("lent", *lent)])
@@ -117,7 +118,7 @@ fn system_calls_are_reported() {
     let counts = operation(
         || (),
         |_| {
-            // SAFETY: these calls take nothing.
+            // SAFETY: these calls have no arguments.
             unsafe { (libc::syscall(libc::SYS_getppid), libc::syscall(libc::SYS_getuid)) };
         },
     )
@@ -134,7 +135,7 @@ fn preparing_is_not_counted_and_runs_before_each_run() {
             taken.clear();
             taken.reserve(4);
             assert!(before < 2);
-            // SAFETY: takes nothing.
+            // SAFETY: the call has no arguments.
             unsafe { libc::syscall(libc::SYS_getppid) };
         })
         .regions(|taken| vec![Region::of("vector", taken)])
@@ -167,7 +168,7 @@ fn runs_that_differ_show_their_spread() {
     assert_eq!((written.least, written.mean, written.largest), (1, 2.5, 4));
 }
 
-/// Counts from a stack that is this much deeper.
+/// Counts from a stack that is this many bytes deeper.
 fn from_deeper<const BYTES: usize>() -> Counts {
     let room = [0u8; BYTES];
     black_box(&room);

@@ -1,4 +1,4 @@
-//! Operations that cannot be counted: each is an error that says why, and none hangs.
+//! Operations that cannot be counted. Each is an error that names the cause, and none hangs.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(missing_docs)]
 
@@ -17,7 +17,7 @@ fn error(op: impl FnMut(&mut ())) -> Error {
 }
 
 fn dereference(address: usize) {
-    // SAFETY: meant to fault, in a process that is thrown away; the address is never mapped.
+    // SAFETY: faults on purpose, in a process that is discarded. The address is never mapped.
     unsafe { asm!("mov byte ptr [{0}], 1", in(reg) address) };
 }
 
@@ -49,7 +49,7 @@ fn every_way_to_crash_is_told() {
     };
     // SAFETY: raises SIGILL.
     assert_eq!(signal(|_| unsafe { asm!("ud2") }), "SIGILL");
-    // SAFETY: raises SIGTRAP, and is not one of our markers.
+    // SAFETY: raises SIGTRAP. It is not a marker.
     assert_eq!(signal(|_| unsafe { asm!("int3") }), "SIGTRAP");
     assert_eq!(signal(|_| std::process::abort()), "SIGABRT");
     // SAFETY: ends the process.
@@ -103,7 +103,7 @@ fn what_never_ends_is_ended() {
     assert!(before.elapsed() < Duration::from_secs(60));
 }
 
-/// The instruction that an error says is unknown.
+/// The instruction that the error names.
 fn unknown(error: &Error) -> &str {
     match error {
         Error::Unknown { instruction, .. } => instruction,
@@ -118,7 +118,7 @@ fn what_cannot_be_told_is_not_guessed() {
     }
     let gathers = error(|_| {
         let table = [0u32; 8];
-        // SAFETY: all indices are zero, within the table; the processor has AVX2.
+        // SAFETY: all indices are zero, within the table. The processor has AVX2.
         unsafe {
             asm!("vpxor xmm1, xmm1, xmm1", "vpcmpeqd xmm2, xmm2, xmm2",
                 "vpgatherdd xmm0, [{0} + xmm1*4], xmm2",
@@ -128,7 +128,7 @@ fn what_cannot_be_told_is_not_guessed() {
     assert_eq!(unknown(&gathers), "vpgatherdd");
     let masked = error(|_| {
         let mut room = [0u8; 32];
-        // SAFETY: the vector is as long as the array; the processor has AVX2.
+        // SAFETY: the vector is as long as the array. The processor has AVX2.
         unsafe { asm!("vpmaskmovd [{0}], ymm1, ymm2", in(reg) &mut room) };
     });
     assert_eq!(unknown(&masked), "vpmaskmovd");
@@ -141,7 +141,7 @@ fn new_threads_and_processes_are_refused() {
     // SAFETY: refused before it happens.
     let forks = error(|_| unsafe { assert_eq!(libc::fork(), 0) });
     assert!(matches!(forks, Error::Spawns { .. }), "{forks}");
-    // In setup they are allowed, and their crash is not taken for the operation's.
+    // They are allowed in setup, and their crash is not attributed to the operation.
     let beside = operation(|| drop(thread::spawn(|| dereference(0x42)).join()), |_| ()).count();
     match beside {
         Err(Error::Crashed { phase: Phase::SettingUp, signal, instruction: None, .. }) => {
@@ -158,7 +158,7 @@ fn no_runs_are_no_measurement() {
 
 #[test]
 fn signals_from_outside_do_not_disturb() {
-    // SAFETY: takes nothing.
+    // SAFETY: the call has no arguments.
     let raise = |_: &mut ()| unsafe {
         libc::raise(libc::SIGUSR1);
         libc::raise(libc::SIGSTOP);
@@ -172,8 +172,8 @@ fn no_child_is_left() {
     drop(error(|_| dereference(0x42)));
     operation(|| (), |_| ()).count().unwrap();
     let mut status = 0;
-    // Of this thread only: other tests have children of their own.
-    // SAFETY: `status` is ours.
+    // Only children of this thread: other tests have children of their own. SAFETY: `status` is
+    // ours.
     let found = unsafe { libc::waitpid(-1, &mut status, libc::__WALL | libc::__WNOTHREAD) };
     assert_eq!((found, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::ECHILD)));
 }

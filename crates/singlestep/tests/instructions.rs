@@ -1,4 +1,4 @@
-//! Each kind of instruction touches what the manual says.
+//! Each kind of instruction accesses the memory that the manual says.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(missing_docs)]
 
@@ -9,12 +9,11 @@ use std::{arch::asm, hint::black_box};
 use common::{Line, Page, lines, named};
 use singlestep::{Region, operation};
 
-/// Counts instructions that are given the address of a line, as `{line}`, and two registers of
-/// zeros.
+/// Counts instructions that use the address of a line, as `{line}`, and two zero registers.
 macro_rules! beside_a_line {
     ($($instructions:literal),+) => {
         operation(|| Line(0u64), |line| {
-            // SAFETY: they use nothing but the line, which is borrowed, and these registers.
+            // SAFETY: they use only the line, which is borrowed, and these registers.
             unsafe {
                 asm!(
                     $($instructions,)+
@@ -31,8 +30,8 @@ macro_rules! beside_a_line {
 
 #[test]
 fn instructions_are_counted_one_by_one() {
-    // The same but for the instructions: what the compiler puts around them, with optimisation or
-    // without, checks and all.
+    // The same without the instructions: the code that the compiler adds around them, with or
+    // without optimisation.
     let none = beside_a_line!("# {line} {zero} {other}");
     let op = beside_a_line!(
         "nop",
@@ -54,7 +53,7 @@ fn instructions_are_counted_one_by_one() {
     assert_eq!(op.fences.largest, 3);
     assert_eq!(op.branches.largest - none.branches.largest, 1);
     assert_eq!((named(&none, "line"), named(&op, "line")), ((0, 0), (0, 1)));
-    // What touches no memory is in no area.
+    // An instruction that accesses no memory is in no area.
     assert_eq!(lines(&op.other), (0, 0));
     assert_eq!(op.instructions.largest - none.instructions.largest, 12);
     assert_eq!(op.instructions.least, op.instructions.largest);
@@ -88,7 +87,7 @@ fn string_instructions_touch_what_they_move_and_count_once() {
         });
         op.regions(two).runs(2).count().unwrap()
     };
-    // Few repetitions and many go different ways; none at all touch nothing.
+    // Few and many repetitions are stepped differently. No repetition accesses nothing.
     let (none, few, some, many) = (forth(0), forth(3), forth(65), forth(4096));
     assert_eq!((named(&none, "from"), named(&none, "to")), ((0, 0), (0, 0)));
     assert_eq!((named(&few, "from"), named(&few, "to")), ((1, 0), (0, 1)));
@@ -104,7 +103,7 @@ fn string_instructions_run_backwards_too() {
     let back = |count: usize| {
         let pages = || (Page([1; 4096]), Page([2; 4096]));
         let op = operation(pages, move |(_, to)| {
-            // SAFETY: so many quadwords from the last one downwards are within the page.
+            // SAFETY: this many quadwords below the last one are within the page.
             unsafe {
                 asm!("std", "rep stosq", "cld", inout("rcx") count => _,
                     inout("rdi") (&raw mut to.0).cast::<u64>().add(511) => _, in("rax") 0);
@@ -123,7 +122,7 @@ fn a_comparison_stops_where_bytes_differ() {
             page.0[200] = 1;
             page
         },
-        // SAFETY: scans no more than the page.
+        // SAFETY: scans at most the page.
         |page| unsafe {
             asm!("repe scasb", inout("rcx") 4096usize => _, inout("rdi") page => _, in("al") 0u8);
         },
@@ -137,7 +136,7 @@ fn a_comparison_stops_where_bytes_differ() {
 
 #[test]
 fn the_librarys_memset_and_memcpy_touch_each_line_once() {
-    // Sizes for each of the library's ways: masked, in vectors, in a loop, by string instruction.
+    // Sizes for each of the library's variants: masked, vectors, a loop, a string instruction.
     for (size, expected) in [(24, 1), (48, 1), (100, 2), (640, 10), (4096, 64)] {
         let counts = operation(
             || (Page([1; 4096]), Page([2; 4096]), size),
@@ -160,7 +159,7 @@ fn the_librarys_memset_and_memcpy_touch_each_line_once() {
 fn a_bit_instruction_reaches_beyond_its_operand() {
     let counts = operation(
         || Page([0; 4096]),
-        // SAFETY: bits 0 and 8000 lie within the page, and so does -8 from its middle.
+        // SAFETY: bits 0 and 8000 are within the page, and so is bit -8 from its middle.
         |page| unsafe {
             asm!("lock bts qword ptr [{page}], {bit}", "bt dword ptr [{page} + 2048], {back:e}",
                 page = in(reg) page, bit = in(reg) 8000u64, back = in(reg) -8i32);
@@ -186,17 +185,17 @@ fn masked_vectors_touch_the_elements_of_their_mask() {
     }
     let counts = operation(
         || (Page([1; 4096]), Page([2; 4096])),
-        // SAFETY: 64 bytes from the middle of a line are within the page; the processor has
+        // SAFETY: 64 bytes from the middle of a line are within the page. The processor has
         // AVX-512.
         |(from, to)| unsafe {
             asm!(
-                // Bytes 0 and 40: both of the lines that lie below the vector.
+                // Bytes 0 and 40: both lines of the vector.
                 "mov {bits}, 1", "bts {bits}, 40", "kmovq k1, {bits}",
                 "vmovdqu8 zmm0 {{k1}} {{z}}, [{from} + 32]",
                 // Doublewords 0 to 3: the first line only.
                 "mov {bits:e}, 15", "kmovd k7, {bits:e}",
                 "vmovdqu32 [{to} + 32] {{k7}}, zmm0",
-                // None.
+                // No element.
                 "kxorq k7, k7, k7", "vmovdqu8 [{to} + 1024] {{k7}}, zmm0", "vzeroupper",
                 from = in(reg) from, to = in(reg) to, bits = out(reg) _,
                 out("zmm0") _, out("k1") _, out("k7") _,

@@ -1,4 +1,5 @@
-//! Threads that panic meanwhile hold the panic hook's lock, which a forked child would wait for.
+//! Other threads that panic meanwhile hold the panic hook's lock, for which a forked child would
+//! wait.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(missing_docs)]
 

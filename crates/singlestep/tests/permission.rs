@@ -1,4 +1,4 @@
-//! A kernel that does not allow tracing is an error that says what to do.
+//! A kernel that does not permit tracing is an error that names the cure.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(missing_docs)]
 
@@ -10,7 +10,7 @@ use singlestep::{Error, operation};
 fn forbid_ptrace() {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let mut filter = [
-        // The number of the system call, first in what the filter sees.
+        // The number of the system call, the first field of the filter's input.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
         libc::sock_filter {
             code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
@@ -43,6 +43,6 @@ fn a_filter_of_system_calls_is_named() {
         }
         other => panic!("{other:?}"),
     }
-    // Another thread is not bound by it.
+    // The filter does not apply to this thread.
     operation(|| (), |_| ()).count().unwrap();
 }

@@ -1,4 +1,4 @@
-//! Which bytes an instruction touches, from the registers before and after it.
+//! Determines which bytes an instruction accesses, from the registers before and after it.
 
 use std::ops::Range;
 
@@ -8,12 +8,12 @@ use libc::user_regs_struct;
 use super::code::Decoded;
 use crate::Error;
 
-/// The direction flag: string instructions run towards lower addresses.
+/// The direction flag: string instructions proceed to lower addresses.
 const DIRECTION: u64 = 1 << 10;
 
-/// Calls `touch(bytes, written)` for each piece of memory that the instruction touched in the step
-/// between these two states of the registers. `mask` is the mask register's value before it, for
-/// instructions that [`mask_register`] names.
+/// Calls `touch(bytes, written)` for each piece of memory that the instruction accessed in the step
+/// between these two states of the registers. `mask` is the value of the mask register before the
+/// step, for instructions for which [`mask_register`] returns one.
 pub(super) fn each(
     decoded: &Decoded,
     before: &user_regs_struct,
@@ -26,7 +26,7 @@ pub(super) fn each(
         let written = match memory.access() {
             OpAccess::None | OpAccess::NoMemAccess => continue,
             OpAccess::Read | OpAccess::CondRead => false,
-            // A compare-exchange that fails takes the line for writing all the same.
+            // A failed compare-exchange also takes the line for writing.
             OpAccess::Write
             | OpAccess::CondWrite
             | OpAccess::ReadWrite
@@ -56,7 +56,7 @@ pub(super) fn each(
             }
         } else {
             let conditional = matches!(memory.access(), OpAccess::CondRead | OpAccess::CondWrite);
-            // A conditional move reads in any case; what other conditions say is not in the
+            // A conditional move always reads. The other conditions are not visible in the
             // registers.
             if conditional && instruction.condition_code() == ConditionCode::None
                 || masks_in_vector(decoded)
@@ -70,14 +70,14 @@ pub(super) fn each(
     Ok(())
 }
 
-/// The mask register that decides which elements of memory a vector instruction touches.
+/// The mask register that selects which memory elements a vector instruction accesses.
 pub(super) fn mask_register(decoded: &Decoded) -> Option<Register> {
     let mask = decoded.instruction.op_mask();
     (mask != Register::None && !decoded.memory.is_empty()).then_some(mask)
 }
 
 /// Whether each bit of the mask stands for one element of the memory operand, in order. (Not so for
-/// those that compress, expand or broadcast.)
+/// instructions that compress, expand or broadcast.)
 fn masks_elements(decoded: &Decoded) -> bool {
     use Mnemonic::*;
     !decoded.instruction.is_broadcast()
@@ -110,7 +110,7 @@ fn masks_elements(decoded: &Decoded) -> bool {
         )
 }
 
-/// Whether it touches the elements that a vector register names, which is not read here.
+/// Whether a vector register selects the elements. Vector registers are not read here.
 fn masks_in_vector(decoded: &Decoded) -> bool {
     use Mnemonic::*;
     matches!(
@@ -119,7 +119,7 @@ fn masks_in_vector(decoded: &Decoded) -> bool {
     )
 }
 
-/// How often a repeating string instruction was carried out in this step.
+/// The number of repetitions of a repeating string instruction in this step.
 fn repetitions(memory: &UsedMemory, before: &user_regs_struct, after: &user_regs_struct) -> u64 {
     let times = before.rcx.wrapping_sub(after.rcx);
     match memory.address_size() {
@@ -128,8 +128,8 @@ fn repetitions(memory: &UsedMemory, before: &user_regs_struct, after: &user_regs
     }
 }
 
-/// How far from its operand a bit instruction reaches whose bit number is in a register: that many
-/// bits, in whole operands.
+/// The distance from its operand at which a bit instruction with a bit number in a register
+/// accesses memory: the bit number, in whole operands.
 fn bit_offset(decoded: &Decoded, before: &user_regs_struct) -> Option<u64> {
     let instruction = &decoded.instruction;
     let is_bit = matches!(
@@ -149,12 +149,12 @@ fn bit_offset(decoded: &Decoded, before: &user_regs_struct) -> Option<u64> {
     Some((bit.div_euclid(bits) * (bits / 8)) as u64)
 }
 
-/// The bytes from `start`; none beyond the end of the address space, where no access succeeds.
+/// The bytes from `start`. Empty at the end of the address space, where no access succeeds.
 fn bytes(start: u64, length: u64) -> Range<u64> {
     start..start.saturating_add(length)
 }
 
-/// What a register of an address holds, or a segment's base; `None` for registers of vectors.
+/// The value of a register in an address, or of a segment's base. `None` for vector registers.
 fn value(register: Register, registers: &user_regs_struct) -> Option<u64> {
     Some(match register {
         Register::FS => registers.fs_base,

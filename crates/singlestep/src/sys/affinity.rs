@@ -1,24 +1,24 @@
-//! Tracer and child on one processor: they take turns, and waking another one costs more than the
-//! step.
+//! Binds tracer and child to one processor. They take turns, and waking another processor costs
+//! more than the step.
 
 use nix::{
     sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity},
     unistd::Pid,
 };
 
-/// The calling thread and the child bound to one processor; dropping it frees the calling thread.
-/// Without it all is the same but slower, so a refusal is not an error.
+/// The calling thread and the child, bound to one processor. Dropping it unbinds the calling
+/// thread. Without it the result is the same but slower, so failures are ignored.
 pub(super) struct Bound(Option<CpuSet>);
 
 impl Bound {
-    /// Binds both to where the calling thread is now.
+    /// Binds both to the calling thread's current processor.
     pub(super) fn to_one_cpu(child: Pid) -> Self {
         let bind = || {
             let before = sched_getaffinity(Pid::from_raw(0))?;
             let mut one = CpuSet::new();
             one.set(sched_getcpu()?)?;
             sched_setaffinity(Pid::from_raw(0), &one)?;
-            // If only this one is refused, the binding of ours is still undone.
+            // If only this fails, dropping still unbinds the calling thread.
             let _ = sched_setaffinity(child, &one);
             nix::Result::Ok(before)
         };
@@ -29,7 +29,7 @@ impl Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
-            // The set was this thread's own until just now; a refusal would leave it on one
+            // This was the thread's own set until just now. A failure leaves the thread on one
             // processor.
             let _ = sched_setaffinity(Pid::from_raw(0), before);
         }

@@ -1,4 +1,4 @@
-//! The child's life: it lets itself be traced, sets up, warms up, and runs the measured runs.
+//! The child: it allows tracing, sets up, warms up, and executes the measured runs.
 
 use std::{hint::black_box, ops::DerefMut, panic, time::Duration};
 
@@ -13,11 +13,12 @@ use nix::{
 use super::marker::{Kind, counted, encode, mark};
 use crate::operation::Plan;
 
-/// At a cache line of its own, so that counts do not depend on its neighbours.
+/// Aligned to a cache line, so that the counts do not depend on its neighbours.
 #[repr(align(64))]
 struct OwnLines<T>(T);
 
-/// Signals that the child takes at once: those that its own instructions raise, and the time limit.
+/// Signals that the child receives at once: those that its own instructions raise, and the time
+/// limit.
 const TAKEN: [Signal; 8] = [
     Signal::SIGSEGV,
     Signal::SIGBUS,
@@ -29,12 +30,12 @@ const TAKEN: [Signal; 8] = [
     Signal::SIGALRM,
 ];
 
-/// How long the child may take to its first marker. Only one thing can hold it up: the panic hook's
-/// lock, if another thread of the parent held it at the fork. Nothing of the caller's has run by
-/// then, so the tracer just forks again.
+/// The time until the child must reach its first marker. Only the panic hook's lock can delay it,
+/// if another thread of the parent held the lock at the fork. The child has not run any of the
+/// caller's code then, so the tracer forks again.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Everything that the child does. Its tracer ends it after the last run.
+/// The child's program. The tracer kills it after the last run.
 pub(super) fn live<T, S, O>(plan: Plan<'_, T>, setup: S, op: O)
 where
     S: FnOnce() -> T,
@@ -42,10 +43,10 @@ where
 {
     let Plan { mut prepare, regions, warm_up, runs, time_limit } = plan;
     if let Err(refused) = be_traced() {
-        // SAFETY: ends this process, which is ours. The tracer reads the reason from the code.
+        // SAFETY: ends this process, which is ours. The tracer reads the reason from the exit code.
         unsafe { libc::_exit(refused as i32) };
     }
-    // Waits for ever if a thread that this process does not have was panicking: see `PATIENCE`.
+    // Hangs if a thread that this process does not have was panicking: see `PATIENCE`.
     panic::set_hook(Box::new(|panic| mark(Kind::Panicked, panic.to_string().as_bytes())));
     alarm(time_limit.max(Duration::from_micros(1)));
     mark(Kind::Hello, &[]);
@@ -55,13 +56,13 @@ where
     let (op, state) = (&raw mut op.deref_mut().0, &raw mut state.deref_mut().0);
     let mut prepare = || {
         // SAFETY: the box lives to the end of this function, and no other reference to the state
-        // does now.
+        // exists now.
         prepare(unsafe { &mut *state });
     };
     let run: unsafe extern "C" fn(*mut O, *mut T) = black_box(run::<T, O>);
     for _ in 0..warm_up {
         prepare();
-        // SAFETY: both boxes live to the end of this function and are used by this call alone.
+        // SAFETY: both boxes live to the end of this function, and only this call uses them.
         unsafe { run(op, state) };
     }
     // SAFETY: as in `prepare`.
@@ -69,21 +70,21 @@ where
     mark(Kind::Regions, &encode(&regions));
     for _ in 0..runs {
         prepare();
-        // SAFETY: as for warm-up; a panic ends in the hook or, at the latest, at `extern "C"`.
+        // SAFETY: as for the warm-up. A panic ends in the hook or, at the latest, at `extern "C"`.
         unsafe { counted(run, op, state) };
     }
 }
 
-/// Runs the operation once: the function whose instructions are counted.
+/// Runs the operation once. The instructions of this function are counted.
 ///
 /// # Safety
-/// Both pointers must be valid and used by nobody else during the call.
+/// Both pointers must be valid, and no other code uses them during the call.
 unsafe extern "C" fn run<T, O: FnMut(&mut T)>(op: *mut O, state: *mut T) {
-    // SAFETY: the caller vouches for both.
+    // SAFETY: the caller's promise.
     unsafe { (*op)(&mut *state) }
 }
 
-/// Lets the tracer trace this process, for no longer than [`PATIENCE`] at first.
+/// Allows the tracer to trace this process, at first for no longer than [`PATIENCE`].
 pub(super) fn be_traced() -> Result<(), Errno> {
     let mut blocked = SigSet::all();
     for signal in TAKEN {
@@ -95,7 +96,7 @@ pub(super) fn be_traced() -> Result<(), Errno> {
     Ok(())
 }
 
-/// SIGALRM after this time, instead of any that was ordered before.
+/// Orders a SIGALRM after this time, and cancels an earlier one.
 fn alarm(after: Duration) {
     let once = libc::itimerval {
         it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 },
@@ -104,6 +105,7 @@ fn alarm(after: Duration) {
             tv_usec: after.subsec_micros().into(),
         },
     };
-    // SAFETY: `once` is valid, and the old value is not asked for. The kernel refuses no such time.
+    // SAFETY: `once` is valid, and the old value is not requested. The kernel accepts every such
+    // time.
     unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const once, std::ptr::null_mut()) };
 }

@@ -10,29 +10,29 @@ use iced_x86::{
 use super::tracee::Tracee;
 use crate::Error;
 
-/// The longest instruction, in bytes.
+/// The length of the longest instruction, in bytes.
 const LONGEST: usize = 15;
 
-/// What the counts need to know of one instruction.
+/// The properties of an instruction that are counted.
 pub(super) struct Decoded {
     /// The instruction.
     pub(super) instruction: Instruction,
-    /// The memory that it touches, also without naming it.
+    /// The memory that it accesses, implicit operands included.
     pub(super) memory: Vec<UsedMemory>,
     /// A locked read-modify-write.
     pub(super) atomic: bool,
-    /// A fence that is no atomic.
+    /// A fence that is not an atomic.
     pub(super) fence: bool,
     /// A conditional branch.
     pub(super) branch: bool,
     /// A system call.
     pub(super) syscall: bool,
-    /// A string instruction that repeats.
+    /// A repeating string instruction.
     pub(super) repeats: bool,
 }
 
 impl Decoded {
-    /// The error for an instruction whose accesses cannot be told.
+    /// The error for an instruction whose accesses cannot be determined.
     pub(super) fn unknown(&self) -> Error {
         let instruction = format!("{:?}", self.instruction.mnemonic()).to_lowercase();
         Error::Unknown { instruction, at: self.instruction.ip() }
@@ -61,7 +61,7 @@ impl Decoded {
         }
     }
 
-    /// Whether the trap that follows it is held back until the next instruction is through, which
+    /// Whether the trap after it is delayed until the next instruction has been executed, which
     /// would then be missed.
     pub(super) fn hides_the_next(&self) -> bool {
         self.instruction.op_count() > 0
@@ -70,7 +70,7 @@ impl Decoded {
     }
 }
 
-/// The instructions seen so far, by address. Code that is rewritten meanwhile is not noticed.
+/// The instructions seen so far, by address. Assumes that code does not change.
 pub(super) struct Code {
     known: HashMap<u64, Decoded>,
     factory: InstructionInfoFactory,
@@ -89,7 +89,8 @@ impl Code {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(place) => {
                 let mut bytes = [0; LONGEST];
-                // Less is read where mapped memory ends; the decoder says if it was too little.
+                // The read is shorter where mapped memory ends. The decoder reports it if that is
+                // too short.
                 let length = tracee.read_some(address, &mut bytes)?;
                 Ok(place.insert(Decoded::new(&bytes[..length], address, &mut self.factory)))
             }

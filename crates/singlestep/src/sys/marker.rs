@@ -1,30 +1,30 @@
-//! How the child speaks to its tracer: breakpoints with a message in the registers.
+//! Markers: breakpoints by which the child sends messages to its tracer, in registers.
 //!
-//! A breakpoint needs no system call, and a child that lost its tracer dies of it at once.
+//! A breakpoint needs no system call, and a child that has lost its tracer dies at it.
 
 use std::arch::asm;
 
 use crate::Region;
 
-/// In the upper bits of `rax` at every marker, so that no other breakpoint is taken for one.
+/// The upper bits of `rax` at every marker, so that no other breakpoint is taken for one.
 const MAGIC: u64 = 0x5a3a_7ac0_c0a7_0000;
 
-/// What the child says.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum Kind {
-    /// It is there, and has done nothing yet.
+    /// The child is ready, and has done nothing yet.
     Hello = MAGIC,
-    /// Set up and warm; the message is its regions.
+    /// The child is set up and warm. The message contains its regions.
     Regions = MAGIC + 1,
     /// The next instruction is the call of the operation.
     Begin = MAGIC + 2,
-    /// It panicked; the message is the reason.
+    /// The child panicked. The message is the reason.
     Panicked = MAGIC + 3,
 }
 
 impl Kind {
-    /// The kind that `rax` names, if any.
+    /// The kind in `rax`, if it has one.
     pub(super) fn of(rax: u64) -> Option<Self> {
         [Kind::Hello, Kind::Regions, Kind::Begin, Kind::Panicked]
             .into_iter()
@@ -32,9 +32,9 @@ impl Kind {
     }
 }
 
-/// Says it, with a message that stays readable until the tracer lets the child go on.
+/// Sends a message, which stays readable until the tracer resumes the child.
 pub(super) fn mark(kind: Kind, message: &[u8]) {
-    // SAFETY: a breakpoint changes nothing; its tracer resumes behind it.
+    // SAFETY: a breakpoint changes nothing. The tracer resumes after it.
     unsafe {
         asm!(
             "int3",
@@ -44,7 +44,7 @@ pub(super) fn mark(kind: Kind, message: &[u8]) {
     }
 }
 
-/// Marks the beginning and calls `run(first, second)`, which is counted: the instruction behind the
+/// Marks the beginning and calls `run(first, second)`, which is counted: the instruction after the
 /// marker is that call, and counting ends when it has returned. The stack starts at a cache line.
 ///
 /// # Safety
@@ -55,9 +55,9 @@ pub(super) unsafe fn counted<A, B>(
     first: *mut A,
     second: *mut B,
 ) {
-    // SAFETY: the stack pointer is restored from r12, which the callee keeps; moving it down only
-    // leaves room unused. All that a C function may change is declared. The caller vouches for the
-    // call.
+    // SAFETY: the stack pointer is restored from r12, which the callee preserves. Moving it down
+    // only leaves space unused. All registers that a C function may change are declared. The caller
+    // vouches for the call.
     unsafe {
         asm!(
             "mov r12, rsp",
@@ -75,7 +75,7 @@ pub(super) unsafe fn counted<A, B>(
     }
 }
 
-/// The regions as bytes: for each the range, the length of the name, the name.
+/// Encodes the regions as bytes: for each the range, the length of the name, and the name.
 pub(super) fn encode(regions: &[Region]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for region in regions {
@@ -88,7 +88,7 @@ pub(super) fn encode(regions: &[Region]) -> Vec<u8> {
     bytes
 }
 
-/// The regions from those bytes; `None` if they are not such.
+/// Decodes regions. `None` if the bytes are not valid.
 pub(super) fn decode(mut bytes: &[u8]) -> Option<Vec<Region>> {
     let mut regions = Vec::new();
     while !bytes.is_empty() {
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(decode(&bytes).as_deref(), Some(&regions[..]));
         assert_eq!(decode(&[]).as_deref(), Some(&[][..]));
         for length in 1..bytes.len() {
-            // Cut anywhere, it is either refused or ends between two regions.
+            // A prefix is either invalid or ends between two regions.
             let cut = decode(&bytes[..length]);
             assert!(cut.is_none_or(|cut| regions.starts_with(&cut) && cut.len() < 3));
         }

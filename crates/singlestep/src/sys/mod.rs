@@ -1,4 +1,4 @@
-//! Counting on Linux, x86-64: a child that runs, a tracer that steps it and takes notes.
+//! Counting on Linux on x86-64: a child that runs, and a tracer that steps it and records.
 
 mod access;
 mod affinity;
@@ -20,7 +20,7 @@ use marker::Kind;
 use tally::Tally;
 use tracee::Tracee;
 
-/// Forks, follows the child through its markers, and sums up.
+/// Forks, follows the child through its markers, and computes the counts.
 pub(crate) fn count<T, S, O>(plan: Plan<'_, T>, setup: S, op: O) -> Result<Counts, Error>
 where
     S: FnOnce() -> T,
@@ -32,7 +32,7 @@ where
 
     let (address, length) = tracee.run_to(Kind::Regions)?;
     let regions = marker::decode(&tracee.read(address, length)?)
-        .ok_or(Error::Confused("its list of regions cannot be read"))?;
+        .ok_or(Error::Confused("its list of regions is invalid"))?;
     let _bound = Bound::to_one_cpu(tracee.pid());
     let mut code = Code::default();
     let mut tallies = Vec::new();

@@ -1,12 +1,12 @@
-//! Why ptrace is refused here, and what helps.
+//! The cause and the cure when ptrace is not permitted.
 
 use std::{fs, io};
 
 use crate::Error;
 
-/// The error for a child that the kernel did not let be traced.
+/// The error for a child that the kernel does not allow to be traced.
 pub(super) fn refused(errno: i32) -> Error {
-    // What cannot be read is unknown, and the advice then names all causes.
+    // A file that cannot be read counts as unknown. The advice then names all causes.
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     Error::NotPermitted {
@@ -15,15 +15,15 @@ pub(super) fn refused(errno: i32) -> Error {
     }
 }
 
-/// The advice, from yama's scope and this thread's status.
+/// The advice, from Yama's scope and this thread's status.
 fn cure(scope: &str, status: &str) -> &'static str {
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.map(str::trim).filter(|value| *value != "0")
     };
     if field("TracerPid:").is_some() {
-        return "this process is traced itself (a debugger, strace -f), and a child has one tracer \
-                only: run it without";
+        return "a debugger or strace -f traces this process already, and a child can have only one \
+                tracer: run without it";
     }
     match scope {
         "2" => {
@@ -31,15 +31,15 @@ fn cure(scope: &str, status: &str) -> &'static str {
              CAP_SYS_PTRACE"
         }
         "3" => {
-            "sysctl kernel.yama.ptrace_scope is 3, which no one can take back: boot with another \
+            "sysctl kernel.yama.ptrace_scope is 3, which cannot be undone: boot with another \
              value (/etc/sysctl.d)"
         }
         _ if field("Seccomp:").is_some() => {
-            "a seccomp filter binds this thread, as containers have one: start the container with \
+            "a seccomp filter restricts this thread, as in a container: start the container with \
              --cap-add=SYS_PTRACE, or with --security-opt seccomp=unconfined"
         }
         _ => {
-            "look for sysctl kernel.yama.ptrace_scope of 2 or 3, a container without CAP_SYS_PTRACE, \
+            "check for sysctl kernel.yama.ptrace_scope of 2 or 3, a container without CAP_SYS_PTRACE, \
              or a security module (SELinux: setsebool deny_ptrace 0)"
         }
     }

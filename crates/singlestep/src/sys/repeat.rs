@@ -1,8 +1,8 @@
-//! A repeating string instruction, all repetitions at once.
+//! Runs all repetitions of a repeating string instruction at once.
 //!
-//! Single steps stop after each repetition, and clearing a page would take thousands. A breakpoint
-//! register on the next instruction, where such an instruction always goes on, takes one stop. The
-//! register belongs to the child's thread; no code is changed.
+//! A single step stops after each repetition, and clearing a page would take thousands of steps. A
+//! debug register with a breakpoint at the next instruction, where such an instruction always
+//! continues, takes one stop. The debug register belongs to the child's thread. No code is changed.
 
 use std::{io, mem::offset_of};
 
@@ -15,16 +15,16 @@ use nix::{
 use super::tracee::Tracee;
 use crate::Error;
 
-/// Where the breakpoint registers lie in what ptrace shows of a process.
+/// The offset of the debug registers in the user area of ptrace.
 const REGISTERS: usize = offset_of!(user, u_debugreg);
-/// The register of the first breakpoint's address, and the one that switches breakpoints on.
+/// The debug register of the first breakpoint's address, and the one that enables breakpoints.
 const ADDRESS: usize = REGISTERS;
 const CONTROL: usize = REGISTERS + 7 * size_of::<u64>();
-/// Stop this thread before it executes the instruction at the first address.
+/// Stops this thread before it executes the instruction at the first address.
 const EXECUTE_FIRST: i64 = 1;
 
-/// Runs to the instruction at `next`, which must be met, or one step where there are no breakpoint
-/// registers.
+/// Runs to the instruction at `next`, which the child must reach. Does a single step if there are
+/// no debug registers.
 pub(super) fn finish(tracee: &Tracee, next: u64) -> Result<(), Error> {
     let pid = tracee.pid();
     if set(pid, ADDRESS, next as i64).and_then(|()| set(pid, CONTROL, EXECUTE_FIRST)).is_err() {
@@ -34,7 +34,10 @@ pub(super) fn finish(tracee: &Tracee, next: u64) -> Result<(), Error> {
     let doing = "running to a breakpoint";
     set(pid, CONTROL, 0).map_err(|errno| Error::System { doing, cause: errno.into() })?;
     if tracee.registers()?.rip != next {
-        return Err(Error::System { doing, cause: io::Error::other("it did not stop there") });
+        return Err(Error::System {
+            doing,
+            cause: io::Error::other("the child did not stop there"),
+        });
     }
     Ok(())
 }

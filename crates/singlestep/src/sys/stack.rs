@@ -1,14 +1,14 @@
-//! Where the calling thread's stack ends.
+//! The lower end of the calling thread's stack.
 
 use std::{io, mem::MaybeUninit, ptr};
 
 use crate::Error;
 
-/// The lowest address that the calling thread's stack may grow down to. The child, a copy of this
-/// thread, has it at the same place.
+/// The lowest address to which the calling thread's stack may grow. It is the same in the child,
+/// which is a copy of this thread.
 pub(super) fn low() -> Result<u64, Error> {
     let refused = |errno| Error::System {
-        doing: "asking for the stack of this thread",
+        doing: "getting the stack of this thread",
         cause: io::Error::from_raw_os_error(errno),
     };
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
@@ -18,7 +18,7 @@ pub(super) fn low() -> Result<u64, Error> {
         return Err(refused(errno));
     }
     let (mut low, mut size) = (ptr::null_mut(), 0);
-    // SAFETY: the attributes were filled above; both results are ours.
+    // SAFETY: the attributes were filled above, and both results are ours.
     let errno =
         unsafe { libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut low, &raw mut size) };
     // SAFETY: filled above, and not used any more.

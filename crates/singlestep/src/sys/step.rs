@@ -1,4 +1,4 @@
-//! One measured run, step by step.
+//! Single-steps one measured run.
 
 use iced_x86::Mnemonic;
 use libc::user_regs_struct;
@@ -14,10 +14,10 @@ use super::{
 };
 use crate::Error;
 
-/// So many repetitions are as fast one by one.
+/// Up to this many repetitions are as fast one by one.
 const FEW: u64 = 4;
 
-/// Steps through the operation, from its call, where the child stands, until that has returned.
+/// Steps through the operation: from its call, where the child stands, until it has returned.
 pub(super) fn through(
     tracee: &Tracee,
     code: &mut Code,
@@ -42,7 +42,7 @@ pub(super) fn through(
         }
         let after = tracee.registers()?;
         if after.rip == end && after.rsp == call.rsp {
-            // The return to the harness, which is not the operation's.
+            // The return to the harness. It does not belong to the operation.
             return Ok(());
         }
         if !(decoded.repeats && after.rip == before.rip) {
@@ -55,7 +55,7 @@ pub(super) fn through(
     }
 }
 
-/// What must not be stepped over.
+/// Refuses instructions that must not be stepped over.
 fn refuse(decoded: &Decoded, before: &user_regs_struct, tracee: &Tracee) -> Result<(), Error> {
     if decoded.instruction.is_invalid() || decoded.hides_the_next() {
         return Err(decoded.unknown());
@@ -104,7 +104,7 @@ mod tests {
         through(&tracee, &mut Code::default(), &mut tally).unwrap();
         let counts = sum_up(&[], &[tally]);
         assert_eq!(counts.instructions.largest, 3);
-        // The return address, which is read again here, and the copy below it share the first line.
+        // The first line has the return address, which is read again here, and the copy below it.
         assert_eq!((counts.stack.lines.largest, counts.stack.written.largest), (1, 1));
         assert_eq!(counts.data.lines.largest, 0);
     }

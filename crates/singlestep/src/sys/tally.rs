@@ -1,11 +1,11 @@
-//! The notes of one run, and their sum.
+//! The record of one run, and the sum over runs.
 
 use std::{collections::HashMap, ops::Range};
 
 use super::code::Decoded;
 use crate::{Area, Counts, Figure, LINE, Region};
 
-/// The lines touched in one part of memory: whether each was written.
+/// The lines accessed in one part of memory, and whether each was written.
 #[derive(Default)]
 struct Touched {
     lines: HashMap<u64, bool>,
@@ -27,7 +27,7 @@ impl Touched {
     }
 }
 
-/// What one run did.
+/// The record of one run.
 pub(super) struct Tally<'a> {
     regions: &'a [Region],
     stack_range: Range<u64>,
@@ -38,13 +38,13 @@ pub(super) struct Tally<'a> {
     syscalls: u64,
     stack: Touched,
     data: Touched,
-    /// One for each name of a region, in the order of [`names`].
+    /// One entry for each region name, in the order of [`names`].
     named: HashMap<&'a str, Touched>,
     other: Touched,
 }
 
 impl<'a> Tally<'a> {
-    /// No notes yet. The stack is known upwards only when the run begins.
+    /// An empty record. The upper end of the stack is known when the run begins.
     pub(super) fn new(regions: &'a [Region], stack_low: u64) -> Self {
         Self {
             regions,
@@ -61,12 +61,12 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// The run begins with this stack pointer: what lies below is the operation's own.
+    /// Begins a run with this stack pointer. The memory below it is the operation's own stack.
     pub(super) fn begin(&mut self, stack_pointer: u64) {
         self.stack_range.end = stack_pointer;
     }
 
-    /// Notes an instruction that has been executed.
+    /// Records an executed instruction.
     pub(super) fn instruction(&mut self, decoded: &Decoded) {
         self.instructions += 1;
         self.atomics += u64::from(decoded.atomic);
@@ -75,7 +75,7 @@ impl<'a> Tally<'a> {
         self.syscalls += u64::from(decoded.syscall);
     }
 
-    /// Notes that bytes were touched. An atomic counts where its bytes begin.
+    /// Records an access to bytes. An atomic is attributed to the address of its first byte.
     pub(super) fn touch(&mut self, bytes: Range<u64>, written: bool, atomic: bool) {
         let mut start = bytes.start;
         while start < bytes.end {
@@ -86,7 +86,7 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Notes a piece that lies within one line.
+    /// Records the part of an access that lies within one line.
     fn piece(&mut self, line: u64, piece: Range<u64>, written: bool, atomic: bool) {
         if self.stack_range.contains(&piece.start) {
             return self.stack.note(line, written, atomic);
@@ -96,7 +96,7 @@ impl<'a> Tally<'a> {
         for region in self.regions {
             let range = region.addresses();
             let meets = (range.start as u64) < piece.end && piece.start < range.end as u64;
-            // Once for a name, even if two regions of that name overlap here.
+            // Once for each name, even if two regions of that name overlap here.
             if meets && !range.is_empty() && !names.contains(&region.name()) {
                 names.push(region.name());
                 self.named.entry(region.name()).or_default().note(line, written, atomic);
@@ -108,7 +108,7 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// The names of regions, each once, in the order of their first mention.
+/// The names of regions, each once, in the order in which they first appear.
 fn names(regions: &[Region]) -> Vec<&str> {
     let mut names = Vec::new();
     for region in regions {
@@ -119,7 +119,7 @@ fn names(regions: &[Region]) -> Vec<&str> {
     names
 }
 
-/// The figure of these runs; zero for none.
+/// The figure over these runs. Zero if there are none.
 fn figure_of(values: impl Iterator<Item = u64>) -> Figure {
     let (mut sum, mut runs, mut least, mut largest) = (0u64, 0u64, u64::MAX, 0);
     for value in values {

@@ -1,4 +1,4 @@
-//! The child as its tracer sees it: stopped, looked at, let go to the next stop, and ended.
+//! The child as its tracer sees it: stopped, inspected, resumed to the next stop, and killed.
 
 use std::{
     fs::File,
@@ -22,19 +22,19 @@ use crate::{Error, Phase};
 /// The longest message that a child may send, in bytes.
 const LONGEST_MESSAGE: u64 = 1 << 24;
 
-/// What a wait brought.
+/// The result of a wait.
 enum Stop {
     Signal(i32),
     Exited(i32),
     Killed(i32),
 }
 
-/// A traced child, stopped. Dropping it kills and reaps it.
+/// A traced child that is stopped. Dropping it kills and reaps it.
 pub(super) struct Tracee {
     pid: Pid,
     memory: File,
     limit: Duration,
-    /// What it is doing, for errors.
+    /// What the child is doing, for errors.
     pub(super) phase: Phase,
 }
 
@@ -43,32 +43,32 @@ struct Reaper(Pid);
 
 impl Drop for Reaper {
     fn drop(&mut self) {
-        // A child that is gone already is what we want; there is nobody to tell of anything else.
+        // A child that is gone already is fine. Other errors cannot be reported from here.
         let _ = kill(self.0, Signal::SIGKILL);
         while let Ok(Stop::Signal(_)) = wait(self.0) {}
     }
 }
 
 impl Tracee {
-    /// Forks a child that runs `live`, and returns when it stands at [`Kind::Hello`].
+    /// Forks a child that runs `live`, and returns when the child has reached [`Kind::Hello`].
     pub(super) fn fork(limit: Duration, live: impl FnOnce()) -> Result<Self, Error> {
         let phase = Phase::SettingUp;
         let begin = Instant::now();
         let reaper = loop {
-            // SAFETY: the child has this thread only. What it calls, and which locks that may need,
-            // is stated in the contract of `Operation::count`; it never returns from here.
-            let reaper = match unsafe { fork() }.map_err(system("making a process"))? {
+            // SAFETY: the child has this thread only. The contract of `Operation::count` states
+            // what it calls, and which locks that may need. It never returns from here.
+            let reaper = match unsafe { fork() }.map_err(system("forking a child"))? {
                 ForkResult::Parent { child } => Reaper(child),
                 ForkResult::Child => {
                     live();
-                    // SAFETY: ends this process, the child, without running what the parent
-                    // registered.
+                    // SAFETY: ends this process, the child, without running exit handlers of the
+                    // parent.
                     unsafe { libc::_exit(0) }
                 }
             };
             match wait(reaper.0)? {
                 Stop::Signal(libc::SIGTRAP) => break reaper,
-                // It lost its patience before it began: see `child`.
+                // The child was delayed before it began: see `child`.
                 Stop::Signal(libc::SIGALRM) if begin.elapsed() < limit => {}
                 Stop::Signal(libc::SIGALRM) => return Err(Error::TimedOut { phase, limit }),
                 Stop::Exited(errno) => return Err(permission::refused(errno)),
@@ -79,21 +79,22 @@ impl Tracee {
             }
         };
         let pid = reaper.0;
-        // Without its tracer it must not go on.
+        // The child must not continue without its tracer.
         ptrace::setoptions(pid, ptrace::Options::PTRACE_O_EXITKILL)
-            .map_err(system("setting the options of ptrace"))?;
+            .map_err(system("setting ptrace options"))?;
         let memory = File::open(format!("/proc/{pid}/mem"))
             .map_err(|cause| Error::System { doing: "opening the child's memory", cause })?;
         std::mem::forget(reaper);
         Ok(Self { pid, memory, limit, phase })
     }
 
-    /// Its process.
+    /// The child's process ID.
     pub(super) fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Lets it run to a marker of this kind; the address and length of the message there.
+    /// Resumes the child until it reaches a marker of this kind. Returns the address and length of
+    /// the message.
     pub(super) fn run_to(&self, kind: Kind) -> Result<(u64, u64), Error> {
         self.resume(ptrace::cont)?;
         let registers = self.registers()?;
@@ -109,7 +110,7 @@ impl Tracee {
         self.resume(ptrace::step)
     }
 
-    /// Lets it go on in this way until it traps. Any other end is an error.
+    /// Resumes the child in this way until it traps. Any other stop is an error.
     pub(super) fn resume(
         &self,
         how: fn(Pid, Option<Signal>) -> nix::Result<()>,
@@ -118,7 +119,7 @@ impl Tracee {
             how(self.pid, None).map_err(system("resuming the child"))?;
             match wait(self.pid)? {
                 Stop::Signal(libc::SIGTRAP) => return Ok(()),
-                // Cannot be blocked, and says nothing about the operation.
+                // SIGSTOP cannot be blocked, and says nothing about the operation.
                 Stop::Signal(libc::SIGSTOP) => {}
                 Stop::Signal(libc::SIGALRM) | Stop::Killed(libc::SIGALRM) => {
                     return Err(Error::TimedOut { phase: self.phase, limit: self.limit });
@@ -134,12 +135,12 @@ impl Tracee {
         }
     }
 
-    /// Its registers.
+    /// The child's registers.
     pub(super) fn registers(&self) -> Result<user_regs_struct, Error> {
         ptrace::getregs(self.pid).map_err(system("reading the child's registers"))
     }
 
-    /// `length` bytes of its memory.
+    /// `length` bytes of the child's memory.
     pub(super) fn read(&self, address: u64, length: u64) -> Result<Vec<u8>, Error> {
         if length > LONGEST_MESSAGE {
             return Err(Error::Confused("a message is too long"));
@@ -151,14 +152,14 @@ impl Tracee {
         Ok(bytes)
     }
 
-    /// As much as can be read there, `buffer` at most.
+    /// Reads as many bytes as can be read there, at most the size of `buffer`.
     pub(super) fn read_some(&self, address: u64, buffer: &mut [u8]) -> Result<usize, Error> {
         self.memory
             .read_at(buffer, address)
             .map_err(|cause| Error::System { doing: "reading the child's instructions", cause })
     }
 
-    /// The error of a child that stands at the marker of a panic.
+    /// The error for a child at the marker of a panic.
     pub(super) fn panicked(&self, registers: &user_regs_struct) -> Error {
         match self.read(registers.rdi, registers.rsi) {
             Ok(bytes) => Error::Panicked {
@@ -169,7 +170,7 @@ impl Tracee {
         }
     }
 
-    /// The error of a child that stopped before this signal ends it.
+    /// The error for a child that stopped before this signal ends it.
     pub(super) fn crashed(&self, signal: i32) -> Error {
         let faults = matches!(signal, libc::SIGSEGV | libc::SIGBUS);
         let info = if faults { ptrace::getsiginfo(self.pid).ok() } else { None };
@@ -189,7 +190,7 @@ impl Drop for Tracee {
     }
 }
 
-/// Makes a kernel's refusal an [`Error`].
+/// Converts an error of a system call to [`Error`].
 pub(super) fn system(doing: &'static str) -> impl Fn(nix::Error) -> Error {
     move |errno| Error::System { doing, cause: errno.into() }
 }
@@ -198,7 +199,7 @@ fn name(signal: i32) -> String {
     Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |known| known.to_string())
 }
 
-/// Waits for this child. (nix's own decoder refuses real-time signals.)
+/// Waits for this child. (The decoder of nix rejects real-time signals.)
 fn wait(pid: Pid) -> Result<Stop, Error> {
     let mut status = 0;
     // SAFETY: `status` is ours.

@@ -1,4 +1,4 @@
-//! The mask registers of AVX-512, which the general registers do not include.
+//! The mask registers of AVX-512. They are not among the general registers.
 
 use std::{arch::x86_64::__cpuid_count, ffi::c_void};
 
@@ -8,15 +8,15 @@ use nix::{errno::Errno, unistd::Pid};
 use super::tracee::system;
 use crate::Error;
 
-/// The register set with all of the processor's extended state.
+/// The register set with the processor's whole extended state.
 const NT_X86_XSTATE: usize = 0x202;
-/// The number of the mask registers among the parts of that state.
+/// The number of the mask registers' component in that state.
 const MASKS: u32 = 5;
 
 /// The value of a mask register of a stopped child.
 pub(super) fn mask(pid: Pid, register: Register) -> Result<u64, Error> {
-    // Where the masks lie within the state. An instruction that uses them has just been decoded,
-    // but may yet be one that this processor does not know.
+    // The offset of the mask registers in the state. An instruction that uses them was just
+    // decoded, but this processor may not support it.
     let part = __cpuid_count(0xd, MASKS);
     let start = part.ebx as usize + 8 * (register.number());
     let mut state = vec![0u8; part.ebx as usize + 64];
@@ -27,5 +27,7 @@ pub(super) fn mask(pid: Pid, register: Register) -> Result<u64, Error> {
         unsafe { libc::ptrace(libc::PTRACE_GETREGSET, pid.as_raw(), NT_X86_XSTATE, &raw mut area) };
     Errno::result(result).map_err(system("reading the child's vector masks"))?;
     let bytes = state.get(start..).and_then(|rest| rest.first_chunk::<8>());
-    bytes.map(|bytes| u64::from_le_bytes(*bytes)).ok_or(Error::Confused("it has no such mask"))
+    bytes
+        .map(|bytes| u64::from_le_bytes(*bytes))
+        .ok_or(Error::Confused("the mask register is missing from its state"))
 }

@@ -1,9 +1,9 @@
-//! What the tests share: values on lines of their own, and figures that must not vary.
+//! Helpers of the tests: values on cache lines of their own, and exact figures.
 #![allow(dead_code, unreachable_pub)]
 
 use singlestep::{Area, Counts};
 
-/// Lines of a part of memory: read only, written; exact in every run.
+/// The lines of a part of memory: read only, written. They must be the same in every run.
 pub fn lines(area: &Area) -> (u64, u64) {
     assert_eq!(area.read.least, area.read.largest);
     assert_eq!(area.written.least, area.written.largest);
