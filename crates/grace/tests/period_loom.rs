@@ -343,7 +343,7 @@ fn an_end_that_another_has_seen() {
         if machine.flushes.done() >= target {
             machine.reuse();
         }
-        others.map(|other| other.join().unwrap());
+        others.into_iter().for_each(|other| other.join().unwrap());
     });
 }
 
