@@ -74,9 +74,11 @@ fn broadcast_beside(seed: u64) -> Result<(), Failure> {
     let ended = done.clone();
     let sender = move |world: &Arc<World>| {
         while !ended.load(SeqCst) {
-            let target = world.flushes.target();
+            let mut target = world.flushes.target();
             if seed & 1 != 0 {
+                // The next period cannot begin while a CPU has not passed this one.
                 world.flushes.advance(target);
+                target = world.flushes.target();
             }
             world.flushes.expedite(target);
             world.sim.relax();
@@ -84,16 +86,23 @@ fn broadcast_beside(seed: u64) -> Result<(), Failure> {
     };
     let (address, ended) = (at.clone(), done.clone());
     let idler = move |world: &Arc<World>| {
+        let (mut round, held_up) = (seed, Arc::new(AtomicBool::new(false)));
         while !ended.load(SeqCst) {
-            world.vmap().idle();
-            // An idle CPU may cache what it likes, but this one has nothing active.
-            // SAFETY: this CPU uses no area until it is back.
+            round += 1;
+            if seed & 8 != 0 && round.is_multiple_of(16) && !held_up.swap(true, SeqCst) {
+                // Holds the sender up between any two of its steps.
+                let (sim, held_up) = (world.sim.clone(), held_up.clone());
+                world.sim.interrupt(0, move || {
+                    (0..60).for_each(|_| sim.step(Access::Shared));
+                    held_up.store(false, SeqCst);
+                });
+            }
+            // SAFETY: this CPU uses no area until it is back, and has no blocks.
             unsafe { world.flushes.idle_enter() };
             world.sim.step(Access::Shared);
             world.flushes.idle_exit();
             cache(world, &address);
-            (0..seed >> 1 & 7).for_each(|_| world.sim.step(Access::Shared));
-            world.flushes.tick();
+            (0..seed >> 1 & 3).for_each(|_| world.sim.step(Access::Shared));
         }
     };
     let mapper = move |world: &Arc<World>| {
@@ -105,8 +114,8 @@ fn broadcast_beside(seed: u64) -> Result<(), Failure> {
             // SAFETY: the other CPU only caches it.
             unsafe { vmap.vfree(first) }.unwrap();
             let target = world.flushes.target();
+            // The other CPU ends it.
             while !world.flushes.is_over(target) {
-                world.flushes.tick();
                 world.sim.relax();
             }
             vmap.poll();
