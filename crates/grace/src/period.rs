@@ -87,7 +87,7 @@ use core::marker::PhantomData;
 pub use crate::sync::{Fence, without};
 
 /// `passed` of a CPU that is idle.
-const AWAY: u64 = u64::MAX;
+const IDLE: u64 = u64::MAX;
 
 /// The periods of one kind: the last that has begun, and the last that has ended.
 ///
@@ -301,7 +301,7 @@ impl CpuGracePeriods {
     constant! {
         /// For a CPU that is idle.
         pub fn new() -> Self {
-            CpuGracePeriods(AtomicU64::new(AWAY))
+            CpuGracePeriods(AtomicU64::new(IDLE))
         }
     }
 
@@ -311,7 +311,7 @@ impl CpuGracePeriods {
     pub fn idle_enter(&self) {
         // Release: all its accesses come before. Pairs with the Acquire in `advance` and
         // `has_passed`.
-        self.0.store(AWAY, Ordering::Release);
+        self.0.store(IDLE, Ordering::Release);
     }
 
     /// Makes this CPU active. It must report a quiescent state at once ([`GracePeriods::begin`], a
@@ -329,7 +329,7 @@ impl CpuGracePeriods {
     pub fn is_idle(&self) -> bool {
         // Acquire: pairs with the Release of `idle_enter`. The CPU's earlier accesses come before
         // the caller's next ones.
-        self.0.load(Ordering::Acquire) == AWAY
+        self.0.load(Ordering::Acquire) == IDLE
     }
 
     /// As [`is_idle`](CpuGracePeriods::is_idle), for the CPU itself.
@@ -337,7 +337,7 @@ impl CpuGracePeriods {
     #[inline]
     pub(crate) fn is_idle_here(&self) -> bool {
         // Relaxed: only this CPU writes it.
-        self.0.load(Ordering::Relaxed) == AWAY
+        self.0.load(Ordering::Relaxed) == IDLE
     }
 
     /// Whether the CPU has passed `period`, or is idle. One load.

@@ -327,8 +327,8 @@ impl<D: Domain> Quiescent<D> {
             }
             // An idle CPU becomes active here, with the fence of a report. Later guards find it
             // active and need no fence.
-            let was_away = slot.passed.is_idle_here();
-            let take_part = if was_away { idle_exit } else { pass };
+            let was_idle = slot.passed.is_idle_here();
+            let take_part = if was_idle { idle_exit } else { pass };
             take_part(periods, slot);
             let wanted = slot.batches.with_mut(|batches| {
                 // SAFETY: this CPU's own batches, and `exclusive` keeps all other code off the CPU.

@@ -182,7 +182,7 @@ fn a_reader_that_begins_the_period() {
 }
 
 #[test]
-fn a_reader_that_was_away() {
+fn a_reader_that_was_idle() {
     model(Reader::ComesBack);
 }
 

@@ -1,7 +1,7 @@
 //! How addresses come back: the limits of waiting addresses, and the last resort before a call
 //! fails for lack of space.
 //!
-//! Normally addresses come back without IPIs: CPUs announce their flushes, and a later call that
+//! Normally addresses come back without IPIs: CPUs report their flushes, and a later call that
 //! needs addresses takes those whose grace period has ended. CPUs are interrupted in three cases
 //! only: so much waits in all zones and blocks that it is worth a broadcast; half of one CPU's
 //! share waits; or space has run out.

@@ -8,7 +8,7 @@
 //!
 //! # One idea
 //! Address space is plentiful. An unmapped range is not flushed: it *waits*. Its addresses are
-//! reused only after every CPU has flushed its TLB for its own reasons and has announced that
+//! reused only after every CPU has flushed its TLB for its own reasons and has reported that
 //! flush. This is a grace period for TLBs instead of readers ([`TlbGrace`]). If the CPUs have timer
 //! ticks, it costs each CPU one flush per tick and no IPI at all. Without ticks, one broadcast
 //! serves tens of thousands of unmappings.

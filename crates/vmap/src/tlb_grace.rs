@@ -1,13 +1,13 @@
 //! TLB grace periods: when one has ended, no CPU holds a translation that was cached before it.
 //!
 //! Address space is plentiful, so an unmapped address need not be flushed. It only must not be
-//! reused until every CPU has flushed its TLB for its own reasons. Each CPU *announces* a flush of
-//! all its cached translations. When all CPUs have announced one since an address was unmapped, the
-//! grace period of the address has ended. `grace::period` numbers the periods: `target` is the
-//! period that addresses unmapped so far must wait for, and `done` is the last period that has
-//! ended.
+//! reused until every CPU has flushed its TLB for its own reasons. A CPU passes a *quiescent state*
+//! when it has flushed all its cached translations, and reports it. When all CPUs have passed one
+//! since an address was unmapped, the grace period of the address has ended. `grace::period`
+//! numbers the periods: `target` is the period that addresses unmapped so far must wait for, and
+//! `done` is the last period that has ended.
 //!
-//! # Who announces
+//! # Where a CPU reports quiescent states
 //! - [`tick`](TlbGrace::tick), from each CPU's timer interrupt: flushes this CPU if a period is
 //!   pending. It sends no IPI.
 //! - [`flush`](TlbGrace::flush), where a CPU flushes everything for its own reasons;
@@ -20,7 +20,7 @@
 //!
 //! # Why it is correct
 //! Let CPU A clear a PTE, then number its period `t`, and let the address be reused when `t` is
-//! done. Let CPU B have the translation cached. B has announced at least `t`: it loaded `current >=
+//! done. Let CPU B have the translation cached. B has reported at least `t`: it loaded `current >=
 //! t`, then flushed, then stored that value.
 //!
 //! - B's load comes after A's load, which saw `t - 1`. So A's fence comes before B's fence, and
@@ -28,8 +28,8 @@
 //! - B's flush came after its fence. It dropped all translations cached before the fence, and those
 //!   cached later are valid.
 //!
-//! So an announcement must begin before its flush and end after it. In the opposite order, B could
-//! cache a translation between the flush and the announcement.
+//! So a report must begin before its flush and end after it. In the opposite order, B could cache a
+//! translation between the flush and the report.
 //!
 //! *An idle CPU* has flushed, and uses no address of an area until it leaves idle. Then it takes
 //! part again, and flushes if a period has begun meanwhile. Its hardware may have cached
@@ -59,28 +59,35 @@ struct Slot {
     left: AtomicU64,
     /// The last period that an address unmapped on this CPU waits for.
     wanted: AtomicU64,
-    announced: AtomicU64,
+    quiescent_states: AtomicU64,
     broadcasts: AtomicU64,
-    asked: AtomicU64,
+    interrupted: AtomicU64,
 }
 
 impl Slot {
     fn new() -> Slot {
         let zero = || AtomicU64::new(0);
-        let (left, wanted, announced, broadcasts, asked) = (zero(), zero(), zero(), zero(), zero());
-        Slot { passed: CpuGracePeriods::new(), left, wanted, announced, broadcasts, asked }
+        Slot {
+            passed: CpuGracePeriods::new(),
+            left: zero(),
+            wanted: zero(),
+            quiescent_states: zero(),
+            broadcasts: zero(),
+            interrupted: zero(),
+        }
     }
 }
 
 /// Statistics, summed over all CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TlbGraceStats {
-    /// Announced flushes: at ticks, for own reasons, and on entering and leaving idle.
-    pub announced: u64,
+    /// Flushes by which a CPU passed a quiescent state: at ticks, for its own reasons, and when it
+    /// entered or left idle.
+    pub quiescent_states: u64,
     /// Broadcast flushes.
     pub broadcasts: u64,
     /// CPUs that broadcasts interrupted, not counting the sender.
-    pub asked: u64,
+    pub interrupted: u64,
 }
 
 /// The TLB grace periods of a machine: one instance for all its [`Vmap`](crate::Vmap)s, in an
@@ -164,8 +171,8 @@ impl<M: Machine> TlbGrace<M> {
     }
 
     /// For each CPU's timer interrupt. If a period is pending that this CPU has not passed, flushes
-    /// and announces it. If addresses unmapped on this CPU wait, tests whether their period has
-    /// ended. Cost: two loads and a branch if no period is pending.
+    /// and reports the quiescent state. If addresses unmapped on this CPU wait, tests whether their
+    /// period has ended. Cost: two loads and a branch if no period is pending.
     pub fn tick(&self) {
         let wanted = self.with(|slot| {
             self.quiescent_if_asked(slot);
@@ -178,14 +185,14 @@ impl<M: Machine> TlbGrace<M> {
         }
     }
 
-    /// An idle CPU is never asked.
+    /// No period waits for an idle CPU.
     fn quiescent_if_asked(&self, slot: &Slot) {
         if self.count.is_asked(&slot.passed) {
             self.quiescent_here(slot);
         }
     }
 
-    /// Flushes all translations of this CPU, and announces it.
+    /// Flushes all translations of this CPU, and reports the quiescent state.
     pub fn flush(&self) {
         self.with(|slot| self.quiescent_here(slot));
     }
@@ -201,12 +208,12 @@ impl<M: Machine> TlbGrace<M> {
         if !slot.passed.is_idle() {
             self.count.end(&slot.passed, begun);
         }
-        bump(&slot.announced);
+        bump(&slot.quiescent_states);
     }
 
-    /// Announces a flush that `flush` performs in the host's own way. It must drop all translations
-    /// of the kernel's half that this CPU has cached, global ones and upper-level entries included.
-    /// Interrupts are disabled.
+    /// Reports a quiescent state around a flush that `flush` performs in the host's own way. It
+    /// must drop all translations of the kernel's half that this CPU has cached, global ones and
+    /// upper-level entries included. Interrupts are disabled.
     ///
     /// # Safety
     /// `flush` drops all of these.
@@ -249,7 +256,7 @@ impl<M: Machine> TlbGrace<M> {
             // Relaxed: only this CPU uses it.
             slot.left.store(begun.period(), Ordering::Relaxed);
             self.machine.flush(Flush::All);
-            bump(&slot.announced);
+            bump(&slot.quiescent_states);
             slot.passed.idle_enter();
         });
     }
@@ -269,7 +276,7 @@ impl<M: Machine> TlbGrace<M> {
             let left = slot.left.load(Ordering::Relaxed);
             self.count.rejoin(&slot.passed, left, || {
                 self.machine.flush(Flush::All);
-                bump(&slot.announced);
+                bump(&slot.quiescent_states);
             });
         });
     }
@@ -310,7 +317,7 @@ impl<M: Machine> TlbGrace<M> {
             return;
         }
         let _one = lock(&self.machine, &self.expediting);
-        // Another broadcast may have ended it, or all CPUs have announced by now.
+        // Another broadcast may have ended it, or all CPUs have reported by now.
         if self.is_over(period) || self.advance(period) {
             return;
         }
@@ -321,7 +328,7 @@ impl<M: Machine> TlbGrace<M> {
         let behind = self.behind(period);
         // If all others are behind, the same IPIs also end the newest period.
         if begun && self.others(&behind) < self.others(&self.behind(newest)) {
-            self.ask(period, behind);
+            self.expedite_on(period, behind);
         } else {
             self.begin_now(newest, |flushes| flushes.behind(newest));
         }
@@ -336,19 +343,20 @@ impl<M: Machine> TlbGrace<M> {
     fn begin_now(&self, period: u64, whom: impl FnOnce(&Self) -> CpuSet) {
         self.machine.step(Access::Shared);
         self.count.expedite_start(period);
-        self.ask(period, whom(self));
+        self.expedite_on(period, whom(self));
     }
 
     /// Makes these CPUs flush. Then all CPUs that are not idle have flushed since the period began.
-    fn ask(&self, period: u64, cpus: CpuSet) {
+    fn expedite_on(&self, period: u64, cpus: CpuSet) {
         self.machine.flush_on(&cpus, Flush::All);
         self.machine.step(Access::Shared);
         self.count.expedite_end(period);
         self.with(|slot| {
             bump(&slot.broadcasts);
             // Relaxed: as in `bump`.
-            let asked = slot.asked.load(Ordering::Relaxed) + self.others(&cpus) as u64;
-            slot.asked.store(asked, Ordering::Relaxed);
+            let others = self.others(&cpus) as u64;
+            let interrupted = slot.interrupted.load(Ordering::Relaxed) + others;
+            slot.interrupted.store(interrupted, Ordering::Relaxed);
         });
     }
 
@@ -361,9 +369,9 @@ impl<M: Machine> TlbGrace<M> {
     pub fn stats(&self) -> TlbGraceStats {
         // Relaxed: statistics.
         self.slots.iter().fold(TlbGraceStats::default(), |sum, slot| TlbGraceStats {
-            announced: sum.announced + slot.announced.load(Ordering::Relaxed),
+            quiescent_states: sum.quiescent_states + slot.quiescent_states.load(Ordering::Relaxed),
             broadcasts: sum.broadcasts + slot.broadcasts.load(Ordering::Relaxed),
-            asked: sum.asked + slot.asked.load(Ordering::Relaxed),
+            interrupted: sum.interrupted + slot.interrupted.load(Ordering::Relaxed),
         })
     }
 }

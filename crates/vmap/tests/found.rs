@@ -93,7 +93,7 @@ fn only_who_lags_is_interrupted() {
         world.flushes.expedite(target);
         assert!(world.flushes.is_over(target));
     });
-    assert_eq!((world.flushes.stats().asked, world.sim.stats().ipis_sent), (1, 1));
+    assert_eq!((world.flushes.stats().interrupted, world.sim.stats().ipis_sent), (1, 1));
     (0..4).for_each(|cpu| world.sim.on_cpu(cpu, || world.stop()));
     world.end().unwrap();
 }

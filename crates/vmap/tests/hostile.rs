@@ -101,7 +101,7 @@ fn periods_out_of_the_air() {
             let target = flushes.target();
             assert!(!flushes.is_over(target));
             assert!(flushes.behind(target).contains(CpuId::new(1).unwrap()));
-            assert!(!flushes.behind(u64::MAX).contains(CpuId::new(2).unwrap()), "it is away");
+            assert!(!flushes.behind(u64::MAX).contains(CpuId::new(2).unwrap()), "it is idle");
         }
         assert!(!flushes.is_over(1000), "{:?} ran ahead", flushes);
     });
@@ -126,7 +126,7 @@ fn safe_calls_in_interrupts() {
                 flushes.tick();
                 flushes.flush();
                 flushes.advance(flushes.target());
-                assert!(!flushes.is_idle() && flushes.stats().announced > 0);
+                assert!(!flushes.is_idle() && flushes.stats().quiescent_states > 0);
                 assert_eq!(vmap.find_vm_area(keep).unwrap().pages, 3);
                 assert!(vmap.get_vmalloc_info().areas > 0 && vmap.vmalloc_to_page(keep).is_some());
                 vmap.vmallocinfo(|info| assert!(vmap.space().covers(&info.range)));

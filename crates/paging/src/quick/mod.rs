@@ -171,18 +171,19 @@ impl<M: Machine> QuickLists<M> {
         }
     }
 
-    /// No near page is left. Takes a far page, or gives all of them back if another CPU has asked:
-    /// this CPU may not have given a page back for long, where it would have seen the request.
+    /// No near page is left. Takes a far page, or gives all of them back if another CPU has
+    /// requested them: this CPU may not have freed a page for a long time, and so not have seen the
+    /// request.
     #[cold]
     fn alloc_slowly(&self, list: u8) -> Result<Frame, FrameError> {
         let taken = self.with(list, |list| {
-            let stay = !list.stack.is_asked();
+            let stay = !list.stack.is_requested();
             stay.then(|| list.stack.pop(|| self.machine.step(Access::Shared))).flatten()
         });
         if let Some(Some(page)) = taken {
             return Ok(frame(page));
         }
-        self.give_if_asked(list);
+        self.give_if_requested(list);
         self.make(list)
     }
 
@@ -225,17 +226,17 @@ impl<M: Machine> QuickLists<M> {
     }
 
     /// Sends a page to the frame source instead of the list: it is of another node, or the list is
-    /// full, or another CPU has asked for the list's pages.
+    /// full, or another CPU has requested the list's pages.
     #[cold]
     fn refuse(&self, list: u8, frame: Frame, near: bool) -> Result<(), FrameError> {
-        let why = |list: &List| match (near, list.stack.is_asked()) {
+        let why = |list: &List| match (near, list.stack.is_requested()) {
             (false, _) => bump(&list.remote),
             (true, false) => bump(&list.full),
             (true, true) => bump(&list.given),
         };
         self.with(list, why);
         self.give_back(list, frame)?;
-        self.give_if_asked(list);
+        self.give_if_requested(list);
         Ok(())
     }
 
@@ -256,11 +257,11 @@ impl<M: Machine> QuickLists<M> {
         self.take_back(list, excess, |list| Some(&list.trimmed))
     }
 
-    /// Gives back this CPU's pages if another CPU has asked for them. For the timer interrupt of
-    /// each CPU. Costs one load for each list if there is no request. Returns how many pages were
+    /// Gives back this CPU's pages if another CPU has requested them. For the timer interrupt of
+    /// each CPU. Costs one load for each list if there is no request. Returns the number of pages
     /// given back.
     pub fn tick(&self) -> usize {
-        (0..NR_QUICK as u8).map(|list| self.give_if_asked(list)).sum()
+        (0..NR_QUICK as u8).map(|list| self.give_if_requested(list)).sum()
     }
 
     /// Call when memory has run out: gives all pages of this CPU's lists back, and asks the other
@@ -275,18 +276,18 @@ impl<M: Machine> QuickLists<M> {
         let mut asked = CpuSet::EMPTY;
         for (lists, number) in self.lists.iter().zip(0..) {
             let Some(cpu) = CpuId::new(number).filter(|cpu| *cpu != here) else { continue };
-            // `count`, not `any`: each list is asked.
-            if lists.iter().filter(|list| list.stack.ask()).count() != 0 {
+            // `count`, not `any`: each list gets the request.
+            if lists.iter().filter(|list| list.stack.request()).count() != 0 {
                 asked.insert(cpu);
             }
         }
         asked
     }
 
-    /// Gives this CPU's pages back if another CPU has asked for them.
+    /// Gives this CPU's pages back if another CPU has requested them.
     #[cold]
-    fn give_if_asked(&self, list: u8) -> usize {
-        if self.with(list, |list| list.stack.answer()) != Some(true) {
+    fn give_if_requested(&self, list: u8) -> usize {
+        if self.with(list, |list| list.stack.take_request()) != Some(true) {
             return 0;
         }
         self.take_back(list, usize::MAX, |list| Some(&list.given))

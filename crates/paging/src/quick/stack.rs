@@ -7,10 +7,11 @@
 //! in lines that are touched only when the near part runs empty or full: about once in six times.
 //!
 //! # Why it is right
-//! Only its own CPU pushes and pops, with interrupts disabled. Other CPUs only ask for the pages
-//! ([`ask`](Stack::ask)), by setting a word. The CPU clears the word only if it has seen it set,
-//! and before it gives its pages away ([`answer`](Stack::answer)). So a later request is seen
-//! again. (Model: `loom_tests`, with a mutant that clears a request that it has not seen.)
+//! Only its own CPU pushes and pops, with interrupts disabled. Other CPUs only request the pages
+//! ([`request`](Stack::request)), by setting a word. The CPU clears the word only if it has seen it
+//! set, and before it gives its pages back ([`take_request`](Stack::take_request)). So a later
+//! request is seen again. (Model: `loom_tests`, with a mutant that clears a request that it has not
+//! seen.)
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -28,9 +29,9 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 pub(crate) struct Stack<W, const NEAR: usize, const FAR: usize> {
     /// The number of near pages.
     len: W,
-    /// Whether another CPU has asked for the pages. The only word that other CPUs write, and only
+    /// Whether another CPU has requested the pages. The only word that other CPUs write, and only
     /// when memory has run out.
-    asked: W,
+    requested: W,
     near: [W; NEAR],
     /// The number of far pages.
     below: W,
@@ -41,7 +42,7 @@ impl<W: Word + Default, const NEAR: usize, const FAR: usize> Default for Stack<W
     fn default() -> Self {
         Stack {
             len: W::default(),
-            asked: W::default(),
+            requested: W::default(),
             near: array::from_fn(|_| W::default()),
             below: W::default(),
             far: array::from_fn(|_| W::default()),
@@ -59,10 +60,10 @@ impl<W: Word, const NEAR: usize, const FAR: usize> Stack<W, NEAR, FAR> {
         self.len.load(Relaxed) + below
     }
 
-    /// Whether another CPU has asked for the pages.
+    /// Whether another CPU has requested the pages.
     #[inline(always)]
-    pub(crate) fn is_asked(&self) -> bool {
-        self.asked.load(Relaxed) != 0
+    pub(crate) fn is_requested(&self) -> bool {
+        self.requested.load(Relaxed) != 0
     }
 
     /// On its own CPU, with interrupts disabled: pops the page that was pushed last, if it is near.
@@ -86,10 +87,10 @@ impl<W: Word, const NEAR: usize, const FAR: usize> Stack<W, NEAR, FAR> {
     }
 
     /// On its own CPU, with interrupts disabled: pushes a page. Returns `false` if there is no room
-    /// or another CPU has asked for the pages.
+    /// or another CPU has requested the pages.
     #[inline(always)]
     pub(crate) fn push(&self, page: u32, between: impl FnOnce()) -> bool {
-        if self.is_asked() {
+        if self.is_requested() {
             return false;
         }
         let mut len = self.len.load(Relaxed);
@@ -111,8 +112,8 @@ impl<W: Word, const NEAR: usize, const FAR: usize> Stack<W, NEAR, FAR> {
         for (near, far) in self.near.iter().zip(&self.far[left as usize..below as usize]) {
             near.store(far.load(Relaxed), Relaxed);
         }
-        // For a moment these pages are counted twice, so a CPU that asks does not see an empty list
-        // where there are pages. Release: pairs with the Acquire of `len`.
+        // For a moment these pages are counted twice, so a CPU that requests pages does not see an
+        // empty list where there are some. Release: pairs with the Acquire of `len`.
         self.len.store(below - left, Relaxed);
         self.below.store(left, Release);
     }
@@ -140,24 +141,24 @@ impl<W: Word, const NEAR: usize, const FAR: usize> Stack<W, NEAR, FAR> {
         (NEAR - half) as u32
     }
 
-    /// On another CPU: asks for the pages, if there are any. Returns whether there are.
-    pub(crate) fn ask(&self) -> bool {
+    /// On another CPU: requests the pages, if there are any. Returns whether there are.
+    pub(crate) fn request(&self) -> bool {
         // A page pushed after this look is found by the next one.
         let some = self.len() != 0;
         if some {
-            self.asked.store(1, Relaxed);
+            self.requested.store(1, Relaxed);
         }
         some
     }
 
     /// On its own CPU: takes back a request, if there is one. Returns whether there was; the pages
     /// must go then.
-    pub(crate) fn answer(&self) -> bool {
-        let asked = self.is_asked();
-        if asked {
-            self.asked.store(0, Relaxed);
+    pub(crate) fn take_request(&self) -> bool {
+        let requested = self.is_requested();
+        if requested {
+            self.requested.store(0, Relaxed);
         }
-        asked
+        requested
     }
 }
 

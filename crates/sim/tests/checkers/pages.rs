@@ -167,10 +167,10 @@ fn flushes_that_are_owed_are_looked_for() {
 
 /// CPU 1 flushes on its own and then sets a flag. CPU 0 reuses the address after it has seen the
 /// flag.
-fn announce(seed: u64, before_the_flush: bool) -> Result<(), Failure> {
+fn quiescent_state(seed: u64, before_the_flush: bool) -> Result<(), Failure> {
     let sim = Sim::new(config()).unwrap();
     let space = sim.on_cpu(0, || Space::new(&sim));
-    let (unmapped, announced) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (unmapped, flushed) = (AtomicBool::new(false), AtomicBool::new(false));
     let frame = sim.on_cpu(0, || {
         space.activate(0);
         let frame = page(&sim);
@@ -181,7 +181,7 @@ fn announce(seed: u64, before_the_flush: bool) -> Result<(), Failure> {
         space.unmap(AT);
         sim.flush(Flush::All);
         unmapped.store(true, SeqCst);
-        wait(&sim, || announced.load(SeqCst));
+        wait(&sim, || flushed.load(SeqCst));
         sim.check_reuse(None, range(AT, 4096));
         free(&sim, frame);
     };
@@ -192,27 +192,27 @@ fn announce(seed: u64, before_the_flush: bool) -> Result<(), Failure> {
             space.touch(AT);
         }
         wait(&sim, || unmapped.load(SeqCst));
-        let announce = || {
+        let quiescent_state = || {
             sim.step(Access::Shared);
-            announced.store(true, SeqCst);
+            flushed.store(true, SeqCst);
             sim.step(Access::Shared);
         };
         if before_the_flush {
-            announce();
+            quiescent_state();
         }
         sim.flush(Flush::All);
         if !before_the_flush {
-            announce();
+            quiescent_state();
         }
     };
     seeded(&sim, seed, vec![Box::new(owner), Box::new(other)]).map(drop)
 }
 
 #[test]
-fn a_flush_is_announced_after_it() {
+fn a_quiescent_state_follows_its_flush() {
     // The other CPU may access the page while it is unmapped.
-    right(|seed| announce(seed, false));
-    let report = caught(|seed| announce(seed, true));
+    right(|seed| quiescent_state(seed, false));
+    let report = caught(|seed| quiescent_state(seed, true));
     assert!(matches!(report.violation, Violation::ReusedEarly { .. }), "{report}");
 }
 

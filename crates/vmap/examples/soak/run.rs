@@ -300,7 +300,12 @@ pub(crate) fn soak(
     let (stats, flushes) = (soak.world.sim.stats(), soak.world.flushes.stats());
     let done = format!(
         "{}\n{} IPIs, {} broadcasts to {} other CPUs in total, {} flushes, {} ticks",
-        soak.done, stats.ipis_sent, flushes.broadcasts, flushes.asked, stats.flushes, stats.ticks
+        soak.done,
+        stats.ipis_sent,
+        flushes.broadcasts,
+        flushes.interrupted,
+        stats.flushes,
+        stats.ticks
     );
     soak.world.on(1, || {
         let mut random = Rand64::new(u128::from(seed));

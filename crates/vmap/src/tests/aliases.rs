@@ -102,7 +102,7 @@ fn no_alias_is_left_on_a_cpu_that_is_away() {
             .unwrap();
             let before = world.sim.stats().ipis_sent;
             vmap.vm_unmap_aliases();
-            assert_eq!(world.sim.stats().ipis_sent, before + 1, "CPU 1 is away, CPU 2 never ran");
+            assert_eq!(world.sim.stats().ipis_sent, before + 1, "CPU 1 is idle, CPU 2 never ran");
             world.sim.check_flushed(vmap.tables().root(), None, VirtRange::new(at, PAGE).unwrap());
             world.release(frame);
             world.stop();

@@ -20,7 +20,7 @@ fn cache(world: &World, at: &AtomicU64) {
     }
 }
 
-/// CPU 1 flushes in its own way and announces that. Right after its flush, its hardware caches the
+/// CPU 1 flushes in its own way and reports that. Right after its flush, its hardware caches the
 /// page that CPU 0 maps, unmaps, and maps again once a period has ended.
 fn announced_beside(seed: u64) -> Result<(), Failure> {
     let config = Config { cpus: 2, frames: 512, ..Config::default() };
@@ -187,7 +187,7 @@ fn waits_in_order(seed: u64) -> Result<(), Failure> {
             loop {
                 let next = made.lock().unwrap().pop();
                 let Some(at) = next else { break };
-                // SAFETY: nobody uses it.
+                // SAFETY: no code uses it.
                 unsafe { world.vmap().vfree(at) }.unwrap();
                 world.flushes.tick();
             }
@@ -222,7 +222,7 @@ fn freed_again(seed: u64) -> Result<(), Failure> {
         let vmap = world.vmap();
         for _ in 0..6 {
             let area = vmap.vmalloc(3 * PAGE).unwrap();
-            // SAFETY: nobody uses it any more.
+            // SAFETY: no code uses it any more.
             unsafe { vmap.vfree_atomic(area) }.unwrap();
             address.store(area.get(), SeqCst);
             vmap.poll();
@@ -236,7 +236,7 @@ fn freed_again(seed: u64) -> Result<(), Failure> {
             world.sim.step(Access::Shared);
             let area = at.load(SeqCst);
             if area != 0 {
-                // SAFETY: nobody uses it; it must be refused.
+                // SAFETY: no code uses it; it must be refused.
                 let freed = unsafe { world.vmap().vfree(VirtAddr::new(area)) };
                 // The address may have been given out again; not within these few steps.
                 let known = matches!(freed, Err(Error::Twice(_) | Error::NotMapped(_)));
@@ -260,7 +260,7 @@ fn an_idle_cpu_has_nothing_that_waits() {
     let world = World::new(config, 32, Options::default(), 0);
     let frame = world.sim.on_cpu(0, || world.frame());
     let world = ManuallyDrop::new(world);
-    // The other CPU takes part, and announces nothing: no period ends.
+    // The other CPU takes part, and reports nothing: no period ends.
     world.sim.on_cpu(1, || world.start());
     world.on(0, || {
         let vmap = world.vmap();

@@ -51,7 +51,7 @@ pub(crate) const BEFORE: &str = "one lock, a flush each";
 pub(crate) const AFTER: &str = "lazy";
 /// Linux's areas since 6.9.
 pub(crate) const NODES: &str = "nodes and pools";
-/// Whether CPUs announce flushes at their timer interrupts.
+/// Whether CPUs report quiescent states at their timer interrupts.
 const QUIET: &str = "no CPU ticks";
 const TICKS: &str = "CPUs tick";
 

@@ -41,8 +41,8 @@ impl<M: Machine, G: Concurrent> NewAreas<M, G> {
         result
     }
 
-    /// Runs `f` while all CPUs announce flushes at their timer interrupts. `None` if the machine
-    /// has no timer.
+    /// Runs `f` while all CPUs report quiescent states at their timer interrupts. `None` if the
+    /// machine has no timer.
     pub(crate) fn ticking<R, T>(
         &self,
         rig: &Rig<'_, '_, M, G, R>,

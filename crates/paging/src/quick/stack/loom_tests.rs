@@ -1,4 +1,4 @@
-//! Loom model: one CPU asks for the pages of another CPU's list, and the request is seen.
+//! Loom model: one CPU requests the pages of another CPU's list, and the request is seen.
 
 use super::Stack;
 use loom::sync::Arc;
@@ -7,30 +7,30 @@ use loom::thread;
 
 type List = Stack<AtomicU32, 2, 2>;
 
-/// Another CPU asks twice, while this one pushes pages and then answers, as at its timer interrupt.
-/// If the other CPU was told that there are pages, then in the end none are left, or this CPU still
-/// sees the request. `answer` returns whether there was a request.
-fn ask_and_answer(answer: fn(&List) -> bool) {
+/// Another CPU requests twice, while this one pushes pages and then takes the request, as at its
+/// timer interrupt. If the other CPU was told that there are pages, then in the end none are left,
+/// or this CPU still sees the request. `take` returns whether there was a request.
+fn request_and_take(take: fn(&List) -> bool) {
     loom::model(move || {
         let list = Arc::new(List::default());
-        let asker = thread::spawn({
+        let requester = thread::spawn({
             let list = Arc::clone(&list);
-            move || [list.ask(), list.ask()].contains(&true)
+            move || [list.request(), list.request()].contains(&true)
         });
         for page in 0..3 {
             list.push(page, thread::yield_now);
         }
-        if answer(&list) {
+        if take(&list) {
             while list.pop(|| ()).is_some() {}
         }
-        let told = asker.join().unwrap();
-        assert!(!told || list.len() == 0 || list.is_asked(), "requested pages stay");
+        let told = requester.join().unwrap();
+        assert!(!told || list.len() == 0 || list.is_requested(), "requested pages stay");
     });
 }
 
 #[test]
-fn who_asks_is_heard() {
-    ask_and_answer(List::answer);
+fn a_request_is_seen() {
+    request_and_take(List::take_request);
 }
 
 /// While far pages become near, the list never looks empty.
@@ -51,9 +51,9 @@ fn a_list_with_pages_never_looks_empty() {
 #[test]
 #[should_panic(expected = "requested pages stay")]
 fn taking_back_what_was_not_seen_is_caught() {
-    ask_and_answer(|list| {
-        let asked = list.is_asked();
-        list.asked.store(0, Relaxed);
-        asked
+    request_and_take(|list| {
+        let requested = list.is_requested();
+        list.requested.store(0, Relaxed);
+        requested
     });
 }

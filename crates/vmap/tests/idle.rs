@@ -49,7 +49,7 @@ fn maps_again(meanwhile: fn(&World), idle: bool) {
                 let mut made = Vec::new();
                 for _ in 0..600 {
                     let again = vmap.vm_map_ram(&frames[4..], Attrs::KERNEL_RW).unwrap();
-                    assert!(!world.flushes.is_idle(), "it was given addresses while it is away");
+                    assert!(!world.flushes.is_idle(), "it was given addresses while it is idle");
                     made.push(again);
                     if again == first {
                         break;
@@ -77,7 +77,7 @@ fn maps_again(meanwhile: fn(&World), idle: bool) {
                     world.flushes.advance(target);
                     world.flushes.flush();
                 }
-                assert!(world.flushes.is_over(target), "CPU 0 is away");
+                assert!(world.flushes.is_over(target), "CPU 0 is idle");
                 turn.store(4, SeqCst);
                 wait(5);
             });
