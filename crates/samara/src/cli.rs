@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Follow a program, its threads and its children, and mirror their memory calls
     #[command(after_help = "\
-The program's output stays its own: reports go to standard error.
+Reports go to standard error, apart from the program's output.
 
 Examples:
   samara trace -- bash -c 'seq 9 | sort -r'   compare after every memory call
@@ -41,9 +41,12 @@ Examples:
   samara trace --json a.json -- java Main     the counts, for a script
   samara trace --record a.vmtrace -- git log  a recording, for samara replay
 
-Exit code: the program's own, 128 + the signal if one killed it; 122 if our listing and the
-kernel's differed; 125 if the program could not be followed to its end, or the report or another
-result not be written; 126 if it could not be run; 127 if it was not found.
+A difference is uncertain if it may come from a race between threads, in which the order of a write
+and a map cannot be known.
+
+Exit code: the exit code of the program, or 128 + the signal that killed it; 122 if our listing and
+the kernel's differed; 125 if the program could not be followed to its end, or a result could not be
+written; 126 if it could not be run; 127 if it was not found.
 ")]
     Trace(Trace),
     /// Run recordings again, without privilege or the kernel that made them
@@ -61,34 +64,32 @@ a result cannot be written.
     Replay(Replay),
     /// Measure Samara beside what it replaces, in one run
     #[command(after_help = "\
-Tables go to standard output, progress to standard error. Times are processor time, so neighbours
-count for little; what depends on no clock is counted by stepping through single operations.
+Tables go to standard output, progress to standard error. Times are processor time, so other load on
+the machine disturbs them little. Instructions and cache lines are counted by single-stepping.
 
 Examples:
   samara bench                                all experiments, some minutes
   samara bench --effort quick quicklist       a first look at one
   samara bench --json gup.jsonl gup           figures and targets, one JSON object a line, to a file
-  samara bench --json - gup | jq .target      and to standard output, instead of the tables
+  samara bench --json - gup | jq .target      the same to standard output, without the tables
   samara bench --cpus 1,2 gup                 on one and on two CPUs
-  samara bench vmap vmallocinfo               the kernel's areas: what unmaps cost others, and what readers do
+  samara bench vmap vmallocinfo               kernel areas: the cost of unmapping, and of readers
 
 Exit code: 0 if all was measured, whether or not targets are met; 2 if not.
 ")]
     Bench(Bench),
-    /// Boot a small kernel on Samara in QEMU: try and measure it on page tables that a processor
-    /// walks
+    /// Boot a small kernel on Samara in QEMU: test and measure it on real page tables
     #[command(after_help = boot::HELP)]
     Boot(Boot),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Trace {
-    /// Compare after every Nth memory call of an address space; its last listing always
+    /// Compare after every Nth memory call of an address space, and always at its end
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) every: NonZeroU32,
 
-    /// Exit with 122 also for differences that cannot be told from mismatches, and with 125 if any
-    /// process was not followed
+    /// Exit with 122 also for uncertain differences, and with 125 if a process was not followed
     #[arg(long)]
     pub(crate) strict: bool,
 
@@ -116,11 +117,11 @@ pub(crate) struct Replay {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Exit with 3 also for differences that cannot be told from mismatches
+    /// Exit with 3 also for uncertain differences
     #[arg(long)]
     pub(crate) strict: bool,
 
-    /// Then run each recording N times without comparisons, to measure our operations
+    /// After the check, run each recording N times without comparisons, and measure the operations
     #[arg(long, value_name = "N")]
     pub(crate) repeat: Option<NonZeroU32>,
 
@@ -139,7 +140,7 @@ pub(crate) struct Bench {
     #[arg(long, value_enum, default_value_t = Effort::Full)]
     pub(crate) effort: Effort,
 
-    /// The numbers of CPUs, each a thread
+    /// The numbers of CPUs; each CPU is a thread
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8",
         value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) cpus: Vec<u8>,

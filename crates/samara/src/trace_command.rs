@@ -74,7 +74,7 @@ fn judge(summary: &Summary, unfollowed: Option<String>, strict: bool) -> Option<
         return Some((DIFFERS, "we and the kernel differed: see the mismatch above".into()));
     }
     if strict && total.cannot_tell > 0 {
-        return Some((DIFFERS, "some differences cannot be told from mismatches".into()));
+        return Some((DIFFERS, "some differences are uncertain".into()));
     }
     if let Some(why) = unfollowed {
         return Some((FAILED, format!("the program was not followed to its end: {why}")));

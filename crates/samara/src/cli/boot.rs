@@ -10,21 +10,21 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(super) const HELP: &str = "\
-The kernel is built from this checkout and runs in QEMU, on as many virtual CPUs as are wanted. What it says goes
-to standard output as it is said, progress to standard error.
+Builds the kernel from this checkout and runs it in QEMU. The kernel's console goes to standard output
+line by line, progress to standard error.
 
 Examples:
-  samara boot                                 does it boot here? What does it find?
+  samara boot                                 boot, and print what the kernel finds
   samara boot test                            all trials
-  samara boot --cpus 8 test stale --seed 7    one of them, on eight CPUs, with the order that a failure told
+  samara boot --cpus 8 test stale --seed 7    one trial, on eight CPUs, with the seed of a failure
   samara boot --machine q35 --memory 4G test  on a PC with firmware tables, in more memory
   samara boot bench gup --effort quick        an experiment on a real page-table walker
-  samara boot bench calls                     single calls, beside Linux's figures in the same emulator
-  samara boot bench --count --json - vmap     the same from run to run: time counts instructions
-  samara boot --cpus 8 bench --count --waiting vmap   work of an operation, with CPUs that wait counted
+  samara boot bench calls                     single calls, beside Linux's in the same emulator
+  samara boot bench --count --json - vmap     count instructions: the same in each run
+  samara boot --cpus 8 bench --count --waiting vmap   work of an operation, waiting CPUs included
 
-Exit code: 0 if all is well, 1 if a trial failed, 2 if the kernel could not be built or run or does not know a word,
-101 if it panicked or reset itself, 124 if it was not done within --timeout.
+Exit code: 0 for success, 1 if a trial failed, 2 if the kernel could not be built or run or does not know an
+argument, 101 if it panicked or reset itself, 124 if it was not done within --timeout.
 ";
 
 /// Four hours. All experiments on 8 CPUs that share two busy processors take 8 minutes with
@@ -46,11 +46,11 @@ pub(crate) struct Boot {
     #[arg(long, global = true, value_name = "SIZE", default_value = "1G", value_parser = memory)]
     pub(crate) memory: String,
 
-    /// The machine that QEMU makes
+    /// The machine that QEMU emulates
     #[arg(long, global = true, value_enum, default_value_t = Machine::Microvm)]
     pub(crate) machine: Machine,
 
-    /// End it after so many seconds; 0 or none: never
+    /// End the run after this many seconds; 0 or none: no limit
     #[arg(long, global = true, value_name = "SECONDS", default_value = LIMIT, value_parser = limit)]
     pub(crate) timeout: Limit,
 
@@ -66,34 +66,34 @@ pub(crate) struct Boot {
     pub(crate) task: Option<Task>,
 }
 
-/// How long it may take, if there is a limit.
+/// The time limit of a run, if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit(pub(crate) Option<Duration>);
 
-/// What the kernel does once it has booted.
+/// The task of the kernel after it has booted.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Task {
     /// Run trials of the kernel's memory on this machine
     Test(Trials),
     /// Run the experiments of `samara bench` on this machine
     #[command(after_help = "\
-With --count QEMU runs one CPU at a time and each instruction takes a nanosecond: times are then numbers of
-instructions of all CPUs, and the same from run to run. A CPU that waits gives its turn away, so waiting
-is nearly nothing, which it is on no processor; what CPUs take beside each other is then no target.
+With --count, QEMU runs one CPU at a time, and each instruction takes a nanosecond. So times are numbers of
+instructions of all CPUs, and the same in each run. A CPU that waits yields its turn, so waiting costs
+almost nothing, unlike on real processors. The costs of CPUs beside each other are then not targets.
 
-With --waiting, too, turns are short and a CPU that waits keeps its turn: what is counted is the work that
-eight processors would have to do, for vmap, with turns of three lengths.
+With --waiting as well, turns are short and a CPU that waits keeps its turn. The counts are then the work of
+as many real processors, for vmap, with turns of three lengths.
 ")]
     Bench(BootBench),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Trials {
-    /// Which [default: all]
+    /// The trials to run [default: all]
     #[arg(value_name = "TRIAL", value_parser = word)]
     pub(crate) names: Vec<String>,
 
-    /// Where random choices begin
+    /// The seed of random choices
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
 
@@ -125,27 +125,27 @@ pub(crate) struct BootBench {
     #[arg(long)]
     pub(crate) count: bool,
 
-    /// Count waiting, too: the work of vmap, by CPUs that run as if side by side
+    /// Count the instructions of waiting CPUs, too (vmap only)
     #[arg(long, requires = "count")]
     pub(crate) waiting: bool,
 }
 
-/// A machine that QEMU makes.
+/// A machine that QEMU emulates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Machine {
-    /// The least there is: boots quickest
+    /// A minimal machine that boots fastest
     Microvm,
     /// A PC with firmware and its tables
     Q35,
 }
 
-/// Whole seconds, or none.
+/// Parses whole seconds, or `none`.
 fn limit(text: &str) -> Result<Limit, String> {
     let seconds = if text == "none" { Ok(0) } else { text.parse::<u32>() };
     match seconds {
         Ok(0) => Ok(Limit(None)),
         Ok(seconds) => Ok(Limit(Some(Duration::from_secs(seconds.into())))),
-        Err(_) => Err("a number of seconds is wanted, or none".into()),
+        Err(_) => Err("expected a number of seconds, or none".into()),
     }
 }
 
@@ -156,7 +156,7 @@ fn memory(text: &str) -> Result<String, String> {
     match number.map(|number| u64::from(number) * unit) {
         Some(LEAST_MIB..) => Ok(text.into()),
         Some(_) => Err(format!("the kernel needs {LEAST_MIB}M at least")),
-        None => Err("a number of megabytes or gigabytes is wanted, as 512M or 2G".into()),
+        None => Err("expected a number of megabytes or gigabytes, such as 512M or 2G".into()),
     }
 }
 
@@ -164,6 +164,6 @@ fn memory(text: &str) -> Result<String, String> {
 fn word(text: &str) -> Result<String, String> {
     match text.contains(|c: char| !(c.is_ascii_graphic()) || c == '=') || text.is_empty() {
         false => Ok(text.into()),
-        true => Err("a name without spaces is wanted".into()),
+        true => Err("expected a name without spaces".into()),
     }
 }

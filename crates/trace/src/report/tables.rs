@@ -77,7 +77,7 @@ fn spaces(shown: &[&Space]) -> Table {
     // This column is nearly always empty, so it is shown only if needed.
     let unsure = shown.iter().any(|space| space.stats.cannot_tell > 0);
     let head: Vec<&str> =
-        before.into_iter().chain(unsure.then_some("unsure")).chain(after).collect();
+        before.into_iter().chain(unsure.then_some("uncertain")).chain(after).collect();
     let mut table = table(&head, &[2]);
     for space in shown {
         let SpaceStats { tree, vmas_peak, .. } = space.stats;
