@@ -182,3 +182,42 @@ fn holes_of_all_lengths() {
         }
     }
 }
+
+/// An erase of the entry that holds an index, after `preallocate` of that index alone: entries of
+/// all lengths, with holes of all lengths beside them, also in nodes shared with a duplicate.
+#[test]
+#[cfg_attr(miri, ignore = "long")]
+fn an_erase_by_any_index() {
+    const CELLS: usize = 1200;
+    fn run<R: Reclaim>(
+        seed: u64,
+        lock: impl for<'t> Fn(&'t mut Tree<RefCounted<u64>, R>) -> Writer<'t, RefCounted<u64>, R, Flaky>,
+    ) {
+        let mut dice = Dice(seed);
+        let mut tree = Tree::<RefCounted<u64>, R>::new_in();
+        let mut other = None;
+        for round in 0..if cfg!(samara_small_nodes) { 300 } else { 3000 } {
+            let mut writer = lock(&mut tree);
+            if round % 200 == 0 {
+                fill(&mut writer, CELLS, |i| RefCounted::new(i as u64).unwrap());
+            }
+            if round % 3 == 0 {
+                other = Some(writer.duplicate().unwrap());
+            }
+            let from = dice.roll(CELLS - 100);
+            let longest = [1, 3, 40, 100][dice.roll(4)];
+            let wide = range(from, from + dice.roll(longest));
+            match dice.roll(3) {
+                0 => drop(writer.erase_range(wide)),
+                1 => drop(writer.store_range(wide, RefCounted::new(7).unwrap())),
+                _ => {}
+            }
+            let index = start(dice.roll(CELLS));
+            writer.preallocate(index..=index).unwrap();
+            with_nothing(&mut writer, |writer| drop(writer.erase(index).unwrap()));
+        }
+        drop(other);
+    }
+    run::<Single>(5, |tree| tree.get_mut());
+    run::<Epoch>(6, |tree| tree.lock());
+}
