@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_what_stays() {
+    fn counts_remaining_bytes() {
         let ((), none) = counted(|| drop(vec![0u8; 1000]));
         let (kept, bytes) = counted(|| {
             let mut grown = Vec::<u8>::with_capacity(10);

@@ -46,7 +46,7 @@ fn a_worker_answers() {
 }
 
 #[test]
-fn memory_is_what_the_maps_say() {
+fn memory_matches_the_maps_own_count() {
     let mut worker = Worker::new(maps::all);
     worker.answer("size 1000");
     // Without the shared trees: guards of other tests' threads defer their frees.

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repinned_guard_lets_go_of_what_came_before() {
+    fn a_repinned_guard_releases_earlier_pieces() {
         let (flag, ptr) = flag();
         let mut guard = Epoch::pin();
         // SAFETY: `mark` fits; nothing is really freed.

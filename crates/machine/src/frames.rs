@@ -3,24 +3,20 @@
 //! # How it works
 //! Single frames of a CPU's own node come from its cache, a stack of [`CACHE_FRAMES`] numbers: the
 //! frame that was freed last is warm and is used first. An empty cache takes [`CACHE_BATCH`] frames
-//! from the node's buddy allocator at once, and a full one gives as many back. So the CPU takes the
-//! node's lock at most once for so many frames (I8). Larger blocks, and frames of other nodes, come
-//! from the buddy allocator of their node.
+//! from the node's buddy allocator at once, and a full one gives as many back (I8). Larger blocks,
+//! and frames of other nodes, come from the buddy allocator of their node. A CPU whose node has no
+//! memory uses the next node that has.
 //!
 //! Before an allocation fails, the slow path empties the caches of all CPUs, and keeps them empty
 //! until it has searched all nodes again. So no free frame is hidden in a cache, even if frames
 //! move between CPUs meanwhile.
 //!
-//! A CPU whose node has no memory uses the next node that has.
-//!
 //! # Correctness
 //! A frame number is in one place: in an allocator, in a cache, or owned by the code that allocated
 //! it. It leaves an allocator or a cache under that structure's lock. It comes back only by
-//! [`recycle`](Frames::recycle). Only the caller that has just changed the frame's reference count
-//! from one to zero calls that. One atomic instruction makes this change, so it happens once,
-//! however many callers try. (A double free finds a count of zero, which is an error.) Locks are
-//! taken with interrupts disabled, a cache's before a node's, never two of a kind. Code that holds
-//! one waits for no other CPU.
+//! [`recycle`](Frames::recycle), after one atomic instruction has changed the frame's reference
+//! count from one to zero. (A double free finds zero, which is an error.) Locks are taken with
+//! interrupts disabled, a cache's before a node's, never two of a kind. No holder waits for a CPU.
 //!
 //! # Memory
 //! [`Frames::try_new`] and [`Frames::add`] allocate 16 bytes and two bits for each frame, and fail
@@ -49,8 +45,7 @@ pub const CACHE_FRAMES: usize = 64;
 /// The number of frames that are moved to or from a cache at once.
 pub const CACHE_BATCH: usize = CACHE_FRAMES / 2;
 
-/// How often the slow path searches all nodes with the caches closed. A frame that is freed on
-/// another node meanwhile may need another search.
+/// The limit of searches with the caches closed: a frame may be freed on another node meanwhile.
 const TURNS: usize = 4;
 
 pub(crate) const NO_NODE: NodeId = NodeId(u8::MAX);

@@ -248,7 +248,7 @@ fn a_third() {
 
 /// One CPU holds a lock and calls another, which spins for the lock with interrupts disabled. Then
 /// it calls again, when the other does not spin.
-fn who_spins() {
+fn spinning_cpu() {
     fn holds() {
         let (world, _) = here();
         let _section = Machine.irqs_off();
@@ -346,17 +346,17 @@ fn two_ask_a_third() {
 }
 
 #[test]
-fn who_is_asked_waits_for_who_asks() {
-    who_spins();
+fn cpus_that_call_each_other_do_not_deadlock() {
+    spinning_cpu();
 }
 
 #[test]
-fn who_asks_from_within_is_refused() {
+fn nested_calls_are_refused() {
     within();
 }
 
 #[test]
-fn who_panics_withdraws() {
+fn a_panic_withdraws_the_requests() {
     withdraws();
 }
 
@@ -365,18 +365,18 @@ fn orders_left_out_are_caught() {
     const UNORDERED: &str = "Causality violation";
     caught(Mutant::SetRelaxed, each_other, UNORDERED);
     caught(Mutant::SetRelaxed, a_third, UNORDERED);
-    caught(Mutant::SetRelaxed, who_spins, UNORDERED);
+    caught(Mutant::SetRelaxed, spinning_cpu, UNORDERED);
     caught(Mutant::TakeRelaxed, each_other, UNORDERED);
     caught(Mutant::TakeRelaxed, a_third, UNORDERED);
-    caught(Mutant::TakeRelaxed, who_spins, UNORDERED);
+    caught(Mutant::TakeRelaxed, spinning_cpu, UNORDERED);
     caught(Mutant::CountRelaxed, each_other, UNORDERED);
-    caught(Mutant::CountRelaxed, who_spins, UNORDERED);
+    caught(Mutant::CountRelaxed, spinning_cpu, UNORDERED);
     caught(Mutant::SeeRelaxed, each_other, UNORDERED);
-    caught(Mutant::SeeRelaxed, who_spins, UNORDERED);
+    caught(Mutant::SeeRelaxed, spinning_cpu, UNORDERED);
 }
 
 #[test]
-fn who_is_overlooked_waits_for_ever() {
+fn a_lost_request_is_a_deadlock() {
     caught(Mutant::TakenInTwo, a_third, "deadlock");
     // The two CPUs wait in turns.
     caught(Mutant::WaitsDeaf, each_other, "maximum number of branches");

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn every_access_is_one_step_that_says_what_it_is() {
+    fn every_access_is_one_step_of_its_kind() {
         let host = Host { frame: UnsafeCell::new([0; ENTRIES]), last: Cell::new(None) };
         let table = Frame::new(7).unwrap();
         // SAFETY: no other code uses the frame.

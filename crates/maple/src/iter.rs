@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_folded() {
+    fn a_fold_takes_the_remaining_entries() {
         let n = if cfg!(miri) { 12 } else { 100 };
         let mut tree = MapleTree::<u32>::new();
         let mut writer = tree.get_mut();

@@ -54,7 +54,7 @@ mod unshare;
 mod write_descent;
 
 #[cfg(test)]
-pub(crate) use erase_span::{JOINED, SWEPT};
+pub(crate) use erase_span::{JOINED, SPANS_ERASED};
 pub(crate) use finger::Finger;
 pub(crate) use plan::Need;
 pub(crate) use reserve::Reserve;

@@ -82,7 +82,7 @@ fn most(remove: impl FnOnce(&Tree) + Send, held: bool) -> usize {
 
 /// A single test, because the drops are counted in a static.
 #[test]
-fn a_guard_frees_little_of_what_others_removed() {
+fn a_guard_frees_few_pieces_of_other_threads() {
     type Case = (&'static str, fn(&Tree));
     let cases: [Case; 5] = [
         ("clear", |tree| tree.clear()),

@@ -198,7 +198,7 @@ fn destructors_of_thread_locals_may_use_it() {
 
 #[test]
 #[cfg_attr(miri, ignore = "long")]
-fn what_is_dropped_in_any_order_goes_back() {
+fn blocks_dropped_in_any_order_go_back() {
     const ROUNDS: usize = 3;
     alone(|| {
         let mut state = 1;
@@ -217,7 +217,7 @@ fn what_is_dropped_in_any_order_goes_back() {
 }
 
 #[test]
-fn what_is_not_ours_goes_to_the_global_allocator() {
+fn other_layouts_go_to_the_global_allocator() {
     alone(|| {
         for layout in [layout(513), layout(4096), Layout::from_size_align(256, 128).unwrap()] {
             let block = Pool::allocate(layout).unwrap();

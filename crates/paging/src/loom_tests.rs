@@ -196,7 +196,7 @@ fn pin_and_unmap(second_look: bool) {
 }
 
 #[test]
-fn what_is_pinned_is_what_was_mapped() {
+fn the_pinned_frame_was_mapped() {
     pin_and_unmap(true);
 }
 

@@ -27,28 +27,29 @@ fn deferred_flushes_are_never_lost() {
             (sim.stats().flushes - before, waiting)
         };
         // The spaces are active on no CPU, so a flush by their CPU sets flushes nowhere.
-        let mut deferred = Some(owe(range, &one).defer());
+        let mut deferred = Some(unmap_prune(range, &one).defer());
         assert_eq!(flushes(&mut || one.flush_deferred(deferred.take().unwrap())), (0, 3));
-        let mut deferred = Some(owe(range, &one).defer());
+        let mut deferred = Some(unmap_prune(range, &one).defer());
         assert!(!deferred.as_ref().unwrap().is_nothing());
         assert_eq!(flushes(&mut || drop(deferred.take())), (3, 3), "dropped");
         assert_eq!(shared.waiting(), 0);
-        let mut deferred = Some(owe(range, &one).defer());
+        let mut deferred = Some(unmap_prune(range, &one).defer());
         assert_eq!(
             flushes(&mut || two.flush_deferred(deferred.take().unwrap())),
             (3, 3),
             "the wrong tables"
         );
-        let (mut deferred, mut other) = (one.deferred_flush(), Some(owe(range, &two).defer()));
+        let (mut deferred, mut other) =
+            (one.deferred_flush(), Some(unmap_prune(range, &two).defer()));
         assert_eq!(
             flushes(&mut || deferred.join(other.take().unwrap())),
             (3, 3),
             "of other tables"
         );
-        assert_eq!(flushes(&mut || owe(range, &two).defer_to(&mut deferred)).0, 0);
+        assert_eq!(flushes(&mut || unmap_prune(range, &two).defer_to(&mut deferred)).0, 0);
         assert!(deferred.is_nothing());
-        deferred.join(owe(range, &one).defer());
-        owe(range, &one).defer_to(&mut deferred);
+        deferred.join(unmap_prune(range, &one).defer());
+        unmap_prune(range, &one).defer_to(&mut deferred);
         assert_eq!((shared.waiting(), deferred.range()), (6, Some(range)));
         drop(one);
         let mut deferred = Some(deferred);
@@ -60,12 +61,12 @@ fn deferred_flushes_are_never_lost() {
 
 /// A flush that is left to the caller is performed at once if tables wait for it: they come back.
 #[test]
-fn what_is_left_keeps_no_table() {
+fn a_flush_left_to_the_caller_keeps_no_table() {
     let sim = Sim::new(Config { cpus: 2, frames: 96, ..Config::default() }).unwrap();
     let shared = paging(&sim);
     sim.on_cpu(0, || {
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
-        let pending = owe(pages(0x5000, 1), &space);
+        let pending = unmap_prune(pages(0x5000, 1), &space);
         assert_eq!(shared.waiting(), 3);
         // SAFETY: the space has no user, and nothing is mapped there again.
         assert_eq!(unsafe { pending.leave() }, None, "it is done");
@@ -78,7 +79,7 @@ fn what_is_left_keeps_no_table() {
 /// Waiting tables keep their `Paging` alive, by one reference of each CPU that retired some. The
 /// last chain that comes back drops the `Paging`.
 #[test]
-fn what_waits_keeps_what_it_belongs_to() {
+fn a_waiting_chain_keeps_its_paging() {
     let sim = Sim::new(Config { frames: 96, ..Config::default() }).unwrap();
     let shared = paging(&sim);
     let (one, two) = (pages(0x5000, 1), pages(0x4000_0000, 1));
@@ -88,8 +89,8 @@ fn what_waits_keeps_what_it_belongs_to() {
     for (cpu, references) in [(0, 3), (1, 4)] {
         sim.on_cpu(cpu, || {
             // Two chains.
-            owe(one, &space).flush();
-            owe(two, &space).flush();
+            unmap_prune(one, &space).flush();
+            unmap_prune(two, &space).flush();
             assert!(shared.waiting() > 3 && Arc::strong_count(&shared) == references);
         });
     }

@@ -463,7 +463,7 @@ fn deferred_frees_run_where_memory_gives_out() {
         unsafe { <Grace as Reclaim>::retire(&guard, NonNull::dangling(), free_to_the_pool) };
         drop(guard);
         // Tables wait, too, and are due.
-        owe(pages(0x1000, 1), &space).flush();
+        unmap_prune(pages(0x1000, 1), &space).flush();
         (0..4).for_each(|_| assert!(Grace::quiescent_state()));
         let all = || {
             assert!(space.reclaim());

@@ -179,7 +179,7 @@ fn both_unmap(seed: u64, early: Early) -> Result<(), Failure> {
 }
 
 #[test]
-fn pages_go_to_one_of_two_who_unmap_them() {
+fn one_of_two_unmaps_gets_each_page() {
     right(1000, |seed| both_unmap(seed, Early::Never));
 }
 
@@ -188,14 +188,14 @@ fn pages_go_to_one_of_two_who_unmap_them() {
 fn a_guard_dropped_early_is_caught() {
     for early in [Early::BeforeTheWalk, Early::WithTheTableLocked] {
         let report = caught(20_000, |seed| match both_unmap(seed, early) {
-            Err(failure) if walks_in_what_is_freed(&failure) => Err(failure),
+            Err(failure) if walks_in_a_freed_table(&failure) => Err(failure),
             _ => Ok(()),
         });
         assert_eq!(report.cpu, CpuId::new(1), "{early:?}: {report}");
     }
 }
 
-fn walks_in_what_is_freed(failure: &Failure) -> bool {
+fn walks_in_a_freed_table(failure: &Failure) -> bool {
     let found = failure.report().map(|report| &report.violation);
     matches!(found, Some(Violation::NotATable { address: None, .. }))
 }

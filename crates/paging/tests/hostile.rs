@@ -54,7 +54,7 @@ fn mapped(space: &Space, range: VirtRange) -> Vec<VirtAddr> {
 /// If `gone` panics, the pages that it was called with are unmapped and flushed, the others stay
 /// mapped, and no empty table is left.
 #[test]
-fn a_panic_while_unmapping_leaves_what_is_done_done() {
+fn a_panic_while_unmapping_keeps_completed_changes() {
     with_space(|sim, _, space| {
         let page = block(sim, 0);
         // SAFETY: the test needs no other mapping, and no other tables have the tag.
@@ -239,7 +239,7 @@ fn pages_that_no_program_could_use() {
 /// The error names the page that is in the way, not the start of the range; and an empty table has
 /// an error of its own.
 #[test]
-fn what_is_in_the_way_is_named() {
+fn the_page_in_the_way_is_named() {
     with_kernel(|_, _, kernel| {
         let device = Frame::new(1 << 24).unwrap();
         let small = pages(TOP + 0x5000, 1);
@@ -276,11 +276,11 @@ fn a_flush_that_is_forgotten_leaks_its_tables() {
     let shared = paging(&sim);
     let lost = sim.on_cpu(0, || {
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
-        mem::forget(owe(pages(AT, 1), &space));
-        mem::forget(owe(pages(1 << 40, 1), &space).defer());
+        mem::forget(unmap_prune(pages(AT, 1), &space));
+        mem::forget(unmap_prune(pages(1 << 40, 1), &space).defer());
         assert_eq!(shared.waiting(), 6);
         // Other tables are made and given back as usual.
-        owe(pages(AT, 1), &space).flush();
+        unmap_prune(pages(AT, 1), &space).flush();
         assert!(sim.settle());
         assert_eq!(shared.waiting(), 6);
         drop(space);

@@ -149,7 +149,7 @@ fn lists_are_trimmed_as_memory_gets_short() {
 /// A CPU whose pages were requested gives all pages of each list, once: when it next gives a page
 /// back, at its timer interrupt, or when it has taken its near pages.
 #[test]
-fn what_is_asked_for_is_given() {
+fn requested_pages_are_given_back() {
     /// Long enough that some pages are far.
     const LONG: u64 = if cfg!(miri) { 14 } else { 20 };
     for way in 0..3 {

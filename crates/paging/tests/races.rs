@@ -239,10 +239,10 @@ fn kernel(seed: u64) -> Result<(), Failure> {
         let users = [user(1), user(2)];
         assert!(matches!(Space::<Grace>::kernel(&shared), Err(Error::SecondKernel)));
         let elsewhere = pages(TOP + (1 << 39), 1);
-        let failed = kernel.map_own(elsewhere, block_of_nobody(), Attrs::KERNEL_RW).unwrap_err();
+        let failed = kernel.map_own(elsewhere, unused_block(), Attrs::KERNEL_RW).unwrap_err();
         assert_eq!(failed.error, Error::TopLevelFixed(elsewhere.start()));
         drop(failed);
-        let failed = users[0].map_own(at, block_of_nobody(), Attrs::KERNEL_RW).unwrap_err();
+        let failed = users[0].map_own(at, unused_block(), Attrs::KERNEL_RW).unwrap_err();
         assert_eq!(failed.error, Error::Kernel(at.start()));
         drop(failed);
         (Kept::new(kernel), Kept::new(users))
@@ -294,7 +294,7 @@ fn kernel(seed: u64) -> Result<(), Failure> {
     Ok(all_given_back(&sim, &shared)?)
 }
 
-fn block_of_nobody() -> Frame {
+fn unused_block() -> Frame {
     Frame::new(1 << 20).unwrap()
 }
 

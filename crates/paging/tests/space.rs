@@ -134,7 +134,7 @@ fn no_page_of_a_program_is_global() {
 /// A CPU that leaves has nothing cached, and gets no more flushes. When it comes back, it gets them
 /// again.
 #[test]
-fn who_leaves_takes_nothing_along() {
+fn a_cpu_leaves_without_translations() {
     let sim = Sim::new(Config { frames: 64, ..Config::default() }).unwrap();
     let shared = paging(&sim);
     let (space, other) = sim.on_cpu(0, || (user(&shared, 1).unwrap(), user(&shared, 2).unwrap()));
@@ -214,7 +214,7 @@ fn comes_beside_an_unmap(seed: u64) -> Result<(), Failure> {
 
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no coroutines")]
-fn who_comes_is_flushed() {
+fn a_cpu_that_enters_is_flushed() {
     right(1000, comes_beside_an_unmap);
 }
 

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_a_dash_and_what_is_missed_is_told() {
+    fn missing_values_are_dashes_and_missed_targets_are_listed() {
         let row = |implementation: &str, cpus, value| Row {
             experiment: "e".into(),
             case: "c".into(),

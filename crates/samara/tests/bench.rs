@@ -78,7 +78,7 @@ fn tables_are_for_people() {
 }
 
 #[test]
-fn what_cannot_be_written_is_told() {
+fn a_result_that_cannot_be_written_is_reported() {
     let output =
         bench(&["--effort", "least", "--cpus", "1", "--json", "/nowhere/at/all", "quicklist"]);
     assert_eq!(output.status.code(), Some(2));
@@ -88,7 +88,7 @@ fn what_cannot_be_written_is_told() {
 }
 
 #[test]
-fn what_is_measured_elsewhere_says_where() {
+fn experiments_of_other_machines_name_their_command() {
     let output = bench(&["calls"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("samara boot bench calls"));

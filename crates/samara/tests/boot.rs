@@ -119,7 +119,7 @@ fn lines_for_programs_go_to_their_file() {
 }
 
 #[test]
-fn what_cannot_be_written_is_told_and_ends_it() {
+fn a_result_that_cannot_be_written_ends_the_run() {
     let qemu = "echo ran; exec sleep 1000";
     let (code, out, err) = run("unwritten", qemu, &["bench", "--json", "/nowhere/at/all"]);
     assert_eq!((code, out.as_str()), (Some(2), ""), "{err}");
@@ -164,7 +164,7 @@ fn whatever_ends_us_ends_qemu() {
 }
 
 #[test]
-fn what_is_not_installed_is_told_with_the_command_that_installs_it() {
+fn a_missing_tool_is_named_with_its_install_command() {
     let directory = directory("missing");
     let samara = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_samara"));

@@ -52,7 +52,7 @@ fn excerpts_are_the_source() {
 }
 
 #[test]
-fn what_is_not_the_source_is_noticed() {
+fn an_excerpt_that_differs_from_the_source_is_noticed() {
     let source = "a\n    b\nc\nd\n";
     assert_eq!(missing(source, &["a", "    b", LEFT_OUT, "d"]), None);
     for wrong in [&["a", "b"][..], &["a", "c"], &["d", LEFT_OUT, "a"], &["e"]] {

@@ -97,7 +97,7 @@ fn the_report_goes_to_standard_error() {
     for expected in ["mmap", "0 mismatches", "predicted", "height", "address space", " free\n"] {
         assert!(err.contains(expected), "{expected} in\n{err}");
     }
-    assert!(!err.contains('\x1b'), "colours where nobody sees them:\n{err}");
+    assert!(!err.contains('\x1b'), "colours in a file:\n{err}");
 }
 
 #[test]

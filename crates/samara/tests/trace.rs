@@ -100,7 +100,7 @@ fn comparing_less_often_still_compares_the_end() {
 }
 
 #[test]
-fn what_cannot_be_run_is_named() {
+fn a_program_that_cannot_be_run_is_named() {
     let out = samara(&["--", "/nowhere/at/all"]);
     assert_eq!(out.status.code(), Some(127));
     assert!(String::from_utf8_lossy(&out.stderr).contains("/nowhere/at/all"));
@@ -115,7 +115,7 @@ fn what_cannot_be_run_is_named() {
 }
 
 #[test]
-fn an_interrupt_leaves_nobody_behind() {
+fn an_interrupt_leaves_no_process_behind() {
     // The caller of the tests may ignore SIGINT, as shells do in the background, and a program
     // inherits that.
     let mut samara = Command::new("env")

@@ -106,7 +106,7 @@ thread_local! {
 }
 
 #[cold]
-fn nobody() -> ! {
+fn not_a_cpu() -> ! {
     panic!("this thread is not a CPU of this machine: use Bare::on_cpu")
 }
 
@@ -259,7 +259,7 @@ unsafe impl Cpus for Bare {
     fn current(&self) -> CpuId {
         HERE.with(|here| {
             if !ptr::eq(here.machine.get(), &*self.0) {
-                nobody();
+                not_a_cpu();
             }
             here.cpu.get()
         })
@@ -443,7 +443,7 @@ unsafe impl Domain for BareCpus {
         let machine = HERE.with(|here| here.machine.get());
         // SAFETY: the code that made this thread a CPU keeps the machine alive until the thread is
         // none.
-        let machine = unsafe { machine.as_ref() }.unwrap_or_else(|| nobody());
+        let machine = unsafe { machine.as_ref() }.unwrap_or_else(|| not_a_cpu());
         f(Periods::new(&machine.shared, &machine.slots))
     }
 }

@@ -8,7 +8,7 @@
 
 use crate::cpu::Cpu;
 use crate::here;
-use crate::sim::{Inner, Sim, locked, nobody};
+use crate::sim::{Inner, Sim, locked, not_a_cpu};
 use ::grace::quiescent::{Domain, Periods, Quiescent};
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ pub type Grace = Quiescent<SimCpus>;
 fn inner<T>(f: impl FnOnce(&Inner, &Cpu) -> T) -> T {
     let here = here::get();
     if here.machine.is_null() {
-        nobody();
+        not_a_cpu();
     }
     // SAFETY: the code that made this thread a CPU keeps the machine alive until the thread is
     // none.

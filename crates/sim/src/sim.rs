@@ -1,7 +1,7 @@
 //! The machine as a whole, and the points at which events reach a CPU.
 //!
 //! # A step
-//! The code under test announces each access to shared memory ([`machine::Step`]). The machine's
+//! The code under test reports each access to shared memory ([`machine::Step`]). The machine's
 //! own accesses are steps as well: those by translations, and each level of a page walk. At a step:
 //! 1. The deterministic driver may let another CPU run.
 //! 2. A CPU with interrupts enabled takes pending ones, but not within a page walk, which is part
@@ -158,7 +158,7 @@ impl Sim {
     /// This CPU.
     #[inline]
     pub(crate) fn cpu(&self) -> &Cpu {
-        self.cpu_if_any().unwrap_or_else(|| nobody())
+        self.cpu_if_any().unwrap_or_else(|| not_a_cpu())
     }
 
     /// The CPU that the host thread is, if it is one of this machine.
@@ -431,7 +431,7 @@ fn stop() -> ! {
 }
 
 #[cold]
-pub(crate) fn nobody() -> ! {
+pub(crate) fn not_a_cpu() -> ! {
     panic!("this thread is not a CPU of this machine: use Sim::on_cpu, sim::threads or sim::seeded")
 }
 

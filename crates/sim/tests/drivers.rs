@@ -178,7 +178,7 @@ fn a_machine_without_checks_stops_too() {
 }
 
 #[test]
-fn waiting_for_nobody_is_noticed() {
+fn endless_waiting_is_noticed() {
     let sim = machine(2);
     let waits = || loop {
         sim.relax();

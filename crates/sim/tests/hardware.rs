@@ -142,7 +142,7 @@ fn large_pages() {
 }
 
 #[test]
-fn what_is_not_flushed_stays() {
+fn unflushed_translations_stay() {
     with_space(blind(), |sim, space| {
         let (old, new) = (page(sim), page(sim));
         space.map(AT, old);

@@ -84,7 +84,7 @@ fn an_exit_is_told() {
 }
 
 #[test]
-fn what_never_ends_is_ended() {
+fn an_endless_operation_is_ended() {
     let forever = |_: &mut ()| loop {
         black_box(0);
     };
@@ -112,7 +112,7 @@ fn unknown(error: &Error) -> &str {
 }
 
 #[test]
-fn what_cannot_be_told_is_not_guessed() {
+fn an_unknown_instruction_is_an_error() {
     if !std::arch::is_x86_feature_detected!("avx2") {
         return;
     }

@@ -75,7 +75,7 @@ fn two(pages: &(Page, Page)) -> Vec<Region> {
 }
 
 #[test]
-fn string_instructions_touch_what_they_move_and_count_once() {
+fn string_instructions_count_once_and_touch_all_bytes() {
     let forth = |length: usize| {
         let pages = || (Page([1; 4096]), Page([2; 4096]));
         let op = operation(pages, move |(from, to)| {

@@ -58,7 +58,7 @@ fn generate(vmas: usize, forks: usize) -> String {
 }
 
 #[test]
-fn children_share_what_they_have_in_common() {
+fn children_share_common_vmas() {
     const VMAS: usize = 2000;
     const FORKS: usize = 1000;
     let trace = generate(VMAS, FORKS);

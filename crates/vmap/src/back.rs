@@ -130,7 +130,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         while let Some(Some(own)) = self.local.with(|local| local.blocks.pop()) {
             self.shared.orphans.leave(self.machine(), own);
         }
-        self.say_what_waits();
+        self.report_waiting();
     }
 
     /// Returns this CPU's free blocks if space has run out since its last look. Cost: a load if
@@ -162,11 +162,11 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
                 self.put(own);
             }
         }
-        self.say_what_waits();
+        self.report_waiting();
     }
 
     /// Publishes how much waits in this CPU's blocks.
-    pub(crate) fn say_what_waits(&self) {
+    pub(crate) fn report_waiting(&self) {
         let _section = self.machine().irqs_off();
         let waiting = self.local.with(|local| local.blocks.waiting().0);
         if let (Some(waiting), Some(slot)) = (waiting, self.in_blocks.get(self.machine().current()))

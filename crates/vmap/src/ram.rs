@@ -96,7 +96,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         caller: Caller,
     ) -> Result<Option<(VirtAddr, Leaf)>, Error> {
         self.answer_shortage();
-        self.say_what_waits();
+        self.report_waiting();
         // First, pages whose period has ended; if too much waits, a broadcast ends the period.
         if self.settle_blocks()
             && let Some(run) = self.take_here(pages, caller)

@@ -171,7 +171,7 @@ fn devices() {
 }
 
 #[test]
-fn realloc_keeps_what_was_there() {
+fn realloc_keeps_the_contents() {
     let world = world();
     world.on(0, || {
         let vmap = world.vmap();

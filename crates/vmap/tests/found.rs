@@ -48,7 +48,7 @@ fn a_large_page_behind_small_ones_is_moved_whole() {
 /// The attributes of memory and its guard page are kept when it grows; so are the attributes of
 /// each page.
 #[test]
-fn what_grows_stays_as_it_was() {
+fn a_grown_area_keeps_its_contents() {
     let world = world(1, 64);
     world.on(0, || {
         let vmap = world.vmap();
@@ -76,7 +76,7 @@ fn what_grows_stays_as_it_was() {
 
 /// A broadcast interrupts the CPUs that are behind, and no others.
 #[test]
-fn only_who_lags_is_interrupted() {
+fn only_cpus_behind_are_interrupted() {
     let world = world(4, 64);
     for cpu in 0..4 {
         world.sim.on_cpu(cpu, || world.start());
@@ -123,7 +123,7 @@ fn a_space_without_blocks_is_quiet() {
 /// Areas that were freed in interrupts are available to calls that lack memory or space, and are
 /// freed when the space is dropped.
 #[test]
-fn what_was_freed_in_interrupts_is_found() {
+fn areas_freed_in_interrupts_are_found() {
     let mut world = world(1, 64);
     let pending_free = |world: &World| {
         let at = world.vmap().vmalloc(6000 * PAGE).unwrap();

@@ -143,7 +143,7 @@ fn memory_as_a_device() {
 
 /// A CPU that maps an area takes part in the grace periods, even if it did not call `idle_exit`.
 #[test]
-fn who_maps_takes_part() {
+fn a_cpu_that_maps_takes_part() {
     let world = world();
     let frames = world.sim.on_cpu(0, || world.frames(70));
     type Make<'a> = &'a dyn Fn(&Vmap) -> Result<VirtAddr, Error>;

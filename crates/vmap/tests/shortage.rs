@@ -30,7 +30,7 @@ fn takes_some(world: &World, f: impl FnOnce()) -> bool {
 }
 
 #[test]
-fn what_can_never_be_had_takes_nothing() {
+fn an_impossible_request_takes_nothing() {
     let world = world(2);
     world.on(0, || {
         let vmap = world.vmap();
@@ -87,7 +87,7 @@ fn some_is_left_to_others() {
 /// Other calls take memory while a large request is in progress: it gives up before it has taken
 /// the rest.
 #[test]
-fn who_comes_too_late_gives_up_early() {
+fn a_late_request_gives_up_early() {
     let world = world(1);
     world.on(0, || {
         let vmap = world.vmap();

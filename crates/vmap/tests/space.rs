@@ -61,7 +61,7 @@ fn no_more_is_kept_than_the_limit() {
 
 /// Areas of one size, which are kept, and of different sizes.
 #[test]
-fn a_purge_gives_back_what_is_kept() {
+fn a_purge_gives_back_kept_blocks() {
     let world = world(1, 8, Options::default());
     world.on(0, || {
         let vmap = world.vmap();
@@ -208,7 +208,7 @@ fn the_largest_that_is_free() {
 
 /// Finds addresses that wait in zones of CPUs that neither flush nor enter idle.
 #[test]
-fn what_waits_elsewhere_is_found() {
+fn waiting_addresses_of_other_cpus_are_found() {
     let world = world(3, 16, Options { guard: false, ..Options::default() });
     let frames = world.sim.on_cpu(0, || world.frames(1));
     let one = |pages| world.vmap().vmap(&vec![frames[0]; pages], Attrs::KERNEL_RW);

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_no_time_by_the_clock_is_refused() {
+    fn a_time_below_the_clocks_resolution_is_refused() {
         let why = halves(0, 9).unwrap_err();
         assert!(why.contains("a clock read 50"), "{why}");
     }

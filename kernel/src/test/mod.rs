@@ -36,7 +36,7 @@ const OWN: &[Trial] = &[
     ("ticks", sections::ticks),
     ("sections", sections::sections),
     ("shootdowns", shootdowns::all_at_once),
-    ("spinning", shootdowns::beside_who_spins),
+    ("spinning", shootdowns::beside_spinning_cpus),
     ("walks", shootdowns::held_back),
     ("readers", periods::readers),
     ("flushing", periods::own_need),

@@ -41,7 +41,7 @@ pub(super) fn all_at_once() -> Result<(), String> {
 
 /// The CPU that holds a lock requests flushes of all CPUs, which wait for the lock with interrupts
 /// off.
-pub(super) fn beside_who_spins() -> Result<(), String> {
+pub(super) fn beside_spinning_cpus() -> Result<(), String> {
     let all = CpuSet::first(Kernel.count());
     let wanted = TIMES * FEW / Kernel.count().max(FEW);
     let turns = SpinMutex::new(0);

@@ -63,13 +63,13 @@ fn looks() -> [fn(&Entry) -> u64; 6] {
 }
 
 #[test]
-fn loom_what_is_read_was_written_before() {
+fn loom_a_read_sees_a_written_value() {
     looks().into_iter().for_each(|look| publish(|entry| entry.store(LINKED), look));
 }
 
 /// Each way to change an entry releases.
 #[test]
-fn loom_what_is_linked_was_written_before() {
+fn loom_a_linked_table_was_initialised() {
     let links: [fn(&Entry); 5] = [
         |entry| entry.store(LINKED),
         |entry| _ = entry.swap(LINKED),

@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_and_what_does_not() {
+    fn the_limits_of_the_packed_form() {
         let body = pack(&run(6, 0x40_0000, 0x1000, true));
         assert!(body.takes(0x40_2fff) && body.takes(0x3f_ffff) && body.takes(0x1_0000_0fff));
         assert!(body.wide || (!body.takes(0x40_2ffe) && !body.takes(usize::MAX)));

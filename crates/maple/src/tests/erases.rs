@@ -197,9 +197,9 @@ fn one_by_one() {
             fill_and_erase::<RefCounted<Value>>(900, 100 + seed, 1, alone);
         }
     }
-    let [joined, swept] =
-        [crate::write::JOINED.take()[0], crate::write::SWEPT.take()[1].iter().sum()];
-    assert!(ALWAYS_WIDE || (joined > 0 && swept > 0), "{joined} {swept}");
+    let [joined, erased] =
+        [crate::write::JOINED.take()[0], crate::write::SPANS_ERASED.take()[1].iter().sum()];
+    assert!(ALWAYS_WIDE || (joined > 0 && erased > 0), "{joined} {erased}");
 }
 
 #[test]

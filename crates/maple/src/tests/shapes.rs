@@ -251,9 +251,9 @@ fn a_hole_over_leaves_of_one_parent_or_two() {
         tree.get_mut().validate().unwrap();
     }
     // Wide leaves are left to the plan.
-    let swept = crate::write::SWEPT.take();
+    let erased = crate::write::SPANS_ERASED.take();
     let least = if cfg!(miri) { 1 } else { 3 };
-    assert!(ALWAYS_WIDE || swept.iter().flatten().all(|&n| n >= least), "{swept:?}");
+    assert!(ALWAYS_WIDE || erased.iter().flatten().all(|&n| n >= least), "{erased:?}");
 }
 
 #[test]
@@ -291,11 +291,11 @@ fn erases_that_leave_little_or_go_on_in_another_leaf() {
         check(&mut tree.get_mut(), &cells);
     }
     // Wide leaves are left to the plan. Rare cases take more steps than Miri has time for.
-    let (joined, swept) = (crate::write::JOINED.take(), crate::write::SWEPT.take());
-    let swept = swept.map(|swept| swept.iter().sum::<usize>());
+    let (joined, erased) = (crate::write::JOINED.take(), crate::write::SPANS_ERASED.take());
+    let erased = erased.map(|erased| erased.iter().sum::<usize>());
     let seldom = usize::from(!cfg!(miri));
-    for (often, seen) in [joined, swept].map(|[often, seen]| (often, seen)) {
-        assert!(ALWAYS_WIDE || (often > 0 && seen >= seldom), "{joined:?}, {swept:?}");
+    for (often, seen) in [joined, erased].map(|[often, seen]| (often, seen)) {
+        assert!(ALWAYS_WIDE || (often > 0 && seen >= seldom), "{joined:?}, {erased:?}");
     }
 }
 

@@ -43,7 +43,7 @@ fn a_cyclic_allocation_tells_that_it_wrapped() {
 }
 
 #[test]
-fn what_is_erased_lives_as_long_as_the_guard() {
+fn an_erased_entry_lives_as_long_as_the_guard() {
     static DROPS: AtomicUsize = AtomicUsize::new(0);
     struct CountsDrops(u32);
     impl Drop for CountsDrops {

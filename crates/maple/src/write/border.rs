@@ -40,20 +40,20 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     pub(super) fn border<S: Search>(
         &mut self,
         search: S,
-        trail: &WriteDescent,
+        descent: &WriteDescent,
         slot: usize,
         removed: Removed,
     ) -> Option<Result<(), Error>> {
-        if trail.height() == 1 {
+        if descent.height() == 1 {
             return None;
         }
         // Not an argument: a reference argument stays borrowed until the call returns, but the leaf
         // is changed before that. SAFETY: the promise of `Target::new`.
-        let body = unsafe { trail.leaf().as_leaf().body() };
+        let body = unsafe { descent.leaf().as_leaf().body() };
         // SAFETY: the promise of `Target::new`; there are inner nodes.
-        let (parent, at) = unsafe { trail.step(1) };
-        let Some(loss) = loss(trail, body, slot, parent, at) else {
-            return self.beyond(search, trail, slot, removed);
+        let (parent, at) = unsafe { descent.step(1) };
+        let Some(loss) = loss(descent, body, slot, parent, at) else {
+            return self.beyond(search, descent, slot, removed);
         };
         let in_place = self.supplies.bin.is_exclusive();
         let need = Need { leaves: usize::from(!in_place), inners: usize::from(!in_place) };
@@ -64,15 +64,15 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let gone = RemovedSlots::of::<E>(body, (body.rank(slot), 1), removed);
         // The holes that stay are measured in the old leaf.
         let stay = body.holes() & ((1 << loss.to) - 1) & u32::MAX << loss.from;
-        let gap = search.gap(body, stay, ends(trail), usize::MAX);
+        let gap = search.gap(body, stay, ends(descent), usize::MAX);
         // The hole that the neighbour then has.
-        let hole = hole(trail, parent, &loss);
+        let hole = hole(descent, parent, &loss);
         let neighbour = parent.gap(loss.neighbour).max(hole);
         let separator = loss.leaf.min(loss.neighbour);
         let changed = 1 << loss.leaf | 1 << loss.neighbour;
         // SAFETY: the promise of `Target::new`.
-        let above = unsafe { trail.parent_gap_after(search, changed, gap.max(neighbour)) };
-        let old = trail.leaf().node().cast::<Leaf>();
+        let above = unsafe { descent.parent_gap_after(search, changed, gap.max(neighbour)) };
+        let old = descent.leaf().node().cast::<Leaf>();
         let new = if in_place { old } else { self.supplies.nodes.take_leaf_block().as_ptr() };
         // SAFETY: the owner is alone, and `body` is not used any more; or the block is ours, and
         // the old leaf does not change.
@@ -93,10 +93,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             parent.set_gap(loss.leaf, gap);
             parent.set_gap(loss.neighbour, neighbour);
             // SAFETY: the promise of `Target::new`.
-            unsafe { trail.settle_parent_gap(search, above) }
+            unsafe { descent.settle_parent_gap(search, above) }
         } else {
             // SAFETY: the promise of `Target::new`.
-            let (top, seps) = unsafe { (trail.max(1), parent.seps()) };
+            let (top, seps) = unsafe { (descent.max(1), parent.seps()) };
             let mut items = [
                 (loss.end, parent.child(loss.neighbour), neighbour),
                 (seps.end(separator + 1, top), Link::to_leaf(new), gap),
@@ -109,7 +109,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             let splice = Splice { gone: separator..separator + 2, items: &items };
             // SAFETY: the new parent is ours alone; the old one does not change.
             unsafe { search.splice(parent, node, top, splice) }
-            self.replace_parent(search, trail, node, above);
+            self.replace_parent(search, descent, node, above);
         }
         self.finish(&gone);
         Some(Ok(()))
@@ -121,16 +121,16 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     fn beyond<S: Search>(
         &mut self,
         search: S,
-        trail: &WriteDescent,
+        descent: &WriteDescent,
         slot: usize,
         removed: Removed,
     ) -> Option<Result<(), Error>> {
         // SAFETY: the promise of `Target::new`.
-        let body = unsafe { trail.leaf().as_leaf().body() };
-        let place = Place { trail, body };
+        let body = unsafe { descent.leaf().as_leaf().body() };
+        let place = Place { descent, body };
         let (start, end) = (place.start(slot), place.end(slot));
         if slot > 0 || !place.has_hole_before() {
-            return self.sweep_from(search, trail, (start, end + 1), slot, removed).done();
+            return self.erase_span_from(search, descent, (start, end + 1), slot, removed).done();
         }
         let mut before = WriteDescent::new();
         // SAFETY: the promise of `Target::new`; the root is not null.
@@ -141,14 +141,14 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         if shared {
             return None;
         }
-        self.sweep_from(search, &before, (start - 1, end), body.len() - 1, removed).done()
+        self.erase_span_from(search, &before, (start - 1, end), body.len() - 1, removed).done()
     }
 }
 
 /// The range of the leaf.
-fn ends(trail: &WriteDescent) -> (usize, usize) {
+fn ends(descent: &WriteDescent) -> (usize, usize) {
     // SAFETY: the promise of `Target::new`.
-    unsafe { (trail.min(0), trail.max(0)) }
+    unsafe { (descent.min(0), descent.max(0)) }
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
@@ -161,14 +161,14 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     pub(super) fn slide_over<S: Search>(
         &mut self,
         search: S,
-        trail: &WriteDescent,
+        descent: &WriteDescent,
         end: usize,
     ) -> Option<Result<(), Error>> {
-        if trail.height() == 1 {
+        if descent.height() == 1 {
             return None;
         }
         // SAFETY: the promise of `Target::new`; there are inner nodes.
-        let ((parent, at), last) = unsafe { (trail.step(1), trail.max(1)) };
+        let ((parent, at), last) = unsafe { (descent.step(1), descent.max(1)) };
         // SAFETY: as above.
         let seps = unsafe { parent.seps() };
         if at + 1 >= seps.len() {
@@ -189,13 +189,13 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         self.supplies.drop_spare();
         let gap = search.gap(next, next.holes(), (end + 1, max), usize::MAX);
         // SAFETY: the promise of `Target::new`.
-        let above = unsafe { trail.parent_gap_after(search, 1 << (at + 1), gap) };
+        let above = unsafe { descent.parent_gap_after(search, 1 << (at + 1), gap) };
         if in_place {
             // SAFETY: the owner is alone.
             unsafe { parent.seps_mut().bounds[at] = end }
             parent.set_gap(at + 1, gap);
             // SAFETY: the promise of `Target::new`.
-            unsafe { trail.settle_parent_gap(search, above) }
+            unsafe { descent.settle_parent_gap(search, above) }
         } else {
             let node = self.supplies.nodes.take_inner();
             // SAFETY: the new parent is ours alone; the old one does not change, and leaves the
@@ -205,9 +205,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 new.fill_from(parent);
                 new.seps_mut().bounds[at] = end;
                 new.set_gap(at + 1, gap);
-                let old = self.publish_parent(trail, node);
+                let old = self.publish_parent(descent, node);
                 // Before anything is retired: see `replace_parent`.
-                trail.settle_parent_gap(search, above);
+                descent.settle_parent_gap(search, above);
                 self.supplies.bin.node(old);
             }
         }
@@ -216,7 +216,13 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
 }
 
 /// The loss, if both leaves have the same parent and enough of the leaf remains.
-fn loss(trail: &WriteDescent, body: &Body, slot: usize, parent: &Inner, at: usize) -> Option<Loss> {
+fn loss(
+    descent: &WriteDescent,
+    body: &Body,
+    slot: usize,
+    parent: &Inner,
+    at: usize,
+) -> Option<Loss> {
     // SAFETY: we are the writer.
     let len = unsafe { parent.seps() }.len();
     let child = |slot: usize| {
@@ -235,7 +241,7 @@ fn loss(trail: &WriteDescent, body: &Body, slot: usize, parent: &Inner, at: usiz
             neighbour: at - 1,
             from,
             to,
-            end: body.end(from - 1, ends(trail).1),
+            end: body.end(from - 1, ends(descent).1),
         })?
     } else {
         return None;
@@ -248,7 +254,7 @@ fn loss(trail: &WriteDescent, body: &Body, slot: usize, parent: &Inner, at: usiz
 }
 
 /// The new length of the hole.
-fn hole(trail: &WriteDescent, parent: &Inner, loss: &Loss) -> usize {
+fn hole(descent: &WriteDescent, parent: &Inner, loss: &Loss) -> usize {
     // SAFETY: we are the writer.
     let (seps, body) = unsafe { (parent.seps(), parent.child(loss.neighbour).as_leaf().body()) };
     if loss.leaf < loss.neighbour {
@@ -257,7 +263,7 @@ fn hole(trail: &WriteDescent, parent: &Inner, loss: &Loss) -> usize {
             seps.bounds[loss.neighbour]
         } else {
             // SAFETY: the promise of `Target::new`.
-            unsafe { trail.max(1) }
+            unsafe { descent.max(1) }
         };
         body.end(0, max) - loss.end
     } else {
@@ -266,7 +272,7 @@ fn hole(trail: &WriteDescent, parent: &Inner, loss: &Loss) -> usize {
             seps.bounds[loss.neighbour - 1] + 1
         } else {
             // SAFETY: the promise of `Target::new`.
-            unsafe { trail.min(1) }
+            unsafe { descent.min(1) }
         };
         loss.end - body.start(last, min) + 1
     }

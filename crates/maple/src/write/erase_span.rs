@@ -29,7 +29,7 @@ use grace::Reclaim;
 #[cfg(test)]
 std::thread_local! {
     /// The number of holes made here: for one parent or two, with one leaf left or two.
-    pub(crate) static SWEPT: core::cell::RefCell<[[usize; 2]; 2]> = const { core::cell::RefCell::new([[0; 2]; 2]) };
+    pub(crate) static SPANS_ERASED: core::cell::RefCell<[[usize; 2]; 2]> = const { core::cell::RefCell::new([[0; 2]; 2]) };
     /// The number of leaves that an erase joined ([`super::join`]): with the sibling before, and
     /// with the sibling behind.
     pub(crate) static JOINED: core::cell::RefCell<[usize; 2]> = const { core::cell::RefCell::new([0; 2]) };
@@ -62,29 +62,29 @@ struct Ends<'n> {
 #[inline(always)]
 fn ends<'n, S: Search>(
     search: S,
-    trail: &'n WriteDescent,
+    descent: &'n WriteDescent,
     (mut first, mut last): (usize, usize),
     slot: usize,
     check: bool,
 ) -> Option<Ends<'n>> {
     // SAFETY: the promise of `Target::new`; there are inner nodes.
-    let (parent, mut i) = unsafe { trail.step(1) };
+    let (parent, mut i) = unsafe { descent.step(1) };
     // SAFETY: as above.
-    let (seps, low, high) = unsafe { (parent.seps(), trail.min(1), trail.max(1)) };
+    let (seps, low, high) = unsafe { (parent.seps(), descent.min(1), descent.max(1)) };
     // The parent of the last leaf: the same, or the next.
     let (other, behind, top) = if last <= high {
         (parent, seps, high)
     } else {
-        if trail.height() == 2 {
+        if descent.height() == 2 {
             return None;
         }
         // SAFETY: as above. The parents' parent belongs to this tree alone.
         let (other, top) = unsafe {
-            let (above, at) = trail.step(2);
+            let (above, at) = descent.step(2);
             if at + 1 >= above.seps().len() {
                 return None;
             }
-            (above.child(at + 1), above.seps().end(at + 1, trail.max(2)))
+            (above.child(at + 1), above.seps().end(at + 1, descent.max(2)))
         };
         // SAFETY: as above.
         if last > top || (check && unsafe { other.refs() }.shared()) {
@@ -203,19 +203,19 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// Makes `first..=last` a hole. The range extends beyond the leaf on the path; slot `slot` of
     /// that leaf holds `first`. No node on the path is shared.
     #[inline(always)]
-    pub(super) fn sweep_from<S: Search>(
+    pub(super) fn erase_span_from<S: Search>(
         &mut self,
         search: S,
-        trail: &WriteDescent,
+        descent: &WriteDescent,
         range: (usize, usize),
         slot: usize,
         removed: Removed,
     ) -> Fast {
-        if trail.height() == 1 {
+        if descent.height() == 1 {
             return Fast::Other;
         }
-        match ends(search, trail, range, slot, E::SHARES) {
-            Some(ends) => self.erase_span(search, trail, &ends, removed),
+        match ends(search, descent, range, slot, E::SHARES) {
+            Some(ends) => self.erase_span(search, descent, &ends, removed),
             None => Fast::Other,
         }
     }
@@ -225,7 +225,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     fn erase_span<S: Search>(
         &mut self,
         search: S,
-        trail: &WriteDescent,
+        descent: &WriteDescent,
         ends: &Ends,
         removed: Removed,
     ) -> Fast {
@@ -248,7 +248,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             None => return Fast::Other,
         };
         let enough = if is_one {
-            lens[0] - (j - i) + usize::from(two) >= if trail.height() == 2 { 2 } else { INNER_MIN }
+            lens[0] - (j - i) + usize::from(two)
+                >= if descent.height() == 2 { 2 } else { INNER_MIN }
         } else {
             i + 1 >= INNER_MIN && lens[1] - (j + 1) + usize::from(two) >= INNER_MIN
         };
@@ -288,11 +289,11 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let items = &items[usize::from(!two)..];
         self.supplies.drop_spare();
         #[cfg(test)]
-        SWEPT.with_borrow_mut(|swept| swept[usize::from(!is_one)][usize::from(two)] += 1);
+        SPANS_ERASED.with_borrow_mut(|erased| erased[usize::from(!is_one)][usize::from(two)] += 1);
         if is_one {
-            self.sweep_one(search, trail, Splice { gone: i..j + 1, items }, top);
+            self.erase_span_one(search, descent, Splice { gone: i..j + 1, items }, top);
         } else {
-            self.sweep_two(search, trail, [parent, other], (i, j), items, top);
+            self.erase_span_two(search, descent, [parent, other], (i, j), items, top);
         }
         // SAFETY: the promise of `Target::new`. Everything retired here left the tree and is still
         // allocated: a node is read before it is retired.
@@ -315,10 +316,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             }
             self.supplies.bin.node(other.child(j));
             self.supplies.bin.node(parent.child(i));
-            let links = (trail.link(1), if is_one { None } else { Some(trail.link(2)) });
+            let links = (descent.link(1), if is_one { None } else { Some(descent.link(2)) });
             self.supplies.bin.node(links.0);
             if let Some(above) = links.1 {
-                let (inner, at) = trail.step(2);
+                let (inner, at) = descent.step(2);
                 self.supplies.bin.node(inner.child(at + 1));
                 self.supplies.bin.node(above);
             }
@@ -328,10 +329,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
 
     /// Replaces some leaves of one parent, which ends at `top`, by new ones.
     #[inline(always)]
-    pub(super) fn sweep_one<S: Search>(
+    pub(super) fn erase_span_one<S: Search>(
         &mut self,
         search: S,
-        trail: &WriteDescent,
+        descent: &WriteDescent,
         splice: Splice,
         top: usize,
     ) {
@@ -340,10 +341,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let gap = splice.items.iter().map(|item| item.2).max().unwrap_or(0);
         // SAFETY: the promise of `Target::new`; the block is ours.
         unsafe {
-            let above = trail.parent_gap_after(search, changed, gap);
-            search.splice(trail.step(1).0, node, top, splice);
-            self.publish_parent(trail, node);
-            trail.settle_parent_gap(search, above);
+            let above = descent.parent_gap_after(search, changed, gap);
+            search.splice(descent.step(1).0, node, top, splice);
+            self.publish_parent(descent, node);
+            descent.settle_parent_gap(search, above);
         }
     }
 
@@ -351,10 +352,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// by new ones. The separator between the parents moves, so their parent is new, too.
     #[cold]
     #[inline(never)]
-    fn sweep_two<S: Search>(
+    fn erase_span_two<S: Search>(
         &mut self,
         search: S,
-        trail: &WriteDescent,
+        descent: &WriteDescent,
         [parent, other]: [&Inner; 2],
         (i, j): (usize, usize),
         items: &[Item],
@@ -376,17 +377,17 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 Splice { gone: i..parent.seps().len(), items: first },
             );
             search.splice(other, nodes[1], top, Splice { gone: 0..j + 1, items: second });
-            let (above, at) = trail.step(2);
+            let (above, at) = descent.step(2);
             let pair = [
                 (end, Link::inner(nodes[0], 1), gaps[0]),
                 (top, Link::inner(nodes[1], 1), gaps[1]),
             ];
             let largest = search.max_gap_with(above, (3 << at, gaps[0].max(gaps[1])), usize::MAX);
             let splice = Splice { gone: at..at + 2, items: &pair };
-            search.splice(above, nodes[2], trail.max(2), splice);
-            self.publish_inner(trail, nodes[2], 2);
-            if trail.height() > 3 {
-                trail.raise_gap(search, 3, largest);
+            search.splice(above, nodes[2], descent.max(2), splice);
+            self.publish_inner(descent, nodes[2], 2);
+            if descent.height() > 3 {
+                descent.raise_gap(search, 3, largest);
             }
         }
     }

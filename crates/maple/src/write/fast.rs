@@ -75,7 +75,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job
         } else {
             target.spot(search, first, &mut own)
         };
-        let Place { trail, body } = place;
+        let Place { descent, body } = place;
         if shared || body.is_wide() || !body.is_hole(slot) {
             return Fast::Other;
         }
@@ -92,8 +92,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job
         let (taken, after) = (end - start + 1, (first - start).max(end - last));
         let holes = Holes { gone: 1 << slot, before: taken, after, start, end, measure: true };
         if len > 31 || NARROW.weigh(len, count) > NARROW.full {
-            if target.is_parent_full(trail) {
-                return match target.make_room(trail) {
+            if target.is_parent_full(descent) {
+                return match target.make_room(descent) {
                     Ok(true) => Fast::Again,
                     Ok(false) => Fast::Other,
                     Err(error) => Fast::of::<()>(Err(error)),
@@ -101,7 +101,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job
             }
             let rests = (left, right);
             let edit = Edit::new(body, (slot, slot), rests, (first, last), word.as_ptr());
-            let split = target.split(search, trail, (&edit, holes), Removed::Drop);
+            let split = target.split(search, descent, (&edit, holes), Removed::Drop);
             return split.map_or(Fast::Other, Fast::of);
         }
         let rank = body.rank(slot);
@@ -122,12 +122,12 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job
             rank,
             splits: false,
         };
-        let done = target.commit::<S, true>(search, trail, &change, holes, NEAR);
+        let done = target.commit::<S, true>(search, descent, &change, holes, NEAR);
         if let Ok(leaf) = done {
             // The second write of a run: a third may follow. Random writes do not pay for the note.
             if NEAR || finger.is_beside((start, end)) {
                 if !NEAR {
-                    finger.trail.follow(&own);
+                    finger.descent.follow(&own);
                 }
                 finger.end_at(leaf);
                 finger.note(slot + lefts, (first, last), (start, end));
@@ -160,9 +160,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for EraseOne<'_, '_, E, R, A> {
     #[inline(always)]
     fn run<S: Search>(self, search: S) -> Fast {
         let EraseOne { target, index, found } = self;
-        let mut trail = WriteDescent::new();
-        let (place, slot, shared) = target.reach(search, index, &mut trail);
-        let Place { trail, body } = place;
+        let mut descent = WriteDescent::new();
+        let (place, slot, shared) = target.reach(search, index, &mut descent);
+        let Place { descent, body } = place;
         let word = body.word(slot);
         if word.is_null() {
             return Fast::Done;
@@ -175,15 +175,15 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for EraseOne<'_, '_, E, R, A> {
         if (slot == 0 && place.has_hole_before())
             || (slot + 1 == body.len() && place.has_hole_after())
         {
-            let Some(done) = target.border(search, trail, slot, Removed::Keep) else {
+            let Some(done) = target.border(search, descent, slot, Removed::Keep) else {
                 return Fast::Other;
             };
             (found.start, found.end, found.word) = (start, end, word);
             return Fast::of(done);
         }
         let (change, (from, to)) = vacated(body, slot);
-        if trail.height() > 1 && NARROW.weigh(change.len, change.count) < LEAF_LOW {
-            let Some(done) = target.join(search, trail, slot) else { return Fast::Other };
+        if descent.height() > 1 && NARROW.weigh(change.len, change.count) < LEAF_LOW {
+            let Some(done) = target.join(search, descent, slot) else { return Fast::Other };
             (found.start, found.end, found.word) = (start, end, word);
             return Fast::of(done);
         }
@@ -193,7 +193,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for EraseOne<'_, '_, E, R, A> {
         (found.start, found.end, found.word) = (start, end, word);
         let (start, end) = (place.start(from), place.end_of(to));
         let holes = Holes::made((end - start).wrapping_add(1), (start, end));
-        Fast::of(target.commit::<S, true>(search, trail, &change, holes, false))
+        Fast::of(target.commit::<S, true>(search, descent, &change, holes, false))
     }
 }
 
@@ -242,15 +242,15 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for SetEnd<'_, '_
         let Spot { place, slot, start, end: old, shared, .. } = if NEAR {
             finger.near(target, search, index)
         } else {
-            target.spot(search, index, &mut finger.trail)
+            target.spot(search, index, &mut finger.descent)
         };
-        let Place { trail, body } = place;
+        let Place { descent, body } = place;
         let behind = slot + 1;
         if shared || body.is_wide() {
             return Fast::Other;
         }
         if behind == body.len() && !body.is_hole(slot) {
-            return match if start <= end { target.slide_over(search, trail, end) } else { None } {
+            return match if start <= end { target.slide_over(search, descent, end) } else { None } {
                 Some(done) => {
                     *range = (start, end);
                     Fast::of(done)
@@ -276,13 +276,13 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for SetEnd<'_, '_
             target.supplies.drop_spare();
             // SAFETY: the owner is alone, and `body` is not used any more.
             unsafe {
-                let leaf = trail.leaf();
-                if trail.is_gap_safe(holes) {
+                let leaf = descent.leaf();
+                if descent.is_gap_safe(holes) {
                     leaf.as_leaf().body_mut().put_encoded(slot, value);
                 } else {
-                    let gap = trail.gap_after(search, leaf.as_leaf().body(), holes);
+                    let gap = descent.gap_after(search, leaf.as_leaf().body(), holes);
                     leaf.as_leaf().body_mut().put_encoded(slot, value);
-                    trail.settle_gap(search, gap);
+                    descent.settle_gap(search, gap);
                 }
             }
             finger.note(slot, (start, end), (start, last));
@@ -299,7 +299,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for SetEnd<'_, '_
             rank: 0,
             splits: false,
         };
-        let done = target.commit::<S, true>(search, trail, &change, holes, false);
+        let done = target.commit::<S, true>(search, descent, &change, holes, false);
         // Not earlier: the write may fail, or it may drop a spare duplicate whose `drop` panics.
         if let Ok(leaf) = done {
             finger.end_at(leaf);

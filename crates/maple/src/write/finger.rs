@@ -31,7 +31,7 @@ use grace::Reclaim;
 ///
 /// Fields other than the path are cells, because duplicating a tree borrows its writer immutably.
 pub(crate) struct Finger {
-    pub(super) trail: WriteDescent,
+    pub(super) descent: WriteDescent,
     /// A slot of the leaf: its first and last index, and its number. If nothing is noted, they are
     /// the range of the last entry put into a hole.
     first: Cell<usize>,
@@ -58,7 +58,7 @@ impl Finger {
     #[inline(always)]
     pub(crate) const fn new() -> Finger {
         Finger {
-            trail: WriteDescent::new(),
+            descent: WriteDescent::new(),
             first: Cell::new(0),
             last: Cell::new(0),
             slot: Cell::new(0),
@@ -77,8 +77,8 @@ impl Finger {
     /// the next write would have to wait for that store.
     #[inline(always)]
     pub(super) fn end_at(&mut self, leaf: Link) {
-        if self.trail.leaf() != leaf {
-            self.trail.set_leaf(leaf);
+        if self.descent.leaf() != leaf {
+            self.descent.set_leaf(leaf);
         }
     }
 
@@ -151,11 +151,11 @@ impl Finger {
         let (slot, start, end) = self.take(index);
         // SAFETY: the promise of `Target::new`; nothing on the path has changed since the last
         // write.
-        let body = unsafe { self.trail.leaf().as_leaf().body() };
+        let body = unsafe { self.descent.leaf().as_leaf().body() };
         if cfg!(debug_assertions) {
             self.check(target, search, index, (slot, start, end));
         }
-        Spot { place: Place { trail: &self.trail, body }, slot, start, end, shared: false }
+        Spot { place: Place { descent: &self.descent, body }, slot, start, end, shared: false }
     }
 
     /// Panics if a descent does not find the same slot.
@@ -166,10 +166,10 @@ impl Finger {
         index: usize,
         known: (usize, usize, usize),
     ) {
-        let mut trail = WriteDescent::new();
-        let Spot { place, slot, start, end, shared } = target.spot(search, index, &mut trail);
+        let mut descent = WriteDescent::new();
+        let Spot { place, slot, start, end, shared } = target.spot(search, index, &mut descent);
         assert!(
-            !shared && self.trail.is_same(place.trail),
+            !shared && self.descent.is_same(place.descent),
             "the finger has another path than a descent"
         );
         assert_eq!((slot, start, end), known, "the finger has another slot than a search");
@@ -206,9 +206,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         &self,
         search: S,
         index: usize,
-        trail: &'p mut WriteDescent,
+        descent: &'p mut WriteDescent,
     ) -> Spot<'p> {
-        let (place, slot, shared) = self.reach(search, index, trail);
+        let (place, slot, shared) = self.reach(search, index, descent);
         let end = if place.body.is_wide() { place.end(slot) } else { place.end_of(slot) };
         Spot { place, slot, start: place.start(slot), end, shared }
     }

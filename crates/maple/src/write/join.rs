@@ -45,18 +45,18 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     pub(super) fn join<S: Search>(
         &mut self,
         search: S,
-        trail: &WriteDescent,
+        descent: &WriteDescent,
         slot: usize,
     ) -> Option<Result<(), Error>> {
         // SAFETY: the promise of `Target::new`; there are inner nodes.
-        let (body, (parent, at)) = unsafe { (trail.leaf().as_leaf().body(), trail.step(1)) };
+        let (body, (parent, at)) = unsafe { (descent.leaf().as_leaf().body(), descent.step(1)) };
         let (change, (from, to)) = vacated(body, slot);
         // SAFETY: as above.
         let seps = unsafe { parent.seps() };
-        if change.count == 0 || seps.len() <= if trail.height() == 2 { 2 } else { INNER_MIN } {
+        if change.count == 0 || seps.len() <= if descent.height() == 2 { 2 } else { INNER_MIN } {
             return None;
         }
-        let own = trail.leaf().node().cast::<Leaf>().cast_const();
+        let own = descent.leaf().node().cast::<Leaf>().cast_const();
         let mut aside = MaybeUninit::<Leaf>::uninit();
         // SAFETY: the leaf on the stack is ours; the old leaf does not change.
         let rest = unsafe {
@@ -65,7 +65,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         };
         // SAFETY: the promise of `Target::new`; the leaf on the stack does not change any more.
         let (min, max, top, rest_body) =
-            unsafe { (trail.min(0), trail.max(0), trail.max(1), rest.body()) };
+            unsafe { (descent.min(0), descent.max(0), descent.max(1), rest.body()) };
         // For each sibling: the slot of the left leaf of the pair, and the slot of the sibling.
         let pairs = [(at.wrapping_sub(1), at.wrapping_sub(1)), (at, at + 1)];
         let (first, beside, change, sources) = pairs.into_iter().find_map(|(first, beside)| {
@@ -104,12 +104,12 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         #[cfg(test)]
         super::JOINED.with_borrow_mut(|joined| joined[usize::from(beside > at)] += 1);
         // SAFETY: the promise of `Target::new`.
-        let (sibling, old) = (parent.child(beside), unsafe { trail.link(1) });
+        let (sibling, old) = (parent.child(beside), unsafe { descent.link(1) });
         let items = [(seps.end(first + 1, top), Link::to_leaf(block), gap)];
-        self.sweep_one(search, trail, Splice { gone: first..first + 2, items: &items }, top);
+        self.erase_span_one(search, descent, Splice { gone: first..first + 2, items: &items }, top);
         // SAFETY: the promise of `Target::new`; all three left the tree.
         unsafe {
-            [trail.leaf(), sibling, old].into_iter().for_each(|link| self.supplies.bin.node(link))
+            [descent.leaf(), sibling, old].into_iter().for_each(|link| self.supplies.bin.node(link))
         }
         Some(Ok(()))
     }

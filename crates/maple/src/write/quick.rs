@@ -124,9 +124,9 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
             unsafe { hint::assert_unchecked(!word.is_null()) }
         }
         let removed = if K::KEEP { Removed::Keep } else { Removed::Drop };
-        let mut trail = WriteDescent::new();
-        let (place, from, shared) = target.reach(search, first, &mut trail);
-        let Place { trail, body } = place;
+        let mut descent = WriteDescent::new();
+        let (place, from, shared) = target.reach(search, first, &mut descent);
+        let Place { descent, body } = place;
         let mut to = from;
         let mut found = None;
         if K::WHOLE {
@@ -139,12 +139,12 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
             }
             if last > place.end(from) {
                 if last > place.end(body.len() - 1) {
-                    let swept = if K::HOLE && !shared {
-                        target.sweep_from(search, trail, (first, last), from, removed)
+                    let erased = if K::HOLE && !shared {
+                        target.erase_span_from(search, descent, (first, last), from, removed)
                     } else {
                         Fast::Other
                     };
-                    return match swept {
+                    return match erased {
                         Fast::Done => Outcome::Done(None),
                         Fast::OutOfMemory => Outcome::Failed(Error::OutOfMemory),
                         Fast::Again | Fast::Other => Outcome::Plan(first, last, None),
@@ -170,18 +170,18 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
             let whole = from == to
                 && !body.is_hole(from)
                 && (K::WHOLE || (first, last) == (place.start(from), place.end(from)));
-            return match if whole { target.border(search, trail, from, removed) } else { None } {
+            return match if whole { target.border(search, descent, from, removed) } else { None } {
                 Some(done) => Outcome::found(done, found),
                 None => Outcome::Plan(first, last, found),
             };
         };
         let Some(edit) = edit else { return Outcome::Done(None) };
-        let made = match edit.fit(body, trail.height() == 1) {
-            Fit::Fits => target.make(search, trail, &edit, holes, removed),
+        let made = match edit.fit(body, descent.height() == 1) {
+            Fit::Fits => target.make(search, descent, &edit, holes, removed),
             // A wide leaf is not split but packed again by the plan: its contents may fit a narrow
             // leaf by now.
             Fit::Full if !body.is_wide() => {
-                match target.split(search, trail, (&edit, holes), removed) {
+                match target.split(search, descent, (&edit, holes), removed) {
                     Some(made) => made,
                     None => return Outcome::Plan(first, last, found),
                 }
@@ -195,7 +195,7 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
 /// A leaf and the path to it. The path is needed only for the ends of the leaf's range.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'p> {
-    pub(super) trail: &'p WriteDescent,
+    pub(super) descent: &'p WriteDescent,
     pub(super) body: &'p Body,
 }
 
@@ -204,7 +204,7 @@ impl Place<'_> {
     #[inline(always)]
     pub(super) fn start(self, slot: usize) -> usize {
         // SAFETY: the promise of `Target::new`.
-        if slot == 0 { unsafe { self.trail.min(0) } } else { self.body.bound(slot - 1) + 1 }
+        if slot == 0 { unsafe { self.descent.min(0) } } else { self.body.bound(slot - 1) + 1 }
     }
 
     /// The last index of a slot.
@@ -214,7 +214,7 @@ impl Place<'_> {
             self.body.bound(slot)
         } else {
             // SAFETY: the promise of `Target::new`.
-            unsafe { self.trail.max(0) }
+            unsafe { self.descent.max(0) }
         }
     }
 }
@@ -225,20 +225,20 @@ impl Place<'_> {
     #[inline(always)]
     pub(super) fn end_of(self, slot: usize) -> usize {
         // SAFETY: the promise of `Target::new`.
-        let max = unsafe { self.trail.leaf_end() };
+        let max = unsafe { self.descent.leaf_end() };
         select_unpredictable(slot + 1 < self.body.len(), self.body.bound_or_any(slot), max)
     }
 
     /// Whether the leaf before this one ends with a hole.
     pub(super) fn has_hole_before(self) -> bool {
         // SAFETY: the promise of `Target::new`.
-        unsafe { self.trail.neighbour(false).is_some_and(|leaf| leaf.body().ends_with_hole()) }
+        unsafe { self.descent.neighbour(false).is_some_and(|leaf| leaf.body().ends_with_hole()) }
     }
 
     /// Whether the leaf after this one begins with a hole.
     pub(super) fn has_hole_after(self) -> bool {
         // SAFETY: the promise of `Target::new`.
-        unsafe { self.trail.neighbour(true).is_some_and(|leaf| leaf.body().is_hole(0)) }
+        unsafe { self.descent.neighbour(true).is_some_and(|leaf| leaf.body().is_hole(0)) }
     }
 }
 
@@ -364,14 +364,14 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         &self,
         search: S,
         index: usize,
-        trail: &'p mut WriteDescent,
+        descent: &'p mut WriteDescent,
     ) -> (Place<'p>, usize, bool) {
         // SAFETY: the promise of `Target::new`; the root is not null.
-        let shared = unsafe { trail.walk(search, self.tree.load(), index, E::SHARES) };
-        let trail = &*trail;
+        let shared = unsafe { descent.walk(search, self.tree.load(), index, E::SHARES) };
+        let descent = &*descent;
         // SAFETY: as above.
-        let body = unsafe { trail.leaf().as_leaf().body() };
-        (Place { trail, body }, search.leaf(body, index), shared)
+        let body = unsafe { descent.leaf().as_leaf().body() };
+        (Place { descent, body }, search.leaf(body, index), shared)
     }
 
     /// Provides the second half of an entry that a change splits.
@@ -391,17 +391,17 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     fn make<S: Search>(
         &mut self,
         search: S,
-        trail: &WriteDescent,
+        descent: &WriteDescent,
         edit: &Edit,
         holes: Holes,
         removed: Removed,
     ) -> Result<(), Error> {
         // Not an argument: a reference argument stays borrowed until the call returns, but the leaf
         // is changed before that. SAFETY: the promise of `Target::new`.
-        let body = unsafe { trail.leaf().as_leaf().body() };
+        let body = unsafe { descent.leaf().as_leaf().body() };
         self.second_half(body, edit)?;
         let gone = RemovedSlots::of::<E>(body, edit.removed(), removed);
-        self.commit::<S, false>(search, trail, &edit.change(body), holes, false)?;
+        self.commit::<S, false>(search, descent, &edit.change(body), holes, false)?;
         self.drop_gone(&gone);
         Ok(())
     }
@@ -419,13 +419,13 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     pub(super) fn commit<S: Search, const NARROW: bool>(
         &mut self,
         search: S,
-        trail: &WriteDescent,
+        descent: &WriteDescent,
         change: &Change,
         holes: Holes,
         near: bool,
     ) -> Result<Link, Error> {
         let in_place = self.supplies.bin.is_exclusive();
-        let old = trail.leaf().node().cast::<Leaf>();
+        let old = descent.leaf().node().cast::<Leaf>();
         let new = if in_place { old } else { self.supplies.nodes.leaf()?.as_ptr() };
         // Nothing fails from here on.
         let copy = if change.splits { self.take_copy() } else { ptr::null_mut() };
@@ -444,7 +444,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let measured = !tail && (holes.gone != 0 || holes.after != 0);
         let gap = if measured {
             // SAFETY: the promise of `Target::new`; the leaf has not changed yet.
-            unsafe { trail.gap_after(search, (*old).body(), holes) }
+            unsafe { descent.gap_after(search, (*old).body(), holes) }
         } else {
             holes.after
         };
@@ -457,23 +457,23 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 search.change(change, (old, old), new, copy);
             }
         }
-        let leaf = trail.leaf();
+        let leaf = descent.leaf();
         let link = Link::to_leaf(new);
         if !in_place {
-            if trail.height() == 1 {
+            if descent.height() == 1 {
                 self.tree.publish(link);
             } else {
                 // SAFETY: the promise of `Target::new`; there are inner nodes.
-                let (parent, slot) = unsafe { trail.step(1) };
+                let (parent, slot) = unsafe { descent.step(1) };
                 parent.publish(slot, link);
             }
         }
         // SAFETY: as above.
         unsafe {
             if measured {
-                trail.settle_gap(search, gap);
+                descent.settle_gap(search, gap);
             } else if tail {
-                trail.settle_tail(gap);
+                descent.settle_tail(gap);
             }
         }
         if !in_place {

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_keeps_what_is_there() {
+    fn a_failure_keeps_the_reserved_blocks() {
         let before = Flaky::live();
         let mut reserve = Reserve::<Flaky>::new();
         let outcome = Flaky::failing_after(2, || reserve.fill(FIVE));

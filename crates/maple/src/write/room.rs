@@ -29,25 +29,25 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// [`Error::OutOfMemory`].
     #[cold]
     #[inline(never)]
-    pub(super) fn make_room(&mut self, trail: &WriteDescent) -> Result<bool, Error> {
+    pub(super) fn make_room(&mut self, descent: &WriteDescent) -> Result<bool, Error> {
         // SAFETY: the promise of `Target::new`.
-        let len = |level: usize| unsafe { trail.step(level).0.seps() }.len();
+        let len = |level: usize| unsafe { descent.step(level).0.seps() }.len();
         let mut level = 1;
-        while level + 1 < trail.height() && len(level + 1) == INNER_SLOTS {
+        while level + 1 < descent.height() && len(level + 1) == INNER_SLOTS {
             level += 1;
         }
-        let is_root = level + 1 == trail.height();
-        if is_root && trail.height() == MAX_HEIGHT {
+        let is_root = level + 1 == descent.height();
+        if is_root && descent.height() == MAX_HEIGHT {
             return Ok(false);
         }
-        if !is_root && self.share(trail, level)? {
+        if !is_root && self.share(descent, level)? {
             return Ok(true);
         }
         let in_place = self.supplies.bin.is_exclusive() && !is_root;
         self.supplies.nodes.fill(Need { leaves: 0, inners: 2 + usize::from(!in_place) })?;
         // Nothing fails from here on.
         // SAFETY: the promise of `Target::new`.
-        let ((node, slot), end) = unsafe { (trail.step(level), trail.max(level)) };
+        let ((node, slot), end) = unsafe { (descent.step(level), descent.max(level)) };
         // A run of writes in one direction leaves full nodes behind.
         let at = if slot + 2 >= INNER_SLOTS {
             INNER_SLOTS - INNER_MIN
@@ -75,18 +75,18 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 pair.into_iter().for_each(|(end, link, gap)| root.as_ref().push(end, link, gap));
                 self.tree.publish(Link::inner(root, level + 1));
             } else {
-                let (above, slot) = trail.step(level + 1);
+                let (above, slot) = descent.step(level + 1);
                 if in_place {
                     above.insert(slot, pair);
                 } else {
                     let new = self.supplies.nodes.take_inner();
                     new.as_ref().fill_from(above);
                     new.as_ref().insert(slot, pair);
-                    let old = self.publish_inner(trail, new, level + 1);
+                    let old = self.publish_inner(descent, new, level + 1);
                     self.supplies.bin.node(old);
                 }
             }
-            self.supplies.bin.node(trail.link(level));
+            self.supplies.bin.node(descent.link(level));
         }
         Ok(true)
     }
@@ -99,15 +99,15 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    fn share(&mut self, trail: &WriteDescent, level: usize) -> Result<bool, Error> {
+    fn share(&mut self, descent: &WriteDescent, level: usize) -> Result<bool, Error> {
         // SAFETY: the promise of `Target::new`; the node is not the root.
-        let ((_, taken), (above, own)) = unsafe { (trail.step(level), trail.step(level + 1)) };
+        let ((_, taken), (above, own)) = unsafe { (descent.step(level), descent.step(level + 1)) };
         // A run of writes in one direction does not return to the nodes behind.
         if taken == 0 || taken + 1 == INNER_SLOTS {
             return Ok(false);
         }
         // SAFETY: as above.
-        let (seps, end) = unsafe { (above.seps(), trail.max(level + 1)) };
+        let (seps, end) = unsafe { (above.seps(), descent.max(level + 1)) };
         // SAFETY: as above.
         let node = |slot: usize| unsafe { above.child(slot).as_inner() };
         // SAFETY: as above.
@@ -166,7 +166,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 let new = self.supplies.nodes.take_inner();
                 let splice = Splice { gone: first..first + 2, items: &pair };
                 new.as_ref().fill_spliced(above, end, splice);
-                let old = self.publish_inner(trail, new, level + 1);
+                let old = self.publish_inner(descent, new, level + 1);
                 self.supplies.bin.node(old);
             }
             old.into_iter().for_each(|old| self.supplies.bin.node(old));

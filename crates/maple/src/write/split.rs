@@ -27,17 +27,17 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     pub(super) fn split<S: Search>(
         &mut self,
         search: S,
-        trail: &WriteDescent,
+        descent: &WriteDescent,
         (edit, holes): (&Edit, Holes),
         removed: Removed,
     ) -> Option<Result<(), Error>> {
         // Not an argument: a reference argument stays borrowed until the call returns, but the leaf
         // is changed before that. SAFETY: the promise of `Target::new`.
-        let body = unsafe { trail.leaf().as_leaf().body() };
-        if self.is_parent_full(trail) {
+        let body = unsafe { descent.leaf().as_leaf().body() };
+        if self.is_parent_full(descent) {
             return None;
         }
-        let is_root = trail.height() == 1;
+        let is_root = descent.height() == 1;
         let at = cut(body, edit)?;
         if !edit.has_room_in_half(body, at) {
             return None;
@@ -57,8 +57,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let gone = RemovedSlots::of::<E>(body, edit.removed(), removed);
         let end = body.bound(at - 1);
         // SAFETY: the promise of `Target::new`.
-        let (min, max) = unsafe { (trail.min(0), trail.max(0)) };
-        let old = trail.leaf().node().cast::<Leaf>();
+        let (min, max) = unsafe { (descent.min(0), descent.max(0)) };
+        let old = descent.leaf().node().cast::<Leaf>();
         let right = self.supplies.nodes.take_leaf_block().as_ptr();
         let left = if in_place { old } else { self.supplies.nodes.take_leaf_block().as_ptr() };
         let below = edit.from < at;
@@ -100,15 +100,15 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 pair.into_iter().for_each(|(end, link, gap)| root.as_ref().push(end, link, gap));
                 self.tree.publish(Link::inner(root, 1));
                 if !in_place {
-                    self.supplies.bin.node(trail.leaf());
+                    self.supplies.bin.node(descent.leaf());
                 }
             }
         } else {
             // SAFETY: the promise of `Target::new`. There are inner nodes, and the parent is not
             // full, so its last bound is stored.
             let ((parent, slot), above, end) = unsafe {
-                let (parent, slot) = trail.step(1);
-                let above = trail.parent_gap_after(search, 1 << slot, gaps[0].max(gaps[1]));
+                let (parent, slot) = descent.step(1);
+                let above = descent.parent_gap_after(search, 1 << slot, gaps[0].max(gaps[1]));
                 let seps = parent.seps();
                 ((parent, slot), above, seps.bounds[seps.len() - 1])
             };
@@ -116,14 +116,14 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 // SAFETY: the owner is alone.
                 unsafe {
                     search.insert(parent, slot, pair);
-                    trail.settle_parent_gap(search, above);
+                    descent.settle_parent_gap(search, above);
                 }
             } else {
                 let node = self.supplies.nodes.take_inner_block();
                 let splice = Splice { gone: slot..slot + 1, items: &pair };
                 // SAFETY: the new parent is ours alone; the old one does not change.
                 unsafe { search.splice(parent, node, end, splice) }
-                self.replace_parent(search, trail, node, above);
+                self.replace_parent(search, descent, node, above);
             }
         }
         self.finish(&gone);
@@ -136,39 +136,39 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     pub(super) fn replace_parent<S: Search>(
         &mut self,
         search: S,
-        trail: &WriteDescent,
+        descent: &WriteDescent,
         node: NonNull<Inner>,
         gap: usize,
     ) {
-        let old = self.publish_parent(trail, node);
+        let old = self.publish_parent(descent, node);
         // SAFETY: the promise of `Target::new`; both left the tree.
         unsafe {
-            trail.settle_parent_gap(search, gap);
+            descent.settle_parent_gap(search, gap);
             self.supplies.bin.node(old);
-            self.supplies.bin.node(trail.leaf());
+            self.supplies.bin.node(descent.leaf());
         }
     }
 
     /// Publishes a new parent of the leaf. Returns the old one.
-    pub(super) fn publish_parent(&mut self, trail: &WriteDescent, node: NonNull<Inner>) -> Link {
-        self.publish_inner(trail, node, 1)
+    pub(super) fn publish_parent(&mut self, descent: &WriteDescent, node: NonNull<Inner>) -> Link {
+        self.publish_inner(descent, node, 1)
     }
 
     /// Publishes a new inner node in place of that of a level. Returns the old one.
     pub(super) fn publish_inner(
         &mut self,
-        trail: &WriteDescent,
+        descent: &WriteDescent,
         node: NonNull<Inner>,
         level: usize,
     ) -> Link {
         let link = Link::inner(node, level);
         // SAFETY: the promise of `Target::new`.
         unsafe {
-            let old = trail.link(level);
-            if trail.height() == level + 1 {
+            let old = descent.link(level);
+            if descent.height() == level + 1 {
                 self.tree.publish(link);
             } else {
-                let (above, slot) = trail.step(level + 1);
+                let (above, slot) = descent.step(level + 1);
                 above.publish(slot, link);
             }
             old
@@ -177,9 +177,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
 
     /// Whether the leaf's parent has no room for another child.
     #[inline(always)]
-    pub(super) fn is_parent_full(&self, trail: &WriteDescent) -> bool {
+    pub(super) fn is_parent_full(&self, descent: &WriteDescent) -> bool {
         // SAFETY: the promise of `Target::new`; there is a parent.
-        trail.height() > 1 && unsafe { trail.step(1).0.seps() }.len() == INNER_SLOTS
+        descent.height() > 1 && unsafe { descent.step(1).0.seps() }.len() == INNER_SLOTS
     }
 }
 

@@ -25,20 +25,21 @@ impl WriteDescent {
     #[inline(always)]
     pub(super) const fn new() -> WriteDescent {
         // Not as one expression: the compiler would copy it from a constant.
-        let mut trail = MaybeUninit::<WriteDescent>::uninit();
-        let place = trail.as_mut_ptr();
+        let mut descent = MaybeUninit::<WriteDescent>::uninit();
+        let place = descent.as_mut_ptr();
         // SAFETY: the steps need not be initialised.
         unsafe {
             (&raw mut (*place).height).write(0);
             (&raw mut (*place).leaf).write(Link::NULL);
-            trail.assume_init()
+            descent.assume_init()
         }
     }
 
     /// Whether both are the same path.
     pub(super) fn is_same(&self, other: &WriteDescent) -> bool {
         // SAFETY: `walk` or `follow` has written these levels of both.
-        let step = |trail: &WriteDescent, level: usize| unsafe { trail.steps[level].assume_init() };
+        let step =
+            |descent: &WriteDescent, level: usize| unsafe { descent.steps[level].assume_init() };
         self.height() == other.height()
             && self.leaf() == other.leaf()
             && (1..self.height()).all(|level| step(self, level) == step(other, level))

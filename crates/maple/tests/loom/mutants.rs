@@ -65,7 +65,7 @@ fn no_grace_period() {
 }
 
 #[test]
-fn a_guard_that_does_not_see_what_was_unlinked() {
+fn a_guard_that_misses_an_unlinking() {
     caught(nodes::<LooseStart>);
     caught(entries::<LooseStart>);
 }

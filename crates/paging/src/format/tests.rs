@@ -133,7 +133,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
     #[test]
-    fn entries_say_what_was_said(wide in 0u64..1 << 45, cut in 0u32..40, attrs in attrs(), raw: u64) {
+    fn entries_decode_to_what_was_encoded(wide in 0u64..1 << 45, cut in 0u32..40, attrs in attrs(), raw: u64) {
         let number = wide >> cut;
         round::<X86_64L4>(number, attrs, raw, false)?;
         round::<X86_64L5>(number, attrs, raw, false)?;
@@ -185,7 +185,7 @@ fn bits_of_the_manuals() {
 
 /// The bytes of the PAT are the memory types in the order of their numbers in entries.
 #[test]
-fn the_pat_is_what_entries_mean() {
+fn the_pat_matches_the_entries() {
     let codes = PAT.to_le_bytes();
     assert_eq!(codes, [6, 4, 7, 0, 1, 5, 7, 0]);
 }

@@ -195,7 +195,7 @@ fn pins_beside_unmaps(
 }
 
 #[test]
-fn what_is_pinned_is_what_was_mapped() {
+fn the_pinned_frame_was_mapped() {
     let right = explore(300, |seed| beside_unmaps(seed, false));
     right.unwrap_or_else(|failure| panic!("{failure}"));
     for run in [many_beside_unmaps, mapped_beside_unmaps] {

@@ -43,7 +43,7 @@ impl Shared {
 /// A CPU keeps three chains. Two other CPUs take one away each, while it takes the third away and
 /// drops its own reference.
 #[test]
-fn loom_what_is_kept_stays_until_the_last_is_back() {
+fn loom_the_state_stays_until_the_last_chain_is_back() {
     loom::model(|| {
         let shared = Arc::new(Shared {
             kept: Kept::default(),

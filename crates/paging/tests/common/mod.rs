@@ -58,7 +58,10 @@ pub(crate) fn tables(sim: &Sim) -> usize {
 }
 
 /// Maps and unmaps pages; returns the pending flush.
-pub(crate) fn owe(range: VirtRange, space: &Space) -> PendingFlush<'_, Sim, X86_64L4, Grace> {
+pub(crate) fn unmap_prune(
+    range: VirtRange,
+    space: &Space,
+) -> PendingFlush<'_, Sim, X86_64L4, Grace> {
     // A frame beyond the machine's memory.
     space.map_own(range, Frame::new(1 << 24).unwrap(), Attrs::USER_RW).unwrap();
     space.unmap_own(range, |_| ()).unwrap()

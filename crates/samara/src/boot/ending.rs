@@ -43,9 +43,7 @@ pub(super) fn judge(ended: Ended, limit: Option<Duration>) -> Result<(), Failure
         Ended::Code(33) => return Ok(()),
         Ended::Code(35) => (TRIAL, "a trial failed, or an experiment could not be made".into()),
         Ended::Code(37) => (NOT_RUN, "the kernel does not understand its command line".into()),
-        Ended::Code(39) => {
-            (PANIC, "the kernel panicked, or had a fault that nobody handles".into())
-        }
+        Ended::Code(39) => (PANIC, "the kernel panicked, or had an unhandled fault".into()),
         Ended::Code(0) => {
             let why = "a fault while it handled a fault, most likely";
             (PANIC, format!("the machine reset itself before the kernel was done: {why}"))
@@ -57,7 +55,7 @@ pub(super) fn judge(ended: Ended, limit: Option<Duration>) -> Result<(), Failure
         Ended::TimedOut => {
             let seconds = limit.unwrap_or_default().as_secs();
             let why = "it hangs, or has more to do than this host does in that time";
-            let cure = "--timeout SECONDS gives it longer, --timeout none for ever";
+            let cure = "--timeout SECONDS allows more time, --timeout none any time";
             let ended = format!("the kernel was not done after {seconds} s and was ended");
             (TIMED_OUT, format!("{ended}: {why}; {cure}"))
         }

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hangs_is_ended_unless_told_otherwise() {
+    fn a_hung_machine_is_ended_at_the_time_limit() {
         let limit = |line: &str| boot(line).timeout.0.map(|limit| limit.as_secs());
         assert!(limit("").is_some() && limit("test") == limit("bench gup"));
         assert_eq!(limit("--timeout 5 test"), Some(5));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_machine_or_kernel_takes_is_an_error() {
+    fn arguments_that_qemu_or_the_kernel_refuses_are_errors() {
         let wrong: [&[&str]; 12] = [
             &["--timeout", "-1"],
             &["--timeout", "never"],

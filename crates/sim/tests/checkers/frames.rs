@@ -57,7 +57,7 @@ fn pinned_frames_are_not_freed() {
 }
 
 #[test]
-fn nobody_uses_free_frames() {
+fn free_frames_are_not_used() {
     let free_frame = alone(|sim| {
         let space = Space::new(sim);
         space.activate(0);

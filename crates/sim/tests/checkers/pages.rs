@@ -68,7 +68,7 @@ fn pages_are_flushed_before_their_address_is_used_again() {
 }
 
 #[test]
-fn mutants_hand_out_what_is_still_translated() {
+fn mutants_reuse_addresses_that_are_still_translated() {
     for mutant in [Remap::NoRemoteFlush, Remap::WrongPage, Remap::FlushFirst] {
         let report = caught(|seed| remap(seed, mutant, config()));
         let Violation::ReusedEarly { range, page, .. } = report.violation else {

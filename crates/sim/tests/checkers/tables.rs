@@ -59,7 +59,7 @@ fn prune(seed: u64, mutant: Prune) -> Result<(), Failure> {
 }
 
 #[test]
-fn tables_outlive_those_who_walk_them() {
+fn tables_outlive_their_walks() {
     right(|seed| prune(seed, Prune::Right));
 }
 

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_advice_names_what_is_in_the_way() {
+    fn the_advice_names_the_obstacle() {
         let free = "TracerPid:\t0\nSeccomp:\t0\n";
         assert!(cure("1", "TracerPid:\t77\nSeccomp:\t0\n").contains("strace"));
         assert!(cure("2", free).contains("ptrace_scope is 2"));

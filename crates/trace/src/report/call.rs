@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_call_read_from_memory_is_shown() {
+    fn arguments_read_from_memory_are_shown() {
         let mut mbind = Call {
             mm: 1,
             tid: 1,

@@ -387,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn totals_hold_what_the_list_let_go() {
+    fn totals_include_spaces_dropped_from_the_list() {
         let mut summary = Summary::default();
         for mm in 0..5000 {
             let mut space = Space { mm, pid: mm, ..Space::default() };
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn merging_adds_what_adding_would() {
+    fn merging_equals_adding() {
         let mut first = Summary::default();
         for (mm, file) in [(1, "/a"), (2, "/b")] {
             let mut other = Summary::default();

@@ -60,7 +60,7 @@ fn exit_codes_and_signals_are_the_programs() {
 }
 
 #[test]
-fn what_cannot_run_says_why() {
+fn a_program_that_cannot_run_is_an_error_with_its_cause() {
     let mut seen = Recorder::default();
     let error = live::run(Options::default(), &["/no/such/program"], &mut seen).unwrap_err();
     assert_eq!(

@@ -109,7 +109,7 @@ fn job_control_reaches_threads_that_wait() {
 }
 
 #[test]
-fn whoever_shares_or_copies_is_told() {
+fn sharing_and_copying_are_reported() {
     let (seen, exit) = run("family", &[]);
     assert_eq!(exit, Exit::Code(0));
     assert_eq!(seen.count(|r| matches!(r, Record::Share { vfork: true, .. })), 1);
@@ -139,7 +139,7 @@ fn a_call_that_waits_for_another_thread_lets_it_go() {
 }
 
 #[test]
-fn what_cannot_be_followed_runs_on() {
+fn programs_that_cannot_be_followed_continue() {
     // Needs a compiler and a kernel with the 32-bit ABI.
     let bare = ["-m32", "-nostdlib", "-static", "-fno-pic", "-no-pie", "-fno-stack-protector"];
     for (name, flags, code, what) in

@@ -112,7 +112,7 @@ fn the_second_signal_kills_all_of_it() {
 }
 
 #[test]
-fn a_killed_tracer_leaves_nobody() {
+fn a_killed_tracer_leaves_no_process() {
     let ready = marker("killed");
     let path = ready.display();
     let script = format!("echo $$ > {path}.tmp; mv {path}.tmp {path}; while :; do /bin/true; done");

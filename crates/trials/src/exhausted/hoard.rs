@@ -51,7 +51,9 @@ impl<'m, M: Machine> Hoard<'m, M> {
             if own != !frame.number() {
                 // The rest of the chain is lost.
                 self.last = None;
-                return seen(format!("frame {frame} is taken, and somebody wrote {own:#x} to it"));
+                return seen(format!(
+                    "frame {frame} is taken, and other code wrote {own:#x} to it"
+                ));
             }
             (self.last, self.len) = (before.checked_sub(1).and_then(Frame::new), self.len - 1);
             // SAFETY: it is ours, and no translation leads to it.

@@ -89,6 +89,6 @@ fn idle(seed: u64) -> Result<(), Failure> {
 }
 
 #[test]
-fn who_comes_back_has_nothing_old() {
+fn leaving_idle_flushes_old_translations() {
     right(idle);
 }

@@ -128,7 +128,7 @@ fn broadcast_beside(seed: u64) -> Result<(), Failure> {
 }
 
 #[test]
-fn a_broadcast_reaches_who_comes_back() {
+fn a_broadcast_reaches_a_cpu_that_leaves_idle() {
     right(broadcast_beside);
 }
 
@@ -249,7 +249,7 @@ fn freed_again(seed: u64) -> Result<(), Failure> {
 }
 
 #[test]
-fn what_was_freed_in_an_interrupt_is_not_freed_again() {
+fn an_area_freed_in_an_interrupt_is_not_freed_again() {
     right(freed_again);
 }
 

@@ -33,9 +33,8 @@ pub(crate) struct Area {
 impl Area {
     /// The area that a call should make, still without an address.
     fn wanted(made: Made, pages: usize, bytes: u64) -> Area {
-        let range = VirtRange::new(virt(SPACE), 0).unwrap();
+        let (range, at) = (VirtRange::new(virt(SPACE), 0).unwrap(), virt(SPACE));
         let (frames, write, phys) = (Vec::new(), true, None);
-        let at = virt(SPACE);
         Area {
             range,
             at,
@@ -120,8 +119,7 @@ impl Model {
 
     /// Makes a call, and compares its result with the model.
     pub(crate) fn call(&mut self, world: &World, cpu: usize, op: &Op) {
-        let vmap = world.vmap();
-        let free = world.sim.free_count();
+        let (vmap, free) = (world.vmap(), world.sim.free_count());
         let attrs = |write| match write {
             true => Attrs::KERNEL_RW,
             false => Attrs::new(Flags::READ | Flags::GLOBAL),

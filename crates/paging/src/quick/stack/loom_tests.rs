@@ -50,7 +50,7 @@ fn a_list_with_pages_never_looks_empty() {
 
 #[test]
 #[should_panic(expected = "requested pages stay")]
-fn taking_back_what_was_not_seen_is_caught() {
+fn clearing_an_unseen_request_is_caught() {
     request_and_take(|list| {
         let requested = list.is_requested();
         list.requested.store(0, Relaxed);

@@ -73,7 +73,7 @@ fn all_or_nothing_when_memory_gives_out() {
 
 /// Each CPU maps, uses and unmaps areas, and takes over an area that another has allocated.
 #[test]
-fn nothing_is_stale_whoever_comes_between() {
+fn nothing_is_stale_in_any_order() {
     let run = |seed| {
         let config = Config { cpus: 3, frames: 256, speculation: 100, ..Config::default() };
         let sim = Sim::new(config).unwrap();
