@@ -172,7 +172,7 @@ fn model(reader: Reader) {
 }
 
 #[test]
-fn a_reader_that_announces() {
+fn a_reader_that_reports() {
     model(Reader::Announces);
 }
 
@@ -197,6 +197,6 @@ fn mutants_are_caught() {
 /// An idle CPU reports a quiescent state from its timer, and then reads. The report has made it
 /// active.
 #[test]
-fn a_cpu_that_announces_while_it_is_away_comes_back() {
+fn a_report_of_an_idle_cpu_ends_the_idle_state() {
     model(Reader::TickWhileAway);
 }

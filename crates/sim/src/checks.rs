@@ -188,7 +188,7 @@ impl Sim {
     }
 
     /// I4: checks that no TLB translates addresses that are reused.
-    pub(crate) fn check_hand_out(&self, space: Option<Asid>, range: VirtRange) {
+    pub(crate) fn check_reused(&self, space: Option<Asid>, range: VirtRange) {
         if !self.0.config.checks.check_reuse {
             return;
         }

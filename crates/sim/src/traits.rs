@@ -134,7 +134,7 @@ unsafe impl Tlb for Sim {
         let cpu = self.cpu();
         self.instruction(cpu);
         self.note_if(cpu, || What::Reused(range));
-        self.check_hand_out(space, range);
+        self.check_reused(space, range);
     }
 }
 

@@ -171,7 +171,7 @@ impl World {
                 0 => word == 0 || self.frames.iter().flatten().any(|frame| frame.number() == word),
                 owner => owner <= 2 && word as u32 as u64 <= ROUNDS,
             };
-            // No announcement in between: it would order these reads with the owners' writes.
+            // No report in between: it would order these reads with the owners' writes.
             for _ in 0..8 {
                 // Relaxed: as where it is stored.
                 let at = virt(self.last.load(Relaxed));

@@ -19,14 +19,14 @@ const MANY: u64 = 33;
 /// Flushes this CPU's TLB at the request of another CPU.
 pub(super) fn flush_for_another(what: Flush) {
     if !mutant::is(Mutant::Remote) {
-        flush(what, announce_all);
+        flush(what, flush_all_quiescent);
     }
 }
 
 /// Flushes this CPU's TLB as its part of a shootdown.
 pub(super) fn flush_with_others(what: Flush) {
     if !mutant::is(Mutant::Local) {
-        flush(what, announce_all);
+        flush(what, flush_all_quiescent);
     }
 }
 
@@ -70,7 +70,7 @@ fn all() {
 }
 
 /// Drops everything and reports a quiescent state, whatever the reason of the flush.
-fn announce_all() {
+fn flush_all_quiescent() {
     match smp::flushes_if_any() {
         // SAFETY: the closure drops every translation.
         Some(flushes) => unsafe { flushes.quiescent_state(all) },

@@ -40,7 +40,7 @@ const OWN: &[Trial] = &[
     ("walks", shootdowns::held_back),
     ("readers", periods::readers),
     ("flushing", periods::own_need),
-    ("announcing", periods::announcing),
+    ("reporting", periods::reporting),
     ("unmapping", periods::unmapping),
     ("shortage", shortage::kept),
     ("guards", faults::guards),

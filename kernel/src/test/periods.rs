@@ -168,7 +168,7 @@ pub(super) fn own_need() -> Result<(), String> {
 
 /// Pages that all CPUs have cached are unmapped without a flush. After their grace period, which
 /// only ticks end, other frames are mapped there, and no CPU sees the former ones (I4, I5).
-pub(super) fn announcing() -> Result<(), String> {
+pub(super) fn reporting() -> Result<(), String> {
     let range = VirtRange::new(layout::trials().start(), (CACHED as u64) << 12);
     let range = range.ok_or("there are no addresses")?;
     let told = |error: FrameError| error.to_string();

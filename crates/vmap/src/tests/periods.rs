@@ -22,7 +22,7 @@ fn cache(world: &World, at: &AtomicU64) {
 
 /// CPU 1 flushes in its own way and reports that. Right after its flush, its hardware caches the
 /// page that CPU 0 maps, unmaps, and maps again once a period has ended.
-fn announced_beside(seed: u64) -> Result<(), Failure> {
+fn reported_beside(seed: u64) -> Result<(), Failure> {
     let config = Config { cpus: 2, frames: 512, ..Config::default() };
     let world = World::new(config, 32, Options::default(), 0);
     let (at, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
@@ -44,7 +44,7 @@ fn announced_beside(seed: u64) -> Result<(), Failure> {
         }
         over.store(true, SeqCst);
     };
-    let announcer = move |world: &Arc<World>| {
+    let reporter = move |world: &Arc<World>| {
         while !done.load(SeqCst) {
             let flush = || {
                 world.sim.flush(Flush::All);
@@ -56,13 +56,13 @@ fn announced_beside(seed: u64) -> Result<(), Failure> {
             world.sim.relax();
         }
     };
-    let programs = |world: &Arc<World>| vec![on(world, mapper), on(world, announcer)];
+    let programs = |world: &Arc<World>| vec![on(world, mapper), on(world, reporter)];
     race(seed, world, programs, |_| ())
 }
 
 #[test]
-fn an_announcement_begins_before_its_flush() {
-    right(announced_beside);
+fn a_report_begins_before_its_flush() {
+    right(reported_beside);
 }
 
 /// CPU 0 ends periods by broadcasts; CPU 1 goes idle and comes back, and its hardware caches what
