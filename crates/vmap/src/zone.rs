@@ -160,7 +160,7 @@ impl<G: Concurrent> Zone<G> {
         let size = pages(bytes);
         for _ in 0..BACK {
             if held.kept.get(size)?.first().is_some()
-                || self.idle_exit(&mut held, flushes.done(), 1) == 0
+                || self.take_back(&mut held, flushes.done(), 1) == 0
             {
                 break;
             }
@@ -199,7 +199,7 @@ impl<G: Concurrent> Zone<G> {
                     return Ok(area);
                 }
                 Err((Error::NoSpace(bytes), record)) => {
-                    let back = self.idle_exit(&mut held, flushes.done(), BATCH);
+                    let back = self.take_back(&mut held, flushes.done(), BATCH);
                     if back + self.drop_kept(&mut held, BATCH) == 0 {
                         return Err((Error::NoSpace(bytes), record));
                     }
@@ -292,14 +292,14 @@ impl<G: Concurrent> Zone<G> {
         held.queue.push(area);
         count(&self.books.waiting, |waiting| waiting + area.len());
         if held.queue.len() > QUEUE {
-            self.idle_exit(&mut held, flushes.done(), 2);
+            self.take_back(&mut held, flushes.done(), 2);
         }
         self.waiting()
     }
 
     /// Takes back areas whose period has ended, oldest first: keeps them, or removes them from the
     /// tree. Returns how many.
-    fn idle_exit(&self, held: &mut Held, done: u64, most: usize) -> usize {
+    fn take_back(&self, held: &mut Held, done: u64, most: usize) -> usize {
         let mut back = 0;
         while back < most
             && let Some(area) = held.queue.first().filter(|area| area.target() <= done)
@@ -366,7 +366,7 @@ impl<G: Concurrent> Zone<G> {
     pub(crate) fn purge<M: Machine>(&self, flushes: &TlbGrace<M>, keep: bool) {
         loop {
             let mut held = self.lock(flushes.machine());
-            let mut back = self.idle_exit(&mut held, flushes.done(), BATCH);
+            let mut back = self.take_back(&mut held, flushes.done(), BATCH);
             if !keep {
                 back += self.drop_kept(&mut held, BATCH);
             }

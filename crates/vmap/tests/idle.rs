@@ -92,11 +92,11 @@ fn maps_again(meanwhile: fn(&World), idle: bool) {
 }
 
 #[test]
-fn a_poll_while_away_hands_out_nothing_stale() {
+fn a_poll_while_idle_hands_out_nothing_stale() {
     maps_again(|world| world.vmap().poll(), false);
 }
 
 #[test]
-fn a_block_adopted_while_away_hands_out_nothing_stale() {
+fn a_block_adopted_while_idle_hands_out_nothing_stale() {
     maps_again(|world| world.vmap().purge(), true);
 }

@@ -74,7 +74,7 @@ fn aliases(seed: u64) -> Result<(), Failure> {
 /// enter the CPU's caches through it. So the broadcast includes idle CPUs, although addresses may
 /// be reused without it.
 #[test]
-fn no_alias_is_left_on_a_cpu_that_is_away() {
+fn no_alias_is_left_on_an_idle_cpu() {
     let config = Config { cpus: 3, frames: 512, ..Config::default() };
     let world = World::new(config, 32, Options::default(), 0);
     for small in [true, false] {

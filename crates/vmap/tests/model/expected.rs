@@ -226,16 +226,16 @@ impl Model {
             }
             Op::Poll => {
                 vmap.poll();
-                self.freed_doomed(cpu);
+                self.forget_pending(cpu);
             }
             Op::Idle => {
                 vmap.idle();
-                self.freed_doomed(cpu);
+                self.forget_pending(cpu);
             }
             Op::Nap => {
                 world.stop();
                 world.start();
-                self.freed_doomed(cpu);
+                self.forget_pending(cpu);
             }
             Op::Purge => {
                 vmap.purge();
@@ -265,7 +265,7 @@ impl Model {
         align: u64,
         mut area: Area,
     ) {
-        self.look_for_doomed(world);
+        self.look_for_pending(world);
         let vmap = world.vmap();
         let mapped = (area.pages as u64).saturating_mul(PAGE);
         let taken = mapped.saturating_add(if guard { PAGE } else { 0 });
@@ -398,9 +398,9 @@ impl Model {
         }
         self.forget(start.get());
         if let Call::Vfree = call {
-            self.freed_doomed(cpu);
+            self.forget_pending(cpu);
         }
-        self.look_for_doomed(world);
+        self.look_for_pending(world);
     }
 
     fn forget(&mut self, start: u64) {
@@ -412,7 +412,7 @@ impl Model {
     }
 
     /// Removes the areas that were freed in interrupts on a CPU.
-    pub(crate) fn freed_doomed(&mut self, cpu: usize) {
+    pub(crate) fn forget_pending(&mut self, cpu: usize) {
         let pending_free = self.areas.iter().filter(|(_, area)| area.pending_free == Some(cpu));
         let pending_free: Vec<u64> = pending_free.map(|(start, _)| *start).collect();
         pending_free.into_iter().for_each(|start| self.forget(start));
@@ -420,13 +420,13 @@ impl Model {
 
     /// Any call on that CPU that frees, or that lacks memory or space, may free areas that were
     /// freed in interrupts.
-    pub(crate) fn look_for_doomed(&mut self, world: &World) {
-        let is_doomed = |at: u64| {
+    pub(crate) fn look_for_pending(&mut self, world: &World) {
+        let is_pending = |at: u64| {
             let info = world.vmap().find_vm_area(virt(at));
             info.is_some_and(|info| info.state == State::PendingFree)
         };
         let gone = |(start, area): (&u64, &Area)| {
-            (area.pending_free.is_some() && !is_doomed(*start)).then_some(*start)
+            (area.pending_free.is_some() && !is_pending(*start)).then_some(*start)
         };
         let gone: Vec<u64> = self.areas.iter().filter_map(gone).collect();
         gone.into_iter().for_each(|start| self.forget(start));

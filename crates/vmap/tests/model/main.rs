@@ -52,12 +52,12 @@ fn run(script: &[Op], space: usize, guard: bool, tick: Option<u64>) {
                 if let Op::Cpu { cpu: next, stop } = *op {
                     if stop {
                         world.stop();
-                        model.freed_doomed(cpu);
+                        model.forget_pending(cpu);
                     }
                     return Some(next);
                 }
                 model.call(&world, cpu, op);
-                model.look_for_doomed(&world);
+                model.look_for_pending(&world);
                 model.check(&world);
             }
             None
