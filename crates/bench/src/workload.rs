@@ -4,7 +4,7 @@
 //! them. One place in nine is left empty, which makes a larger hole, and one place in 1,024 is
 //! followed by a hole of [`RARE`] bytes.
 //!
-//! This file, `case.rs`, `peer.rs`, `subject.rs` and `worker.rs` need no operating system: the
+//! This file, `case.rs`, `peer.rs`, `subject` and `worker.rs` need no operating system: the
 //! freestanding program (`freestanding/`) includes them, too.
 
 use alloc::vec::Vec;
