@@ -65,62 +65,76 @@ fn a_report_begins_before_its_flush() {
     right(reported_beside);
 }
 
-/// CPU 0 ends periods by broadcasts; CPU 1 goes idle and comes back, and its hardware caches what
-/// CPU 2 maps, unmaps, and maps again once the period has ended.
+/// CPU 0 ends periods by broadcasts. At some step of a broadcast, CPU 1 leaves idle, and its
+/// hardware caches the page that CPU 2 unmaps then, and maps again after the period.
 fn broadcast_beside(seed: u64) -> Result<(), Failure> {
+    const ROUNDS: u64 = 4;
     let config = Config { cpus: 3, frames: 512, ..Config::default() };
     let world = World::new(config, 32, Options::default(), 0);
-    let (at, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let ended = done.clone();
-    let sender = move |world: &Arc<World>| {
-        while !ended.load(SeqCst) {
-            let mut target = world.flushes.target();
-            if seed & 1 != 0 {
-                // The next period cannot begin while a CPU has not passed this one.
-                world.flushes.advance(target);
-                target = world.flushes.target();
-            }
-            world.flushes.expedite(target);
+    let at = Arc::new(AtomicU64::new(0));
+    // In each round: mapped, idle, cached, unmapped, mapped again.
+    let turn = Arc::new(AtomicU64::new(0));
+    let wait = |world: &World, turn: &AtomicU64, wanted: u64| {
+        while turn.load(SeqCst) < wanted {
             world.sim.relax();
         }
     };
-    let (address, ended) = (at.clone(), done.clone());
-    let idler = move |world: &Arc<World>| {
-        let (mut round, held_up) = (seed, Arc::new(AtomicBool::new(false)));
-        while !ended.load(SeqCst) {
-            round += 1;
-            if seed & 8 != 0 && round.is_multiple_of(16) && !held_up.swap(true, SeqCst) {
-                // Holds the sender up between any two of its steps.
-                let (sim, held_up) = (world.sim.clone(), held_up.clone());
-                world.sim.interrupt(0, move || {
-                    (0..60).for_each(|_| sim.step(Access::Shared));
-                    held_up.store(false, SeqCst);
-                });
+    let turns = turn.clone();
+    let sender = move |world: &Arc<World>| {
+        for round in 0..ROUNDS {
+            wait(world, &turns, 5 * round + 2);
+            if seed & 1 != 0 {
+                // The next period cannot begin while CPU 2 has not passed this one.
+                world.flushes.advance(world.flushes.target());
             }
-            // SAFETY: this CPU uses no area until it is back, and has no blocks.
+            while turns.load(SeqCst) < 5 * round + 5 {
+                world.flushes.expedite(world.flushes.target());
+                world.sim.relax();
+            }
+        }
+    };
+    let (turns, address) = (turn.clone(), at.clone());
+    let idler = move |world: &Arc<World>| {
+        for round in 0..ROUNDS {
+            // SAFETY: this CPU uses no area until it leaves idle, and has no blocks.
             unsafe { world.flushes.idle_enter() };
-            world.sim.step(Access::Shared);
+            wait(world, &turns, 5 * round + 1);
+            turns.store(5 * round + 2, SeqCst);
+            (0..(seed / 2 + round) % 32).for_each(|_| world.sim.step(Access::Shared));
+            // The sender stops between two of its steps, until CPU 2 has unmapped the page.
+            let (sim, held_up) = (world.sim.clone(), turns.clone());
+            world.sim.interrupt(0, move || {
+                while held_up.load(SeqCst) < 5 * round + 4 {
+                    sim.relax();
+                }
+            });
             world.flushes.idle_exit();
             cache(world, &address);
-            (0..seed >> 1 & 3).for_each(|_| world.sim.step(Access::Shared));
+            turns.store(5 * round + 3, SeqCst);
+            wait(world, &turns, 5 * round + 5);
         }
     };
     let mapper = move |world: &Arc<World>| {
         let vmap = world.vmap();
-        for _ in 0..8 {
-            let first = vmap.vmalloc(PAGE).unwrap();
-            at.store(first.get(), SeqCst);
-            (0..seed >> 4 & 7).for_each(|_| world.sim.step(Access::Shared));
+        let page = vmap.vmalloc(PAGE).unwrap();
+        at.store(page.get(), SeqCst);
+        for round in 0..ROUNDS {
+            turn.store(5 * round + 1, SeqCst);
+            wait(world, &turn, 5 * round + 3);
             // SAFETY: the other CPU only caches it.
-            unsafe { vmap.vfree(first) }.unwrap();
+            unsafe { vmap.vfree(page) }.unwrap();
             let target = world.flushes.target();
-            // The other CPU ends it.
+            turn.store(5 * round + 4, SeqCst);
+            // The sender ends it.
             while !world.flushes.is_over(target) {
                 world.sim.relax();
             }
             vmap.poll();
+            assert_eq!(vmap.vmalloc(PAGE).unwrap(), page, "another address is reused");
+            turn.store(5 * round + 5, SeqCst);
         }
-        done.store(true, SeqCst);
+        // SAFETY: as above.
+        unsafe { vmap.vfree(page) }.unwrap();
     };
     let programs =
         |world: &Arc<World>| vec![on(world, sender), on(world, idler), on(world, mapper)];
