@@ -228,8 +228,13 @@ fn relink<F: MappedFile, R: Reclaim, A: NodeAlloc>(
     back: bool,
 ) -> VmaCounts {
     let mut more = VmaCounts::default();
-    let mut next = tree.find(write.clone());
-    while let Some((range, vma)) = next {
+    // Most writes overlap at most one VMA, which one search finds. An iterator costs more to begin
+    // and less for each further VMA.
+    let first = tree.find(write.clone());
+    let rest = first.as_ref().and_then(|(range, _)| {
+        (range.end() < write.end()).then(|| tree.iter(range.end() + 1..=*write.end()))
+    });
+    for (range, vma) in first.into_iter().chain(rest.into_iter().flatten()) {
         let vma = vma.get();
         let anon = &vma.anon;
         let fate = match (range.start() < write.start(), range.end() > write.end()) {
@@ -248,10 +253,6 @@ fn relink<F: MappedFile, R: Reclaim, A: NodeAlloc>(
                 anon.unlink();
             }
         }
-        next = match range.end() < write.end() {
-            true => tree.find(range.end() + 1..=*write.end()),
-            false => None,
-        };
     }
     more
 }
