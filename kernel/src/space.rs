@@ -4,7 +4,7 @@ use crate::grace::Grace;
 use crate::layout::{areas, direct, trials};
 use crate::machine::Kernel;
 use crate::memory::{Memory, parts};
-use crate::smp::{flushes, stack_of};
+use crate::smp::{stack_of, tlb_grace};
 use alloc::sync::Arc;
 use machine::{Cpus, FrameError, FrameRange, FrameSource, PageSize, Place, VirtAddr, VirtRange};
 use paging::{Attrs, Error, Flags, PageTables, Paging, X86_64L4};
@@ -82,12 +82,12 @@ pub(crate) fn map(
 
 /// Makes the kernel's areas. From now on this CPU takes part in TLB grace periods.
 pub(crate) fn start_areas() -> Result<(), vmap::Error> {
-    flushes().idle_exit();
+    tlb_grace().idle_exit();
     // Reserved before there is a program: its top-level table gets a copy of the kernel's entries.
     tables().reserve(trials())?;
-    let (tables, flushes) = (Arc::clone(tables()), Arc::clone(flushes()));
+    let (tables, tlb_grace) = (Arc::clone(tables()), Arc::clone(tlb_grace()));
     // SAFETY: no other code uses these addresses, and each CPU has left idle before it uses them.
-    let vmap = unsafe { Vmap::try_new(tables, flushes, areas(), Options::default()) }?;
+    let vmap = unsafe { Vmap::try_new(tables, tlb_grace, areas(), Options::default()) }?;
     VMAP.call_once(|| vmap);
     Ok(())
 }

@@ -93,23 +93,23 @@ const IDLE: u64 = u64::MAX;
 ///
 /// ```
 /// use grace::period::{GracePeriods, CpuGracePeriods};
-/// static FLUSHES: GracePeriods = GracePeriods::new();
+/// static PERIODS: GracePeriods = GracePeriods::new();
 /// static CPUS: [CpuGracePeriods; 2] = [const { CpuGracePeriods::new() }; 2];
 /// fn flush() {}
 /// fn tick(cpu: usize) {
-///     let begun = FLUSHES.begin();
+///     let begun = PERIODS.begin();
 ///     flush();
-///     FLUSHES.end(&CPUS[cpu], begun);
+///     PERIODS.end(&CPUS[cpu], begun);
 /// }
 ///
 /// CPUS[0].idle_exit();
 /// tick(0);
 /// // A page is unmapped here.
-/// let target = FLUSHES.target();
-/// assert!(!FLUSHES.advance(target, CPUS.iter()), "it has begun, and not ended");
-/// assert!(FLUSHES.is_asked(&CPUS[0]));
+/// let target = PERIODS.target();
+/// assert!(!PERIODS.advance(target, CPUS.iter()), "it has begun, and not ended");
+/// assert!(PERIODS.needs_quiescent_state(&CPUS[0]));
 /// tick(0);
-/// assert!(FLUSHES.advance(target, CPUS.iter()), "the other is idle");
+/// assert!(PERIODS.advance(target, CPUS.iter()), "the other is idle");
 /// ```
 #[derive(Debug)]
 pub struct GracePeriods {
@@ -168,7 +168,7 @@ impl GracePeriods {
     /// tick that reports a quiescent state only if a CPU waits. Two loads. Always false for an idle
     /// CPU.
     #[inline]
-    pub fn is_asked(&self, passed: &CpuGracePeriods) -> bool {
+    pub fn needs_quiescent_state(&self, passed: &CpuGracePeriods) -> bool {
         // Relaxed: a hint. If it is stale, the next tick sees the new value.
         self.current.load(Ordering::Relaxed) > passed.0.load(Ordering::Relaxed)
     }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// A page, the entry that maps it, and two CPUs. The second CPU has a TLB. The first uses no
 /// translation, and is idle.
 struct Machine {
-    flushes: GracePeriods,
+    periods: GracePeriods,
     passed: [CpuGracePeriods; 2],
     entry: AtomicUsize,
     page: UnsafeCell<u32>,
@@ -30,7 +30,7 @@ struct Machine {
 impl Machine {
     fn new() -> Arc<Machine> {
         Arc::new(Machine {
-            flushes: GracePeriods::new(),
+            periods: GracePeriods::new(),
             passed: [CpuGracePeriods::new(), CpuGracePeriods::new()],
             entry: AtomicUsize::new(1),
             page: UnsafeCell::new(7),
@@ -42,11 +42,11 @@ impl Machine {
     fn unmap(&self) -> u64 {
         // Relaxed: only the periods may have to order it.
         self.entry.store(0, Ordering::Relaxed);
-        self.flushes.target()
+        self.periods.target()
     }
 
     fn advance(&self, wanted: u64) -> bool {
-        self.flushes.advance(wanted, &self.passed)
+        self.periods.advance(wanted, &self.passed)
     }
 
     fn reuse(&self) {
@@ -124,7 +124,7 @@ impl Cpu {
             self.cached = false;
             self.touch();
         }
-        let begun = machine.flushes.begin();
+        let begun = machine.periods.begin();
         let period = begun.period();
         match tick {
             Tick::Right => {
@@ -132,14 +132,14 @@ impl Cpu {
                 self.cached = false;
                 self.flushed = period;
                 self.touch();
-                machine.flushes.end(self.passed(), begun);
+                machine.periods.end(self.passed(), begun);
             }
             Tick::EndsBeforeFlush => {
-                machine.flushes.end(self.passed(), begun);
+                machine.periods.end(self.passed(), begun);
                 self.touch();
                 self.cached = false;
             }
-            Tick::BeginsAfterFlush => machine.flushes.end(self.passed(), begun),
+            Tick::BeginsAfterFlush => machine.periods.end(self.passed(), begun),
         }
     }
 
@@ -150,20 +150,20 @@ impl Cpu {
         self.fill();
         if back == Back::IfBegunMeanwhile {
             let cached = &mut self.cached;
-            return machine.flushes.rejoin(&machine.passed[1], self.flushed, || *cached = false);
+            return machine.periods.rejoin(&machine.passed[1], self.flushed, || *cached = false);
         }
         self.passed().idle_exit();
-        let begun = machine.flushes.begin();
+        let begun = machine.periods.begin();
         let flush = match back {
             Back::Always => true,
             Back::IfBegunMeanwhile | Back::Never => false,
             Back::IfBegunBeforeFence => begun.period() > self.flushed,
-            Back::IfDone => machine.flushes.done() > self.flushed,
+            Back::IfDone => machine.periods.done() > self.flushed,
         };
         if flush {
             self.cached = false;
         }
-        machine.flushes.end(self.passed(), begun);
+        machine.periods.end(self.passed(), begun);
     }
 
     /// Answers the IPI, if one was sent.
@@ -209,7 +209,7 @@ fn finish(mut cpu: Cpu, target: u64, reused: bool) {
         machine.reuse();
     }
     cpu.touch();
-    assert!(!cpu.cached && machine.flushes.done() >= target);
+    assert!(!cpu.cached && machine.periods.done() >= target);
 }
 
 /// One CPU unmaps while the other ticks. With `asks`, the ticking CPU also waits for a period of
@@ -221,7 +221,7 @@ fn ticks(tick: Tick, asks: bool) {
         let thread = thread::spawn(move || {
             cpu.touch();
             if asks {
-                cpu.machine.advance(cpu.machine.flushes.target());
+                cpu.machine.advance(cpu.machine.periods.target());
             }
             cpu.tick(tick);
             cpu.tick(tick);
@@ -247,10 +247,10 @@ fn idles(back: Back, expedites: bool) {
         });
         let target = machine.unmap();
         let reused = if expedites {
-            machine.flushes.expedite_start(target);
+            machine.periods.expedite_start(target);
             let passed = machine.passed[1].has_passed(target);
             if passed {
-                machine.flushes.expedite_end(target);
+                machine.periods.expedite_end(target);
                 machine.reuse();
             }
             passed
@@ -288,9 +288,9 @@ fn broadcasts(expedite: Expedite, ticks: bool) {
         });
         let other = machine.clone();
         let broadcaster = thread::spawn(move || {
-            let target = other.flushes.target();
+            let target = other.periods.target();
             if expedite == Expedite::BeforeBroadcast {
-                other.flushes.expedite_start(target);
+                other.periods.expedite_start(target);
             }
             let passed = ticks && other.passed[1].has_passed(target);
             if !passed {
@@ -300,16 +300,16 @@ fn broadcasts(expedite: Expedite, ticks: bool) {
             // Acquire: pairs with the Release in `Cpu::answer`.
             if passed || other.answer.load(Ordering::Acquire) == 1 {
                 if expedite == Expedite::AfterBroadcast {
-                    other.flushes.expedite_start(target);
+                    other.periods.expedite_start(target);
                 }
-                other.flushes.expedite_end(target);
+                other.periods.expedite_end(target);
                 return target;
             }
             0
         });
         let target = machine.unmap();
         let reused = machine.try_reuse(target);
-        assert!(broadcaster.join().unwrap() <= machine.flushes.done(), "`done` never goes back");
+        assert!(broadcaster.join().unwrap() <= machine.periods.done(), "`done` never goes back");
         finish(thread.join().unwrap(), target, reused);
     });
 }
@@ -340,7 +340,7 @@ fn an_end_that_another_has_seen() {
         // Loom does not reorder a load of this thread with later stores of others, so the others
         // run first.
         thread::yield_now();
-        if machine.flushes.done() >= target {
+        if machine.periods.done() >= target {
             machine.reuse();
         }
         others.into_iter().for_each(|other| other.join().unwrap());

@@ -74,7 +74,7 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
             1 => vmap.purge(),
             2 => vmap.vm_unmap_aliases(),
             3 => vmap.idle(),
-            4 => self.ground.flushes.flush(),
+            4 => self.ground.tlb_grace.flush(),
             5..8 => self.listing(held)?,
             8..32 if held.len() < HELD => {
                 let tag = (worker.cpu as u64) << 48 | (step as u64) << 16;

@@ -29,7 +29,7 @@ pub struct Ground<'a, M: Machine, G: Concurrent> {
     pub range: VirtRange,
     /// The machine's TLB grace periods. A CPU takes part while it runs a program: the host calls
     /// [`idle_exit`](TlbGrace::idle_exit) first. The host may or may not tick them.
-    pub flushes: &'a Arc<TlbGrace<M>>,
+    pub tlb_grace: &'a Arc<TlbGrace<M>>,
     /// CPUs that take part: 1 to [`count`](machine::Cpus::count).
     pub cpus: usize,
     /// The seed of all random choices.

@@ -23,11 +23,11 @@ pub(crate) fn make<M: Machine, G: Concurrent>(
     let part = ground.part(part)?;
     let bytes = (mib << 20) * ground.host.machine.count() as u64;
     let range = VirtRange::new(part.start(), bytes.min(part.len())).unwrap_or(part);
-    let (tables, flushes) = (Arc::clone(ground.tables), Arc::clone(ground.flushes));
+    let (tables, tlb_grace) = (Arc::clone(ground.tables), Arc::clone(ground.tlb_grace));
     ground.on_first(move || {
         // SAFETY: the part is this trial's. The mappings of earlier trials there were flushed when
         // their space was dropped, on all CPUs that took part. The other CPUs flush in `idle_exit`.
-        unsafe { Vmap::try_new(tables, flushes, range, options) }
+        unsafe { Vmap::try_new(tables, tlb_grace, range, options) }
             .of("could not make a space for areas")
     })
 }

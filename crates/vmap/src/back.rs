@@ -22,7 +22,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// Lets the addresses of an area wait. If too many wait, forces a flush to get some back.
     pub(crate) fn put(&self, area: Ours) {
         let Some(zone) = self.zone_of(area.start()) else { return };
-        let waiting = zone.put(&self.flushes, area);
+        let waiting = zone.put(&self.tlb_grace, area);
         let look = self.local.with(|local| {
             local.unmapped += 1;
             local.unmapped.is_multiple_of(LOOK_AFTER.max(self.machine().count() as u64))
@@ -30,7 +30,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         if look == Some(true) {
             self.answer_shortage();
             if let Some(target) = zone.first_target(self.machine())
-                && !self.flushes.advance(target)
+                && !self.tlb_grace.advance(target)
                 && self.is_too_much(waiting, zone.range().len())
             {
                 self.hurry_zone(zone, target);
@@ -40,8 +40,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
 
     /// Ends this period by a broadcast and takes back the waiting areas of a zone.
     fn hurry_zone(&self, zone: &Zone<G>, target: u64) {
-        self.flushes.expedite(target);
-        zone.purge(&self.flushes, true);
+        self.tlb_grace.expedite(target);
+        zone.purge(&self.tlb_grace, true);
     }
 
     /// Whether enough waits to interrupt CPUs: more than half of `bytes`, the share of one CPU, of
@@ -56,7 +56,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let all: u64 = self.zones.iter().map(Zone::waiting).chain(in_blocks).sum();
         // All CPUs that take part count, not only those behind: with ticks, a few are always
         // slightly behind.
-        let cpus = self.flushes.taking_part() as u64;
+        let cpus = self.tlb_grace.taking_part() as u64;
         all > self.options.bytes_per_interrupt.saturating_mul(cpus)
     }
 
@@ -78,15 +78,15 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let shortage = self.shared.shortage.fetch_add(1, Ordering::Relaxed) + 1;
         let waiting = self.local.with(|local| {
             local.shortage = shortage;
-            local.blocks.gather_all(&self.flushes)
+            local.blocks.gather_all(&self.tlb_grace)
         });
         if waiting != Some(0) || self.zones.iter().any(|zone| zone.waiting() != 0) {
-            self.flushes.expedite(self.flushes.target());
+            self.tlb_grace.expedite(self.tlb_grace.target());
         }
-        self.local.with(|local| local.blocks.settle(&self.flushes));
+        self.local.with(|local| local.blocks.settle(&self.tlb_grace));
         self.give_back_free(0);
         for zone in &self.zones {
-            zone.purge(&self.flushes, false);
+            zone.purge(&self.tlb_grace, false);
         }
     }
 
@@ -97,7 +97,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// other mappings change. One broadcast to all running CPUs, idle ones included: hardware may
     /// fill a TLB at any time.
     pub fn vm_unmap_aliases(&self) {
-        self.flushes.broadcast();
+        self.tlb_grace.broadcast();
     }
 
     /// Does deferred work: unmaps areas that were freed in interrupts, takes back areas whose
@@ -108,16 +108,16 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// full.
     pub fn poll(&self) {
         self.free_pending();
-        self.local.with(|local| local.blocks.gather(&self.flushes));
+        self.local.with(|local| local.blocks.gather(&self.tlb_grace));
         self.answer_shortage();
         self.give_back_free(1);
         let common = self.zones.len() - 1;
         for zone in [self.first_zone(0), common] {
             let Some(zone) = self.zones.get(zone) else { continue };
             if let Some(target) = zone.first_target(self.machine()) {
-                self.flushes.advance(target);
+                self.tlb_grace.advance(target);
             }
-            zone.purge(&self.flushes, true);
+            zone.purge(&self.tlb_grace, true);
         }
     }
 
@@ -142,7 +142,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             let is_new = local.shortage != shortage;
             local.shortage = shortage;
             if is_new {
-                local.blocks.gather(&self.flushes);
+                local.blocks.gather(&self.tlb_grace);
             }
             is_new
         });

@@ -62,16 +62,16 @@
 //!
 //! let sim = Sim::new(Config::default()).unwrap();
 //! let paging = Paging::<Sim, X86_64L4>::try_new(sim.clone(), PageSize::Size1G).unwrap();
-//! let flushes = TlbGrace::try_new(sim.clone()).unwrap();
+//! let tlb_grace = TlbGrace::try_new(sim.clone()).unwrap();
 //! let tables = sim.on_cpu(0, || {
 //!     let tables = Arc::new(PageTables::<_, _, Grace>::kernel(&paging).unwrap());
 //!     // SAFETY: the example needs no other mapping.
 //!     unsafe { tables.activate() };
-//!     flushes.idle_exit();
+//!     tlb_grace.idle_exit();
 //!     let space = VirtRange::new(VirtAddr::new(0xffff_c900_0000_0000), 1 << 30).unwrap();
 //!     // SAFETY: no other code maps at these addresses.
 //!     let vmap = unsafe {
-//!         Vmap::try_new(tables.clone(), flushes.clone(), space, Options::default())
+//!         Vmap::try_new(tables.clone(), tlb_grace.clone(), space, Options::default())
 //!     };
 //!     let vmap = vmap.unwrap();
 //!

@@ -115,7 +115,7 @@ fn loom_a_run_that_is_gone_is_no_run() {
 /// A run of one page, and a CPU with a TLB.
 struct Cached {
     bits: Bits,
-    flushes: GracePeriods,
+    periods: GracePeriods,
     passed: CpuGracePeriods,
     entry: AtomicUsize,
     page: Page,
@@ -141,9 +141,9 @@ impl Cached {
     }
 
     fn tick(&self, cached: &mut bool) {
-        let begun = self.flushes.begin();
+        let begun = self.periods.begin();
         *cached = false;
-        self.flushes.end(&self.passed, begun);
+        self.periods.end(&self.passed, begun);
     }
 
     /// The owner collects given-back pages and tests whether their period has ended. Returns
@@ -151,11 +151,11 @@ impl Cached {
     fn look(&self, period: Period) -> bool {
         match period {
             Period::NumberedFirst => {
-                let early = self.flushes.target();
+                let early = self.periods.target();
                 self.bits.gather(|| early);
             }
             Period::Right | Period::CutShort => {
-                self.bits.gather(|| self.flushes.target());
+                self.bits.gather(|| self.periods.target());
             }
         }
         let target = self.bits.target();
@@ -163,8 +163,8 @@ impl Cached {
             return false;
         }
         // Begins the period; ends it if the CPU has ticked.
-        let _ = (0..2).any(|_| self.flushes.advance(target, [&self.passed]));
-        let done = if period == Period::CutShort { u64::MAX } else { self.flushes.done() };
+        let _ = (0..2).any(|_| self.periods.advance(target, [&self.passed]));
+        let done = if period == Period::CutShort { u64::MAX } else { self.periods.done() };
         if self.bits.settle(done) == 0 {
             return false;
         }
@@ -180,7 +180,7 @@ fn periods(period: Period) {
     model(move || {
         let cached = Arc::new(Cached {
             bits: Bits::new(),
-            flushes: GracePeriods::new(),
+            periods: GracePeriods::new(),
             passed: CpuGracePeriods::new(),
             entry: AtomicUsize::new(1),
             page: Page::new(0),
@@ -194,7 +194,7 @@ fn periods(period: Period) {
                 let mut tlb = false;
                 cached.touch(&mut tlb);
                 // This CPU waits for a period of its own, and so may begin the other CPU's.
-                let _ = cached.flushes.advance(cached.flushes.target(), [&cached.passed]);
+                let _ = cached.periods.advance(cached.periods.target(), [&cached.passed]);
                 cached.tick(&mut tlb);
                 cached.touch(&mut tlb);
                 tlb

@@ -12,7 +12,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     fn take(&self, bytes: u64, align: PageSize) -> Result<Ours, Error> {
         if align == PageSize::Size4K
             && let Some(zone) = self.zones.get(self.first_zone(bytes))
-            && let Some(area) = zone.take_kept(&self.flushes, bytes)
+            && let Some(area) = zone.take_kept(&self.tlb_grace, bytes)
         {
             return Ok(area);
         }
@@ -37,7 +37,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             let others = (0..self.zones.len()).rev().filter(|zone| *zone != first);
             for number in core::iter::once(first).chain(others) {
                 let Some(zone) = self.zones.get(number) else { continue };
-                record = match zone.take(&self.flushes, bytes, align.bytes(), record) {
+                record = match zone.take(&self.tlb_grace, bytes, align.bytes(), record) {
                     Err((Error::NoSpace(_), record)) => record,
                     done => return done,
                 };
@@ -67,7 +67,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         fill: impl FnOnce(VirtRange) -> Result<(), Error>,
     ) -> Result<VirtAddr, Error> {
         // The caller will use the addresses on this CPU.
-        self.flushes.idle_exit();
+        self.tlb_grace.idle_exit();
         let mapped = self.mapped_bytes(what.pages)?;
         let bytes = mapped + if guard { PAGE } else { 0 };
         // If no aligned range is free, use a smaller alignment.

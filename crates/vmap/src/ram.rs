@@ -31,7 +31,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     #[track_caller]
     pub fn vm_map_ram(&self, frames: &[Frame], attrs: Attrs) -> Result<VirtAddr, Error> {
         // An idle CPU may hold stale translations of the run that it is about to get (I4).
-        self.flushes.idle_exit();
+        self.tlb_grace.idle_exit();
         let bytes = self.mapped_bytes(frames.len())?;
         check::frames(self.machine(), frames, attrs)?;
         let caller = Location::caller();
@@ -85,7 +85,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// Takes a run from this CPU's blocks.
     #[inline]
     fn take_here(&self, pages: usize, caller: Caller) -> Option<(VirtAddr, Leaf)> {
-        self.local.with(|local| local.blocks.take(&self.flushes, pages, caller)).flatten()
+        self.local.with(|local| local.blocks.take(&self.tlb_grace, pages, caller)).flatten()
     }
 
     /// Slow path: this CPU's blocks have no free run.
@@ -126,14 +126,14 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let Some((waiting, Some(target))) = self.local.with(|local| local.blocks.waiting()) else {
             return false;
         };
-        if self.flushes.advance(target) {
+        if self.tlb_grace.advance(target) {
             return true;
         }
         let share = self.zones.first().map_or(0, |zone| zone.range().len());
         if !self.is_too_much(waiting, share) {
             return false;
         }
-        self.flushes.expedite(target);
+        self.tlb_grace.expedite(target);
         true
     }
 

@@ -98,16 +98,16 @@ pub struct TlbGraceStats {
 /// use vmap::TlbGrace;
 ///
 /// let sim = Sim::new(Config { cpus: 2, ..Config::default() }).unwrap();
-/// let flushes = TlbGrace::try_new(sim.clone()).unwrap();
+/// let tlb_grace = TlbGrace::try_new(sim.clone()).unwrap();
 /// sim.on_cpu(0, || {
-///     flushes.idle_exit(); // a CPU that starts
-///     let target = flushes.target();
-///     assert!(!flushes.is_over(target));
-///     flushes.advance(target); // the period begins
-///     flushes.tick(); // this CPU flushes; the other has not started, and takes no part
-///     assert!(flushes.advance(target));
+///     tlb_grace.idle_exit(); // a CPU that starts
+///     let target = tlb_grace.target();
+///     assert!(!tlb_grace.is_over(target));
+///     tlb_grace.advance(target); // the period begins
+///     tlb_grace.tick(); // this CPU tlb_grace; the other has not started, and takes no part
+///     assert!(tlb_grace.advance(target));
 ///     // SAFETY: there are no areas that this CPU could use.
-///     unsafe { flushes.idle_enter() };
+///     unsafe { tlb_grace.idle_enter() };
 /// });
 /// assert_eq!(sim.stats().ipis_sent, 0);
 /// ```
@@ -175,19 +175,19 @@ impl<M: Machine> TlbGrace<M> {
     /// period has ended. Cost: two loads and a branch if no period is pending.
     pub fn tick(&self) {
         let wanted = self.with(|slot| {
-            self.quiescent_if_asked(slot);
+            self.quiescent_if_needed(slot);
             // Relaxed: only this CPU writes it.
             slot.wanted.load(Ordering::Relaxed)
         });
         if let Some(wanted) = wanted.filter(|wanted| *wanted != 0 && !self.is_over(*wanted)) {
             self.advance(wanted);
-            self.with(|slot| self.quiescent_if_asked(slot));
+            self.with(|slot| self.quiescent_if_needed(slot));
         }
     }
 
     /// No period waits for an idle CPU.
-    fn quiescent_if_asked(&self, slot: &Slot) {
-        if self.count.is_asked(&slot.passed) {
+    fn quiescent_if_needed(&self, slot: &Slot) {
+        if self.count.needs_quiescent_state(&slot.passed) {
             self.quiescent_here(slot);
         }
     }
@@ -243,8 +243,8 @@ impl<M: Machine> TlbGrace<M> {
     /// without waiting for it, so an access there could reach memory of other code (I4, I5).
     ///
     /// ```compile_fail,E0133
-    /// # fn idle_loop(flushes: &vmap::TlbGrace<sim::Sim>) {
-    /// flushes.idle_enter();
+    /// # fn idle_loop(tlb_grace: &vmap::TlbGrace<sim::Sim>) {
+    /// tlb_grace.idle_enter();
     /// # }
     /// ```
     pub unsafe fn idle_enter(&self) {
@@ -330,14 +330,14 @@ impl<M: Machine> TlbGrace<M> {
         if begun && self.others(&behind) < self.others(&self.behind(newest)) {
             self.expedite_on(period, behind);
         } else {
-            self.begin_now(newest, |flushes| flushes.behind(newest));
+            self.begin_now(newest, |tlb_grace| tlb_grace.behind(newest));
         }
     }
 
     /// Flushes all running CPUs, idle ones included, and so ends all periods.
     pub(crate) fn broadcast(&self) {
         let _one = lock(&self.machine, &self.expediting);
-        self.begin_now(self.count.target(), |flushes| flushes.machine.online());
+        self.begin_now(self.count.target(), |tlb_grace| tlb_grace.machine.online());
     }
 
     fn begin_now(&self, period: u64, whom: impl FnOnce(&Self) -> CpuSet) {

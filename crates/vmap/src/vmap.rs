@@ -80,7 +80,7 @@ pub(crate) struct Shared {
 /// - Calls that only read may be made in any context.
 pub struct Vmap<M: Machine, F: Format, G: Concurrent> {
     pub(crate) tables: Arc<PageTables<M, F, G>>,
-    pub(crate) flushes: Arc<TlbGrace<M>>,
+    pub(crate) tlb_grace: Arc<TlbGrace<M>>,
     pub(crate) space: VirtRange,
     /// The start of the first zone, and the size of each CPU's zone.
     base: VirtAddr,
@@ -111,11 +111,11 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// - Nothing is mapped in the range, and nothing was mapped there since all CPUs last flushed.
     /// - No other code maps or prunes in the range while the space exists, or, after it is dropped,
     ///   while an area that was live at the drop is still in use.
-    /// - `flushes` belongs to the machine of `tables`. Every CPU that uses an address of an area
+    /// - `tlb_grace` belongs to the machine of `tables`. Every CPU that uses an address of an area
     ///   has called [`TlbGrace::idle_exit`]. (A call that maps an area does this for its CPU.)
     pub unsafe fn try_new(
         tables: Arc<PageTables<M, F, G>>,
-        flushes: Arc<TlbGrace<M>>,
+        tlb_grace: Arc<TlbGrace<M>>,
         space: VirtRange,
         options: Options,
     ) -> Result<Self, Error> {
@@ -148,7 +148,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let (Ok(local), Ok(in_blocks)) = (local, in_blocks) else { return Err(Error::OutOfMemory) };
         Ok(Vmap {
             tables,
-            flushes,
+            tlb_grace,
             space,
             base,
             share,
@@ -176,8 +176,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     }
 
     /// The TLB grace periods of the machine.
-    pub fn flushes(&self) -> &Arc<TlbGrace<M>> {
-        &self.flushes
+    pub fn tlb_grace(&self) -> &Arc<TlbGrace<M>> {
+        &self.tlb_grace
     }
 
     /// The zone that contains an address. Cost: a division.
@@ -213,7 +213,7 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for Vmap<M, F, G> {
         while let Some(area) = pending_free.pop() {
             self.free_claimed(area);
         }
-        self.flushes.expedite(self.flushes.target());
+        self.tlb_grace.expedite(self.tlb_grace.target());
     }
 }
 

@@ -155,12 +155,16 @@ impl<G: Concurrent> Zone<G> {
 
     /// Takes a kept area of so many bytes. If there is none, lets areas whose period has ended come
     /// back, one at a time, until one has that size. Cost: the lock, and the record's lines.
-    pub(crate) fn take_kept<M: Machine>(&self, flushes: &TlbGrace<M>, bytes: u64) -> Option<Ours> {
-        let mut held = self.lock(flushes.machine());
+    pub(crate) fn take_kept<M: Machine>(
+        &self,
+        tlb_grace: &TlbGrace<M>,
+        bytes: u64,
+    ) -> Option<Ours> {
+        let mut held = self.lock(tlb_grace.machine());
         let size = pages(bytes);
         for _ in 0..BACK {
             if held.kept.get(size)?.first().is_some()
-                || self.take_back(&mut held, flushes.done(), 1) == 0
+                || self.take_back(&mut held, tlb_grace.done(), 1) == 0
             {
                 break;
             }
@@ -182,12 +186,12 @@ impl<G: Concurrent> Zone<G> {
     /// Cost: the lock, and a write to the tree.
     pub(crate) fn take<M: Machine>(
         &self,
-        flushes: &TlbGrace<M>,
+        tlb_grace: &TlbGrace<M>,
         bytes: u64,
         align: u64,
         record: Record,
     ) -> Result<Ours, (Error, Record)> {
-        let mut held = self.lock(flushes.machine());
+        let mut held = self.lock(tlb_grace.machine());
         // SAFETY: the record is new, and it is in the tree wherever the value is used.
         let area = unsafe { Ours::of(&record) };
         let mut record = record;
@@ -199,7 +203,7 @@ impl<G: Concurrent> Zone<G> {
                     return Ok(area);
                 }
                 Err((Error::NoSpace(bytes), record)) => {
-                    let back = self.take_back(&mut held, flushes.done(), BATCH);
+                    let back = self.take_back(&mut held, tlb_grace.done(), BATCH);
                     if back + self.drop_kept(&mut held, BATCH) == 0 {
                         return Err((Error::NoSpace(bytes), record));
                     }
@@ -283,16 +287,16 @@ impl<G: Concurrent> Zone<G> {
     }
 
     /// Lets an unmapped area wait. Returns the number of waiting bytes of the zone.
-    pub(crate) fn put<M: Machine>(&self, flushes: &TlbGrace<M>, area: Ours) -> u64 {
-        let mut held = self.lock(flushes.machine());
+    pub(crate) fn put<M: Machine>(&self, tlb_grace: &TlbGrace<M>, area: Ours) -> u64 {
+        let mut held = self.lock(tlb_grace.machine());
         // Under the lock, so that the queue stays in order.
-        area.wait(flushes.target());
+        area.wait(tlb_grace.target());
         let last = held.queue.last();
         debug_assert!(last.is_none_or(|last| last.target() <= area.target()), "out of order");
         held.queue.push(area);
         count(&self.books.waiting, |waiting| waiting + area.len());
         if held.queue.len() > QUEUE {
-            self.take_back(&mut held, flushes.done(), 2);
+            self.take_back(&mut held, tlb_grace.done(), 2);
         }
         self.waiting()
     }
@@ -363,10 +367,10 @@ impl<G: Concurrent> Zone<G> {
 
     /// Takes back all areas whose period has ended, in several critical sections. Without `keep`,
     /// also removes all kept areas from the tree.
-    pub(crate) fn purge<M: Machine>(&self, flushes: &TlbGrace<M>, keep: bool) {
+    pub(crate) fn purge<M: Machine>(&self, tlb_grace: &TlbGrace<M>, keep: bool) {
         loop {
-            let mut held = self.lock(flushes.machine());
-            let mut back = self.take_back(&mut held, flushes.done(), BATCH);
+            let mut held = self.lock(tlb_grace.machine());
+            let mut back = self.take_back(&mut held, tlb_grace.done(), BATCH);
             if !keep {
                 back += self.drop_kept(&mut held, BATCH);
             }

@@ -82,18 +82,18 @@ fn only_cpus_behind_are_interrupted() {
         world.sim.on_cpu(cpu, || world.start());
     }
     let target = world.sim.on_cpu(0, || {
-        let target = world.flushes.target();
-        assert!(!world.flushes.advance(target), "it begins");
+        let target = world.tlb_grace.target();
+        assert!(!world.tlb_grace.advance(target), "it begins");
         target
     });
     for cpu in [0, 1, 3] {
-        world.sim.on_cpu(cpu, || world.flushes.tick());
+        world.sim.on_cpu(cpu, || world.tlb_grace.tick());
     }
     world.sim.on_cpu(0, || {
-        world.flushes.expedite(target);
-        assert!(world.flushes.is_over(target));
+        world.tlb_grace.expedite(target);
+        assert!(world.tlb_grace.is_over(target));
     });
-    assert_eq!((world.flushes.stats().interrupted, world.sim.stats().ipis_sent), (1, 1));
+    assert_eq!((world.tlb_grace.stats().interrupted, world.sim.stats().ipis_sent), (1, 1));
     (0..4).for_each(|cpu| world.sim.on_cpu(cpu, || world.stop()));
     world.end().unwrap();
 }
@@ -111,10 +111,10 @@ fn a_space_without_blocks_is_quiet() {
             world.vmap().end_ram(at, 4).unwrap();
         }
         world.release(&frames);
-        assert!(world.flushes.stats().broadcasts <= 2, "{:?}", world.flushes.stats());
-        let before = world.flushes.stats().broadcasts;
+        assert!(world.tlb_grace.stats().broadcasts <= 2, "{:?}", world.tlb_grace.stats());
+        let before = world.tlb_grace.stats().broadcasts;
         assert!(matches!(world.vmap().vmalloc(1 << 20), Err(Error::NoSpace(_))));
-        assert_eq!(world.flushes.stats().broadcasts, before, "no zone is so large");
+        assert_eq!(world.tlb_grace.stats().broadcasts, before, "no zone is so large");
     });
     (0..4).for_each(|cpu| world.sim.on_cpu(cpu, || world.stop()));
     world.end().unwrap();
@@ -140,7 +140,7 @@ fn areas_freed_in_interrupts_are_found() {
         world.start();
         pending_free(&world);
         // SAFETY: no code on this CPU uses an area.
-        unsafe { world.flushes.idle_enter() };
+        unsafe { world.tlb_grace.idle_enter() };
     });
     let space = world.space.take().unwrap();
     world.sim.on_cpu(0, || drop(space));

@@ -99,15 +99,15 @@ fn once<T: Copy>(
 ) -> bool {
     let bare = Bare::new(1, 4096).unwrap();
     let paging = Paging::<Bare, X86_64L4>::try_new(bare.clone(), PageSize::Size1G).unwrap();
-    let flushes = TlbGrace::try_new(bare.clone()).unwrap();
+    let tlb_grace = TlbGrace::try_new(bare.clone()).unwrap();
     bare.on_cpu(0, || {
         let whole = bare.free_frames();
-        flushes.idle_exit();
+        tlb_grace.idle_exit();
         let tables = Arc::new(PageTables::<_, _, BareGrace>::kernel(&paging).unwrap());
         let space = VirtRange::new(virt(SPACE), 32 << 20).unwrap();
         // SAFETY: no other code uses these addresses.
         let vmap =
-            unsafe { Vmap::try_new(tables, flushes.clone(), space, Options::default()) }.unwrap();
+            unsafe { Vmap::try_new(tables, tlb_grace.clone(), space, Options::default()) }.unwrap();
         let frames = (0..80).map(|_| bare.alloc(0, Place::Local).unwrap()).collect();
         let world = World { bare: bare.clone(), vmap, frames };
         let prepared = prepare(&world);

@@ -55,7 +55,7 @@ fn a_listing_that_calls_back_and_panics() {
                 vmap.vmallocinfo(|_| vmap.poll());
                 vmap.idle();
                 vmap.vm_unmap_aliases();
-                world.flushes.tick();
+                world.tlb_grace.tick();
             }
         });
         assert!(listed >= 100);
@@ -82,28 +82,28 @@ fn periods_out_of_the_air() {
     (0..2).for_each(|cpu| world.sim.on_cpu(cpu, || world.start()));
     world.sim.on_cpu(0, || {
         world.start();
-        let flushes = &world.flushes;
+        let tlb_grace = &world.tlb_grace;
         for period in [u64::MAX, u64::MAX - 1, 1 << 63, 1000, 0] {
             let over = period == 0;
-            assert_eq!(flushes.is_over(period), over);
+            assert_eq!(tlb_grace.is_over(period), over);
             for _ in 0..3 {
-                assert_eq!(flushes.advance(period), over);
-                flushes.expedite(period);
-                assert_eq!(flushes.is_over(period), over);
+                assert_eq!(tlb_grace.advance(period), over);
+                tlb_grace.expedite(period);
+                assert_eq!(tlb_grace.is_over(period), over);
             }
             // The unmapped address waits for the other CPU, which has it cached, regardless of the
             // requested periods.
             let at = world.vmap().vmalloc(PAGE).unwrap();
             world.store(at, 7);
-            let other = flushes.clone();
+            let other = tlb_grace.clone();
             world.sim.interrupt(1, move || other.flush());
             free(&world, at);
-            let target = flushes.target();
-            assert!(!flushes.is_over(target));
-            assert!(flushes.behind(target).contains(CpuId::new(1).unwrap()));
-            assert!(!flushes.behind(u64::MAX).contains(CpuId::new(2).unwrap()), "it is idle");
+            let target = tlb_grace.target();
+            assert!(!tlb_grace.is_over(target));
+            assert!(tlb_grace.behind(target).contains(CpuId::new(1).unwrap()));
+            assert!(!tlb_grace.behind(u64::MAX).contains(CpuId::new(2).unwrap()), "it is idle");
         }
-        assert!(!flushes.is_over(1000), "{:?} ran ahead", flushes);
+        assert!(!tlb_grace.is_over(1000), "{:?} ran ahead", tlb_grace);
     });
     world.sim.on_cpu(1, || world.sim.step(Access::Shared));
     world.on(0, || works(&world));
@@ -121,12 +121,12 @@ fn safe_calls_in_interrupts() {
         for _ in 0..200 {
             let there = world.clone();
             let looks = move || {
-                let (flushes, vmap) = (&there.flushes, there.vmap());
-                flushes.idle_exit();
-                flushes.tick();
-                flushes.flush();
-                flushes.advance(flushes.target());
-                assert!(!flushes.is_idle() && flushes.stats().quiescent_states > 0);
+                let (tlb_grace, vmap) = (&there.tlb_grace, there.vmap());
+                tlb_grace.idle_exit();
+                tlb_grace.tick();
+                tlb_grace.flush();
+                tlb_grace.advance(tlb_grace.target());
+                assert!(!tlb_grace.is_idle() && tlb_grace.stats().quiescent_states > 0);
                 assert_eq!(vmap.find_vm_area(keep).unwrap().pages, 3);
                 assert!(vmap.get_vmalloc_info().areas > 0 && vmap.vmalloc_to_page(keep).is_some());
                 vmap.vmallocinfo(|info| assert!(vmap.space().covers(&info.range)));

@@ -37,7 +37,7 @@ fn maps_again(meanwhile: fn(&World), idle: bool) {
                     vmap.idle();
                 }
                 // SAFETY: this CPU uses no area until a mapping call makes it leave idle.
-                unsafe { world.flushes.idle_enter() };
+                unsafe { world.tlb_grace.idle_enter() };
                 // Hardware may walk the tables at any moment.
                 let _ = world.sim.translate(first, Want::default());
                 at.store(first.get(), SeqCst);
@@ -49,7 +49,7 @@ fn maps_again(meanwhile: fn(&World), idle: bool) {
                 let mut made = Vec::new();
                 for _ in 0..600 {
                     let again = vmap.vm_map_ram(&frames[4..], Attrs::KERNEL_RW).unwrap();
-                    assert!(!world.flushes.is_idle(), "it was given addresses while it is idle");
+                    assert!(!world.tlb_grace.is_idle(), "it was given addresses while it is idle");
                     made.push(again);
                     if again == first {
                         break;
@@ -72,12 +72,12 @@ fn maps_again(meanwhile: fn(&World), idle: bool) {
                 unsafe { world.vmap().vm_unmap_ram(virt(at.load(SeqCst)), 4) }.unwrap();
                 turn.store(2, SeqCst);
                 wait(3);
-                let target = world.flushes.target();
+                let target = world.tlb_grace.target();
                 for _ in 0..6 {
-                    world.flushes.advance(target);
-                    world.flushes.flush();
+                    world.tlb_grace.advance(target);
+                    world.tlb_grace.flush();
                 }
-                assert!(world.flushes.is_over(target), "CPU 0 is idle");
+                assert!(world.tlb_grace.is_over(target), "CPU 0 is idle");
                 turn.store(4, SeqCst);
                 wait(5);
             });

@@ -40,7 +40,7 @@ fn all_refuse(world: &World, attrs: Attrs, is_refused: impl Fn(Error) -> bool) {
     let options = Options { attrs, ..Options::default() };
     // SAFETY: no other code uses these addresses.
     let other = unsafe {
-        vmap::Vmap::try_new(vmap.tables().clone(), world.flushes.clone(), space, options)
+        vmap::Vmap::try_new(vmap.tables().clone(), world.tlb_grace.clone(), space, options)
     };
     assert!(other.is_err_and(&is_refused), "a space with {attrs:?}");
     world.release(&frames);
@@ -158,9 +158,9 @@ fn a_cpu_that_maps_takes_part() {
             let vmap = world.vmap();
             // SAFETY: the test needs no other mapping.
             unsafe { vmap.tables().activate() };
-            assert!(world.flushes.is_idle());
+            assert!(world.tlb_grace.is_idle());
             let at = make(vmap).unwrap();
-            assert!(!world.flushes.is_idle());
+            assert!(!world.tlb_grace.is_idle());
             world.store(at, 1);
             let area = vmap.find_vm_area(at).unwrap();
             match area.made {

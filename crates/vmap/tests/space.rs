@@ -32,9 +32,9 @@ fn a_purge_gives_back_blocks_at_once() {
         assert_eq!(vmap.get_vmalloc_info().used, 4 << 20);
         vmap.purge();
         assert_eq!(vmap.get_vmalloc_info().used, 0);
-        assert_eq!(world.flushes.stats().broadcasts, 1);
+        assert_eq!(world.tlb_grace.stats().broadcasts, 1);
         vmap.purge();
-        assert_eq!(world.flushes.stats().broadcasts, 1, "nothing waits");
+        assert_eq!(world.tlb_grace.stats().broadcasts, 1, "nothing waits");
         world.release(&frames);
     });
     world.end().unwrap();

@@ -109,19 +109,19 @@ impl World {
 
     /// What a CPU does in its timer interrupt and when it is idle.
     fn pass(&self) {
-        self.vmap.flushes().tick();
+        self.vmap.tlb_grace().tick();
         Grace::quiescent_state();
         Grace::reclaim(usize::MAX);
     }
 
     fn start(&self) {
-        self.vmap.flushes().idle_exit();
+        self.vmap.tlb_grace().idle_exit();
     }
 
     fn stop(&self) {
         self.vmap.idle();
         // SAFETY: a CPU uses areas between `start` and `stop` only.
-        unsafe { self.vmap.flushes().idle_enter() };
+        unsafe { self.vmap.tlb_grace().idle_enter() };
     }
 
     fn own(&self, owner: usize) {
@@ -196,7 +196,7 @@ fn words(at: VirtAddr, pages: usize) -> impl Iterator<Item = VirtAddr> {
 fn threads() {
     let bare = Bare::new(3, 512).unwrap();
     let paging = Paging::<Bare, X86_64L4>::try_new(bare.clone(), PageSize::Size1G).unwrap();
-    let flushes = TlbGrace::try_new(bare.clone()).unwrap();
+    let tlb_grace = TlbGrace::try_new(bare.clone()).unwrap();
     let frame = || {
         let frame = bare.alloc(0, Place::Local).unwrap();
         let word = bare.frame_ptr(frame).unwrap().cast::<u64>();
@@ -211,7 +211,7 @@ fn threads() {
     let space = VirtRange::new(virt(SPACE), 64 << 20).unwrap();
     // SAFETY: no other code uses these addresses.
     let vmap = bare.on_cpu(0, || unsafe {
-        Vmap::try_new(tables, flushes, space, Options::default()).unwrap()
+        Vmap::try_new(tables, tlb_grace, space, Options::default()).unwrap()
     });
     let (mail, last, ended) = (Default::default(), AtomicU64::new(SPACE), AtomicU32::new(0));
     let world = World { vmap, frames, mail, last, ended };

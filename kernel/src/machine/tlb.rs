@@ -71,9 +71,9 @@ fn all() {
 
 /// Drops everything and reports a quiescent state, whatever the reason of the flush.
 fn flush_all_quiescent() {
-    match smp::flushes_if_any() {
+    match smp::tlb_grace_if_any() {
         // SAFETY: the closure drops every translation.
-        Some(flushes) => unsafe { flushes.quiescent_state(all) },
+        Some(tlb_grace) => unsafe { tlb_grace.quiescent_state(all) },
         None => all(),
     }
 }

@@ -12,4 +12,4 @@ mod tick;
 pub(crate) use run::{Job, host};
 pub(crate) use stack::{stack_guard_of, stack_of};
 pub(crate) use start::{online, start_others, take_part};
-pub(crate) use tick::{flushes, flushes_if_any, is_ticking, set_tick, tick};
+pub(crate) use tick::{is_ticking, set_tick, tick, tlb_grace, tlb_grace_if_any};

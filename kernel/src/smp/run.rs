@@ -1,6 +1,6 @@
 //! Jobs, one for each CPU, and the idle loop.
 
-use super::flushes;
+use super::tlb_grace;
 use crate::apic;
 use crate::cpu::area;
 use crate::grace::{Grace, quiet};
@@ -75,7 +75,7 @@ fn take() -> Option<Box<Job>> {
 pub(super) fn idle() -> ! {
     loop {
         while let Some(job) = take() {
-            flushes().idle_exit();
+            tlb_grace().idle_exit();
             let Job { program, left } = *job;
             program();
             quiet();
@@ -86,7 +86,7 @@ pub(super) fn idle() -> ! {
         Grace::idle_enter();
         // SAFETY: this loop and the interrupt handlers use no area except the APIC's, which is
         // never unmapped. A job begins with `idle_exit`.
-        unsafe { flushes().idle_enter() };
+        unsafe { tlb_grace().idle_enter() };
         area::irq_enter();
         // Relaxed: only a look; the CPU that writes a job sends an IPI afterwards.
         if area::here().job.load(Ordering::Relaxed).is_null() {

@@ -12,18 +12,18 @@ use spin::{Once, RwLock};
 use vmap::TlbGrace;
 use workloads::Tick;
 
-static FLUSHES: Once<Arc<TlbGrace<Kernel>>> = Once::new();
+static TLB_GRACE: Once<Arc<TlbGrace<Kernel>>> = Once::new();
 /// A function that an experiment runs there, too.
 static TICK: RwLock<Option<Tick>> = RwLock::new(None);
 
 /// The TLB grace periods of this machine.
-pub(crate) fn flushes() -> &'static Arc<TlbGrace<Kernel>> {
-    FLUSHES.call_once(|| TlbGrace::try_new(Kernel).expect("the heap has just been made"))
+pub(crate) fn tlb_grace() -> &'static Arc<TlbGrace<Kernel>> {
+    TLB_GRACE.call_once(|| TlbGrace::try_new(Kernel).expect("the heap has just been made"))
 }
 
 /// The TLB grace periods, if they have been made.
-pub(crate) fn flushes_if_any() -> Option<&'static Arc<TlbGrace<Kernel>>> {
-    FLUSHES.get()
+pub(crate) fn tlb_grace_if_any() -> Option<&'static Arc<TlbGrace<Kernel>>> {
+    TLB_GRACE.get()
 }
 
 /// Sets or removes the function that all CPUs run in their timer interrupts.
@@ -53,8 +53,8 @@ pub(crate) fn tick() {
     area::here().ticking.set(true);
     bump(&area::here().stats.ticks, 1);
     Grace::quiescent_state();
-    if let Some(flushes) = flushes_if_any() {
-        flushes.tick();
+    if let Some(tlb_grace) = tlb_grace_if_any() {
+        tlb_grace.tick();
     }
     space::tables().paging().quick().tick();
     TICK.read().iter().for_each(|tick| tick());

@@ -20,7 +20,7 @@ mod shortage;
 
 use crate::grace::Grace;
 use crate::machine::Kernel;
-use crate::smp::{flushes, host};
+use crate::smp::{host, tlb_grace};
 use crate::{clock, layout, println, space};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -62,7 +62,7 @@ pub(crate) fn test(names: &[&str], seed: u64, rounds: usize) -> bool {
         host: host(),
         tables: space::tables(),
         range: layout::trials(),
-        flushes: flushes(),
+        tlb_grace: tlb_grace(),
         cpus: Kernel.count(),
         seed,
         rounds,

@@ -5,7 +5,7 @@ use super::sections::{SOME_TICKS, meet, wait_for};
 use crate::cpu::area::total;
 use crate::grace::Grace;
 use crate::machine::Kernel;
-use crate::smp::flushes;
+use crate::smp::tlb_grace;
 use crate::space::{map, tables, vmap};
 use crate::{clock, layout};
 use ::grace::Reclaim;
@@ -95,8 +95,8 @@ pub(super) fn unmapping() -> Result<(), String> {
             choice = choice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let half = (choice >> 63) as usize * PAGES;
             if time % PACE == PACE - 1 {
-                let target = flushes().target();
-                wait_for("a TLB grace period", || flushes().is_over(target))?;
+                let target = tlb_grace().target();
+                wait_for("a TLB grace period", || tlb_grace().is_over(target))?;
             }
             once(&frames[half..][..PAGES], (((cpu << 24) + time) * PAGES) as u64)
         });
@@ -149,21 +149,21 @@ fn once(frames: &[Frame], value: u64) -> Result<(), String> {
 /// pages does not.
 pub(super) fn own_need() -> Result<(), String> {
     let _section = Kernel.irqs_off();
-    let target = flushes().target();
-    if flushes().advance(target) {
+    let target = tlb_grace().target();
+    if tlb_grace().advance(target) {
         return Err(String::from("a period was over before it began"));
     }
     let page = VirtRange::new(layout::trials().start(), 4096).ok_or("there are no addresses")?;
     let stride = PageSize::Size4K;
     let here = CpuSet::only(Kernel.current());
     Kernel.flush_on(&here, Flush::Range { space: None, range: page, stride, tables: false });
-    if flushes().advance(target) {
+    if tlb_grace().advance(target) {
         return Err(String::from("a flush of one page has ended a period"));
     }
     Kernel.flush_on(&here, Flush::All);
     // All other CPUs are idle, so the period does not wait for them; or they are about to be, and
     // tick.
-    wait_for("the end of a period", || flushes().advance(target))
+    wait_for("the end of a period", || tlb_grace().advance(target))
 }
 
 /// Pages that all CPUs have cached are unmapped without a flush. After their grace period, which
@@ -209,8 +209,8 @@ pub(super) fn reporting() -> Result<(), String> {
                 // allocated.
                 let done = unsafe { tables().unmap_lazily(range, |_, _| ()) };
                 done.map_err(|error| error.to_string())?;
-                let target = flushes().target();
-                wait_for("a TLB grace period", || flushes().is_over(target))?;
+                let target = tlb_grace().target();
+                wait_for("a TLB grace period", || tlb_grace().is_over(target))?;
             }
             meet()?;
         }

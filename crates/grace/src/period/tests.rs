@@ -25,14 +25,16 @@ fn a_period_ends_when_all_have_passed_it() {
     let periods = GracePeriods::new();
     let all: [CpuGracePeriods; 3] = cpus(&periods);
     let target = periods.target();
-    assert!(!all.iter().any(|passed| periods.is_asked(passed)), "it has not begun");
+    assert!(!all.iter().any(|passed| periods.needs_quiescent_state(passed)), "it has not begun");
     assert!(!periods.has_begun(target) && !periods.advance(target, &all));
-    assert!(periods.has_begun(target) && all.iter().all(|passed| periods.is_asked(passed)));
+    assert!(
+        periods.has_begun(target) && all.iter().all(|passed| periods.needs_quiescent_state(passed))
+    );
     assert_eq!(periods.target(), target + 1, "later memory waits for a later period");
     for passed in &all {
         assert!(!periods.advance(target, &all) && !passed.has_passed(target));
         quiescent_state(&periods, passed);
-        assert!(!periods.is_asked(passed) && passed.has_passed(target));
+        assert!(!periods.needs_quiescent_state(passed) && passed.has_passed(target));
     }
     assert_eq!(periods.done() + 1, target, "only `advance` ends a period");
     assert!(periods.advance(target, &all));
@@ -77,7 +79,9 @@ fn an_idle_cpu_is_not_waited_for() {
     all[1].idle_enter();
     let target = periods.target();
     periods.advance(target, &all);
-    assert!(all[1].is_idle() && all[1].has_passed(target) && !periods.is_asked(&all[1]));
+    assert!(
+        all[1].is_idle() && all[1].has_passed(target) && !periods.needs_quiescent_state(&all[1])
+    );
     quiescent_state(&periods, &all[0]);
     assert!(periods.advance(target, &all));
     // Active again, it delays every period until it has reported.
@@ -170,7 +174,7 @@ fn no_page_is_used_after_its_reuse() {
                         thread::yield_now();
                         passed.idle_exit();
                         flush(&mut tlb);
-                    } else if periods.is_asked(passed) || step % 7 == 0 {
+                    } else if periods.needs_quiescent_state(passed) || step % 7 == 0 {
                         flush(&mut tlb);
                         thread::yield_now();
                     }

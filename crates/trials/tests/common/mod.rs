@@ -83,12 +83,12 @@ pub(crate) fn run<M: Machine + Translated>(
     let sim = Sim::new(way.config).unwrap();
     let machine = make(sim.clone());
     let paging = Paging::<M, X86_64L4>::try_new(machine.clone(), PageSize::Size1G).unwrap();
-    let flushes = TlbGrace::try_new(machine.clone()).unwrap();
+    let tlb_grace = TlbGrace::try_new(machine.clone()).unwrap();
     // The machine owns the handler, so the handler must not keep the machine alive.
-    let ticks = Arc::downgrade(&flushes);
+    let ticks = Arc::downgrade(&tlb_grace);
     sim.on_tick(move |_| {
         if way.ticking {
-            ticks.upgrade().iter().for_each(|flushes| flushes.tick());
+            ticks.upgrade().iter().for_each(|tlb_grace| tlb_grace.tick());
         }
     })
     .unwrap();
@@ -112,16 +112,16 @@ pub(crate) fn run<M: Machine + Translated>(
             // The machine has halted, and nothing of it can be dropped.
             return forget(programs);
         }
-        let (flushes, tables) = (&flushes, &tables);
+        let (tlb_grace, tables) = (&tlb_grace, &tables);
         let programs = programs.into_iter().map(|program| {
             Box::new(move || {
-                flushes.idle_exit();
+                tlb_grace.idle_exit();
                 // SAFETY: the tests need no mappings but their own, and no other tables have the
                 // tag.
                 unsafe { tables.activate() };
                 program();
                 // SAFETY: the program has ended.
-                unsafe { flushes.idle_enter() };
+                unsafe { tlb_grace.idle_enter() };
             }) as Program<'_>
         });
         let programs = programs.collect();
@@ -145,7 +145,7 @@ pub(crate) fn run<M: Machine + Translated>(
         },
         tables: &tables,
         range,
-        flushes: &flushes,
+        tlb_grace: &tlb_grace,
         cpus: way.cpus,
         seed: way.seed,
         rounds: 1,

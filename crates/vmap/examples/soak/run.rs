@@ -276,8 +276,8 @@ pub(crate) fn soak(
         // Relaxed: only one CPU uses it.
         if cpu == 0 && elapsed.as_secs() / 10 > said.load(Relaxed) {
             said.store(elapsed.as_secs() / 10, Relaxed);
-            let (info, flushes) =
-                (soak.world.vmap().get_vmalloc_info(), soak.world.flushes.stats());
+            let (info, grace) =
+                (soak.world.vmap().get_vmalloc_info(), soak.world.tlb_grace.stats());
             progress(format!(
                 "{} of {} s: {}; {} areas, {} broadcasts, {} MiB used, {} MiB waiting, \
                  {} MiB kept",
@@ -285,7 +285,7 @@ pub(crate) fn soak(
                 time.as_secs(),
                 soak.done,
                 info.areas,
-                flushes.broadcasts,
+                grace.broadcasts,
                 info.used >> 20,
                 info.waiting >> 20,
                 info.kept >> 20
@@ -297,15 +297,10 @@ pub(crate) fn soak(
     let program = |cpu| Box::new(move || soak_ref.run(cpu, seed, || goes_on(cpu))) as Program;
     threads(&soak.world.sim, (0..CPUS).map(program).collect())?;
 
-    let (stats, flushes) = (soak.world.sim.stats(), soak.world.flushes.stats());
+    let (stats, grace) = (soak.world.sim.stats(), soak.world.tlb_grace.stats());
     let done = format!(
         "{}\n{} IPIs, {} broadcasts to {} other CPUs in total, {} flushes, {} ticks",
-        soak.done,
-        stats.ipis_sent,
-        flushes.broadcasts,
-        flushes.interrupted,
-        stats.flushes,
-        stats.ticks
+        soak.done, stats.ipis_sent, grace.broadcasts, grace.interrupted, stats.flushes, stats.ticks
     );
     soak.world.on(1, || {
         let mut random = Rand64::new(u128::from(seed));

@@ -52,20 +52,20 @@ impl Blocks {
     #[inline]
     pub(crate) fn take<M: Machine>(
         &mut self,
-        flushes: &TlbGrace<M>,
+        tlb_grace: &TlbGrace<M>,
         pages: usize,
         caller: &'static Location<'static>,
     ) -> Option<(VirtAddr, Leaf)> {
         for _ in 0..LOOK.min(self.queue.len()) {
             let own = self.queue.front()?;
             let bits = own.bits()?;
-            self.waiting -= bits.settle(flushes.done());
+            self.waiting -= bits.settle(tlb_grace.done());
             if let Some(page) = bits.take(self.hint, pages) {
                 self.hint = page / 64;
                 bits.note(page, caller);
                 return Some((own.start().checked_add((page as u64) << 12)?, bits.leaf()?));
             }
-            self.waiting += bits.gather(|| flushes.target());
+            self.waiting += bits.gather(|| tlb_grace.target());
             self.queue.rotate_left(1);
             self.hint = 0;
         }
@@ -113,27 +113,27 @@ impl Blocks {
     }
 
     /// Frees pages whose period has ended, in all blocks, and collects given-back runs.
-    pub(crate) fn gather<M: Machine>(&mut self, flushes: &TlbGrace<M>) {
-        self.settle(flushes);
+    pub(crate) fn gather<M: Machine>(&mut self, tlb_grace: &TlbGrace<M>) {
+        self.settle(tlb_grace);
         for bits in self.queue.iter().filter_map(bits_of) {
-            self.waiting += bits.gather(|| flushes.target());
+            self.waiting += bits.gather(|| tlb_grace.target());
         }
     }
 
     /// As [`gather`](Blocks::gather), before a broadcast that ends the period of all waiting pages.
     /// Returns the number of waiting pages.
-    pub(crate) fn gather_all<M: Machine>(&mut self, flushes: &TlbGrace<M>) -> usize {
-        self.settle(flushes);
+    pub(crate) fn gather_all<M: Machine>(&mut self, tlb_grace: &TlbGrace<M>) -> usize {
+        self.settle(tlb_grace);
         for bits in self.queue.iter().filter_map(bits_of) {
-            self.waiting += bits.gather_all(|| flushes.target());
+            self.waiting += bits.gather_all(|| tlb_grace.target());
         }
         self.waiting
     }
 
     /// Frees pages whose period has ended, in all blocks.
-    pub(crate) fn settle<M: Machine>(&mut self, flushes: &TlbGrace<M>) {
+    pub(crate) fn settle<M: Machine>(&mut self, tlb_grace: &TlbGrace<M>) {
         for bits in self.queue.iter().filter_map(bits_of) {
-            self.waiting -= bits.settle(flushes.done());
+            self.waiting -= bits.settle(tlb_grace.done());
         }
     }
 

@@ -44,9 +44,9 @@ fn idle(seed: u64) -> Result<(), Failure> {
             match seed & 4 {
                 0 => vmap.purge(),
                 _ => {
-                    let target = world.flushes.target();
-                    while !world.flushes.advance(target) {
-                        world.flushes.flush();
+                    let target = world.tlb_grace.target();
+                    while !world.tlb_grace.advance(target) {
+                        world.tlb_grace.flush();
                     }
                     vmap.poll();
                 }
@@ -65,7 +65,7 @@ fn idle(seed: u64) -> Result<(), Failure> {
         for round in 0..ROUNDS {
             world.vmap().idle();
             // SAFETY: this CPU does not access memory of an area until it leaves idle.
-            unsafe { world.flushes.idle_enter() };
+            unsafe { world.tlb_grace.idle_enter() };
             turn.store(5 * round + 1, SeqCst);
             wait(&world.sim, &turn, 5 * round + 2);
             // A speculative TLB fill.
@@ -74,10 +74,10 @@ fn idle(seed: u64) -> Result<(), Failure> {
             if seed & 8 != 0 {
                 wait(&world.sim, &turn, 5 * round + 4);
             }
-            world.flushes.idle_exit();
+            world.tlb_grace.idle_exit();
             while turn.load(SeqCst) < 5 * round + 4 {
                 // Stands for its timer interrupt.
-                world.flushes.tick();
+                world.tlb_grace.tick();
                 world.sim.relax();
             }
             assert_eq!(world.load(VirtAddr::new(at.load(SeqCst))), 2);

@@ -116,7 +116,7 @@ impl Mix<'_> {
                 0 => self.world.vmap().poll(),
                 1 => self.world.vmap().purge(),
                 2 => self.world.vmap().vm_unmap_aliases(),
-                3 => self.world.flushes.flush(),
+                3 => self.world.tlb_grace.flush(),
                 4 | 5 => {
                     self.world.stop();
                     (0..random.rand_range(0..200))

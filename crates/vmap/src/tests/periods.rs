@@ -35,9 +35,9 @@ fn reported_beside(seed: u64) -> Result<(), Failure> {
             (0..seed % 9).for_each(|_| world.sim.step(Access::Shared));
             // SAFETY: the other CPU only caches it.
             unsafe { vmap.vfree(first) }.unwrap();
-            let target = world.flushes.target();
-            while !world.flushes.advance(target) {
-                world.flushes.tick();
+            let target = world.tlb_grace.target();
+            while !world.tlb_grace.advance(target) {
+                world.tlb_grace.tick();
                 world.sim.relax();
             }
             vmap.poll();
@@ -52,7 +52,7 @@ fn reported_beside(seed: u64) -> Result<(), Failure> {
                 world.sim.step(Access::Shared);
             };
             // SAFETY: it drops everything; what is cached afterwards was valid after the flush.
-            unsafe { world.flushes.quiescent_state(flush) };
+            unsafe { world.tlb_grace.quiescent_state(flush) };
             world.sim.relax();
         }
     };
@@ -85,10 +85,10 @@ fn broadcast_beside(seed: u64) -> Result<(), Failure> {
             wait(world, &turns, 5 * round + 2);
             if seed & 1 != 0 {
                 // The next period cannot begin while CPU 2 has not passed this one.
-                world.flushes.advance(world.flushes.target());
+                world.tlb_grace.advance(world.tlb_grace.target());
             }
             while turns.load(SeqCst) < 5 * round + 5 {
-                world.flushes.expedite(world.flushes.target());
+                world.tlb_grace.expedite(world.tlb_grace.target());
                 world.sim.relax();
             }
         }
@@ -97,7 +97,7 @@ fn broadcast_beside(seed: u64) -> Result<(), Failure> {
     let idler = move |world: &Arc<World>| {
         for round in 0..ROUNDS {
             // SAFETY: this CPU uses no area until it leaves idle, and has no blocks.
-            unsafe { world.flushes.idle_enter() };
+            unsafe { world.tlb_grace.idle_enter() };
             wait(world, &turns, 5 * round + 1);
             turns.store(5 * round + 2, SeqCst);
             (0..(seed / 2 + round) % 32).for_each(|_| world.sim.step(Access::Shared));
@@ -108,7 +108,7 @@ fn broadcast_beside(seed: u64) -> Result<(), Failure> {
                     sim.relax();
                 }
             });
-            world.flushes.idle_exit();
+            world.tlb_grace.idle_exit();
             cache(world, &address);
             turns.store(5 * round + 3, SeqCst);
             wait(world, &turns, 5 * round + 5);
@@ -123,10 +123,10 @@ fn broadcast_beside(seed: u64) -> Result<(), Failure> {
             wait(world, &turn, 5 * round + 3);
             // SAFETY: the other CPU only caches it.
             unsafe { vmap.vfree(page) }.unwrap();
-            let target = world.flushes.target();
+            let target = world.tlb_grace.target();
             turn.store(5 * round + 4, SeqCst);
             // The sender ends it.
-            while !world.flushes.is_over(target) {
+            while !world.tlb_grace.is_over(target) {
                 world.sim.relax();
             }
             vmap.poll();
@@ -162,15 +162,15 @@ fn two_broadcasts(seed: u64) -> Result<(), Failure> {
         move |world: &Arc<World>| {
             for round in 0..4 {
                 meet(&arrived, world, 3 * round + 1);
-                let target = world.flushes.target();
-                let before = world.flushes.stats().broadcasts;
+                let target = world.tlb_grace.target();
+                let before = world.tlb_grace.stats().broadcasts;
                 meet(&arrived, world, 3 * round + 2);
                 if cpu != 2 {
-                    world.flushes.expedite(target);
-                    assert!(world.flushes.is_over(target));
+                    world.tlb_grace.expedite(target);
+                    assert!(world.tlb_grace.is_over(target));
                 }
                 meet(&arrived, world, 3 * round + 3);
-                let sent = world.flushes.stats().broadcasts - before;
+                let sent = world.tlb_grace.stats().broadcasts - before;
                 assert_eq!(sent, 1, "one broadcast would have done");
             }
         }
@@ -203,7 +203,7 @@ fn waits_in_order(seed: u64) -> Result<(), Failure> {
                 let Some(at) = next else { break };
                 // SAFETY: no code uses it.
                 unsafe { world.vmap().vfree(at) }.unwrap();
-                world.flushes.tick();
+                world.tlb_grace.tick();
             }
             done.fetch_add(1, SeqCst);
         }
@@ -211,8 +211,8 @@ fn waits_in_order(seed: u64) -> Result<(), Failure> {
     let unmappers = (unmapper(done.clone()), unmapper(done.clone()));
     let ends = move |world: &Arc<World>| {
         while done.load(SeqCst) < 2 {
-            world.flushes.advance(world.flushes.target());
-            world.flushes.tick();
+            world.tlb_grace.advance(world.tlb_grace.target());
+            world.tlb_grace.tick();
             world.sim.relax();
         }
     };

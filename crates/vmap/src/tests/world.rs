@@ -34,7 +34,7 @@ impl Ends for Vmap<Sim, X86_64L4, Grace> {
 pub(super) struct World {
     pub(super) sim: Sim,
     paging: Arc<Paging<Sim, X86_64L4>>,
-    pub(super) flushes: Arc<TlbGrace<Sim>>,
+    pub(super) tlb_grace: Arc<TlbGrace<Sim>>,
     /// `None` after `end`.
     space: Option<Vmap<Sim, X86_64L4, Grace>>,
 }
@@ -45,14 +45,14 @@ impl World {
     pub(super) fn new(config: Config, mib: u64, options: Options, ticking: u64) -> World {
         let sim = Sim::new(config).unwrap();
         let paging = Paging::try_new(sim.clone(), PageSize::Size1G).unwrap();
-        let flushes = TlbGrace::try_new(sim.clone()).unwrap();
+        let tlb_grace = TlbGrace::try_new(sim.clone()).unwrap();
         // The machine owns the handler, so the handler must not keep the machine alive.
-        let ticks = Arc::downgrade(&flushes);
+        let ticks = Arc::downgrade(&tlb_grace);
         let tick = move |sim: &Sim| {
             if ticking >> sim.current().index() & 1 != 0
-                && let Some(flushes) = ticks.upgrade()
+                && let Some(tlb_grace) = ticks.upgrade()
             {
-                flushes.tick();
+                tlb_grace.tick();
             }
         };
         sim.on_tick(tick).unwrap();
@@ -60,9 +60,9 @@ impl World {
             let tables = Arc::new(Tables::kernel(&paging).unwrap());
             let range = VirtRange::new(VirtAddr::new(SPACE), mib << 20).unwrap();
             // SAFETY: no other code uses these addresses.
-            unsafe { Vmap::try_new(tables, flushes.clone(), range, options) }.unwrap()
+            unsafe { Vmap::try_new(tables, tlb_grace.clone(), range, options) }.unwrap()
         });
-        World { sim, paging, flushes, space: Some(space) }
+        World { sim, paging, tlb_grace, space: Some(space) }
     }
 
     pub(super) fn vmap(&self) -> &Vmap<Sim, X86_64L4, Grace> {
@@ -72,7 +72,7 @@ impl World {
     /// This CPU uses areas from now on. It takes part in the grace periods before its hardware can
     /// cache translations.
     pub(super) fn start(&self) {
-        self.flushes.idle_exit();
+        self.tlb_grace.idle_exit();
         // SAFETY: the tests need no other mapping.
         unsafe { self.vmap().tables().activate() };
     }
@@ -81,7 +81,7 @@ impl World {
     pub(super) fn stop(&self) {
         self.vmap().idle();
         // SAFETY: the programs of the tests use areas between `start` and `stop` only.
-        unsafe { self.flushes.idle_enter() };
+        unsafe { self.tlb_grace.idle_enter() };
     }
 
     /// Runs `f` on a CPU that starts and stops.

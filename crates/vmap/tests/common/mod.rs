@@ -47,7 +47,7 @@ impl<M: Machine, G: grace::Concurrent> Ends for vmap::Vmap<M, X86_64L4, G> {
 pub(crate) struct World {
     pub(crate) sim: Sim,
     pub(crate) paging: Arc<Paging<Sim, X86_64L4>>,
-    pub(crate) flushes: Arc<TlbGrace<Sim>>,
+    pub(crate) tlb_grace: Arc<TlbGrace<Sim>>,
     /// `None` after `end`.
     pub(crate) space: Option<Vmap>,
 }
@@ -62,16 +62,17 @@ impl World {
     pub(crate) fn over(config: Config, range: VirtRange, options: Options) -> World {
         let sim = Sim::new(config).unwrap();
         let paging = Paging::try_new(sim.clone(), PageSize::Size1G).unwrap();
-        let flushes = TlbGrace::try_new(sim.clone()).unwrap();
+        let tlb_grace = TlbGrace::try_new(sim.clone()).unwrap();
         // The machine owns the handler, so the handler must not keep the machine alive.
-        let ticks = Arc::downgrade(&flushes);
-        sim.on_tick(move |_| ticks.upgrade().iter().for_each(|flushes| flushes.tick())).unwrap();
+        let ticks = Arc::downgrade(&tlb_grace);
+        sim.on_tick(move |_| ticks.upgrade().iter().for_each(|tlb_grace| tlb_grace.tick()))
+            .unwrap();
         let space = sim.on_cpu(0, || {
             let tables = Arc::new(Tables::kernel(&paging).unwrap());
             // SAFETY: no other code uses these addresses.
-            unsafe { Vmap::try_new(tables, flushes.clone(), range, options) }.unwrap()
+            unsafe { Vmap::try_new(tables, tlb_grace.clone(), range, options) }.unwrap()
         });
-        World { sim, paging, flushes, space: Some(space) }
+        World { sim, paging, tlb_grace, space: Some(space) }
     }
 
     pub(crate) fn vmap(&self) -> &Vmap {
@@ -82,14 +83,14 @@ impl World {
     pub(crate) fn start(&self) {
         // SAFETY: the tests need no other mapping.
         unsafe { self.vmap().tables().activate() };
-        self.flushes.idle_exit();
+        self.tlb_grace.idle_exit();
     }
 
     /// This CPU uses no areas until it starts again.
     pub(crate) fn stop(&self) {
         self.vmap().idle();
         // SAFETY: the programs of the tests use areas between `start` and `stop` only.
-        unsafe { self.flushes.idle_enter() };
+        unsafe { self.tlb_grace.idle_enter() };
     }
 
     /// Runs `f` on a CPU that starts and stops.

@@ -245,7 +245,7 @@ impl Model {
                 vmap.vm_unmap_aliases();
                 world.sim.check_flushed(vmap.tables().root(), None, vmap.space());
             }
-            Op::Tick => world.flushes.tick(),
+            Op::Tick => world.tlb_grace.tick(),
             Op::Cpu { .. } => unreachable!("it is not for this CPU"),
         }
     }

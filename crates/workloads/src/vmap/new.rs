@@ -11,22 +11,22 @@ use paging::{Attrs, X86_64L4};
 /// A space for areas, and the TLB grace periods of the machine.
 pub(crate) struct NewAreas<M: Machine, G: Concurrent> {
     vmap: Vmap<M, X86_64L4, G>,
-    flushes: Arc<TlbGrace<M>>,
+    tlb_grace: Arc<TlbGrace<M>>,
 }
 
 impl<M: Machine, G: Concurrent> NewAreas<M, G> {
     /// Areas in a part of the rig's addresses.
     pub(crate) fn new<R: Sync>(rig: &Rig<'_, '_, M, G, R>, part: u64) -> Result<Self, Error> {
         let space = rig.part(part)?;
-        let flushes = TlbGrace::try_new(rig.lab.host.machine.clone());
-        let flushes = flushes.map_err(|_| ::vmap::Error::OutOfMemory)?;
+        let tlb_grace = TlbGrace::try_new(rig.lab.host.machine.clone());
+        let tlb_grace = tlb_grace.map_err(|_| ::vmap::Error::OutOfMemory)?;
         let vmap = rig.lab.on_first(|| {
             let tables = Arc::clone(rig.lab.kernel.tables);
             // SAFETY: the experiment has the machine to itself, and each CPU that takes part has
             // called `idle_exit`.
-            unsafe { Vmap::try_new(tables, Arc::clone(&flushes), space, Options::default()) }
+            unsafe { Vmap::try_new(tables, Arc::clone(&tlb_grace), space, Options::default()) }
         })?;
-        Ok(NewAreas { vmap, flushes })
+        Ok(NewAreas { vmap, tlb_grace })
     }
 
     /// Calls `f` with areas in a part of the addresses, and drops them on a CPU afterwards.
@@ -49,8 +49,8 @@ impl<M: Machine, G: Concurrent> NewAreas<M, G> {
         f: impl FnOnce() -> T,
     ) -> Option<T> {
         let ticks = rig.lab.kernel.ticks?;
-        let flushes = Arc::clone(&self.flushes);
-        ticks(Some(Arc::new(move || flushes.tick())));
+        let tlb_grace = Arc::clone(&self.tlb_grace);
+        ticks(Some(Arc::new(move || tlb_grace.tick())));
         let result = f();
         ticks(None);
         Some(result)
@@ -65,13 +65,13 @@ impl<M: Machine, G: Concurrent> NewAreas<M, G> {
 
 impl<M: Machine, G: Concurrent> Areas for NewAreas<M, G> {
     fn enter(&self) {
-        self.flushes.idle_exit();
+        self.tlb_grace.idle_exit();
     }
 
     fn leave(&self) {
         self.vmap.idle();
         // SAFETY: the experiments use areas between `enter` and `leave` only.
-        unsafe { self.flushes.idle_enter() };
+        unsafe { self.tlb_grace.idle_enter() };
     }
 
     fn map(&self, frames: &[Frame]) -> Result<VirtAddr, Error> {
