@@ -92,7 +92,7 @@ struct Slot<T> {
     /// The number of CPUs that have not performed it yet.
     waiting: AtomicUsize,
     /// The CPUs whose requests this CPU must perform.
-    asked: [AtomicU64; WORDS],
+    callers: [AtomicU64; WORDS],
 }
 
 // SAFETY: a CPU writes its request while no other CPU has a bit for it, and only CPUs with such a
@@ -110,7 +110,7 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
             busy: Cell::new(false),
             what: UnsafeCell::new(None),
             waiting: AtomicUsize::new(0),
-            asked: core::array::from_fn(|_| AtomicU64::new(0)),
+            callers: core::array::from_fn(|_| AtomicU64::new(0)),
         };
         let slots = PerCpu::try_new(machine.count(), slot)?;
         Ok(CrossCall { slots, machine, failed: AtomicUsize::new(0) })
@@ -148,10 +148,10 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
         );
         let mut others = cpus.intersection(&CpuSet::first(self.slots.iter().count()));
         others.remove(here);
-        // Acquire: pairs with the Release in `Asking::drop`. The bits of each failed call that is
-        // counted here were cleared before this call sets its own.
+        // Acquire: pairs with the Release in `CallInProgress::drop`. The bits of each failed call
+        // that is counted here were cleared before this call sets its own.
         let mut failed = self.failed.load(Ordering::Acquire);
-        let asking = Asking { calls: self, here, mine, others, done: false };
+        let in_progress = CallInProgress { calls: self, here, mine, others, done: false };
         if !others.is_empty() {
             // SAFETY: no CPU has a bit of this CPU, since all its earlier requests have been
             // performed.
@@ -163,7 +163,7 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
                 let (word, bit) = place(here);
                 // Release: publishes the request. Pairs with the Acquire of `poll`.
                 let order = mutant::order(Ordering::Release, Mutant::SetRelaxed);
-                if slot.asked[word].fetch_or(bit, order) == 0 {
+                if slot.callers[word].fetch_or(bit, order) == 0 {
                     sleeping.insert(cpu);
                 }
             }
@@ -186,7 +186,7 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
             }
             self.machine.relax();
         }
-        asking.end();
+        in_progress.end();
     }
 
     /// Performs by `act` the requests that other CPUs have made to this one. Call it from the IPI
@@ -196,12 +196,12 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
     pub fn poll(&self, mut act: impl FnMut(T)) {
         let _section = self.machine.irqs_off();
         let Some(mine) = self.slots.get(self.machine.current()) else { return };
-        for (word, asked) in mine.asked.iter().enumerate() {
+        for (word, callers) in mine.callers.iter().enumerate() {
             // Relaxed: a check only. The bits are taken below.
-            if asked.load(Ordering::Relaxed) == 0 {
+            if callers.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            let mut taken = Taken { asked, bits: take(asked) };
+            let mut taken = Taken { callers, bits: take(callers) };
             while taken.bits != 0 {
                 let cpu = CpuId::new(word * 64 + taken.bits.trailing_zeros() as usize);
                 let slot = cpu.and_then(|cpu| self.slots.get(cpu));
@@ -228,7 +228,7 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
             // Relaxed: a superfluous IPI is harmless, and only this CPU sets the bit.
             self.slots
                 .get(*cpu)
-                .is_some_and(|slot| slot.asked[word].load(Ordering::Relaxed) & bit != 0)
+                .is_some_and(|slot| slot.callers[word].load(Ordering::Relaxed) & bit != 0)
         };
         others.iter().filter(is_pending).collect()
     }
@@ -247,19 +247,19 @@ fn place(cpu: CpuId) -> (usize, u64) {
 
 /// Takes all bits.
 #[inline(always)]
-fn take(asked: &AtomicU64) -> u64 {
+fn take(callers: &AtomicU64) -> u64 {
     // Acquire: the requests. Pairs with the Release of `call`.
     let order = mutant::order(Ordering::Acquire, Mutant::TakeRelaxed);
     if mutant::is(Mutant::TakenInTwo) {
-        let bits = asked.load(order);
-        asked.store(0, Ordering::Relaxed);
+        let bits = callers.load(order);
+        callers.store(0, Ordering::Relaxed);
         return bits;
     }
-    asked.swap(0, order)
+    callers.swap(0, order)
 }
 
 /// A call in progress. Dropping it ends the call, also when a closure panics.
-struct Asking<'c, T: Copy, M: Cpus + Irqs + Step> {
+struct CallInProgress<'c, T: Copy, M: Cpus + Irqs + Step> {
     calls: &'c CrossCall<T, M>,
     here: CpuId,
     mine: &'c Slot<T>,
@@ -267,21 +267,21 @@ struct Asking<'c, T: Copy, M: Cpus + Irqs + Step> {
     done: bool,
 }
 
-impl<T: Copy, M: Cpus + Irqs + Step> Asking<'_, T, M> {
+impl<T: Copy, M: Cpus + Irqs + Step> CallInProgress<'_, T, M> {
     /// All CPUs have answered.
     fn end(mut self) {
         self.done = true;
     }
 }
 
-impl<T: Copy, M: Cpus + Irqs + Step> Drop for Asking<'_, T, M> {
+impl<T: Copy, M: Cpus + Irqs + Step> Drop for CallInProgress<'_, T, M> {
     fn drop(&mut self) {
         if !self.done && !sync::model_is_over() {
             let (word, bit) = place(self.here);
             for slot in self.others.iter().filter_map(|cpu| self.calls.slots.get(cpu)) {
                 // Relaxed, both: a CPU that finds the bit performs the request, and only that CPU
                 // decrements the counter for it.
-                if slot.asked[word].fetch_and(!bit, Ordering::Relaxed) & bit != 0 {
+                if slot.callers[word].fetch_and(!bit, Ordering::Relaxed) & bit != 0 {
                     self.mine.waiting.fetch_sub(1, Ordering::Relaxed);
                 }
             }
@@ -299,7 +299,7 @@ impl<T: Copy, M: Cpus + Irqs + Step> Drop for Asking<'_, T, M> {
 
 /// Requests that were taken. The remaining ones are put back if `act` panics.
 struct Taken<'s> {
-    asked: &'s AtomicU64,
+    callers: &'s AtomicU64,
     bits: u64,
 }
 
@@ -307,7 +307,7 @@ impl Drop for Taken<'_> {
     fn drop(&mut self) {
         if self.bits != 0 && !sync::model_is_over() {
             // Release: as when they were set. Pairs with the Acquire of `take`.
-            self.asked.fetch_or(self.bits, Ordering::Release);
+            self.callers.fetch_or(self.bits, Ordering::Release);
         }
     }
 }

@@ -139,14 +139,14 @@ fn interrupts() {
     // `call`.
     if Machine.irqs_enabled() && world.sent[cpu].swap(false, Ordering::Acquire) {
         let mut whose = Vec::new();
-        world.calls.poll(|who| {
-            act(who);
-            whose.push(who);
+        world.calls.poll(|caller| {
+            act(caller);
+            whose.push(caller);
         });
-        for who in whose {
+        for caller in whose {
             // Relaxed: the wake-up orders it.
-            world.handled[who].fetch_add(1, Ordering::Relaxed);
-            world.wake[who].notify();
+            world.handled[caller].fetch_add(1, Ordering::Relaxed);
+            world.wake[caller].notify();
         }
     }
 }
@@ -156,26 +156,26 @@ fn poll() {
     world.calls.poll(act);
 }
 
-/// Performs the request of CPU `who`: reads the value that it wrote, and records the fact.
-fn act(who: usize) {
+/// Performs the request of CPU `caller`: reads the value that it wrote, and records the fact.
+fn act(caller: usize) {
     let (world, cpu) = here();
     // SAFETY: loom checks that no write is concurrent or unordered.
-    let asked = world.before[who].with(|count| unsafe { *count });
+    let requests = world.before[caller].with(|count| unsafe { *count });
     // SAFETY: as above. No other CPU uses it.
-    world.done[who][cpu].with_mut(|count| unsafe {
+    world.done[caller][cpu].with_mut(|count| unsafe {
         *count += 1;
-        assert_eq!(*count, asked, "left == right: each request is performed once");
+        assert_eq!(*count, requests, "left == right: each request is performed once");
     });
 }
 
 /// Calls these CPUs, and checks that they have performed the request when it returns. Loom does not
 /// terminate when two threads wait in turns, so with `sleeps` it waits first until a handler has
 /// performed the request.
-fn call(whom: &[usize], sleeps: bool) {
+fn call(targets: &[usize], sleeps: bool) {
     let (world, cpu) = here();
-    let set: CpuSet = whom.iter().filter_map(|cpu| CpuId::new(*cpu)).collect();
+    let set: CpuSet = targets.iter().filter_map(|cpu| CpuId::new(*cpu)).collect();
     // SAFETY: all CPUs have read the old value. Loom checks that.
-    let asked = world.before[cpu].with_mut(|count| unsafe {
+    let requests = world.before[cpu].with_mut(|count| unsafe {
         *count += 1;
         *count
     });
@@ -185,15 +185,15 @@ fn call(whom: &[usize], sleeps: bool) {
             world.sent[other].swap(true, Ordering::Release);
             world.wake[other].notify();
         }
-        while sleeps && world.handled[cpu].load(Ordering::Relaxed) != asked {
+        while sleeps && world.handled[cpu].load(Ordering::Relaxed) != requests {
             world.wake[cpu].wait();
         }
     };
     world.calls.call(&set, cpu, interrupt, act);
-    for other in whom {
+    for other in targets {
         // SAFETY: the request was performed before. Loom checks that.
         let done = world.done[cpu][*other].with(|count| unsafe { *count });
-        assert_eq!(done, asked, "left == right: performed before the call returns");
+        assert_eq!(done, requests, "left == right: performed before the call returns");
     }
 }
 
@@ -275,7 +275,7 @@ fn within() {
         let said = panic.downcast_ref::<String>().map(String::as_str).unwrap_or_default();
         assert!(said.contains("called from within itself"), "{said}");
     }
-    fn asks() {
+    fn calls() {
         let (world, cpu) = here();
         let set = CpuSet::only(CpuId::new(1 - cpu).unwrap());
         // SAFETY: as in `call`.
@@ -289,16 +289,16 @@ fn within() {
             }
             refused();
         };
-        let acts = |who| {
+        let acts = |caller| {
             refused();
-            act(who);
+            act(caller);
         };
         world.calls.call(&set, cpu, interrupt, acts);
         // SAFETY: as in `call`.
         let done = world.done[cpu][1 - cpu].with(|count| unsafe { *count });
         assert_eq!(done, 1, "left == right: performed before the call returns");
     }
-    model(3, &[asks, asks]);
+    model(3, &[calls, calls]);
 }
 
 /// One CPU calls, and panics before it has sent an IPI. Requests that were not taken are withdrawn,
@@ -328,20 +328,20 @@ fn withdraws() {
         // SAFETY: as above.
         assert_eq!(world.done[cpu][1].with(|count| unsafe { *count }), 2);
     }
-    fn answers() {
+    fn polls() {
         poll();
         poll();
     }
-    model(3, &[panics, answers]);
+    model(3, &[panics, polls]);
 }
 
 #[test]
-fn two_ask_each_other() {
+fn two_cpus_call_each_other() {
     each_other();
 }
 
 #[test]
-fn two_ask_a_third() {
+fn two_cpus_call_a_third() {
     a_third();
 }
 

@@ -13,14 +13,14 @@ use core::mem;
 use core::sync::atomic::{AtomicU64, Ordering};
 use machine::{Access, CpuId, ENTRIES, Frame, Machine, PageSize, PerCpu};
 
-/// The frame number of the kernel's top-level table, or [`NONE`] or [`GONE`].
+/// The frame number of the kernel's top-level table, or [`NONE`] or [`DROPPED`].
 #[derive(Debug)]
 pub(crate) struct KernelRoot(AtomicU64);
 
 const NONE: u64 = u64::MAX;
 /// The kernel's tables were dropped. There can be no others: pages on the quicklists still hold
 /// their entries.
-const GONE: u64 = u64::MAX - 1;
+const DROPPED: u64 = u64::MAX - 1;
 
 impl KernelRoot {
     /// The kernel's top-level table, if it exists.
@@ -37,9 +37,9 @@ impl KernelRoot {
     }
 
     /// The kernel's tables have been dropped.
-    pub(crate) fn gone(&self) {
+    pub(crate) fn mark_dropped(&self) {
         // Release: as in `set`.
-        self.0.store(GONE, Ordering::Release);
+        self.0.store(DROPPED, Ordering::Release);
     }
 }
 
@@ -181,7 +181,7 @@ impl<M: Machine, F: Format> Paging<M, F> {
     }
 
     /// Keeps the `Paging` alive for a chain of tables that is about to be retired, until
-    /// [`let_go`](Self::let_go) is called with the CPU that this returns.
+    /// [`release`](Self::release) is called with the CPU that this returns.
     ///
     /// One reference for each chain would need a locked instruction on a cache line that all CPUs
     /// share. So a CPU has one reference for all its chains. The CPU clones it when it adds its
@@ -205,7 +205,7 @@ impl<M: Machine, F: Format> Paging<M, F> {
     /// [`keep`](Self::keep) returned `cpu` for this chain, and this is the only call for it. `this`
     /// comes from [`Arc::as_ptr`] of the `Paging` on which `keep` was called, and is not used
     /// afterwards.
-    pub(crate) unsafe fn let_go(this: *const Self, cpu: CpuId) {
+    pub(crate) unsafe fn release(this: *const Self, cpu: CpuId) {
         // SAFETY: a chain of this CPU is kept, so a reference exists.
         let paging = unsafe { &*this };
         paging.machine().step(Access::Shared);

@@ -358,11 +358,11 @@ unsafe fn give_back<M: Machine, F: Format>(first: NonNull<()>) {
     let owner = (word(OWNER_LOW) | word(OWNER_HIGH) << 32) as usize;
     let owner: *const Paging<M, F> = ptr::with_exposed_provenance(owner);
     let kept = CpuId::new(word(KEPT) as usize);
-    // SAFETY: `retire` stored both. The `Paging` stays alive until `let_go` below.
+    // SAFETY: `retire` stored both. The `Paging` stays alive until `release` below.
     unsafe { give_back_to(&*owner, Frame::new(word(SELF))) };
     if let Some(kept) = kept {
         // SAFETY: `retire` stored it. Called once for each chain, and no reference is left.
-        unsafe { Paging::let_go(owner, kept) };
+        unsafe { Paging::release(owner, kept) };
     }
 }
 

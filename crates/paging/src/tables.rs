@@ -314,7 +314,7 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for PageTables<M, F, G> {
         // flush.
         machine.flush_on(&self.users(), what);
         if self.space.is_none() && self.paging.kernel().get() == Some(self.root) {
-            self.paging.kernel().gone();
+            self.paging.kernel().mark_dropped();
         }
         self.take_down(self.root, F::LEVELS - 1);
         // SAFETY: it is in its constructed state: its own entries are gone, and the kernel's

@@ -79,12 +79,12 @@ impl Sim {
         let mut mail = locked(&cpu.mail);
         (mail.attached, mail.hurried) = (false, false);
         cpu.set_depth(0);
-        let flushes = std::mem::take(&mut mail.flushes);
+        let requests = std::mem::take(&mut mail.requests);
         drop(mail);
         // It translates nothing any more, but its cached entries stay.
         locked(&cpu.state).root = None;
-        // An idle CPU answers at once.
-        flushes.into_iter().for_each(|request| self.answer(cpu, &request));
+        // An idle CPU's requests are performed at once.
+        requests.into_iter().for_each(|request| self.perform(cpu, &request));
     }
 }
 

@@ -8,10 +8,10 @@ use oorandom::Rand32;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// A flush that a CPU has asked others for.
+/// A flush that a CPU has requested from others.
 pub(crate) struct Request {
     pub(crate) what: Flush,
-    /// The number of CPUs that have not answered.
+    /// The number of CPUs that have not performed it.
     pub(crate) open: AtomicUsize,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Mail {
     /// Whether a program runs as this CPU. If not, the CPU is idle, and senders perform their
     /// requests themselves.
     pub(crate) attached: bool,
-    pub(crate) flushes: Vec<Arc<Request>>,
+    pub(crate) requests: Vec<Arc<Request>>,
     pub(crate) interrupts: Vec<Handler>,
     /// Whether it shall take its timer interrupt now.
     pub(crate) hurried: bool,

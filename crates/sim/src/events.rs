@@ -45,10 +45,10 @@ pub enum What {
     Owner(Frame, Owner),
     /// A CPU flushed its own caches, as its code demanded.
     Flush(Flush),
-    /// A CPU asked others for a flush.
-    Ask(CpuSet, Flush),
-    /// A CPU performed a flush that another had asked for.
-    Answer(Flush),
+    /// A CPU requested a flush from others.
+    FlushRequest(CpuSet, Flush),
+    /// A CPU performed a flush that another had requested.
+    RequestedFlush(Flush),
     /// A CPU cached a translation.
     Fill(VirtAddr, PageSize, Frame),
     /// A CPU activated a top-level table.
@@ -86,8 +86,8 @@ impl fmt::Display for Event {
             What::Free(frame) => write!(f, "freed frame {frame}"),
             What::Owner(frame, owner) => write!(f, "frame {frame} became {owner:?}"),
             What::Flush(what) => write!(f, "flushed {}", Shown(what)),
-            What::Ask(cpus, what) => write!(f, "asked {cpus:?} to flush {}", Shown(what)),
-            What::Answer(what) => write!(f, "flushed {}, on request", Shown(what)),
+            What::FlushRequest(cpus, what) => write!(f, "asked {cpus:?} to flush {}", Shown(what)),
+            What::RequestedFlush(what) => write!(f, "flushed {}, on request", Shown(what)),
             What::Fill(page, size, frame) => write!(f, "cached {page} ({size:?}) to frame {frame}"),
             What::Activate(root, asid) => write!(f, "activated table {root}, space {}", asid.0),
             What::Reused(range) => write!(f, "reused {range:?}"),

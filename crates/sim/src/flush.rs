@@ -1,9 +1,9 @@
 //! Flushes, on this CPU and on others.
 //!
-//! A CPU leaves a request in the mail of each CPU that it asks, and waits until all have answered.
-//! While it waits it answers requests of others, so two CPUs that ask each other do not deadlock. A
-//! CPU on which nothing runs is idle. The sender performs the flush on that CPU's caches itself,
-//! under the lock of its mail, so that the CPU cannot start meanwhile.
+//! A CPU leaves its request in the mail of each target CPU, and waits until all have performed it.
+//! While it waits it performs the requests of others, so two CPUs that flush each other do not
+//! deadlock. A CPU on which nothing runs is idle. The sender performs the flush on that CPU's
+//! caches itself, under the lock of its mail, so that the CPU cannot start meanwhile.
 
 use crate::cpu::{Cpu, Request};
 use crate::events::What;
@@ -47,53 +47,54 @@ impl Sim {
         if others.is_empty() {
             return;
         }
-        self.note_if(cpu, || What::Ask(others, what));
+        self.note_if(cpu, || What::FlushRequest(others, what));
         // SeqCst: the caller's changes of entries come before the walks that the other CPUs make
-        // after they have answered.
+        // after they have flushed.
         fence(Ordering::SeqCst);
         let request = Arc::new(Request { what, open: AtomicUsize::new(others.len()) });
         for other in others.iter() {
             cpu.stats.ipis_sent.add(1);
-            self.ask(&self.0.cpus[other.index()], &request);
+            self.send(&self.0.cpus[other.index()], &request);
         }
-        // Acquire: pairs with the Release of each answer.
+        // Acquire: pairs with the Release of `perform`.
         while request.open.load(Ordering::Acquire) != 0 && !std::thread::panicking() {
             self.relax();
         }
     }
 
-    fn ask(&self, other: &Cpu, request: &Arc<Request>) {
+    /// Puts the request into the mail of `other`, or performs it if that CPU is idle.
+    fn send(&self, other: &Cpu, request: &Arc<Request>) {
         let mut mail = locked(&other.mail);
         if mail.attached {
-            mail.flushes.push(Arc::clone(request));
+            mail.requests.push(Arc::clone(request));
             // Release: pairs with the Acquire of the CPU that polls.
             other.flag.store(true, Ordering::Release);
         } else {
             // Still under the lock: no program can start there with the old translations.
-            self.answer(other, request);
+            self.perform(other, request);
         }
     }
 
     /// Performs a request on the CPU's caches.
-    pub(crate) fn answer(&self, cpu: &Cpu, request: &Request) {
+    pub(crate) fn perform(&self, cpu: &Cpu, request: &Request) {
         cpu.drop_cached(request.what);
-        self.note_if(cpu, || What::Answer(request.what));
+        self.note_if(cpu, || What::RequestedFlush(request.what));
         // Release: no cached entry is used after it; pairs with the Acquire of the waiting CPU.
         request.open.fetch_sub(1, Ordering::Release);
     }
 
-    /// Answers all requests of other CPUs.
-    pub(crate) fn answer_all(&self, cpu: &Cpu) {
-        let flushes = {
+    /// Performs all requests of other CPUs.
+    pub(crate) fn perform_all(&self, cpu: &Cpu) {
+        let requests = {
             let mut mail = locked(&cpu.mail);
             // Relaxed: under the mail's lock.
             let more = !mail.interrupts.is_empty() || mail.hurried || self.is_halted();
             cpu.flag.store(more, Ordering::Relaxed);
-            std::mem::take(&mut mail.flushes)
+            std::mem::take(&mut mail.requests)
         };
-        for request in flushes {
+        for request in requests {
             cpu.stats.ipis_taken.add(1);
-            self.answer(cpu, &request);
+            self.perform(cpu, &request);
         }
     }
 

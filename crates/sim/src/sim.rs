@@ -222,7 +222,7 @@ impl Sim {
         // Acquire: pairs with the Release of the CPU that left mail.
         let mail = cpu.flag.load(Ordering::Acquire) && !std::thread::panicking();
         if mail {
-            self.answer_all(cpu);
+            self.perform_all(cpu);
             self.take_interrupts(cpu);
         }
         let tick = self.0.config.tick.is_some() && self.take_tick(cpu);
@@ -335,7 +335,7 @@ impl Sim {
                 (!mail.interrupts.is_empty()).then(|| mail.interrupts.remove(0));
             let Some(handler) = next else {
                 // Relaxed: under the mail's lock.
-                cpu.flag.store(!mail.flushes.is_empty() || self.is_halted(), Ordering::Relaxed);
+                cpu.flag.store(!mail.requests.is_empty() || self.is_halted(), Ordering::Relaxed);
                 return;
             };
             drop(mail);

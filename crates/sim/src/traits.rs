@@ -60,7 +60,7 @@ unsafe impl Irqs for Sim {
     }
 }
 
-// SAFETY: interrupts come only while they are enabled; while disabled, only flushes are answered.
+// SAFETY: interrupts come only while they are enabled; while disabled, only flushes are performed.
 unsafe impl Step for Sim {
     #[inline]
     fn step(&self, access: Access) {
@@ -74,7 +74,7 @@ unsafe impl Step for Sim {
         let waits = cpu.stats.waits.add(1);
         // Acquire: pairs with the Release of the CPU that left mail.
         if cpu.flag.load(Ordering::Acquire) {
-            self.answer_all(cpu);
+            self.perform_all(cpu);
         }
         let turn = here::get().turn;
         if std::thread::panicking() {

@@ -16,8 +16,8 @@ use crate::record::{MmId, Record};
 /// use trace::{observer::Observer, record::Record};
 ///
 /// /// Reports the end of an address space.
-/// fn gone(observer: &mut dyn Observer) {
-///     observer.record(Record::Gone { mm: 1 }, None);
+/// fn ended(observer: &mut dyn Observer) {
+///     observer.record(Record::ExitMmap { mm: 1 }, None);
 /// }
 /// ```
 pub trait Observer {

@@ -16,7 +16,7 @@ pub type FileId = u32;
 /// ```
 /// use trace::record::*;
 /// let grown = Record::Grow { mm: 1, end: 0x7fff_0000, start: 0x7ffe_0000 };
-/// assert_ne!(grown, Record::Gone { mm: 1 });
+/// assert_ne!(grown, Record::ExitMmap { mm: 1 });
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
@@ -140,8 +140,8 @@ pub enum Record {
         /// The cause.
         cause: Doubt,
     },
-    /// `Q`: the address space has ended.
-    Gone {
+    /// `Q`: the address space has ended (Linux: `exit_mmap`).
+    ExitMmap {
         /// Address space.
         mm: MmId,
     },

@@ -25,7 +25,7 @@ use crate::{
 /// let header = Header::new();
 /// let profile = vma::Profile::LINUX_6_18;
 /// let mut session = Session::new("nothing", profile, Some((&mut recorded, &header)))?;
-/// session.record(Record::Gone { mm: 1 }, None);
+/// session.record(Record::ExitMmap { mm: 1 }, None);
 /// assert_eq!(session.finish()?.total.calls(), 0);
 /// assert!(recorded.ends_with(b"Q 1\n"));
 /// # Ok::<(), std::io::Error>(())

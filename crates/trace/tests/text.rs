@@ -224,8 +224,8 @@ fn every_kind_of_record_reads_back() {
         flags: vec![(0x1000, flags)],
     }));
     records.extend(Doubt::ALL.map(|cause| Record::Doubt { mm: 3, cause }));
-    records.push(Record::Gone { mm: 3 });
-    records.push(Record::Gone { mm: 2 });
+    records.push(Record::ExitMmap { mm: 3 });
+    records.push(Record::ExitMmap { mm: 2 });
 
     let mut printer = Printer::new(Vec::new(), &Header::new().with("kernel", "6.18")).unwrap();
     for record in &records {

@@ -99,7 +99,7 @@ enum Fate {
     /// One end remains.
     Shrunk,
     /// Nothing remains.
-    Gone,
+    Removed,
 }
 
 impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
@@ -239,16 +239,16 @@ fn relink<F: MappedFile, R: Reclaim, A: NodeAlloc>(
         let anon = &vma.anon;
         let fate = match (range.start() < write.start(), range.end() > write.end()) {
             (true, true) => Fate::Split,
-            (false, false) => Fate::Gone,
+            (false, false) => Fate::Removed,
             _ => Fate::Shrunk,
         };
         match (fate, back) {
             (Fate::Shrunk, _) => {}
-            (Fate::Split, false) | (Fate::Gone, true) => {
+            (Fate::Split, false) | (Fate::Removed, true) => {
                 more.add(vma, 1);
                 anon.link();
             }
-            (Fate::Gone, false) | (Fate::Split, true) => {
+            (Fate::Removed, false) | (Fate::Split, true) => {
                 more.add(vma, -1);
                 anon.unlink();
             }

@@ -28,7 +28,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             local.unmapped.is_multiple_of(LOOK_AFTER.max(self.machine().count() as u64))
         });
         if look == Some(true) {
-            self.answer_shortage();
+            self.return_blocks_on_shortage();
             if let Some(target) = zone.first_target(self.machine())
                 && !self.tlb_grace.advance(target)
                 && self.is_too_much(waiting, zone.range().len())
@@ -109,7 +109,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     pub fn poll(&self) {
         self.free_pending();
         self.local.with(|local| local.blocks.gather(&self.tlb_grace));
-        self.answer_shortage();
+        self.return_blocks_on_shortage();
         self.give_back_free(1);
         let common = self.zones.len() - 1;
         for zone in [self.first_zone(0), common] {
@@ -135,7 +135,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
 
     /// Returns this CPU's free blocks if space has run out since its last look. Cost: a load if
     /// not.
-    pub(crate) fn answer_shortage(&self) {
+    pub(crate) fn return_blocks_on_shortage(&self) {
         // Relaxed: a hint.
         let shortage = self.shared.shortage.load(Ordering::Relaxed);
         let is_new = self.local.with(|local| {

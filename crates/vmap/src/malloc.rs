@@ -104,7 +104,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         request.attrs.map_or(Ok(()), check::ram)?;
         let pages = request.bytes.div_ceil(PAGE) as usize;
         self.check_zones(pages as u64 * PAGE + if request.guard { PAGE } else { 0 })?;
-        self.ask_for(pages as u64)?;
+        self.check_free_frames(pages as u64)?;
         let large = PageSize::Size2M;
         let huge = request.huge
             && pages as u64 >= large.frames()
@@ -123,7 +123,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     }
 
     /// Refuses a large request that exceeds the free frames.
-    pub(crate) fn ask_for(&self, pages: u64) -> Result<(), Error> {
+    pub(crate) fn check_free_frames(&self, pages: u64) -> Result<(), Error> {
         let machine = self.machine();
         if pages < LARGE.max(LARGE_PER_CPU * machine.count() as u64) {
             return Ok(());
@@ -171,7 +171,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     ) -> Result<u64, Error> {
         let (at, large) = (rest.start(), PageSize::Size2M);
         if at.get().is_multiple_of(LOOK_AGAIN) {
-            self.ask_for(rest.len() / PAGE)?;
+            self.check_free_frames(rest.len() / PAGE)?;
         }
         if request.huge
             && at.is_aligned(large)

@@ -95,7 +95,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         pages: usize,
         caller: Caller,
     ) -> Result<Option<(VirtAddr, Leaf)>, Error> {
-        self.answer_shortage();
+        self.return_blocks_on_shortage();
         self.report_waiting();
         // First, pages whose period has ended; if too much waits, a broadcast ends the period.
         if self.settle_blocks()
@@ -241,7 +241,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         // period that begins from now on.
         match unsafe { self.tables.unmap_leaf(leaf, at, pages, is_run) } {
             Ok(None) => Err(Wrong::Run),
-            Ok(Some(0)) => Err(Wrong::Gone),
+            Ok(Some(0)) => Err(Wrong::Unmapped),
             Ok(Some(_)) => {
                 self.machine().step(Access::Shared);
                 bits.give(first, pages);
@@ -274,7 +274,7 @@ enum Wrong {
     /// There is no such run.
     Run,
     /// It was already unmapped.
-    Gone,
+    Unmapped,
     /// The page tables are malformed.
     Tables(paging::Error),
 }
@@ -296,7 +296,7 @@ impl Wrong {
             }
             Wrong::Run if bits.is_busy(page) => Error::NotTheStart(culprit),
             Wrong::Run => Error::NotMapped(at),
-            Wrong::Gone => Error::Twice(culprit),
+            Wrong::Unmapped => Error::Twice(culprit),
             Wrong::Tables(error) => error.into(),
         }
     }

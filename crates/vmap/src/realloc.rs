@@ -106,7 +106,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let guard = area.len() > old.len();
         let pages = bytes.div_ceil(PAGE);
         self.check_zones(pages * PAGE + if guard { PAGE } else { 0 })?;
-        self.ask_for(pages - old.len() / PAGE)?;
+        self.check_free_frames(pages - old.len() / PAGE)?;
         let request = Request { guard, attrs, ..Request::new(bytes) };
         // Large pages stay large. One may follow small pages, if there was no memory for large
         // pages at first.

@@ -46,9 +46,9 @@ fn enters() {
             }
         });
         space.entry.store(0);
-        let asked = space.cpus.load().contains(cpu());
+        let is_target = space.cpus.load().contains(cpu());
         let cached = walker.join().unwrap();
-        assert!(asked || !cached, "a CPU has cached the page and is not asked to flush");
+        assert!(is_target || !cached, "a CPU has cached the page and is no target of the flush");
     });
 }
 
@@ -79,18 +79,18 @@ fn leaves() {
 }
 
 #[test]
-fn loom_a_cpu_that_has_cached_is_asked_to_flush() {
+fn loom_a_cpu_that_has_cached_is_a_target_of_the_flush() {
     enters();
 }
 
 #[test]
-fn loom_a_cpu_that_is_not_asked_has_flushed() {
+fn loom_a_cpu_that_is_no_target_has_flushed() {
     leaves();
 }
 
 #[test]
 fn loom_sets_without_order_are_caught() {
-    const MISSED: &str = "is not asked to flush";
+    const MISSED: &str = "is no target of the flush";
     caught(Mutant::InsertUnfenced, enters, MISSED);
     caught(Mutant::LoadUnfenced, enters, MISSED);
     const UNORDERED: &str = "Causality violation";

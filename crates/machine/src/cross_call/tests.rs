@@ -142,9 +142,9 @@ fn a_call_that_panics_has_ended() {
 }
 
 /// The CPUs whose requests CPU 2 has not taken.
-fn asked_of_2(calls: &CrossCall<u64, Host>) -> u64 {
+fn callers_of_2(calls: &CrossCall<u64, Host>) -> u64 {
     let slot = calls.slots.get(CpuId::new(2).unwrap()).unwrap();
-    slot.asked[0].load(Ordering::Relaxed)
+    slot.callers[0].load(Ordering::Relaxed)
 }
 
 /// A call relies on the IPI of an earlier call, which panics instead of sending it. The second call
@@ -165,14 +165,14 @@ fn an_ipi_that_a_panic_prevents_is_sent_by_another_call() {
         let panics = scope.spawn(|| {
             host.be(0);
             let never_sends = |_: &CpuSet| {
-                assert!(until(&|| asked_of_2(&calls) == 0b11), "no second call");
+                assert!(until(&|| callers_of_2(&calls) == 0b11), "no second call");
                 panic!("on purpose");
             };
             panics(|| calls.call(&only(2), 1, never_sends, |_| ()))
         });
         let waits = scope.spawn(|| {
             host.be(1);
-            assert!(until(&|| asked_of_2(&calls) == 0b01), "no first call");
+            assert!(until(&|| callers_of_2(&calls) == 0b01), "no first call");
             // Relaxed: only the flag is passed.
             calls.call(&only(2), 2, |to| ipi.store(!to.is_empty(), Ordering::Relaxed), |_| ());
         });

@@ -23,7 +23,7 @@ impl Shared {
         }
     }
 
-    fn let_go(&self) {
+    fn release(&self) {
         // SAFETY: a chain is kept. Loom checks that there is no writer.
         self.gone.with(|gone| assert!(!unsafe { *gone }, "it went while a chain was kept"));
         if self.kept.sub() {
@@ -53,11 +53,11 @@ fn loom_the_state_stays_until_the_last_chain_is_back() {
         let back = || {
             shared.keep();
             let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.let_go())
+            thread::spawn(move || shared.release())
         };
         let others = [back(), back()];
         shared.keep();
-        shared.let_go();
+        shared.release();
         shared.drop_one();
         others.into_iter().for_each(|other| other.join().unwrap());
         // SAFETY: the other threads have ended.

@@ -51,7 +51,7 @@ impl Follower<'_> {
         self.tell_call(mm, tid, flight, result, timed);
         self.land(mm, tid, memory);
         self.run(tid);
-        self.let_go(mm);
+        self.resume_paused(mm);
         self.next_in_queue(mm);
     }
 

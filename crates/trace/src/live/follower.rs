@@ -220,7 +220,7 @@ impl<'a> Follower<'a> {
             if !self.is_blocked(mm) {
                 continue;
             }
-            self.let_go(mm);
+            self.resume_paused(mm);
             if self.spaces.get(&mm).is_none_or(|space| space.queue.is_empty()) {
                 continue;
             }

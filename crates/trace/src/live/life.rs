@@ -72,7 +72,7 @@ impl Follower<'_> {
         {
             self.land(mm, tid, false);
             self.run(tid);
-            self.let_go(mm);
+            self.resume_paused(mm);
             self.next_in_queue(mm);
         } else {
             self.run(tid);
@@ -337,7 +337,7 @@ impl Follower<'_> {
     /// If nothing is in flight any more, the next waiting thread may begin.
     fn proceed(&mut self, mm: MmId) {
         if self.spaces.get(&mm).is_some_and(|space| !space.is_busy()) {
-            self.let_go(mm);
+            self.resume_paused(mm);
             self.next_in_queue(mm);
         }
     }
@@ -352,9 +352,9 @@ impl Follower<'_> {
             None => self
                 .notice("an address space ended without a last listing: its threads were killed, or it cannot be read"),
         }
-        self.let_go(mm);
+        self.resume_paused(mm);
         self.spaces.remove(&mm);
-        self.observer.record(Record::Gone { mm }, None);
+        self.observer.record(Record::ExitMmap { mm }, None);
         self.release_files();
     }
 }

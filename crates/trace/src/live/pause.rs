@@ -83,7 +83,7 @@ impl Follower<'_> {
                 *other == tid || space.paused.iter().any(|(paused, _)| paused == other)
             };
             let others: Vec<Tid> = space.users.iter().copied().filter(|o| !stands(o)).collect();
-            let mut asked = Vec::new();
+            let mut interrupted = Vec::new();
             for other in others {
                 let Some(task) = self.tasks.get_mut(&other) else { continue };
                 if !matches!(task.stage, Stage::Running) || sys::state(other) != Some(b'R') {
@@ -92,22 +92,22 @@ impl Follower<'_> {
                 if task.paused >= MOST {
                     task.paused = 0;
                 } else if ptrace::interrupt(other) {
-                    asked.push(other);
+                    interrupted.push(other);
                 }
             }
-            if asked.is_empty() {
+            if interrupted.is_empty() {
                 return;
             }
-            self.await_stops(mm, asked);
+            self.await_stops(mm, interrupted);
         }
     }
 
     /// Waits until each of them has stopped, for any reason. Its event is kept for later.
-    fn await_stops(&mut self, mm: MmId, mut asked: Vec<Tid>) {
+    fn await_stops(&mut self, mm: MmId, mut interrupted: Vec<Tid>) {
         let begun = Instant::now();
-        while !asked.is_empty() && begun.elapsed() < SOON {
-            let before = asked.len();
-            asked.retain(|&other| match ptrace::poll(other) {
+        while !interrupted.is_empty() && begun.elapsed() < SOON {
+            let before = interrupted.len();
+            interrupted.retain(|&other| match ptrace::poll(other) {
                 Ok(Some(status)) => {
                     if let Some(task) = self.tasks.get_mut(&other) {
                         task.paused += 1;
@@ -121,14 +121,14 @@ impl Follower<'_> {
                 // It has ended, or became the first thread by execve.
                 Err(_) => false,
             });
-            if asked.len() == before {
+            if interrupted.len() == before {
                 thread::yield_now();
             }
         }
     }
 
     /// Resumes the threads that were stopped for an operation.
-    pub(super) fn let_go(&mut self, mm: MmId) {
+    pub(super) fn resume_paused(&mut self, mm: MmId) {
         let paused = self.spaces.get_mut(&mm).map(|space| mem::take(&mut space.paused));
         let (calls, others): (Vec<_>, Vec<_>) =
             paused.unwrap_or_default().into_iter().partition(|(_, status)| {

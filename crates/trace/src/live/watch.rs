@@ -291,7 +291,7 @@ impl Follower<'_> {
 
     /// Stops following an address space. Its threads run on.
     pub(super) fn unfollow(&mut self, mm: MmId, why: &str) {
-        self.let_go(mm);
+        self.resume_paused(mm);
         let Some(mut space) = self.spaces.remove(&mm) else { return };
         // Threads of the first process count as that process.
         let first = space.users.contains(&self.root);
@@ -301,7 +301,7 @@ impl Follower<'_> {
                 task.space = None;
             }
         }
-        self.observer.record(Record::Gone { mm }, None);
+        self.observer.record(Record::ExitMmap { mm }, None);
         self.release_files();
         for tid in mem::take(&mut space.queue) {
             self.run(tid);

@@ -187,7 +187,7 @@ impl Mirror {
             Record::Check { mm, lines, hash } => return self.check(*mm, *lines, *hash),
             Record::Listing(listing) => return self.last_listing(listing),
             Record::Doubt { mm, cause } => self.known(*mm)?.doubt = Some(*cause),
-            Record::Gone { mm } => {
+            Record::ExitMmap { mm } => {
                 // A trace may end an address space that began before the trace.
                 self.end(*mm);
             }

@@ -66,7 +66,7 @@ impl Complete {
             Record::Listing(listing) => self.alive(listing.mm)?,
             // Neither changes a VMA. A recorder may report the end of its own address space.
             Record::Share { .. } => {}
-            Record::Gone { mm } => {
+            Record::ExitMmap { mm } => {
                 self.open.remove(mm);
             }
         }

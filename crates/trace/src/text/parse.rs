@@ -21,7 +21,7 @@ use crate::record::{Call, Doubt, FileDesc, FileKind, InitialVma, Listing, Op, Re
 /// use trace::{record::Record, text::Parser};
 ///
 /// let mut parser = Parser::new(&b"# vmtrace 1\nQ 1\n"[..], "a.vmtrace")?;
-/// assert_eq!(parser.next_record()?, Some(Record::Gone { mm: 1 }));
+/// assert_eq!(parser.next_record()?, Some(Record::ExitMmap { mm: 1 }));
 /// assert_eq!((parser.next_record()?, parser.line()), (None, 3));
 /// # Ok::<(), trace::text::Error>(())
 /// ```
@@ -222,7 +222,7 @@ fn record(line: &str, promised: &mut usize) -> Result<Record, Expected> {
             let cause = Doubt::ALL.into_iter().find(|cause| cause.name() == word).ok_or(WHAT)?;
             Record::Doubt { mm, cause }
         }
-        "Q" => Record::Gone { mm: f.decimal(MM)? },
+        "Q" => Record::ExitMmap { mm: f.decimal(MM)? },
         "=" | "f" => return Err("a Z line before the lines of its listing".into()),
         _ => {
             return Err("a record: one of X D V Y M L A F G S N K T C Z U Q, or a # comment".into());

@@ -27,7 +27,7 @@ pub(super) const FILE_KINDS: [(FileKind, &str); 9] = [
 /// use trace::{record::Record, text::{Header, Printer}};
 ///
 /// let mut printer = Printer::new(Vec::new(), &Header::new())?;
-/// printer.record(&Record::Gone { mm: 1 })?;
+/// printer.record(&Record::ExitMmap { mm: 1 })?;
 /// assert_eq!(printer.into_inner(), b"# vmtrace 1\nQ 1\n");
 /// # Ok::<(), std::io::Error>(())
 /// ```
@@ -138,7 +138,7 @@ fn write_record(out: &mut String, record: &Record) -> fmt::Result {
             Ok(())
         }
         Record::Doubt { mm, cause } => writeln!(out, "U {mm} {}", cause.name()),
-        Record::Gone { mm } => writeln!(out, "Q {mm}"),
+        Record::ExitMmap { mm } => writeln!(out, "Q {mm}"),
     }
 }
 

@@ -42,7 +42,7 @@ fn a_small_program_from_exec_to_exit() {
     assert_eq!(seen.listings, seen.calls().count() + 1);
     assert!(matches!(
         seen.records[seen.records.len() - 2..],
-        [Record::Listing(_), Record::Gone { mm: 1 }]
+        [Record::Listing(_), Record::ExitMmap { mm: 1 }]
     ));
     assert!(seen.timed > seen.calls().count() / 2);
 }

@@ -76,7 +76,7 @@ fn a_process_ends_while_its_threads_wait() {
             let (seen, got) = run("threads", &[end]);
             assert_eq!(got, exit, "{end}");
             assert_eq!(threads(&seen), 8);
-            assert_eq!(seen.count(|r| matches!(r, Record::Gone { .. })), 1);
+            assert_eq!(seen.count(|r| matches!(r, Record::ExitMmap { .. })), 1);
             if end != "kill" {
                 let whole = spaces(&seen) == (1, 0, 1);
                 // On a busy machine the last thread may end before the tracer reads its memory.
@@ -158,7 +158,7 @@ fn programs_that_cannot_be_followed_continue() {
             let followed = if name == "i386" { 1 } else { 2 };
             let (execs, forks, _) = spaces(&seen);
             assert_eq!(execs, followed);
-            let gone = seen.count(|r| matches!(r, Record::Gone { .. }));
+            let gone = seen.count(|r| matches!(r, Record::ExitMmap { .. }));
             assert_eq!(gone, execs + forks);
         } else {
             eprintln!("skipped: {name} does not run here");

@@ -71,7 +71,7 @@ impl Observer for Recorder {
                 stack.range.start = *start;
                 self.touched.insert((*mm, *start));
             }
-            Record::Gone { mm } => {
+            Record::ExitMmap { mm } => {
                 self.spaces.remove(mm).expect("the address space is known");
             }
             Record::Exec { mm, .. } => {

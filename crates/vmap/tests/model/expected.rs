@@ -61,7 +61,7 @@ pub(crate) struct Model {
     pub(crate) memory: BTreeMap<Frame, Vec<u8>>,
     pool: Vec<Frame>,
     /// Addresses that were once valid.
-    gone: Vec<VirtAddr>,
+    freed: Vec<VirtAddr>,
     /// Whether areas have a guard page unless the call says otherwise.
     guard: bool,
     pub(crate) turn: usize,
@@ -93,7 +93,7 @@ impl Model {
     pub(crate) fn new(world: &World, guard: bool) -> Model {
         let pool = world.sim.on_cpu(0, || world.frames(POOL));
         let memory = pool.iter().map(|frame| (*frame, vec![0; PAGE as usize])).collect();
-        Model { areas: BTreeMap::new(), memory, pool, gone: vec![virt(SPACE)], guard, turn: 0 }
+        Model { areas: BTreeMap::new(), memory, pool, freed: vec![virt(SPACE)], guard, turn: 0 }
     }
 
     fn pick(&self, pick: usize) -> Option<&Area> {
@@ -105,7 +105,7 @@ impl Model {
         match which {
             Which::Live(pick) => live(pick),
             Which::Inside(pick, offset) => virt(live(pick).get() + offset),
-            Which::Gone(pick) => self.gone[pick % self.gone.len()],
+            Which::Freed(pick) => self.freed[pick % self.freed.len()],
             Which::Raw(offset) => virt(world.vmap().space().start().get().wrapping_add(offset)),
         }
     }
@@ -405,7 +405,7 @@ impl Model {
 
     fn forget(&mut self, start: u64) {
         let area = self.areas.remove(&start).unwrap();
-        self.gone.push(area.at);
+        self.freed.push(area.at);
         if area.made == Made::Vmalloc {
             area.frames.iter().for_each(|frame| drop(self.memory.remove(frame)));
         }
@@ -425,11 +425,11 @@ impl Model {
             let info = world.vmap().find_vm_area(virt(at));
             info.is_some_and(|info| info.state == State::PendingFree)
         };
-        let gone = |(start, area): (&u64, &Area)| {
+        let removed = |(start, area): (&u64, &Area)| {
             (area.pending_free.is_some() && !is_pending(*start)).then_some(*start)
         };
-        let gone: Vec<u64> = self.areas.iter().filter_map(gone).collect();
-        gone.into_iter().for_each(|start| self.forget(start));
+        let removed: Vec<u64> = self.areas.iter().filter_map(removed).collect();
+        removed.into_iter().for_each(|start| self.forget(start));
     }
 
     fn realloc(&mut self, world: &World, free: u64, at: VirtAddr, bytes: u64) {
@@ -458,7 +458,7 @@ impl Model {
         if pages > old.pages {
             self.areas.remove(&at.get());
             if done.is_ok() {
-                self.gone.push(at);
+                self.freed.push(at);
             }
             let guard = old.range.len() > old.pages as u64 * PAGE;
             let align = if large { 2 << 20 } else { PAGE };

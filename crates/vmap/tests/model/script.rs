@@ -11,7 +11,7 @@ pub(crate) enum Which {
     /// So many bytes after a valid one.
     Inside(usize, u64),
     /// One that was once valid.
-    Gone(usize),
+    Freed(usize),
     /// So many bytes after the start of the space.
     Raw(u64),
 }
@@ -102,7 +102,7 @@ fn which() -> impl Strategy<Value = Which> {
         6 => any::<usize>().prop_map(Which::Live),
         1 => (any::<usize>(), 0u64..5 * 4096).prop_map(|(pick, offset)| Which::Inside(pick, offset)),
         1 => (any::<usize>(), 0u64..5).prop_map(|(pick, page)| Which::Inside(pick, page * 4096)),
-        2 => any::<usize>().prop_map(Which::Gone),
+        2 => any::<usize>().prop_map(Which::Freed),
         1 => (0u64..1 << 14).prop_map(|page| Which::Raw(page * 4096)),
         1 => any::<u64>().prop_map(Which::Raw),
     ]

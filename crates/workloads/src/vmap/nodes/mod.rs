@@ -71,7 +71,7 @@ struct Area {
 }
 
 /// An area that waits for a flush.
-struct Gone {
+struct FreedRange {
     start: u64,
     pages: usize,
     home: usize,
@@ -80,7 +80,7 @@ struct Gone {
 #[derive(Default)]
 struct Node {
     busy: Padded<BTreeMap<u64, Area>>,
-    lazy: Padded<Vec<Gone>>,
+    lazy: Padded<Vec<FreedRange>>,
     /// Starts of free ranges, by their number of pages.
     pools: Padded<Vec<Vec<u64>>>,
 }
@@ -195,8 +195,8 @@ impl<M: Machine, G: Concurrent> NodeAreas<M, G> {
     /// wait.
     fn retire(&self, at: VirtAddr, area: &Area) {
         let (pages, home) = (area.pages, area.home);
-        let gone = Gone { start: at.get(), pages, home };
-        lock(self.machine(), &self.node_of(at.get()).lazy.0).push(gone);
+        let freed = FreedRange { start: at.get(), pages, home };
+        lock(self.machine(), &self.node_of(at.get()).lazy.0).push(freed);
         // Relaxed: a count that need not be exact.
         let before = self.waiting.fetch_add(pages as u64, Ordering::Relaxed);
         if before + pages as u64 > self.bound()
@@ -219,8 +219,8 @@ impl<M: Machine, G: Concurrent> NodeAreas<M, G> {
         let machine = self.machine();
         let lists =
             self.nodes.iter().map(|node| core::mem::take(&mut *lock(machine, &node.lazy.0)));
-        let lists: Vec<Vec<Gone>> = lists.collect();
-        let pages: usize = lists.iter().flatten().map(|gone| gone.pages).sum();
+        let lists: Vec<Vec<FreedRange>> = lists.collect();
+        let pages: usize = lists.iter().flatten().map(|freed| freed.pages).sum();
         // Relaxed: as above.
         self.waiting.fetch_sub(pages as u64, Ordering::Relaxed);
         for node in &self.nodes {
@@ -235,11 +235,11 @@ impl<M: Machine, G: Concurrent> NodeAreas<M, G> {
             return;
         }
         machine.flush_on(&CpuSet::first(machine.count()), Flush::All);
-        for gone in lists.into_iter().flatten() {
-            if gone.pages <= POOLED && part != 1 {
-                lock(machine, &self.nodes[gone.home].pools.0)[gone.pages].push(gone.start);
+        for freed in lists.into_iter().flatten() {
+            if freed.pages <= POOLED && part != 1 {
+                lock(machine, &self.nodes[freed.home].pools.0)[freed.pages].push(freed.start);
             } else {
-                lock(machine, &self.free.0).give(gone.start, gone.pages as u64 * PAGE);
+                lock(machine, &self.free.0).give(freed.start, freed.pages as u64 * PAGE);
             }
         }
     }
