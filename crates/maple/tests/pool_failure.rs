@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const SLAB: usize = 64 << 10;
 const LARGE: usize = 2 << 20;
+/// The most blocks that the allocator takes at once.
+const MOST_OWN: usize = 400;
 const BLOCK: Layout = match Layout::from_size_align(256, 64) {
     Ok(layout) => layout,
     Err(_) => panic!("the layout is invalid"),
@@ -43,7 +45,7 @@ unsafe impl GlobalAlloc for Program {
             if layout.size() >= LIMIT.get() {
                 return std::ptr::null_mut();
             }
-            let mut blocks = [None; 100];
+            let mut blocks = [None; MOST_OWN];
             for block in &mut blocks[..OWN.replace(0)] {
                 *block = Pool::allocate(BLOCK).ok();
             }
@@ -111,6 +113,17 @@ fn alone(test: impl FnOnce()) {
     drop(one);
 }
 
+/// The number of blocks that a cache gets from its depot at a time. The pool is empty before and
+/// after the call.
+fn batch() -> usize {
+    let block = Pool::allocate(BLOCK).unwrap();
+    let batch = Pool::stats().used / BLOCK.size();
+    // SAFETY: this function owns the block.
+    unsafe { Pool::deallocate(block, BLOCK) };
+    Pool::trim();
+    batch
+}
+
 fn held() -> usize {
     let held = Pool::stats().held;
     assert_eq!(held, CHUNKS.load(Ordering::Relaxed));
@@ -162,9 +175,13 @@ fn small_chunks_do_where_large_ones_fail() {
 #[test]
 fn the_global_allocator_may_use_the_pool() {
     alone(|| {
-        let (owns, rounds): (&[_], _) =
-            if cfg!(miri) { (&[40], 2) } else { (&[1, 10, 31, 32, 33, 40, 64, 65, 100], 3) };
-        for &own in owns {
+        let batch = batch();
+        // A cache holds two batches. The blocks that the allocator frees fill it up to there.
+        let cache = 2 * batch;
+        let counts = [1, batch - 1, batch, batch + 1, cache - 1, cache, cache + 1, MOST_OWN];
+        assert!(counts.is_sorted_by(|a, b| a < b), "batches of {batch} blocks");
+        let (counts, rounds) = if cfg!(miri) { (&counts[5..6], 2) } else { (&counts[..], 3) };
+        for &own in counts {
             let mut blocks = Blocks::default();
             for _ in 0..rounds {
                 // Then the next batch needs a chunk, and the blocks of the allocator need one, too.
