@@ -73,32 +73,71 @@ fn fill<R: Reclaim, E: Entry>(
     }
 }
 
+/// A tree that shares nodes with duplicates, and its writer.
+type Shared<R> = Tree<RefCounted<u64>, R>;
+type SharedWriter<'t, R> = Writer<'t, RefCounted<u64>, R, Flaky>;
+
+/// The cells of a tree that shares nodes.
+const SHARED_CELLS: usize = 1200;
+
+/// The course of a test on trees that share nodes.
+#[derive(Clone, Copy)]
+struct Course {
+    rounds: usize,
+    /// The tree is filled again each time this number of rounds has passed.
+    fill_every: usize,
+    /// A duplicate is made each time this number of rounds has passed.
+    duplicate_every: usize,
+    /// The number of duplicates that are kept.
+    keep: usize,
+}
+
+impl Course {
+    /// Calls `write` in each round, on a tree with one owner and on one with readers.
+    fn run(
+        self,
+        seed: u64,
+        single: fn(&mut SharedWriter<'_, Single>, &mut Dice),
+        epoch: fn(&mut SharedWriter<'_, Epoch>, &mut Dice),
+    ) {
+        self.run_on::<Single>(seed, |tree| tree.get_mut(), single);
+        self.run_on::<Epoch>(seed + 1, |tree| tree.lock(), epoch);
+    }
+
+    fn run_on<R: Reclaim>(
+        self,
+        seed: u64,
+        lock: impl for<'t> Fn(&'t mut Shared<R>) -> SharedWriter<'t, R>,
+        write: fn(&mut SharedWriter<'_, R>, &mut Dice),
+    ) {
+        let mut dice = Dice(seed);
+        let mut tree = Shared::<R>::new_in();
+        let mut others = VecDeque::new();
+        for round in 0..self.rounds {
+            let mut writer = lock(&mut tree);
+            if round % self.fill_every == 0 {
+                fill(&mut writer, SHARED_CELLS, |i| RefCounted::new(i as u64).unwrap());
+            }
+            if round % self.duplicate_every == 0 {
+                others.push_back(writer.duplicate().unwrap());
+                if others.len() > self.keep {
+                    others.pop_front();
+                }
+            }
+            write(&mut writer, &mut dice);
+        }
+    }
+}
+
 /// Trees that share all nodes with a duplicate at each write.
 #[test]
 #[cfg_attr(miri, ignore = "long")]
 fn a_write_anywhere_that_shares() {
-    const CELLS: usize = 1200;
-    fn run<R: Reclaim>(
-        seed: u64,
-        lock: impl for<'t> Fn(&'t mut Tree<RefCounted<u64>, R>) -> Writer<'t, RefCounted<u64>, R, Flaky>,
-    ) {
-        let mut dice = Dice(seed);
-        let mut tree = Tree::<RefCounted<u64>, R>::new_in();
-        let mut others = VecDeque::new();
-        for round in 0..if cfg!(samara_small_nodes) { 100 } else { 700 } {
-            let mut writer = lock(&mut tree);
-            if round % 60 == 0 {
-                fill(&mut writer, CELLS, |i| RefCounted::new(i as u64).unwrap());
-            }
-            others.push_back(writer.duplicate().unwrap());
-            if others.len() > 3 {
-                others.pop_front();
-            }
-            anywhere(&mut writer, &mut dice, CELLS, RefCounted::new(7).unwrap());
-        }
+    fn write<R: Reclaim>(writer: &mut SharedWriter<'_, R>, dice: &mut Dice) {
+        anywhere(writer, dice, SHARED_CELLS, RefCounted::new(7).unwrap());
     }
-    run::<Single>(3, |tree| tree.get_mut());
-    run::<Epoch>(4, |tree| tree.lock());
+    let rounds = if cfg!(samara_small_nodes) { 100 } else { 700 };
+    Course { rounds, fill_every: 60, duplicate_every: 1, keep: 3 }.run(3, write, write);
 }
 
 /// Trees whose entries cannot be shared, so that each tree has its own nodes.
@@ -188,36 +227,19 @@ fn holes_of_all_lengths() {
 #[test]
 #[cfg_attr(miri, ignore = "long")]
 fn an_erase_by_any_index() {
-    const CELLS: usize = 1200;
-    fn run<R: Reclaim>(
-        seed: u64,
-        lock: impl for<'t> Fn(&'t mut Tree<RefCounted<u64>, R>) -> Writer<'t, RefCounted<u64>, R, Flaky>,
-    ) {
-        let mut dice = Dice(seed);
-        let mut tree = Tree::<RefCounted<u64>, R>::new_in();
-        let mut other = None;
-        for round in 0..if cfg!(samara_small_nodes) { 300 } else { 3000 } {
-            let mut writer = lock(&mut tree);
-            if round % 200 == 0 {
-                fill(&mut writer, CELLS, |i| RefCounted::new(i as u64).unwrap());
-            }
-            if round % 3 == 0 {
-                other = Some(writer.duplicate().unwrap());
-            }
-            let from = dice.roll(CELLS - 100);
-            let longest = [1, 3, 40, 100][dice.roll(4)];
-            let wide = range(from, from + dice.roll(longest));
-            match dice.roll(3) {
-                0 => drop(writer.erase_range(wide)),
-                1 => drop(writer.store_range(wide, RefCounted::new(7).unwrap())),
-                _ => {}
-            }
-            let index = start(dice.roll(CELLS));
-            writer.preallocate(index..=index).unwrap();
-            with_nothing(&mut writer, |writer| drop(writer.erase(index).unwrap()));
+    fn write<R: Reclaim>(writer: &mut SharedWriter<'_, R>, dice: &mut Dice) {
+        let from = dice.roll(SHARED_CELLS - 100);
+        let longest = [1, 3, 40, 100][dice.roll(4)];
+        let wide = range(from, from + dice.roll(longest));
+        match dice.roll(3) {
+            0 => drop(writer.erase_range(wide)),
+            1 => drop(writer.store_range(wide, RefCounted::new(7).unwrap())),
+            _ => {}
         }
-        drop(other);
+        let index = start(dice.roll(SHARED_CELLS));
+        writer.preallocate(index..=index).unwrap();
+        with_nothing(writer, |writer| drop(writer.erase(index).unwrap()));
     }
-    run::<Single>(5, |tree| tree.get_mut());
-    run::<Epoch>(6, |tree| tree.lock());
+    let rounds = if cfg!(samara_small_nodes) { 300 } else { 3000 };
+    Course { rounds, fill_every: 200, duplicate_every: 3, keep: 1 }.run(5, write, write);
 }
