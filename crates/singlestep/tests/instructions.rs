@@ -3,6 +3,8 @@
 #![allow(missing_docs)]
 
 mod common;
+#[path = "../../trace/tests/common/needs.rs"]
+mod needs;
 
 use std::{arch::asm, hint::black_box};
 
@@ -180,7 +182,8 @@ fn a_bit_instruction_reaches_beyond_its_operand() {
 
 #[test]
 fn masked_vectors_touch_the_elements_of_their_mask() {
-    if !std::arch::is_x86_feature_detected!("avx512bw") {
+    let found = std::arch::is_x86_feature_detected!("avx512bw");
+    if !needs::has("avx512bw", found, "use another processor") {
         return;
     }
     let counts = operation(

@@ -2,6 +2,8 @@
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
+#[path = "../common/needs.rs"]
+mod needs;
 mod programs;
 mod recorder;
 mod signals;

@@ -6,13 +6,17 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use crate::recorder::Recorder;
+use crate::{needs, recorder::Recorder};
 use trace::{
     live::{self, Exit, Options},
     record::{Call, FileId, FileKind, Op, Record},
     report::Summary,
     session::Session,
 };
+
+/// The end of a program that lacks a privilege or a feature of the kernel.
+const SKIPPED: Exit = Exit::Code(77);
+const USERFAULTFD: &str = "run the tests as root, or set vm.unprivileged_userfaultfd to 1";
 
 /// A path for this test alone.
 fn scratch(name: &str) -> PathBuf {
@@ -127,8 +131,7 @@ fn sharing_and_copying_are_reported() {
 #[test]
 fn a_call_that_waits_for_another_thread_lets_it_go() {
     let (seen, exit) = run("blocked", &[]);
-    if exit == Exit::Code(77) {
-        eprintln!("skipped: a userfaultfd for faults of the kernel needs privilege");
+    if !needs::has("userfaultfd", exit != SKIPPED, USERFAULTFD) {
         return;
     }
     assert_eq!(exit, Exit::Code(0));
@@ -145,24 +148,24 @@ fn programs_that_cannot_be_followed_continue() {
     for (name, flags, code, what) in
         [("i386", &bare[..], 5, "not an x86-64 one"), ("mixed", &[][..], 0, "another ABI")]
     {
-        let Some(path) = compile(name, flags) else {
-            eprintln!("skipped: {name} does not compile here");
-            continue;
+        let path = compile(name, flags);
+        let runs = |path: &PathBuf| {
+            Command::new(path).status().is_ok_and(|status| status.code() == Some(code))
         };
-        if Command::new(&path).status().is_ok_and(|status| status.code() == Some(code)) {
-            let (seen, exit) =
-                Recorder::run(&["sh", "-c", &format!("{}; exit $?", path.display())]);
-            assert_eq!(exit, Exit::Code(code));
-            assert!(seen.notices.iter().any(|n| n.contains(what)), "{:?}", seen.notices);
-            // The shell and its child were followed, and the program as far as possible.
-            let followed = if name == "i386" { 1 } else { 2 };
-            let (execs, forks, _) = spaces(&seen);
-            assert_eq!(execs, followed);
-            let gone = seen.count(|r| matches!(r, Record::ExitMmap { .. }));
-            assert_eq!(gone, execs + forks);
-        } else {
-            eprintln!("skipped: {name} does not run here");
+        let cure = "install gcc-multilib, on a kernel with CONFIG_IA32_EMULATION";
+        if !needs::has("i386", path.as_ref().is_some_and(runs), cure) {
+            continue;
         }
+        let path = path.expect("it ran");
+        let (seen, exit) = Recorder::run(&["sh", "-c", &format!("{}; exit $?", path.display())]);
+        assert_eq!(exit, Exit::Code(code));
+        assert!(seen.notices.iter().any(|n| n.contains(what)), "{:?}", seen.notices);
+        // The shell and its child were followed, and the program as far as possible.
+        let followed = if name == "i386" { 1 } else { 2 };
+        let (execs, forks, _) = spaces(&seen);
+        assert_eq!(execs, followed);
+        let ended = seen.count(|r| matches!(r, Record::ExitMmap { .. }));
+        assert_eq!(ended, execs + forks);
         std::fs::remove_file(&path).unwrap();
     }
 }
@@ -291,7 +294,6 @@ fn touches_of_threads_and_calls_of_others_have_one_order() {
 
 #[test]
 fn maps_of_each_file_system_go_where_its_files_go() {
-    const SKIPPED: i32 = 77;
     let path = compile("aligned", &[]).expect("it compiles");
     let program = path.display();
     let here = scratch("aligned-file");
@@ -301,14 +303,14 @@ fn maps_of_each_file_system_go_where_its_files_go() {
         std::fs::create_dir(&place).unwrap();
         let place = place.display();
         commands.push(format!(
-            "exec unshare -m sh -c 'mount -t tmpfs -o huge={huge} t {place} 2> /dev/null || \\
-             exit {SKIPPED}; exec {program} {place}/file'"
+            "unshare -m true || exit 77; exec unshare -m sh -c \
+             'mount -t tmpfs -o huge={huge} t {place} || exit 77; exec {program} {place}/file'"
         ));
     }
     for command in commands {
         let (seen, exit) = mirrored(&["sh", "-c", &command]);
-        if exit == Exit::Code(SKIPPED) || exit == Exit::Code(1) {
-            eprintln!("skipped: {command}");
+        let cure = "run the tests as root, on a kernel with CONFIG_TRANSPARENT_HUGEPAGE";
+        if !needs::has("tmpfs", exit != SKIPPED, cure) {
             continue;
         }
         assert_eq!(exit, Exit::Code(0), "{command}");
@@ -323,8 +325,7 @@ fn maps_of_each_file_system_go_where_its_files_go() {
 #[test]
 fn a_thread_that_serves_faults_is_not_held() {
     let (seen, exit) = run("served", &[]);
-    if exit == Exit::Code(77) {
-        eprintln!("skipped: a userfaultfd for faults of the kernel needs privilege");
+    if !needs::has("userfaultfd", exit != SKIPPED, USERFAULTFD) {
         return;
     }
     assert_eq!(exit, Exit::Code(0));
