@@ -1,8 +1,9 @@
-/* Random memory calls of one process on itself, for a tracer to check each of them: calls SEED STEPS.
+/* Random memory calls of one process on itself, for a tracer to check each of them:
+ * calls SEED STEPS.
  *
- * Most calls fall into a small arena, so that VMAs meet, merge and split all the time; the rest are
- * placed by the kernel. The seed alone decides what is done. Every call may fail; that is part of it.
- * Memory is touched too, for a first write decides merges, and children go on by themselves. */
+ * Most calls fall into a small arena, so that VMAs meet, merge and split often. The kernel places
+ * the rest. The seed alone decides all calls. Every call may fail. Memory is touched, too, because
+ * a first write decides merges. Children continue with calls of their own. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -74,13 +75,13 @@ static void on_fault(int number)
     siglongjmp(after_fault, 1);
 }
 
-/* Writes a byte, if that is possible. Not where nothing is mapped: the kernel then prepares the next
- * stack above for growth before it refuses, which nobody can see from outside. For the same reason our
- * files are longer than what we map of them. */
+/* Writes a byte, if that is possible. Not where nothing is mapped: the kernel then prepares the
+ * next stack above for growth before it refuses, and no listing shows that. For the same reason our
+ * files are longer than their maps. */
 static void touch(uintptr_t at)
 {
     unsigned char there;
-    /* An unanswered userfault would wait for ever. */
+    /* An unanswered userfault would wait forever. */
     if (with_userfault || mincore((void *)(at & -PAGE), PAGE, &there))
         return;
     if (sigsetjmp(after_fault, 1) == 0)
@@ -149,7 +150,7 @@ static void do_mmap(void)
     }
     if (chance(6)) {
         int more = odd[roll(sizeof odd / sizeof *odd)];
-        /* Huge pages that are not there leave a hole of that size, which only the arena has room for. */
+        /* A failed map of huge pages leaves a hole of that size: only the arena has room for it. */
         if (more == MAP_SYNC && flags & MAP_SHARED)
             more = MAP_STACK;
         if ((with_locks || more != MAP_LOCKED) && (more != MAP_HUGETLB || at - arena < ARENA * PAGE))
@@ -218,7 +219,7 @@ static void do_madvise(void)
     size_t pages;
     uintptr_t at = somewhere(&pages);
     int which = advice[roll(sizeof advice / sizeof *advice)];
-    /* Hardware poison and KSM's own threads are not for us; collapsing huge pages hides first writes. */
+    /* No hardware poison and no KSM; and collapsing huge pages hides first writes. */
     if (which == 25 || (which == 14 && pages >= 512))
         return;
     /* Populating what is watched fails half-way, at a place that cannot be seen. */
@@ -280,7 +281,7 @@ static void do_userfault(void)
     }
 }
 
-/* A request that fills pages, most often in vain. */
+/* A request that fills pages. It fails most often. */
 static void do_fill(void)
 {
     static char from[PAGE];
@@ -301,7 +302,7 @@ static void do_fill(void)
         close(copy);
 }
 
-/* Limits that stop calls half-way. They are lifted again: what fails by them all the time shows nothing. */
+/* Limits that stop calls half-way. They are lifted again, so that most calls succeed. */
 static void do_limit(void)
 {
     static const int which[] = { RLIMIT_DATA, RLIMIT_AS, RLIMIT_MEMLOCK };
@@ -550,7 +551,7 @@ int main(int count, char **arguments)
     heap_start = (syscall(SYS_brk, 0) + PAGE - 1) & -PAGE;
     heap_end = heap_start;
 
-    /* Some calls leave a process that faults for ever, or waits for one that does. */
+    /* Some calls leave a process that faults forever, or waits for one that does. */
     alarm(300);
     for (long i = 0; i < steps; i++)
         step(0);

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A small repository: commits, a merge, a repack, a clone.
 set -eu
-export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org
+export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org
+export GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org
 export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null HOME=$PWD
 git init -q -b main one
 cd one

@@ -144,7 +144,8 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
         let Some(mine) = self.slots.get(here) else { return };
         assert!(
             !mine.busy.replace(true),
-            "CrossCall::call on {here} was called from within itself: call it neither from its closures nor from an interrupt that cannot be disabled"
+            "CrossCall::call on {here} was called from within itself: call it neither from its \
+             closures nor from an interrupt that cannot be disabled"
         );
         let mut others = cpus.intersection(&CpuSet::first(self.slots.iter().count()));
         others.remove(here);

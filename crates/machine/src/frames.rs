@@ -71,7 +71,8 @@ impl fmt::Display for FramesError {
             FramesError::BeyondSpan(range) => {
                 write!(
                     f,
-                    "frames {range:?} lie outside the span of this source: create it with a larger span"
+                    "frames {range:?} lie outside the span of this source: create it with a \
+                     larger span"
                 )
             }
             FramesError::Twice(frame) => {

@@ -159,7 +159,8 @@ impl TlbGather {
 /// Cost: making one takes a locked instruction on a cache line that all CPUs share. So make one
 /// with [`PageTables::deferred_flush`], and add to it with [`PendingFlush::defer_to`], which needs
 /// none.
-#[must_use = "dropping it flushes on all CPUs; `PageTables::flush_deferred` does on those that use the space"]
+#[must_use = "dropping it flushes on all CPUs; `PageTables::flush_deferred` does on those that \
+     use the space"]
 pub struct DeferredFlush<M: Machine, F: Format, G: Concurrent> {
     paging: Arc<Paging<M, F>>,
     /// The space's tag tells what to flush. Tag and root identify the tables.

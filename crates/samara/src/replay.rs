@@ -68,8 +68,8 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
         messages::show(&tables::render(&all, style));
         if options.repeat.is_some() {
             messages::show(&format!(
-                "measured {} calls without comparisons: {:.0} operations a second, {:.0} with all that a mirror \
-                 does\n",
+                "measured {} calls without comparisons: {:.0} operations a second, {:.0} with all \
+                 that a mirror does\n",
                 speed.calls,
                 speed.operations_per_second(),
                 speed.mirrored_per_second(),

@@ -253,7 +253,9 @@ fn addresses_of_a_backtrace_get_names() {
     // A call that does not return is followed by the next function. A fault lies in the function of
     // its address.
     let qemu = "echo backtrace: 0xffffffff80000001 0xffffffff90000010 0xffffffffffffff00
-        echo cut FAULT on cpu0: of some kind; echo backtrace: 0xffffffff90000010 0xffffffff90000010; exit 39";
+        echo cut FAULT on cpu0: of some kind
+        echo backtrace: 0xffffffff90000010 0xffffffff90000010
+        exit 39";
     let mut command = boot_file(&directory, qemu, kernel.to_str().unwrap(), &[]);
     let (code, out, err) = told(command.output().unwrap());
     assert_eq!(code, Some(101), "{err}");

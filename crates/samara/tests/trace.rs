@@ -299,7 +299,8 @@ fn a_tracer_without_descriptors_says_so_and_finds_no_mismatch() {
             getrlimit(RLIMIT_NOFILE, &limit);
             for (int i = 120; i-- > 0;) {
                 int fd = open(argv[1], O_RDONLY);
-                if (fd < 0 || mmap(0, 4096, PROT_READ, MAP_PRIVATE, fd, i * 4096) == MAP_FAILED) return 9;
+                if (fd < 0) return 9;
+                if (mmap(0, 4096, PROT_READ, MAP_PRIVATE, fd, i * 4096) == MAP_FAILED) return 9;
                 close(fd);
             }
             return limit.rlim_cur == 64 ? 5 : 6;

@@ -246,8 +246,8 @@ impl fmt::Display for Violation {
             Violation::WayNotFlushed { start, level, by, table, now } => {
                 write!(
                     f,
-                    "not flushed (I3): the upper-level entry for {start} that {by} has cached leads to table {table} of \
-                     level {level}, "
+                    "not flushed (I3): the upper-level entry for {start} that {by} has cached \
+                     leads to table {table} of level {level}, "
                 )?;
                 match now {
                     Some(now) => write!(f, "the page tables to {now}"),
@@ -269,37 +269,41 @@ impl fmt::Display for Violation {
             }
             Violation::TableInUse { table, becomes, by, how } => write!(
                 f,
-                "table given up too early (I3): frame {table} becomes {becomes:?}, but {by} can still walk it: {how}"
+                "table given up too early (I3): frame {table} becomes {becomes:?}, but {by} can \
+                 still walk it: {how}"
             ),
             Violation::TagReused { tag, by, page, before, root } => write!(
                 f,
-                "tag used again (I5): {by} uses tag {tag} for table {root} and has kept the entry for \
-                 {page}, which it cached from table {before}"
+                "tag used again (I5): {by} uses tag {tag} for table {root} and has kept the entry \
+                 for {page}, which it cached from table {before}"
             ),
             Violation::GlobalNotShared { page, by, frame, before, root } => write!(
                 f,
-                "global page not shared (I5): the TLB of {by} translates {page} to frame {frame} in every \
-                 space, from table {before}, but the tables of {root} do not share that part"
+                "global page not shared (I5): the TLB of {by} translates {page} to frame {frame} \
+                 in every space, from table {before}, but the tables of {root} do not share that \
+                 part"
             ),
             Violation::TwoSizes { page, by, held, new } => write!(
                 f,
-                "two sizes for one address (I5): the TLB of {by} translates {page} by a page of {:?} at \
-                 frame {}, and would by one of {:?} at frame {}",
+                "two sizes for one address (I5): the TLB of {by} translates {page} by a page of \
+                 {:?} at frame {}, and would by one of {:?} at frame {}",
                 held.0, held.1, new.0, new.1
             ),
             Violation::OtherSize { page, by, held, now } => write!(
                 f,
-                "not flushed (I5): the TLB of {by} translates {page} by a page of {held:?}, the page \
-                 tables have one of {now:?}"
+                "not flushed (I5): the TLB of {by} translates {page} by a page of {held:?}, the \
+                 page tables have one of {now:?}"
             ),
             Violation::LostMark { table, index, bits } => write!(
                 f,
-                "accessed or dirty bit lost: a store to entry {index} of table {table} cleared bits {bits:#x}, \
-                 set since this CPU last read it; use a swap or a compare-and-exchange"
+                "accessed or dirty bit lost: a store to entry {index} of table {table} cleared \
+                 bits {bits:#x}, set since this CPU last read it; use a swap or a \
+                 compare-and-exchange"
             ),
             Violation::ReusedEarly { range, by, page, frame } => write!(
                 f,
-                "address reused too early (I4): {range:?}, but the TLB of {by} still translates {page} to frame {frame}"
+                "address reused too early (I4): {range:?}, but the TLB of {by} still translates \
+                 {page} to frame {frame}"
             ),
             Violation::FreedWhileMapped { frame, table, index } => {
                 write!(
@@ -317,13 +321,14 @@ impl fmt::Display for Violation {
             Violation::FreeFrame { address, frame } => {
                 write!(
                     f,
-                    "access to a free frame: {address} is mapped to frame {frame}, which is not allocated"
+                    "access to a free frame: {address} is mapped to frame {frame}, which is not \
+                     allocated"
                 )
             }
             Violation::NotConstructed { frame, list, entering, index, found, expected } => write!(
                 f,
-                "not in its constructed state (I6): frame {frame} {} quicklist {list} with {found:#x} in word {index}, \
-                 which should be {expected:#x}",
+                "not in its constructed state (I6): frame {frame} {} quicklist {list} with \
+                 {found:#x} in word {index}, which should be {expected:#x}",
                 if *entering { "enters" } else { "leaves" }
             ),
             Violation::OtherList { frame, list, made_for } => write!(
@@ -337,7 +342,8 @@ impl fmt::Display for Violation {
                     let Leaked { frame, order, owner, counts: (refs, pins), at, by, .. } = leak;
                     write!(
                         f,
-                        "\n  frame {frame}, 2^{order} frames, {owner:?}, {refs} references, {pins} of them pins, "
+                        "\n  frame {frame}, 2^{order} frames, {owner:?}, {refs} references, \
+                         {pins} of them pins, "
                     )?;
                     write!(f, "allocated by {by} at {at}")?;
                 }

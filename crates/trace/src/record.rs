@@ -188,8 +188,8 @@ impl Doubt {
                  once, because one call waited for another thread, and their order is unknown"
             }
             Doubt::Files => {
-                "a difference is not counted as a mismatch: the tracer ran out of file descriptors, \
-                 so it told open files apart only by device and inode"
+                "a difference is not counted as a mismatch: the tracer ran out of file \
+                 descriptors, so it told open files apart only by device and inode"
             }
         }
     }

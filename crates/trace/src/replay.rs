@@ -32,7 +32,8 @@ pub fn replay(reader: impl BufRead, file: &str) -> Result<Summary, Error> {
         && !Profile::for_release(kernel).1
     {
         summary.notice(&format!(
-            "recorded on Linux {kernel}, but the rules were checked on 6.18: differences may come from the kernel"
+            "recorded on Linux {kernel}, but the rules were checked on 6.18: differences may come \
+             from the kernel"
         ));
     }
     Ok(summary)

@@ -41,7 +41,8 @@ static ALLOCATOR: Counting = Counting;
 fn generate(vmas: usize, forks: usize) -> String {
     let mut out = String::from(
         "# vmtrace 1 kernel=6.18 page=4096 overcommit=0 thp=madvise\n\
-         X 1 7 vmas=0 brk=5000 start_brk=5000 start_stack=7ffffff00000 mmap_base=7ffff0000000 exe=/bin/x\n",
+         X 1 7 vmas=0 brk=5000 start_brk=5000 start_stack=7ffffff00000 mmap_base=7ffff0000000 \
+         exe=/bin/x\n",
     );
     for i in 0..vmas {
         let at = 0x1000_0000_0000 + i * 0x2000;

@@ -80,8 +80,9 @@ fn damage_gives_an_error_or_a_trace_that_prints() {
     }
 }
 
-const SPACE: &str = "# vmtrace 1\nX 2 7 vmas=1 brk=0 start_brk=0 start_stack=0 mmap_base=7000000 exe=/bin/x y\n\
-                     D 1 fe:0 12 exec ro /bin/x y\nV 1000 3000 rd,mr 0 1 -\n";
+const SPACE: &str = "# vmtrace 1\n\
+    X 2 7 vmas=1 brk=0 start_brk=0 start_stack=0 mmap_base=7000000 exe=/bin/x y\n\
+    D 1 fe:0 12 exec ro /bin/x y\nV 1000 3000 rd,mr 0 1 -\n";
 
 #[test]
 fn errors_say_where_and_what() {

@@ -119,7 +119,8 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
             let found = found.first_chunk().map(|word| u64::from_ne_bytes(*word));
             if found != Some(expected) {
                 return seen(format!(
-                    "vread of page {number} of the area at {} read {found:x?}, expected {expected:#x}",
+                    "vread of page {number} of the area at {} read {found:x?}, expected \
+                     {expected:#x}",
                     area.at
                 ));
             }
@@ -175,7 +176,8 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
             let known = known.is_some_and(|known| known.range.contains(area.at));
             if found != 1 && area.kind != Kind::Ram || found > 1 || !known {
                 return seen(format!(
-                    "{area:?} is listed {found} times, expected once; whether find_vm_area finds it: {known}"
+                    "{area:?} is listed {found} times, expected once; whether find_vm_area finds \
+                     it: {known}"
                 ));
             }
         }

@@ -89,7 +89,8 @@ impl<M: Machine, G: Concurrent> Ground<'_, M, G> {
         let held: u64 =
             (0..paging::NR_QUICK as u8).map(|list| paging.quick().stats(list).held).sum();
         Err(self.tell(format!(
-            "{before} frames were free before, {after} are now; {} tables wait, quicklists have {held} pages",
+            "{before} frames were free before, {after} are now; {} tables wait, quicklists have \
+             {held} pages",
             paging.waiting()
         )))
     }

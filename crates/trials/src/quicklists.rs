@@ -114,14 +114,15 @@ impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
     /// Takes a page, checks it, and fills it with a tag.
     fn take(&self, list: u8, tag: u64) -> Outcome<Page> {
         let machine = self.ground.host.machine;
-        let frame =
-            // SAFETY: the kernel's tables stay.
-            unsafe { self.ground.tables.paging().quick().alloc(list) }.of("could not take a page of a quicklist")?;
+        // SAFETY: the kernel's tables stay.
+        let frame = unsafe { self.ground.tables.paging().quick().alloc(list) };
+        let frame = frame.of("could not take a page of a quicklist")?;
         for index in 0..ENTRIES {
             let (found, expected) = (peek(machine, frame, index)?, self.constructed(list, index));
             if found != expected {
                 return seen(format!(
-                    "frame {frame} comes from quicklist {list} with {found:#x} in word {index}, expected {expected:#x}"
+                    "frame {frame} comes from quicklist {list} with {found:#x} in word {index}, \
+                     expected {expected:#x}"
                 ));
             }
         }
@@ -139,7 +140,8 @@ impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
             let (found, expected) = (peek(machine, frame, index)?, tag | index as u64);
             if found != expected {
                 return seen(format!(
-                    "frame {frame} of quicklist {list} is ours, and word {index} has become {found:#x}, expected {expected:#x}"
+                    "frame {frame} of quicklist {list} is ours, and word {index} has become \
+                     {found:#x}, expected {expected:#x}"
                 ));
             }
             poke(machine, frame, index, self.constructed(list, index))?;

@@ -245,7 +245,8 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
             });
             if !right {
                 return seen(format!(
-                    "slot {slot} is mapped to frame {frame} and written, but unmapping it reported something else"
+                    "slot {slot} is mapped to frame {frame} and written, but unmapping it \
+                     reported something else"
                 ));
             }
             self.pool.push(frame);

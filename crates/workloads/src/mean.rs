@@ -197,8 +197,8 @@ impl Halves {
         if !(first > 0.0 && second > 0.0 && fits) {
             let clock = self.empty.median();
             return Err(format!(
-                "the halves took {first:.0} and {second:.0} ns, both together {both:.1} ns, a clock \
-                 read {clock:.0} ns"
+                "the halves took {first:.0} and {second:.0} ns, both together {both:.1} ns, a \
+                 clock read {clock:.0} ns"
             ));
         }
         Ok([first, second])

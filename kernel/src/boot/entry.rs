@@ -29,7 +29,8 @@ pvh_start:
     cli
     cld                             # the protocol leaves it open
     mov %ebx, boot_info
-    # Is there memory as far as the image goes? A loader leaves out what finds no place, and says nothing.
+    # Is there memory up to the end of the image? A loader leaves out segments that do not fit,
+    # and reports nothing.
     mov $image_end - 4, %edi
     mov (%edi), %eax
     mov $0x5a17a2a5, %edx
@@ -141,7 +142,8 @@ boot_info:
 boot_complaint:
     .asciz "samara: this CPU has no pages of 1 GiB: start QEMU with -cpu max\r\n"
 boot_no_memory:
-    .asciz "samara: too little memory for the kernel's image: give the machine {least} MiB at least\r\n"
+    .ascii "samara: too little memory for the kernel's image: "
+    .asciz "give the machine {least} MiB at least\r\n"
 
     .balign 4096
 boot_p4:

@@ -18,7 +18,8 @@ pub(crate) const SPURIOUS: u8 = 0xff;
 extern "C" fn common() {
     naked_asm!(
         "push rax", "push rbx", "push rcx", "push rdx", "push rsi", "push rdi", "push rbp",
-        "push r8", "push r9", "push r10", "push r11", "push r12", "push r13", "push r14", "push r15",
+        "push r8", "push r9", "push r10", "push r11",
+        "push r12", "push r13", "push r14", "push r15",
         // Sets all flags as the ABI requires. The CPU keeps DF and AC; with AC set, the handler
         // could access pages of programs.
         "push 2", "popfq",

@@ -74,7 +74,8 @@ probe_copy_end:
     mov rax, rcx
     ret
 
-    # Calls what returns at once. If it cannot be executed, the fault is there, and it is as if it had returned.
+    # Calls a function that returns at once. If its first instruction cannot be fetched, the handler
+    # goes on after the call, as if it had returned.
     .globl probe_execute
 probe_execute:
     xor edx, edx

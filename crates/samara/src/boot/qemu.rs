@@ -146,8 +146,8 @@ mod tests {
     fn a_machine_of_the_least_is_the_default() {
         assert_eq!(
             line(""),
-            "qemu-system-x86_64 -M microvm -cpu max -accel tcg,thread=multi -smp 2 -m 1G -nodefaults \
-             -no-user-config -display none -no-reboot -serial stdio \
+            "qemu-system-x86_64 -M microvm -cpu max -accel tcg,thread=multi -smp 2 -m 1G \
+             -nodefaults -no-user-config -display none -no-reboot -serial stdio \
              -device isa-debug-exit,iobase=0xf4,iosize=0x04 -kernel '/k e/kernel' -append ''"
         );
         let other = line("--cpus 8 --memory 512M --machine q35");

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(super) const HELP: &str = "\
-Builds the kernel from this checkout and runs it in QEMU. The kernel's console goes to standard output
-line by line, progress to standard error.
+Builds the kernel from this checkout and runs it in QEMU. The kernel's console goes to standard
+output line by line, progress to standard error.
 
 Examples:
   samara boot                                 boot, and print what the kernel finds
@@ -23,8 +23,8 @@ Examples:
   samara boot bench --count --json - vmap     count instructions: the same in each run
   samara boot --cpus 8 bench --count --waiting vmap   work of an operation, waiting CPUs included
 
-Exit code: 0 for success, 1 if a trial failed, 2 if the kernel could not be built or run or does not know an
-argument, 101 if it panicked or reset itself, 124 if it was not done within --timeout.
+Exit code: 0 for success, 1 if a trial failed, 2 if the kernel could not be built or run or does not
+know an argument, 101 if it panicked or reset itself, 124 if it was not done within --timeout.
 ";
 
 /// Four hours. All experiments on 8 CPUs that share two busy processors take 8 minutes with
@@ -39,7 +39,8 @@ const LEAST_MIB: u64 = 12;
 #[derive(Args, Debug)]
 pub(crate) struct Boot {
     /// Virtual CPUs
-    #[arg(long, global = true, value_name = "N", default_value_t = 2, value_parser = value_parser!(u8).range(1..=64))]
+    #[arg(long, global = true, value_name = "N", default_value_t = 2,
+        value_parser = value_parser!(u8).range(1..=64))]
     pub(crate) cpus: u8,
 
     /// Memory of the machine: 512M, 2G; 12M at least
@@ -77,12 +78,13 @@ pub(crate) enum Task {
     Test(Trials),
     /// Run the experiments of `samara bench` on this machine
     #[command(after_help = "\
-With --count, QEMU runs one CPU at a time, and each instruction takes a nanosecond. So times are numbers of
-instructions of all CPUs, and the same in each run. A CPU that waits yields its turn, so waiting costs
-almost nothing, unlike on real processors. The costs of CPUs beside each other are then not targets.
+With --count, QEMU runs one CPU at a time, and each instruction takes a nanosecond. So times are
+numbers of instructions of all CPUs, and the same in each run. A CPU that waits yields its turn, so
+waiting costs almost nothing, unlike on real processors. The costs of CPUs beside each other are
+then not targets.
 
-With --waiting as well, turns are short and a CPU that waits keeps its turn. The counts are then the work of
-as many real processors, for vmap, with turns of three lengths.
+With --waiting as well, turns are short and a CPU that waits keeps its turn. The counts are then the
+work of as many real processors, for vmap, with turns of three lengths.
 ")]
     Bench(BootBench),
 }
@@ -113,7 +115,8 @@ pub(crate) struct BootBench {
     pub(crate) effort: Effort,
 
     /// The numbers of CPUs that take part [default: powers of two up to --cpus]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = value_parser!(u8).range(1..=64))]
+    #[arg(long, value_name = "LIST", value_delimiter = ',',
+        value_parser = value_parser!(u8).range(1..=64))]
     pub(crate) cpu_counts: Vec<u8>,
 
     /// Write figures and targets to FILE as JSON lines; - for standard output, all else to standard

@@ -39,8 +39,8 @@ fn cure(scope: &str, status: &str) -> &'static str {
              --cap-add=SYS_PTRACE, or with --security-opt seccomp=unconfined"
         }
         _ => {
-            "check for sysctl kernel.yama.ptrace_scope of 2 or 3, a container without CAP_SYS_PTRACE, \
-             or a security module (SELinux: setsebool deny_ptrace 0)"
+            "check for sysctl kernel.yama.ptrace_scope of 2 or 3, a container without \
+             CAP_SYS_PTRACE, or a security module (SELinux: setsebool deny_ptrace 0)"
         }
     }
 }

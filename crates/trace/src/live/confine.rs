@@ -54,8 +54,8 @@ impl Follower<'_> {
     /// call fails.
     pub(super) fn refuse(&mut self, tid: Tid) {
         self.notice(
-            "a program's own seccomp filter asks its tracer about calls (SECCOMP_RET_TRACE); they fail \
-             with ENOSYS, as they do without a tracer",
+            "a program's own seccomp filter asks its tracer about calls (SECCOMP_RET_TRACE); they \
+             fail with ENOSYS, as they do without a tracer",
         );
         // It fails only if the thread was killed. Its end is reported then.
         let _gone = ptrace::refuse(tid);
@@ -115,8 +115,8 @@ impl Follower<'_> {
         };
         match done {
             Ok(()) => self.notice(
-                "a program makes a process that asks not to be traced (CLONE_UNTRACED); it is still \
-                 traced, because it could not run under the tracer's filter otherwise",
+                "a program makes a process that asks not to be traced (CLONE_UNTRACED); it is \
+                 still traced, because it could not run under the tracer's filter otherwise",
             ),
             Err(error) => self.unfollowed(
                 tid,

@@ -70,8 +70,8 @@ impl Follower<'_> {
     /// Reports that open files of `mm` are from here on told apart only by device and inode.
     pub(super) fn lacks_descriptors(&mut self, mm: MmId) {
         self.notice(&format!(
-            "the tracer ran out of file descriptors: its limit is {} (ulimit -n); open files are told \
-             apart by device and inode, so merges may be mispredicted",
+            "the tracer ran out of file descriptors: its limit is {} (ulimit -n); open files are \
+             told apart by device and inode, so merges may be mispredicted",
             self.descriptors
         ));
         self.doubt(mm, Doubt::Files);

@@ -50,8 +50,8 @@ impl Follower<'_> {
         match (kind, space) {
             (Kind::Ptrace, _) => {
                 self.notice(
-                    "a program uses ptrace itself; its ptrace calls fail, because a thread can have \
-                     only one tracer",
+                    "a program uses ptrace itself; its ptrace calls fail, because a thread can \
+                     have only one tracer",
                 );
                 self.run(tid);
             }

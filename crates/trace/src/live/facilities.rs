@@ -91,11 +91,16 @@ pub(super) fn proc_is_ours() -> bool {
 /// The differences between this kernel and those that the rules were checked on.
 pub(super) fn unchecked() -> Vec<String> {
     let mut out = Vec::new();
+    let is_known = |release: &str| {
+        release
+            .strip_prefix("6.18")
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
+    };
     match sys::kernel_release() {
-        Ok(release) if release == "6.18" || release.starts_with("6.18.") || release.starts_with("6.18-") => {}
+        Ok(release) if is_known(&release) => {}
         Ok(release) => out.push(format!(
-            "the rules were checked on Linux 6.18, and this is {release}: differences may come from \
-             the kernel"
+            "the rules were checked on Linux 6.18, and this is {release}: differences may come \
+             from the kernel"
         )),
         Err(error) => out.push(format!("cannot read the kernel's release: {error}")),
     }

@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn a_mount_goes_by_its_option_and_memory_by_the_setting() {
         let mounts = "29 22 0:25 / /dev/shm rw - tmpfs tmpfs rw,size=64k\n\
-                      30 22 0:26 / /a\\040b rw,nosuid shared:1 - tmpfs x rw,huge=within_size,inode64\n";
+            30 22 0:26 / /a\\040b rw,nosuid shared:1 - tmpfs x rw,huge=within_size,inode64\n";
         let at = |setting, minor| decide(setting, mounts, (0, minor));
         assert_eq!([25, 26, 27].map(|minor| at("never", minor)), [false, true, false]);
         assert_eq!([25, 26, 27].map(|minor| at("advise", minor)), [false, true, true]);

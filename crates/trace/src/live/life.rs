@@ -349,8 +349,10 @@ impl Follower<'_> {
                 let listing = Listing { mm, tid: tid as u32, exec, lines, flags };
                 self.observer.record(Record::Listing(listing), None);
             }
-            None => self
-                .notice("an address space ended without a last listing: its threads were killed, or it cannot be read"),
+            None => self.notice(
+                "an address space ended without a last listing: its threads were killed, or \
+                 it cannot be read",
+            ),
         }
         self.resume_paused(mm);
         self.spaces.remove(&mm);

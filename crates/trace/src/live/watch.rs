@@ -128,7 +128,8 @@ impl Follower<'_> {
         }
         let Some(Some(pagemap)) = &space.pagemap else {
             self.notice(
-                "pagemap cannot be opened: first writes are not seen, so merges may be mispredicted",
+                "pagemap cannot be opened: first writes are not seen, so merges may be \
+                 mispredicted",
             );
             return false;
         };
@@ -143,8 +144,8 @@ impl Follower<'_> {
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => false,
             Err(error) => {
                 self.notice(&format!(
-                    "pagemap cannot be read ({error}): first writes may be missed, so merges may be \
-                     mispredicted"
+                    "pagemap cannot be read ({error}): first writes may be missed, so merges may \
+                     be mispredicted"
                 ));
                 false
             }

@@ -225,11 +225,13 @@ mod tests {
     fn calls_read_as_people_write_them() {
         assert_eq!(
             call(Op::Mmap, [0, 8192, 3, 0x22, 0xffff_ffff, 0], 0x7f12_3456_7000),
-            "mmap(NULL, 8192, PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) = 0x7f1234567000"
+            "mmap(NULL, 8192, PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) \
+             = 0x7f1234567000"
         );
         assert_eq!(
             call(Op::Mmap, [0x1000, 4096, 0, 0x8000_0013, 3, 0x2000], -22),
-            "mmap(0x1000, 4096, PROT_NONE, MAP_SHARED_VALIDATE|MAP_FIXED|0x80000000, 3, 0x2000) = -EINVAL"
+            "mmap(0x1000, 4096, PROT_NONE, MAP_SHARED_VALIDATE|MAP_FIXED|0x80000000, 3, 0x2000) \
+             = -EINVAL"
         );
         assert_eq!(
             call(Op::Mremap, [0x1000, 4096, 8192, 3, 0x5000, 0], 0x5000),

@@ -35,7 +35,11 @@ fn stats(stats: &SpaceStats) -> Map<String, Value> {
         "predicted": stats.predicted,
         "predictable": stats.predictable,
         "vmas_peak": stats.vmas_peak,
-        "tree": { "height": stats.tree.height, "nodes": stats.tree.nodes, "bytes": stats.tree.bytes },
+        "tree": {
+            "height": stats.tree.height,
+            "nodes": stats.tree.nodes,
+            "bytes": stats.tree.bytes,
+        },
     });
     match object {
         Value::Object(map) => map,

@@ -172,7 +172,8 @@ fn listings(out: &mut String, ours: &str, kernel: &str, style: Style) {
 fn digest(out: &mut String, ours: &str, lines: usize, hash: u64, address: usize, style: Style) {
     let our_hash = crate::text::fnv1a64(ours.as_bytes());
     out.push_str(&format!(
-        "  ours    {} lines, FNV-1a 64 {our_hash:016x}\n  kernel  {lines} lines, FNV-1a 64 {hash:016x}\n",
+        "  ours    {} lines, FNV-1a 64 {our_hash:016x}\n\
+        \x20 kernel  {lines} lines, FNV-1a 64 {hash:016x}\n",
         ours.lines().count()
     ));
     let listing: Vec<&str> = ours.lines().collect();

@@ -91,8 +91,8 @@ fn write_record(out: &mut String, record: &Record) -> fmt::Result {
     match record {
         Record::Exec { mm, tid, vmas, brk, start_brk, start_stack, mmap_base, exe } => writeln!(
             out,
-            "X {mm} {tid} vmas={vmas} brk={brk:x} start_brk={start_brk:x} start_stack={start_stack:x} \
-             mmap_base={mmap_base:x} exe={}",
+            "X {mm} {tid} vmas={vmas} brk={brk:x} start_brk={start_brk:x} \
+             start_stack={start_stack:x} mmap_base={mmap_base:x} exe={}",
             OneLine(exe)
         ),
         Record::File(file) => write_file(out, file),

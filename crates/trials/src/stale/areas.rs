@@ -114,7 +114,8 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
             for number in 0..area.frames.len() {
                 let turn = area.turn;
                 let what = format_args!(
-                    "page {number} of an area made in turn {turn}, unmapped, and flushed by {call} on cpu{freer}"
+                    "page {number} of an area made in turn {turn}, unmapped, and flushed by \
+                     {call} on cpu{freer}"
                 );
                 is_absent(machine, page(area.at, number), what)?;
             }

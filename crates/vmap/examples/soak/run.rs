@@ -45,8 +45,8 @@ impl fmt::Display for Done {
         let (reads, naps, refused) = (count(&self.reads), count(&self.naps), count(&self.refused));
         write!(
             f,
-            "{maps} mappings, {unmaps} unmappings, {moves} moves, {reads} reads, {naps} idle periods, \
-             {refused} refused for lack of space or memory"
+            "{maps} mappings, {unmaps} unmappings, {moves} moves, {reads} reads, {naps} idle \
+             periods, {refused} refused for lack of space or memory"
         )
     }
 }

@@ -1,7 +1,7 @@
 /* `rules NAME` exercises one rule of Linux for the tracer.
  *
- * The results of the calls do not matter: many calls must fail. Memory is at fixed addresses, so that
- * VMAs are neighbours. looking_for() makes hidden state visible in a listing. */
+ * The results of the calls do not matter: many calls must fail. Memory is at fixed addresses, so
+ * that VMAs are neighbours. looking_for() makes hidden state visible in a listing. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/aio_abi.h>
