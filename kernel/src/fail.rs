@@ -12,10 +12,10 @@ use machine::{AtomicCpuSet, CpuSet};
 
 /// Nanoseconds that other CPUs may take to stop: a second, because the host may be busy.
 const PATIENCE: u64 = 1_000_000_000;
-const NOBODY: usize = usize::MAX;
+const NO_CPU: usize = usize::MAX;
 
 /// The first CPU that failed. It reports.
-static FAILED: AtomicUsize = AtomicUsize::new(NOBODY);
+static FAILED: AtomicUsize = AtomicUsize::new(NO_CPU);
 /// How often that CPU failed again while it reported.
 static AGAIN: AtomicUsize = AtomicUsize::new(0);
 /// CPUs that have stopped.
@@ -34,7 +34,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
 fn end(what: core::fmt::Arguments<'_>) -> ! {
     x86_64::instructions::interrupts::disable();
     // Relaxed, both: the exchange only elects the first CPU.
-    match FAILED.compare_exchange(NOBODY, area::index(), Ordering::Relaxed, Ordering::Relaxed) {
+    match FAILED.compare_exchange(NO_CPU, area::index(), Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => {
             stop_others();
             print_in_panic(format_args!("{what}\n"));

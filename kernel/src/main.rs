@@ -5,16 +5,16 @@
 //! serial port and the local APICs. It is also a second implementation of `machine`, to read beside
 //! your own.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | `boot` | from the loader to Rust; the data of the loader and of ACPI |
-//! | `memory`, `heap` | how memory is divided |
+//! | `memory`, `heap` | the division of memory |
 //! | `layout`, `space` | the kernel's address space, and its tables |
 //! | `cpu` | one CPU: its area, its tables, its features |
 //! | `trap` | interrupts and faults; accesses that may fault |
 //! | `apic`, `clock` | the timer, IPIs; time |
 //! | `turns` | short turns of CPUs, where the emulator counts instructions |
-//! | `smp` | how CPUs start, and what they run |
+//! | `smp` | the start of the CPUs, and the programs that they run |
 //! | `machine`, `grace` | the traits of `machine`, and the domain of `grace`, for this kernel |
 //! | `command` | the commands: `test`, `bench` |
 //! | `fair` | the lock of the experiments' baselines |

@@ -1,7 +1,7 @@
 //! The traits that a host implements to run Samara, and the types in their signatures.
 //!
-//! A host is a kernel, a hypervisor or a simulated machine. `paging`, `vmap` and `vma` use nothing
-//! else of it. Each trait is small and independent, so code requires only the traits it needs, and
+//! A host is a kernel, a hypervisor or a simulated machine. `paging` and `vmap` use nothing else
+//! of it. Each trait is small and independent, so code requires only the traits it needs, and
 //! a host can implement them one after the other.
 //!
 //! | trait | contents | needed by |

@@ -138,12 +138,12 @@ fn interrupts() {
     // Acquire: the handler sees the writes before the interrupt was sent. Pairs with the Release of
     // `call`.
     if Machine.irqs_enabled() && world.sent[cpu].swap(false, Ordering::Acquire) {
-        let mut whose = Vec::new();
+        let mut callers = Vec::new();
         world.calls.poll(|caller| {
             act(caller);
-            whose.push(caller);
+            callers.push(caller);
         });
-        for caller in whose {
+        for caller in callers {
             // Relaxed: the wake-up orders it.
             world.handled[caller].fetch_add(1, Ordering::Relaxed);
             world.wake[caller].notify();

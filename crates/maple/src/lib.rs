@@ -9,7 +9,7 @@
 //!
 //! let tree = MapleTree::<u32, Epoch>::new();
 //! tree.store_range(0x1000..=0x4fff, 1)?;
-//! tree.store_range(0x2000..=0x2fff, 2)?; // splits what it overlaps
+//! tree.store_range(0x2000..=0x2fff, 2)?; // splits the first range
 //!
 //! let guard = tree.pin(); // no lock, no wait
 //! assert_eq!(tree.load(&guard, 0x2abc), Some(2));
@@ -92,8 +92,8 @@
 //!
 //! A [`Writer`] collects the nodes and entries that it removes. It hands them to the engine about
 //! twenty at a time, and the rest when it is dropped. So do not keep a writer for long without
-//! writing; a writer that is forgotten leaks what it collected. The engine decides when they are
-//! freed. After the removal of a large subtree it is asked to hurry.
+//! writing; a forgotten writer leaks them. The engine decides when they are freed. After the
+//! removal of a large subtree the writer tells it to free as soon as it can.
 //!
 //! # Rules for the code of entries
 //!

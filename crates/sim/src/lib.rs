@@ -65,7 +65,7 @@
 //! is sequentially consistent.
 //!
 //! The code under test does three things for the machine:
-//! - It tells what frames are for, by [`machine::FrameSource::set_owner`]. A frame is
+//! - It names the owner of each frame, by [`machine::FrameSource::set_owner`]. A frame is
 //!   [`Table`](machine::Owner::Table) from before its first entry is written until no CPU can walk
 //!   it, then [`Quick`](machine::Owner::Quick) or free.
 //! - It reports each page that it has constructed for a quicklist, by

@@ -22,19 +22,19 @@ fn sim() -> Sim {
 
 const ENDS: &str = "open at the end";
 const BEGINS: &str = "open on the CPU that this thread is";
-const NOBODY: &str = "not a CPU of this machine";
+const NOT_A_CPU: &str = "not a CPU of this machine";
 
 #[test]
 fn a_thread_that_is_no_cpu_has_no_number() {
     let (bare, other) = (bare(), bare());
-    assert!(panics(|| bare.current()).contains(NOBODY));
-    assert!(panics(BareGrace::pin).contains(NOBODY));
-    other.on_cpu(1, || assert!(panics(|| bare.current()).contains(NOBODY)));
+    assert!(panics(|| bare.current()).contains(NOT_A_CPU));
+    assert!(panics(BareGrace::pin).contains(NOT_A_CPU));
+    other.on_cpu(1, || assert!(panics(|| bare.current()).contains(NOT_A_CPU)));
     let inside =
         other.on_cpu(1, || bare.on_cpu(0, || (bare.current().index(), panics(|| other.current()))));
     assert_eq!(inside.0, 0);
-    assert!(inside.1.contains(NOBODY));
-    assert!(panics(|| sim().current()).contains(NOBODY));
+    assert!(inside.1.contains(NOT_A_CPU));
+    assert!(panics(|| sim().current()).contains(NOT_A_CPU));
 }
 
 /// Two threads that are no CPUs would share one piece of the storage.
@@ -46,7 +46,7 @@ fn storage_of_a_cpu_is_for_cpus() {
         let threads: Vec<_> =
             (0..2).map(|_| scope.spawn(|| panics(|| local.with(|value| *value += 1)))).collect();
         for thread in threads {
-            assert!(thread.join().unwrap().contains(NOBODY));
+            assert!(thread.join().unwrap().contains(NOT_A_CPU));
         }
     });
     assert_eq!(bare.on_cpu(0, || local.with(|value| *value)), Some(0));

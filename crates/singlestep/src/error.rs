@@ -2,7 +2,7 @@
 
 use std::{fmt, io, time::Duration};
 
-/// What the child was doing.
+/// The phase of a measurement in which an error occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Setting up, warming up, or naming its regions.

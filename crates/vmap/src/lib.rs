@@ -19,8 +19,8 @@
 //! | `tlb_grace` | TLB grace periods: [`TlbGrace`] |
 //! | `vmap` | one address space for areas: [`Vmap`] |
 //! | `tables` | rollback of page-table pages after a call fails |
-//! | `make`, `back` | how areas are made and claimed; how addresses come back |
-//! | `check` | what a safe call may map, and why that is harmless |
+//! | `make`, `back` | creation of areas; return of their addresses |
+//! | `check` | the checks of safe calls, and why they suffice |
 //! | `zone` | a part of the space, per CPU or common: a tree of areas, and a queue of waiting areas |
 //! | `area` | one area and its states |
 //! | `block`, `block/bits` | 2 MiB of addresses from which one CPU takes small runs |

@@ -340,10 +340,10 @@ impl<M: Machine> TlbGrace<M> {
         self.begin_now(self.count.target(), |tlb_grace| tlb_grace.machine.online());
     }
 
-    fn begin_now(&self, period: u64, whom: impl FnOnce(&Self) -> CpuSet) {
+    fn begin_now(&self, period: u64, targets: impl FnOnce(&Self) -> CpuSet) {
         self.machine.step(Access::Shared);
         self.count.expedite_start(period);
-        self.expedite_on(period, whom(self));
+        self.expedite_on(period, targets(self));
     }
 
     /// Makes these CPUs flush. Then all CPUs that are not idle have flushed since the period began.

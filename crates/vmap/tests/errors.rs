@@ -107,7 +107,7 @@ fn large_pages_are_zeroed() {
     world.on(0, || {
         let (sim, vmap) = (&world.sim, world.vmap());
         let size = PageSize::Size2M;
-        // What is allocated next was written before.
+        // The frames that are allocated next were written before.
         let blocks: Vec<_> =
             std::iter::from_fn(|| sim.alloc(size.order(), Place::Local).ok()).collect();
         for block in &blocks {

@@ -14,7 +14,7 @@ pub(crate) const TRAMPOLINE: u64 = 0x8000;
 
 global_asm!(
     r#"
-    # The note that says where to enter: type 18 of Xen's.
+    # The note with the entry point: type 18 of Xen's.
     .section .note.pvh, "a", @note
     .balign 4
     .long 4, 4, 18
@@ -39,7 +39,7 @@ pvh_start:
     mov %eax, (%edi)
     mov $boot_no_memory, %esi
     jne 2f
-    # Pages of 1 GiB are what the first tables are made of.
+    # The first tables consist of pages of 1 GiB.
     mov $0x80000001, %eax
     cpuid
     mov $boot_complaint, %esi
@@ -47,7 +47,7 @@ pvh_start:
     jz 2f
     mov $boot_long, %ebp
     jmp to_long
-    # What cannot be told otherwise yet: to the serial port, and the exit code of a failure.
+    # There is no console yet: the message goes to the serial port, then the machine exits.
 2:  mov $0x3f8, %dx
 3:  lodsb
     test %al, %al
@@ -60,7 +60,7 @@ pvh_start:
 5:  hlt
     jmp 5b
 
-    # To long mode, and on at EBP.
+    # Enters long mode and continues at EBP.
 to_long:
     mov %cr4, %eax
     or $(1 << 5), %eax              # PAE
@@ -96,11 +96,11 @@ boot_long:
     jmp *%rax
 
 ap_long:
-    # High first: the tables that come next do not have this address.
+    # Continues at the high address: the next tables do not map this one.
     movabs $ap_high, %rax
     jmp *%rax
 
-    # Copied to TRAMPOLINE; all of its addresses are said relative to that.
+    # Copied to TRAMPOLINE; all of its addresses are relative to that.
     .code16
     .globl trampoline_start
 trampoline_start:

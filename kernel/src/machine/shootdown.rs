@@ -37,8 +37,8 @@ pub(super) fn shoot(cpus: &CpuSet, what: Flush) {
         None => here(),
         Some(calls) => {
             bump(&area::here().stats.shootdowns, others.len() as u64);
-            let interrupt = |whom: &CpuSet| {
-                apic::interrupt(whom, FLUSH);
+            let interrupt = |targets: &CpuSet| {
+                apic::interrupt(targets, FLUSH);
                 here();
             };
             calls.call(&others, what, interrupt, tlb::flush_for_another);

@@ -63,7 +63,7 @@ probe_store_at:
 probe_store_end:
     ret
 
-    # Copies bytes; counts those that are left.
+    # Copies bytes, and returns the number of those that are left.
     .globl probe_copy
 probe_copy:
     mov rcx, rdx
@@ -86,7 +86,7 @@ probe_execute_end:
 probe_returns:
     ret
 
-    # Where each may fault, and where it goes on.
+    # For each probe: the instruction that may fault, and the address at which it continues.
     .section .rodata
     .balign 8
     .globl probes

@@ -34,7 +34,7 @@ pub(super) struct Tracee {
     pid: Pid,
     memory: File,
     limit: Duration,
-    /// What the child is doing, for errors.
+    /// The current phase, for errors.
     pub(super) phase: Phase,
 }
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::vec;
 use std::vec::Vec;
 
-/// What hardware may do unasked, with the address that another CPU has mapped.
+/// An access that hardware may speculate, at the address that another CPU has mapped.
 fn cache(world: &World, at: &AtomicU64) {
     let at = at.load(SeqCst);
     if at != 0 {
@@ -226,7 +226,7 @@ fn areas_wait_in_the_order_of_their_periods() {
     right(waits_in_order);
 }
 
-/// What was freed in an interrupt is freed by CPU 0, while CPU 1 tries to free it again.
+/// CPU 0 frees areas that were freed in an interrupt, while CPU 1 tries to free them again.
 fn freed_again(seed: u64) -> Result<(), Failure> {
     let (config, ticking) = machine(seed, 2);
     let world = World::new(config, 32, Options::default(), ticking);
