@@ -11,13 +11,13 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// Growing extends only the VMA that holds the heap's end (rule 7). One store into the tree.
     pub fn brk(&mut self, brk: usize) -> usize {
         if let Ok(()) = self.move_brk(brk) {
-            self.state_mut().layout.brk = brk;
+            self.state.set_brk(brk);
         }
-        self.state().layout.brk
+        self.state.layout().brk
     }
 
     fn move_brk(&mut self, brk: usize) -> Result<(), Error> {
-        let layout = self.state().layout;
+        let layout = self.state.layout();
         if brk < layout.start_brk {
             return Err(Error::BadRange);
         }
@@ -44,7 +44,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     }
 
     fn grow_heap(&mut self, start_brk: usize, old: usize, new: usize) -> Result<(), Error> {
-        let exec = match self.state().read_implies_exec {
+        let exec = match self.state.read_implies_exec() {
             true => VmFlags::EXEC,
             false => VmFlags::empty(),
         };
@@ -55,14 +55,14 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             | VmFlags::MAYWRITE
             | VmFlags::MAYEXEC
             | VmFlags::ACCOUNT
-            | self.state().default_flags;
+            | self.state.default_flags();
         let vma = Vma::anonymous(self.mergeable(flags));
         let below = self.before(old).filter(|b| b.end == old && b.end > start_brk);
-        match below.filter(|below| below.takes_in(&vma)) {
-            // The same VMA with another end: no reference count and no anon_vma changes.
+        match below.filter(|below| below.takes_in(&vma, self.state.generation())) {
+            // The same VMA with another end: no reference count changes.
             Some(below) => {
                 let start = below.start;
-                self.with_tree(|tree| tree.set_end(start, new - 1))?;
+                self.tree.set_end(start, new - 1)?;
             }
             None => {
                 self.room_for(1)?;

@@ -5,8 +5,8 @@
 //! sees that the event happened.
 
 use crate::{
-    Area, Error, MappedFile, RefCounted, VmFlags, Vma, anon::Chain, merge::may_share_anon,
-    space::Writer, tree::Look,
+    Area, Error, MappedFile, RefCounted, VmFlags, Vma, merge::may_share_anon, space::Writer,
+    tree::Look,
 };
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
@@ -34,12 +34,19 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if area.vma.is_faulted() {
             return Ok(area.vma.clone());
         }
-        let lends = |lender: &Area<F>| lender.vma.is_faulted() && !lender.vma.anon.is_inherited();
-        let next = self.covering(area.end).filter(|n| may_share_anon(area, n) && lends(n));
-        let lender = next.or_else(|| {
-            self.before(area.start).map(Look::keep).filter(|p| may_share_anon(p, area) && lends(p))
+        let here = self.state.generation();
+        let lends = |lender: &Vma<F>| lender.is_faulted() && !lender.anon.is_inherited(here);
+        let next = self.look_at(area.end).filter(|next| {
+            next.start == area.end && lends(next.vma) && may_share_anon(&area.vma, next.vma)
         });
-        let anon = lender.map_or_else(Chain::new_root, |lender| Ok(lender.vma.anon.clone()))?;
+        let lender = next.or_else(|| {
+            self.before(area.start).filter(|before| {
+                before.end == area.start
+                    && lends(before.vma)
+                    && may_share_anon(before.vma, &area.vma)
+            })
+        });
+        let anon = lender.map_or_else(|| self.state.new_anon(), |lender| lender.vma.anon);
         Ok(RefCounted::new(Vma { anon, ..Vma::clone(&area.vma) })?)
     }
 

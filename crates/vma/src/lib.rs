@@ -67,6 +67,7 @@ mod remap;
 mod shm;
 mod space;
 mod special;
+mod state;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod testing;

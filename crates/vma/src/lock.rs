@@ -118,8 +118,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             flags |= VmFlags::LOCKONFAULT;
         }
         let future = if what.future { flags } else { VmFlags::empty() };
-        let defaults = &mut self.state_mut().default_flags;
-        *defaults = (*defaults - VmFlags::LOCKED_MASK) | future;
+        self.state.set_default_flags(self.unlocked_defaults() | future);
         if what.current {
             let outcome = self.lock_every(flags);
             self.populate(0, self.profile.task_size);
@@ -133,8 +132,12 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// # Errors
     /// [`Error::OutOfMemory`], with every VMA unlocked that could be.
     pub fn munlockall(&mut self) -> Result<(), Error> {
-        self.state_mut().default_flags -= VmFlags::LOCKED_MASK;
+        self.state.set_default_flags(self.unlocked_defaults());
         self.lock_every(VmFlags::empty())
+    }
+
+    fn unlocked_defaults(&self) -> VmFlags {
+        self.state.default_flags() - VmFlags::LOCKED_MASK
     }
 
     /// Skips a VMA that fails, as Linux does. Linux hides the failure; this returns it after the

@@ -163,6 +163,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             self.clear_way(addr, end)?;
         }
 
+        let fixed = request.flags.contains(MapFlags::FIXED);
         let populate = flags.contains(VmFlags::LOCKED)
             || (request.flags.contains(MapFlags::POPULATE)
                 && !request.flags.contains(MapFlags::NONBLOCK));
@@ -183,8 +184,14 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             // VMA joins nothing.
             vma.flags -= VmFlags::LOCKED_MASK;
             self.store(addr, end, RefCounted::new(vma)?)?;
+        } else if self.is_marked_late(&vma) {
+            let area = self.placed_marked(addr, end, vma)?;
+            self.store(area.start, area.end, area.vma)?;
+        } else if fixed {
+            let area = self.placed(addr, end, vma)?;
+            self.store(area.start, area.end, area.vma)?;
         } else {
-            self.insert_marked(addr, end, vma)?;
+            self.insert(addr, end, vma)?;
         }
         if populate {
             self.populate(addr, end);
@@ -192,20 +199,22 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(addr)
     }
 
-    /// Inserts a new VMA. If a driver may change the flags, the VMA gets MERGEABLE only if it
-    /// joined no neighbour, because the driver might forbid it.
-    fn insert_marked(&mut self, start: usize, end: usize, vma: Vma<F>) -> Result<(), Error> {
-        let driver = vma.file.as_ref().is_some_and(|f| f.placement() == Placement::Driver);
-        if !driver || !self.state().merge_any || !vma.flags.contains(VmFlags::MERGEABLE) {
-            return self.insert(start, end, vma);
-        }
+    /// Whether a driver may change the flags of the VMA. Then it gets MERGEABLE only if it joined
+    /// no neighbour, because the driver might forbid it.
+    fn is_marked_late(&self, vma: &Vma<F>) -> bool {
+        let driver = |file: &F| file.placement() == Placement::Driver;
+        self.state.merge_any()
+            && vma.flags.contains(VmFlags::MERGEABLE)
+            && vma.file.as_ref().is_some_and(driver)
+    }
+
+    /// As [`placed`](Self::placed), for a VMA that is marked late.
+    fn placed_marked(&self, start: usize, end: usize, vma: Vma<F>) -> Result<Area<F>, Error> {
         let flags = vma.flags - VmFlags::MERGEABLE;
-        let joined = self.merge_new(start, end, &Vma { flags, ..Vma::clone(&vma) })?;
-        let area = match joined {
-            Some(area) => area,
-            None => Area { start, end, vma: RefCounted::new(vma)? },
-        };
-        self.store(area.start, area.end, area.vma)
+        match self.merge_new(start, end, &Vma { flags, ..Vma::clone(&vma) })? {
+            Some(merged) => Ok(merged.area),
+            None => Ok(Area { start, end, vma: RefCounted::new(vma)? }),
+        }
     }
 
     fn map_len(&self, request: &MapRequest<F>) -> Result<usize, Error> {
@@ -253,14 +262,14 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let kind = request.flags.kind().ok_or(Error::BadFlags)?;
         let mut prot = VmFlags::from_prot(request.prot);
         let noexec = request.file.as_ref().is_some_and(MappedFile::noexec);
-        if self.state().read_implies_exec && prot.contains(VmFlags::READ) && !noexec {
+        if self.state.read_implies_exec() && prot.contains(VmFlags::READ) && !noexec {
             prot |= VmFlags::EXEC;
         }
         let mut flags = prot
             | VmFlags::MAYREAD
             | VmFlags::MAYWRITE
             | VmFlags::MAYEXEC
-            | self.state().default_flags;
+            | self.state.default_flags();
         for (asked, flag) in [
             (MapFlags::GROWSDOWN, VmFlags::GROWSDOWN),
             (MapFlags::LOCKED, VmFlags::LOCKED),
@@ -311,7 +320,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
 
     /// Adds MERGEABLE if the address space has PR_SET_MEMORY_MERGE and the VMA qualifies.
     pub(crate) fn mergeable(&self, flags: VmFlags) -> VmFlags {
-        if self.state().merge_any && can_be_mergeable(flags) {
+        if self.state.merge_any() && can_be_mergeable(flags) {
             flags | VmFlags::MERGEABLE
         } else {
             flags

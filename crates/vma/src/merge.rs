@@ -5,7 +5,13 @@
 //! contents, so the change is one store into the tree, which overwrites the merged VMAs. A change
 //! cannot fail half-way.
 
-use crate::{Area, Error, MappedFile, RefCounted, VmFlags, Vma, space::Writer, tree::Look};
+use crate::{
+    Area, Error, MappedFile, RefCounted, VmFlags, Vma,
+    anon::Generation,
+    space::Writer,
+    state::VmaCounts,
+    tree::{Change, Look},
+};
 
 /// Whether two VMAs agree in everything that merging requires, apart from position and private
 /// pages.
@@ -19,24 +25,22 @@ fn same_kind<F: MappedFile>(a: &Vma<F>, b: &Vma<F>) -> bool {
 
 /// Whether the anon_vmas of two VMAs allow a merge. If only one of them has private pages, it must
 /// not have inherited its anon_vma by fork, because an ancestor's anon_vma may hold these pages.
-fn pages_fit<F>(target: &Vma<F>, source: &Vma<F>) -> bool {
+fn pages_fit<F>(target: &Vma<F>, source: &Vma<F>, here: Generation) -> bool {
     match (target.is_faulted(), source.is_faulted()) {
-        (false, true) => !source.anon.is_inherited(),
-        (true, false) => !target.anon.is_inherited(),
-        _ => target.anon.same_owner(&source.anon),
+        (false, true) => !source.anon.is_inherited(here),
+        (true, false) => !target.anon.is_inherited(here),
+        _ => target.anon.same_owner(source.anon, here),
     }
 }
 
-fn joins<F: MappedFile>(target: &Vma<F>, new: &Vma<F>) -> bool {
-    target.slide == new.slide && same_kind(target, new) && pages_fit(target, new)
+fn joins<F: MappedFile>(target: &Vma<F>, new: &Vma<F>, here: Generation) -> bool {
+    target.slide == new.slide && same_kind(target, new) && pages_fit(target, new, here)
 }
 
-/// Whether a first write in one VMA may use the other's anon_vma: they differ at most in r, w and
-/// x.
-pub(crate) fn may_share_anon<F: MappedFile>(below: &Area<F>, above: &Area<F>) -> bool {
-    let (a, b) = (&below.vma, &above.vma);
-    below.end == above.start
-        && a.policy == b.policy
+/// Whether a first write in one VMA may use the anon_vma of the other, which is beside it: they
+/// differ at most in r, w and x.
+pub(crate) fn may_share_anon<F: MappedFile>(a: &Vma<F>, b: &Vma<F>) -> bool {
+    a.policy == b.policy
         && a.file == b.file
         && (a.flags ^ b.flags).difference(VmFlags::ACCESS | VmFlags::STICKY).is_empty()
         && a.slide == b.slide
@@ -48,16 +52,27 @@ struct Sides<'a, F> {
     right: Option<Look<'a, F>>,
 }
 
+/// The result of a merge, and the neighbours that it takes in, as a change of the counts.
+pub(crate) struct Merged<F> {
+    pub(crate) area: Area<F>,
+    taken: VmaCounts,
+}
+
 impl<'a, F: MappedFile> Sides<'a, F> {
     /// Keeps the neighbours that `new` can join. It keeps both only if they also fit each other.
-    fn of(left: Option<Look<'a, F>>, right: Option<Look<'a, F>>, new: &Vma<F>) -> Self {
-        let left = left.filter(|l| joins(l.vma, new));
-        let right = right.filter(|r| {
-            joins(r.vma, new)
-                && left.as_ref().is_none_or(|l| {
-                    !l.vma.is_faulted() || !r.vma.is_faulted() || l.vma.anon.same_owner(&r.vma.anon)
-                })
-        });
+    fn of(
+        left: Option<Look<'a, F>>,
+        right: Option<Look<'a, F>>,
+        new: &Vma<F>,
+        here: Generation,
+    ) -> Self {
+        let left = left.filter(|l| joins(l.vma, new, here));
+        let right = right.filter(|r| joins(r.vma, new, here));
+        let fits = |l: &Look<'a, F>, r: &Look<'a, F>| {
+            let both = l.vma.is_faulted() && r.vma.is_faulted();
+            !both || l.vma.anon.same_owner(r.vma.anon, here)
+        };
+        let right = right.filter(|r| left.as_ref().is_none_or(|l| fits(l, r)));
         Sides { left, right }
     }
 
@@ -72,34 +87,27 @@ impl<'a, F: MappedFile> Sides<'a, F> {
 
     /// The range and contents of the result; `None` if no side joins. Allocates only if a side
     /// without private pages takes them in, or if a side gets sticky flags.
-    fn join(self, start: usize, end: usize, new: &Vma<F>) -> Result<Option<Area<F>>, Error> {
+    fn join(self, start: usize, end: usize, new: &Vma<F>) -> Result<Option<Merged<F>>, Error> {
         let Sides { left, right } = self;
-        let sticky = [left.as_ref(), right.as_ref()]
-            .into_iter()
-            .flatten()
-            .fold(new.flags, |flags, side| flags | side.vma.flags)
-            & VmFlags::STICKY;
-        let pages = [left.as_ref(), right.as_ref()]
-            .into_iter()
-            .flatten()
-            .map(|side| side.vma)
-            .chain([new])
-            .find(|vma| vma.is_faulted())
-            .map(|vma| vma.anon.clone());
         let mut joined = match (left, right) {
             (Some(left), Some(right)) => Area { end: right.end, ..left.keep() },
             (Some(left), None) => Area { end, ..left.keep() },
             (None, Some(right)) => Area { start, ..right.keep() },
             (None, None) => return Ok(None),
         };
-        let pages = pages.filter(|_| !joined.vma.is_faulted());
+        let sides = || left.iter().chain(&right).map(|side| side.vma);
+        let mut taken = VmaCounts::default();
+        sides().for_each(|side| taken.count(side, -1));
+        let sticky = sides().fold(new.flags, |flags, side| flags | side.flags) & VmFlags::STICKY;
+        let faulted = sides().chain([new]).find(|vma| vma.is_faulted());
+        let pages = faulted.filter(|_| !joined.vma.is_faulted());
         if pages.is_some() || !joined.vma.flags.contains(sticky) {
             let mut vma = Vma::clone(&joined.vma);
             vma.flags |= sticky;
-            vma.anon = pages.unwrap_or(vma.anon);
+            vma.anon = pages.map_or(vma.anon, |pages| pages.anon);
             joined.vma = RefCounted::new(vma)?;
         }
-        Ok(Some(joined))
+        Ok(Some(Merged { area: joined, taken }))
     }
 }
 
@@ -112,27 +120,32 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         start: usize,
         end: usize,
         new: &Vma<F>,
-    ) -> Result<Option<Area<F>>, Error> {
+    ) -> Result<Option<Merged<F>>, Error> {
         if new.flags.intersects(VmFlags::SPECIAL) {
             return Ok(None);
         }
         let left = self.before(start).filter(|l| l.end >= start);
         let right = self.look_at(end);
-        Sides::of(left, right, new).without_close_hook().join(start, end, new)
+        let here = self.state.generation();
+        Sides::of(left, right, new, here).without_close_hook().join(start, end, new)
     }
 
     /// The area that will contain a new VMA over `start..end`: the VMA itself, or the merged one.
     pub(crate) fn placed(&self, start: usize, end: usize, new: Vma<F>) -> Result<Area<F>, Error> {
         match self.merge_new(start, end, &new)? {
-            Some(area) => Ok(area),
+            Some(merged) => Ok(merged.area),
             None => Ok(Area { start, end, vma: RefCounted::new(new)? }),
         }
     }
 
-    /// Stores a new VMA over `start..end`, merged with the neighbours that join it.
+    /// Stores a new VMA over `start..end`, which is free, merged with the neighbours that join it.
     pub(crate) fn insert(&mut self, start: usize, end: usize, new: Vma<F>) -> Result<(), Error> {
-        let area = self.placed(start, end, new)?;
-        self.store(area.start, area.end, area.vma)
+        let (area, taken) = match self.merge_new(start, end, &new)? {
+            Some(Merged { area, taken }) => (area, taken),
+            None => (Area { start, end, vma: RefCounted::new(new)? }, VmaCounts::default()),
+        };
+        let Area { start, end, vma } = area;
+        self.write_known(Change { start, end, vma: Some(vma) }, taken)
     }
 
     /// Gives the part `start..end` of the VMA `middle` the contents `new`, with merging or
@@ -143,15 +156,23 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         middle: &Area<F>,
         start: usize,
         end: usize,
-        new: Vma<F>,
+        mut new: Vma<F>,
     ) -> Result<usize, Error> {
         let (at_left, at_right) = (start == middle.start, end == middle.end);
-        if let Some(area) = self.merge_changed(middle, start, end, &new)? {
-            self.store(area.start, area.end, area.vma)?;
-            return Ok(area.end);
+        if !(at_left && at_right) && middle.vma.anon.is_implied(self.state.generation()) {
+            self.own_anon(start)?;
+            new.anon = self.look_at(start).map_or(new.anon, |look| look.vma.anon);
         }
-        self.room_for(usize::from(!at_left) + usize::from(!at_right))?;
-        self.store(start, end, RefCounted::new(new)?)?;
+        let mut gone = VmaCounts::default();
+        gone.count(&*middle.vma, 1 - isize::from(at_left) - isize::from(at_right));
+        let Some(Merged { area, taken }) = self.merge_changed(middle, start, end, &new)? else {
+            self.room_for(usize::from(!at_left) + usize::from(!at_right))?;
+            let vma = Some(RefCounted::new(new)?);
+            self.write_known(Change { start, end, vma }, gone)?;
+            return Ok(end);
+        };
+        let Area { start, end, vma } = area;
+        self.write_known(Change { start, end, vma: Some(vma) }, gone + taken)?;
         Ok(end)
     }
 
@@ -161,14 +182,14 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         start: usize,
         end: usize,
         new: &Vma<F>,
-    ) -> Result<Option<Area<F>>, Error> {
+    ) -> Result<Option<Merged<F>>, Error> {
         if new.flags.intersects(VmFlags::SPECIAL) {
             return Ok(None);
         }
         let (at_left, at_right) = (start == middle.start, end == middle.end);
         let left = at_left.then(|| self.before(start).filter(|l| l.end == start)).flatten();
         let right = at_right.then(|| self.look_at(end).filter(|r| r.start == end)).flatten();
-        let sides = Sides::of(left, right, new);
+        let sides = Sides::of(left, right, new, self.state.generation());
         let joins_any = sides.left.is_some() || sides.right.is_some();
         if joins_any && at_left && at_right && middle.vma.has_close_hook() {
             return Ok(None);
@@ -179,7 +200,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
 
 impl<F: MappedFile> Look<'_, F> {
     /// Whether new memory behind it, with the contents `new`, joins it.
-    pub(crate) fn takes_in(&self, new: &Vma<F>) -> bool {
-        joins(self.vma, new) && !new.flags.intersects(VmFlags::SPECIAL)
+    pub(crate) fn takes_in(&self, new: &Vma<F>, here: Generation) -> bool {
+        joins(self.vma, new, here) && !new.flags.intersects(VmFlags::SPECIAL)
     }
 }

@@ -132,7 +132,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         let low =
             if flags.contains(MapFlags::ABOVE4G) { 1 << 32 } else { self.profile.min_address };
-        let high = self.state().layout.mmap_base;
+        let high = self.state.mmap_base();
         self.highest(low, high, len, align).or_else(|_| {
             self.lowest(self.profile.task_size / 3, self.profile.task_size, len, align)
         })

@@ -67,7 +67,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     ) -> Result<usize, Error> {
         let old = area.vma.flags;
         let reads = access.contains(VmFlags::READ) && old.contains(VmFlags::MAYEXEC);
-        let access = match self.state().read_implies_exec && reads {
+        let access = match self.state.read_implies_exec() && reads {
             true => access | VmFlags::EXEC,
             false => access,
         };

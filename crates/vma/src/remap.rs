@@ -156,6 +156,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     }
 
     fn remap_one(&mut self, request: RemapRequest) -> Result<usize, Error> {
+        // Its contents may be stored at another place, besides what stays.
+        self.own_anon(request.addr)?;
         let area = self.covering(request.addr).ok_or(Error::NotOneVma)?;
         self.check_area(&request, &area)?;
         let shrinks = request.old_len > request.new_len;
@@ -230,7 +232,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if old_end == area.end && self.is_free_above(area.end, delta) {
             let new_end = area.end + delta;
             let grown = self.merge_new(area.end, new_end, &area.vma)?.ok_or(Error::WrongKind)?;
-            self.store(grown.start, grown.end, grown.vma)?;
+            let Area { start, end, vma } = grown.area;
+            self.store(start, end, vma)?;
             if locked {
                 self.populate(old_end, new_end);
             }

@@ -109,6 +109,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let mut contents = None;
         let mut at = start;
         while at < end {
+            // A part may keep these contents.
+            self.own_anon(at)?;
             let area = self.covering(at).ok_or(Error::Unmapped)?;
             at = area.end;
             // The parts become one VMA. A part with private pages provides the contents.
@@ -238,7 +240,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// # Errors
     /// [`Error::OutOfMemory`], with the VMAs below the failure changed. A second call continues.
     pub fn set_memory_merge(&mut self, on: bool) -> Result<(), Error> {
-        if self.state().merge_any == on {
+        if self.state.merge_any() == on {
             return Ok(());
         }
         let mut at = 0;
@@ -251,7 +253,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
                 self.store(area.start, area.end, RefCounted::new(vma)?)?;
             }
         }
-        self.state_mut().merge_any = on;
+        self.state.set_merge_any(on);
         Ok(())
     }
 }

@@ -1,24 +1,22 @@
-//! The VMAs of an address space in the range tree: converts bytes to indices, and keeps the counts
-//! of anon_vmas.
+//! The VMAs of an address space in the range tree: converts bytes to indices, and counts the VMAs.
 //!
 //! Every change is one store or one erase of a byte range. So a reader without a lock sees all of
-//! it or nothing (I1), and a failed allocation leaves everything unchanged (I7). The VMAs that a
-//! write overlaps are known before the write. So their anon_vma links are counted before it, too.
-//! If the write fails, the tree is unchanged, so the same walk undoes the counts. A change that
-//! takes two writes (a move) allocates the memory for both before the first.
+//! it or nothing (I1), and a failed allocation leaves everything unchanged (I7). A change that takes
+//! two writes (a move) allocates the memory for both before the first.
+//!
+//! A write changes the number of VMAs by what it overlaps. A call that has looked at these VMAs
+//! knows the difference and passes it on ([`Writer::write_known`]); otherwise one more walk finds
+//! it ([`Writer::store`]).
 
 use core::ops::RangeInclusive;
 
 use grace::Reclaim;
-use maple::{MapleTree, NodeAlloc, OwnerLock, RefCountedRef};
+use maple::{MapleTree, NodeAlloc, RefCountedRef};
 
-use crate::{
-    Error, MappedFile, RefCounted, Vma,
-    space::{TreeWriter, VmaCounts, Writer},
-};
+use crate::{Error, MappedFile, RefCounted, Vma, space::Writer, state::VmaCounts};
 
 /// The tree of an address space, keyed by address in bytes.
-pub(crate) type Tree<F, R, A> = MapleTree<RefCounted<Vma<F>>, R, A, OwnerLock>;
+pub(crate) type Tree<F, R, A> = MapleTree<RefCounted<Vma<F>>, R, A>;
 
 /// A VMA with its range.
 ///
@@ -92,16 +90,6 @@ pub(crate) struct Change<F> {
     pub(crate) vma: Option<RefCounted<Vma<F>>>,
 }
 
-/// The effect of a write over a byte range on a VMA that it overlaps.
-enum Fate {
-    /// Both ends remain: one VMA becomes two.
-    Split,
-    /// One end remains.
-    Shrunk,
-    /// Nothing remains.
-    Removed,
-}
-
 impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
     /// The VMA that contains `addr`.
     pub(crate) fn covering(&self, addr: usize) -> Option<Area<F>> {
@@ -110,17 +98,17 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
 
     /// The VMA that contains `addr`, borrowed.
     pub(crate) fn look_at(&self, addr: usize) -> Option<Look<'_, F>> {
-        self.tree().lookup(self.guard(), addr).map(Look::of)
+        self.tree.lookup(addr).map(Look::of)
     }
 
     /// The first VMA that ends above `addr`.
     pub(crate) fn at_or_after(&self, addr: usize) -> Option<Look<'_, F>> {
-        self.tree().find(self.guard(), addr..=usize::MAX).map(Look::of)
+        self.tree.find(addr..=usize::MAX).map(Look::of)
     }
 
     /// The last VMA that starts below `addr`.
     pub(crate) fn before(&self, addr: usize) -> Option<Look<'_, F>> {
-        self.tree().find_rev(self.guard(), 0..=addr.checked_sub(1)?).map(Look::of)
+        self.tree.find_rev(0..=addr.checked_sub(1)?).map(Look::of)
     }
 
     /// The first VMA with a part in `at..end`.
@@ -128,24 +116,35 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         if at >= end {
             return None;
         }
-        self.tree().find(self.guard(), at..=end - 1).map(Look::of)
+        self.tree.find(at..=end - 1).map(Look::of)
+    }
+
+    /// The VMAs with a part in `start..end`, in order.
+    ///
+    /// Most ranges overlap at most one VMA, which one search finds. An iterator costs more to begin
+    /// and less for each further VMA.
+    pub(crate) fn parts(&self, start: usize, end: usize) -> impl Iterator<Item = Look<'_, F>> {
+        let first = self.part(start, end);
+        let rest = first.filter(|first| first.end < end);
+        let rest = rest.map(|first| self.tree.iter(first.end..=end - 1).map(Look::of));
+        first.into_iter().chain(rest.into_iter().flatten())
     }
 
     /// The start of the highest free run of `len` bytes inside `low..high`.
     pub(crate) fn highest_gap(&self, low: usize, high: usize, len: usize) -> Option<usize> {
         let bounds = low..=high.checked_sub(1)?;
-        self.tree().empty_area_rev(self.guard(), bounds, len, 1).ok()
+        self.tree.empty_area_rev(bounds, len, 1).ok()
     }
 
     /// The start of the lowest free run of `len` bytes inside `low..high`.
     pub(crate) fn lowest_gap(&self, low: usize, high: usize, len: usize) -> Option<usize> {
         let bounds = low..=high.checked_sub(1)?;
-        self.tree().empty_area(self.guard(), bounds, len, 1).ok()
+        self.tree.empty_area(bounds, len, 1).ok()
     }
 
     /// Stores a VMA over `start..end`. It replaces existing VMAs there.
     ///
-    /// Cost: one walk of the overlapping VMAs, and the allocations of one store.
+    /// Cost: one walk of the overlapping VMAs, and one store.
     pub(crate) fn store(
         &mut self,
         start: usize,
@@ -162,8 +161,32 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
 
     /// One write, all or nothing (I7).
     pub(crate) fn change(&mut self, change: Change<F>) -> Result<(), Error> {
-        let more = self.with_tree(|tree| carry_out(tree, change))?;
-        self.count_more(more);
+        self.settle_split(change.start, change.end)?;
+        let gone = self.overlapped(change.start, change.end);
+        self.write_known(change, gone)
+    }
+
+    /// One write to the tree and to the counts. `gone` is the effect of the write on the VMAs that
+    /// it overlaps, without the new VMA.
+    pub(crate) fn write_known(&mut self, change: Change<F>, gone: VmaCounts) -> Result<(), Error> {
+        let Change { start, end, vma } = change;
+        debug_assert_eq!(gone, self.overlapped(start, end), "another count of VMAs overlapped");
+        let mut more = gone;
+        match vma {
+            Some(vma) => {
+                more.count(&*vma, 1);
+                self.tree.store_range(start..=end - 1, vma).map_err(|refused| refused.error)?;
+            }
+            None => self.tree.erase_range(start..=end - 1)?,
+        }
+        self.state.count_more(more);
+        Ok(())
+    }
+
+    /// Erases the VMA that is exactly at `start..end`.
+    pub(crate) fn erase_whole(&mut self, start: usize, gone: VmaCounts) -> Result<(), Error> {
+        self.tree.erase(start)?;
+        self.state.count_more(gone);
         Ok(())
     }
 
@@ -176,83 +199,52 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         first: Change<F>,
         second: Change<F>,
     ) -> Result<(), Error> {
-        let more = self.with_tree(|tree| {
-            tree.preallocate_writes(2)?;
-            let first = carry_out(tree, first)?;
-            let second = carry_out(tree, second);
-            debug_assert!(
-                second.is_ok(),
-                "the memory of both writes was allocated before the first"
-            );
-            Ok::<_, Error>([first, second?])
-        })?;
-        more.into_iter().for_each(|more| self.count_more(more));
+        // These may store, which would use up the memory for the two writes.
+        self.settle_split(first.start, first.end)?;
+        self.settle_split(second.start, second.end)?;
+        self.tree.preallocate_writes(2)?;
+        let gone = self.overlapped(first.start, first.end);
+        self.write_known(first, gone)?;
+        let gone = self.overlapped(second.start, second.end);
+        let second = self.write_known(second, gone);
+        debug_assert!(second.is_ok(), "the memory of both writes was allocated before the first");
+        second
+    }
+
+    /// The effect of a write over `start..end` on the counts: VMAs that it covers are gone, and a
+    /// VMA that it cuts in two counts twice.
+    fn overlapped(&self, start: usize, end: usize) -> VmaCounts {
+        let mut more = VmaCounts::default();
+        for look in self.parts(start, end) {
+            match (look.start < start, look.end > end) {
+                (true, true) => more.count(look.vma, 1),
+                (false, false) => more.count(look.vma, -1),
+                _ => {}
+            }
+        }
+        more
+    }
+
+    /// Gives an inherited VMA that a write over `start..end` cuts in two an anon_vma of its own, so
+    /// that both parts have the same one ([`anon`](crate::anon)).
+    fn settle_split(&mut self, start: usize, end: usize) -> Result<(), Error> {
+        match self.part(start, end) {
+            Some(look) if look.start < start && look.end > end => self.own_anon(look.start),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives the VMA that contains `addr` an anon_vma of its own, if it only inherited one. Code
+    /// that splits the VMA, or stores its contents elsewhere, calls this first. No call can observe
+    /// the difference, so it needs no undoing.
+    pub(crate) fn own_anon(&mut self, addr: usize) -> Result<(), Error> {
+        let Some(look) = self.look_at(addr) else { return Ok(()) };
+        if !look.vma.anon.is_implied(self.state.generation()) {
+            return Ok(());
+        }
+        let vma = Vma { anon: self.state.inherited_anon(), ..Vma::clone(look.vma) };
+        let (start, end) = (look.start, look.end);
+        self.tree.store_range(start..=end - 1, RefCounted::new(vma)?).map_err(|r| r.error)?;
         Ok(())
     }
-}
-
-/// One write to the tree and to the counts of anon_vmas. Returns the change of the VMA counts.
-fn carry_out<F: MappedFile, R: Reclaim, A: NodeAlloc>(
-    tree: &mut TreeWriter<'_, F, R, A>,
-    change: Change<F>,
-) -> Result<VmaCounts, Error> {
-    let Change { start, end, vma } = change;
-    let range = start..=end - 1;
-    let mut more = relink(tree, &range, false);
-    let Some(vma) = vma else {
-        return match tree.erase_range(range.clone()) {
-            Ok(()) => Ok(more),
-            Err(error) => {
-                relink(tree, &range, true);
-                Err(error.into())
-            }
-        };
-    };
-    vma.anon.link();
-    more.add(&*vma, 1);
-    match tree.store_range(range.clone(), vma) {
-        Ok(()) => Ok(more),
-        Err(refused) => {
-            relink(tree, &range, true);
-            refused.entry.anon.unlink();
-            Err(refused.error.into())
-        }
-    }
-}
-
-/// Updates the anon_vma links of the VMAs that a write over `range` splits or removes, or with
-/// `back` undoes that. Returns the change of the VMA counts.
-fn relink<F: MappedFile, R: Reclaim, A: NodeAlloc>(
-    tree: &TreeWriter<'_, F, R, A>,
-    write: &RangeInclusive<usize>,
-    back: bool,
-) -> VmaCounts {
-    let mut more = VmaCounts::default();
-    // Most writes overlap at most one VMA, which one search finds. An iterator costs more to begin
-    // and less for each further VMA.
-    let first = tree.find(write.clone());
-    let rest = first.as_ref().and_then(|(range, _)| {
-        (range.end() < write.end()).then(|| tree.iter(range.end() + 1..=*write.end()))
-    });
-    for (range, vma) in first.into_iter().chain(rest.into_iter().flatten()) {
-        let vma = vma.get();
-        let anon = &vma.anon;
-        let fate = match (range.start() < write.start(), range.end() > write.end()) {
-            (true, true) => Fate::Split,
-            (false, false) => Fate::Removed,
-            _ => Fate::Shrunk,
-        };
-        match (fate, back) {
-            (Fate::Shrunk, _) => {}
-            (Fate::Split, false) | (Fate::Removed, true) => {
-                more.add(vma, 1);
-                anon.link();
-            }
-            (Fate::Removed, false) | (Fate::Split, true) => {
-                more.add(vma, -1);
-                anon.unlink();
-            }
-        }
-    }
-    more
 }

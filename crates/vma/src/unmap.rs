@@ -1,6 +1,12 @@
 //! munmap, and the checks for every call that removes VMAs.
 
-use crate::{Error, MappedFile, VmFlags, space::Writer, tree::Look, vma::page_align};
+use crate::{
+    Error, MappedFile, VmFlags,
+    space::Writer,
+    state::VmaCounts,
+    tree::{Change, Look},
+    vma::page_align,
+};
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// munmap(2): unmaps `addr..addr + len`. Holes are no error.
@@ -23,38 +29,72 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     }
 
     pub(crate) fn unmap(&mut self, start: usize, end: usize) -> Result<(), Error> {
-        self.clear_way(start, end)?;
-        self.erase(start, end)
+        let Overlap { first, only, gone, .. } = self.clear_way(start, end)?;
+        match first {
+            // Exactly one VMA, which the tree erases by less work than a range.
+            Some(first) if only && first == (start, end) => self.erase_whole(start, gone),
+            _ => self.write_known(Change { start, end, vma: None }, gone),
+        }
     }
 
-    /// Checks that the whole range may be unmapped. If a sealed VMA forbids it, the VMA that
-    /// contains `start` stays split there: Linux splits it before it looks further.
-    pub(crate) fn clear_way(&mut self, start: usize, end: usize) -> Result<(), Error> {
-        let refused = self.may_unmap(start, end);
-        if refused == Err(Error::Sealed)
-            && let Some(first) = self.part(start, end).map(Look::keep)
+    /// Checks that the whole range may be unmapped, and prepares a VMA that this cuts in two. If a
+    /// sealed VMA forbids it, the VMA that contains `start` stays split there: Linux splits it
+    /// before it looks further.
+    pub(crate) fn clear_way(&mut self, start: usize, end: usize) -> Result<Overlap, Error> {
+        let overlap = self.overlap(start, end);
+        if overlap.splits {
+            self.room_for(1)?;
+            self.own_anon(start)?;
+        }
+        if !overlap.sealed {
+            return Ok(overlap);
+        }
+        if let Some(first) = self.part(start, end).map(Look::keep)
             && first.start < start
             && !first.vma.flags.contains(VmFlags::SEALED)
         {
             self.room_for(1)?;
+            self.own_anon(start)?;
+            let first = self.part(start, end).map(Look::keep).ok_or(Error::Unmapped)?;
             self.store(first.start, start, first.vma)?;
         }
-        refused
+        Err(Error::Sealed)
     }
 
-    /// Checks that nothing in the range is sealed, and that there is room for one more VMA if the
-    /// range splits one in two.
-    fn may_unmap(&self, start: usize, end: usize) -> Result<(), Error> {
-        let mut at = start;
-        while let Some(area) = self.part(at, end) {
-            if area.vma.flags.contains(VmFlags::SEALED) {
-                return Err(Error::Sealed);
+    /// What a write over the range removes.
+    fn overlap(&self, start: usize, end: usize) -> Overlap {
+        let mut all = Overlap::default();
+        for look in self.parts(start, end) {
+            if look.vma.flags.contains(VmFlags::SEALED) {
+                all.sealed = true;
+                break;
             }
-            if area.start < start && area.end > end {
-                self.room_for(1)?;
+            match (look.start < start, look.end > end) {
+                (true, true) => {
+                    all.gone.count(look.vma, 1);
+                    all.splits = true;
+                }
+                (false, false) => all.gone.count(look.vma, -1),
+                _ => {}
             }
-            at = area.end;
+            all.only = all.first.is_none();
+            all.first = all.first.or(Some((look.start, look.end)));
         }
-        Ok(())
+        all
     }
+}
+
+/// The VMAs that a range overlaps.
+#[derive(Default)]
+pub(crate) struct Overlap {
+    /// The start and the end of the first one.
+    first: Option<(usize, usize)>,
+    /// Whether there is no other.
+    only: bool,
+    /// Whether one is sealed. Those behind it are not looked at.
+    sealed: bool,
+    /// Whether a VMA reaches beyond the range on both sides.
+    splits: bool,
+    /// The effect on the counts of writing over the range.
+    gone: VmaCounts,
 }

@@ -8,7 +8,7 @@
 
 use alloc::sync::Arc;
 
-use crate::{VmFlags, anon::Chain};
+use crate::{VmFlags, anon::Anon};
 
 /// Bytes in a page.
 pub const PAGE_SIZE: usize = 4096;
@@ -60,7 +60,7 @@ pub struct Vma<F> {
     pub file: Option<F>,
     /// Offset in pages minus address in pages, wrapping. It stays the same when a VMA is split.
     pub(crate) slide: usize,
-    pub(crate) anon: Chain,
+    pub(crate) anon: Anon,
     pub(crate) policy: Option<Policy>,
     pub(crate) uffd: Option<Uffd>,
     pub(crate) name: Option<Arc<str>>,
@@ -73,7 +73,7 @@ impl<F> Vma<F> {
             flags,
             file: None,
             slide: 0,
-            anon: Chain::default(),
+            anon: Anon::default(),
             policy: None,
             uffd: None,
             name: None,
@@ -110,8 +110,8 @@ impl<F> Vma<F> {
 
     /// Whether fork drops it or changes its contents.
     pub(crate) fn changes_at_fork(&self) -> bool {
-        self.is_faulted()
-            || self.flags.intersects(VmFlags::LOCKED_MASK | VmFlags::DONTCOPY)
+        self.flags.intersects(VmFlags::LOCKED_MASK | VmFlags::DONTCOPY)
+            || (self.flags.contains(VmFlags::WIPEONFORK) && self.is_faulted())
             || self.uffd.is_some_and(|uffd| !uffd.follows_fork)
     }
 

@@ -1,0 +1,173 @@
+//! The state of an address space besides its VMAs.
+//!
+//! The tree's lock guards it. Each part is a word of its own, so that the lock's holder can change
+//! it while the lock is borrowed by the tree's writer. The accesses are plain loads and stores.
+
+use core::ops::Add;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use crate::{Layout, VmFlags, Vma, anon::Anon, anon::Generation};
+
+/// A word that only the holder of the tree's lock, or an exclusive owner, reads or writes.
+#[derive(Debug, Default)]
+struct Word(AtomicUsize);
+
+impl Word {
+    fn new(value: usize) -> Self {
+        Word(AtomicUsize::new(value))
+    }
+
+    fn get(&self) -> usize {
+        // Relaxed, here and below: the lock orders one holder's accesses before the next holder's.
+        self.0.load(Relaxed)
+    }
+
+    fn set(&self, value: usize) {
+        self.0.store(value, Relaxed);
+    }
+}
+
+/// Counts of VMAs, or the change of these counts by one write.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct VmaCounts {
+    /// VMAs in the tree.
+    pub(crate) vmas: isize,
+    /// VMAs that fork drops or changes ([`Vma::changes_at_fork`]).
+    pub(crate) unshared: isize,
+}
+
+impl VmaCounts {
+    /// Counts `sign` times a VMA with these contents.
+    pub(crate) fn count<F>(&mut self, vma: &Vma<F>, sign: isize) {
+        self.vmas += sign;
+        self.unshared += sign * isize::from(vma.changes_at_fork());
+    }
+}
+
+impl Add for VmaCounts {
+    type Output = VmaCounts;
+
+    fn add(self, more: VmaCounts) -> VmaCounts {
+        VmaCounts { vmas: self.vmas + more.vmas, unshared: self.unshared + more.unshared }
+    }
+}
+
+/// All of it.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    start_brk: Word,
+    brk: Word,
+    start_stack: Word,
+    mmap_base: Word,
+    default_flags: Word,
+    merge_any: Word,
+    read_implies_exec: Word,
+    vmas: Word,
+    unshared: Word,
+    last_anon: Word,
+    generation: Generation,
+}
+
+impl State {
+    pub(crate) fn new(layout: Layout) -> Self {
+        let state = State::default();
+        state.set_layout(layout);
+        state
+    }
+
+    /// The state of a forked child that shares all VMAs.
+    pub(crate) fn fork(&self) -> Self {
+        let child = State {
+            merge_any: Word::new(self.merge_any.get()),
+            read_implies_exec: Word::new(self.read_implies_exec.get()),
+            vmas: Word::new(self.vmas.get()),
+            unshared: Word::new(self.unshared.get()),
+            generation: self.generation.next(),
+            ..State::new(self.layout())
+        };
+        child.set_default_flags(self.default_flags() & VmFlags::NOHUGEPAGE);
+        child
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        Layout {
+            start_brk: self.start_brk.get(),
+            brk: self.brk.get(),
+            start_stack: self.start_stack.get(),
+            mmap_base: self.mmap_base.get(),
+        }
+    }
+
+    pub(crate) fn set_layout(&self, layout: Layout) {
+        self.start_brk.set(layout.start_brk);
+        self.brk.set(layout.brk);
+        self.start_stack.set(layout.start_stack);
+        self.mmap_base.set(layout.mmap_base);
+    }
+
+    pub(crate) fn set_brk(&self, brk: usize) {
+        self.brk.set(brk);
+    }
+
+    /// Where the downward search for free addresses begins.
+    pub(crate) fn mmap_base(&self) -> usize {
+        self.mmap_base.get()
+    }
+
+    /// Flags that every new VMA gets (mlockall with MCL_FUTURE).
+    pub(crate) fn default_flags(&self) -> VmFlags {
+        VmFlags::from_bits_retain(self.default_flags.get() as u64)
+    }
+
+    pub(crate) fn set_default_flags(&self, flags: VmFlags) {
+        self.default_flags.set(flags.bits() as usize);
+    }
+
+    /// PR_SET_MEMORY_MERGE: new VMAs that qualify get MERGEABLE.
+    pub(crate) fn merge_any(&self) -> bool {
+        self.merge_any.get() != 0
+    }
+
+    pub(crate) fn set_merge_any(&self, on: bool) {
+        self.merge_any.set(on.into());
+    }
+
+    /// The personality READ_IMPLIES_EXEC.
+    pub(crate) fn read_implies_exec(&self) -> bool {
+        self.read_implies_exec.get() != 0
+    }
+
+    pub(crate) fn set_read_implies_exec(&self, on: bool) {
+        self.read_implies_exec.set(on.into());
+    }
+
+    pub(crate) fn counts(&self) -> VmaCounts {
+        VmaCounts { vmas: self.vmas.get() as isize, unshared: self.unshared.get() as isize }
+    }
+
+    pub(crate) fn count_more(&self, more: VmaCounts) {
+        self.vmas.set(self.vmas.get().wrapping_add_signed(more.vmas));
+        self.unshared.set(self.unshared.get().wrapping_add_signed(more.unshared));
+    }
+
+    /// The generation of this address space.
+    pub(crate) fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// A new anon_vma, for a first write.
+    pub(crate) fn new_anon(&self) -> Anon {
+        Anon::new(self.next_number(), self.generation)
+    }
+
+    /// A new anon_vma for an inherited VMA that is about to be split.
+    pub(crate) fn inherited_anon(&self) -> Anon {
+        Anon::inherited(self.next_number(), self.generation)
+    }
+
+    fn next_number(&self) -> usize {
+        // A 64-bit counter does not wrap.
+        self.last_anon.set(self.last_anon.get() + 1);
+        self.last_anon.get()
+    }
+}
