@@ -2,8 +2,10 @@
 
 use crate::{
     Area, Error, MappedFile, Placement, RefCounted, VmFlags, Vma,
-    place::{Wanted, pages},
+    place::{Found, Wanted, pages},
     space::Writer,
+    state::VmaCounts,
+    tree::Look,
     vma::{PAGE_SIZE, page_align},
 };
 
@@ -127,7 +129,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// The address that [`mmap`](Self::mmap) would choose for this map. Changes nothing.
     pub fn choose_address(&self, request: &MapRequest<F>) -> Result<usize, Error> {
         let len = self.map_len(request)?;
-        self.place(self.wanted(request, len))
+        Ok(self.place(self.wanted(request, len))?.addr)
     }
 
     /// mmap(2). Returns the address of the map. A fixed map replaces the maps in its range.
@@ -151,19 +153,13 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             return Err(Error::TooManyMaps);
         }
         let flags = self.map_flags(&request)? - without;
-        let addr = self.place(self.wanted(&request, len))?;
+        let Found { addr, next } = self.place(self.wanted(&request, len))?;
         let end = addr + len;
         if request.flags.contains(MapFlags::FIXED_NOREPLACE)
             && self.at_or_after(addr).is_some_and(|next| next.start < end)
         {
             return Err(Error::Occupied);
         }
-        // Any other address was chosen, or checked, because its range is free.
-        if request.flags.contains(MapFlags::FIXED) {
-            self.clear_way(addr, end)?;
-        }
-
-        let fixed = request.flags.contains(MapFlags::FIXED);
         let populate = flags.contains(VmFlags::LOCKED)
             || (request.flags.contains(MapFlags::POPULATE)
                 && !request.flags.contains(MapFlags::NONBLOCK));
@@ -178,20 +174,18 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if private_anonymous {
             debug_assert_eq!(vma.slide, 0, "an anonymous page's offset is its address");
         }
-        let never_locked = VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::DROPPABLE;
-        if vma.flags.intersects(never_locked) && vma.flags.intersects(VmFlags::LOCKED_MASK) {
-            // Linux clears these flags after merging. No neighbour of this kind is locked, so the
-            // VMA joins nothing.
-            vma.flags -= VmFlags::LOCKED_MASK;
-            self.store(addr, end, RefCounted::new(vma)?)?;
-        } else if self.is_marked_late(&vma) {
-            let area = self.placed_marked(addr, end, vma)?;
-            self.store(area.start, area.end, area.vma)?;
-        } else if fixed {
-            let area = self.placed(addr, end, vma)?;
+        if request.flags.contains(MapFlags::FIXED) {
+            self.clear_way(addr, end)?;
+            let (area, _) = self.mapped(addr, end, vma, self.look_at(end))?;
             self.store(area.start, area.end, area.vma)?;
         } else {
-            self.insert(addr, end, vma)?;
+            // The address was chosen, or checked, because its range is free.
+            let right = match next {
+                Some(next) => next.filter(|next| next.start == end),
+                None => self.look_at(end),
+            };
+            let (area, taken) = self.mapped(addr, end, vma, right)?;
+            self.write_known(area.into(), taken)?;
         }
         if populate {
             self.populate(addr, end);
@@ -199,22 +193,35 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(addr)
     }
 
-    /// Whether a driver may change the flags of the VMA. Then it gets MERGEABLE only if it joined
-    /// no neighbour, because the driver might forbid it.
-    fn is_marked_late(&self, vma: &Vma<F>) -> bool {
-        let driver = |file: &F| file.placement() == Placement::Driver;
-        self.state.merge_any()
-            && vma.flags.contains(VmFlags::MERGEABLE)
-            && vma.file.as_ref().is_some_and(driver)
-    }
-
-    /// As [`placed`](Self::placed), for a VMA that is marked late.
-    fn placed_marked(&self, start: usize, end: usize, vma: Vma<F>) -> Result<Area<F>, Error> {
-        let flags = vma.flags - VmFlags::MERGEABLE;
-        match self.merge_new(start, end, &Vma { flags, ..Vma::clone(&vma) })? {
-            Some(merged) => Ok(merged.area),
-            None => Ok(Area { start, end, vma: RefCounted::new(vma)? }),
+    /// The area that will contain a new map, as [`placed`](Self::placed), with two rules of mmap.
+    fn mapped(
+        &self,
+        start: usize,
+        end: usize,
+        mut vma: Vma<F>,
+        right: Option<Look<'_, F>>,
+    ) -> Result<(Area<F>, VmaCounts), Error> {
+        let never_locked = VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::DROPPABLE;
+        if vma.flags.intersects(never_locked) && vma.flags.intersects(VmFlags::LOCKED_MASK) {
+            // Linux clears these flags after merging. No neighbour of this kind is locked, so the
+            // VMA joins nothing.
+            vma.flags -= VmFlags::LOCKED_MASK;
+            let vma = RefCounted::new(vma)?;
+            return Ok((Area { start, end, vma }, VmaCounts::default()));
         }
+        let driver = |file: &F| file.placement() == Placement::Driver;
+        let mergeable = self.state.merge_any() && vma.flags.contains(VmFlags::MERGEABLE);
+        if mergeable && vma.file.as_ref().is_some_and(driver) {
+            // The driver might forbid MERGEABLE. So the VMA gets it only if it joins no neighbour.
+            let flags = vma.flags - VmFlags::MERGEABLE;
+            let unmarked = Vma { flags, ..Vma::clone(&vma) };
+            if let Some(merged) = self.merge_new(start, end, &unmarked, right)? {
+                return Ok(merged);
+            }
+            let vma = RefCounted::new(vma)?;
+            return Ok((Area { start, end, vma }, VmaCounts::default()));
+        }
+        self.placed(start, end, vma, right)
     }
 
     fn map_len(&self, request: &MapRequest<F>) -> Result<usize, Error> {
@@ -241,7 +248,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     pub fn likely_place(&self, len: usize) -> Result<usize, Error> {
         let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
         let len = len.checked_next_multiple_of(PAGE_SIZE).ok_or(Error::NoSpace)?;
-        self.place(Wanted { hint: 0, len, pgoff: 0, flags, file: None })
+        Ok(self.place(Wanted { hint: 0, len, pgoff: 0, flags, file: None })?.addr)
     }
 
     fn wanted<'f>(&self, request: &'f MapRequest<F>, len: usize) -> Wanted<'f, F> {

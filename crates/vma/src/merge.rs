@@ -46,16 +46,14 @@ pub(crate) fn may_share_anon<F: MappedFile>(a: &Vma<F>, b: &Vma<F>) -> bool {
         && a.slide == b.slide
 }
 
+/// The result of a merge, and the effect on the counts of storing over the neighbours that it takes
+/// in; `None` if there is no merge.
+type Merged<F> = Option<(Area<F>, VmaCounts)>;
+
 /// The neighbours that join a new or changed range.
 struct Sides<'a, F> {
     left: Option<Look<'a, F>>,
     right: Option<Look<'a, F>>,
-}
-
-/// The result of a merge, and the neighbours that it takes in, as a change of the counts.
-pub(crate) struct Merged<F> {
-    pub(crate) area: Area<F>,
-    taken: VmaCounts,
 }
 
 impl<'a, F: MappedFile> Sides<'a, F> {
@@ -87,7 +85,7 @@ impl<'a, F: MappedFile> Sides<'a, F> {
 
     /// The range and contents of the result; `None` if no side joins. Allocates only if a side
     /// without private pages takes them in, or if a side gets sticky flags.
-    fn join(self, start: usize, end: usize, new: &Vma<F>) -> Result<Option<Merged<F>>, Error> {
+    fn join(self, start: usize, end: usize, new: &Vma<F>) -> Result<Merged<F>, Error> {
         let Sides { left, right } = self;
         let mut joined = match (left, right) {
             (Some(left), Some(right)) => Area { end: right.end, ..left.keep() },
@@ -107,45 +105,42 @@ impl<'a, F: MappedFile> Sides<'a, F> {
             vma.anon = pages.map_or(vma.anon, |pages| pages.anon);
             joined.vma = RefCounted::new(vma)?;
         }
-        Ok(Some(Merged { area: joined, taken }))
+        Ok(Some((joined, taken)))
     }
 }
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// The result of merging a new VMA at `start..end` with its neighbours; `None` if none joins.
     /// The new VMA replaces the contents of the range, so a neighbour that reaches into the range
-    /// counts from its edge.
+    /// counts from its edge. `right` is the VMA at `end`.
     pub(crate) fn merge_new(
         &self,
         start: usize,
         end: usize,
         new: &Vma<F>,
-    ) -> Result<Option<Merged<F>>, Error> {
+        right: Option<Look<'_, F>>,
+    ) -> Result<Merged<F>, Error> {
         if new.flags.intersects(VmFlags::SPECIAL) {
             return Ok(None);
         }
         let left = self.before(start).filter(|l| l.end >= start);
-        let right = self.look_at(end);
         let here = self.state.generation();
         Sides::of(left, right, new, here).without_close_hook().join(start, end, new)
     }
 
     /// The area that will contain a new VMA over `start..end`: the VMA itself, or the merged one.
-    pub(crate) fn placed(&self, start: usize, end: usize, new: Vma<F>) -> Result<Area<F>, Error> {
-        match self.merge_new(start, end, &new)? {
-            Some(merged) => Ok(merged.area),
-            None => Ok(Area { start, end, vma: RefCounted::new(new)? }),
+    /// And the neighbours that it takes in. `right` is the VMA at `end`.
+    pub(crate) fn placed(
+        &self,
+        start: usize,
+        end: usize,
+        new: Vma<F>,
+        right: Option<Look<'_, F>>,
+    ) -> Result<(Area<F>, VmaCounts), Error> {
+        match self.merge_new(start, end, &new, right)? {
+            Some(merged) => Ok(merged),
+            None => Ok((Area { start, end, vma: RefCounted::new(new)? }, VmaCounts::default())),
         }
-    }
-
-    /// Stores a new VMA over `start..end`, which is free, merged with the neighbours that join it.
-    pub(crate) fn insert(&mut self, start: usize, end: usize, new: Vma<F>) -> Result<(), Error> {
-        let (area, taken) = match self.merge_new(start, end, &new)? {
-            Some(Merged { area, taken }) => (area, taken),
-            None => (Area { start, end, vma: RefCounted::new(new)? }, VmaCounts::default()),
-        };
-        let Area { start, end, vma } = area;
-        self.write_known(Change { start, end, vma: Some(vma) }, taken)
     }
 
     /// Gives the part `start..end` of the VMA `middle` the contents `new`, with merging or
@@ -165,14 +160,14 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         let mut gone = VmaCounts::default();
         gone.count(&*middle.vma, 1 - isize::from(at_left) - isize::from(at_right));
-        let Some(Merged { area, taken }) = self.merge_changed(middle, start, end, &new)? else {
+        let Some((area, taken)) = self.merge_changed(middle, start, end, &new)? else {
             self.room_for(usize::from(!at_left) + usize::from(!at_right))?;
             let vma = Some(RefCounted::new(new)?);
             self.write_known(Change { start, end, vma }, gone)?;
             return Ok(end);
         };
-        let Area { start, end, vma } = area;
-        self.write_known(Change { start, end, vma: Some(vma) }, gone + taken)?;
+        let end = area.end;
+        self.write_known(area.into(), gone + taken)?;
         Ok(end)
     }
 
@@ -182,7 +177,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         start: usize,
         end: usize,
         new: &Vma<F>,
-    ) -> Result<Option<Merged<F>>, Error> {
+    ) -> Result<Merged<F>, Error> {
         if new.flags.intersects(VmFlags::SPECIAL) {
             return Ok(None);
         }

@@ -34,17 +34,31 @@ pub(crate) struct Wanted<'f, F> {
     pub(crate) file: Option<&'f F>,
 }
 
+/// A place for a map, and what the search has seen beside it.
+pub(crate) struct Found<'a, F> {
+    pub(crate) addr: usize,
+    /// The first VMA that ends above the end of the place, or that there is none; the outer `None`
+    /// if the search has not looked.
+    pub(crate) next: Option<Option<Look<'a, F>>>,
+}
+
+impl<F> Found<'_, F> {
+    fn at(addr: usize) -> Self {
+        Found { addr, next: None }
+    }
+}
+
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// The address for a map. Cost: one gap search, O(height of the tree), and one more for each
     /// stack in the way.
-    pub(crate) fn place(&self, wanted: Wanted<'_, F>) -> Result<usize, Error> {
+    pub(crate) fn place(&self, wanted: Wanted<'_, F>) -> Result<Found<'_, F>, Error> {
         if wanted.len > self.profile.task_size {
             return Err(Error::NoSpace);
         }
         let placement = wanted.file.map(MappedFile::placement);
-        let addr = match placement {
-            Some(Placement::HugeAligned) => self.place_huge(wanted)?,
-            Some(Placement::HugeIfRoom) => self.place_huge_if_room(wanted)?,
+        let found = match placement {
+            Some(Placement::HugeAligned) => Found::at(self.place_huge(wanted)?),
+            Some(Placement::HugeIfRoom) => Found::at(self.place_huge_if_room(wanted)?),
             Some(Placement::HugeOnly(size)) => self.search(wanted, size)?,
             Some(Placement::Pages | Placement::Driver) => self.search(wanted, PAGE_SIZE)?,
             None if wanted.flags.contains(MapFlags::SHARED) => self.search(wanted, PAGE_SIZE)?,
@@ -52,30 +66,30 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
                 && wanted.hint == 0
                 && wanted.len.is_multiple_of(HUGE) =>
             {
-                self.place_huge(Wanted { pgoff: 0, ..wanted })?
+                Found::at(self.place_huge(Wanted { pgoff: 0, ..wanted })?)
             }
             None => self.search(wanted, PAGE_SIZE)?,
         };
-        if addr > self.profile.task_size - wanted.len {
+        if found.addr > self.profile.task_size - wanted.len {
             return Err(Error::NoSpace);
         }
-        if !addr.is_multiple_of(PAGE_SIZE) {
+        if !found.addr.is_multiple_of(PAGE_SIZE) {
             return Err(Error::Unaligned);
         }
-        Ok(addr)
+        Ok(found)
     }
 
     /// Aligns the map so that the file's huge pages lie at huge page boundaries, if the map
     /// contains one and there is room.
     fn place_huge(&self, wanted: Wanted<'_, F>) -> Result<usize, Error> {
-        self.try_huge(wanted).map_or_else(|| self.search(wanted, PAGE_SIZE), Ok)
+        self.try_huge(wanted).map_or_else(|| Ok(self.search(wanted, PAGE_SIZE)?.addr), Ok)
     }
 
     /// Places a map as tmpfs does: first as for single pages. If huge pages would not be aligned
     /// there, it searches for almost one huge page more and uses the first aligned address in that
     /// gap.
     fn place_huge_if_room(&self, wanted: Wanted<'_, F>) -> Result<usize, Error> {
-        let found = self.search(wanted, PAGE_SIZE)?;
+        let found = self.search(wanted, PAGE_SIZE)?.addr;
         let Wanted { hint, len, pgoff, .. } = wanted;
         let within = pgoff.wrapping_mul(PAGE_SIZE) & (HUGE - 1);
         let holds_none = len < HUGE || (within != 0 && within + len < 2 * HUGE);
@@ -84,7 +98,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             return Ok(found);
         }
         let Some(padded) = len.checked_add(HUGE - PAGE_SIZE) else { return Ok(found) };
-        let Ok(start) = self.search(Wanted { len: padded, pgoff: 0, ..wanted }, PAGE_SIZE) else {
+        let padded = Wanted { len: padded, pgoff: 0, ..wanted };
+        let Ok(Found { addr: start, .. }) = self.search(padded, PAGE_SIZE) else {
             return Ok(found);
         };
         let moved = start + (within.wrapping_sub(start) & (HUGE - 1));
@@ -100,7 +115,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         let padded = wanted.len.checked_add(HUGE)?;
         offset.checked_add(padded)?;
-        let found = self.search(Wanted { len: padded, ..wanted }, PAGE_SIZE).ok()?;
+        let found = self.search(Wanted { len: padded, ..wanted }, PAGE_SIZE).ok()?.addr;
         if found == wanted.hint {
             return Some(found);
         }
@@ -109,13 +124,13 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Some(if up == 0 { found + HUGE } else { found + up })
     }
 
-    fn search(&self, wanted: Wanted<'_, F>, align: usize) -> Result<usize, Error> {
+    fn search(&self, wanted: Wanted<'_, F>, align: usize) -> Result<Found<'_, F>, Error> {
         let Wanted { hint, len, flags, .. } = wanted;
         if len > self.profile.task_size {
             return Err(Error::NoSpace);
         }
         if flags.contains(MapFlags::FIXED) {
-            return Ok(hint);
+            return Ok(Found::at(hint));
         }
         if flags.contains(MapFlags::BIT32) {
             return self.lowest(0x4000_0000, 0x8000_0000, len, align);
@@ -127,7 +142,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
                 hint & !(PAGE_SIZE - 1)
             };
             if self.hint_is_free(addr, len) {
-                return Ok(addr);
+                return Ok(Found::at(addr));
             }
         }
         let low =
@@ -158,26 +173,31 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         mut high: usize,
         len: usize,
         align: usize,
-    ) -> Result<usize, Error> {
+    ) -> Result<Found<'_, F>, Error> {
         let padded = len.checked_add(align - PAGE_SIZE).ok_or(Error::NoSpace)?;
         loop {
             let found = self.highest_gap(low, high, padded).ok_or(Error::NoSpace)?;
             let end = found + padded;
             let start = (end - len) & !(align - 1);
             match self.at_or_after(end) {
-                Some(next) if next.vma.guard_gap(1) > 0 => {
-                    let limit = self.guarded_start(&next);
-                    if limit >= end {
-                        return Ok(start);
-                    }
-                    high = limit;
+                Some(next) if next.vma.guard_gap(1) > 0 && self.guarded_start(&next) < end => {
+                    high = self.guarded_start(&next);
                 }
-                _ => return Ok(start),
+                // An aligned place may end before `end`.
+                next => {
+                    return Ok(Found { addr: start, next: (start + len == end).then_some(next) });
+                }
             }
         }
     }
 
-    fn lowest(&self, low: usize, high: usize, len: usize, align: usize) -> Result<usize, Error> {
+    fn lowest(
+        &self,
+        low: usize,
+        high: usize,
+        len: usize,
+        align: usize,
+    ) -> Result<Found<'_, F>, Error> {
         let padded = len.checked_add(align - PAGE_SIZE).ok_or(Error::NoSpace)?;
         let mut low = low.max(self.profile.min_address);
         loop {
@@ -185,7 +205,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             let start = begin.next_multiple_of(align);
             match self.at_or_after(start) {
                 Some(next) if self.guarded_start(&next) < start + len => low = next.end,
-                _ => return Ok(start),
+                // The place is free, so what ends above its start ends above its end.
+                next => return Ok(Found { addr: start, next: Some(next) }),
             }
         }
     }

@@ -231,9 +231,10 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let old_end = request.addr + request.old_len;
         if old_end == area.end && self.is_free_above(area.end, delta) {
             let new_end = area.end + delta;
-            let grown = self.merge_new(area.end, new_end, &area.vma)?.ok_or(Error::WrongKind)?;
-            let Area { start, end, vma } = grown.area;
-            self.store(start, end, vma)?;
+            let right = self.look_at(new_end);
+            let grown = self.merge_new(area.end, new_end, &area.vma, right)?;
+            let (grown, _) = grown.ok_or(Error::WrongKind)?;
+            self.change(grown.into())?;
             if locked {
                 self.populate(old_end, new_end);
             }
@@ -261,13 +262,14 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if area.vma.flags.contains(VmFlags::MAYSHARE) {
             flags |= MapFlags::SHARED;
         }
-        self.place(Wanted {
+        let found = self.place(Wanted {
             hint: request.new_addr().unwrap_or(0),
             len: request.new_len,
             pgoff: area.vma.offset_at(request.addr),
             flags,
             file: area.vma.file.as_ref(),
-        })
+        })?;
+        Ok(found.addr)
     }
 
     /// Stores the VMA at its new address and removes it from the old one.
@@ -292,7 +294,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             moved.set_offset(to, pgoff);
         }
         let locked = moved.flags.contains(VmFlags::LOCKED);
-        let mut new = self.placed(to, to + request.new_len, moved)?;
+        let to_end = to + request.new_len;
+        let (mut new, _) = self.placed(to, to_end, moved, self.look_at(to_end))?;
         self.forget_uffd(&mut new)?;
         let left_behind = match request.dont_unmap {
             Some(_) => Some(left_behind(request, area, &new)?),

@@ -77,6 +77,16 @@ impl<'a, F> Look<'a, F> {
         Look { start: *range.start(), end: range.end() + 1, vma: vma.get(), counted: vma }
     }
 
+    /// The effect on the counts of a write over `start..end`: the VMA is gone if it is covered, and
+    /// counts twice if it is cut in two.
+    pub(crate) fn count_cut(&self, start: usize, end: usize, more: &mut VmaCounts) {
+        match (self.start < start, self.end > end) {
+            (true, true) => more.count(self.vma, 1),
+            (false, false) => more.count(self.vma, -1),
+            _ => {}
+        }
+    }
+
     /// An owned copy, which may be kept while the tree changes. Cost: one atomic increment.
     pub(crate) fn keep(self) -> Area<F> {
         Area { start: self.start, end: self.end, vma: self.counted.to_ref_counted() }
@@ -88,6 +98,12 @@ pub(crate) struct Change<F> {
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) vma: Option<RefCounted<Vma<F>>>,
+}
+
+impl<F> From<Area<F>> for Change<F> {
+    fn from(Area { start, end, vma }: Area<F>) -> Self {
+        Change { start, end, vma: Some(vma) }
+    }
 }
 
 impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
@@ -119,15 +135,20 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         self.tree.find(at..=end - 1).map(Look::of)
     }
 
-    /// The VMAs with a part in `start..end`, in order.
+    /// Visits the VMAs with a part in `start..end` in order, until `visit` returns false.
     ///
     /// Most ranges overlap at most one VMA, which one search finds. An iterator costs more to begin
     /// and less for each further VMA.
-    pub(crate) fn parts(&self, start: usize, end: usize) -> impl Iterator<Item = Look<'_, F>> {
-        let first = self.part(start, end);
-        let rest = first.filter(|first| first.end < end);
-        let rest = rest.map(|first| self.tree.iter(first.end..=end - 1).map(Look::of));
-        first.into_iter().chain(rest.into_iter().flatten())
+    pub(crate) fn each_part(
+        &self,
+        start: usize,
+        end: usize,
+        mut visit: impl FnMut(Look<'_, F>) -> bool,
+    ) {
+        let Some(first) = self.part(start, end) else { return };
+        if visit(first) && first.end < end {
+            self.tree.iter(first.end..=end - 1).map(Look::of).all(visit);
+        }
     }
 
     /// The start of the highest free run of `len` bytes inside `low..high`.
@@ -211,17 +232,13 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         second
     }
 
-    /// The effect of a write over `start..end` on the counts: VMAs that it covers are gone, and a
-    /// VMA that it cuts in two counts twice.
+    /// The effect of a write over `start..end` on the counts.
     fn overlapped(&self, start: usize, end: usize) -> VmaCounts {
         let mut more = VmaCounts::default();
-        for look in self.parts(start, end) {
-            match (look.start < start, look.end > end) {
-                (true, true) => more.count(look.vma, 1),
-                (false, false) => more.count(look.vma, -1),
-                _ => {}
-            }
-        }
+        self.each_part(start, end, |look| {
+            look.count_cut(start, end, &mut more);
+            true
+        });
         more
     }
 

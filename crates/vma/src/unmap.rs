@@ -42,7 +42,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// before it looks further.
     pub(crate) fn clear_way(&mut self, start: usize, end: usize) -> Result<Overlap, Error> {
         let overlap = self.overlap(start, end);
-        if overlap.splits {
+        if overlap.splits && !overlap.sealed {
             self.room_for(1)?;
             self.own_anon(start)?;
         }
@@ -64,22 +64,14 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// What a write over the range removes.
     fn overlap(&self, start: usize, end: usize) -> Overlap {
         let mut all = Overlap::default();
-        for look in self.parts(start, end) {
-            if look.vma.flags.contains(VmFlags::SEALED) {
-                all.sealed = true;
-                break;
-            }
-            match (look.start < start, look.end > end) {
-                (true, true) => {
-                    all.gone.count(look.vma, 1);
-                    all.splits = true;
-                }
-                (false, false) => all.gone.count(look.vma, -1),
-                _ => {}
-            }
+        self.each_part(start, end, |look| {
+            all.sealed = look.vma.flags.contains(VmFlags::SEALED);
+            all.splits = look.start < start && look.end > end;
             all.only = all.first.is_none();
             all.first = all.first.or(Some((look.start, look.end)));
-        }
+            look.count_cut(start, end, &mut all.gone);
+            !all.sealed
+        });
         all
     }
 }
