@@ -217,6 +217,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> MapleTree<E, R, A> {
 
     /// Takes the tree's lock, and returns the writer of a shared tree. May wait; not for
     /// interrupts.
+    #[inline(always)]
     pub fn lock(&self) -> Writer<'_, E, R, A>
     where
         R: Concurrent,
@@ -311,6 +312,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
 
     /// The writer of an exclusive owner. It takes no lock and defers nothing: it changes leaves in
     /// place and drops removed entries at once.
+    #[inline(always)]
     pub fn get_mut(&mut self) -> Writer<'_, E, R, A> {
         Writer::new(&self.core, Hold::Exclusive)
     }

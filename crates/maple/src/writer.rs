@@ -67,7 +67,10 @@ pub struct Writer<'t, E: Entry, R: Reclaim, A: NodeAlloc> {
 }
 
 impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
+    /// Inlined, because a writer is large: it is made in its place and not copied there.
+    ///
     /// `hold` must be on this tree. If it is not `Exclusive`, `R` is `Concurrent`.
+    #[inline(always)]
     pub(crate) fn new(core: &'t Core<E, R, A>, hold: Hold<'t>) -> Self {
         let disposal = match hold {
             Hold::Exclusive => Disposal::Exclusive,

@@ -120,6 +120,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
 
     /// The right to change VMAs of a shared address space. Takes the lock, and waits for it. Not
     /// for interrupts.
+    #[inline(always)]
     pub fn write(&self) -> Writer<'_, F, R, A>
     where
         R: Concurrent,
@@ -128,6 +129,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
     }
 
     /// The right to change VMAs for the only owner. Takes no lock, and frees replaced VMAs at once.
+    #[inline(always)]
     pub fn get_mut(&mut self) -> Writer<'_, F, R, A> {
         Writer { profile: &self.profile, tree: self.tree.get_mut(), state: &self.state }
     }

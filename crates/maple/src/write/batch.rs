@@ -84,6 +84,7 @@ impl<T: Discard, A: NodeAlloc> Heap<T, A> {
         most
     };
 
+    #[inline(always)]
     pub(super) const fn new() -> Self {
         let few = [const { MaybeUninit::uninit() }; FEW];
         Heap { few, len: 0, batch: ptr::null_mut(), batches: 0, _alloc: PhantomData }

@@ -46,6 +46,7 @@ pub(crate) struct Bin<E: Entry, R: Reclaim, A: NodeAlloc> {
 pub(super) type Thing = (NonNull<()>, unsafe fn(NonNull<()>));
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
+    #[inline(always)]
     pub(crate) const fn new(disposal: Disposal) -> Self {
         Bin { disposal, nodes: Heap::new(), things: Heap::new(), _kinds: PhantomData }
     }

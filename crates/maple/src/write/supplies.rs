@@ -20,6 +20,7 @@ pub(crate) struct Supplies<E: Entry, R: Reclaim, A: NodeAlloc> {
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Supplies<E, R, A> {
+    #[inline(always)]
     pub(crate) const fn new(disposal: Disposal) -> Self {
         Supplies { nodes: Reserve::new(), spare: None, bin: Bin::new(disposal) }
     }
