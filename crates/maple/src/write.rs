@@ -152,14 +152,15 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         if self.tree.load().is_null() {
             return self.first_entry(first, last, new);
         }
-        if self.fill(finger, first, last, new)? {
+        if self.fill(finger, first, last, new, true)? {
             Ok(())
         } else {
             self.replace_any(first, last, new)
         }
     }
 
-    /// Puts an entry into a hole. Returns false, and does nothing, if the case is not that simple.
+    /// Puts an entry into a hole, or with `swaps` in the place of another one. Returns false, and
+    /// does nothing, if the case is not that simple.
     #[inline(always)]
     fn fill(
         &mut self,
@@ -167,6 +168,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         first: usize,
         last: usize,
         new: *mut (),
+        swaps: bool,
     ) -> Result<bool, Error> {
         let Some(word) = NonNull::new(new) else {
             finger.forget();
@@ -174,10 +176,11 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         };
         loop {
             let done = if finger.is_near(first) {
-                self.fill_near(finger, (first, last), word)
+                self.fill_near(finger, (first, last), word, swaps)
             } else {
                 finger.forget();
-                node::run(InsertHole::<E, R, A, false> { target: self, finger, first, last, word })
+                let target = &mut *self;
+                node::run(InsertHole::<E, R, A, false> { target, finger, first, last, word, swaps })
             };
             match done {
                 Fast::Done => return Ok(true),
@@ -213,7 +216,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         if self.tree.load().is_null() {
             return self.first_entry(first, last, new);
         }
-        if self.fill(finger, first, last, new)? {
+        if self.fill(finger, first, last, new, false)? {
             Ok(())
         } else {
             self.insert_any(first, last, new)

@@ -5,7 +5,6 @@ use crate::{
     Area, Error, MappedFile, RefCounted, VmFlags, Vma,
     map::{can_be_mergeable, range_end},
     space::Writer,
-    tree::Look,
 };
 
 /// The advice of madvise, with Linux's numbers.
@@ -116,18 +115,30 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             return self.advise_populate(start, end, advice);
         }
         while at < end {
-            let Some(area) = self.at_or_after(at).map(Look::keep) else {
-                return Err(Error::Unmapped);
-            };
-            if area.start > at {
+            let look = self.at_or_after(at).ok_or(Error::Unmapped)?;
+            if look.start > at {
                 holes = true;
-                at = area.start;
+                at = look.start;
                 if at >= end {
                     break;
                 }
             }
-            let stop = end.min(area.end);
-            at = self.advise_one(&area, at, stop, advice)?;
+            if let Some(refusal) = refusal(look.vma, advice) {
+                return Err(refusal);
+            }
+            let (stop, middle) = (end.min(look.end), look.middle());
+            if advice == Advice::GuardInstall {
+                self.install_guards(&look.keep())?;
+                at = stop;
+                continue;
+            }
+            let flags = advised(look.vma, advice)?;
+            if flags == middle.flags {
+                at = stop;
+                continue;
+            }
+            let vma = Vma { flags, ..Vma::clone(look.vma) };
+            at = self.modify(middle, at, stop, vma)?;
         }
         if holes { Err(Error::Unmapped) } else { Ok(()) }
     }
@@ -138,30 +149,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let Ok(end) = range_end(start, len) else { return false };
         self.areas_from(start)
             .take_while(|area| area.start < end)
-            .any(|area| refusal(&area, advice).is_some() || advised(&area, advice).is_err())
-    }
-
-    fn advise_one(
-        &mut self,
-        area: &Area<F>,
-        start: usize,
-        end: usize,
-        advice: Advice,
-    ) -> Result<usize, Error> {
-        if let Some(refusal) = refusal(area, advice) {
-            return Err(refusal);
-        }
-        if advice == Advice::GuardInstall {
-            self.install_guards(area)?;
-            return Ok(end);
-        }
-        let flags = advised(area, advice)?;
-        if flags == area.vma.flags {
-            return Ok(end);
-        }
-        let mut vma = Vma::clone(&area.vma);
-        vma.flags = flags;
-        self.modify(area, start, end, vma)
+            .any(|area| refusal(&area.vma, advice).is_some() || advised(&area.vma, advice).is_err())
     }
 
     /// Records that a VMA has guard pages. The kernel's version decides what the VMA records.
@@ -204,16 +192,16 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
 }
 
 /// Why the advice is refused, before the new flags are computed.
-fn refusal<F: MappedFile>(area: &Area<F>, advice: Advice) -> Option<Error> {
+fn refusal<F: MappedFile>(vma: &Vma<F>, advice: Advice) -> Option<Error> {
     use Advice::*;
-    let flags = area.vma.flags;
+    let flags = vma.flags;
     let discards = matches!(
         advice,
         Free | DontNeed | DontNeedLocked | Remove | DontFork | WipeOnFork | GuardInstall
     );
     // A sealed VMA that is not writable may not be emptied either.
     let sealed = flags.contains(VmFlags::SEALED) && !flags.contains(VmFlags::WRITE);
-    if discards && sealed && area.vma.is_anonymous() {
+    if discards && sealed && vma.is_anonymous() {
         return Some(Error::Sealed);
     }
     let unguardable = VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::LOCKED;
@@ -221,9 +209,9 @@ fn refusal<F: MappedFile>(area: &Area<F>, advice: Advice) -> Option<Error> {
 }
 
 /// The flags of a VMA after the advice.
-fn advised<F: MappedFile>(area: &Area<F>, advice: Advice) -> Result<VmFlags, Error> {
+fn advised<F: MappedFile>(vma: &Vma<F>, advice: Advice) -> Result<VmFlags, Error> {
     use VmFlags as V;
-    let old = area.vma.flags;
+    let old = vma.flags;
     let flags = match advice {
         Advice::Normal => old - V::RAND_READ - V::SEQ_READ,
         Advice::Sequential => (old - V::RAND_READ) | V::SEQ_READ,
@@ -231,7 +219,7 @@ fn advised<F: MappedFile>(area: &Area<F>, advice: Advice) -> Result<VmFlags, Err
         Advice::DontFork => old | V::DONTCOPY,
         Advice::DoFork if old.contains(V::IO) => return Err(Error::WrongKind),
         Advice::DoFork => old - V::DONTCOPY,
-        Advice::WipeOnFork if area.vma.file.is_some() || old.contains(V::SHARED) => {
+        Advice::WipeOnFork if vma.file.is_some() || old.contains(V::SHARED) => {
             return Err(Error::WrongKind);
         }
         Advice::WipeOnFork => old | V::WIPEONFORK,

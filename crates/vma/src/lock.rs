@@ -1,7 +1,10 @@
 //! mlock, mlock2, munlock, mlockall, munlockall.
 
 use crate::{
-    Error, MappedFile, PAGE_SIZE, VmFlags, Vma, space::Writer, tree::Look, vma::page_align_wrapping,
+    Error, MappedFile, PAGE_SIZE, VmFlags, Vma,
+    space::Writer,
+    tree::{Look, Middle},
+    vma::page_align_wrapping,
 };
 
 /// The arguments of mlockall.
@@ -80,28 +83,24 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let end = start.checked_add(len).ok_or(Error::BadRange)?;
         let mut at = start;
         while at < end {
-            let area = self.covering(at).ok_or(Error::Unmapped)?;
-            at = self.lock_one(&area, at, end.min(area.end), flags)?;
+            let look = self.look_at(at).ok_or(Error::Unmapped)?;
+            let (middle, change) = (look.middle(), locked(look, flags));
+            at = self.lock_one(middle, at, end.min(middle.end), change)?;
         }
         Ok((start, end))
     }
 
     fn lock_one(
         &mut self,
-        area: &crate::Area<F>,
+        middle: Middle,
         start: usize,
         end: usize,
-        locked: VmFlags,
+        change: Option<Vma<F>>,
     ) -> Result<usize, Error> {
-        let old = area.vma.flags;
-        let flags = (old - VmFlags::LOCKED_MASK) | locked;
-        let never = VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::DROPPABLE;
-        if flags == old || old.intersects(never) {
-            return Ok(end);
+        match change {
+            Some(vma) => self.modify(middle, start, end, vma),
+            None => Ok(end),
         }
-        let mut vma = Vma::clone(&area.vma);
-        vma.flags = flags;
-        self.modify(area, start, end, vma)
     }
 
     /// mlockall(2).
@@ -145,15 +144,25 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     fn lock_every(&mut self, flags: VmFlags) -> Result<(), Error> {
         let mut outcome = Ok(());
         let mut at = 0;
-        while let Some(area) = self.at_or_after(at).map(Look::keep) {
-            at = match self.lock_one(&area, area.start, area.end, flags) {
+        while let Some(look) = self.at_or_after(at) {
+            let (middle, change) = (look.middle(), locked(look, flags));
+            at = match self.lock_one(middle, middle.start, middle.end, change) {
                 Ok(next) => next,
                 Err(error) => {
                     outcome = Err(error);
-                    area.end
+                    middle.end
                 }
             };
         }
         outcome
     }
+}
+
+/// The contents of a VMA with these flags of locking; `None` if nothing changes.
+fn locked<F: MappedFile>(look: Look<'_, F>, locked: VmFlags) -> Option<Vma<F>> {
+    let old = look.vma.flags;
+    let flags = (old - VmFlags::LOCKED_MASK) | locked;
+    let never = VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::DROPPABLE;
+    let changes = flags != old && !old.intersects(never);
+    changes.then(|| Vma { flags, ..Vma::clone(look.vma) })
 }

@@ -10,7 +10,7 @@ use crate::{
     anon::Generation,
     space::Writer,
     state::VmaCounts,
-    tree::{Change, Look},
+    tree::{Change, Look, Middle},
 };
 
 /// Whether two VMAs agree in everything that merging requires, apart from position and private
@@ -144,22 +144,21 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     }
 
     /// Gives the part `start..end` of the VMA `middle` the contents `new`, with merging or
-    /// splitting as needed. Returns the end of the VMA that now holds the part: the caller
-    /// continues from there.
+    /// splitting as needed. They have the file and the private pages of the VMA. Returns the end of
+    /// the VMA that now holds the part: the caller continues from there.
     pub(crate) fn modify(
         &mut self,
-        middle: &Area<F>,
+        middle: Middle,
         start: usize,
         end: usize,
         mut new: Vma<F>,
     ) -> Result<usize, Error> {
         let (at_left, at_right) = (start == middle.start, end == middle.end);
-        if !(at_left && at_right) && middle.vma.anon.is_implied(self.state.generation()) {
+        if !(at_left && at_right) && new.anon.is_implied(self.state.generation()) {
             self.own_anon(start)?;
             new.anon = self.look_at(start).map_or(new.anon, |look| look.vma.anon);
         }
-        let mut gone = VmaCounts::default();
-        gone.count(&*middle.vma, 1 - isize::from(at_left) - isize::from(at_right));
+        let gone = middle.counts.times(1 - isize::from(at_left) - isize::from(at_right));
         let Some((area, taken)) = self.merge_changed(middle, start, end, &new)? else {
             self.room_for(usize::from(!at_left) + usize::from(!at_right))?;
             let vma = Some(RefCounted::new(new)?);
@@ -173,7 +172,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
 
     fn merge_changed(
         &self,
-        middle: &Area<F>,
+        middle: Middle,
         start: usize,
         end: usize,
         new: &Vma<F>,
@@ -186,7 +185,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let right = at_right.then(|| self.look_at(end).filter(|r| r.start == end)).flatten();
         let sides = Sides::of(left, right, new, self.state.generation());
         let joins_any = sides.left.is_some() || sides.right.is_some();
-        if joins_any && at_left && at_right && middle.vma.has_close_hook() {
+        if joins_any && at_left && at_right && new.has_close_hook() {
             return Ok(None);
         }
         sides.without_close_hook().join(start, end, new)

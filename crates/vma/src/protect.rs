@@ -1,6 +1,11 @@
 //! mprotect and pkey_mprotect.
 
-use crate::{Area, Error, MappedFile, VmFlags, Vma, map::range_end, space::Writer};
+use crate::{
+    Error, MappedFile, VmFlags, Vma,
+    map::range_end,
+    space::Writer,
+    tree::{Look, Middle},
+};
 
 /// `PROT_GROWSDOWN`: applies from the start of the stack's VMA.
 const PROT_GROWSDOWN: u32 = 0x0100_0000;
@@ -37,8 +42,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if prot & !(7 | PROT_SEM) != 0 {
             return Err(Error::BadFlags);
         }
-        let first =
-            self.at_or_after(start).filter(|a| a.start < end).ok_or(Error::Unmapped)?.keep();
+        let first = self.at_or_after(start).filter(|a| a.start < end).ok_or(Error::Unmapped)?;
         let mut at = start;
         if grows == PROT_GROWSUP {
             // On x86-64 no VMA grows upwards. Linux notices that only if a VMA is at `start`.
@@ -50,22 +54,28 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
                 return Err(Error::BadFlags);
             }
         }
+        if first.start > at {
+            return Err(Error::Unmapped);
+        }
+        let access = VmFlags::from_prot(prot);
+        let change = self.protected(first, access, pkey)?;
+        at = self.protect_one(first.middle(), at, end, change)?;
         while at < end {
-            let area = self.covering(at).ok_or(Error::Unmapped)?;
-            at = self.protect_one(area, at, end, VmFlags::from_prot(prot), pkey)?;
+            let look = self.look_at(at).ok_or(Error::Unmapped)?;
+            let change = self.protected(look, access, pkey)?;
+            at = self.protect_one(look.middle(), at, end, change)?;
         }
         Ok(())
     }
 
-    fn protect_one(
-        &mut self,
-        area: Area<F>,
-        start: usize,
-        end: usize,
+    /// The contents of a VMA after the change; `None` if nothing changes.
+    fn protected(
+        &self,
+        look: Look<'_, F>,
         access: VmFlags,
         pkey: Option<u8>,
-    ) -> Result<usize, Error> {
-        let old = area.vma.flags;
+    ) -> Result<Option<Vma<F>>, Error> {
+        let old = look.vma.flags;
         let reads = access.contains(VmFlags::READ) && old.contains(VmFlags::MAYEXEC);
         let access = match self.state.read_implies_exec() && reads {
             true => access | VmFlags::EXEC,
@@ -82,35 +92,43 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if old.contains(VmFlags::SEALED) {
             return Err(Error::Sealed);
         }
-        let end = end.min(area.end);
         if flags == old {
-            return Ok(end);
+            return Ok(None);
         }
-        flags = self.reaccount(&area, flags);
-        let mut vma = Vma::clone(&area.vma);
-        vma.flags = flags;
-        let next = self.modify(&area, start, end, vma)?;
+        Ok(Some(Vma { flags: reaccount(look.vma, flags), ..Vma::clone(look.vma) }))
+    }
+
+    /// Changes the part of a VMA between `start` and `end`. Returns where to continue.
+    fn protect_one(
+        &mut self,
+        middle: Middle,
+        start: usize,
+        end: usize,
+        change: Option<Vma<F>>,
+    ) -> Result<usize, Error> {
+        let end = end.min(middle.end);
+        let Some(vma) = change else { return Ok(end) };
+        let flags = vma.flags;
+        let next = self.modify(middle, start, end, vma)?;
+        // Linux brings in the pages of a locked private VMA that becomes writable.
         let locked_private = VmFlags::WRITE | VmFlags::SHARED | VmFlags::LOCKED;
-        if old & locked_private == VmFlags::LOCKED && flags.contains(VmFlags::WRITE) {
+        let became_writable = flags.contains(VmFlags::WRITE);
+        if middle.flags & locked_private == VmFlags::LOCKED && became_writable {
             self.populate(start, end);
         }
         Ok(next)
     }
+}
 
-    /// The account flag after a change of permissions (rule 1).
-    fn reaccount(&self, area: &Area<F>, flags: VmFlags) -> VmFlags {
-        let exempt = VmFlags::ACCOUNT
-            | VmFlags::WRITE
-            | VmFlags::HUGETLB
-            | VmFlags::SHARED
-            | VmFlags::NORESERVE;
-        let old = area.vma.flags;
-        if flags.contains(VmFlags::WRITE) {
-            if old.intersects(exempt) { flags } else { flags | VmFlags::ACCOUNT }
-        } else if area.vma.is_anonymous() && !area.vma.is_faulted() {
-            flags - VmFlags::ACCOUNT
-        } else {
-            flags
-        }
+/// The account flag after a change of permissions (rule 1).
+fn reaccount<F: MappedFile>(vma: &Vma<F>, flags: VmFlags) -> VmFlags {
+    let exempt =
+        VmFlags::ACCOUNT | VmFlags::WRITE | VmFlags::HUGETLB | VmFlags::SHARED | VmFlags::NORESERVE;
+    if flags.contains(VmFlags::WRITE) {
+        if vma.flags.intersects(exempt) { flags } else { flags | VmFlags::ACCOUNT }
+    } else if vma.is_anonymous() && !vma.is_faulted() {
+        flags - VmFlags::ACCOUNT
+    } else {
+        flags
     }
 }

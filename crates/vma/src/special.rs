@@ -174,16 +174,16 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         change: impl Fn(&mut Vma<F>),
     ) -> Result<(), Error> {
         let mut at = start;
-        while let Some(area) = self.part(at, end).map(Look::keep) {
-            let from = at.max(area.start);
-            let stop = end.min(area.end);
-            let mut vma = Vma::clone(&area.vma);
+        while let Some(look) = self.part(at, end) {
+            let middle = look.middle();
+            let (from, stop) = (at.max(middle.start), end.min(middle.end));
+            let mut vma = Vma::clone(look.vma);
             change(&mut vma);
-            if vma.flags == area.vma.flags && vma.policy == area.vma.policy {
+            if vma.flags == middle.flags && vma.policy == look.vma.policy {
                 at = stop;
                 continue;
             }
-            at = self.modify(&area, from, stop, vma)?;
+            at = self.modify(middle, from, stop, vma)?;
         }
         Ok(())
     }

@@ -37,10 +37,20 @@ pub(crate) struct VmaCounts {
 }
 
 impl VmaCounts {
+    /// One VMA with these contents.
+    pub(crate) fn of<F>(vma: &Vma<F>) -> Self {
+        VmaCounts { vmas: 1, unshared: vma.changes_at_fork().into() }
+    }
+
     /// Counts `sign` times a VMA with these contents.
     pub(crate) fn count<F>(&mut self, vma: &Vma<F>, sign: isize) {
-        self.vmas += sign;
-        self.unshared += sign * isize::from(vma.changes_at_fork());
+        *self = *self + VmaCounts::of(vma).times(sign);
+    }
+}
+
+impl VmaCounts {
+    pub(crate) fn times(self, sign: isize) -> Self {
+        VmaCounts { vmas: sign * self.vmas, unshared: sign * self.unshared }
     }
 }
 

@@ -13,7 +13,7 @@ use core::ops::RangeInclusive;
 use grace::Reclaim;
 use maple::{MapleTree, NodeAlloc, RefCountedRef};
 
-use crate::{Error, MappedFile, RefCounted, Vma, space::Writer, state::VmaCounts};
+use crate::{Error, MappedFile, RefCounted, VmFlags, Vma, space::Writer, state::VmaCounts};
 
 /// The tree of an address space, keyed by address in bytes.
 pub(crate) type Tree<F, R, A> = MapleTree<RefCounted<Vma<F>>, R, A>;
@@ -90,6 +90,23 @@ impl<'a, F> Look<'a, F> {
     /// An owned copy, which may be kept while the tree changes. Cost: one atomic increment.
     pub(crate) fn keep(self) -> Area<F> {
         Area { start: self.start, end: self.end, vma: self.counted.to_ref_counted() }
+    }
+}
+
+/// A VMA that is about to change, in whole or in part ([`Writer::modify`]).
+#[derive(Clone, Copy)]
+pub(crate) struct Middle {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) flags: VmFlags,
+    /// What it counts.
+    pub(crate) counts: VmaCounts,
+}
+
+impl<F> Look<'_, F> {
+    pub(crate) fn middle(&self) -> Middle {
+        let counts = VmaCounts::of(self.vma);
+        Middle { start: self.start, end: self.end, flags: self.vma.flags, counts }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use crate::{
     Area, Error, MappedFile, RefCounted, Uffd, VmFlags, Vma, map::range_end, space::Writer,
-    tree::Look,
 };
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
@@ -31,7 +30,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let end = self.watched_range(start, len)?;
         self.at_or_after(start).filter(|a| a.start < end).ok_or(Error::Unmapped)?;
         let mut at = start;
-        while let Some(area) = self.part(at, end).map(Look::keep) {
+        while let Some(area) = self.part(at, end) {
             let flags = area.vma.flags;
             let special = flags.intersects(VmFlags::SPECIAL) && !flags.contains(VmFlags::HUGETLB);
             if special || flags.contains(VmFlags::DROPPABLE) {
@@ -68,13 +67,13 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// [`Error::OutOfMemory`], with the VMAs below the failure changed.
     pub fn close_watch(&mut self, id: u64) -> Result<(), Error> {
         let mut at = 0;
-        while let Some(area) = self.at_or_after(at).map(Look::keep) {
-            at = area.end;
-            if area.vma.uffd.is_some_and(|uffd| uffd.id == id) {
-                let mut vma = Vma::clone(&area.vma);
+        while let Some(look) = self.at_or_after(at) {
+            at = look.end;
+            if look.vma.uffd.is_some_and(|uffd| uffd.id == id) {
+                let (middle, mut vma) = (look.middle(), Vma::clone(look.vma));
                 vma.uffd = None;
                 vma.flags -= VmFlags::UFFD;
-                at = self.modify(&area, area.start, area.end, vma)?;
+                at = self.modify(middle, middle.start, middle.end, vma)?;
             }
         }
         Ok(())
@@ -104,16 +103,16 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         change: impl Fn(Option<Uffd>, VmFlags) -> (Option<Uffd>, VmFlags),
     ) -> Result<(), Error> {
         let mut at = start;
-        while let Some(area) = self.part(at, end).map(Look::keep) {
-            let (uffd, flags) = change(area.vma.uffd, area.vma.flags);
-            let stop = end.min(area.end);
-            if area.vma.uffd == uffd && area.vma.flags == flags {
+        while let Some(look) = self.part(at, end) {
+            let (uffd, flags) = change(look.vma.uffd, look.vma.flags);
+            let middle = look.middle();
+            let (from, stop) = (at.max(middle.start), end.min(middle.end));
+            if look.vma.uffd == uffd && middle.flags == flags {
                 at = stop;
                 continue;
             }
-            let mut vma = Vma::clone(&area.vma);
-            (vma.uffd, vma.flags) = (uffd, flags);
-            at = self.modify(&area, at.max(area.start), stop, vma)?;
+            let vma = Vma { uffd, flags, ..Vma::clone(look.vma) };
+            at = self.modify(middle, from, stop, vma)?;
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::layout::{LEAF_LOW, NARROW};
-use crate::node::{Body, Bound, Change, Edit, Job, Run, Search, words};
+use crate::node::{Body, Bound, Change, Edit, Job, Link, Run, Search, words};
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
@@ -52,13 +52,15 @@ impl Fast {
     }
 }
 
-/// Puts an entry into a hole. `NEAR`: the slot is near the last write.
+/// Puts an entry into a hole. `NEAR`: the slot is near the last write. With `swaps`, an entry over
+/// exactly the range of another replaces it.
 pub(super) struct InsertHole<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> {
     pub(super) target: &'q mut Target<'t, E, R, A>,
     pub(super) finger: &'q mut Finger,
     pub(super) first: usize,
     pub(super) last: usize,
     pub(super) word: NonNull<()>,
+    pub(super) swaps: bool,
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job
@@ -68,7 +70,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job
 
     #[inline(always)]
     fn run<S: Search>(self, search: S) -> Fast {
-        let InsertHole { target, finger, first, last, word } = self;
+        let InsertHole { target, finger, first, last, word, swaps } = self;
         let mut own = WriteDescent::new();
         let Spot { place, slot, start, end, shared } = if NEAR {
             finger.near(target, search, first)
@@ -76,7 +78,13 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job
             target.spot(search, first, &mut own)
         };
         let Place { descent, body } = place;
-        if shared || body.is_wide() || !body.is_hole(slot) {
+        if shared || body.is_wide() {
+            return Fast::Other;
+        }
+        if !body.is_hole(slot) {
+            if swaps && (start, end) == (first, last) {
+                return Fast::of(target.swap(search, place, slot, word));
+            }
             return Fast::Other;
         }
         let (left, right) = (start < first, last < end);
@@ -136,6 +144,39 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job
             }
         }
         Fast::of(done)
+    }
+}
+
+impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
+    /// Replaces the entry in a slot of a narrow leaf by another one over the same range. No bound
+    /// and no gap changes.
+    #[inline(always)]
+    fn swap<S: Search>(
+        &mut self,
+        search: S,
+        Place { descent, body }: Place,
+        slot: usize,
+        word: NonNull<()>,
+    ) -> Result<Link, Error> {
+        let old = NonNull::new(body.word(slot));
+        let change = Change {
+            len: body.len(),
+            mask: body.entries(),
+            count: body.count(),
+            bounds: Run::default(),
+            words: Run::default(),
+            new: [Bound::NONE; 2],
+            word: word.as_ptr(),
+            rank: body.rank(slot),
+            splits: false,
+        };
+        let unchanged = Holes { gone: 0, before: 0, after: 0, start: 0, end: 0, measure: false };
+        let link = self.commit::<S, true>(search, descent, &change, unchanged, true)?;
+        if let Some(old) = old {
+            // SAFETY: the entry has left the tree, and the word was the tree's.
+            unsafe { self.supplies.bin.entry(old) }
+        }
+        Ok(link)
     }
 }
 

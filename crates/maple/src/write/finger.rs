@@ -184,8 +184,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         finger: &mut Finger,
         (first, last): (usize, usize),
         word: NonNull<()>,
+        swaps: bool,
     ) -> Fast {
-        node::run(InsertHole::<E, R, A, true> { target: self, finger, first, last, word })
+        node::run(InsertHole::<E, R, A, true> { target: self, finger, first, last, word, swaps })
     }
 
     /// Moves the end of an entry near the last write.
