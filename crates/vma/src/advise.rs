@@ -167,7 +167,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             false => Vma::clone(&area.vma),
         };
         vma.flags |= VmFlags::MAYBE_GUARD;
-        self.store(area.start, area.end, RefCounted::new(vma)?)
+        self.replace(area.middle(), RefCounted::new(vma)?)
     }
 
     fn advise_populate(&mut self, start: usize, end: usize, advice: Advice) -> Result<(), Error> {

@@ -26,7 +26,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if RefCounted::is_same(&vma, &area.vma) {
             return Ok(());
         }
-        self.store(area.start, area.end, vma)
+        self.replace(area.middle(), vma)
     }
 
     /// The contents of the VMA with an anon_vma.

@@ -43,7 +43,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let mut gone = VmaCounts::default();
         gone.count(parents, -1);
         if parents.flags.contains(VmFlags::DONTCOPY) {
-            return self.erase_whole(start, gone);
+            return self.write_known(Change { start, end, vma: None }, gone);
         }
         let mut vma = Vma::clone(parents);
         vma.flags -= VmFlags::LOCKED_MASK;

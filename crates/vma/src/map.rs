@@ -175,9 +175,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             debug_assert_eq!(vma.slide, 0, "an anonymous page's offset is its address");
         }
         if request.flags.contains(MapFlags::FIXED) {
-            self.clear_way(addr, end)?;
-            let (area, _) = self.mapped(addr, end, vma, self.look_at(end))?;
-            self.store(area.start, area.end, area.vma)?;
+            let gone = self.clear_way(addr, end)?;
+            let (area, taken) = self.mapped(addr, end, vma, self.look_at(end))?;
+            self.write_known(area.into(), gone + taken)?;
         } else {
             // The address was chosen, or checked, because its range is free.
             let right = match next {

@@ -250,7 +250,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             if area.vma.flags.contains(VmFlags::MERGEABLE) != on {
                 let mut vma = Vma::clone(&area.vma);
                 vma.flags.set(VmFlags::MERGEABLE, on);
-                self.store(area.start, area.end, RefCounted::new(vma)?)?;
+                self.replace(area.middle(), RefCounted::new(vma)?)?;
             }
         }
         self.state.set_merge_any(on);

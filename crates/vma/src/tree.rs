@@ -77,16 +77,6 @@ impl<'a, F> Look<'a, F> {
         Look { start: *range.start(), end: range.end() + 1, vma: vma.get(), counted: vma }
     }
 
-    /// The effect on the counts of a write over `start..end`: the VMA is gone if it is covered, and
-    /// counts twice if it is cut in two.
-    pub(crate) fn count_cut(&self, start: usize, end: usize, more: &mut VmaCounts) {
-        match (self.start < start, self.end > end) {
-            (true, true) => more.count(self.vma, 1),
-            (false, false) => more.count(self.vma, -1),
-            _ => {}
-        }
-    }
-
     /// An owned copy, which may be kept while the tree changes. Cost: one atomic increment.
     pub(crate) fn keep(self) -> Area<F> {
         Area { start: self.start, end: self.end, vma: self.counted.to_ref_counted() }
@@ -103,11 +93,34 @@ pub(crate) struct Middle {
     pub(crate) counts: VmaCounts,
 }
 
+impl Middle {
+    fn of<F>(start: usize, end: usize, vma: &Vma<F>) -> Self {
+        Middle { start, end, flags: vma.flags, counts: VmaCounts::of(vma) }
+    }
+}
+
 impl<F> Look<'_, F> {
     pub(crate) fn middle(&self) -> Middle {
-        let counts = VmaCounts::of(self.vma);
-        Middle { start: self.start, end: self.end, flags: self.vma.flags, counts }
+        Middle::of(self.start, self.end, self.vma)
     }
+}
+
+impl<F> Area<F> {
+    pub(crate) fn middle(&self) -> Middle {
+        Middle::of(self.start, self.end, &self.vma)
+    }
+}
+
+/// The VMAs that a range overlaps.
+#[derive(Default)]
+pub(crate) struct Overlap {
+    /// Whether one is sealed.
+    pub(crate) sealed: bool,
+    /// Whether one reaches beyond the range on both sides.
+    pub(crate) splits: bool,
+    /// The effect of a write over the range on the counts: a VMA that it covers is gone, and a VMA
+    /// that it cuts in two counts twice.
+    pub(crate) gone: VmaCounts,
 }
 
 /// One write: contents for `start..end`, or `None` for a hole.
@@ -152,19 +165,15 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         self.tree.find(at..=end - 1).map(Look::of)
     }
 
-    /// Visits the VMAs with a part in `start..end` in order, until `visit` returns false.
+    /// Visits the VMAs with a part in `start..end` in order.
     ///
     /// Most ranges overlap at most one VMA, which one search finds. An iterator costs more to begin
     /// and less for each further VMA.
-    pub(crate) fn each_part(
-        &self,
-        start: usize,
-        end: usize,
-        mut visit: impl FnMut(Look<'_, F>) -> bool,
-    ) {
+    fn each_part(&self, start: usize, end: usize, mut visit: impl FnMut(Look<'_, F>)) {
         let Some(first) = self.part(start, end) else { return };
-        if visit(first) && first.end < end {
-            self.tree.iter(first.end..=end - 1).map(Look::of).all(visit);
+        visit(first);
+        if first.end < end {
+            self.tree.iter(first.end..=end - 1).map(Look::of).for_each(visit);
         }
     }
 
@@ -199,16 +208,21 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
 
     /// One write, all or nothing (I7).
     pub(crate) fn change(&mut self, change: Change<F>) -> Result<(), Error> {
-        self.settle_split(change.start, change.end)?;
-        let gone = self.overlapped(change.start, change.end);
+        let gone = self.prepare(change.start, change.end)?;
         self.write_known(change, gone)
+    }
+
+    /// Replaces the contents of a VMA.
+    pub(crate) fn replace(&mut self, middle: Middle, vma: RefCounted<Vma<F>>) -> Result<(), Error> {
+        let Middle { start, end, counts, .. } = middle;
+        self.write_known(Change { start, end, vma: Some(vma) }, counts.times(-1))
     }
 
     /// One write to the tree and to the counts. `gone` is the effect of the write on the VMAs that
     /// it overlaps, without the new VMA.
     pub(crate) fn write_known(&mut self, change: Change<F>, gone: VmaCounts) -> Result<(), Error> {
         let Change { start, end, vma } = change;
-        debug_assert_eq!(gone, self.overlapped(start, end), "another count of VMAs overlapped");
+        debug_assert_eq!(gone, self.overlap(start, end).gone, "another count of VMAs overlapped");
         let mut more = gone;
         match vma {
             Some(vma) => {
@@ -218,13 +232,6 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
             None => self.tree.erase_range(start..=end - 1)?,
         }
         self.state.count_more(more);
-        Ok(())
-    }
-
-    /// Erases the VMA that is exactly at `start..end`.
-    pub(crate) fn erase_whole(&mut self, start: usize, gone: VmaCounts) -> Result<(), Error> {
-        self.tree.erase(start)?;
-        self.state.count_more(gone);
         Ok(())
     }
 
@@ -238,34 +245,38 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         second: Change<F>,
     ) -> Result<(), Error> {
         // These may store, which would use up the memory for the two writes.
-        self.settle_split(first.start, first.end)?;
-        self.settle_split(second.start, second.end)?;
+        self.prepare(first.start, first.end)?;
+        self.prepare(second.start, second.end)?;
         self.tree.preallocate_writes(2)?;
-        let gone = self.overlapped(first.start, first.end);
+        let gone = self.overlap(first.start, first.end).gone;
         self.write_known(first, gone)?;
-        let gone = self.overlapped(second.start, second.end);
+        let gone = self.overlap(second.start, second.end).gone;
         let second = self.write_known(second, gone);
         debug_assert!(second.is_ok(), "the memory of both writes was allocated before the first");
         second
     }
 
-    /// The effect of a write over `start..end` on the counts.
-    fn overlapped(&self, start: usize, end: usize) -> VmaCounts {
-        let mut more = VmaCounts::default();
+    /// Looks at the VMAs that a write over `start..end` changes.
+    pub(crate) fn overlap(&self, start: usize, end: usize) -> Overlap {
+        let mut all = Overlap::default();
         self.each_part(start, end, |look| {
-            look.count_cut(start, end, &mut more);
-            true
+            let (left, right) = (look.start < start, look.end > end);
+            all.sealed |= look.vma.flags.contains(VmFlags::SEALED);
+            all.splits |= left && right;
+            all.gone.count(look.vma, isize::from(left) + isize::from(right) - 1);
         });
-        more
+        all
     }
 
-    /// Gives an inherited VMA that a write over `start..end` cuts in two an anon_vma of its own, so
-    /// that both parts have the same one ([`anon`](crate::anon)).
-    fn settle_split(&mut self, start: usize, end: usize) -> Result<(), Error> {
-        match self.part(start, end) {
-            Some(look) if look.start < start && look.end > end => self.own_anon(look.start),
-            _ => Ok(()),
+    /// Prepares for a write over `start..end`, and returns its effect on the counts. An inherited
+    /// VMA that it cuts in two gets an anon_vma of its own, so that both parts have the same one
+    /// ([`anon`](crate::anon)).
+    fn prepare(&mut self, start: usize, end: usize) -> Result<VmaCounts, Error> {
+        let overlap = self.overlap(start, end);
+        if overlap.splits {
+            self.own_anon(start)?;
         }
+        Ok(overlap.gone)
     }
 
     /// Gives the VMA that contains `addr` an anon_vma of its own, if it only inherited one. Code
@@ -277,8 +288,6 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
             return Ok(());
         }
         let vma = Vma { anon: self.state.inherited_anon(), ..Vma::clone(look.vma) };
-        let (start, end) = (look.start, look.end);
-        self.tree.store_range(start..=end - 1, RefCounted::new(vma)?).map_err(|r| r.error)?;
-        Ok(())
+        self.replace(look.middle(), RefCounted::new(vma)?)
     }
 }

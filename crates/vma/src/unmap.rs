@@ -29,25 +29,21 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     }
 
     pub(crate) fn unmap(&mut self, start: usize, end: usize) -> Result<(), Error> {
-        let Overlap { first, only, gone, .. } = self.clear_way(start, end)?;
-        match first {
-            // Exactly one VMA, which the tree erases by less work than a range.
-            Some(first) if only && first == (start, end) => self.erase_whole(start, gone),
-            _ => self.write_known(Change { start, end, vma: None }, gone),
-        }
+        let gone = self.clear_way(start, end)?;
+        self.write_known(Change { start, end, vma: None }, gone)
     }
 
-    /// Checks that the whole range may be unmapped, and prepares a VMA that this cuts in two. If a
-    /// sealed VMA forbids it, the VMA that contains `start` stays split there: Linux splits it
-    /// before it looks further.
-    pub(crate) fn clear_way(&mut self, start: usize, end: usize) -> Result<Overlap, Error> {
+    /// Checks that the whole range may be unmapped, and prepares a VMA that this cuts in two.
+    /// Returns the effect of a write over the range on the counts. If a sealed VMA forbids it, the
+    /// VMA that contains `start` stays split there: Linux splits it before it looks further.
+    pub(crate) fn clear_way(&mut self, start: usize, end: usize) -> Result<VmaCounts, Error> {
         let overlap = self.overlap(start, end);
         if overlap.splits && !overlap.sealed {
             self.room_for(1)?;
             self.own_anon(start)?;
         }
         if !overlap.sealed {
-            return Ok(overlap);
+            return Ok(overlap.gone);
         }
         if let Some(first) = self.part(start, end).map(Look::keep)
             && first.start < start
@@ -60,33 +56,4 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         Err(Error::Sealed)
     }
-
-    /// What a write over the range removes.
-    fn overlap(&self, start: usize, end: usize) -> Overlap {
-        let mut all = Overlap::default();
-        self.each_part(start, end, |look| {
-            all.sealed = look.vma.flags.contains(VmFlags::SEALED);
-            all.splits = look.start < start && look.end > end;
-            all.only = all.first.is_none();
-            all.first = all.first.or(Some((look.start, look.end)));
-            look.count_cut(start, end, &mut all.gone);
-            !all.sealed
-        });
-        all
-    }
-}
-
-/// The VMAs that a range overlaps.
-#[derive(Default)]
-pub(crate) struct Overlap {
-    /// The start and the end of the first one.
-    first: Option<(usize, usize)>,
-    /// Whether there is no other.
-    only: bool,
-    /// Whether one is sealed. Those behind it are not looked at.
-    sealed: bool,
-    /// Whether a VMA reaches beyond the range on both sides.
-    splits: bool,
-    /// The effect on the counts of writing over the range.
-    gone: VmaCounts,
 }
