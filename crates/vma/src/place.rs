@@ -183,10 +183,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
                 Some(next) if next.vma.guard_gap(1) > 0 && self.guarded_start(&next) < end => {
                     high = self.guarded_start(&next);
                 }
-                // An aligned place may end before `end`.
-                next => {
-                    return Ok(Found { addr: start, next: (start + len == end).then_some(next) });
-                }
+                // If alignment lets the place end below `end`, a hole is between them.
+                next => return Ok(Found { addr: start, next: Some(next) }),
             }
         }
     }

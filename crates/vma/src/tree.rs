@@ -208,7 +208,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
 
     /// One write, all or nothing (I7).
     pub(crate) fn change(&mut self, change: Change<F>) -> Result<(), Error> {
-        let gone = self.prepare(change.start, change.end)?;
+        let gone = self.overlap(change.start, change.end).gone;
         self.write_known(change, gone)
     }
 
@@ -219,10 +219,15 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
     }
 
     /// One write to the tree and to the counts. `gone` is the effect of the write on the VMAs that
-    /// it overlaps, without the new VMA.
+    /// it overlaps, without the new VMA. If it splits a VMA, that VMA has an anon_vma
+    /// [of its own](Self::own_anon), or none.
     pub(crate) fn write_known(&mut self, change: Change<F>, gone: VmaCounts) -> Result<(), Error> {
         let Change { start, end, vma } = change;
         debug_assert_eq!(gone, self.overlap(start, end).gone, "another count of VMAs overlapped");
+        debug_assert!(self.look_at(start).is_none_or(|look| {
+            let split = look.start < start && look.end > end;
+            !(split && look.vma.anon.is_implied(self.state.generation()))
+        }));
         let mut more = gone;
         match vma {
             Some(vma) => {
@@ -244,9 +249,6 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         first: Change<F>,
         second: Change<F>,
     ) -> Result<(), Error> {
-        // These may store, which would use up the memory for the two writes.
-        self.prepare(first.start, first.end)?;
-        self.prepare(second.start, second.end)?;
         self.tree.preallocate_writes(2)?;
         let gone = self.overlap(first.start, first.end).gone;
         self.write_known(first, gone)?;
@@ -268,20 +270,9 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         all
     }
 
-    /// Prepares for a write over `start..end`, and returns its effect on the counts. An inherited
-    /// VMA that it cuts in two gets an anon_vma of its own, so that both parts have the same one
-    /// ([`anon`](crate::anon)).
-    fn prepare(&mut self, start: usize, end: usize) -> Result<VmaCounts, Error> {
-        let overlap = self.overlap(start, end);
-        if overlap.splits {
-            self.own_anon(start)?;
-        }
-        Ok(overlap.gone)
-    }
-
     /// Gives the VMA that contains `addr` an anon_vma of its own, if it only inherited one. Code
-    /// that splits the VMA, or stores its contents elsewhere, calls this first. No call can observe
-    /// the difference, so it needs no undoing.
+    /// that splits the VMA, or stores its contents elsewhere, calls this first, so that all parts
+    /// have the same one. No call can observe the difference, so it needs no undoing.
     pub(crate) fn own_anon(&mut self, addr: usize) -> Result<(), Error> {
         let Some(look) = self.look_at(addr) else { return Ok(()) };
         if !look.vma.anon.is_implied(self.state.generation()) {
