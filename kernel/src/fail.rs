@@ -16,7 +16,7 @@ const NO_CPU: usize = usize::MAX;
 
 /// The first CPU that failed. It reports.
 static FAILED: AtomicUsize = AtomicUsize::new(NO_CPU);
-/// How often that CPU failed again while it reported.
+/// The number of failures of that CPU while it reported.
 static AGAIN: AtomicUsize = AtomicUsize::new(0);
 /// CPUs that have stopped.
 static STOPPED: AtomicCpuSet = AtomicCpuSet::new();

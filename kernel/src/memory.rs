@@ -1,4 +1,4 @@
-//! How memory is divided at boot: the kernel's image stays in place, a quarter is the heap, the
+//! The division of memory at boot: the kernel's image stays in place, a quarter is the heap, the
 //! rest are frames.
 
 use crate::boot::info::BootInfo;
@@ -60,7 +60,7 @@ pub(crate) fn parts() -> [Part; 3] {
     ]
 }
 
-/// Why memory cannot be divided.
+/// The reason why memory cannot be divided.
 #[derive(Debug)]
 pub(crate) enum Refused {
     /// No range is free.

@@ -1,7 +1,7 @@
 //! Typed addresses, so that virtual and physical addresses cannot be confused.
 //!
-//! A [`VirtAddr`] and a [`PhysAddr`] may have any 64 bits. Whether an address is canonical depends
-//! on the page-table format, which checks it. All arithmetic is checked: an overflow returns
+//! A [`VirtAddr`] and a [`PhysAddr`] may have any 64 bits. The page-table format decides which
+//! addresses are canonical, and checks them. All arithmetic is checked: an overflow returns
 //! `None`, and never wraps or panics.
 
 use crate::PageSize;

@@ -145,7 +145,7 @@ impl<M: Machine, F: Format> Paging<M, F> {
         self.largest
     }
 
-    /// How often `get_user_pages_fast` took the fast path and the locked path, on all CPUs.
+    /// The uses of the fast path and of the locked path by `get_user_pages_fast`, on all CPUs.
     pub fn gup_stats(&self) -> GupStats {
         self.gup.iter().map(GupCounter::get).sum()
     }

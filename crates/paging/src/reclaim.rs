@@ -42,7 +42,7 @@ use machine::{FrameError, Machine};
 const TURNS: u32 = 512;
 /// Turns between two requests: a grace period takes three quiescent states of each CPU.
 const ASK: u32 = 64;
-/// How often an operation is tried again: another CPU may take the frames that were found.
+/// The retries of an operation: another CPU may take the frames that were found.
 const TRIES: u32 = 4;
 
 /// Reclaims frames for tables; see the [module](self). Returns whether the source has any now.

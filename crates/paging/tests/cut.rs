@@ -185,7 +185,7 @@ fn becomes_large(seed: u64, size: PageSize, rounds: u64, call: Call) -> Result<(
                     failed.pending
                 }
             };
-            // What was done, also before an error, is in the pending flush.
+            // The pending flush has all completed changes, also those before an error.
             for page in gone {
                 assert!(pending.range().is_some_and(|range| range.contains(page)));
             }

@@ -1,4 +1,4 @@
-//! How page tables are made, and how CPUs enter and leave them.
+//! Creation of page tables; CPUs that enter and leave them.
 
 mod common;
 

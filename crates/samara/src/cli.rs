@@ -132,11 +132,11 @@ pub(crate) struct Replay {
 
 #[derive(Args, Debug)]
 pub(crate) struct Bench {
-    /// What to measure [default: all]
+    /// The experiments to run [default: all]
     #[arg(value_name = "EXPERIMENT", value_parser = PossibleValuesParser::new(names()))]
     pub(crate) experiments: Vec<String>,
 
-    /// How much is measured
+    /// The effort of the measurement
     #[arg(long, value_enum, default_value_t = Effort::Full)]
     pub(crate) effort: Effort,
 
@@ -151,7 +151,7 @@ pub(crate) struct Bench {
     pub(crate) json: Option<PathBuf>,
 }
 
-/// How much is measured.
+/// The effort of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Effort {
     /// For figures: some minutes

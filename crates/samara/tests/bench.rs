@@ -32,7 +32,7 @@ fn json_lines_have_rows_and_targets() {
     }
     for target in &targets {
         assert!(target["experiment"].is_string() && target["bound"].is_f64(), "{target}");
-        // What could not be measured, as two CPUs on a busy host, has no value and is not met.
+        // A target that was not measured (two CPUs on a busy host) has no value and is not met.
         let measured = target["value"].is_f64() && target["met"].is_boolean();
         assert!(measured || target["value"].is_null() && target["met"] == false, "{target}");
     }

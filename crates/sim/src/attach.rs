@@ -1,4 +1,4 @@
-//! How a host thread becomes a CPU, and ceases to be one.
+//! Attaching a host thread as a CPU, and detaching it.
 //!
 //! The code that made it a CPU keeps the machine alive meanwhile. Guards, of the engine and of
 //! disabled interrupts, belong to the CPU on which they were taken. So no section is open on a

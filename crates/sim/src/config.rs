@@ -99,8 +99,9 @@ pub struct Config {
     pub upper_entries: usize,
     /// The number of address-space tags, 1 (none) to 4096.
     pub tags: u32,
-    /// How often, in a thousand accesses, a CPU speculatively translates the page before or after.
-    /// And equally often, when other tables become active, the page that it used last.
+    /// Of a thousand accesses, the number at which a CPU speculatively translates the page before
+    /// or after. Equally often, when other tables become active, it translates the page that it
+    /// used last.
     pub speculation: u32,
     /// Whether a fault drops the cached translation and upper-level entries that caused it. x86-64
     /// promises that, so a fault by an old entry does not repeat. Other hardware, such as RISC-V,
@@ -172,7 +173,7 @@ impl Config {
     }
 }
 
-/// Why there can be no such machine.
+/// The reason why there can be no such machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConfigError {
     /// A field is out of its range.

@@ -67,7 +67,7 @@ pub enum Violation {
         becomes: Owner,
         /// The CPU.
         by: CpuId,
-        /// How the CPU can get there.
+        /// The way by which the CPU can reach it.
         how: &'static str,
     },
     /// I5: a CPU began to use a tag for other tables, and kept its old cached entries.

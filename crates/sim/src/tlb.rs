@@ -53,7 +53,7 @@ impl Translation {
 pub(crate) struct Tlb {
     ways: usize,
     sets: Vec<Set>,
-    /// How many translations of each size it holds; a lookup skips sizes with none.
+    /// The number of translations of each size that it holds; a lookup skips sizes with none.
     sizes: [usize; 3],
 }
 

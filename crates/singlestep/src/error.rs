@@ -39,7 +39,7 @@ pub enum Error {
     NotPermitted {
         /// The kernel's reason.
         cause: io::Error,
-        /// What forbids tracing here, and how to allow it.
+        /// The reason why tracing is forbidden here, and the cure.
         cure: String,
     },
     /// Another system call failed.

@@ -147,7 +147,7 @@ pub enum Record {
     },
 }
 
-/// Why the records of an address space may be wrong.
+/// The reason why the records of an address space may be wrong.
 ///
 /// ```
 /// use trace::record::Doubt;

@@ -35,7 +35,7 @@ pub struct Session<W> {
     recording: Option<Printer<W>>,
     /// The first error of writing the recording. Nothing is written after it.
     unwritten: Option<io::Error>,
-    /// Why the program's first process was not followed to its end, if so.
+    /// The reason why the program's first process was not followed to its end, if it was not.
     unfollowed: Option<String>,
     progress: Progress,
     begun: Instant,
@@ -78,7 +78,8 @@ impl<W: Write> Session<W> {
         Ok(summary)
     }
 
-    /// Why the program itself was not followed to its end, if so. Its children do not count.
+    /// The reason why the program itself was not followed to its end, if it was not. Its children
+    /// do not count.
     pub fn unfollowed(&self) -> Option<&str> {
         self.unfollowed.as_deref()
     }

@@ -15,7 +15,7 @@ pub(crate) type Tables<M, G> = PageTables<M, X86_64L4, G>;
 
 /// Parts of the addresses. Each trial uses its own, so that no trial can disturb another.
 const PARTS: u64 = 16;
-/// How often all CPUs are made to free what they keep, before frames count as lost.
+/// Rounds in which all CPUs free their caches, before frames count as lost.
 const PASSES: usize = 64;
 
 /// The environment of trials, and the amount of work.

@@ -1,4 +1,4 @@
-//! How addresses come back: the limits of waiting addresses, and the last resort before a call
+//! Return of addresses: the limits of waiting addresses, and the last resort before a call
 //! fails for lack of space.
 //!
 //! Normally addresses come back without IPIs: CPUs report their flushes, and a later call that

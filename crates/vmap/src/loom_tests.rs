@@ -121,7 +121,7 @@ struct Cached {
     page: Page,
 }
 
-/// How the owner numbers the period and waits for it.
+/// The order in which the owner numbers the period and waits for it.
 #[derive(Clone, Copy, PartialEq)]
 enum Period {
     Right,

@@ -1,4 +1,4 @@
-//! How an area is made, and how a caller claims it to unmap it.
+//! Creation of an area, and its claim by the caller that unmaps it.
 
 use crate::area::{Area, Ours, Record, State, What};
 use crate::error::Error;

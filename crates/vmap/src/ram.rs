@@ -269,7 +269,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
 /// The call site of a mapping call.
 type Caller = &'static Location<'static>;
 
-/// Why a run of a block could not be unmapped.
+/// The reason why a run of a block could not be unmapped.
 enum Wrong {
     /// There is no such run.
     Run,

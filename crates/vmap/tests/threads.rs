@@ -107,7 +107,7 @@ impl World {
         .unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// What a CPU does in its timer interrupt and when it is idle.
+    /// The work of a CPU in its timer interrupt and when it is idle.
     fn pass(&self) {
         self.vmap.tlb_grace().tick();
         Grace::quiescent_state();

@@ -33,7 +33,7 @@ impl Scale {
     pub const LEAST: Scale = Scale { rounds: 1, batches: 2, limit: 10 };
 }
 
-/// How often the host disturbed the measurements so far.
+/// Counts of disturbances of the measurements by the host so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Disturbed {
     /// Involuntary context switches.

@@ -1,4 +1,4 @@
-//! How the other CPUs start: one after the other, by INIT and SIPI.
+//! The start of the other CPUs: one after the other, by INIT and SIPI.
 
 use super::{run, stack_of};
 use crate::boot::entry::TRAMPOLINE;

@@ -1,4 +1,4 @@
-//! Why page tables cannot be changed.
+//! Errors of changes of page tables.
 
 use crate::format::{Format, FormatError};
 use crate::pending::PendingFlush;
@@ -6,7 +6,7 @@ use core::fmt;
 use grace::Concurrent;
 use machine::{Asid, Frame, FrameError, Machine, Owner, PageSize, VirtAddr};
 
-/// Why page tables cannot be changed.
+/// The reason why page tables cannot be changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Error {
     /// The range is empty.

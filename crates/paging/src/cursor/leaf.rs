@@ -5,7 +5,7 @@
 //! page, and accessed and dirty bits are ignored. An owner of a whole 2 MiB stretch can keep its
 //! table, a [`Leaf`], and skip the walk.
 //!
-//! Why it is right: as the [cursor](super). An entry is cleared by a store, not a swap. If hardware
+//! Correct for the reasons of the [cursor](super). An entry is cleared by a store, not a swap. If hardware
 //! marks the entry accessed or dirty at the same moment, either the mark comes first and is lost,
 //! or hardware finds the entry absent.
 
@@ -268,7 +268,7 @@ fn fill_alike<M: Machine, F: Format>(
     fill::<M, F>(entries.range(index..index + frames.len()), 0, pages, locked)
 }
 
-/// Why an entry could not be written.
+/// The reason why an entry could not be written.
 #[cold]
 fn why_not<F: Format>(at: VirtAddr, frame: Frame, kind: u64) -> Error {
     F::alike(kind, frame).map_or_else(Error::Format, |_| Error::Occupied(at))

@@ -1,8 +1,8 @@
-//! Which frames can be a user page.
+//! The check of frames that are to be mapped as user pages.
 //!
-//! A check of bad input, not of permission: only a frame's owner knows to whom it belongs. It costs
-//! one load of the frame's state for each block of frames. The allocation of the frame has just
-//! written that state.
+//! It checks for bad input, not for permission: no state of a frame names the space that owns it.
+//! It costs one load of the frame's state for each block of frames. The allocation of the frame has
+//! just written that state.
 //!
 //! The kernel's half is not checked: its direct map contains page tables and free frames, as it
 //! contains all memory.

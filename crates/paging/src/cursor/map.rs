@@ -342,7 +342,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 }
 
-/// Why a page cannot be mapped where an entry is not absent.
+/// The error for a page that is to be mapped where an entry is not absent.
 #[cold]
 fn in_the_way<M: Machine, F: Format>(walk: Walk<'_, M, F>, at: VirtAddr, size: PageSize) -> Error {
     let first = VirtRange::new(at, size.bytes()).and_then(|range| walk.pages(range).next());

@@ -32,8 +32,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let mut pending = PendingFlush::nothing(self);
         let checked = self.check(range).and_then(|()| {
             self.check_kind(range, rights & Flags::RIGHTS)?;
-            // Whether a format can express rights depends on nothing else, so this is known before
-            // anything changes.
+            // Fails before any change if the format cannot express these rights: it would fail in
+            // the same way for every page.
             F::page(PageSize::Size4K, Frame::default(), Attrs::new(rights & Flags::RIGHTS))?;
             let guard = G::pin();
             self.check_ends(&self.walk(&guard), range)

@@ -38,7 +38,7 @@ pub enum Decoded {
     Malformed,
 }
 
-/// Why an entry cannot be made.
+/// The reason why an entry cannot be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FormatError {
     /// The format cannot express these rights.

@@ -43,7 +43,7 @@ pub(crate) fn hold<P>(
 /// As [`hold`], for one frame, with a pin of its own.
 ///
 /// # Errors
-/// Why it is not pinned.
+/// The reason why it is not pinned.
 #[inline(always)]
 pub(super) fn hold_one<M: Machine>(
     mut machine: &M,

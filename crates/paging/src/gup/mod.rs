@@ -59,7 +59,7 @@ use core::fmt;
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
 
-/// Why no page could be pinned.
+/// The reason why no page could be pinned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GupError {
     /// The range reaches beyond the last address.

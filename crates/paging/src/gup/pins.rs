@@ -150,7 +150,7 @@ pub(super) fn pin_one<M: Machine>(machine: &M, frame: Frame) -> bool {
     own || pin_block(machine, frame, 1).is_some()
 }
 
-/// Why a frame could not be pinned.
+/// The reason why a frame could not be pinned.
 #[cold]
 pub(super) fn why_not<M: Machine>(machine: &M, frame: Frame) -> Taken {
     // A number in the range of the frame source may be of a device, too.

@@ -1,4 +1,4 @@
-//! How often pages were pinned by the fast path and by the locked path.
+//! Counts of pages pinned by the fast path and by the locked path.
 
 use crate::quick::bump;
 use core::iter::Sum;

@@ -16,7 +16,7 @@ const PANIC: u8 = 101;
 /// The exit code of timeout(1).
 const TIMED_OUT: u8 = 124;
 
-/// How QEMU ended.
+/// The end of QEMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Code(i32),

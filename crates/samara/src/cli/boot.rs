@@ -99,18 +99,18 @@ pub(crate) struct Trials {
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
 
-    /// How often each is repeated
+    /// The rounds of each trial
     #[arg(long, value_name = "N")]
     pub(crate) rounds: Option<NonZeroU64>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct BootBench {
-    /// What to measure [default: all]
+    /// The experiments to run [default: all]
     #[arg(value_name = "EXPERIMENT", value_parser = PossibleValuesParser::new(names()))]
     pub(crate) experiments: Vec<String>,
 
-    /// How much is measured
+    /// The effort of the measurement
     #[arg(long, value_enum, default_value_t = Effort::Full)]
     pub(crate) effort: Effort,
 

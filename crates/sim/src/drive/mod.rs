@@ -21,7 +21,7 @@ use machine::CpuId;
 use std::any::Any;
 use std::fmt;
 
-/// Why a run failed.
+/// The reason why a run failed.
 #[derive(Debug)]
 pub struct Failure {
     /// The seed that replays it, if the deterministic driver ran.
@@ -83,7 +83,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// How a program ended.
+/// The end of a program.
 pub(crate) type Ended = Result<(), Box<dyn Any + Send>>;
 
 /// The overall result of the programs' ends.

@@ -1,8 +1,8 @@
-//! Why a program could not be followed, and what the user can do.
+//! The errors of following a program, each with its cure.
 
 use std::{fmt, io};
 
-/// Why the tracing ended. Each error names its cause and, if there is one, the cure.
+/// The reason why the tracing ended. Each error names its cause and, if there is one, the cure.
 ///
 /// ```
 /// use trace::live::Error;

@@ -29,7 +29,7 @@ use crate::record::{FileId, FileKind};
 /// Device and inode, as in the listing.
 pub(super) type Inode = ((u32, u32), u64);
 
-/// How an open file is distinguished from others.
+/// The identity of an open file.
 pub(super) enum Identity {
     /// By a copy of its descriptor, which has the same open file description.
     Copy(OwnedFd),

@@ -83,7 +83,7 @@ use sys::{
     spawn::{self, Stage},
 };
 
-/// How to follow a program.
+/// Options of following a program.
 ///
 /// ```
 /// use trace::live::Options;
@@ -106,7 +106,7 @@ impl Default for Options {
     }
 }
 
-/// How the program's first process ended.
+/// The end of the program's first process.
 ///
 /// ```
 /// use trace::live::Exit;

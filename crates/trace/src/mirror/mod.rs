@@ -30,7 +30,7 @@ use personality::Personalities;
 /// released at once.
 type Engine = grace::Single;
 
-/// Why a record is not valid at its place: a description of what was expected.
+/// The reason why a record is not valid at its place: a description of what was expected.
 pub type Expected = String;
 
 /// Our side of a run: all mirrored address spaces.
@@ -70,7 +70,7 @@ struct Mirrored {
     determined: bool,
     /// Whether a mismatch was found. Its consequences are not counted again.
     tainted: bool,
-    /// Why its records may be wrong, if so.
+    /// The reason why its records may be wrong, if there is one.
     doubt: Option<Doubt>,
 }
 

@@ -47,7 +47,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// Why a line is not a record: a description of the expected text.
+/// The reason why a line is not a record: a description of the expected text.
 pub(super) type Expected = Cow<'static, str>;
 
 /// The start of `line`, short enough for a message.

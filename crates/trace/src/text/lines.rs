@@ -8,7 +8,7 @@ use std::{
 /// The longest line in bytes. A path of 4096 bytes, with four characters for each, fits.
 const LONGEST: u64 = 64 << 10;
 
-/// Why there is no next line.
+/// The reason why there is no next line.
 pub(super) enum NoLine {
     End,
     TooLong,

@@ -43,8 +43,8 @@ impl<R: BufRead> Parser<R> {
         };
         const WHAT: &str = "the header \"# vmtrace 1 ...\" of a recording";
         let header = parser.lines.advance().map(str::parse);
-        // This is another kind of file. That its first line is too long or not UTF-8 tells the user
-        // nothing.
+        // If this is another kind of file, the error says so, and not that the line is too long or
+        // not UTF-8.
         let ours = parser.lines.text().starts_with("# vmtrace");
         let header = match header {
             Ok(header) => header,

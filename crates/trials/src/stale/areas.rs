@@ -20,7 +20,7 @@ use vmap::Options;
 
 /// Areas made in a turn.
 const AREAS: usize = 12;
-/// What follows the unmapping in a turn: nothing; a flush for callers that need no alias to remain;
+/// The call after the unmapping in a turn: none; a flush for callers that need no alias to remain;
 /// or a purge, which makes the addresses available again.
 const WAYS: usize = 3;
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 type Unmap = fn(&World, VirtAddr) -> Result<(), Error>;
 
-/// How an area is mapped, and how each CPU unmaps it.
+/// The call that maps an area, and the calls by which the CPUs unmap it.
 #[derive(Clone, Copy)]
 struct How {
     map: fn(&World, &[Frame]) -> Result<VirtAddr, Error>,

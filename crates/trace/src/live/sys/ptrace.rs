@@ -89,7 +89,7 @@ fn decode(status: libc::c_int) -> Status {
     }
 }
 
-/// How a stopped thread continues.
+/// The way in which a stopped thread continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::live) enum Resume {
     /// Until the next event, with this signal delivered (0: none).

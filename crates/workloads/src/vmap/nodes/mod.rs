@@ -2,8 +2,8 @@
 //! of addresses.
 //!
 //! It is written from a description, not from Linux's source. There are as many nodes as CPUs. An
-//! address belongs to the node of the zone, a range of fixed size, that it lies in. That node has
-//! the area in its tree of busy areas, and later in its list of areas that are unmapped but not
+//! address lies in a zone, a range of fixed size, and belongs to the node of its zone. That node
+//! has the area in its tree of busy areas, and later in its list of areas that are unmapped but not
 //! flushed. So CPUs that make and free areas meet at a lock by chance only.
 //!
 //! Addresses come from the pool of the CPU's own node, which has lists by size up to a limit. If
