@@ -242,7 +242,7 @@ fn a_program_that_cannot_be_followed_is_told_by_the_exit_code() {
     fs::write(&file, source).unwrap();
     let built = Command::new("cc").args(flags).arg("-o").arg(&program).arg(&file).status().unwrap();
     let runs = || Command::new(&program).status().is_ok_and(|status| status.code() == Some(5));
-    let cure = "install gcc-multilib, on a kernel with CONFIG_IA32_EMULATION";
+    let cure = Some("install gcc-multilib, on a kernel with CONFIG_IA32_EMULATION");
     if !needs::has("i386", built.success() && runs(), cure) {
         return;
     }
@@ -274,7 +274,7 @@ fn a_proc_of_other_processes_is_refused() {
     let out = shell("unshare --pid --fork samara trace -- sh -c 'echo ran'");
     let err = String::from_utf8_lossy(&out.stderr).into_owned();
     let permitted = !err.contains("Operation not permitted");
-    if !needs::has("namespaces", permitted, "run the tests as root") {
+    if !needs::has("namespaces", permitted, Some("run the tests as root")) {
         return;
     }
     assert_eq!((out.status.code(), out.stdout.as_slice()), (Some(125), &b""[..]), "{err}");
@@ -318,7 +318,8 @@ fn a_tracer_without_descriptors_says_so_and_finds_no_mismatch() {
     let traced = format!("trace --json {} -- {path} {path}", json.display());
     let out = shell(&format!("ulimit -n 64; {bare} samara {traced}"));
     let err = String::from_utf8_lossy(&out.stderr).into_owned();
-    if !needs::has("setpriv", !err.contains("setpriv:"), "install util-linux, run as root") {
+    let cure = Some("install util-linux, and run the tests as root");
+    if !needs::has("setpriv", !err.contains("setpriv:"), cure) {
         return;
     }
     assert_eq!(out.status.code(), Some(5), "{err}");

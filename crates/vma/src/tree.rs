@@ -1,8 +1,8 @@
 //! The VMAs of an address space in the range tree: converts bytes to indices, and counts the VMAs.
 //!
 //! Every change is one store or one erase of a byte range. So a reader without a lock sees all of
-//! it or nothing (I1), and a failed allocation leaves everything unchanged (I7). A change that takes
-//! two writes (a move) allocates the memory for both before the first.
+//! it or nothing (I1), and a failed allocation leaves everything unchanged (I7). A change that
+//! takes two writes (a move) allocates the memory for both before the first.
 //!
 //! A write changes the number of VMAs by what it overlaps. A call that has looked at these VMAs
 //! knows the difference and passes it on ([`Writer::write_known`]); otherwise one more walk finds

@@ -16,7 +16,8 @@ use trace::{
 
 /// The end of a program that lacks a privilege or a feature of the kernel.
 const SKIPPED: Exit = Exit::Code(77);
-const USERFAULTFD: &str = "run the tests as root, or set vm.unprivileged_userfaultfd to 1";
+const USERFAULTFD: Option<&str> =
+    Some("run the tests as root, or set vm.unprivileged_userfaultfd to 1");
 
 /// A path for this test alone.
 fn scratch(name: &str) -> PathBuf {
@@ -152,7 +153,7 @@ fn programs_that_cannot_be_followed_continue() {
         let runs = |path: &PathBuf| {
             Command::new(path).status().is_ok_and(|status| status.code() == Some(code))
         };
-        let cure = "install gcc-multilib, on a kernel with CONFIG_IA32_EMULATION";
+        let cure = Some("install gcc-multilib, on a kernel with CONFIG_IA32_EMULATION");
         if !needs::has("i386", path.as_ref().is_some_and(runs), cure) {
             continue;
         }
@@ -309,7 +310,7 @@ fn maps_of_each_file_system_go_where_its_files_go() {
     }
     for command in commands {
         let (seen, exit) = mirrored(&["sh", "-c", &command]);
-        let cure = "run the tests as root, on a kernel with CONFIG_TRANSPARENT_HUGEPAGE";
+        let cure = Some("run the tests as root, on a kernel with CONFIG_TRANSPARENT_HUGEPAGE");
         if !needs::has("tmpfs", exit != SKIPPED, cure) {
             continue;
         }
