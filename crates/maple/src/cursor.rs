@@ -20,7 +20,10 @@
 //!   limit is still returned.
 //! - `walk` reads the range that holds the cursor's index, from every state. The index is the first
 //!   one of the current range, the limit that was reached, or the index that was set.
-//! - `set` leads to `Start` from every state. `reset` does so at the current index.
+//! - `set` leads to `Start` from every state. `reset` does so at the current index. The next move
+//!   sees the tree as it is then. If the index lies in the leaf where the cursor was, and no node
+//!   on the way there was replaced, it searches only that leaf (`descent/partial.rs` says why that
+//!   is the same).
 //! - A move that finds nothing returns `None` and leads to `Overflow` or `Underflow`.
 //! - `empty_area` and `empty_area_rev` lead to `Active` on the hole found, or to `Nowhere`.
 
@@ -30,10 +33,10 @@ mod write;
 pub use read::{Paused, ReadCursor};
 pub use write::WriteCursor;
 
-use crate::descent::{Descent, Pick, Span};
+use crate::descent::{Descent, Span};
 use crate::error::Error;
 use crate::gap::{End, Want, search};
-use crate::node::Link;
+use crate::node::{self, After, Aim, At, AtOrAfter, AtOrBefore, Before, Link, Spot};
 
 /// The state of a cursor; see [the table](crate::cursor#the-states).
 ///
@@ -69,24 +72,32 @@ pub enum State {
 /// The part that both cursors share. The caller of its moves passes the tree's root, and keeps the
 /// path valid by a guard or by being the writer.
 pub(crate) struct Position {
+    /// The way to the leaf of `spot`, in every state; empty if there is no leaf. The slot on level
+    /// 0 is stale.
     path: Descent,
+    /// In `Active`, the place of the current range. In other states, where a move ended that found
+    /// nothing.
+    spot: Spot,
     state: State,
     /// The current range. In `Start`, `Overflow` and `Underflow`, both are the index or the limit.
     min: usize,
     max: usize,
 }
 
+/// No entry.
+const NONE: Span = Span { min: 0, max: 0, word: core::ptr::null_mut() };
+
 // Cursors live on the stack.
 const _: () = assert!(size_of::<Position>() <= 1024);
 
 impl Position {
     pub(crate) fn new(index: usize) -> Self {
-        Position { path: Descent::new(), state: State::Start, min: index, max: index }
+        Self::at(State::Start, index, index)
     }
 
     /// The position that [`Position::pause`] left.
     fn at(state: State, min: usize, max: usize) -> Self {
-        Position { path: Descent::new(), state, min, max }
+        Position { path: Descent::new(), spot: Spot::EMPTY, state, min, max }
     }
 
     pub(crate) fn state(&self) -> State {
@@ -101,8 +112,10 @@ impl Position {
         (self.state, self.min, self.max) = (State::Start, index, index);
     }
 
-    /// Drops the path, before the guard or the lock is released.
+    /// Drops the path, before the guard or the lock is released, or the writer writes.
     pub(crate) fn pause(&mut self) {
+        self.path.clear();
+        self.spot = Spot::EMPTY;
         if self.state == State::Active {
             self.state = State::Paused;
         }
@@ -133,31 +146,59 @@ impl Position {
         None
     }
 
-    /// The range that holds `index`, by a descent from the root.
+    /// Goes to the slot that `A` takes for `index`, in the leaf that a walk from the root leads to.
+    /// Returns its range and word. Without such a slot, goes to the one that holds the index, and
+    /// returns a null word.
     ///
     /// # Safety
-    /// As for [`Descent::walk`], until the position is set or paused.
-    unsafe fn go(&mut self, root: Link, index: usize) -> Span {
-        // SAFETY: the caller's promise.
-        unsafe { self.path.walk(root, Pick::Index(index)) };
-        if root.is_null() {
-            return Span { min: 0, max: usize::MAX, word: core::ptr::null_mut() };
+    /// As for [`Descent::walk`], until the position is paused.
+    #[inline]
+    unsafe fn seek<A: Aim>(&mut self, root: Link, index: usize) -> Span {
+        if self.spot.covers(index) && self.path.leads_from(root) {
+            return self.spot.turn::<A>(index);
         }
-        self.path.span()
+        if root.is_null() {
+            self.path.clear();
+            self.spot = Spot::EMPTY;
+            return self.spot.span();
+        }
+        // SAFETY: the caller's promise.
+        unsafe { node::walk::<A>(root, index, &mut self.path, &mut self.spot) }
+    }
+
+    /// Goes to the first entry of the next leaf that has one and begins at or before `limit`.
+    fn next_leaf(&mut self, limit: usize) -> bool {
+        while self.spot.max() < limit && self.spot.leave_forwards(&mut self.path) {
+            if self.spot.is_entry() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Goes to the last entry of the previous leaf that has one and ends at or after `limit`.
+    fn prev_leaf(&mut self, limit: usize) -> bool {
+        while self.spot.min() > limit && self.spot.leave_backwards(&mut self.path) {
+            if self.spot.is_entry() {
+                return true;
+            }
+        }
+        false
     }
 
     /// # Safety
-    /// As for [`Position::go`].
+    /// As for [`Position::seek`].
+    #[inline]
     pub(crate) unsafe fn walk(&mut self, root: Link) -> Span {
         // SAFETY: the caller's promise.
-        let span = unsafe { self.go(root, self.min) };
+        let span = unsafe { self.seek::<At>(root, self.min) };
         self.arrive(span)
     }
 
     /// The next range, holes included, that begins at or before `limit`.
     ///
     /// # Safety
-    /// As for [`Position::go`].
+    /// As for [`Position::seek`].
     pub(crate) unsafe fn next_range(&mut self, root: Link, limit: usize) -> Option<Span> {
         let from = match self.state {
             State::Nowhere => return None,
@@ -172,22 +213,24 @@ impl Position {
         if from > limit {
             return self.overflow(limit);
         }
-        let span = if self.state == State::Active && self.path.height() > 0 {
-            if !self.path.next_slot() {
-                return self.overflow(limit);
-            }
-            self.path.span()
-        } else {
+        if self.state != State::Active {
             // SAFETY: the caller's promise.
-            unsafe { self.go(root, from) }
-        };
-        Some(self.arrive(span))
+            let span = unsafe { self.seek::<At>(root, from) };
+            return Some(self.arrive(span));
+        }
+        if !self.spot.next_slot() {
+            // The range is not the last of the tree.
+            self.path.next_leaf();
+            // SAFETY: the path's invariant.
+            self.spot = unsafe { Spot::of(self.path.step(0)) };
+        }
+        Some(self.arrive(self.spot.span()))
     }
 
     /// The previous range, holes included, that ends at or after `limit`.
     ///
     /// # Safety
-    /// As for [`Position::go`].
+    /// As for [`Position::seek`].
     pub(crate) unsafe fn prev_range(&mut self, root: Link, limit: usize) -> Option<Span> {
         let from = match self.state {
             State::Nowhere => return None,
@@ -202,103 +245,147 @@ impl Position {
         if from < limit {
             return self.underflow(limit);
         }
-        let span = if self.state == State::Active && self.path.height() > 0 {
-            if !self.path.prev_slot() {
-                return self.underflow(limit);
-            }
-            self.path.span()
-        } else {
+        if self.state != State::Active {
             // SAFETY: the caller's promise.
-            unsafe { self.go(root, from) }
-        };
+            let span = unsafe { self.seek::<At>(root, from) };
+            return Some(self.arrive(span));
+        }
+        if !self.spot.prev_slot() {
+            // The range is not the first of the tree.
+            self.path.prev_leaf();
+            // SAFETY: the path's invariant.
+            self.spot = unsafe { Spot::of(self.path.step(0)) };
+        }
+        Some(self.arrive(self.spot.span()))
+    }
+
+    /// Steps to the next entry if it is in the same leaf, as usual, and begins at or before
+    /// `limit`. Otherwise returns `None` and does not move.
+    ///
+    /// The caller returns this result and that of the whole move by separate paths. Joined, they
+    /// would pass through memory, which takes longer than the step.
+    #[inline(always)]
+    pub(crate) fn step(&mut self, limit: usize) -> Option<Span> {
+        if self.state != State::Active {
+            return None;
+        }
+        let span = self.spot.next_entry(limit)?;
+        Some(self.arrive(span))
+    }
+
+    /// As [`Position::step`], to the previous entry, which ends at or after `limit`.
+    #[inline(always)]
+    pub(crate) fn step_back(&mut self, limit: usize) -> Option<Span> {
+        if self.state != State::Active {
+            return None;
+        }
+        let span = self.spot.prev_entry(limit)?;
         Some(self.arrive(span))
     }
 
     /// # Safety
-    /// As for [`Position::go`].
-    #[inline]
+    /// As for [`Position::seek`]. In `Active`, the leaf has no further entry up to `limit`.
     pub(crate) unsafe fn find(&mut self, root: Link, limit: usize) -> Option<Span> {
-        // Usually the next entry is in the same leaf.
-        if self.state == State::Active
-            && let Some(span) = self.path.next_entry(limit)
-        {
-            return Some(self.arrive(span));
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.find_further(root, limit) }
-    }
-
-    /// # Safety
-    /// As for [`Position::go`].
-    unsafe fn find_further(&mut self, root: Link, limit: usize) -> Option<Span> {
-        let from = (self.state, self.min, self.max);
-        loop {
-            // SAFETY: the caller's promise.
-            match unsafe { self.next_range(root, limit) } {
-                Some(span) if span.word.is_null() => {}
-                Some(span) => return Some(span),
-                None => break,
+        let from = match self.state {
+            State::Nowhere => return None,
+            State::Start | State::Underflow => self.min,
+            // The present range may reach to the limit and to the end of the index range.
+            State::Active | State::Paused | State::Overflow => {
+                if self.max >= limit {
+                    return self.overflow(limit);
+                }
+                self.max + 1
+            }
+        };
+        if from <= limit {
+            let mut span = NONE;
+            if self.state != State::Active {
+                // SAFETY: the caller's promise.
+                span = unsafe { self.seek::<AtOrAfter>(root, from) };
+            }
+            if span.word.is_null() && self.next_leaf(limit) {
+                span = self.spot.span();
+            }
+            if !span.word.is_null() && span.min <= limit {
+                return Some(self.arrive(span));
             }
         }
         // A hole that was skipped counts as passed only up to the limit.
-        (self.state, self.min, self.max) = from;
-        if self.state == State::Nowhere { None } else { self.overflow(limit) }
+        self.overflow(limit)
     }
 
     /// # Safety
-    /// As for [`Position::go`].
-    #[inline]
+    /// As for [`Position::seek`]. In `Active`, the leaf has no further entry down to `limit`.
     pub(crate) unsafe fn find_rev(&mut self, root: Link, limit: usize) -> Option<Span> {
-        // Usually the previous entry is in the same leaf.
-        if self.state == State::Active
-            && let Some(span) = self.path.prev_entry(limit)
-        {
-            return Some(self.arrive(span));
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.find_rev_further(root, limit) }
-    }
-
-    /// # Safety
-    /// As for [`Position::go`].
-    unsafe fn find_rev_further(&mut self, root: Link, limit: usize) -> Option<Span> {
-        let from = (self.state, self.min, self.max);
-        loop {
-            // SAFETY: the caller's promise.
-            match unsafe { self.prev_range(root, limit) } {
-                Some(span) if span.word.is_null() => {}
-                Some(span) => return Some(span),
-                None => break,
+        let from = match self.state {
+            State::Nowhere => return None,
+            State::Start | State::Overflow => self.max,
+            State::Active | State::Paused | State::Underflow => {
+                if self.min <= limit {
+                    return self.underflow(limit);
+                }
+                self.min - 1
+            }
+        };
+        if from >= limit {
+            let mut span = NONE;
+            if self.state != State::Active {
+                // SAFETY: the caller's promise.
+                span = unsafe { self.seek::<AtOrBefore>(root, from) };
+            }
+            if span.word.is_null() && self.prev_leaf(limit) {
+                span = self.spot.span();
+            }
+            if !span.word.is_null() && span.max >= limit {
+                return Some(self.arrive(span));
             }
         }
-        (self.state, self.min, self.max) = from;
-        if self.state == State::Nowhere { None } else { self.underflow(limit) }
+        self.underflow(limit)
     }
 
     /// # Safety
-    /// As for [`Position::go`].
+    /// As for [`Position::find`].
     pub(crate) unsafe fn next(&mut self, root: Link, limit: usize) -> Option<Span> {
-        if self.state == State::Start {
+        if self.state != State::Start {
             // SAFETY: the caller's promise.
-            unsafe { self.walk(root) };
+            return unsafe { self.find(root, limit) };
         }
+        // SAFETY: the caller's promise.
+        let span = unsafe { self.seek::<After>(root, self.min) };
+        if !span.word.is_null() {
+            if span.min <= limit {
+                return Some(self.arrive(span));
+            }
+            self.spot.turn::<At>(self.min);
+        }
+        // There is none in the leaf. The range at the index has been passed in any case.
+        self.arrive(self.spot.span());
         // SAFETY: the caller's promise.
         unsafe { self.find(root, limit) }
     }
 
     /// # Safety
-    /// As for [`Position::go`].
+    /// As for [`Position::find_rev`].
     pub(crate) unsafe fn prev(&mut self, root: Link, limit: usize) -> Option<Span> {
-        if self.state == State::Start {
+        if self.state != State::Start {
             // SAFETY: the caller's promise.
-            unsafe { self.walk(root) };
+            return unsafe { self.find_rev(root, limit) };
         }
+        // SAFETY: the caller's promise.
+        let span = unsafe { self.seek::<Before>(root, self.min) };
+        if !span.word.is_null() {
+            if span.max >= limit {
+                return Some(self.arrive(span));
+            }
+            self.spot.turn::<At>(self.min);
+        }
+        self.arrive(self.spot.span());
         // SAFETY: the caller's promise.
         unsafe { self.find_rev(root, limit) }
     }
 
     /// # Safety
-    /// As for [`Position::go`].
+    /// As for [`Position::seek`].
     pub(crate) unsafe fn empty_area(
         &mut self,
         root: Link,
@@ -309,15 +396,18 @@ impl Position {
         match unsafe { search(root, &mut self.path, &want, end) } {
             Some(found) => {
                 self.path.complete();
-                let span = if root.is_null() {
-                    Span { min: 0, max: usize::MAX, word: core::ptr::null_mut() }
-                } else {
-                    self.path.span()
+                self.spot = match root.is_null() {
+                    true => Spot::EMPTY,
+                    // SAFETY: the path's invariant.
+                    false => unsafe { Spot::of(self.path.step(0)) },
                 };
-                self.arrive(span);
+                self.arrive(self.spot.span());
                 Ok(found)
             }
             None => {
+                // The search has left the path somewhere else, or without its lower steps.
+                self.path.clear();
+                self.spot = Spot::EMPTY;
                 self.state = State::Nowhere;
                 Err(Error::NoSpace)
             }

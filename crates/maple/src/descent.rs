@@ -71,12 +71,15 @@ pub(crate) enum Pick {
 /// Invariant: all its nodes stay allocated, and their leaves and separators unchanged, until the
 /// path is built again. The caller of [`Descent::walk`] promises it.
 pub(crate) struct Descent {
-    /// Steps `floor..height` are initialised. Between [`Descent::walk_to_leaf`] and
-    /// [`Descent::complete`] only their nodes and slots are.
+    /// Steps `floor..height` are initialised. If it is [`PARTIAL`], only the nodes and slots of
+    /// steps `0..height` are.
     floor: usize,
     height: usize,
     steps: [MaybeUninit<Step>; MAX_HEIGHT],
 }
+
+/// The floor of a path without ranges: see [`partial`]. No level is at or above it.
+const PARTIAL: usize = usize::MAX;
 
 impl Clone for Descent {
     fn clone(&self) -> Self {
@@ -88,7 +91,8 @@ impl Clone for Descent {
     /// In place: only the steps in use are copied.
     fn clone_from(&mut self, source: &Self) {
         (self.floor, self.height) = (source.floor, source.height);
-        for level in self.floor..self.height {
+        let floor = if self.is_partial() { 0 } else { self.floor };
+        for level in floor..self.height {
             self.steps[level] = source.steps[level];
         }
     }
@@ -106,7 +110,7 @@ impl Descent {
 
     /// Makes the path empty.
     pub(crate) fn clear(&mut self) {
-        self.height = 0;
+        (self.floor, self.height) = (0, 0);
     }
 
     /// The number of levels of the tree that was walked; 0 for an empty tree.
@@ -136,76 +140,10 @@ impl Descent {
     /// with its leaves and separators unchanged until the path is built again. That is so if the
     /// caller holds a guard or is the writer, and uses the path no longer than that.
     pub(crate) unsafe fn walk(&mut self, root: Link, pick: Pick) {
-        self.height = 0;
+        self.clear();
         if !root.is_null() {
             // SAFETY: the caller's promise; a root covers every index.
             unsafe { self.walk_part(root, 0, usize::MAX, 0, pick) }
-        }
-    }
-
-    /// Walks from a root that is not null to the leaf that holds an index. Returns the leaf and its
-    /// last index, or its first if not `UP`. The path is at the leaf's first slot. Steps have no
-    /// range until [`Descent::complete`].
-    ///
-    /// # Safety
-    /// As for [`Descent::walk`].
-    #[inline(always)]
-    pub(crate) unsafe fn walk_to_leaf<const UP: bool, S: Search>(
-        &mut self,
-        search: S,
-        root: Link,
-        index: usize,
-    ) -> (Link, usize) {
-        let (mut link, mut far) = (root, if UP { usize::MAX } else { 0 });
-        let top = root.level();
-        assert!(top < MAX_HEIGHT);
-        (self.height, self.floor) = (top + 1, 0);
-        let mut level = top;
-        while level > 0 {
-            #[cfg(test)]
-            crate::testing::visit();
-            // SAFETY: the caller's promise.
-            let inner = unsafe { link.as_inner() };
-            inner.prefetch();
-            // SAFETY: as above.
-            let seps = unsafe { inner.seps() };
-            let slot = search.inner(seps, index);
-            self.set_place(level, link, slot);
-            far = if UP { seps.end_of(slot, far) } else { seps.start_of(slot, far) };
-            link = inner.child(slot);
-            level -= 1;
-        }
-        #[cfg(test)]
-        crate::testing::visit();
-        self.set_place(0, link, 0);
-        (link, far)
-    }
-
-    /// Writes the node and the slot of a step, but not its range.
-    #[inline(always)]
-    fn set_place(&mut self, level: usize, link: Link, slot: usize) {
-        let step = self.steps[level].as_mut_ptr();
-        // SAFETY: the level is inside the array.
-        unsafe {
-            (&raw mut (*step).link).write(link);
-            (&raw mut (*step).slot).write(slot);
-        }
-    }
-
-    /// Computes the range of each step from the slots of the steps above it.
-    pub(crate) fn complete(&mut self) {
-        let (mut min, mut max) = (0, usize::MAX);
-        for level in (0..self.height).rev() {
-            let step = self.steps[level].as_mut_ptr();
-            // SAFETY: the node and the slot of the step are initialised.
-            let (link, slot) =
-                unsafe { ((&raw const (*step).link).read(), (&raw const (*step).slot).read()) };
-            self.steps[level].write(Step { link, slot, min, max });
-            if level > 0 {
-                // SAFETY: the path's invariant.
-                let seps = unsafe { link.as_inner().seps() };
-                (min, max) = (seps.start(slot, min), seps.end(slot, max));
-            }
         }
     }
 
@@ -261,7 +199,7 @@ impl Descent {
 
     /// Sets the slot at a level. The steps below it become stale.
     pub(crate) fn set_slot(&mut self, level: usize, slot: usize) {
-        debug_assert!(self.floor <= level && level < self.height);
+        debug_assert!((self.is_partial() || self.floor <= level) && level < self.height);
         // SAFETY: the level is inside the array; the step need not be complete.
         unsafe { (&raw mut (*self.steps[level].as_mut_ptr()).slot).write(slot) }
     }
@@ -284,49 +222,6 @@ impl Descent {
             max: body.end(step.slot, step.max),
             word: body.word(step.slot),
         }
-    }
-
-    /// Steps to the next entry of the same leaf if it begins at or before `limit`. Otherwise
-    /// returns `None` and does not move.
-    #[inline]
-    pub(crate) fn next_entry(&mut self, limit: usize) -> Option<Span> {
-        if self.height == 0 {
-            return None;
-        }
-        let step = self.step_mut(0);
-        // SAFETY: the path's invariant.
-        let body = unsafe { step.link.as_leaf().body() };
-        // Bit 31 is not a slot, so the shift is at most 31.
-        let rest = body.entries() >> (step.slot + 1);
-        if rest == 0 {
-            return None;
-        }
-        let slot = step.slot + 1 + rest.trailing_zeros() as usize;
-        let min = body.start(slot, step.min);
-        if min > limit {
-            return None;
-        }
-        step.slot = slot;
-        Some(Span { min, max: body.end(slot, step.max), word: body.word(slot) })
-    }
-
-    /// Steps to the previous entry of the same leaf if it ends at or after `limit`. Otherwise
-    /// returns `None` and does not move.
-    #[inline]
-    pub(crate) fn prev_entry(&mut self, limit: usize) -> Option<Span> {
-        if self.height == 0 {
-            return None;
-        }
-        let step = self.step_mut(0);
-        // SAFETY: the path's invariant.
-        let body = unsafe { step.link.as_leaf().body() };
-        let slot = (body.entries() & ((1 << step.slot) - 1)).checked_ilog2()? as usize;
-        let max = body.end(slot, step.max);
-        if max < limit {
-            return None;
-        }
-        step.slot = slot;
-        Some(Span { min: body.start(slot, step.min), max, word: body.word(slot) })
     }
 
     /// Steps to the next slot, across leaves. At the end of the tree it returns false and does not
@@ -360,10 +255,13 @@ impl Descent {
     /// prefetched.
     #[inline]
     pub(crate) fn next_leaf(&mut self) -> bool {
-        debug_assert!(self.floor == 0);
         if self.height < 2 {
             return false;
         }
+        if self.is_partial() {
+            self.complete();
+        }
+        debug_assert!(self.floor == 0);
         let step = self.step_mut(1);
         // SAFETY: the path's invariant.
         let inner = unsafe { step.link.as_inner() };
@@ -382,9 +280,45 @@ impl Descent {
         true
     }
 
+    /// Steps to the previous leaf, at its last slot. At the beginning of the tree it returns false
+    /// and does not move. The floor must be 0. Cost: as for [`Descent::next_leaf`].
+    #[inline]
+    pub(crate) fn prev_leaf(&mut self) -> bool {
+        if self.height < 2 {
+            return false;
+        }
+        if self.is_partial() {
+            self.complete();
+        }
+        debug_assert!(self.floor == 0);
+        let step = self.step_mut(1);
+        if step.slot == 0 {
+            return self.prev_node().is_some();
+        }
+        let slot = step.slot - 1;
+        step.slot = slot;
+        // SAFETY: the path's invariant.
+        let inner = unsafe { step.link.as_inner() };
+        // SAFETY: as above.
+        let seps = unsafe { inner.seps() };
+        // The child is not the last one.
+        let (min, max) = (seps.start(slot, step.min), seps.bounds[slot]);
+        if slot > 0 {
+            inner.child(slot - 1).prefetch();
+        }
+        let link = inner.child(slot);
+        // SAFETY: the path's invariant.
+        let slot = unsafe { link.len() } - 1;
+        self.steps[0].write(Step { link, slot, min, max });
+        true
+    }
+
     /// Steps to the next node of the lowest level kept, at its first slot. Returns the level of the
     /// lowest node that both paths have in common. At the end it returns `None` and does not move.
     pub(crate) fn next_node(&mut self) -> Option<usize> {
+        if self.is_partial() {
+            self.complete();
+        }
         for level in self.floor + 1..self.height {
             let slot = self.step(level).slot + 1;
             if slot < self.step(level).len() {
@@ -399,6 +333,9 @@ impl Descent {
     /// the lowest node that both paths have in common. At the beginning it returns `None` and does
     /// not move.
     pub(crate) fn prev_node(&mut self) -> Option<usize> {
+        if self.is_partial() {
+            self.complete();
+        }
         for level in self.floor + 1..self.height {
             let slot = self.step(level).slot;
             if slot > 0 {
@@ -461,5 +398,6 @@ impl Job for Enter<'_> {
     }
 }
 
+mod partial;
 #[cfg(test)]
 mod tests;

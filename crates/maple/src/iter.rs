@@ -20,8 +20,9 @@ use front::Front;
 /// tree held there at some moment under the guard. Neither end returns a range that the other end
 /// has passed.
 ///
-/// Cost of a step: three loads and one branch. About every tenth step also reads the next leaf and
-/// unpacks it as a whole.
+/// Cost of a step, in either direction: three loads and one branch. About every tenth step also
+/// reads the next leaf and unpacks it as a whole. The first step is a descent as that of
+/// [`find`](crate::MapleTree::find), and the rest of that leaf is unpacked at the second step.
 ///
 /// ```
 /// use maple::MapleTree;
@@ -68,12 +69,26 @@ impl<'g, E: Entry> Iter<'g, E> {
         }
     }
 
-    /// Opens the next leaf with an entry to come, or the first one; false if there is none.
+    /// Opens the next leaf with an entry to come; false if there is none. The first entry is opened
+    /// alone.
     #[inline(never)]
     fn refill(&mut self) -> bool {
+        if !self.front.has_way() {
+            return self.first();
+        }
         // SAFETY: the promise of `new`.
         let quick = unsafe { self.front.advance(self.hi) };
         quick || self.refill_further()
+    }
+
+    /// Opens the first entry alone, since most callers want one or two. Not if the iteration is
+    /// over everything, or if the back has begun: then entries may have to be cut off.
+    #[inline(never)]
+    fn first(&mut self) -> bool {
+        let alone = self.front.is_new() && !self.back_begun && self.lo != 0 && self.lo <= self.hi;
+        // SAFETY: the promise of `new`; the root is not null, since there are indices to visit.
+        let found = alone && unsafe { self.front.open_one(self.root, self.lo) };
+        found && self.front.run.next_is_in(self.lo, self.hi) || self.refill_further()
     }
 
     #[cold]
@@ -93,16 +108,47 @@ impl<'g, E: Entry> Iter<'g, E> {
         false
     }
 
-    /// Opens the previous leaf with an entry to come, or the last one; false if there is none.
+    /// Opens the previous leaf with an entry to come; false if there is none. The last entry is
+    /// opened alone.
     #[inline(never)]
     fn refill_back(&mut self) -> bool {
+        if !self.back.has_way() {
+            return self.first_back();
+        }
+        // SAFETY: the promise of `new`.
+        let quick = unsafe { self.back.advance(self.lo) };
+        self.back_begun |= quick;
+        quick || self.refill_back_further()
+    }
+
+    /// As [`Iter::first`], at the back. Not if the front has begun: the ends may meet.
+    #[inline(never)]
+    fn first_back(&mut self) -> bool {
+        let alone = self.back.is_new()
+            && self.front.is_new()
+            && self.hi != usize::MAX
+            && self.lo <= self.hi;
+        // SAFETY: the promise of `new`; the root is not null, since there are indices to visit.
+        let found = alone && unsafe { self.back.open_one(self.root, self.hi) };
+        if found && self.back.run.next_is_in(self.lo, self.hi) {
+            self.back_begun = true;
+            return true;
+        }
+        self.refill_back_further()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refill_back_further(&mut self) -> bool {
         while self.lo <= self.hi {
             // SAFETY: the promise of `new`; the root is not null, since there are indices to visit.
             if !unsafe { self.back.turn(self.root, self.lo, self.hi) } {
                 self.finish();
                 break;
             }
-            self.back.run.cut(self.hi, self.back_begun);
+            if self.back.max() > self.hi {
+                self.back.run.cut(self.hi, self.back_begun);
+            }
             if !self.back.run.is_empty() {
                 self.back_begun = true;
                 return true;
@@ -142,16 +188,14 @@ impl<'g, E: Entry> Iter<'g, E> {
         self.front.finish();
         self.back.finish();
     }
+}
 
-    /// # Safety
-    /// The range and the word belong to an entry of the tree; and as for [`Entry::borrow`].
-    #[inline(always)]
-    unsafe fn item(
-        (min, max, word): (usize, usize, *mut ()),
-    ) -> (RangeInclusive<usize>, E::Ref<'g>) {
-        // SAFETY: the caller's promise; an entry's word is not null.
-        (min..=max, unsafe { E::borrow(NonNull::new_unchecked(word)) })
-    }
+/// # Safety
+/// The span is an entry of the tree; and as for [`Entry::borrow`].
+#[inline(always)]
+pub(crate) unsafe fn item<'g, E: Entry>(span: Span) -> (RangeInclusive<usize>, E::Ref<'g>) {
+    // SAFETY: the caller's promise; an entry's word is not null.
+    (span.min..=span.max, unsafe { E::borrow(NonNull::new_unchecked(span.word)) })
 }
 
 /// # Safety
@@ -172,17 +216,21 @@ impl<'g, E: Entry> Iterator for Iter<'g, E> {
             return None;
         }
         // SAFETY: there is an entry to come; the promise of `new`.
-        Some(unsafe { Self::item(self.front.run.next()) })
+        Some(unsafe { item::<E>(self.front.run.next()) })
     }
 
     /// Like repeated [`Iterator::next`], but the state of a leaf stays in registers.
     #[inline]
     fn fold<B, F: FnMut(B, Self::Item) -> B>(mut self, init: B, mut f: F) -> B {
         let mut value = init;
+        if self.front.is_new() {
+            // Not the first entry alone.
+            self.refill_further();
+        }
         loop {
             // SAFETY: the promise of `new`.
             value =
-                self.front.run.fold(value, |value, entry| f(value, unsafe { Self::item(entry) }));
+                self.front.run.fold(value, |value, entry| f(value, unsafe { item::<E>(entry) }));
             if !self.refill() {
                 return value;
             }
@@ -197,16 +245,16 @@ impl<E: Entry> DoubleEndedIterator for Iter<'_, E> {
             return None;
         }
         // SAFETY: there is an entry to come.
-        let entry = unsafe { self.back.run.next_back() };
-        if entry.0 <= self.lo || entry.0 <= self.front.max() {
-            if !self.meet(entry.0, entry.1) {
+        let entry = unsafe { self.back.run.next() };
+        if entry.min <= self.lo || entry.min <= self.front.max() {
+            if !self.meet(entry.min, entry.max) {
                 return None;
             }
         } else {
-            self.hi = entry.0 - 1;
+            self.hi = entry.min - 1;
         }
         // SAFETY: the promise of `new`; an entry of the tree.
-        Some(unsafe { Self::item(entry) })
+        Some(unsafe { item::<E>(entry) })
     }
 }
 
@@ -227,14 +275,17 @@ mod tests {
         for i in 0..n {
             writer.store_range(i * 10..=i * 10 + 5, i as u32).unwrap();
         }
-        for fronts in 0..=n {
-            let mut iter = writer.iter(0..=usize::MAX);
-            let mut seen: Vec<_> = iter.by_ref().take(fronts).map(|(_, value)| value).collect();
-            let mut back: Vec<_> = iter.by_ref().rev().map(|(_, value)| value).collect();
-            assert!(iter.next().is_none() && iter.next_back().is_none());
-            back.reverse();
-            seen.extend(back);
-            assert_eq!(seen, (0..n as u32).collect::<Vec<_>>());
+        // Over everything, whole leaves are opened from the beginning, else one entry first.
+        for bounds in [0..=usize::MAX, 3..=usize::MAX - 3] {
+            for fronts in 0..=n {
+                let mut iter = writer.iter(bounds.clone());
+                let mut seen: Vec<_> = iter.by_ref().take(fronts).map(|(_, value)| value).collect();
+                let mut back: Vec<_> = iter.by_ref().rev().map(|(_, value)| value).collect();
+                assert!(iter.next().is_none() && iter.next_back().is_none());
+                back.reverse();
+                seen.extend(back);
+                assert_eq!(seen, (0..n as u32).collect::<Vec<_>>());
+            }
         }
     }
 
@@ -258,6 +309,54 @@ mod tests {
                 assert_eq!(rest, (taken..n - shown).collect::<Vec<_>>());
             }
         }
+    }
+
+    /// The ends in turn, by a pattern of bits, from every pair of bounds.
+    #[test]
+    fn the_ends_in_turn_between_bounds() {
+        let n = if cfg!(miri) { 4 } else { 40 };
+        let mut tree = MapleTree::<u32>::new();
+        let mut writer = tree.get_mut();
+        for i in 0..n {
+            writer.store_range(i * 10..=i * 10 + 5, i as u32).unwrap();
+        }
+        for from in 0..n * 5 {
+            for to in from..n * 5 {
+                let (from, to) = (from * 2, to * 2);
+                // Entry `i` overlaps them if 10 i <= to and 10 i + 5 >= from.
+                let mut left: std::collections::VecDeque<_> =
+                    (0..n).filter(|i| i * 10 <= to && i * 10 + 5 >= from).collect();
+                let pattern = from * 7919 + to * 104_729;
+                let mut iter = writer.iter(from..=to);
+                for turn in 0.. {
+                    let (found, wanted) = if pattern >> (turn % 16) & 1 == 0 {
+                        (iter.next(), left.pop_front())
+                    } else {
+                        (iter.next_back(), left.pop_back())
+                    };
+                    let wanted = wanted.map(|i| (i * 10..=i * 10 + 5, i as u32));
+                    assert_eq!(found, wanted, "{from}..={to}, turn {turn}");
+                    if found.is_none() {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The first entry and the next ones come from the same version of the leaf.
+    #[test]
+    fn a_write_after_the_first_entry() {
+        let tree = MapleTree::<u32, Epoch>::new();
+        for i in 1..9 {
+            tree.store_range(i * 10..=i * 10 + 9, i as u32).unwrap();
+        }
+        let guard = tree.pin();
+        let (mut up, mut down) = (tree.iter(&guard, 35..=99), tree.iter(&guard, 1..=65));
+        assert_eq!((up.next(), down.next_back()), (Some((30..=39, 3)), Some((60..=69, 6))));
+        tree.store_range(30..=69, 9).unwrap();
+        // In the new version, one entry covers what has been returned and what is to come.
+        assert_eq!((up.next(), down.next_back()), (Some((40..=49, 4)), Some((50..=59, 5))));
     }
 
     /// Neither end returns a range that the other has passed, whatever a writer does in between.

@@ -77,6 +77,7 @@
 //! | operation | cost |
 //! |---|---|
 //! | [`load`](MapleTree::load) | per level three cache lines and one acquire load; in the leaf up to four cache lines; no mispredicted branch but for the leaf's form and for holes |
+//! | [`find`](MapleTree::find), first step of an iterator or cursor | that of a load, and two selections per level; for a random index about every tenth reads another leaf |
 //! | step of an iterator or cursor | two bounds and a word; at the end of a leaf the next leaf, which is prefetched |
 //! | store or erase within a leaf | one descent (none in a sequential run by one writer); one allocation; four cache lines written; one release store; two words for the grace period, and one allocation per twenty writes for these. An only owner allocates and frees nothing unless the leaf's form changes |
 //! | store into a full leaf | two leaves and their parent; for an only owner one leaf |

@@ -25,6 +25,7 @@ mod seek;
     path = "node/no_simd.rs"
 )]
 mod simd;
+mod spot;
 mod unpack;
 
 pub(crate) use change::{Bound, Change, Run, words};
@@ -35,8 +36,9 @@ pub(crate) use inner::{Inner, Item, Splice};
 pub(crate) use leaf::{Body, Leaf, Slot};
 pub(crate) use load::{Job, Search, load, run};
 pub(crate) use pack::{Slots, cut, pack};
-pub(crate) use seek::{at_or_after, at_or_before, lookup};
-pub(crate) use unpack::Unpacked;
+pub(crate) use seek::{at_or_after, at_or_before, lookup, walk, walk_open};
+pub(crate) use spot::{After, Aim, At, AtOrAfter, AtOrBefore, Before, Spot};
+pub(crate) use unpack::{LANES, Unpacked};
 
 use crate::alloc::NodeAlloc;
 use crate::layout::{INNER_BLOCK, LEAF_BLOCK};

@@ -4,7 +4,7 @@ use super::{Position, State};
 use crate::Entry;
 use crate::error::Error;
 use crate::gap::{End, Want};
-use crate::iter::hit;
+use crate::iter::{hit, item};
 use crate::node::{AtomicLink, Link};
 use core::marker::PhantomData;
 use core::ops::RangeInclusive;
@@ -15,8 +15,10 @@ use core::ops::RangeInclusive;
 /// writer changes the tree: it meets each index once and sees what the tree held there at some
 /// moment under the guard (I1). A hole may appear divided where the tree changed in between.
 ///
-/// Cost of a move to a neighbour: a bound and a word from the leaf. At the end of a leaf, the step
-/// to the next leaf is added.
+/// Cost of a move to a neighbour: two bounds and a word from the leaf. At the end of a leaf, the
+/// step to the next leaf is added. A move from `Start` takes a descent as that of
+/// [`find`](crate::MapleTree::find); or, if the index lies in the leaf where the cursor was before,
+/// a load and a comparison per level and a search in that leaf.
 ///
 /// ```
 /// use maple::MapleTree;
@@ -123,28 +125,48 @@ impl<'g, E: Entry> ReadCursor<'g, E> {
 
     /// The next entry that begins at or before `limit`. From `Start`, it is after the range at the
     /// index.
+    #[inline]
     pub fn next(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
+        if let Some(span) = self.at.step(limit) {
+            // SAFETY: the promise of `new`; it is an entry.
+            return Some(unsafe { item::<E>(span) });
+        }
         // SAFETY: the promise of `new`.
         unsafe { hit::<E>(self.at.next(self.root(), limit)?) }
     }
 
     /// The previous entry that ends at or after `limit`. From `Start`, it is before the range at
     /// the index.
+    #[inline]
     pub fn prev(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
+        if let Some(span) = self.at.step_back(limit) {
+            // SAFETY: the promise of `new`; it is an entry.
+            return Some(unsafe { item::<E>(span) });
+        }
         // SAFETY: the promise of `new`.
         unsafe { hit::<E>(self.at.prev(self.root(), limit)?) }
     }
 
     /// The next entry that begins at or before `limit`. From `Start`, it may be the one at the
     /// index.
+    #[inline]
     pub fn find(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
+        if let Some(span) = self.at.step(limit) {
+            // SAFETY: the promise of `new`; it is an entry.
+            return Some(unsafe { item::<E>(span) });
+        }
         // SAFETY: the promise of `new`.
         unsafe { hit::<E>(self.at.find(self.root(), limit)?) }
     }
 
     /// The previous entry that ends at or after `limit`. From `Start`, it may be the one at the
     /// index.
+    #[inline]
     pub fn find_rev(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
+        if let Some(span) = self.at.step_back(limit) {
+            // SAFETY: the promise of `new`; it is an entry.
+            return Some(unsafe { item::<E>(span) });
+        }
         // SAFETY: the promise of `new`.
         unsafe { hit::<E>(self.at.find_rev(self.root(), limit)?) }
     }

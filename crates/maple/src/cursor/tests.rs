@@ -1,8 +1,9 @@
 //! Tests of the table of states, row by row.
 
 use super::State::{Active, Nowhere, Overflow, Paused, Start, Underflow};
+use crate::testing::visits;
 use crate::{Error, MapleTree};
-use grace::Single;
+use grace::{Epoch, Single};
 
 const MAX: usize = usize::MAX;
 
@@ -213,4 +214,78 @@ fn erasing_everything_on_the_way() {
     }
     assert_eq!(cursor.find(MAX), None);
     assert!(writer.is_empty());
+}
+
+/// A cursor that stays in its leaf does not go through the tree again.
+#[test]
+fn an_index_of_the_same_leaf_needs_no_walk() {
+    let n = if cfg!(miri) { 60 } else { 1000 };
+    let mut tree = MapleTree::<u32>::new();
+    let mut writer = tree.get_mut();
+    for i in 0..n {
+        writer.store_range(i * 10..=i * 10 + 5, i as u32).unwrap();
+    }
+    assert!(writer.height() > 1);
+    let mut cursor = writer.cursor(0);
+    assert_eq!(cursor.walk(), Some(0));
+    let before = visits();
+    for _ in 0..9 {
+        cursor.set(13);
+        assert_eq!((cursor.walk(), cursor.range()), (Some(1), 10..=15));
+        cursor.set(16);
+        assert_eq!((cursor.walk(), cursor.range()), (None, 16..=19));
+        cursor.set(18);
+        assert_eq!(cursor.find(MAX), Some((20..=25, 2)));
+        cursor.set(18);
+        assert_eq!(cursor.find_rev(0), Some((10..=15, 1)));
+        cursor.set(12);
+        assert_eq!(cursor.prev(0), Some((0..=5, 0)));
+        cursor.set(3);
+        assert_eq!(cursor.next(MAX), Some((10..=15, 1)));
+        assert_eq!((cursor.find(14), cursor.find_rev(0)), (None, Some((10..=15, 1))));
+    }
+    assert_eq!(visits(), before);
+    // A write of this cursor ends that.
+    cursor.store(12..=13, 99).unwrap();
+    for (index, found) in [(11, Some(1)), (13, Some(99)), (17, None)] {
+        cursor.set(index);
+        assert_eq!(cursor.walk(), found);
+    }
+    // So does another leaf.
+    cursor.set(10 * n - 10);
+    assert_eq!(cursor.walk(), Some(n as u32 - 1));
+    assert!(visits() > before);
+}
+
+/// A reader's cursor that is set within its leaf sees every write that has ended before, on
+/// whichever level of the tree it replaced a node.
+#[test]
+fn a_cursor_that_stays_sees_every_write() {
+    let n = if cfg!(miri) { 60 } else { 3000 };
+    let tree = MapleTree::<u32, Epoch>::new();
+    for i in 0..n {
+        tree.store_range(i * 10..=i * 10 + 5, 1).unwrap();
+    }
+    let guard = tree.pin();
+    let at = n / 2 * 10;
+    let mut cursor = tree.cursor(&guard, at);
+    assert_eq!(cursor.walk(), Some(1));
+    for round in 2..200 {
+        // Copies of the leaf, then splits of it, of its parent, and so on.
+        tree.store_range(at + 1..=at + 1, round).unwrap();
+        cursor.set(at + 1);
+        assert_eq!(cursor.walk(), Some(round));
+        for far in 0..if cfg!(miri) { 1 } else { 9 } {
+            let near = at + 10 * (round as usize % 40 + far);
+            tree.store_range(near + 6..=near + 6, round).unwrap();
+            cursor.set(at + 1);
+            assert_eq!(cursor.find(MAX), Some((at + 1..=at + 1, round)));
+        }
+        tree.erase(at + 1).unwrap();
+        cursor.set(at + 1);
+        assert_eq!(cursor.walk(), None);
+    }
+    tree.clear();
+    cursor.set(at);
+    assert_eq!((cursor.walk(), cursor.range()), (None, 0..=MAX));
 }

@@ -5,7 +5,7 @@ use crate::entry::Entry;
 use crate::erased::Erased;
 use crate::error::{Error, Refused};
 use crate::gap::{End, Want};
-use crate::iter::hit;
+use crate::iter::{hit, item};
 use crate::node::Link;
 use crate::writer::Writer;
 use crate::{NodeAlloc, Paused};
@@ -83,28 +83,48 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
 
     /// The next entry that begins at or before `limit`. From `Start`, it is after the range at the
     /// index.
+    #[inline]
     pub fn next(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
+        if let Some(span) = self.at.step(limit) {
+            // SAFETY: as for `walk`; it is an entry.
+            return Some(unsafe { item::<E>(span) });
+        }
         // SAFETY: as for `walk`.
         unsafe { hit::<E>(self.at.next(self.root(), limit)?) }
     }
 
     /// The previous entry that ends at or after `limit`. From `Start`, it is before the range at
     /// the index.
+    #[inline]
     pub fn prev(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
+        if let Some(span) = self.at.step_back(limit) {
+            // SAFETY: as for `walk`; it is an entry.
+            return Some(unsafe { item::<E>(span) });
+        }
         // SAFETY: as for `walk`.
         unsafe { hit::<E>(self.at.prev(self.root(), limit)?) }
     }
 
     /// The next entry that begins at or before `limit`. From `Start`, it may be the one at the
     /// index.
+    #[inline]
     pub fn find(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
+        if let Some(span) = self.at.step(limit) {
+            // SAFETY: as for `walk`; it is an entry.
+            return Some(unsafe { item::<E>(span) });
+        }
         // SAFETY: as for `walk`.
         unsafe { hit::<E>(self.at.find(self.root(), limit)?) }
     }
 
     /// The previous entry that ends at or after `limit`. From `Start`, it may be the one at the
     /// index.
+    #[inline]
     pub fn find_rev(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
+        if let Some(span) = self.at.step_back(limit) {
+            // SAFETY: as for `walk`; it is an entry.
+            return Some(unsafe { item::<E>(span) });
+        }
         // SAFETY: as for `walk`.
         unsafe { hit::<E>(self.at.find_rev(self.root(), limit)?) }
     }

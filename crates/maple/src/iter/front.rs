@@ -6,25 +6,61 @@
 //! parent's last child, and near the end of the bounds, [`Front::turn`] takes over and uses the
 //! path.
 //!
+//! Many callers take only an entry or two. So the first entry is opened alone: it is read from the
+//! packed leaf where the descent ends, and the leaf is unpacked when another entry is asked for. An
+//! iteration from index 0, which is over everything as a rule, unpacks the first leaf at once.
+//!
 //! Correctness: the separators of a published node do not change, and a child is only replaced by a
 //! subtree for the same range. So the next child of the parent covers the indices after this leaf.
+//! The rest of the first leaf is read from that leaf, which does not change, and not from the tree,
+//! where another version may have replaced it.
 
 use crate::descent::{Descent, Pick, Step};
-use crate::node::{self, Inner, Job, Link, Search, Unpacked};
+use crate::node::{self, AtOrAfter, Inner, Job, Link, Search, Spot, Unpacked};
 use core::ptr;
 
 /// The front end of an iterator; see the module.
 pub(super) struct Front {
-    pub(super) run: Unpacked,
-    /// The leaf's parent, and the leaf's slot in it.
-    parent: *const Inner,
-    slot: usize,
-    /// The slot of the parent's last child; 0 if there is no parent, or no leaf yet.
-    last: usize,
+    pub(super) run: Unpacked<true>,
+    /// The leaf's place in its parent.
+    way: Way,
     /// The last index of the leaf.
     max: usize,
-    /// The path to the leaf. Its slot in the parent may be older than `slot`.
+    /// Whether only the entry at `spot` is open, and not the rest of its leaf.
+    alone: bool,
+    spot: Spot,
+    /// The path to the leaf. Its slot in the parent may be older than that of `way`.
     path: Descent,
+}
+
+/// The place of a leaf in its parent.
+#[derive(Clone, Copy)]
+pub(super) struct Way {
+    pub(super) parent: *const Inner,
+    /// The slot of the leaf, and that of the parent's last child. Both are 0 if there is no parent,
+    /// or no leaf yet, or if only an entry of the leaf is open.
+    pub(super) slot: usize,
+    pub(super) last: usize,
+}
+
+impl Way {
+    pub(super) const NONE: Way = Way { parent: ptr::null(), slot: 0, last: 0 };
+
+    /// The place of the leaf that a path leads to.
+    pub(super) fn to(path: &Descent) -> Way {
+        path.parent().map_or(Way::NONE, |(parent, slot)| {
+            // SAFETY: the invariant of the path.
+            let last = unsafe { parent.seps() }.len() - 1;
+            Way { parent, slot, last }
+        })
+    }
+
+    /// Notes the place in the path, which may lead to another child of the same parent.
+    pub(super) fn note_in(&self, path: &mut Descent) {
+        if self.last > 0 {
+            path.set_slot(1, self.slot);
+        }
+    }
 }
 
 impl Front {
@@ -33,12 +69,33 @@ impl Front {
     pub(super) fn new() -> Self {
         Front {
             run: Unpacked::new(),
-            parent: ptr::null(),
-            slot: 0,
-            last: 0,
+            way: Way::NONE,
             max: 0,
+            alone: false,
+            spot: Spot::EMPTY,
             path: Descent::new(),
         }
+    }
+
+    /// Whether there was no leaf yet.
+    #[inline(always)]
+    pub(super) fn is_new(&self) -> bool {
+        self.path.height() == 0
+    }
+
+    /// Opens the first entry alone: the one that holds `lo`, or the next one in the same leaf.
+    /// Returns false if the leaf has none. Either way, [`Front::turn`] continues from there.
+    ///
+    /// # Safety
+    /// As for [`Front::turn`]; there was no leaf yet.
+    #[inline(always)]
+    pub(super) unsafe fn open_one(&mut self, root: Link, lo: usize) -> bool {
+        let Front { run, spot, path, .. } = self;
+        // SAFETY: the caller's promise.
+        let found = unsafe { node::walk_open::<AtOrAfter, true>(root, lo, path, spot, run) };
+        self.max = self.spot.max();
+        self.alone = found;
+        found
     }
 
     /// Moves to the parent's next leaf. Returns true if that leaf has entries. Does not move if the
@@ -61,7 +118,19 @@ impl Front {
     /// As for [`Descent::walk`]; the root is not null.
     #[inline(never)]
     pub(super) unsafe fn turn(&mut self, root: Link, lo: usize, hi: usize) -> bool {
-        if self.path.height() == 0 {
+        if self.alone {
+            self.alone = false;
+            if self.spot.has_next() {
+                // The rest of the leaf.
+                self.way = Way::to(&self.path);
+                let step = self.spot.step();
+                // SAFETY: the invariant of the path.
+                unsafe { open(&mut self.run, &step, step.slot) };
+                self.run.skip();
+                return true;
+            }
+        }
+        if self.is_new() {
             // Index 0 is in the first leaf, so no search is needed.
             let pick = if lo == 0 { Pick::First } else { Pick::Index(lo) };
             // SAFETY: the caller's promise.
@@ -70,23 +139,24 @@ impl Front {
             if self.max >= hi {
                 return false;
             }
-            // The leaf is not the last of the tree, so it has a parent.
-            self.path.set_slot(1, self.slot);
+            self.way.note_in(&mut self.path);
             if !self.path.next_leaf() {
                 return false;
             }
         }
-        if self.path.height() > 1 {
-            let step = self.path.step(1);
-            // SAFETY: the invariant of the path.
-            self.parent = unsafe { step.link.as_inner() };
-            (self.slot, self.last) = (step.slot, step.len() - 1);
-        }
+        self.way = Way::to(&self.path);
         let step = self.path.step(0);
         self.max = step.max;
         // SAFETY: the path's invariant.
         unsafe { open(&mut self.run, step, step.slot) };
         true
+    }
+
+    /// Whether [`Front::advance`] is possible. It is not in a new front, or while an entry is open
+    /// alone.
+    #[inline(always)]
+    pub(super) fn has_way(&self) -> bool {
+        self.way.last != 0
     }
 
     /// The last index of the leaf.
@@ -97,7 +167,7 @@ impl Front {
 
     /// Drops all entries to come.
     pub(super) fn finish(&mut self) {
-        self.last = 0;
+        self.way = Way::NONE;
         self.run.clear();
     }
 }
@@ -111,19 +181,19 @@ impl Job for Advance<'_> {
     #[inline(always)]
     fn run<S: Search>(self, search: S) -> bool {
         let Advance(front, hi) = self;
-        let slot = front.slot + 1;
-        if slot >= front.last {
+        let slot = front.way.slot + 1;
+        if slot >= front.way.last {
             return false;
         }
         // SAFETY: there is a parent, since it has a last child; the invariant of the path.
-        let (inner, seps) = unsafe { (&*front.parent, (*front.parent).seps()) };
+        let (inner, seps) = unsafe { (&*front.way.parent, (*front.way.parent).seps()) };
         let max = seps.bounds[slot];
         if max >= hi {
             return false;
         }
         inner.child(slot + 1).prefetch();
         let min = front.max + 1;
-        (front.slot, front.max) = (slot, max);
+        (front.way.slot, front.max) = (slot, max);
         // SAFETY: the invariant of the path.
         unsafe { front.run.open(search, inner.child(slot).as_leaf().body(), 0, (min, max)) };
         !front.run.is_empty()
@@ -135,13 +205,13 @@ impl Job for Advance<'_> {
 /// # Safety
 /// As for [`Unpacked::open`].
 #[inline(always)]
-pub(super) unsafe fn open(run: &mut Unpacked, step: &Step, slot: usize) {
+pub(super) unsafe fn open<const UP: bool>(run: &mut Unpacked<UP>, step: &Step, slot: usize) {
     node::run(Open(run, step, slot));
 }
 
-struct Open<'a>(&'a mut Unpacked, &'a Step, usize);
+struct Open<'a, const UP: bool>(&'a mut Unpacked<UP>, &'a Step, usize);
 
-impl Job for Open<'_> {
+impl<const UP: bool> Job for Open<'_, UP> {
     type Out = ();
 
     #[inline(always)]

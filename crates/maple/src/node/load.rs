@@ -11,7 +11,7 @@ use super::change::Way;
 use super::inner::{Inner, Seps};
 use super::leaf::Body;
 use super::simd;
-use super::unpack::{self, Unpacked};
+use super::unpack::{self, Starts};
 use super::{Link, search};
 use crate::layout::INNER_SLOTS;
 use core::ptr;
@@ -70,7 +70,7 @@ pub(crate) trait Search: Way {
     /// Writes the first index of each slot of a leaf but the first slot. Places beyond the last
     /// slot stay as they are or get arbitrary values.
     #[inline(always)]
-    fn unpack(self, body: &Body, to: &mut Unpacked) {
+    fn unpack(self, body: &Body, to: &mut Starts) {
         unpack::scalar(body, to);
     }
 }

@@ -11,15 +11,22 @@
 //! the tree held at some moment under the guard, for indices that no earlier descent has covered
 //! (I1).
 //!
+//! Cursors and iterators go on from the place that they find, so their [`walk`] notes the nodes and
+//! slots of the descent: two stores a level. They never search from the root again, which would
+//! give up the promise that a walk meets each index once.
+//!
 //! Cost of a descent: that of `load`, and per level two selections and the header's line, which
 //! `load` does not read; in the leaf two bounds, and a branch for its form. For random indices
 //! about every tenth search needs the second descent, whose upper nodes are in the cache.
 
 use super::leaf::Body;
 use super::load::{Job, Search, run};
+use super::spot::{Aim, Spot};
+use super::unpack::Unpacked;
 use super::{Link, simd};
-use crate::descent::Span;
+use crate::descent::{Descent, Span};
 use core::hint::select_unpredictable;
+use core::marker::PhantomData;
 use core::ptr;
 
 /// The entry that holds `index`; a null word if there is none.
@@ -51,6 +58,39 @@ pub(crate) unsafe fn at_or_before(root: Link, index: usize, limit: usize) -> Spa
     run(AtOrBefore { root, index, limit })
 }
 
+/// Walks to the leaf that holds `index`, and there to the slot that `A` takes for it. Returns the
+/// range and the word of the slot; the word of a hole is null. Without such a slot, walks to the
+/// one that holds the index, and returns a null word.
+///
+/// Afterwards `path` leads to the leaf. Its steps have no ranges until [`Descent::complete`].
+///
+/// # Safety
+/// As for [`Descent::walk`]; the root is not null. That holds for the place, too.
+#[inline(always)]
+pub(crate) unsafe fn walk<A: Aim>(
+    root: Link,
+    index: usize,
+    path: &mut Descent,
+    spot: &mut Spot,
+) -> Span {
+    run(Walk { root, index, path, spot, aim: PhantomData::<A> })
+}
+
+/// As [`walk`], and opens the entry there alone, if there is one.
+///
+/// # Safety
+/// As for [`walk`]. That holds for `to`, too.
+#[inline(always)]
+pub(crate) unsafe fn walk_open<A: Aim, const UP: bool>(
+    root: Link,
+    index: usize,
+    path: &mut Descent,
+    spot: &mut Spot,
+    to: &mut Unpacked<UP>,
+) -> bool {
+    run(WalkOpen(Walk { root, index, path, spot, aim: PhantomData::<A> }, to))
+}
+
 /// No entry.
 const NONE: Span = Span { min: 0, max: 0, word: ptr::null_mut() };
 
@@ -59,6 +99,7 @@ static END: usize = usize::MAX;
 
 /// A leaf, and pointers to the separators around it.
 struct Place<'a> {
+    leaf: Link,
     body: &'a Body,
     before: *const usize,
     last: *const usize,
@@ -89,20 +130,27 @@ impl Place<'_> {
     }
 }
 
-/// The leaf that holds `index`.
+/// The leaf that holds `index`. The nodes and slots on the way are noted in `path`.
 ///
 /// # Safety
 /// As for [`load`](super::load()); nodes stay allocated for `'a`.
 #[inline(always)]
-unsafe fn descend<'a, S: Search>(search: S, root: Link, index: usize) -> Place<'a> {
+unsafe fn descend<'a, S: Search>(
+    search: S,
+    root: Link,
+    index: usize,
+    path: &mut impl Notes,
+) -> Place<'a> {
     let (mut link, mut before, mut last) = (root, &raw const END, &raw const END);
-    for _ in 0..root.level() {
+    path.begin(root);
+    for level in (1..=root.level()).rev() {
         // SAFETY: the caller's promise.
         let inner = unsafe { &*ptr::from_ref(link.as_inner()) };
         inner.prefetch();
         // SAFETY: the caller's promise; a published node's separators do not change.
         let seps = unsafe { inner.seps() };
         let slot = search.inner(seps, index);
+        path.note(level, link, slot);
         link = inner.child(slot);
         // The pointer before the first separator, and the one after the last, are not selected.
         let own = seps.bounds.as_ptr().wrapping_add(slot);
@@ -112,7 +160,31 @@ unsafe fn descend<'a, S: Search>(search: S, root: Link, index: usize) -> Place<'
     // SAFETY: the caller's promise; a published leaf does not change.
     let body = unsafe { (*ptr::from_ref(link.as_leaf())).body() };
     body.prefetch_words();
-    Place { body, before, last }
+    path.note(0, link, 0);
+    Place { leaf: link, body, before, last }
+}
+
+/// Notes of a descent.
+trait Notes {
+    #[inline(always)]
+    fn begin(&mut self, _root: Link) {}
+    #[inline(always)]
+    fn note(&mut self, _level: usize, _link: Link, _slot: usize) {}
+}
+
+/// None.
+impl Notes for () {}
+
+impl Notes for Descent {
+    #[inline(always)]
+    fn begin(&mut self, root: Link) {
+        self.begin_partial(root);
+    }
+
+    #[inline(always)]
+    fn note(&mut self, level: usize, link: Link, slot: usize) {
+        self.set_place(level, link, slot);
+    }
 }
 
 struct Lookup(Link, usize);
@@ -124,7 +196,7 @@ impl Job for Lookup {
     fn run<S: Search>(self, search: S) -> Span {
         let Lookup(root, index) = self;
         // SAFETY: the promise of `lookup`.
-        let place = unsafe { descend(search, root, index) };
+        let place = unsafe { descend(search, root, index, &mut ()) };
         let below = search.below(place.body, index);
         let entries = place.body.entries();
         if entries & (below + 1) == 0 {
@@ -148,7 +220,7 @@ impl Job for AtOrAfter {
         let AtOrAfter { root, mut index, limit } = self;
         loop {
             // SAFETY: the promise of `at_or_after`.
-            let place = unsafe { descend(search, root, index) };
+            let place = unsafe { descend(search, root, index, &mut ()) };
             let below = search.below(place.body, index);
             let entries = place.body.entries();
             let rest = entries & !below;
@@ -179,7 +251,7 @@ impl Job for AtOrBefore {
         let AtOrBefore { root, mut index, limit } = self;
         loop {
             // SAFETY: the promise of `at_or_before`.
-            let place = unsafe { descend(search, root, index) };
+            let place = unsafe { descend(search, root, index, &mut ()) };
             let below = search.below(place.body, index);
             // The index's slot and those below it.
             let rest = place.body.entries() & (2 * below + 1);
@@ -191,5 +263,47 @@ impl Job for AtOrBefore {
             }
             index = place.min() - 1;
         }
+    }
+}
+
+struct Walk<'w, A> {
+    root: Link,
+    index: usize,
+    path: &'w mut Descent,
+    spot: &'w mut Spot,
+    aim: PhantomData<A>,
+}
+
+impl<A: Aim> Job for Walk<'_, A> {
+    type Out = Span;
+
+    #[inline(always)]
+    fn run<S: Search>(self, search: S) -> Span {
+        let Walk { root, index, path, spot, .. } = self;
+        // SAFETY: the promise of `walk`.
+        unsafe {
+            let place = descend(search, root, index, path);
+            let range = (place.min(), place.max());
+            spot.locate::<A, S>(search, place.leaf, range, index)
+        }
+    }
+}
+
+struct WalkOpen<'w, A, const UP: bool>(Walk<'w, A>, &'w mut Unpacked<UP>);
+
+impl<A: Aim, const UP: bool> Job for WalkOpen<'_, A, UP> {
+    type Out = bool;
+
+    #[inline(always)]
+    fn run<S: Search>(self, search: S) -> bool {
+        let WalkOpen(Walk { root, index, path, spot, aim }, to) = self;
+        let walk = Walk { root, index, path, spot: &mut *spot, aim };
+        let span = walk.run(search);
+        let found = !span.word.is_null();
+        if found {
+            // SAFETY: the promise of `walk_open`.
+            unsafe { to.open_one(spot, span) };
+        }
+        found
     }
 }

@@ -5,7 +5,7 @@ use crate::node::change::Way;
 use crate::node::inner::Seps;
 use crate::node::leaf::Body;
 use crate::node::load::{Job, Search};
-use crate::node::unpack::{LANES, Unpacked};
+use crate::node::unpack::{LANES, Starts};
 use core::arch::x86_64::*;
 
 /// Proof that the CPU has AVX2.
@@ -28,7 +28,7 @@ impl Search for Avx2 {
     }
 
     #[inline(always)]
-    fn unpack(self, body: &Body, to: &mut Unpacked) {
+    fn unpack(self, body: &Body, to: &mut Starts) {
         // SAFETY: as above.
         unsafe { unpack(body, to) }
     }
@@ -115,7 +115,7 @@ fn four(bounds: __m256i, index: usize) -> u32 {
 
 #[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
 #[inline]
-unsafe fn unpack(body: &Body, to: &mut Unpacked) {
+unsafe fn unpack(body: &Body, to: &mut Starts) {
     let others = to.others();
     if body.wide {
         for i in 0..6 {

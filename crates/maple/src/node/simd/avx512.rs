@@ -9,7 +9,7 @@ use crate::layout::INNER_SLOTS;
 use crate::node::inner::{Inner, Seps};
 use crate::node::leaf::Body;
 use crate::node::load::{Job, Search};
-use crate::node::unpack::{LANES, Unpacked};
+use crate::node::unpack::{LANES, Starts};
 use core::arch::asm;
 use core::arch::x86_64::*;
 use core::hint::{assert_unchecked, cold_path};
@@ -56,7 +56,7 @@ impl Search for Avx512 {
     }
 
     #[inline(always)]
-    fn unpack(self, body: &Body, to: &mut Unpacked) {
+    fn unpack(self, body: &Body, to: &mut Starts) {
         // SAFETY: as above.
         unsafe { unpack(body, to) }
     }
@@ -309,7 +309,7 @@ impl Seven {
 
 #[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
 #[inline]
-unsafe fn unpack(body: &Body, to: &mut Unpacked) {
+unsafe fn unpack(body: &Body, to: &mut Starts) {
     let others = to.others();
     if body.wide {
         for i in 0..3 {

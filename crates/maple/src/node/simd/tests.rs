@@ -22,13 +22,13 @@ impl Job for Look<'_> {
         let Look(body, seps, indices, from) = self;
         let slots =
             indices.iter().map(|&i| (search.leaf(body, i), search.inner(seps, i))).collect();
-        let mut run = Unpacked::new();
+        let mut run = Unpacked::<true>::new();
         // SAFETY: the leaf is a local of the test.
         unsafe { run.open(search, body, from, (3, usize::MAX)) };
         (
             slots,
             run.fold(Vec::new(), |mut all, entry| {
-                all.push(entry);
+                all.push((entry.min, entry.max, entry.word));
                 all
             }),
         )
