@@ -127,8 +127,14 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
                 return Err(refusal);
             }
             let (stop, middle) = (end.min(look.end), look.middle());
-            if advice == Advice::GuardInstall {
-                self.install_guards(&look.keep())?;
+            if advice == Advice::GuardInstall || !advice.changes_vmas() {
+                let area = look.keep();
+                if advice == Advice::GuardInstall {
+                    self.install_guards(&area)?;
+                }
+                if let Some(pages) = &mut self.pages {
+                    pages.advise(at..stop, &area.vma, advice)?;
+                }
                 at = stop;
                 continue;
             }

@@ -5,8 +5,8 @@
 //! sees that the event happened.
 
 use crate::{
-    Area, Error, MappedFile, RefCounted, VmFlags, Vma, merge::may_share_anon, space::Writer,
-    tree::Look,
+    Area, Error, MappedFile, PAGE_SIZE, RefCounted, VmFlags, Vma, merge::may_share_anon,
+    space::Writer, tree::Look,
 };
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
@@ -68,6 +68,33 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.store(start, end, vma)
     }
 
+    /// Grows the stack whose VMA is the next above `addr` down to the page of `addr`, after a fault
+    /// there, as Linux does. The stack becomes at most `limit` bytes long.
+    ///
+    /// # Errors
+    /// [`Error::Unmapped`] if the next VMA is no stack, or if the stack would be too long.
+    /// [`Error::NoSpace`] if it would come too near to accessible memory below it.
+    pub fn expand_stack(&mut self, addr: usize, limit: usize) -> Result<(), Error> {
+        let start = addr & !(PAGE_SIZE - 1);
+        let stack = self.at_or_after(addr).ok_or(Error::Unmapped)?;
+        if stack.start <= start || !stack.vma.flags.contains(VmFlags::GROWSDOWN) {
+            return Err(Error::Unmapped);
+        }
+        let end = stack.end;
+        if end - start > limit || start < self.profile.min_address {
+            return Err(Error::Unmapped);
+        }
+        let in_the_way = |below: Look<'_, F>| {
+            let flags = below.vma.flags;
+            let solid = flags.intersects(VmFlags::ACCESS) && !flags.contains(VmFlags::GROWSDOWN);
+            solid && start - below.end < self.profile.stack_guard_gap
+        };
+        if self.before(start).is_some_and(in_the_way) {
+            return Err(Error::NoSpace);
+        }
+        self.grow_down(end, start)
+    }
+
     /// Populates the range as MAP_POPULATE and mlock do: private writable VMAs see a first write. A
     /// VMA that cannot be populated, even for lack of memory, is skipped, and the caller's work
     /// stands, as in Linux. A skipped VMA sees its first write later.
@@ -102,5 +129,40 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             return Ok(());
         }
         self.prepare_anon(area)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AddressSpace, Layout, MapFlags, MapRequest, Profile, testing::File};
+
+    const TOP: usize = 0x7fff_0000_0000;
+
+    fn map(addr: usize, pages: usize, flags: MapFlags) -> MapRequest<File> {
+        let flags = flags | MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED;
+        let len = pages * PAGE_SIZE;
+        MapRequest { addr, len, prot: 3, flags, file: None, offset: 0, driver_flags: None }
+    }
+
+    #[test]
+    fn a_stack_grows_to_its_limit_and_keeps_its_gap() {
+        let profile = Profile { stack_guard_gap: 4 * PAGE_SIZE, ..Profile::LINUX_6_18 };
+        let mut space = AddressSpace::<File, grace::Single>::new(profile, Layout::default());
+        let mut calls = space.get_mut();
+        calls.mmap(map(TOP, 2, MapFlags::GROWSDOWN)).unwrap();
+        calls.mmap(map(TOP - 20 * PAGE_SIZE, 1, MapFlags::empty())).unwrap();
+        let below = |pages: usize| TOP - pages * PAGE_SIZE;
+        assert_eq!(calls.expand_stack(below(3) + 17, 5 * PAGE_SIZE), Ok(()));
+        assert_eq!(calls.area_at(TOP).map(|area| area.start), Some(below(3)));
+        // Two pages were there, so five are one too few for six.
+        assert_eq!(calls.expand_stack(below(4), 5 * PAGE_SIZE), Err(Error::Unmapped));
+        let limit = 100 * PAGE_SIZE;
+        assert_eq!(calls.expand_stack(below(16), limit), Err(Error::NoSpace));
+        assert_eq!(calls.expand_stack(below(15), limit), Ok(()));
+        // Inside the stack, and below memory that is no stack.
+        assert_eq!(calls.expand_stack(TOP, limit), Err(Error::Unmapped));
+        assert_eq!(calls.expand_stack(below(21), limit), Err(Error::Unmapped));
+        assert_eq!(calls.expand_stack(TOP + 9 * PAGE_SIZE, limit), Err(Error::Unmapped));
     }
 }

@@ -6,8 +6,8 @@
 //! without any of them it forks in constant time.
 
 use crate::{
-    AddressSpace, Error, MappedFile, RefCounted, VmFlags, Vma, space::Writer, state::VmaCounts,
-    tree::Change,
+    AddressSpace, Area, Error, MappedFile, RefCounted, VmFlags, Vma, space::Writer,
+    state::VmaCounts, tree::Change,
 };
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
@@ -43,7 +43,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let mut gone = VmaCounts::default();
         gone.count(parents, -1);
         if parents.flags.contains(VmFlags::DONTCOPY) {
-            return self.write_known(Change { start, end, vma: None }, gone);
+            return self.write_known(Change::hole(start, end), gone);
         }
         let mut vma = Vma::clone(parents);
         vma.flags -= VmFlags::LOCKED_MASK;
@@ -54,7 +54,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if vma.flags.contains(VmFlags::WIPEONFORK) {
             vma.anon = Default::default();
         }
-        let vma = Some(RefCounted::new(vma)?);
-        self.write_known(Change { start, end, vma }, gone)
+        let vma = RefCounted::new(vma)?;
+        self.write_known(Area { start, end, vma }.into(), gone)
     }
 }

@@ -2,10 +2,11 @@
 
 use crate::{
     Area, Error, MappedFile, Placement, RefCounted, VmFlags, Vma,
+    pages::Work,
     place::{Found, Wanted, pages},
     space::Writer,
     state::VmaCounts,
-    tree::Look,
+    tree::{Change, Look},
     vma::{PAGE_SIZE, page_align},
 };
 
@@ -177,7 +178,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if request.flags.contains(MapFlags::FIXED) {
             let gone = self.clear_way(addr, end)?;
             let (area, taken) = self.mapped(addr, end, vma, self.look_at(end))?;
-            self.write_known(area.into(), gone + taken)?;
+            let work = Work::Replace(addr..end);
+            self.write_known(Change::from(area).with(work), gone + taken)?;
         } else {
             // The address was chosen, or checked, because its range is free.
             let right = match next {

@@ -5,6 +5,7 @@
 //! contents, so the change is one store into the tree, which overwrites the merged VMAs. A change
 //! cannot fail half-way.
 
+use crate::pages::Work;
 use crate::{
     Area, Error, MappedFile, RefCounted, VmFlags, Vma,
     anon::Generation,
@@ -158,15 +159,16 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             self.own_anon(start)?;
             new.anon = self.look_at(start).map_or(new.anon, |look| look.vma.anon);
         }
+        let work = Work::of_flags(start..end, middle.flags, new.flags);
         let gone = middle.counts.times(1 - isize::from(at_left) - isize::from(at_right));
         let Some((area, taken)) = self.merge_changed(middle, start, end, &new)? else {
             self.room_for(usize::from(!at_left) + usize::from(!at_right))?;
-            let vma = Some(RefCounted::new(new)?);
-            self.write_known(Change { start, end, vma }, gone)?;
+            let vma = RefCounted::new(new)?;
+            self.write_known(Change::from(Area { start, end, vma }).with(work), gone)?;
             return Ok(end);
         };
         let end = area.end;
-        self.write_known(area.into(), gone + taken)?;
+        self.write_known(Change::from(area).with(work), gone + taken)?;
         Ok(end)
     }
 

@@ -4,6 +4,7 @@
 //! first. Anonymous memory that was never written takes the offset of its new address. All other
 //! memory keeps its offset, so that its pages are found.
 
+use crate::pages::Work;
 use crate::{
     Area, Error, MapFlags, MappedFile, PAGE_SIZE, Placement, RefCounted, VmFlags, Vma,
     place::{Wanted, pages},
@@ -298,13 +299,16 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let (mut new, _) = self.placed(to, to_end, moved, self.look_at(to_end))?;
         self.forget_uffd(&mut new)?;
         let left_behind = match request.dont_unmap {
-            Some(_) => Some(left_behind(request, area, &new)?),
-            None => unmaps.then_some(Change { start: old, end: old_end, vma: None }),
+            Some(_) => Some(Change::from(left_behind(request, &area, &new)?)),
+            // The pages have moved, so there are none to remove.
+            None => unmaps.then(|| Change::hole(old, old_end).with(Work::None)),
         };
-        let new = Change { start: new.start, end: new.end, vma: Some(new.vma) };
         match left_behind {
-            Some(left_behind) => self.change_twice(new, left_behind)?,
-            None => self.change(new)?,
+            Some(left_behind) if self.has_pages() => {
+                self.move_with_pages(new, &area, left_behind, old..old_end, to)?;
+            }
+            Some(left_behind) => self.change_twice(new.into(), left_behind)?,
+            None => self.change(new.into())?,
         }
         if locked && request.new_len > request.old_len {
             self.populate(to + request.old_len, to + request.new_len);
@@ -325,17 +329,17 @@ fn moves_with_others<F: MappedFile>(vma: &Vma<F>) -> bool {
 /// pages. If the `new` VMA merged with it, the two are one VMA.
 fn left_behind<F: MappedFile>(
     request: &RemapRequest,
-    area: Area<F>,
+    area: &Area<F>,
     new: &Area<F>,
-) -> Result<Change<F>, Error> {
+) -> Result<Area<F>, Error> {
     let joined = new.start <= area.start && area.start < new.end;
     let emptied =
         !joined && area.start == request.addr && area.end == request.addr + request.old_len;
-    let old = if joined { new } else { &area };
+    let old = if joined { new } else { area };
     let mut vma = Vma::clone(&old.vma);
     vma.flags -= VmFlags::LOCKED_MASK;
     if emptied {
         vma.anon = Default::default();
     }
-    Ok(Change { start: old.start, end: old.end, vma: Some(RefCounted::new(vma)?) })
+    Ok(Area { start: old.start, end: old.end, vma: RefCounted::new(vma)? })
 }

@@ -17,7 +17,7 @@ use maple::{MapleTree, NodeAlloc, Nodes};
 #[cfg(any(test, fuzzing))]
 use crate::state::VmaCounts;
 use crate::{
-    Area, Error, MappedFile, Profile, RefCounted, Vma, state::State, tree::Look, tree::Tree,
+    Area, Error, MappedFile, Pages, Profile, RefCounted, Vma, state::State, tree::Look, tree::Tree,
 };
 
 /// The addresses of a program's parts, in bytes. execve sets them.
@@ -107,6 +107,26 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
         Some((*range.start()..range.end() + 1, vma.get()))
     }
 
+    /// The VMA that contains `addr`, with its range. Cost and context: as [`find`](Self::find).
+    pub fn lookup<'g>(
+        &'g self,
+        guard: &'g R::Guard,
+        addr: usize,
+    ) -> Option<(Range<usize>, &'g Vma<F>)> {
+        let (range, vma) = self.tree.lookup(guard, addr)?;
+        Some((*range.start()..range.end() + 1, vma.get()))
+    }
+
+    /// Whether `addr` is still in the VMA `seen`, which was found under this guard: in that very
+    /// VMA, not in an equal one. Its range may have changed. A page fault asks this again when it
+    /// holds the lock of the page's table.
+    ///
+    /// The guard keeps the VMA allocated, so no other VMA can have its address: the comparison of
+    /// addresses is exact. Cost: one descent of the tree. Context: as [`find`](Self::find).
+    pub fn is_current<'g>(&'g self, guard: &'g R::Guard, addr: usize, seen: &'g Vma<F>) -> bool {
+        self.tree.load(guard, addr).is_some_and(|now| core::ptr::eq(now.get(), seen))
+    }
+
     /// The VMAs in order, with their ranges, from the first that ends above `addr`. Each appears as
     /// it was at some moment under the guard. Takes no lock, allocates nothing (I2).
     pub fn iter<'g>(
@@ -125,13 +145,31 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
     where
         R: Concurrent,
     {
-        Writer { profile: &self.profile, tree: self.tree.lock(), state: &self.state }
+        self.writer(self.tree.lock())
+    }
+
+    /// As [`write`](Self::write), but returns `None` instead of waiting. For code that must do
+    /// something while it waits, such as answering requests of other CPUs.
+    pub fn try_write(&self) -> Option<Writer<'_, F, R, A>>
+    where
+        R: Concurrent,
+    {
+        Some(self.writer(self.tree.try_lock()?))
+    }
+
+    #[inline(always)]
+    fn writer<'a>(
+        &'a self,
+        tree: maple::Writer<'a, RefCounted<Vma<F>>, R, A>,
+    ) -> Writer<'a, F, R, A> {
+        Writer { profile: &self.profile, tree, state: &self.state, pages: None }
     }
 
     /// The right to change VMAs for the only owner. Takes no lock, and frees replaced VMAs at once.
     #[inline(always)]
     pub fn get_mut(&mut self) -> Writer<'_, F, R, A> {
-        Writer { profile: &self.profile, tree: self.tree.get_mut(), state: &self.state }
+        let (profile, tree) = (&self.profile, self.tree.get_mut());
+        Writer { profile, tree, state: &self.state, pages: None }
     }
 }
 
@@ -171,6 +209,7 @@ pub struct Writer<'a, F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
     pub(crate) profile: &'a Profile,
     pub(crate) tree: maple::Writer<'a, RefCounted<Vma<F>>, R, A>,
     pub(crate) state: &'a State,
+    pub(crate) pages: Option<&'a mut (dyn Pages<F> + 'a)>,
 }
 
 impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {

@@ -4,10 +4,11 @@
 use alloc::sync::Arc;
 
 use crate::{
-    Error, MapFlags, MapRequest, MappedFile, PAGE_SIZE, Policy, RefCounted, VmFlags, Vma,
+    Area, Error, MapFlags, MapRequest, MappedFile, PAGE_SIZE, Policy, RefCounted, VmFlags, Vma,
     map::{can_be_mergeable, range_end},
+    pages::Work,
     space::Writer,
-    tree::Look,
+    tree::{Change, Look},
     vma::{PAGE_SHIFT, page_align_wrapping},
 };
 
@@ -80,7 +81,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.room_for(1)?;
         let mut vma = Vma { file, name, ..Vma::anonymous(flags) };
         vma.set_offset(start, pgoff);
-        self.store(start, end, RefCounted::new(vma)?)
+        let area = Area { start, end, vma: RefCounted::new(vma)? };
+        self.change(Change::from(area).with(Work::Replace(start..end)))
     }
 
     /// Gives a range the state that another kernel reports after a call that stopped half-way: a
@@ -121,7 +123,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let Some(contents) = contents else { return Err(Error::Unmapped) };
         let flags = flags.with_pkey(contents.flags.pkey());
         self.room_for(1)?;
-        self.store(start, end, RefCounted::new(Vma { flags, ..Vma::clone(&contents) })?)
+        let work = Work::of_flags(start..end, contents.flags, flags);
+        let vma = RefCounted::new(Vma { flags, ..Vma::clone(&contents) })?;
+        self.change(Change::from(Area { start, end, vma }).with(work))
     }
 
     /// mseal(2): afterwards no call can unmap, move, resize or protect the range.

@@ -13,7 +13,9 @@ use core::ops::RangeInclusive;
 use grace::Reclaim;
 use maple::{MapleTree, NodeAlloc, RefCountedRef};
 
-use crate::{Error, MappedFile, RefCounted, VmFlags, Vma, space::Writer, state::VmaCounts};
+use crate::{
+    Error, MappedFile, RefCounted, VmFlags, Vma, pages::Work, space::Writer, state::VmaCounts,
+};
 
 /// The tree of an address space, keyed by address in bytes.
 pub(crate) type Tree<F, R, A> = MapleTree<RefCounted<Vma<F>>, R, A>;
@@ -128,11 +130,24 @@ pub(crate) struct Change<F> {
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) vma: Option<RefCounted<Vma<F>>>,
+    /// What becomes of the pages.
+    pub(crate) work: Work,
+}
+
+impl<F> Change<F> {
+    /// An unmapping.
+    pub(crate) fn hole(start: usize, end: usize) -> Self {
+        Change { start, end, vma: None, work: Work::Empty(start..end) }
+    }
+
+    pub(crate) fn with(self, work: Work) -> Self {
+        Change { work, ..self }
+    }
 }
 
 impl<F> From<Area<F>> for Change<F> {
     fn from(Area { start, end, vma }: Area<F>) -> Self {
-        Change { start, end, vma: Some(vma) }
+        Change { start, end, vma: Some(vma), work: Work::None }
     }
 }
 
@@ -198,12 +213,12 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         end: usize,
         vma: RefCounted<Vma<F>>,
     ) -> Result<(), Error> {
-        self.change(Change { start, end, vma: Some(vma) })
+        self.change(Area { start, end, vma }.into())
     }
 
     /// Unmaps `start..end`.
     pub(crate) fn erase(&mut self, start: usize, end: usize) -> Result<(), Error> {
-        self.change(Change { start, end, vma: None })
+        self.change(Change::hole(start, end))
     }
 
     /// One write, all or nothing (I7).
@@ -215,14 +230,14 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
     /// Replaces the contents of a VMA.
     pub(crate) fn replace(&mut self, middle: Middle, vma: RefCounted<Vma<F>>) -> Result<(), Error> {
         let Middle { start, end, counts, .. } = middle;
-        self.write_known(Change { start, end, vma: Some(vma) }, counts.times(-1))
+        self.write_known(Area { start, end, vma }.into(), counts.times(-1))
     }
 
     /// One write to the tree and to the counts. `gone` is the effect of the write on the VMAs that
     /// it overlaps, without the new VMA. If it splits a VMA, that VMA has an anon_vma
     /// [of its own](Self::own_anon), or none.
     pub(crate) fn write_known(&mut self, change: Change<F>, gone: VmaCounts) -> Result<(), Error> {
-        let Change { start, end, vma } = change;
+        let Change { start, end, vma, work } = change;
         debug_assert_eq!(gone, self.overlap(start, end).gone, "another count of VMAs overlapped");
         debug_assert!(self.look_at(start).is_none_or(|look| {
             let split = look.start < start && look.end > end;
@@ -232,12 +247,50 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         match vma {
             Some(vma) => {
                 more.count(&*vma, 1);
-                self.tree.store_range(start..=end - 1, vma).map_err(|refused| refused.error)?;
+                self.store_vma(start, end, vma, work)?;
             }
-            None => self.tree.erase_range(start..=end - 1)?,
+            None => {
+                self.tree.erase_range(start..=end - 1)?;
+                if let Work::Empty(range) = work {
+                    self.empty_pages(range);
+                }
+            }
         }
         self.state.count_more(more);
         Ok(())
+    }
+
+    /// Stores a VMA, with the work on pages.
+    #[inline]
+    fn store_vma(
+        &mut self,
+        start: usize,
+        end: usize,
+        vma: RefCounted<Vma<F>>,
+        work: Work,
+    ) -> Result<(), Error> {
+        match work {
+            Work::Replace(range)
+                if self.has_pages() && self.part(range.start, range.end).is_some() =>
+            {
+                self.replace_pages(start, end, vma, range)
+            }
+            Work::Protect(range, old) if self.has_pages() => {
+                let now = vma.clone();
+                self.tree.store_range(start..=end - 1, vma).map_err(|refused| refused.error)?;
+                if let Some(pages) = &mut self.pages {
+                    pages.protect(range, &now, old);
+                }
+                Ok(())
+            }
+            _ => {
+                Ok(self.tree.store_range(start..=end - 1, vma).map_err(|refused| refused.error)?)
+            }
+        }
+    }
+
+    pub(crate) fn has_pages(&self) -> bool {
+        self.pages.is_some()
     }
 
     /// Two writes, one after the other, together all or nothing (I7). Readers may see the first one

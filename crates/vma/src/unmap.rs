@@ -30,7 +30,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
 
     pub(crate) fn unmap(&mut self, start: usize, end: usize) -> Result<(), Error> {
         let gone = self.clear_way(start, end)?;
-        self.write_known(Change { start, end, vma: None }, gone)
+        self.write_known(Change::hole(start, end), gone)
     }
 
     /// Checks that the whole range may be unmapped, and prepares a VMA that this cuts in two.

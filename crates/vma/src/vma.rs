@@ -64,6 +64,8 @@ pub struct Vma<F> {
     pub(crate) policy: Option<Policy>,
     pub(crate) uffd: Option<Uffd>,
     pub(crate) name: Option<Arc<str>>,
+    /// See [`is_busy`](Self::is_busy). No listing and no merge looks at it.
+    pub(crate) busy: bool,
 }
 
 impl<F> Vma<F> {
@@ -77,6 +79,7 @@ impl<F> Vma<F> {
             policy: None,
             uffd: None,
             name: None,
+            busy: false,
         }
     }
 
@@ -113,6 +116,12 @@ impl<F> Vma<F> {
         self.flags.intersects(VmFlags::LOCKED_MASK | VmFlags::DONTCOPY)
             || (self.flags.contains(VmFlags::WIPEONFORK) && self.is_faulted())
             || self.uffd.is_some_and(|uffd| !uffd.follows_fork)
+    }
+
+    /// Whether a call is about to change the pages of the VMA, so that a page fault must wait for
+    /// the write right ([`Pages`](crate::Pages)).
+    pub fn is_busy(&self) -> bool {
+        self.busy
     }
 
     /// Its name, if it has a special one such as `[vdso]`.

@@ -9,6 +9,7 @@
 mod calls;
 mod model;
 mod moves;
+mod pages;
 mod play;
 mod world;
 

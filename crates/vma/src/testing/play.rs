@@ -44,7 +44,7 @@ pub fn play(bytes: &[u8]) {
 ///
 /// # Panics
 /// As [`play`].
-pub fn play_failing(bytes: &[u8], allow: fn(Option<usize>)) {
+pub fn play_failing(bytes: &[u8], allow: fn(Option<usize>) -> Option<usize>) {
     play_on(World::new().failing(allow), bytes);
 }
 
@@ -163,7 +163,7 @@ fn step(world: &mut World, i: usize, kind: usize, dice: &mut Dice<'_>, files: &m
         47..=49 => lock(world, i, dice, start, end),
         50 | 51 => {
             let brk = HEAP * PAGE_SIZE + dice.roll(12) * 0x900;
-            let ours = world.pairs[i].ours.get_mut().brk(brk);
+            let ours = world.pairs[i].calls().brk(brk);
             (Ok(ours), Ok(world.model(i, |m| m.brk(brk))))
         }
         52 => {
@@ -259,6 +259,8 @@ fn mmap(world: &mut World, i: usize, map: &Map) -> Outcome {
     let got = world.at_once(i, |s| s.mmap(request.clone()));
     if let Ok(got) = got {
         assert_eq!(foretold, Ok(got));
+        let new = got..got + map.len * PAGE_SIZE;
+        assert!(!world.pairs[i].pages.any(new), "the map is new and has pages");
     }
     got.map(|at| at / PAGE_SIZE).map_err(errno)
 }
@@ -286,15 +288,20 @@ fn mremap(world: &mut World, i: usize, m: &Move) -> Outcome {
         fixed: m.fixed.map(bytes),
         dont_unmap: m.dont_unmap.map(bytes),
     };
+    let kept = bytes(m.old.min(m.new));
+    let before = world.pairs[i].pages.places(request.addr..request.addr + kept);
     let outcome = if m.fixed.is_none() {
         world.at_once(i, |s| s.mremap(request))
     } else if m.old == m.new {
         // This moves several VMAs, one after the other. A repeated call would not find the moved
         // ones.
-        world.pairs[i].ours.get_mut().mremap(request)
+        world.pairs[i].calls().mremap(request)
     } else {
         world.ours(i, |s| s.mremap(request))
     };
+    if let Ok(at) = outcome {
+        assert_eq!(world.pairs[i].pages.places(at..at + kept), before, "pages are lost");
+    }
     outcome.map(|at| at / PAGE_SIZE).map_err(errno)
 }
 

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{File, model::*};
+use super::{File, model::*, pages::SomePages};
 use crate::{AddressSpace, Error, Layout, PAGE_SIZE, Profile, VmFlags as V, Writer};
 
 /// Takes its nodes from the global allocator, which some tests make fail.
@@ -10,9 +10,25 @@ pub(super) type Ours = AddressSpace<File, grace::Single, maple::Global>;
 
 pub(super) type OurWriter<'a> = Writer<'a, File, grace::Single, maple::Global>;
 
+/// Sets the number of further allocations that succeed (`None`: all), and returns the last one.
+pub(super) type Allow = fn(Option<usize>) -> Option<usize>;
+
 pub(super) struct Pair {
     pub(super) ours: Ours,
     pub(super) model: Model,
+    /// The pages behind ours.
+    pub(super) pages: SomePages,
+}
+
+impl Pair {
+    fn new(ours: Ours, model: Model) -> Self {
+        Pair { ours, model, pages: SomePages::default() }
+    }
+
+    /// The writer of ours, with the pages behind it.
+    pub(super) fn calls(&mut self) -> OurWriter<'_> {
+        self.ours.get_mut().with_pages(&mut self.pages)
+    }
 }
 
 /// A family of address spaces: forks share anon_vmas.
@@ -21,7 +37,7 @@ pub(super) struct World {
     /// The parent of each anon_vma, by number.
     parents: Vec<Option<usize>>,
     /// Limits the number of further allocations.
-    allow: Option<fn(Option<usize>)>,
+    allow: Option<Allow>,
 }
 
 /// Small, so that random calls often meet.
@@ -46,7 +62,7 @@ impl World {
             next_anon: 0,
         };
         let ours = Ours::new(PROFILE, layout);
-        World { pairs: alloc::vec![Pair { ours, model }], parents: Vec::new(), allow: None }
+        World { pairs: alloc::vec![Pair::new(ours, model)], parents: Vec::new(), allow: None }
     }
 
     /// Calls `act` on one address space of the model, which takes numbers for new anon_vmas.
@@ -60,7 +76,7 @@ impl World {
     }
 
     /// Lets each allocation of every later call fail once.
-    pub(super) fn failing(mut self, allow: fn(Option<usize>)) -> Self {
+    pub(super) fn failing(mut self, allow: Allow) -> Self {
         self.allow = Some(allow);
         self
     }
@@ -94,13 +110,18 @@ impl World {
         at_once: bool,
         call: impl Fn(&mut OurWriter<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let Some(allow) = self.allow else { return call(&mut self.pairs[i].ours.get_mut()) };
+        let Some(allow) = self.allow else { return call(&mut self.pairs[i].calls()) };
         for n in 0.. {
+            self.pairs[i].pages.allow = Some(allow);
+            let before = at_once.then(|| self.pairs[i].pages.clone());
             allow(Some(n));
-            let outcome = call(&mut self.pairs[i].ours.get_mut());
+            let outcome = call(&mut self.pairs[i].calls());
             allow(None);
             match outcome {
-                Err(Error::OutOfMemory) if at_once => self.check(),
+                Err(Error::OutOfMemory) if at_once => {
+                    assert!(before.is_some_and(|before| before.is_same(&self.pairs[i].pages)));
+                    self.check();
+                }
                 Err(Error::OutOfMemory) => self.pairs[i].ours.get_mut().validate(),
                 other => return other,
             }
@@ -133,7 +154,7 @@ impl World {
         let parent = self.pairs[i].model.clone();
         let ours = self.at_once(i, |s| s.fork()).expect("memory");
         let child = Model { vmas: Vec::new(), to_come: V::empty(), ..parent.clone() };
-        self.pairs.push(Pair { ours, model: child });
+        self.pairs.push(Pair::new(ours, child));
         let last = self.pairs.len() - 1;
         for mut m in parent.vmas {
             if m.flags.contains(V::DONTCOPY) {
@@ -169,7 +190,7 @@ impl World {
     /// # Panics
     /// If a check fails.
     pub(super) fn check(&mut self) {
-        for Pair { ours, model } in &mut self.pairs {
+        for Pair { ours, model, pages } in &mut self.pairs {
             let mut space = ours.get_mut();
             space.validate();
             assert_eq!(space.layout().brk, model.brk);
@@ -183,6 +204,8 @@ impl World {
                 assert_eq!(hidden, (m.pgoff, m.policy, m.uffd), "{m:?}");
             }
             check_anon(&space, &model.vmas);
+            pages.check(&space);
+            pages.touch(&space);
         }
     }
 

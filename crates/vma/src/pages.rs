@@ -1,0 +1,199 @@
+//! The pages behind the VMAs, as far as VMAs have to know of them.
+//!
+//! This crate manages no pages. A crate that does gives the [`Writer`] a [`Pages`]
+//! ([`Writer::with_pages`]), and each call then tells it what becomes of the pages. The order of
+//! stores and page work is this crate's part of the protocol:
+//!
+//! - *Unmapping*: the hole is stored first, then the pages of the range are removed. A page fault
+//!   that comes later sees the hole.
+//! - *Protection*: the new VMA is stored first, then the rights of its pages change.
+//! - *A range that changes hands* (a fixed map over another one, a move): it must be empty before it
+//!   is new. Otherwise a fault would find an old page in the new VMA, or bring in a page that the
+//!   call then removes. So the new VMA is stored *busy* first ([`Vma::is_busy`]), which makes faults
+//!   wait; then the pages are removed; then the same VMA is stored without the mark. The two stores
+//!   are prepared beforehand, so the second one cannot fail (I7). A reader of the listing sees the
+//!   old VMA or the new one, never a hole.
+//!
+//! All of it happens with the write right held.
+
+use core::ops::Range;
+
+use crate::{Advice, Area, Error, RefCounted, VmFlags, Vma, space::Writer, tree::Change};
+
+/// The pages behind the VMAs of an address space. Its methods run with the write right held, so
+/// they must not call the address space.
+///
+/// What needs memory in them must be prepared before: only methods that return a `Result` may fail.
+pub trait Pages<F> {
+    /// The range maps nothing any more, or its new VMA is busy: removes its pages. When it returns,
+    /// no CPU has a translation of them.
+    fn empty(&mut self, range: Range<usize>);
+
+    /// The VMA over the range has other rights now. Its flags were `old`. When it returns, no CPU
+    /// has a translation with a right that the VMA has lost.
+    fn protect(&mut self, range: Range<usize>, now: &Vma<F>, old: VmFlags);
+
+    /// madvise on a part of one VMA with advice that concerns pages. The VMA stays.
+    ///
+    /// # Errors
+    /// Those of madvise, such as [`Error::WrongKind`].
+    fn advise(&mut self, range: Range<usize>, vma: &Vma<F>, advice: Advice) -> Result<(), Error>;
+
+    /// Prepares a move of the pages of `from` to the range of the same length at `to`, so that
+    /// [`move_pages`](Self::move_pages) cannot fail. Nothing has changed yet.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    fn prepare_move(&mut self, from: Range<usize>, to: usize) -> Result<(), Error>;
+
+    /// Moves the pages. The VMAs of both ranges are busy. When it returns, no CPU has a translation
+    /// of `from`.
+    fn move_pages(&mut self, from: Range<usize>, to: usize);
+}
+
+/// What a change of VMAs means for the pages.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Work {
+    /// Nothing.
+    #[default]
+    None,
+    /// The range is unmapped.
+    Empty(Range<usize>),
+    /// The range gets a new map, and may have had others.
+    Replace(Range<usize>),
+    /// The range has other rights; its flags were these.
+    Protect(Range<usize>, VmFlags),
+}
+
+impl Work {
+    /// That of a change of a VMA's flags over a range.
+    pub(crate) fn of_flags(range: Range<usize>, old: VmFlags, new: VmFlags) -> Work {
+        match (old ^ new).intersects(VmFlags::ACCESS | VmFlags::PKEY) {
+            true => Work::Protect(range, old),
+            false => Work::None,
+        }
+    }
+}
+
+impl<'a, F: crate::MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'a, F, R, A> {
+    /// Tells `pages` from now on what becomes of the pages; see [`Pages`].
+    ///
+    /// ```
+    /// # use core::ops::Range;
+    /// # use vma::*;
+    /// # #[derive(Clone, PartialEq)]
+    /// # struct File;
+    /// # impl MappedFile for File {
+    /// #     fn writable(&self) -> bool { true }
+    /// #     fn device(&self) -> (u32, u32) { (8, 1) }
+    /// #     fn inode(&self) -> u64 { 1 }
+    /// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
+    /// #         out.write_str("/file")
+    /// #     }
+    /// # }
+    /// /// Writes down what it is told.
+    /// #[derive(Default)]
+    /// struct Log(Vec<Range<usize>>);
+    ///
+    /// impl<F> Pages<F> for Log {
+    ///     fn empty(&mut self, range: Range<usize>) { self.0.push(range) }
+    ///     fn protect(&mut self, _: Range<usize>, _: &Vma<F>, _: VmFlags) {}
+    ///     fn advise(&mut self, _: Range<usize>, _: &Vma<F>, _: Advice) -> Result<(), Error> { Ok(()) }
+    ///     fn prepare_move(&mut self, _: Range<usize>, _: usize) -> Result<(), Error> { Ok(()) }
+    ///     fn move_pages(&mut self, _: Range<usize>, _: usize) {}
+    /// }
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
+    /// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+    /// # let request = MapRequest {
+    /// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
+    /// # };
+    /// let mut log = Log::default();
+    /// let mut writer = space.get_mut().with_pages(&mut log);
+    /// let at = writer.mmap(request.clone())?;
+    /// writer.munmap(at + 0x1000, 0x1000)?;
+    /// drop(writer);
+    /// assert_eq!(log.0, [at + 0x1000..at + 0x2000]);
+    /// # Ok::<(), vma::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_pages(self, pages: &'a mut (dyn Pages<F> + 'a)) -> Self {
+        Writer { pages: Some(pages), ..self }
+    }
+
+    /// Stores a VMA over a range that may have had others: busy first, then, when the range is
+    /// empty, for good. Both hold the same contents.
+    pub(crate) fn replace_pages(
+        &mut self,
+        start: usize,
+        end: usize,
+        vma: RefCounted<Vma<F>>,
+        emptied: Range<usize>,
+    ) -> Result<(), Error> {
+        let busy = self.busy(&vma)?;
+        self.tree.preallocate_writes(2)?;
+        self.tree.store_range(start..=end - 1, busy).map_err(|refused| refused.error)?;
+        self.empty_pages(emptied);
+        let done = self.tree.store_range(start..=end - 1, vma);
+        debug_assert!(done.is_ok(), "the memory of both stores was allocated before the first");
+        done.map_err(|refused| refused.error.into())
+    }
+
+    /// A copy of a VMA that makes faults wait.
+    pub(crate) fn busy(&self, vma: &Vma<F>) -> Result<RefCounted<Vma<F>>, Error> {
+        Ok(RefCounted::new(Vma { busy: true, ..Vma::clone(vma) })?)
+    }
+
+    pub(crate) fn empty_pages(&mut self, range: Range<usize>) {
+        if let Some(pages) = &mut self.pages {
+            pages.empty(range);
+        }
+    }
+
+    /// The writes of a move of the pages `moved`, a part of the VMA `area`, to `to`. Both ranges are
+    /// busy while the pages are on their way. `left_behind` is what becomes of the old range. No
+    /// fault finds the old range open before that.
+    ///
+    /// Cost: at most five stores. The nodes of the worst case are allocated beforehand.
+    pub(crate) fn move_with_pages(
+        &mut self,
+        new: Area<F>,
+        area: &Area<F>,
+        left_behind: Change<F>,
+        moved: Range<usize>,
+        to: usize,
+    ) -> Result<(), Error> {
+        let (busy_new, busy_old) = (self.busy(&new.vma)?, self.busy(&area.vma)?);
+        if let Some(pages) = &mut self.pages {
+            pages.prepare_move(moved.clone(), to)?;
+        }
+        self.tree.preallocate_writes(5)?;
+        // Nothing fails from here on.
+        self.store(new.start, new.end, busy_new)?;
+        // The new VMA may have merged with the old one.
+        if moved.start < new.start || new.end < moved.end {
+            self.store(moved.start, moved.end, busy_old)?;
+        }
+        if let Some(pages) = &mut self.pages {
+            pages.move_pages(moved.clone(), to);
+        }
+        let covers = left_behind.start <= new.start && new.end <= left_behind.end;
+        let hole = left_behind.vma.is_none();
+        self.change(left_behind)?;
+        if covers {
+            return Ok(());
+        }
+        // What the new VMA keeps of its range: all, or the parts beside the hole.
+        let (low, high) = (new.start.max(moved.end), new.end.min(moved.start));
+        if hole && new.start < moved.end && moved.start < new.end {
+            if new.start < high {
+                self.store(new.start, high, new.vma.clone())?;
+            }
+            if low < new.end {
+                self.store(low, new.end, new.vma)?;
+            }
+            return Ok(());
+        }
+        self.store(new.start, new.end, new.vma)
+    }
+}

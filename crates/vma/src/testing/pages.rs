@@ -1,0 +1,130 @@
+//! Pages behind the VMAs of a test: a map from page numbers to what was put there. It checks the
+//! order of stores and page work that [`Pages`] promises.
+
+use alloc::{collections::BTreeMap, vec::Vec};
+use core::ops::Range;
+
+use super::{
+    File,
+    world::{Allow, OurWriter},
+};
+use crate::{Advice, Error, PAGE_SIZE, Pages, VmFlags, Vma};
+
+/// What a page was when it was put in: its file, its offset, and its VMA's rights.
+#[derive(Clone, PartialEq, Debug)]
+struct Page {
+    file: Option<File>,
+    offset: usize,
+    access: VmFlags,
+}
+
+impl Page {
+    fn of(vma: &Vma<File>, addr: usize) -> Page {
+        let access = vma.flags & (VmFlags::ACCESS | VmFlags::PKEY);
+        Page { file: vma.file, offset: vma.offset_at(addr), access }
+    }
+}
+
+/// The pages of one address space, by address.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SomePages {
+    pages: BTreeMap<usize, Page>,
+    /// Suspended while it works: real pages need no memory of the heap either.
+    pub(super) allow: Option<Allow>,
+}
+
+impl SomePages {
+    fn without_limit<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        let left = self.allow.and_then(|allow| allow(None));
+        let done = work(self);
+        if let Some(allow) = self.allow {
+            allow(left);
+        }
+        done
+    }
+
+    fn take(&mut self, range: Range<usize>) -> BTreeMap<usize, Page> {
+        let mut rest = self.pages.split_off(&range.start);
+        let mut behind = rest.split_off(&range.end);
+        self.pages.append(&mut behind);
+        rest
+    }
+
+    /// Whether there is a page in the range.
+    pub(super) fn any(&self, range: Range<usize>) -> bool {
+        self.pages.range(range).next().is_some()
+    }
+
+    pub(super) fn is_same(&self, other: &SomePages) -> bool {
+        self.pages == other.pages
+    }
+
+    /// The distances of the pages in a range from its start.
+    pub(super) fn places(&self, range: Range<usize>) -> Vec<usize> {
+        self.pages.range(range.clone()).map(|(addr, _)| addr - range.start).collect()
+    }
+
+    /// Checks that each page is still in the VMA that it was put into, or where that has moved; and
+    /// that no VMA is left busy.
+    pub(super) fn check(&self, space: &OurWriter<'_>) {
+        for area in space.areas() {
+            assert!(!area.vma.is_busy(), "{:#x} is left busy", area.start);
+        }
+        for (&addr, page) in &self.pages {
+            let area = space.area_at(addr);
+            let vma = area.map(|area| Page::of(&area.vma, addr));
+            assert_eq!(vma.as_ref(), Some(page), "the page at {addr:#x}");
+        }
+    }
+
+    /// Puts pages into VMAs whose pages keep their offset when they move, some here and some there.
+    pub(super) fn touch(&mut self, space: &OurWriter<'_>) {
+        for area in space.areas() {
+            if area.vma.is_anonymous() && !area.vma.is_faulted() {
+                continue;
+            }
+            let some = (area.start..area.end).step_by(PAGE_SIZE);
+            for addr in some.filter(|addr| !(addr / PAGE_SIZE).is_multiple_of(3)) {
+                self.pages.entry(addr).or_insert_with(|| Page::of(&area.vma, addr));
+            }
+        }
+    }
+}
+
+impl Pages<File> for SomePages {
+    fn empty(&mut self, range: Range<usize>) {
+        self.without_limit(|pages| drop(pages.take(range)));
+    }
+
+    fn protect(&mut self, range: Range<usize>, now: &Vma<File>, old: VmFlags) {
+        let rights = VmFlags::ACCESS | VmFlags::PKEY;
+        self.without_limit(|pages| {
+            for (addr, mut page) in pages.take(range) {
+                assert_eq!(page.access, old & rights, "the rights before, at {addr:#x}");
+                page.access = now.flags & rights;
+                pages.pages.insert(addr, page);
+            }
+        });
+    }
+
+    fn advise(&mut self, range: Range<usize>, _: &Vma<File>, advice: Advice) -> Result<(), Error> {
+        if advice == Advice::DontNeed {
+            self.without_limit(|pages| drop(pages.take(range)));
+        }
+        Ok(())
+    }
+
+    fn prepare_move(&mut self, _: Range<usize>, _: usize) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn move_pages(&mut self, from: Range<usize>, to: usize) {
+        let target = to..to + (from.end - from.start);
+        assert!(!self.any(target), "pages move to a place that has some");
+        self.without_limit(|pages| {
+            for (addr, page) in pages.take(from.clone()) {
+                pages.pages.insert(addr - from.start + to, page);
+            }
+        });
+    }
+}
