@@ -300,7 +300,9 @@ fn mremap(world: &mut World, i: usize, m: &Move) -> Outcome {
         world.ours(i, |s| s.mremap(request))
     };
     if let Ok(at) = outcome {
-        assert_eq!(world.pairs[i].pages.places(at..at + kept), before, "pages are lost");
+        // Where the old range has a hole, the target keeps what it had.
+        let after = world.pairs[i].pages.places(at..at + kept);
+        assert!(before.iter().all(|place| after.contains(place)), "{m:?} loses pages");
     }
     outcome.map(|at| at / PAGE_SIZE).map_err(errno)
 }
