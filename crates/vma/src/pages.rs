@@ -1,18 +1,18 @@
 //! The pages behind the VMAs, as far as VMAs have to know of them.
 //!
 //! This crate manages no pages. A crate that does gives the [`Writer`] a [`Pages`]
-//! ([`Writer::with_pages`]), and each call then tells it what becomes of the pages. The order of
-//! stores and page work is this crate's part of the protocol:
+//! ([`Writer::with_pages`]), and each call then says which pages to remove, move or protect. The
+//! order of stores and page work is this crate's part of the protocol:
 //!
 //! - *Unmapping*: the hole is stored first, then the pages of the range are removed. A page fault
 //!   that comes later sees the hole.
 //! - *Protection*: the new VMA is stored first, then the rights of its pages change.
-//! - *A range that changes hands* (a fixed map over another one, a move): it must be empty before it
-//!   is new. Otherwise a fault would find an old page in the new VMA, or bring in a page that the
-//!   call then removes. So the new VMA is stored *busy* first ([`Vma::is_busy`]), which makes faults
-//!   wait; then the pages are removed; then the same VMA is stored without the mark. The two stores
-//!   are prepared beforehand, so the second one cannot fail (I7). A reader of the listing sees the
-//!   old VMA or the new one, never a hole.
+//! - *A range that changes hands* (a fixed map over another one, a move): it must be empty before
+//!   it is new. Otherwise a fault would find an old page in the new VMA, or bring in a page that
+//!   the call then removes. So the new VMA is stored *busy* first ([`Vma::is_busy`]), which makes
+//!   faults wait; then the pages are removed; then the same VMA is stored without the mark. The two
+//!   stores are prepared beforehand, so the second one cannot fail (I7). A reader of the listing
+//!   sees the old VMA or the new one, never a hole.
 //!
 //! All of it happens with the write right held.
 
@@ -76,7 +76,7 @@ impl Work {
 }
 
 impl<'a, F: crate::MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'a, F, R, A> {
-    /// Tells `pages` from now on what becomes of the pages; see [`Pages`].
+    /// From now on, calls tell `pages` which pages to remove, move or protect; see [`Pages`].
     ///
     /// ```
     /// # use core::ops::Range;
@@ -98,7 +98,9 @@ impl<'a, F: crate::MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'a
     /// impl<F> Pages<F> for Log {
     ///     fn empty(&mut self, range: Range<usize>) { self.0.push(range) }
     ///     fn protect(&mut self, _: Range<usize>, _: &Vma<F>, _: VmFlags) {}
-    ///     fn advise(&mut self, _: Range<usize>, _: &Vma<F>, _: Advice) -> Result<(), Error> { Ok(()) }
+    ///     fn advise(&mut self, _: Range<usize>, _: &Vma<F>, _: Advice) -> Result<(), Error> {
+    ///         Ok(())
+    ///     }
     ///     fn prepare_move(&mut self, _: Range<usize>, _: usize) -> Result<(), Error> { Ok(()) }
     ///     fn move_pages(&mut self, _: Range<usize>, _: usize) {}
     /// }
@@ -150,9 +152,9 @@ impl<'a, F: crate::MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'a
         }
     }
 
-    /// The writes of a move of the pages `moved`, a part of the VMA `area`, to `to`. Both ranges are
-    /// busy while the pages are on their way. `left_behind` is what becomes of the old range. No
-    /// fault finds the old range open before that.
+    /// The writes of a move of the pages `moved`, a part of the VMA `area`, to `to`. Both ranges
+    /// are busy while the pages are on their way. `left_behind` is the write over the old range. No
+    /// fault finds that range open before it.
     ///
     /// Cost: at most five stores. The nodes of the worst case are allocated beforehand.
     pub(crate) fn move_with_pages(

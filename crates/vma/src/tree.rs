@@ -130,7 +130,7 @@ pub(crate) struct Change<F> {
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) vma: Option<RefCounted<Vma<F>>>,
-    /// What becomes of the pages.
+    /// The work on pages.
     pub(crate) work: Work,
 }
 
