@@ -37,7 +37,7 @@ use crate::tlb_grace::TlbGrace;
 use core::sync::atomic::{AtomicU64, Ordering};
 use grace::Concurrent;
 use machine::{Machine, PageSize, VirtAddr, VirtRange, lock};
-use maple::{Global, MapleTree, OwnerLock, WriteToken};
+use maple::{Global, MapleTree, OwnerLock, WriteToken, Writer};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 /// Tree nodes always come from the heap, as in a kernel, even if a program has enabled a node pool
@@ -304,20 +304,22 @@ impl<G: Concurrent> Zone<G> {
     /// Takes back areas whose period has ended, oldest first: keeps them, or removes them from the
     /// tree. Returns how many.
     fn take_back(&self, held: &mut Held, done: u64, most: usize) -> usize {
+        let Held { token, queue, kept } = held;
+        let mut removal = Removal::new(&self.tree, token);
         let mut back = 0;
         while back < most
-            && let Some(area) = held.queue.first().filter(|area| area.target() <= done)
+            && let Some(area) = queue.first().filter(|area| area.target() <= done)
         {
             let bytes = area.len();
             let room = self.kept() + bytes <= self.range.len() / KEPT_PART;
-            let kept = held.kept.get_mut(pages(bytes)).filter(|kept| room && kept.len() < KEPT);
-            held.queue.pop();
+            let kept = kept.get_mut(pages(bytes)).filter(|kept| room && kept.len() < KEPT);
+            queue.pop();
             if let Some(kept) = kept {
                 area.set(State::Ready);
                 kept.push(area);
                 count(&self.books.kept, |kept| kept + bytes);
-            } else if !self.drop_area(held, area) {
-                held.queue.push_first(area);
+            } else if !removal.remove(area) {
+                queue.push_first(area);
                 break;
             }
             count(&self.books.waiting, |waiting| waiting - bytes);
@@ -329,14 +331,16 @@ impl<G: Concurrent> Zone<G> {
 
     /// Removes kept areas from the tree. Returns how many.
     fn drop_kept(&self, held: &mut Held, most: usize) -> usize {
+        let Held { token, kept, .. } = held;
+        let mut removal = Removal::new(&self.tree, token);
         let mut dropped = 0;
-        for size in 0..held.kept.len() {
+        for kept in kept {
             while dropped < most
-                && let Some(area) = held.kept[size].pop()
+                && let Some(area) = kept.pop()
             {
                 let bytes = area.len();
-                if !self.drop_area(held, area) {
-                    held.kept[size].push_first(area);
+                if !removal.remove(area) {
+                    kept.push_first(area);
                     return dropped;
                 }
                 count(&self.books.kept, |kept| kept - bytes);
@@ -346,19 +350,12 @@ impl<G: Concurrent> Zone<G> {
         dropped
     }
 
-    /// Removes an area from the tree; the caller must not use it afterwards. Fails, and returns
-    /// `false`, if the heap has no memory.
-    fn drop_area(&self, held: &mut Held, area: Ours) -> bool {
-        let Ok(mut writer) = self.tree.writer(&mut held.token) else { return false };
-        matches!(writer.erase(area.start().get() as usize), Ok(Some(_)))
-    }
-
     /// Removes an area from the tree of which no CPU holds a translation. Fails, and returns
     /// `false`, if the heap has no memory.
     pub(crate) fn drop_now<M: Machine>(&self, machine: &M, area: Ours) -> bool {
         let mut held = self.lock(machine);
         let bytes = area.len();
-        let gone = self.drop_area(&mut held, area);
+        let gone = Removal::new(&self.tree, &mut held.token).remove(area);
         if gone {
             self.shrunk(bytes);
         }
@@ -417,6 +414,30 @@ impl<G: Concurrent> Zone<G> {
     /// The largest free range in bytes; only a hint beside a writer.
     pub(crate) fn largest_gap(&self) -> u64 {
         self.tree.largest_gap(&G::pin()) as u64
+    }
+}
+
+/// Removes areas from the tree with one writer, which is opened for the first of them. So what
+/// leaves the tree is retired together.
+struct Removal<'z, G: Concurrent> {
+    tree: &'z Tree<G>,
+    token: Option<&'z mut WriteToken>,
+    writer: Option<Writer<'z, Record, G, Global>>,
+}
+
+impl<'z, G: Concurrent> Removal<'z, G> {
+    fn new(tree: &'z Tree<G>, token: &'z mut WriteToken) -> Self {
+        Removal { tree, token: Some(token), writer: None }
+    }
+
+    /// The caller must not use the area afterwards. Fails, and returns `false`, if the heap has no
+    /// memory.
+    fn remove(&mut self, area: Ours) -> bool {
+        if let Some(token) = self.token.take() {
+            self.writer = self.tree.writer(token).ok();
+        }
+        let Some(writer) = &mut self.writer else { return false };
+        matches!(writer.erase(area.start().get() as usize), Ok(Some(_)))
     }
 }
 
