@@ -2,6 +2,7 @@
 
 use super::State::{Active, Nowhere, Overflow, Paused, Start, Underflow};
 use crate::testing::visits;
+use crate::tests::Dice;
 use crate::{Error, MapleTree};
 use grace::{Epoch, Single};
 
@@ -288,4 +289,42 @@ fn a_cursor_that_stays_sees_every_write() {
     tree.clear();
     cursor.set(at);
     assert_eq!((cursor.walk(), cursor.range()), (None, 0..=MAX));
+}
+
+/// A writer's cursor between its own writes, which free and change nodes of its path.
+#[test]
+fn a_cursor_that_writes_shows_its_own_writes() {
+    let (cells, steps) = if cfg!(miri) { (60, 60) } else { (600, 30_000) };
+    let mut dice = Dice(11);
+    let mut tree = MapleTree::<u32>::new();
+    let mut writer = tree.get_mut();
+    let mut model = std::vec![0; cells];
+    let mut cursor = writer.cursor(0);
+    for step in 1..=steps {
+        let index = dice.roll(cells);
+        let to = index + if dice.roll(9) == 0 { dice.roll(200) } else { dice.roll(4) };
+        match dice.roll(4) {
+            0 => {
+                let to = to.min(cells - 1);
+                cursor.store(index..=to, step).unwrap();
+                model[index..=to].fill(step);
+            }
+            1 => {
+                cursor.set(index);
+                if let Some((range, _)) = cursor.erase().unwrap() {
+                    model[*range.start()..=(*range.end()).min(cells - 1)].fill(0);
+                }
+            }
+            _ => {}
+        }
+        for near in [index, index.saturating_sub(3), (index + 9).min(cells - 1)] {
+            cursor.set(near);
+            assert_eq!(cursor.walk().unwrap_or(0), model[near], "step {step}, index {near}");
+            let range = cursor.range();
+            let (from, to) = (*range.start(), (*range.end()).min(cells - 1));
+            assert!(model[from..=to].iter().all(|&value| value == model[near]), "step {step}");
+            assert!(from == 0 || model[from - 1] != model[near], "step {step}: {range:?}");
+            assert!(to + 1 == cells || model[to + 1] != model[near], "step {step}: {range:?}");
+        }
+    }
 }
