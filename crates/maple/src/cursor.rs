@@ -262,8 +262,8 @@ impl Position {
     /// Steps to the next entry if it is in the same leaf, as usual, and begins at or before
     /// `limit`. Otherwise returns `None` and does not move.
     ///
-    /// The caller returns this result and that of the whole move by separate paths. Joined, they
-    /// would pass through memory, which takes longer than the step.
+    /// The caller takes this result apart before it joins it with that of the whole move. Otherwise
+    /// it would pass through memory, which takes longer than the step.
     #[inline(always)]
     pub(crate) fn step(&mut self, limit: usize) -> Option<Span> {
         if self.state != State::Active {

@@ -2,6 +2,7 @@
 
 use super::{Position, State};
 use crate::Entry;
+use crate::descent::Span;
 use crate::error::Error;
 use crate::gap::{End, Want};
 use crate::iter::{hit, item};
@@ -127,48 +128,52 @@ impl<'g, E: Entry> ReadCursor<'g, E> {
     /// index.
     #[inline]
     pub fn next(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
-        if let Some(span) = self.at.step(limit) {
-            // SAFETY: the promise of `new`; it is an entry.
-            return Some(unsafe { item::<E>(span) });
-        }
-        // SAFETY: the promise of `new`.
-        unsafe { hit::<E>(self.at.next(self.root(), limit)?) }
+        let Span { min, max, word } = match self.at.step(limit) {
+            Some(span) => span,
+            // SAFETY: the promise of `new`.
+            None => unsafe { self.at.next(self.root(), limit)? },
+        };
+        // SAFETY: as above; it is an entry.
+        Some(unsafe { item::<E>(Span { min, max, word }) })
     }
 
     /// The previous entry that ends at or after `limit`. From `Start`, it is before the range at
     /// the index.
     #[inline]
     pub fn prev(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
-        if let Some(span) = self.at.step_back(limit) {
-            // SAFETY: the promise of `new`; it is an entry.
-            return Some(unsafe { item::<E>(span) });
-        }
-        // SAFETY: the promise of `new`.
-        unsafe { hit::<E>(self.at.prev(self.root(), limit)?) }
+        let Span { min, max, word } = match self.at.step_back(limit) {
+            Some(span) => span,
+            // SAFETY: the promise of `new`.
+            None => unsafe { self.at.prev(self.root(), limit)? },
+        };
+        // SAFETY: as above; it is an entry.
+        Some(unsafe { item::<E>(Span { min, max, word }) })
     }
 
     /// The next entry that begins at or before `limit`. From `Start`, it may be the one at the
     /// index.
     #[inline]
     pub fn find(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
-        if let Some(span) = self.at.step(limit) {
-            // SAFETY: the promise of `new`; it is an entry.
-            return Some(unsafe { item::<E>(span) });
-        }
-        // SAFETY: the promise of `new`.
-        unsafe { hit::<E>(self.at.find(self.root(), limit)?) }
+        let Span { min, max, word } = match self.at.step(limit) {
+            Some(span) => span,
+            // SAFETY: the promise of `new`.
+            None => unsafe { self.at.find(self.root(), limit)? },
+        };
+        // SAFETY: as above; it is an entry.
+        Some(unsafe { item::<E>(Span { min, max, word }) })
     }
 
     /// The previous entry that ends at or after `limit`. From `Start`, it may be the one at the
     /// index.
     #[inline]
     pub fn find_rev(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
-        if let Some(span) = self.at.step_back(limit) {
-            // SAFETY: the promise of `new`; it is an entry.
-            return Some(unsafe { item::<E>(span) });
-        }
-        // SAFETY: the promise of `new`.
-        unsafe { hit::<E>(self.at.find_rev(self.root(), limit)?) }
+        let Span { min, max, word } = match self.at.step_back(limit) {
+            Some(span) => span,
+            // SAFETY: the promise of `new`.
+            None => unsafe { self.at.find_rev(self.root(), limit)? },
+        };
+        // SAFETY: as above; it is an entry.
+        Some(unsafe { item::<E>(Span { min, max, word }) })
     }
 
     /// The next range, entry or hole, that begins at or before `limit`. From `Start`, it is the one

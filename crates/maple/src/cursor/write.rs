@@ -1,6 +1,7 @@
 //! The writer's cursor: moves, stores and erases.
 
 use super::{Position, State};
+use crate::descent::Span;
 use crate::entry::Entry;
 use crate::erased::Erased;
 use crate::error::{Error, Refused};
@@ -85,48 +86,52 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
     /// index.
     #[inline]
     pub fn next(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
-        if let Some(span) = self.at.step(limit) {
-            // SAFETY: as for `walk`; it is an entry.
-            return Some(unsafe { item::<E>(span) });
-        }
-        // SAFETY: as for `walk`.
-        unsafe { hit::<E>(self.at.next(self.root(), limit)?) }
+        let Span { min, max, word } = match self.at.step(limit) {
+            Some(span) => span,
+            // SAFETY: as for `walk`.
+            None => unsafe { self.at.next(self.root(), limit)? },
+        };
+        // SAFETY: as above; it is an entry.
+        Some(unsafe { item::<E>(Span { min, max, word }) })
     }
 
     /// The previous entry that ends at or after `limit`. From `Start`, it is before the range at
     /// the index.
     #[inline]
     pub fn prev(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
-        if let Some(span) = self.at.step_back(limit) {
-            // SAFETY: as for `walk`; it is an entry.
-            return Some(unsafe { item::<E>(span) });
-        }
-        // SAFETY: as for `walk`.
-        unsafe { hit::<E>(self.at.prev(self.root(), limit)?) }
+        let Span { min, max, word } = match self.at.step_back(limit) {
+            Some(span) => span,
+            // SAFETY: as for `walk`.
+            None => unsafe { self.at.prev(self.root(), limit)? },
+        };
+        // SAFETY: as above; it is an entry.
+        Some(unsafe { item::<E>(Span { min, max, word }) })
     }
 
     /// The next entry that begins at or before `limit`. From `Start`, it may be the one at the
     /// index.
     #[inline]
     pub fn find(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
-        if let Some(span) = self.at.step(limit) {
-            // SAFETY: as for `walk`; it is an entry.
-            return Some(unsafe { item::<E>(span) });
-        }
-        // SAFETY: as for `walk`.
-        unsafe { hit::<E>(self.at.find(self.root(), limit)?) }
+        let Span { min, max, word } = match self.at.step(limit) {
+            Some(span) => span,
+            // SAFETY: as for `walk`.
+            None => unsafe { self.at.find(self.root(), limit)? },
+        };
+        // SAFETY: as above; it is an entry.
+        Some(unsafe { item::<E>(Span { min, max, word }) })
     }
 
     /// The previous entry that ends at or after `limit`. From `Start`, it may be the one at the
     /// index.
     #[inline]
     pub fn find_rev(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
-        if let Some(span) = self.at.step_back(limit) {
-            // SAFETY: as for `walk`; it is an entry.
-            return Some(unsafe { item::<E>(span) });
-        }
-        // SAFETY: as for `walk`.
-        unsafe { hit::<E>(self.at.find_rev(self.root(), limit)?) }
+        let Span { min, max, word } = match self.at.step_back(limit) {
+            Some(span) => span,
+            // SAFETY: as for `walk`.
+            None => unsafe { self.at.find_rev(self.root(), limit)? },
+        };
+        // SAFETY: as above; it is an entry.
+        Some(unsafe { item::<E>(Span { min, max, word }) })
     }
 
     /// The next range, entry or hole, that begins at or before `limit`. From `Start`, it is the one
