@@ -5,7 +5,17 @@
 pub(crate) enum Case {
     Load,
     LoadDependent,
+    Lookup,
+    Find,
+    FindAny,
+    FindBack,
+    First,
+    FirstBack,
+    CursorNext,
+    CursorPrev,
     Iterate,
+    IterateBack,
+    CursorStep,
     InsertRandom,
     InsertAscending,
     Erase,
@@ -26,10 +36,20 @@ pub(crate) enum Case {
 }
 
 impl Case {
-    pub(crate) const ALL: [Case; 20] = [
+    pub(crate) const ALL: [Case; 30] = [
         Case::Load,
         Case::LoadDependent,
+        Case::Lookup,
+        Case::Find,
+        Case::FindAny,
+        Case::FindBack,
+        Case::First,
+        Case::FirstBack,
+        Case::CursorNext,
+        Case::CursorPrev,
         Case::Iterate,
+        Case::IterateBack,
+        Case::CursorStep,
         Case::InsertRandom,
         Case::InsertAscending,
         Case::Erase,
@@ -54,7 +74,17 @@ impl Case {
         match self {
             Case::Load => "load",
             Case::LoadDependent => "load-dependent",
+            Case::Lookup => "lookup",
+            Case::Find => "find",
+            Case::FindAny => "find-any",
+            Case::FindBack => "find-back",
+            Case::First => "iterate-first",
+            Case::FirstBack => "iterate-back-first",
+            Case::CursorNext => "cursor-next",
+            Case::CursorPrev => "cursor-prev",
             Case::Iterate => "iterate",
+            Case::IterateBack => "iterate-back",
+            Case::CursorStep => "cursor-step",
             Case::InsertRandom => "insert-random",
             Case::InsertAscending => "insert-ascending",
             Case::Erase => "erase",
@@ -85,7 +115,17 @@ impl Case {
         match self {
             Case::Load => "the entry at a random index; keys are independent",
             Case::LoadDependent => "the same; each key depends on the last result",
+            Case::Lookup => "the range and the entry at a random index",
+            Case::Find => "the range at or after a random index, which lies in a range",
+            Case::FindAny => "the range at or after a random address, in a range or in a hole",
+            Case::FindBack => "the range at or before a random address",
+            Case::First => "an iterator from a random address upwards, and its first step",
+            Case::FirstBack => "an iterator from a random address downwards, and its first step",
+            Case::CursorNext => "a cursor at a random address, and its step to the next range",
+            Case::CursorPrev => "a cursor at a random address, and its step to the previous range",
             Case::Iterate => "one step of an iteration over everything",
+            Case::IterateBack => "the same downwards",
+            Case::CursorStep => "the same by a cursor",
             Case::InsertRandom => "one insertion of a build from nothing, in random order",
             Case::InsertAscending => "the same in ascending order",
             Case::Erase => "one removal of a tear-down to nothing, in random order",
@@ -116,6 +156,16 @@ impl Case {
             Case::Duplicate => "a copy of the whole map",
             Case::WriteAfterDuplicate => "the first removal from a copy of the whole map",
         }
+    }
+
+    /// Whether it is a search or a step that returns a range, other than an iteration upwards. A
+    /// map supports those that it has an operation for.
+    pub(crate) fn is_by_range(self) -> bool {
+        use Case::*;
+        matches!(
+            self,
+            Lookup | Find | FindAny | FindBack | First | FirstBack | CursorNext | CursorPrev
+        ) || matches!(self, IterateBack | CursorStep)
     }
 
     /// Whether it is a search for free space that all maps can do by scanning.

@@ -7,7 +7,7 @@ use crate::cli::Options;
 use crate::cpus;
 use crate::json;
 use crate::pairs::{self, Kind, Outcome};
-use crate::results::{BRIE, BTREE, BY_KEY, EACH, OWNED, PORTABLE, Results, SCALAR, SHARED};
+use crate::results::{BRIE, BTREE, BY_END, BY_KEY, EACH, OWNED, PORTABLE, Results, SCALAR, SHARED};
 use crate::rounds::{self, Build, Maps};
 use crate::table;
 use crate::targets;
@@ -57,7 +57,7 @@ fn single(options: &Options, main: &Path, others: &Others) -> Result<Results, St
     let maps = if options.table {
         Maps::All
     } else {
-        Maps::Named(&[BTREE, BY_KEY, BRIE, OWNED, SHARED, EACH])
+        Maps::Named(&[BTREE, BY_KEY, BY_END, BRIE, OWNED, SHARED, EACH])
     };
     let start = |program, suffix, maps| {
         let process = Process::start(program, &["--worker"])?;

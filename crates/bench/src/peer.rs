@@ -15,11 +15,12 @@ pub(crate) enum Support {
 }
 
 impl Support {
-    /// The support of maps without a gap index, which are scanned.
+    /// The support of maps without a gap index, which are scanned, and without searches that return
+    /// ranges.
     pub(crate) fn without_gaps(case: Case) -> Support {
         if case.is_gap() {
             Support::Scan
-        } else if case.is_adverse_gap() || case == Case::MapUnmap {
+        } else if case.is_adverse_gap() || case.is_by_range() || case == Case::MapUnmap {
             Support::Missing
         } else {
             Support::Own
@@ -71,13 +72,61 @@ pub(crate) trait Beside: Peer + Sync {
     fn writer_beside(&self) -> Self::Writer<'_>;
 }
 
-/// A batch of reads.
+/// A range and its value, if one was found.
+pub(crate) type Found = Option<Span>;
+
+/// A batch of reads. Those with a body are missing in some maps.
 pub(crate) trait Reader {
     /// The value at an index.
     fn load(&self, index: usize) -> Option<Value>;
 
     /// Calls `show` with every range and its value, in ascending order.
     fn each(&self, show: impl FnMut(usize, usize, Value));
+
+    /// As `each`, in descending order.
+    fn each_back(&self, _show: impl FnMut(usize, usize, Value)) {
+        unreachable!("{MISSING}")
+    }
+
+    /// As `each`, by a cursor.
+    fn each_by_cursor(&self, _show: impl FnMut(usize, usize, Value)) {
+        unreachable!("{MISSING}")
+    }
+
+    /// The range that holds an index.
+    fn lookup(&self, _index: usize) -> Found {
+        unreachable!("{MISSING}")
+    }
+
+    /// The range that holds an index, or the next one.
+    fn find(&self, _index: usize) -> Found {
+        unreachable!("{MISSING}")
+    }
+
+    /// The range that holds an index, or the previous one.
+    fn find_back(&self, _index: usize) -> Found {
+        unreachable!("{MISSING}")
+    }
+
+    /// As `find`, by the first step of an iterator.
+    fn first(&self, _index: usize) -> Found {
+        unreachable!("{MISSING}")
+    }
+
+    /// As `find_back`, by the first step of an iterator downwards.
+    fn first_back(&self, _index: usize) -> Found {
+        unreachable!("{MISSING}")
+    }
+
+    /// The first range that begins after an index, by a cursor at the index.
+    fn cursor_next(&self, _index: usize) -> Found {
+        unreachable!("{MISSING}")
+    }
+
+    /// The last range that ends before an index, by a cursor at the index.
+    fn cursor_prev(&self, _index: usize) -> Found {
+        unreachable!("{MISSING}")
+    }
 
     /// The start of the lowest hole of `size` at or above `from`, at a multiple of `align`. There
     /// is one.
@@ -86,6 +135,8 @@ pub(crate) trait Reader {
     /// The start of the highest hole of `size` that ends at or below `to`. There is one.
     fn gap_down(&self, to: usize, size: usize, align: usize) -> usize;
 }
+
+const MISSING: &str = "`support` says that it is missing";
 
 /// A batch of writes.
 pub(crate) trait Writer {

@@ -7,6 +7,8 @@ use report::median;
 pub(crate) const BTREE: &str = "BTreeMap";
 /// `BTreeMap` again, where many ranges are erased one by one.
 pub(crate) const BY_KEY: &str = "BTreeMap, key by key";
+/// `BTreeMap` again, with the last index of a range as the key.
+pub(crate) const BY_END: &str = "BTreeMap, by last index";
 pub(crate) const BRIE: &str = "brie_tree";
 pub(crate) const OWNED: &str = "maple, one owner";
 pub(crate) const SHARED: &str = "maple, shared, held";

@@ -5,7 +5,7 @@
 use crate::case::Case;
 use crate::child::Process;
 use crate::cli::{MEMORY, Options};
-use crate::results::{BY_KEY, Memory, Results, Series};
+use crate::results::{BY_END, BY_KEY, Memory, Results, Series};
 
 /// A worker, the suffix of its maps' names, and the maps that are wanted.
 pub(crate) struct Build {
@@ -78,7 +78,7 @@ fn memory(
 ) -> Result<(), String> {
     for Column { build, place, name } in columns {
         // The layout depends neither on the build nor on the way of writing.
-        if !builds[*build].suffix.is_empty() || name == BY_KEY {
+        if !builds[*build].suffix.is_empty() || [BY_KEY, BY_END].contains(&name.as_str()) {
             continue;
         }
         for (touching, what) in [(false, "holes"), (true, "touching")] {

@@ -6,7 +6,7 @@
 //! only with `-Ctarget-cpu=native`.
 
 use crate::case::Case;
-use crate::peer::{Peer, Reader, Support, Writer, scan_up};
+use crate::peer::{Found, Peer, Reader, Support, Writer, scan_up};
 use crate::workload::{Span, Value};
 use brie_tree::BTree;
 use brie_tree::nonmax::NonMaxU64;
@@ -36,6 +36,7 @@ impl Peer for Brie {
         match case {
             // It iterates upwards only.
             Case::GapDown | Case::RareGapDown => Support::Missing,
+            Case::Lookup | Case::Find | Case::FindAny | Case::First => Support::Own,
             case => Support::without_gaps(case),
         }
     }
@@ -64,6 +65,22 @@ impl Reader for &Map {
         for (end, &(start, value)) in self.iter() {
             show(start, end.get() as usize, value);
         }
+    }
+
+    #[inline]
+    fn lookup(&self, index: usize) -> Found {
+        self.find(index).filter(|span| span.start <= index)
+    }
+
+    #[inline]
+    fn find(&self, index: usize) -> Found {
+        let (end, &(start, value)) = self.iter_from(Bound::Included(key(index))).next()?;
+        Some(Span { start, end: end.get() as usize, value })
+    }
+
+    #[inline]
+    fn first(&self, index: usize) -> Found {
+        self.find(index)
     }
 
     fn gap_up(&self, from: usize, size: usize, align: usize) -> usize {

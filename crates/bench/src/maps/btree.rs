@@ -5,7 +5,7 @@
 //! same. Insertion does not look for overlaps: the caller must know that there are none.
 
 use crate::case::Case;
-use crate::peer::{Peer, Reader, Support, Writer, scan_down, scan_up};
+use crate::peer::{Found, Peer, Reader, Support, Writer, scan_down, scan_up};
 use crate::workload::{Span, Value};
 use std::collections::BTreeMap;
 
@@ -26,6 +26,7 @@ impl Peer for Btree {
     fn support(case: Case) -> Support {
         match case {
             Case::MapUnmap => Support::Scan,
+            Case::Lookup | Case::FindBack | Case::FirstBack | Case::IterateBack => Support::Own,
             case => Support::without_gaps(case),
         }
     }
@@ -87,6 +88,87 @@ impl Writer for KeyWriter<'_> {
     }
 }
 
+/// The same map with the last index as the key, for searches upwards: the range at or after an
+/// index is the first one that ends there or later.
+pub(crate) struct ByEnd(Map);
+
+/// Reads of [`ByEnd`].
+pub(crate) struct EndReader<'a>(&'a Map);
+/// Writes of [`ByEnd`].
+pub(crate) struct EndWriter<'a>(&'a mut Map);
+
+impl Peer for ByEnd {
+    const NAME: &'static str = crate::results::BY_END;
+    type Reader<'a> = EndReader<'a>;
+    type Writer<'a> = EndWriter<'a>;
+
+    fn new() -> Self {
+        ByEnd(Map::new())
+    }
+
+    fn support(case: Case) -> Support {
+        // The rest is as above.
+        match case {
+            Case::Find | Case::FindAny | Case::First => Support::Own,
+            _ => Support::Missing,
+        }
+    }
+
+    fn reader(&self) -> EndReader<'_> {
+        EndReader(&self.0)
+    }
+
+    fn writer(&mut self) -> EndWriter<'_> {
+        EndWriter(&mut self.0)
+    }
+
+    fn duplicate(&mut self) -> Option<Self> {
+        None
+    }
+}
+
+impl Reader for EndReader<'_> {
+    #[inline]
+    fn load(&self, index: usize) -> Option<Value> {
+        self.find(index).filter(|span| span.start <= index).map(|span| span.value)
+    }
+
+    fn each(&self, mut show: impl FnMut(usize, usize, Value)) {
+        for (&end, &(start, value)) in self.0.iter() {
+            show(start, end, value);
+        }
+    }
+
+    #[inline]
+    fn find(&self, index: usize) -> Found {
+        let (&end, &(start, value)) = self.0.range(index..).next()?;
+        Some(Span { start, end, value })
+    }
+
+    #[inline]
+    fn first(&self, index: usize) -> Found {
+        self.find(index)
+    }
+
+    fn gap_up(&self, _: usize, _: usize, _: usize) -> usize {
+        unreachable!("`support` says that it is missing")
+    }
+
+    fn gap_down(&self, _: usize, _: usize, _: usize) -> usize {
+        unreachable!("`support` says that it is missing")
+    }
+}
+
+impl Writer for EndWriter<'_> {
+    fn insert(&mut self, span: Span) {
+        self.0.insert(span.end, (span.start, span.value));
+    }
+
+    fn erase(&mut self, span: Span) {
+        self.0.remove(&span.end);
+    }
+}
+
 impl Reader for &Map {
     #[inline]
     fn load(&self, index: usize) -> Option<Value> {
@@ -98,6 +180,28 @@ impl Reader for &Map {
         for (&start, &(end, value)) in self.iter() {
             show(start, end, value);
         }
+    }
+
+    fn each_back(&self, mut show: impl FnMut(usize, usize, Value)) {
+        for (&start, &(end, value)) in self.iter().rev() {
+            show(start, end, value);
+        }
+    }
+
+    #[inline]
+    fn lookup(&self, index: usize) -> Found {
+        self.find_back(index).filter(|span| index <= span.end)
+    }
+
+    #[inline]
+    fn find_back(&self, index: usize) -> Found {
+        let (&start, &(end, value)) = self.range(..=index).next_back()?;
+        Some(Span { start, end, value })
+    }
+
+    #[inline]
+    fn first_back(&self, index: usize) -> Found {
+        self.find_back(index)
     }
 
     fn gap_up(&self, from: usize, size: usize, align: usize) -> usize {

@@ -31,6 +31,8 @@ impl Peer for Locked {
         match case {
             // The whole case is under one lock, so it equals the map itself.
             Case::Iterate | Case::Duplicate | Case::WriteAfterDuplicate => Support::Missing,
+            // A lock costs the same as for a load.
+            case if case.is_by_range() => Support::Missing,
             case => super::btree::Btree::support(case),
         }
     }

@@ -34,5 +34,6 @@ pub(crate) fn all(work: &Rc<Workload>) -> Vec<Box<dyn Subject>> {
         Box::new(Bench::<skiplist::Skips<false>>::new(work.clone())),
         Box::new(Bench::<scc::Index<true>>::new(work.clone())),
         Box::new(Bench::<scc::Index<false>>::new(work.clone())),
+        Box::new(Bench::<btree::ByEnd>::new(work.clone())),
     ]
 }

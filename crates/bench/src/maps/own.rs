@@ -4,8 +4,9 @@
 //! It needs no operating system: the freestanding program measures this map.
 
 use crate::case::Case;
-use crate::peer::{Peer, Reader, Support, Writer};
+use crate::peer::{Found, Peer, Reader, Support, Writer};
 use crate::workload::{PAGE, Span, Value};
+use core::ops::RangeInclusive;
 use grace::{Reclaim, Single};
 use maple::{MapleTree, Nodes};
 
@@ -49,6 +50,11 @@ pub(crate) struct Held<'a, R: Reclaim> {
     pub(crate) guard: R::Guard,
 }
 
+#[inline(always)]
+fn span((range, value): (RangeInclusive<usize>, Value)) -> Span {
+    Span { start: *range.start(), end: *range.end(), value }
+}
+
 impl<R: Reclaim> Reader for Held<'_, R> {
     #[inline]
     fn load(&self, index: usize) -> Option<Value> {
@@ -59,6 +65,54 @@ impl<R: Reclaim> Reader for Held<'_, R> {
         for (range, value) in self.tree.iter(&self.guard, 0..=usize::MAX) {
             show(*range.start(), *range.end(), value);
         }
+    }
+
+    fn each_back(&self, mut show: impl FnMut(usize, usize, Value)) {
+        for (range, value) in self.tree.iter(&self.guard, 0..=usize::MAX).rev() {
+            show(*range.start(), *range.end(), value);
+        }
+    }
+
+    fn each_by_cursor(&self, mut show: impl FnMut(usize, usize, Value)) {
+        let mut cursor = self.tree.cursor(&self.guard, 0);
+        while let Some((range, value)) = cursor.find(usize::MAX) {
+            show(*range.start(), *range.end(), value);
+        }
+    }
+
+    #[inline]
+    fn lookup(&self, index: usize) -> Found {
+        self.tree.lookup(&self.guard, index).map(span)
+    }
+
+    #[inline]
+    fn find(&self, index: usize) -> Found {
+        self.tree.find(&self.guard, index..=usize::MAX).map(span)
+    }
+
+    #[inline]
+    fn find_back(&self, index: usize) -> Found {
+        self.tree.find_rev(&self.guard, 0..=index).map(span)
+    }
+
+    #[inline]
+    fn first(&self, index: usize) -> Found {
+        self.tree.iter(&self.guard, index..=usize::MAX).next().map(span)
+    }
+
+    #[inline]
+    fn first_back(&self, index: usize) -> Found {
+        self.tree.iter(&self.guard, 0..=index).next_back().map(span)
+    }
+
+    #[inline]
+    fn cursor_next(&self, index: usize) -> Found {
+        self.tree.cursor(&self.guard, index).next(usize::MAX).map(span)
+    }
+
+    #[inline]
+    fn cursor_prev(&self, index: usize) -> Found {
+        self.tree.cursor(&self.guard, index).prev(0).map(span)
     }
 
     fn gap_up(&self, from: usize, size: usize, align: usize) -> usize {

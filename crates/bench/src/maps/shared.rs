@@ -73,6 +73,8 @@ impl Peer for SharedEach {
         match case {
             // The case is one operation, so it equals the held one.
             Case::Iterate | Case::Duplicate | Case::WriteAfterDuplicate => Support::Missing,
+            // A guard costs the same as for a load.
+            case if case.is_by_range() => Support::Missing,
             _ => Support::Own,
         }
     }

@@ -8,7 +8,7 @@ use crate::case::Case;
 use crate::clock;
 use crate::heap;
 use crate::peer::{Peer, Reader, Support, Writer};
-use crate::workload::{BATCH, Span, Workload};
+use crate::workload::{BATCH, Span, Value, Workload};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::hint::black_box;
@@ -71,7 +71,15 @@ impl<P: Peer> Subject for Bench<P> {
         match case {
             Case::Load => self.load(turn),
             Case::LoadDependent => self.load_dependent(turn),
-            Case::Iterate => self.iterate(),
+            Case::Iterate | Case::IterateBack | Case::CursorStep => self.iterate(case),
+            Case::Lookup
+            | Case::Find
+            | Case::FindAny
+            | Case::FindBack
+            | Case::First
+            | Case::FirstBack
+            | Case::CursorNext
+            | Case::CursorPrev => self.by_range(case, turn),
             Case::InsertRandom => self.insert(false),
             Case::InsertAscending => self.insert(true),
             Case::Erase => self.erase(),
@@ -119,6 +127,21 @@ pub(crate) fn build<P: Peer>(spans: &[Span]) -> P {
 fn sum<P: Peer>(peer: &P) -> usize {
     let mut sum = 0usize;
     peer.reader().each(|start, end, value| sum = sum.wrapping_add(start ^ end ^ value.get()));
+    sum
+}
+
+/// Iterates over everything downwards.
+fn sum_back<P: Peer>(peer: &P) -> usize {
+    let mut sum = 0usize;
+    peer.reader().each_back(|start, end, value| sum = sum.wrapping_add(start ^ end ^ value.get()));
+    sum
+}
+
+/// Iterates over everything by a cursor.
+fn sum_by_cursor<P: Peer>(peer: &P) -> usize {
+    let mut sum = 0usize;
+    let add = |start, end, value: Value| sum = sum.wrapping_add(start ^ end ^ value.get());
+    peer.reader().each_by_cursor(add);
     sum
 }
 

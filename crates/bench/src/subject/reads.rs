@@ -1,9 +1,9 @@
 //! Batches that change nothing.
 
-use super::{Bench, Sample, sum, time_each, timed_batch};
+use super::{Bench, Sample, sum, sum_back, sum_by_cursor, time_each, timed_batch};
 use crate::adverse::{Adverse, Flaw};
 use crate::case::Case;
-use crate::peer::{Peer, Reader};
+use crate::peer::{Found, Peer, Reader};
 use crate::workload::{BATCH, COMMON, PAGE, RARE, RARE_BATCH, Workload};
 use core::hint::black_box;
 
@@ -49,10 +49,54 @@ impl<P: Peer> Bench<P> {
         )
     }
 
-    pub(super) fn iterate(&mut self) -> Sample {
+    /// A search that returns a range, for a batch of keys.
+    pub(super) fn by_range(&mut self, case: Case, turn: usize) -> Sample {
+        match case {
+            Case::Lookup => self.search(turn, |work| &work.keys, |reader, key| reader.lookup(key)),
+            Case::Find => self.search(turn, |work| &work.keys, |reader, key| reader.find(key)),
+            Case::FindAny => self.search(turn, |work| &work.hints, |reader, at| reader.find(at)),
+            Case::FindBack => {
+                self.search(turn, |work| &work.hints, |reader, at| reader.find_back(at))
+            }
+            Case::First => self.search(turn, |work| &work.hints, |reader, at| reader.first(at)),
+            Case::FirstBack => {
+                self.search(turn, |work| &work.hints, |reader, at| reader.first_back(at))
+            }
+            Case::CursorNext => {
+                self.search(turn, |work| &work.hints, |reader, at| reader.cursor_next(at))
+            }
+            Case::CursorPrev => {
+                self.search(turn, |work| &work.hints, |reader, at| reader.cursor_prev(at))
+            }
+            _ => self.iterate(case),
+        }
+    }
+
+    /// Each search is a loop of its own, into which the compiler may inline it.
+    #[inline(always)]
+    fn search(
+        &mut self,
+        turn: usize,
+        keys: impl Fn(&Workload) -> &[usize],
+        find: impl Fn(&P::Reader<'_>, usize) -> Found,
+    ) -> Sample {
+        self.reads((turn, BATCH), keys, |reader, keys| {
+            keys.iter().fold(0, |sum: usize, &key| {
+                let found = find(reader, key);
+                sum.wrapping_add(found.map_or(0, |span| span.start ^ span.end ^ span.value.get()))
+            })
+        })
+    }
+
+    pub(super) fn iterate(&mut self, case: Case) -> Sample {
         let copies = self.copies();
         let operations = copies * self.work.spans.len();
         let peer = self.peer();
+        let sum = match case {
+            Case::IterateBack => sum_back,
+            Case::CursorStep => sum_by_cursor,
+            _ => sum,
+        };
         timed_batch(operations, || {
             (0..copies).fold(0, |all: usize, _| all.wrapping_add(sum(black_box(peer))))
         })
