@@ -15,7 +15,7 @@
 //! | `walk` | the lock-free reader that all other code uses: [`Walk`] |
 //! | `lock` | a lock for each table, in the state of its frame |
 //! | `tables` | [`PageTables`] of one address space, and the kernel's half that all spaces share |
-//! | `cursor` | [`map`](PageTables::map), [`unmap`](PageTables::unmap), [`protect`](PageTables::protect), [`split`](PageTables::split) |
+//! | `cursor` | [`map`](PageTables::map), [`unmap`](PageTables::unmap), [`protect`](PageTables::protect), [`split`](PageTables::split), [`with_entry`](PageTables::with_entry), [`sweep`](PageTables::sweep) |
 //! | `pending` | [`PendingFlush`]: a pending TLB flush, and the tables to free after it (Linux: `mmu_gather`) |
 //! | `reclaim` | finds memory for tables when the frame source is empty |
 //! | `quick` | [`QuickLists`]: per-CPU lists of pages in their constructed state |
@@ -27,6 +27,8 @@
 //! |---|---|
 //! | walk | one load per level; with the guard of `grace::quiescent`, no atomic instruction and no fence |
 //! | map, unmap, protect | one walk and one lock for each table (2 MiB) of the range; a load and a store or swap for each page |
+//! | `with_entry` | one walk and one lock; a store, or one more locked instruction if a page is changed |
+//! | `sweep` | as unmap and protect, also for tables without pages; a lock for each upper table with holes |
 //! | take a table from a quicklist | three cache lines: one that is only read, one of this CPU's own, and the frame's state; no atomic instruction |
 //! | `get_user_pages_fast` | one walk for each table; for each page two loads, and one locked instruction on the page's own count |
 //!
@@ -87,7 +89,7 @@ mod sync;
 mod tables;
 mod walk;
 
-pub use cursor::{Error, Failed, Leaf, Supply};
+pub use cursor::{EntryChange, Error, Failed, Leaf, Supply, SweepChange};
 pub use format::{
     Attrs, Cache, Decoded, Flags, Format, FormatError, PAT, Riscv, Sv39, Sv48, X86_64, X86_64L4,
     X86_64L5, level_of, size_at,

@@ -232,6 +232,11 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
         PendingFlush { space, gather: TlbGather::default() }
     }
 
+    /// Whether it is of these tables.
+    pub(crate) fn is_of(&self, tables: &PageTables<M, F, G>) -> bool {
+        ptr::eq(self.space, tables)
+    }
+
     /// Whether nothing is pending.
     pub fn is_nothing(&self) -> bool {
         self.gather.what.is_none()
@@ -299,6 +304,14 @@ impl<M: Machine, F: Format, G: Concurrent> core::fmt::Debug for PendingFlush<'_,
 }
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
+    /// An empty pending flush of these tables, to be added to by [`sweep`](Self::sweep). Dropped
+    /// empty, it does nothing.
+    ///
+    /// Cost: no atomic instruction, no allocation.
+    pub fn no_flush(&self) -> PendingFlush<'_, M, F, G> {
+        PendingFlush::nothing(self)
+    }
+
     /// An empty deferred flush of these tables, to be added to by [`PendingFlush::defer_to`].
     pub fn deferred_flush(&self) -> DeferredFlush<M, F, G> {
         DeferredFlush {

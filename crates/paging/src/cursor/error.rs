@@ -36,6 +36,9 @@ pub enum Error {
     SecondKernel,
     /// These are not the kernel's tables of this [`Paging`](crate::Paging).
     NotTheKernels,
+    /// The pending flush belongs to other page tables.
+    /// [`no_flush`](crate::PageTables::no_flush) of these tables makes the right one.
+    NotTheTables,
     /// A user space cannot have the tag: it is the kernel's, or the machine has no such tag.
     Tag(Asid),
     /// A user page cannot be global: its translation would survive the flushes of its space.
@@ -82,6 +85,9 @@ impl fmt::Display for Error {
             ),
             Error::SecondKernel => f.write_str("kernel page tables were already made"),
             Error::NotTheKernels => f.write_str("these are not the kernel's page tables"),
+            Error::NotTheTables => f.write_str(
+                "the pending flush is of other page tables: make it by no_flush of these",
+            ),
             Error::Tag(tag) => write!(
                 f,
                 "the tag {} is the kernel's, or the machine has none such: choose another",

@@ -47,7 +47,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let range = range.ok_or(Error::NotCanonical(start));
         let checked = range.and_then(|range| {
             self.check(range)?;
-            self.check_kind(range, attrs.flags)?;
+            self.check_kind(range.start(), attrs.flags)?;
             Ok(F::page(PageSize::Size4K, Frame::default(), attrs)?)
         });
         let kind = match checked {

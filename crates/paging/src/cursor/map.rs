@@ -86,7 +86,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         attrs: Attrs,
         supply: impl Supply,
     ) -> Result<'_, (), M, F, G> {
-        if let Err(error) = self.check(range).and_then(|()| self.check_kind(range, attrs.flags)) {
+        if let Err(error) =
+            self.check(range).and_then(|()| self.check_kind(range.start(), attrs.flags))
+        {
             return Err(Failed { error, pending: PendingFlush::nothing(self) });
         }
         let mut under_way =
@@ -103,16 +105,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Checks that pages of these tables may have these flags. A user page must not be global,
     /// since a flush of its space need not drop global translations. It must have USER, since pages
     /// for the kernel alone belong in the kernel's half.
-    pub(super) fn check_kind(
-        &self,
-        range: VirtRange,
-        flags: Flags,
-    ) -> core::result::Result<(), Error> {
+    pub(super) fn check_kind(&self, at: VirtAddr, flags: Flags) -> core::result::Result<(), Error> {
         match self.space() {
-            Some(_) if flags.contains(Flags::GLOBAL) => Err(Error::Global(range.start())),
+            Some(_) if flags.contains(Flags::GLOBAL) => Err(Error::Global(at)),
             // A `PROT_NONE` page is accessible to no code, so it needs no USER.
             Some(_) if flags.intersects(Flags::RWX) && !flags.contains(Flags::USER) => {
-                Err(Error::NotUser(range.start()))
+                Err(Error::NotUser(at))
             }
             _ => Ok(()),
         }

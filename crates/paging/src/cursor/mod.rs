@@ -1,4 +1,4 @@
-//! The cursor: map, unmap, protect and split ranges.
+//! The cursor: map, unmap, protect, sweep and split ranges, and change single entries.
 //!
 //! All operations proceed alike. From the current address they walk down, without a lock, to the
 //! table whose entries they will change. They lock that table, change its entries in the range,
@@ -19,8 +19,9 @@
 //! - *All or nothing (I7).* Input is checked before anything changes. `map` needs memory on the
 //!   way; if there is none, it unmaps again what it has mapped. [`split`](PageTables::split) and
 //!   [`reserve`](PageTables::reserve) take all tables that they need before they link the first
-//!   (`spare`). `unmap`, `protect` and `prune` need none: they refuse a range that cuts a page in
-//!   two. Before an operation fails for lack of a table, it reclaims idle ones (`reclaim`).
+//!   (`spare`). `unmap`, `protect`, `sweep` and `prune` need none: they refuse a range that cuts a
+//!   page in two. Before an operation fails for lack of a table, it reclaims idle ones (`reclaim`);
+//!   not so `with_entry`, whose caller holds a guard.
 //!
 //! # What is left to the caller
 //! - Coordination: two concurrent calls on the same *pages* leave either result, page by page, or
@@ -32,6 +33,7 @@
 //! - Context: see [`PageTables`]. When memory runs out, `map`, `split` and `reserve` may run frees
 //!   that were deferred through `G`. The caller holds no lock that one of these takes (`reclaim`).
 
+mod entry;
 mod error;
 mod leaf;
 mod lend;
@@ -40,11 +42,14 @@ mod protect;
 mod prune;
 mod spare;
 mod split;
+mod sweep;
 mod unmap;
 
+pub use entry::EntryChange;
 pub use error::{Error, Failed};
 pub use leaf::Leaf;
 pub use map::Supply;
+pub use sweep::SweepChange;
 
 use lend::Lent;
 use spare::Spare;
@@ -150,14 +155,14 @@ struct Changing<'c, 'p, M: Machine, F: Format, G: Concurrent> {
     at: VirtAddr,
     level: u8,
     /// `None` only in `drop`.
-    locked: Option<Locked<'p, AtomicU32>>,
+    locked: Option<Locked<'c, AtomicU32>>,
     pending: &'c mut PendingFlush<'p, M, F, G>,
 }
 
 impl<'p, M: Machine, F: Format, G: Concurrent> Changing<'_, 'p, M, F, G> {
     /// Changes its entries in the range. Returns the address after the last one.
     #[inline(always)]
-    fn each(
+    fn each<E: From<Error>>(
         &mut self,
         range: VirtRange,
         table: Frame,
@@ -165,8 +170,8 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Changing<'_, 'p, M, F, G> {
             &mut PendingFlush<'p, M, F, G>,
             &mut u32,
             Slot<'_, M>,
-        ) -> core::result::Result<(), Error>,
-    ) -> (Option<VirtAddr>, core::result::Result<(), Error>) {
+        ) -> core::result::Result<(), E>,
+    ) -> (Option<VirtAddr>, core::result::Result<(), E>) {
         let &mut Changing { walk, level, at: start, .. } = self;
         let mut next = Some(start);
         let Some(locked) = &mut self.locked else { return (next, Ok(())) };
@@ -175,14 +180,14 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Changing<'_, 'p, M, F, G> {
                 break;
             }
             let Some(entry) = walk.entry(table, F::index(at, level)) else {
-                return (next, Err(Error::Malformed(at)));
+                return (next, Err(Error::Malformed(at).into()));
             };
             let value = entry.load();
             match F::decode(value, level) {
                 Decoded::Absent => {}
                 // The pages lie in a lower table, with another lock.
                 Decoded::Table(_) => break,
-                Decoded::Malformed => return (next, Err(Error::Malformed(at))),
+                Decoded::Malformed => return (next, Err(Error::Malformed(at).into())),
                 Decoded::Page(..) => {
                     let slot = Slot { at, level, entry, value };
                     if let Err(error) = change(self.pending, &mut locked.count, slot) {

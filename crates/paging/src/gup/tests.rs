@@ -5,8 +5,8 @@ mod own;
 mod pages;
 
 use crate::{
-    Attrs, Failed, Flags, Format, GupError, Mapping, PageTables, Paging, PendingFlush, Pins,
-    Supply, X86_64L4,
+    Attrs, EntryChange, Error, Failed, Flags, Format, GupError, Mapping, PageTables, Paging,
+    PendingFlush, Pins, Supply, SweepChange, X86_64L4,
 };
 use alloc::sync::Arc;
 use core::cell::Cell;

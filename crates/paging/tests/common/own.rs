@@ -8,6 +8,8 @@ use grace::Concurrent;
 
 type Done<'p, T, M, F, G> = Result<T, Failed<'p, M, F, G>>;
 
+type Changed<'p, T, M, F, G> = (T, PendingFlush<'p, M, F, G>);
+
 /// The calls of [`PageTables`] that change translations.
 ///
 /// They are safe in tests. The tests map memory of the machine in software, which is reached by
@@ -42,6 +44,19 @@ pub(crate) trait Own<M: Machine, F: Format, G: Concurrent> {
         size: PageSize,
     ) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G>;
     fn prune_own(&self, range: VirtRange) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G>;
+    fn with_entry_own<T>(
+        &self,
+        guard: &G::Guard,
+        at: VirtAddr,
+        decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
+    ) -> Done<'_, Changed<'_, T, M, F, G>, M, F, G>;
+    fn sweep_own<'p>(
+        &'p self,
+        range: VirtRange,
+        pending: &mut PendingFlush<'p, M, F, G>,
+        enter: impl FnMut(VirtRange) -> bool,
+        change: impl FnMut(Mapping) -> SweepChange,
+    ) -> Result<Option<VirtAddr>, Error>;
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Own<M, F, G> for PageTables<M, F, G> {
@@ -100,5 +115,26 @@ impl<M: Machine, F: Format, G: Concurrent> Own<M, F, G> for PageTables<M, F, G> 
     fn prune_own(&self, range: VirtRange) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G> {
         // SAFETY: see `Own`.
         unsafe { self.prune(range) }
+    }
+
+    fn with_entry_own<T>(
+        &self,
+        guard: &G::Guard,
+        at: VirtAddr,
+        decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
+    ) -> Done<'_, Changed<'_, T, M, F, G>, M, F, G> {
+        // SAFETY: see `Own`.
+        unsafe { self.with_entry(guard, at, decide) }
+    }
+
+    fn sweep_own<'p>(
+        &'p self,
+        range: VirtRange,
+        pending: &mut PendingFlush<'p, M, F, G>,
+        enter: impl FnMut(VirtRange) -> bool,
+        change: impl FnMut(Mapping) -> SweepChange,
+    ) -> Result<Option<VirtAddr>, Error> {
+        // SAFETY: see `Own`.
+        unsafe { self.sweep(range, pending, enter, change) }
     }
 }

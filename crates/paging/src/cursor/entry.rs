@@ -1,0 +1,231 @@
+//! Changing one entry by a decision that is made under its table's lock.
+//!
+//! A page-fault handler looks at its own records of the address, prepares a frame, and then has to
+//! know that the records still say the same when the entry changes. So it looks a second time in
+//! `decide`, with the lock of the lowest table held. A call that changes the records stores them
+//! first, and then goes through the range by [`sweep`](PageTables::sweep), which takes the same
+//! lock. One of the two sections comes first. Either `decide` sees the new records, or the sweep
+//! sees the entry.
+//!
+//! # A table that the sweep does not find
+//! Then the sweep has found an absent entry of an upper table, and has read it again under that
+//! table's lock. A table is linked there later, under the same lock: its linker has seen the new
+//! records, and so has any CPU that was led through the new entry, which is stored with Release and
+//! loaded with Acquire. Both look after they have walked. So `decide` always sees the records of a
+//! sweep that ended before the entry's table was linked.
+
+use super::{Changing, Error, Failed, Lent, Result, Slot};
+use crate::format::{Attrs, Decoded, Flags, Format, size_at};
+use crate::pending::{PendingFlush, TlbGather};
+use crate::tables::PageTables;
+use crate::walk::Mapping;
+use grace::Concurrent;
+use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
+
+/// The change of an entry; returned by the closure of [`PageTables::with_entry`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum EntryChange {
+    /// The entry stays as it is.
+    Keep,
+    /// An absent entry maps this frame with these attributes. A present entry gets the attributes:
+    /// its frame must be this one, and its accessed and dirty bits stay beside those of the
+    /// attributes.
+    Set(Frame, Attrs),
+    /// The entry becomes absent.
+    Clear,
+}
+
+/// What `decide` returned, and the flush of the change.
+type Changed<'p, T, M, F, G> = (T, PendingFlush<'p, M, F, G>);
+
+impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
+    /// Locks the lowest table for `at`, and changes the entry of the page of 4 KiB that contains
+    /// `at` as `decide` says. If there is no such table, makes it first. `decide` gets the page
+    /// that the entry maps, if any. It is called at most once, with the table's lock held. Returns
+    /// what `decide` returned beside the change.
+    ///
+    /// With [`sweep`](Self::sweep) it decides races: `decide` sees everything that a CPU stored
+    /// before a sweep of `at` that was first to take the lock, also if that sweep found no table.
+    /// A sweep that is second finds the changed entry.
+    ///
+    /// A flush is pending if the page lost a right or got another key or memory type, if it became
+    /// absent, or if an empty user table was unlinked: by `Clear` of the last page, or by `Keep` in
+    /// a new table. A page that has gained rights may still fault once, spuriously.
+    ///
+    /// An accessed or dirty bit that hardware sets between `decide` and a `Clear` is not reported.
+    /// [`unmap`](Self::unmap) reports all.
+    ///
+    /// Cost: one walk. If the table exists: one locked instruction, that of the lock; one more, a
+    /// compare-exchange or a swap, if a present entry changes. No allocation.
+    ///
+    /// # Context
+    /// Not in an interrupt. `decide`, and the drop of what it has captured, take no lock of a
+    /// table, take no other lock that is held around a call on these tables, allocate nothing, wait
+    /// for no CPU, and do not call back into these tables: that would deadlock.
+    ///
+    /// # Errors
+    /// - [`Error::NotCanonical`], [`Error::Kernel`]: not an address of these tables.
+    /// - [`Error::Occupied`]: a large page contains `at`; or `Set` names another frame than the
+    ///   present entry.
+    /// - [`Error::Global`], [`Error::NotUser`], [`Error::Frame`], [`Error::Format`]: not a valid
+    ///   page.
+    /// - [`Error::Malformed`]; [`Error::TopLevelFixed`].
+    /// - [`Error::Frames`]: no memory for a table. It does not reclaim, since the caller holds a
+    ///   guard. The caller drops the guard, calls [`reclaim`](Self::reclaim), and begins again.
+    ///
+    /// The tables translate as before then; `decide` was called or not. If `decide` panics, the
+    /// entry stays, too.
+    ///
+    /// # Safety
+    /// For the change that `decide` returns:
+    /// - *Addresses*: the page is the caller's to change, and nothing relies on rights or a mapping
+    ///   that it removes.
+    /// - *Frames*: the frame is the caller's to lend with these rights. It is not given back before
+    ///   the page is unmapped and the flush for that is done.
+    /// - *Flush*: no flush is pending for an earlier mapping of the page by another frame. After
+    ///   `Clear`, the frame is not given back, and the page is not mapped again, before the
+    ///   returned flush is done. A forgotten value is not a flush.
+    pub unsafe fn with_entry<'p, T>(
+        &'p self,
+        guard: &G::Guard,
+        at: VirtAddr,
+        decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
+    ) -> Result<'p, Changed<'p, T, M, F, G>, M, F, G> {
+        let mut pending = self.no_flush();
+        match self.decide_entry(guard, at.align_down(PageSize::Size4K), decide, &mut pending) {
+            Ok(kept) => Ok((kept, pending)),
+            Err(error) => Err(Failed { error, pending }),
+        }
+    }
+
+    fn decide_entry<'p, T>(
+        &'p self,
+        guard: &G::Guard,
+        at: VirtAddr,
+        decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
+        pending: &mut PendingFlush<'p, M, F, G>,
+    ) -> core::result::Result<T, Error> {
+        let page = VirtRange::new(at, PageSize::Size4K.bytes()).ok_or(Error::Empty)?;
+        self.check(page)?;
+        let walk = self.walk(guard);
+        let (table, locked) = match self.table_for(&walk, at, 0) {
+            Ok(found) => found,
+            Err(error) => {
+                // Some of the tables on the way may be new.
+                self.undo(at, at, pending);
+                return Err(error);
+            }
+        };
+        let mut changing =
+            Changing { tables: self, walk: &walk, at, level: 0, locked: Some(locked), pending };
+        let entry = walk.entry(table, F::index(at, 0)).ok_or(Error::Malformed(at))?;
+        let value = entry.load();
+        let found = match F::decode(value, 0) {
+            Decoded::Absent => None,
+            Decoded::Page(frame, attrs) => {
+                Some(Mapping { page: at, size: PageSize::Size4K, frame, attrs })
+            }
+            Decoded::Table(_) | Decoded::Malformed => return Err(Error::Malformed(at)),
+        };
+        // The lock is held, whichever way led to it: what a sweep's caller stored is visible.
+        let (change, kept) = decide(found);
+        let slot = Slot { at, level: 0, entry, value };
+        let result = changing.apply(slot, found, change);
+        // Unlocked before `kept` may be dropped.
+        drop(changing);
+        result.map(|()| kept)
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Changing<'_, '_, M, F, G> {
+    /// Changes the entry of a page of 4 KiB.
+    fn apply(
+        &mut self,
+        slot: Slot<'_, M>,
+        found: Option<Mapping>,
+        change: EntryChange,
+    ) -> core::result::Result<(), Error> {
+        let Some(locked) = &mut self.locked else { return Ok(()) };
+        match (change, found) {
+            (EntryChange::Keep, _) | (EntryChange::Clear, None) => Ok(()),
+            (EntryChange::Clear, Some(_)) => {
+                slot.clear(&mut locked.count, &mut self.pending.gather);
+                Ok(())
+            }
+            (EntryChange::Set(frame, attrs), Some(found)) if frame == found.frame => {
+                self.tables.check_kind(slot.at, attrs.flags)?;
+                slot.set::<F>(attrs, &mut self.pending.gather)
+            }
+            (EntryChange::Set(..), Some(_)) => Err(Error::Occupied(slot.at)),
+            (EntryChange::Set(frame, attrs), None) => {
+                self.tables.check_kind(slot.at, attrs.flags)?;
+                let value = F::page(PageSize::Size4K, frame, attrs)?;
+                self.tables.check_frames(&mut Lent::default(), slot.at, frame, 1)?;
+                slot.entry.store(value);
+                locked.count += 1;
+                Ok(())
+            }
+        }
+    }
+}
+
+impl<M: Machine> Slot<'_, M> {
+    /// The page of this size that the entry maps.
+    fn page(&self, size: PageSize) -> Option<VirtRange> {
+        VirtRange::new(self.at.align_down(size), size.bytes())
+    }
+
+    /// Makes the entry of a page absent.
+    pub(super) fn clear(&self, count: &mut u32, gather: &mut TlbGather) {
+        self.entry.swap(0);
+        *count -= 1;
+        // Also for a `PROT_NONE` page, which is not cached: its table may become empty, and
+        // hardware may have cached the way to it.
+        let size = size_at(self.level).unwrap_or_default();
+        if let Some(page) = self.page(size) {
+            gather.add(page, size);
+        }
+    }
+
+    /// Gives a page these attributes. Its accessed and dirty bits stay, also those that hardware
+    /// sets meanwhile.
+    pub(super) fn set<F: Format>(
+        &self,
+        attrs: Attrs,
+        gather: &mut TlbGather,
+    ) -> core::result::Result<(), Error> {
+        let Some(size) = size_at(self.level) else { return Err(Error::Malformed(self.at)) };
+        let mut value = self.value;
+        loop {
+            let Decoded::Page(frame, old) = F::decode(value, self.level) else {
+                return Err(Error::Malformed(self.at));
+            };
+            let marks = old.flags & (Flags::ACCESSED | Flags::DIRTY);
+            let new = Attrs { flags: attrs.flags | marks, ..attrs };
+            let encoded = F::page(size, frame, new)?;
+            if encoded == value {
+                return Ok(());
+            }
+            match self.entry.compare_exchange(value, encoded) {
+                Ok(()) => {
+                    if is_flush_needed(old, new)
+                        && let Some(page) = self.page(size)
+                    {
+                        gather.add(page, size);
+                    }
+                    return Ok(());
+                }
+                Err(now) => value = now,
+            }
+        }
+    }
+}
+
+/// Whether a cached translation with the old attributes would harm. A `PROT_NONE` page is not
+/// cached.
+fn is_flush_needed(old: Attrs, new: Attrs) -> bool {
+    let lost = old.flags.difference(new.flags);
+    let differs = !lost.is_empty() || old.cache != new.cache || old.key != new.key;
+    differs && old.flags.intersects(Flags::RWX)
+}

@@ -1,0 +1,180 @@
+//! Going through the pages of a range with the lock of every table that a page could appear in.
+//!
+//! `unmap` and `protect` need no lock where there is no page. A sweep takes it nevertheless, so
+//! that it is ordered with each [`with_entry`](PageTables::with_entry) in the range: see `entry`.
+
+use super::{Changing, Error, Slot, covers};
+use crate::format::{Attrs, Decoded, Format, size_at};
+use crate::lock::lock;
+use crate::pending::PendingFlush;
+use crate::tables::PageTables;
+use crate::walk::{Mapping, beyond};
+use grace::Concurrent;
+use machine::{Machine, VirtAddr, VirtRange};
+
+/// The change of a page; returned by the closure of [`PageTables::sweep`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum SweepChange {
+    /// The page stays as it is.
+    Keep,
+    /// The page is unmapped.
+    Clear,
+    /// The page gets these attributes. It keeps its frame, and its accessed and dirty bits beside
+    /// those of the attributes.
+    Set(Attrs),
+    /// The page stays, and the sweep ends before it.
+    Stop,
+}
+
+/// The reason why a sweep ends early.
+enum Ended {
+    Stopped(VirtAddr),
+    Failed(Error),
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Ended {
+        Ended::Failed(error)
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
+    /// Goes through the pages of a range in ascending order, with the lock of each lowest table of
+    /// the range held in turn, also of a table without pages. `change` is called for each page and
+    /// returns its change. `enter` is called once for each lowest table, with its lock held,
+    /// with the part of the range that the table decides about; and once for each large page, with
+    /// the addresses of the page. If `enter` returns `false`, the part is skipped.
+    ///
+    /// Where a table is absent, the sweep locks the upper table that would lead to it, and reads
+    /// the entry again. So it is ordered with each [`with_entry`](Self::with_entry) in the range:
+    /// the `decide` of one that comes later sees everything that this CPU stored before the sweep.
+    ///
+    /// Returns the address of the page at which `change` returned [`SweepChange::Stop`], or `None`
+    /// at the end of the range. To go on, the caller does the flush, and sweeps from that address.
+    ///
+    /// The flush of the changes is added to `pending`: for pages that are cleared, for pages that
+    /// lost a right or got another key or memory type, and for user tables that became empty.
+    /// Kernel tables stay: see [`prune`](Self::prune).
+    ///
+    /// An accessed or dirty bit that hardware sets between `change` and a clearing is not reported.
+    /// [`unmap`](Self::unmap) reports all.
+    ///
+    /// Cost: a walk and one locked instruction for each lowest table; the same for each upper table
+    /// with absent entries in the range, and a load for each of these entries, which stand for
+    /// 2 MiB, 1 GiB or 512 GiB; for each page a load, and one locked instruction if it changes. No
+    /// allocation.
+    ///
+    /// # Context
+    /// Not in an interrupt. `enter` and `change` take no lock of a table, take no other lock that
+    /// is held around a call on these tables, allocate nothing, wait for no CPU, and do not call
+    /// back into these tables: that would deadlock. Nor do they give a frame back, which is for
+    /// after the flush.
+    ///
+    /// # Errors
+    /// - [`Error::Empty`], [`Error::Misaligned`], [`Error::NotCanonical`], [`Error::Kernel`]: not a
+    ///   range of these tables.
+    /// - [`Error::Cut`]: the range cuts a page in two.
+    /// - [`Error::NotTheTables`]: `pending` is of other tables.
+    ///
+    /// Nothing has changed then. These stop the call half-way, before the page that is at fault;
+    /// the flush for the pages before it is pending:
+    /// - [`Error::Global`], [`Error::NotUser`], [`Error::Format`]: the page cannot have the
+    ///   attributes that `change` returned.
+    /// - [`Error::Malformed`]: the tables are corrupt.
+    ///
+    /// If `enter` or `change` panics, the changes before that stay, and their flush is pending.
+    ///
+    /// # Safety
+    /// - *Addresses*: the pages that change are the caller's to change, and nothing relies on a
+    ///   mapping or on rights that are removed.
+    /// - *Frames*: they are the caller's to lend with the new rights.
+    /// - *Flush*: until `pending` is flushed, the removed rights are in effect, the frames of
+    ///   cleared pages are not given back, and these pages are not mapped again. A forgotten value
+    ///   is not a flush.
+    pub unsafe fn sweep<'p>(
+        &'p self,
+        range: VirtRange,
+        pending: &mut PendingFlush<'p, M, F, G>,
+        mut enter: impl FnMut(VirtRange) -> bool,
+        mut change: impl FnMut(Mapping) -> SweepChange,
+    ) -> core::result::Result<Option<VirtAddr>, Error> {
+        if !pending.is_of(self) {
+            return Err(Error::NotTheTables);
+        }
+        self.check(range)?;
+        self.check_ends(&self.walk(&G::pin()), range)?;
+        let mut next = Some(range.start());
+        while let Some(at) = next.filter(|at| range.contains(*at)) {
+            // One guard for each table, so that a long range holds up no grace period.
+            let guard = G::pin();
+            let walk = self.walk(&guard);
+            let spot = walk.find(at, 0).ok_or(Error::Malformed(at))?;
+            if spot.found == Decoded::Malformed {
+                return Err(Error::Malformed(at));
+            }
+            let (table, level) = (spot.entry.table(), spot.level);
+            // Also if the entry is absent: a page or a table may appear there until the lock is
+            // held, and none that a CPU decided on by what was stored before this sweep does later.
+            let Some(locked) = lock(self.machine(), table, at)? else { continue };
+            let mut changing =
+                Changing { tables: self, walk: &walk, at, level, locked: Some(locked), pending };
+            if level == 0 && !enter(part_of(range, at)) {
+                next = beyond(at, 1);
+                continue;
+            }
+            let (end, result) = changing.each(range, table, &mut |pending, count, slot| {
+                self.sweep_page(range, pending, count, slot, &mut enter, &mut change)
+            });
+            drop(changing);
+            match result {
+                Ok(()) => next = end,
+                Err(Ended::Stopped(at)) => return Ok(Some(at)),
+                Err(Ended::Failed(error)) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    fn sweep_page(
+        &self,
+        range: VirtRange,
+        pending: &mut PendingFlush<'_, M, F, G>,
+        count: &mut u32,
+        slot: Slot<'_, M>,
+        enter: &mut impl FnMut(VirtRange) -> bool,
+        change: &mut impl FnMut(Mapping) -> SweepChange,
+    ) -> core::result::Result<(), Ended> {
+        let (Some(size), Decoded::Page(frame, attrs)) =
+            (size_at(slot.level), F::decode(slot.value, slot.level))
+        else {
+            return Err(Error::Malformed(slot.at).into());
+        };
+        let page = slot.at.align_down(size);
+        if !covers(range, page, size) {
+            return Err(Error::Cut(page, size).into());
+        }
+        if slot.level != 0
+            && let Some(large) = VirtRange::new(page, size.bytes())
+            && !enter(large)
+        {
+            return Ok(());
+        }
+        match change(Mapping { page, size, frame, attrs }) {
+            SweepChange::Keep => {}
+            SweepChange::Clear => slot.clear(count, &mut pending.gather),
+            SweepChange::Set(attrs) => {
+                self.check_kind(page, attrs.flags)?;
+                slot.set::<F>(attrs, &mut pending.gather)?;
+            }
+            SweepChange::Stop => return Err(Ended::Stopped(page)),
+        }
+        Ok(())
+    }
+}
+
+/// The part of the range that the lowest table for `at` decides about, from `at` on.
+fn part_of(range: VirtRange, at: VirtAddr) -> VirtRange {
+    let last = range.last().unwrap_or(at).get().min(at.get() | 0x1f_ffff);
+    VirtRange::new(at, last - at.get() + 1).unwrap_or(range)
+}
