@@ -164,7 +164,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             return self.prepare_anon(area.clone());
         }
         let flagged = area.vma.flags.contains(VmFlags::MAYBE_GUARD);
-        let needs_anon = area.vma.is_anonymous() && !area.vma.is_faulted();
+        let needs_anon = area.vma.is_anonymous() && !area.vma.anon.close().is_faulted();
         if flagged && !needs_anon {
             return Ok(());
         }

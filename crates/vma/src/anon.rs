@@ -26,6 +26,29 @@
 //! changes, it gets a number of this generation ([`Anon::inherited`]), so that its parts are equal
 //! to each other afterwards. So fork need not touch it.
 
+//!
+//! # First writes beside calls
+//!
+//! A page fault gives a VMA its anon_vma without the write right ([`Slot::fill`]): a VMA does not
+//! change otherwise once it is in the tree, so this is one compare-exchange. A call that decides by
+//! the absence of an anon_vma must not be overtaken by that, so it *closes* the empty slot first
+//! ([`Slot::close`]): then a fault needs the write right, too. Calls close the slot of a VMA
+//!
+//! - that might merge with another one, if nothing but the anon_vma is left to decide it;
+//! - that they cut in two: the parts are one object, and a fault in one must not mark both;
+//! - that they copy to change it: a first write after the copy would be lost. `clone` closes it.
+//!
+//! A closed slot stays closed until the VMA is replaced. That is never wrong, only slower, and once
+//! a VMA.
+//!
+//! fork shares the VMAs between parent and child. A first write must not mark the other's VMA, so a
+//! slot is filled only at the [`Moment`] of its address space at which it was made, and each fork
+//! begins a new moment in both. A fault that has seen the old moment may still fill the slot after
+//! the fork: then the child has inherited a VMA that was written first just before the fork and has
+//! no page yet, as when a fault in Linux prepares the anon_vma and is repeated.
+
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 /// The number of forks from the first address space of a line of descent to this one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Generation(u64);
@@ -53,13 +76,18 @@ impl Anon {
     /// For a first write fault without a neighbour to share with. The number is not 0, and no other
     /// anon_vma of this generation of the address space has it.
     pub(crate) fn new(number: usize, here: Generation) -> Anon {
-        debug_assert!(number != 0);
+        debug_assert!(number != 0 && number != CLOSED);
         Anon { number, generation: here, inherited: false }
     }
 
     /// For an inherited VMA that is about to be split. The number is as for [`new`](Self::new).
     pub(crate) fn inherited(number: usize, here: Generation) -> Anon {
         Anon { inherited: true, ..Anon::new(number, here) }
+    }
+
+    /// The number to share with another VMA.
+    pub(crate) fn number(self) -> usize {
+        self.number
     }
 
     /// Whether the VMA has had a private page.
@@ -72,6 +100,11 @@ impl Anon {
         self.is_faulted() && (self.inherited || self.generation != here)
     }
 
+    /// Whether a VMA beside it may use it for its first write.
+    pub(crate) fn lends(self, here: Generation) -> bool {
+        self.is_faulted() && !self.is_inherited(here)
+    }
+
     /// Whether it is only implied: it needs a number before the VMA is split.
     pub(crate) fn is_implied(self, here: Generation) -> bool {
         self.is_faulted() && self.generation != here
@@ -81,6 +114,87 @@ impl Anon {
     pub(crate) fn same_owner(self, other: Anon, here: Generation) -> bool {
         let own = |anon: Anon| !anon.is_implied(here);
         self.number == other.number && own(self) && own(other)
+    }
+}
+
+/// A time in the life of an address space: from one fork to the next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Moment {
+    pub(crate) generation: Generation,
+    /// The children so far.
+    pub(crate) forks: usize,
+}
+
+/// The number of a closed slot.
+const CLOSED: usize = usize::MAX;
+
+/// The place in a VMA for its anon_vma: empty, closed while empty, or filled for good.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    /// The number of the anon_vma; 0 if there is none yet.
+    number: AtomicUsize,
+    /// When the slot was made. Its generation is that of the number.
+    made: Moment,
+    inherited: bool,
+}
+
+impl Slot {
+    /// An empty slot.
+    pub(crate) fn empty(now: Moment) -> Slot {
+        Slot { number: AtomicUsize::new(0), made: now, inherited: false }
+    }
+
+    pub(crate) fn filled(anon: Anon) -> Slot {
+        let Anon { number, generation, inherited } = anon;
+        let made = Moment { generation, forks: 0 };
+        Slot { number: AtomicUsize::new(number), made, inherited }
+    }
+
+    fn anon(&self, number: usize) -> Anon {
+        match number {
+            0 | CLOSED => Anon::default(),
+            _ => Anon { number, generation: self.made.generation, inherited: self.inherited },
+        }
+    }
+
+    /// What it holds now. A fault may fill it right after that.
+    pub(crate) fn get(&self) -> Anon {
+        // Relaxed, here and below: the number publishes no other memory, and what a call decides by
+        // it depends on this word alone.
+        self.anon(self.number.load(Relaxed))
+    }
+
+    /// Closes it if it is empty. What it holds from now on.
+    pub(crate) fn close(&self) -> Anon {
+        match self.number.compare_exchange(0, CLOSED, Relaxed, Relaxed) {
+            Ok(_) => Anon::default(),
+            Err(number) => self.anon(number),
+        }
+    }
+
+    /// Fills it at a first write, without the write right. Returns whether it is filled now: not if
+    /// it is closed, or of another moment than `now`. `choose` chooses the number.
+    pub(crate) fn fill(&self, now: Moment, choose: impl FnOnce() -> usize) -> bool {
+        match self.number.load(Relaxed) {
+            CLOSED => return false,
+            0 if self.made != now => return false,
+            0 => {}
+            _ => return true,
+        }
+        match self.number.compare_exchange(0, choose(), Relaxed, Relaxed) {
+            Ok(_) => true,
+            Err(number) => number != CLOSED,
+        }
+    }
+}
+
+/// Closes the source, see the module's head. The copy is empty if the source is.
+impl Clone for Slot {
+    fn clone(&self) -> Slot {
+        match self.close() {
+            anon if anon.is_faulted() => Slot::filled(anon),
+            _ => Slot::empty(self.made),
+        }
     }
 }
 
@@ -98,6 +212,17 @@ mod tests {
         assert!(split.same_owner(split, child) && split.is_inherited(child));
         assert!(!split.is_implied(child) && split.is_implied(child.next()));
         assert!(!split.same_owner(Anon::new(2, child), child));
+    }
+
+    #[test]
+    fn a_closed_slot_is_not_filled_and_its_copy_is() {
+        let now = Moment { generation: Generation::default(), forks: 2 };
+        let slot = Slot::empty(now);
+        assert!(!slot.fill(Moment::default(), || 5) && !slot.get().is_faulted());
+        let copy = slot.clone();
+        assert!(!slot.fill(now, || 5) && !slot.close().is_faulted());
+        assert!(copy.fill(now, || 6) && copy.fill(Moment::default(), || 7));
+        assert_eq!((copy.get().number, copy.clone().close().number), (6, 6));
     }
 
     #[test]

@@ -56,7 +56,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             | VmFlags::MAYEXEC
             | VmFlags::ACCOUNT
             | self.state.default_flags();
-        let vma = Vma::anonymous(self.mergeable(flags));
+        let mut vma = Vma::anonymous(self.mergeable(flags));
+        self.open(&mut vma);
         let below = self.before(old).filter(|b| b.end == old && b.end > start_brk);
         match below.filter(|below| below.takes_in(&vma, self.state.generation())) {
             // The same VMA with another end: no reference count changes.

@@ -5,9 +5,37 @@
 //! sees that the event happened.
 
 use crate::{
-    Area, Error, MappedFile, PAGE_SIZE, RefCounted, VmFlags, Vma, merge::may_share_anon,
-    space::Writer, tree::Look,
+    AddressSpace, Area, Error, MappedFile, PAGE_SIZE, RefCounted, VmFlags, Vma, anon::Slot,
+    merge::may_share_anon, space::Writer, tree::Look,
 };
+
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> AddressSpace<F, R, A> {
+    /// The first write to a private page of the VMA `seen` at `addr`, beside calls that change
+    /// VMAs: as [`Writer::first_write`], but without the write right. `seen` was found under this
+    /// guard.
+    ///
+    /// Returns whether the VMA has an anon_vma now. If not, a call has decided something by its
+    /// absence, or the VMA is shared with a forked child: then the caller takes the write right and
+    /// calls [`Writer::first_write`].
+    ///
+    /// Cost: two descents of the tree, one increment of a counter of the address space, and one
+    /// compare-exchange; a load if the VMA has an anon_vma. Takes no lock, allocates nothing.
+    pub fn first_write<'g>(&'g self, guard: &'g R::Guard, addr: usize, seen: &'g Vma<F>) -> bool {
+        let state = self.state();
+        let here = state.generation();
+        seen.anon.fill(state.moment(), || {
+            let Some((range, _)) = self.lookup(guard, addr) else { return state.next_number() };
+            let lends =
+                |lender: &Vma<F>| lender.anon.get().lends(here) && may_share_anon(seen, lender);
+            let next = self.lookup(guard, range.end).filter(|(_, next)| lends(next));
+            let lender = next.or_else(|| {
+                let before = self.lookup(guard, range.start.checked_sub(1)?);
+                before.filter(|(_, before)| lends(before))
+            });
+            lender.map_or_else(|| state.next_number(), |(_, lender)| lender.anon.get().number())
+        })
+    }
+}
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// The first write to a private page of the VMA at `addr`. The VMA gets an anon_vma: the next
@@ -31,11 +59,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
 
     /// The contents of the VMA with an anon_vma.
     pub(crate) fn with_anon(&self, area: &Area<F>) -> Result<RefCounted<Vma<F>>, Error> {
-        if area.vma.is_faulted() {
+        if area.vma.anon.close().is_faulted() {
             return Ok(area.vma.clone());
         }
         let here = self.state.generation();
-        let lends = |lender: &Vma<F>| lender.is_faulted() && !lender.anon.is_inherited(here);
+        let lends = |lender: &Vma<F>| lender.anon.get().lends(here);
         let next = self.look_at(area.end).filter(|next| {
             next.start == area.end && lends(next.vma) && may_share_anon(&area.vma, next.vma)
         });
@@ -46,7 +74,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
                     && may_share_anon(before.vma, &area.vma)
             })
         });
-        let anon = lender.map_or_else(|| self.state.new_anon(), |lender| lender.vma.anon);
+        let anon = lender.map_or_else(|| self.state.new_anon(), |lender| lender.vma.anon.get());
+        let anon = Slot::filled(anon);
         Ok(RefCounted::new(Vma { anon, ..Vma::clone(&area.vma) })?)
     }
 

@@ -2,6 +2,7 @@
 
 use crate::{
     Area, Error, MappedFile, Placement, RefCounted, VmFlags, Vma,
+    anon::Slot,
     pages::Work,
     place::{Found, Wanted, pages},
     space::Writer,
@@ -169,6 +170,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             None => Vma::anonymous(flags),
             Some(file) => Vma::of_file(flags, file, addr, pages(request.offset)),
         };
+        self.open(&mut vma);
         if let Some(chosen) = request.driver_flags {
             vma.flags = chosen;
         }
@@ -224,6 +226,13 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             return Ok((Area { start, end, vma }, VmaCounts::default()));
         }
         self.placed(start, end, vma, right)
+    }
+
+    /// Lets a fault fill the anon_vma of a new VMA, or of a changed one that has none.
+    pub(crate) fn open(&self, vma: &mut Vma<F>) {
+        if !vma.is_faulted() {
+            vma.anon = Slot::empty(self.state.moment());
+        }
     }
 
     fn map_len(&self, request: &MapRequest<F>) -> Result<usize, Error> {

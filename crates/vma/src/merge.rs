@@ -8,7 +8,7 @@
 use crate::pages::Work;
 use crate::{
     Area, Error, MappedFile, RefCounted, VmFlags, Vma,
-    anon::Generation,
+    anon::{Anon, Generation, Slot},
     space::Writer,
     state::VmaCounts,
     tree::{Change, Look, Middle},
@@ -26,16 +26,20 @@ fn same_kind<F: MappedFile>(a: &Vma<F>, b: &Vma<F>) -> bool {
 
 /// Whether the anon_vmas of two VMAs allow a merge. If only one of them has private pages, it must
 /// not have inherited its anon_vma by fork, because an ancestor's anon_vma may hold these pages.
-fn pages_fit<F>(target: &Vma<F>, source: &Vma<F>, here: Generation) -> bool {
+fn pages_fit(target: Anon, source: Anon, here: Generation) -> bool {
     match (target.is_faulted(), source.is_faulted()) {
-        (false, true) => !source.anon.is_inherited(here),
-        (true, false) => !target.anon.is_inherited(here),
-        _ => target.anon.same_owner(source.anon, here),
+        (false, true) => !source.is_inherited(here),
+        (true, false) => !target.is_inherited(here),
+        _ => target.same_owner(source, here),
     }
 }
 
+/// Whether a VMA in the tree can take in new memory. If only its anon_vma decides that, its slot is
+/// closed, so that the answer stays right.
 fn joins<F: MappedFile>(target: &Vma<F>, new: &Vma<F>, here: Generation) -> bool {
-    target.slide == new.slide && same_kind(target, new) && pages_fit(target, new, here)
+    target.slide == new.slide
+        && same_kind(target, new)
+        && pages_fit(target.anon.close(), new.anon.get(), here)
 }
 
 /// Whether a first write in one VMA may use the anon_vma of the other, which is beside it: they
@@ -69,7 +73,7 @@ impl<'a, F: MappedFile> Sides<'a, F> {
         let right = right.filter(|r| joins(r.vma, new, here));
         let fits = |l: &Look<'a, F>, r: &Look<'a, F>| {
             let both = l.vma.is_faulted() && r.vma.is_faulted();
-            !both || l.vma.anon.same_owner(r.vma.anon, here)
+            !both || l.vma.anon.get().same_owner(r.vma.anon.get(), here)
         };
         let right = right.filter(|r| left.as_ref().is_none_or(|l| fits(l, r)));
         Sides { left, right }
@@ -103,7 +107,9 @@ impl<'a, F: MappedFile> Sides<'a, F> {
         if pages.is_some() || !joined.vma.flags.contains(sticky) {
             let mut vma = Vma::clone(&joined.vma);
             vma.flags |= sticky;
-            vma.anon = pages.map_or(vma.anon, |pages| pages.anon);
+            if let Some(pages) = pages {
+                vma.anon = Slot::filled(pages.anon.get());
+            }
             joined.vma = RefCounted::new(vma)?;
         }
         Ok(Some((joined, taken)))
@@ -155,10 +161,13 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         mut new: Vma<F>,
     ) -> Result<usize, Error> {
         let (at_left, at_right) = (start == middle.start, end == middle.end);
-        if !(at_left && at_right) && new.anon.is_implied(self.state.generation()) {
+        if !(at_left && at_right) && new.anon.get().is_implied(self.state.generation()) {
             self.own_anon(start)?;
-            new.anon = self.look_at(start).map_or(new.anon, |look| look.vma.anon);
+            if let Some(look) = self.look_at(start) {
+                new.anon = Slot::filled(look.vma.anon.get());
+            }
         }
+        self.open(&mut new);
         let work = Work::of_flags(start..end, middle.flags, new.flags);
         let gone = middle.counts.times(1 - isize::from(at_left) - isize::from(at_right));
         let Some((area, taken)) = self.merge_changed(middle, start, end, &new)? else {

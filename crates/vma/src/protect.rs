@@ -126,7 +126,7 @@ fn reaccount<F: MappedFile>(vma: &Vma<F>, flags: VmFlags) -> VmFlags {
         VmFlags::ACCOUNT | VmFlags::WRITE | VmFlags::HUGETLB | VmFlags::SHARED | VmFlags::NORESERVE;
     if flags.contains(VmFlags::WRITE) {
         if vma.flags.intersects(exempt) { flags } else { flags | VmFlags::ACCOUNT }
-    } else if vma.is_anonymous() && !vma.is_faulted() {
+    } else if vma.is_anonymous() && !vma.anon.close().is_faulted() {
         flags - VmFlags::ACCOUNT
     } else {
         flags

@@ -4,7 +4,6 @@
 //! first. Anonymous memory that was never written takes the offset of its new address. All other
 //! memory keeps its offset, so that its pages are found.
 
-use crate::pages::Work;
 use crate::{
     Area, Error, MapFlags, MappedFile, PAGE_SIZE, Placement, RefCounted, VmFlags, Vma,
     place::{Wanted, pages},
@@ -13,6 +12,7 @@ use crate::{
     tree::Look,
     vma::page_align,
 };
+use crate::{anon::Slot, pages::Work};
 
 /// The arguments of mremap.
 ///
@@ -339,7 +339,7 @@ fn left_behind<F: MappedFile>(
     let mut vma = Vma::clone(&old.vma);
     vma.flags -= VmFlags::LOCKED_MASK;
     if emptied {
-        vma.anon = Default::default();
+        vma.anon = Slot::default();
     }
     Ok(Area { start: old.start, end: old.end, vma: RefCounted::new(vma)? })
 }

@@ -157,6 +157,10 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
         Some(self.writer(self.tree.try_lock()?))
     }
 
+    pub(crate) fn state(&self) -> &State {
+        &self.state
+    }
+
     #[inline(always)]
     fn writer<'a>(
         &'a self,

@@ -6,7 +6,10 @@
 use core::ops::Add;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::{Layout, VmFlags, Vma, anon::Anon, anon::Generation};
+use crate::{
+    Layout, VmFlags, Vma,
+    anon::{Anon, Generation, Moment},
+};
 
 /// A word that only the holder of the tree's lock, or an exclusive owner, reads or writes.
 #[derive(Debug, Default)]
@@ -74,7 +77,10 @@ pub(crate) struct State {
     read_implies_exec: Word,
     vmas: Word,
     unshared: Word,
-    last_anon: Word,
+    /// Faults take numbers without the lock.
+    last_anon: AtomicUsize,
+    /// The children so far. Faults read it without the lock.
+    forks: Word,
     generation: Generation,
 }
 
@@ -85,8 +91,9 @@ impl State {
         state
     }
 
-    /// The state of a forked child that shares all VMAs.
+    /// The state of a forked child that shares all VMAs. A new moment begins.
     pub(crate) fn fork(&self) -> Self {
+        self.forks.set(self.forks.get() + 1);
         let child = State {
             merge_any: Word::new(self.merge_any.get()),
             read_implies_exec: Word::new(self.read_implies_exec.get()),
@@ -175,9 +182,14 @@ impl State {
         Anon::inherited(self.next_number(), self.generation)
     }
 
-    fn next_number(&self) -> usize {
-        // A 64-bit counter does not wrap.
-        self.last_anon.set(self.last_anon.get() + 1);
-        self.last_anon.get()
+    /// A number for a new anon_vma.
+    pub(crate) fn next_number(&self) -> usize {
+        // Relaxed: the numbers only have to differ. A 64-bit counter does not wrap.
+        self.last_anon.fetch_add(1, Relaxed) + 1
+    }
+
+    /// The present moment.
+    pub(crate) fn moment(&self) -> Moment {
+        Moment { generation: self.generation, forks: self.forks.get() }
     }
 }

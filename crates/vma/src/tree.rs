@@ -14,7 +14,8 @@ use grace::Reclaim;
 use maple::{MapleTree, NodeAlloc, RefCountedRef};
 
 use crate::{
-    Error, MappedFile, RefCounted, VmFlags, Vma, pages::Work, space::Writer, state::VmaCounts,
+    Error, MappedFile, RefCounted, VmFlags, Vma, anon::Slot, pages::Work, space::Writer,
+    state::VmaCounts,
 };
 
 /// The tree of an address space, keyed by address in bytes.
@@ -241,7 +242,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         debug_assert_eq!(gone, self.overlap(start, end).gone, "another count of VMAs overlapped");
         debug_assert!(self.look_at(start).is_none_or(|look| {
             let split = look.start < start && look.end > end;
-            !(split && look.vma.anon.is_implied(self.state.generation()))
+            !(split && look.vma.anon.get().is_implied(self.state.generation()))
         }));
         let mut more = gone;
         match vma {
@@ -317,7 +318,11 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         self.each_part(start, end, |look| {
             let (left, right) = (look.start < start, look.end > end);
             all.sealed |= look.vma.flags.contains(VmFlags::SEALED);
-            all.splits |= left && right;
+            if left && right {
+                all.splits = true;
+                // Both parts stay this object.
+                look.vma.anon.close();
+            }
             all.gone.count(look.vma, isize::from(left) + isize::from(right) - 1);
         });
         all
@@ -328,10 +333,11 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
     /// have the same one. No call can observe the difference, so it needs no undoing.
     pub(crate) fn own_anon(&mut self, addr: usize) -> Result<(), Error> {
         let Some(look) = self.look_at(addr) else { return Ok(()) };
-        if !look.vma.anon.is_implied(self.state.generation()) {
+        if !look.vma.anon.get().is_implied(self.state.generation()) {
             return Ok(());
         }
-        let vma = Vma { anon: self.state.inherited_anon(), ..Vma::clone(look.vma) };
+        let anon = Slot::filled(self.state.inherited_anon());
+        let vma = Vma { anon, ..Vma::clone(look.vma) };
         self.replace(look.middle(), RefCounted::new(vma)?)
     }
 }

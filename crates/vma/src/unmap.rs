@@ -52,6 +52,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             self.room_for(1)?;
             self.own_anon(start)?;
             let first = self.part(start, end).map(Look::keep).ok_or(Error::Unmapped)?;
+            // Both parts stay this object.
+            first.vma.anon.close();
             self.store(first.start, start, first.vma)?;
         }
         Err(Error::Sealed)

@@ -4,11 +4,11 @@
 //! address. So both halves of a split VMA have the same contents, and so does a VMA that grew or
 //! shrank. Every change of an address space is then one store of one range into the tree. A VMA in
 //! the tree never changes, because readers look at it without a lock. To change it, store another
-//! one.
+//! one. The only exception is its first write ([`anon`](crate::anon)).
 
 use alloc::sync::Arc;
 
-use crate::{VmFlags, anon::Anon};
+use crate::{VmFlags, anon::Slot};
 
 /// Bytes in a page.
 pub const PAGE_SIZE: usize = 4096;
@@ -60,7 +60,7 @@ pub struct Vma<F> {
     pub file: Option<F>,
     /// Offset in pages minus address in pages, wrapping. It stays the same when a VMA is split.
     pub(crate) slide: usize,
-    pub(crate) anon: Anon,
+    pub(crate) anon: Slot,
     pub(crate) policy: Option<Policy>,
     pub(crate) uffd: Option<Uffd>,
     pub(crate) name: Option<Arc<str>>,
@@ -75,7 +75,7 @@ impl<F> Vma<F> {
             flags,
             file: None,
             slide: 0,
-            anon: Anon::default(),
+            anon: Slot::default(),
             policy: None,
             uffd: None,
             name: None,
@@ -103,7 +103,7 @@ impl<F> Vma<F> {
 
     /// Whether it has an anon_vma: it saw a first private write.
     pub fn is_faulted(&self) -> bool {
-        self.anon.is_faulted()
+        self.anon.get().is_faulted()
     }
 
     /// Whether its pages can be private: it was not mapped as shared.
@@ -111,11 +111,10 @@ impl<F> Vma<F> {
         !self.flags.intersects(VmFlags::SHARED | VmFlags::MAYSHARE)
     }
 
-    /// Whether fork drops it or changes its contents.
+    /// Whether fork drops it or changes its contents. A first write does not change that.
     pub(crate) fn changes_at_fork(&self) -> bool {
-        self.flags.intersects(VmFlags::LOCKED_MASK | VmFlags::DONTCOPY)
-            || (self.flags.contains(VmFlags::WIPEONFORK) && self.is_faulted())
-            || self.uffd.is_some_and(|uffd| !uffd.follows_fork)
+        let flags = VmFlags::LOCKED_MASK | VmFlags::DONTCOPY | VmFlags::WIPEONFORK;
+        self.flags.intersects(flags) || self.uffd.is_some_and(|uffd| !uffd.follows_fork)
     }
 
     /// Whether a call is about to change the pages of the VMA, so that a page fault must wait for

@@ -25,6 +25,13 @@ impl Pair {
         Pair { ours, model, pages: SomePages::default() }
     }
 
+    /// A first write without the write right. Returns whether that was enough.
+    pub(super) fn first_write(&self, addr: usize) -> bool {
+        let guard = self.ours.pin();
+        let seen = self.ours.lookup(&guard, addr);
+        seen.is_some_and(|(_, vma)| self.ours.first_write(&guard, addr, vma))
+    }
+
     /// The writer of ours, with the pages behind it.
     pub(super) fn calls(&mut self) -> OurWriter<'_> {
         self.ours.get_mut().with_pages(&mut self.pages)
@@ -222,7 +229,7 @@ impl World {
 /// fork, and which VMAs have the same anon_vma as their own.
 fn check_anon(space: &OurWriter<'_>, vmas: &[M]) {
     let here = space.state.generation();
-    let anons: Vec<_> = space.areas().map(|area| area.vma.anon).collect();
+    let anons: Vec<_> = space.areas().map(|area| area.vma.anon.get()).collect();
     for (i, (ours, m)) in anons.iter().zip(vmas).enumerate() {
         assert_eq!(ours.is_faulted(), m.anon.is_some(), "{m:?}");
         let chain = m.anon.as_ref().map_or(0, |anon| anon.all.len());

@@ -1,0 +1,111 @@
+//! First writes without the write right, beside calls of another thread that change the VMA.
+
+use std::{
+    sync::{
+        Barrier,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+};
+
+use grace::Epoch;
+use vma::{AddressSpace, Error, Layout, MapFlags, MapRequest, MappedFile, Profile};
+
+#[derive(Clone, PartialEq)]
+enum NoFile {}
+
+impl MappedFile for NoFile {
+    fn writable(&self) -> bool {
+        match *self {}
+    }
+
+    fn device(&self) -> (u32, u32) {
+        match *self {}
+    }
+
+    fn inode(&self) -> u64 {
+        match *self {}
+    }
+
+    fn write_path(&self, _: &mut dyn std::fmt::Write) -> std::fmt::Result {
+        match *self {}
+    }
+}
+
+const AT: usize = 0x1000_0000;
+const PAGE: usize = 4096;
+/// Maps made at the place.
+const LIVES: usize = if cfg!(miri) { 5 } else { 20_000 };
+
+fn request(pages: usize, prot: u32) -> MapRequest<NoFile> {
+    let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED;
+    let len = pages * PAGE;
+    MapRequest { addr: AT, len, prot, flags, file: None, offset: 0, driver_flags: None }
+}
+
+/// An unmapping that a sealed VMA refuses leaves the VMA before it split. A first write in one part
+/// does not mark the other.
+#[test]
+fn parts_are_written_apart() {
+    let space = AddressSpace::<NoFile, Epoch>::new(Profile::LINUX_6_18, Layout::default());
+    space.write().mmap(request(4, 3)).unwrap();
+    space.write().mseal(AT + 2 * PAGE, 2 * PAGE).unwrap();
+    assert_eq!(space.write().munmap(AT + PAGE, 2 * PAGE), Err(Error::Sealed));
+    assert_eq!(space.write().count(), 3);
+    let guard = space.pin();
+    let (range, seen) = space.lookup(&guard, AT).unwrap();
+    assert_eq!(range, AT..AT + PAGE);
+    if !space.first_write(&guard, AT, seen) {
+        space.write().first_write(AT).unwrap();
+    }
+    let faulted = |addr| space.lookup(&guard, addr).map(|(_, vma)| vma.is_faulted());
+    assert_eq!([faulted(AT), faulted(AT + PAGE)], [Some(true), Some(false)]);
+}
+
+/// A first write that succeeded is never lost: the VMA stays written until it is unmapped, however
+/// often its contents are replaced, and whatever it merges with.
+#[test]
+fn no_first_write_is_lost() {
+    let space = AddressSpace::<NoFile, Epoch>::new(Profile::LINUX_6_18, Layout::default());
+    // Odd while the map is being replaced.
+    let life = AtomicUsize::new(1);
+    let start = Barrier::new(2);
+    let written = thread::scope(|scope| {
+        let faults = scope.spawn(|| {
+            let mut written = 0;
+            start.wait();
+            loop {
+                let now = life.load(SeqCst);
+                if now > 2 * LIVES {
+                    return written;
+                }
+                if !now.is_multiple_of(2) {
+                    continue;
+                }
+                let guard = space.pin();
+                let Some((_, seen)) = space.lookup(&guard, AT) else { continue };
+                let was = seen.is_faulted();
+                if !space.first_write(&guard, AT, seen) {
+                    continue;
+                }
+                let after = space.lookup(&guard, AT).map(|(_, vma)| vma.is_faulted());
+                if life.load(SeqCst) == now {
+                    assert_eq!(after, Some(true), "a first write of life {now} is lost");
+                    written += usize::from(!was);
+                }
+            }
+        });
+        start.wait();
+        for _ in 0..=LIVES {
+            space.write().munmap(AT, 2 * PAGE).unwrap();
+            space.write().mmap(request(2, 3)).unwrap();
+            life.fetch_add(1, SeqCst);
+            for prot in [1, 3, 1, 3] {
+                space.write().mprotect(AT, PAGE, prot, None).unwrap();
+            }
+            life.fetch_add(1, SeqCst);
+        }
+        faults.join().unwrap()
+    });
+    assert!(written > 0 || cfg!(miri), "no first write came beside the calls");
+}
