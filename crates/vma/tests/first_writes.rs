@@ -48,7 +48,8 @@ fn request(pages: usize, prot: u32) -> MapRequest<NoFile> {
 #[test]
 fn parts_are_written_apart() {
     let space = AddressSpace::<NoFile, Epoch>::new(Profile::LINUX_6_18, Layout::default());
-    space.write().mmap(request(4, 3)).unwrap();
+    space.write().mmap(request(2, 3)).unwrap();
+    space.write().mmap(MapRequest { addr: AT + 2 * PAGE, ..request(2, 1) }).unwrap();
     space.write().mseal(AT + 2 * PAGE, 2 * PAGE).unwrap();
     assert_eq!(space.write().munmap(AT + PAGE, 2 * PAGE), Err(Error::Sealed));
     assert_eq!(space.write().count(), 3);
