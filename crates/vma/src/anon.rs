@@ -166,6 +166,11 @@ impl Slot {
 
     /// Closes it if it is empty. What it holds from now on.
     pub(crate) fn close(&self) -> Anon {
+        let number = self.number.load(Relaxed);
+        if number != 0 {
+            // It is filled or closed for good, so no locked instruction is needed.
+            return self.anon(number);
+        }
         match self.number.compare_exchange(0, CLOSED, Relaxed, Relaxed) {
             Ok(_) => Anon::default(),
             Err(number) => self.anon(number),
