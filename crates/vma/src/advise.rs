@@ -181,16 +181,14 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         while at < end {
             let area = self.covering(at).ok_or(Error::Unmapped)?;
             at = area.end;
-            if advice == Advice::PopulateWrite {
-                let flags = area.vma.flags;
-                if flags.intersects(VmFlags::IO | VmFlags::PFNMAP)
-                    || !flags.contains(VmFlags::WRITE)
-                {
-                    return Err(Error::WrongKind);
-                }
-                if !flags.contains(VmFlags::SHARED) {
-                    self.prepare_anon(area)?;
-                }
+            let writes = advice == Advice::PopulateWrite;
+            let needed = if writes { VmFlags::WRITE } else { VmFlags::READ };
+            let flags = area.vma.flags;
+            if flags.intersects(VmFlags::IO | VmFlags::PFNMAP) || !flags.contains(needed) {
+                return Err(Error::WrongKind);
+            }
+            if writes && !flags.contains(VmFlags::SHARED) {
+                self.prepare_anon(area)?;
             }
         }
         Ok(())

@@ -246,3 +246,15 @@ fn a_sealed_file_stays_unwritable_when_its_pages_are_remapped() {
     assert!(shape(&calls).iter().all(|(_, _, flags)| flags == "rd,sh,mr,me,ms"));
     assert_eq!(calls.mprotect(page(1), PAGE, 3, None), Err(Error::Access));
 }
+
+#[test]
+fn populating_needs_the_right_that_it_uses() {
+    let mut space = space();
+    let mut calls = space.get_mut();
+    for prot in 0..8 {
+        calls.mmap(anonymous(page(0), 2, prot)).unwrap();
+        let expected = |needed| if prot & needed == 0 { Err(Error::WrongKind) } else { Ok(()) };
+        assert_eq!(calls.madvise(page(0), PAGE, Advice::PopulateRead), expected(1), "{prot}");
+        assert_eq!(calls.madvise(page(0), PAGE, Advice::PopulateWrite), expected(2), "{prot}");
+    }
+}
