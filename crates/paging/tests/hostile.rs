@@ -359,3 +359,17 @@ fn the_kernel_maps_no_page_right_in_the_top_level_table() {
     });
     sim.on_cpu(0, || drop(kernel));
 }
+
+/// Rights that no page can have are an error also where no page is.
+#[test]
+fn impossible_rights_are_refused_over_holes() {
+    with_space(|_, _, space| {
+        let range = VirtRange::new(VirtAddr::new(AT), 4 * PageSize::Size4K.bytes()).unwrap();
+        for rights in [Flags::WRITE | Flags::USER, Flags::EXECUTE | Flags::USER] {
+            let failed = space.protect_own(range, rights).err().expect("no page has these rights");
+            assert!(matches!(failed.error, Error::Format(FormatError::Rights(..))), "{rights:?}");
+            failed.pending.flush();
+        }
+        assert_eq!(mapped(space, range), []);
+    });
+}
