@@ -1,4 +1,5 @@
-//! Loom models of two protocols: a table's lock with linking and unlinking, and pins beside unmaps.
+//! Loom models of three protocols: a table's lock with linking and unlinking, faults beside sweeps,
+//! and pins beside unmaps.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p samara-paging --lib
 //! loom`
@@ -6,6 +7,8 @@
 //! [`Locked`] with [`Locked::link`] and [`Locked::unlink`], [`hold`], entries and counts are the
 //! real code, over loom's words. The loops around them, which walk and retry, are copied from
 //! `cursor`: a table of loom's words would have 512 of them.
+
+mod faults;
 
 use crate::gup::{Held, hold};
 use crate::lock::Locked;

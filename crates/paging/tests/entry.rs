@@ -177,6 +177,50 @@ fn an_entry_refuses_what_no_page_may_be() {
     });
 }
 
+/// Every allocation of a table fails once, and nothing has changed then (I7). `with_entry` does not
+/// reclaim, so each is an error; a sweep needs no memory.
+#[test]
+fn no_memory_for_a_table() {
+    with_space(|sim, space| {
+        let settled = || {
+            assert!(sim.settle());
+            space.paging().quick().drain();
+            (sim.free_count(), tables(sim))
+        };
+        let (frame, far) = (block(sim, 0), block(sim, 0));
+        // Beside another page there is less to make.
+        for (beside, missing) in
+            [(None, 3), (Some(1 << 38), 2), (Some(AT << 1), 1), (Some(AT + 0x1000), 0)]
+        {
+            if let Some(at) = beside {
+                change(space, at, EntryChange::Set(far, Attrs::USER_RW)).unwrap();
+            }
+            let before = settled();
+            let mut failed = 0;
+            loop {
+                sim.fail_alloc(failed + 1, true);
+                let done = change(space, AT, EntryChange::Set(frame, Attrs::USER_RW));
+                if !sim.alloc_failed() {
+                    assert_eq!(done, Ok((None, None)));
+                    break;
+                }
+                assert!(matches!(done, Err(Error::Frames(FrameError::OutOfFrames { .. }))));
+                assert_eq!(get(space, AT), None);
+                assert_eq!(settled(), before, "an empty table stays");
+                failed += 1;
+            }
+            assert_eq!(failed, missing);
+            sim.fail_alloc(1, true);
+            let mut pending = space.no_flush();
+            let all = |_| SweepChange::Clear;
+            let done = space.sweep_own(pages(0, 1 << 35), &mut pending, |_| true, all);
+            assert_eq!(done, Ok(None));
+            assert!(!sim.alloc_failed());
+        }
+        [frame, far].into_iter().for_each(|frame| release(sim, frame));
+    });
+}
+
 /// `enter` gets the part of the range that each existing table decides about, also of a table that
 /// has no page there; `change` gets the pages.
 #[test]

@@ -105,6 +105,85 @@ fn a_panic_while_unmapping_lazily_keeps_count() {
     });
 }
 
+/// If `decide` panics, or what it captured does when it is dropped, the entry stays, the table is
+/// unlocked, and no new table is left.
+#[test]
+fn a_panic_of_a_decision_changes_nothing() {
+    struct Drops;
+    impl Drop for Drops {
+        fn drop(&mut self) {
+            panic!("on purpose");
+        }
+    }
+    with_space(|sim, _, space| {
+        let frame = block(sim, 0);
+        let set = EntryChange::Set(frame, Attrs::USER_RW);
+        let guard = <Grace as grace::Reclaim>::pin();
+        let panic = |at| {
+            let decide = |_| panic!("on purpose");
+            panics(|| space.with_entry_own::<()>(&guard, virt(at), decide));
+            let captured = Drops;
+            let decide = move |_| (set, drop(captured));
+            panics(|| space.with_entry_own(&guard, virt(at), decide));
+        };
+        panic(AT);
+        assert_eq!(mapped(space, pages(0, 1 << 20)), []);
+        drop(space.with_entry_own(&guard, virt(AT), |_| (set, ())).unwrap());
+        panic(AT);
+        panic(AT + 0x1000);
+        assert_eq!(mapped(space, pages(0, 1 << 20)), [virt(AT)]);
+        // The value returned beside the change is dropped with no lock held.
+        struct Maps<'s>(&'s Space);
+        impl Drop for Maps<'_> {
+            fn drop(&mut self) {
+                self.0.unmap_own(pages(AT, 1), |_| ()).unwrap().flush();
+            }
+        }
+        let root = EntryChange::Set(space.root(), Attrs::USER_RW);
+        let refused = space.with_entry_own(&guard, virt(AT), |_| (root, Maps(space)));
+        assert_eq!(refused.map(drop).unwrap_err().error, Error::Occupied(virt(AT)));
+        assert_eq!(mapped(space, pages(0, 1 << 20)), []);
+        drop(guard);
+        assert!(sim.settle());
+        assert_eq!(tables(sim), 1);
+        release(sim, frame);
+    });
+}
+
+/// If `enter` or `change` panics, the changes before that stay, and their flush is pending.
+#[test]
+fn a_panic_of_a_sweep_keeps_completed_changes() {
+    with_space(|sim, _, space| {
+        let first = block(sim, 2);
+        let range = pages(AT - 0x2000, 4);
+        space.map_own(range, first, Attrs::USER_RW).unwrap();
+        // SAFETY: the test needs no other mapping, and no other tables have the tag.
+        unsafe { space.activate() };
+        // SAFETY: ordinary memory.
+        let store = |at: u64| unsafe { sim.store(virt(at), 1) }.is_ok();
+        assert!(range.pages(PageSize::Size4K).all(|at| store(at.get())));
+        let mut pending = space.no_flush();
+        let change = |page: Mapping| {
+            assert_ne!(page.page, virt(AT - 0x1000), "on purpose");
+            SweepChange::Clear
+        };
+        panics(|| space.sweep_own(range, &mut pending, |_| true, change));
+        assert_eq!(pending.range(), Some(pages(AT - 0x2000, 1)));
+        let enter = |part: VirtRange| {
+            assert_ne!(part.start(), virt(AT), "on purpose");
+            true
+        };
+        panics(|| space.sweep_own(range, &mut pending, enter, |_| SweepChange::Clear));
+        pending.flush();
+        assert_eq!(mapped(space, range), [virt(AT), virt(AT + 0x1000)]);
+        assert!(!store(AT - 0x2000) && !store(AT - 0x1000) && store(AT));
+        space.unmap_own(range, |_| ()).unwrap().flush();
+        assert!(sim.settle());
+        assert_eq!(tables(sim), 1);
+        release(sim, first);
+    });
+}
+
 /// If the supplier panics, the pages mapped before are unmapped again, and their new tables go.
 #[test]
 fn a_panic_while_mapping_maps_nothing() {

@@ -43,6 +43,8 @@ mod prune;
 mod spare;
 mod split;
 mod sweep;
+#[cfg(test)]
+mod tests;
 mod unmap;
 
 pub use entry::EntryChange;

@@ -1,0 +1,84 @@
+//! Sweeps beside a held lock: they wait for the lock of every table in which a page could appear.
+
+use super::SweepChange;
+use crate::lock::lock;
+use crate::{Attrs, Paging, X86_64L4};
+use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use machine::{Access, Asid, Frame, PageSize, Step, VirtAddr, VirtRange};
+use sim::{Config, Grace, Program, Sim, seeded};
+use std::boxed::Box;
+use std::vec;
+
+type Space = crate::PageTables<Sim, X86_64L4, Grace>;
+
+const AT: u64 = 0x4000_0000;
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+const RELEASED: u32 = 2;
+
+fn pages(at: u64, pages: u64) -> VirtRange {
+    VirtRange::new(VirtAddr::new(at), pages << 12).unwrap()
+}
+
+/// One CPU holds the lock of the table of this level on the way to `at`, while another sweeps a
+/// range without pages. Asserts that the sweep ends after the lock is released.
+fn sweep_waits(level: u8, at: u64, range: VirtRange) {
+    let sim = Sim::new(Config { cpus: 2, frames: 64, ..Config::default() }).unwrap();
+    let paging = Paging::<Sim, X86_64L4>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    let space = sim.on_cpu(0, || Space::user(&paging, Asid(1), None).unwrap());
+    let page = pages(AT, 1);
+    // Beyond the machine's memory.
+    let device = Frame::new(1 << 24).unwrap();
+    // SAFETY: no program accesses the addresses.
+    sim.on_cpu(0, || unsafe { space.map(page, device, Attrs::USER_RW) }.unwrap());
+    let state = AtomicU32::new(FREE);
+    // SeqCst: the driver runs one CPU at a time.
+    let go_on = |to| {
+        sim.step(Access::Shared);
+        state.store(to, SeqCst);
+    };
+    let holder = || {
+        let guard = <Grace as grace::Reclaim>::pin();
+        let walk = space.walk(&guard);
+        let spot = walk.find(VirtAddr::new(at), level).unwrap();
+        assert_eq!(spot.level, level);
+        let held = lock(&sim, spot.entry.table(), VirtAddr::new(at)).unwrap();
+        go_on(HELD);
+        (0..200).for_each(|_| sim.relax());
+        go_on(RELEASED);
+        drop(held);
+    };
+    let sweeper = || {
+        while state.load(SeqCst) == FREE {
+            sim.relax();
+        }
+        let mut pending = space.no_flush();
+        // SAFETY: it changes nothing.
+        let done = unsafe { space.sweep(range, &mut pending, |_| true, |_| SweepChange::Keep) };
+        assert_eq!(done, Ok(None));
+        assert_eq!(state.load(SeqCst), RELEASED, "the sweep took no lock");
+    };
+    let programs: vec::Vec<Program> = vec![Box::new(holder), Box::new(sweeper)];
+    seeded(&sim, 0, programs).unwrap_or_else(|failure| panic!("{failure}"));
+    sim.on_cpu(0, || {
+        // SAFETY: no program accesses the addresses.
+        unsafe { space.unmap(page, |_| ()) }.unwrap().flush();
+        drop(space);
+    });
+}
+
+#[test]
+fn a_sweep_takes_the_lock_of_a_table_without_pages() {
+    // In the table of the mapped page, but not that page.
+    sweep_waits(0, AT, pages(AT + 0x5000, 3));
+}
+
+/// Where the tables end: 2 MiB, 1 GiB and 512 GiB that have no table.
+#[test]
+fn a_sweep_takes_the_lock_of_the_table_above_a_hole() {
+    sweep_waits(1, AT, pages(AT + 0x20_0000, 1));
+    sweep_waits(2, AT, pages(2 * AT, 1));
+    sweep_waits(3, AT, pages(1 << 40, 1));
+    // At the end of a range that begins below it.
+    sweep_waits(1, AT, pages(AT + 0x1000, 512));
+}

@@ -1,0 +1,172 @@
+//! Page faults beside calls that change their records and sweep the range, under the deterministic
+//! driver; and mutants, each with one step left out.
+
+mod common;
+
+use common::*;
+use grace::Concurrent;
+use machine::*;
+use paging::*;
+use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, explore, seeded};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+/// Leaked by a failed run: there is no CPU on which it could be dropped.
+type Kept<T> = std::mem::ManuallyDrop<T>;
+
+const SEEDS: u64 = 300;
+/// An upper bound: a mutant takes far fewer.
+const MANY: u64 = 2000;
+/// The last pages of a table, and of the one above, so that borders are near.
+const AT: u64 = 0x3fff_f000;
+const LEFT: &str = "a page is left in a swept range";
+
+/// The order of steps in a run, and the calls that it makes.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Right,
+    /// The fault looks for the last time before it has the lock.
+    LooksEarly,
+    /// The call clears with `unmap`, which takes no lock where no page is.
+    SkipsAbsent,
+    /// The call sweeps before it stores its record.
+    SweepsFirst,
+}
+
+/// The record of the range: even while pages may be mapped, odd while it is a hole.
+struct Record<'s>(&'s Sim, AtomicU64);
+
+impl Record<'_> {
+    fn look(&self) -> u64 {
+        self.0.step(Access::Shared);
+        // SeqCst: the driver runs one CPU at a time.
+        self.1.load(SeqCst)
+    }
+
+    fn add_one(&self) {
+        self.0.step(Access::Shared);
+        // SeqCst: as above.
+        self.1.fetch_add(1, SeqCst);
+    }
+}
+
+fn config() -> Config {
+    // A CPU that accesses pages which another unmaps may use an old translation until the flush.
+    let checks = Checks { stale: Stale::Freed, walked: true, ..Checks::ALL };
+    Config { cpus: 3, frames: 96, tick: Some(23), speculation: 100, checks, ..Config::default() }
+}
+
+/// Maps a page if the record is still the one that it saw; stores to it then.
+fn fault<G: Concurrent>(sim: &Sim, space: &Space<G>, record: &Record, way: Way, at: VirtAddr) {
+    let seen = record.look();
+    if seen % 2 != 0 {
+        return;
+    }
+    let frame = block(sim, 0);
+    let guard = G::pin();
+    let early = record.look();
+    let decide = |found| {
+        let now = if way == Way::LooksEarly { early } else { record.look() };
+        match found {
+            None if now == seen => (EntryChange::Set(frame, Attrs::USER_RW), true),
+            _ => (EntryChange::Keep, false),
+        }
+    };
+    let (used, pending) = space.with_entry_own(&guard, at, decide).unwrap();
+    drop((guard, pending));
+    if used {
+        // SAFETY: ordinary memory. It fails if the page is gone again.
+        let _ = unsafe { sim.store(at, seen) };
+    } else {
+        release(sim, frame);
+    }
+}
+
+/// Makes a hole of the range, and ends it again.
+fn hole<G: Concurrent>(sim: &Sim, space: &Space<G>, record: &Record, way: Way, range: VirtRange) {
+    let mut gone = Vec::new();
+    if way != Way::SweepsFirst {
+        record.add_one();
+    }
+    if way == Way::SkipsAbsent {
+        space.unmap_own(range, |page| gone.push(page.frame)).unwrap().flush();
+    } else {
+        let mut pending = space.no_flush();
+        let clear = |page: Mapping| (gone.push(page.frame), SweepChange::Clear).1;
+        assert_eq!(space.sweep_own(range, &mut pending, |_| true, clear), Ok(None));
+        pending.flush();
+    }
+    if way == Way::SweepsFirst {
+        record.add_one();
+    }
+    sim.check_flushed(space.root(), Some(Asid(1)), range);
+    for at in range.pages(PageSize::Size4K) {
+        assert_eq!(space.walk(&G::pin()).get(at), None, "{LEFT}");
+    }
+    gone.into_iter().for_each(|frame| release(sim, frame));
+    record.add_one();
+}
+
+/// Two CPUs fault on the same pages of several tables, while a third makes a hole of them again and
+/// again. Tables come and go.
+fn faults<G: Concurrent>(config: Config, seed: u64, way: Way) -> Result<(), Failure> {
+    let sim = Sim::new(config).unwrap();
+    let shared = paging(&sim);
+    let space = sim.on_cpu(0, || Kept::new(Space::<G>::user(&shared, Asid(1), None).unwrap()));
+    let (range, record) = (pages(AT, 2), Record(&sim, AtomicU64::new(0)));
+    let activate = || {
+        // SAFETY: no other mapping is needed, and no other tables have the tag.
+        unsafe { space.activate() };
+    };
+    let program = |cpu: u64| {
+        let (sim, space, record) = (&sim, &space, &record);
+        Box::new(move || {
+            activate();
+            for round in 0..5 {
+                fault(sim, space, record, way, virt(AT + ((round + cpu) % 2 << 12)));
+                Grace::reclaim(usize::MAX);
+            }
+        }) as Program
+    };
+    let call = || {
+        activate();
+        (0..3).for_each(|_| hole(&sim, &space, &record, way, range));
+    };
+    seeded(&sim, seed, vec![program(0), program(1), Box::new(call)])?;
+    sim.on_cpu(0, || {
+        hole(&sim, &space, &record, Way::Right, range);
+        assert!(sim.settle());
+        assert_eq!(tables(&sim), 1, "empty tables stay");
+        sim.check_ways_flushed(space.root(), space.space(), range);
+        drop(Kept::into_inner(space));
+    });
+    Ok(all_given_back(&sim, &shared)?)
+}
+
+#[test]
+fn no_page_is_left_in_a_swept_range() {
+    right(SEEDS, |seed| faults::<Grace>(config(), seed, Way::Right));
+    let config = Config { faults_drop: false, ..config() };
+    right(SEEDS, |seed| faults::<Grace>(config, seed, Way::Right));
+}
+
+/// Asserts that some seed leaves a page.
+fn leaves_a_page(way: Way) {
+    let failure = explore(MANY, |seed| faults::<Grace>(config(), seed, way));
+    let message = failure.expect_err("the mutant was not caught").to_string();
+    assert!(message.contains(LEFT), "{message}");
+}
+
+#[test]
+fn a_look_before_the_lock_is_caught() {
+    leaves_a_page(Way::LooksEarly);
+}
+
+#[test]
+fn a_sweep_without_the_locks_of_empty_tables_is_caught() {
+    leaves_a_page(Way::SkipsAbsent);
+}
+
+#[test]
+fn a_sweep_before_the_record_is_caught() {
+    leaves_a_page(Way::SweepsFirst);
+}
