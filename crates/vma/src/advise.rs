@@ -128,12 +128,15 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             }
             let (stop, middle) = (end.min(look.end), look.middle());
             if advice == Advice::GuardInstall || !advice.changes_vmas() {
-                let area = look.keep();
                 if advice == Advice::GuardInstall {
+                    let area = look.keep();
                     self.install_guards(&area)?;
                 }
-                if let Some(pages) = &mut self.pages {
-                    pages.advise(at..stop, &area.vma, advice)?;
+                // The guards may have replaced the VMA.
+                if let Some(pages) = &mut self.pages
+                    && let Some((_, vma)) = self.tree.lookup(at)
+                {
+                    pages.advise(at..stop, vma.get(), advice)?;
                 }
                 at = stop;
                 continue;

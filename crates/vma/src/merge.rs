@@ -22,6 +22,7 @@ fn same_kind<F: MappedFile>(a: &Vma<F>, b: &Vma<F>) -> bool {
         && a.file == b.file
         && a.uffd == b.uffd
         && a.name == b.name
+        && a.busy == b.busy
 }
 
 /// Whether the anon_vmas of two VMAs allow a merge. If only one of them has private pages, it must

@@ -18,12 +18,17 @@
 
 use core::ops::Range;
 
-use crate::{Advice, Area, Error, RefCounted, VmFlags, Vma, space::Writer, tree::Change};
+use crate::{
+    Advice, Area, Error, RefCounted, VmFlags, Vma, space::Writer, state::VmaCounts, tree::Change,
+};
 
 /// The pages behind the VMAs of an address space. Its methods run with the write right held, so
 /// they must not call the address space.
 ///
 /// What needs memory in them must be prepared before: only methods that return a `Result` may fail.
+///
+/// If a method panics, the VMA that the call was storing may stay busy, because its range may still
+/// have old pages. It merges with no other VMA. The host unmaps or replaces it.
 pub trait Pages<F> {
     /// The range maps nothing any more, or its new VMA is busy: removes its pages. When it returns,
     /// no CPU has a translation of them.
@@ -131,19 +136,24 @@ impl<'a, F: crate::MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'a
         end: usize,
         vma: RefCounted<Vma<F>>,
         emptied: Range<usize>,
+        more: VmaCounts,
     ) -> Result<(), Error> {
         let busy = self.busy(&vma)?;
         self.tree.preallocate_writes(2)?;
         self.tree.store_range(start..=end - 1, busy).map_err(|refused| refused.error)?;
+        self.state.count_more(more);
         self.empty_pages(emptied);
         let done = self.tree.store_range(start..=end - 1, vma);
         debug_assert!(done.is_ok(), "the memory of both stores was allocated before the first");
         done.map_err(|refused| refused.error.into())
     }
 
-    /// A copy of a VMA that makes faults wait.
+    /// A copy of a VMA that makes faults wait. No fault fills its anon_vma: the copy is about to
+    /// be replaced, so that first write would be lost.
     pub(crate) fn busy(&self, vma: &Vma<F>) -> Result<RefCounted<Vma<F>>, Error> {
-        Ok(RefCounted::new(Vma { busy: true, ..Vma::clone(vma) })?)
+        let busy = Vma { busy: true, ..Vma::clone(vma) };
+        busy.anon.close();
+        Ok(RefCounted::new(busy)?)
     }
 
     pub(crate) fn empty_pages(&mut self, range: Range<usize>) {

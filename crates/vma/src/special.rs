@@ -89,8 +89,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// hole, or one VMA with these flags. State that flags do not show stays as it is: the file,
     /// the offset, private pages, the policy.
     ///
-    /// One store into the tree. May allocate. Ignores seals, because this is no call of the
-    /// program.
+    /// One store into the tree; with [`Pages`](crate::Pages) one more for each VMA in the range.
+    /// May allocate. Ignores seals, because this is no call of the program.
     ///
     /// # Errors
     /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::TooManyMaps`], [`Error::OutOfMemory`];
@@ -109,12 +109,12 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         let Some(flags) = flags else { return self.erase(start, end) };
         let mut contents = None;
-        let mut at = start;
+        let (mut at, mut parts) = (start, 0);
         while at < end {
             // A part may keep these contents.
             self.own_anon(at)?;
             let area = self.covering(at).ok_or(Error::Unmapped)?;
-            at = area.end;
+            (at, parts) = (area.end, parts + 1);
             // The parts become one VMA. A part with private pages provides the contents.
             if contents.as_ref().is_none_or(|had: &RefCounted<Vma<F>>| !had.is_faulted()) {
                 contents = Some(area.vma);
@@ -123,9 +123,34 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let Some(contents) = contents else { return Err(Error::Unmapped) };
         let flags = flags.with_pkey(contents.flags.pkey());
         self.room_for(1)?;
-        let work = Work::of_flags(start..end, contents.flags, flags);
         let vma = RefCounted::new(Vma { flags, ..Vma::clone(&contents) })?;
-        self.change(Change::from(Area { start, end, vma }).with(work))
+        if self.has_pages() {
+            self.settle_rights(start, end, parts, &vma)?;
+        }
+        self.store(start, end, vma)
+    }
+
+    /// Stores a VMA over each of the `parts` VMAs in the range, whose pages lose the rights that
+    /// this part had. One more store of the same VMA, which makes one of the parts, cannot fail
+    /// then.
+    fn settle_rights(
+        &mut self,
+        start: usize,
+        end: usize,
+        parts: usize,
+        vma: &RefCounted<Vma<F>>,
+    ) -> Result<(), Error> {
+        self.tree.preallocate_writes(parts + 1)?;
+        // The parts are one object for a moment.
+        vma.anon.close();
+        let mut at = start;
+        while let Some(part) = self.part(at, end) {
+            let (from, to, old) = (at, part.end.min(end), part.vma.flags);
+            let area = Area { start: from, end: to, vma: vma.clone() };
+            self.change(Change::from(area).with(Work::of_flags(from..to, old, vma.flags)))?;
+            at = to;
+        }
+        Ok(())
     }
 
     /// mseal(2): afterwards no call can unmap, move, resize or protect the range.

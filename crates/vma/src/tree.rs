@@ -248,20 +248,20 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         match vma {
             Some(vma) => {
                 more.count(&*vma, 1);
-                self.store_vma(start, end, vma, work)?;
+                self.store_vma(start, end, vma, work, more)?;
             }
             None => {
                 self.tree.erase_range(start..=end - 1)?;
+                self.state.count_more(more);
                 if let Work::Empty(range) = work {
                     self.empty_pages(range);
                 }
             }
         }
-        self.state.count_more(more);
         Ok(())
     }
 
-    /// Stores a VMA, with the work on pages.
+    /// Stores a VMA, with the work on pages. Counts before that work, which may panic.
     #[inline]
     fn store_vma(
         &mut self,
@@ -269,23 +269,27 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         end: usize,
         vma: RefCounted<Vma<F>>,
         work: Work,
+        more: VmaCounts,
     ) -> Result<(), Error> {
         match work {
             Work::Replace(range)
                 if self.has_pages() && self.part(range.start, range.end).is_some() =>
             {
-                self.replace_pages(start, end, vma, range)
+                self.replace_pages(start, end, vma, range, more)
             }
             Work::Protect(range, old) if self.has_pages() => {
                 let now = vma.clone();
                 self.tree.store_range(start..=end - 1, vma).map_err(|refused| refused.error)?;
+                self.state.count_more(more);
                 if let Some(pages) = &mut self.pages {
                     pages.protect(range, &now, old);
                 }
                 Ok(())
             }
             _ => {
-                Ok(self.tree.store_range(start..=end - 1, vma).map_err(|refused| refused.error)?)
+                self.tree.store_range(start..=end - 1, vma).map_err(|refused| refused.error)?;
+                self.state.count_more(more);
+                Ok(())
             }
         }
     }

@@ -64,7 +64,7 @@ pub struct Vma<F> {
     pub(crate) policy: Option<Policy>,
     pub(crate) uffd: Option<Uffd>,
     pub(crate) name: Option<Arc<str>>,
-    /// See [`is_busy`](Self::is_busy). No listing and no merge looks at it.
+    /// See [`is_busy`](Self::is_busy). No listing shows it.
     pub(crate) busy: bool,
 }
 
