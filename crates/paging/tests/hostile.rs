@@ -7,7 +7,7 @@ use common::*;
 use core::panic::AssertUnwindSafe;
 use machine::*;
 use paging::*;
-use sim::{Config, Grace, Sim};
+use sim::{Config, Grace, Sim, seeded};
 use std::mem;
 use std::panic::catch_unwind;
 use std::sync::Arc;
@@ -132,22 +132,41 @@ fn a_panic_of_a_decision_changes_nothing() {
         panic(AT);
         panic(AT + 0x1000);
         assert_eq!(mapped(space, pages(0, 1 << 20)), [virt(AT)]);
-        // The value returned beside the change is dropped with no lock held.
-        struct Maps<'s>(&'s Space);
-        impl Drop for Maps<'_> {
-            fn drop(&mut self) {
-                self.0.unmap_own(pages(AT, 1), |_| ()).unwrap().flush();
-            }
-        }
-        let root = EntryChange::Set(space.root(), Attrs::USER_RW);
-        let refused = space.with_entry_own(&guard, virt(AT), |_| (root, Maps(space)));
-        assert_eq!(refused.map(drop).unwrap_err().error, Error::Occupied(virt(AT)));
+        space.unmap_own(pages(AT, 1), |_| ()).unwrap().flush();
         assert_eq!(mapped(space, pages(0, 1 << 20)), []);
         drop(guard);
         assert!(sim.settle());
         assert_eq!(tables(sim), 1);
         release(sim, frame);
     });
+}
+
+/// The value that `decide` returned beside the change is dropped with no lock held.
+#[test]
+fn a_value_that_is_dropped_on_an_error_may_change_the_tables() {
+    struct Unmaps<'s>(&'s Space);
+    impl Drop for Unmaps<'_> {
+        fn drop(&mut self) {
+            self.0.unmap_own(pages(AT, 1), |_| ()).unwrap().flush();
+        }
+    }
+    let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    // Under this driver a CPU that waits for itself is a failure.
+    let program = || {
+        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
+        let frame = block(&sim, 0);
+        space.map_own(pages(AT, 1), frame, Attrs::USER_RW).unwrap();
+        let guard = <Grace as grace::Reclaim>::pin();
+        let other = EntryChange::Set(space.root(), Attrs::USER_RW);
+        let refused = space.with_entry_own(&guard, virt(AT), |_| (other, Unmaps(&space)));
+        assert_eq!(refused.map(drop).unwrap_err().error, Error::Occupied(virt(AT)));
+        drop(guard);
+        assert_eq!(mapped(&space, pages(AT, 1)), []);
+        release(&sim, frame);
+    };
+    seeded(&sim, 0, vec![Box::new(program)]).unwrap_or_else(|failure| panic!("{failure}"));
+    all_given_back(&sim, &shared).unwrap();
 }
 
 /// If `enter` or `change` panics, the changes before that stay, and their flush is pending.
