@@ -1,0 +1,217 @@
+//! Our runner: the calls of `vma`, with a map from pages to their bytes in place of page tables.
+
+use std::{collections::BTreeMap, fmt};
+
+use vma::{
+    AddressSpace, Error, Layout, MapFlags, MapRequest, MappedFile, Profile, VmFlags, Writer,
+};
+
+use crate::{
+    Runner,
+    program::{Advice, Kind, PAGE, PAGES, Place, Span, Step, rights},
+};
+
+const MIDDLE: usize = 0x5555_5560_0000;
+const WINDOW: usize = MIDDLE - PAGES / 2 * PAGE;
+const END: usize = WINDOW + PAGES * PAGE;
+const LAYOUT: Layout = Layout {
+    start_brk: MIDDLE - (16 << 20),
+    brk: MIDDLE,
+    start_stack: 0,
+    mmap_base: 0x7fff_0000_0000,
+};
+/// More than the window.
+const STACK_LIMIT: usize = 8 << 20;
+
+const MAPERR: &str = "SEGV maperr";
+const ACCERR: &str = "SEGV accerr";
+
+pub(crate) struct Model;
+
+impl Runner for Model {
+    fn run(&mut self, program: &[Step]) -> Vec<String> {
+        let mut space = AddressSpace::<NoFile, grace::Single>::new(Profile::LINUX_6_18, LAYOUT);
+        let mut process = Process { calls: space.get_mut(), pages: BTreeMap::new() };
+        program.iter().map(|step| process.step(*step)).collect()
+    }
+}
+
+/// No program maps a file.
+#[derive(Clone, PartialEq)]
+enum NoFile {}
+
+impl MappedFile for NoFile {
+    fn writable(&self) -> bool {
+        match *self {}
+    }
+    fn device(&self) -> (u32, u32) {
+        match *self {}
+    }
+    fn inode(&self) -> u64 {
+        match *self {}
+    }
+    fn write_path(&self, _: &mut dyn fmt::Write) -> fmt::Result {
+        match *self {}
+    }
+}
+
+struct Process<'a> {
+    calls: Writer<'a, NoFile, grace::Single>,
+    /// The present pages. A byte without an entry is 0.
+    pages: BTreeMap<usize, BTreeMap<usize, u8>>,
+}
+
+fn said(result: Result<(), Error>) -> String {
+    match result.map_err(Error::errno) {
+        Ok(()) => "ok",
+        Err(12) => "ENOMEM",
+        Err(17) => "EEXIST",
+        Err(22) => "EINVAL",
+        Err(_) => "an errno that no step gives",
+    }
+    .into()
+}
+
+fn page_of(at: usize) -> usize {
+    at & !(PAGE - 1)
+}
+
+impl Process<'_> {
+    fn step(&mut self, step: Step) -> String {
+        match step {
+            Step::Map { span, prot, place, kind } => self.map(span, prot, place, kind),
+            Step::Unmap(Span { at, len }) => {
+                let done = self.calls.munmap(WINDOW + at, len);
+                self.forget_holes();
+                said(done)
+            }
+            Step::Protect { span: Span { at, len }, prot } => {
+                said(self.calls.mprotect(WINDOW + at, len, prot, None))
+            }
+            Step::Advise { span, advice } => said(self.advise(span, advice)),
+            Step::Brk { to } => {
+                let end = self.calls.brk(WINDOW + to);
+                self.forget_holes();
+                format!("at {:x}", end - WINDOW)
+            }
+            Step::Read { at } => match self.touch(WINDOW + at, None) {
+                Ok(byte) => format!("= {byte:x}"),
+                Err(signal) => signal.into(),
+            },
+            Step::Write { at, byte } => match self.touch(WINDOW + at, Some(byte)) {
+                Ok(_) => "ok".into(),
+                Err(signal) => signal.into(),
+            },
+            Step::InCore(Span { at, .. }) if !at.is_multiple_of(PAGE) => {
+                said(Err(Error::Unaligned))
+            }
+            Step::InCore(span) if self.has_hole(span) => said(Err(Error::Unmapped)),
+            Step::InCore(span) | Step::PageMap(span) => self.present(span),
+            Step::Maps => self.listing(),
+        }
+    }
+
+    fn map(&mut self, Span { at, len }: Span, prot: u32, place: Place, kind: Kind) -> String {
+        let place = match place {
+            Place::Hint => MapFlags::empty(),
+            Place::Fixed => MapFlags::FIXED,
+            Place::NoReplace => MapFlags::FIXED_NOREPLACE,
+        };
+        let more = match kind {
+            Kind::Lazy => MapFlags::empty(),
+            Kind::Populate => MapFlags::POPULATE,
+            Kind::GrowsDown => MapFlags::GROWSDOWN,
+        };
+        let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS | place | more;
+        let (addr, offset) = (WINDOW + at, 0);
+        let request = MapRequest { addr, len, prot, flags, file: None, offset, driver_flags: None };
+        let at = match self.calls.mmap(request) {
+            Ok(at) => at,
+            Err(error) => return said(Err(error)),
+        };
+        if !(WINDOW..END).contains(&at) {
+            self.calls.munmap(at, len).unwrap();
+            return "elsewhere".into();
+        }
+        let end = at + len;
+        self.pages.retain(|page, _| !(at..end).contains(page));
+        // PROT_NONE is refused at the first page.
+        let all = (at..end).step_by(PAGE).filter(|_| kind == Kind::Populate);
+        for page in all {
+            let _refused = self.touch(page, (prot & 2 != 0).then_some(0));
+        }
+        format!("at {:x}", at - WINDOW)
+    }
+
+    fn advise(&mut self, span: Span, advice: Advice) -> Result<(), Error> {
+        let (kind, needed) = match advice {
+            Advice::DontNeed => (vma::Advice::DontNeed, VmFlags::empty()),
+            Advice::PopulateRead => (vma::Advice::PopulateRead, VmFlags::READ),
+            Advice::PopulateWrite => (vma::Advice::PopulateWrite, VmFlags::WRITE),
+        };
+        let start = WINDOW + span.at;
+        let done = self.calls.madvise(start, span.len, kind);
+        if !start.is_multiple_of(PAGE) {
+            return done;
+        }
+        let end = start + span.len;
+        if advice == Advice::DontNeed {
+            // Holes are no obstacle.
+            self.pages.retain(|page, _| !(start..end).contains(page));
+            return done;
+        }
+        for page in (start..end).step_by(PAGE) {
+            match self.calls.area_at(page) {
+                Some(area) if area.vma.flags.contains(needed) => (),
+                _ => break,
+            }
+            self.pages.entry(page).or_default();
+        }
+        done
+    }
+
+    /// Reads the byte at an address, or writes one. As on x86-64, any right allows to read.
+    fn touch(&mut self, at: usize, byte: Option<u8>) -> Result<u8, &'static str> {
+        if self.calls.area_at(at).is_none() {
+            self.calls.expand_stack(at, STACK_LIMIT).map_err(|_| MAPERR)?;
+        }
+        let area = self.calls.area_at(at).ok_or(MAPERR)?;
+        let needed = if byte.is_some() { VmFlags::WRITE } else { VmFlags::ACCESS };
+        if !area.vma.flags.intersects(needed) {
+            return Err(ACCERR);
+        }
+        let page = self.pages.entry(page_of(at)).or_default();
+        if let Some(byte) = byte {
+            self.calls.first_write(at).unwrap();
+            page.insert(at % PAGE, byte);
+        }
+        Ok(page.get(&(at % PAGE)).copied().unwrap_or(0))
+    }
+
+    fn forget_holes(&mut self) {
+        let calls = &self.calls;
+        self.pages.retain(|page, _| calls.area_at(*page).is_some());
+    }
+
+    fn has_hole(&self, Span { at, len }: Span) -> bool {
+        let mut pages = (WINDOW + at..WINDOW + at + len).step_by(PAGE);
+        pages.any(|page| self.calls.area_at(page).is_none())
+    }
+
+    fn present(&self, Span { at, len }: Span) -> String {
+        let first = page_of(WINDOW + at);
+        let pages = (0..len.div_ceil(PAGE)).map(|number| first + number * PAGE);
+        pages.map(|page| if self.pages.contains_key(&page) { '1' } else { '0' }).collect()
+    }
+
+    fn listing(&self) -> String {
+        let vmas = self.calls.areas().filter(|area| area.start < END).map(|area| {
+            let flags = area.vma.flags;
+            let bits = [VmFlags::READ, VmFlags::WRITE, VmFlags::EXEC].into_iter().enumerate();
+            let prot = bits.map(|(bit, flag)| (flags.contains(flag) as u32) << bit).sum();
+            let (start, end) = (area.start - WINDOW, area.end - WINDOW);
+            format!("{start:x}-{end:x} {}p", rights(prot))
+        });
+        vmas.collect::<Vec<_>>().join("; ")
+    }
+}

@@ -1,0 +1,240 @@
+/* Carries out programs of memory calls and touches in this process, and answers each step with a
+ * line. program.rs has the format. "end" ends a program, and the window is empty for the next.
+ *
+ * The window is 64 pages around a 2 MiB boundary above the heap: two page tables. The heap's end
+ * is moved to its middle and everything below is unmapped, so that brk works in the window. Nothing
+ * here may use the heap otherwise, so all buffers are static. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+enum { PAGE = 4096, PAGES = 64, SPAN = PAGES * PAGE, TABLE = 2 << 20 };
+
+static uintptr_t window, middle;
+static int pagemap;
+static sigjmp_buf after_fault;
+static volatile uintptr_t fault_at;
+static volatile int fault_code;
+static char line[256], out[1 << 16], in[1 << 16], listing[1 << 18];
+static char other_stack[1 << 16];
+
+static void fail(const char *what)
+{
+    fprintf(stderr, "pages: %s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+static uintptr_t brk_to(uintptr_t end) { return syscall(SYS_brk, end); }
+
+static void on_fault(int number, siginfo_t *info, void *context)
+{
+    (void)number, (void)context;
+    fault_at = (uintptr_t)info->si_addr;
+    fault_code = info->si_code;
+    siglongjmp(after_fault, 1);
+}
+
+/* The window as it is before each program: empty, and the heap's end in its middle. */
+static void clear(void)
+{
+    uintptr_t end = (brk_to(0) + PAGE - 1) & -PAGE;
+    if (munmap((void *)window, SPAN))
+        fail("munmap");
+    /* The heap shrinks only where something is mapped. */
+    if (end > middle && mmap((void *)middle, end - middle, PROT_READ,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+        fail("mmap");
+    if (brk_to(middle) != middle)
+        fail("brk");
+    if (munmap((void *)window, SPAN))
+        fail("munmap");
+}
+
+static void begin(void)
+{
+    struct sigaction action = { .sa_sigaction = on_fault,
+                                .sa_flags = SA_SIGINFO | SA_ONSTACK };
+    stack_t stack = { .ss_sp = other_stack, .ss_size = sizeof other_stack };
+    uintptr_t heap = brk_to(0);
+    setvbuf(stdin, in, _IOFBF, sizeof in);
+    setvbuf(stdout, out, _IOFBF, sizeof out);
+    if (sigaltstack(&stack, NULL) || sigaction(SIGSEGV, &action, NULL) ||
+        sigaction(SIGBUS, &action, NULL))
+        fail("sigaction");
+    if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0))
+        fail("PR_SET_THP_DISABLE");
+    pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    if (pagemap < 0)
+        fail("/proc/self/pagemap");
+    /* Further from the program than stacks keep from what is below them. */
+    window = ((heap + SPAN + TABLE) & -TABLE) + TABLE - SPAN / 2;
+    middle = window + SPAN / 2;
+    if (brk_to(middle) != middle)
+        fail("brk");
+    heap = (heap + PAGE - 1) & -PAGE;
+    if (munmap((void *)heap, middle - heap))
+        fail("munmap");
+}
+
+static const char *errno_name(void)
+{
+    const char *name = strerrorname_np(errno);
+    return name ? name : "unknown errno";
+}
+
+static void say_done(int result) { puts(result ? errno_name() : "ok"); }
+
+static int prot_of(const char *rights)
+{
+    return (rights[0] == 'r' ? PROT_READ : 0) | (rights[1] == 'w' ? PROT_WRITE : 0) |
+           (rights[2] == 'x' ? PROT_EXEC : 0);
+}
+
+static void map(uintptr_t at, size_t len, const char *rights, const char *place,
+                const char *kind)
+{
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    flags |= !strcmp(place, "fixed") ? MAP_FIXED : 0;
+    flags |= !strcmp(place, "noreplace") ? MAP_FIXED_NOREPLACE : 0;
+    flags |= !strcmp(kind, "populate") ? MAP_POPULATE : 0;
+    flags |= !strcmp(kind, "growsdown") ? MAP_GROWSDOWN : 0;
+    char *got = mmap((void *)(window + at), len, prot_of(rights), flags, -1, 0);
+    if (got == MAP_FAILED) {
+        puts(errno_name());
+    } else if ((uintptr_t)got - window < SPAN) {
+        printf("at %lx\n", (uintptr_t)got - window);
+    } else {
+        if (munmap(got, len))
+            fail("munmap");
+        puts("elsewhere");
+    }
+}
+
+static void advise(uintptr_t at, size_t len, const char *advice)
+{
+    int number = !strcmp(advice, "dontneed")        ? MADV_DONTNEED
+                 : !strcmp(advice, "populate_read") ? MADV_POPULATE_READ
+                                                    : MADV_POPULATE_WRITE;
+    say_done(madvise((void *)(window + at), len, number));
+}
+
+/* Reads a byte, or writes one that is not negative. */
+static void touch(uintptr_t at, int byte)
+{
+    volatile unsigned char *place = (volatile unsigned char *)(window + at);
+    if (sigsetjmp(after_fault, 1)) {
+        if (fault_at != window + at)
+            printf("SEGV at %lx, ", fault_at - window);
+        puts(fault_code == SEGV_MAPERR   ? "SEGV maperr"
+             : fault_code == SEGV_ACCERR ? "SEGV accerr"
+                                         : "SEGV otherwise");
+    } else if (byte < 0) {
+        printf("= %x\n", *place);
+    } else {
+        *place = byte;
+        puts("ok");
+    }
+}
+
+static void in_core(uintptr_t at, size_t len)
+{
+    unsigned char bits[PAGES + 2];
+    if (mincore((void *)(window + at), len, bits)) {
+        puts(errno_name());
+        return;
+    }
+    for (size_t page = 0; page < (len + PAGE - 1) / PAGE; page++)
+        putchar('0' + (bits[page] & 1));
+    putchar('\n');
+}
+
+static void page_map(uintptr_t at, size_t len)
+{
+    uint64_t entries[PAGES + 1];
+    size_t pages = (len + PAGE - 1) / PAGE;
+    if (pread(pagemap, entries, pages * 8, (window + at) / PAGE * 8) != (ssize_t)(pages * 8))
+        fail("pagemap");
+    for (size_t page = 0; page < pages; page++)
+        putchar('0' + (int)(entries[page] >> 63));
+    putchar('\n');
+}
+
+/* The VMAs of the window, with their rights: "0-3000 rw-p; 5000-6000 r--p". */
+static void maps(void)
+{
+    size_t len = 0;
+    ssize_t some;
+    int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        fail("/proc/self/maps");
+    while ((some = read(file, listing + len, sizeof listing - 1 - len)) > 0)
+        len += some;
+    if (some < 0 || len == sizeof listing - 1)
+        fail("/proc/self/maps");
+    close(file);
+    listing[len] = 0;
+    const char *between = "";
+    for (char *at = listing; *at; at = strchr(at, '\n') + 1) {
+        unsigned long start, end;
+        char rights[8];
+        if (sscanf(at, "%lx-%lx %7s", &start, &end, rights) != 3)
+            fail("a line of /proc/self/maps");
+        if (end <= window || start >= window + SPAN)
+            continue;
+        printf("%s%lx-%lx %s", between, start - window, end - window, rights);
+        between = "; ";
+    }
+    putchar('\n');
+}
+
+int main(void)
+{
+    begin();
+    while (fgets(line, sizeof line, stdin)) {
+        char call[16], a[16], b[16], c[16];
+        unsigned long at, len;
+        if (sscanf(line, "map %lx %lx %15s %15s %15s", &at, &len, a, b, c) == 5) {
+            map(at, len, a, b, c);
+        } else if (sscanf(line, "unmap %lx %lx", &at, &len) == 2) {
+            say_done(munmap((void *)(window + at), len));
+        } else if (sscanf(line, "protect %lx %lx %15s", &at, &len, a) == 3) {
+            say_done(mprotect((void *)(window + at), len, prot_of(a)));
+        } else if (sscanf(line, "advise %lx %lx %15s", &at, &len, a) == 3) {
+            advise(at, len, a);
+        } else if (sscanf(line, "brk %lx", &at) == 1) {
+            printf("at %lx\n", brk_to(window + at) - window);
+        } else if (sscanf(line, "read %lx", &at) == 1) {
+            touch(at, -1);
+        } else if (sscanf(line, "write %lx %lx", &at, &len) == 2) {
+            touch(at, (int)len);
+        } else if (sscanf(line, "incore %lx %lx", &at, &len) == 2) {
+            in_core(at, len);
+        } else if (sscanf(line, "pagemap %lx %lx", &at, &len) == 2) {
+            page_map(at, len);
+        } else if (sscanf(line, "%15s", call) == 1 && !strcmp(call, "maps")) {
+            maps();
+        } else if (sscanf(line, "%15s", call) == 1 && !strcmp(call, "end")) {
+            clear();
+            fflush(stdout);
+        } else {
+            errno = EINVAL;
+            fail(line);
+        }
+    }
+    return 0;
+}

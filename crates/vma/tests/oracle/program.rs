@@ -1,0 +1,280 @@
+//! Programs: what a step is, how it is written, and random programs.
+//!
+//! A program is a text with one step a line. Addresses and lengths are bytes in hexadecimal.
+//! Addresses count from the start of the window, so that both runners may put it anywhere.
+
+use std::{fmt, str::FromStr};
+
+pub(crate) const PAGE: usize = 4096;
+/// The pages of the window. The lower half and the upper half have page tables of their own.
+pub(crate) const PAGES: usize = 64;
+
+/// Where mmap puts a map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    Hint,
+    Fixed,
+    NoReplace,
+}
+
+/// What else mmap is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Lazy,
+    Populate,
+    GrowsDown,
+}
+
+/// The advice of madvise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Advice {
+    DontNeed,
+    PopulateRead,
+    PopulateWrite,
+}
+
+/// A range of the window in bytes; for errors it need not begin at a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Span {
+    pub(crate) at: usize,
+    pub(crate) len: usize,
+}
+
+/// One call or touch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// mmap of private anonymous memory.
+    Map {
+        span: Span,
+        prot: u32,
+        place: Place,
+        kind: Kind,
+    },
+    Unmap(Span),
+    Protect {
+        span: Span,
+        prot: u32,
+    },
+    Advise {
+        span: Span,
+        advice: Advice,
+    },
+    /// Moves the end of the heap, which begins far below the window.
+    Brk {
+        to: usize,
+    },
+    Read {
+        at: usize,
+    },
+    Write {
+        at: usize,
+        byte: u8,
+    },
+    /// mincore.
+    InCore(Span),
+    /// The present bits of /proc/self/pagemap.
+    PageMap(Span),
+    /// The VMAs of the window, from /proc/self/maps.
+    Maps,
+}
+
+const PLACES: [(Place, &str); 3] =
+    [(Place::Hint, "hint"), (Place::Fixed, "fixed"), (Place::NoReplace, "noreplace")];
+const KINDS: [(Kind, &str); 3] =
+    [(Kind::Lazy, "lazy"), (Kind::Populate, "populate"), (Kind::GrowsDown, "growsdown")];
+const ADVICE: [(Advice, &str); 3] = [
+    (Advice::DontNeed, "dontneed"),
+    (Advice::PopulateRead, "populate_read"),
+    (Advice::PopulateWrite, "populate_write"),
+];
+
+fn word<T: Copy + PartialEq>(table: &[(T, &'static str)], value: T) -> &'static str {
+    table.iter().find(|(one, _)| *one == value).expect("the table is complete").1
+}
+
+fn value<T: Copy>(table: &[(T, &str)], word: &str) -> Option<T> {
+    table.iter().find(|(_, name)| *name == word).map(|(one, _)| *one)
+}
+
+/// `PROT_*` as in the listing of VMAs.
+pub(crate) fn rights(prot: u32) -> String {
+    let letters = ['r', 'w', 'x'].into_iter().enumerate();
+    letters.map(|(bit, letter)| if prot >> bit & 1 != 0 { letter } else { '-' }).collect()
+}
+
+fn prot(rights: &str) -> Option<u32> {
+    (0..8).find(|prot| self::rights(*prot) == rights)
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x} {:x}", self.at, self.len)
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Step::Map { span, prot, place, kind } => {
+                let (place, kind) = (word(&PLACES, place), word(&KINDS, kind));
+                write!(f, "map {span} {} {place} {kind}", rights(prot))
+            }
+            Step::Unmap(span) => write!(f, "unmap {span}"),
+            Step::Protect { span, prot } => write!(f, "protect {span} {}", rights(prot)),
+            Step::Advise { span, advice } => write!(f, "advise {span} {}", word(&ADVICE, advice)),
+            Step::Brk { to } => write!(f, "brk {to:x}"),
+            Step::Read { at } => write!(f, "read {at:x}"),
+            Step::Write { at, byte } => write!(f, "write {at:x} {byte:x}"),
+            Step::InCore(span) => write!(f, "incore {span}"),
+            Step::PageMap(span) => write!(f, "pagemap {span}"),
+            Step::Maps => write!(f, "maps"),
+        }
+    }
+}
+
+impl FromStr for Step {
+    type Err = String;
+
+    fn from_str(line: &str) -> Result<Self, String> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |text: &str| usize::from_str_radix(text, 16).ok();
+        let span = |at, len| Some(Span { at: number(at)?, len: number(len)? });
+        let step = match words[..] {
+            ["map", at, len, rights, place, kind] => (|| {
+                let (place, kind) = (value(&PLACES, place)?, value(&KINDS, kind)?);
+                Some(Step::Map { span: span(at, len)?, prot: prot(rights)?, place, kind })
+            })(),
+            ["unmap", at, len] => span(at, len).map(Step::Unmap),
+            ["protect", at, len, rights] => {
+                span(at, len).zip(prot(rights)).map(|(span, prot)| Step::Protect { span, prot })
+            }
+            ["advise", at, len, advice] => span(at, len)
+                .zip(value(&ADVICE, advice))
+                .map(|(span, advice)| Step::Advise { span, advice }),
+            ["brk", to] => number(to).map(|to| Step::Brk { to }),
+            ["read", at] => number(at).map(|at| Step::Read { at }),
+            ["write", at, byte] => number(at)
+                .zip(u8::from_str_radix(byte, 16).ok())
+                .map(|(at, byte)| Step::Write { at, byte }),
+            ["incore", at, len] => span(at, len).map(Step::InCore),
+            ["pagemap", at, len] => span(at, len).map(Step::PageMap),
+            ["maps"] => Some(Step::Maps),
+            _ => None,
+        };
+        step.ok_or_else(|| format!("not a step: {line}"))
+    }
+}
+
+/// Reads a program. Skips empty and indented lines.
+pub(crate) fn parse(text: &str) -> Result<Vec<Step>, String> {
+    let is_step = |line: &&str| !line.is_empty() && !line.starts_with(' ');
+    text.lines().filter(is_step).map(str::parse).collect()
+}
+
+/// A xorshift generator: the seed alone decides a program.
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    pub(crate) fn new(seed: u64) -> Self {
+        // Neighbouring seeds must not begin alike, and the state must not be 0.
+        Rng((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        ((self.0 >> 11) % limit as u64) as usize
+    }
+
+    fn one_in(&mut self, count: usize) -> bool {
+        self.below(count) == 0
+    }
+
+    fn of<T: Copy>(&mut self, values: &[T]) -> T {
+        values[self.below(values.len())]
+    }
+}
+
+/// What a program works on: some pages in the middle of the window.
+struct Window {
+    first: usize,
+    pages: usize,
+}
+
+impl Window {
+    /// One to six pages, rarely at an address or of a length that calls refuse.
+    fn span(&self, rng: &mut Rng) -> Span {
+        let at = (self.first + rng.below(self.pages)) * PAGE;
+        let len = (1 + rng.below(6)) * PAGE;
+        let len = len.min(PAGES * PAGE - at);
+        match rng.below(60) {
+            0 => Span { at: at + rng.below(PAGE), len },
+            1 => Span { at, len: len - rng.below(PAGE) },
+            2 => Span { at, len: 0 },
+            _ => Span { at, len },
+        }
+    }
+
+    fn byte(&self, rng: &mut Rng) -> usize {
+        (self.first + rng.below(self.pages)) * PAGE + rng.of(&[0, 1, PAGE / 2, PAGE - 1])
+    }
+}
+
+/// Every `PROT_*` but the lone PROT_EXEC: some processors can forbid to read such pages.
+fn some_prot(rng: &mut Rng) -> u32 {
+    if rng.one_in(6) { rng.of(&[0, 1, 2, 3, 5, 6, 7]) } else { rng.of(&[3, 3, 3, 1, 0]) }
+}
+
+/// The program of a seed. It looks at the whole window at its end.
+pub(crate) fn random(seed: u64, steps: usize) -> Vec<Step> {
+    let mut rng = Rng::new(seed);
+    let pages = rng.of(&[6, 12, 24, PAGES]);
+    let window = Window { first: (PAGES - pages) / 2, pages };
+    let mut program: Vec<Step> = (3..steps).map(|n| step(&mut rng, &window, n)).collect();
+    let all = Span { at: 0, len: PAGES * PAGE };
+    program.extend([Step::Maps, Step::PageMap(all), Step::InCore(all)]);
+    program
+}
+
+fn step(rng: &mut Rng, window: &Window, number: usize) -> Step {
+    match rng.below(100) {
+        0..18 => {
+            let place = rng.of(&[Place::Fixed, Place::Fixed, Place::NoReplace, Place::Hint]);
+            let kind = match rng.below(16) {
+                0..2 => Kind::Populate,
+                2 => Kind::GrowsDown,
+                _ => Kind::Lazy,
+            };
+            Step::Map { span: window.span(rng), prot: some_prot(rng), place, kind }
+        }
+        18..26 => Step::Unmap(window.span(rng)),
+        26..36 => Step::Protect { span: window.span(rng), prot: some_prot(rng) },
+        36..44 => {
+            let all = [Advice::DontNeed, Advice::PopulateRead, Advice::PopulateWrite];
+            let advice = if rng.one_in(3) { rng.of(&all) } else { Advice::DontNeed };
+            Step::Advise { span: window.span(rng), advice }
+        }
+        44..48 => {
+            let page = window.first + rng.below(window.pages + 1);
+            let odd = if rng.one_in(4) { rng.below(PAGE) } else { 0 };
+            Step::Brk { to: (page * PAGE + odd).min(PAGES * PAGE) }
+        }
+        48..68 => Step::Read { at: window.byte(rng) },
+        // Never 0, and not the byte of a step nearby.
+        68..90 => Step::Write { at: window.byte(rng), byte: (number % 255 + 1) as u8 },
+        90..93 => Step::InCore(window.span(rng)),
+        93..96 => Step::PageMap(window.span(rng)),
+        _ => Step::Maps,
+    }
+}
+
+#[test]
+fn a_program_is_read_as_it_was_written() {
+    for seed in 0..50 {
+        for step in random(seed, 100) {
+            assert_eq!(step.to_string().parse(), Ok(step));
+        }
+    }
+    assert!("map 0 1000 rw- nowhere lazy".parse::<Step>().is_err());
+}
