@@ -58,7 +58,7 @@ fn config() -> Config {
 /// Maps a page if the record is still the one that it saw; stores to it then.
 fn fault<G: Concurrent>(sim: &Sim, space: &Space<G>, record: &Record, way: Way, at: VirtAddr) {
     let seen = record.look();
-    if seen % 2 != 0 {
+    if !seen.is_multiple_of(2) {
         return;
     }
     let frame = block(sim, 0);
@@ -122,7 +122,7 @@ fn faults<G: Concurrent>(config: Config, seed: u64, way: Way) -> Result<(), Fail
         Box::new(move || {
             activate();
             for round in 0..5 {
-                fault(sim, space, record, way, virt(AT + ((round + cpu) % 2 << 12)));
+                fault(sim, space, record, way, virt(AT + (((round + cpu) % 2) << 12)));
                 Grace::reclaim(usize::MAX);
             }
         }) as Program

@@ -464,7 +464,7 @@ fn impossible_rights_are_refused_over_holes() {
     with_space(|_, _, space| {
         let range = VirtRange::new(VirtAddr::new(AT), 4 * PageSize::Size4K.bytes()).unwrap();
         for rights in [Flags::WRITE | Flags::USER, Flags::EXECUTE | Flags::USER] {
-            let failed = space.protect_own(range, rights).err().expect("no page has these rights");
+            let failed = space.protect_own(range, rights).expect_err("no page has these rights");
             assert!(matches!(failed.error, Error::Format(FormatError::Rights(..))), "{rights:?}");
             failed.pending.flush();
         }
