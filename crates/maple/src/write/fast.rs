@@ -83,7 +83,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job
         }
         if !body.is_hole(slot) {
             if swaps && (start, end) == (first, last) {
-                return Fast::of(target.swap(search, place, slot, word));
+                let (old, change) = swapped(body, slot, word);
+                return Fast::of(target.swap(search, descent, &change, old));
             }
             return Fast::Other;
         }
@@ -148,36 +149,42 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Replaces the entry in a slot of a narrow leaf by another one over the same range. No bound
-    /// and no gap changes.
+    /// Replaces an entry of a narrow leaf by another one over the same range. No gap changes. The
+    /// leaf is not borrowed: an owner changes it in place.
     #[inline(always)]
     fn swap<S: Search>(
         &mut self,
         search: S,
-        Place { descent, body }: Place,
-        slot: usize,
-        word: NonNull<()>,
+        descent: &WriteDescent,
+        change: &Change,
+        old: *mut (),
     ) -> Result<Link, Error> {
-        let old = NonNull::new(body.word(slot));
-        let change = Change {
-            len: body.len(),
-            mask: body.entries(),
-            count: body.count(),
-            bounds: Run::default(),
-            words: Run::default(),
-            new: [Bound::NONE; 2],
-            word: word.as_ptr(),
-            rank: body.rank(slot),
-            splits: false,
-        };
         let unchanged = Holes { gone: 0, before: 0, after: 0, start: 0, end: 0, measure: false };
-        let link = self.commit::<S, true>(search, descent, &change, unchanged, true)?;
-        if let Some(old) = old {
+        let link = self.commit::<S, true>(search, descent, change, unchanged, true)?;
+        if let Some(old) = NonNull::new(old) {
             // SAFETY: the entry has left the tree, and the word was the tree's.
             unsafe { self.supplies.bin.entry(old) }
         }
         Ok(link)
     }
+}
+
+/// The word in a slot of a narrow leaf, and the change that replaces it by another one. No bound
+/// changes.
+#[inline(always)]
+fn swapped(body: &Body, slot: usize, word: NonNull<()>) -> (*mut (), Change) {
+    let change = Change {
+        len: body.len(),
+        mask: body.entries(),
+        count: body.count(),
+        bounds: Run::default(),
+        words: Run::default(),
+        new: [Bound::NONE; 2],
+        word: word.as_ptr(),
+        rank: body.rank(slot),
+        splits: false,
+    };
+    (body.word(slot), change)
 }
 
 /// Replaces the entry that holds an index by a hole.
