@@ -45,6 +45,16 @@ fn anywhere<R: Reclaim, E: Entry>(
     entry: E,
 ) {
     writer.preallocate_writes(1).unwrap();
+    write_anywhere(writer, dice, cells, entry);
+}
+
+/// One write anywhere that may use only preallocated memory.
+fn write_anywhere<R: Reclaim, E: Entry>(
+    writer: &mut Writer<'_, E, R, Flaky>,
+    dice: &mut Dice,
+    cells: usize,
+    entry: E,
+) {
     let from = dice.roll(cells);
     // Some ranges within a leaf, some over a few leaves, some over many.
     let longest = [2, 30, 60, cells][dice.roll(4)];
@@ -138,6 +148,33 @@ fn a_write_anywhere_that_shares() {
     }
     let rounds = if cfg!(samara_small_nodes) { 100 } else { 700 };
     Course { rounds, fill_every: 60, duplicate_every: 1, keep: 3 }.run(3, write, write);
+}
+
+/// The writes of a move, in trees that share nodes with a duplicate: some are beside each other,
+/// and the first of them may have filled or emptied the nodes of the next.
+#[test]
+#[cfg_attr(miri, ignore = "long")]
+fn five_writes_anywhere_that_share() {
+    fn write<R: Reclaim>(writer: &mut SharedWriter<'_, R>, dice: &mut Dice) {
+        const WRITES: usize = 5;
+        writer.preallocate_writes(WRITES).unwrap();
+        let near = dice.roll(SHARED_CELLS);
+        for value in 0..WRITES {
+            let entry = RefCounted::new(value as u64).unwrap();
+            if dice.roll(2) == 0 {
+                write_anywhere(writer, dice, SHARED_CELLS, entry);
+                continue;
+            }
+            // A part of one entry, so that each write adds two.
+            let cell = (near + dice.roll(4)).min(SHARED_CELLS - 1);
+            let at = range(cell, cell).start() + 0x10 + 0x20 * dice.roll(100);
+            with_nothing(writer, |writer| {
+                writer.store_range(at..=at + 7, entry).map_err(|refused| refused.error).unwrap();
+            });
+        }
+    }
+    let rounds = if cfg!(samara_small_nodes) { 40 } else { 200 };
+    Course { rounds, fill_every: 20, duplicate_every: 1, keep: 3 }.run(5, write, write);
 }
 
 /// Trees whose entries cannot be shared, so that each tree has its own nodes.

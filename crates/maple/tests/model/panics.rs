@@ -146,6 +146,13 @@ fn drops() {
         let over = AssertUnwindSafe(|| tree.get_mut().erase_range(800..=809).unwrap());
         assert!(catch_unwind(over).is_err());
         assert_eq!(contents(&mut tree).len(), 22);
+        // An entry over the same range.
+        fuse.drop.store(1, Ordering::Relaxed);
+        let over = AssertUnwindSafe(|| {
+            tree.get_mut().store_range(810..=819, Bomb::new(9, &fuse)).unwrap();
+        });
+        assert!(catch_unwind(over).is_err());
+        assert_eq!(contents(&mut tree)[3], (810, 819, 9));
         fuse.drop.store(n.min(10), Ordering::Relaxed);
         assert!(catch_unwind(AssertUnwindSafe(|| drop(tree))).is_err());
     }
