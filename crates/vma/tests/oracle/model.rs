@@ -3,12 +3,13 @@
 use std::{collections::BTreeMap, fmt};
 
 use vma::{
-    AddressSpace, Error, Layout, MapFlags, MapRequest, MappedFile, Profile, VmFlags, Writer,
+    AddressSpace, Error, Layout, MapFlags, MapRequest, MappedFile, Profile, RemapRequest, VmFlags,
+    Writer,
 };
 
 use crate::{
     Runner,
-    program::{Advice, Kind, PAGE, PAGES, Place, Span, Step, rights},
+    program::{Advice, Kind, PAGE, PAGES, Place, Span, Step, Way, rights},
 };
 
 const MIDDLE: usize = 0x5555_5560_0000;
@@ -65,6 +66,7 @@ fn said(result: Result<(), Error>) -> String {
     match result.map_err(Error::errno) {
         Ok(()) => "ok",
         Err(12) => "ENOMEM",
+        Err(14) => "EFAULT",
         Err(17) => "EEXIST",
         Err(22) => "EINVAL",
         Err(_) => "an errno that no step gives",
@@ -89,6 +91,7 @@ impl Process<'_> {
                 said(self.calls.mprotect(WINDOW + at, len, prot, None))
             }
             Step::Advise { span, advice } => said(self.advise(span, advice)),
+            Step::Remap { span, len, way, to } => self.remap(span, len, way, WINDOW + to),
             Step::Brk { to } => {
                 let end = self.calls.brk(WINDOW + to);
                 self.forget_holes();
@@ -126,13 +129,9 @@ impl Process<'_> {
         let (addr, offset) = (WINDOW + at, 0);
         let request = MapRequest { addr, len, prot, flags, file: None, offset, driver_flags: None };
         let at = match self.calls.mmap(request) {
-            Ok(at) => at,
-            Err(error) => return said(Err(error)),
+            Ok(at) if (WINDOW..END).contains(&at) => at,
+            placed => return self.placed(placed, len),
         };
-        if !(WINDOW..END).contains(&at) {
-            self.calls.munmap(at, len).unwrap();
-            return "elsewhere".into();
-        }
         let end = at + len;
         self.pages.retain(|page, _| !(at..end).contains(page));
         // PROT_NONE is refused at the first page.
@@ -140,7 +139,56 @@ impl Process<'_> {
         for page in all {
             let _refused = self.touch(page, (prot & 2 != 0).then_some(0));
         }
-        format!("at {:x}", at - WINDOW)
+        self.placed(Ok(at), len)
+    }
+
+    /// Answers mmap and mremap. A map that was placed outside of the window goes away again.
+    fn placed(&mut self, at: Result<usize, Error>, len: usize) -> String {
+        match at {
+            Ok(at) if (WINDOW..END).contains(&at) => format!("at {:x}", at - WINDOW),
+            Ok(at) => {
+                self.calls.munmap(at, len).unwrap();
+                self.forget_holes();
+                "elsewhere".into()
+            }
+            Err(error) => said(Err(error)),
+        }
+    }
+
+    fn remap(&mut self, span: Span, new_len: usize, way: Way, to: usize) -> String {
+        let keeps = matches!(way, Way::DontUnmap | Way::FixedDontUnmap);
+        let fixed = matches!(way, Way::Fixed | Way::FixedDontUnmap).then_some(to);
+        let request = RemapRequest {
+            addr: WINDOW + span.at,
+            old_len: span.len,
+            new_len,
+            may_move: way != Way::Stay,
+            fixed,
+            dont_unmap: keeps.then_some(fixed.unwrap_or(0)),
+        };
+        let from = WINDOW + span.at;
+        // One call can move several VMAs. It leaves the target alone where the source has holes.
+        let is_mapped = |page: &usize| self.calls.area_at(*page).is_some();
+        let kept = span.len.min(new_len);
+        let sources: Vec<usize> = (from..from + kept).step_by(PAGE).filter(is_mapped).collect();
+        let done = self.calls.mremap(request);
+        if let Ok(to) = done
+            && to != from
+        {
+            let mut moved = Vec::new();
+            for page in sources {
+                moved.push((page - from + to, self.pages.remove(&page)));
+            }
+            for (target, bytes) in moved {
+                self.pages.remove(&target);
+                self.pages.extend(bytes.map(|bytes| (target, bytes)));
+            }
+            if new_len != span.len {
+                self.pages.retain(|page, _| !(to + kept..to + new_len).contains(page));
+            }
+        }
+        self.forget_holes();
+        self.placed(done, new_len)
     }
 
     fn advise(&mut self, span: Span, advice: Advice) -> Result<(), Error> {

@@ -18,6 +18,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
@@ -105,15 +108,9 @@ static int prot_of(const char *rights)
            (rights[2] == 'x' ? PROT_EXEC : 0);
 }
 
-static void map(uintptr_t at, size_t len, const char *rights, const char *place,
-                const char *kind)
+/* A map that the kernel placed outside of the window goes away again. */
+static void say_place(char *got, size_t len)
 {
-    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
-    flags |= !strcmp(place, "fixed") ? MAP_FIXED : 0;
-    flags |= !strcmp(place, "noreplace") ? MAP_FIXED_NOREPLACE : 0;
-    flags |= !strcmp(kind, "populate") ? MAP_POPULATE : 0;
-    flags |= !strcmp(kind, "growsdown") ? MAP_GROWSDOWN : 0;
-    char *got = mmap((void *)(window + at), len, prot_of(rights), flags, -1, 0);
     if (got == MAP_FAILED) {
         puts(errno_name());
     } else if ((uintptr_t)got - window < SPAN) {
@@ -123,6 +120,28 @@ static void map(uintptr_t at, size_t len, const char *rights, const char *place,
             fail("munmap");
         puts("elsewhere");
     }
+}
+
+static void map(uintptr_t at, size_t len, const char *rights, const char *place,
+                const char *kind)
+{
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    flags |= !strcmp(place, "fixed") ? MAP_FIXED : 0;
+    flags |= !strcmp(place, "noreplace") ? MAP_FIXED_NOREPLACE : 0;
+    flags |= !strcmp(kind, "populate") ? MAP_POPULATE : 0;
+    flags |= !strcmp(kind, "growsdown") ? MAP_GROWSDOWN : 0;
+    say_place(mmap((void *)(window + at), len, prot_of(rights), flags, -1, 0), len);
+}
+
+static void remap(uintptr_t at, size_t old, size_t len, const char *way, uintptr_t to)
+{
+    int flags = !strcmp(way, "stay")        ? 0
+                : !strcmp(way, "maymove")   ? MREMAP_MAYMOVE
+                : !strcmp(way, "fixed")     ? MREMAP_MAYMOVE | MREMAP_FIXED
+                : !strcmp(way, "dontunmap") ? MREMAP_MAYMOVE | MREMAP_DONTUNMAP
+                                            : MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+    void *target = flags & MREMAP_FIXED ? (void *)(window + to) : NULL;
+    say_place(mremap((void *)(window + at), old, len, flags, target), len);
 }
 
 static void advise(uintptr_t at, size_t len, const char *advice)
@@ -207,7 +226,7 @@ int main(void)
     begin();
     while (fgets(line, sizeof line, stdin)) {
         char call[16], a[16], b[16], c[16];
-        unsigned long at, len;
+        unsigned long at, len, new_len, to;
         if (sscanf(line, "map %lx %lx %15s %15s %15s", &at, &len, a, b, c) == 5) {
             map(at, len, a, b, c);
         } else if (sscanf(line, "unmap %lx %lx", &at, &len) == 2) {
@@ -216,6 +235,8 @@ int main(void)
             say_done(mprotect((void *)(window + at), len, prot_of(a)));
         } else if (sscanf(line, "advise %lx %lx %15s", &at, &len, a) == 3) {
             advise(at, len, a);
+        } else if (sscanf(line, "remap %lx %lx %lx %15s %lx", &at, &len, &new_len, a, &to) == 5) {
+            remap(at, len, new_len, a, to);
         } else if (sscanf(line, "brk %lx", &at) == 1) {
             printf("at %lx\n", brk_to(window + at) - window);
         } else if (sscanf(line, "read %lx", &at) == 1) {

@@ -25,6 +25,16 @@ pub(crate) enum Kind {
     GrowsDown,
 }
 
+/// The flags of mremap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    Stay,
+    MayMove,
+    Fixed,
+    DontUnmap,
+    FixedDontUnmap,
+}
+
 /// The advice of madvise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Advice {
@@ -59,6 +69,13 @@ pub(crate) enum Step {
         span: Span,
         advice: Advice,
     },
+    /// mremap to the length `len`.
+    Remap {
+        span: Span,
+        len: usize,
+        way: Way,
+        to: usize,
+    },
     /// Moves the end of the heap, which begins far below the window.
     Brk {
         to: usize,
@@ -82,6 +99,13 @@ const PLACES: [(Place, &str); 3] =
     [(Place::Hint, "hint"), (Place::Fixed, "fixed"), (Place::NoReplace, "noreplace")];
 const KINDS: [(Kind, &str); 3] =
     [(Kind::Lazy, "lazy"), (Kind::Populate, "populate"), (Kind::GrowsDown, "growsdown")];
+const WAYS: [(Way, &str); 5] = [
+    (Way::Stay, "stay"),
+    (Way::MayMove, "maymove"),
+    (Way::Fixed, "fixed"),
+    (Way::DontUnmap, "dontunmap"),
+    (Way::FixedDontUnmap, "fixed_dontunmap"),
+];
 const ADVICE: [(Advice, &str); 3] = [
     (Advice::DontNeed, "dontneed"),
     (Advice::PopulateRead, "populate_read"),
@@ -122,6 +146,9 @@ impl fmt::Display for Step {
             Step::Unmap(span) => write!(f, "unmap {span}"),
             Step::Protect { span, prot } => write!(f, "protect {span} {}", rights(prot)),
             Step::Advise { span, advice } => write!(f, "advise {span} {}", word(&ADVICE, advice)),
+            Step::Remap { span, len, way, to } => {
+                write!(f, "remap {span} {len:x} {} {to:x}", word(&WAYS, way))
+            }
             Step::Brk { to } => write!(f, "brk {to:x}"),
             Step::Read { at } => write!(f, "read {at:x}"),
             Step::Write { at, byte } => write!(f, "write {at:x} {byte:x}"),
@@ -151,6 +178,10 @@ impl FromStr for Step {
             ["advise", at, len, advice] => span(at, len)
                 .zip(value(&ADVICE, advice))
                 .map(|(span, advice)| Step::Advise { span, advice }),
+            ["remap", at, old, len, way, to] => (|| {
+                let (way, to) = (value(&WAYS, way)?, number(to)?);
+                Some(Step::Remap { span: span(at, old)?, len: number(len)?, way, to })
+            })(),
             ["brk", to] => number(to).map(|to| Step::Brk { to }),
             ["read", at] => number(at).map(|at| Step::Read { at }),
             ["write", at, byte] => number(at)
@@ -255,18 +286,30 @@ fn step(rng: &mut Rng, window: &Window, number: usize) -> Step {
             let advice = if rng.one_in(3) { rng.of(&all) } else { Advice::DontNeed };
             Step::Advise { span: window.span(rng), advice }
         }
-        44..48 => {
+        44..52 => remap(rng, window),
+        52..56 => {
             let page = window.first + rng.below(window.pages + 1);
             let odd = if rng.one_in(4) { rng.below(PAGE) } else { 0 };
             Step::Brk { to: (page * PAGE + odd).min(PAGES * PAGE) }
         }
-        48..68 => Step::Read { at: window.byte(rng) },
+        56..72 => Step::Read { at: window.byte(rng) },
         // Never 0, and not the byte of a step nearby.
-        68..90 => Step::Write { at: window.byte(rng), byte: (number % 255 + 1) as u8 },
+        72..90 => Step::Write { at: window.byte(rng), byte: (number % 255 + 1) as u8 },
         90..93 => Step::InCore(window.span(rng)),
         93..96 => Step::PageMap(window.span(rng)),
         _ => Step::Maps,
     }
+}
+
+fn remap(rng: &mut Rng, window: &Window) -> Step {
+    let (span, target) = (window.span(rng), window.span(rng));
+    let way = rng.of(&[Way::Stay, Way::MayMove, Way::Fixed, Way::Fixed, Way::FixedDontUnmap]);
+    let way = if rng.one_in(8) { Way::DontUnmap } else { way };
+    let same = rng.one_in(2);
+    // It can grow where it is.
+    let room = PAGES * PAGE - span.at.max(target.at);
+    let len = if same { span.len } else { target.len };
+    Step::Remap { span, len: len.min(room), way, to: target.at }
 }
 
 #[test]
