@@ -100,6 +100,11 @@ impl Anon {
         self.is_faulted() && (self.inherited || self.generation != here)
     }
 
+    /// If it was inherited and then got a number, the same anon_vma without the mark.
+    pub(crate) fn not_inherited(self) -> Option<Anon> {
+        self.inherited.then_some(Anon { inherited: false, ..self })
+    }
+
     /// Whether a VMA beside it may use it for its first write.
     pub(crate) fn lends(self, here: Generation) -> bool {
         self.is_faulted() && !self.is_inherited(here)

@@ -233,7 +233,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if old_end == area.end && self.is_free_above(area.end, delta) {
             let new_end = area.end + delta;
             let right = self.look_at(new_end);
-            let grown = self.merge_new(area.end, new_end, &area.vma, right)?;
+            // Linux does not ask here whether the VMA came by a fork (rule 12).
+            let anon = area.vma.anon.get().not_inherited();
+            let new = anon.map(|anon| Vma { anon: Slot::filled(anon), ..Vma::clone(&area.vma) });
+            let new = new.as_ref().unwrap_or(&area.vma);
+            let grown = self.merge_new(area.end, new_end, new, right)?;
             let (grown, _) = grown.ok_or(Error::WrongKind)?;
             self.change(grown.into())?;
             if locked {

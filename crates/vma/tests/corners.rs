@@ -99,6 +99,23 @@ fn droppable_memory_joins_nothing_while_all_to_come_is_locked() {
 }
 
 #[test]
+fn an_inherited_vma_that_grows_joins_unwritten_memory() {
+    let mut space = space();
+    let mut calls = space.get_mut();
+    calls.mmap(anonymous(page(0), 2, 3)).unwrap();
+    calls.first_write(page(0)).unwrap();
+    let mut child = calls.fork().unwrap();
+    let mut child = child.get_mut();
+    child.mmap(anonymous(page(3), 4, 3)).unwrap();
+    let grow = RemapRequest { new_len: 3 * PAGE, fixed: None, ..fixed_move(0, 2, 0, false) };
+    assert_eq!(child.mremap(grow), Ok(page(0)));
+    assert_eq!(ranges(&child), [(0, 7)]);
+    // The result is inherited.
+    child.mmap(anonymous(page(7), 1, 3)).unwrap();
+    assert_eq!(ranges(&child), [(0, 7), (7, 1)]);
+}
+
+#[test]
 fn a_mark_of_guard_pages_spreads_by_merging() {
     let mut space = space();
     let mut calls = space.get_mut();

@@ -106,7 +106,10 @@ impl Model {
         let more = m.new - m.old;
         if m.at + m.old == v.end && v.end + more <= END && self.is_free(v.end, v.end + more) {
             let pgoff = v.pgoff + (v.end - v.start);
-            self.insert(M { start: v.end, end: v.end + more, pgoff, ..v.clone() });
+            // The kernel does not look at ancestors here.
+            let alone = |anon: &Anon| Anon { own: anon.own, all: alloc::vec![anon.own] };
+            let anon = v.anon.as_ref().map(alone);
+            self.insert(M { start: v.end, end: v.end + more, pgoff, anon, ..v.clone() });
             if v.flags.contains(V::LOCKED) {
                 self.populate(v.end, v.end + more);
             }
