@@ -211,8 +211,24 @@ fn refusal<F: MappedFile>(vma: &Vma<F>, advice: Advice) -> Option<Error> {
     if discards && sealed && vma.is_anonymous() {
         return Some(Error::Sealed);
     }
-    let unguardable = VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::LOCKED;
-    (advice == GuardInstall && flags.intersects(unguardable)).then_some(Error::WrongKind)
+    let kept = match advice {
+        DontNeed => VmFlags::PFNMAP | VmFlags::LOCKED,
+        DontNeedLocked => VmFlags::PFNMAP,
+        Free | Cold | PageOut => VmFlags::PFNMAP | VmFlags::LOCKED | VmFlags::HUGETLB,
+        Remove => VmFlags::LOCKED,
+        GuardInstall => VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::LOCKED,
+        _ => VmFlags::empty(),
+    };
+    let wrong = match advice {
+        Free => !vma.is_anonymous(),
+        Remove => vma.file.is_none(),
+        _ => false,
+    };
+    if wrong || flags.intersects(kept) {
+        return Some(Error::WrongKind);
+    }
+    let writes = VmFlags::SHARED | VmFlags::MAYWRITE;
+    (advice == Remove && !flags.contains(writes)).then_some(Error::Access)
 }
 
 /// The flags of a VMA after the advice.

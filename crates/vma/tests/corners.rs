@@ -275,3 +275,30 @@ fn populating_needs_the_right_that_it_uses() {
         assert_eq!(calls.madvise(page(0), PAGE, Advice::PopulateWrite), expected(2), "{prot}");
     }
 }
+
+#[test]
+fn discarding_is_refused_where_pages_must_stay() {
+    let mut space = space();
+    let mut calls = space.get_mut();
+    let file = File::regular();
+    calls.mmap(anonymous(page(0), 1, 3)).unwrap();
+    calls.mmap(of_file(&file, page(1), 1, 3, 0)).unwrap();
+    let mut shared = of_file(&file, page(2), 1, 3, 0);
+    shared.flags = MapFlags::SHARED | MapFlags::FIXED;
+    calls.mmap(shared).unwrap();
+    calls.mmap(anonymous(page(3), 1, 3)).unwrap();
+    calls.mlock(page(3), PAGE, false).unwrap();
+    let (fine, wrong) = (Ok(()), Err(Error::WrongKind));
+    // On anonymous memory, on a private file, on a shared file, on locked memory.
+    for (advice, expected) in [
+        (Advice::DontNeed, [fine, fine, fine, wrong]),
+        (Advice::DontNeedLocked, [fine; 4]),
+        (Advice::Free, [fine, wrong, wrong, wrong]),
+        (Advice::Cold, [fine, fine, fine, wrong]),
+        (Advice::PageOut, [fine, fine, fine, wrong]),
+        (Advice::Remove, [wrong, Err(Error::Access), fine, wrong]),
+    ] {
+        let seen = [0, 1, 2, 3].map(|at| calls.madvise(page(at), PAGE, advice));
+        assert_eq!(seen, expected, "{advice:?}");
+    }
+}

@@ -177,6 +177,7 @@ impl Model {
                 Advice::NoHugePage => new = (new - V::HUGEPAGE) | V::NOHUGEPAGE,
                 Advice::Mergeable if m.can_be_mergeable() => new |= V::MERGEABLE,
                 Advice::Unmergeable => new -= V::MERGEABLE,
+                DontNeed if is(V::LOCKED | V::PFNMAP) => return Err(EINVAL),
                 Advice::WipeOnFork if m.file.is_some() || is(V::SHARED) => return Err(EINVAL),
                 Advice::WipeOnFork => new |= V::WIPEONFORK,
                 Advice::KeepOnFork => new -= V::WIPEONFORK,
