@@ -74,6 +74,11 @@ fn said(result: Result<(), Error>) -> String {
     .into()
 }
 
+/// Whether memory that is added to a VMA with these flags is populated at once.
+fn populates(flags: VmFlags) -> bool {
+    flags & (VmFlags::LOCKED | VmFlags::LOCKONFAULT) == VmFlags::LOCKED
+}
+
 fn page_of(at: usize) -> usize {
     at & !(PAGE - 1)
 }
@@ -87,9 +92,9 @@ impl Process<'_> {
                 self.forget_holes();
                 said(done)
             }
-            Step::Protect { span: Span { at, len }, prot } => {
-                said(self.calls.mprotect(WINDOW + at, len, prot, None))
-            }
+            Step::Protect { span, prot } => said(self.protect(span, prot)),
+            Step::Lock { span, on_fault } => said(self.lock(span, on_fault)),
+            Step::Unlock(Span { at, len }) => said(self.calls.munlock(WINDOW + at, len)),
             Step::Advise { span, advice } => said(self.advise(span, advice)),
             Step::Remap { span, len, way, to } => self.remap(span, len, way, WINDOW + to),
             Step::Brk { to } => {
@@ -187,33 +192,85 @@ impl Process<'_> {
                 self.pages.retain(|page, _| !(to + kept..to + new_len).contains(page));
             }
         }
+        if let Ok(to) = done
+            && self.calls.area_at(to).is_some_and(|new| populates(new.vma.flags))
+        {
+            self.populate(&mut (to + kept..to + new_len).step_by(PAGE));
+        }
         self.forget_holes();
         self.placed(done, new_len)
     }
 
     fn advise(&mut self, span: Span, advice: Advice) -> Result<(), Error> {
-        let (kind, needed) = match advice {
-            Advice::DontNeed => (vma::Advice::DontNeed, VmFlags::empty()),
-            Advice::PopulateRead => (vma::Advice::PopulateRead, VmFlags::READ),
-            Advice::PopulateWrite => (vma::Advice::PopulateWrite, VmFlags::WRITE),
+        let kind = match advice {
+            Advice::DontNeed => vma::Advice::DontNeed,
+            Advice::DontNeedLocked => vma::Advice::DontNeedLocked,
+            Advice::Cold => vma::Advice::Cold,
+            Advice::Remove => vma::Advice::Remove,
+            Advice::Random => vma::Advice::Random,
+            Advice::Normal => vma::Advice::Normal,
+            Advice::PopulateRead => vma::Advice::PopulateRead,
+            Advice::PopulateWrite => vma::Advice::PopulateWrite,
         };
         let start = WINDOW + span.at;
         let done = self.calls.madvise(start, span.len, kind);
         if !start.is_multiple_of(PAGE) {
             return done;
         }
-        let end = start + span.len;
-        if advice == Advice::DontNeed {
-            // Holes are no obstacle.
-            self.pages.retain(|page, _| !(start..end).contains(page));
-            return done;
-        }
-        for page in (start..end).step_by(PAGE) {
-            match self.calls.area_at(page) {
-                Some(area) if area.vma.flags.contains(needed) => (),
-                _ => break,
+        for page in (start..start + span.len).step_by(PAGE) {
+            let flags = self.calls.area_at(page).map(|area| area.vma.flags);
+            let locked = flags.is_some_and(|flags| flags.contains(VmFlags::LOCKED));
+            match advice {
+                // Holes are no obstacle.
+                Advice::DontNeed if !locked => drop(self.pages.remove(&page)),
+                Advice::DontNeedLocked => drop(self.pages.remove(&page)),
+                Advice::PopulateRead if flags.is_some_and(|f| f.contains(VmFlags::READ)) => {
+                    self.pages.entry(page).or_default();
+                }
+                Advice::PopulateWrite if flags.is_some_and(|f| f.contains(VmFlags::WRITE)) => {
+                    self.pages.entry(page).or_default();
+                }
+                _ if done.is_err() && flags.is_some() => break,
+                Advice::PopulateRead | Advice::PopulateWrite => break,
+                _ => (),
             }
+        }
+        done
+    }
+
+    fn lock(&mut self, Span { at, len }: Span, on_fault: bool) -> Result<(), Error> {
+        let start = page_of(WINDOW + at);
+        let end = (WINDOW + at + len).next_multiple_of(PAGE);
+        let done = self.calls.mlock(WINDOW + at, len, on_fault);
+        let mut pages = (start..end).step_by(PAGE);
+        if !on_fault && pages.clone().all(|page| self.calls.area_at(page).is_some()) {
+            self.populate(&mut pages);
+        }
+        done
+    }
+
+    /// Stops at memory without rights.
+    fn populate(&mut self, pages: &mut dyn Iterator<Item = usize>) {
+        let access = |page| self.calls.area_at(page).unwrap().vma.flags & VmFlags::ACCESS;
+        for page in pages.take_while(|page| !access(*page).is_empty()) {
             self.pages.entry(page).or_default();
+        }
+    }
+
+    /// Memory that is locked and becomes writable is populated.
+    fn protect(&mut self, Span { at, len }: Span, prot: u32) -> Result<(), Error> {
+        let flags = |process: &Self, page| process.calls.area_at(page).map(|area| area.vma.flags);
+        let pages = (page_of(WINDOW + at)..WINDOW + at + len).step_by(PAGE);
+        let was: Vec<_> = pages.map(|page| (page, flags(self, page))).collect();
+        let done = self.calls.mprotect(WINDOW + at, len, prot, None);
+        let waits = VmFlags::LOCKED | VmFlags::WRITE | VmFlags::LOCKONFAULT;
+        for (page, old) in was {
+            let becomes = |flags: VmFlags| flags.contains(VmFlags::WRITE);
+            if old.is_some_and(|old| old & waits == VmFlags::LOCKED)
+                && flags(self, page).is_some_and(becomes)
+            {
+                self.pages.entry(page).or_default();
+            }
         }
         done
     }

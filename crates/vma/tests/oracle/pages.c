@@ -15,9 +15,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24
+#endif
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
 #endif
@@ -81,6 +85,13 @@ static void begin(void)
         fail("sigaction");
     if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0))
         fail("PR_SET_THP_DISABLE");
+    struct rlimit lockable;
+    if (getrlimit(RLIMIT_MEMLOCK, &lockable))
+        fail("getrlimit");
+    if (geteuid() && lockable.rlim_cur < 2 * SPAN) {
+        errno = EPERM;
+        fail("RLIMIT_MEMLOCK is below 512 KiB: raise it by ulimit -l");
+    }
     pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     if (pagemap < 0)
         fail("/proc/self/pagemap");
@@ -146,9 +157,14 @@ static void remap(uintptr_t at, size_t old, size_t len, const char *way, uintptr
 
 static void advise(uintptr_t at, size_t len, const char *advice)
 {
-    int number = !strcmp(advice, "dontneed")        ? MADV_DONTNEED
-                 : !strcmp(advice, "populate_read") ? MADV_POPULATE_READ
-                                                    : MADV_POPULATE_WRITE;
+    int number = !strcmp(advice, "dontneed")          ? MADV_DONTNEED
+                 : !strcmp(advice, "dontneed_locked") ? MADV_DONTNEED_LOCKED
+                 : !strcmp(advice, "cold")            ? MADV_COLD
+                 : !strcmp(advice, "remove")          ? MADV_REMOVE
+                 : !strcmp(advice, "random")          ? MADV_RANDOM
+                 : !strcmp(advice, "normal")          ? MADV_NORMAL
+                 : !strcmp(advice, "populate_read")   ? MADV_POPULATE_READ
+                                                      : MADV_POPULATE_WRITE;
     say_done(madvise((void *)(window + at), len, number));
 }
 
@@ -235,6 +251,10 @@ int main(void)
             say_done(mprotect((void *)(window + at), len, prot_of(a)));
         } else if (sscanf(line, "advise %lx %lx %15s", &at, &len, a) == 3) {
             advise(at, len, a);
+        } else if (sscanf(line, "lock %lx %lx %lx", &at, &len, &to) == 3) {
+            say_done(mlock2((void *)(window + at), len, to ? MLOCK_ONFAULT : 0));
+        } else if (sscanf(line, "unlock %lx %lx", &at, &len) == 2) {
+            say_done(munlock((void *)(window + at), len));
         } else if (sscanf(line, "remap %lx %lx %lx %15s %lx", &at, &len, &new_len, a, &to) == 5) {
             remap(at, len, new_len, a, to);
         } else if (sscanf(line, "brk %lx", &at) == 1) {

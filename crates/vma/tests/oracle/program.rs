@@ -39,6 +39,11 @@ pub(crate) enum Way {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Advice {
     DontNeed,
+    DontNeedLocked,
+    Cold,
+    Remove,
+    Random,
+    Normal,
     PopulateRead,
     PopulateWrite,
 }
@@ -69,6 +74,12 @@ pub(crate) enum Step {
         span: Span,
         advice: Advice,
     },
+    /// mlock2: at once, or when pages are touched.
+    Lock {
+        span: Span,
+        on_fault: bool,
+    },
+    Unlock(Span),
     /// mremap to the length `len`.
     Remap {
         span: Span,
@@ -106,8 +117,13 @@ const WAYS: [(Way, &str); 5] = [
     (Way::DontUnmap, "dontunmap"),
     (Way::FixedDontUnmap, "fixed_dontunmap"),
 ];
-const ADVICE: [(Advice, &str); 3] = [
+const ADVICE: [(Advice, &str); 8] = [
     (Advice::DontNeed, "dontneed"),
+    (Advice::DontNeedLocked, "dontneed_locked"),
+    (Advice::Cold, "cold"),
+    (Advice::Remove, "remove"),
+    (Advice::Random, "random"),
+    (Advice::Normal, "normal"),
     (Advice::PopulateRead, "populate_read"),
     (Advice::PopulateWrite, "populate_write"),
 ];
@@ -146,6 +162,8 @@ impl fmt::Display for Step {
             Step::Unmap(span) => write!(f, "unmap {span}"),
             Step::Protect { span, prot } => write!(f, "protect {span} {}", rights(prot)),
             Step::Advise { span, advice } => write!(f, "advise {span} {}", word(&ADVICE, advice)),
+            Step::Lock { span, on_fault } => write!(f, "lock {span} {}", on_fault as u8),
+            Step::Unlock(span) => write!(f, "unlock {span}"),
             Step::Remap { span, len, way, to } => {
                 write!(f, "remap {span} {len:x} {} {to:x}", word(&WAYS, way))
             }
@@ -178,6 +196,10 @@ impl FromStr for Step {
             ["advise", at, len, advice] => span(at, len)
                 .zip(value(&ADVICE, advice))
                 .map(|(span, advice)| Step::Advise { span, advice }),
+            ["lock", at, len, on_fault] => span(at, len)
+                .zip(number(on_fault))
+                .map(|(span, on_fault)| Step::Lock { span, on_fault: on_fault != 0 }),
+            ["unlock", at, len] => span(at, len).map(Step::Unlock),
             ["remap", at, old, len, way, to] => (|| {
                 let (way, to) = (value(&WAYS, way)?, number(to)?);
                 Some(Step::Remap { span: span(at, old)?, len: number(len)?, way, to })
@@ -282,11 +304,12 @@ fn step(rng: &mut Rng, window: &Window, number: usize) -> Step {
         18..26 => Step::Unmap(window.span(rng)),
         26..36 => Step::Protect { span: window.span(rng), prot: some_prot(rng) },
         36..44 => {
-            let all = [Advice::DontNeed, Advice::PopulateRead, Advice::PopulateWrite];
-            let advice = if rng.one_in(3) { rng.of(&all) } else { Advice::DontNeed };
+            let advice = if rng.one_in(2) { rng.of(&ADVICE).0 } else { Advice::DontNeed };
             Step::Advise { span: window.span(rng), advice }
         }
-        44..52 => remap(rng, window),
+        44..50 => remap(rng, window),
+        50..52 if rng.one_in(2) => Step::Unlock(window.span(rng)),
+        50..52 => Step::Lock { span: window.span(rng), on_fault: rng.one_in(3) },
         52..56 => {
             let page = window.first + rng.below(window.pages + 1);
             let odd = if rng.one_in(4) { rng.below(PAGE) } else { 0 };
