@@ -1,0 +1,40 @@
+//! Frames that were unmapped and wait for the flush.
+
+use machine::{Frame, Machine};
+
+/// The frames of one flush. Needs no memory, so that unmapping cannot run out of it.
+pub(crate) struct FrameBatch {
+    frames: [Frame; 64],
+    len: usize,
+}
+
+impl FrameBatch {
+    pub(crate) fn new() -> Self {
+        FrameBatch { frames: [Frame::default(); 64], len: 0 }
+    }
+
+    /// Takes a frame; returns false, and takes nothing, if the batch is full.
+    pub(crate) fn push(&mut self, frame: Frame) -> bool {
+        let place = self.frames.get_mut(self.len);
+        let fits = place.is_some();
+        if let Some(place) = place {
+            *place = frame;
+            self.len += 1;
+        }
+        fits
+    }
+
+    /// Gives the frames back. A lock-free pin may hold a reference for a moment, so they are
+    /// released, not freed.
+    ///
+    /// # Safety
+    /// No CPU has a translation of them any more, and each came from one mapping, whose reference
+    /// it is.
+    pub(crate) unsafe fn release<M: Machine>(&mut self, machine: &M) {
+        for &frame in &self.frames[..core::mem::take(&mut self.len)] {
+            // SAFETY: the caller's promise.
+            let released = unsafe { machine.release(frame) };
+            debug_assert!(released.is_ok(), "a page's frame has no reference: {released:?}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The calls of a program.
+
+use grace::Concurrent;
+use machine::{Machine, VirtAddr};
+use paging::Format;
+use vma::{Advice, MapFlags, MapRequest, PAGE_SIZE, VmFlags};
+
+use crate::{Access, AddressSpace, Error, FaultError, NoFile};
+
+impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
+    /// mmap(2) of private anonymous memory: `len` bytes at `addr`, which is a hint unless `flags`
+    /// say FIXED, with the rights `prot`. Returns the address.
+    ///
+    /// A fixed map over another one removes its pages. With POPULATE or LOCKED the pages are brought
+    /// in, as far as there is memory.
+    ///
+    /// # Errors
+    /// As in the manual page of mmap; nothing has changed.
+    pub fn mmap(
+        &self,
+        addr: usize,
+        len: usize,
+        prot: u32,
+        flags: MapFlags,
+    ) -> Result<usize, Error> {
+        if flags.contains(MapFlags::HUGETLB) {
+            return Err(Error::NotSupported("MAP_HUGETLB"));
+        }
+        if !flags.contains(MapFlags::ANONYMOUS) {
+            return Err(Error::NotSupported("mapping a file"));
+        }
+        if flags.contains(MapFlags::SHARED) {
+            return Err(Error::NotSupported("shared memory"));
+        }
+        let request = MapRequest::<NoFile> {
+            addr,
+            len,
+            prot,
+            flags,
+            file: None,
+            offset: 0,
+            driver_flags: None,
+        };
+        let at = self.change(|calls| calls.mmap(request))?;
+        let now = MapFlags::POPULATE | MapFlags::LOCKED;
+        if flags.intersects(now) && !flags.contains(MapFlags::NONBLOCK) {
+            // As in Linux, a page that cannot be brought in is not the call's failure.
+            let _later = self.populate(at, len);
+        }
+        Ok(at)
+    }
+
+    /// munmap(2). When it returns, no CPU has a translation of the range, and its frames are given
+    /// back. Needs no memory but that of the VMAs.
+    ///
+    /// # Errors
+    /// As in the manual page of munmap; nothing has changed.
+    pub fn munmap(&self, addr: usize, len: usize) -> Result<(), Error> {
+        self.change(|calls| calls.munmap(addr, len))
+    }
+
+    /// mprotect(2), and pkey_mprotect(2) with `pkey`. When it returns, no CPU has a translation with
+    /// a right that was taken.
+    ///
+    /// # Errors
+    /// As [`vma::Writer::mprotect`], which says what has changed then.
+    pub fn mprotect(
+        &self,
+        addr: usize,
+        len: usize,
+        prot: u32,
+        pkey: Option<u8>,
+    ) -> Result<(), Error> {
+        self.change(|calls| calls.mprotect(addr, len, prot, pkey))
+    }
+
+    /// brk(2) as the system call has it: moves the end of the heap if it can, and returns the end in
+    /// force.
+    ///
+    /// # Errors
+    /// [`Error::Tables`] if the page tables are corrupt.
+    pub fn brk(&self, to: usize) -> Result<usize, Error> {
+        self.change(|calls| Ok::<_, vma::Error>(calls.brk(to)))
+    }
+
+    /// madvise(2). DONTNEED and FREE remove the pages; the next touch finds zeros. POPULATE_READ and
+    /// POPULATE_WRITE bring pages in.
+    ///
+    /// # Errors
+    /// As in the manual page of madvise. Advice about huge pages and guards is
+    /// [`Error::NotSupported`].
+    pub fn madvise(&self, addr: usize, len: usize, advice: Advice) -> Result<(), Error> {
+        match advice {
+            Advice::Collapse => return Err(Error::NotSupported("MADV_COLLAPSE")),
+            Advice::GuardInstall | Advice::GuardRemove => {
+                return Err(Error::NotSupported("guard pages"));
+            }
+            _ => self.change(|calls| calls.madvise(addr, len, advice))?,
+        }
+        let access = match advice {
+            Advice::PopulateRead => Access::Read,
+            Advice::PopulateWrite => Access::Write,
+            _ => return Ok(()),
+        };
+        let end = addr + len.next_multiple_of(PAGE_SIZE);
+        (addr..end).step_by(PAGE_SIZE).try_for_each(|at| self.touch(at, access))
+    }
+
+    /// Brings in the pages of a range, as a first touch would: for writing where that is allowed.
+    fn populate(&self, addr: usize, len: usize) -> Result<(), Error> {
+        let end = addr + len.next_multiple_of(PAGE_SIZE);
+        (addr..end).step_by(PAGE_SIZE).try_for_each(|at| {
+            let guard = G::pin();
+            let flags = self.vmas.lookup(&guard, at).map(|(_, vma)| vma.flags);
+            drop(guard);
+            match flags {
+                Some(flags) if flags.contains(VmFlags::WRITE) => self.touch(at, Access::Write),
+                Some(flags) if flags.intersects(VmFlags::ACCESS) => self.touch(at, Access::Read),
+                _ => Ok(()),
+            }
+        })
+    }
+
+    fn touch(&self, at: usize, access: Access) -> Result<(), Error> {
+        match self.handle_fault(VirtAddr::new(at as u64), access) {
+            Ok(_) => Ok(()),
+            Err(FaultError::Denied(..)) => Err(Error::Vma(vma::Error::WrongKind)),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Why a call or a fault failed.
+
+use core::fmt;
+
+use machine::{FrameError, VirtAddr};
+
+use crate::Access;
+
+/// Why a page fault could not be handled. Nothing has changed.
+///
+/// ```
+/// use machine::VirtAddr;
+/// let error = mm::FaultError::Unmapped(VirtAddr::new(0x1000));
+/// assert_eq!(error.to_string(), "no memory is mapped at 0x1000");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum FaultError {
+    /// Nothing is mapped there: SIGSEGV with SEGV_MAPERR.
+    Unmapped(VirtAddr),
+    /// The VMA forbids the access: SIGSEGV with SEGV_ACCERR.
+    Denied(VirtAddr, Access),
+    /// There is no memory for the page or for a page table, also after reclaim.
+    OutOfMemory(FrameError),
+    /// The page tables are corrupt.
+    Tables(paging::Error),
+}
+
+impl fmt::Display for FaultError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FaultError::Unmapped(at) => write!(f, "no memory is mapped at {:#x}", at.get()),
+            FaultError::Denied(at, access) => {
+                write!(f, "the memory at {:#x} does not allow to {access}", at.get())
+            }
+            FaultError::OutOfMemory(error) => {
+                write!(f, "no memory for a page: {error}; unmap something and touch it again")
+            }
+            FaultError::Tables(error) => write!(f, "the page tables are corrupt: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for FaultError {}
+
+/// Why a call failed.
+///
+/// ```
+/// assert_eq!(mm::Error::NotSupported("MAP_HUGETLB").errno(), 22);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The rules of VMAs refuse it.
+    Vma(vma::Error),
+    /// There is no memory for a table, or the page tables are corrupt.
+    Tables(paging::Error),
+    /// A page that the call was to bring in could not be brought in.
+    Fault(FaultError),
+    /// This crate does not have it yet.
+    NotSupported(&'static str),
+}
+
+impl Error {
+    /// The errno that Linux returns for this error, as a positive number.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Error::Vma(error) => error.errno(),
+            Error::Fault(FaultError::Unmapped(_) | FaultError::OutOfMemory(_)) => 12,
+            Error::Tables(paging::Error::Frames(_)) => 12,
+            Error::Tables(_) | Error::Fault(_) => 14,
+            Error::NotSupported(_) => 22,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Vma(error) => error.fmt(f),
+            Error::Tables(error) => error.fmt(f),
+            Error::Fault(error) => error.fmt(f),
+            Error::NotSupported(what) => write!(f, "{what} is not supported yet"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}
+
+impl From<vma::Error> for Error {
+    fn from(error: vma::Error) -> Self {
+        Error::Vma(error)
+    }
+}
+
+impl From<paging::Error> for Error {
+    fn from(error: paging::Error) -> Self {
+        Error::Tables(error)
+    }
+}
+
+impl From<FaultError> for Error {
+    fn from(error: FaultError) -> Self {
+        Error::Fault(error)
+    }
+}

@@ -1,0 +1,231 @@
+//! Page faults. [`crate::protocol`] explains why they need no lock of the address space.
+
+use grace::Concurrent;
+use machine::{FrameError, Machine, PageSize, VirtAddr};
+use paging::{EntryChange, Error as TableError, Format};
+
+use crate::{
+    Access, AddressSpace, FaultError,
+    anon::{self, Fresh},
+    rights,
+};
+
+/// How a fault was handled. The access can be repeated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// A page was mapped, or got the right.
+    Mapped,
+    /// The page had the right already: another CPU was faster, or this CPU used an old translation,
+    /// which is gone now.
+    Spurious,
+}
+
+/// The end of one attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    Mapped,
+    /// The fresh frame was mapped.
+    MappedFresh,
+    Spurious,
+    /// There was a page at the first look, so that no frame was prepared.
+    NeedsFrame,
+    /// The VMA was another one at the second look.
+    Again,
+    /// Only the write right can decide.
+    NeedsRight,
+    /// There is no memory for a table.
+    NeedsMemory(FrameError),
+}
+
+/// Attempts without the write right. Each that fails means that a call or a fault of another CPU
+/// was faster.
+const TRIES: usize = 16;
+
+impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
+    /// Handles a page fault of a program at `at`: brings the page in, or gives it the right.
+    ///
+    /// Cost of a fault on memory that was not touched: two descents of the tree of VMAs; one walk of
+    /// the tables; the frame, and its zeroing; one locked instruction for the table's lock, and
+    /// those of the frame source. Writes no line of the VMA or of the address space, but for the
+    /// first write of a VMA.
+    ///
+    /// # Context
+    /// With interrupts enabled, or in the fault handler of code that had them enabled. The caller
+    /// holds no guard of `G`, no lock of a table, and no lock that is held around calls of this
+    /// space. May run deferred frees.
+    ///
+    /// # Errors
+    /// [`FaultError::Unmapped`] and [`FaultError::Denied`] are the program's: SIGSEGV.
+    /// [`FaultError::OutOfMemory`]: nothing has changed. [`FaultError::Tables`]: the tables are
+    /// corrupt.
+    pub fn handle_fault(&self, at: VirtAddr, access: Access) -> Result<Outcome, FaultError> {
+        let fresh = Fresh::new(self.tables.machine());
+        let mut reclaimed = false;
+        for _ in 0..TRIES {
+            let step = self.attempt(at, access, &fresh)?;
+            match self.finish(step, at, &fresh, &mut reclaimed)? {
+                Some(outcome) => return Ok(outcome),
+                None if step == Step::NeedsRight => break,
+                None => {}
+            }
+        }
+        self.fault_with_right(at, access, &fresh)
+    }
+
+    /// Ends an attempt that did something; prepares for the next one otherwise.
+    fn finish(
+        &self,
+        step: Step,
+        at: VirtAddr,
+        fresh: &Fresh<'_, M>,
+        reclaimed: &mut bool,
+    ) -> Result<Option<Outcome>, FaultError> {
+        match step {
+            Step::Mapped => return Ok(Some(Outcome::Mapped)),
+            Step::MappedFresh => {
+                fresh.mapped();
+                return Ok(Some(Outcome::Mapped));
+            }
+            Step::Spurious => {
+                self.drop_translation(at);
+                return Ok(Some(Outcome::Spurious));
+            }
+            Step::NeedsFrame => self.prepare(fresh, reclaimed)?,
+            Step::NeedsMemory(error) => self.make_room(error, reclaimed)?,
+            Step::Again | Step::NeedsRight => {}
+        }
+        Ok(None)
+    }
+
+    /// Prepares a frame; makes room once if there is none. No guard is held.
+    fn prepare(&self, fresh: &Fresh<'_, M>, reclaimed: &mut bool) -> Result<(), FaultError> {
+        while let Err(error) = fresh.prepare() {
+            self.make_room(error, reclaimed)?;
+        }
+        Ok(())
+    }
+
+    fn make_room(&self, error: FrameError, reclaimed: &mut bool) -> Result<(), FaultError> {
+        if core::mem::replace(reclaimed, true) {
+            return Err(FaultError::OutOfMemory(error));
+        }
+        self.tables.reclaim();
+        Ok(())
+    }
+
+    /// Flushes this CPU's translation of the page, and what led to it.
+    fn drop_translation(&self, at: VirtAddr) {
+        let page = machine::VirtRange::new(at.align_down(PageSize::Size4K), 4096);
+        let (Some(range), Some(space)) = (page, self.tables.space()) else { return };
+        let (space, stride) = (Some(space), PageSize::Size4K);
+        self.tables.machine().flush(machine::Flush::Range { space, range, stride, tables: true });
+    }
+
+    /// One attempt: the first look, the entry with the second look in it.
+    fn attempt(
+        &self,
+        at: VirtAddr,
+        access: Access,
+        fresh: &Fresh<'_, M>,
+    ) -> Result<Step, FaultError> {
+        let page = at.align_down(PageSize::Size4K);
+        let Ok(addr) = usize::try_from(page.get()) else { return Err(FaultError::Unmapped(at)) };
+        let guard = G::pin();
+        let Some((_, vma)) = self.vmas.lookup(&guard, addr) else { return Ok(Step::NeedsRight) };
+        if vma.is_busy() {
+            return Ok(Step::NeedsRight);
+        }
+        if !rights::allows(vma.flags, access) {
+            return Err(FaultError::Denied(at, access));
+        }
+        if access == Access::Write && !self.vmas.first_write(&guard, addr, vma) {
+            return Ok(Step::NeedsRight);
+        }
+        let absent = self.tables.walk(&guard).get(page).is_none();
+        if absent && !fresh.is_ready() {
+            return Ok(Step::NeedsFrame);
+        }
+        // SAFETY: the space owns its lower half. The frame is ours until it is mapped, and then the
+        // page's until it is unmapped and flushed. A range is flushed before it gets another VMA.
+        let done = unsafe {
+            self.tables.with_entry(&guard, page, |now| {
+                // The second look, with the table's lock held.
+                if !self.vmas.is_current(&guard, addr, vma) {
+                    return (EntryChange::Keep, Step::Again);
+                }
+                anon::decide(vma, access, now, fresh)
+            })
+        };
+        match done {
+            Ok((step, pending)) => {
+                pending.flush();
+                Ok(step)
+            }
+            Err(failed) => {
+                let error = failed.error;
+                drop(failed);
+                match error {
+                    TableError::Frames(error) => Ok(Step::NeedsMemory(error)),
+                    TableError::NotCanonical(_) | TableError::Kernel(_) => {
+                        Err(FaultError::Unmapped(at))
+                    }
+                    error => Err(FaultError::Tables(error)),
+                }
+            }
+        }
+    }
+
+    /// A fault that only the write right can decide: at a hole, in a busy VMA, at a first write that
+    /// a call has closed, or after too many attempts.
+    fn fault_with_right(
+        &self,
+        at: VirtAddr,
+        access: Access,
+        fresh: &Fresh<'_, M>,
+    ) -> Result<Outcome, FaultError> {
+        let mut reclaimed = false;
+        // Memory is prepared without the right: making room may take long.
+        self.prepare(fresh, &mut reclaimed)?;
+        let addr = at.get() as usize;
+        loop {
+            let mut error = None;
+            let step = self.change(|calls| {
+                let found = calls.area_at(addr).is_some();
+                if !found && calls.expand_stack(addr, self.stack_limit).is_err() {
+                    error = Some(FaultError::Unmapped(at));
+                    return Ok::<_, vma::Error>(Step::Again);
+                }
+                if access == Access::Write
+                    && calls
+                        .area_at(addr)
+                        .is_some_and(|area| rights::allows(area.vma.flags, access))
+                {
+                    calls.first_write(addr)?;
+                }
+                // No VMA changes now, so one attempt is enough.
+                match self.attempt(at, access, fresh) {
+                    Ok(step) => Ok(step),
+                    Err(failed) => {
+                        error = Some(failed);
+                        Ok(Step::Again)
+                    }
+                }
+            });
+            if let Some(error) = error {
+                return Err(error);
+            }
+            let step = match step {
+                Ok(step) => step,
+                Err(crate::Error::Tables(error)) => return Err(FaultError::Tables(error)),
+                // Only memory for the anon_vma, or for the stack's VMA, can be missing.
+                Err(_) => {
+                    return Err(FaultError::OutOfMemory(FrameError::OutOfFrames { order: 0 }));
+                }
+            };
+            if let Some(outcome) = self.finish(step, at, fresh, &mut reclaimed)? {
+                return Ok(outcome);
+            }
+        }
+    }
+}

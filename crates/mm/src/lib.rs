@@ -1,0 +1,47 @@
+//! Address spaces with pages: VMAs ([`vma`]) and page tables ([`paging`]) as one memory manager.
+//!
+//! An [`AddressSpace`] has the calls of a program and the faults of its CPUs. The calls change the
+//! VMAs and, where pages are concerned, the page tables. A fault takes no lock of the address space
+//! and none of the VMA: [`protocol`] explains why that is right.
+//!
+//! | call | method | file |
+//! |---|---|---|
+//! | page fault | [`AddressSpace::handle_fault`] | `fault`, `anon` |
+//! | mmap, munmap, mprotect, brk, madvise | the methods of these names | `calls` |
+//! | mincore; resident pages; the listing | [`AddressSpace::mincore`] and its neighbours | `look` |
+//! | a space's end | `Drop` | `space` |
+//!
+//! # What there is so far
+//!
+//! Private anonymous memory, with stacks that grow. Maps of files, shared memory, huge pages, fork
+//! and mremap are to come; until then their requests are refused with [`Error::NotSupported`], or
+//! there is no call.
+//!
+//! # The host's part
+//!
+//! A host implements the traits of [`machine`], calls [`AddressSpace::handle_fault`] from its fault
+//! handler, and activates the space on the CPUs that run its program.
+#![no_std]
+#![deny(missing_docs)]
+extern crate alloc;
+
+mod anon;
+mod batch;
+mod calls;
+mod error;
+mod fault;
+mod hook;
+mod look;
+pub mod protocol;
+mod rights;
+mod space;
+
+pub use error::{Error, FaultError};
+pub use fault::Outcome;
+pub use rights::Access;
+pub use space::{AddressSpace, NoFile};
+pub use vma::{Advice, Layout, MapFlags, Profile};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,61 @@
+//! What is mapped, and which pages are present.
+
+use core::{fmt, ops::Range};
+
+use grace::Concurrent;
+use machine::{Machine, VirtAddr};
+use paging::Format;
+use vma::{PAGE_SIZE, VmFlags};
+
+use crate::{AddressSpace, Error, hook::virt};
+
+impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
+    /// mincore(2): one byte for each page from `addr` on; bit 0 says that it is present.
+    ///
+    /// # Errors
+    /// [`vma::Error::Unaligned`], [`vma::Error::Unmapped`] if part of the range is not mapped.
+    pub fn mincore(&self, addr: usize, into: &mut [u8]) -> Result<(), Error> {
+        if !addr.is_multiple_of(PAGE_SIZE) {
+            return Err(vma::Error::Unaligned.into());
+        }
+        let guard = G::pin();
+        let mut mapped = addr;
+        let end = into.len().checked_mul(PAGE_SIZE).and_then(|len| addr.checked_add(len));
+        let end = end.ok_or(Error::Vma(vma::Error::Unmapped))?;
+        while mapped < end {
+            let found = self.vmas.lookup(&guard, mapped).ok_or(vma::Error::Unmapped)?;
+            mapped = found.0.end;
+        }
+        let walk = self.tables.walk(&guard);
+        for (byte, at) in into.iter_mut().zip((addr..).step_by(PAGE_SIZE)) {
+            *byte = walk.get(VirtAddr::new(at as u64)).is_some().into();
+        }
+        Ok(())
+    }
+
+    /// The number of present pages of a range. Exact while nothing changes. O(pages).
+    pub fn resident(&self, range: Range<usize>) -> usize {
+        let guard = G::pin();
+        virt(range).map_or(0, |range| self.tables.walk(&guard).pages(range).count())
+    }
+
+    /// Calls `each` with the range and the flags of each VMA, in order.
+    pub fn for_each_vma(&self, mut each: impl FnMut(Range<usize>, VmFlags)) {
+        let guard = G::pin();
+        self.vmas.iter(&guard, 0).for_each(|(range, vma)| each(range, vma.flags));
+    }
+
+    /// Writes the listing of `/proc/PID/maps`. Waits for the write right.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_maps(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        let mut written = Ok(());
+        let outcome = self.change(|calls| {
+            written = calls.write_maps(out);
+            Ok::<_, vma::Error>(())
+        });
+        debug_assert!(outcome.is_ok(), "a listing changes nothing");
+        written
+    }
+}

@@ -1,0 +1,134 @@
+//! An address space: its VMAs, its page tables, and its life.
+
+use alloc::sync::Arc;
+use core::fmt;
+
+use grace::Concurrent;
+use machine::{Asid, Machine};
+use paging::{Format, PageTables, Paging};
+use vma::{Layout, MappedFile, Profile};
+
+use crate::{Error, hook::Hook};
+
+/// A file type without values: this crate maps only anonymous memory so far.
+#[derive(Clone, PartialEq, Debug)]
+pub enum NoFile {}
+
+impl MappedFile for NoFile {
+    fn writable(&self) -> bool {
+        match *self {}
+    }
+
+    fn device(&self) -> (u32, u32) {
+        match *self {}
+    }
+
+    fn inode(&self) -> u64 {
+        match *self {}
+    }
+
+    fn write_path(&self, _: &mut dyn fmt::Write) -> fmt::Result {
+        match *self {}
+    }
+}
+
+/// The bytes of a program's half of the addresses.
+fn lower_half<F: Format>() -> usize {
+    1 << (12 + 9 * usize::from(F::LEVELS) - 1)
+}
+
+/// The writer of a space's VMAs.
+pub(crate) type Writer<'a, G> = vma::Writer<'a, NoFile, G>;
+
+/// An address space with pages: the memory of a program.
+///
+/// `F` is the format of its page tables, `G` the engine of grace periods for VMAs and tables. All
+/// methods take `&self`, so CPUs call them beside each other.
+///
+/// When it is dropped, its frames and tables are given back. The host has deactivated it on every
+/// CPU by then ([`activate`](Self::activate)).
+pub struct AddressSpace<M: Machine, F: Format, G: Concurrent> {
+    pub(crate) vmas: vma::AddressSpace<NoFile, G>,
+    pub(crate) tables: PageTables<M, F, G>,
+    /// The longest that a stack becomes, in bytes (RLIMIT_STACK).
+    pub(crate) stack_limit: usize,
+}
+
+impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
+    /// An empty address space. Allocates its top-level table.
+    ///
+    /// # Errors
+    /// [`Error::Tables`], as [`PageTables::user`]; [`Error::NotSupported`] if the addresses of
+    /// `profile` are more than the tables can have.
+    pub fn try_new(
+        paging: &Arc<Paging<M, F>>,
+        asid: Asid,
+        kernel: Option<Arc<PageTables<M, F, G>>>,
+        profile: Profile,
+        layout: Layout,
+    ) -> Result<Self, Error> {
+        if profile.task_size > lower_half::<F>() {
+            return Err(Error::NotSupported("a larger lower half than the page tables have"));
+        }
+        let tables = PageTables::user(paging, asid, kernel)?;
+        let vmas = vma::AddressSpace::new(profile, layout);
+        Ok(AddressSpace { vmas, tables, stack_limit: 8 << 20 })
+    }
+
+    /// Sets the length in bytes beyond which stacks do not grow. At first it is 8 MiB.
+    pub fn set_stack_limit(&mut self, bytes: usize) {
+        self.stack_limit = bytes;
+    }
+
+    /// Makes this the address space of this CPU.
+    ///
+    /// # Safety
+    /// As for [`PageTables::activate`].
+    pub unsafe fn activate(&self) {
+        // SAFETY: passed on.
+        unsafe { self.tables.activate() }
+    }
+
+    /// Removes this CPU from those that have the space active.
+    ///
+    /// # Safety
+    /// As for [`PageTables::leave`].
+    pub unsafe fn leave(&self) {
+        // SAFETY: passed on.
+        unsafe { self.tables.leave() }
+    }
+
+    /// Calls `change` with the write right, and with the pages behind the VMAs. While it waits, this
+    /// CPU performs the requests of others ([`Step::relax`](machine::Step::relax)): the holder may
+    /// wait for this CPU's flush.
+    pub(crate) fn change<T, E: Into<Error>>(
+        &self,
+        change: impl FnOnce(&mut Writer<'_, G>) -> Result<T, E>,
+    ) -> Result<T, Error> {
+        let mut hook = Hook::new(&self.tables);
+        let done = loop {
+            if let Some(writer) = self.vmas.try_write() {
+                break change(&mut writer.with_pages(&mut hook));
+            }
+            self.tables.machine().relax();
+        };
+        if let Some(error) = hook.failed {
+            return Err(error.into());
+        }
+        done.map_err(Into::into)
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Drop for AddressSpace<M, F, G> {
+    fn drop(&mut self) {
+        // No fault is under way: it would borrow the space.
+        let end = lower_half::<F>();
+        Hook::new(&self.tables).remove(0..end);
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> fmt::Debug for AddressSpace<M, F, G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AddressSpace").field("space", &self.tables.space()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,167 @@
+//! Faults, and what calls do to pages, on one CPU.
+
+mod common;
+
+use common::*;
+use machine::{FrameSource, Translated, VirtAddr};
+use mm::*;
+use sim::{Config, Sim};
+
+/// Calls `f` on CPU 0 of a machine, with an active space. Nothing is left afterwards.
+fn with_space(frames: u64, f: impl FnOnce(&Sim, &Space)) {
+    let sim = Sim::new(Config { cpus: 1, frames, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    let space = sim.on_cpu(0, || {
+        let space = new_space(&shared, 1).unwrap();
+        // SAFETY: the test needs no other mapping, and no other tables have the tag.
+        unsafe { space.activate() };
+        f(&sim, &space);
+        space
+    });
+    // The CPU has stopped, so no tables are active on it.
+    sim.on_cpu(0, || drop(space));
+    all_given_back(&sim, &shared).unwrap();
+}
+
+fn unmapped(at: usize) -> FaultError {
+    FaultError::Unmapped(VirtAddr::new(at as u64))
+}
+
+fn denied(at: usize, access: Access) -> FaultError {
+    FaultError::Denied(VirtAddr::new(at as u64), access)
+}
+
+#[test]
+fn touched_memory_is_zero_and_keeps_what_is_written() {
+    with_space(2048, |sim, space| {
+        let at = space.mmap(0, 3 * PAGE, 3, PRIVATE).unwrap();
+        assert_eq!(space.resident(at..at + 3 * PAGE), 0);
+        assert_eq!(load(sim, space, at), Ok(0));
+        assert_eq!(store(sim, space, at + PAGE + 8, 7), Ok(()));
+        assert_eq!(store(sim, space, at, 5), Ok(()));
+        assert_eq!((load(sim, space, at), load(sim, space, at + PAGE + 8)), (Ok(5), Ok(7)));
+        let mut present = [9; 3];
+        space.mincore(at, &mut present).unwrap();
+        assert_eq!(present, [1, 1, 0]);
+        assert_eq!(load(sim, space, at - PAGE), Err(unmapped(at - PAGE)));
+        assert_eq!(
+            space.handle_fault(VirtAddr::new(at as u64), Access::Read),
+            Ok(Outcome::Spurious)
+        );
+        let top = VirtAddr::new(0xffff_8000_0000_0000);
+        assert_eq!(space.handle_fault(top, Access::Read), Err(FaultError::Unmapped(top)));
+    });
+}
+
+#[test]
+fn unmapped_memory_is_gone() {
+    with_space(2048, |sim, space| {
+        let free = sim.free_frames();
+        // More pages than one flush collects, over three tables.
+        let pages = 1200;
+        let at = space.mmap(0, pages * PAGE, 3, PRIVATE | MapFlags::POPULATE).unwrap();
+        assert_eq!(space.resident(at..at + pages * PAGE), pages);
+        space.munmap(at + PAGE, (pages - 2) * PAGE).unwrap();
+        assert_eq!(space.resident(at..at + pages * PAGE), 2);
+        assert_eq!(load(sim, space, at + PAGE), Err(unmapped(at + PAGE)));
+        space.munmap(at, pages * PAGE).unwrap();
+        assert!(sim.settle());
+        assert!(sim.free_frames() + 16 >= free, "frames are kept");
+    });
+}
+
+#[test]
+fn a_fixed_map_over_another_one_is_empty() {
+    with_space(2048, |sim, space| {
+        let at = space.mmap(0, 4 * PAGE, 3, PRIVATE).unwrap();
+        (0..4).for_each(|page| store(sim, space, at + page * PAGE, 1 + page as u64).unwrap());
+        assert_eq!(space.mmap(at + PAGE, 2 * PAGE, 3, FIXED), Ok(at + PAGE));
+        let found: Vec<_> = (0..4).map(|page| load(sim, space, at + page * PAGE)).collect();
+        assert_eq!(found, [Ok(1), Ok(0), Ok(0), Ok(4)]);
+    });
+}
+
+#[test]
+fn protection_takes_effect_at_once_and_first_writes_are_seen() {
+    with_space(2048, |sim, space| {
+        let at = space.mmap(0, 2 * PAGE, 3, PRIVATE).unwrap();
+        store(sim, space, at, 5).unwrap();
+        assert_eq!(load(sim, space, at + PAGE), Ok(0));
+        space.mprotect(at, 2 * PAGE, 1, None).unwrap();
+        assert_eq!(store(sim, space, at, 6), Err(denied(at, Access::Write)));
+        assert_eq!(load(sim, space, at), Ok(5));
+        space.mprotect(at, 2 * PAGE, 0, None).unwrap();
+        assert_eq!(load(sim, space, at), Err(denied(at, Access::Read)));
+        space.mprotect(at, 2 * PAGE, 3, None).unwrap();
+        // The page that was only read is not writable without a fault: its first write is seen.
+        let second = VirtAddr::new((at + PAGE) as u64);
+        // SAFETY: the program's memory.
+        assert!(unsafe { sim.store(second, 1) }.is_err());
+        assert_eq!(store(sim, space, at + PAGE, 8), Ok(()));
+        // SAFETY: as above.
+        assert!(unsafe { sim.store(VirtAddr::new(at as u64), 6) }.is_ok());
+        let fetch = space.handle_fault(VirtAddr::new(at as u64), Access::Execute);
+        assert_eq!(fetch, Err(denied(at, Access::Execute)));
+    });
+}
+
+#[test]
+fn heap_and_advice() {
+    with_space(2048, |sim, space| {
+        assert_eq!(space.brk(HEAP + 4 * PAGE), Ok(HEAP + 4 * PAGE));
+        (0..4).for_each(|page| store(sim, space, HEAP + page * PAGE, 9).unwrap());
+        assert_eq!(space.brk(HEAP + PAGE), Ok(HEAP + PAGE));
+        assert_eq!(load(sim, space, HEAP + PAGE), Err(unmapped(HEAP + PAGE)));
+        assert_eq!(space.brk(HEAP + 3 * PAGE), Ok(HEAP + 3 * PAGE));
+        assert_eq!([load(sim, space, HEAP), load(sim, space, HEAP + PAGE)], [Ok(9), Ok(0)]);
+        space.madvise(HEAP, 2 * PAGE, Advice::DontNeed).unwrap();
+        assert_eq!(space.resident(HEAP..HEAP + 3 * PAGE), 0);
+        assert_eq!(load(sim, space, HEAP), Ok(0));
+        space.madvise(HEAP, 3 * PAGE, Advice::PopulateWrite).unwrap();
+        assert_eq!(space.resident(HEAP..HEAP + 3 * PAGE), 3);
+        let refused = space.madvise(HEAP, PAGE, Advice::Collapse).unwrap_err();
+        assert_eq!(refused.to_string(), "MADV_COLLAPSE is not supported yet");
+        assert!(matches!(
+            space.mmap(0, PAGE, 3, PRIVATE | MapFlags::HUGETLB),
+            Err(Error::NotSupported(_))
+        ));
+    });
+}
+
+#[test]
+fn a_stack_grows_where_it_is_touched() {
+    with_space(2048, |sim, space| {
+        let top = 0x6000_0000;
+        space.mmap(top, 2 * PAGE, 3, FIXED | MapFlags::GROWSDOWN).unwrap();
+        assert_eq!(store(sim, space, top - 3 * PAGE, 4), Ok(()));
+        assert_eq!(load(sim, space, top - PAGE), Ok(0));
+        assert_eq!(load(sim, space, top - 3 * PAGE), Ok(4));
+        let far = top - (9 << 20);
+        assert_eq!(load(sim, space, far), Err(unmapped(far)));
+    });
+}
+
+/// Where memory runs out, the fault says so and nothing has changed; unmapping works, and then
+/// there is memory again.
+#[test]
+fn without_memory_nothing_changes() {
+    with_space(96, |sim, space| {
+        let at = space.mmap(0, 400 * PAGE, 3, PRIVATE).unwrap();
+        let mut touched = 0;
+        let error = loop {
+            match store(sim, space, at + touched * PAGE, touched as u64) {
+                Ok(()) => touched += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, FaultError::OutOfMemory(_)), "{error}");
+        assert!(touched > 40);
+        assert_eq!(space.resident(at..at + 400 * PAGE), touched);
+        for page in 0..touched {
+            assert_eq!(load(sim, space, at + page * PAGE), Ok(page as u64));
+        }
+        space.munmap(at, 8 * PAGE).unwrap();
+        assert!(sim.settle());
+        assert_eq!(store(sim, space, at + touched * PAGE, 3), Ok(()));
+    });
+}
