@@ -11,8 +11,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// mmap(2) of private anonymous memory: `len` bytes at `addr`, which is a hint unless `flags`
     /// say FIXED, with the rights `prot`. Returns the address.
     ///
-    /// A fixed map over another one removes its pages. With POPULATE or LOCKED the pages are brought
-    /// in, as far as there is memory.
+    /// A fixed map over another one removes its pages. With POPULATE or LOCKED the pages are
+    /// brought in, as far as there is memory.
     ///
     /// # Errors
     /// As in the manual page of mmap; nothing has changed.
@@ -59,8 +59,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         self.change(|calls| calls.munmap(addr, len))
     }
 
-    /// mprotect(2), and pkey_mprotect(2) with `pkey`. When it returns, no CPU has a translation with
-    /// a right that was taken.
+    /// mprotect(2), and pkey_mprotect(2) with `pkey`. When it returns, no CPU has a translation
+    /// with a right that was taken.
     ///
     /// # Errors
     /// As [`vma::Writer::mprotect`], which says what has changed then.
@@ -74,8 +74,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         self.change(|calls| calls.mprotect(addr, len, prot, pkey))
     }
 
-    /// brk(2) as the system call has it: moves the end of the heap if it can, and returns the end in
-    /// force.
+    /// brk(2) as the system call has it: moves the end of the heap if it can, and returns the end
+    /// in force.
     ///
     /// # Errors
     /// [`Error::Tables`] if the page tables are corrupt.
@@ -83,8 +83,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         self.change(|calls| Ok::<_, vma::Error>(calls.brk(to)))
     }
 
-    /// madvise(2). DONTNEED and FREE remove the pages; the next touch finds zeros. POPULATE_READ and
-    /// POPULATE_WRITE bring pages in.
+    /// madvise(2). DONTNEED and FREE remove the pages; the next touch finds zeros. POPULATE_READ
+    /// and POPULATE_WRITE bring pages in.
     ///
     /// # Errors
     /// As in the manual page of madvise. Advice about huge pages and guards is

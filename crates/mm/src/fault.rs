@@ -45,8 +45,8 @@ const TRIES: usize = 16;
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Handles a page fault of a program at `at`: brings the page in, or gives it the right.
     ///
-    /// Cost of a fault on memory that was not touched: two descents of the tree of VMAs; one walk of
-    /// the tables; the frame, and its zeroing; one locked instruction for the table's lock, and
+    /// Cost of a fault on memory that was not touched: two descents of the tree of VMAs; one walk
+    /// of the tables; the frame, and its zeroing; one locked instruction for the table's lock, and
     /// those of the frame source. Writes no line of the VMA or of the address space, but for the
     /// first write of a VMA.
     ///
@@ -176,8 +176,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
     }
 
-    /// A fault that only the write right can decide: at a hole, in a busy VMA, at a first write that
-    /// a call has closed, or after too many attempts.
+    /// A fault that only the write right can decide: at a hole, in a busy VMA, at a first write
+    /// that a call has closed, or after too many attempts.
     fn fault_with_right(
         &self,
         at: VirtAddr,

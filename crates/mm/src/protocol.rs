@@ -7,8 +7,8 @@
 //! 1. takes a guard, and looks the VMA up in the tree, without a lock; checks the access;
 //! 2. prepares what it will need: a zeroed frame, the VMA's anon_vma;
 //! 3. locks the lowest page table of the address, which it makes if there is none;
-//! 4. with that lock held, *looks the VMA up again*: is it the very same one? And is the entry as it
-//!    should be? If not, it unlocks and begins again;
+//! 4. with that lock held, *looks the VMA up again*: is it the very same one? And is the entry as
+//!    it should be? If not, it unlocks and begins again;
 //! 5. stores the entry, and unlocks.
 //!
 //! A call that changes a range, with the write right:
@@ -23,9 +23,9 @@
 //! Let a fault have found a VMA, and a call have stored something else in its place.
 //!
 //! *Both lock the same table.* If the fault was first, the sweep finds its entry. If the sweep was
-//! first, its unlock and the fault's lock order the call's store before the second look, which fails.
-//! The sweep locks each table that exists, also one without pages: a fault that has looked and not
-//! yet stored is invisible in the entries.
+//! first, its unlock and the fault's lock order the call's store before the second look, which
+//! fails. The sweep locks each table that exists, also one without pages: a fault that has looked
+//! and not yet stored is invisible in the entries.
 //!
 //! *The sweep found no table.* Then it has read an absent upper entry with the lock of that upper
 //! table held. The table is linked there later, with the same lock: its linker's second look comes
@@ -37,31 +37,32 @@
 //! # Why the second look may compare addresses
 //!
 //! A VMA never changes in the tree, but for its first write. The guard keeps the VMA of the first
-//! look allocated, so no other VMA has its address. The same VMA may leave the address and come back,
-//! when a neighbour shrinks and grows: then its meaning at the address is the same, and the entry is
-//! read with the lock held. For anonymous memory the prepared frame holds zeros, which is right for
-//! any absent entry.
+//! look allocated, so no other VMA has its address. The same VMA may leave the address and come
+//! back, when a neighbour shrinks and grows: then its meaning at the address is the same, and the
+//! entry is read with the lock held. For anonymous memory the prepared frame holds zeros, which is
+//! right for any absent entry.
 //!
 //! # Why a range is empty before it is new
 //!
 //! A map over another one is stored busy first. A fault that finds a busy VMA waits for the write
 //! right; one that was earlier fails its second look, or the sweep removes its page. The flush ends
-//! before the second store. So no CPU has an old translation when the first new page appears, and no
-//! write into the new map is lost ([`vma::Pages`]).
+//! before the second store. So no CPU has an old translation when the first new page appears, and
+//! no write into the new map is lost ([`vma::Pages`]).
 //!
 //! # TLBs
 //!
 //! From absent to present nothing is cached. A page that gains rights may fault once more:
 //! [`Outcome::Spurious`](crate::Outcome::Spurious) drops the old translation. A page that loses
-//! rights is flushed before the call returns, and an unmapped one before its frame is given back. No
-//! present page gets another frame.
+//! rights is flushed before the call returns, and an unmapped one before its frame is given back.
+//! No present page gets another frame.
 //!
 //! # Waiting, and memory
 //!
 //! A fault holds no guard and no lock while it waits or allocates. What only the write right can
-//! decide is decided with it: a hole may be a stack that grows, or a moment of a call, so SIGSEGV is
-//! decided there. A fault whose second look fails sixteen times takes the right, too: then no VMA
-//! changes, and its second look succeeds. A CPU that waits for the right performs flushes for others.
+//! decide is decided with it: a hole may be a stack that grows, or a moment of a call, so SIGSEGV
+//! is decided there. A fault whose second look fails sixteen times takes the right, too: then no
+//! VMA changes, and its second look succeeds. A CPU that waits for the right performs flushes for
+//! others.
 //!
 //! Nothing has changed when memory runs out: the frame is given back, and a table that is new and
 //! empty is unlinked. An anon_vma that was set stays, as in Linux. Unmapping needs no memory for

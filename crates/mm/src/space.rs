@@ -98,9 +98,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         unsafe { self.tables.leave() }
     }
 
-    /// Calls `change` with the write right, and with the pages behind the VMAs. While it waits, this
-    /// CPU performs the requests of others ([`Step::relax`](machine::Step::relax)): the holder may
-    /// wait for this CPU's flush.
+    /// Calls `change` with the write right, and with the pages behind the VMAs. While it waits,
+    /// this CPU performs the requests of others ([`Step::relax`](machine::Step::relax)): the holder
+    /// may wait for this CPU's flush.
     pub(crate) fn change<T, E: Into<Error>>(
         &self,
         change: impl FnOnce(&mut Writer<'_, G>) -> Result<T, E>,
