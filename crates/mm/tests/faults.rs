@@ -165,3 +165,37 @@ fn without_memory_nothing_changes() {
         assert_eq!(store(sim, space, at + touched * PAGE, 3), Ok(()));
     });
 }
+
+/// Each allocation of a fault fails, and all after it: the fault says so, and nothing has changed.
+/// One that fails alone is made again after a reclaim.
+#[test]
+fn each_allocation_of_a_fault_fails() {
+    for (nth, lasting) in (1..20).flat_map(|nth| [(nth, true), (nth, false)]) {
+        let mut failed = false;
+        with_space(2048, |sim, space| {
+            let far = 0x55_0000_0000;
+            space.mmap(far, 2 * PAGE, 3, FIXED).unwrap();
+            let near = space.mmap(0, PAGE, 3, PRIVATE).unwrap();
+            store(sim, space, near, 1).unwrap();
+            sim.fail_alloc(nth, lasting);
+            let stored = store(sim, space, far, 2);
+            failed = sim.alloc_failed();
+            sim.fail_alloc(0, false);
+            match stored {
+                Err(error) => {
+                    assert!(failed && lasting, "{error} though memory is left");
+                    assert!(matches!(error, FaultError::OutOfMemory(_)), "{error}");
+                    assert_eq!(space.resident(far..far + 2 * PAGE), 0);
+                }
+                Ok(()) => assert!(!(failed && lasting), "a frame came from nowhere"),
+            }
+            assert_eq!(store(sim, space, far, 3), Ok(()));
+            assert_eq!([load(sim, space, far), load(sim, space, near)], [Ok(3), Ok(1)]);
+        });
+        if !failed {
+            assert!(nth > 3, "a fault makes a frame and three tables");
+            return;
+        }
+    }
+    unreachable!("a fault makes few allocations");
+}
