@@ -17,6 +17,7 @@
 pub use grace;
 pub use machine;
 pub use maple;
+pub use mm;
 pub use paging;
 pub use report;
 pub use sim;

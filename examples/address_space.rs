@@ -1,0 +1,87 @@
+//! An address space with pages, on the machine in software: map, touch, protect, discard, unmap.
+//! A fault of the CPU brings each page in.
+//!
+//! ```sh
+//! cargo run -p samara-examples --bin address_space
+//! ```
+
+use samara::machine::{Asid, PageSize, Translated, VirtAddr};
+use samara::mm::{Access, AddressSpace, Advice, FaultError, Layout, MapFlags, Profile};
+use samara::paging::{Paging, X86_64L4};
+use samara::sim::{Config, Grace, Sim};
+use std::error::Error;
+
+type Space = AddressSpace<Sim, X86_64L4, Grace>;
+
+const PAGE: usize = 4096;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let sim = Sim::new(Config::default())?;
+    let paging = Paging::<Sim, X86_64L4>::try_new(sim.clone(), PageSize::Size1G)?;
+    let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    // CPU 0 runs the closure. The machine checks every access, every flush and every frame of it.
+    let space = sim.on_cpu(0, || -> Result<Space, Box<dyn Error>> {
+        let space = Space::try_new(&paging, Asid(1), None, Profile::LINUX_6_18, layout)?;
+        // SAFETY: this program needs nothing else mapped, and no other tables have the tag 1.
+        unsafe { space.activate() };
+        program(&sim, &space)?;
+        Ok(space)
+    })?;
+    // CPU 0 has stopped, so the space is not active there. Its frames are given back.
+    sim.on_cpu(0, || drop(space));
+    println!("done: {} TLB flushes, no violation", sim.stats().flushes);
+    Ok(())
+}
+
+/// What a program does, and what its fault handler does for it.
+fn program(sim: &Sim, space: &Space) -> Result<(), Box<dyn Error>> {
+    let at = space.mmap(0, 4 * PAGE, 3, MapFlags::PRIVATE | MapFlags::ANONYMOUS)?;
+    println!("mapped 4 pages at {at:#x}, {} of them present", space.resident(at..at + 4 * PAGE));
+
+    println!("the first page holds {}", load(sim, space, at)?);
+    store(sim, space, at, 42)?;
+    store(sim, space, at + PAGE, 43)?;
+    println!("written: {} pages present", space.resident(at..at + 4 * PAGE));
+
+    space.mprotect(at, PAGE, 1, None)?;
+    if let Err(error) = store(sim, space, at, 44) {
+        println!("after mprotect: {error}");
+    }
+
+    space.madvise(at + PAGE, PAGE, Advice::DontNeed)?;
+    println!("after madvise: {} and {}", load(sim, space, at)?, load(sim, space, at + PAGE)?);
+
+    let mut listing = String::new();
+    space.write_maps(&mut listing)?;
+    print!("{listing}");
+
+    space.munmap(at, 4 * PAGE)?;
+    if let Err(error) = load(sim, space, at) {
+        println!("after munmap: {error}");
+    }
+    Ok(())
+}
+
+/// A load of the program. At a fault, the handler runs and the load is repeated.
+fn load(sim: &Sim, space: &Space, at: usize) -> Result<u64, FaultError> {
+    let at = VirtAddr::new(at as u64);
+    loop {
+        // SAFETY: the program's memory, which no reference points to.
+        match unsafe { sim.load(at) } {
+            Ok(value) => return Ok(value),
+            Err(_) => space.handle_fault(at, Access::Read)?,
+        };
+    }
+}
+
+/// A store of the program, in the same way.
+fn store(sim: &Sim, space: &Space, at: usize, value: u64) -> Result<(), FaultError> {
+    let at = VirtAddr::new(at as u64);
+    loop {
+        // SAFETY: as above.
+        match unsafe { sim.store(at, value) } {
+            Ok(()) => return Ok(()),
+            Err(_) => space.handle_fault(at, Access::Write)?,
+        };
+    }
+}
