@@ -25,12 +25,15 @@ impl<'m, M: Machine> Fresh<'m, M> {
             return Ok(());
         }
         let frame = self.machine.alloc(0, Place::Local)?;
-        self.frame.set(Some(frame));
+        // Given back if it cannot be prepared.
+        let new = Fresh { machine: self.machine, frame: Cell::new(Some(frame)) };
         let at = self.machine.frame_ptr(frame).ok_or(FrameError::NotOurs(frame))?;
         // SAFETY: the frame is ours alone, and a page long.
         unsafe { at.as_ptr().write_bytes(0, PageSize::Size4K.bytes() as usize) };
         // SAFETY: as above.
-        unsafe { self.machine.set_owner(frame, Owner::User) }
+        unsafe { self.machine.set_owner(frame, Owner::User) }?;
+        self.frame.set(new.frame.take());
+        Ok(())
     }
 
     pub(crate) fn is_ready(&self) -> bool {

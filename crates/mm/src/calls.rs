@@ -1,11 +1,11 @@
 //! The calls of a program.
 
 use grace::Concurrent;
-use machine::{Machine, VirtAddr};
+use machine::{Frame, Machine, PageSize, VirtAddr};
 use paging::Format;
 use vma::{Advice, MapFlags, MapRequest, PAGE_SIZE, VmFlags};
 
-use crate::{Access, AddressSpace, Error, FaultError, NoFile};
+use crate::{Access, AddressSpace, Error, FaultError, NoFile, rights};
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// mmap(2) of private anonymous memory: `len` bytes at `addr`, which is a hint unless `flags`
@@ -63,7 +63,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// with a right that was taken.
     ///
     /// # Errors
-    /// As [`vma::Writer::mprotect`], which says what has changed then.
+    /// As [`vma::Writer::mprotect`], which says what has changed then. [`Error::NotSupported`] if
+    /// the page tables have no such protection key.
     pub fn mprotect(
         &self,
         addr: usize,
@@ -71,6 +72,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         prot: u32,
         pkey: Option<u8>,
     ) -> Result<(), Error> {
+        let flags = VmFlags::READ.with_pkey(pkey.unwrap_or(0));
+        if F::page(PageSize::Size4K, Frame::default(), rights::attrs(flags, false)).is_err() {
+            return Err(Error::NotSupported("a protection key in these page tables"));
+        }
         self.change(|calls| calls.mprotect(addr, len, prot, pkey))
     }
 

@@ -223,6 +223,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     return Err(FaultError::OutOfMemory(FrameError::OutOfFrames { order: 0 }));
                 }
             };
+            // A VMA that is busy although no call is under way: the call has panicked, and nothing
+            // is known of the pages.
+            if step == Step::NeedsRight {
+                return Err(FaultError::Unmapped(at));
+            }
             if let Some(outcome) = self.finish(step, at, fresh, &mut reclaimed)? {
                 return Ok(outcome);
             }

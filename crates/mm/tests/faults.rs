@@ -199,3 +199,27 @@ fn each_allocation_of_a_fault_fails() {
     }
     unreachable!("a fault makes few allocations");
 }
+
+/// A format without protection keys refuses them before anything changes.
+#[test]
+fn keys_that_the_tables_lack_are_refused() {
+    use paging::{Paging, Sv48};
+    use sim::Grace;
+    type Space = AddressSpace<Sim, Sv48, Grace>;
+    let sim = Sim::new(Config { cpus: 1, ..Config::default() }).unwrap();
+    let shared = Paging::<Sim, Sv48>::try_new(sim.clone(), machine::PageSize::Size1G).unwrap();
+    let layout = Layout { mmap_base: BASE, ..Layout::default() };
+    let profile = Profile::LINUX_6_18;
+    let space = sim.on_cpu(0, || {
+        let space = Space::try_new(&shared, machine::Asid(1), None, profile, layout).unwrap();
+        let at = space.mmap(0, PAGE, 3, PRIVATE).unwrap();
+        let refused = space.mprotect(at, PAGE, 1, Some(3)).unwrap_err();
+        assert!(matches!(refused, Error::NotSupported(_)), "{refused}");
+        space.for_each_vma(|_, flags| assert!(flags.contains(vma::VmFlags::WRITE)));
+        space.mprotect(at, PAGE, 1, Some(0)).unwrap();
+        space
+    });
+    sim.on_cpu(0, || drop(space));
+    assert!(sim.on_cpu(0, || (sim.settle(), shared.quick().drain()).0));
+    sim.check_leaks().unwrap();
+}
