@@ -100,30 +100,37 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             Advice::GuardInstall | Advice::GuardRemove => {
                 return Err(Error::NotSupported("guard pages"));
             }
-            _ => self.change(|calls| calls.madvise(addr, len, advice))?,
+            _ => {}
         }
-        let access = match advice {
-            Advice::PopulateRead => Access::Read,
-            Advice::PopulateWrite => Access::Write,
-            _ => return Ok(()),
+        let done = self.change(|calls| calls.madvise(addr, len, advice));
+        let (access, right) = match advice {
+            Advice::PopulateRead => (Access::Read, VmFlags::READ),
+            Advice::PopulateWrite => (Access::Write, VmFlags::WRITE),
+            _ => return done,
         };
+        // A hole, or a VMA without the right, ends it there; the pages before it are brought in.
+        if !matches!(done, Ok(()) | Err(Error::Vma(vma::Error::Unmapped | vma::Error::WrongKind))) {
+            return done;
+        }
         let end = addr + len.next_multiple_of(PAGE_SIZE);
-        (addr..end).step_by(PAGE_SIZE).try_for_each(|at| self.touch(at, access))
+        let may = |at: &usize| self.flags_at(*at).is_some_and(|flags| flags.contains(right));
+        let mut pages = (addr..end).step_by(PAGE_SIZE).take_while(may);
+        let touched = pages.try_for_each(|at| self.touch(at, access));
+        done.and(touched)
     }
 
     /// Brings in the pages of a range, as a first touch would: for writing where that is allowed.
     fn populate(&self, addr: usize, len: usize) -> Result<(), Error> {
         let end = addr + len.next_multiple_of(PAGE_SIZE);
-        (addr..end).step_by(PAGE_SIZE).try_for_each(|at| {
-            let guard = G::pin();
-            let flags = self.vmas.lookup(&guard, at).map(|(_, vma)| vma.flags);
-            drop(guard);
-            match flags {
-                Some(flags) if flags.contains(VmFlags::WRITE) => self.touch(at, Access::Write),
-                Some(flags) if flags.intersects(VmFlags::ACCESS) => self.touch(at, Access::Read),
-                _ => Ok(()),
-            }
+        (addr..end).step_by(PAGE_SIZE).try_for_each(|at| match self.flags_at(at) {
+            Some(flags) if flags.contains(VmFlags::WRITE) => self.touch(at, Access::Write),
+            Some(flags) if flags.intersects(VmFlags::ACCESS) => self.touch(at, Access::Read),
+            _ => Ok(()),
         })
+    }
+
+    fn flags_at(&self, at: usize) -> Option<VmFlags> {
+        self.vmas.lookup(&G::pin(), at).map(|(_, vma)| vma.flags)
     }
 
     fn touch(&self, at: usize, access: Access) -> Result<(), Error> {

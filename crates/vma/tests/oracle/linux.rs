@@ -20,7 +20,7 @@ impl Linux {
     /// Compiles and starts the process.
     pub(crate) fn start() -> Self {
         static STARTED: AtomicU32 = AtomicU32::new(0);
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/pages.c");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../vma/tests/oracle/pages.c");
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
         fs::create_dir_all(&folder).unwrap();
         // Tests of this process run at once. Only the number has to be unique: Relaxed.

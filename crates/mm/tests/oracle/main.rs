@@ -1,0 +1,74 @@
+//! The kernel as oracle for pages: random programs of calls and touches run in a real process on
+//! the running Linux, and in an address space on the machine in software. The bytes read, the
+//! signals, the errnos, mincore, the present bits, and the listings must agree.
+//!
+//! The programs, their text, and the real process are those of `vma`'s test; the calls that this
+//! crate does not have are left out. `SAMARA_SEED=n` runs the program of that seed,
+//! `SAMARA_SEEDS=n` that many programs, from `SAMARA_FIRST_SEED` on. `SAMARA_PROGRAM=file` runs a
+//! program as a failure prints it.
+
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![allow(dead_code, reason = "this test uses some of the shared modules")]
+
+use std::{env, fs};
+
+#[path = "../../../vma/tests/oracle/compare.rs"]
+mod compare;
+#[path = "../../../vma/tests/oracle/linux.rs"]
+mod linux;
+mod ours;
+#[path = "../../../vma/tests/oracle/program.rs"]
+mod program;
+
+use compare::compare;
+use linux::Linux;
+use ours::Ours;
+use program::Step;
+
+/// Programs that a plain run of the test carries out, and the steps of each.
+const PROGRAMS: u64 = 300;
+const STEPS: usize = 50;
+
+/// Carries out a program, each time from the same state: nothing is mapped in the window, and the
+/// heap ends in its middle. Answers each step with one line.
+trait Runner {
+    fn run(&mut self, program: &[Step]) -> Vec<String>;
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+}
+
+/// The program without the calls that this crate does not have.
+fn possible(mut program: Vec<Step>) -> Vec<Step> {
+    let missing =
+        |step: &Step| matches!(step, Step::Lock { .. } | Step::Unlock(_) | Step::Remap { .. });
+    program.retain(|step| !missing(step));
+    program
+}
+
+fn compare_with(linux: &mut Linux, name: &str, program: Vec<Step>) {
+    if let Some(difference) = compare(linux, &mut Ours, &possible(program)) {
+        panic!("{name}: the smallest program that shows it:\n\n{difference}");
+    }
+}
+
+#[test]
+fn pages_are_as_on_linux() {
+    let mut linux = Linux::start();
+    if let Ok(file) = env::var("SAMARA_PROGRAM") {
+        let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let program = program::parse(&text).unwrap_or_else(|error| panic!("{file}: {error}"));
+        return compare_with(&mut linux, &file, program);
+    }
+    let (first, count) = match number("SAMARA_SEED") {
+        Some(seed) => (seed, 1),
+        None => {
+            (number("SAMARA_FIRST_SEED").unwrap_or(0), number("SAMARA_SEEDS").unwrap_or(PROGRAMS))
+        }
+    };
+    for seed in first..first + count {
+        compare_with(&mut linux, &format!("SAMARA_SEED={seed}"), program::random(seed, STEPS));
+    }
+}

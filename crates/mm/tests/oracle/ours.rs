@@ -1,0 +1,180 @@
+//! Our runner: an address space with pages, on the machine in software.
+
+use std::sync::Arc;
+
+use machine::{Asid, PageSize, Translated, VirtAddr};
+use mm::{Access, AddressSpace, Error, FaultError, Layout, MapFlags, Profile};
+use paging::{Paging, X86_64L4};
+use sim::{Config, Grace, Sim};
+use vma::VmFlags;
+
+use crate::{
+    Runner,
+    program::{Advice, Kind, PAGE, PAGES, Place, Span, Step, rights},
+};
+
+const MIDDLE: usize = 0x5555_5560_0000;
+const WINDOW: usize = MIDDLE - PAGES / 2 * PAGE;
+const END: usize = WINDOW + PAGES * PAGE;
+const LAYOUT: Layout = Layout {
+    start_brk: MIDDLE - (16 << 20),
+    brk: MIDDLE,
+    start_stack: 0,
+    mmap_base: 0x7fff_0000_0000,
+};
+
+type Space = AddressSpace<Sim, X86_64L4, Grace>;
+
+pub(crate) struct Ours;
+
+impl Runner for Ours {
+    fn run(&mut self, program: &[Step]) -> Vec<String> {
+        let sim = Sim::new(Config { cpus: 1, frames: 512, ..Config::default() }).unwrap();
+        let paging: Arc<_> = Paging::try_new(sim.clone(), PageSize::Size1G).unwrap();
+        let (answers, space) = sim.on_cpu(0, || {
+            let space = Space::try_new(&paging, Asid(1), None, Profile::LINUX_6_18, LAYOUT);
+            let space = space.unwrap();
+            // SAFETY: the test needs no other mapping, and no other tables have the tag.
+            unsafe { space.activate() };
+            let process = Process { sim: &sim, space: &space };
+            let answers = program.iter().map(|step| process.step(*step)).collect();
+            (answers, space)
+        });
+        sim.on_cpu(0, || {
+            drop(space);
+            assert!(sim.settle());
+            paging.quick().drain();
+        });
+        sim.check_leaks().unwrap();
+        answers
+    }
+}
+
+struct Process<'a> {
+    sim: &'a Sim,
+    space: &'a Space,
+}
+
+fn said(result: Result<(), Error>) -> String {
+    match result.map_err(|error| error.errno()) {
+        Ok(()) => "ok",
+        Err(12) => "ENOMEM",
+        Err(14) => "EFAULT",
+        Err(17) => "EEXIST",
+        Err(22) => "EINVAL",
+        Err(_) => "an errno that no step gives",
+    }
+    .into()
+}
+
+impl Process<'_> {
+    fn step(&self, step: Step) -> String {
+        let space = self.space;
+        match step {
+            Step::Map { span, prot, place, kind } => self.map(span, prot, place, kind),
+            Step::Unmap(Span { at, len }) => said(space.munmap(WINDOW + at, len)),
+            Step::Protect { span: Span { at, len }, prot } => {
+                said(space.mprotect(WINDOW + at, len, prot, None))
+            }
+            Step::Advise { span: Span { at, len }, advice } => {
+                let advice = match advice {
+                    Advice::DontNeed => mm::Advice::DontNeed,
+                    Advice::DontNeedLocked => mm::Advice::DontNeedLocked,
+                    Advice::Cold => mm::Advice::Cold,
+                    Advice::Remove => mm::Advice::Remove,
+                    Advice::Random => mm::Advice::Random,
+                    Advice::Normal => mm::Advice::Normal,
+                    Advice::PopulateRead => mm::Advice::PopulateRead,
+                    Advice::PopulateWrite => mm::Advice::PopulateWrite,
+                };
+                said(space.madvise(WINDOW + at, len, advice))
+            }
+            Step::Brk { to } => format!("at {:x}", space.brk(WINDOW + to).unwrap() - WINDOW),
+            Step::Read { at } => match self.touch(WINDOW + at, None) {
+                Ok(byte) => format!("= {byte:x}"),
+                Err(signal) => signal.into(),
+            },
+            Step::Write { at, byte } => match self.touch(WINDOW + at, Some(byte)) {
+                Ok(_) => "ok".into(),
+                Err(signal) => signal.into(),
+            },
+            Step::InCore(Span { at, len }) => {
+                let mut present = vec![0; len.div_ceil(PAGE)];
+                match space.mincore(WINDOW + at, &mut present) {
+                    Ok(()) => present.iter().map(|bit| if *bit == 1 { '1' } else { '0' }).collect(),
+                    Err(error) => said(Err(error)),
+                }
+            }
+            Step::PageMap(Span { at, len }) => {
+                let first = (WINDOW + at) & !(PAGE - 1);
+                let pages = (0..len.div_ceil(PAGE)).map(|number| first + number * PAGE);
+                let present = |page| space.resident(page..page + PAGE) == 1;
+                pages.map(|page| if present(page) { '1' } else { '0' }).collect()
+            }
+            Step::Maps => self.listing(),
+            Step::Lock { .. } | Step::Unlock(_) | Step::Remap { .. } => {
+                unreachable!("the programs have no such step")
+            }
+        }
+    }
+
+    fn map(&self, Span { at, len }: Span, prot: u32, place: Place, kind: Kind) -> String {
+        let place = match place {
+            Place::Hint => MapFlags::empty(),
+            Place::Fixed => MapFlags::FIXED,
+            Place::NoReplace => MapFlags::FIXED_NOREPLACE,
+        };
+        let more = match kind {
+            Kind::Lazy => MapFlags::empty(),
+            Kind::Populate => MapFlags::POPULATE,
+            Kind::GrowsDown => MapFlags::GROWSDOWN,
+        };
+        let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS | place | more;
+        match self.space.mmap(WINDOW + at, len, prot, flags) {
+            Ok(at) if (WINDOW..END).contains(&at) => format!("at {:x}", at - WINDOW),
+            Ok(at) => {
+                self.space.munmap(at, len).unwrap();
+                "elsewhere".into()
+            }
+            Err(error) => said(Err(error)),
+        }
+    }
+
+    /// Reads the byte at an address, or writes one, as a program does.
+    fn touch(&self, at: usize, byte: Option<u8>) -> Result<u8, &'static str> {
+        let at = VirtAddr::new(at as u64);
+        let access = if byte.is_some() { Access::Write } else { Access::Read };
+        loop {
+            let mut found = [byte.unwrap_or(0)];
+            // SAFETY: a program's memory, which no Rust code holds a reference to.
+            let done = unsafe {
+                match byte {
+                    Some(_) => self.sim.write(at, &found),
+                    None => self.sim.read(at, &mut found),
+                }
+            };
+            if done.is_ok() {
+                return Ok(found[0]);
+            }
+            match self.space.handle_fault(at, access) {
+                Ok(_) => {}
+                Err(FaultError::Unmapped(_)) => return Err("SEGV maperr"),
+                Err(FaultError::Denied(..)) => return Err("SEGV accerr"),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    fn listing(&self) -> String {
+        let mut vmas = Vec::new();
+        self.space.for_each_vma(|range, flags| {
+            if range.start < END {
+                let bits = [VmFlags::READ, VmFlags::WRITE, VmFlags::EXEC].into_iter().enumerate();
+                let prot = bits.map(|(bit, flag)| (flags.contains(flag) as u32) << bit).sum();
+                let (start, end) = (range.start - WINDOW, range.end - WINDOW);
+                vmas.push(format!("{start:x}-{end:x} {}p", rights(prot)));
+            }
+        });
+        vmas.join("; ")
+    }
+}
