@@ -1,8 +1,9 @@
 //! The lock of one page table: a bit of the word that belongs to its frame.
 //!
 //! The word also holds the count of the table's entries that are not absent, so the CPU that clears
-//! the last entry learns that the table is empty. A third part says whether the table is *dead*:
-//! unlinked, and of no use until it has been freed. A writer that changes an entry of a
+//! the last entry learns that the table is empty. A third part counts the forks that share the
+//! table. A fourth part says whether the table is *dead*: unlinked, and of no use until it has been
+//! freed. A writer that changes an entry of a
 //! linked table holds the lock. Readers, software or hardware, do not take it.
 //!
 //! # Lock order
@@ -20,6 +21,12 @@ use machine::{Access, Entry, Frame, Machine, Step, VirtAddr};
 
 const LOCKED: u32 = 1 << 31;
 const DEAD: u32 = 1 << 30;
+/// The low bits count entries, up to 512.
+const COUNT: u32 = (1 << SHARES) - 1;
+/// The position of the number of shares.
+const SHARES: u32 = 10;
+/// The most shares that fit below the flags.
+pub(crate) const MAX_SHARES: u32 = (1 << (30 - SHARES)) - 1;
 
 /// An entry of a table: a machine's, or a model's.
 pub(crate) trait Link {
@@ -55,6 +62,9 @@ pub(crate) struct Locked<'m, W: Word> {
     word: &'m W,
     /// The count of entries that are not absent; written back on unlock.
     pub(crate) count: u32,
+    /// The number of entries that lead to the table besides the first one (`cursor::share`);
+    /// written back on unlock.
+    pub(crate) shares: u32,
     dead: bool,
 }
 
@@ -75,7 +85,10 @@ impl<'m, W: Word> Locked<'m, W> {
             // Acquire: pairs with the Release of `drop`: the entries are as the last holder left
             // them. Relaxed on failure: the loop tries again.
             match word.compare_exchange(seen, seen | LOCKED, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return Some(Locked { word, count: seen, dead: false }),
+                Ok(_) => {
+                    let (count, shares) = (seen & COUNT, seen >> SHARES & MAX_SHARES);
+                    return Some(Locked { word, count, shares, dead: false });
+                }
                 Err(now) => seen = now,
             }
         }
@@ -113,7 +126,7 @@ impl<'m, W: Word> Locked<'m, W> {
     {
         // Read again under the lock: an earlier value may have changed.
         let (table, lower) = below(entry.load())?;
-        if lower.count != 0 {
+        if lower.count != 0 || lower.shares != 0 {
             return None;
         }
         entry.store(0);
@@ -123,7 +136,7 @@ impl<'m, W: Word> Locked<'m, W> {
     }
 
     /// Marks the table dead, for CPUs that wait for the lock or come later.
-    fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.dead = true;
     }
 }
@@ -132,7 +145,7 @@ impl<W: Word> Drop for Locked<'_, W> {
     fn drop(&mut self) {
         let dead = if self.dead { DEAD } else { 0 };
         // Release: pairs with the Acquire of `take`.
-        self.word.store(self.count | dead, Ordering::Release);
+        self.word.store(self.count | self.shares << SHARES | dead, Ordering::Release);
     }
 }
 
@@ -153,4 +166,9 @@ pub(crate) fn lock<M: Machine>(
     // a table.
     let word = unsafe { info.word() };
     Ok(Locked::take(word, || machine.relax()))
+}
+
+/// The count of entries in the word of a table that no other CPU uses.
+pub(crate) fn count_of(word: u32) -> u32 {
+    word & COUNT
 }

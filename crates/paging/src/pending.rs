@@ -38,6 +38,7 @@
 //! lost when the heap is exhausted. After the grace period the notes are cleared, and the tables
 //! are in their constructed state again (I6).
 
+use crate::cursor::leave_table;
 use crate::format::{Format, note, noted};
 use crate::paging::Paging;
 use crate::quick::QUICK_TABLE;
@@ -65,9 +66,14 @@ pub(crate) struct TlbGather {
     what: Option<(VirtRange, PageSize)>,
     /// The first and the last table of the chain.
     chain: Option<(Frame, Frame)>,
-    /// Whether a table was unlinked.
+    /// Whether a table was unlinked, or left to others.
     tables: bool,
+    /// Shared tables that this space has left, with their levels. Their shares end after the flush.
+    left: [Option<(Frame, u8)>; LEFT],
 }
+
+/// The most shared tables that a space leaves before a flush: those of one way, at least.
+const LEFT: usize = 4;
 
 impl TlbGather {
     /// Merges `other` into this one.
@@ -118,14 +124,44 @@ impl TlbGather {
         self.chain = Some((table, last));
     }
 
+    /// Adds a shared table that this space has left. The caller also adds the addresses that the
+    /// table decided about, and has asked whether there is room.
+    pub(crate) fn add_left(&mut self, table: Frame, level: u8) {
+        self.tables = true;
+        let room = self.left.iter_mut().find(|left| left.is_none());
+        debug_assert!(room.is_some(), "the caller has not asked for room");
+        if let Some(room) = room {
+            *room = Some((table, level));
+        }
+    }
+
+    /// Whether there is no room for another shared table.
+    pub(crate) fn is_full(&self) -> bool {
+        self.left.iter().all(Option::is_some)
+    }
+
+    /// Cached upper-level entries must go, too.
+    pub(crate) fn drop_uppers(&mut self) {
+        self.tables = true;
+    }
+
+    /// Whether it must be performed by itself, and not be joined to another one.
+    fn is_alone(&self) -> bool {
+        self.left.iter().any(Option::is_some)
+    }
+
     /// The TLB flush that this needs, if any.
     fn flush(&self, space: Option<Asid>) -> Option<Flush> {
         let (range, stride) = self.what?;
         Some(Flush::Range { space, range, stride, tables: self.tables })
     }
 
-    /// Retires the tables. No hardware walks them any more.
-    fn retire<M: Machine, F: Format, G: Concurrent>(self, paging: &Arc<Paging<M, F>>) {
+    /// Retires the tables, and ends the shares of those that were left. No hardware of this space
+    /// walks them any more.
+    pub(crate) fn retire<M: Machine, F: Format, G: Concurrent>(self, paging: &Arc<Paging<M, F>>) {
+        for (table, level) in self.left.into_iter().flatten() {
+            leave_table::<M, F, G>(paging, table, level);
+        }
         let Some((first, _)) = self.chain else { return };
         let machine = paging.machine();
         let Some(ptr) = machine.frame_ptr(first) else { return };
@@ -186,7 +222,8 @@ impl<M: Machine, F: Format, G: Concurrent> DeferredFlush<M, F, G> {
     /// CPUs.
     pub fn join(&mut self, mut other: DeferredFlush<M, F, G>) {
         let same = Arc::ptr_eq(&self.paging, &other.paging);
-        if same && (self.space, self.root) == (other.space, other.root) {
+        let same = same && (self.space, self.root) == (other.space, other.root);
+        if same && !other.gather.is_alone() {
             let gather = mem::take(&mut other.gather);
             self.gather.join(self.paging.machine(), gather);
         }
@@ -247,6 +284,11 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
         self.gather.what.map(|(range, _)| range)
     }
 
+    /// Performs what is pending so far.
+    pub(crate) fn flush_now(&mut self) {
+        self.space.flush_gather(mem::take(&mut self.gather));
+    }
+
     /// Flushes on the CPUs that use the space, and waits for them; then retires the unlinked
     /// tables. Must not be called with a lock held that an interrupt handler takes.
     ///
@@ -282,10 +324,11 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
     }
 
     /// Adds it to a deferred flush of the same tables: one flush for many changes. If `deferred` is
-    /// of other tables, this one is performed at once instead. No atomic read-modify-write, no
+    /// of other tables, or if tables that a fork shares were left, this one is performed at once
+    /// instead. No atomic read-modify-write, no
     /// allocation.
     pub fn defer_to(mut self, deferred: &mut DeferredFlush<M, F, G>) {
-        if deferred.is_of(self.space) {
+        if deferred.is_of(self.space) && !self.gather.is_alone() {
             deferred.gather.join(self.space.machine(), mem::take(&mut self.gather));
         }
     }

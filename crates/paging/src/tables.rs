@@ -9,7 +9,7 @@
 //! - once a user space exists, no new top-level entry is added ([`Error::TopLevelFixed`]).
 //!   [`PageTables::reserve`] makes these tables beforehand.
 
-use crate::cursor::Error;
+use crate::cursor::{Error, leave_table};
 use crate::format::{Decoded, Format};
 use crate::paging::{Paging, upper_half};
 use crate::quick::{QUICK_ROOT, QUICK_TABLE};
@@ -52,10 +52,14 @@ pub struct PageTables<M: Machine, F: Format, G: Concurrent> {
     /// The CPUs that may have cached translations of a user space.
     cpus: AtomicCpuSet,
     /// The kernel's tables, whose upper half a user space shares.
-    kernel: Option<Arc<Self>>,
+    pub(crate) kernel: Option<Arc<Self>>,
     /// In the kernel's tables: set before the first user space makes its final copy of the
     /// top-level entries.
     fixed: AtomicBool,
+    /// Set when the tables are first shared with another space.
+    pub(crate) forks: AtomicBool,
+    /// Set while a fork of these tables is under way.
+    pub(crate) forking: AtomicBool,
     engine: PhantomData<fn() -> G>,
 }
 
@@ -171,6 +175,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             cpus: AtomicCpuSet::new(),
             kernel,
             fixed: AtomicBool::new(false),
+            forks: AtomicBool::new(false),
+            forking: AtomicBool::new(false),
             engine: PhantomData,
         };
         // SAFETY: it came from a quicklist, so it is ours, and a valid table of its level.
@@ -273,14 +279,15 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         self.cpus.remove(machine.current());
     }
 
-    /// Empties `table`, and frees all tables below it.
+    /// Empties `table`, and frees all tables below it. Of a table that another space shares, it ends
+    /// the share.
     fn take_down(&self, table: Frame, level: u8) {
         let machine = self.machine();
         let shared = level == F::LEVELS - 1 && self.kernel.is_some();
         let own = if shared { ENTRIES / 2 } else { ENTRIES };
         let mut left = machine.info(table).map_or(0, |info| {
             // SAFETY: a table of ours: its count. Relaxed: no other CPU uses the tables.
-            unsafe { info.word() }.load(Ordering::Relaxed)
+            crate::lock::count_of(unsafe { info.word() }.load(Ordering::Relaxed))
         });
         for index in 0..own {
             if left == 0 {
@@ -295,6 +302,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             left -= 1;
             entry.store(0);
             if let Decoded::Table(below) = F::decode(value, level) {
+                if value & F::OWN == 0 {
+                    leave_table::<M, F, G>(&self.paging, below, level - 1);
+                    continue;
+                }
                 self.take_down(below, level - 1);
                 // SAFETY: it is empty and unlinked. No CPU walks it: `drop` has flushed, and has
                 // `self` exclusively.

@@ -12,11 +12,13 @@
 //! - A walk may still read from a table that has been unlinked. It reads *absent* entries there,
 //!   since only empty tables are unlinked. So each entry that a walk reads has the value it had at
 //!   some moment since the walk began (I1).
+//! - A table that a fork shared may go to the other space while a walk is in it. So code that relies
+//!   on a page reads the whole way again (`cursor::share`).
 //! - A walk writes nothing, waits for nothing, and may run in an interrupt (I2).
 //!
 //! Cost: one load per level.
 
-use crate::format::{Attrs, Decoded, Format, size_at};
+use crate::format::{Attrs, Decoded, Flags, Format, size_at};
 use core::iter::FusedIterator;
 use core::marker::PhantomData;
 use machine::{ENTRIES, Entries, Entry, Frame, Machine, PageSize, VirtAddr, VirtRange};
@@ -47,6 +49,8 @@ pub(crate) struct Spot<'m, M> {
     pub(crate) entry: Entry<'m, M>,
     pub(crate) level: u8,
     pub(crate) found: Decoded,
+    /// Whether all tables on the way, this one included, belong to this space alone.
+    pub(crate) own: bool,
 }
 
 /// A view of page tables, valid while a guard is held.
@@ -78,39 +82,57 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     }
 
     /// Goes down to the entry for `at` at level `stop`, or to where the tables end above that
-    /// level. Returns the entry, its level, and the value that was read. `None` if an entry on the
-    /// way leads to no memory.
+    /// level. Returns the entry, its level, the value that was read, and whether all tables on the
+    /// way belong to this space alone. `None` if an entry on the way leads to no memory.
     #[inline]
-    pub(crate) fn descend(&self, at: VirtAddr, stop: u8) -> Option<(Entry<'g, M>, u8, u64)> {
-        let (mut table, mut level) = (self.root, F::LEVELS - 1);
+    pub(crate) fn descend(&self, at: VirtAddr, stop: u8) -> Option<(Entry<'g, M>, u8, u64, bool)> {
+        let (mut table, mut level, mut way) = (self.root, F::LEVELS - 1, F::OWN);
         loop {
             let entry = self.entry(table, F::index(at, level))?;
             let value = entry.load();
             match F::next(value, level) {
                 Some(next) if level > stop => {
+                    way &= value;
                     table = next;
                     level -= 1;
                 }
-                _ => return Some((entry, level, value)),
+                _ => return Some((entry, level, value, way != 0)),
             }
         }
+    }
+
+    /// The first entry on the way to `at`, above level `stop`, that leads to a shared table; with
+    /// its level and the table.
+    pub(crate) fn first_shared(&self, at: VirtAddr, stop: u8) -> Option<(Entry<'g, M>, u8, Frame)> {
+        let (mut table, mut level) = (self.root, F::LEVELS - 1);
+        while level > stop {
+            let entry = self.entry(table, F::index(at, level))?;
+            let value = entry.load();
+            let next = F::next(value, level)?;
+            if value & F::OWN == 0 {
+                return Some((entry, level, next));
+            }
+            table = next;
+            level -= 1;
+        }
+        None
     }
 
     /// As [`descend`](Self::descend), with the value decoded.
     #[inline]
     pub(crate) fn find(&self, at: VirtAddr, stop: u8) -> Option<Spot<'g, M>> {
-        let (entry, level, value) = self.descend(at, stop)?;
-        Some(Spot { entry, level, found: F::decode(value, level) })
+        let (entry, level, value, own) = self.descend(at, stop)?;
+        Some(Spot { entry, level, found: F::decode(value, level), own })
     }
 
-    /// The page that contains `at`, if one is mapped. The answer may be out of date when it is
-    /// returned.
+    /// The page that contains `at`, if one is mapped, with the rights that all levels allow. The
+    /// answer may be out of date when it is returned. Beside a fork it may also be a page of a
+    /// space that shared the table a moment ago: use it as a hint.
     pub fn get(&self, at: VirtAddr) -> Option<Mapping> {
         if !F::is_canonical(at) {
             return None;
         }
-        let Spot { level, found, .. } = self.find(at, 0)?;
-        mapping(at, level, found)
+        mapping::<M, F>(at, &self.find(at, 0)?)
     }
 
     /// The pages that overlap `range`, in ascending order; each as it is when the iterator reaches
@@ -122,8 +144,13 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     }
 }
 
-fn mapping(at: VirtAddr, level: u8, found: Decoded) -> Option<Mapping> {
-    let (Decoded::Page(frame, attrs), Some(size)) = (found, size_at(level)) else { return None };
+fn mapping<M, F: Format>(at: VirtAddr, spot: &Spot<'_, M>) -> Option<Mapping> {
+    let (Decoded::Page(frame, mut attrs), Some(size)) = (spot.found, size_at(spot.level)) else {
+        return None;
+    };
+    if F::SHARED_IS_READ_ONLY && !spot.own {
+        attrs.flags -= Flags::WRITE;
+    }
     Some(Mapping { page: at.align_down(size), size, frame, attrs })
 }
 
@@ -138,8 +165,9 @@ pub struct Pages<'g, M, F> {
     walk: Walk<'g, M, F>,
     range: VirtRange,
     next: Option<VirtAddr>,
-    /// The table of the last entry, and its level, if the next address lies in the same table.
-    table: Option<(Frame, u8)>,
+    /// The table of the last entry, its level, and whether the way to it is of this space alone; if
+    /// the next address lies in the same table.
+    table: Option<(Frame, u8, bool)>,
 }
 
 impl<'g, M: Machine, F: Format> Pages<'g, M, F> {
@@ -154,10 +182,10 @@ impl<'g, M: Machine, F: Format> Pages<'g, M, F> {
                 Some(VirtAddr::new((i64::MIN >> unused) as u64)).filter(|upper| *upper > at);
             return self.step();
         }
-        let again = self.table.take().and_then(|(table, level)| {
+        let again = self.table.take().and_then(|(table, level, own)| {
             let entry = self.walk.entry(table, F::index(at, level))?;
             let value = entry.load();
-            Some(Spot { entry, level, found: F::decode(value, level) })
+            Some(Spot { entry, level, found: F::decode(value, level), own })
         });
         // A table has replaced a page: walk again from the top.
         let again =
@@ -168,7 +196,7 @@ impl<'g, M: Machine, F: Format> Pages<'g, M, F> {
         };
         self.next = beyond(at, spot.level);
         let last = F::index(at, spot.level) == ENTRIES - 1;
-        self.table = (!last).then_some((spot.entry.table(), spot.level));
+        self.table = (!last).then_some((spot.entry.table(), spot.level, spot.own));
         Some((at, spot))
     }
 }
@@ -179,7 +207,7 @@ impl<M: Machine, F: Format> Iterator for Pages<'_, M, F> {
     fn next(&mut self) -> Option<Mapping> {
         loop {
             let (at, spot) = self.step()?;
-            if let Some(found) = mapping(at, spot.level, spot.found) {
+            if let Some(found) = mapping::<M, F>(at, &spot) {
                 return Some(found);
             }
         }

@@ -14,13 +14,15 @@
 //! loaded with Acquire. Both look after they have walked. So `decide` always sees the records of a
 //! sweep that ended before the entry's table was linked.
 
-use super::{Changing, Error, Failed, Lent, Result, Slot};
+use super::{Error, Failed, Lent, Result, Slot};
 use crate::format::{Attrs, Decoded, Flags, Format, size_at};
 use crate::pending::{PendingFlush, TlbGather};
 use crate::tables::PageTables;
 use crate::walk::Mapping;
+use crate::walk::Walk;
+use core::sync::atomic::{Ordering, fence};
 use grace::Concurrent;
-use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Flush, Frame, Machine, PageSize, VirtAddr, VirtRange};
 
 /// The change of an entry; returned by the closure of [`PageTables::with_entry`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +34,10 @@ pub enum EntryChange {
     /// its frame must be this one, and its accessed and dirty bits stay beside those of the
     /// attributes.
     Set(Frame, Attrs),
+    /// A present entry maps this frame with these attributes instead of its own. CPUs may use the
+    /// old frame until the flush is done, so the new one has the same contents and no right to
+    /// write until then. An absent entry stays.
+    Replace(Frame, Attrs),
     /// The entry becomes absent.
     Clear,
 }
@@ -49,15 +55,17 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// before a sweep of `at` that was first to take the lock, also if that sweep found no table.
     /// A sweep that is second finds the changed entry.
     ///
-    /// A flush is pending if the page lost a right or got another key or memory type, if it became
-    /// absent, or if an empty user table was unlinked: by `Clear` of the last page, or by `Keep` in
-    /// a new table. A page that has gained rights may still fault once, spuriously.
+    /// A flush is pending if the page lost a right, or got another frame, key or memory type, if it
+    /// became absent, if an empty user table was unlinked (by `Clear` of the last page, or by `Keep`
+    /// in a new table), or if the way was made this space's own. A page that has gained rights may
+    /// still fault once, spuriously.
     ///
     /// An accessed or dirty bit that hardware sets between `decide` and a `Clear` is not reported.
     /// [`unmap`](Self::unmap) reports all.
     ///
-    /// Cost: one walk. If the table exists: one locked instruction, that of the lock; one more, a
-    /// compare-exchange or a swap, if a present entry changes. No allocation.
+    /// Cost: one walk; two if the tables have forked. If the table exists: one locked instruction,
+    /// that of the lock; one more, a compare-exchange or a swap, if a present entry changes. No
+    /// allocation. The first change below a table that a fork shares copies it, or takes it over.
     ///
     /// # Context
     /// Not in an interrupt. `decide`, and the drop of what it has captured, take no lock of a
@@ -71,6 +79,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// - [`Error::Global`], [`Error::NotUser`], [`Error::Frame`], [`Error::Format`]: not a valid
     ///   page.
     /// - [`Error::Malformed`]; [`Error::TopLevelFixed`].
+    /// - [`Error::Fork`]: the page is in a shared table, and a fork is under way.
     /// - [`Error::Frames`]: no memory for a table. It does not reclaim, since the caller holds a
     ///   guard. The caller drops the guard, calls [`reclaim`](Self::reclaim), and begins again.
     ///
@@ -109,16 +118,14 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let page = VirtRange::new(at, PageSize::Size4K.bytes()).ok_or(Error::Empty)?;
         self.check(page)?;
         let walk = self.walk(guard);
-        let (table, locked) = match self.table_for(&walk, at, 0) {
+        let (table, mut locked) = match self.table_for(&walk, at, 0, pending) {
             Ok(found) => found,
             Err(error) => {
                 // Some of the tables on the way may be new.
-                self.undo(at, at, pending);
+                self.prune_beside_fork(&walk, at, pending);
                 return Err(error);
             }
         };
-        let mut changing =
-            Changing { tables: self, walk: &walk, at, level: 0, locked: Some(locked), pending };
         let entry = walk.entry(table, F::index(at, 0)).ok_or(Error::Malformed(at))?;
         let value = entry.load();
         let found = match F::decode(value, 0) {
@@ -131,39 +138,75 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         // The lock is held, whichever way led to it: what a sweep's caller stored is visible.
         let (change, kept) = decide(found);
         let slot = Slot { at, level: 0, entry, value };
-        let result = changing.apply(slot, found, change);
+        let result = self.apply(slot, found, change, &mut locked.count, &mut pending.gather);
+        let empty = locked.count == 0;
         // Unlocked before `kept` may be dropped.
-        drop(changing);
+        drop(locked);
+        if empty {
+            self.prune_beside_fork(&walk, at, pending);
+        }
         result.map(|()| kept)
     }
-}
 
-impl<M: Machine, F: Format, G: Concurrent> Changing<'_, '_, M, F, G> {
+    /// Unlinks the empty tables on the way to `at`. Another CPU may fork from these tables at this
+    /// moment. If the fork came first, CPUs of the child may have cached the way to these tables,
+    /// so all CPUs flush.
+    fn prune_beside_fork(
+        &self,
+        walk: &Walk<'_, M, F>,
+        at: VirtAddr,
+        pending: &mut PendingFlush<'_, M, F, G>,
+    ) {
+        if self.space().is_none() {
+            return;
+        }
+        let Some(spot) = walk.find(at, 0) else { return };
+        if self.prune_at(walk, at, spot.level, &mut pending.gather) {
+            // SeqCst: pairs with the fence in `fork_to`. Either this CPU sees the flag, or the fork
+            // sees the unlinked entries.
+            fence(Ordering::SeqCst);
+            if self.forks() {
+                self.machine().flush_on(&self.machine().online(), Flush::All);
+            }
+        }
+    }
+
     /// Changes the entry of a page of 4 KiB.
     fn apply(
-        &mut self,
+        &self,
         slot: Slot<'_, M>,
         found: Option<Mapping>,
         change: EntryChange,
+        count: &mut u32,
+        gather: &mut TlbGather,
     ) -> core::result::Result<(), Error> {
-        let Some(locked) = &mut self.locked else { return Ok(()) };
         match (change, found) {
             (EntryChange::Keep, _) | (EntryChange::Clear, None) => Ok(()),
             (EntryChange::Clear, Some(_)) => {
-                slot.clear(&mut locked.count, &mut self.pending.gather);
+                slot.clear(count, gather);
                 Ok(())
             }
             (EntryChange::Set(frame, attrs), Some(found)) if frame == found.frame => {
-                self.tables.check_kind(slot.at, attrs.flags)?;
-                slot.set::<F>(attrs, &mut self.pending.gather)
+                self.check_kind(slot.at, attrs.flags)?;
+                slot.set::<F>(attrs, gather)
             }
             (EntryChange::Set(..), Some(_)) => Err(Error::Occupied(slot.at)),
-            (EntryChange::Set(frame, attrs), None) => {
-                self.tables.check_kind(slot.at, attrs.flags)?;
+            (EntryChange::Replace(..), None) => Ok(()),
+            (EntryChange::Set(frame, attrs), None) | (EntryChange::Replace(frame, attrs), _) => {
+                self.check_kind(slot.at, attrs.flags)?;
                 let value = F::page(PageSize::Size4K, frame, attrs)?;
-                self.tables.check_frames(&mut Lent::default(), slot.at, frame, 1)?;
-                slot.entry.store(value);
-                locked.count += 1;
+                self.check_frames(&mut Lent::default(), slot.at, frame, 1)?;
+                match found {
+                    // A swap: hardware may set bits of the old entry meanwhile.
+                    Some(_) => {
+                        slot.entry.swap(value);
+                        slot.drop_cached(gather);
+                    }
+                    None => {
+                        slot.entry.store(value);
+                        *count += 1;
+                    }
+                }
                 Ok(())
             }
         }
@@ -182,6 +225,11 @@ impl<M: Machine> Slot<'_, M> {
         *count -= 1;
         // Also for a `PROT_NONE` page, which is not cached: its table may become empty, and
         // hardware may have cached the way to it.
+        self.drop_cached(gather);
+    }
+
+    /// Its translation must be flushed.
+    fn drop_cached(&self, gather: &mut TlbGather) {
         let size = size_at(self.level).unwrap_or_default();
         if let Some(page) = self.page(size) {
             gather.add(page, size);

@@ -51,6 +51,8 @@ pub enum Error {
     Frame(VirtAddr, Frame, Owner),
     /// The format has no entry for the page.
     Format(FormatError),
+    /// A fork of these tables is under way: try again after it.
+    Fork,
     /// No memory for a table, or the supplier of frames failed.
     Frames(FrameError),
 }
@@ -107,6 +109,7 @@ impl fmt::Display for Error {
                 };
                 write!(f, "frame {frame} cannot be a user page at {at}: it {what}")
             }
+            Error::Fork => f.write_str("the tables are being forked: try again after that"),
             Error::Format(error) => error.fmt(f),
             Error::Frames(error) => error.fmt(f),
         }

@@ -67,7 +67,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 self.with_memory(|| {
                     let guard = G::pin();
                     let walk = self.walk(&guard);
-                    let (table, mut locked) = self.table_for(&walk, at, 0)?;
+                    let (table, mut locked) = self.table_for(&walk, at, 0, &mut self.no_flush())?;
                     let entries = walk.entries(table).ok_or(Error::Malformed(at))?;
                     mapped = fill_alike::<M, F>(&entries, index, now, kind, &mut locked);
                     Ok(())
@@ -120,7 +120,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         while let Some(at) = next.filter(|at| range.contains(*at)) {
             let guard = G::pin();
             let walk = self.walk(&guard);
-            let Some((entry, level, value)) = walk.descend(at, 0) else {
+            let Some((entry, level, value, _)) = walk.descend(at, 0) else {
                 return Err(Error::Malformed(at));
             };
             if !(checked && level == 0) {
@@ -176,7 +176,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
         self.with_memory(|| {
             let guard = G::pin();
-            Ok(Leaf(self.table_for(&self.walk(&guard), at, 0)?.0))
+            Ok(Leaf(self.table_for(&self.walk(&guard), at, 0, &mut self.no_flush())?.0))
         })
     }
 

@@ -87,7 +87,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         supply: impl Supply,
     ) -> Result<'_, (), M, F, G> {
         if let Err(error) =
-            self.check(range).and_then(|()| self.check_kind(range.start(), attrs.flags))
+            self.unshare(range).and_then(|()| self.check_kind(range.start(), attrs.flags))
         {
             return Err(Failed { error, pending: PendingFlush::nothing(self) });
         }
@@ -196,7 +196,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let walk = self.walk(&guard);
         let level = level_of(size);
         mapped.end = Some(first);
-        let (table, mut locked) = self.table_for(&walk, first, level)?;
+        let mut pending = self.no_flush();
+        let (table, mut locked) = self.table_for(&walk, first, level, &mut pending)?;
         let entries = walk.entries(table).ok_or(Error::Malformed(first))?;
         let entries = entries.range(F::index(first, level)..ENTRIES);
         let pages = values.iter().map(|value| Some(*value));
@@ -211,24 +212,29 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Err(in_the_way(walk, end, size))
     }
 
-    /// Finds the table of this level on the way to `at`, or makes it, and locks it.
-    pub(super) fn table_for<'g>(
-        &'g self,
+    /// Finds the table of this level on the way to `at`, or makes it, makes the way this space's
+    /// own, and locks the table.
+    pub(super) fn table_for<'g, 'p: 'g>(
+        &'p self,
         walk: &Walk<'g, M, F>,
         at: VirtAddr,
         level: u8,
+        pending: &mut PendingFlush<'p, M, F, G>,
     ) -> core::result::Result<(Frame, Locked<'g, AtomicU32>), Error> {
         loop {
+            self.own_way(walk, at, level, pending)?;
             let spot = walk.find(at, level).ok_or(Error::Malformed(at))?;
             if spot.level == level {
                 let table = spot.entry.table();
                 match lock(self.machine(), table, at)? {
-                    Some(locked) => return Ok((table, locked)),
-                    None => continue,
+                    Some(locked) if self.may_change(walk, at, level, table, &locked) => {
+                        return Ok((table, locked));
+                    }
+                    _ => continue,
                 }
             }
             match spot.found {
-                Decoded::Absent => self.grow(&spot, at)?,
+                Decoded::Absent => self.grow(walk, &spot, at)?,
                 Decoded::Malformed => return Err(Error::Malformed(at)),
                 Decoded::Page(..) | Decoded::Table(_) => {
                     let size = size_at(spot.level).unwrap_or_default();
@@ -239,9 +245,14 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// Links a new table where there is none, unless another CPU does.
-    fn grow(&self, spot: &Spot<'_, M>, at: VirtAddr) -> core::result::Result<(), Error> {
+    fn grow(
+        &self,
+        walk: &Walk<'_, M, F>,
+        spot: &Spot<'_, M>,
+        at: VirtAddr,
+    ) -> core::result::Result<(), Error> {
         let new = self.new_table(spot.level - 1)?;
-        let linked = self.link(spot, at, new);
+        let linked = self.link(walk, spot, at, new);
         if linked != Ok(true) {
             self.discard_table(new);
         }
@@ -250,6 +261,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 
     fn link(
         &self,
+        walk: &Walk<'_, M, F>,
         spot: &Spot<'_, M>,
         at: VirtAddr,
         new: Frame,
@@ -258,8 +270,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let Some(mut locked) = lock(self.machine(), spot.entry.table(), at)? else {
             return Ok(false);
         };
+        let may = self.may_change(walk, at, spot.level, spot.entry.table(), &locked);
         locked.link(&spot.entry, value, |found| {
-            if F::decode(found, spot.level) != Decoded::Absent {
+            if !may || F::decode(found, spot.level) != Decoded::Absent {
                 return Ok(false);
             }
             if spot.level == F::LEVELS - 1 && !self.may_grow() {

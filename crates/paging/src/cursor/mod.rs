@@ -1,4 +1,4 @@
-//! The cursor: map, unmap, protect, sweep and split ranges, and change single entries.
+//! The cursor: map, unmap, protect, sweep and split ranges, change single entries, and fork.
 //!
 //! All operations proceed alike. From the current address they walk down, without a lock, to the
 //! table whose entries they will change. They lock that table, change its entries in the range,
@@ -40,6 +40,7 @@ mod lend;
 mod map;
 mod protect;
 mod prune;
+mod share;
 mod spare;
 mod split;
 mod sweep;
@@ -51,6 +52,7 @@ pub use entry::EntryChange;
 pub use error::{Error, Failed};
 pub use leaf::Leaf;
 pub use map::Supply;
+pub(crate) use share::leave_table;
 pub use sweep::SweepChange;
 
 use lend::Lent;
@@ -238,6 +240,13 @@ fn fill<'m, M: Machine, F: Format>(
     }
     locked.count += written as u32;
     written
+}
+
+/// Whether all that the entry for `at` at this level decides about lies in the range.
+fn covers_entry(range: VirtRange, at: VirtAddr, level: u8) -> bool {
+    let bytes = 1u64 << (12 + 9 * u32::from(level));
+    VirtRange::new(VirtAddr::new(at.get() & !(bytes - 1)), bytes)
+        .is_some_and(|span| range.covers(&span))
 }
 
 /// Whether the page lies wholly in the range.

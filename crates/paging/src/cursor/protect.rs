@@ -30,7 +30,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         rights: Flags,
     ) -> Result<'_, PendingFlush<'_, M, F, G>, M, F, G> {
         let mut pending = PendingFlush::nothing(self);
-        let checked = self.check(range).and_then(|()| {
+        let checked = self.unshare(range).and_then(|()| {
             self.check_kind(range.start(), rights & Flags::RIGHTS)?;
             // Fails before any change if the format cannot express these rights: it would fail in
             // the same way for every page.

@@ -1,6 +1,6 @@
 //! Unlinking tables that have become empty.
 
-use super::{Error, Failed, Result};
+use super::{Error, Failed, Result, covers_entry};
 use crate::format::{Decoded, Format};
 use crate::lock::lock;
 use crate::pending::{PendingFlush, TlbGather};
@@ -27,7 +27,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///   spuriously.
     pub unsafe fn prune(&self, range: VirtRange) -> Result<'_, PendingFlush<'_, M, F, G>, M, F, G> {
         let mut pending = PendingFlush::nothing(self);
-        let mut result = self.check(range);
+        let mut result = self.unshare(range);
         let mut next = result.is_ok().then_some(range.start());
         while let Some(at) = next.filter(|at| range.contains(*at)) {
             let guard = G::pin();
@@ -36,7 +36,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 result = Err(Error::Malformed(at));
                 break;
             };
-            let within = |level: &u8| covers_table(range, at, *level);
+            let within = |level: &u8| covers_entry(range, at, *level + 1);
             let levels = (spot.level..self.fixed_level()).take_while(within).count() as u8;
             next = match self.prune_up_to(
                 &walk,
@@ -116,12 +116,4 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         self.paging().went();
         true
     }
-}
-
-/// Whether the range covers everything that the table of this level on the way to `at` decides
-/// about.
-fn covers_table(range: VirtRange, at: VirtAddr, level: u8) -> bool {
-    let bytes = 1u64 << (12 + 9 * u32::from(level + 1));
-    VirtRange::new(VirtAddr::new(at.get() & !(bytes - 1)), bytes)
-        .is_some_and(|table| range.covers(&table))
 }

@@ -49,7 +49,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ) -> core::result::Result<(), Error> {
         let page = at.align_down(PageSize::Size4K);
         let range = VirtRange::new(page, PageSize::Size4K.bytes()).ok_or(Error::Empty)?;
-        self.check(range)?;
+        self.unshare(range)?;
         let (mut spare, mut needed) = (Spare::none(self), 0);
         loop {
             spare.fill(mem::take(&mut needed))?;

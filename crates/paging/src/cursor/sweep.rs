@@ -102,7 +102,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         if !pending.is_of(self) {
             return Err(Error::NotTheTables);
         }
-        self.check(range)?;
+        self.unshare(range)?;
         self.check_ends(&self.walk(&G::pin()), range)?;
         let mut next = Some(range.start());
         while let Some(at) = next.filter(|at| range.contains(*at)) {

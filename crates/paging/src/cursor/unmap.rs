@@ -37,7 +37,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         gone: impl FnMut(Mapping),
     ) -> Result<'_, PendingFlush<'_, M, F, G>, M, F, G> {
         let mut pending = PendingFlush::nothing(self);
-        let checked = self.check(range).and_then(|()| {
+        let checked = self.unshare(range).and_then(|()| {
             let guard = G::pin();
             self.check_ends(&self.walk(&guard), range)
         });

@@ -88,3 +88,44 @@ impl Attrs {
         Attrs { flags: kept.union(rights.intersection(Flags::RIGHTS)), ..self }
     }
 }
+
+/// Who else uses a page: the two lowest software bits of an entry, in tables that fork.
+///
+/// ```
+/// use paging::{Attrs, Share};
+/// let page = Attrs::USER_RO.with_share(Share::Exclusive);
+/// assert_eq!((page.share(), Attrs::USER_RO.share()), (Share::Exclusive, Share::CopyOnWrite));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Share {
+    /// Others may use the frame, and rely on its contents: a write copies it.
+    #[default]
+    CopyOnWrite,
+    /// No other entry leads to the frame. A fork that copies the entry ends that.
+    Exclusive,
+    /// A page of an object, such as shared memory: all users see each write. A fork leaves it so.
+    Object,
+    /// The page has replaced another one, of the same contents, which CPUs may still have cached.
+    /// It becomes exclusive after the flush.
+    Flushing,
+}
+
+impl Attrs {
+    /// Who else uses the page.
+    #[inline]
+    pub const fn share(self) -> Share {
+        match self.soft & 3 {
+            0 => Share::CopyOnWrite,
+            1 => Share::Exclusive,
+            2 => Share::Object,
+            _ => Share::Flushing,
+        }
+    }
+
+    /// The same attributes for a page that others use like this.
+    #[inline]
+    #[must_use]
+    pub const fn with_share(self, share: Share) -> Attrs {
+        Attrs { soft: self.soft & !3 | share as u16, ..self }
+    }
+}

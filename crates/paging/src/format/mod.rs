@@ -18,7 +18,7 @@ mod riscv;
 mod tests;
 mod x86_64;
 
-pub use attrs::{Attrs, Cache, Flags};
+pub use attrs::{Attrs, Cache, Flags, Share};
 pub use riscv::{Riscv, Sv39, Sv48};
 pub use x86_64::{PAT, X86_64, X86_64L4, X86_64L5};
 
@@ -93,8 +93,12 @@ impl core::error::Error for FormatError {}
 ///
 /// # Safety
 /// Lock-free walks rely on all of this:
-/// - [`decode`](Format::decode) returns the arguments of [`table`](Format::table) and
-///   [`page`](Format::page), whatever accessed and dirty bits hardware has set in a page since;
+/// - [`decode`](Format::decode) returns the arguments of [`table`](Format::table),
+///   [`shared_table`](Format::shared_table) and [`page`](Format::page), whatever accessed and dirty
+///   bits hardware has set in a page since;
+/// - [`table`](Format::table) sets [`OWN`](Format::OWN), and if
+///   [`SHARED_IS_READ_ONLY`](Format::SHARED_IS_READ_ONLY), hardware lets no write pass an entry
+///   without it;
 /// - hardware changes nothing in the entry of a table;
 /// - an entry with bit 0 and bits 56 to 63 clear is [`Decoded::Absent`], to hardware too;
 /// - [`LEVELS`](Format::LEVELS) is 3 to 5; [`PHYSICAL_BITS`](Format::PHYSICAL_BITS) is 44 to 56.
@@ -107,12 +111,28 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     const SOFT_BITS: u32;
     /// The number of protection keys; 1 where there are none.
     const KEYS: u8;
+    /// The bit of a table's entry that says that the table belongs to this space alone. It is clear
+    /// in an entry of a table that a fork shares ([`shared_table`](Format::shared_table)).
+    const OWN: u64;
+    /// Whether hardware forbids all writes below an entry that lacks [`OWN`](Format::OWN). Then a
+    /// fork shares tables of any level, otherwise those of the lowest level.
+    const SHARED_IS_READ_ONLY: bool;
 
-    /// The entry that leads to a table. It restricts no access: the page's own entry does.
+    /// The entry that leads to a table of this space alone. It restricts no access: the page's own
+    /// entry does.
     ///
     /// # Errors
     /// [`FormatError::Beyond`].
     fn table(frame: Frame) -> Result<u64, FormatError>;
+
+    /// The entry that leads to a table that a fork shares.
+    ///
+    /// # Errors
+    /// [`FormatError::Beyond`].
+    #[inline]
+    fn shared_table(frame: Frame) -> Result<u64, FormatError> {
+        Ok(Self::table(frame)? & !Self::OWN)
+    }
 
     /// The entry of a page. Without READ, WRITE and EXECUTE it is a `PROT_NONE` page.
     ///

@@ -18,6 +18,8 @@ const GLOBAL: u64 = 1 << 5;
 const ACCESSED: u64 = 1 << 6;
 const DIRTY: u64 = 1 << 7;
 const SOFT: u32 = 8;
+/// In the entry of a table, hardware ignores the software bits, too.
+const OWN: u64 = 1 << SOFT;
 const NUMBER: u32 = 10;
 const PROT_NONE: u64 = 1 << 60;
 const MEMORY_TYPE: u32 = 61;
@@ -46,11 +48,14 @@ unsafe impl<const LEVELS: u8> Format for Riscv<LEVELS> {
     const PHYSICAL_BITS: u32 = 56;
     const SOFT_BITS: u32 = 2;
     const KEYS: u8 = 1;
+    const OWN: u64 = OWN;
+    /// Only the entry of a page has rights.
+    const SHARED_IS_READ_ONLY: bool = false;
 
     #[inline]
     fn table(frame: Frame) -> Result<u64, FormatError> {
         check_frame::<Self>(frame)?;
-        Ok(frame.number() << NUMBER | VALID)
+        Ok(frame.number() << NUMBER | VALID | OWN)
     }
 
     #[inline]

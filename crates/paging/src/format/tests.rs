@@ -165,6 +165,7 @@ fn bits_of_the_manuals() {
     assert_eq!(x86(PageSize::Size4K, frame(5), combining), Ok(9 << 59 | 0x5081));
     assert_eq!(x86(PageSize::Size2M, frame(0), combining), Ok(9 << 59 | 0x1081));
     assert_eq!(X86_64L5::table(frame(7)), Ok(0x7027));
+    assert_eq!(X86_64L5::shared_table(frame(7)), Ok(0x7025));
     // A large page at a level without any, and one with a misaligned address.
     assert_eq!(X86_64L5::decode(0x83, 3), Decoded::Malformed);
     assert_eq!(X86_64L4::decode(0x2083, 1), Decoded::Malformed);
@@ -174,7 +175,8 @@ fn bits_of_the_manuals() {
     assert_eq!(riscv(PageSize::Size1G, frame(1 << 18), Attrs::USER_RW), Ok(1 << 28 | 0b10111));
     let device = Attrs { cache: Cache::Uncached, ..plain };
     assert_eq!(riscv(PageSize::Size4K, frame(5), device), Ok(2 << 61 | 5 << 10 | 0b1011));
-    assert_eq!(Sv48::table(frame(7)), Ok(7 << 10 | 1));
+    assert_eq!(Sv48::table(frame(7)), Ok(7 << 10 | 0x101));
+    assert_eq!(Sv48::shared_table(frame(7)), Ok(7 << 10 | 1));
     // Malformed: writable but not readable; a table at the lowest level; a page of 512 GiB;
     // reserved high bits.
     assert_eq!(Sv48::decode(0b101, 0), Decoded::Malformed);

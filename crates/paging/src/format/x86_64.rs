@@ -70,6 +70,9 @@ unsafe impl<const LEVELS: u8> Format for X86_64<LEVELS> {
     const PHYSICAL_BITS: u32 = 52;
     const SOFT_BITS: u32 = 9;
     const KEYS: u8 = 16;
+    /// An access needs the right to write at every level.
+    const OWN: u64 = WRITE;
+    const SHARED_IS_READ_ONLY: bool = true;
 
     #[inline]
     fn table(frame: Frame) -> Result<u64, FormatError> {

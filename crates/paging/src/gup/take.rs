@@ -28,20 +28,26 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let walk = self.walk(&guard);
         while pins.room() != 0 {
             let before = pins.frames().len();
-            let Some((entry, level, value)) = walk.descend(at, 0) else { return };
+            let Some((entry, level, value, own)) = walk.descend(at, 0) else { return };
+            if F::SHARED_IS_READ_ONLY && write && !own {
+                return;
+            }
+            // The way is read again after each pin: a fork's other space may have got the table.
+            let table = entry.table();
+            let still = || !self.forks() || self.is_way(&walk, at, level, table, own && write);
             if level != 0 {
-                if take_large::<M, F>(at, &entry, level, value, write, pins) != Taken::Some {
+                if take_large::<M, F>(at, &entry, level, value, write, still, pins) != Taken::Some {
                     return;
                 }
             } else if pins.room() == 1 {
-                let _ = take_page::<M, F>(&entry, value, write, pins);
+                let _ = take_page::<M, F>(&entry, value, write, still, pins);
                 return;
             } else {
                 // As many as are wanted in this table.
                 let Some(entries) = walk.entries(entry.table()) else { return };
                 let end = (entry.index() + pins.room()).min(ENTRIES);
                 let taken = pins.fill(entries.range(entry.index()..end), |machine, entry| {
-                    hold_page::<M, F>(machine, &entry, entry.load(), write)
+                    hold_page::<M, F>(machine, &entry, entry.load(), write, still)
                 });
                 if taken != Taken::Some {
                     return;
@@ -58,19 +64,27 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         loop {
             let guard = G::pin();
             let walk = self.walk(&guard);
-            let Some((entry, level, _)) = walk.descend(at, 0) else {
+            let Some((entry, level, _, own)) = walk.descend(at, 0) else {
                 return Taken::Not;
             };
-            match lock(self.machine(), entry.table(), at) {
+            if F::SHARED_IS_READ_ONLY && write && !own {
+                return Taken::Not;
+            }
+            let table = entry.table();
+            let still = || !self.forks() || self.is_way(&walk, at, level, table, own && write);
+            match lock(self.machine(), table, at) {
                 Ok(Some(_locked)) => {
+                    if !still() {
+                        continue;
+                    }
                     // No writer can change the entry now; only hardware can set its bits.
                     let value = entry.load();
                     if level == 0 {
-                        return take_page::<M, F>(&entry, value, write, pins);
+                        return take_page::<M, F>(&entry, value, write, still, pins);
                     }
                     // A table has replaced a page: walk again from the top.
                     if F::next(value, level).is_none() {
-                        return take_large::<M, F>(at, &entry, level, value, write, pins);
+                        return take_large::<M, F>(at, &entry, level, value, write, still, pins);
                     }
                 }
                 Ok(None) => {}
@@ -86,26 +100,29 @@ fn take_page<M: Machine, F: Format>(
     entry: &Entry<'_, M>,
     value: u64,
     write: bool,
+    still: impl Fn() -> bool,
     pins: &mut Pins<'_, M>,
 ) -> Taken {
     pins.fill(core::iter::once(entry), |machine, entry| {
-        hold_page::<M, F>(machine, entry, value, write)
+        hold_page::<M, F>(machine, entry, value, write, &still)
     })
 }
 
 /// Pins the page of 4 KiB of an entry whose value was `value`, and reads the entry again. The
-/// accessed and dirty bits may have changed; the frame and the wanted rights must be the same.
+/// accessed and dirty bits may have changed; the frame and the wanted rights must be the same, and
+/// `still` says whether the way leads there.
 #[inline(always)]
 fn hold_page<M: Machine, F: Format>(
     machine: &M,
     entry: &Entry<'_, M>,
     value: u64,
     write: bool,
+    still: impl Fn() -> bool,
 ) -> Result<Frame, Taken> {
     let frame = F::usable(value, 0, write).ok_or(Taken::Not)?;
     hold_one(machine, frame, || {
         let now = entry.load();
-        now == value || F::usable(now, 0, write) == Some(frame)
+        (now == value || F::usable(now, 0, write) == Some(frame)) && still()
     })
 }
 
@@ -117,6 +134,7 @@ fn take_large<M: Machine, F: Format>(
     level: u8,
     value: u64,
     write: bool,
+    still: impl Fn() -> bool,
     pins: &mut Pins<'_, M>,
 ) -> Taken {
     let (Some(first), Some(size)) = (F::usable(value, level, write), size_at(level)) else {
@@ -126,7 +144,7 @@ fn take_large<M: Machine, F: Format>(
     let Some(frame) = first.checked_add(offset) else { return Taken::NotMemory };
     let count = (size.frames() - offset).min(pins.room() as u64);
     let before = pins.frames().len();
-    let look = || F::usable(entry.load(), level, write) == Some(first);
+    let look = || F::usable(entry.load(), level, write) == Some(first) && still();
     let add = |pins: &mut Pins<'_, M>| pins.add(frame, count as usize);
     match hold(pins, add, look, |pins| pins.cut(before)) {
         Held::Yes => Taken::Some,

@@ -1,0 +1,168 @@
+//! Copying a shared table.
+
+use super::is_counted;
+use crate::cursor::Error;
+use crate::format::{Decoded, Flags, Format, Share, size_at};
+use crate::lock::{Locked, MAX_SHARES, lock};
+use crate::tables::PageTables;
+use crate::walk::Walk;
+use core::sync::atomic::{AtomicU32, Ordering};
+use grace::Concurrent;
+use machine::{ENTRIES, Frame, FrameError, Machine, PageSize, VirtAddr};
+
+/// Exclusive pages with pins, which a fork must not share.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pinned {
+    /// They are shared as all others.
+    Shared,
+    /// They stay exclusive in the old table, and are left out of the new one.
+    LeftOut,
+}
+
+/// The new entry for an old one.
+enum Copied {
+    Nothing,
+    Entry(u64),
+}
+
+impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
+    /// Fills `new`, an empty table that no other CPU knows, with copies of the entries of `table`,
+    /// whose lock is held. What the entries lead to is shared from then on. If it fails, `new` is
+    /// empty again.
+    ///
+    /// Takes the locks of lower tables, one after the other.
+    pub(super) fn copy_table(
+        &self,
+        walk: &Walk<'_, M, F>,
+        table: Frame,
+        _locked: &Locked<'_, AtomicU32>,
+        new: Frame,
+        level: u8,
+        pinned: Pinned,
+    ) -> Result<(), Error> {
+        let mut count = 0;
+        for index in 0..ENTRIES {
+            let (Some(from), Some(to)) = (walk.entry(table, index), walk.entry(new, index)) else {
+                return Err(Error::Malformed(VirtAddr::new(0)));
+            };
+            match self.copy_entry(&from, level, pinned) {
+                Ok(Copied::Nothing) => {}
+                Ok(Copied::Entry(value)) => {
+                    to.store(value);
+                    count += 1;
+                }
+                Err(error) => {
+                    self.undo_copy(walk, new, level);
+                    return Err(error);
+                }
+            }
+        }
+        // SAFETY: the count of a table that is ours alone. Relaxed: the entry that links it is
+        // stored with Release.
+        self.machine()
+            .info(new)
+            .inspect(|info| unsafe { info.word() }.store(count, Ordering::Relaxed));
+        Ok(())
+    }
+
+    fn copy_entry(
+        &self,
+        entry: &machine::Entry<'_, M>,
+        level: u8,
+        pinned: Pinned,
+    ) -> Result<Copied, Error> {
+        let machine = self.machine();
+        let value = entry.load();
+        match F::decode(value, level) {
+            Decoded::Absent => Ok(Copied::Nothing),
+            Decoded::Malformed => Err(Error::Malformed(VirtAddr::new(0))),
+            Decoded::Table(lower) => {
+                let shared = F::shared_table(lower)?;
+                add_share(machine, lower)?;
+                entry.store(shared);
+                Ok(Copied::Entry(shared))
+            }
+            Decoded::Page(frame, attrs) => {
+                let pins = || machine.info(frame).is_some_and(|info| info.pins() != 0);
+                if pinned == Pinned::LeftOut && attrs.share() == Share::Exclusive && pins() {
+                    return Ok(Copied::Nothing);
+                }
+                if is_counted(machine, frame)
+                    && !machine.info(frame).is_some_and(machine::FrameInfo::try_get)
+                {
+                    return Err(too_many(frame));
+                }
+                Ok(Copied::Entry(share_page::<M, F>(entry, value, level)?))
+            }
+        }
+    }
+
+    /// Empties a copy that was not linked.
+    fn undo_copy(&self, walk: &Walk<'_, M, F>, new: Frame, level: u8) {
+        let machine = self.machine();
+        for index in 0..ENTRIES {
+            let Some(entry) = walk.entry(new, index) else { return };
+            match F::decode(entry.swap(0), level) {
+                Decoded::Page(frame, _) if is_counted(machine, frame) => {
+                    // SAFETY: the copy took this reference.
+                    let released = unsafe { machine.release(frame) };
+                    debug_assert_eq!(released, Ok(false), "the old entry has a reference");
+                }
+                Decoded::Table(lower) => {
+                    if let Ok(Some(mut lower)) = lock(machine, lower, VirtAddr::new(0)) {
+                        lower.shares -= 1;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// One more entry leads to the table.
+pub(super) fn add_share<M: Machine>(machine: &M, table: Frame) -> Result<(), Error> {
+    let at = VirtAddr::new(0);
+    let mut locked = lock(machine, table, at)?.ok_or(Error::Malformed(at))?;
+    if locked.shares == MAX_SHARES {
+        return Err(too_many(table));
+    }
+    locked.shares += 1;
+    Ok(())
+}
+
+fn too_many(frame: Frame) -> Error {
+    Error::Frames(FrameError::InUse { frame, refs: u32::MAX, pins: 0 })
+}
+
+/// Takes from a page the right to write, unless it is an object's, and the mark of an exclusive
+/// page. The caller has the table's lock, so only hardware changes the entry. Returns the value for
+/// a copy of the entry.
+///
+/// No flush is needed for it: the entry above has withheld that right since the fork, or the fork
+/// flushes.
+pub(super) fn share_page<M: Machine, F: Format>(
+    entry: &machine::Entry<'_, M>,
+    mut value: u64,
+    level: u8,
+) -> Result<u64, Error> {
+    let malformed = Error::Malformed(VirtAddr::new(0));
+    let size = size_at(level).unwrap_or(PageSize::Size4K);
+    loop {
+        let Decoded::Page(frame, mut attrs) = F::decode(value, level) else {
+            return Err(malformed);
+        };
+        if attrs.share() != Share::Object {
+            attrs = attrs.with_share(Share::CopyOnWrite);
+            attrs.flags -= Flags::WRITE;
+        }
+        let shared = F::page(size, frame, attrs)?;
+        if shared == value {
+            return Ok(shared);
+        }
+        // Hardware may set the accessed and dirty bits at any moment; none is lost.
+        match entry.compare_exchange(value, shared) {
+            Ok(()) => return Ok(shared),
+            Err(now) => value = now,
+        }
+    }
+}

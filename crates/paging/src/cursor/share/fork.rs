@@ -1,0 +1,289 @@
+//! fork: page tables for a child, in constant time.
+
+use super::copy::{Pinned, add_share, share_page};
+use super::{Link, is_counted};
+use crate::cursor::{Error, Failed, Result as Outcome};
+use crate::format::{Attrs, Decoded, Flags, Format, Share};
+use crate::lock::{MAX_SHARES, lock};
+use crate::pending::PendingFlush;
+use crate::tables::PageTables;
+use crate::walk::Walk;
+use core::sync::atomic::{AtomicBool, Ordering, fence};
+use grace::Concurrent;
+use machine::{
+    Access, Asid, ENTRIES, Frame, FrameError, Machine, Owner, PageSize, Place, VirtAddr, VirtRange,
+};
+
+/// Says that a fork is under way, while it exists.
+struct UnderWay<'p>(&'p AtomicBool);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        // Release: a CPU that sees it sees the fork's changes.
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
+    /// Makes the tables of a forked child, with the tag `asid`: they map the same pages, and a write
+    /// of either space leaves the other as it is. Both share their lower tables until they change
+    /// something below.
+    ///
+    /// The flush that is returned takes the right to write from CPUs that use these tables. When it
+    /// is done, the child is what these tables are at that moment.
+    ///
+    /// With `pinned`, exclusive pages that have pins are copied at once, so that what is written
+    /// through the pins is seen here. Without it, no page of these tables has been pinned for
+    /// longer than a call.
+    ///
+    /// Cost: a lock for each used entry of the lower half of the top-level table, and one flush of
+    /// the space. Where [`Format::SHARED_IS_READ_ONLY`] is `false`: a copy of each upper table, and
+    /// a load for each page. With `pinned`, a load for each page, and a copy for each pinned one.
+    /// Deferred frees may run: see [Context](Self#context).
+    ///
+    /// # Errors
+    /// As for [`user`](Self::user); [`Error::Kernel`]: these are the kernel's tables;
+    /// [`Error::Frames`]: no memory, or too many shares of a table. Nothing that a program can see
+    /// has changed then.
+    ///
+    /// # Safety
+    /// - *Frames*: each entry whose frame has [`Owner::User`] holds a reference of its own to the
+    ///   frame, for these tables and the child's. Other frames outlive both.
+    /// - *Software bits*: the two lowest of each page are its [`Share`]. A page that is neither
+    ///   exclusive nor an object's has no right to write, and an exclusive page has no other entry.
+    /// - *Calls*: no other call than [`with_entry`](Self::with_entry), pins and walks runs beside
+    ///   it on these tables.
+    /// - *Flush*: until the flush is done, the child's tables are not active on any CPU.
+    pub unsafe fn fork(
+        &self,
+        asid: Asid,
+        pinned: bool,
+    ) -> Outcome<'_, (Self, PendingFlush<'_, M, F, G>), M, F, G> {
+        let mut pending = self.no_flush();
+        match self.fork_to(asid, pinned, &mut pending) {
+            Ok(child) => Ok((child, pending)),
+            Err(error) => Err(Failed { error, pending }),
+        }
+    }
+
+    fn fork_to<'p>(
+        &'p self,
+        asid: Asid,
+        pinned: bool,
+        pending: &mut PendingFlush<'p, M, F, G>,
+    ) -> Result<Self, Error> {
+        if self.space().is_none() {
+            return Err(Error::Kernel(VirtAddr::new(0)));
+        }
+        let child = Self::user(self.paging(), asid, self.kernel.clone())?;
+        self.machine().step(Access::Shared);
+        // Release: pairs with the Acquire of `forks`.
+        self.forks.store(true, Ordering::Release);
+        child.forks.store(true, Ordering::Release);
+        // SeqCst: pairs with the fence in `prune_beside_fork`.
+        fence(Ordering::SeqCst);
+        self.machine().step(Access::Shared);
+        // Release: the lock of the top-level table, under which the marks are stored, orders it for
+        // the CPUs that find one.
+        self.forking.store(true, Ordering::Release);
+        let _under_way = UnderWay(&self.forking);
+        let bytes = 1u64 << (12 + 9 * u32::from(F::LEVELS) - 1);
+        let lower = VirtRange::new(VirtAddr::new(0), bytes).ok_or(Error::Empty)?;
+        // Everything may have been written by a cached right, and by a cached upper entry.
+        pending.gather.add(lower, PageSize::Size4K);
+        pending.gather.drop_uppers();
+        if F::SHARED_IS_READ_ONLY {
+            self.share_top(&child)?;
+        } else {
+            self.share_lowest(self.root(), child.root(), F::LEVELS - 1)?;
+        }
+        if pinned {
+            self.copy_pinned(&child, lower)?;
+        }
+        Ok(child)
+    }
+
+    /// Shares the tables right below the top level.
+    fn share_top(&self, child: &Self) -> Result<(), Error> {
+        let (machine, at, level) = (self.machine(), VirtAddr::new(0), F::LEVELS - 1);
+        let _locked = lock(machine, self.root(), at)?.ok_or(Error::Malformed(at))?;
+        let mut count = 0;
+        let shared = (0..ENTRIES / 2).try_for_each(|index| {
+            // SAFETY: both are top-level tables while their `PageTables` exist.
+            let entries =
+                unsafe { (machine.entry(self.root(), index), machine.entry(child.root(), index)) };
+            let (Some(from), Some(to)) = entries else { return Err(Error::Malformed(at)) };
+            match F::decode(from.load(), level) {
+                Decoded::Absent => return Ok(()),
+                Decoded::Table(lower) => {
+                    let value = F::shared_table(lower)?;
+                    add_share(machine, lower)?;
+                    from.store(value);
+                    to.store(value);
+                }
+                Decoded::Page(..) | Decoded::Malformed => return Err(Error::Malformed(at)),
+            }
+            count += 1;
+            Ok(())
+        });
+        self.set_count(child.root(), count);
+        shared
+    }
+
+    /// Copies the upper tables, and shares the lowest ones, whose pages lose the right to write.
+    fn share_lowest(&self, table: Frame, to: Frame, level: u8) -> Result<(), Error> {
+        let (machine, at) = (self.machine(), VirtAddr::new(0));
+        let own = if level == F::LEVELS - 1 { ENTRIES / 2 } else { ENTRIES };
+        // At level 1 the entries get marks, so the table's lock is held. Above it, calls that would
+        // unlink a table do not run.
+        let _locked = (level == 1).then(|| lock(machine, table, at)).transpose()?;
+        let mut count = 0;
+        let shared = (0..own).try_for_each(|index| {
+            // SAFETY: a table of this space, from which no call unlinks anything now; and one of
+            // the child's, which no other CPU knows.
+            let entries = unsafe { (machine.entry(table, index), machine.entry(to, index)) };
+            let (Some(from), Some(into)) = entries else { return Err(Error::Malformed(at)) };
+            let value = from.load();
+            match F::decode(value, level) {
+                Decoded::Absent => return Ok(()),
+                Decoded::Table(lower) if level == 1 => {
+                    let value = F::shared_table(lower)?;
+                    self.share_lowest_table(lower)?;
+                    from.store(value);
+                    into.store(value);
+                }
+                Decoded::Table(lower) => {
+                    let new = self.with_memory(|| self.new_table(level - 1))?;
+                    into.store(F::table(new)?);
+                    self.share_lowest(lower, new, level - 1).inspect_err(|_| count += 1)?;
+                }
+                Decoded::Page(frame, _) => {
+                    if is_counted(machine, frame)
+                        && !machine.info(frame).is_some_and(machine::FrameInfo::try_get)
+                    {
+                        return Err(Error::Frames(FrameError::NotAllocated(frame)));
+                    }
+                    into.store(share_page::<M, F>(&from, value, level)?);
+                }
+                Decoded::Malformed => return Err(Error::Malformed(at)),
+            }
+            count += 1;
+            Ok(())
+        });
+        self.set_count(to, count);
+        shared
+    }
+
+    fn share_lowest_table(&self, table: Frame) -> Result<(), Error> {
+        let (machine, at) = (self.machine(), VirtAddr::new(0));
+        let mut locked = lock(machine, table, at)?.ok_or(Error::Malformed(at))?;
+        if locked.shares == MAX_SHARES {
+            return Err(Error::Frames(FrameError::InUse { frame: table, refs: u32::MAX, pins: 0 }));
+        }
+        for index in 0..ENTRIES {
+            // SAFETY: as its caller says; the lock is held.
+            let Some(entry) = (unsafe { machine.entry(table, index) }) else {
+                return Err(Error::Malformed(at));
+            };
+            let mut value = entry.load();
+            while let Decoded::Page(frame, attrs) = F::decode(value, 0)
+                && attrs.flags.contains(Flags::WRITE)
+            {
+                // The marks of exclusive pages stay: the last sharer may write again.
+                let attrs = Attrs { flags: attrs.flags - Flags::WRITE, ..attrs };
+                match entry.compare_exchange(value, F::page(PageSize::Size4K, frame, attrs)?) {
+                    Ok(()) => break,
+                    Err(now) => value = now,
+                }
+            }
+        }
+        locked.shares += 1;
+        Ok(())
+    }
+
+    /// Sets the count of entries of a table that no other CPU knows.
+    fn set_count(&self, table: Frame, count: u32) {
+        let info = self.machine().info(table);
+        // SAFETY: the count of a table that is ours alone. Relaxed: what publishes it has Release.
+        info.inspect(|info| unsafe { info.word() }.store(count, Ordering::Relaxed));
+    }
+
+    /// Gives the child copies of the exclusive pages with pins. They stay exclusive here: the child
+    /// copies their tables, and leaves them out.
+    fn copy_pinned(&self, child: &Self, range: VirtRange) -> Result<(), Error> {
+        let mut from = Some(range);
+        while let Some(range) = from {
+            let guard = G::pin();
+            let pinned = self.walk(&guard).pages(range).find(|page| {
+                let info = self.machine().info(page.frame);
+                page.attrs.share() == Share::Exclusive && info.is_some_and(|info| info.pins() != 0)
+            });
+            drop(guard);
+            let Some(page) = pinned else { return Ok(()) };
+            if page.size != PageSize::Size4K {
+                return Err(Error::TooLarge(page.page, page.size));
+            }
+            self.with_memory(|| child.own_for_copy(page.page))?;
+            child.map_copy(page.page, page.frame, page.attrs)?;
+            from = page
+                .page
+                .checked_add(page.size.bytes())
+                .and_then(|next| VirtRange::between(next, range.last()?.checked_add(1)?));
+            from = from.filter(|range| !range.is_empty());
+        }
+        Ok(())
+    }
+
+    fn own_for_copy(&self, at: VirtAddr) -> Result<(), Error> {
+        let mut pending = self.no_flush();
+        let guard = G::pin();
+        let walk: Walk<'_, M, F> = self.walk(&guard);
+        while let Some((entry, level, table)) = walk.first_shared(at, 0) {
+            let link = Link { entry, level, table };
+            self.own_table(&walk, link, at, Pinned::LeftOut, &mut pending)?;
+        }
+        Ok(())
+    }
+
+    /// Maps a copy of a frame, exclusively, in tables that no CPU uses yet.
+    fn map_copy(&self, at: VirtAddr, source: Frame, attrs: Attrs) -> Result<(), Error> {
+        let machine = self.machine();
+        let page = VirtRange::new(at, PageSize::Size4K.bytes()).ok_or(Error::Empty)?;
+        let frame = machine.alloc(0, Place::Local)?;
+        let copied = match (machine.frame_ptr(source), machine.frame_ptr(frame)) {
+            (Some(from), Some(to)) => {
+                // SAFETY: both are frames; the new one is ours alone. Programs, and holders of
+                // pins, may write to the source meanwhile, as beside any fork of a program with
+                // threads: so it is read by atomic words.
+                unsafe { copy_words(from.as_ptr().cast(), to.as_ptr().cast()) };
+                // SAFETY: ours alone.
+                unsafe { machine.set_owner(frame, Owner::User) }.map_err(Error::from)
+            }
+            _ => Err(Error::Frames(FrameError::NotOurs(source))),
+        };
+        let attrs = Attrs { flags: attrs.flags - (Flags::ACCESSED | Flags::DIRTY), ..attrs };
+        let mapped = copied.and_then(|()| {
+            // SAFETY: the child's addresses, which no CPU uses yet, and a frame of our own.
+            unsafe { self.map(page, frame, attrs) }.map_err(|failed| failed.error)
+        });
+        if mapped.is_err() {
+            // SAFETY: ours alone.
+            let _ = unsafe { machine.release(frame) };
+        }
+        mapped
+    }
+}
+
+/// Copies a frame.
+///
+/// # Safety
+/// Both are valid for a frame of words, and aligned; no other code uses `to`. Other code that
+/// writes to `from` does so by atomic words, or is not Rust code.
+unsafe fn copy_words(from: *const core::sync::atomic::AtomicU64, to: *mut u64) {
+    for index in 0..ENTRIES {
+        // SAFETY: within the frame. Relaxed: the words may be of different moments.
+        let word = unsafe { &*from.add(index) }.load(Ordering::Relaxed);
+        // SAFETY: within the frame, which is ours.
+        unsafe { to.add(index).write(word) };
+    }
+}

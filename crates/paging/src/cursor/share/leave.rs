@@ -1,0 +1,125 @@
+//! Leaving shared tables, and the end of a table that no space leads to any more.
+
+use super::{Link, is_counted};
+use crate::cursor::{Changing, Error, covers_entry};
+use crate::format::{Decoded, Format};
+use crate::lock::lock;
+use crate::paging::Paging;
+use crate::pending::{PendingFlush, TlbGather};
+use crate::tables::PageTables;
+use crate::walk::beyond;
+use alloc::sync::Arc;
+use grace::Concurrent;
+use machine::{ENTRIES, Frame, Machine, VirtAddr, VirtRange};
+
+impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
+    /// Unlinks the shared tables that lie wholly in a range, with everything below them. The other
+    /// spaces keep them. The frames of their pages are not this space's to give back: the
+    /// references are the tables'.
+    ///
+    /// Returns the address from which to go on, after a flush; `None` at the end of the range. A
+    /// call that empties a range calls [`unshare_ends`](Self::unshare_ends) before its first
+    /// change, then this one, then [`sweep`](Self::sweep).
+    ///
+    /// Cost: nothing but a load if the tables were never shared; otherwise a walk for each table
+    /// in the range, and a lock for each that is unlinked. No allocation.
+    ///
+    /// # Errors
+    /// [`Error::Empty`], [`Error::Misaligned`], [`Error::NotCanonical`], [`Error::Kernel`];
+    /// [`Error::NotTheTables`]; [`Error::Malformed`].
+    ///
+    /// # Safety
+    /// As for [`sweep`](Self::sweep), for the pages of these tables; but their frames stay.
+    pub unsafe fn leave_shared<'p>(
+        &'p self,
+        range: VirtRange,
+        pending: &mut PendingFlush<'p, M, F, G>,
+    ) -> Result<Option<VirtAddr>, Error> {
+        if !pending.is_of(self) {
+            return Err(Error::NotTheTables);
+        }
+        self.check(range)?;
+        let mut next = self.forks().then_some(range.start());
+        while let Some(at) = next.filter(|at| range.contains(*at)) {
+            if pending.gather.is_full() {
+                return Ok(Some(at));
+            }
+            let guard = G::pin();
+            let walk = self.walk(&guard);
+            let Some((entry, level, table)) = walk.first_shared(at, 0) else {
+                let spot = walk.find(at, 0).ok_or(Error::Malformed(at))?;
+                next = beyond(at, spot.level.max(1));
+                continue;
+            };
+            if !covers_entry(range, at, level) {
+                next = beyond(at, level);
+                continue;
+            }
+            let upper = entry.table();
+            let Some(locked) = lock(self.machine(), upper, at)? else { continue };
+            let same = entry.load() == F::shared_table(table)?;
+            if !self.leads_to(&walk, at, level, upper) || !same {
+                continue;
+            }
+            let mut changing =
+                Changing { tables: self, walk: &walk, at, level, locked: Some(locked), pending };
+            entry.store(0);
+            if let Some(locked) = &mut changing.locked {
+                locked.count -= 1;
+            }
+            self.left(&Link { entry, level, table }, at, changing.pending);
+            drop(changing);
+            next = beyond(at, level);
+        }
+        Ok(None)
+    }
+}
+
+/// Ends the share of a space that has left the table, and has flushed. If it was the last one, the
+/// table's pages and lower tables go, too.
+pub(crate) fn leave_table<M: Machine, F: Format, G: Concurrent>(
+    paging: &Arc<Paging<M, F>>,
+    table: Frame,
+    level: u8,
+) {
+    let mut gone = TlbGather::default();
+    end_share(paging, table, level, &mut gone);
+    gone.retire::<M, F, G>(paging);
+}
+
+fn end_share<M: Machine, F: Format>(
+    paging: &Paging<M, F>,
+    table: Frame,
+    level: u8,
+    gone: &mut TlbGather,
+) {
+    let machine = paging.machine();
+    let Ok(Some(mut locked)) = lock(machine, table, VirtAddr::new(0)) else { return };
+    if locked.shares > 0 {
+        locked.shares -= 1;
+        return;
+    }
+    // No space leads here, and each that left has flushed. A fault that was on the way here finds
+    // the table dead; one that has the lock is waited for.
+    locked.kill();
+    for index in 0..ENTRIES {
+        // SAFETY: a table that no other CPU changes any more. Walks in software may read it until
+        // it has been retired.
+        let Some(entry) = (unsafe { machine.entry(table, index) }) else { return };
+        if entry.load() == 0 {
+            continue;
+        }
+        match F::decode(entry.swap(0), level) {
+            Decoded::Page(frame, _) if is_counted(machine, frame) => {
+                // SAFETY: the reference of this entry, which no translation was cached from. A
+                // lock-free pin may hold another one for a moment.
+                let released = unsafe { machine.release(frame) };
+                debug_assert!(released.is_ok(), "a page's frame has no reference: {released:?}");
+            }
+            Decoded::Table(lower) => end_share(paging, lower, level - 1, gone),
+            _ => {}
+        }
+    }
+    paging.went();
+    gone.add_table(machine, table);
+}
