@@ -1,61 +1,78 @@
-//! The pages of anonymous memory: zeroed frames.
+//! The pages of anonymous memory, and the copies of pages that others share.
+//!
+//! A read of untouched memory finds the [zero frame](crate::zero). A write to it, or to a page that
+//! a forked space shares, puts a frame of the page's own in its place:
+//!
+//! 1. The fault takes a reference to the old frame, reads the entry again, and copies the frame
+//!    without a lock. As long as the entry is shared for copying, the contents do not change: a
+//!    page is written in place only while it has one reference.
+//! 2. With the table's lock it checks that the entry is still the one whose frame it has copied.
+//!    It stores the new frame *without the right to write*, marked [`Share::Flushing`].
+//! 3. It flushes. Until then another CPU may read the old frame, whose contents are the same.
+//! 4. With the lock again, it makes the page exclusive and writable.
+//!
+//! A fault that finds the mark flushes by itself, and goes on with step 4, so that it waits for no
+//! other CPU.
+//!
+//! A page whose frame has one reference is not copied: no other entry leads there, so the fault
+//! makes it exclusive. Its table is this space's own, so the reference is this entry's
+//! (`paging::cursor::share`).
 
-use core::cell::Cell;
-
-use machine::{Frame, FrameError, Machine, Owner, PageSize, Place};
-use paging::{EntryChange, Mapping};
+use machine::{Frame, Machine, Owner};
+use paging::{EntryChange, Mapping, Share};
 use vma::Vma;
 
-use crate::{Access, fault::Step, rights, rights::EXCLUSIVE};
+use crate::{Access, fault::Step, fresh::Fresh, rights};
 
-/// A frame for a page that may be needed. It is given back if it is not.
-pub(crate) struct Fresh<'m, M: Machine> {
-    machine: &'m M,
-    frame: Cell<Option<Frame>>,
+/// What a fault has prepared for the entry.
+pub(crate) struct Prepared<'a, 'm, M: Machine> {
+    pub(crate) machine: &'a M,
+    pub(crate) fresh: &'a Fresh<'m, M>,
+    pub(crate) zero: Option<Frame>,
 }
 
-impl<'m, M: Machine> Fresh<'m, M> {
-    pub(crate) fn new(machine: &'m M) -> Self {
-        Fresh { machine, frame: Cell::new(None) }
+impl<M: Machine> Prepared<'_, '_, M> {
+    /// Whether each entry that leads to the frame holds a reference.
+    fn is_counted(&self, frame: Frame) -> bool {
+        self.machine.info(frame).is_some_and(|info| info.owner() == Owner::User)
     }
 
-    /// Makes sure that there is a zeroed frame.
-    pub(crate) fn prepare(&self) -> Result<(), FrameError> {
-        if self.frame.get().is_some() {
-            return Ok(());
+    /// Whether no other entry leads to the frame.
+    fn is_alone(&self, frame: Frame) -> bool {
+        self.is_counted(frame) && self.machine.info(frame).is_some_and(|info| info.refs() == 1)
+    }
+
+    /// Gives back the frame of a page that was replaced.
+    ///
+    /// # Safety
+    /// No CPU has a translation of it by this entry.
+    pub(crate) unsafe fn give_back(&self, frame: Frame) {
+        if self.is_counted(frame) {
+            // SAFETY: the entry held this reference.
+            let released = unsafe { self.machine.release(frame) };
+            debug_assert!(released.is_ok(), "a page's frame has no reference: {released:?}");
         }
-        let frame = self.machine.alloc(0, Place::Local)?;
-        // Given back if it cannot be prepared.
-        let new = Fresh { machine: self.machine, frame: Cell::new(Some(frame)) };
-        let at = self.machine.frame_ptr(frame).ok_or(FrameError::NotOurs(frame))?;
-        // SAFETY: the frame is ours alone, and a page long.
-        unsafe { at.as_ptr().write_bytes(0, PageSize::Size4K.bytes() as usize) };
-        // SAFETY: as above.
-        unsafe { self.machine.set_owner(frame, Owner::User) }?;
-        self.frame.set(new.frame.take());
-        Ok(())
     }
 
-    pub(crate) fn is_ready(&self) -> bool {
-        self.frame.get().is_some()
-    }
-
-    fn get(&self) -> Option<Frame> {
-        self.frame.get()
-    }
-
-    /// The frame was mapped: it belongs to the page.
-    pub(crate) fn mapped(&self) {
-        self.frame.set(None);
-    }
-}
-
-impl<M: Machine> Drop for Fresh<'_, M> {
-    fn drop(&mut self) {
-        if let Some(frame) = self.frame.get() {
-            // SAFETY: the frame is ours alone.
-            let freed = unsafe { self.machine.release(frame) };
-            debug_assert!(freed.is_ok(), "a frame of our own has no reference: {freed:?}");
+    /// What must be prepared before the entry can change, by the page that a walk has found.
+    pub(crate) fn needs(&self, access: Access, found: Option<Mapping>) -> Option<Step> {
+        match found {
+            None if access != Access::Write => self.zero.is_none().then_some(Step::NeedsZeroFrame),
+            None => {
+                self.fresh.want_zeros();
+                self.fresh.zeros().is_none().then_some(Step::NeedsFrame)
+            }
+            Some(page) => {
+                let copies = access == Access::Write
+                    && page.attrs.share() == Share::CopyOnWrite
+                    && !self.is_alone(page.frame)
+                    && self.fresh.copy_of(page.frame).is_none();
+                if !copies {
+                    return None;
+                }
+                let held = self.fresh.want_copy(page.frame);
+                Some(if held { Step::NeedsFrame } else { Step::Again })
+            }
         }
     }
 }
@@ -66,24 +83,34 @@ pub(crate) fn decide<B, M: Machine>(
     vma: &Vma<B>,
     access: Access,
     now: Option<Mapping>,
-    fresh: &Fresh<'_, M>,
+    prepared: &Prepared<'_, '_, M>,
 ) -> (EntryChange, Step) {
-    let exclusive = access == Access::Write;
-    match now {
-        Some(page) if rights::suffices(page.attrs, access) => (EntryChange::Keep, Step::Spurious),
-        // No page is shared yet, so a write takes it over.
-        Some(page) => {
-            let exclusive = exclusive || page.attrs.soft & EXCLUSIVE != 0;
-            let attrs = rights::attrs(vma.flags, exclusive);
-            (EntryChange::Set(page.frame, attrs), Step::Mapped)
+    let set = |frame, share, step| (EntryChange::Set(frame, rights::attrs(vma.flags, share)), step);
+    let keep = |step| (EntryChange::Keep, step);
+    let Some(page) = now else {
+        return match (access, prepared.zero, prepared.fresh.zeros()) {
+            (Access::Write, _, Some(frame)) => set(frame, Share::Exclusive, Step::MappedFresh),
+            (Access::Write, _, None) => keep(Step::NeedsFrame),
+            (_, Some(frame), _) => set(frame, Share::CopyOnWrite, Step::Mapped),
+            (_, None, _) => keep(Step::NeedsZeroFrame),
+        };
+    };
+    let share = page.attrs.share();
+    match share {
+        _ if rights::suffices(page.attrs, access) => keep(Step::Spurious),
+        _ if access != Access::Write => set(page.frame, share, Step::Mapped),
+        Share::Exclusive | Share::Object => set(page.frame, share, Step::Mapped),
+        Share::Flushing => keep(Step::Flushing),
+        Share::CopyOnWrite if prepared.is_alone(page.frame) => {
+            set(page.frame, Share::Exclusive, Step::Mapped)
         }
-        None => match fresh.get() {
-            Some(frame) => {
-                let attrs = rights::attrs(vma.flags, exclusive);
-                (EntryChange::Set(frame, attrs), Step::MappedFresh)
+        Share::CopyOnWrite => match prepared.fresh.copy_of(page.frame) {
+            Some(copy) => {
+                let attrs = rights::attrs(vma.flags, Share::Flushing);
+                (EntryChange::Replace(copy, attrs), Step::Replaced(page.frame))
             }
-            // The entry was there at the first look.
-            None => (EntryChange::Keep, Step::NeedsFrame),
+            // It was exclusive, in a table that is this space's own only now.
+            None => keep(Step::Again),
         },
     }
 }

@@ -2,7 +2,7 @@
 
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr};
-use paging::Format;
+use paging::{Format, Share};
 use vma::{Advice, MapFlags, MapRequest, PAGE_SIZE, VmFlags};
 
 use crate::{Access, AddressSpace, Error, FaultError, NoFile, rights};
@@ -73,7 +73,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         pkey: Option<u8>,
     ) -> Result<(), Error> {
         let flags = VmFlags::READ.with_pkey(pkey.unwrap_or(0));
-        if F::page(PageSize::Size4K, Frame::default(), rights::attrs(flags, false)).is_err() {
+        if F::page(PageSize::Size4K, Frame::default(), rights::attrs(flags, Share::CopyOnWrite))
+            .is_err()
+        {
             return Err(Error::NotSupported("a protection key in these page tables"));
         }
         self.change(|calls| calls.mprotect(addr, len, prot, pkey))

@@ -1,12 +1,13 @@
 //! Page faults. [`crate::protocol`] explains why they need no lock of the address space.
 
 use grace::Concurrent;
-use machine::{FrameError, Machine, PageSize, VirtAddr};
-use paging::{EntryChange, Error as TableError, Format};
+use machine::{Flush, Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
+use paging::{EntryChange, Error as TableError, Format, Share};
 
 use crate::{
-    Access, AddressSpace, FaultError,
-    anon::{self, Fresh},
+    Access, AddressSpace, FaultError, NoFile,
+    anon::{self, Prepared},
+    fresh::Fresh,
     rights,
 };
 
@@ -28,8 +29,14 @@ pub(crate) enum Step {
     /// The fresh frame was mapped.
     MappedFresh,
     Spurious,
-    /// There was a page at the first look, so that no frame was prepared.
+    /// The fresh frame replaced this one, whose translations must be flushed.
+    Replaced(Frame),
+    /// Another CPU replaced the page and has not ended its flush.
+    Flushing,
+    /// The fresh frame, or what it holds, is not what the entry needs.
     NeedsFrame,
+    /// The zero frame is needed, and there is none yet.
+    NeedsZeroFrame,
     /// The VMA was another one at the second look.
     Again,
     /// Only the write right can decide.
@@ -91,16 +98,21 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 self.drop_translation(at);
                 return Ok(Some(Outcome::Spurious));
             }
-            Step::NeedsFrame => self.prepare(fresh, reclaimed)?,
+            Step::NeedsFrame => self.prepare(reclaimed, || fresh.prepare())?,
+            Step::NeedsZeroFrame => self.prepare(reclaimed, || self.zero.make())?,
             Step::NeedsMemory(error) => self.make_room(error, reclaimed)?,
-            Step::Again | Step::NeedsRight => {}
+            Step::Again | Step::NeedsRight | Step::Replaced(_) | Step::Flushing => {}
         }
         Ok(None)
     }
 
     /// Prepares a frame; makes room once if there is none. No guard is held.
-    fn prepare(&self, fresh: &Fresh<'_, M>, reclaimed: &mut bool) -> Result<(), FaultError> {
-        while let Err(error) = fresh.prepare() {
+    fn prepare(
+        &self,
+        reclaimed: &mut bool,
+        what: impl Fn() -> Result<(), FrameError>,
+    ) -> Result<(), FaultError> {
+        while let Err(error) = what() {
             self.make_room(error, reclaimed)?;
         }
         Ok(())
@@ -116,10 +128,53 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     /// Flushes this CPU's translation of the page, and what led to it.
     fn drop_translation(&self, at: VirtAddr) {
-        let page = machine::VirtRange::new(at.align_down(PageSize::Size4K), 4096);
-        let (Some(range), Some(space)) = (page, self.tables.space()) else { return };
-        let (space, stride) = (Some(space), PageSize::Size4K);
-        self.tables.machine().flush(machine::Flush::Range { space, range, stride, tables: true });
+        if let Some(what) = self.translation_of(at) {
+            self.tables.machine().flush(what);
+        }
+    }
+
+    /// The same on all CPUs that use the space.
+    fn flush_everywhere(&self, at: VirtAddr) {
+        if let Some(what) = self.translation_of(at) {
+            self.tables.machine().flush_on(&self.tables.cpus(), what);
+        }
+    }
+
+    fn translation_of(&self, at: VirtAddr) -> Option<Flush> {
+        let start = at.align_down(PageSize::Size4K);
+        let range = VirtRange::new(start, PageSize::Size4K.bytes())?;
+        let (space, stride) = (Some(self.tables.space()?), PageSize::Size4K);
+        Some(Flush::Range { space, range, stride, tables: true })
+    }
+
+    /// Makes a page exclusive that has replaced another one, after the flush: no CPU reads the old
+    /// frame any more. If the entry or the VMA has changed since, the fault begins again.
+    fn end_replacement<'g>(
+        &'g self,
+        guard: &'g G::Guard,
+        page: VirtAddr,
+        vma: &'g vma::Vma<NoFile>,
+        new: Option<Frame>,
+    ) -> Step {
+        let addr = page.get() as usize;
+        // SAFETY: the space owns the page. The frame stays.
+        let done = unsafe {
+            self.tables.with_entry(guard, page, |now| match now {
+                Some(now)
+                    if Some(now.frame) == new
+                        && now.attrs.share() == Share::Flushing
+                        && self.vmas.is_current(guard, addr, vma) =>
+                {
+                    let attrs = rights::attrs(vma.flags, Share::Exclusive);
+                    (EntryChange::Set(now.frame, attrs), Step::Mapped)
+                }
+                _ => (EntryChange::Keep, Step::Again),
+            })
+        };
+        done.map_or(Step::Again, |(step, pending)| {
+            pending.flush();
+            step
+        })
     }
 
     /// One attempt: the first look, the entry with the second look in it.
@@ -142,9 +197,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         if access == Access::Write && !self.vmas.first_write(&guard, addr, vma) {
             return Ok(Step::NeedsRight);
         }
-        let absent = self.tables.walk(&guard).get(page).is_none();
-        if absent && !fresh.is_ready() {
-            return Ok(Step::NeedsFrame);
+        let zero = self.zero.get();
+        let prepared = Prepared { machine: self.tables.machine(), fresh, zero };
+        let walk = self.tables.walk(&guard);
+        let found = walk.get(page);
+        if let Some(needed) = prepared.needs(access, found) {
+            // A frame that is to be copied is held from here on. If the entry leads to it now, it
+            // has not been given to another user in between.
+            let still = walk.get(page).map(|page| (page.frame, page.attrs.share()));
+            let same = still == found.map(|page| (page.frame, page.attrs.share()));
+            return Ok(if same { needed } else { Step::Again });
         }
         // SAFETY: the space owns its lower half. The frame is ours until it is mapped, and then the
         // page's until it is unmapped and flushed. A range is flushed before it gets another VMA.
@@ -154,19 +216,35 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 if !self.vmas.is_current(&guard, addr, vma) {
                     return (EntryChange::Keep, Step::Again);
                 }
-                anon::decide(vma, access, now, fresh)
+                anon::decide(vma, access, now, &prepared)
             })
         };
         match done {
             Ok((step, pending)) => {
                 pending.flush();
-                Ok(step)
+                Ok(match step {
+                    Step::Replaced(old) => {
+                        let new = fresh.copy_of(old);
+                        fresh.mapped();
+                        // SAFETY: no CPU has a translation of it any more, and the entry held the
+                        // reference.
+                        unsafe { prepared.give_back(old) };
+                        self.end_replacement(&guard, page, vma, new)
+                    }
+                    Step::Flushing => {
+                        self.flush_everywhere(page);
+                        self.end_replacement(&guard, page, vma, found.map(|page| page.frame))
+                    }
+                    step => step,
+                })
             }
             Err(failed) => {
                 let error = failed.error;
                 drop(failed);
                 match error {
                     TableError::Frames(error) => Ok(Step::NeedsMemory(error)),
+                    // The fork has the write right.
+                    TableError::Fork => Ok(Step::NeedsRight),
                     TableError::NotCanonical(_) | TableError::Kernel(_) => {
                         Err(FaultError::Unmapped(at))
                     }
@@ -186,7 +264,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ) -> Result<Outcome, FaultError> {
         let mut reclaimed = false;
         // Memory is prepared without the right: making room may take long.
-        self.prepare(fresh, &mut reclaimed)?;
+        self.prepare(&mut reclaimed, || fresh.prepare())?;
         let addr = at.get() as usize;
         loop {
             let mut error = None;

@@ -5,9 +5,9 @@ use core::ops::Range;
 use grace::Concurrent;
 use machine::{Machine, VirtAddr, VirtRange};
 use paging::{Format, PageTables, SweepChange};
-use vma::{Advice, Pages, VmFlags, Vma};
+use vma::{Advice, PageWork, Pages, VmFlags, Vma};
 
-use crate::{batch::FrameBatch, rights, rights::EXCLUSIVE};
+use crate::{batch::FrameBatch, rights};
 
 /// Carries out what a call of the [`vma::Writer`] says.
 pub(crate) struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
@@ -26,13 +26,30 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
         Hook { tables, failed: None }
     }
 
-    /// Removes all pages of the range and gives their frames back, a batch for each flush.
+    /// Removes all pages of the range and gives their frames back, a batch for each flush. Tables
+    /// that a forked space shares are left to it. The tables at the ends of the range are this
+    /// space's own (`prepare`), so this needs no memory.
     pub(crate) fn remove(&mut self, range: Range<usize>) {
+        let mut rest = range.clone();
+        while let Some(range) = virt(rest.clone()) {
+            let mut pending = self.tables.no_flush();
+            // SAFETY: as below. The frames stay.
+            let left = unsafe { self.tables.leave_shared(range, &mut pending) };
+            pending.flush();
+            if !self.goes_on(&mut rest, left) {
+                break;
+            }
+        }
         let mut rest = range;
         while let Some(range) = virt(rest.clone()) {
+            let machine = self.tables.machine();
             let mut batch = FrameBatch::new();
             let mut pending = self.tables.no_flush();
-            let clear = |page: paging::Mapping| match batch.push(page.frame) {
+            let counted = |frame| {
+                machine.info(frame).is_some_and(|info| info.owner() == machine::Owner::User)
+            };
+            let clear = |page: paging::Mapping| match !counted(page.frame) || batch.push(page.frame)
+            {
                 true => SweepChange::Clear,
                 false => SweepChange::Stop,
             };
@@ -42,20 +59,48 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
             let swept = unsafe { self.tables.sweep(range, &mut pending, |_| true, clear) };
             pending.flush();
             // SAFETY: they are unmapped and flushed. Each mapping had a reference.
-            unsafe { batch.release(self.tables.machine()) };
-            match swept {
-                Ok(Some(next)) => rest.start = next.get() as usize,
-                Ok(None) => return,
-                Err(error) => {
-                    self.failed.get_or_insert(error);
-                    return;
-                }
+            unsafe { batch.release(machine) };
+            if !self.goes_on(&mut rest, swept) {
+                return;
+            }
+        }
+    }
+
+    /// Whether a call that has ended at `next` goes on from there.
+    fn goes_on(
+        &mut self,
+        rest: &mut Range<usize>,
+        next: Result<Option<VirtAddr>, paging::Error>,
+    ) -> bool {
+        match next {
+            Ok(next) => {
+                rest.start = next.map_or(rest.end, |next| next.get() as usize);
+                next.is_some()
+            }
+            Err(error) => {
+                self.failed.get_or_insert(error);
+                false
             }
         }
     }
 }
 
+/// Lack of memory for a table of this space's own.
+fn no_memory(error: paging::Error) -> vma::Error {
+    debug_assert!(matches!(error, paging::Error::Frames(_)), "{error}");
+    vma::Error::OutOfMemory
+}
+
 impl<M: Machine, F: Format, G: Concurrent, B> Pages<B> for Hook<'_, M, F, G> {
+    fn prepare(&mut self, range: Range<usize>, work: PageWork) -> Result<(), vma::Error> {
+        let Some(range) = virt(range) else { return Ok(()) };
+        match work {
+            PageWork::Empty => self.tables.unshare_ends(range),
+            _ => self.tables.unshare(range),
+        }
+        .map_err(no_memory)
+    }
+
     fn empty(&mut self, range: Range<usize>) {
         self.remove(range);
     }
@@ -65,8 +110,7 @@ impl<M: Machine, F: Format, G: Concurrent, B> Pages<B> for Hook<'_, M, F, G> {
         let mut pending = self.tables.no_flush();
         let change = |page: paging::Mapping| {
             // A page that is not exclusive stays read-only: its first write must fault.
-            let attrs = rights::attrs(now.flags, page.attrs.soft & EXCLUSIVE != 0);
-            SweepChange::Set(attrs)
+            SweepChange::Set(rights::attrs(now.flags, page.attrs.share()))
         };
         // SAFETY: the address space owns the pages and their frames. The flush is done when this
         // returns.
@@ -89,6 +133,7 @@ impl<M: Machine, F: Format, G: Concurrent, B> Pages<B> for Hook<'_, M, F, G> {
                 Err(vma::Error::WrongKind)
             }
             Advice::DontNeed | Advice::DontNeedLocked | Advice::Free => {
+                Pages::<B>::prepare(self, range.clone(), PageWork::Empty)?;
                 self.remove(range);
                 Ok(())
             }

@@ -9,6 +9,7 @@
 //! | page fault | [`AddressSpace::handle_fault`] | `fault`, `anon` |
 //! | mmap, munmap, mprotect, brk, madvise | the methods of these names | `calls` |
 //! | mincore; resident pages; the listing | [`AddressSpace::mincore`] and its neighbours | `look` |
+//! | fork | [`AddressSpace::fork`] | `fork` |
 //! | a space's end | `Drop` | `space` |
 //!
 //! # What there is so far
@@ -30,11 +31,14 @@ mod batch;
 mod calls;
 mod error;
 mod fault;
+mod fork;
+mod fresh;
 mod hook;
 mod look;
 pub mod protocol;
 mod rights;
 mod space;
+mod zero;
 
 pub use error::{Error, FaultError};
 pub use fault::Outcome;

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use paging::{Attrs, Flags};
+use paging::{Attrs, Flags, Share};
 use vma::VmFlags;
 
 /// The kind of an access.
@@ -26,10 +26,6 @@ impl fmt::Display for Access {
     }
 }
 
-/// The software bit of a page that no one shares and that may be written: its VMA has an anon_vma.
-/// Only such a page gets WRITE, so each first write of a VMA faults.
-pub(crate) const EXCLUSIVE: u16 = 1;
-
 /// Whether a VMA with these flags allows the access. Hardware cannot forbid reading what may be
 /// written or executed.
 pub(crate) fn allows(flags: VmFlags, access: Access) -> bool {
@@ -41,19 +37,21 @@ pub(crate) fn allows(flags: VmFlags, access: Access) -> bool {
 }
 
 /// The attributes of a page in a VMA with these flags.
-pub(crate) fn attrs(flags: VmFlags, exclusive: bool) -> Attrs {
+///
+/// Only an exclusive page of a private map, whose VMA has an anon_vma, and a page of an object in a
+/// shared one get WRITE. So each first write to any other page faults.
+pub(crate) fn attrs(flags: VmFlags, share: Share) -> Attrs {
     let mut rights = Flags::empty();
     if flags.intersects(VmFlags::ACCESS) {
         rights |= Flags::READ | Flags::USER;
     }
-    if flags.contains(VmFlags::WRITE) && exclusive {
+    if flags.contains(VmFlags::WRITE) && matches!(share, Share::Exclusive | Share::Object) {
         rights |= Flags::WRITE;
     }
     if flags.contains(VmFlags::EXEC) {
         rights |= Flags::EXECUTE;
     }
-    let soft = if exclusive { EXCLUSIVE } else { 0 };
-    Attrs { key: flags.pkey(), soft, ..Attrs::new(rights) }
+    Attrs { key: flags.pkey(), ..Attrs::new(rights) }.with_share(share)
 }
 
 /// Whether a page with these attributes allows the access.
@@ -73,10 +71,12 @@ mod tests {
     #[test]
     fn only_exclusive_pages_are_writable() {
         let writable = VmFlags::READ | VmFlags::WRITE;
-        assert!(suffices(attrs(writable, true), Access::Write));
-        assert!(!suffices(attrs(writable, false), Access::Write));
-        assert!(suffices(attrs(writable, false), Access::Read));
-        assert!(!suffices(attrs(VmFlags::empty(), true), Access::Read));
-        assert_eq!(attrs(VmFlags::empty(), true).flags, Flags::empty());
+        assert!(suffices(attrs(writable, Share::Exclusive), Access::Write));
+        for share in [Share::CopyOnWrite, Share::Flushing] {
+            assert!(!suffices(attrs(writable, share), Access::Write));
+            assert!(suffices(attrs(writable, share), Access::Read));
+        }
+        assert!(!suffices(attrs(VmFlags::empty(), Share::Exclusive), Access::Read));
+        assert_eq!(attrs(VmFlags::empty(), Share::Exclusive).flags, Flags::empty());
     }
 }

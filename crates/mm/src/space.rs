@@ -8,7 +8,7 @@ use machine::{Asid, Machine};
 use paging::{Format, PageTables, Paging};
 use vma::{Layout, MappedFile, Profile};
 
-use crate::{Error, hook::Hook};
+use crate::{Error, hook::Hook, zero::ZeroFrame};
 
 /// A file type without values: this crate maps only anonymous memory so far.
 #[derive(Clone, PartialEq, Debug)]
@@ -50,6 +50,8 @@ pub(crate) type Writer<'a, G> = vma::Writer<'a, NoFile, G>;
 pub struct AddressSpace<M: Machine, F: Format, G: Concurrent> {
     pub(crate) vmas: vma::AddressSpace<NoFile, G>,
     pub(crate) tables: PageTables<M, F, G>,
+    /// Dropped after the tables, which lead to it.
+    pub(crate) zero: Arc<ZeroFrame<M, F>>,
     /// The longest that a stack becomes, in bytes (RLIMIT_STACK).
     pub(crate) stack_limit: usize,
 }
@@ -72,7 +74,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
         let tables = PageTables::user(paging, asid, kernel)?;
         let vmas = vma::AddressSpace::new(profile, layout);
-        Ok(AddressSpace { vmas, tables, stack_limit: 8 << 20 })
+        let zero = Arc::new(ZeroFrame::new(Arc::clone(paging)));
+        Ok(AddressSpace { vmas, tables, zero, stack_limit: 8 << 20 })
     }
 
     /// Sets the length in bytes beyond which stacks do not grow. At first it is 8 MiB.

@@ -5,6 +5,8 @@
 //! ([`Vma::changes_at_fork`]) are stored or erased in it. The address space counts these VMAs, so
 //! without any of them it forks in constant time.
 
+use core::ops::Range;
+
 use crate::{
     AddressSpace, Area, Error, MappedFile, RefCounted, VmFlags, Vma, space::Writer,
     state::VmaCounts, tree::Change,
@@ -27,6 +29,16 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             self.unshare(&mut child.get_mut())?;
         }
         Ok(child)
+    }
+
+    /// The ranges whose pages a forked child does not get: those of VMAs under MADV_DONTFORK or
+    /// MADV_WIPEONFORK. Cost: as that of [`fork`](Self::fork).
+    pub fn not_inherited(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        let any = self.state.counts().unshared > 0;
+        let all = any.then(|| self.tree.iter(0..=usize::MAX)).into_iter().flatten();
+        let own = VmFlags::DONTCOPY | VmFlags::WIPEONFORK;
+        all.filter(move |(_, vma)| vma.get().flags.intersects(own))
+            .map(|(range, _)| *range.start()..range.end() + 1)
     }
 
     /// Gives the child its own VMAs where they differ from the parent's.

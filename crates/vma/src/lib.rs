@@ -86,7 +86,7 @@ pub use flags::{UnknownFlag, VmFlags};
 pub use lock::LockAll;
 pub use map::{MapFlags, MapRequest};
 pub use maple::RefCounted;
-pub use pages::Pages;
+pub use pages::{PageWork, Pages};
 pub use profile::Profile;
 pub use remap::RemapRequest;
 pub use shm::AttachRequest;

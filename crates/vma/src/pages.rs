@@ -30,6 +30,16 @@ use crate::{
 /// If a method panics, the VMA that the call was storing may stay busy, because its range may still
 /// have old pages. It merges with no other VMA. The host unmaps or replaces it.
 pub trait Pages<F> {
+    /// Prepares the `work` on the pages of a range, so that it cannot fail. Nothing has changed yet.
+    /// By default there is nothing to prepare.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    fn prepare(&mut self, range: Range<usize>, work: PageWork) -> Result<(), Error> {
+        let _ = (range, work);
+        Ok(())
+    }
+
     /// The range maps nothing any more, or its new VMA is busy: removes its pages. When it returns,
     /// no CPU has a translation of them.
     fn empty(&mut self, range: Range<usize>);
@@ -54,6 +64,15 @@ pub trait Pages<F> {
     /// Moves the pages. The VMAs of both ranges are busy. When it returns, no CPU has a translation
     /// of `from`.
     fn move_pages(&mut self, from: Range<usize>, to: usize);
+}
+
+/// Work on the pages of a range; see [`Pages::prepare`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PageWork {
+    /// [`Pages::empty`].
+    Empty,
+    /// [`Pages::protect`].
+    Protect,
 }
 
 /// What a change of VMAs means for the pages.
@@ -139,6 +158,7 @@ impl<'a, F: crate::MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'a
         more: VmaCounts,
     ) -> Result<(), Error> {
         let busy = self.busy(&vma)?;
+        self.prepare_pages(emptied.clone(), PageWork::Empty)?;
         self.tree.preallocate_writes(2)?;
         self.tree.store_range(start..=end - 1, busy).map_err(|refused| refused.error)?;
         self.state.count_more(more);
@@ -154,6 +174,14 @@ impl<'a, F: crate::MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'a
         let busy = Vma { busy: true, ..Vma::clone(vma) };
         busy.anon.close();
         Ok(RefCounted::new(busy)?)
+    }
+
+    pub(crate) fn prepare_pages(
+        &mut self,
+        range: Range<usize>,
+        work: PageWork,
+    ) -> Result<(), Error> {
+        self.pages.as_mut().map_or(Ok(()), |pages| pages.prepare(range, work))
     }
 
     pub(crate) fn empty_pages(&mut self, range: Range<usize>) {

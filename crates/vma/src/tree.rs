@@ -14,8 +14,8 @@ use grace::Reclaim;
 use maple::{MapleTree, NodeAlloc, RefCountedRef};
 
 use crate::{
-    Error, MappedFile, RefCounted, VmFlags, Vma, anon::Slot, pages::Work, space::Writer,
-    state::VmaCounts,
+    Error, MappedFile, RefCounted, VmFlags, Vma, anon::Slot, pages::PageWork, pages::Work,
+    space::Writer, state::VmaCounts,
 };
 
 /// The tree of an address space, keyed by address in bytes.
@@ -251,6 +251,9 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
                 self.store_vma(start, end, vma, work, more)?;
             }
             None => {
+                if let Work::Empty(range) = &work {
+                    self.prepare_pages(range.clone(), PageWork::Empty)?;
+                }
                 self.tree.erase_range(start..=end - 1)?;
                 self.state.count_more(more);
                 if let Work::Empty(range) = work {
@@ -279,6 +282,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
             }
             Work::Protect(range, old) if self.has_pages() => {
                 let now = vma.clone();
+                self.prepare_pages(range.clone(), PageWork::Protect)?;
                 self.tree.store_range(start..=end - 1, vma).map_err(|refused| refused.error)?;
                 self.state.count_more(more);
                 if let Some(pages) = &mut self.pages {

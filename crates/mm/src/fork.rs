@@ -1,0 +1,59 @@
+//! fork: a child with the same memory, in constant time.
+//!
+//! The child's VMAs are a duplicate of the tree, and its page tables share the parent's lower
+//! tables ([`PageTables::fork`]). Neither grows with what is mapped. The price is paid by whoever
+//! writes later, a table at a time.
+//!
+//! # Beside faults
+//! A fork holds the write right, and faults run beside it. One that finds a table that is being
+//! shared waits for the right. When the flush of the fork is done, no CPU writes by an old right;
+//! the child is what the parent was at some moment between the call and that flush, page by page.
+//! A fault that was under way may still bring a page of zeros into a shared table. That is right
+//! for both: they had the same VMA there, and a space that changes its VMA leaves the table first.
+
+use alloc::sync::Arc;
+
+use grace::Concurrent;
+use machine::{Asid, Machine};
+use paging::Format;
+#[expect(unused_imports, reason = "for links")]
+use paging::PageTables;
+use vma::{PageWork, Pages};
+
+use crate::{AddressSpace, Error, NoFile, hook::Hook};
+
+impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
+    /// The address space of a forked child, with the tag `asid`. It has the same memory; what
+    /// either of the two writes afterwards, the other does not see. Memory under MADV_DONTFORK is
+    /// missing in it, and memory under MADV_WIPEONFORK is empty.
+    ///
+    /// Cost: the same however much is mapped, if there is no such memory, and none is locked; see
+    /// [`vma::Writer::fork`] and [`PageTables::fork`]. One flush on the CPUs that use this space.
+    ///
+    /// # Context
+    /// As for [`handle_fault`](Self::handle_fault).
+    ///
+    /// # Errors
+    /// [`Error::Vma`] or [`Error::Tables`]: no memory, or no such tag. Nothing that a program can
+    /// see has changed.
+    pub fn fork(&self, asid: Asid) -> Result<Self, Error> {
+        self.change(|calls| {
+            let vmas = calls.fork()?;
+            // SAFETY: entries of user frames hold references, and the zero frame outlives the
+            // tables of all spaces that share it. The software bits are this crate's, as `anon`
+            // says. The write right keeps other calls away. The flush is done below.
+            let forked = unsafe { self.tables.fork(asid, false) };
+            let (tables, pending) = forked.map_err(|failed| Error::Tables(failed.error))?;
+            pending.flush();
+            let (zero, stack_limit) = (Arc::clone(&self.zero), self.stack_limit);
+            let child = AddressSpace { vmas, tables, zero, stack_limit };
+            calls.not_inherited().try_for_each(|range| {
+                let mut pages = Hook::new(&child.tables);
+                Pages::<NoFile>::prepare(&mut pages, range.clone(), PageWork::Empty)?;
+                pages.remove(range);
+                pages.failed.map_or(Ok(()), |error| Err(Error::Tables(error)))
+            })?;
+            Ok::<_, Error>(child)
+        })
+    }
+}

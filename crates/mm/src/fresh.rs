@@ -1,0 +1,153 @@
+//! A frame that a fault may need: of zeros, or a copy of the page that it replaces.
+
+use core::{
+    cell::Cell,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use machine::{ENTRIES, Frame, FrameError, Machine, Owner, Place};
+
+use crate::zero::zero;
+
+/// What the frame is to hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Contents {
+    Zeros,
+    /// The contents of this frame, to which a reference is held.
+    CopyOf(Source),
+}
+
+/// The frame of a page that is copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Source {
+    pub(crate) frame: Frame,
+    /// Whether entries that lead to it hold references.
+    counted: bool,
+}
+
+/// A frame for a page that may be needed. It is given back if it is not.
+pub(crate) struct Fresh<'m, M: Machine> {
+    machine: &'m M,
+    frame: Cell<Option<Frame>>,
+    /// What `frame` holds, or is to hold.
+    wanted: Cell<Contents>,
+    ready: Cell<bool>,
+}
+
+impl<'m, M: Machine> Fresh<'m, M> {
+    pub(crate) fn new(machine: &'m M) -> Self {
+        Fresh {
+            machine,
+            frame: Cell::new(None),
+            wanted: Cell::new(Contents::Zeros),
+            ready: Cell::new(false),
+        }
+    }
+
+    /// The frame, if it holds zeros.
+    pub(crate) fn zeros(&self) -> Option<Frame> {
+        (self.ready.get() && self.wanted.get() == Contents::Zeros).then(|| self.frame.get())?
+    }
+
+    /// The frame, if it holds a copy of `frame`.
+    pub(crate) fn copy_of(&self, frame: Frame) -> Option<Frame> {
+        match self.wanted.get() {
+            Contents::CopyOf(source) if source.frame == frame && self.ready.get() => {
+                self.frame.get()
+            }
+            _ => None,
+        }
+    }
+
+    /// From now on zeros are wanted.
+    pub(crate) fn want_zeros(&self) {
+        if self.wanted.get() != Contents::Zeros {
+            self.drop_source();
+            self.ready.set(false);
+        }
+    }
+
+    /// From now on a copy of `frame` is wanted. Returns whether the frame is still allocated. The
+    /// caller has it from an entry, and reads the entry again: if it still leads there, the
+    /// contents do not change as long as the entry stays shared for copying.
+    pub(crate) fn want_copy(&self, frame: Frame) -> bool {
+        if matches!(self.wanted.get(), Contents::CopyOf(source) if source.frame == frame) {
+            return true;
+        }
+        self.want_zeros();
+        let info = self.machine.info(frame);
+        let counted = info.is_some_and(|info| info.owner() == Owner::User);
+        if counted && !info.is_some_and(machine::FrameInfo::try_get) {
+            return false;
+        }
+        self.wanted.set(Contents::CopyOf(Source { frame, counted }));
+        self.ready.set(false);
+        true
+    }
+
+    /// Makes sure that the frame holds what is wanted. It is prepared whole or not at all.
+    pub(crate) fn prepare(&self) -> Result<(), FrameError> {
+        if self.ready.get() {
+            return Ok(());
+        }
+        if self.frame.get().is_none() {
+            let frame = self.machine.alloc(0, Place::Local)?;
+            // SAFETY: the frame is ours alone.
+            if let Err(error) = unsafe { self.machine.set_owner(frame, Owner::User) } {
+                // SAFETY: as above.
+                let _ = unsafe { self.machine.release(frame) };
+                return Err(error);
+            }
+            self.frame.set(Some(frame));
+        }
+        let Some(frame) = self.frame.get() else { return Ok(()) };
+        match self.wanted.get() {
+            Contents::Zeros => zero(self.machine, frame)?,
+            Contents::CopyOf(source) => copy(self.machine, source.frame, frame)?,
+        }
+        self.ready.set(true);
+        Ok(())
+    }
+
+    /// The frame was mapped: it belongs to the page.
+    pub(crate) fn mapped(&self) {
+        self.frame.set(None);
+        self.want_zeros();
+        self.ready.set(false);
+    }
+
+    /// Gives up the reference to the frame that was to be copied.
+    fn drop_source(&self) {
+        if let Contents::CopyOf(Source { frame, counted: true }) =
+            self.wanted.replace(Contents::Zeros)
+        {
+            // SAFETY: `want_copy` took the reference.
+            let released = unsafe { self.machine.release(frame) };
+            debug_assert!(released.is_ok(), "a reference of ours is gone: {released:?}");
+        }
+    }
+}
+
+impl<M: Machine> Drop for Fresh<'_, M> {
+    fn drop(&mut self) {
+        self.drop_source();
+        if let Some(frame) = self.frame.get() {
+            // SAFETY: the frame is ours alone.
+            let freed = unsafe { self.machine.release(frame) };
+            debug_assert!(freed.is_ok(), "a frame of our own has no reference: {freed:?}");
+        }
+    }
+}
+
+/// Copies a frame word by word: a program, or the holder of a pin, may write to the source at this
+/// moment. Then the entry that led there is another one when the copy is to be used.
+fn copy<M: Machine>(machine: &M, from: Frame, to: Frame) -> Result<(), FrameError> {
+    let source = machine.frame_ptr(from).ok_or(FrameError::NotOurs(from))?.cast::<AtomicU64>();
+    let copy = machine.frame_ptr(to).ok_or(FrameError::NotOurs(to))?.cast::<u64>();
+    for index in 0..ENTRIES {
+        // SAFETY: both frames are 512 aligned words long. A reference keeps the source allocated;
+        // the copy is ours alone. Relaxed: the words may be of different moments.
+        unsafe { copy.add(index).write(source.add(index).as_ref().load(Ordering::Relaxed)) };
+    }
+    Ok(())
+}

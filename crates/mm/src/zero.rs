@@ -1,0 +1,88 @@
+//! The zero frame: what reads of untouched anonymous memory find.
+//!
+//! An address space and its children share one. No entry that leads to it is writable, and none
+//! holds a reference: its owner is not [`Owner::User`]. So no line is written for it.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use machine::{Frame, FrameError, Machine, Owner, PageSize, Place};
+use paging::{Format, Paging};
+
+/// No frame has this number.
+const NONE: u64 = u64::MAX;
+
+/// A frame of zeros, allocated when it is first needed.
+pub(crate) struct ZeroFrame<M: Machine, F: Format> {
+    paging: Arc<Paging<M, F>>,
+    number: AtomicU64,
+}
+
+impl<M: Machine, F: Format> ZeroFrame<M, F> {
+    pub(crate) fn new(paging: Arc<Paging<M, F>>) -> Self {
+        ZeroFrame { paging, number: AtomicU64::new(NONE) }
+    }
+
+    /// The frame, if it has been needed before.
+    pub(crate) fn get(&self) -> Option<Frame> {
+        self.paging.machine().step(machine::Access::Shared);
+        // Acquire: pairs with the Release of `make`, which comes after the zeroing.
+        Frame::new(self.number.load(Ordering::Acquire))
+    }
+
+    /// Makes sure that there is one.
+    pub(crate) fn make(&self) -> Result<(), FrameError> {
+        let machine = self.paging.machine();
+        if self.get().is_some() {
+            return Ok(());
+        }
+        let frame = machine.alloc(0, Place::Local)?;
+        // Given back if it is not needed.
+        let unused = Unused { machine, frame };
+        zero(machine, frame)?;
+        // SAFETY: the frame is ours alone.
+        unsafe { machine.set_owner(frame, Owner::Kernel) }?;
+        machine.step(machine::Access::Shared);
+        // Release: pairs with `get`. Relaxed on failure: another CPU was faster.
+        let first = self
+            .number
+            .compare_exchange(NONE, frame.number(), Ordering::Release, Ordering::Relaxed)
+            .is_ok();
+        if first {
+            core::mem::forget(unused);
+        }
+        Ok(())
+    }
+}
+
+/// A frame that is given back when this is dropped.
+struct Unused<'m, M: Machine> {
+    machine: &'m M,
+    frame: Frame,
+}
+
+impl<M: Machine> Drop for Unused<'_, M> {
+    fn drop(&mut self) {
+        // SAFETY: the frame is ours alone.
+        let freed = unsafe { self.machine.release(self.frame) };
+        debug_assert!(freed.is_ok(), "a frame of our own has no reference: {freed:?}");
+    }
+}
+
+/// Fills a frame with zeros.
+pub(crate) fn zero<M: Machine>(machine: &M, frame: Frame) -> Result<(), FrameError> {
+    let at = machine.frame_ptr(frame).ok_or(FrameError::NotOurs(frame))?;
+    // SAFETY: the caller has just allocated the frame, so it is ours alone; it is a page long.
+    unsafe { at.as_ptr().write_bytes(0, PageSize::Size4K.bytes() as usize) };
+    Ok(())
+}
+
+impl<M: Machine, F: Format> Drop for ZeroFrame<M, F> {
+    fn drop(&mut self) {
+        if let Some(frame) = self.get() {
+            // The last space is gone, and with it every entry that led here. A lock-free pin may
+            // hold a reference.
+            drop(Unused { machine: self.paging.machine(), frame });
+        }
+    }
+}
