@@ -3,7 +3,8 @@
 //! A thread of the parent counts up a word in each page, and publishes what it has begun and ended.
 //! Another CPU forks. What the child finds in these words lies between what had ended before the
 //! fork and what had begun after it, and does not change any more. Two threads of the child write to
-//! the same pages; the parent must not see it. Then the child forks, too.
+//! the same pages; the parent must not see it, also when it unmaps and maps its own. Then the child
+//! forks, too.
 
 mod common;
 
@@ -24,7 +25,8 @@ const SEEDS: u64 = 300;
 /// The last page of a table, and the first of the next one.
 const AT: usize = 0x3fff_f000;
 const PAGES: usize = 2;
-const LEN: usize = PAGES * PAGE;
+/// The parent does not touch the third page, so that the child finds no page there.
+const LEN: usize = (PAGES + 1) * PAGE;
 
 /// What the thread of the parent has begun and ended to write to each page.
 #[derive(Default)]
@@ -40,6 +42,8 @@ struct World<'s> {
     child: OnceLock<Space>,
     grandchild: OnceLock<Space>,
     written: Written,
+    /// The last round that each thread of the child has ended for each page.
+    rounds: [[AtomicU64; PAGES + 1]; 3],
     /// Whether the second thread of the child has ended.
     ended: AtomicU64,
 }
@@ -72,20 +76,34 @@ fn parent(world: &World<'_>) {
             let found = [0, 1, 2].map(|of| load(sim, space, word(page, of)).unwrap());
             assert_eq!(found, [round, 0, 0], "page {page} of the parent");
         }
+        // After the fork its pages come and go.
+        if world.child.get().is_some() {
+            space.munmap(AT, LEN).unwrap();
+            assert_eq!(space.resident(AT..AT + LEN), 0, "a page is left in a hole");
+            assert_eq!(space.mmap(AT, LEN, 3, FIXED), Ok(AT));
+        }
         Grace::reclaim(usize::MAX);
     }
 }
 
 /// A thread of the child: counts up a word of its own, and sees the parent's words unchanged.
-fn thread(world: &World<'_>, space: &Space, own: usize, seen: &mut [Option<u64>; PAGES]) {
+fn thread(world: &World<'_>, space: &Space, own: usize, seen: &mut [Option<u64>; PAGES + 1]) {
     let sim = world.sim;
     for round in 1..=5 {
-        for page in 0..PAGES {
-            store(sim, space, word(page, own), round).unwrap();
+        for (page, seen) in seen.iter_mut().enumerate() {
+            while let Err(error) = store(sim, space, word(page, own), round) {
+                // The other thread has taken the right to write for a moment.
+                assert!(matches!(error, FaultError::Denied(_, Access::Write)), "{error}");
+                sim.relax();
+            }
             let found = load(sim, space, word(page, own));
             assert_eq!(found, Ok(round), "page {page} of the child");
+            world.set(&world.rounds[own][page], round);
+            let ended = world.look(&world.rounds[3 - own][page]);
+            let other = load(sim, space, word(page, 3 - own)).unwrap();
+            assert!(other >= ended, "page {page} is stale: {other} of {ended} rounds");
             let of_parent = load(sim, space, word(page, 0)).unwrap();
-            let first = *seen[page].get_or_insert(of_parent);
+            let first = *seen.get_or_insert(of_parent);
             assert_eq!(of_parent, first, "the child's page {page} has changed");
         }
         Grace::reclaim(usize::MAX);
@@ -100,25 +118,28 @@ fn fork(world: &World<'_>, what: Exit) {
     let begun = [0, 1].map(|page| world.look(&written.begun[page]));
     // SAFETY: as in `run`.
     unsafe { child.activate() };
-    let mut seen = [None; PAGES];
-    for page in 0..PAGES {
+    let mut seen = [None; PAGES + 1];
+    for (page, seen) in seen[..PAGES].iter_mut().enumerate() {
         let found = load(sim, &child, word(page, 0)).unwrap();
         let range = ended[page]..=begun[page];
         assert!(range.contains(&found), "{found} in page {page} of the child, not in {range:?}");
-        seen[page] = Some(found);
+        *seen = Some(found);
     }
     assert!(world.child.set(child).is_ok());
     let child = world.child.get().unwrap();
     thread(world, child, 2, &mut seen);
+    if let Exit::Protects = what {
+        protect(sim, child);
+    }
     let grandchild = child.fork(Asid(3)).unwrap();
     // SAFETY: as in `run`.
     unsafe { grandchild.activate() };
-    for page in 0..PAGES {
+    for (page, seen) in seen.iter().enumerate() {
         let found = [0, 2].map(|of| load(sim, &grandchild, word(page, of)));
-        assert_eq!(found, [Ok(seen[page].unwrap()), Ok(5)], "page {page} of the grandchild");
+        assert_eq!(found, [Ok(seen.unwrap()), Ok(5)], "page {page} of the grandchild");
     }
     match what {
-        Exit::Whole => {}
+        Exit::Whole | Exit::Protects => {}
         Exit::Unmaps => grandchild.munmap(word(1, 0), PAGE).unwrap(),
         Exit::Discards => grandchild.madvise(AT, PAGE, Advice::DontNeed).unwrap(),
     }
@@ -127,10 +148,23 @@ fn fork(world: &World<'_>, what: Exit) {
     Grace::reclaim(usize::MAX);
 }
 
-/// What the grandchild does before it ends.
+/// Takes the right to write from the child's pages for a moment, beside its other thread.
+fn protect(sim: &Sim, child: &Space) {
+    for _ in 0..3 {
+        child.mprotect(AT, LEN, 1, None).unwrap();
+        let words = || [0, 1, 2].map(|page| load(sim, child, word(page, 1)).unwrap());
+        let before = words();
+        sim.relax();
+        assert_eq!(words(), before, "written after mprotect returned");
+        child.mprotect(AT, LEN, 3, None).unwrap();
+    }
+}
+
+/// What the child or the grandchild does before the end.
 #[derive(Clone, Copy)]
 enum Exit {
     Whole,
+    Protects,
     Unmaps,
     Discards,
 }
@@ -151,7 +185,7 @@ fn run(seed: u64, what: Exit) -> Result<(), Failure> {
     let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));
     sim.on_cpu(0, || {
         space.mmap(AT, LEN, 3, FIXED).unwrap();
-        if seed % 2 == 0 {
+        if seed.is_multiple_of(2) {
             // SAFETY: no other mapping is needed, and no other tables have the tag.
             unsafe { space.activate() };
             store(&sim, &space, AT, 0).unwrap();
@@ -163,6 +197,7 @@ fn run(seed: u64, what: Exit) -> Result<(), Failure> {
         child: OnceLock::new(),
         grandchild: OnceLock::new(),
         written: Written::default(),
+        rounds: Default::default(),
         ended: AtomicU64::new(0),
     });
     let of_parent = || {
@@ -179,7 +214,7 @@ fn run(seed: u64, what: Exit) -> Result<(), Failure> {
         };
         // SAFETY: as above.
         unsafe { child.activate() };
-        thread(&world, child, 1, &mut [None; PAGES]);
+        thread(&world, child, 1, &mut [None; PAGES + 1]);
         world.set(&world.ended, 1);
     };
     let forks = || {
@@ -205,6 +240,11 @@ fn all_seeds(what: Exit) {
 #[test]
 fn fork_beside_threads() {
     all_seeds(Exit::Whole);
+}
+
+#[test]
+fn fork_and_mprotect_beside_threads() {
+    all_seeds(Exit::Protects);
 }
 
 #[test]

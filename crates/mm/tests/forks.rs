@@ -93,12 +93,11 @@ impl World<'_> {
             if alive > 1
                 && let Some(gone) = self.processes[who].take()
             {
-                // SAFETY: as in `run`. Another space is active then.
                 let other = self.processes.iter().flatten().next().unwrap();
-                unsafe {
-                    other.space.activate();
-                    gone.space.leave();
-                }
+                // SAFETY: the test needs no other mapping, and no other tables have the tag.
+                unsafe { other.space.activate() };
+                // SAFETY: another space is active, and this one is dropped.
+                unsafe { gone.space.leave() };
                 drop(gone);
             }
             return;

@@ -46,6 +46,7 @@ use crate::tables::PageTables;
 use alloc::sync::Arc;
 use core::marker::PhantomData;
 use core::mem;
+use core::num::NonZeroU64;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU64, Ordering};
 use grace::Concurrent;
@@ -69,11 +70,26 @@ pub(crate) struct TlbGather {
     /// Whether a table was unlinked, or left to others.
     tables: bool,
     /// Shared tables that this space has left, with their levels. Their shares end after the flush.
-    left: [Option<(Frame, u8)>; LEFT],
+    left: [LeftTable; LEFT],
 }
 
-/// The most shared tables that a space leaves before a flush: those of one way, at least.
-const LEFT: usize = 4;
+/// The most shared tables that a space leaves before a flush: those of one way of four levels.
+const LEFT: usize = 3;
+
+/// A shared table that was left, and its level; or none. In one word, since a flush is often moved.
+#[derive(Clone, Copy, Debug, Default)]
+struct LeftTable(Option<NonZeroU64>);
+
+impl LeftTable {
+    fn new(table: Frame, level: u8) -> Self {
+        LeftTable(NonZeroU64::new(table.number() << 4 | u64::from(level) << 1 | 1))
+    }
+
+    fn get(self) -> Option<(Frame, u8)> {
+        let word = self.0?.get();
+        Some((Frame::new(word >> 4)?, (word >> 1 & 7) as u8))
+    }
+}
 
 impl TlbGather {
     /// Merges `other` into this one.
@@ -128,16 +144,16 @@ impl TlbGather {
     /// table decided about, and has asked whether there is room.
     pub(crate) fn add_left(&mut self, table: Frame, level: u8) {
         self.tables = true;
-        let room = self.left.iter_mut().find(|left| left.is_none());
+        let room = self.left.iter_mut().find(|left| left.0.is_none());
         debug_assert!(room.is_some(), "the caller has not asked for room");
         if let Some(room) = room {
-            *room = Some((table, level));
+            *room = LeftTable::new(table, level);
         }
     }
 
     /// Whether there is no room for another shared table.
     pub(crate) fn is_full(&self) -> bool {
-        self.left.iter().all(Option::is_some)
+        self.left.iter().all(|left| left.0.is_some())
     }
 
     /// Cached upper-level entries must go, too.
@@ -147,7 +163,7 @@ impl TlbGather {
 
     /// Whether it must be performed by itself, and not be joined to another one.
     fn is_alone(&self) -> bool {
-        self.left.iter().any(Option::is_some)
+        self.left.iter().any(|left| left.0.is_some())
     }
 
     /// The TLB flush that this needs, if any.
@@ -159,7 +175,7 @@ impl TlbGather {
     /// Retires the tables, and ends the shares of those that were left. No hardware of this space
     /// walks them any more.
     pub(crate) fn retire<M: Machine, F: Format, G: Concurrent>(self, paging: &Arc<Paging<M, F>>) {
-        for (table, level) in self.left.into_iter().flatten() {
+        for (table, level) in self.left.into_iter().filter_map(LeftTable::get) {
             leave_table::<M, F, G>(paging, table, level);
         }
         let Some((first, _)) = self.chain else { return };

@@ -24,6 +24,9 @@ impl Drop for UnderWay<'_> {
     }
 }
 
+/// The child's tables, and the flush of the parent.
+type Forked<'p, M, F, G> = (PageTables<M, F, G>, PendingFlush<'p, M, F, G>);
+
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Makes the tables of a forked child, with the tag `asid`: they map the same pages, and a write
     /// of either space leaves the other as it is. Both share their lower tables until they change
@@ -58,7 +61,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         &self,
         asid: Asid,
         pinned: bool,
-    ) -> Outcome<'_, (Self, PendingFlush<'_, M, F, G>), M, F, G> {
+    ) -> Outcome<'_, Forked<'_, M, F, G>, M, F, G> {
         let mut pending = self.no_flush();
         match self.fork_to(asid, pinned, &mut pending) {
             Ok(child) => Ok((child, pending)),
