@@ -1,8 +1,8 @@
 //! fork: a child with the same memory, in constant time.
 //!
 //! The child's VMAs are a duplicate of the tree, and its page tables share the parent's lower
-//! tables ([`PageTables::fork`]). Neither grows with what is mapped. The price is paid by whoever
-//! writes later, a table at a time.
+//! tables ([`paging::PageTables::fork`]). Neither grows with what is mapped. A write pays for it
+//! later, a table at a time.
 //!
 //! # Beside faults
 //! A fork holds the write right, and faults run beside it. One that finds a table that is being
@@ -28,7 +28,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// missing in it, and memory under MADV_WIPEONFORK is empty.
     ///
     /// Cost: the same however much is mapped, if there is no such memory, and none is locked; see
-    /// [`vma::Writer::fork`] and [`PageTables::fork`]. One flush on the CPUs that use this space.
+    /// [`vma::Writer::fork`] and [`paging::PageTables::fork`]. One flush on the CPUs that use this
+    /// space.
     ///
     /// # Context
     /// As for [`handle_fault`](Self::handle_fault).

@@ -14,9 +14,9 @@
 //!
 //! # What there is so far
 //!
-//! Private anonymous memory, with stacks that grow. Maps of files, shared memory, huge pages, fork
-//! and mremap are to come; until then their requests are refused with [`Error::NotSupported`], or
-//! there is no call.
+//! Private anonymous memory, with stacks that grow, copy-on-write and fork. Maps of files, shared
+//! memory, huge pages and mremap are to come; until then their requests are refused with
+//! [`Error::NotSupported`], or there is no call.
 //!
 //! # The host's part
 //!

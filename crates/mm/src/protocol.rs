@@ -53,8 +53,23 @@
 //!
 //! From absent to present nothing is cached. A page that gains rights may fault once more:
 //! [`Outcome::Spurious`](crate::Outcome::Spurious) drops the old translation. A page that loses
-//! rights is flushed before the call returns, and an unmapped one before its frame is given back.
-//! No present page gets another frame.
+//! rights is flushed before the call returns, and an unmapped one before its frame is given back. A
+//! page that gets another frame, by a copy, is flushed before it is writable (`anon`).
+//!
+//! # Copy-on-write
+//!
+//! Each entry of a page with a frame of its own holds a reference to the frame. A page is
+//! *exclusive* if no other entry leads there; only such a page is writable. A write to a page that
+//! is not exclusive copies it, or, if its frame has one reference, makes it exclusive. The state is
+//! in two software bits of the entry ([`paging::Share`]).
+//!
+//! # fork
+//!
+//! Parent and child share page tables after a fork. Each changes only tables of its own, and copies
+//! or takes over a shared one before it changes something below: the essay in `paging`
+//! (`cursor::share`) says why that is right. A call makes the tables that it will change its own
+//! *before* its first store ([`vma::Pages::prepare`]), so lack of memory changes nothing. Tables
+//! that lie wholly in a range that becomes empty are left to the other space, without a copy.
 //!
 //! # Waiting, and memory
 //!

@@ -2,9 +2,9 @@
 //!
 //! A thread of the parent counts up a word in each page, and publishes what it has begun and ended.
 //! Another CPU forks. What the child finds in these words lies between what had ended before the
-//! fork and what had begun after it, and does not change any more. Two threads of the child write to
-//! the same pages; the parent must not see it, also when it unmaps and maps its own. Then the child
-//! forks, too.
+//! fork and what had begun after it, and does not change any more. Two threads of the child write
+//! to the same pages; the parent must not see it, also when it unmaps and maps its own. Then the
+//! child forks, too.
 
 mod common;
 
@@ -235,6 +235,63 @@ fn run(seed: u64, what: Exit) -> Result<(), Failure> {
 
 fn all_seeds(what: Exit) {
     explore(SEEDS, |seed| run(seed, what)).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// Two CPUs write to words of their own in pages that a fork shares again and again. A third one
+/// only reads: it sees each write that has ended, also if it has cached the page before it was
+/// copied.
+fn copies_beside_a_reader(seed: u64) -> Result<(), Failure> {
+    let checks = Checks { stale: Stale::Freed, walked: true, ..Checks::ALL };
+    let config = Config { cpus: 3, frames: 128, tick: Some(23), checks, ..Config::default() };
+    let sim = Sim::new(config).unwrap();
+    let shared = paging(&sim);
+    let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));
+    sim.on_cpu(0, || space.mmap(AT, LEN, 3, FIXED).unwrap());
+    let ended = [AtomicU64::new(0), AtomicU64::new(0)];
+    // SAFETY: no other mapping is needed, and no other tables have the tag.
+    let activate = || unsafe { space.activate() };
+    let writer = |own: usize| {
+        let (sim, space, ended) = (&sim, &space, &ended);
+        Box::new(move || {
+            activate();
+            for round in 1..=16 {
+                store(sim, space, word(0, own), round).unwrap();
+                sim.step(machine::Access::Shared);
+                // SeqCst: the driver runs one CPU at a time.
+                ended[own].store(round, SeqCst);
+                Grace::reclaim(usize::MAX);
+            }
+        }) as Program
+    };
+    let reader = || {
+        activate();
+        for _ in 0..5 {
+            drop(space.fork(Asid(2)).unwrap());
+            let child = ManuallyDrop::new(space.fork(Asid(2)).unwrap());
+            for _ in 0..4 {
+                for (own, ended) in ended.iter().enumerate() {
+                    sim.step(machine::Access::Shared);
+                    // SeqCst: as above.
+                    let least = ended.load(SeqCst);
+                    let found = load(&sim, &space, word(0, own)).unwrap();
+                    assert!(found >= least, "{found} is stale: {least} was written");
+                }
+            }
+            drop(ManuallyDrop::into_inner(child));
+            Grace::reclaim(usize::MAX);
+        }
+    };
+    seeded(&sim, seed, vec![writer(0), writer(1), Box::new(reader)])?;
+    sim.on_cpu(0, || {
+        assert!(sim.settle());
+        drop(ManuallyDrop::into_inner(space));
+    });
+    Ok(all_given_back(&sim, &shared)?)
+}
+
+#[test]
+fn a_copy_is_not_written_before_the_flush() {
+    explore(SEEDS, copies_beside_a_reader).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 #[test]

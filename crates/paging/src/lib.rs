@@ -15,7 +15,7 @@
 //! | `walk` | the lock-free reader that all other code uses: [`Walk`] |
 //! | `lock` | a lock for each table, in the state of its frame |
 //! | `tables` | [`PageTables`] of one address space, and the kernel's half that all spaces share |
-//! | `cursor` | [`map`](PageTables::map), [`unmap`](PageTables::unmap), [`protect`](PageTables::protect), [`split`](PageTables::split), [`with_entry`](PageTables::with_entry), [`sweep`](PageTables::sweep) |
+//! | `cursor` | [`map`](PageTables::map), [`unmap`](PageTables::unmap), [`protect`](PageTables::protect), [`split`](PageTables::split), [`with_entry`](PageTables::with_entry), [`sweep`](PageTables::sweep), [`fork`](PageTables::fork) |
 //! | `pending` | [`PendingFlush`]: a pending TLB flush, and the tables to free after it (Linux: `mmu_gather`) |
 //! | `reclaim` | finds memory for tables when the frame source is empty |
 //! | `quick` | [`QuickLists`]: per-CPU lists of pages in their constructed state |
@@ -29,6 +29,7 @@
 //! | map, unmap, protect | one walk and one lock for each table (2 MiB) of the range; a load and a store or swap for each page |
 //! | `with_entry` | one walk and one lock; a store, or one more locked instruction if a page is changed |
 //! | `sweep` | as unmap and protect, also for tables without pages; a lock for each upper table with holes |
+//! | `fork` | a lock for each used top-level entry, and one flush, however much is mapped; each table that is changed later is copied once |
 //! | take a table from a quicklist | three cache lines: one that is only read, one of this CPU's own, and the frame's state; no atomic instruction |
 //! | `get_user_pages_fast` | one walk for each table; for each page two loads, and one locked instruction on the page's own count |
 //!

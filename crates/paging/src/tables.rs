@@ -279,8 +279,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         self.cpus.remove(machine.current());
     }
 
-    /// Empties `table`, and frees all tables below it. Of a table that another space shares, it ends
-    /// the share.
+    /// Empties `table`, and frees all tables below it. Of a table that another space shares, it
+    /// ends the share.
     fn take_down(&self, table: Frame, level: u8) {
         let machine = self.machine();
         let shared = level == F::LEVELS - 1 && self.kernel.is_some();

@@ -12,8 +12,8 @@
 //! - A walk may still read from a table that has been unlinked. It reads *absent* entries there,
 //!   since only empty tables are unlinked. So each entry that a walk reads has the value it had at
 //!   some moment since the walk began (I1).
-//! - A table that a fork shared may go to the other space while a walk is in it. So code that relies
-//!   on a page reads the whole way again (`cursor::share`).
+//! - A table that a fork shared may go to the other space while a walk is in it. So code that
+//!   relies on a page reads the whole way again (`cursor::share`).
 //! - A walk writes nothing, waits for nothing, and may run in an interrupt (I2).
 //!
 //! Cost: one load per level.

@@ -30,8 +30,8 @@ use crate::{
 /// If a method panics, the VMA that the call was storing may stay busy, because its range may still
 /// have old pages. It merges with no other VMA. The host unmaps or replaces it.
 pub trait Pages<F> {
-    /// Prepares the `work` on the pages of a range, so that it cannot fail. Nothing has changed yet.
-    /// By default there is nothing to prepare.
+    /// Prepares the `work` on the pages of a range, so that it cannot fail. Nothing has changed
+    /// yet. By default there is nothing to prepare.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].

@@ -56,9 +56,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// A sweep that is second finds the changed entry.
     ///
     /// A flush is pending if the page lost a right, or got another frame, key or memory type, if it
-    /// became absent, if an empty user table was unlinked (by `Clear` of the last page, or by `Keep`
-    /// in a new table), or if the way was made this space's own. A page that has gained rights may
-    /// still fault once, spuriously.
+    /// became absent, if an empty user table was unlinked (by `Clear` of the last page, or by
+    /// `Keep` in a new table), or if the way was made this space's own. A page that has gained
+    /// rights may still fault once, spuriously.
     ///
     /// An accessed or dirty bit that hardware sets between `decide` and a `Clear` is not reported.
     /// [`unmap`](Self::unmap) reports all.

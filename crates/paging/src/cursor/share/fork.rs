@@ -28,9 +28,9 @@ impl Drop for UnderWay<'_> {
 type Forked<'p, M, F, G> = (PageTables<M, F, G>, PendingFlush<'p, M, F, G>);
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Makes the tables of a forked child, with the tag `asid`: they map the same pages, and a write
-    /// of either space leaves the other as it is. Both share their lower tables until they change
-    /// something below.
+    /// Makes the tables of a forked child, with the tag `asid`: they map the same pages, and a
+    /// write of either space leaves the other as it is. Both share their lower tables until they
+    /// change something below.
     ///
     /// The flush that is returned takes the right to write from CPUs that use these tables. When it
     /// is done, the child is what these tables are at that moment.
