@@ -1,5 +1,7 @@
 //! The calls of a program.
 
+use alloc::vec::Vec;
+
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr};
 use paging::{Format, Share};
@@ -42,10 +44,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             driver_flags: None,
         };
         let at = self.change(|calls| calls.mmap(request))?;
-        let now = MapFlags::POPULATE | MapFlags::LOCKED;
-        if flags.intersects(now) && !flags.contains(MapFlags::NONBLOCK) {
+        // mlockall may have asked for all future memory to be locked.
+        let locked = self.flags_at(at).is_some_and(|flags| flags.contains(VmFlags::LOCKED));
+        let now = flags.contains(MapFlags::POPULATE) && !flags.contains(MapFlags::NONBLOCK);
+        if now || locked {
             // As in Linux, a page that cannot be brought in is not the call's failure.
-            let _later = self.populate(at, len);
+            let _later = self.bring_in(at..at + len.next_multiple_of(PAGE_SIZE));
         }
         Ok(at)
     }
@@ -78,7 +82,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         {
             return Err(Error::NotSupported("a protection key in these page tables"));
         }
-        self.change(|calls| calls.mprotect(addr, len, prot, pkey))
+        let mut to_bring_in = Vec::new();
+        let outcome = self.change_with(
+            |calls| calls.mprotect(addr, len, prot, pkey),
+            |hook| to_bring_in = core::mem::take(&mut hook.to_bring_in),
+        );
+        for range in to_bring_in {
+            // As in Linux, a page that cannot be brought in is not the call's failure.
+            let _later = self.bring_in(range);
+        }
+        outcome
     }
 
     /// brk(2) as the system call has it: moves the end of the heap if it can, and returns the end
@@ -87,7 +100,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// # Errors
     /// [`Error::Tables`] if the page tables are corrupt.
     pub fn brk(&self, to: usize) -> Result<usize, Error> {
-        self.change(|calls| Ok::<_, vma::Error>(calls.brk(to)))
+        let (old, end) =
+            self.change(|calls| Ok::<_, vma::Error>((calls.layout().brk, calls.brk(to))))?;
+        // After mlockall with MCL_FUTURE the heap is locked.
+        let grown = old.next_multiple_of(PAGE_SIZE)..end.next_multiple_of(PAGE_SIZE);
+        if !grown.is_empty()
+            && self.flags_at(grown.start).is_some_and(|flags| flags.contains(VmFlags::LOCKED))
+        {
+            let _later = self.bring_in(grown);
+        }
+        Ok(end)
     }
 
     /// madvise(2). DONTNEED and FREE remove the pages; the next touch finds zeros. POPULATE_READ
@@ -121,21 +143,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         done.and(touched)
     }
 
-    /// Brings in the pages of a range, as a first touch would: for writing where that is allowed.
-    fn populate(&self, addr: usize, len: usize) -> Result<(), Error> {
-        let end = addr + len.next_multiple_of(PAGE_SIZE);
-        (addr..end).step_by(PAGE_SIZE).try_for_each(|at| match self.flags_at(at) {
-            Some(flags) if flags.contains(VmFlags::WRITE) => self.touch(at, Access::Write),
-            Some(flags) if flags.intersects(VmFlags::ACCESS) => self.touch(at, Access::Read),
-            _ => Ok(()),
-        })
-    }
-
     fn flags_at(&self, at: usize) -> Option<VmFlags> {
         self.vmas.lookup(&G::pin(), at).map(|(_, vma)| vma.flags)
     }
 
-    fn touch(&self, at: usize, access: Access) -> Result<(), Error> {
+    pub(crate) fn touch(&self, at: usize, access: Access) -> Result<(), Error> {
         match self.handle_fault(VirtAddr::new(at as u64), access) {
             Ok(_) => Ok(()),
             Err(FaultError::Denied(..)) => Err(Error::Vma(vma::Error::WrongKind)),

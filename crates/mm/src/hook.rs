@@ -1,10 +1,11 @@
 //! The work of calls on pages: removes and protects them, as [`vma::Pages`] says.
 
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use grace::Concurrent;
 use machine::{Machine, VirtAddr, VirtRange};
-use paging::{Format, PageTables, SweepChange};
+use paging::{Format, PageTables, Relocation, SweepChange};
 use vma::{Advice, PageWork, Pages, VmFlags, Vma};
 
 use crate::{batch::FrameBatch, rights};
@@ -14,6 +15,11 @@ pub(crate) struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
     pub(crate) tables: &'a PageTables<M, F, G>,
     /// The first failure. Only corrupt tables fail.
     pub(crate) failed: Option<paging::Error>,
+    /// Locked memory that has become writable, which gets pages after the call. Best effort: a
+    /// range for which there is no memory here is left out.
+    pub(crate) to_bring_in: Vec<Range<usize>>,
+    /// A move of pages that has been prepared.
+    moving: Option<Relocation<'a, M, F, G>>,
 }
 
 /// The addresses of a range of bytes; `None` if it is empty.
@@ -23,7 +29,7 @@ pub(crate) fn virt(range: Range<usize>) -> Option<VirtRange> {
 
 impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
     pub(crate) fn new(tables: &'a PageTables<M, F, G>) -> Self {
-        Hook { tables, failed: None }
+        Hook { tables, failed: None, to_bring_in: Vec::new(), moving: None }
     }
 
     /// Removes all pages of the range and gives their frames back, a batch for each flush. Tables
@@ -105,7 +111,14 @@ impl<M: Machine, F: Format, G: Concurrent, B> Pages<B> for Hook<'_, M, F, G> {
         self.remove(range);
     }
 
-    fn protect(&mut self, range: Range<usize>, now: &Vma<B>, _old: VmFlags) {
+    fn protect(&mut self, range: Range<usize>, now: &Vma<B>, old: VmFlags) {
+        let before = old & (VmFlags::LOCKED | VmFlags::WRITE | VmFlags::SHARED);
+        if before == VmFlags::LOCKED
+            && now.flags.contains(VmFlags::WRITE)
+            && self.to_bring_in.try_reserve(1).is_ok()
+        {
+            self.to_bring_in.push(range.clone());
+        }
         let Some(range) = virt(range) else { return };
         let mut pending = self.tables.no_flush();
         let change = |page: paging::Mapping| {
@@ -143,10 +156,22 @@ impl<M: Machine, F: Format, G: Concurrent, B> Pages<B> for Hook<'_, M, F, G> {
         }
     }
 
-    fn prepare_move(&mut self, _: Range<usize>, _: usize) -> Result<(), vma::Error> {
-        // There is no mremap yet.
-        Err(vma::Error::WrongKind)
+    fn prepare_move(&mut self, from: Range<usize>, to: usize) -> Result<(), vma::Error> {
+        let Some(from) = virt(from) else { return Ok(()) };
+        let to = VirtAddr::new(to as u64);
+        self.moving = Some(self.tables.prepare_relocation(from, to).map_err(no_memory)?);
+        Ok(())
     }
 
-    fn move_pages(&mut self, _: Range<usize>, _: usize) {}
+    fn move_pages(&mut self, _: Range<usize>, _: usize) {
+        let Some(moving) = self.moving.take() else { return };
+        let mut pending = self.tables.no_flush();
+        // SAFETY: the address space owns both ranges. Their VMAs are busy since the move was
+        // prepared, so no fault adds a page; the target was a hole before, or was emptied.
+        let moved = unsafe { self.tables.relocate(moving, &mut pending) };
+        pending.flush();
+        if let Err(error) = moved {
+            self.failed.get_or_insert(error);
+        }
+    }
 }

@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | page fault | [`AddressSpace::handle_fault`] | `fault`, `anon` |
 //! | mmap, munmap, mprotect, brk, madvise | the methods of these names | `calls` |
+//! | mremap; mlock, munlock, mlockall, munlockall | the methods of these names | `lock` |
 //! | mincore; resident pages; the listing | [`AddressSpace::mincore`] and its neighbours | `look` |
 //! | fork | [`AddressSpace::fork`] | `fork` |
 //! | a space's end | `Drop` | `space` |
@@ -15,7 +16,7 @@
 //! # What there is so far
 //!
 //! Private anonymous memory, with stacks that grow, copy-on-write and fork. Maps of files, shared
-//! memory, huge pages and mremap are to come; until then their requests are refused with
+//! memory and huge pages are to come; until then their requests are refused with
 //! [`Error::NotSupported`], or there is no call.
 //!
 //! # The host's part
@@ -34,6 +35,7 @@ mod fault;
 mod fork;
 mod fresh;
 mod hook;
+mod lock;
 mod look;
 pub mod protocol;
 mod rights;
@@ -44,7 +46,7 @@ pub use error::{Error, FaultError};
 pub use fault::Outcome;
 pub use rights::Access;
 pub use space::{AddressSpace, NoFile};
-pub use vma::{Advice, Layout, MapFlags, Profile};
+pub use vma::{Advice, Layout, LockAll, MapFlags, Profile, RemapRequest};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

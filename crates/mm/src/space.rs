@@ -108,6 +108,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         &self,
         change: impl FnOnce(&mut Writer<'_, G>) -> Result<T, E>,
     ) -> Result<T, Error> {
+        self.change_with(change, |_| ())
+    }
+
+    /// As [`change`](Self::change); `after` gets what the calls have left in the hook. It runs
+    /// without the write right.
+    pub(crate) fn change_with<T, E: Into<Error>>(
+        &self,
+        change: impl FnOnce(&mut Writer<'_, G>) -> Result<T, E>,
+        after: impl FnOnce(&mut Hook<'_, M, F, G>),
+    ) -> Result<T, Error> {
         let mut hook = Hook::new(&self.tables);
         let done = loop {
             if let Some(writer) = self.vmas.try_write() {
@@ -115,6 +125,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
             self.tables.machine().relax();
         };
+        after(&mut hook);
         if let Some(error) = hook.failed {
             return Err(error.into());
         }

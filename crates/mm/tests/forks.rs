@@ -199,11 +199,16 @@ impl Process {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 1500,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn processes_see_their_own_memory(ops in vec(op(), 1..80)) {
-        let sim = Sim::new(Config { cpus: 1, frames: 512, speculation: 50, ..Config::default() }).unwrap();
+        let config = Config { cpus: 1, frames: 512, speculation: 50, ..Config::default() };
+        let sim = Sim::new(config).unwrap();
         let shared = paging(&sim);
         let processes = sim.on_cpu(0, || {
             let space = new_space(&shared, 1).unwrap();

@@ -55,7 +55,8 @@ pub trait Pages<F> {
     fn advise(&mut self, range: Range<usize>, vma: &Vma<F>, advice: Advice) -> Result<(), Error>;
 
     /// Prepares a move of the pages of `from` to the range of the same length at `to`, so that
-    /// [`move_pages`](Self::move_pages) cannot fail. Nothing has changed yet.
+    /// [`move_pages`](Self::move_pages) cannot fail. The VMA of `from` is busy, so no page appears
+    /// there any more; nothing else has changed yet.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -191,10 +192,11 @@ impl<'a, F: crate::MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'a
     }
 
     /// The writes of a move of the pages `moved`, a part of the VMA `area`, to `to`. Both ranges
-    /// are busy while the pages are on their way. `left_behind` is the write over the old range. No
-    /// fault finds that range open before it.
+    /// are busy while the pages are on their way; the old one from the start, so that what the move
+    /// needs is known before anything else changes. `left_behind` is the write over the old range.
+    /// No fault finds that range open before it.
     ///
-    /// Cost: at most five stores. The nodes of the worst case are allocated beforehand.
+    /// Cost: at most six stores. The nodes of the worst case are allocated beforehand.
     pub(crate) fn move_with_pages(
         &mut self,
         new: Area<F>,
@@ -204,10 +206,15 @@ impl<'a, F: crate::MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'a
         to: usize,
     ) -> Result<(), Error> {
         let (busy_new, busy_old) = (self.busy(&new.vma)?, self.busy(&area.vma)?);
-        if let Some(pages) = &mut self.pages {
-            pages.prepare_move(moved.clone(), to)?;
+        self.tree.preallocate_writes(6)?;
+        self.store(moved.start, moved.end, busy_old.clone())?;
+        if let Some(pages) = &mut self.pages
+            && let Err(error) = pages.prepare_move(moved.clone(), to)
+        {
+            // One VMA again. The memory for this store was allocated above.
+            self.store(area.start, area.end, area.vma.clone())?;
+            return Err(error);
         }
-        self.tree.preallocate_writes(5)?;
         // Nothing fails from here on.
         self.store(new.start, new.end, busy_new)?;
         // The new VMA may have merged with the old one.

@@ -2,8 +2,7 @@
 //! the running Linux, and in an address space on the machine in software. The bytes read, the
 //! signals, the errnos, mincore, the present bits, and the listings must agree.
 //!
-//! The programs, their text, and the real process are those of `vma`'s test; the calls that this
-//! crate does not have are left out. `SAMARA_SEED=n` runs the program of that seed,
+//! The programs, their text, and the real process are those of `vma`'s test. `SAMARA_SEED=n` runs the program of that seed,
 //! `SAMARA_SEEDS=n` that many programs, from `SAMARA_FIRST_SEED` on. `SAMARA_PROGRAM=file` runs a
 //! program as a failure prints it.
 
@@ -40,16 +39,8 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
 }
 
-/// The program without the calls that this crate does not have.
-fn possible(mut program: Vec<Step>) -> Vec<Step> {
-    let missing =
-        |step: &Step| matches!(step, Step::Lock { .. } | Step::Unlock(_) | Step::Remap { .. });
-    program.retain(|step| !missing(step));
-    program
-}
-
 fn compare_with(linux: &mut Linux, name: &str, program: Vec<Step>) {
-    if let Some(difference) = compare(linux, &mut Ours, &possible(program)) {
+    if let Some(difference) = compare(linux, &mut Ours, &program) {
         panic!("{name}: the smallest program that shows it:\n\n{difference}");
     }
 }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use machine::{Asid, PageSize, Translated, VirtAddr};
-use mm::{Access, AddressSpace, Error, FaultError, Layout, MapFlags, Profile};
+use mm::{Access, AddressSpace, Error, FaultError, Layout, MapFlags, Profile, RemapRequest};
 use paging::{Paging, X86_64L4};
 use sim::{Config, Grace, Sim};
 use vma::VmFlags;
 
 use crate::{
     Runner,
-    program::{Advice, Kind, PAGE, PAGES, Place, Span, Step, rights},
+    program::{Advice, Kind, PAGE, PAGES, Place, Span, Step, Way, rights},
 };
 
 const MIDDLE: usize = 0x5555_5560_0000;
@@ -112,9 +112,11 @@ impl Process<'_> {
                 pages.map(|page| if present(page) { '1' } else { '0' }).collect()
             }
             Step::Maps => self.listing(),
-            Step::Lock { .. } | Step::Unlock(_) | Step::Remap { .. } => {
-                unreachable!("the programs have no such step")
+            Step::Lock { span: Span { at, len }, on_fault } => {
+                said(space.mlock(WINDOW + at, len, on_fault))
             }
+            Step::Unlock(Span { at, len }) => said(space.munlock(WINDOW + at, len)),
+            Step::Remap { span, len, way, to } => self.remap(span, len, way, WINDOW + to),
         }
     }
 
@@ -130,7 +132,25 @@ impl Process<'_> {
             Kind::GrowsDown => MapFlags::GROWSDOWN,
         };
         let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS | place | more;
-        match self.space.mmap(WINDOW + at, len, prot, flags) {
+        self.placed(self.space.mmap(WINDOW + at, len, prot, flags), len)
+    }
+
+    fn remap(&self, Span { at, len }: Span, new_len: usize, way: Way, to: usize) -> String {
+        let keeps = matches!(way, Way::DontUnmap | Way::FixedDontUnmap);
+        let fixed = matches!(way, Way::Fixed | Way::FixedDontUnmap).then_some(to);
+        let request = RemapRequest {
+            addr: WINDOW + at,
+            old_len: len,
+            new_len,
+            may_move: way != Way::Stay,
+            fixed,
+            dont_unmap: keeps.then_some(fixed.unwrap_or(0)),
+        };
+        self.placed(self.space.mremap(request), new_len)
+    }
+
+    fn placed(&self, done: Result<usize, Error>, len: usize) -> String {
+        match done {
             Ok(at) if (WINDOW..END).contains(&at) => format!("at {:x}", at - WINDOW),
             Ok(at) => {
                 self.space.munmap(at, len).unwrap();

@@ -1,6 +1,6 @@
 //! Mapping pages.
 
-use super::{Error, Failed, Lent, Result, Spare, fill};
+use super::{Error, Failed, Lent, Result, Spare, TableSource, fill};
 use crate::format::{Attrs, Decoded, Flags, Format, level_of, size_at};
 use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
@@ -221,6 +221,18 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         level: u8,
         pending: &mut PendingFlush<'p, M, F, G>,
     ) -> core::result::Result<(Frame, Locked<'g, AtomicU32>), Error> {
+        self.table_from(walk, at, level, pending, &mut TableSource::Lists)
+    }
+
+    /// As [`table_for`](Self::table_for), with new tables from `source`.
+    pub(super) fn table_from<'g, 'p: 'g>(
+        &'p self,
+        walk: &Walk<'g, M, F>,
+        at: VirtAddr,
+        level: u8,
+        pending: &mut PendingFlush<'p, M, F, G>,
+        source: &mut TableSource<'_, '_, M, F, G>,
+    ) -> core::result::Result<(Frame, Locked<'g, AtomicU32>), Error> {
         loop {
             self.own_way(walk, at, level, pending)?;
             let spot = walk.find(at, level).ok_or(Error::Malformed(at))?;
@@ -234,7 +246,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 }
             }
             match spot.found {
-                Decoded::Absent => self.grow(walk, &spot, at)?,
+                Decoded::Absent => self.grow(walk, &spot, at, source)?,
                 Decoded::Malformed => return Err(Error::Malformed(at)),
                 Decoded::Page(..) | Decoded::Table(_) => {
                     let size = size_at(spot.level).unwrap_or_default();
@@ -250,11 +262,21 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         walk: &Walk<'_, M, F>,
         spot: &Spot<'_, M>,
         at: VirtAddr,
+        source: &mut TableSource<'_, '_, M, F, G>,
     ) -> core::result::Result<(), Error> {
-        let new = self.new_table(spot.level - 1)?;
+        let new = match source {
+            TableSource::Lists => self.new_table(spot.level - 1)?,
+            TableSource::Spare(spare) => match spare.take(spot.level - 1) {
+                Some(table) => table,
+                None => self.new_table(spot.level - 1)?,
+            },
+        };
         let linked = self.link(walk, spot, at, new);
         if linked != Ok(true) {
-            self.discard_table(new);
+            match source {
+                TableSource::Lists => self.discard_table(new),
+                TableSource::Spare(spare) => spare.put(new),
+            }
         }
         linked.map(drop)
     }

@@ -40,6 +40,7 @@ mod lend;
 mod map;
 mod protect;
 mod prune;
+mod relocate;
 mod share;
 mod spare;
 mod split;
@@ -52,11 +53,12 @@ pub use entry::EntryChange;
 pub use error::{Error, Failed};
 pub use leaf::Leaf;
 pub use map::Supply;
+pub use relocate::Relocation;
 pub(crate) use share::leave_table;
 pub use sweep::SweepChange;
 
 use lend::Lent;
-use spare::Spare;
+use spare::{Spare, TableSource};
 
 use crate::format::{Decoded, Format};
 use crate::lock::{Locked, lock};

@@ -13,6 +13,14 @@ use core::result::Result;
 use grace::Concurrent;
 use machine::{Frame, Machine, Owner};
 
+/// Where a call takes new tables from.
+pub(super) enum TableSource<'s, 'p, M: Machine, F: Format, G: Concurrent> {
+    /// The quicklists: there may be no memory.
+    Lists,
+    /// Tables in hand.
+    Spare(&'s mut Spare<'p, M, F, G>),
+}
+
 /// Empty tables that no other CPU knows. They are given back when this is dropped.
 pub(super) struct Spare<'p, M: Machine, F: Format, G: Concurrent> {
     tables: &'p PageTables<M, F, G>,
@@ -23,6 +31,10 @@ pub(super) struct Spare<'p, M: Machine, F: Format, G: Concurrent> {
 impl<'p, M: Machine, F: Format, G: Concurrent> Spare<'p, M, F, G> {
     pub(super) fn none(tables: &'p PageTables<M, F, G>) -> Self {
         Spare { tables, first: None, len: 0 }
+    }
+
+    pub(super) fn is_of(&self, tables: &PageTables<M, F, G>) -> bool {
+        core::ptr::eq(self.tables, tables)
     }
 
     pub(super) fn len(&self) -> usize {

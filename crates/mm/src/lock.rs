@@ -1,0 +1,136 @@
+//! mlock and its kin, and mremap: calls that bring pages in after they have changed VMAs.
+
+use core::ops::Range;
+
+use grace::Concurrent;
+use machine::Machine;
+use paging::Format;
+use vma::{LockAll, PAGE_SIZE, RemapRequest, VmFlags};
+
+use crate::{Access, AddressSpace, Error};
+
+impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
+    /// mlock(2), and mlock2(2) with `on_fault` (MLOCK_ONFAULT): locks the pages that
+    /// `addr..addr + len` touches, and brings them in, at once or when each is first touched.
+    /// MADV_DONTNEED is refused for locked memory, and reclaim leaves it alone.
+    ///
+    /// # Errors
+    /// As [`vma::Writer::mlock`], which says what is locked then. [`Error::Fault`]: a page could
+    /// not be brought in; the memory is locked.
+    pub fn mlock(&self, addr: usize, len: usize, on_fault: bool) -> Result<(), Error> {
+        let outcome = self.change(|calls| calls.mlock(addr, len, on_fault));
+        // A VMA without rights ends the call after the pages before it are brought in. A hole ends
+        // it before any is.
+        if let Some(range) = pages_of(addr, len)
+            && matches!(outcome, Ok(()) | Err(Error::Vma(vma::Error::Unmapped)))
+            && self.is_mapped(range.clone())
+        {
+            self.bring_in(range)?;
+        }
+        outcome
+    }
+
+    /// munlock(2).
+    ///
+    /// # Errors
+    /// As [`vma::Writer::munlock`].
+    pub fn munlock(&self, addr: usize, len: usize) -> Result<(), Error> {
+        self.change(|calls| calls.munlock(addr, len))
+    }
+
+    /// mlockall(2). With `current`, brings in all pages, as far as there is memory.
+    ///
+    /// # Errors
+    /// As [`vma::Writer::mlockall`].
+    pub fn mlockall(&self, what: LockAll) -> Result<(), Error> {
+        let outcome = self.change(|calls| calls.mlockall(what));
+        let mut at = 0;
+        while what.current
+            && let Some((range, flags)) = self.next_vma(at)
+        {
+            at = range.end;
+            if flags.contains(VmFlags::LOCKED) {
+                // As in Linux, a page that cannot be brought in is not the call's failure.
+                let _later = self.bring_in(range);
+            }
+        }
+        outcome
+    }
+
+    /// munlockall(2).
+    ///
+    /// # Errors
+    /// As [`vma::Writer::munlockall`].
+    pub fn munlockall(&self) -> Result<(), Error> {
+        self.change(|calls| calls.munlockall())
+    }
+
+    /// mremap(2): resizes a map, moves it with its pages, or both. Returns the new address. When it
+    /// returns, no CPU has a translation of the old range.
+    ///
+    /// # Errors
+    /// As [`vma::Writer::mremap`]. If there is no memory for the page tables of the new place,
+    /// nothing has changed.
+    pub fn mremap(&self, request: RemapRequest) -> Result<usize, Error> {
+        let at = self.change(|calls| calls.mremap(request))?;
+        let kept = request.old_len.next_multiple_of(PAGE_SIZE);
+        let end = at.saturating_add(request.new_len.next_multiple_of(PAGE_SIZE));
+        if let Some((_, flags)) = self.next_vma(at)
+            && flags.contains(VmFlags::LOCKED)
+            && at + kept < end
+        {
+            // As in Linux, a page that cannot be brought in is not the call's failure.
+            let _later = self.bring_in(at + kept..end);
+        }
+        Ok(at)
+    }
+
+    /// Whether the range has no hole.
+    fn is_mapped(&self, range: Range<usize>) -> bool {
+        let mut at = range.start;
+        while at < range.end {
+            match self.next_vma(at) {
+                Some((found, _)) if found.start <= at => at = found.end,
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// The first VMA that ends above `at`.
+    pub(crate) fn next_vma(&self, at: usize) -> Option<(Range<usize>, VmFlags)> {
+        let guard = G::pin();
+        let (range, vma) = self.vmas.find(&guard, at)?;
+        Some((range, vma.flags))
+    }
+
+    /// Brings in the pages of a range, for writing where that is allowed, up to the first page that
+    /// allows no access. Leaves out memory that is locked when it is touched.
+    pub(crate) fn bring_in(&self, range: Range<usize>) -> Result<(), Error> {
+        let mut at = range.start;
+        while at < range.end
+            && let Some((vma, flags)) = self.next_vma(at)
+        {
+            let end = vma.end.min(range.end);
+            at = at.max(vma.start);
+            let access = match flags {
+                _ if flags.contains(VmFlags::LOCKONFAULT) => None,
+                _ if flags.contains(VmFlags::WRITE) => Some(Access::Write),
+                _ if flags.intersects(VmFlags::ACCESS) => Some(Access::Read),
+                _ => return Ok(()),
+            };
+            if let Some(access) = access {
+                (at..end).step_by(PAGE_SIZE).try_for_each(|page| self.touch(page, access))?;
+            }
+            at = end;
+        }
+        Ok(())
+    }
+}
+
+/// The pages that a range touches; `None` if it wraps or is empty.
+fn pages_of(addr: usize, len: usize) -> Option<Range<usize>> {
+    let start = addr & !(PAGE_SIZE - 1);
+    let end = addr.checked_add(len)?.checked_next_multiple_of(PAGE_SIZE)?;
+    (start < end).then_some(start..end)
+}

@@ -1,0 +1,180 @@
+//! Moving the pages of a range to other addresses of the same space (mremap).
+//!
+//! Both ranges are *still*: no other CPU adds pages to them. A kernel makes page faults there wait.
+//! So the tables that the target needs are known, and taken, before the first page moves, and the
+//! move itself cannot fail (I7). A page is nowhere for a moment: it leaves its old table before it
+//! enters the new one, so no two locks of one level are held. A pin that comes then takes its slow
+//! path.
+
+use super::{Error, Spare, SweepChange, TableSource, covers};
+use crate::format::{Decoded, Format};
+use crate::lock::lock;
+use crate::pending::PendingFlush;
+use crate::tables::PageTables;
+use crate::walk::beyond;
+use grace::Concurrent;
+use machine::{ENTRIES, Machine, PageSize, VirtAddr, VirtRange};
+
+/// A move that cannot fail any more: its ranges, and the tables in hand for the target.
+#[must_use = "dropping it gives the tables back; `PageTables::relocate` moves the pages"]
+pub struct Relocation<'p, M: Machine, F: Format, G: Concurrent> {
+    spare: Spare<'p, M, F, G>,
+    from: VirtRange,
+    to: VirtRange,
+}
+
+/// Entries that are between two tables.
+const BATCH: usize = 64;
+
+impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
+    /// Prepares a move of the pages of `from` to the range of the same length at `to`: makes the
+    /// tables of both this space's own, and takes those that the target will need. Until the move,
+    /// or until the returned value is dropped, no page is added to either range; they do not
+    /// overlap. Deferred frees may run: see [Context](Self#context).
+    ///
+    /// Cost: a load for each page of `from`, a walk for each table, and the tables.
+    ///
+    /// # Errors
+    /// - As [`unshare`](Self::unshare), for either range; [`Error::Empty`] if `to` wraps.
+    /// - [`Error::Cut`]: a large page is in `from`. Split it first.
+    /// - [`Error::Frames`]: no memory for the tables.
+    pub fn prepare_relocation(
+        &self,
+        from: VirtRange,
+        to: VirtAddr,
+    ) -> Result<Relocation<'_, M, F, G>, Error> {
+        let to = VirtRange::new(to, from.len()).ok_or(Error::Empty)?;
+        self.unshare(from)?;
+        self.unshare(to)?;
+        let mut spare = Spare::none(self);
+        let mut needed = 0;
+        {
+            let guard = G::pin();
+            // For each level the last table that was counted, by the first address beyond it.
+            let mut counted: [Option<VirtAddr>; 5] = [None; 5];
+            for page in self.walk(&guard).pages(from) {
+                if page.size != PageSize::Size4K {
+                    return Err(Error::Cut(page.page, page.size));
+                }
+                let at = moved(from, to, page.page);
+                let has = self.walk(&guard).find(at, 0).ok_or(Error::Malformed(at))?.level;
+                for (level, counted) in counted.iter_mut().enumerate().take(usize::from(has)) {
+                    let end = beyond(at, level as u8 + 1);
+                    if *counted != end {
+                        *counted = end;
+                        needed += 1;
+                    }
+                }
+            }
+        }
+        // A few more: faults beside the ranges may unlink a table that is empty for a moment.
+        spare.fill(if needed == 0 { 0 } else { needed + usize::from(F::LEVELS) })?;
+        Ok(Relocation { spare, from, to })
+    }
+
+    /// Moves the pages, with all their attributes. The flush of the old range is added to
+    /// `pending`. Nothing fails, unless the tables are corrupt.
+    ///
+    /// Cost: for each page a swap and a store; for each 64 pages the locks of two tables.
+    ///
+    /// # Context
+    /// As for [`sweep`](Self::sweep).
+    ///
+    /// # Errors
+    /// [`Error::NotTheTables`]: `pending` or `relocation` is of other tables; nothing has changed.
+    /// [`Error::Malformed`]; [`Error::Occupied`]: a page is in the way. The pages before it have
+    /// moved.
+    ///
+    /// # Safety
+    /// - *Addresses*: both ranges are the caller's to change. No page was added to either of them
+    ///   since `relocation` was made, and the target has none.
+    /// - *Flush*: until `pending` is flushed, an access by an old address may still reach its page,
+    ///   and no frame is given back.
+    pub unsafe fn relocate<'p>(
+        &'p self,
+        relocation: Relocation<'p, M, F, G>,
+        pending: &mut PendingFlush<'p, M, F, G>,
+    ) -> Result<(), Error> {
+        let Relocation { mut spare, from, to } = relocation;
+        if !pending.is_of(self) || !spare.is_of(self) {
+            return Err(Error::NotTheTables);
+        }
+        let mut next = Some(from.start());
+        while let Some(at) = next.filter(|at| from.contains(*at)) {
+            let mut batch = [(VirtAddr::new(0), 0); BATCH];
+            let (len, end) = self.take_entries(from, at, &mut batch, pending)?;
+            for &(page, value) in &batch[..len] {
+                self.put_entry(moved(from, to, page), value, &mut spare)?;
+            }
+            next = end;
+        }
+        // Unlinks the tables that are empty now.
+        // SAFETY: passed on. It changes no page.
+        unsafe { self.sweep(from, pending, |_| true, |_| SweepChange::Keep) }.map(drop)
+    }
+
+    /// Takes the pages of one table out of it, from `at` on, as many as fit. Returns how many, and
+    /// the address to go on from.
+    fn take_entries<'p>(
+        &'p self,
+        range: VirtRange,
+        at: VirtAddr,
+        batch: &mut [(VirtAddr, u64); BATCH],
+        pending: &mut PendingFlush<'p, M, F, G>,
+    ) -> Result<(usize, Option<VirtAddr>), Error> {
+        let guard = G::pin();
+        let walk = self.walk(&guard);
+        let spot = walk.find(at, 0).ok_or(Error::Malformed(at))?;
+        if spot.level != 0 {
+            return match spot.found {
+                Decoded::Absent => Ok((0, beyond(at, spot.level))),
+                _ => Err(Error::Malformed(at)),
+            };
+        }
+        let table = spot.entry.table();
+        // The table is not unlinked here if it becomes empty: it may be the target's, too.
+        let Some(mut locked) = lock(self.machine(), table, at)? else { return Ok((0, Some(at))) };
+        let mut len = 0;
+        for index in F::index(at, 0)..ENTRIES {
+            let page = VirtAddr::new(at.get() + ((index - F::index(at, 0)) as u64) * 4096);
+            if len == BATCH || !covers(range, page, PageSize::Size4K) {
+                return Ok((len, range.contains(page).then_some(page)));
+            }
+            let entry = walk.entry(table, index).ok_or(Error::Malformed(page))?;
+            let Decoded::Page(..) = F::decode(entry.load(), 0) else { continue };
+            // A swap: it includes the bits that hardware has set since.
+            batch[len] = (page, entry.swap(0));
+            len += 1;
+            locked.count -= 1;
+            if let Some(gone) = VirtRange::new(page, PageSize::Size4K.bytes()) {
+                pending.gather.add(gone, PageSize::Size4K);
+            }
+        }
+        Ok((len, beyond(at, 1)))
+    }
+
+    fn put_entry(
+        &self,
+        at: VirtAddr,
+        value: u64,
+        spare: &mut Spare<'_, M, F, G>,
+    ) -> Result<(), Error> {
+        let guard = G::pin();
+        let walk = self.walk(&guard);
+        let mut source = TableSource::Spare(spare);
+        let found = self.table_from(&walk, at, 0, &mut self.no_flush(), &mut source);
+        let (table, mut locked) = found?;
+        let entry = walk.entry(table, F::index(at, 0)).ok_or(Error::Malformed(at))?;
+        if F::decode(entry.load(), 0) != Decoded::Absent {
+            return Err(Error::Occupied(at));
+        }
+        entry.store(value);
+        locked.count += 1;
+        Ok(())
+    }
+}
+
+/// The new address of a page.
+fn moved(from: VirtRange, to: VirtRange, page: VirtAddr) -> VirtAddr {
+    VirtAddr::new(page.get() - from.start().get() + to.start().get())
+}
