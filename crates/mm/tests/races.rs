@@ -20,6 +20,8 @@ const SEEDS: u64 = 300;
 /// The last page of a table, and the first of the next one.
 const AT: usize = 0x3fff_f000;
 const LEN: usize = 2 * PAGE;
+/// Where the pages move to.
+const FAR: usize = 0x55_0000_1000;
 
 /// What the caller does.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -28,12 +30,13 @@ enum Call {
     MapOver,
     Discard,
     Protect,
+    Move,
 }
 
 impl Call {
     /// Whether the pages are new afterwards.
     fn empties(self) -> bool {
-        self != Call::Protect
+        !matches!(self, Call::Protect | Call::Move)
     }
 }
 
@@ -106,6 +109,18 @@ fn load_settled(sim: &Sim, space: &Space, count: &Count<'_>, at: usize) -> Optio
     None
 }
 
+fn move_to(space: &Space, from: usize, to: usize) {
+    let request = RemapRequest {
+        addr: from,
+        old_len: LEN,
+        new_len: LEN,
+        may_move: true,
+        fixed: Some(to),
+        dont_unmap: None,
+    };
+    assert_eq!(space.mremap(request), Ok(to));
+}
+
 fn call(sim: &Sim, space: &Space, count: &Count<'_>, call: Call) {
     for _ in 0..3 {
         count.add_one();
@@ -114,6 +129,11 @@ fn call(sim: &Sim, space: &Space, count: &Count<'_>, call: Call) {
                 space.munmap(AT, LEN).unwrap();
                 assert_eq!(space.resident(AT..AT + LEN), 0, "a page is left in a hole");
                 assert_eq!(space.mmap(AT, LEN, 3, FIXED), Ok(AT));
+            }
+            Call::Move => {
+                move_to(space, AT, FAR);
+                assert_eq!(space.resident(AT..AT + LEN), 0, "a page is left in a hole");
+                move_to(space, FAR, AT);
             }
             Call::MapOver => assert_eq!(space.mmap(AT, LEN, 3, FIXED), Ok(AT)),
             Call::Discard => space.madvise(AT, LEN, Advice::DontNeed).unwrap(),
@@ -196,6 +216,11 @@ fn faults_beside_munmap() {
 #[test]
 fn faults_beside_a_map_over_another() {
     all_seeds(Call::MapOver);
+}
+
+#[test]
+fn faults_beside_a_move() {
+    all_seeds(Call::Move);
 }
 
 #[test]
