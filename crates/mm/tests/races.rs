@@ -262,9 +262,10 @@ fn a_map_over_another_loses_no_write() {
         store(sim, space, AT - PAGE, 1).unwrap();
         for _ in 0..3 {
             count.add_one();
-            assert_eq!(space.mmap(AT, LEN, 1, FIXED), Ok(AT));
+            assert_eq!(space.mmap(AT, LEN, 3, FIXED), Ok(AT));
             // Pages of the read-only map, which must go.
-            assert_eq!(space.madvise(AT, LEN, Advice::PopulateRead), Ok(()));
+            assert_eq!(space.madvise(AT, LEN, Advice::PopulateWrite), Ok(()));
+            assert_eq!(space.mprotect(AT, LEN, 1, None), Ok(()));
             count.add_one();
             assert_eq!(space.mmap(AT, LEN, 3, FIXED), Ok(AT));
             count.add_one();
