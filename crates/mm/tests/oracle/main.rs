@@ -2,9 +2,9 @@
 //! the running Linux, and in an address space on the machine in software. The bytes read, the
 //! signals, the errnos, mincore, the present bits, and the listings must agree.
 //!
-//! The programs, their text, and the real process are those of `vma`'s test. `SAMARA_SEED=n` runs the program of that seed,
-//! `SAMARA_SEEDS=n` that many programs, from `SAMARA_FIRST_SEED` on. `SAMARA_PROGRAM=file` runs a
-//! program as a failure prints it.
+//! The programs, their text, and the real process are those of `vma`'s test. `SAMARA_SEED=n` runs
+//! the program of that seed, `SAMARA_SEEDS=n` that many programs, from `SAMARA_FIRST_SEED` on.
+//! `SAMARA_PROGRAM=file` runs a program as a failure prints it.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(dead_code, reason = "this test uses some of the shared modules")]
