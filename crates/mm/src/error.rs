@@ -57,6 +57,8 @@ pub enum Error {
     Tables(paging::Error),
     /// A page that the call was to bring in could not be brought in.
     Fault(FaultError),
+    /// The memory is locked, but a page of it could not be brought in.
+    NotBroughtIn(FaultError),
     /// This crate does not have it yet.
     NotSupported(&'static str),
 }
@@ -68,6 +70,8 @@ impl Error {
             Error::Vma(error) => error.errno(),
             Error::Fault(FaultError::Unmapped(_) | FaultError::OutOfMemory(_)) => 12,
             Error::Tables(paging::Error::Frames(_)) => 12,
+            Error::NotBroughtIn(FaultError::OutOfMemory(_)) => 11,
+            Error::NotBroughtIn(_) => 12,
             Error::Tables(_) | Error::Fault(_) => 14,
             Error::NotSupported(_) => 22,
         }
@@ -80,6 +84,9 @@ impl fmt::Display for Error {
             Error::Vma(error) => error.fmt(f),
             Error::Tables(error) => error.fmt(f),
             Error::Fault(error) => error.fmt(f),
+            Error::NotBroughtIn(error) => {
+                write!(f, "the memory is locked, but a page could not be brought in: {error}")
+            }
             Error::NotSupported(what) => write!(f, "{what} is not supported yet"),
         }
     }

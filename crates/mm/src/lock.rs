@@ -15,8 +15,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// MADV_DONTNEED is refused for locked memory, and reclaim leaves it alone.
     ///
     /// # Errors
-    /// As [`vma::Writer::mlock`], which says what is locked then. [`Error::Fault`]: a page could
-    /// not be brought in; the memory is locked.
+    /// As [`vma::Writer::mlock`], which says what is locked then. [`Error::NotBroughtIn`]: there is
+    /// no memory for a page; the range is locked.
     pub fn mlock(&self, addr: usize, len: usize, on_fault: bool) -> Result<(), Error> {
         let outcome = self.change(|calls| calls.mlock(addr, len, on_fault));
         // A VMA without rights ends the call after the pages before it are brought in. A hole ends
@@ -25,7 +25,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             && matches!(outcome, Ok(()) | Err(Error::Vma(vma::Error::Unmapped)))
             && self.is_mapped(range.clone())
         {
-            self.bring_in(range)?;
+            self.bring_in(range).map_err(|error| match error {
+                Error::Fault(error) => Error::NotBroughtIn(error),
+                // Another call has changed the memory meanwhile.
+                _ => Error::Vma(vma::Error::Unmapped),
+            })?;
         }
         outcome
     }

@@ -166,6 +166,22 @@ fn without_memory_nothing_changes() {
     });
 }
 
+/// As in Linux, memory is locked also if there is not enough for its pages.
+#[test]
+fn mlock_without_memory_says_try_again() {
+    with_space(64, |sim, space| {
+        let at = space.mmap(0, 400 * PAGE, 3, PRIVATE).unwrap();
+        let error = space.mlock(at, 400 * PAGE, false).unwrap_err();
+        assert!(matches!(error, Error::NotBroughtIn(FaultError::OutOfMemory(_))), "{error}");
+        assert_eq!(error.errno(), 11);
+        let locked = |flags: vma::VmFlags| flags.contains(vma::VmFlags::LOCKED);
+        space.for_each_vma(|_, flags| assert!(locked(flags)));
+        space.munlock(at, 400 * PAGE).unwrap();
+        space.munmap(at, 400 * PAGE).unwrap();
+        assert!(sim.settle());
+    });
+}
+
 /// Each allocation of a fault fails, and all after it: the fault says so, and nothing has changed.
 /// One that fails alone is made again after a reclaim.
 #[test]

@@ -21,7 +21,7 @@ use machine::{Asid, Step};
 use mm::*;
 use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, explore, seeded};
 
-const SEEDS: u64 = 300;
+const SEEDS: u64 = if cfg!(debug_assertions) { 100 } else { 600 };
 /// The last page of a table, and the first of the next one.
 const AT: usize = 0x3fff_f000;
 const PAGES: usize = 2;

@@ -200,7 +200,7 @@ impl Process {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 1500,
+        cases: if cfg!(debug_assertions) { 300 } else { 1500 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

@@ -1,8 +1,9 @@
 //! Moving the pages of a range to other addresses of the same space (mremap).
 //!
 //! Both ranges are *still*: no other CPU adds pages to them. A kernel makes page faults there wait.
-//! So the tables that the target needs are known, and taken, before the first page moves, and the
-//! move itself cannot fail (I7). A page is nowhere for a moment: it leaves its old table before it
+//! A fault that had passed its second look before that may still hold a table's lock, so a sweep of
+//! the old range comes first: it takes each lock. Then the tables that the target needs are known,
+//! and taken, before the first page moves, and the move itself cannot fail (I7). A page is nowhere for a moment: it leaves its old table before it
 //! enters the new one, so no two locks of one level are held. A pin that comes then takes its slow
 //! path.
 
@@ -32,7 +33,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// or until the returned value is dropped, no page is added to either range; they do not
     /// overlap. Deferred frees may run: see [Context](Self#context).
     ///
-    /// Cost: a load for each page of `from`, a walk for each table, and the tables.
+    /// Cost: two loads for each page of `from`, a walk and a lock for each table, and the tables.
     ///
     /// # Errors
     /// - As [`unshare`](Self::unshare), for either range; [`Error::Empty`] if `to` wraps.
@@ -46,6 +47,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let to = VirtRange::new(to, from.len()).ok_or(Error::Empty)?;
         self.unshare(from)?;
         self.unshare(to)?;
+        let mut settled = self.no_flush();
+        // SAFETY: it changes no page. It unlinks tables that are empty, and flushes for them.
+        unsafe { self.sweep(from, &mut settled, |_| true, |_| SweepChange::Keep) }?;
+        settled.flush();
         let mut spare = Spare::none(self);
         let mut needed = 0;
         {
