@@ -3,9 +3,9 @@
 //! Both ranges are *still*: no other CPU adds pages to them. A kernel makes page faults there wait.
 //! A fault that had passed its second look before that may still hold a table's lock, so a sweep of
 //! the old range comes first: it takes each lock. Then the tables that the target needs are known,
-//! and taken, before the first page moves, and the move itself cannot fail (I7). A page is nowhere for a moment: it leaves its old table before it
-//! enters the new one, so no two locks of one level are held. A pin that comes then takes its slow
-//! path.
+//! and taken, before the first page moves, and the move itself cannot fail (I7). A page is nowhere
+//! for a moment: it leaves its old table before it enters the new one, so no two locks of one level
+//! are held. A pin that comes then takes its slow path.
 
 use super::{Error, Spare, SweepChange, TableSource, covers};
 use crate::format::{Decoded, Format};
