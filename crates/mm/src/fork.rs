@@ -40,14 +40,15 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     pub fn fork(&self, asid: Asid) -> Result<Self, Error> {
         self.change(|calls| {
             let vmas = calls.fork()?;
+            let (pinned, _under_way) = self.fork_begins();
             // SAFETY: entries of user frames hold references, and the zero frame outlives the
             // tables of all spaces that share it. The software bits are this crate's, as `anon`
             // says. The write right keeps other calls away. The flush is done below.
-            let forked = unsafe { self.tables.fork(asid, false) };
+            let forked = unsafe { self.tables.fork(asid, pinned) };
             let (tables, pending) = forked.map_err(|failed| Error::Tables(failed.error))?;
             pending.flush();
             let (zero, stack_limit) = (Arc::clone(&self.zero), self.stack_limit);
-            let child = AddressSpace { vmas, tables, zero, stack_limit };
+            let child = AddressSpace::from_parts(vmas, tables, zero, stack_limit);
             calls.not_inherited().try_for_each(|range| {
                 let mut pages = Hook::new(&child.tables);
                 Pages::<NoFile>::prepare(&mut pages, range.clone(), PageWork::Empty)?;

@@ -9,6 +9,7 @@
 //! | page fault | [`AddressSpace::handle_fault`] | `fault`, `anon` |
 //! | mmap, munmap, mprotect, brk, madvise | the methods of these names | `calls` |
 //! | mremap; mlock, munlock, mlockall, munlockall | the methods of these names | `lock` |
+//! | copies of a program's memory, pins | [`AddressSpace::read`], [`AddressSpace::copy_from_user`], [`AddressSpace::pin_pages`] | `access`, `pin` |
 //! | mincore; resident pages; the listing | [`AddressSpace::mincore`] and its neighbours | `look` |
 //! | fork | [`AddressSpace::fork`] | `fork` |
 //! | a space's end | `Drop` | `space` |
@@ -27,6 +28,7 @@
 #![deny(missing_docs)]
 extern crate alloc;
 
+mod access;
 mod anon;
 mod batch;
 mod calls;
@@ -37,13 +39,16 @@ mod fresh;
 mod hook;
 mod lock;
 mod look;
+mod pin;
 pub mod protocol;
 mod rights;
 mod space;
 mod zero;
 
+pub use access::CopyError;
 pub use error::{Error, FaultError};
 pub use fault::Outcome;
+pub use pin::UserPins;
 pub use rights::Access;
 pub use space::{AddressSpace, NoFile};
 pub use vma::{Advice, Layout, LockAll, MapFlags, Profile, RemapRequest};

@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use core::fmt;
+use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use grace::Concurrent;
 use machine::{Asid, Machine};
@@ -33,7 +34,7 @@ impl MappedFile for NoFile {
 }
 
 /// The bytes of a program's half of the addresses.
-fn lower_half<F: Format>() -> usize {
+pub(crate) fn lower_half<F: Format>() -> usize {
     1 << (12 + 9 * usize::from(F::LEVELS) - 1)
 }
 
@@ -52,6 +53,10 @@ pub struct AddressSpace<M: Machine, F: Format, G: Concurrent> {
     pub(crate) tables: PageTables<M, F, G>,
     /// Dropped after the tables, which lead to it.
     pub(crate) zero: Arc<ZeroFrame<M, F>>,
+    /// Whether a page of the space has ever been pinned (`pin`).
+    pub(crate) pinned: AtomicBool,
+    /// Twice the number of forks; odd while one is under way.
+    pub(crate) fork_count: AtomicU64,
     /// The longest that a stack becomes, in bytes (RLIMIT_STACK).
     pub(crate) stack_limit: usize,
 }
@@ -75,7 +80,17 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let tables = PageTables::user(paging, asid, kernel)?;
         let vmas = vma::AddressSpace::new(profile, layout);
         let zero = Arc::new(ZeroFrame::new(Arc::clone(paging)));
-        Ok(AddressSpace { vmas, tables, zero, stack_limit: 8 << 20 })
+        Ok(AddressSpace::from_parts(vmas, tables, zero, 8 << 20))
+    }
+
+    pub(crate) fn from_parts(
+        vmas: vma::AddressSpace<NoFile, G>,
+        tables: PageTables<M, F, G>,
+        zero: Arc<ZeroFrame<M, F>>,
+        stack_limit: usize,
+    ) -> Self {
+        let (pinned, fork_count) = (AtomicBool::new(false), AtomicU64::new(0));
+        AddressSpace { vmas, tables, zero, pinned, fork_count, stack_limit }
     }
 
     /// Sets the length in bytes beyond which stacks do not grow. At first it is 8 MiB.
