@@ -5,14 +5,15 @@ mod common;
 use std::{
     mem::ManuallyDrop,
     sync::{
-        OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering::SeqCst},
     },
 };
 
 use common::*;
-use machine::{Asid, Frame, Memory, Step, VirtAddr};
+use machine::{Asid, Frame, FrameSource, Memory, Place, Step, Translated, VirtAddr, VirtRange};
 use mm::*;
+use paging::{Attrs, PageTables};
 use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, explore, seeded};
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 200 } else { 2000 };
@@ -69,17 +70,34 @@ fn bytes_are_copied_across_pages_and_up_to_a_fault() {
     });
 }
 
+/// Memory of the kernel is mapped in every space, and the kernel may access it. A program's call
+/// must not make it do so.
 #[test]
 fn no_address_reaches_the_kernel() {
-    with_space(|_, space| {
+    const SECRET: usize = 0xffff_8000_0000_0000;
+    let sim = Sim::new(Config { cpus: 1, frames: 256, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    sim.on_cpu(0, || {
+        let kernel = Arc::new(PageTables::kernel(&shared).unwrap());
+        let page = VirtRange::new(VirtAddr::new(SECRET as u64), PAGE as u64).unwrap();
+        let frame = sim.alloc(0, Place::Local).unwrap();
+        // SAFETY: the frame and the addresses are the test's, to the end.
+        unsafe { kernel.map(page, frame, Attrs::KERNEL_RW) }.unwrap();
+        let layout = Layout { mmap_base: BASE, ..Layout::default() };
+        let profile = Profile::LINUX_6_18;
+        let space = Space::try_new(&shared, Asid(1), Some(kernel), profile, layout).unwrap();
+        // SAFETY: the test needs no other mapping, and no other tables have the tag.
+        unsafe { space.activate() };
+        // SAFETY: the kernel's own memory.
+        unsafe { sim.store(page.start(), 0x5ec2e7) }.unwrap();
         let mut into = [0; 64];
-        for at in [0, 0x8000_0000_0000, 0xffff_8000_0000_0000, usize::MAX - 10, 0x7fff_ffff_fff0] {
+        for at in [0, 0x8000_0000_0000, SECRET, SECRET - 32, usize::MAX - 10, 0x7fff_ffff_fff0] {
             let read = space.read(at, &mut into).unwrap_err();
-            let written = space.write(at, &into).unwrap_err();
+            let written = space.write(at, &[1; 64]).unwrap_err();
             // SAFETY: the space is active here.
             let from = unsafe { space.copy_from_user(at, &mut into) }.unwrap_err();
             // SAFETY: as above.
-            let to = unsafe { space.copy_to_user(at, &into) }.unwrap_err();
+            let to = unsafe { space.copy_to_user(at, &[1; 64]) }.unwrap_err();
             for error in [read, written, from, to] {
                 assert!(matches!(error.error, FaultError::Unmapped(_)), "{error}");
                 assert_eq!(error.copied, 0);
@@ -87,6 +105,11 @@ fn no_address_reaches_the_kernel() {
             let mut frames = [Frame::default(); 2];
             assert!(space.pin_pages(at, Access::Read, &mut frames).is_err());
         }
+        assert_eq!(into, [0; 64]);
+        // SAFETY: as above.
+        assert_eq!(unsafe { sim.load(page.start()) }, Ok(0x5ec2e7));
+        // The kernel's tables stay active.
+        std::mem::forget(space);
     });
 }
 
