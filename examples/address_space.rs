@@ -1,11 +1,11 @@
-//! An address space with pages, on the machine in software: map, touch, protect, discard, unmap.
-//! A fault of the CPU brings each page in.
+//! Address spaces with pages, on the machine in software: map, touch, protect, discard, fork, pin,
+//! unmap. A fault of the CPU brings each page in.
 //!
 //! ```sh
 //! cargo run -p samara-examples --bin address_space
 //! ```
 
-use samara::machine::{Asid, PageSize, Translated, VirtAddr};
+use samara::machine::{Asid, Frame, PageSize, Translated, VirtAddr};
 use samara::mm::{Access, AddressSpace, Advice, FaultError, Layout, MapFlags, Profile};
 use samara::paging::{Paging, X86_64L4};
 use samara::sim::{Config, Grace, Sim};
@@ -55,10 +55,33 @@ fn program(sim: &Sim, space: &Space) -> Result<(), Box<dyn Error>> {
     space.write_maps(&mut listing)?;
     print!("{listing}");
 
+    fork(sim, space, at)?;
+
+    let mut frames = [Frame::default(); 2];
+    let pins = space.pin_pages(at + 2 * PAGE, Access::Write, &mut frames)?;
+    println!("pinned for a device: frames {:?}", pins.frames());
+
     space.munmap(at, 4 * PAGE)?;
+    println!("unmapped; the pinned frames stay until the pins are dropped");
+    drop(pins);
     if let Err(error) = load(sim, space, at) {
         println!("after munmap: {error}");
     }
+    Ok(())
+}
+
+/// A child shares the pages until one of the two writes.
+fn fork(sim: &Sim, space: &Space, at: usize) -> Result<(), Box<dyn Error>> {
+    let child = space.fork(Asid(2))?;
+    // SAFETY: as in `main`, for the tag 2.
+    unsafe { child.activate() };
+    store(sim, &child, at + PAGE, 7)?;
+    println!("the child has written {}", load(sim, &child, at + PAGE)?);
+    // SAFETY: as in `main`.
+    unsafe { space.activate() };
+    println!("the parent still reads {}", load(sim, space, at + PAGE)?);
+    // SAFETY: the parent's space is active on this CPU.
+    unsafe { child.leave() };
     Ok(())
 }
 

@@ -94,8 +94,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                         error: FaultError::Unmapped(VirtAddr::new(here as u64)),
                     });
                 };
-                // SAFETY: the pin keeps the frame; the part lies in it. Programs, and other users of
-                // the frame, write to it by translations or by atomic bytes.
+                // SAFETY: the pin keeps the frame; the part lies in it. Programs, and other users
+                // of the frame, write to it by translations or by atomic bytes.
                 let bytes = unsafe {
                     core::slice::from_raw_parts(page.cast::<AtomicU8>().add(start).as_ptr(), part)
                 };

@@ -3,16 +3,17 @@
 //! # Pins and fork
 //! A page that is pinned for writing is exclusive. It must stay so: if a fork shared it, the next
 //! write of the program would go to a copy, and the holder of the pin would be left with the old
-//! frame. So a fork copies pinned pages for the child at once. It looks for them only in spaces that
-//! have ever pinned, and it must see each pin that is kept. Pins are taken without a lock, so each
-//! side stores first and then looks:
+//! frame. So a fork copies pinned pages for the child at once. It looks for them only in spaces
+//! that have ever pinned, and it must see each pin that is kept. Pins are taken without a lock, so
+//! each side stores first and then looks:
 //!
 //! - a pin marks the space, reads the count of forks, takes the pins, and reads the count again. If
-//!   a fork was under way or has begun, it gives the pins back, and takes them with the write right;
+//!   a fork was under way or has begun, it gives the pins back, and takes them with the write
+//!   right;
 //! - a fork raises the count, and then looks for the mark, and for pinned pages.
 //!
-//! Between its store and its look each side has a SeqCst fence. So if the fork misses a pin, the pin
-//! sees the fork.
+//! Between its store and its look each side has a SeqCst fence. So if the fork misses a pin, the
+//! pin sees the fork.
 //!
 //! A pin for reading promises less: it is a snapshot. After a write by the program, the holder may
 //! have the frame that the page had before.
