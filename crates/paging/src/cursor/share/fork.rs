@@ -7,7 +7,7 @@ use crate::format::{Attrs, Decoded, Flags, Format, Share};
 use crate::lock::{MAX_SHARES, lock};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
-use crate::walk::Walk;
+use crate::walk::{Mapping, Walk, beyond};
 use core::sync::atomic::{AtomicBool, Ordering, fence};
 use grace::Concurrent;
 use machine::{
@@ -213,28 +213,46 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 
     /// Gives the child copies of the exclusive pages with pins. They stay exclusive here: the child
     /// copies their tables, and leaves them out.
+    ///
+    /// Pins come and go meanwhile. So the child gets copies of all pages that it lacks in such a
+    /// table, not only of those that are pinned at the second look.
     fn copy_pinned(&self, child: &Self, range: VirtRange) -> Result<(), Error> {
-        let mut from = Some(range);
-        while let Some(range) = from {
-            let guard = G::pin();
-            let pinned = self.walk(&guard).pages(range).find(|page| {
+        let end = range.last().ok_or(Error::Empty)?;
+        let mut from = Some(range.start());
+        while let Some(rest) = from.and_then(|from| VirtRange::between(from, end)) {
+            let pinned = self.first_exclusive(rest, |page| {
                 let info = self.machine().info(page.frame);
-                page.attrs.share() == Share::Exclusive && info.is_some_and(|info| info.pins() != 0)
+                info.is_some_and(|info| info.pins() != 0)
             });
-            drop(guard);
             let Some(page) = pinned else { return Ok(()) };
             if page.size != PageSize::Size4K {
                 return Err(Error::TooLarge(page.page, page.size));
             }
             self.with_memory(|| child.own_for_copy(page.page))?;
-            child.map_copy(page.page, page.frame, page.attrs)?;
-            from = page
-                .page
-                .checked_add(page.size.bytes())
-                .and_then(|next| VirtRange::between(next, range.last()?.checked_add(1)?));
-            from = from.filter(|range| !range.is_empty());
+            let after = beyond(page.page, 1).ok_or(Error::Empty)?;
+            let lacks = |page: &Mapping| child.walk(&G::pin()).get(page.page).is_none();
+            let mut next = Some(page.page.align_down(PageSize::Size2M));
+            while let Some(page) = next
+                .and_then(|next| VirtRange::between(next, after))
+                .and_then(|rest| self.first_exclusive(rest, lacks))
+            {
+                child.map_copy(page.page, page.frame, page.attrs)?;
+                next = beyond(page.page, 0);
+            }
+            from = Some(after);
         }
         Ok(())
+    }
+
+    /// The first exclusive page of a range that `wanted` accepts.
+    fn first_exclusive(
+        &self,
+        range: VirtRange,
+        wanted: impl Fn(&Mapping) -> bool,
+    ) -> Option<Mapping> {
+        let guard = G::pin();
+        let is_exclusive = |page: &Mapping| page.attrs.share() == Share::Exclusive;
+        self.walk(&guard).pages(range).find(|page| is_exclusive(page) && wanted(page))
     }
 
     fn own_for_copy(&self, at: VirtAddr) -> Result<(), Error> {
