@@ -205,8 +205,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             // A frame that is to be copied is held from here on. If the entry leads to it now, it
             // has not been given to another user in between.
             let still = walk.get(page).map(|page| (page.frame, page.attrs.share()));
-            let same = still == found.map(|page| (page.frame, page.attrs.share()));
-            return Ok(if same { needed } else { Step::Again });
+            if still != found.map(|page| (page.frame, page.attrs.share())) {
+                return Ok(Step::Again);
+            }
+            // With memory at hand, this attempt goes on. Without, the guard must go first: a
+            // reclaim waits for it.
+            if needed != Step::NeedsFrame || fresh.prepare().is_err() {
+                return Ok(needed);
+            }
         }
         // SAFETY: the space owns its lower half. The frame is ours until it is mapped, and then the
         // page's until it is unmapped and flushed. A range is flushed before it gets another VMA.
