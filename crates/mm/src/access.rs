@@ -73,7 +73,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         access: Access,
         mut each: impl FnMut(usize, &[AtomicU8]),
     ) -> Result<(), CopyError> {
-        let machine = self.tables.machine();
+        let machine = self.core.tables.machine();
         let mut copied = 0;
         while copied < len {
             let fail = |error| CopyError { copied, error };
@@ -164,7 +164,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
         while copied < len {
             let from = VirtAddr::new((at + copied) as u64);
-            let Err(fault) = go(self.tables.machine(), from, copied) else { return Ok(()) };
+            let Err(fault) = go(self.core.tables.machine(), from, copied) else { return Ok(()) };
             copied = (fault.address.get() as usize).saturating_sub(at).min(len);
             self.handle_fault(fault.address, access)
                 .map_err(|error| CopyError { copied, error })?;

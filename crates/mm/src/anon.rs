@@ -1,4 +1,4 @@
-//! The pages of anonymous memory, and the copies of pages that others share.
+//! The pages of anonymous memory and of objects, and the copies of pages that others share.
 //!
 //! A read of untouched memory finds the [zero frame](crate::zero). A write to it, or to a page that
 //! a forked space shares, puts a frame of the page's own in its place:
@@ -14,6 +14,10 @@
 //! A fault that finds the mark flushes by itself, and goes on with step 4, so that it waits for no
 //! other CPU.
 //!
+//! A page of an object is not writable in a private map. Its contents do change, by shared maps of
+//! the object; the copy then has words of different moments, as in Linux. The object holds a
+//! reference, so the page is copied before it is written.
+//!
 //! A page whose frame has one reference is not copied: no other entry leads there, so the fault
 //! makes it exclusive. Its table is this space's own, so the reference is this entry's
 //! (`paging::cursor::share`).
@@ -22,13 +26,15 @@ use machine::{Frame, Machine, Owner};
 use paging::{EntryChange, Mapping, Share};
 use vma::Vma;
 
-use crate::{Access, fault::Step, fresh::Fresh, rights};
+use crate::{Access, fault::Step, fresh::Fresh, object::HeldPage, rights};
 
 /// What a fault has prepared for the entry.
 pub(crate) struct Prepared<'a, 'm, M: Machine> {
     pub(crate) machine: &'a M,
     pub(crate) fresh: &'a Fresh<'m, M>,
     pub(crate) zero: Option<Frame>,
+    /// The page of the VMA's object, if it has one and the entry was absent.
+    pub(crate) object: Option<HeldPage<'a, M>>,
 }
 
 impl<M: Machine> Prepared<'_, '_, M> {
@@ -55,8 +61,17 @@ impl<M: Machine> Prepared<'_, '_, M> {
     }
 
     /// What must be prepared before the entry can change, by the page that a walk has found.
-    pub(crate) fn needs(&self, access: Access, found: Option<Mapping>) -> Option<Step> {
+    pub(crate) fn needs<B>(
+        &self,
+        vma: &Vma<B>,
+        access: Access,
+        found: Option<Mapping>,
+    ) -> Option<Step> {
         match found {
+            None if let Some(page) = &self.object => {
+                let copies = access == Access::Write && vma.is_private();
+                copies.then(|| self.needs_copy(page.frame))?
+            }
             None if access != Access::Write => self.zero.is_none().then_some(Step::NeedsZeroFrame),
             None => {
                 self.fresh.want_zeros();
@@ -65,15 +80,18 @@ impl<M: Machine> Prepared<'_, '_, M> {
             Some(page) => {
                 let copies = access == Access::Write
                     && page.attrs.share() == Share::CopyOnWrite
-                    && !self.is_alone(page.frame)
-                    && self.fresh.copy_of(page.frame).is_none();
-                if !copies {
-                    return None;
-                }
-                let held = self.fresh.want_copy(page.frame);
-                Some(if held { Step::NeedsFrame } else { Step::Again })
+                    && !self.is_alone(page.frame);
+                copies.then(|| self.needs_copy(page.frame))?
             }
         }
+    }
+
+    fn needs_copy(&self, of: Frame) -> Option<Step> {
+        if self.fresh.copy_of(of).is_some() {
+            return None;
+        }
+        let held = self.fresh.want_copy(of);
+        Some(if held { Step::NeedsFrame } else { Step::Again })
     }
 }
 
@@ -88,6 +106,9 @@ pub(crate) fn decide<B, M: Machine>(
     let set = |frame, share, step| (EntryChange::Set(frame, rights::attrs(vma.flags, share)), step);
     let keep = |step| (EntryChange::Keep, step);
     let Some(page) = now else {
+        if vma.file.is_some() {
+            return decide_absent_of_object(vma, access, prepared);
+        }
         return match (access, prepared.zero, prepared.fresh.zeros()) {
             (Access::Write, _, Some(frame)) => set(frame, Share::Exclusive, Step::MappedFresh),
             (Access::Write, _, None) => keep(Step::NeedsFrame),
@@ -112,5 +133,26 @@ pub(crate) fn decide<B, M: Machine>(
             // It was exclusive, in a table that is this space's own only now.
             None => keep(Step::Again),
         },
+    }
+}
+
+/// The same for an absent entry of an object's map. A shared map gets the object's frame; a private
+/// one gets it for reading, and a copy for writing.
+fn decide_absent_of_object<B, M: Machine>(
+    vma: &Vma<B>,
+    access: Access,
+    prepared: &Prepared<'_, '_, M>,
+) -> (EntryChange, Step) {
+    let set = |frame, share, step| (EntryChange::Set(frame, rights::attrs(vma.flags, share)), step);
+    let again = (EntryChange::Keep, Step::Again);
+    // The object may have taken the page back since, or the entry was present at the first look.
+    let Some(page) = prepared.object.as_ref().filter(|page| page.is_current()) else {
+        return again;
+    };
+    match prepared.fresh.copy_of(page.frame) {
+        _ if !vma.is_private() => set(page.frame, Share::Object, Step::MappedObject),
+        _ if access != Access::Write => set(page.frame, Share::CopyOnWrite, Step::MappedObject),
+        Some(copy) => set(copy, Share::Exclusive, Step::MappedFresh),
+        None => again,
     }
 }

@@ -1,6 +1,6 @@
 //! Frames that were unmapped and wait for the flush.
 
-use machine::{Frame, Machine};
+use machine::{Frame, Machine, Owner};
 
 /// The frames of one flush. Needs no memory, so that unmapping cannot run out of it.
 pub(crate) struct FrameBatch {
@@ -13,8 +13,15 @@ impl FrameBatch {
         FrameBatch { frames: [Frame::default(); 64], len: 0 }
     }
 
+    /// Takes the frame of a page, if its entry holds a reference. Returns false, and takes nothing,
+    /// if the batch is full.
+    pub(crate) fn take<M: Machine>(&mut self, machine: &M, frame: Frame) -> bool {
+        let counted = machine.info(frame).is_some_and(|info| info.owner() == Owner::User);
+        !counted || self.push(frame)
+    }
+
     /// Takes a frame; returns false, and takes nothing, if the batch is full.
-    pub(crate) fn push(&mut self, frame: Frame) -> bool {
+    fn push(&mut self, frame: Frame) -> bool {
         let place = self.frames.get_mut(self.len);
         let fits = place.is_some();
         if let Some(place) = place {

@@ -1,17 +1,18 @@
 //! The calls of a program.
 
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr};
 use paging::{Format, Share};
-use vma::{Advice, MapFlags, MapRequest, PAGE_SIZE, VmFlags};
+use vma::{Advice, AttachRequest, MapFlags, MapRequest, PAGE_SIZE, VmFlags};
 
-use crate::{Access, AddressSpace, Error, FaultError, NoFile, rights};
+use crate::{Access, AddressSpace, Backing, Error, FaultError, Shmem, ShmemKind, rights};
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
-    /// mmap(2) of private anonymous memory: `len` bytes at `addr`, which is a hint unless `flags`
-    /// say FIXED, with the rights `prot`. Returns the address.
+    /// mmap(2) of anonymous memory: `len` bytes at `addr`, which is a hint unless `flags` say FIXED,
+    /// with the rights `prot`. Returns the address. Shared memory is a [`Shmem`] of its own.
     ///
     /// A fixed map over another one removes its pages. With POPULATE or LOCKED the pages are
     /// brought in, as far as there is memory.
@@ -29,20 +30,40 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             return Err(Error::NotSupported("MAP_HUGETLB"));
         }
         if !flags.contains(MapFlags::ANONYMOUS) {
-            return Err(Error::NotSupported("mapping a file"));
+            return Err(Error::NotSupported("mapping a file without mmap_object"));
         }
-        if flags.contains(MapFlags::SHARED) {
-            return Err(Error::NotSupported("shared memory"));
-        }
-        let request = MapRequest::<NoFile> {
-            addr,
-            len,
-            prot,
-            flags,
-            file: None,
-            offset: 0,
-            driver_flags: None,
+        // The type is SHARED or SHARED_VALIDATE.
+        let file = match flags.bits() & 0xf {
+            1 | 3 => Some(self.shared_memory(len)?),
+            _ => None,
         };
+        self.map(MapRequest { addr, len, prot, flags, file, offset: 0, driver_flags: None })
+    }
+
+    /// mmap(2) of an object, from the byte `offset` on; see [`mmap`](Self::mmap). A private map
+    /// gets copies of the pages to which it writes.
+    ///
+    /// # Errors
+    /// As in the manual page of mmap; nothing has changed. [`vma::Error::Sealed`]: a seal of the
+    /// object forbids a writable shared map.
+    pub fn mmap_object(
+        &self,
+        addr: usize,
+        len: usize,
+        prot: u32,
+        flags: MapFlags,
+        file: Backing<M>,
+        offset: usize,
+    ) -> Result<usize, Error> {
+        if flags.intersects(MapFlags::HUGETLB) {
+            return Err(Error::NotSupported("MAP_HUGETLB"));
+        }
+        let file = Some(file);
+        self.map(MapRequest { addr, len, prot, flags, file, offset, driver_flags: None })
+    }
+
+    fn map(&self, request: MapRequest<Backing<M>>) -> Result<usize, Error> {
+        let (flags, len) = (request.flags, request.len);
         let at = self.change(|calls| calls.mmap(request))?;
         // mlockall may have asked for all future memory to be locked.
         let locked = self.flags_at(at).is_some_and(|flags| flags.contains(VmFlags::LOCKED));
@@ -52,6 +73,42 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let _later = self.bring_in(at..at + len.next_multiple_of(PAGE_SIZE));
         }
         Ok(at)
+    }
+
+    /// The object of a shared anonymous map.
+    fn shared_memory(&self, len: usize) -> Result<Backing<M>, Error> {
+        /// The inode numbers of these objects, which have no other name.
+        static INODES: AtomicU64 = AtomicU64::new(1);
+        let memory = Shmem::new(
+            self.core.tables.machine().clone(),
+            ShmemKind {
+                path: "/dev/zero (deleted)".into(),
+                // Relaxed: only the number counts.
+                inode: INODES.fetch_add(1, Ordering::Relaxed),
+                device: (0, 1),
+                segment: false,
+            },
+        );
+        // What is too long for an object is too long for an address space.
+        let pages = len.checked_next_multiple_of(PAGE_SIZE).ok_or(vma::Error::TooLong)?;
+        memory.set_size(pages as u64).map_err(|_| vma::Error::NoSpace)?;
+        Ok(Backing::open(memory, true))
+    }
+
+    /// shmat(2). Returns the address.
+    ///
+    /// # Errors
+    /// As [`vma::Writer::shmat`].
+    pub fn shmat(&self, request: AttachRequest<Backing<M>>) -> Result<usize, Error> {
+        self.change(|calls| calls.shmat(request))
+    }
+
+    /// shmdt(2).
+    ///
+    /// # Errors
+    /// As [`vma::Writer::shmdt`].
+    pub fn shmdt(&self, addr: usize) -> Result<(), Error> {
+        self.change(|calls| calls.shmdt(addr))
     }
 
     /// munmap(2). When it returns, no CPU has a translation of the range, and its frames are given
@@ -112,8 +169,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         Ok(end)
     }
 
-    /// madvise(2). DONTNEED and FREE remove the pages; the next touch finds zeros. POPULATE_READ
-    /// and POPULATE_WRITE bring pages in.
+    /// madvise(2). DONTNEED and FREE remove the pages; the next touch finds zeros, or the object's
+    /// page. REMOVE frees the pages in their object. POPULATE_READ and POPULATE_WRITE bring pages in.
     ///
     /// # Errors
     /// As in the manual page of madvise. Advice about huge pages and guards is
@@ -126,7 +183,15 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
             _ => {}
         }
-        let done = self.change(|calls| calls.madvise(addr, len, advice));
+        let mut to_remove = Vec::new();
+        let done = self.change_with(
+            |calls| calls.madvise(addr, len, advice),
+            |hook| to_remove = core::mem::take(&mut hook.to_remove),
+        );
+        // Without the write right: an object takes it in each space that maps the pages.
+        for (file, pages) in to_remove {
+            file.object().remove(pages)?;
+        }
         let (access, right) = match advice {
             Advice::PopulateRead => (Access::Read, VmFlags::READ),
             Advice::PopulateWrite => (Access::Write, VmFlags::WRITE),
@@ -144,7 +209,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     fn flags_at(&self, at: usize) -> Option<VmFlags> {
-        self.vmas.lookup(&G::pin(), at).map(|(_, vma)| vma.flags)
+        self.core.vmas.lookup(&G::pin(), at).map(|(_, vma)| vma.flags)
     }
 
     pub(crate) fn touch(&self, at: usize, access: Access) -> Result<(), Error> {

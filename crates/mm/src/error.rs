@@ -4,7 +4,7 @@ use core::fmt;
 
 use machine::{FrameError, VirtAddr};
 
-use crate::Access;
+use crate::{Access, ObjectError};
 
 /// Why a page fault could not be handled. Nothing has changed.
 ///
@@ -20,6 +20,8 @@ pub enum FaultError {
     Unmapped(VirtAddr),
     /// The VMA forbids the access: SIGSEGV with SEGV_ACCERR.
     Denied(VirtAddr, Access),
+    /// The object behind the VMA has no such page: SIGBUS with BUS_ADRERR.
+    Object(VirtAddr, ObjectError),
     /// There is no memory for the page or for a page table, also after reclaim.
     OutOfMemory(FrameError),
     /// The page tables are corrupt.
@@ -33,6 +35,7 @@ impl fmt::Display for FaultError {
             FaultError::Denied(at, access) => {
                 write!(f, "the memory at {:#x} does not allow to {access}", at.get())
             }
+            FaultError::Object(at, error) => write!(f, "at {:#x}: {error}", at.get()),
             FaultError::OutOfMemory(error) => {
                 write!(f, "no memory for a page: {error}; unmap something and touch it again")
             }
@@ -59,6 +62,10 @@ pub enum Error {
     Fault(FaultError),
     /// The memory is locked, but a page of it could not be brought in.
     NotBroughtIn(FaultError),
+    /// An object refused it.
+    Object(ObjectError),
+    /// MS_INVALIDATE of memory that is locked.
+    Locked,
     /// This crate does not have it yet.
     NotSupported(&'static str),
 }
@@ -73,6 +80,13 @@ impl Error {
             Error::NotBroughtIn(FaultError::OutOfMemory(_)) => 11,
             Error::NotBroughtIn(_) => 12,
             Error::Tables(_) | Error::Fault(_) => 14,
+            Error::Locked => 16,
+            Error::Object(ObjectError::Sealed) => 1,
+            Error::Object(ObjectError::Failed) => 5,
+            Error::Object(ObjectError::Absent) => 11,
+            Error::Object(ObjectError::OutOfMemory(_)) => 12,
+            Error::Object(ObjectError::BeyondEnd) => 27,
+            Error::Object(ObjectError::NotSupported) => 95,
             Error::NotSupported(_) => 22,
         }
     }
@@ -87,6 +101,8 @@ impl fmt::Display for Error {
             Error::NotBroughtIn(error) => {
                 write!(f, "the memory is locked, but a page could not be brought in: {error}")
             }
+            Error::Object(error) => error.fmt(f),
+            Error::Locked => f.write_str("the memory is locked; unlock it with munlock first"),
             Error::NotSupported(what) => write!(f, "{what} is not supported yet"),
         }
     }
@@ -109,5 +125,11 @@ impl From<paging::Error> for Error {
 impl From<FaultError> for Error {
     fn from(error: FaultError) -> Self {
         Error::Fault(error)
+    }
+}
+
+impl From<ObjectError> for Error {
+    fn from(error: ObjectError) -> Self {
+        Error::Object(error)
     }
 }

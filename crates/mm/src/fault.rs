@@ -5,9 +5,10 @@ use machine::{Flush, Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
 use paging::{EntryChange, Error as TableError, Format, Share};
 
 use crate::{
-    Access, AddressSpace, FaultError, NoFile,
+    Access, AddressSpace, Backing, FaultError, ObjectError,
     anon::{self, Prepared},
     fresh::Fresh,
+    object::HeldPage,
     rights,
 };
 
@@ -28,6 +29,8 @@ pub(crate) enum Step {
     Mapped,
     /// The fresh frame was mapped.
     MappedFresh,
+    /// The object's frame was mapped.
+    MappedObject,
     Spurious,
     /// The fresh frame replaced this one, whose translations must be flushed.
     Replaced(Frame),
@@ -35,6 +38,8 @@ pub(crate) enum Step {
     Flushing,
     /// The fresh frame, or what it holds, is not what the entry needs.
     NeedsFrame,
+    /// The object must bring the page in.
+    NeedsObject,
     /// The zero frame is needed, and there is none yet.
     NeedsZeroFrame,
     /// The VMA was another one at the second look.
@@ -67,7 +72,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// [`FaultError::OutOfMemory`]: nothing has changed. [`FaultError::Tables`]: the tables are
     /// corrupt.
     pub fn handle_fault(&self, at: VirtAddr, access: Access) -> Result<Outcome, FaultError> {
-        let fresh = Fresh::new(self.tables.machine());
+        let fresh = Fresh::new(self.core.tables.machine());
         let mut reclaimed = false;
         for _ in 0..TRIES {
             let step = self.attempt(at, access, &fresh)?;
@@ -89,7 +94,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         reclaimed: &mut bool,
     ) -> Result<Option<Outcome>, FaultError> {
         match step {
-            Step::Mapped => return Ok(Some(Outcome::Mapped)),
+            Step::Mapped | Step::MappedObject => return Ok(Some(Outcome::Mapped)),
             Step::MappedFresh => {
                 fresh.mapped();
                 return Ok(Some(Outcome::Mapped));
@@ -99,7 +104,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 return Ok(Some(Outcome::Spurious));
             }
             Step::NeedsFrame => self.prepare(reclaimed, || fresh.prepare())?,
-            Step::NeedsZeroFrame => self.prepare(reclaimed, || self.zero.make())?,
+            Step::NeedsObject => self.bring_in_object(at, reclaimed)?,
+            Step::NeedsZeroFrame => self.prepare(reclaimed, || self.core.zero.make())?,
             Step::NeedsMemory(error) => self.make_room(error, reclaimed)?,
             Step::Again | Step::NeedsRight | Step::Replaced(_) | Step::Flushing => {}
         }
@@ -118,32 +124,48 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         Ok(())
     }
 
+    /// Lets the object behind an address bring its page in. Nothing is held meanwhile.
+    fn bring_in_object(&self, at: VirtAddr, reclaimed: &mut bool) -> Result<(), FaultError> {
+        let found = self.core.vmas.lookup(&G::pin(), at.get() as usize).and_then(|(_, vma)| {
+            Some((vma.file.clone()?, vma.offset_at(at.get() as usize) as u64))
+        });
+        // Otherwise the VMA has changed: the fault begins again.
+        let Some((file, index)) = found else { return Ok(()) };
+        loop {
+            match file.object().bring_in(index) {
+                Ok(()) => return Ok(()),
+                Err(ObjectError::OutOfMemory(error)) => self.make_room(error, reclaimed)?,
+                Err(error) => return Err(FaultError::Object(at, error)),
+            }
+        }
+    }
+
     fn make_room(&self, error: FrameError, reclaimed: &mut bool) -> Result<(), FaultError> {
         if core::mem::replace(reclaimed, true) {
             return Err(FaultError::OutOfMemory(error));
         }
-        self.tables.reclaim();
+        self.core.tables.reclaim();
         Ok(())
     }
 
     /// Flushes this CPU's translation of the page, and what led to it.
     fn drop_translation(&self, at: VirtAddr) {
         if let Some(what) = self.translation_of(at) {
-            self.tables.machine().flush(what);
+            self.core.tables.machine().flush(what);
         }
     }
 
     /// The same on all CPUs that use the space.
     fn flush_everywhere(&self, at: VirtAddr) {
         if let Some(what) = self.translation_of(at) {
-            self.tables.machine().flush_on(&self.tables.cpus(), what);
+            self.core.tables.machine().flush_on(&self.core.tables.cpus(), what);
         }
     }
 
     fn translation_of(&self, at: VirtAddr) -> Option<Flush> {
         let start = at.align_down(PageSize::Size4K);
         let range = VirtRange::new(start, PageSize::Size4K.bytes())?;
-        let (space, stride) = (Some(self.tables.space()?), PageSize::Size4K);
+        let (space, stride) = (Some(self.core.tables.space()?), PageSize::Size4K);
         Some(Flush::Range { space, range, stride, tables: true })
     }
 
@@ -153,17 +175,17 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         &'g self,
         guard: &'g G::Guard,
         page: VirtAddr,
-        vma: &'g vma::Vma<NoFile>,
+        vma: &'g vma::Vma<Backing<M>>,
         new: Option<Frame>,
     ) -> Step {
         let addr = page.get() as usize;
         // SAFETY: the space owns the page. The frame stays.
         let done = unsafe {
-            self.tables.with_entry(guard, page, |now| match now {
+            self.core.tables.with_entry(guard, page, |now| match now {
                 Some(now)
                     if Some(now.frame) == new
                         && now.attrs.share() == Share::Flushing
-                        && self.vmas.is_current(guard, addr, vma) =>
+                        && self.core.vmas.is_current(guard, addr, vma) =>
                 {
                     let attrs = rights::attrs(vma.flags, Share::Exclusive);
                     (EntryChange::Set(now.frame, attrs), Step::Mapped)
@@ -187,21 +209,36 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let page = at.align_down(PageSize::Size4K);
         let Ok(addr) = usize::try_from(page.get()) else { return Err(FaultError::Unmapped(at)) };
         let guard = G::pin();
-        let Some((_, vma)) = self.vmas.lookup(&guard, addr) else { return Ok(Step::NeedsRight) };
+        let Some((_, vma)) = self.core.vmas.lookup(&guard, addr) else {
+            return Ok(Step::NeedsRight);
+        };
         if vma.is_busy() {
             return Ok(Step::NeedsRight);
         }
         if !rights::allows(vma.flags, access) {
             return Err(FaultError::Denied(at, access));
         }
-        if access == Access::Write && !self.vmas.first_write(&guard, addr, vma) {
+        if access == Access::Write
+            && vma.is_private()
+            && !self.core.vmas.first_write(&guard, addr, vma)
+        {
             return Ok(Step::NeedsRight);
         }
-        let zero = self.zero.get();
-        let prepared = Prepared { machine: self.tables.machine(), fresh, zero };
-        let walk = self.tables.walk(&guard);
+        let (machine, zero) = (self.core.tables.machine(), self.core.zero.get());
+        let walk = self.core.tables.walk(&guard);
         let found = walk.get(page);
-        if let Some(needed) = prepared.needs(access, found) {
+        let object = match &vma.file {
+            Some(file) if found.is_none() => {
+                match HeldPage::get(machine, &**file.object(), vma.offset_at(addr) as u64) {
+                    Ok(page) => Some(page),
+                    Err(ObjectError::Absent) => return Ok(Step::NeedsObject),
+                    Err(error) => return Err(FaultError::Object(at, error)),
+                }
+            }
+            _ => None,
+        };
+        let prepared = Prepared { machine, fresh, zero, object };
+        if let Some(needed) = prepared.needs(vma, access, found) {
             // A frame that is to be copied is held from here on. If the entry leads to it now, it
             // has not been given to another user in between.
             let still = walk.get(page).map(|page| (page.frame, page.attrs.share()));
@@ -217,9 +254,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         // SAFETY: the space owns its lower half. The frame is ours until it is mapped, and then the
         // page's until it is unmapped and flushed. A range is flushed before it gets another VMA.
         let done = unsafe {
-            self.tables.with_entry(&guard, page, |now| {
+            self.core.tables.with_entry(&guard, page, |now| {
                 // The second look, with the table's lock held.
-                if !self.vmas.is_current(&guard, addr, vma) {
+                if !self.core.vmas.is_current(&guard, addr, vma) {
                     return (EntryChange::Keep, Step::Again);
                 }
                 anon::decide(vma, access, now, &prepared)
@@ -240,6 +277,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     Step::Flushing => {
                         self.flush_everywhere(page);
                         self.end_replacement(&guard, page, vma, found.map(|page| page.frame))
+                    }
+                    Step::MappedObject => {
+                        // The entry has the reference now.
+                        prepared.object.into_iter().for_each(HeldPage::mapped);
+                        step
                     }
                     step => step,
                 })
@@ -281,9 +323,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     return Ok::<_, vma::Error>(Step::Again);
                 }
                 if access == Access::Write
-                    && calls
-                        .area_at(addr)
-                        .is_some_and(|area| rights::allows(area.vma.flags, access))
+                    && calls.area_at(addr).is_some_and(|area| {
+                        area.vma.is_private() && rights::allows(area.vma.flags, access)
+                    })
                 {
                     calls.first_write(addr)?;
                 }

@@ -20,7 +20,7 @@ use paging::Format;
 use paging::PageTables;
 use vma::{PageWork, Pages};
 
-use crate::{AddressSpace, Error, NoFile, hook::Hook};
+use crate::{AddressSpace, Error, hook::Hook, space::Core};
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The address space of a forked child, with the tag `asid`. It has the same memory; what
@@ -44,14 +44,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             // SAFETY: entries of user frames hold references, and the zero frame outlives the
             // tables of all spaces that share it. The software bits are this crate's, as `anon`
             // says. The write right keeps other calls away. The flush is done below.
-            let forked = unsafe { self.tables.fork(asid, pinned) };
+            let forked = unsafe { self.core.tables.fork(asid, pinned) };
             let (tables, pending) = forked.map_err(|failed| Error::Tables(failed.error))?;
             pending.flush();
-            let (zero, stack_limit) = (Arc::clone(&self.zero), self.stack_limit);
-            let child = AddressSpace::from_parts(vmas, tables, zero, stack_limit);
+            let zero = Arc::clone(&self.core.zero);
+            let family = Arc::clone(&self.family);
+            let core = Core { vmas, tables, zero };
+            let child = AddressSpace::from_core(core, family, self.stack_limit)?;
             calls.not_inherited().try_for_each(|range| {
-                let mut pages = Hook::new(&child.tables);
-                Pages::<NoFile>::prepare(&mut pages, range.clone(), PageWork::Empty)?;
+                let mut pages = Hook::new(&child.core.tables, None);
+                pages.prepare(range.clone(), PageWork::Empty)?;
                 pages.remove(range);
                 pages.failed.map_or(Ok(()), |error| Err(Error::Tables(error)))
             })?;

@@ -1,14 +1,14 @@
 //! The work of calls on pages: removes and protects them, as [`vma::Pages`] says.
 
-use alloc::vec::Vec;
+use alloc::{sync::Arc, vec::Vec};
 use core::ops::Range;
 
 use grace::Concurrent;
 use machine::{Machine, VirtAddr, VirtRange};
 use paging::{Format, PageTables, Relocation, SweepChange};
-use vma::{Advice, PageWork, Pages, VmFlags, Vma};
+use vma::{Advice, PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
 
-use crate::{batch::FrameBatch, rights};
+use crate::{Backing, batch::FrameBatch, mappings::Family, rights};
 
 /// Carries out what a call of the [`vma::Writer`] says.
 pub(crate) struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
@@ -18,6 +18,10 @@ pub(crate) struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
     /// Locked memory that has become writable, which gets pages after the call. Best effort: a
     /// range for which there is no memory here is left out.
     pub(crate) to_bring_in: Vec<Range<usize>>,
+    /// Pages that MADV_REMOVE frees in their objects after the call.
+    pub(crate) to_remove: Vec<(Backing<M>, Range<u64>)>,
+    /// The family of the space, if the call may map objects.
+    family: Option<&'a Arc<Family>>,
     /// A move of pages that has been prepared.
     moving: Option<Relocation<'a, M, F, G>>,
 }
@@ -28,8 +32,9 @@ pub(crate) fn virt(range: Range<usize>) -> Option<VirtRange> {
 }
 
 impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
-    pub(crate) fn new(tables: &'a PageTables<M, F, G>) -> Self {
-        Hook { tables, failed: None, to_bring_in: Vec::new(), moving: None }
+    pub(crate) fn new(tables: &'a PageTables<M, F, G>, family: Option<&'a Arc<Family>>) -> Self {
+        let (to_bring_in, to_remove) = (Vec::new(), Vec::new());
+        Hook { tables, failed: None, to_bring_in, to_remove, family, moving: None }
     }
 
     /// Removes all pages of the range and gives their frames back, a batch for each flush. Tables
@@ -51,11 +56,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
             let machine = self.tables.machine();
             let mut batch = FrameBatch::new();
             let mut pending = self.tables.no_flush();
-            let counted = |frame| {
-                machine.info(frame).is_some_and(|info| info.owner() == machine::Owner::User)
-            };
-            let clear = |page: paging::Mapping| match !counted(page.frame) || batch.push(page.frame)
-            {
+            let clear = |page: paging::Mapping| match batch.take(machine, page.frame) {
                 true => SweepChange::Clear,
                 false => SweepChange::Stop,
             };
@@ -97,7 +98,7 @@ fn no_memory(error: paging::Error) -> vma::Error {
     vma::Error::OutOfMemory
 }
 
-impl<M: Machine, F: Format, G: Concurrent, B> Pages<B> for Hook<'_, M, F, G> {
+impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, G> {
     fn prepare(&mut self, range: Range<usize>, work: PageWork) -> Result<(), vma::Error> {
         let Some(range) = virt(range) else { return Ok(()) };
         match work {
@@ -107,11 +108,23 @@ impl<M: Machine, F: Format, G: Concurrent, B> Pages<B> for Hook<'_, M, F, G> {
         .map_err(no_memory)
     }
 
+    fn map(&mut self, range: Range<usize>, vma: &Vma<Backing<M>>) -> Result<(), vma::Error> {
+        let (Some(file), Some(family)) = (&vma.file, self.family) else { return Ok(()) };
+        let object = file.object();
+        object.mappings().add(self.tables.machine(), family, range)?;
+        // Added first: a seal that this look misses finds the range.
+        let writes = VmFlags::SHARED | VmFlags::MAYWRITE;
+        match vma.flags.contains(writes) && object.is_write_sealed() {
+            true => Err(vma::Error::Sealed),
+            false => Ok(()),
+        }
+    }
+
     fn empty(&mut self, range: Range<usize>) {
         self.remove(range);
     }
 
-    fn protect(&mut self, range: Range<usize>, now: &Vma<B>, old: VmFlags) {
+    fn protect(&mut self, range: Range<usize>, now: &Vma<Backing<M>>, old: VmFlags) {
         let before = old & (VmFlags::LOCKED | VmFlags::WRITE | VmFlags::SHARED);
         if before == VmFlags::LOCKED
             && now.flags.contains(VmFlags::WRITE)
@@ -137,7 +150,7 @@ impl<M: Machine, F: Format, G: Concurrent, B> Pages<B> for Hook<'_, M, F, G> {
     fn advise(
         &mut self,
         range: Range<usize>,
-        vma: &Vma<B>,
+        vma: &Vma<Backing<M>>,
         advice: Advice,
     ) -> Result<(), vma::Error> {
         let kept = VmFlags::LOCKED | VmFlags::PFNMAP | VmFlags::HUGETLB;
@@ -146,12 +159,18 @@ impl<M: Machine, F: Format, G: Concurrent, B> Pages<B> for Hook<'_, M, F, G> {
                 Err(vma::Error::WrongKind)
             }
             Advice::DontNeed | Advice::DontNeedLocked | Advice::Free => {
-                Pages::<B>::prepare(self, range.clone(), PageWork::Empty)?;
+                Pages::prepare(self, range.clone(), PageWork::Empty)?;
                 self.remove(range);
                 Ok(())
             }
-            // Only for shared memory.
-            Advice::Remove => Err(vma::Error::WrongKind),
+            Advice::Remove => {
+                let file = vma.file.clone().ok_or(vma::Error::WrongKind)?;
+                let first = vma.offset_at(range.start) as u64;
+                let pages = first..first + (range.len() / PAGE_SIZE) as u64;
+                self.to_remove.try_reserve(1).map_err(|_| vma::Error::OutOfMemory)?;
+                self.to_remove.push((file, pages));
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

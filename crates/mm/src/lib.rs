@@ -37,21 +37,31 @@ mod fault;
 mod fork;
 mod fresh;
 mod hook;
+mod index;
 mod lock;
 mod look;
+mod mappings;
+mod object;
 mod pin;
 pub mod protocol;
 mod rights;
+mod shmem;
 mod space;
+mod sync;
+mod visit;
 mod zero;
 
 pub use access::CopyError;
 pub use error::{Error, FaultError};
 pub use fault::Outcome;
+pub use mappings::Mappings;
+pub use object::{Backing, Object, ObjectError};
 pub use pin::UserPins;
 pub use rights::Access;
-pub use space::{AddressSpace, NoFile};
-pub use vma::{Advice, Layout, LockAll, MapFlags, Profile, RemapRequest};
+pub use shmem::{Seals, Shmem, ShmemKind};
+pub use space::AddressSpace;
+pub use sync::SyncFlags;
+pub use vma::{Advice, AttachRequest, Layout, LockAll, MapFlags, Profile, RemapRequest};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

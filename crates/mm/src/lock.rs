@@ -104,7 +104,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The first VMA that ends above `at`.
     pub(crate) fn next_vma(&self, at: usize) -> Option<(Range<usize>, VmFlags)> {
         let guard = G::pin();
-        let (range, vma) = self.vmas.find(&guard, at)?;
+        let (range, vma) = self.core.vmas.find(&guard, at)?;
         Some((range, vma.flags))
     }
 

@@ -10,7 +10,8 @@ use vma::{PAGE_SIZE, VmFlags};
 use crate::{AddressSpace, Error, hook::virt};
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
-    /// mincore(2): one byte for each page from `addr` on; bit 0 says that it is present.
+    /// mincore(2): one byte for each page from `addr` on; bit 0 says that it is present,
+    /// in the page tables or in the object.
     ///
     /// # Errors
     /// [`vma::Error::Unaligned`], [`vma::Error::Unmapped`] if part of the range is not mapped.
@@ -23,12 +24,17 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let end = into.len().checked_mul(PAGE_SIZE).and_then(|len| addr.checked_add(len));
         let end = end.ok_or(Error::Vma(vma::Error::Unmapped))?;
         while mapped < end {
-            let found = self.vmas.lookup(&guard, mapped).ok_or(vma::Error::Unmapped)?;
+            let found = self.core.vmas.lookup(&guard, mapped).ok_or(vma::Error::Unmapped)?;
             mapped = found.0.end;
         }
-        let walk = self.tables.walk(&guard);
+        let walk = self.core.tables.walk(&guard);
         for (byte, at) in into.iter_mut().zip((addr..).step_by(PAGE_SIZE)) {
-            *byte = walk.get(VirtAddr::new(at as u64)).is_some().into();
+            let in_object = || {
+                let (_, vma) = self.core.vmas.lookup(&guard, at)?;
+                Some(vma.file.as_ref()?.object().is_present(vma.offset_at(at) as u64))
+            };
+            let mapped = walk.get(VirtAddr::new(at as u64)).is_some();
+            *byte = (mapped || in_object().unwrap_or(false)).into();
         }
         Ok(())
     }
@@ -36,13 +42,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The number of present pages of a range. Exact while nothing changes. O(pages).
     pub fn resident(&self, range: Range<usize>) -> usize {
         let guard = G::pin();
-        virt(range).map_or(0, |range| self.tables.walk(&guard).pages(range).count())
+        virt(range).map_or(0, |range| self.core.tables.walk(&guard).pages(range).count())
     }
 
     /// Calls `each` with the range and the flags of each VMA, in order.
     pub fn for_each_vma(&self, mut each: impl FnMut(Range<usize>, VmFlags)) {
         let guard = G::pin();
-        self.vmas.iter(&guard, 0).for_each(|(range, vma)| each(range, vma.flags));
+        self.core.vmas.iter(&guard, 0).for_each(|(range, vma)| each(range, vma.flags));
     }
 
     /// Writes the listing of `/proc/PID/maps`. Waits for the write right.

@@ -90,7 +90,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         access: Access,
         into: &'a mut [Frame],
     ) -> Result<UserPins<'a, M>, FaultError> {
-        let machine = self.tables.machine();
+        let machine = self.core.tables.machine();
         machine.step(machine::Access::Shared);
         // Relaxed: the fence below orders it before the count.
         if !self.pinned.load(Ordering::Relaxed) {
@@ -122,7 +122,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         access: Access,
         into: &'a mut [Frame],
     ) -> Result<UserPins<'a, M>, FaultError> {
-        let machine = self.tables.machine();
+        let machine = self.core.tables.machine();
         loop {
             // Brings the pages in, without the right.
             let most = self.take_pins(at, access, into, true)?;
@@ -163,7 +163,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             ok
         };
         let write = access == Access::Write;
-        match self.tables.get_user_pages_fast(start, write, into, fault) {
+        match self.core.tables.get_user_pages_fast(start, write, into, fault) {
             Ok(pins) => Ok(pins.keep()),
             Err(GupError::Hole(_) | GupError::Unsettled(_)) => {
                 Err(failed.unwrap_or(FaultError::Unmapped(start)))
@@ -182,13 +182,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 self.0.store(self.1 + 2, Ordering::Release);
             }
         }
-        self.tables.machine().step(machine::Access::Shared);
+        self.core.tables.machine().step(machine::Access::Shared);
         // Relaxed: only the holder of the write right changes it.
         let forks = self.fork_count.load(Ordering::Relaxed);
         self.fork_count.store(forks + 1, Ordering::Relaxed);
         // SeqCst: pairs with the fences in `pin_pages`.
         fence(Ordering::SeqCst);
-        self.tables.machine().step(machine::Access::Shared);
+        self.core.tables.machine().step(machine::Access::Shared);
         (self.pinned.load(Ordering::Relaxed), Ends(&self.fork_count, forks))
     }
 }

@@ -7,31 +7,14 @@ use core::sync::atomic::{AtomicBool, AtomicU64};
 use grace::Concurrent;
 use machine::{Asid, Machine};
 use paging::{Format, PageTables, Paging};
-use vma::{Layout, MappedFile, Profile};
+use vma::{Layout, Profile};
 
-use crate::{Error, hook::Hook, zero::ZeroFrame};
-
-/// A file type without values: this crate maps only anonymous memory so far.
-#[derive(Clone, PartialEq, Debug)]
-pub enum NoFile {}
-
-impl MappedFile for NoFile {
-    fn writable(&self) -> bool {
-        match *self {}
-    }
-
-    fn device(&self) -> (u32, u32) {
-        match *self {}
-    }
-
-    fn inode(&self) -> u64 {
-        match *self {}
-    }
-
-    fn write_path(&self, _: &mut dyn fmt::Write) -> fmt::Result {
-        match *self {}
-    }
-}
+use crate::{
+    Backing, Error,
+    hook::Hook,
+    mappings::{Family, Visit},
+    zero::ZeroFrame,
+};
 
 /// The bytes of a program's half of the addresses.
 pub(crate) fn lower_half<F: Format>() -> usize {
@@ -39,7 +22,7 @@ pub(crate) fn lower_half<F: Format>() -> usize {
 }
 
 /// The writer of a space's VMAs.
-pub(crate) type Writer<'a, G> = vma::Writer<'a, NoFile, G>;
+pub(crate) type Writer<'a, M, G> = vma::Writer<'a, Backing<M>, G>;
 
 /// An address space with pages: the memory of a program.
 ///
@@ -49,16 +32,23 @@ pub(crate) type Writer<'a, G> = vma::Writer<'a, NoFile, G>;
 /// When it is dropped, its frames and tables are given back. The host has deactivated it on every
 /// CPU by then ([`activate`](Self::activate)).
 pub struct AddressSpace<M: Machine, F: Format, G: Concurrent> {
-    pub(crate) vmas: vma::AddressSpace<NoFile, G>,
-    pub(crate) tables: PageTables<M, F, G>,
-    /// Dropped after the tables, which lead to it.
-    pub(crate) zero: Arc<ZeroFrame<M, F>>,
+    pub(crate) core: Arc<Core<M, F, G>>,
+    /// Where objects find the spaces that this one was forked from, and its children.
+    pub(crate) family: Arc<Family>,
     /// Whether a page of the space has ever been pinned (`pin`).
     pub(crate) pinned: AtomicBool,
     /// Twice the number of forks; odd while one is under way.
     pub(crate) fork_count: AtomicU64,
     /// The longest that a stack becomes, in bytes (RLIMIT_STACK).
     pub(crate) stack_limit: usize,
+}
+
+/// What objects find of a space. They may hold it for a moment longer than the space lives.
+pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
+    pub(crate) vmas: vma::AddressSpace<Backing<M>, G>,
+    pub(crate) tables: PageTables<M, F, G>,
+    /// Dropped after the tables, which lead to it.
+    pub(crate) zero: Arc<ZeroFrame<M, F>>,
 }
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
@@ -80,17 +70,20 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let tables = PageTables::user(paging, asid, kernel)?;
         let vmas = vma::AddressSpace::new(profile, layout);
         let zero = Arc::new(ZeroFrame::new(Arc::clone(paging)));
-        Ok(AddressSpace::from_parts(vmas, tables, zero, 8 << 20))
+        AddressSpace::from_core(Core { vmas, tables, zero }, Family::new(), 8 << 20)
     }
 
-    pub(crate) fn from_parts(
-        vmas: vma::AddressSpace<NoFile, G>,
-        tables: PageTables<M, F, G>,
-        zero: Arc<ZeroFrame<M, F>>,
+    pub(crate) fn from_core(
+        core: Core<M, F, G>,
+        family: Arc<Family>,
         stack_limit: usize,
-    ) -> Self {
+    ) -> Result<Self, Error> {
+        let core = Arc::new(core);
         let (pinned, fork_count) = (AtomicBool::new(false), AtomicU64::new(0));
-        AddressSpace { vmas, tables, zero, pinned, fork_count, stack_limit }
+        let space = AddressSpace { core, family, pinned, fork_count, stack_limit };
+        let seen: Arc<dyn Visit> = space.core.clone();
+        space.family.add(space.core.tables.machine(), Arc::downgrade(&seen))?;
+        Ok(space)
     }
 
     /// Sets the length in bytes beyond which stacks do not grow. At first it is 8 MiB.
@@ -104,7 +97,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// As for [`PageTables::activate`].
     pub unsafe fn activate(&self) {
         // SAFETY: passed on.
-        unsafe { self.tables.activate() }
+        unsafe { self.core.tables.activate() }
     }
 
     /// Removes this CPU from those that have the space active.
@@ -113,15 +106,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// As for [`PageTables::leave`].
     pub unsafe fn leave(&self) {
         // SAFETY: passed on.
-        unsafe { self.tables.leave() }
+        unsafe { self.core.tables.leave() }
     }
 
-    /// Calls `change` with the write right, and with the pages behind the VMAs. While it waits,
-    /// this CPU performs the requests of others ([`Step::relax`](machine::Step::relax)): the holder
-    /// may wait for this CPU's flush.
+    /// Calls `change` with the write right, and with the pages behind the VMAs.
     pub(crate) fn change<T, E: Into<Error>>(
         &self,
-        change: impl FnOnce(&mut Writer<'_, G>) -> Result<T, E>,
+        change: impl FnOnce(&mut Writer<'_, M, G>) -> Result<T, E>,
     ) -> Result<T, Error> {
         self.change_with(change, |_| ())
     }
@@ -130,16 +121,34 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// without the write right.
     pub(crate) fn change_with<T, E: Into<Error>>(
         &self,
-        change: impl FnOnce(&mut Writer<'_, G>) -> Result<T, E>,
+        change: impl FnOnce(&mut Writer<'_, M, G>) -> Result<T, E>,
         after: impl FnOnce(&mut Hook<'_, M, F, G>),
     ) -> Result<T, Error> {
-        let mut hook = Hook::new(&self.tables);
-        let done = loop {
+        self.core.change_with(Some(&self.family), change, after)
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
+    /// The write right. While it waits, this CPU performs the requests of others
+    /// ([`Step::relax`](machine::Step::relax)): the holder may wait for this CPU's flush.
+    pub(crate) fn right(&self) -> Writer<'_, M, G> {
+        loop {
             if let Some(writer) = self.vmas.try_write() {
-                break change(&mut writer.with_pages(&mut hook));
+                return writer;
             }
             self.tables.machine().relax();
-        };
+        }
+    }
+
+    /// As [`AddressSpace::change_with`]. Without the `family`, `change` maps no object.
+    pub(crate) fn change_with<T, E: Into<Error>>(
+        &self,
+        family: Option<&Arc<Family>>,
+        change: impl FnOnce(&mut Writer<'_, M, G>) -> Result<T, E>,
+        after: impl FnOnce(&mut Hook<'_, M, F, G>),
+    ) -> Result<T, Error> {
+        let mut hook = Hook::new(&self.tables, family);
+        let done = change(&mut self.right().with_pages(&mut hook));
         after(&mut hook);
         if let Some(error) = hook.failed {
             return Err(error.into());
@@ -150,14 +159,17 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
 impl<M: Machine, F: Format, G: Concurrent> Drop for AddressSpace<M, F, G> {
     fn drop(&mut self) {
-        // No fault is under way: it would borrow the space.
-        let end = lower_half::<F>();
-        Hook::new(&self.tables).remove(0..end);
+        // No fault is under way: it would borrow the space. The write right keeps objects away that
+        // take pages back.
+        let _right = self.core.right();
+        Hook::new(&self.core.tables, None).remove(0..lower_half::<F>());
     }
 }
 
 impl<M: Machine, F: Format, G: Concurrent> fmt::Debug for AddressSpace<M, F, G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AddressSpace").field("space", &self.tables.space()).finish_non_exhaustive()
+        f.debug_struct("AddressSpace")
+            .field("space", &self.core.tables.space())
+            .finish_non_exhaustive()
     }
 }

@@ -174,6 +174,13 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if let Some(chosen) = request.driver_flags {
             vma.flags = chosen;
         }
+        let next = match vma.file {
+            Some(_) => {
+                self.map_pages(addr..end, &vma)?;
+                None
+            }
+            None => next,
+        };
         if private_anonymous {
             debug_assert_eq!(vma.slide, 0, "an anonymous page's offset is its address");
         }

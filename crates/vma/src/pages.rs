@@ -40,6 +40,17 @@ pub trait Pages<F> {
         Ok(())
     }
 
+    /// A VMA of a file is about to be stored over a range where it was not before: a new map, or
+    /// the target of a move. The call may still fail, and the VMA may join its neighbours. By
+    /// default there is nothing to do.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], and those of a file that refuses the map.
+    fn map(&mut self, range: Range<usize>, vma: &Vma<F>) -> Result<(), Error> {
+        let _ = (range, vma);
+        Ok(())
+    }
+
     /// The range maps nothing any more, or its new VMA is busy: removes its pages. When it returns,
     /// no CPU has a translation of them.
     fn empty(&mut self, range: Range<usize>);
@@ -183,6 +194,14 @@ impl<'a, F: crate::MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'a
         work: PageWork,
     ) -> Result<(), Error> {
         self.pages.as_mut().map_or(Ok(()), |pages| pages.prepare(range, work))
+    }
+
+    /// Says that a VMA is about to be stored over a range where it was not before.
+    pub(crate) fn map_pages(&mut self, range: Range<usize>, vma: &Vma<F>) -> Result<(), Error> {
+        match &mut self.pages {
+            Some(pages) if vma.file.is_some() => pages.map(range, vma),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn empty_pages(&mut self, range: Range<usize>) {

@@ -28,7 +28,7 @@ pub enum SweepChange {
 }
 
 /// The reason why a sweep ends early.
-enum Ended {
+pub(super) enum Ended {
     Stopped(VirtAddr),
     Failed(Error),
 }
@@ -136,7 +136,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(None)
     }
 
-    fn sweep_page(
+    pub(super) fn sweep_page(
         &self,
         range: VirtRange,
         pending: &mut PendingFlush<'_, M, F, G>,

@@ -20,12 +20,14 @@
 //!   the way its own. With the lock of the table held, [`leads_to`](PageTables::leads_to) checks
 //!   that the way from the top still leads there: another CPU of the space may have replaced the
 //!   table by a copy meanwhile.
-//! - *Entries of a shared table never change*, with three exceptions that no sharer can notice.
+//! - *Entries of a shared table never change*, with four exceptions. Three are such that no sharer
+//!   can notice.
 //!   Hardware sets accessed bits. A copy takes from the table's own pages the right to write, and
 //!   the mark of an exclusive page: no sharer could use either. And a fault that was under way
 //!   when its space forked may still store a page of zeros, or rights that the shared entry above
 //!   withholds: both spaces had the same VMA there at the fork, and a space whose VMA has changed
-//!   since has left the table, or copied it with this lock held.
+//!   since has left the table, or copied it with this lock held. The fourth is noticed by all: an
+//!   object takes a page back ([`take_back`](PageTables::take_back)), and all CPUs flush.
 //! - *A space that leaves a table flushes before its share ends*: its CPUs may walk the table from
 //!   a cached upper entry. The flush and the share wait in the [`PendingFlush`]. So the last sharer
 //!   finds itself alone only when no other CPU, in hardware, can reach the table. Walks in
@@ -42,6 +44,7 @@
 mod copy;
 mod fork;
 mod leave;
+mod take_back;
 
 pub(crate) use leave::leave_table;
 

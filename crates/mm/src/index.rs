@@ -1,0 +1,281 @@
+//! The pages of an object in memory: a radix tree of frames, read and filled without a lock.
+//!
+//! A node is a frame of 512 words. A word of the lowest level is a *slot*: it holds the frame of a
+//! page. A word above leads to a node. The root says how high the tree is; it grows when a larger
+//! index is used. Nodes stay until the index is dropped, so that a reader needs no guard.
+//!
+//! A slot changes in three ways, each one compare-exchange or swap: from absent to a page (a fault),
+//! from a page to the same page *going* (its object takes it back), from going to absent. The last
+//! two are the holder's of the object's lock.
+//!
+//! Cost of a lookup: one load for each level; 512 pages have one level, 1 GiB has two.
+
+use core::{
+    ops::Range,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use machine::{Access, ENTRIES, Frame, FrameError, Machine, Owner, Place};
+
+use crate::zero::zero;
+
+/// Marks a slot that has a page, or a root and an inner word that lead to a node.
+const PRESENT: u64 = 1;
+/// Marks a page that is being taken back.
+const GOING: u64 = 2;
+const NUMBER: u32 = 12;
+/// Bits of an index for each level.
+const BITS: u32 = 9;
+/// The most levels: 2^36 pages, 2^48 bytes.
+const LEVELS: u32 = 4;
+
+/// A slot's value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Slot {
+    Absent,
+    Page(Frame),
+    /// The page is being taken back.
+    Going(Frame),
+}
+
+impl Slot {
+    fn decode(word: u64) -> Slot {
+        match Frame::new(word >> NUMBER) {
+            Some(frame) if word & GOING != 0 => Slot::Going(frame),
+            Some(frame) if word & PRESENT != 0 => Slot::Page(frame),
+            _ => Slot::Absent,
+        }
+    }
+
+    pub(crate) fn frame(self) -> Option<Frame> {
+        match self {
+            Slot::Absent => None,
+            Slot::Page(frame) | Slot::Going(frame) => Some(frame),
+        }
+    }
+}
+
+/// The number of pages that an index can hold.
+pub(crate) const MAX_PAGES: u64 = 1 << (BITS * LEVELS);
+
+/// The pages of an object. Each holds a reference to its frame.
+pub(crate) struct PageIndex<M: Machine> {
+    machine: M,
+    /// The highest node, and the number of levels in the bits below it; 0 if there is none.
+    root: AtomicU64,
+}
+
+impl<M: Machine> PageIndex<M> {
+    pub(crate) fn new(machine: M) -> Self {
+        PageIndex { machine, root: AtomicU64::new(0) }
+    }
+
+    fn load(&self, word: &AtomicU64) -> u64 {
+        self.machine.step(Access::Shared);
+        // Acquire: pairs with the Release of `swap_in`: what the word leads to is filled.
+        word.load(Ordering::Acquire)
+    }
+
+    /// Stores `new` if the word is `old`; returns what it is then.
+    fn swap_in(&self, word: &AtomicU64, old: u64, new: u64) -> u64 {
+        self.machine.step(Access::Shared);
+        // AcqRel: Release pairs with `load`; Acquire, also on failure, as in `load`.
+        match word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => new,
+            Err(now) => now,
+        }
+    }
+
+    fn word(&self, node: Frame, index: usize) -> Option<&AtomicU64> {
+        let words = self.machine.frame_ptr(node)?.cast::<AtomicU64>();
+        // SAFETY: the node is a frame of this index, 512 aligned words that are only used as
+        // atomics, and stays until the index is dropped. The number is masked.
+        Some(unsafe { words.add(index % ENTRIES).as_ref() })
+    }
+
+    /// The slot of a page, if there is a node for it.
+    fn slot(&self, index: u64) -> Option<&AtomicU64> {
+        let root = self.load(&self.root);
+        let (mut node, levels) = (Frame::new(root >> NUMBER)?, root as u32 & 7);
+        if levels == 0 || index >> (BITS * levels) != 0 {
+            return None;
+        }
+        for level in (1..levels).rev() {
+            let word = self.word(node, (index >> (BITS * level)) as usize)?;
+            let value = self.load(word);
+            if value & PRESENT == 0 {
+                return None;
+            }
+            node = Frame::new(value >> NUMBER)?;
+        }
+        self.word(node, index as usize)
+    }
+
+    /// The page with this index.
+    pub(crate) fn get(&self, index: u64) -> Slot {
+        self.slot(index).map_or(Slot::Absent, |slot| Slot::decode(self.load(slot)))
+    }
+
+    /// Takes a reference to the frame of a page that is present and not going.
+    pub(crate) fn hold(&self, index: u64) -> Option<Frame> {
+        let slot = self.slot(index)?;
+        let Slot::Page(frame) = Slot::decode(self.load(slot)) else { return None };
+        if !self.machine.info(frame)?.try_get() {
+            return None;
+        }
+        if Slot::decode(self.load(slot)) == Slot::Page(frame) {
+            return Some(frame);
+        }
+        // The page went meanwhile. The frame may be another user's by now.
+        // SAFETY: this reference was just taken.
+        let released = unsafe { self.machine.release(frame) };
+        debug_assert!(released.is_ok(), "a reference of ours is gone: {released:?}");
+        None
+    }
+
+    /// Makes `frame` the page, with its reference, if there is none. Returns what is there then.
+    pub(crate) fn insert(&self, index: u64, frame: Frame) -> Result<Slot, FrameError> {
+        let new = frame.number() << NUMBER | PRESENT;
+        let slot = self.make_slot(index)?;
+        Ok(Slot::decode(self.swap_in(slot, 0, new)))
+    }
+
+    /// The slot of a page below [`MAX_PAGES`]; makes the nodes on the way.
+    fn make_slot(&self, index: u64) -> Result<&AtomicU64, FrameError> {
+        let none = FrameError::NotOurs(Frame::default());
+        let (mut node, levels) = loop {
+            let root = self.load(&self.root);
+            let levels = root as u32 & 7;
+            if levels > 0 && index >> (BITS * levels) == 0 {
+                break (Frame::new(root >> NUMBER).ok_or(none)?, levels);
+            }
+            let new = self.new_node()?;
+            if levels > 0
+                && let Some(first) = self.word(new, 0)
+            {
+                // Relaxed: the node is ours alone; `swap_in` publishes it.
+                first.store(root & !0xfff | PRESENT, Ordering::Relaxed);
+            }
+            let higher = new.number() << NUMBER | u64::from(levels + 1);
+            if self.swap_in(&self.root, root, higher) != higher {
+                self.free_node(new);
+            }
+        };
+        for level in (1..levels).rev() {
+            let word = self.word(node, (index >> (BITS * level)) as usize).ok_or(none)?;
+            let mut value = self.load(word);
+            if value == 0 {
+                let new = self.new_node()?;
+                let leads = new.number() << NUMBER | PRESENT;
+                value = self.swap_in(word, 0, leads);
+                if value != leads {
+                    self.free_node(new);
+                }
+            }
+            node = Frame::new(value >> NUMBER).ok_or(none)?;
+        }
+        self.word(node, index as usize).ok_or(none)
+    }
+
+    fn new_node(&self) -> Result<Frame, FrameError> {
+        let frame = self.machine.alloc(0, Place::Local)?;
+        // SAFETY: the frame is ours alone.
+        let owned = unsafe { self.machine.set_owner(frame, Owner::Kernel) };
+        if let Err(error) = owned.and_then(|()| zero(&self.machine, frame)) {
+            self.free_node(frame);
+            return Err(error);
+        }
+        Ok(frame)
+    }
+
+    fn free_node(&self, node: Frame) {
+        // SAFETY: nothing leads to it. A lock-free pin may hold a reference for a moment.
+        let freed = unsafe { self.machine.release(node) };
+        debug_assert!(freed.is_ok(), "a node has no reference: {freed:?}");
+    }
+
+    /// Marks the pages of a range as going. Called with the object's lock held.
+    pub(crate) fn mark(&self, pages: Range<u64>) {
+        self.each(pages, |slot| {
+            // Relaxed: only the holder of the lock changes a page.
+            if slot.load(Ordering::Relaxed) & (PRESENT | GOING) == PRESENT {
+                self.machine.step(Access::Shared);
+                // Release: what was stored before, such as the size, is seen with it.
+                slot.fetch_or(GOING, Ordering::Release);
+            }
+        });
+    }
+
+    /// Removes the pages of a range that are going, and drops their references. Called with the
+    /// object's lock held, when no CPU has a translation of them.
+    pub(crate) fn remove_marked(&self, pages: Range<u64>) {
+        self.each(pages, |slot| {
+            // Relaxed: only the holder of the lock changes a page.
+            if let Slot::Going(frame) = Slot::decode(slot.load(Ordering::Relaxed)) {
+                self.machine.step(Access::Shared);
+                // Release: a fault that fills the slot comes after the removal.
+                slot.store(0, Ordering::Release);
+                self.free_node(frame);
+            }
+        });
+    }
+
+    /// Calls `each` for the slots of a range that have nodes.
+    fn each(&self, pages: Range<u64>, mut each: impl FnMut(&AtomicU64)) {
+        let root = self.load(&self.root);
+        let levels = root as u32 & 7;
+        let end = pages.end.min(1u64 << (BITS * levels));
+        if let (Some(node), true) = (Frame::new(root >> NUMBER), levels > 0 && pages.start < end) {
+            self.each_below(node, levels - 1, 0, &(pages.start..end), &mut each);
+        }
+    }
+
+    fn each_below(
+        &self,
+        node: Frame,
+        level: u32,
+        base: u64,
+        pages: &Range<u64>,
+        each: &mut impl FnMut(&AtomicU64),
+    ) {
+        let span = 1u64 << (BITS * level);
+        let first = pages.start.saturating_sub(base) / span;
+        let end = pages.end.saturating_sub(base).div_ceil(span).min(ENTRIES as u64);
+        for number in first..end {
+            let Some(word) = self.word(node, number as usize) else { return };
+            let at = base + number * span;
+            if level == 0 {
+                each(word);
+            } else if let value = self.load(word)
+                && value & PRESENT != 0
+                && let Some(below) = Frame::new(value >> NUMBER)
+            {
+                self.each_below(below, level - 1, at, pages, each);
+            }
+        }
+    }
+
+    /// Drops the references of the pages below a node, and the nodes.
+    fn end(&mut self, node: Frame, level: u32) {
+        for number in 0..ENTRIES {
+            let Some(word) = self.word(node, number) else { return };
+            // Relaxed: the index is ours alone.
+            let value = word.load(Ordering::Relaxed);
+            match Frame::new(value >> NUMBER).filter(|_| value & PRESENT != 0) {
+                Some(frame) if level == 0 => self.free_node(frame),
+                Some(below) => self.end(below, level - 1),
+                None => {}
+            }
+        }
+        self.free_node(node);
+    }
+}
+
+impl<M: Machine> Drop for PageIndex<M> {
+    fn drop(&mut self) {
+        let root = *self.root.get_mut();
+        if let (Some(node), 1..) = (Frame::new(root >> NUMBER), root & 7) {
+            self.end(node, (root as u32 & 7) - 1);
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Objects: what lies behind a map that is not private anonymous memory.
+//!
+//! A VMA of an object holds a [`Backing`]: an open file description, which leads to the
+//! [`Object`]. A fault asks the object for the frame of a page, without a lock; a shared map gets
+//! that frame itself, a private one a copy at the first write.
+//!
+//! # Taking a page back
+//! A page may leave an object while programs use it: the file was truncated, or a hole punched. The
+//! object marks the page first, so that [`Object::is_current`] says no. Then it removes the page
+//! from every space that maps it ([`Mappings::take_back`]). A fault asks `is_current` with the
+//! table's lock held, and the removal takes the same lock: so either the fault sees the mark, or the
+//! removal sees the fault's entry. It is the argument of [`crate::protocol`], with the mark in the
+//! place of the VMA.
+
+use alloc::sync::Arc;
+use core::{fmt, ops::Range};
+
+use machine::{Frame, FrameError, Machine};
+use vma::{MappedFile, Placement};
+
+use crate::Mappings;
+
+/// Why an object has no page for a fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ObjectError {
+    /// The page is not in memory. [`Object::bring_in`] brings it.
+    Absent,
+    /// The page lies beyond the end of the object: SIGBUS.
+    BeyondEnd,
+    /// There is no memory for the page.
+    OutOfMemory(FrameError),
+    /// The page could not be read: SIGBUS.
+    Failed,
+    /// The object does not have the operation.
+    NotSupported,
+    /// A seal of the object forbids it.
+    Sealed,
+}
+
+impl fmt::Display for ObjectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ObjectError::Absent => f.write_str("the page is not in memory"),
+            ObjectError::BeyondEnd => f.write_str("the page lies beyond the end of the object"),
+            ObjectError::OutOfMemory(error) => write!(f, "no memory for a page: {error}"),
+            ObjectError::Failed => f.write_str("the page could not be read"),
+            ObjectError::NotSupported => f.write_str("the object does not have the operation"),
+            ObjectError::Sealed => f.write_str("a seal of the object forbids it"),
+        }
+    }
+}
+
+impl core::error::Error for ObjectError {}
+
+/// Memory that address spaces map: a file, or memory that programs share. Pages are counted from
+/// its start, in units of 4 KiB.
+///
+/// # Safety
+/// Programs get the frames. So:
+/// - [`page`](Self::page) returns a frame with [`Owner::User`](machine::Owner::User) that holds
+///   nothing but this page, and a reference to it for the caller.
+/// - The object keeps a reference of its own for as long as `is_current` may say yes. It drops that
+///   reference after [`Mappings::take_back`] has returned.
+pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
+    /// The frame of a page, with a reference for the caller. Called with a guard held: takes no
+    /// lock that is held while another CPU is waited for, and does not allocate.
+    ///
+    /// # Errors
+    /// [`ObjectError::Absent`]: the caller drops everything, calls [`bring_in`](Self::bring_in), and
+    /// asks again. [`ObjectError::BeyondEnd`].
+    fn page(&self, index: u64) -> Result<Frame, ObjectError>;
+
+    /// Brings a page into memory. Called with nothing held: it may allocate, and wait.
+    ///
+    /// # Errors
+    /// [`ObjectError`], but not `Absent`.
+    fn bring_in(&self, index: u64) -> Result<(), ObjectError>;
+
+    /// Whether the frame is still that of the page, and is not being taken back. Called with a
+    /// table's lock held: only loads.
+    fn is_current(&self, index: u64, frame: Frame) -> bool;
+
+    /// Whether the page is in memory (mincore). Called with a guard held.
+    fn is_present(&self, index: u64) -> bool;
+
+    /// Where the object is mapped.
+    fn mappings(&self) -> &Mappings;
+
+    /// Frees the pages of a range: they read as zeros afterwards (MADV_REMOVE). Called with nothing
+    /// held.
+    ///
+    /// # Errors
+    /// [`ObjectError::NotSupported`] by default.
+    fn remove(&self, pages: Range<u64>) -> Result<(), ObjectError> {
+        let _ = pages;
+        Err(ObjectError::NotSupported)
+    }
+
+    /// Writes the changed pages of a range to where the object keeps them, and waits (msync). Called
+    /// with nothing held. By default there is nothing to do.
+    ///
+    /// # Errors
+    /// [`ObjectError::Failed`].
+    fn sync(&self, pages: Range<u64>) -> Result<(), ObjectError> {
+        let _ = pages;
+        Ok(())
+    }
+
+    /// Whether a seal forbids a new shared map that may be written.
+    fn is_write_sealed(&self) -> bool {
+        false
+    }
+
+    /// How its maps are placed.
+    fn placement(&self) -> Placement {
+        Placement::Pages
+    }
+
+    /// The size in bytes, if it is a segment of SysV shared memory.
+    fn segment_size(&self) -> Option<usize> {
+        None
+    }
+
+    /// Major and minor device number, for the listing.
+    fn device(&self) -> (u32, u32);
+
+    /// Inode number, for the listing.
+    fn inode(&self) -> u64;
+
+    /// Writes the path as the listing shows it.
+    fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result;
+}
+
+struct Description<M: Machine> {
+    object: Arc<dyn Object<M>>,
+    writable: bool,
+}
+
+/// An open file description of an object: what a VMA maps. Clones are the same description; two
+/// VMAs merge only if theirs is the same.
+pub struct Backing<M: Machine>(Arc<Description<M>>);
+
+impl<M: Machine> Backing<M> {
+    /// Opens the object. If it is not `writable`, its shared maps never become writable.
+    pub fn open(object: Arc<dyn Object<M>>, writable: bool) -> Self {
+        Backing(Arc::new(Description { object, writable }))
+    }
+
+    /// The object.
+    pub fn object(&self) -> &Arc<dyn Object<M>> {
+        &self.0.object
+    }
+
+    /// Whether it leads to the object with these mappings.
+    pub(crate) fn is_of(&self, mappings: *const Mappings) -> bool {
+        core::ptr::eq(self.0.object.mappings(), mappings)
+    }
+}
+
+impl<M: Machine> Clone for Backing<M> {
+    fn clone(&self) -> Self {
+        Backing(Arc::clone(&self.0))
+    }
+}
+
+impl<M: Machine> PartialEq for Backing<M> {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl<M: Machine> fmt::Debug for Backing<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backing")
+            .field("inode", &self.0.object.inode())
+            .field("writable", &self.0.writable)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M: Machine> MappedFile for Backing<M> {
+    fn writable(&self) -> bool {
+        self.0.writable
+    }
+
+    fn placement(&self) -> Placement {
+        self.0.object.placement()
+    }
+
+    fn has_close_hook(&self) -> bool {
+        self.segment_size().is_some()
+    }
+
+    fn segment_size(&self) -> Option<usize> {
+        self.0.object.segment_size()
+    }
+
+    fn device(&self) -> (u32, u32) {
+        self.0.object.device()
+    }
+
+    fn inode(&self) -> u64 {
+        self.0.object.inode()
+    }
+
+    fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        self.0.object.write_path(out)
+    }
+}
+
+/// A page of an object, with a reference to its frame.
+pub(crate) struct HeldPage<'a, M: Machine> {
+    machine: &'a M,
+    object: &'a dyn Object<M>,
+    index: u64,
+    pub(crate) frame: Frame,
+}
+
+impl<'a, M: Machine> HeldPage<'a, M> {
+    pub(crate) fn get(
+        machine: &'a M,
+        object: &'a dyn Object<M>,
+        index: u64,
+    ) -> Result<Self, ObjectError> {
+        let frame = object.page(index)?;
+        Ok(HeldPage { machine, object, index, frame })
+    }
+
+    pub(crate) fn is_current(&self) -> bool {
+        self.object.is_current(self.index, self.frame)
+    }
+
+    /// The reference is an entry's from now on.
+    pub(crate) fn mapped(self) {
+        core::mem::forget(self);
+    }
+}
+
+impl<M: Machine> Drop for HeldPage<'_, M> {
+    fn drop(&mut self) {
+        // SAFETY: the object took this reference for us.
+        let released = unsafe { self.machine.release(self.frame) };
+        debug_assert!(released.is_ok(), "a reference of ours is gone: {released:?}");
+    }
+}

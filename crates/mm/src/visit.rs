@@ -1,0 +1,98 @@
+//! What objects do in a space that maps them.
+
+use core::ops::Range;
+
+use grace::Concurrent;
+use machine::Machine;
+use paging::{Format, Mapping, Share, SweepChange};
+use vma::{PAGE_SIZE, VmFlags, Vma};
+
+use crate::{
+    Backing, Mappings,
+    batch::FrameBatch,
+    hook::virt,
+    mappings::{TakeBack, Visit},
+    space::Core,
+};
+
+impl<M: Machine, F: Format, G: Concurrent> Visit for Core<M, F, G> {
+    fn take_back(&self, what: &TakeBack<'_>) {
+        let right = self.right();
+        for area in right.areas_from(what.addresses.start) {
+            if area.start >= what.addresses.end {
+                break;
+            }
+            if !is_of(&area.vma, what.mappings) {
+                continue;
+            }
+            let first = area.vma.offset_at(area.start) as u64;
+            let address = |page: u64| {
+                let pages =
+                    page.saturating_sub(first).min(((area.end - area.start) / PAGE_SIZE) as u64);
+                area.start + pages as usize * PAGE_SIZE
+            };
+            let start = address(what.pages.start).max(what.addresses.start);
+            let end = address(what.pages.end).min(what.addresses.end);
+            if start < end {
+                self.take_back_from(start..end, what, |at| area.vma.offset_at(at) as u64);
+            }
+        }
+    }
+
+    fn maps(&self, addresses: Range<usize>, mappings: &Mappings) -> bool {
+        let guard = G::pin();
+        let mut vmas = self.vmas.iter(&guard, addresses.start);
+        vmas.any(|(range, vma)| range.start < addresses.end && is_of(vma, mappings))
+    }
+
+    fn may_write(&self, addresses: Range<usize>, mappings: &Mappings) -> bool {
+        let writes = VmFlags::SHARED | VmFlags::MAYWRITE;
+        self.right()
+            .areas_from(addresses.start)
+            .take_while(|area| area.start < addresses.end)
+            .any(|area| is_of(&area.vma, mappings) && area.vma.flags.contains(writes))
+    }
+}
+
+fn is_of<M: Machine>(vma: &Vma<Backing<M>>, mappings: &Mappings) -> bool {
+    vma.file.as_ref().is_some_and(|file| file.is_of(mappings))
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
+    /// Removes the pages of an object from a part of one VMA. Called with the write right.
+    fn take_back_from(
+        &self,
+        mut rest: Range<usize>,
+        what: &TakeBack<'_>,
+        index: impl Fn(usize) -> u64,
+    ) {
+        let machine = self.tables.machine();
+        let is_wanted = |page: &Mapping| {
+            // A private page of the space, or one that it shares with a fork of it, may be a copy.
+            what.copies
+                || page.attrs.share() == Share::Object
+                || (what.is_ours)(index(page.page.get() as usize), page.frame)
+        };
+        while let Some(range) = virt(rest.clone()) {
+            let mut batch = FrameBatch::new();
+            let mut pending = self.tables.no_flush();
+            let change = |page: Mapping| match page {
+                _ if !is_wanted(&page) => SweepChange::Keep,
+                _ if batch.take(machine, page.frame) => SweepChange::Clear,
+                _ => SweepChange::Stop,
+            };
+            // SAFETY: the object takes its pages back from all spaces, so those that share the
+            // tables lose them, too. The frames are released after the flush. The write right keeps
+            // forks, unmappings and moves away.
+            let swept = unsafe { self.tables.take_back(range, &mut pending, change) };
+            pending.flush();
+            // SAFETY: they are unmapped and flushed. Each mapping had a reference.
+            unsafe { batch.release(machine) };
+            let Ok(Some(next)) = swept else {
+                debug_assert!(swept.is_ok(), "{swept:?}");
+                return;
+            };
+            rest.start = next.get() as usize;
+        }
+    }
+}
