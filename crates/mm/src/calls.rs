@@ -1,6 +1,6 @@
 //! The calls of a program.
 
-use alloc::vec::Vec;
+use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use grace::Concurrent;
@@ -8,11 +8,13 @@ use machine::{Frame, Machine, PageSize, VirtAddr};
 use paging::{Format, Share};
 use vma::{Advice, AttachRequest, MapFlags, MapRequest, PAGE_SIZE, VmFlags};
 
-use crate::{Access, AddressSpace, Backing, Error, FaultError, Shmem, ShmemKind, rights};
+use crate::{
+    Access, AddressSpace, Backing, Error, FaultError, ObjectError, Shmem, ShmemKind, rights,
+};
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
-    /// mmap(2) of anonymous memory: `len` bytes at `addr`, which is a hint unless `flags` say FIXED,
-    /// with the rights `prot`. Returns the address. Shared memory is a [`Shmem`] of its own.
+    /// mmap(2) of anonymous memory: `len` bytes at `addr`, which is a hint unless `flags` say
+    /// FIXED, with the rights `prot`. Returns the address. Shared memory is a [`Shmem`] of its own.
     ///
     /// A fixed map over another one removes its pages. With POPULATE or LOCKED the pages are
     /// brought in, as far as there is memory.
@@ -58,6 +60,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         if flags.intersects(MapFlags::HUGETLB) {
             return Err(Error::NotSupported("MAP_HUGETLB"));
         }
+        self.check_home(&file)?;
         let file = Some(file);
         self.map(MapRequest { addr, len, prot, flags, file, offset, driver_flags: None })
     }
@@ -75,12 +78,21 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         Ok(at)
     }
 
+    /// Checks that the object's frames are of this machine.
+    fn check_home(&self, file: &Backing<M>) -> Result<(), Error> {
+        let home = Arc::as_ptr(self.core.tables.paging()).cast::<()>();
+        match core::ptr::eq(file.object().home(), home) {
+            true => Ok(()),
+            false => Err(ObjectError::Foreign.into()),
+        }
+    }
+
     /// The object of a shared anonymous map.
     fn shared_memory(&self, len: usize) -> Result<Backing<M>, Error> {
         /// The inode numbers of these objects, which have no other name.
         static INODES: AtomicU64 = AtomicU64::new(1);
         let memory = Shmem::new(
-            self.core.tables.machine().clone(),
+            self.core.tables.paging(),
             ShmemKind {
                 path: "/dev/zero (deleted)".into(),
                 // Relaxed: only the number counts.
@@ -100,6 +112,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// # Errors
     /// As [`vma::Writer::shmat`].
     pub fn shmat(&self, request: AttachRequest<Backing<M>>) -> Result<usize, Error> {
+        self.check_home(&request.segment)?;
         self.change(|calls| calls.shmat(request))
     }
 
@@ -170,7 +183,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// madvise(2). DONTNEED and FREE remove the pages; the next touch finds zeros, or the object's
-    /// page. REMOVE frees the pages in their object. POPULATE_READ and POPULATE_WRITE bring pages in.
+    /// page. REMOVE frees the pages in their object. POPULATE_READ and POPULATE_WRITE bring pages
+    /// in.
     ///
     /// # Errors
     /// As in the manual page of madvise. Advice about huge pages and guards is

@@ -87,6 +87,7 @@ impl Error {
             Error::Object(ObjectError::OutOfMemory(_)) => 12,
             Error::Object(ObjectError::BeyondEnd) => 27,
             Error::Object(ObjectError::NotSupported) => 95,
+            Error::Object(ObjectError::Foreign) => 22,
             Error::NotSupported(_) => 22,
         }
     }

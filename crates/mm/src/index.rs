@@ -4,9 +4,9 @@
 //! page. A word above leads to a node. The root says how high the tree is; it grows when a larger
 //! index is used. Nodes stay until the index is dropped, so that a reader needs no guard.
 //!
-//! A slot changes in three ways, each one compare-exchange or swap: from absent to a page (a fault),
-//! from a page to the same page *going* (its object takes it back), from going to absent. The last
-//! two are the holder's of the object's lock.
+//! A slot changes in three ways, each one compare-exchange or swap: from absent to a page (a
+//! fault), from a page to the same page *going* (its object takes it back), from going to absent.
+//! The last two are the holder's of the object's lock.
 //!
 //! Cost of a lookup: one load for each level; 512 pages have one level, 1 GiB has two.
 
@@ -120,6 +120,7 @@ impl<M: Machine> PageIndex<M> {
     pub(crate) fn hold(&self, index: u64) -> Option<Frame> {
         let slot = self.slot(index)?;
         let Slot::Page(frame) = Slot::decode(self.load(slot)) else { return None };
+        self.machine.step(Access::Shared);
         if !self.machine.info(frame)?.try_get() {
             return None;
         }

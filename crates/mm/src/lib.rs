@@ -7,7 +7,11 @@
 //! | call | method | file |
 //! |---|---|---|
 //! | page fault | [`AddressSpace::handle_fault`] | `fault`, `anon` |
-//! | mmap, munmap, mprotect, brk, madvise | the methods of these names | `calls` |
+//! | mmap, munmap, mprotect, brk, madvise, shmat, shmdt | the methods of these names | `calls` |
+//! | maps of objects | [`AddressSpace::mmap_object`] | `calls`, `object` |
+//! | memfd: truncate, holes, seals, read, write | [`Shmem`] | `shmem`, `index` |
+//! | an object takes pages back from all spaces | [`Mappings::take_back`] | `mappings`, `visit` |
+//! | msync | [`AddressSpace::msync`] | `sync` |
 //! | mremap; mlock, munlock, mlockall, munlockall | the methods of these names | `lock` |
 //! | copies of a program's memory, pins | [`AddressSpace::read`], [`AddressSpace::copy_from_user`], [`AddressSpace::pin_pages`] | `access`, `pin` |
 //! | mincore; resident pages; the listing | [`AddressSpace::mincore`] and its neighbours | `look` |
@@ -16,9 +20,9 @@
 //!
 //! # What there is so far
 //!
-//! Private anonymous memory, with stacks that grow, copy-on-write and fork. Maps of files, shared
-//! memory and huge pages are to come; until then their requests are refused with
-//! [`Error::NotSupported`], or there is no call.
+//! Anonymous memory, private and shared, with stacks that grow, copy-on-write and fork; memfd, SysV
+//! segments, and objects of the host's own ([`Object`]). Huge pages and guard pages are to come;
+//! until then their requests are refused with [`Error::NotSupported`], or there is no call.
 //!
 //! # The host's part
 //!

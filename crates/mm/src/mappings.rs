@@ -16,7 +16,8 @@
 //!   orders the mark before the map, so that its faults see the mark.
 //! - *A move* adds its target at the end of the list before the pages move. If the visit of the old
 //!   place came before the move, the pages are gone; otherwise the visit comes to the target later.
-//!   Entries of the list keep their order, and a visit goes on until the end that the list has then.
+//!   Entries of the list keep their order, and a visit goes on until the end that the list has
+//!   then.
 //! - *A fork* adds the child to the end of the family with the parent's write right. If the visit
 //!   of the parent came before, the child has inherited no page; otherwise the visit comes to the
 //!   child.
@@ -177,9 +178,9 @@ impl Mappings {
     }
 
     /// Removes the `pages` of the object from every space. The object has marked them before: its
-    /// `is_current` says no. With `copies`, the copies that private maps have made are removed, too;
-    /// otherwise only the frames that `is_ours` recognises. When it returns, no CPU has a translation
-    /// of what was removed.
+    /// `is_current` says no. With `copies`, the copies that private maps have made are removed,
+    /// too; otherwise only the frames that `is_ours` recognises. When it returns, no CPU has a
+    /// translation of what was removed.
     ///
     /// # Context
     /// With nothing held: it waits for the write right of each space, and for flushes. Allocates

@@ -8,9 +8,9 @@
 //! A page may leave an object while programs use it: the file was truncated, or a hole punched. The
 //! object marks the page first, so that [`Object::is_current`] says no. Then it removes the page
 //! from every space that maps it ([`Mappings::take_back`]). A fault asks `is_current` with the
-//! table's lock held, and the removal takes the same lock: so either the fault sees the mark, or the
-//! removal sees the fault's entry. It is the argument of [`crate::protocol`], with the mark in the
-//! place of the VMA.
+//! table's lock held, and the removal takes the same lock: so either the fault sees the mark, or
+//! the removal sees the fault's entry. It is the argument of [`crate::protocol`], with the mark in
+//! the place of the VMA.
 
 use alloc::sync::Arc;
 use core::{fmt, ops::Range};
@@ -36,6 +36,8 @@ pub enum ObjectError {
     NotSupported,
     /// A seal of the object forbids it.
     Sealed,
+    /// The object is for address spaces of another [`Paging`](paging::Paging).
+    Foreign,
 }
 
 impl fmt::Display for ObjectError {
@@ -47,6 +49,9 @@ impl fmt::Display for ObjectError {
             ObjectError::Failed => f.write_str("the page could not be read"),
             ObjectError::NotSupported => f.write_str("the object does not have the operation"),
             ObjectError::Sealed => f.write_str("a seal of the object forbids it"),
+            ObjectError::Foreign => f.write_str(
+                "the object belongs to another machine; make it with the `Paging` of the space",
+            ),
         }
     }
 }
@@ -60,9 +65,13 @@ impl core::error::Error for ObjectError {}
 /// Programs get the frames. So:
 /// - [`page`](Self::page) returns a frame with [`Owner::User`](machine::Owner::User) that holds
 ///   nothing but this page, and a reference to it for the caller.
+/// - The frames are of the machine of [`home`](Self::home), which lives as long as the object.
 /// - The object keeps a reference of its own for as long as `is_current` may say yes. It drops that
 ///   reference after [`Mappings::take_back`] has returned.
 pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
+    /// The address of the [`Paging`](paging::Paging) of the spaces that may map it.
+    fn home(&self) -> *const ();
+
     /// The frame of a page, with a reference for the caller. Called with a guard held: takes no
     /// lock that is held while another CPU is waited for, and does not allocate.
     ///
@@ -97,8 +106,8 @@ pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
         Err(ObjectError::NotSupported)
     }
 
-    /// Writes the changed pages of a range to where the object keeps them, and waits (msync). Called
-    /// with nothing held. By default there is nothing to do.
+    /// Writes the changed pages of a range to where the object keeps them, and waits (msync).
+    /// Called with nothing held. By default there is nothing to do.
     ///
     /// # Errors
     /// [`ObjectError::Failed`].

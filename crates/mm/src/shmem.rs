@@ -12,12 +12,14 @@
 
 use alloc::{boxed::Box, string::String, sync::Arc};
 use core::{
+    any::Any,
     fmt,
     ops::Range,
     sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
 };
 
 use machine::{Access, Frame, Machine, Owner, Place, lock};
+use paging::{Format, Paging};
 use spin::mutex::SpinMutex;
 use vma::PAGE_SIZE;
 
@@ -77,7 +79,7 @@ pub struct ShmemKind {
 /// # let layout = Layout { mmap_base: 0x7000_0000, ..Layout::default() };
 /// # let profile = Profile::LINUX_6_18;
 /// # let space = AddressSpace::<_, _, Grace>::try_new(&paging, Asid(1), None, profile, layout)?;
-/// let memory = Shmem::memfd(sim.clone(), "name", 7);
+/// let memory = Shmem::memfd(&paging, "name", 7);
 /// memory.set_size(8192)?;
 /// let file = Backing::open(memory.clone(), true);
 /// let at = space.mmap_object(0, 8192, 3, MapFlags::SHARED, file, 0)?;
@@ -90,6 +92,8 @@ pub struct ShmemKind {
 /// ```
 pub struct Shmem<M: Machine> {
     machine: M,
+    /// The [`Paging`] of the spaces that may map it.
+    home: Arc<dyn Any + Send + Sync>,
     index: PageIndex<M>,
     /// In bytes. Changes with the lock held.
     size: AtomicU64,
@@ -100,9 +104,11 @@ pub struct Shmem<M: Machine> {
 }
 
 impl<M: Machine> Shmem<M> {
-    /// An object of no bytes.
-    pub fn new(machine: M, kind: ShmemKind) -> Arc<Self> {
+    /// An object of no bytes, for address spaces with this [`Paging`].
+    pub fn new<F: Format>(paging: &Arc<Paging<M, F>>, kind: ShmemKind) -> Arc<Self> {
+        let machine = paging.machine().clone();
         Arc::new(Shmem {
+            home: paging.clone(),
             index: PageIndex::new(machine.clone()),
             machine,
             size: AtomicU64::new(0),
@@ -114,19 +120,24 @@ impl<M: Machine> Shmem<M> {
     }
 
     /// As memfd_create(2) makes it.
-    pub fn memfd(machine: M, name: &str, inode: u64) -> Arc<Self> {
+    pub fn memfd<F: Format>(paging: &Arc<Paging<M, F>>, name: &str, inode: u64) -> Arc<Self> {
         let path = alloc::format!("/memfd:{name} (deleted)");
-        Shmem::new(machine, ShmemKind { path, inode, device: (0, 1), segment: false })
+        Shmem::new(paging, ShmemKind { path, inode, device: (0, 1), segment: false })
     }
 
     /// A segment of SysV shared memory, as shmget(2) makes it.
     ///
     /// # Errors
     /// As [`set_size`](Self::set_size).
-    pub fn segment(machine: M, key: u32, id: u64, size: u64) -> Result<Arc<Self>, ObjectError> {
+    pub fn segment<F: Format>(
+        paging: &Arc<Paging<M, F>>,
+        key: u32,
+        id: u64,
+        size: u64,
+    ) -> Result<Arc<Self>, ObjectError> {
         let path = alloc::format!("/SYSV{key:08x} (deleted)");
         let memory =
-            Shmem::new(machine, ShmemKind { path, inode: id, device: (0, 1), segment: true });
+            Shmem::new(paging, ShmemKind { path, inode: id, device: (0, 1), segment: true });
         memory.set_size(size)?;
         Ok(memory)
     }
@@ -317,8 +328,8 @@ impl<M: Machine> Shmem<M> {
     }
 }
 
-// SAFETY: a frame gets `Owner::User` before it is inserted, and holds only its page. The index keeps
-// a reference until `remove_marked`, which comes after `take_back`.
+// SAFETY: a frame gets `Owner::User` before it is inserted, and holds only its page. The index
+// keeps a reference until `remove_marked`, which comes after `take_back`.
 unsafe impl<M: Machine> Object<M> for Shmem<M> {
     fn page(&self, index: u64) -> Result<Frame, ObjectError> {
         if index >= self.limit() {
@@ -362,6 +373,10 @@ unsafe impl<M: Machine> Object<M> for Shmem<M> {
             }
         }
         Ok(())
+    }
+
+    fn home(&self) -> *const () {
+        Arc::as_ptr(&self.home).cast()
     }
 
     fn is_current(&self, index: u64, frame: Frame) -> bool {

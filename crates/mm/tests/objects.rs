@@ -1,5 +1,5 @@
-//! Random calls on maps of objects in several processes, beside truncation and holes, on the machine
-//! in software and on a plain model.
+//! Random calls on maps of objects in several processes, beside truncation and holes, on the
+//! machine in software and on a plain model.
 
 mod common;
 
@@ -303,7 +303,7 @@ proptest! {
         let shared = paging(&sim);
         let processes = sim.on_cpu(0, || {
             let objects = core::array::from_fn(|number| {
-                let memory = Shmem::memfd(sim.clone(), "test", number as u64 + 1);
+                let memory = Shmem::memfd(&shared, "test", number as u64 + 1);
                 memory.set_size((FIRST + MOST) * PAGE as u64).unwrap();
                 (memory, Contents { size: MOST, ..Contents::default() })
             });
@@ -331,14 +331,14 @@ proptest! {
 }
 
 /// Runs `test` with a space that is active.
-fn with_space(test: impl FnOnce(&Sim, &Space)) {
+fn with_space(test: impl FnOnce(&Sim, &Shared, &Space)) {
     let sim = Sim::new(Config { cpus: 1, frames: 256, ..Config::default() }).unwrap();
     let shared = paging(&sim);
     let space = sim.on_cpu(0, || {
         let space = new_space(&shared, 1).unwrap();
         // SAFETY: the test needs no other mapping, and no other tables have the tag.
         unsafe { space.activate() };
-        test(&sim, &space);
+        test(&sim, &shared, &space);
         space
     });
     // It is not active on the CPU any more.
@@ -350,7 +350,7 @@ const SHARED: MapFlags = MapFlags::SHARED.union(MapFlags::ANONYMOUS);
 
 #[test]
 fn a_fork_shares_anonymous_shared_memory() {
-    with_space(|sim, space| {
+    with_space(|sim, _, space| {
         let near = space.mmap(0, 2 * PAGE, 3, SHARED).unwrap();
         store(sim, space, near, 1).unwrap();
         let child = space.fork(Asid(2)).unwrap();
@@ -374,8 +374,8 @@ fn a_fork_shares_anonymous_shared_memory() {
 
 #[test]
 fn the_rest_of_the_last_page_becomes_zeros() {
-    with_space(|sim, space| {
-        let memory = Shmem::memfd(sim.clone(), "name", 1);
+    with_space(|sim, shared, space| {
+        let memory = Shmem::memfd(shared, "name", 1);
         memory.set_size(2 * PAGE as u64).unwrap();
         let file = Backing::open(memory.clone(), true);
         let near = space.mmap_object(0, 2 * PAGE, 3, MapFlags::SHARED, file, 0).unwrap();
@@ -395,8 +395,8 @@ fn the_rest_of_the_last_page_becomes_zeros() {
 
 #[test]
 fn seals_forbid_what_they_say() {
-    with_space(|sim, space| {
-        let memory = Shmem::memfd(sim.clone(), "name", 1);
+    with_space(|sim, shared, space| {
+        let memory = Shmem::memfd(shared, "name", 1);
         memory.set_size(PAGE as u64).unwrap();
         let open = || Backing::open(memory.clone(), true);
         let map = |prot, flags| space.mmap_object(0, PAGE, prot, flags, open(), 0);
@@ -419,7 +419,7 @@ fn seals_forbid_what_they_say() {
 
 #[test]
 fn msync_says_what_linux_says() {
-    with_space(|_, space| {
+    with_space(|_, _, space| {
         let near = space.mmap(0, 3 * PAGE, 3, SHARED).unwrap();
         space.munmap(near + PAGE, PAGE).unwrap();
         let errno = |flags| space.msync(near, 3 * PAGE, flags).map_err(|error| error.errno());
@@ -435,7 +435,7 @@ fn msync_says_what_linux_says() {
 
 #[test]
 fn a_page_of_an_object_is_in_core_though_it_is_not_mapped() {
-    with_space(|sim, space| {
+    with_space(|sim, _, space| {
         let near = space.mmap(0, 2 * PAGE, 3, SHARED).unwrap();
         store(sim, space, near, 1).unwrap();
         space.madvise(near, PAGE, Advice::DontNeed).unwrap();
@@ -444,4 +444,96 @@ fn a_page_of_an_object_is_in_core_though_it_is_not_mapped() {
         assert_eq!((found, space.resident(near..near + 2 * PAGE)), ([1, 0], 0));
         assert_eq!(load(sim, space, near), Ok(1));
     });
+}
+
+#[test]
+fn an_object_of_another_machine_is_refused() {
+    with_space(|_, _, space| {
+        let other = Sim::new(Config::default()).unwrap();
+        let memory = Shmem::memfd(&paging(&other), "name", 1);
+        let file = Backing::open(memory, true);
+        let refused = space.mmap_object(0, PAGE, 3, MapFlags::SHARED, file, 0);
+        assert_eq!(refused, Err(Error::Object(ObjectError::Foreign)));
+    });
+}
+
+#[test]
+fn segments_are_attached_and_detached() {
+    with_space(|sim, shared, space| {
+        let segment = Shmem::segment(shared, 0x2a, 3, 2 * PAGE as u64).unwrap();
+        let attach = |addr, read_only| {
+            space.shmat(AttachRequest {
+                segment: Backing::open(segment.clone(), true),
+                len: 2 * PAGE,
+                addr,
+                read_only,
+                exec: false,
+                replace: false,
+                round: false,
+            })
+        };
+        let first = attach(None, false).unwrap();
+        let second = attach(None, true).unwrap();
+        store(sim, space, first + PAGE, 5).unwrap();
+        assert_eq!(load(sim, space, second + PAGE), Ok(5));
+        let denied = FaultError::Denied(VirtAddr::new(second as u64), Access::Write);
+        assert_eq!(store(sim, space, second, 5), Err(denied));
+        space.shmdt(first).unwrap();
+        assert_eq!(space.shmdt(first).unwrap_err().errno(), 22);
+        assert_eq!(load(sim, space, second + PAGE), Ok(5));
+        let mut maps = String::new();
+        space.write_maps(&mut maps).unwrap();
+        assert!(maps.contains("/SYSV0000002a (deleted)"), "{maps}");
+    });
+}
+
+/// Each allocation of a call fails in turn, and nothing has changed.
+#[test]
+fn calls_on_objects_fail_whole() {
+    for nth in 1..100 {
+        let mut failed = false;
+        with_space(|sim, shared, space| {
+            let memory = Shmem::memfd(shared, "name", 1);
+            memory.set_size(2 * PAGE as u64).unwrap();
+            let open = || Backing::open(memory.clone(), true);
+            let (near, far) = (0x3fff_f000, 0x55_0000_0000);
+            let map =
+                |at, flags| space.mmap_object(at, 2 * PAGE, 3, flags | MapFlags::FIXED, open(), 0);
+            map(near, MapFlags::PRIVATE).unwrap();
+            let listing = || {
+                let mut maps = String::new();
+                space.write_maps(&mut maps).unwrap();
+                maps
+            };
+            let before = listing();
+            sim.fail_alloc(nth, true);
+            let mut outcomes = vec![
+                map(far, MapFlags::SHARED).map(drop),
+                load(sim, space, near).map(drop).map_err(Error::from),
+                store(sim, space, near + PAGE, 1).map_err(Error::from),
+                memory.write(PAGE as u64, &[1]).map_err(Error::from),
+            ];
+            failed = sim.alloc_failed();
+            sim.fail_alloc(0, false);
+            assert!(failed || outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+            if outcomes[0].is_err() {
+                assert_eq!(listing(), before);
+            }
+            for error in outcomes.drain(..).filter_map(Result::err) {
+                assert_eq!(error.errno(), 12, "{error}");
+            }
+            // Nothing takes memory: the object becomes shorter, the maps go.
+            sim.fail_alloc(1, true);
+            memory.set_size(0).unwrap();
+            memory.set_size(PAGE as u64).unwrap();
+            assert!(!sim.alloc_failed(), "a truncation asked for memory");
+            sim.fail_alloc(0, false);
+            assert_eq!(load(sim, space, near), Ok(0));
+        });
+        if !failed {
+            assert!(nth > 8, "only {nth} allocations");
+            return;
+        }
+    }
+    unreachable!("the calls make few allocations");
 }
