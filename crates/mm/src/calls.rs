@@ -219,7 +219,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let may = |at: &usize| self.flags_at(*at).is_some_and(|flags| flags.contains(right));
         let mut pages = (addr..end).step_by(PAGE_SIZE).take_while(may);
         let touched = pages.try_for_each(|at| self.touch(at, access));
-        done.and(touched)
+        // A page that cannot be brought in comes before the hole.
+        touched.and(done)
     }
 
     fn flags_at(&self, at: usize) -> Option<VmFlags> {

@@ -209,7 +209,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let page = at.align_down(PageSize::Size4K);
         let Ok(addr) = usize::try_from(page.get()) else { return Err(FaultError::Unmapped(at)) };
         let guard = G::pin();
-        let Some((_, vma)) = self.core.vmas.lookup(&guard, addr) else {
+        let Some((range, vma)) = self.core.vmas.lookup(&guard, addr) else {
             return Ok(Step::NeedsRight);
         };
         if vma.is_busy() {
@@ -232,7 +232,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 match HeldPage::get(machine, &**file.object(), vma.offset_at(addr) as u64) {
                     Ok(page) => Some(page),
                     Err(ObjectError::Absent) => return Ok(Step::NeedsObject),
-                    Err(error) => return Err(FaultError::Object(at, error)),
+                    Err(error) => {
+                        // As in Linux, also by a fault that fails.
+                        if access != Access::Write {
+                            self.fault_around(&guard, addr, &range, vma);
+                        }
+                        return Err(FaultError::Object(at, error));
+                    }
                 }
             }
             _ => None,
@@ -281,6 +287,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     Step::MappedObject => {
                         // The entry has the reference now.
                         prepared.object.into_iter().for_each(HeldPage::mapped);
+                        if access != Access::Write {
+                            self.fault_around(&guard, addr, &range, vma);
+                        }
                         step
                     }
                     step => step,

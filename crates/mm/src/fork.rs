@@ -4,6 +4,9 @@
 //! tables ([`paging::PageTables::fork`]). Neither grows with what is mapped. A write pays for it
 //! later, a table at a time.
 //!
+//! A fork of Linux leaves out the pages of VMAs without an anon_vma, such as shared maps, and the
+//! child faults for them. Here it has them at once: mincore may show a page where Linux shows none.
+//!
 //! # Beside faults
 //! A fork holds the write right, and faults run beside it. One that finds a table that is being
 //! shared waits for the right. When the flush of the fork is done, no CPU writes by an old right;

@@ -34,6 +34,7 @@ extern crate alloc;
 
 mod access;
 mod anon;
+mod around;
 mod batch;
 mod calls;
 mod error;

@@ -119,7 +119,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             at = at.max(vma.start);
             let access = match flags {
                 _ if flags.contains(VmFlags::LOCKONFAULT) => None,
-                _ if flags.contains(VmFlags::WRITE) => Some(Access::Write),
+                // A page of a shared map is not copied, so a read brings it in as well.
+                _ if flags & (VmFlags::WRITE | VmFlags::SHARED) == VmFlags::WRITE => {
+                    Some(Access::Write)
+                }
                 _ if flags.intersects(VmFlags::ACCESS) => Some(Access::Read),
                 _ => return Ok(()),
             };

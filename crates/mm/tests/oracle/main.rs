@@ -25,7 +25,7 @@ use ours::Ours;
 use program::Step;
 
 /// Programs that a plain run of the test carries out, and the steps of each.
-const PROGRAMS: u64 = 300;
+const PROGRAMS: u64 = 1000;
 const STEPS: usize = 50;
 
 /// Carries out a program, each time from the same state: nothing is mapped in the window, and the
@@ -60,6 +60,11 @@ fn pages_are_as_on_linux() {
         }
     };
     for seed in first..first + count {
-        compare_with(&mut linux, &format!("SAMARA_SEED={seed}"), program::random(seed, STEPS));
+        // Every other one has a file, shared memory, and forks.
+        let program = match seed % 2 {
+            0 => program::random_with_objects(seed, STEPS),
+            _ => program::random(seed, STEPS),
+        };
+        compare_with(&mut linux, &format!("SAMARA_SEED={seed}"), program);
     }
 }

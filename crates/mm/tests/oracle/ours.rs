@@ -3,14 +3,19 @@
 use std::sync::Arc;
 
 use machine::{Asid, PageSize, Translated, VirtAddr};
-use mm::{Access, AddressSpace, Error, FaultError, Layout, MapFlags, Profile, RemapRequest};
+use mm::{
+    Access, AddressSpace, Backing, Error, FaultError, Layout, MapFlags, ObjectError, Profile,
+    RemapRequest, Shmem, SyncFlags,
+};
 use paging::{Paging, X86_64L4};
 use sim::{Config, Grace, Sim};
 use vma::VmFlags;
 
 use crate::{
     Runner,
-    program::{Advice, Kind, PAGE, PAGES, Place, Span, Step, Way, rights},
+    program::{
+        Advice, FILE_PAGES, Kind, Of, PAGE, PAGES, PROCESSES, Place, Span, Step, Way, rights,
+    },
 };
 
 const MIDDLE: usize = 0x5555_5560_0000;
@@ -36,9 +41,12 @@ impl Runner for Ours {
             let space = space.unwrap();
             // SAFETY: the test needs no other mapping, and no other tables have the tag.
             unsafe { space.activate() };
-            let process = Process { sim: &sim, space: &space };
-            let answers = program.iter().map(|step| process.step(*step)).collect();
-            (answers, space)
+            let file = Shmem::memfd(&paging, "pages", 1);
+            file.set_size((FILE_PAGES * PAGE) as u64).unwrap();
+            let opened = Backing::open(file.clone(), true);
+            let mut world = World { sim: &sim, file, opened, spaces: vec![Some(space)], now: 0 };
+            let answers = program.iter().map(|step| world.step(*step)).collect();
+            (answers, world.spaces)
         });
         sim.on_cpu(0, || {
             drop(space);
@@ -50,14 +58,74 @@ impl Runner for Ours {
     }
 }
 
+/// The processes, and their file.
+struct World<'a> {
+    sim: &'a Sim,
+    file: Arc<Shmem<Sim>>,
+    opened: Backing<Sim>,
+    /// By their numbers; the one that `now` says is active.
+    spaces: Vec<Option<Space>>,
+    now: usize,
+}
+
+impl World<'_> {
+    fn step(&mut self, step: Step) -> String {
+        match step {
+            Step::Fork if self.spaces.len() == PROCESSES => "none".into(),
+            Step::Fork => {
+                let asid = Asid(self.spaces.len() as u16 + 1);
+                let parent = self.spaces[self.now].as_ref().unwrap();
+                let child = parent.fork(asid).unwrap();
+                self.spaces.push(Some(child));
+                "ok".into()
+            }
+            Step::Switch { to } => self.switch(to),
+            Step::PageMap(_) | Step::InCore(_) if self.now != 0 => {
+                "of the first process only".into()
+            }
+            Step::Exit { to } if self.now == 0 || to == self.now => "none".into(),
+            Step::Exit { to } => {
+                let before = self.now;
+                let answer = self.switch(to);
+                if self.now != before {
+                    let gone = self.spaces[before].take().unwrap();
+                    // SAFETY: another space is active, and this one is dropped.
+                    unsafe { gone.leave() };
+                }
+                answer
+            }
+            _ => {
+                let space = self.spaces[self.now].as_ref().unwrap();
+                Process { sim: self.sim, space, file: &self.file, opened: &self.opened }.step(step)
+            }
+        }
+    }
+
+    fn switch(&mut self, to: usize) -> String {
+        let Some(Some(space)) = self.spaces.get(to) else { return "none".into() };
+        // SAFETY: the test needs no other mapping, and no other tables have the tag.
+        unsafe { space.activate() };
+        self.now = to;
+        "ok".into()
+    }
+}
+
+fn shared(flags: VmFlags) -> char {
+    if flags.contains(VmFlags::MAYSHARE) { 's' } else { 'p' }
+}
+
 struct Process<'a> {
     sim: &'a Sim,
     space: &'a Space,
+    file: &'a Arc<Shmem<Sim>>,
+    opened: &'a Backing<Sim>,
 }
 
 fn said(result: Result<(), Error>) -> String {
     match result.map_err(|error| error.errno()) {
         Ok(()) => "ok",
+        Err(13) => "EACCES",
+        Err(16) => "EBUSY",
         Err(12) => "ENOMEM",
         Err(14) => "EFAULT",
         Err(17) => "EEXIST",
@@ -67,11 +135,41 @@ fn said(result: Result<(), Error>) -> String {
     .into()
 }
 
+fn place_flags(place: Place) -> MapFlags {
+    match place {
+        Place::Hint => MapFlags::empty(),
+        Place::Fixed => MapFlags::FIXED,
+        Place::NoReplace => MapFlags::FIXED_NOREPLACE,
+    }
+}
+
 impl Process<'_> {
     fn step(&self, step: Step) -> String {
         let space = self.space;
         match step {
             Step::Map { span, prot, place, kind } => self.map(span, prot, place, kind),
+            Step::Share { span: Span { at, len }, prot, place, of, offset } => {
+                self.share(WINDOW + at, len, prot, place_flags(place), of, offset)
+            }
+            Step::SetSize { len } => said(self.file.set_size(len as u64).map_err(Error::from)),
+            Step::Punch(Span { at, len }) => {
+                let bytes = at as u64..(at + len) as u64;
+                said(self.file.punch_hole(bytes).map_err(Error::from))
+            }
+            Step::Get { at } => {
+                let mut byte = [0];
+                match self.file.read(at as u64, &mut byte) {
+                    0 => "nothing".into(),
+                    _ => format!("= {:x}", byte[0]),
+                }
+            }
+            Step::Put { at, byte } => {
+                said(self.file.write(at as u64, &[byte]).map_err(Error::from))
+            }
+            Step::Sync { span: Span { at, len }, flags } => {
+                said(space.msync(WINDOW + at, len, SyncFlags::from_bits_retain(flags)))
+            }
+            Step::Fork | Step::Switch { .. } | Step::Exit { .. } => unreachable!(),
             Step::Unmap(Span { at, len }) => said(space.munmap(WINDOW + at, len)),
             Step::Protect { span: Span { at, len }, prot } => {
                 said(space.mprotect(WINDOW + at, len, prot, None))
@@ -121,11 +219,7 @@ impl Process<'_> {
     }
 
     fn map(&self, Span { at, len }: Span, prot: u32, place: Place, kind: Kind) -> String {
-        let place = match place {
-            Place::Hint => MapFlags::empty(),
-            Place::Fixed => MapFlags::FIXED,
-            Place::NoReplace => MapFlags::FIXED_NOREPLACE,
-        };
+        let place = place_flags(place);
         let more = match kind {
             Kind::Lazy => MapFlags::empty(),
             Kind::Populate => MapFlags::POPULATE,
@@ -133,6 +227,23 @@ impl Process<'_> {
         };
         let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS | place | more;
         self.placed(self.space.mmap(WINDOW + at, len, prot, flags), len)
+    }
+
+    fn share(
+        &self,
+        at: usize,
+        len: usize,
+        prot: u32,
+        place: MapFlags,
+        of: Of,
+        offset: usize,
+    ) -> String {
+        let flags = place | if of == Of::Private { MapFlags::PRIVATE } else { MapFlags::SHARED };
+        let done = match of {
+            Of::Anonymous => self.space.mmap(at, len, prot, flags | MapFlags::ANONYMOUS),
+            _ => self.space.mmap_object(at, len, prot, flags, self.opened.clone(), offset),
+        };
+        self.placed(done, len)
     }
 
     fn remap(&self, Span { at, len }: Span, new_len: usize, way: Way, to: usize) -> String {
@@ -180,6 +291,7 @@ impl Process<'_> {
                 Ok(_) => {}
                 Err(FaultError::Unmapped(_)) => return Err("SEGV maperr"),
                 Err(FaultError::Denied(..)) => return Err("SEGV accerr"),
+                Err(FaultError::Object(_, ObjectError::BeyondEnd)) => return Err("BUS adrerr"),
                 Err(error) => panic!("{error}"),
             }
         }
@@ -192,7 +304,7 @@ impl Process<'_> {
                 let bits = [VmFlags::READ, VmFlags::WRITE, VmFlags::EXEC].into_iter().enumerate();
                 let prot = bits.map(|(bit, flag)| (flags.contains(flag) as u32) << bit).sum();
                 let (start, end) = (range.start - WINDOW, range.end - WINDOW);
-                vmas.push(format!("{start:x}-{end:x} {}p", rights(prot)));
+                vmas.push(format!("{start:x}-{end:x} {}{}", rights(prot), shared(flags)));
             }
         });
         vmas.join("; ")

@@ -116,6 +116,7 @@ impl Process<'_> {
             Step::InCore(span) if self.has_hole(span) => said(Err(Error::Unmapped)),
             Step::InCore(span) | Step::PageMap(span) => self.present(span),
             Step::Maps => self.listing(),
+            _ => panic!("`mm` has this step: {step}"),
         }
     }
 

@@ -17,6 +17,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #ifndef MADV_DONTNEED_LOCKED
@@ -30,13 +31,17 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-enum { PAGE = 4096, PAGES = 64, SPAN = PAGES * PAGE, TABLE = 2 << 20 };
+enum { PAGE = 4096, PAGES = 64, SPAN = PAGES * PAGE, TABLE = 2 << 20, FILE_PAGES = 6,
+       PROCESSES = 4 };
 
 static uintptr_t window, middle;
-static int pagemap;
+static int pagemap, file;
+/* Process n waits for its turn at the pipe n. */
+static int turns[PROCESSES][2], me, current, forks, ended, alive[PROCESSES] = { 1 };
+static pid_t children[PROCESSES];
 static sigjmp_buf after_fault;
 static volatile uintptr_t fault_at;
-static volatile int fault_code;
+static volatile int fault_code, fault_signal;
 static char line[256], out[1 << 16], in[1 << 16], listing[1 << 18];
 static char other_stack[1 << 16];
 
@@ -50,15 +55,25 @@ static uintptr_t brk_to(uintptr_t end) { return syscall(SYS_brk, end); }
 
 static void on_fault(int number, siginfo_t *info, void *context)
 {
-    (void)number, (void)context;
+    (void)context;
+    fault_signal = number;
     fault_at = (uintptr_t)info->si_addr;
     fault_code = info->si_code;
     siglongjmp(after_fault, 1);
 }
 
+static void open_pagemap(void)
+{
+    pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    if (pagemap < 0)
+        fail("/proc/self/pagemap");
+}
+
 /* The window as it is before each program: empty, and the heap's end in its middle. */
 static void clear(void)
 {
+    if (ftruncate(file, 0) || ftruncate(file, FILE_PAGES * PAGE))
+        fail("ftruncate");
     uintptr_t end = (brk_to(0) + PAGE - 1) & -PAGE;
     if (munmap((void *)window, SPAN))
         fail("munmap");
@@ -92,9 +107,13 @@ static void begin(void)
         errno = EPERM;
         fail("RLIMIT_MEMLOCK is below 512 KiB: raise it by ulimit -l");
     }
-    pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-    if (pagemap < 0)
-        fail("/proc/self/pagemap");
+    open_pagemap();
+    file = memfd_create("pages", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, FILE_PAGES * PAGE))
+        fail("memfd_create");
+    for (int process = 0; process < PROCESSES; process++)
+        if (pipe(turns[process]))
+            fail("pipe");
     /* Further from the program than stacks keep from what is below them. */
     window = ((heap + SPAN + TABLE) & -TABLE) + TABLE - SPAN / 2;
     middle = window + SPAN / 2;
@@ -144,6 +163,113 @@ static void map(uintptr_t at, size_t len, const char *rights, const char *place,
     say_place(mmap((void *)(window + at), len, prot_of(rights), flags, -1, 0), len);
 }
 
+static void share(uintptr_t at, size_t len, const char *rights, const char *place,
+                  const char *of, size_t offset)
+{
+    int anonymous = !strcmp(of, "anonymous");
+    int flags = !strcmp(of, "private") ? MAP_PRIVATE : MAP_SHARED;
+    flags |= anonymous ? MAP_ANONYMOUS : 0;
+    flags |= !strcmp(place, "fixed") ? MAP_FIXED : 0;
+    flags |= !strcmp(place, "noreplace") ? MAP_FIXED_NOREPLACE : 0;
+    say_place(mmap((void *)(window + at), len, prot_of(rights), flags, anonymous ? -1 : file,
+                   anonymous ? 0 : offset),
+              len);
+}
+
+static void get(size_t at)
+{
+    unsigned char byte;
+    ssize_t got = pread(file, &byte, 1, at);
+    if (got < 0)
+        fail("pread");
+    if (got)
+        printf("= %x\n", byte);
+    else
+        puts("nothing");
+}
+
+static void put(size_t at, unsigned char byte)
+{
+    if (pwrite(file, &byte, 1, at) != 1)
+        fail("pwrite");
+    puts("ok");
+}
+
+static void give_turn(int to)
+{
+    fflush(stdout);
+    if (write(turns[to][1], "", 1) != 1)
+        fail("write");
+}
+
+static void await_turn(void)
+{
+    char token;
+    if (read(turns[me][0], &token, 1) != 1)
+        fail("read");
+}
+
+static int is_alive(unsigned long process) { return process < PROCESSES && alive[process]; }
+
+/* Skips the steps of other processes, up to the next turn of this one, or the end. All processes
+ * have the text of the whole program in their buffers, and follow who is there. */
+static void skip(void)
+{
+    unsigned long to;
+    while (current != me && fgets(line, sizeof line, stdin)) {
+        if (!strncmp(line, "fork", 4) && forks + 1 < PROCESSES) {
+            alive[++forks] = 1;
+        } else if (sscanf(line, "switch %lx", &to) == 1 && is_alive(to)) {
+            current = to;
+        } else if (sscanf(line, "exit %lx", &to) == 1 && is_alive(to) && current &&
+                   (int)to != current) {
+            alive[current] = 0;
+            current = to;
+        } else if (!strncmp(line, "end", 3)) {
+            if (me)
+                _exit(0);
+            ended = 1;
+            break;
+        }
+    }
+    await_turn();
+}
+
+static void fork_one(void)
+{
+    if (forks + 1 == PROCESSES) {
+        puts("none");
+        return;
+    }
+    puts("ok");
+    fflush(stdout);
+    pid_t child = fork();
+    if (child < 0)
+        fail("fork");
+    alive[++forks] = 1;
+    children[forks] = me ? 0 : child;
+    if (child)
+        return;
+    me = forks;
+    open_pagemap();
+    skip();
+}
+
+/* The end of a program: the first process is left. */
+static void end_all(void)
+{
+    if (me) {
+        give_turn(0);
+        _exit(0);
+    }
+    for (; forks; forks--) {
+        if (children[forks])
+            waitpid(children[forks], NULL, 0);
+        alive[forks] = 0;
+    }
+    current = ended = 0;
+}
+
 static void remap(uintptr_t at, size_t old, size_t len, const char *way, uintptr_t to)
 {
     int flags = !strcmp(way, "stay")        ? 0
@@ -175,7 +301,8 @@ static void touch(uintptr_t at, int byte)
     if (sigsetjmp(after_fault, 1)) {
         if (fault_at != window + at)
             printf("SEGV at %lx, ", fault_at - window);
-        puts(fault_code == SEGV_MAPERR   ? "SEGV maperr"
+        puts(fault_signal == SIGBUS      ? fault_code == BUS_ADRERR ? "BUS adrerr" : "BUS otherwise"
+             : fault_code == SEGV_MAPERR ? "SEGV maperr"
              : fault_code == SEGV_ACCERR ? "SEGV accerr"
                                          : "SEGV otherwise");
     } else if (byte < 0) {
@@ -189,6 +316,10 @@ static void touch(uintptr_t at, int byte)
 static void in_core(uintptr_t at, size_t len)
 {
     unsigned char bits[PAGES + 2];
+    if (me) {
+        puts("of the first process only");
+        return;
+    }
     if (mincore((void *)(window + at), len, bits)) {
         puts(errno_name());
         return;
@@ -201,6 +332,10 @@ static void in_core(uintptr_t at, size_t len)
 static void page_map(uintptr_t at, size_t len)
 {
     uint64_t entries[PAGES + 1];
+    if (me) {
+        puts("of the first process only");
+        return;
+    }
     size_t pages = (len + PAGE - 1) / PAGE;
     if (pread(pagemap, entries, pages * 8, (window + at) / PAGE * 8) != (ssize_t)(pages * 8))
         fail("pagemap");
@@ -257,6 +392,33 @@ int main(void)
             say_done(munlock((void *)(window + at), len));
         } else if (sscanf(line, "remap %lx %lx %lx %15s %lx", &at, &len, &new_len, a, &to) == 5) {
             remap(at, len, new_len, a, to);
+        } else if (sscanf(line, "share %lx %lx %15s %15s %15s %lx", &at, &len, a, b, c, &to) ==
+                   6) {
+            share(at, len, a, b, c, to);
+        } else if (sscanf(line, "setsize %lx", &len) == 1) {
+            say_done(ftruncate(file, len));
+        } else if (sscanf(line, "punch %lx %lx", &at, &len) == 2) {
+            say_done(fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, len));
+        } else if (sscanf(line, "get %lx", &at) == 1) {
+            get(at);
+        } else if (sscanf(line, "put %lx %lx", &at, &len) == 2) {
+            put(at, len);
+        } else if (sscanf(line, "sync %lx %lx %lx", &at, &len, &to) == 3) {
+            say_done(msync((void *)(window + at), len, to));
+        } else if (sscanf(line, "switch %lx", &to) == 1) {
+            puts(is_alive(to) ? "ok" : "none");
+            if (is_alive(to) && (int)to != me) {
+                current = to;
+                give_turn(to);
+                skip();
+            }
+        } else if (sscanf(line, "exit %lx", &to) == 1) {
+            int exits = me && (int)to != me && is_alive(to);
+            puts(exits ? "ok" : "none");
+            if (exits) {
+                give_turn(to);
+                _exit(0);
+            }
         } else if (sscanf(line, "brk %lx", &at) == 1) {
             printf("at %lx\n", brk_to(window + at) - window);
         } else if (sscanf(line, "read %lx", &at) == 1) {
@@ -269,12 +431,18 @@ int main(void)
             page_map(at, len);
         } else if (sscanf(line, "%15s", call) == 1 && !strcmp(call, "maps")) {
             maps();
+        } else if (sscanf(line, "%15s", call) == 1 && !strcmp(call, "fork")) {
+            fork_one();
         } else if (sscanf(line, "%15s", call) == 1 && !strcmp(call, "end")) {
-            clear();
-            fflush(stdout);
+            ended = 1;
         } else {
             errno = EINVAL;
             fail(line);
+        }
+        if (ended) {
+            end_all();
+            clear();
+            fflush(stdout);
         }
     }
     return 0;

@@ -8,6 +8,10 @@ use std::{fmt, str::FromStr};
 pub(crate) const PAGE: usize = 4096;
 /// The pages of the window. The lower half and the upper half have page tables of their own.
 pub(crate) const PAGES: usize = 64;
+/// The pages of the file at first.
+pub(crate) const FILE_PAGES: usize = 6;
+/// The most processes of a program.
+pub(crate) const PROCESSES: usize = 4;
 
 /// Where mmap puts a map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,6 +19,17 @@ pub(crate) enum Place {
     Hint,
     Fixed,
     NoReplace,
+}
+
+/// What a map shares.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Of {
+    /// The file, shared.
+    Shared,
+    /// The file, with copies of the pages that are written.
+    Private,
+    /// Shared anonymous memory.
+    Anonymous,
 }
 
 /// What else mmap is told.
@@ -65,6 +80,44 @@ pub(crate) enum Step {
         place: Place,
         kind: Kind,
     },
+    /// mmap of the program's file, a memfd, or of shared anonymous memory.
+    Share {
+        span: Span,
+        prot: u32,
+        place: Place,
+        of: Of,
+        offset: usize,
+    },
+    /// ftruncate of the file.
+    SetSize {
+        len: usize,
+    },
+    /// fallocate with FALLOC_FL_PUNCH_HOLE, on bytes of the file.
+    Punch(Span),
+    /// pread of a byte of the file.
+    Get {
+        at: usize,
+    },
+    /// pwrite of a byte.
+    Put {
+        at: usize,
+        byte: u8,
+    },
+    /// msync.
+    Sync {
+        span: Span,
+        flags: u32,
+    },
+    /// fork. Processes count from 0 on, in the order of their forks.
+    Fork,
+    /// The steps that follow are this process's.
+    Switch {
+        to: usize,
+    },
+    /// The process ends, and the steps that follow are another one's.
+    Exit {
+        to: usize,
+    },
     Unmap(Span),
     Protect {
         span: Span,
@@ -110,6 +163,8 @@ const PLACES: [(Place, &str); 3] =
     [(Place::Hint, "hint"), (Place::Fixed, "fixed"), (Place::NoReplace, "noreplace")];
 const KINDS: [(Kind, &str); 3] =
     [(Kind::Lazy, "lazy"), (Kind::Populate, "populate"), (Kind::GrowsDown, "growsdown")];
+const OF: [(Of, &str); 3] =
+    [(Of::Shared, "shared"), (Of::Private, "private"), (Of::Anonymous, "anonymous")];
 const WAYS: [(Way, &str); 5] = [
     (Way::Stay, "stay"),
     (Way::MayMove, "maymove"),
@@ -159,6 +214,18 @@ impl fmt::Display for Step {
                 let (place, kind) = (word(&PLACES, place), word(&KINDS, kind));
                 write!(f, "map {span} {} {place} {kind}", rights(prot))
             }
+            Step::Share { span, prot, place, of, offset } => {
+                let (place, of) = (word(&PLACES, place), word(&OF, of));
+                write!(f, "share {span} {} {place} {of} {offset:x}", rights(prot))
+            }
+            Step::SetSize { len } => write!(f, "setsize {len:x}"),
+            Step::Punch(span) => write!(f, "punch {span}"),
+            Step::Get { at } => write!(f, "get {at:x}"),
+            Step::Put { at, byte } => write!(f, "put {at:x} {byte:x}"),
+            Step::Sync { span, flags } => write!(f, "sync {span} {flags:x}"),
+            Step::Fork => write!(f, "fork"),
+            Step::Switch { to } => write!(f, "switch {to:x}"),
+            Step::Exit { to } => write!(f, "exit {to:x}"),
             Step::Unmap(span) => write!(f, "unmap {span}"),
             Step::Protect { span, prot } => write!(f, "protect {span} {}", rights(prot)),
             Step::Advise { span, advice } => write!(f, "advise {span} {}", word(&ADVICE, advice)),
@@ -184,11 +251,27 @@ impl FromStr for Step {
         let words: Vec<&str> = line.split_whitespace().collect();
         let number = |text: &str| usize::from_str_radix(text, 16).ok();
         let span = |at, len| Some(Span { at: number(at)?, len: number(len)? });
+        let byte_at = |at, byte| number(at).zip(u8::from_str_radix(byte, 16).ok());
         let step = match words[..] {
             ["map", at, len, rights, place, kind] => (|| {
                 let (place, kind) = (value(&PLACES, place)?, value(&KINDS, kind)?);
                 Some(Step::Map { span: span(at, len)?, prot: prot(rights)?, place, kind })
             })(),
+            ["share", at, len, rights, place, of, offset] => (|| {
+                let (place, of) = (value(&PLACES, place)?, value(&OF, of)?);
+                let (span, offset) = (span(at, len)?, number(offset)?);
+                Some(Step::Share { span, prot: prot(rights)?, place, of, offset })
+            })(),
+            ["setsize", len] => number(len).map(|len| Step::SetSize { len }),
+            ["punch", at, len] => span(at, len).map(Step::Punch),
+            ["get", at] => number(at).map(|at| Step::Get { at }),
+            ["put", at, byte] => byte_at(at, byte).map(|(at, byte)| Step::Put { at, byte }),
+            ["sync", at, len, flags] => span(at, len)
+                .zip(flags.parse().ok())
+                .map(|(span, flags)| Step::Sync { span, flags }),
+            ["fork"] => Some(Step::Fork),
+            ["switch", to] => number(to).map(|to| Step::Switch { to }),
+            ["exit", to] => number(to).map(|to| Step::Exit { to }),
             ["unmap", at, len] => span(at, len).map(Step::Unmap),
             ["protect", at, len, rights] => {
                 span(at, len).zip(prot(rights)).map(|(span, prot)| Step::Protect { span, prot })
@@ -206,9 +289,7 @@ impl FromStr for Step {
             })(),
             ["brk", to] => number(to).map(|to| Step::Brk { to }),
             ["read", at] => number(at).map(|at| Step::Read { at }),
-            ["write", at, byte] => number(at)
-                .zip(u8::from_str_radix(byte, 16).ok())
-                .map(|(at, byte)| Step::Write { at, byte }),
+            ["write", at, byte] => byte_at(at, byte).map(|(at, byte)| Step::Write { at, byte }),
             ["incore", at, len] => span(at, len).map(Step::InCore),
             ["pagemap", at, len] => span(at, len).map(Step::PageMap),
             ["maps"] => Some(Step::Maps),
@@ -290,6 +371,70 @@ pub(crate) fn random(seed: u64, steps: usize) -> Vec<Step> {
     program
 }
 
+/// The program of a seed, with a file, shared memory, and up to [`PROCESSES`] processes. Each looks
+/// at the whole window at its end. Only the first looks for present pages: a fork of Linux copies
+/// no pages of VMAs without an anon_vma, so the child has to fault for them; ours shares all.
+pub(crate) fn random_with_objects(seed: u64, steps: usize) -> Vec<Step> {
+    let mut rng = Rng::new(seed ^ 0x0b1e_c7);
+    let pages = rng.of(&[6, 12, 24, PAGES]);
+    let window = Window { first: (PAGES - pages) / 2, pages };
+    let (mut program, mut alive, mut forks, mut now) = (Vec::new(), vec![0], 0, 0);
+    let all = Span { at: 0, len: PAGES * PAGE };
+    while program.len() < steps {
+        let next = rng.of(&alive);
+        match rng.below(40) {
+            0 if forks + 1 < PROCESSES => {
+                forks += 1;
+                alive.push(forks);
+                program.push(Step::Fork);
+            }
+            1..5 if next != now => {
+                now = next;
+                program.push(Step::Switch { to: now });
+            }
+            5 if now != 0 && next != now && rng.one_in(3) => {
+                alive.retain(|process| *process != now);
+                program.extend([Step::Maps, Step::Exit { to: next }]);
+                now = next;
+            }
+            6..18 => program.push(of_object(&mut rng, &window, program.len())),
+            _ => match step(&mut rng, &window, program.len()) {
+                Step::PageMap(_) | Step::InCore(_) if now != 0 => {}
+                step => program.push(step),
+            },
+        }
+    }
+    for (number, to) in alive.into_iter().enumerate() {
+        if number != 0 || now != to {
+            program.push(Step::Switch { to });
+        }
+        program.push(Step::Maps);
+        if to == 0 {
+            program.extend([Step::PageMap(all), Step::InCore(all)]);
+        }
+        now = to;
+    }
+    program
+}
+
+fn of_object(rng: &mut Rng, window: &Window, number: usize) -> Step {
+    let at = rng.below(FILE_PAGES) * PAGE + rng.of(&[0, 1, PAGE - 1]);
+    match rng.below(12) {
+        0..5 => {
+            let place = rng.of(&[Place::Fixed, Place::Fixed, Place::NoReplace, Place::Hint]);
+            let of = rng.of(&[Of::Shared, Of::Shared, Of::Private, Of::Private, Of::Anonymous]);
+            let offset = rng.below(FILE_PAGES) * PAGE;
+            Step::Share { span: window.span(rng), prot: some_prot(rng), place, of, offset }
+        }
+        5..7 => Step::SetSize { len: if rng.one_in(2) { at } else { FILE_PAGES * PAGE } },
+        // Linux also unmaps the other pages, needlessly, if the hole ends in the first page.
+        7 => Step::Punch(Span { at, len: (1 + rng.below(3 * PAGE)).max(PAGE.saturating_sub(at)) }),
+        8 => Step::Sync { span: window.span(rng), flags: rng.of(&[0, 1, 2, 4, 5, 6]) },
+        9 => Step::Get { at },
+        _ => Step::Put { at, byte: (number % 255 + 1) as u8 },
+    }
+}
+
 fn step(rng: &mut Rng, window: &Window, number: usize) -> Step {
     match rng.below(100) {
         0..18 => {
@@ -338,7 +483,7 @@ fn remap(rng: &mut Rng, window: &Window) -> Step {
 #[test]
 fn a_program_is_read_as_it_was_written() {
     for seed in 0..50 {
-        for step in random(seed, 100) {
+        for step in random(seed, 100).into_iter().chain(random_with_objects(seed, 100)) {
             assert_eq!(step.to_string().parse(), Ok(step));
         }
     }
