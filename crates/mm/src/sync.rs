@@ -49,8 +49,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             };
             if range.start > at {
                 hole = true;
-                // As in Linux, MS_ASYNC looks no further.
-                if flags == SyncFlags::ASYNC || range.start >= end {
+                if range.start >= end {
                     break;
                 }
                 at = range.start;

@@ -212,7 +212,7 @@ static void await_turn(void)
 static int is_alive(unsigned long process) { return process < PROCESSES && alive[process]; }
 
 /* Skips the steps of other processes, up to the next turn of this one, or the end. All processes
- * have the text of the whole program in their buffers, and follow who is there. */
+ * have the text of the whole program in their buffers, and keep count of each other. */
 static void skip(void)
 {
     unsigned long to;
