@@ -1,5 +1,5 @@
-//! Fault-around: a read fault on a map of an object also maps the pages nearby that the object has in
-//! memory, so that they do not fault later. As in Linux: up to 16 pages, within the VMA and the
+//! Fault-around: a read fault on a map of an object also maps the pages nearby that the object has
+//! in memory, so that they do not fault later. As in Linux: up to 16 pages, within the VMA and the
 //! page table.
 //!
 //! Each page is mapped as its own fault would map it, with both looks under the table's lock.

@@ -375,7 +375,7 @@ pub(crate) fn random(seed: u64, steps: usize) -> Vec<Step> {
 /// at the whole window at its end. Only the first looks for present pages: a fork of Linux copies
 /// no pages of VMAs without an anon_vma, so the child has to fault for them; ours shares all.
 pub(crate) fn random_with_objects(seed: u64, steps: usize) -> Vec<Step> {
-    let mut rng = Rng::new(seed ^ 0x0b1e_c7);
+    let mut rng = Rng::new(seed ^ 0x0b1e_c700);
     let pages = rng.of(&[6, 12, 24, PAGES]);
     let window = Window { first: (PAGES - pages) / 2, pages };
     let (mut program, mut alive, mut forks, mut now) = (Vec::new(), vec![0], 0, 0);
