@@ -36,6 +36,7 @@ mod access;
 mod anon;
 mod around;
 mod batch;
+mod cache;
 mod calls;
 mod error;
 mod fault;

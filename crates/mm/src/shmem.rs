@@ -1,35 +1,23 @@
 //! Shared memory in RAM: what memfd_create, SysV shared memory and MAP_SHARED | MAP_ANONYMOUS map.
 //!
-//! A page comes at its first use, filled with zeros. Faults and copies take no lock of the object.
-//! What takes pages back (a smaller size, a hole) holds the object's lock, one at a time:
-//!
-//! 1. it stores the new size, or marks the pages of the hole as going;
-//! 2. removes the pages from all spaces ([`Mappings::take_back`]);
-//! 3. takes them out of the index, and drops their references.
-//!
-//! A fault that finds a page going waits until it is gone. One that fills a slot looks at the size
-//! again afterwards; if the object has become smaller meanwhile, it takes the page back itself.
+//! Its pages are filled with zeros at their first use (`cache`).
 
-use alloc::{boxed::Box, string::String, sync::Arc};
+use alloc::{string::String, sync::Arc};
 use core::{
-    any::Any,
     fmt,
     ops::Range,
-    sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
+    sync::atomic::{AtomicU32, Ordering},
 };
 
-use machine::{Access, Frame, Machine, Owner, Place, lock};
+use machine::{Access, Frame, Machine};
 use paging::{Format, Paging};
-use spin::mutex::SpinMutex;
-use vma::PAGE_SIZE;
 
 use crate::{
     Mappings, Object, ObjectError,
-    index::{MAX_PAGES, PageIndex, Slot},
+    cache::{PAGE, PageCache},
+    index::MAX_PAGES,
     zero::zero,
 };
-
-const PAGE: u64 = PAGE_SIZE as u64;
 
 /// What may no longer be done to a [`Shmem`]; bits as in the F_SEAL constants of fcntl.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -91,32 +79,15 @@ pub struct ShmemKind {
 /// # }).unwrap();
 /// ```
 pub struct Shmem<M: Machine> {
-    machine: M,
-    /// The [`Paging`] of the spaces that may map it.
-    home: Arc<dyn Any + Send + Sync>,
-    index: PageIndex<M>,
-    /// In bytes. Changes with the lock held.
-    size: AtomicU64,
+    pages: PageCache<M>,
     seals: AtomicU32,
-    changes: SpinMutex<()>,
-    mappings: Mappings,
-    kind: Box<ShmemKind>,
+    kind: ShmemKind,
 }
 
 impl<M: Machine> Shmem<M> {
     /// An object of no bytes, for address spaces with this [`Paging`].
     pub fn new<F: Format>(paging: &Arc<Paging<M, F>>, kind: ShmemKind) -> Arc<Self> {
-        let machine = paging.machine().clone();
-        Arc::new(Shmem {
-            home: paging.clone(),
-            index: PageIndex::new(machine.clone()),
-            machine,
-            size: AtomicU64::new(0),
-            seals: AtomicU32::new(0),
-            changes: SpinMutex::new(()),
-            mappings: Mappings::new(),
-            kind: Box::new(kind),
-        })
+        Arc::new(Shmem { pages: PageCache::new(paging, 0), seals: AtomicU32::new(0), kind })
     }
 
     /// As memfd_create(2) makes it.
@@ -144,14 +115,7 @@ impl<M: Machine> Shmem<M> {
 
     /// The size in bytes.
     pub fn size(&self) -> u64 {
-        self.machine.step(Access::Shared);
-        // Acquire: pairs with the Release of `set_size`.
-        self.size.load(Ordering::Acquire)
-    }
-
-    /// The number of pages that it may have.
-    fn limit(&self) -> u64 {
-        self.size().div_ceil(PAGE)
+        self.pages.size()
     }
 
     /// Sets the size, as ftruncate(2). Pages beyond it go, from all spaces, with the copies that
@@ -167,22 +131,14 @@ impl<M: Machine> Shmem<M> {
         if bytes.div_ceil(PAGE) > MAX_PAGES {
             return Err(ObjectError::BeyondEnd);
         }
-        let _locked = lock(&self.machine, &self.changes);
+        let _locked = self.pages.lock();
         let (old, seals) = (self.size(), self.seals());
         if (bytes < old && seals.intersects(Seals::SHRINK))
             || (bytes > old && seals.intersects(Seals::GROW))
         {
             return Err(ObjectError::Sealed);
         }
-        // Release: pairs with `size`.
-        self.size.store(bytes, Ordering::Release);
-        // SeqCst: pairs with the fence in `bring_in`. Either this CPU sees the page in its slot, or
-        // the fault sees the new size.
-        fence(Ordering::SeqCst);
-        if bytes < old {
-            self.take_back(bytes.div_ceil(PAGE)..MAX_PAGES, true);
-            self.clear(bytes..bytes.next_multiple_of(PAGE));
-        }
+        self.pages.set_size(bytes);
         Ok(())
     }
 
@@ -195,74 +151,17 @@ impl<M: Machine> Shmem<M> {
     /// # Errors
     /// [`ObjectError::Sealed`]; nothing has changed.
     pub fn punch_hole(&self, bytes: Range<u64>) -> Result<(), ObjectError> {
-        let _locked = lock(&self.machine, &self.changes);
-        if self.seals().intersects(Seals(Seals::WRITE.0 | Seals::FUTURE_WRITE.0)) {
+        let _locked = self.pages.lock();
+        if self.is_write_sealed() {
             return Err(ObjectError::Sealed);
         }
-        let end = bytes.end.min(self.size().next_multiple_of(PAGE));
-        let whole = bytes.start.div_ceil(PAGE)..end / PAGE;
-        if whole.is_empty() {
-            self.clear(bytes.start..end);
-            return Ok(());
-        }
-        self.clear(bytes.start..whole.start * PAGE);
-        self.clear(whole.end * PAGE..end);
-        self.take_back(whole, false);
+        self.pages.punch_hole(bytes);
         Ok(())
-    }
-
-    /// Takes pages back. Called with the lock held, or beyond the size.
-    fn take_back(&self, pages: Range<u64>, copies: bool) {
-        self.index.mark(pages.clone());
-        let is_ours = |index, frame| self.index.get(index).frame() == Some(frame);
-        self.mappings.take_back(&self.machine, pages.clone(), copies, &is_ours);
-        self.index.remove_marked(pages);
-    }
-
-    /// Fills bytes with zeros, where there are pages.
-    fn clear(&self, bytes: Range<u64>) {
-        self.each_part(bytes, |part, _| {
-            // Relaxed: a program's memory orders nothing here.
-            part.iter().for_each(|byte| byte.store(0, Ordering::Relaxed));
-        });
-    }
-
-    /// Calls `each` with the parts of a range that have pages, and their places in the range.
-    fn each_part(&self, bytes: Range<u64>, mut each: impl FnMut(&[AtomicU8], usize)) {
-        let mut at = bytes.start;
-        while at < bytes.end {
-            let end = bytes.end.min((at / PAGE + 1) * PAGE);
-            if let Some(frame) = self.index.hold(at / PAGE) {
-                if let Some(page) = self.machine.frame_ptr(frame) {
-                    let within = (at % PAGE) as usize;
-                    let page = page.cast::<AtomicU8>();
-                    // SAFETY: the part lies in the frame, to which we hold a reference. Other users
-                    // access it by translations or by atomic bytes.
-                    let part = unsafe {
-                        core::slice::from_raw_parts(page.add(within).as_ptr(), (end - at) as usize)
-                    };
-                    each(part, (at - bytes.start) as usize);
-                }
-                // SAFETY: `hold` took this reference.
-                let released = unsafe { self.machine.release(frame) };
-                debug_assert!(released.is_ok(), "a reference of ours is gone: {released:?}");
-            }
-            at = end;
-        }
     }
 
     /// Reads bytes from `at` on, as pread(2): up to the end. Returns how many.
     pub fn read(&self, at: u64, into: &mut [u8]) -> usize {
-        let len = self.size().saturating_sub(at).min(into.len() as u64);
-        let into = &mut into[..len as usize];
-        into.fill(0);
-        self.each_part(at..at + len, |part, place| {
-            for (byte, into) in part.iter().zip(&mut into[place..]) {
-                // Relaxed: as in `clear`.
-                *into = byte.load(Ordering::Relaxed);
-            }
-        });
-        len as usize
+        self.pages.read(at, into)
     }
 
     /// Writes bytes at `at`, as pwrite(2): makes the object larger if need be.
@@ -284,18 +183,13 @@ impl<M: Machine> Shmem<M> {
         for index in at / PAGE..end.div_ceil(PAGE) {
             self.bring_in(index)?;
         }
-        self.each_part(at..end, |part, place| {
-            for (byte, from) in part.iter().zip(&from[place..]) {
-                // Relaxed: as in `clear`.
-                byte.store(*from, Ordering::Relaxed);
-            }
-        });
+        self.pages.write(at, from);
         Ok(())
     }
 
     /// The seals.
     pub fn seals(&self) -> Seals {
-        self.machine.step(Access::Shared);
+        self.pages.machine.step(Access::Shared);
         // Acquire: pairs with the Release of `add_seals`.
         Seals(self.seals.load(Ordering::Acquire))
     }
@@ -309,17 +203,17 @@ impl<M: Machine> Shmem<M> {
     /// [`ObjectError::Sealed`]: no more seals may be added, or a map is writable and WRITE is asked
     /// for. Nothing has changed.
     pub fn add_seals(&self, seals: Seals) -> Result<(), ObjectError> {
-        let _locked = lock(&self.machine, &self.changes);
+        let _locked = self.pages.lock();
         let old = self.seals();
         if old.intersects(Seals::SEAL) {
             return Err(ObjectError::Sealed);
         }
-        self.machine.step(Access::Shared);
+        self.pages.machine.step(Access::Shared);
         // Release: pairs with `seals`. A map adds itself to the mappings before it looks.
         self.seals.store(old.0 | seals.0, Ordering::Release);
         let new = seals.intersects(Seals::WRITE) && !old.intersects(Seals::WRITE);
-        if new && self.mappings.may_write(&self.machine) {
-            self.machine.step(Access::Shared);
+        if new && self.pages.mappings.may_write(&self.pages.machine) {
+            self.pages.machine.step(Access::Shared);
             // Release: as above.
             self.seals.store(old.0, Ordering::Release);
             return Err(ObjectError::Sealed);
@@ -328,67 +222,33 @@ impl<M: Machine> Shmem<M> {
     }
 }
 
-// SAFETY: a frame gets `Owner::User` before it is inserted, and holds only its page. The index
-// keeps a reference until `remove_marked`, which comes after `take_back`.
+// SAFETY: a frame gets `Owner::User` before it is inserted, and holds only its page. The index keeps
+// a reference until the page has been taken back. The cache keeps the `Paging` alive.
 unsafe impl<M: Machine> Object<M> for Shmem<M> {
+    fn home(&self) -> *const () {
+        self.pages.home()
+    }
+
     fn page(&self, index: u64) -> Result<Frame, ObjectError> {
-        if index >= self.limit() {
-            return Err(ObjectError::BeyondEnd);
-        }
-        self.index.hold(index).ok_or(ObjectError::Absent)
+        self.pages.page(index)
     }
 
     fn bring_in(&self, index: u64) -> Result<(), ObjectError> {
-        if index >= self.limit() {
-            return Err(ObjectError::BeyondEnd);
-        }
-        loop {
-            match self.index.get(index) {
-                Slot::Page(_) => return Ok(()),
-                // The page goes in a moment.
-                Slot::Going(_) => self.machine.relax(),
-                Slot::Absent => break,
-            }
-        }
-        let no_memory = ObjectError::OutOfMemory;
-        let frame = self.machine.alloc(0, Place::Local).map_err(no_memory)?;
-        // SAFETY: the frame is ours alone.
-        let owned = unsafe { self.machine.set_owner(frame, Owner::User) };
-        let filled = owned.and_then(|()| zero(&self.machine, frame));
-        let inserted = filled.and_then(|()| self.index.insert(index, frame));
-        if inserted != Ok(Slot::Page(frame)) {
-            // SAFETY: as above.
-            let freed = unsafe { self.machine.release(frame) };
-            debug_assert!(freed.is_ok(), "a frame of our own has no reference: {freed:?}");
-        }
-        inserted.map_err(no_memory)?;
-        // SeqCst: pairs with the fence in `set_size`.
-        fence(Ordering::SeqCst);
-        if index >= self.limit() {
-            let _locked = lock(&self.machine, &self.changes);
-            // It may have become larger again.
-            if index >= self.limit() {
-                self.take_back(index..index + 1, true);
-                return Err(ObjectError::BeyondEnd);
-            }
-        }
-        Ok(())
-    }
-
-    fn home(&self) -> *const () {
-        Arc::as_ptr(&self.home).cast()
+        self.pages.bring_in(index, |frame| {
+            zero(&self.pages.machine, frame).map_err(ObjectError::OutOfMemory)
+        })
     }
 
     fn is_current(&self, index: u64, frame: Frame) -> bool {
-        index < self.limit() && self.index.get(index) == Slot::Page(frame)
+        self.pages.is_current(index, frame)
     }
 
     fn is_present(&self, index: u64) -> bool {
-        matches!(self.index.get(index), Slot::Page(_))
+        self.pages.is_present(index)
     }
 
     fn mappings(&self) -> &Mappings {
-        &self.mappings
+        &self.pages.mappings
     }
 
     fn remove(&self, pages: Range<u64>) -> Result<(), ObjectError> {

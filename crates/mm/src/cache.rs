@@ -1,0 +1,237 @@
+//! The pages of an object in memory: what shared memory and cached files have in common.
+//!
+//! A page comes at its first use. Faults and copies take no lock of the object. What takes pages
+//! back (a smaller size, a hole) holds the object's lock, one at a time:
+//!
+//! 1. it stores the new size, or marks the pages of the hole as going;
+//! 2. removes the pages from all spaces ([`Mappings::take_back`]);
+//! 3. takes them out of the index, and drops their references.
+//!
+//! A fault that finds a page going waits until it is gone. One that fills a slot looks at the size
+//! again afterwards; if the object has become smaller meanwhile, it takes the page back itself.
+
+use alloc::sync::Arc;
+use core::{
+    any::Any,
+    ops::Range,
+    sync::atomic::{AtomicU8, AtomicU64, Ordering, fence},
+};
+
+use machine::{Access, Frame, FrameError, Machine, Owner, Place, lock};
+use paging::{Format, Paging};
+use spin::mutex::{SpinMutex, SpinMutexGuard};
+use vma::PAGE_SIZE;
+
+use crate::{
+    Mappings, ObjectError,
+    index::{MAX_PAGES, PageIndex, Slot},
+};
+
+pub(crate) const PAGE: u64 = PAGE_SIZE as u64;
+
+/// The pages of an object, its size, and where it is mapped.
+pub(crate) struct PageCache<M: Machine> {
+    pub(crate) machine: M,
+    /// The [`Paging`] of the spaces that may map it.
+    home: Arc<dyn Any + Send + Sync>,
+    pub(crate) index: PageIndex<M>,
+    /// In bytes. Changes with the lock held.
+    size: AtomicU64,
+    changes: SpinMutex<()>,
+    pub(crate) mappings: Mappings,
+}
+
+impl<M: Machine> PageCache<M> {
+    pub(crate) fn new<F: Format>(paging: &Arc<Paging<M, F>>, size: u64) -> Self {
+        let machine = paging.machine().clone();
+        PageCache {
+            home: paging.clone(),
+            index: PageIndex::new(machine.clone()),
+            machine,
+            size: AtomicU64::new(size),
+            changes: SpinMutex::new(()),
+            mappings: Mappings::new(),
+        }
+    }
+
+    /// The lock of what takes pages back.
+    pub(crate) fn lock(&self) -> SpinMutexGuard<'_, ()> {
+        lock(&self.machine, &self.changes)
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.machine.step(Access::Shared);
+        // Acquire: pairs with the Release of `set_size`.
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// The number of pages that it may have.
+    fn limit(&self) -> u64 {
+        self.size().div_ceil(PAGE)
+    }
+
+    /// Sets the size, which is one that objects can have. Called with the lock held.
+    pub(crate) fn set_size(&self, bytes: u64) {
+        let old = self.size();
+        // Release: pairs with `size`.
+        self.size.store(bytes, Ordering::Release);
+        // SeqCst: pairs with the fence in `bring_in`. Either this CPU sees the page in its slot, or
+        // the fault sees the new size.
+        fence(Ordering::SeqCst);
+        if bytes < old {
+            self.take_back(bytes.div_ceil(PAGE)..MAX_PAGES, true);
+            self.clear(bytes..bytes.next_multiple_of(PAGE));
+        }
+    }
+
+    /// Frees the bytes of a range. Called with the lock held.
+    pub(crate) fn punch_hole(&self, bytes: Range<u64>) {
+        let end = bytes.end.min(self.size().next_multiple_of(PAGE));
+        let whole = bytes.start.div_ceil(PAGE)..end / PAGE;
+        if whole.is_empty() {
+            self.clear(bytes.start..end);
+            return;
+        }
+        self.clear(bytes.start..whole.start * PAGE);
+        self.clear(whole.end * PAGE..end);
+        self.take_back(whole, false);
+    }
+
+    /// Takes pages back. Called with the lock held.
+    fn take_back(&self, pages: Range<u64>, copies: bool) {
+        self.index.mark(pages.clone());
+        let is_ours = |index, frame| self.index.get(index).frame() == Some(frame);
+        self.mappings.take_back(&self.machine, pages.clone(), copies, &is_ours);
+        self.index.remove_marked(pages);
+    }
+
+    /// Fills bytes with zeros, where there are pages.
+    fn clear(&self, bytes: Range<u64>) {
+        self.each_part(bytes, |part, _| {
+            // Relaxed: a program's memory orders nothing here.
+            part.iter().for_each(|byte| byte.store(0, Ordering::Relaxed));
+        });
+    }
+
+    /// Calls `each` with the parts of a range that have pages, and their places in the range.
+    pub(crate) fn each_part(&self, bytes: Range<u64>, mut each: impl FnMut(&[AtomicU8], usize)) {
+        let mut at = bytes.start;
+        while at < bytes.end {
+            let end = bytes.end.min((at / PAGE + 1) * PAGE);
+            if let Some(frame) = self.index.hold(at / PAGE) {
+                if let Some(page) = self.machine.frame_ptr(frame) {
+                    let within = (at % PAGE) as usize;
+                    let page = page.cast::<AtomicU8>();
+                    // SAFETY: the part lies in the frame, to which we hold a reference. Other users
+                    // access it by translations or by atomic bytes.
+                    let part = unsafe {
+                        core::slice::from_raw_parts(page.add(within).as_ptr(), (end - at) as usize)
+                    };
+                    each(part, (at - bytes.start) as usize);
+                }
+                // SAFETY: `hold` took this reference.
+                let released = unsafe { self.machine.release(frame) };
+                debug_assert!(released.is_ok(), "a reference of ours is gone: {released:?}");
+            }
+            at = end;
+        }
+    }
+
+    /// Reads bytes, up to the end; absent pages are zeros. Returns how many.
+    pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> usize {
+        let len = self.size().saturating_sub(at).min(into.len() as u64);
+        let into = &mut into[..len as usize];
+        into.fill(0);
+        self.each_part(at..at + len, |part, place| {
+            for (byte, into) in part.iter().zip(&mut into[place..]) {
+                // Relaxed: as in `clear`.
+                *into = byte.load(Ordering::Relaxed);
+            }
+        });
+        len as usize
+    }
+
+    /// Writes bytes to pages that are present.
+    pub(crate) fn write(&self, at: u64, from: &[u8]) {
+        self.each_part(at..at + from.len() as u64, |part, place| {
+            for (byte, from) in part.iter().zip(&from[place..]) {
+                // Relaxed: as in `clear`.
+                byte.store(*from, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// As [`Object::page`](crate::Object::page).
+    pub(crate) fn page(&self, index: u64) -> Result<Frame, ObjectError> {
+        if index >= self.limit() {
+            return Err(ObjectError::BeyondEnd);
+        }
+        self.index.hold(index).ok_or(ObjectError::Absent)
+    }
+
+    /// As [`Object::bring_in`](crate::Object::bring_in). `fill` fills a new frame, which is ours
+    /// alone.
+    pub(crate) fn bring_in(
+        &self,
+        index: u64,
+        fill: impl FnOnce(Frame) -> Result<(), ObjectError>,
+    ) -> Result<(), ObjectError> {
+        if index >= self.limit() {
+            return Err(ObjectError::BeyondEnd);
+        }
+        loop {
+            match self.index.get(index) {
+                Slot::Page(_) => return Ok(()),
+                // The page goes in a moment.
+                Slot::Going(_) => self.machine.relax(),
+                Slot::Absent => break,
+            }
+        }
+        let frame = self.machine.alloc(0, Place::Local).map_err(ObjectError::OutOfMemory)?;
+        let inserted = self
+            .fill(frame, fill)
+            .and_then(|()| self.index.insert(index, frame).map_err(ObjectError::OutOfMemory));
+        if inserted != Ok(Slot::Page(frame)) {
+            // SAFETY: the frame is ours alone.
+            let freed = unsafe { self.machine.release(frame) };
+            debug_assert!(freed.is_ok(), "a frame of our own has no reference: {freed:?}");
+        }
+        inserted?;
+        // SeqCst: pairs with the fence in `set_size`.
+        fence(Ordering::SeqCst);
+        if index >= self.limit() {
+            let _locked = self.lock();
+            // It may have become larger again.
+            if index >= self.limit() {
+                self.take_back(index..index + 1, true);
+                return Err(ObjectError::BeyondEnd);
+            }
+        }
+        Ok(())
+    }
+
+    fn fill(
+        &self,
+        frame: Frame,
+        fill: impl FnOnce(Frame) -> Result<(), ObjectError>,
+    ) -> Result<(), ObjectError> {
+        // SAFETY: the frame is ours alone.
+        let owned = unsafe { self.machine.set_owner(frame, Owner::User) };
+        owned.map_err(|error: FrameError| ObjectError::OutOfMemory(error))?;
+        fill(frame)
+    }
+
+    /// As [`Object::is_current`](crate::Object::is_current).
+    pub(crate) fn is_current(&self, index: u64, frame: Frame) -> bool {
+        index < self.limit() && self.index.get(index) == Slot::Page(frame)
+    }
+
+    pub(crate) fn is_present(&self, index: u64) -> bool {
+        matches!(self.index.get(index), Slot::Page(_))
+    }
+
+    /// As [`Object::home`](crate::Object::home).
+    pub(crate) fn home(&self) -> *const () {
+        Arc::as_ptr(&self.home).cast()
+    }
+}
