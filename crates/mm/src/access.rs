@@ -65,6 +65,20 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         })
     }
 
+    /// Tells the objects behind a range of pages that their frames were written through pins. The
+    /// page that contains `at` has the first of the frames. A file that was synced after the pages
+    /// were pinned would not write them out otherwise.
+    pub fn mark_written(&self, at: usize, frames: &[Frame]) {
+        let guard = G::pin();
+        for (at, frame) in (at & !(PAGE_SIZE - 1)..).step_by(PAGE_SIZE).zip(frames) {
+            let Some((_, vma)) = self.core.vmas.lookup(&guard, at) else { continue };
+            let shared = vma.file.as_ref().filter(|_| !vma.is_private());
+            if let Some(file) = shared.filter(|file| file.object().counts_writes()) {
+                file.object().dirtied(vma.offset_at(at) as u64, *frame);
+            }
+        }
+    }
+
     /// Calls `each` with parts of the memory, in order, and their offsets. The pages are pinned.
     fn copy(
         &self,
@@ -102,6 +116,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 each(copied, bytes);
                 copied += part;
                 start = 0;
+            }
+            if access == Access::Write {
+                self.mark_written(here, pins.frames());
             }
         }
         Ok(())

@@ -18,6 +18,9 @@
 //! the object; the copy then has words of different moments, as in Linux. The object holds a
 //! reference, so the page is copied before it is written.
 //!
+//! In a shared map, the mark for copying means that the object counts writes, and has not been told
+//! of one: a write tells it, and makes the page an object's writable one.
+//!
 //! A page whose frame has one reference is not copied: no other entry leads there, so the fault
 //! makes it exclusive. Its table is this space's own, so the reference is this entry's
 //! (`paging::cursor::share`).
@@ -79,6 +82,7 @@ impl<M: Machine> Prepared<'_, '_, M> {
             }
             Some(page) => {
                 let copies = access == Access::Write
+                    && vma.is_private()
                     && page.attrs.share() == Share::CopyOnWrite
                     && !self.is_alone(page.frame);
                 copies.then(|| self.needs_copy(page.frame))?
@@ -122,6 +126,13 @@ pub(crate) fn decide<B, M: Machine>(
         _ if access != Access::Write => set(page.frame, share, Step::Mapped),
         Share::Exclusive | Share::Object => set(page.frame, share, Step::Mapped),
         Share::Flushing => keep(Step::Flushing),
+        Share::CopyOnWrite if !vma.is_private() => match &prepared.object {
+            Some(held) if held.frame == page.frame && held.is_current() => {
+                held.dirtied();
+                set(page.frame, Share::Object, Step::Mapped)
+            }
+            _ => keep(Step::Again),
+        },
         Share::CopyOnWrite if prepared.is_alone(page.frame) => {
             set(page.frame, Share::Exclusive, Step::Mapped)
         }
@@ -150,7 +161,15 @@ fn decide_absent_of_object<B, M: Machine>(
         return again;
     };
     match prepared.fresh.copy_of(page.frame) {
-        _ if !vma.is_private() => set(page.frame, Share::Object, Step::MappedObject),
+        _ if !vma.is_private() => {
+            let writes = access == Access::Write;
+            if writes && page.counts_writes() {
+                page.dirtied();
+            }
+            let clean = !writes && page.counts_writes();
+            let share = if clean { Share::CopyOnWrite } else { Share::Object };
+            set(page.frame, share, Step::MappedObject)
+        }
         _ if access != Access::Write => set(page.frame, Share::CopyOnWrite, Step::MappedObject),
         Some(copy) => set(copy, Share::Exclusive, Step::MappedFresh),
         None => again,

@@ -38,7 +38,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let Some(file) = &vma.file else { return };
         let (machine, object) = (self.core.tables.machine(), &**file.object());
         let walk = self.core.tables.walk(guard);
-        let share = if vma.is_private() { Share::CopyOnWrite } else { Share::Object };
+        let read_only = vma.is_private() || object.counts_writes();
+        let share = if read_only { Share::CopyOnWrite } else { Share::Object };
         for at in window(addr, range).step_by(PAGE_SIZE).filter(|at| *at != addr) {
             let (page, index) = (VirtAddr::new(at as u64), vma.offset_at(at) as u64);
             if !object.is_present(index) || walk.get(page).is_some() {

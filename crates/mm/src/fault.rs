@@ -228,7 +228,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let walk = self.core.tables.walk(&guard);
         let found = walk.get(page);
         let object = match &vma.file {
-            Some(file) if found.is_none() => {
+            Some(file) if found.is_none() || (access == Access::Write && !vma.is_private()) => {
                 match HeldPage::get(machine, &**file.object(), vma.offset_at(addr) as u64) {
                     Ok(page) => Some(page),
                     Err(ObjectError::Absent) => return Ok(Step::NeedsObject),

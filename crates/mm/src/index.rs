@@ -23,6 +23,10 @@ use crate::zero::zero;
 const PRESENT: u64 = 1;
 /// Marks a page that is being taken back.
 const GOING: u64 = 2;
+/// Marks a page that was written and not synced.
+const DIRTY: u64 = 4;
+/// Marks a page that is being synced.
+const SYNCING: u64 = 8;
 const NUMBER: u32 = 12;
 /// Bits of an index for each level.
 const BITS: u32 = 9;
@@ -178,6 +182,54 @@ impl<M: Machine> PageIndex<M> {
         self.word(node, index as usize).ok_or(none)
     }
 
+    /// Marks a page as written, if its frame is this one.
+    pub(crate) fn set_dirty(&self, index: u64, frame: Frame) {
+        let Some(slot) = self.slot(index) else { return };
+        let mut value = self.load(slot);
+        while Slot::decode(value) == Slot::Page(frame) && value & DIRTY == 0 {
+            value = self.swap_in(slot, value, value | DIRTY);
+        }
+    }
+
+    /// Marks the written pages of a range as being synced instead. Returns whether there are any.
+    pub(crate) fn start_sync(&self, pages: Range<u64>) -> bool {
+        let mut any = false;
+        self.each(pages, |_, slot| {
+            let mut value = self.load(slot);
+            while value & DIRTY != 0 {
+                any = true;
+                value = self.swap_in(slot, value, value & !DIRTY | SYNCING);
+            }
+        });
+        any
+    }
+
+    /// Calls `write` for each page of a range that is being synced. If it fails, the page is marked
+    /// as written again.
+    pub(crate) fn sync<E>(
+        &self,
+        pages: Range<u64>,
+        mut write: impl FnMut(u64) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut done = Ok(());
+        self.each(pages, |index, slot| {
+            if self.load(slot) & SYNCING == 0 {
+                return;
+            }
+            let written = write(index);
+            let mark = if written.is_err() { DIRTY } else { 0 };
+            let mut value = self.load(slot);
+            // It may have gone meanwhile.
+            while value & SYNCING != 0 {
+                value = self.swap_in(slot, value, value & !SYNCING | mark);
+            }
+            if done.is_ok() {
+                done = written;
+            }
+        });
+        done
+    }
+
     fn new_node(&self) -> Result<Frame, FrameError> {
         let frame = self.machine.alloc(0, Place::Local)?;
         // SAFETY: the frame is ours alone.
@@ -197,7 +249,7 @@ impl<M: Machine> PageIndex<M> {
 
     /// Marks the pages of a range as going. Called with the object's lock held.
     pub(crate) fn mark(&self, pages: Range<u64>) {
-        self.each(pages, |slot| {
+        self.each(pages, |_, slot| {
             // Relaxed: only the holder of the lock changes a page.
             if slot.load(Ordering::Relaxed) & (PRESENT | GOING) == PRESENT {
                 self.machine.step(Access::Shared);
@@ -210,7 +262,7 @@ impl<M: Machine> PageIndex<M> {
     /// Removes the pages of a range that are going, and drops their references. Called with the
     /// object's lock held, when no CPU has a translation of them.
     pub(crate) fn remove_marked(&self, pages: Range<u64>) {
-        self.each(pages, |slot| {
+        self.each(pages, |_, slot| {
             // Relaxed: only the holder of the lock changes a page.
             if let Slot::Going(frame) = Slot::decode(slot.load(Ordering::Relaxed)) {
                 self.machine.step(Access::Shared);
@@ -222,7 +274,7 @@ impl<M: Machine> PageIndex<M> {
     }
 
     /// Calls `each` for the slots of a range that have nodes.
-    fn each(&self, pages: Range<u64>, mut each: impl FnMut(&AtomicU64)) {
+    fn each(&self, pages: Range<u64>, mut each: impl FnMut(u64, &AtomicU64)) {
         let root = self.load(&self.root);
         let levels = root as u32 & 7;
         let end = pages.end.min(1u64 << (BITS * levels));
@@ -237,7 +289,7 @@ impl<M: Machine> PageIndex<M> {
         level: u32,
         base: u64,
         pages: &Range<u64>,
-        each: &mut impl FnMut(&AtomicU64),
+        each: &mut impl FnMut(u64, &AtomicU64),
     ) {
         let span = 1u64 << (BITS * level);
         let first = pages.start.saturating_sub(base) / span;
@@ -246,7 +298,7 @@ impl<M: Machine> PageIndex<M> {
             let Some(word) = self.word(node, number as usize) else { return };
             let at = base + number * span;
             if level == 0 {
-                each(word);
+                each(at, word);
             } else if let value = self.load(word)
                 && value & PRESENT != 0
                 && let Some(below) = Frame::new(value >> NUMBER)

@@ -35,22 +35,30 @@ use core::{fmt, ops::Range};
 use machine::{Frame, Step, lock};
 use spin::mutex::SpinMutex;
 
-/// What a visit does to the pages of an object in a space.
+/// What a visit takes from a space.
 pub(crate) struct TakeBack<'a> {
     pub(crate) mappings: &'a Mappings,
     /// The addresses at which the space may map the object.
     pub(crate) addresses: Range<usize>,
     /// The pages of the object.
     pub(crate) pages: Range<u64>,
-    /// Also the copies that private maps have made.
-    pub(crate) copies: bool,
-    /// Whether the frame is the object's, for this page.
-    pub(crate) is_ours: &'a dyn Fn(u64, Frame) -> bool,
+    pub(crate) what: Take<'a>,
+}
+
+/// What is taken.
+#[derive(Clone, Copy)]
+pub(crate) enum Take<'a> {
+    /// The pages, with the copies that private maps have made.
+    All,
+    /// The pages for which the frame is the object's.
+    Own(&'a dyn Fn(u64, Frame) -> bool),
+    /// The right of shared maps to write.
+    Write,
 }
 
 /// A space, as objects see it.
 pub(crate) trait Visit: Send + Sync {
-    /// Removes pages of an object, with the write right of the space.
+    /// Takes pages of an object, or rights to them, with the write right of the space.
     fn take_back(&self, what: &TakeBack<'_>);
 
     /// Whether a VMA in this range maps the object. Takes no lock.
@@ -192,9 +200,22 @@ impl Mappings {
         copies: bool,
         is_ours: &dyn Fn(u64, Frame) -> bool,
     ) {
+        self.take(step, pages, if copies { Take::All } else { Take::Own(is_ours) });
+    }
+
+    /// Takes from all shared maps the right to write to the `pages`, so that the next write of each
+    /// faults, and is told to the object ([`Object::dirtied`](crate::Object::dirtied)). When it
+    /// returns, no CPU writes by an old right.
+    ///
+    /// # Context
+    /// As for [`take_back`](Self::take_back).
+    pub fn clean(&self, step: &impl Step, pages: Range<u64>) {
+        self.take(step, pages, Take::Write);
+    }
+
+    fn take(&self, step: &impl Step, pages: Range<u64>, what: Take<'_>) {
         self.visit(step, |space, addresses| {
-            let pages = pages.clone();
-            space.take_back(&TakeBack { mappings: self, addresses, pages, copies, is_ours });
+            space.take_back(&TakeBack { mappings: self, addresses, pages: pages.clone(), what });
             true
         });
     }

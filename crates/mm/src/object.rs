@@ -116,6 +116,18 @@ pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Whether the object wants to know which pages are written by shared maps. Then they are mapped
+    /// read-only, until a write faults, and again after [`Mappings::clean`]. Always the same.
+    fn counts_writes(&self) -> bool {
+        false
+    }
+
+    /// A shared map is about to write to the page, if the object
+    /// [`counts_writes`](Self::counts_writes). Called with a table's lock held: only atomics.
+    fn dirtied(&self, index: u64, frame: Frame) {
+        let _ = (index, frame);
+    }
+
     /// Whether a seal forbids a new shared map that may be written.
     fn is_write_sealed(&self) -> bool {
         false
@@ -238,6 +250,15 @@ impl<'a, M: Machine> HeldPage<'a, M> {
 
     pub(crate) fn is_current(&self) -> bool {
         self.object.is_current(self.index, self.frame)
+    }
+
+    /// A shared map is about to write to the page.
+    pub(crate) fn dirtied(&self) {
+        self.object.dirtied(self.index, self.frame);
+    }
+
+    pub(crate) fn counts_writes(&self) -> bool {
+        self.object.counts_writes()
     }
 
     /// The reference is an entry's from now on.

@@ -11,7 +11,8 @@ use crate::{
     Backing, Mappings,
     batch::FrameBatch,
     hook::virt,
-    mappings::{TakeBack, Visit},
+    mappings::{Take, TakeBack, Visit},
+    rights,
     space::Core,
 };
 
@@ -34,7 +35,7 @@ impl<M: Machine, F: Format, G: Concurrent> Visit for Core<M, F, G> {
             let start = address(what.pages.start).max(what.addresses.start);
             let end = address(what.pages.end).min(what.addresses.end);
             if start < end {
-                self.take_back_from(start..end, what, |at| area.vma.offset_at(at) as u64);
+                self.take_back_from(start..end, what, &area.vma);
             }
         }
     }
@@ -59,27 +60,26 @@ fn is_of<M: Machine>(vma: &Vma<Backing<M>>, mappings: &Mappings) -> bool {
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
-    /// Removes the pages of an object from a part of one VMA. Called with the write right.
-    fn take_back_from(
-        &self,
-        mut rest: Range<usize>,
-        what: &TakeBack<'_>,
-        index: impl Fn(usize) -> u64,
-    ) {
+    /// Takes the pages of an object from a part of one VMA. Called with the write right.
+    fn take_back_from(&self, mut rest: Range<usize>, what: &TakeBack<'_>, vma: &Vma<Backing<M>>) {
         let machine = self.tables.machine();
-        let is_wanted = |page: &Mapping| {
-            // A private page of the space, or one that it shares with a fork of it, may be a copy.
-            what.copies
-                || page.attrs.share() == Share::Object
-                || (what.is_ours)(index(page.page.get() as usize), page.frame)
-        };
+        let index = |page: &Mapping| vma.offset_at(page.page.get() as usize) as u64;
         while let Some(range) = virt(rest.clone()) {
             let mut batch = FrameBatch::new();
             let mut pending = self.tables.no_flush();
-            let change = |page: Mapping| match page {
-                _ if !is_wanted(&page) => SweepChange::Keep,
-                _ if batch.take(machine, page.frame) => SweepChange::Clear,
-                _ => SweepChange::Stop,
+            let mut clear = |page: &Mapping| match batch.take(machine, page.frame) {
+                true => SweepChange::Clear,
+                false => SweepChange::Stop,
+            };
+            let change = |page: Mapping| match (what.what, page.attrs.share()) {
+                (Take::Write, Share::Object) => {
+                    SweepChange::Set(rights::attrs(vma.flags, Share::CopyOnWrite))
+                }
+                (Take::Write, _) => SweepChange::Keep,
+                (Take::All, _) | (Take::Own(_), Share::Object) => clear(&page),
+                // A page of the object, or a copy; the copy may be shared with a fork.
+                (Take::Own(is_ours), _) if is_ours(index(&page), page.frame) => clear(&page),
+                (Take::Own(_), _) => SweepChange::Keep,
             };
             // SAFETY: the object takes its pages back from all spaces, so those that share the
             // tables lose them, too. The frames are released after the flush. The write right keeps

@@ -11,13 +11,14 @@ use grace::Concurrent;
 use machine::{Flush, Machine, VirtAddr, VirtRange};
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Clears the pages of a range for which `change` returns [`SweepChange::Clear`], for this
-    /// space and for all that share its tables. For pages that an object takes back: the truncation
-    /// of a file takes them from every space that maps it, and must not need memory for tables.
+    /// Changes pages of a range as [`sweep`](Self::sweep) does, for this space and for all that
+    /// share its tables. It only clears pages, or takes rights from them. For pages that an object
+    /// takes back: the truncation of a file takes them from every space that maps it, and must not
+    /// need memory for tables.
     ///
     /// It is ordered with faults as [`sweep`](Self::sweep) is. An empty table that is shared stays.
     ///
-    /// Cost: that of [`sweep`](Self::sweep). If pages were cleared in a shared table, all running
+    /// Cost: that of [`sweep`](Self::sweep). If pages were changed in a shared table, all running
     /// CPUs flush everything before it returns. No allocation.
     ///
     /// # Context
@@ -73,10 +74,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             let mut changing =
                 Changing { tables: self, walk: &walk, at, level, locked: Some(locked), pending };
             let (end, result) = changing.each(range, table, &mut |pending, count, slot| {
-                let before = *count;
-                self.sweep_page(range, pending, count, slot, &mut |_| true, change)?;
-                *shared |= !own && *count != before;
-                Ok(())
+                let mut seen = |page| {
+                    let change = change(page);
+                    let changes = matches!(change, SweepChange::Clear | SweepChange::Set(_));
+                    *shared |= !own && changes;
+                    change
+                };
+                self.sweep_page(range, pending, count, slot, &mut |_| true, &mut seen)
             });
             if !own {
                 // Unlocked here, so that the table is not unlinked: it is not this space's.

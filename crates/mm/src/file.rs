@@ -1,0 +1,281 @@
+//! Files: objects whose pages the host reads and writes.
+//!
+//! A page is read at its first use, with those that the host wants to read ahead. A shared map gets
+//! it read-only; the first write marks it as written. A sync
+//!
+//! 1. takes the marks;
+//! 2. takes from all maps the right to write, and flushes;
+//! 3. writes the pages out.
+//!
+//! A write that comes before step 2 is in the page when step 3 copies it; one that comes later
+//! faults, and marks the page again. So no write is lost, and none is written twice for nothing.
+
+use alloc::{sync::Arc, vec::Vec};
+use core::{fmt, ops::Range, sync::atomic::Ordering};
+
+use machine::{Frame, Machine, lock};
+use paging::{Format, Paging};
+use spin::mutex::SpinMutex;
+use vma::{PAGE_SIZE, Placement};
+
+use crate::{
+    Mappings, Object, ObjectError,
+    cache::{PAGE, PageCache},
+    index::MAX_PAGES,
+};
+
+/// Where the pages of a [`File`] come from. The host implements it for its files.
+pub trait PageSource: Send + Sync + 'static {
+    /// Reads a page. What lies beyond the end of the file is left as it is: zeros. May wait.
+    ///
+    /// # Errors
+    /// [`ObjectError::Failed`].
+    fn read(&self, index: u64, into: &mut [u8; PAGE_SIZE]) -> Result<(), ObjectError>;
+
+    /// Writes a page; the part of it within the file counts. May wait.
+    ///
+    /// # Errors
+    /// [`ObjectError::Failed`].
+    fn write(&self, index: u64, from: &[u8; PAGE_SIZE]) -> Result<(), ObjectError>;
+
+    /// How many of the pages after this one to read together with it.
+    fn read_ahead(&self, index: u64) -> u64 {
+        let _ = index;
+        0
+    }
+
+    /// How its maps are placed.
+    fn placement(&self) -> Placement {
+        Placement::Pages
+    }
+
+    /// Major and minor device number, for the listing.
+    fn device(&self) -> (u32, u32);
+
+    /// Inode number, for the listing.
+    fn inode(&self) -> u64;
+
+    /// Writes the path as the listing shows it.
+    fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result;
+}
+
+/// A file, with its pages in memory. When it is dropped, written pages are written out.
+pub struct File<M: Machine, S: PageSource> {
+    pages: PageCache<M>,
+    syncs: SpinMutex<()>,
+    source: S,
+}
+
+impl<M: Machine, S: PageSource> File<M, S> {
+    /// A file of `size` bytes, for address spaces with this [`Paging`].
+    ///
+    /// # Errors
+    /// [`ObjectError::BeyondEnd`]: larger than objects can be.
+    pub fn try_new<F: Format>(
+        paging: &Arc<Paging<M, F>>,
+        source: S,
+        size: u64,
+    ) -> Result<Arc<Self>, ObjectError> {
+        if size.div_ceil(PAGE) > MAX_PAGES {
+            return Err(ObjectError::BeyondEnd);
+        }
+        let pages = PageCache::new(paging, size);
+        Ok(Arc::new(File { pages, syncs: SpinMutex::new(()), source }))
+    }
+
+    /// Where its pages come from.
+    pub fn source(&self) -> &S {
+        &self.source
+    }
+
+    /// The size in bytes.
+    pub fn size(&self) -> u64 {
+        self.pages.size()
+    }
+
+    /// The file has this size now. Pages beyond it go, from all spaces, written or not, with the
+    /// copies that private maps made. The rest of the last page becomes zeros.
+    ///
+    /// # Context
+    /// With nothing held; waits for the spaces that map it.
+    ///
+    /// # Errors
+    /// [`ObjectError::BeyondEnd`]: larger than objects can be. Nothing has changed.
+    pub fn set_size(&self, bytes: u64) -> Result<(), ObjectError> {
+        if bytes.div_ceil(PAGE) > MAX_PAGES {
+            return Err(ObjectError::BeyondEnd);
+        }
+        let _locked = self.pages.lock();
+        self.pages.set_size(bytes);
+        Ok(())
+    }
+
+    /// Reads bytes from `at` on, up to the end, as pread(2). Returns how many.
+    ///
+    /// # Context
+    /// With nothing held; waits for the source.
+    ///
+    /// # Errors
+    /// As [`Object::bring_in`].
+    pub fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, ObjectError> {
+        let len = self.size().saturating_sub(at).min(into.len() as u64);
+        self.bring_in_all(at..at + len)?;
+        Ok(self.pages.read(at, into))
+    }
+
+    /// Writes bytes at `at`, within the size, as pwrite(2). They are written out by the next sync.
+    ///
+    /// # Context
+    /// As for [`read`](Self::read).
+    ///
+    /// # Errors
+    /// As [`Object::bring_in`]; nothing has changed.
+    pub fn write(&self, at: u64, from: &[u8]) -> Result<(), ObjectError> {
+        let end = at.checked_add(from.len() as u64).ok_or(ObjectError::BeyondEnd)?;
+        if end > self.size() {
+            return Err(ObjectError::BeyondEnd);
+        }
+        self.bring_in_all(at..end)?;
+        self.pages.write(at, from);
+        // Marked afterwards: a sync that takes the mark copies the bytes.
+        for index in at / PAGE..end.div_ceil(PAGE) {
+            if let Some(frame) = self.pages.index.get(index).frame() {
+                self.dirtied(index, frame);
+            }
+        }
+        Ok(())
+    }
+
+    fn bring_in_all(&self, bytes: Range<u64>) -> Result<(), ObjectError> {
+        (bytes.start / PAGE..bytes.end.div_ceil(PAGE)).try_for_each(|index| self.bring_in(index))
+    }
+
+    fn read_page(&self, index: u64, frame: Frame) -> Result<(), ObjectError> {
+        let page = self.pages.machine.frame_ptr(frame).ok_or(ObjectError::Failed)?;
+        // SAFETY: a frame of our own, which no other code uses yet; it is a page long.
+        let bytes = unsafe { &mut *page.cast::<[u8; PAGE_SIZE]>().as_ptr() };
+        bytes.fill(0);
+        self.source.read(index, bytes)
+    }
+
+    /// Writes out the pages of a range that are marked as being synced.
+    fn write_out(&self, pages: Range<u64>, copy: &mut [u8; PAGE_SIZE]) -> Result<(), ObjectError> {
+        self.pages.index.sync(pages, |index| {
+            let mut found = false;
+            self.pages.each_part(index * PAGE..(index + 1) * PAGE, |part, _| {
+                found = true;
+                for (byte, copy) in part.iter().zip(copy.iter_mut()) {
+                    // Relaxed: a program's memory orders nothing here.
+                    *copy = byte.load(Ordering::Relaxed);
+                }
+            });
+            // Otherwise the file has become shorter.
+            if found { self.source.write(index, copy) } else { Ok(()) }
+        })
+    }
+}
+
+/// A page's copy, on the heap: kernel stacks are small.
+fn page_copy() -> Result<Vec<u8>, ObjectError> {
+    let mut copy = Vec::new();
+    let room = copy.try_reserve_exact(PAGE_SIZE);
+    // The frame 0 stands for memory that is no frame.
+    let no_memory = machine::FrameError::OutOfFrames { order: 0 };
+    room.map_err(|_| ObjectError::OutOfMemory(no_memory))?;
+    copy.resize(PAGE_SIZE, 0);
+    Ok(copy)
+}
+
+// SAFETY: as for `Shmem`.
+unsafe impl<M: Machine, S: PageSource> Object<M> for File<M, S> {
+    fn home(&self) -> *const () {
+        self.pages.home()
+    }
+
+    fn page(&self, index: u64) -> Result<Frame, ObjectError> {
+        self.pages.page(index)
+    }
+
+    fn bring_in(&self, index: u64) -> Result<(), ObjectError> {
+        if !self.pages.is_present(index) {
+            self.pages.bring_in(index, |frame| self.read_page(index, frame))?;
+            for next in (index + 1..).take(self.source.read_ahead(index) as usize) {
+                let read = || self.pages.bring_in(next, |frame| self.read_page(next, frame));
+                // What cannot be read now is read when it is needed.
+                if self.pages.is_present(next) || read().is_err() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_current(&self, index: u64, frame: Frame) -> bool {
+        self.pages.is_current(index, frame)
+    }
+
+    fn is_present(&self, index: u64) -> bool {
+        self.pages.is_present(index)
+    }
+
+    fn mappings(&self) -> &Mappings {
+        &self.pages.mappings
+    }
+
+    /// Writes out the written pages of a range. Another sync of the file waits meanwhile. If a page
+    /// cannot be written, the others are, and the page stays marked.
+    fn sync(&self, pages: Range<u64>) -> Result<(), ObjectError> {
+        let mut copy = page_copy()?;
+        let copy = copy.as_mut_slice().try_into().map_err(|_| ObjectError::Failed)?;
+        let _locked = lock(&self.pages.machine, &self.syncs);
+        if self.pages.index.start_sync(pages.clone()) {
+            self.pages.mappings.clean(&self.pages.machine, pages.clone());
+            self.write_out(pages, copy)?;
+        }
+        Ok(())
+    }
+
+    fn counts_writes(&self) -> bool {
+        true
+    }
+
+    fn dirtied(&self, index: u64, frame: Frame) {
+        self.pages.index.set_dirty(index, frame);
+    }
+
+    fn placement(&self) -> Placement {
+        self.source.placement()
+    }
+
+    fn device(&self) -> (u32, u32) {
+        self.source.device()
+    }
+
+    fn inode(&self) -> u64 {
+        self.source.inode()
+    }
+
+    fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        self.source.write_path(out)
+    }
+}
+
+impl<M: Machine, S: PageSource> Drop for File<M, S> {
+    fn drop(&mut self) {
+        // It is mapped nowhere: each map holds it. What cannot be written now is lost.
+        let Ok(mut copy) = page_copy() else { return };
+        let Ok(copy) = copy.as_mut_slice().try_into() else { return };
+        if self.pages.index.start_sync(0..MAX_PAGES) {
+            let _lost = self.write_out(0..MAX_PAGES, copy);
+        }
+    }
+}
+
+impl<M: Machine, S: PageSource> fmt::Debug for File<M, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File")
+            .field("inode", &self.source.inode())
+            .field("size", &self.size())
+            .finish_non_exhaustive()
+    }
+}
