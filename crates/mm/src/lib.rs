@@ -10,6 +10,7 @@
 //! | mmap, munmap, mprotect, brk, madvise, shmat, shmdt | the methods of these names | `calls` |
 //! | maps of objects | [`AddressSpace::mmap_object`] | `calls`, `object` |
 //! | memfd: truncate, holes, seals, read, write | [`Shmem`] | `shmem`, `index` |
+//! | files: read, write, read-ahead, write-back | [`File`], [`PageSource`] | `file`, `cache` |
 //! | an object takes pages back from all spaces | [`Mappings::take_back`] | `mappings`, `visit` |
 //! | msync | [`AddressSpace::msync`] | `sync` |
 //! | mremap; mlock, munlock, mlockall, munlockall | the methods of these names | `lock` |
@@ -21,8 +22,9 @@
 //! # What there is so far
 //!
 //! Anonymous memory, private and shared, with stacks that grow, copy-on-write and fork; memfd, SysV
-//! segments, and objects of the host's own ([`Object`]). Huge pages and guard pages are to come;
-//! until then their requests are refused with [`Error::NotSupported`], or there is no call.
+//! segments, files over a host's page source, and objects of the host's own ([`Object`]). Huge
+//! pages and guard pages are to come; until then their requests are refused with
+//! [`Error::NotSupported`], or there is no call.
 //!
 //! # The host's part
 //!

@@ -116,8 +116,9 @@ pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Whether the object wants to know which pages are written by shared maps. Then they are mapped
-    /// read-only, until a write faults, and again after [`Mappings::clean`]. Always the same.
+    /// Whether the object wants to know which pages are written by shared maps. Then they are
+    /// mapped read-only, until a write faults, and again after [`Mappings::clean`]. Always the
+    /// same.
     fn counts_writes(&self) -> bool {
         false
     }

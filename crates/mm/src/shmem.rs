@@ -222,8 +222,8 @@ impl<M: Machine> Shmem<M> {
     }
 }
 
-// SAFETY: a frame gets `Owner::User` before it is inserted, and holds only its page. The index keeps
-// a reference until the page has been taken back. The cache keeps the `Paging` alive.
+// SAFETY: a frame gets `Owner::User` before it is inserted, and holds only its page. The index
+// keeps a reference until the page has been taken back. The cache keeps the `Paging` alive.
 unsafe impl<M: Machine> Object<M> for Shmem<M> {
     fn home(&self) -> *const () {
         self.pages.home()
