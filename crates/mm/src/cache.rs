@@ -25,6 +25,7 @@ use vma::PAGE_SIZE;
 use crate::{
     Mappings, ObjectError,
     index::{MAX_PAGES, PageIndex, Slot},
+    zero::Unused,
 };
 
 pub(crate) const PAGE: u64 = PAGE_SIZE as u64;
@@ -188,15 +189,13 @@ impl<M: Machine> PageCache<M> {
             }
         }
         let frame = self.machine.alloc(0, Place::Local).map_err(ObjectError::OutOfMemory)?;
-        let inserted = self
-            .fill(frame, fill)
-            .and_then(|()| self.index.insert(index, frame).map_err(ObjectError::OutOfMemory));
-        if inserted != Ok(Slot::Page(frame)) {
-            // SAFETY: the frame is ours alone.
-            let freed = unsafe { self.machine.release(frame) };
-            debug_assert!(freed.is_ok(), "a frame of our own has no reference: {freed:?}");
+        // Given back if it is not needed, also if `fill` panics.
+        let unused = Unused { machine: &self.machine, frame };
+        self.fill(frame, fill)?;
+        let there = self.index.insert(index, frame).map_err(ObjectError::OutOfMemory)?;
+        if there == Slot::Page(frame) {
+            core::mem::forget(unused);
         }
-        inserted?;
         // SeqCst: pairs with the fence in `set_size`.
         fence(Ordering::SeqCst);
         if index >= self.limit() {

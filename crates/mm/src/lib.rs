@@ -15,7 +15,8 @@
 //! | msync | [`AddressSpace::msync`] | `sync` |
 //! | mremap; mlock, munlock, mlockall, munlockall | the methods of these names | `lock` |
 //! | copies of a program's memory, pins | [`AddressSpace::read`], [`AddressSpace::copy_from_user`], [`AddressSpace::pin_pages`] | `access`, `pin` |
-//! | mincore; resident pages; the listing | [`AddressSpace::mincore`] and its neighbours | `look` |
+//! | mincore; resident pages; maps | [`AddressSpace::mincore`] and its neighbours | `look` |
+//! | smaps, pagemap, totals | [`AddressSpace::write_smaps`] and its neighbours | `usage` |
 //! | fork | [`AddressSpace::fork`] | `fork` |
 //! | a space's end | `Drop` | `space` |
 //!
@@ -57,6 +58,7 @@ mod rights;
 mod shmem;
 mod space;
 mod sync;
+mod usage;
 mod visit;
 mod zero;
 
@@ -71,6 +73,7 @@ pub use rights::Access;
 pub use shmem::{Seals, Shmem, ShmemKind};
 pub use space::AddressSpace;
 pub use sync::SyncFlags;
+pub use usage::{Totals, Usage, pagemap};
 pub use vma::{Advice, AttachRequest, Layout, LockAll, MapFlags, Profile, RemapRequest};
 
 #[cfg(doctest)]

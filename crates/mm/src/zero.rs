@@ -56,9 +56,9 @@ impl<M: Machine, F: Format> ZeroFrame<M, F> {
 }
 
 /// A frame that is given back when this is dropped.
-struct Unused<'m, M: Machine> {
-    machine: &'m M,
-    frame: Frame,
+pub(crate) struct Unused<'m, M: Machine> {
+    pub(crate) machine: &'m M,
+    pub(crate) frame: Frame,
 }
 
 impl<M: Machine> Drop for Unused<'_, M> {

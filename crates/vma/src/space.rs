@@ -292,9 +292,24 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
     /// # Errors
     /// Those of `out`.
     pub fn write_maps(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
+        self.write_maps_with(out, &mut |_, _, _| Ok(()))
+    }
+
+    /// As [`write_maps`](Self::write_maps), and calls `more` after each line, as `/proc/PID/smaps`
+    /// has more lines there.
+    ///
+    /// # Errors
+    /// Those of `out` and of `more`.
+    pub fn write_maps_with(
+        &self,
+        out: &mut dyn core::fmt::Write,
+        more: &mut dyn FnMut(&mut dyn core::fmt::Write, Range<usize>, &Vma<F>) -> core::fmt::Result,
+    ) -> core::fmt::Result {
         let layout = self.layout();
         self.tree.iter(0..=usize::MAX).try_for_each(|(range, vma)| {
-            crate::maps::write_line(out, *range.start()..range.end() + 1, vma.get(), &layout)
+            let range = *range.start()..range.end() + 1;
+            crate::maps::write_line(out, range.clone(), vma.get(), &layout)?;
+            more(out, range, vma.get())
         })
     }
 }

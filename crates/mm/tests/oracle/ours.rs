@@ -80,7 +80,7 @@ impl World<'_> {
                 "ok".into()
             }
             Step::Switch { to } => self.switch(to),
-            Step::PageMap(_) | Step::InCore(_) if self.now != 0 => {
+            Step::PageMap(_) | Step::InCore(_) | Step::Smaps if self.now != 0 => {
                 "of the first process only".into()
             }
             Step::Exit { to } if self.now == 0 || to == self.now => "none".into(),
@@ -210,6 +210,7 @@ impl Process<'_> {
                 pages.map(|page| if present(page) { '1' } else { '0' }).collect()
             }
             Step::Maps => self.listing(),
+            Step::Smaps => self.usage(),
             Step::Lock { span: Span { at, len }, on_fault } => {
                 said(space.mlock(WINDOW + at, len, on_fault))
             }
@@ -295,6 +296,19 @@ impl Process<'_> {
                 Err(error) => panic!("{error}"),
             }
         }
+    }
+
+    fn usage(&self) -> String {
+        let mut vmas = Vec::new();
+        self.space.for_each_vma(|range, _| {
+            if range.start < END {
+                let usage = self.space.usage(range.clone());
+                let (start, end) = (range.start - WINDOW, range.end - WINDOW);
+                let (resident, anonymous) = (usage.resident / 1024, usage.anonymous / 1024);
+                vmas.push(format!("{start:x}-{end:x} {resident} {anonymous}"));
+            }
+        });
+        vmas.join("; ")
     }
 
     fn listing(&self) -> String {

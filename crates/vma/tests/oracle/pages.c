@@ -344,20 +344,26 @@ static void page_map(uintptr_t at, size_t len)
     putchar('\n');
 }
 
-/* The VMAs of the window, with their rights: "0-3000 rw-p; 5000-6000 r--p". */
-static void maps(void)
+/* Reads a file of /proc into `listing`. */
+static void list(const char *name)
 {
     size_t len = 0;
     ssize_t some;
-    int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    int file = open(name, O_RDONLY | O_CLOEXEC);
     if (file < 0)
-        fail("/proc/self/maps");
+        fail(name);
     while ((some = read(file, listing + len, sizeof listing - 1 - len)) > 0)
         len += some;
     if (some < 0 || len == sizeof listing - 1)
-        fail("/proc/self/maps");
+        fail(name);
     close(file);
     listing[len] = 0;
+}
+
+/* The VMAs of the window, with their rights: "0-3000 rw-p; 5000-6000 r--p". */
+static void maps(void)
+{
+    list("/proc/self/maps");
     const char *between = "";
     for (char *at = listing; *at; at = strchr(at, '\n') + 1) {
         unsigned long start, end;
@@ -368,6 +374,31 @@ static void maps(void)
             continue;
         printf("%s%lx-%lx %s", between, start - window, end - window, rights);
         between = "; ";
+    }
+    putchar('\n');
+}
+
+/* Rss and Anonymous of the VMAs of the window, in kB: "0-3000 8 4; 5000-6000 0 0". */
+static void smaps(void)
+{
+    unsigned long start = 0, end = 0, from, to, resident = 0, anonymous;
+    const char *between = "";
+    if (me) {
+        puts("of the first process only");
+        return;
+    }
+    list("/proc/self/smaps");
+    for (char *at = listing; *at; at = strchr(at, '\n') + 1) {
+        if (sscanf(at, "%lx-%lx ", &from, &to) == 2) {
+            start = from, end = to;
+        } else if (end <= window || start >= window + SPAN) {
+            continue;
+        } else if (sscanf(at, "Rss: %lu", &resident) != 1 &&
+                   sscanf(at, "Anonymous: %lu", &anonymous) == 1) {
+            printf("%s%lx-%lx %lu %lu", between, start - window, end - window, resident,
+                   anonymous);
+            between = "; ";
+        }
     }
     putchar('\n');
 }
@@ -431,6 +462,8 @@ int main(void)
             page_map(at, len);
         } else if (sscanf(line, "%15s", call) == 1 && !strcmp(call, "maps")) {
             maps();
+        } else if (sscanf(line, "%15s", call) == 1 && !strcmp(call, "smaps")) {
+            smaps();
         } else if (sscanf(line, "%15s", call) == 1 && !strcmp(call, "fork")) {
             fork_one();
         } else if (sscanf(line, "%15s", call) == 1 && !strcmp(call, "end")) {

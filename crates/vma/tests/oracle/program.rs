@@ -157,6 +157,8 @@ pub(crate) enum Step {
     PageMap(Span),
     /// The VMAs of the window, from /proc/self/maps.
     Maps,
+    /// Rss and Anonymous of the VMAs, from /proc/self/smaps.
+    Smaps,
 }
 
 const PLACES: [(Place, &str); 3] =
@@ -240,6 +242,7 @@ impl fmt::Display for Step {
             Step::InCore(span) => write!(f, "incore {span}"),
             Step::PageMap(span) => write!(f, "pagemap {span}"),
             Step::Maps => write!(f, "maps"),
+            Step::Smaps => write!(f, "smaps"),
         }
     }
 }
@@ -293,6 +296,7 @@ impl FromStr for Step {
             ["incore", at, len] => span(at, len).map(Step::InCore),
             ["pagemap", at, len] => span(at, len).map(Step::PageMap),
             ["maps"] => Some(Step::Maps),
+            ["smaps"] => Some(Step::Smaps),
             _ => None,
         };
         step.ok_or_else(|| format!("not a step: {line}"))
@@ -410,7 +414,7 @@ pub(crate) fn random_with_objects(seed: u64, steps: usize) -> Vec<Step> {
         }
         program.push(Step::Maps);
         if to == 0 {
-            program.extend([Step::PageMap(all), Step::InCore(all)]);
+            program.extend([Step::PageMap(all), Step::InCore(all), Step::Smaps]);
         }
         now = to;
     }

@@ -1,0 +1,245 @@
+//! How much memory is in use: the listing of `/proc/PID/smaps`, the entries of
+//! `/proc/PID/pagemap`, and totals.
+//!
+//! Nothing is counted while pages come and go, so that no two CPUs write one line for it. Each
+//! answer is counted from the page tables when it is asked for. It is exact while nothing changes.
+//!
+//! The zero frame and frames of devices do not count, as in Linux.
+
+use core::{fmt, ops::Range};
+
+use grace::Concurrent;
+use machine::{Machine, Owner, VirtAddr};
+use paging::{Flags, Format, Mapping};
+use vma::{PAGE_SIZE, VmFlags, Vma};
+
+use crate::{AddressSpace, Backing, hook::virt};
+
+/// The memory of a range, in bytes, with the names of `/proc/PID/smaps`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// Rss: present pages.
+    pub resident: usize,
+    /// Pss: each page divided by the number of its maps, as far as this space knows them. The maps
+    /// of spaces that share another table may be missing.
+    pub proportional: usize,
+    /// The part of `proportional` that was written.
+    pub proportional_dirty: usize,
+    /// Shared_Clean.
+    pub shared_clean: usize,
+    /// Shared_Dirty.
+    pub shared_dirty: usize,
+    /// Private_Clean.
+    pub private_clean: usize,
+    /// Private_Dirty.
+    pub private_dirty: usize,
+    /// Referenced.
+    pub referenced: usize,
+    /// Anonymous: pages that belong to no object.
+    pub anonymous: usize,
+}
+
+/// The memory of a space, in bytes, with the names of `/proc/PID/status`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// VmSize: mapped addresses.
+    pub size: usize,
+    /// VmLck: locked addresses.
+    pub locked: usize,
+    /// VmData: private writable addresses, without stacks.
+    pub data: usize,
+    /// VmStk: addresses of stacks.
+    pub stack: usize,
+    /// VmExe and VmLib: executable addresses that are not writable.
+    pub executable: usize,
+    /// VmRSS: present pages.
+    pub resident: usize,
+    /// RssAnon: those that belong to no object. The others are RssFile and RssShmem.
+    pub anonymous: usize,
+}
+
+/// Bits of an entry of `/proc/PID/pagemap`; the frame is in bits 0 to 54.
+pub mod pagemap {
+    /// The page is present.
+    pub const PRESENT: u64 = 1 << 63;
+    /// The page belongs to an object.
+    pub const OF_OBJECT: u64 = 1 << 61;
+    /// The page is mapped once.
+    pub const EXCLUSIVE: u64 = 1 << 56;
+}
+
+/// What is known of a present page.
+struct Page {
+    maps: u32,
+    dirty: bool,
+    referenced: bool,
+    anonymous: bool,
+}
+
+impl Usage {
+    fn add(&mut self, page: &Page) {
+        let (one, part) = (PAGE_SIZE, PAGE_SIZE / page.maps as usize);
+        self.resident += one;
+        self.proportional += part;
+        self.proportional_dirty += if page.dirty { part } else { 0 };
+        self.referenced += if page.referenced { one } else { 0 };
+        self.anonymous += if page.anonymous { one } else { 0 };
+        *match (page.maps > 1, page.dirty) {
+            (true, false) => &mut self.shared_clean,
+            (true, true) => &mut self.shared_dirty,
+            (false, false) => &mut self.private_clean,
+            (false, true) => &mut self.private_dirty,
+        } += one;
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
+    /// The memory of a range. O(pages).
+    pub fn usage(&self, range: Range<usize>) -> Usage {
+        let guard = G::pin();
+        let mut usage = Usage::default();
+        for (part, vma) in self.core.vmas.iter(&guard, range.start) {
+            if part.start >= range.end {
+                break;
+            }
+            let part = part.start.max(range.start)..part.end.min(range.end);
+            self.each_page(&guard, part, vma, |page| usage.add(page));
+        }
+        usage
+    }
+
+    /// The memory of the space. O(pages).
+    pub fn totals(&self) -> Totals {
+        let guard = G::pin();
+        let mut totals = Totals::default();
+        for (range, vma) in self.core.vmas.iter(&guard, 0) {
+            let (len, flags) = (range.len(), vma.flags);
+            let has = |flag| flags.contains(flag);
+            totals.size += len;
+            totals.locked += if has(VmFlags::LOCKED) { len } else { 0 };
+            match (has(VmFlags::GROWSDOWN), has(VmFlags::WRITE)) {
+                (true, _) => totals.stack += len,
+                (false, true) if !has(VmFlags::SHARED) => totals.data += len,
+                (false, false) if has(VmFlags::EXEC) => totals.executable += len,
+                _ => {}
+            }
+            self.each_page(&guard, range, vma, |page| {
+                totals.resident += PAGE_SIZE;
+                totals.anonymous += if page.anonymous { PAGE_SIZE } else { 0 };
+            });
+        }
+        totals
+    }
+
+    /// The entries of `/proc/PID/pagemap` for the pages from `addr` on; see [`pagemap`].
+    pub fn pagemap(&self, addr: usize, into: &mut [u64]) {
+        let guard = G::pin();
+        let walk = self.core.tables.walk(&guard);
+        let first = addr & !(PAGE_SIZE - 1);
+        for (entry, number) in into.iter_mut().zip(0_usize..) {
+            *entry = 0;
+            let at = first.wrapping_add(number.wrapping_mul(PAGE_SIZE));
+            let Some((_, vma)) = self.core.vmas.lookup(&guard, at) else { continue };
+            let Some(page) = walk.get(VirtAddr::new(at as u64)) else { continue };
+            *entry = pagemap::PRESENT | page.frame.number();
+            if let Some(known) = self.look_at(&guard, &page, vma) {
+                *entry |= if known.anonymous { 0 } else { pagemap::OF_OBJECT };
+                *entry |= if known.maps == 1 { pagemap::EXCLUSIVE } else { 0 };
+            }
+        }
+    }
+
+    /// Writes the listing of `/proc/PID/smaps`. Waits for the write right.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_smaps(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        let mut written = Ok(());
+        let outcome = self.change(|calls| {
+            written = calls.write_maps_with(out, &mut |out, range, vma| {
+                let (guard, mut usage) = (G::pin(), Usage::default());
+                self.each_page(&guard, range.clone(), vma, |page| usage.add(page));
+                write_usage(out, range.len(), &usage, vma)
+            });
+            Ok::<_, vma::Error>(())
+        });
+        debug_assert!(outcome.is_ok(), "a listing changes nothing");
+        written
+    }
+
+    /// Calls `each` for the pages of a part of a VMA that count.
+    fn each_page(
+        &self,
+        guard: &G::Guard,
+        range: Range<usize>,
+        vma: &Vma<Backing<M>>,
+        mut each: impl FnMut(&Page),
+    ) {
+        let Some(range) = virt(range) else { return };
+        for page in self.core.tables.walk(guard).pages(range) {
+            if let Some(page) = self.look_at(guard, &page, vma) {
+                each(&page);
+            }
+        }
+    }
+
+    fn look_at(&self, guard: &G::Guard, page: &Mapping, vma: &Vma<Backing<M>>) -> Option<Page> {
+        let info = self.core.tables.machine().info(page.frame)?;
+        if info.owner() != Owner::User {
+            return None;
+        }
+        let index = vma.offset_at(page.page.get() as usize) as u64;
+        let file = vma.file.as_ref();
+        let of_object = file.is_some_and(|file| file.object().is_current(index, page.frame));
+        // Each entry has a reference, and so has the object. Pins are references, too.
+        let others = info.refs().saturating_sub(info.pins() + u32::from(of_object));
+        let sharers = self.core.tables.sharers(guard, page.page);
+        Some(Page {
+            maps: others.max(1).saturating_add(sharers - 1),
+            dirty: page.attrs.flags.contains(Flags::DIRTY),
+            referenced: page.attrs.flags.contains(Flags::ACCESSED),
+            anonymous: !of_object,
+        })
+    }
+}
+
+/// The lines of one VMA.
+fn write_usage<M: Machine>(
+    out: &mut dyn fmt::Write,
+    size: usize,
+    usage: &Usage,
+    vma: &Vma<Backing<M>>,
+) -> fmt::Result {
+    let locked = if vma.flags.contains(VmFlags::LOCKED) { usage.proportional } else { 0 };
+    for (name, bytes) in [
+        ("Size", size),
+        ("KernelPageSize", PAGE_SIZE),
+        ("MMUPageSize", PAGE_SIZE),
+        ("Rss", usage.resident),
+        ("Pss", usage.proportional),
+        ("Pss_Dirty", usage.proportional_dirty),
+        ("Shared_Clean", usage.shared_clean),
+        ("Shared_Dirty", usage.shared_dirty),
+        ("Private_Clean", usage.private_clean),
+        ("Private_Dirty", usage.private_dirty),
+        ("Referenced", usage.referenced),
+        ("Anonymous", usage.anonymous),
+        ("KSM", 0),
+        ("LazyFree", 0),
+        ("AnonHugePages", 0),
+        ("ShmemPmdMapped", 0),
+        ("FilePmdMapped", 0),
+        ("Shared_Hugetlb", 0),
+        ("Private_Hugetlb", 0),
+        ("Swap", 0),
+        ("SwapPss", 0),
+        ("Locked", locked),
+    ] {
+        let after = 15 - name.len();
+        writeln!(out, "{name}:{:after$}{:8} kB", "", bytes / 1024)?;
+    }
+    writeln!(out, "THPeligible:    {:8}", 0)?;
+    out.write_str("VmFlags: ")?;
+    vma.flags.names().try_for_each(|name| write!(out, "{name} "))?;
+    out.write_char('\n')
+}

@@ -1,0 +1,128 @@
+//! The listings of smaps and pagemap, and the totals.
+
+mod common;
+
+use common::*;
+use machine::Asid;
+use mm::*;
+use sim::{Config, Sim};
+
+const AT: usize = 0x4000_0000;
+
+fn with_space(test: impl FnOnce(&Sim, &Shared, &Space)) {
+    let sim = Sim::new(Config { cpus: 1, frames: 256, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    let space = sim.on_cpu(0, || {
+        let space = new_space(&shared, 1).unwrap();
+        // SAFETY: the test needs no other mapping, and no other tables have the tag.
+        unsafe { space.activate() };
+        test(&sim, &shared, &space);
+        space
+    });
+    // It is not active on the CPU any more.
+    sim.on_cpu(0, || drop(space));
+    all_given_back(&sim, &shared).unwrap();
+}
+
+#[test]
+fn smaps_is_as_linux_writes_it() {
+    with_space(|sim, _, space| {
+        space.mmap(AT, 3 * PAGE, 3, FIXED).unwrap();
+        store(sim, space, AT, 1).unwrap();
+        load(sim, space, AT + PAGE).unwrap();
+        space.mlock(AT, PAGE, false).unwrap();
+        let mut text = String::new();
+        space.write_smaps(&mut text).unwrap();
+        let first = "\
+40000000-40001000 rw-p 00000000 00:00 0 \n\
+Size:                  4 kB\n\
+KernelPageSize:        4 kB\n\
+MMUPageSize:           4 kB\n\
+Rss:                   4 kB\n\
+Pss:                   4 kB\n\
+Pss_Dirty:             4 kB\n\
+Shared_Clean:          0 kB\n\
+Shared_Dirty:          0 kB\n\
+Private_Clean:         0 kB\n\
+Private_Dirty:         4 kB\n\
+Referenced:            4 kB\n\
+Anonymous:             4 kB\n\
+KSM:                   0 kB\n\
+LazyFree:              0 kB\n\
+AnonHugePages:         0 kB\n\
+ShmemPmdMapped:        0 kB\n\
+FilePmdMapped:         0 kB\n\
+Shared_Hugetlb:        0 kB\n\
+Private_Hugetlb:       0 kB\n\
+Swap:                  0 kB\n\
+SwapPss:               0 kB\n\
+Locked:                4 kB\n\
+THPeligible:           0\n\
+VmFlags: rd wr mr mw me lo ac \n\
+40001000-40003000 ";
+        assert!(text.starts_with(first), "{text}");
+        // The zero frame does not count.
+        let totals = space.totals();
+        assert_eq!((totals.size, totals.data, totals.locked), (3 * PAGE, 3 * PAGE, PAGE));
+        assert_eq!((totals.resident, totals.anonymous), (PAGE, PAGE));
+    });
+}
+
+#[test]
+fn pages_of_a_fork_are_shared_until_they_are_written() {
+    with_space(|sim, _, space| {
+        space.mmap(AT, 2 * PAGE, 3, FIXED).unwrap();
+        store(sim, space, AT, 1).unwrap();
+        store(sim, space, AT + PAGE, 1).unwrap();
+        let child = space.fork(Asid(2)).unwrap();
+        for of in [space, &child] {
+            let usage = of.usage(AT..AT + 2 * PAGE);
+            assert_eq!((usage.resident, usage.proportional), (2 * PAGE, PAGE));
+            assert_eq!((usage.shared_dirty, usage.private_dirty), (2 * PAGE, 0));
+        }
+        store(sim, space, AT, 2).unwrap();
+        let usage = space.usage(AT..AT + 2 * PAGE);
+        assert_eq!((usage.shared_dirty, usage.private_dirty), (PAGE, PAGE));
+        assert_eq!(usage.proportional, PAGE + PAGE / 2);
+        // The child's copy is its own again.
+        let usage = child.usage(AT..AT + PAGE);
+        assert_eq!((usage.resident, usage.proportional), (PAGE, PAGE));
+        drop(child);
+        let usage = space.usage(AT..AT + 2 * PAGE);
+        assert_eq!((usage.shared_dirty, usage.private_dirty), (0, 2 * PAGE));
+    });
+}
+
+#[test]
+fn pagemap_tells_frames_and_whose_they_are() {
+    with_space(|sim, shared, space| {
+        let memory = Shmem::memfd(shared, "name", 1);
+        memory.set_size(2 * PAGE as u64).unwrap();
+        let map = |at, kind| {
+            let file = Backing::open(memory.clone(), true);
+            space.mmap_object(at, 2 * PAGE, 3, kind | MapFlags::FIXED, file, 0).unwrap();
+        };
+        map(AT, MapFlags::SHARED);
+        map(AT + 2 * PAGE, MapFlags::PRIVATE);
+        store(sim, space, AT, 1).unwrap();
+        load(sim, space, AT + 2 * PAGE).unwrap();
+        store(sim, space, AT + 3 * PAGE, 1).unwrap();
+        let mut entries = [9; 5];
+        space.pagemap(AT, &mut entries);
+        let of_object = pagemap::PRESENT | pagemap::OF_OBJECT;
+        let bits = entries.map(|entry| entry & !((1 << 55) - 1));
+        // Read and written by two maps; not touched; copied; a hole.
+        assert_eq!(bits[0], of_object);
+        assert_eq!(bits[1], 0);
+        assert_eq!(bits[2], of_object);
+        assert_eq!(bits[3], pagemap::PRESENT | pagemap::EXCLUSIVE);
+        assert_eq!(entries[4], 0);
+        assert_eq!(entries[0], entries[2], "one frame");
+        assert_ne!(entries[0] << 9, entries[3] << 9, "two frames");
+        let usage = space.usage(AT..AT + 4 * PAGE);
+        assert_eq!((usage.resident, usage.anonymous), (3 * PAGE, PAGE));
+        // The last page of addresses, and beyond.
+        space.pagemap(usize::MAX, &mut entries);
+        assert_eq!(entries, [0; 5]);
+    });
+}
