@@ -90,7 +90,7 @@ pub use pages::{PageWork, Pages};
 pub use profile::Profile;
 pub use remap::RemapRequest;
 pub use shm::AttachRequest;
-pub use space::{AddressSpace, Layout, Writer};
+pub use space::{AddressSpace, Layout, MoreLines, Writer};
 pub use special::WholeVma;
 pub use tree::Area;
 pub use vma::{PAGE_SIZE, Policy, Uffd, Vma};

@@ -177,6 +177,10 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
     }
 }
 
+/// Writes what follows the line of a VMA, in [`Writer::write_maps_with`].
+pub type MoreLines<'a, F> =
+    dyn FnMut(&mut dyn core::fmt::Write, Range<usize>, &Vma<F>) -> core::fmt::Result + 'a;
+
 /// The right to change an address space. The system calls are its methods.
 ///
 /// Holds the lock of a shared address space until dropped. Calls may allocate, so they are not for
@@ -303,7 +307,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
     pub fn write_maps_with(
         &self,
         out: &mut dyn core::fmt::Write,
-        more: &mut dyn FnMut(&mut dyn core::fmt::Write, Range<usize>, &Vma<F>) -> core::fmt::Result,
+        more: &mut MoreLines<'_, F>,
     ) -> core::fmt::Result {
         let layout = self.layout();
         self.tree.iter(0..=usize::MAX).try_for_each(|(range, vma)| {
