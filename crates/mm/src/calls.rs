@@ -183,18 +183,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// madvise(2). DONTNEED and FREE remove the pages; the next touch finds zeros, or the object's
-    /// page. REMOVE frees the pages in their object. POPULATE_READ and POPULATE_WRITE bring pages
+    /// page. REMOVE frees the pages in their object.
+    /// GUARD_INSTALL replaces pages by guard pages, and GUARD_REMOVE removes these. POPULATE_READ and POPULATE_WRITE bring pages
     /// in.
     ///
     /// # Errors
-    /// As in the manual page of madvise. Advice about huge pages and guards is
+    /// As in the manual page of madvise; a part may have changed. MADV_COLLAPSE is
     /// [`Error::NotSupported`].
     pub fn madvise(&self, addr: usize, len: usize, advice: Advice) -> Result<(), Error> {
         match advice {
             Advice::Collapse => return Err(Error::NotSupported("MADV_COLLAPSE")),
-            Advice::GuardInstall | Advice::GuardRemove => {
-                return Err(Error::NotSupported("guard pages"));
-            }
             _ => {}
         }
         let mut to_remove = Vec::new();

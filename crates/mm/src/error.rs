@@ -20,6 +20,8 @@ pub enum FaultError {
     Unmapped(VirtAddr),
     /// The VMA forbids the access: SIGSEGV with SEGV_ACCERR.
     Denied(VirtAddr, Access),
+    /// A guard page: SIGSEGV with SEGV_MAPERR.
+    Guard(VirtAddr),
     /// The object behind the VMA has no such page: SIGBUS with BUS_ADRERR.
     Object(VirtAddr, ObjectError),
     /// There is no memory for the page or for a page table, also after reclaim.
@@ -35,6 +37,7 @@ impl fmt::Display for FaultError {
             FaultError::Denied(at, access) => {
                 write!(f, "the memory at {:#x} does not allow to {access}", at.get())
             }
+            FaultError::Guard(at) => write!(f, "a guard page at {:#x}", at.get()),
             FaultError::Object(at, error) => write!(f, "at {:#x}: {error}", at.get()),
             FaultError::OutOfMemory(error) => {
                 write!(f, "no memory for a page: {error}; unmap something and touch it again")

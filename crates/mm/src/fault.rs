@@ -227,6 +227,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let (machine, zero) = (self.core.tables.machine(), self.core.zero.get());
         let walk = self.core.tables.walk(&guard);
         let found = walk.get(page);
+        let guard_frame = self.core.guard.get();
+        if found.is_some_and(|page| Some(page.frame) == guard_frame) {
+            return Err(FaultError::Guard(at));
+        }
         let object = match &vma.file {
             Some(file) if found.is_none() || (access == Access::Write && !vma.is_private()) => {
                 match HeldPage::get(machine, &**file.object(), vma.offset_at(addr) as u64) {
@@ -243,7 +247,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
             _ => None,
         };
-        let prepared = Prepared { machine, fresh, zero, object };
+        let prepared = Prepared { machine, fresh, zero, guard: guard_frame, object };
         if let Some(needed) = prepared.needs(vma, access, found) {
             // A frame that is to be copied is held from here on. If the entry leads to it now, it
             // has not been given to another user in between.

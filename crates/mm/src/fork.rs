@@ -50,12 +50,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let forked = unsafe { self.core.tables.fork(asid, pinned) };
             let (tables, pending) = forked.map_err(|failed| Error::Tables(failed.error))?;
             pending.flush();
-            let zero = Arc::clone(&self.core.zero);
+            let [zero, guard] = [&self.core.zero, &self.core.guard].map(Arc::clone);
             let family = Arc::clone(&self.family);
-            let core = Core { vmas, tables, zero };
+            let core = Core { vmas, tables, zero, guard };
             let child = AddressSpace::from_core(core, family, self.stack_limit)?;
             calls.not_inherited().try_for_each(|range| {
-                let mut pages = Hook::new(&child.core.tables, None);
+                let mut pages = Hook::new(&child.core, None);
                 pages.prepare(range.clone(), PageWork::Empty)?;
                 pages.remove(range);
                 pages.failed.map_or(Ok(()), |error| Err(Error::Tables(error)))

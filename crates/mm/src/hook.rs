@@ -4,15 +4,16 @@ use alloc::{sync::Arc, vec::Vec};
 use core::ops::Range;
 
 use grace::Concurrent;
-use machine::{Machine, VirtAddr, VirtRange};
+use machine::{Frame, Machine, VirtAddr, VirtRange};
 use paging::{Format, PageTables, Relocation, SweepChange};
 use vma::{Advice, PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
 
-use crate::{Backing, batch::FrameBatch, mappings::Family, rights};
+use crate::{Backing, batch::FrameBatch, mappings::Family, rights, space::Core, zero::ZeroFrame};
 
 /// Carries out what a call of the [`vma::Writer`] says.
 pub(crate) struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
     pub(crate) tables: &'a PageTables<M, F, G>,
+    pub(crate) guard: &'a ZeroFrame<M, F>,
     /// The first failure. Only corrupt tables fail.
     pub(crate) failed: Option<paging::Error>,
     /// Locked memory that has become writable, which gets pages after the call. Best effort: a
@@ -32,15 +33,21 @@ pub(crate) fn virt(range: Range<usize>) -> Option<VirtRange> {
 }
 
 impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
-    pub(crate) fn new(tables: &'a PageTables<M, F, G>, family: Option<&'a Arc<Family>>) -> Self {
+    pub(crate) fn new(core: &'a Core<M, F, G>, family: Option<&'a Arc<Family>>) -> Self {
         let (to_bring_in, to_remove) = (Vec::new(), Vec::new());
-        Hook { tables, failed: None, to_bring_in, to_remove, family, moving: None }
+        let (tables, guard) = (&core.tables, &*core.guard);
+        Hook { tables, guard, failed: None, to_bring_in, to_remove, family, moving: None }
     }
 
     /// Removes all pages of the range and gives their frames back, a batch for each flush. Tables
     /// that a forked space shares are left to it. The tables at the ends of the range are this
     /// space's own (`prepare`), so this needs no memory.
     pub(crate) fn remove(&mut self, range: Range<usize>) {
+        self.remove_but(range, None);
+    }
+
+    /// As [`remove`](Self::remove), but keeps pages with the frame `kept`.
+    pub(crate) fn remove_but(&mut self, range: Range<usize>, kept: Option<Frame>) {
         let mut rest = range.clone();
         while let Some(range) = virt(rest.clone()) {
             let mut pending = self.tables.no_flush();
@@ -56,9 +63,10 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
             let machine = self.tables.machine();
             let mut batch = FrameBatch::new();
             let mut pending = self.tables.no_flush();
-            let clear = |page: paging::Mapping| match batch.take(machine, page.frame) {
-                true => SweepChange::Clear,
-                false => SweepChange::Stop,
+            let clear = |page: paging::Mapping| match page.frame {
+                frame if Some(frame) == kept => SweepChange::Keep,
+                frame if batch.take(machine, frame) => SweepChange::Clear,
+                _ => SweepChange::Stop,
             };
             // SAFETY: the address space owns the range and its pages, and no VMA promises them any
             // more. The frames are given back after the flush, and the range is not mapped again
@@ -74,7 +82,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
     }
 
     /// Whether a call that has ended at `next` goes on from there.
-    fn goes_on(
+    pub(crate) fn goes_on(
         &mut self,
         rest: &mut Range<usize>,
         next: Result<Option<VirtAddr>, paging::Error>,
@@ -93,7 +101,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
 }
 
 /// Lack of memory for a table of this space's own.
-fn no_memory(error: paging::Error) -> vma::Error {
+pub(crate) fn no_memory(error: paging::Error) -> vma::Error {
     debug_assert!(matches!(error, paging::Error::Frames(_)), "{error}");
     vma::Error::OutOfMemory
 }
@@ -134,7 +142,11 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         }
         let Some(range) = virt(range) else { return };
         let mut pending = self.tables.no_flush();
+        let guard = self.guard.get();
         let change = |page: paging::Mapping| {
+            if Some(page.frame) == guard {
+                return SweepChange::Keep;
+            }
             // A page that is not exclusive stays read-only: its first write must fault.
             SweepChange::Set(rights::attrs(now.flags, page.attrs.share()))
         };
@@ -159,10 +171,15 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
                 Err(vma::Error::WrongKind)
             }
             Advice::DontNeed | Advice::DontNeedLocked | Advice::Free => {
-                Pages::prepare(self, range.clone(), PageWork::Empty)?;
-                self.remove(range);
+                // Guard pages stay, also in tables that a fork shares.
+                let guard = self.guard.get();
+                let work = if guard.is_some() { PageWork::Protect } else { PageWork::Empty };
+                Pages::prepare(self, range.clone(), work)?;
+                self.remove_but(range, guard);
                 Ok(())
             }
+            Advice::GuardInstall => self.install_guards(range),
+            Advice::GuardRemove => self.remove_guards(range),
             Advice::Remove => {
                 let file = vma.file.clone().ok_or(vma::Error::WrongKind)?;
                 let first = vma.offset_at(range.start) as u64;

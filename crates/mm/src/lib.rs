@@ -10,6 +10,7 @@
 //! | mmap, munmap, mprotect, brk, madvise, shmat, shmdt | the methods of these names | `calls` |
 //! | maps of objects | [`AddressSpace::mmap_object`] | `calls`, `object` |
 //! | memfd: truncate, holes, seals, read, write | [`Shmem`] | `shmem`, `index` |
+//! | guard pages | [`AddressSpace::madvise`] | `guard` |
 //! | files: read, write, read-ahead, write-back | [`File`], [`PageSource`] | `file`, `cache` |
 //! | an object takes pages back from all spaces | [`Mappings::take_back`] | `mappings`, `visit` |
 //! | msync | [`AddressSpace::msync`] | `sync` |
@@ -24,8 +25,7 @@
 //!
 //! Anonymous memory, private and shared, with stacks that grow, copy-on-write and fork; memfd, SysV
 //! segments, files over a host's page source, and objects of the host's own ([`Object`]). Huge
-//! pages and guard pages are to come; until then their requests are refused with
-//! [`Error::NotSupported`], or there is no call.
+//! pages are to come; until then their requests are refused with [`Error::NotSupported`].
 //!
 //! # The host's part
 //!
@@ -46,6 +46,7 @@ mod fault;
 mod file;
 mod fork;
 mod fresh;
+mod guard;
 mod hook;
 mod index;
 mod lock;

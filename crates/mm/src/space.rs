@@ -49,6 +49,8 @@ pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
     pub(crate) tables: PageTables<M, F, G>,
     /// Dropped after the tables, which lead to it.
     pub(crate) zero: Arc<ZeroFrame<M, F>>,
+    /// The frame of guard pages (`guard`).
+    pub(crate) guard: Arc<ZeroFrame<M, F>>,
 }
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
@@ -70,7 +72,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let tables = PageTables::user(paging, asid, kernel)?;
         let vmas = vma::AddressSpace::new(profile, layout);
         let zero = Arc::new(ZeroFrame::new(Arc::clone(paging)));
-        AddressSpace::from_core(Core { vmas, tables, zero }, Family::new(), 8 << 20)
+        let guard = Arc::new(ZeroFrame::new(Arc::clone(paging)));
+        AddressSpace::from_core(Core { vmas, tables, zero, guard }, Family::new(), 8 << 20)
     }
 
     pub(crate) fn from_core(
@@ -147,7 +150,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
         change: impl FnOnce(&mut Writer<'_, M, G>) -> Result<T, E>,
         after: impl FnOnce(&mut Hook<'_, M, F, G>),
     ) -> Result<T, Error> {
-        let mut hook = Hook::new(&self.tables, family);
+        let mut hook = Hook::new(self, family);
         let done = change(&mut self.right().with_pages(&mut hook));
         after(&mut hook);
         if let Some(error) = hook.failed {
@@ -162,7 +165,7 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for AddressSpace<M, F, G> {
         // No fault is under way: it would borrow the space. The write right keeps objects away that
         // take pages back.
         let _right = self.core.right();
-        Hook::new(&self.core.tables, None).remove(0..lower_half::<F>());
+        Hook::new(&self.core, None).remove(0..lower_half::<F>());
     }
 }
 

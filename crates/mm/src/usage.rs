@@ -64,6 +64,8 @@ pub mod pagemap {
     pub const PRESENT: u64 = 1 << 63;
     /// The page belongs to an object.
     pub const OF_OBJECT: u64 = 1 << 61;
+    /// A guard page, which is not present.
+    pub const GUARD: u64 = 1 << 58;
     /// The page is mapped once.
     pub const EXCLUSIVE: u64 = 1 << 56;
 }
@@ -141,6 +143,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let at = first.wrapping_add(number.wrapping_mul(PAGE_SIZE));
             let Some((_, vma)) = self.core.vmas.lookup(&guard, at) else { continue };
             let Some(page) = walk.get(VirtAddr::new(at as u64)) else { continue };
+            if Some(page.frame) == self.core.guard.get() {
+                *entry = pagemap::GUARD;
+                continue;
+            }
             *entry = pagemap::PRESENT | page.frame.number();
             if let Some(known) = self.look_at(&guard, &page, vma) {
                 *entry |= if known.anonymous { 0 } else { pagemap::OF_OBJECT };

@@ -164,7 +164,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// Records that a VMA has guard pages. The kernel's version decides what the VMA records.
     fn install_guards(&mut self, area: &Area<F>) -> Result<(), Error> {
         if !self.profile.guard_flag {
-            return self.prepare_anon(area.clone());
+            // A map of a file gets none.
+            return match area.vma.is_anonymous() {
+                true => self.prepare_anon(area.clone()),
+                false => Ok(()),
+            };
         }
         let flagged = area.vma.flags.contains(VmFlags::MAYBE_GUARD);
         let needs_anon = area.vma.is_anonymous() && !area.vma.anon.close().is_faulted();
@@ -217,6 +221,7 @@ fn refusal<F: MappedFile>(vma: &Vma<F>, advice: Advice) -> Option<Error> {
         Free | Cold | PageOut => VmFlags::PFNMAP | VmFlags::LOCKED | VmFlags::HUGETLB,
         Remove => VmFlags::LOCKED,
         GuardInstall => VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::LOCKED,
+        GuardRemove => VmFlags::SPECIAL | VmFlags::HUGETLB,
         _ => VmFlags::empty(),
     };
     let wrong = match advice {

@@ -184,6 +184,8 @@ impl Process<'_> {
                     Advice::Normal => mm::Advice::Normal,
                     Advice::PopulateRead => mm::Advice::PopulateRead,
                     Advice::PopulateWrite => mm::Advice::PopulateWrite,
+                    Advice::GuardInstall => mm::Advice::GuardInstall,
+                    Advice::GuardRemove => mm::Advice::GuardRemove,
                 };
                 said(space.madvise(WINDOW + at, len, advice))
             }
@@ -290,7 +292,7 @@ impl Process<'_> {
             }
             match self.space.handle_fault(at, access) {
                 Ok(_) => {}
-                Err(FaultError::Unmapped(_)) => return Err("SEGV maperr"),
+                Err(FaultError::Unmapped(_) | FaultError::Guard(_)) => return Err("SEGV maperr"),
                 Err(FaultError::Denied(..)) => return Err("SEGV accerr"),
                 Err(FaultError::Object(_, ObjectError::BeyondEnd)) => return Err("BUS adrerr"),
                 Err(error) => panic!("{error}"),

@@ -212,6 +212,7 @@ impl Process<'_> {
             Advice::Normal => vma::Advice::Normal,
             Advice::PopulateRead => vma::Advice::PopulateRead,
             Advice::PopulateWrite => vma::Advice::PopulateWrite,
+            Advice::GuardInstall | Advice::GuardRemove => panic!("`mm` has guard pages"),
         };
         let start = WINDOW + span.at;
         let done = self.calls.madvise(start, span.len, kind);

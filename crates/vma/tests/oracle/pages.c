@@ -31,6 +31,11 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
+#define MADV_GUARD_REMOVE 103
+#endif
+
 enum { PAGE = 4096, PAGES = 64, SPAN = PAGES * PAGE, TABLE = 2 << 20, FILE_PAGES = 6,
        PROCESSES = 4 };
 
@@ -289,6 +294,8 @@ static void advise(uintptr_t at, size_t len, const char *advice)
                  : !strcmp(advice, "remove")          ? MADV_REMOVE
                  : !strcmp(advice, "random")          ? MADV_RANDOM
                  : !strcmp(advice, "normal")          ? MADV_NORMAL
+                 : !strcmp(advice, "guard_install")   ? MADV_GUARD_INSTALL
+                 : !strcmp(advice, "guard_remove")    ? MADV_GUARD_REMOVE
                  : !strcmp(advice, "populate_read")   ? MADV_POPULATE_READ
                                                       : MADV_POPULATE_WRITE;
     say_done(madvise((void *)(window + at), len, number));

@@ -61,6 +61,8 @@ pub(crate) enum Advice {
     Normal,
     PopulateRead,
     PopulateWrite,
+    GuardInstall,
+    GuardRemove,
 }
 
 /// A range of the window in bytes; for errors it need not begin at a page.
@@ -174,7 +176,7 @@ const WAYS: [(Way, &str); 5] = [
     (Way::DontUnmap, "dontunmap"),
     (Way::FixedDontUnmap, "fixed_dontunmap"),
 ];
-const ADVICE: [(Advice, &str); 8] = [
+const ADVICE: [(Advice, &str); 10] = [
     (Advice::DontNeed, "dontneed"),
     (Advice::DontNeedLocked, "dontneed_locked"),
     (Advice::Cold, "cold"),
@@ -183,6 +185,8 @@ const ADVICE: [(Advice, &str); 8] = [
     (Advice::Normal, "normal"),
     (Advice::PopulateRead, "populate_read"),
     (Advice::PopulateWrite, "populate_write"),
+    (Advice::GuardInstall, "guard_install"),
+    (Advice::GuardRemove, "guard_remove"),
 ];
 
 fn word<T: Copy + PartialEq>(table: &[(T, &'static str)], value: T) -> &'static str {
@@ -423,7 +427,9 @@ pub(crate) fn random_with_objects(seed: u64, steps: usize) -> Vec<Step> {
 
 fn of_object(rng: &mut Rng, window: &Window, number: usize) -> Step {
     let at = rng.below(FILE_PAGES) * PAGE + rng.of(&[0, 1, PAGE - 1]);
-    match rng.below(12) {
+    match rng.below(15) {
+        12..14 => Step::Advise { span: window.span(rng), advice: Advice::GuardInstall },
+        14 => Step::Advise { span: window.span(rng), advice: Advice::GuardRemove },
         0..5 => {
             let place = rng.of(&[Place::Fixed, Place::Fixed, Place::NoReplace, Place::Hint]);
             let of = rng.of(&[Of::Shared, Of::Shared, Of::Private, Of::Private, Of::Anonymous]);
@@ -453,7 +459,7 @@ fn step(rng: &mut Rng, window: &Window, number: usize) -> Step {
         18..26 => Step::Unmap(window.span(rng)),
         26..36 => Step::Protect { span: window.span(rng), prot: some_prot(rng) },
         36..44 => {
-            let advice = if rng.one_in(2) { rng.of(&ADVICE).0 } else { Advice::DontNeed };
+            let advice = if rng.one_in(2) { rng.of(&ADVICE[..8]).0 } else { Advice::DontNeed };
             Step::Advise { span: window.span(rng), advice }
         }
         44..50 => remap(rng, window),

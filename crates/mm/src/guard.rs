@@ -1,0 +1,83 @@
+//! Guard pages: MADV_GUARD_INSTALL and MADV_GUARD_REMOVE.
+//!
+//! A guard page is an entry without rights that leads to a frame kept for that, of the space and its
+//! forks. So it moves, forks and goes with its VMA as other pages do. It differs from them in four
+//! ways: a fault there is SIGSEGV, whatever the VMA allows; mprotect gives it no rights; advice that
+//! discards pages, and truncation, leave it; the listings do not show it as present.
+
+use core::ops::Range;
+
+use grace::Concurrent;
+use machine::{Frame, Machine, VirtAddr};
+use paging::{Attrs, EntryChange, Flags, Format, Share, SweepChange};
+use vma::{PAGE_SIZE, PageWork, Pages};
+
+use crate::{
+    batch::FrameBatch,
+    hook::{Hook, no_memory, virt},
+};
+
+/// The attributes of a guard page.
+fn attrs() -> Attrs {
+    Attrs::new(Flags::empty()).with_share(Share::CopyOnWrite)
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
+    /// Replaces the pages of a range by guard pages. If memory runs out, a part has become guards.
+    pub(crate) fn install_guards(&mut self, range: Range<usize>) -> Result<(), vma::Error> {
+        self.guard.make().map_err(|_| vma::Error::OutOfMemory)?;
+        let Some(guard) = self.guard.get() else { return Err(vma::Error::OutOfMemory) };
+        Pages::prepare(self, range.clone(), PageWork::Protect)?;
+        self.remove_but(range.clone(), Some(guard));
+        range.step_by(PAGE_SIZE).try_for_each(|at| self.install_guard(at, guard))
+    }
+
+    fn install_guard(&mut self, at: usize, guard: Frame) -> Result<(), vma::Error> {
+        let mut batch = FrameBatch::new();
+        let (tables, page) = (self.tables, VirtAddr::new(at as u64));
+        let install = || {
+            // SAFETY: the space owns the page. A frame that a fault brought in meanwhile is given
+            // back after the flush.
+            let done = unsafe {
+                tables.with_entry(&G::pin(), page, |now| match now {
+                    Some(page) if page.frame == guard => (EntryChange::Keep, None),
+                    Some(page) => (EntryChange::Replace(guard, attrs()), Some(page.frame)),
+                    None => (EntryChange::Set(guard, attrs()), None),
+                })
+            };
+            let (old, pending) = done.map_err(|failed| failed.error)?;
+            pending.flush();
+            Ok(old)
+        };
+        let old = install().or_else(|error: paging::Error| {
+            let paging::Error::Frames(_) = error else { return Err(error) };
+            tables.reclaim();
+            install()
+        });
+        if let Some(old) = old.map_err(no_memory)? {
+            let taken = batch.take(tables.machine(), old);
+            debug_assert!(taken, "the batch is empty");
+            // SAFETY: it is unmapped and flushed.
+            unsafe { batch.release(tables.machine()) };
+        }
+        Ok(())
+    }
+
+    /// Removes the guard pages of a range. Other pages stay.
+    pub(crate) fn remove_guards(&mut self, range: Range<usize>) -> Result<(), vma::Error> {
+        let (Some(guard), Some(range)) = (self.guard.get(), virt(range)) else { return Ok(()) };
+        self.tables.unshare(range).map_err(no_memory)?;
+        let mut pending = self.tables.no_flush();
+        let change = |page: paging::Mapping| match page.frame == guard {
+            true => SweepChange::Clear,
+            false => SweepChange::Keep,
+        };
+        // SAFETY: the space owns the pages. Nothing is given back: guards hold no reference.
+        let swept = unsafe { self.tables.sweep(range, &mut pending, |_| true, change) };
+        pending.flush();
+        if let Err(error) = swept {
+            self.failed.get_or_insert(error);
+        }
+        Ok(())
+    }
+}
