@@ -36,7 +36,6 @@ pub(crate) struct Prepared<'a, 'm, M: Machine> {
     pub(crate) machine: &'a M,
     pub(crate) fresh: &'a Fresh<'m, M>,
     pub(crate) zero: Option<Frame>,
-    pub(crate) guard: Option<Frame>,
     /// The page of the VMA's object, if it has one and the entry was absent.
     pub(crate) object: Option<HeldPage<'a, M>>,
 }
@@ -123,8 +122,6 @@ pub(crate) fn decide<B, M: Machine>(
     };
     let share = page.attrs.share();
     match share {
-        // Installed since the first look.
-        _ if Some(page.frame) == prepared.guard => keep(Step::Again),
         _ if rights::suffices(page.attrs, access) => keep(Step::Spurious),
         _ if access != Access::Write => set(page.frame, share, Step::Mapped),
         Share::Exclusive | Share::Object => set(page.frame, share, Step::Mapped),

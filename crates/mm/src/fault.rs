@@ -169,6 +169,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         Some(Flush::Range { space, range, stride, tables: true })
     }
 
+    /// Whether the frame is that of guard pages. Not kept: the first guard may be installed at any
+    /// moment.
+    fn is_guard(&self, frame: Frame) -> bool {
+        self.core.guard.get() == Some(frame)
+    }
+
     /// Makes a page exclusive that has replaced another one, after the flush: no CPU reads the old
     /// frame any more. If the entry or the VMA has changed since, the fault begins again.
     fn end_replacement<'g>(
@@ -227,8 +233,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let (machine, zero) = (self.core.tables.machine(), self.core.zero.get());
         let walk = self.core.tables.walk(&guard);
         let found = walk.get(page);
-        let guard_frame = self.core.guard.get();
-        if found.is_some_and(|page| Some(page.frame) == guard_frame) {
+        if found.is_some_and(|page| self.is_guard(page.frame)) {
             return Err(FaultError::Guard(at));
         }
         let object = match &vma.file {
@@ -247,7 +252,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
             _ => None,
         };
-        let prepared = Prepared { machine, fresh, zero, guard: guard_frame, object };
+        let prepared = Prepared { machine, fresh, zero, object };
         if let Some(needed) = prepared.needs(vma, access, found) {
             // A frame that is to be copied is held from here on. If the entry leads to it now, it
             // has not been given to another user in between.
@@ -267,6 +272,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             self.core.tables.with_entry(&guard, page, |now| {
                 // The second look, with the table's lock held.
                 if !self.core.vmas.is_current(&guard, addr, vma) {
+                    return (EntryChange::Keep, Step::Again);
+                }
+                // Installed since the first look.
+                if now.is_some_and(|page| self.is_guard(page.frame)) {
                     return (EntryChange::Keep, Step::Again);
                 }
                 anon::decide(vma, access, now, &prepared)

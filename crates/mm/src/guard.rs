@@ -1,9 +1,9 @@
 //! Guard pages: MADV_GUARD_INSTALL and MADV_GUARD_REMOVE.
 //!
-//! A guard page is an entry without rights that leads to a frame kept for that, of the space and its
-//! forks. So it moves, forks and goes with its VMA as other pages do. It differs from them in four
-//! ways: a fault there is SIGSEGV, whatever the VMA allows; mprotect gives it no rights; advice that
-//! discards pages, and truncation, leave it; the listings do not show it as present.
+//! A guard page is an entry without rights that leads to a frame kept for that, of the space and
+//! its forks. So it moves, forks and goes with its VMA as other pages do. It differs from them in
+//! four ways: a fault there is SIGSEGV, whatever the VMA allows; mprotect gives it no rights;
+//! advice that discards pages, and truncation, leave it; the listings do not show it as present.
 
 use core::ops::Range;
 

@@ -45,6 +45,23 @@ fn compare_with(linux: &mut Linux, name: &str, program: Vec<Step>) {
     }
 }
 
+/// Programs that showed a difference once.
+const FOUND: [&str; 4] = [
+    "share 1e000 3000 rw- fixed shared 0\nadvise 1f000 2000 guard_install\nlock 1f000 2000 1\n\
+     fork\nswitch 1\nprotect 1e000 3000 r--\nmaps\n",
+    "share 1d000 6000 rw- noreplace shared 2000\nadvise 21000 6000 populate_write\n",
+    "put 5000 b\nshare 1d000 3000 rw- fixed private 5000\nread 1f001\npagemap 0 40000\n",
+    "share 1a000 4000 rw- hint private 2000\nput 3000 27\nread 1d800\npagemap 0 40000\n",
+];
+
+#[test]
+fn what_was_found_once_stays_mended() {
+    let mut linux = Linux::start();
+    for text in FOUND {
+        compare_with(&mut linux, text, program::parse(text).unwrap());
+    }
+}
+
 #[test]
 fn pages_are_as_on_linux() {
     let mut linux = Linux::start();
