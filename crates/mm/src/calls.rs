@@ -190,9 +190,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// As in the manual page of madvise; a part may have changed. MADV_COLLAPSE is
     /// [`Error::NotSupported`].
     pub fn madvise(&self, addr: usize, len: usize, advice: Advice) -> Result<(), Error> {
-        match advice {
-            Advice::Collapse => return Err(Error::NotSupported("MADV_COLLAPSE")),
-            _ => {}
+        if advice == Advice::Collapse {
+            return Err(Error::NotSupported("MADV_COLLAPSE"));
         }
         let mut to_remove = Vec::new();
         let done = self.change_with(
