@@ -1,15 +1,17 @@
-//! Address spaces with pages, on the machine in software: map, touch, protect, discard, fork, pin,
-//! unmap. A fault of the CPU brings each page in.
+//! Address spaces with pages, on the machine in software: map, touch, protect, discard, fork, share,
+//! truncate, pin, unmap. A fault of the CPU brings each page in.
 //!
 //! ```sh
 //! cargo run -p samara-examples --bin address_space
 //! ```
 
 use samara::machine::{Asid, Frame, PageSize, Translated, VirtAddr};
-use samara::mm::{Access, AddressSpace, Advice, FaultError, Layout, MapFlags, Profile};
+use samara::mm::{
+    Access, AddressSpace, Advice, Backing, FaultError, Layout, MapFlags, Profile, Shmem,
+};
 use samara::paging::{Paging, X86_64L4};
 use samara::sim::{Config, Grace, Sim};
-use std::error::Error;
+use std::{error::Error, sync::Arc};
 
 type Space = AddressSpace<Sim, X86_64L4, Grace>;
 
@@ -25,6 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         // SAFETY: this program needs nothing else mapped, and no other tables have the tag 1.
         unsafe { space.activate() };
         program(&sim, &space)?;
+        share(&sim, &paging, &space)?;
         Ok(space)
     })?;
     // CPU 0 has stopped, so the space is not active there. Its frames are given back.
@@ -82,6 +85,30 @@ fn fork(sim: &Sim, space: &Space, at: usize) -> Result<(), Box<dyn Error>> {
     println!("the parent still reads {}", load(sim, space, at + PAGE)?);
     // SAFETY: the parent's space is active on this CPU.
     unsafe { child.leave() };
+    Ok(())
+}
+
+/// Two maps of one memfd: one shared, one private.
+fn share(
+    sim: &Sim,
+    paging: &Arc<Paging<Sim, X86_64L4>>,
+    space: &Space,
+) -> Result<(), Box<dyn Error>> {
+    let memory = Shmem::memfd(paging, "example", 1);
+    memory.set_size(2 * PAGE as u64)?;
+    let map = |flags| {
+        let file = Backing::open(memory.clone(), true);
+        space.mmap_object(0, 2 * PAGE, 3, flags, file, 0)
+    };
+    let (shared, private) = (map(MapFlags::SHARED)?, map(MapFlags::PRIVATE)?);
+    store(sim, space, shared, 1)?;
+    println!("the private map reads {}, as the shared one wrote", load(sim, space, private)?);
+    store(sim, space, private, 2)?;
+    println!("its own write stays private: the shared one reads {}", load(sim, space, shared)?);
+    memory.set_size(PAGE as u64)?;
+    if let Err(error) = load(sim, space, shared + PAGE) {
+        println!("after the truncation: {error}");
+    }
     Ok(())
 }
 

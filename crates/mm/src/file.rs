@@ -60,6 +60,9 @@ pub trait PageSource: Send + Sync + 'static {
 }
 
 /// A file, with its pages in memory. When it is dropped, written pages are written out.
+///
+/// The last one to hold it may be a VMA that waits for its grace period. Then it is dropped where
+/// deferred frees run. A host whose source cannot wait there keeps the file, and syncs it first.
 pub struct File<M: Machine, S: PageSource> {
     pages: PageCache<M>,
     syncs: SpinMutex<()>,
