@@ -1,5 +1,5 @@
-//! Address spaces with pages, on the machine in software: map, touch, protect, discard, fork, share,
-//! truncate, pin, unmap. A fault of the CPU brings each page in.
+//! Address spaces with pages, on the machine in software: map, touch, protect, discard, fork,
+//! share, truncate, pin, unmap. A fault of the CPU brings each page in.
 //!
 //! ```sh
 //! cargo run -p samara-examples --bin address_space
