@@ -3,7 +3,10 @@
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
-use std::{cell::Cell, sync::Arc};
+use std::{
+    cell::{Cell, RefCell},
+    sync::Arc,
+};
 
 use machine::{Asid, PageSize, VirtAddr};
 use mm::*;
@@ -70,4 +73,30 @@ fn a_fault_on_the_zero_frame_has_one_locked_instruction() {
     assert_eq!(read.atomics.largest, 1, "{read:?}");
     // The table's lock, the entry, and what is this CPU's own.
     assert!(read.other.written.largest <= 4, "{read:?}");
+}
+
+/// Counts a fork of a space with this many pages. The child ends outside of the count.
+fn fork(pages: usize) -> Counts {
+    let (mapped, child) = (Cell::new(false), RefCell::new(None));
+    let prepare = |space: &Space| {
+        child.take();
+        if !mapped.replace(true) {
+            space.mmap(AT, pages * PAGE, 3, FIXED).unwrap();
+            for page in 0..pages {
+                let at = VirtAddr::new((AT + page * PAGE) as u64);
+                space.handle_fault(at, Access::Write).unwrap();
+            }
+        }
+    };
+    let counts = count(prepare, |space| {
+        *child.borrow_mut() = Some(space.fork(Asid(2)).unwrap());
+    });
+    child.take();
+    counts
+}
+
+#[test]
+fn a_fork_costs_the_same_however_much_is_mapped() {
+    let [small, large] = [256, 3400].map(|pages| fork(pages).instructions.largest);
+    assert!(large * 10 <= small * 11, "{large} instructions, and {small} for less memory");
 }

@@ -40,15 +40,19 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         level: u8,
         pinned: Pinned,
     ) -> Result<(), Error> {
+        let malformed = Error::Malformed(VirtAddr::new(0));
         let mut count = 0;
+        let entries = walk.entries(table).zip(walk.entries(new)).ok_or(malformed)?;
         for index in 0..ENTRIES {
-            let (Some(from), Some(to)) = (walk.entry(table, index), walk.entry(new, index)) else {
-                return Err(Error::Malformed(VirtAddr::new(0)));
-            };
-            match self.copy_entry(&from, level, pinned) {
+            let from = entries.0.get(index).ok_or(malformed)?;
+            let value = from.load();
+            if value == 0 {
+                continue;
+            }
+            match self.copy_entry(&from, value, level, pinned) {
                 Ok(Copied::Nothing) => {}
                 Ok(Copied::Entry(value)) => {
-                    to.store(value);
+                    entries.1.get(index).ok_or(malformed)?.store(value);
                     count += 1;
                 }
                 Err(error) => {
@@ -68,11 +72,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     fn copy_entry(
         &self,
         entry: &machine::Entry<'_, M>,
+        value: u64,
         level: u8,
         pinned: Pinned,
     ) -> Result<Copied, Error> {
         let machine = self.machine();
-        let value = entry.load();
         match F::decode(value, level) {
             Decoded::Absent => Ok(Copied::Nothing),
             Decoded::Malformed => Err(Error::Malformed(VirtAddr::new(0))),

@@ -46,6 +46,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             }
             let guard = G::pin();
             let walk = self.walk(&guard);
+            if let Some((_, level, _, true)) = walk.descend(at, 0) {
+                next = beyond(at, level.max(1));
+                continue;
+            }
             let Some((entry, level, table)) = walk.first_shared(at, 0) else {
                 let spot = walk.find(at, 0).ok_or(Error::Malformed(at))?;
                 next = beyond(at, spot.level.max(1));

@@ -237,7 +237,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
         let mut next = Some(range.start());
         while let Some(at) = next.filter(|at| range.contains(*at)) {
-            let level = self.with_memory(|| self.own_at(at, |_| true))?;
+            let level = match self.own_to(at) {
+                Some(level) => level,
+                None => self.with_memory(|| self.own_at(at, |_| true))?,
+            };
             next = beyond(at, level.max(1));
         }
         Ok(())
@@ -259,6 +262,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             self.with_memory(|| self.own_at(at, |level| !covers_entry(range, at, level)))?;
         }
         Ok(())
+    }
+
+    /// The level at which the way to `at` ends, if it is this space's own.
+    fn own_to(&self, at: VirtAddr) -> Option<u8> {
+        let (_, level, _, own) = self.walk(&G::pin()).descend(at, 0)?;
+        own.then_some(level)
     }
 
     /// Makes the tables on the way to `at` this space's own, as long as `wanted` accepts the level
