@@ -119,7 +119,7 @@ impl<M: Machine> PageCache<M> {
         let mut at = bytes.start;
         while at < bytes.end {
             let end = bytes.end.min((at / PAGE + 1) * PAGE);
-            if let Some(frame) = self.index.hold(at / PAGE) {
+            if let Ok(frame) = self.index.hold(at / PAGE) {
                 if let Some(page) = self.machine.frame_ptr(frame) {
                     let within = (at % PAGE) as usize;
                     let page = page.cast::<AtomicU8>();
@@ -167,7 +167,7 @@ impl<M: Machine> PageCache<M> {
         if index >= self.limit() {
             return Err(ObjectError::BeyondEnd);
         }
-        self.index.hold(index).ok_or(ObjectError::Absent)
+        self.index.hold(index)
     }
 
     /// As [`Object::bring_in`](crate::Object::bring_in). `fill` fills a new frame, which is ours

@@ -241,6 +241,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 match HeldPage::get(machine, &**file.object(), vma.offset_at(addr) as u64) {
                     Ok(page) => Some(page),
                     Err(ObjectError::Absent) => return Ok(Step::NeedsObject),
+                    Err(ObjectError::OutOfMemory(error)) => {
+                        return Err(FaultError::OutOfMemory(error));
+                    }
                     Err(error) => {
                         // As in Linux, also by a fault that fails.
                         if access != Access::Write {
@@ -259,6 +262,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let still = walk.get(page).map(|page| (page.frame, page.attrs.share()));
             if still != found.map(|page| (page.frame, page.attrs.share())) {
                 return Ok(Step::Again);
+            }
+            // The entry still leads there, so the frame is not free: it has too many references.
+            if let (Step::Again, Some(page)) = (needed, found) {
+                let (frame, refs, pins) = (page.frame, u32::MAX, 0);
+                return Ok(Step::NeedsMemory(FrameError::InUse { frame, refs, pins }));
             }
             // With memory at hand, this attempt goes on. Without, the guard must go first: a
             // reclaim waits for it.

@@ -17,7 +17,7 @@ use core::{
 
 use machine::{Access, ENTRIES, Frame, FrameError, Machine, Owner, Place};
 
-use crate::zero::zero;
+use crate::{ObjectError, zero::zero};
 
 /// Marks a slot that has a page, or a root and an inner word that lead to a node.
 const PRESENT: u64 = 1;
@@ -121,21 +121,32 @@ impl<M: Machine> PageIndex<M> {
     }
 
     /// Takes a reference to the frame of a page that is present and not going.
-    pub(crate) fn hold(&self, index: u64) -> Option<Frame> {
-        let slot = self.slot(index)?;
-        let Slot::Page(frame) = Slot::decode(self.load(slot)) else { return None };
+    ///
+    /// # Errors
+    /// [`ObjectError::Absent`]; [`ObjectError::OutOfMemory`]: the frame has too many references.
+    pub(crate) fn hold(&self, index: u64) -> Result<Frame, ObjectError> {
+        let slot = self.slot(index).ok_or(ObjectError::Absent)?;
+        let Slot::Page(frame) = Slot::decode(self.load(slot)) else {
+            return Err(ObjectError::Absent);
+        };
         self.machine.step(Access::Shared);
-        if !self.machine.info(frame)?.try_get() {
-            return None;
-        }
-        if Slot::decode(self.load(slot)) == Slot::Page(frame) {
-            return Some(frame);
+        let held = self.machine.info(frame).is_some_and(machine::FrameInfo::try_get);
+        let still = Slot::decode(self.load(slot)) == Slot::Page(frame);
+        match (held, still) {
+            (true, true) => return Ok(frame),
+            // The index has a reference, so the frame is not free.
+            (false, true) => {
+                let (refs, pins) = (u32::MAX, 0);
+                return Err(ObjectError::OutOfMemory(FrameError::InUse { frame, refs, pins }));
+            }
+            (false, false) => return Err(ObjectError::Absent),
+            (true, false) => {}
         }
         // The page went meanwhile. The frame may be another user's by now.
         // SAFETY: this reference was just taken.
         let released = unsafe { self.machine.release(frame) };
         debug_assert!(released.is_ok(), "a reference of ours is gone: {released:?}");
-        None
+        Err(ObjectError::Absent)
     }
 
     /// Makes `frame` the page, with its reference, if there is none. Returns what is there then.

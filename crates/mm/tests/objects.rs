@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 
 use common::*;
-use machine::{Asid, VirtAddr};
+use machine::{Asid, FrameSource, VirtAddr};
 use mm::*;
 use proptest::{collection::vec, prelude::*};
 use sim::{Config, Sim};
@@ -536,4 +536,53 @@ fn calls_on_objects_fail_whole() {
         }
     }
     unreachable!("the calls make few allocations");
+}
+
+/// A page that a fork shares, whose frame has no more references to give, cannot be copied: the
+/// fault says so, and does not try without end.
+#[test]
+fn a_shared_page_with_too_many_references_fails() {
+    with_space(|sim, _, space| {
+        let near = space.mmap(0, PAGE, 3, PRIVATE).unwrap();
+        store(sim, space, near, 1).unwrap();
+        let child = space.fork(Asid(2)).unwrap();
+        let mut frames = [machine::Frame::default()];
+        let pins = space.pin_pages(near, Access::Read, &mut frames).unwrap();
+        let (frame, info) = (pins.frames()[0], sim.info(pins.frames()[0]).unwrap());
+        // The copy of the table takes its reference first.
+        let write =
+            |space: &Space| space.handle_fault(VirtAddr::new(near as u64), Access::Write).map(drop);
+        let taken: u32 = (0..32).rev().map(|bit| 1 << bit).filter(|pins| info.try_pin(*pins)).sum();
+        assert!(matches!(write(&child), Err(FaultError::OutOfMemory(_))));
+        for bit in (0..32).filter(|bit| taken >> bit & 1 != 0) {
+            // SAFETY: these pins were taken above.
+            unsafe { sim.unpin(frame, 1 << bit) }.unwrap();
+        }
+        drop(pins);
+        assert_eq!(write(&child), Ok(()));
+        drop(child);
+    });
+}
+
+/// A frame has no more references to give: the fault says so, and does not try without end.
+#[test]
+fn a_page_with_too_many_references_fails() {
+    with_space(|sim, shared, space| {
+        let memory = Shmem::memfd(shared, "name", 1);
+        memory.write(0, &[1]).unwrap();
+        let frame = memory.page(0).unwrap();
+        let info = sim.info(frame).unwrap();
+        let pins: u32 = (0..32).rev().map(|bit| 1 << bit).filter(|pins| info.try_pin(*pins)).sum();
+        let file = Backing::open(memory.clone(), true);
+        let near = space.mmap_object(0, PAGE, 3, MapFlags::SHARED, file, 0).unwrap();
+        let failed = space.handle_fault(VirtAddr::new(near as u64), Access::Read);
+        assert!(matches!(failed, Err(FaultError::OutOfMemory(_))), "{failed:?}");
+        for bit in (0..32).filter(|bit| pins >> bit & 1 != 0) {
+            // SAFETY: these pins were taken above.
+            unsafe { sim.unpin(frame, 1 << bit) }.unwrap();
+        }
+        // SAFETY: `page` took this reference.
+        unsafe { sim.release(frame) }.unwrap();
+        assert_eq!(load(sim, space, near), Ok(1));
+    });
 }
