@@ -71,6 +71,17 @@
 //! *before* its first store ([`vma::Pages::prepare`]), so lack of memory changes nothing. Tables
 //! that lie wholly in a range that becomes empty are left to the other space, without a copy.
 //!
+//! # Objects
+//!
+//! A page of an object has a second meaning that can change under a fault: the object may take it
+//! back. The object marks the page, as a call stores into the tree, and then sweeps the tables of
+//! each space, as a call does. The fault asks the object a second time, where it looks the VMA up a
+//! second time: with the table's lock held. So the argument above holds, with the mark in the place
+//! of the call's store ([`Object`](crate::Object), [`Mappings`](crate::Mappings)).
+//!
+//! A guard page is an entry like any other; a fault that finds one with the lock held begins again,
+//! and fails at its first look.
+//!
 //! # Waiting, and memory
 //!
 //! A fault holds no guard and no lock while it waits or allocates. What only the write right can
