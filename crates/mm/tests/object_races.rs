@@ -339,3 +339,47 @@ fn a_discarded_page_comes_from_the_object_again() {
     };
     explore(40 * SEEDS, beside).unwrap_or_else(|failure| panic!("{failure}"));
 }
+
+/// A fault replaces the page table, which a fork shares, by a copy, at the moment when the object
+/// takes its pages back.
+#[test]
+fn no_page_is_left_in_a_copy_of_a_table() {
+    let beside = |seed| -> Result<(), Failure> {
+        let config =
+            Config { cpus: 2, frames: 96, tick: Some(23), checks: CHECKS, ..Config::default() };
+        let sim = Sim::new(config).unwrap();
+        let shared = paging(&sim);
+        let memory = Shmem::memfd(&shared, "test", 1);
+        let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));
+        let other = SHARED - 2 * PAGE;
+        let child = sim.on_cpu(0, || {
+            memory.set_size(PAGE as u64).unwrap();
+            let file = Backing::open(memory.clone(), true);
+            let flags = MapFlags::SHARED | MapFlags::FIXED;
+            space.mmap_object(SHARED, PAGE, 3, flags, file, 0).unwrap();
+            space.mmap(other, PAGE, 3, FIXED).unwrap();
+            for at in [SHARED, other] {
+                space.handle_fault(machine::VirtAddr::new(at as u64), Access::Write).unwrap();
+            }
+            ManuallyDrop::new(space.fork(Asid(2)).unwrap())
+        });
+        let cuts = || {
+            memory.set_size(0).unwrap();
+            for space in [&space, &child] {
+                assert_eq!(space.resident(SHARED..SHARED + PAGE), 0, "a page is left");
+            }
+        };
+        let copies = || {
+            // SAFETY: no other mapping is needed, and no other tables have the tag.
+            unsafe { space.activate() };
+            store(&sim, &space, other, 1).unwrap();
+        };
+        seeded(&sim, seed, vec![Box::new(cuts), Box::new(copies)])?;
+        sim.on_cpu(0, || {
+            assert!(sim.settle());
+            drop((ManuallyDrop::into_inner(space), ManuallyDrop::into_inner(child), memory));
+        });
+        Ok(all_given_back(&sim, &shared)?)
+    };
+    explore(10 * SEEDS, beside).unwrap_or_else(|failure| panic!("{failure}"));
+}
