@@ -1,5 +1,5 @@
-//! Single steps of copy-on-write beside each other, from many seeds. The programs are short, so that
-//! the seeds reach the interleavings that the long ones of `fork_races` rarely do.
+//! Single steps of copy-on-write beside each other, from many seeds. The programs are short, so
+//! that the seeds reach the interleavings that the long ones of `fork_races` rarely do.
 
 mod common;
 
@@ -74,8 +74,8 @@ fn all(run: impl Fn(u64) -> Result<(), Failure> + Sync) {
     explore(SEEDS, run).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// One CPU has cached the old frame. Two others write to the page. The first sees the write that has
-/// ended, though the flush is another CPU's.
+/// One CPU has cached the old frame. Two others write to the page. The first sees the write that
+/// has ended, though the flush is another CPU's.
 #[test]
 fn a_write_to_a_copy_is_seen_by_all() {
     all(|seed| {
