@@ -43,13 +43,14 @@ pub(crate) struct PageCache<M: Machine> {
 }
 
 impl<M: Machine> PageCache<M> {
-    pub(crate) fn new<F: Format>(paging: &Arc<Paging<M, F>>, size: u64) -> Self {
+    /// Of no bytes.
+    pub(crate) fn new<F: Format>(paging: &Arc<Paging<M, F>>) -> Self {
         let machine = paging.machine().clone();
         PageCache {
             home: paging.clone(),
             index: PageIndex::new(machine.clone()),
             machine,
-            size: AtomicU64::new(size),
+            size: AtomicU64::new(0),
             changes: SpinMutex::new(()),
             mappings: Mappings::new(),
         }
@@ -71,9 +72,18 @@ impl<M: Machine> PageCache<M> {
         self.size().div_ceil(PAGE)
     }
 
-    /// Sets the size, which is one that objects can have. Called with the lock held.
-    pub(crate) fn set_size(&self, bytes: u64) {
+    /// Sets the size, unless `may` refuses the old one. See `set_size` of the objects.
+    pub(crate) fn set_size(
+        &self,
+        bytes: u64,
+        may: impl FnOnce(u64) -> Result<(), ObjectError>,
+    ) -> Result<(), ObjectError> {
+        if bytes.div_ceil(PAGE) > MAX_PAGES {
+            return Err(ObjectError::BeyondEnd);
+        }
+        let _locked = self.lock();
         let old = self.size();
+        may(old)?;
         // Release: pairs with `size`.
         self.size.store(bytes, Ordering::Release);
         // SeqCst: pairs with the fence in `bring_in`. Either this CPU sees the page in its slot, or
@@ -83,6 +93,7 @@ impl<M: Machine> PageCache<M> {
             self.take_back(bytes.div_ceil(PAGE)..MAX_PAGES, true);
             self.clear(bytes..bytes.next_multiple_of(PAGE));
         }
+        Ok(())
     }
 
     /// Frees the bytes of a range. Called with the lock held.

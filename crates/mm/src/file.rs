@@ -79,11 +79,10 @@ impl<M: Machine, S: PageSource> File<M, S> {
         source: S,
         size: u64,
     ) -> Result<Arc<Self>, ObjectError> {
-        if size.div_ceil(PAGE) > MAX_PAGES {
-            return Err(ObjectError::BeyondEnd);
-        }
-        let pages = PageCache::new(paging, size);
-        Ok(Arc::new(File { pages, syncs: SpinMutex::new(()), source }))
+        let pages = PageCache::new(paging);
+        let file = Arc::new(File { pages, syncs: SpinMutex::new(()), source });
+        file.set_size(size)?;
+        Ok(file)
     }
 
     /// Where its pages come from.
@@ -105,12 +104,7 @@ impl<M: Machine, S: PageSource> File<M, S> {
     /// # Errors
     /// [`ObjectError::BeyondEnd`]: larger than objects can be. Nothing has changed.
     pub fn set_size(&self, bytes: u64) -> Result<(), ObjectError> {
-        if bytes.div_ceil(PAGE) > MAX_PAGES {
-            return Err(ObjectError::BeyondEnd);
-        }
-        let _locked = self.pages.lock();
-        self.pages.set_size(bytes);
-        Ok(())
+        self.pages.set_size(bytes, |_| Ok(()))
     }
 
     /// Reads bytes from `at` on, up to the end, as pread(2). Returns how many.
@@ -182,7 +176,7 @@ impl<M: Machine, S: PageSource> File<M, S> {
 fn page_copy() -> Result<Vec<u8>, ObjectError> {
     let mut copy = Vec::new();
     let room = copy.try_reserve_exact(PAGE_SIZE);
-    // The frame 0 stands for memory that is no frame.
+    // The heap has no error of its own here.
     let no_memory = machine::FrameError::OutOfFrames { order: 0 };
     room.map_err(|_| ObjectError::OutOfMemory(no_memory))?;
     copy.resize(PAGE_SIZE, 0);

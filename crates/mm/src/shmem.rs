@@ -15,7 +15,6 @@ use paging::{Format, Paging};
 use crate::{
     Mappings, Object, ObjectError,
     cache::{PAGE, PageCache},
-    index::MAX_PAGES,
     zero::zero,
 };
 
@@ -87,7 +86,7 @@ pub struct Shmem<M: Machine> {
 impl<M: Machine> Shmem<M> {
     /// An object of no bytes, for address spaces with this [`Paging`].
     pub fn new<F: Format>(paging: &Arc<Paging<M, F>>, kind: ShmemKind) -> Arc<Self> {
-        Arc::new(Shmem { pages: PageCache::new(paging, 0), seals: AtomicU32::new(0), kind })
+        Arc::new(Shmem { pages: PageCache::new(paging), seals: AtomicU32::new(0), kind })
     }
 
     /// As memfd_create(2) makes it.
@@ -128,18 +127,12 @@ impl<M: Machine> Shmem<M> {
     /// [`ObjectError::Sealed`]; [`ObjectError::BeyondEnd`]: larger than objects can be. Nothing has
     /// changed.
     pub fn set_size(&self, bytes: u64) -> Result<(), ObjectError> {
-        if bytes.div_ceil(PAGE) > MAX_PAGES {
-            return Err(ObjectError::BeyondEnd);
-        }
-        let _locked = self.pages.lock();
-        let (old, seals) = (self.size(), self.seals());
-        if (bytes < old && seals.intersects(Seals::SHRINK))
-            || (bytes > old && seals.intersects(Seals::GROW))
-        {
-            return Err(ObjectError::Sealed);
-        }
-        self.pages.set_size(bytes);
-        Ok(())
+        self.pages.set_size(bytes, |old| {
+            let seals = self.seals();
+            let sealed = (bytes < old && seals.intersects(Seals::SHRINK))
+                || (bytes > old && seals.intersects(Seals::GROW));
+            if sealed { Err(ObjectError::Sealed) } else { Ok(()) }
+        })
     }
 
     /// Frees the bytes of a range: they read as zeros (FALLOC_FL_PUNCH_HOLE). Whole pages go, from

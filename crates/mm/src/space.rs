@@ -127,7 +127,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         change: impl FnOnce(&mut Writer<'_, M, G>) -> Result<T, E>,
         after: impl FnOnce(&mut Hook<'_, M, F, G>),
     ) -> Result<T, Error> {
-        self.core.change_with(Some(&self.family), change, after)
+        let mut hook = Hook::new(&self.core, Some(&self.family));
+        let done = change(&mut self.core.right().with_pages(&mut hook));
+        after(&mut hook);
+        if let Some(error) = hook.failed {
+            return Err(error.into());
+        }
+        done.map_err(Into::into)
     }
 }
 
@@ -141,22 +147,6 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
             }
             self.tables.machine().relax();
         }
-    }
-
-    /// As [`AddressSpace::change_with`]. Without the `family`, `change` maps no object.
-    pub(crate) fn change_with<T, E: Into<Error>>(
-        &self,
-        family: Option<&Arc<Family>>,
-        change: impl FnOnce(&mut Writer<'_, M, G>) -> Result<T, E>,
-        after: impl FnOnce(&mut Hook<'_, M, F, G>),
-    ) -> Result<T, Error> {
-        let mut hook = Hook::new(self, family);
-        let done = change(&mut self.right().with_pages(&mut hook));
-        after(&mut hook);
-        if let Some(error) = hook.failed {
-            return Err(error.into());
-        }
-        done.map_err(Into::into)
     }
 }
 

@@ -46,15 +46,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             }
             let guard = G::pin();
             let walk = self.walk(&guard);
-            if let Some((_, level, _, true)) = walk.descend(at, 0) {
-                next = beyond(at, level.max(1));
+            let (_, end, _, own) = walk.descend(at, 0).ok_or(Error::Malformed(at))?;
+            if own {
+                next = beyond(at, end.max(1));
                 continue;
             }
-            let Some((entry, level, table)) = walk.first_shared(at, 0) else {
-                let spot = walk.find(at, 0).ok_or(Error::Malformed(at))?;
-                next = beyond(at, spot.level.max(1));
-                continue;
-            };
+            // Otherwise a fault has made the way this space's own meanwhile.
+            let Some((entry, level, table)) = walk.first_shared(at, 0) else { continue };
             if !covers_entry(range, at, level) {
                 next = beyond(at, level);
                 continue;
