@@ -8,9 +8,9 @@ use crate::format::{Attrs, Decoded, Format, size_at};
 use crate::lock::lock;
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
-use crate::walk::{Mapping, beyond};
+use crate::walk::{Mapping, Walk, beyond};
 use grace::Concurrent;
-use machine::{Machine, VirtAddr, VirtRange};
+use machine::{Frame, Machine, VirtAddr, VirtRange};
 
 /// The change of a page; returned by the closure of [`PageTables::sweep`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +28,7 @@ pub enum SweepChange {
 }
 
 /// The reason why a sweep ends early.
-pub(super) enum Ended {
+enum Ended {
     Stopped(VirtAddr),
     Failed(Error),
 }
@@ -104,6 +104,22 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
         self.unshare(range)?;
         self.check_ends(&self.walk(&G::pin()), range)?;
+        let own = |_: &Walk<'_, M, F>, _, _, _| Some(true);
+        self.sweep_tables(range, pending, own, &mut enter, |page, _| change(page))
+    }
+
+    /// The loop of a sweep. `owns` is called with the lock of each table held, with an address, the
+    /// level and the table. It says whether the table is this space's own, or `None` if the way
+    /// leads elsewhere by now, so that the sweep walks again. A table that is not stays, also if it
+    /// becomes empty.
+    pub(super) fn sweep_tables<'p>(
+        &'p self,
+        range: VirtRange,
+        pending: &mut PendingFlush<'p, M, F, G>,
+        owns: impl Fn(&Walk<'_, M, F>, VirtAddr, u8, Frame) -> Option<bool>,
+        enter: &mut impl FnMut(VirtRange) -> bool,
+        mut change: impl FnMut(Mapping, bool) -> SweepChange,
+    ) -> core::result::Result<Option<VirtAddr>, Error> {
         let mut next = Some(range.start());
         while let Some(at) = next.filter(|at| range.contains(*at)) {
             // One guard for each table, so that a long range holds up no grace period.
@@ -117,6 +133,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             // Also if the entry is absent: a page or a table may appear there until the lock is
             // held, and none that a CPU decided on by what was stored before this sweep does later.
             let Some(locked) = lock(self.machine(), table, at)? else { continue };
+            let Some(own) = owns(&walk, at, level, table) else { continue };
             let mut changing =
                 Changing { tables: self, walk: &walk, at, level, locked: Some(locked), pending };
             if level == 0 && !enter(part_of(range, at)) {
@@ -124,8 +141,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 continue;
             }
             let (end, result) = changing.each(range, table, &mut |pending, count, slot| {
-                self.sweep_page(range, pending, count, slot, &mut enter, &mut change)
+                let change = &mut |page| change(page, own);
+                self.sweep_page(range, pending, count, slot, enter, change)
             });
+            if !own {
+                // Unlocked here, so that it is not unlinked.
+                changing.locked = None;
+            }
             drop(changing);
             match result {
                 Ok(()) => next = end,
@@ -136,7 +158,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(None)
     }
 
-    pub(super) fn sweep_page(
+    fn sweep_page(
         &self,
         range: VirtRange,
         pending: &mut PendingFlush<'_, M, F, G>,
