@@ -25,11 +25,11 @@
 //! makes it exclusive. Its table is this space's own, so the reference is this entry's
 //! (`paging::cursor::share`).
 
-use machine::{Frame, Machine, Owner};
+use machine::{Frame, Machine};
 use paging::{EntryChange, Mapping, Share};
 use vma::Vma;
 
-use crate::{Access, fault::Step, fresh::Fresh, object::HeldPage, rights};
+use crate::{Access, fault::Step, fresh::Fresh, object::HeldPage, reference::is_counted, rights};
 
 /// What a fault has prepared for the entry.
 pub(crate) struct Prepared<'a, 'm, M: Machine> {
@@ -41,26 +41,10 @@ pub(crate) struct Prepared<'a, 'm, M: Machine> {
 }
 
 impl<M: Machine> Prepared<'_, '_, M> {
-    /// Whether each entry that leads to the frame holds a reference.
-    fn is_counted(&self, frame: Frame) -> bool {
-        self.machine.info(frame).is_some_and(|info| info.owner() == Owner::User)
-    }
-
     /// Whether no other entry leads to the frame.
     fn is_alone(&self, frame: Frame) -> bool {
-        self.is_counted(frame) && self.machine.info(frame).is_some_and(|info| info.refs() == 1)
-    }
-
-    /// Gives back the frame of a page that was replaced.
-    ///
-    /// # Safety
-    /// No CPU has a translation of it by this entry.
-    pub(crate) unsafe fn give_back(&self, frame: Frame) {
-        if self.is_counted(frame) {
-            // SAFETY: the entry held this reference.
-            let released = unsafe { self.machine.release(frame) };
-            debug_assert!(released.is_ok(), "a page's frame has no reference: {released:?}");
-        }
+        is_counted(self.machine, frame)
+            && self.machine.info(frame).is_some_and(|info| info.refs() == 1)
     }
 
     /// What must be prepared before the entry can change, by the page that a walk has found.
@@ -73,7 +57,7 @@ impl<M: Machine> Prepared<'_, '_, M> {
         match found {
             None if let Some(page) = &self.object => {
                 let copies = access == Access::Write && vma.is_private();
-                copies.then(|| self.needs_copy(page.frame))?
+                copies.then(|| self.needs_copy(page.frame()))?
             }
             None if access != Access::Write => self.zero.is_none().then_some(Step::NeedsZeroFrame),
             None => {
@@ -127,7 +111,7 @@ pub(crate) fn decide<B, M: Machine>(
         Share::Exclusive | Share::Object => set(page.frame, share, Step::Mapped),
         Share::Flushing => keep(Step::Flushing),
         Share::CopyOnWrite if !vma.is_private() => match &prepared.object {
-            Some(held) if held.frame == page.frame && held.is_current() => {
+            Some(held) if held.frame() == page.frame && held.is_current() => {
                 held.dirtied();
                 set(page.frame, Share::Object, Step::Mapped)
             }
@@ -160,7 +144,7 @@ fn decide_absent_of_object<B, M: Machine>(
     let Some(page) = prepared.object.as_ref().filter(|page| page.is_current()) else {
         return again;
     };
-    match prepared.fresh.copy_of(page.frame) {
+    match prepared.fresh.copy_of(page.frame()) {
         _ if !vma.is_private() => {
             let writes = access == Access::Write;
             if writes && page.counts_writes() {
@@ -168,9 +152,9 @@ fn decide_absent_of_object<B, M: Machine>(
             }
             let clean = !writes && page.counts_writes();
             let share = if clean { Share::CopyOnWrite } else { Share::Object };
-            set(page.frame, share, Step::MappedObject)
+            set(page.frame(), share, Step::MappedObject)
         }
-        _ if access != Access::Write => set(page.frame, Share::CopyOnWrite, Step::MappedObject),
+        _ if access != Access::Write => set(page.frame(), Share::CopyOnWrite, Step::MappedObject),
         Some(copy) => set(copy, Share::Exclusive, Step::MappedFresh),
         None => again,
     }

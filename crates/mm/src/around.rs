@@ -55,7 +55,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                         && held.is_current();
                     let attrs = rights::attrs(vma.flags, share);
                     match fits {
-                        true => (EntryChange::Set(held.frame, attrs), true),
+                        true => (EntryChange::Set(held.frame(), attrs), true),
                         false => (EntryChange::Keep, false),
                     }
                 })

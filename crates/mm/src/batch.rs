@@ -1,6 +1,8 @@
 //! Frames that were unmapped and wait for the flush.
 
-use machine::{Frame, Machine, Owner};
+use machine::{Frame, Machine};
+
+use crate::reference::{Reference, is_counted};
 
 /// The frames of one flush. Needs no memory, so that unmapping cannot run out of it.
 pub(crate) struct FrameBatch {
@@ -16,8 +18,7 @@ impl FrameBatch {
     /// Takes the frame of a page, if its entry holds a reference. Returns false, and takes nothing,
     /// if the batch is full.
     pub(crate) fn take<M: Machine>(&mut self, machine: &M, frame: Frame) -> bool {
-        let counted = machine.info(frame).is_some_and(|info| info.owner() == Owner::User);
-        !counted || self.push(frame)
+        !is_counted(machine, frame) || self.push(frame)
     }
 
     /// Takes a frame; returns false, and takes nothing, if the batch is full.
@@ -40,8 +41,7 @@ impl FrameBatch {
     pub(crate) unsafe fn release<M: Machine>(&mut self, machine: &M) {
         for &frame in &self.frames[..core::mem::take(&mut self.len)] {
             // SAFETY: the caller's promise.
-            let released = unsafe { machine.release(frame) };
-            debug_assert!(released.is_ok(), "a page's frame has no reference: {released:?}");
+            drop(unsafe { Reference::new(machine, frame) });
         }
     }
 }

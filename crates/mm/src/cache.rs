@@ -17,7 +17,7 @@ use core::{
     sync::atomic::{AtomicU8, AtomicU64, Ordering, fence},
 };
 
-use machine::{Access, Frame, FrameError, Machine, Owner, Place, lock};
+use machine::{Access, Frame, Machine, Owner, lock};
 use paging::{Format, Paging};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 use vma::PAGE_SIZE;
@@ -25,7 +25,7 @@ use vma::PAGE_SIZE;
 use crate::{
     Mappings, ObjectError,
     index::{MAX_PAGES, PageIndex, Slot},
-    zero::Unused,
+    reference::Reference,
 };
 
 pub(crate) const PAGE: u64 = PAGE_SIZE as u64;
@@ -131,7 +131,9 @@ impl<M: Machine> PageCache<M> {
         while at < bytes.end {
             let end = bytes.end.min((at / PAGE + 1) * PAGE);
             if let Ok(frame) = self.index.hold(at / PAGE) {
-                if let Some(page) = self.machine.frame_ptr(frame) {
+                // SAFETY: `hold` took this reference.
+                let held = unsafe { Reference::new(&self.machine, frame) };
+                if let Some(page) = self.machine.frame_ptr(held.frame()) {
                     let within = (at % PAGE) as usize;
                     let page = page.cast::<AtomicU8>();
                     // SAFETY: the part lies in the frame, to which we hold a reference. Other users
@@ -141,9 +143,6 @@ impl<M: Machine> PageCache<M> {
                     };
                     each(part, (at - bytes.start) as usize);
                 }
-                // SAFETY: `hold` took this reference.
-                let released = unsafe { self.machine.release(frame) };
-                debug_assert!(released.is_ok(), "a reference of ours is gone: {released:?}");
             }
             at = end;
         }
@@ -199,13 +198,11 @@ impl<M: Machine> PageCache<M> {
                 Slot::Absent => break,
             }
         }
-        let frame = self.machine.alloc(0, Place::Local).map_err(ObjectError::OutOfMemory)?;
-        // Given back if it is not needed, also if `fill` panics.
-        let unused = Unused { machine: &self.machine, frame };
-        self.fill(frame, fill)?;
-        let there = self.index.insert(index, frame).map_err(ObjectError::OutOfMemory)?;
-        if there == Slot::Page(frame) {
-            core::mem::forget(unused);
+        let no_memory = ObjectError::OutOfMemory;
+        let new = Reference::alloc(&self.machine, Owner::User).map_err(no_memory)?;
+        fill(new.frame())?;
+        if self.index.insert(index, new.frame()).map_err(no_memory)? == Slot::Page(new.frame()) {
+            new.keep();
         }
         // SeqCst: pairs with the fence in `set_size`.
         fence(Ordering::SeqCst);
@@ -218,17 +215,6 @@ impl<M: Machine> PageCache<M> {
             }
         }
         Ok(())
-    }
-
-    fn fill(
-        &self,
-        frame: Frame,
-        fill: impl FnOnce(Frame) -> Result<(), ObjectError>,
-    ) -> Result<(), ObjectError> {
-        // SAFETY: the frame is ours alone.
-        let owned = unsafe { self.machine.set_owner(frame, Owner::User) };
-        owned.map_err(|error: FrameError| ObjectError::OutOfMemory(error))?;
-        fill(frame)
     }
 
     /// As [`Object::is_current`](crate::Object::is_current).

@@ -9,6 +9,7 @@ use crate::{
     anon::{self, Prepared},
     fresh::Fresh,
     object::HeldPage,
+    reference::give_back,
     rights,
 };
 
@@ -169,12 +170,6 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         Some(Flush::Range { space, range, stride, tables: true })
     }
 
-    /// Whether the frame is that of guard pages. Not kept: the first guard may be installed at any
-    /// moment.
-    fn is_guard(&self, frame: Frame) -> bool {
-        self.core.guard.get() == Some(frame)
-    }
-
     /// Makes a page exclusive that has replaced another one, after the flush: no CPU reads the old
     /// frame any more. If the entry or the VMA has changed since, the fault begins again.
     fn end_replacement<'g>(
@@ -233,7 +228,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let (machine, zero) = (self.core.tables.machine(), self.core.zero.get());
         let walk = self.core.tables.walk(&guard);
         let found = walk.get(page);
-        if found.is_some_and(|page| self.is_guard(page.frame)) {
+        if found.is_some_and(|page| self.core.is_guard(page.frame)) {
             return Err(FaultError::Guard(at));
         }
         let object = match &vma.file {
@@ -283,7 +278,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     return (EntryChange::Keep, Step::Again);
                 }
                 // Installed since the first look.
-                if now.is_some_and(|page| self.is_guard(page.frame)) {
+                if now.is_some_and(|page| self.core.is_guard(page.frame)) {
                     return (EntryChange::Keep, Step::Again);
                 }
                 anon::decide(vma, access, now, &prepared)
@@ -298,7 +293,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                         fresh.mapped();
                         // SAFETY: no CPU has a translation of it any more, and the entry held the
                         // reference.
-                        unsafe { prepared.give_back(old) };
+                        unsafe { give_back(machine, old) };
                         self.end_replacement(&guard, page, vma, new)
                     }
                     Step::Flushing => {

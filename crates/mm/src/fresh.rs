@@ -5,9 +5,12 @@ use core::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use machine::{ENTRIES, Frame, FrameError, Machine, Owner, Place};
+use machine::{ENTRIES, Frame, FrameError, Machine, Owner};
 
-use crate::zero::zero;
+use crate::{
+    reference::{Reference, is_counted},
+    zero::zero,
+};
 
 /// What the frame is to hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,9 +78,8 @@ impl<'m, M: Machine> Fresh<'m, M> {
             return true;
         }
         self.want_zeros();
-        let info = self.machine.info(frame);
-        let counted = info.is_some_and(|info| info.owner() == Owner::User);
-        if counted && !info.is_some_and(machine::FrameInfo::try_get) {
+        let counted = is_counted(self.machine, frame);
+        if counted && !self.machine.info(frame).is_some_and(machine::FrameInfo::try_get) {
             return false;
         }
         self.wanted.set(Contents::CopyOf(Source { frame, counted }));
@@ -91,13 +93,7 @@ impl<'m, M: Machine> Fresh<'m, M> {
             return Ok(());
         }
         if self.frame.get().is_none() {
-            let frame = self.machine.alloc(0, Place::Local)?;
-            // SAFETY: the frame is ours alone.
-            if let Err(error) = unsafe { self.machine.set_owner(frame, Owner::User) } {
-                // SAFETY: as above.
-                let _ = unsafe { self.machine.release(frame) };
-                return Err(error);
-            }
+            let frame = Reference::alloc(self.machine, Owner::User)?.keep();
             self.frame.set(Some(frame));
         }
         let Some(frame) = self.frame.get() else { return Ok(()) };
@@ -122,8 +118,7 @@ impl<'m, M: Machine> Fresh<'m, M> {
             self.wanted.replace(Contents::Zeros)
         {
             // SAFETY: `want_copy` took the reference.
-            let released = unsafe { self.machine.release(frame) };
-            debug_assert!(released.is_ok(), "a reference of ours is gone: {released:?}");
+            drop(unsafe { Reference::new(self.machine, frame) });
         }
     }
 }
@@ -133,8 +128,7 @@ impl<M: Machine> Drop for Fresh<'_, M> {
         self.drop_source();
         if let Some(frame) = self.frame.get() {
             // SAFETY: the frame is ours alone.
-            let freed = unsafe { self.machine.release(frame) };
-            debug_assert!(freed.is_ok(), "a frame of our own has no reference: {freed:?}");
+            drop(unsafe { Reference::new(self.machine, frame) });
         }
     }
 }

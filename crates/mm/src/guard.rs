@@ -13,8 +13,8 @@ use paging::{Attrs, EntryChange, Flags, Format, Share, SweepChange};
 use vma::{PAGE_SIZE, PageWork, Pages};
 
 use crate::{
-    batch::FrameBatch,
     hook::{Hook, no_memory, virt},
+    reference::give_back,
 };
 
 /// The attributes of a guard page.
@@ -33,7 +33,6 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     }
 
     fn install_guard(&mut self, at: usize, guard: Frame) -> Result<(), vma::Error> {
-        let mut batch = FrameBatch::new();
         let (tables, page) = (self.tables, VirtAddr::new(at as u64));
         let install = || {
             // SAFETY: the space owns the page. A frame that a fault brought in meanwhile is given
@@ -55,10 +54,8 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
             install()
         });
         if let Some(old) = old.map_err(no_memory)? {
-            let taken = batch.take(tables.machine(), old);
-            debug_assert!(taken, "the batch is empty");
             // SAFETY: it is unmapped and flushed.
-            unsafe { batch.release(tables.machine()) };
+            unsafe { give_back(tables.machine(), old) };
         }
         Ok(())
     }

@@ -15,9 +15,9 @@ use core::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use machine::{Access, ENTRIES, Frame, FrameError, Machine, Owner, Place};
+use machine::{Access, ENTRIES, Frame, FrameError, Machine, Owner};
 
-use crate::{ObjectError, zero::zero};
+use crate::{ObjectError, reference::Reference, zero::zero};
 
 /// Marks a slot that has a page, or a root and an inner word that lead to a node.
 const PRESENT: u64 = 1;
@@ -144,8 +144,7 @@ impl<M: Machine> PageIndex<M> {
         }
         // The page went meanwhile. The frame may be another user's by now.
         // SAFETY: this reference was just taken.
-        let released = unsafe { self.machine.release(frame) };
-        debug_assert!(released.is_ok(), "a reference of ours is gone: {released:?}");
+        drop(unsafe { Reference::new(&self.machine, frame) });
         Err(ObjectError::Absent)
     }
 
@@ -174,7 +173,7 @@ impl<M: Machine> PageIndex<M> {
             }
             let higher = new.number() << NUMBER | u64::from(levels + 1);
             if self.swap_in(&self.root, root, higher) != higher {
-                self.free_node(new);
+                self.free(new);
             }
         };
         for level in (1..levels).rev() {
@@ -185,7 +184,7 @@ impl<M: Machine> PageIndex<M> {
                 let leads = new.number() << NUMBER | PRESENT;
                 value = self.swap_in(word, 0, leads);
                 if value != leads {
-                    self.free_node(new);
+                    self.free(new);
                 }
             }
             node = Frame::new(value >> NUMBER).ok_or(none)?;
@@ -242,20 +241,15 @@ impl<M: Machine> PageIndex<M> {
     }
 
     fn new_node(&self) -> Result<Frame, FrameError> {
-        let frame = self.machine.alloc(0, Place::Local)?;
-        // SAFETY: the frame is ours alone.
-        let owned = unsafe { self.machine.set_owner(frame, Owner::Kernel) };
-        if let Err(error) = owned.and_then(|()| zero(&self.machine, frame)) {
-            self.free_node(frame);
-            return Err(error);
-        }
-        Ok(frame)
+        let new = Reference::alloc(&self.machine, Owner::Kernel)?;
+        zero(&self.machine, new.frame())?;
+        Ok(new.keep())
     }
 
-    fn free_node(&self, node: Frame) {
-        // SAFETY: nothing leads to it. A lock-free pin may hold a reference for a moment.
-        let freed = unsafe { self.machine.release(node) };
-        debug_assert!(freed.is_ok(), "a node has no reference: {freed:?}");
+    /// Drops the index's reference to a node or a page.
+    fn free(&self, frame: Frame) {
+        // SAFETY: nothing of the index leads to it any more.
+        drop(unsafe { Reference::new(&self.machine, frame) });
     }
 
     /// Marks the pages of a range as going. Called with the object's lock held.
@@ -279,7 +273,7 @@ impl<M: Machine> PageIndex<M> {
                 self.machine.step(Access::Shared);
                 // Release: a fault that fills the slot comes after the removal.
                 slot.store(0, Ordering::Release);
-                self.free_node(frame);
+                self.free(frame);
             }
         });
     }
@@ -326,12 +320,12 @@ impl<M: Machine> PageIndex<M> {
             // Relaxed: the index is ours alone.
             let value = word.load(Ordering::Relaxed);
             match Frame::new(value >> NUMBER).filter(|_| value & PRESENT != 0) {
-                Some(frame) if level == 0 => self.free_node(frame),
+                Some(frame) if level == 0 => self.free(frame),
                 Some(below) => self.end(below, level - 1),
                 None => {}
             }
         }
-        self.free_node(node);
+        self.free(node);
     }
 }
 

@@ -55,6 +55,7 @@ mod mappings;
 mod object;
 mod pin;
 pub mod protocol;
+mod reference;
 mod rights;
 mod shmem;
 mod space;

@@ -27,14 +27,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let found = self.core.vmas.lookup(&guard, mapped).ok_or(vma::Error::Unmapped)?;
             mapped = found.0.end;
         }
-        let (walk, guards) = (self.core.tables.walk(&guard), self.core.guard.get());
+        let walk = self.core.tables.walk(&guard);
         for (byte, at) in into.iter_mut().zip((addr..).step_by(PAGE_SIZE)) {
             let in_object = || {
                 let (_, vma) = self.core.vmas.lookup(&guard, at)?;
                 Some(vma.file.as_ref()?.object().is_present(vma.offset_at(at) as u64))
             };
             let found = walk.get(VirtAddr::new(at as u64));
-            let mapped = found.is_some_and(|page| Some(page.frame) != guards);
+            let mapped = found.is_some_and(|page| !self.core.is_guard(page.frame));
             *byte = (mapped || in_object().unwrap_or(false)).into();
         }
         Ok(())
@@ -43,8 +43,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The number of present pages of a range. Exact while nothing changes. O(pages).
     pub fn resident(&self, range: Range<usize>) -> usize {
         let guard = G::pin();
-        let guards = self.core.guard.get();
-        let is_page = |page: &paging::Mapping| Some(page.frame) != guards;
+        let is_page = |page: &paging::Mapping| !self.core.is_guard(page.frame);
         virt(range)
             .map_or(0, |range| self.core.tables.walk(&guard).pages(range).filter(is_page).count())
     }

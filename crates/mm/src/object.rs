@@ -18,7 +18,7 @@ use core::{fmt, ops::Range};
 use machine::{Frame, FrameError, Machine};
 use vma::{MappedFile, Placement};
 
-use crate::Mappings;
+use crate::{Mappings, reference::Reference};
 
 /// Why an object has no page for a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,8 +76,8 @@ pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
     /// lock that is held while another CPU is waited for, and does not allocate.
     ///
     /// # Errors
-    /// [`ObjectError::Absent`]: the caller drops everything, calls [`bring_in`](Self::bring_in), and
-    /// asks again. [`ObjectError::BeyondEnd`].
+    /// [`ObjectError::Absent`]: the caller drops everything, calls
+    /// [`bring_in`](Self::bring_in), and asks again. [`ObjectError::BeyondEnd`].
     fn page(&self, index: u64) -> Result<Frame, ObjectError>;
 
     /// Brings a page into memory. Called with nothing held: it may allocate, and wait.
@@ -233,10 +233,9 @@ impl<M: Machine> MappedFile for Backing<M> {
 
 /// A page of an object, with a reference to its frame.
 pub(crate) struct HeldPage<'a, M: Machine> {
-    machine: &'a M,
     object: &'a dyn Object<M>,
     index: u64,
-    pub(crate) frame: Frame,
+    frame: Reference<'a, M>,
 }
 
 impl<'a, M: Machine> HeldPage<'a, M> {
@@ -245,17 +244,22 @@ impl<'a, M: Machine> HeldPage<'a, M> {
         object: &'a dyn Object<M>,
         index: u64,
     ) -> Result<Self, ObjectError> {
-        let frame = object.page(index)?;
-        Ok(HeldPage { machine, object, index, frame })
+        // SAFETY: the object takes this reference for us.
+        let frame = unsafe { Reference::new(machine, object.page(index)?) };
+        Ok(HeldPage { object, index, frame })
+    }
+
+    pub(crate) fn frame(&self) -> Frame {
+        self.frame.frame()
     }
 
     pub(crate) fn is_current(&self) -> bool {
-        self.object.is_current(self.index, self.frame)
+        self.object.is_current(self.index, self.frame())
     }
 
     /// A shared map is about to write to the page.
     pub(crate) fn dirtied(&self) {
-        self.object.dirtied(self.index, self.frame);
+        self.object.dirtied(self.index, self.frame());
     }
 
     pub(crate) fn counts_writes(&self) -> bool {
@@ -264,14 +268,6 @@ impl<'a, M: Machine> HeldPage<'a, M> {
 
     /// The reference is an entry's from now on.
     pub(crate) fn mapped(self) {
-        core::mem::forget(self);
-    }
-}
-
-impl<M: Machine> Drop for HeldPage<'_, M> {
-    fn drop(&mut self) {
-        // SAFETY: the object took this reference for us.
-        let released = unsafe { self.machine.release(self.frame) };
-        debug_assert!(released.is_ok(), "a reference of ours is gone: {released:?}");
+        self.frame.keep();
     }
 }

@@ -5,7 +5,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use grace::Concurrent;
-use machine::{Asid, Machine};
+use machine::{Asid, Frame, Machine};
 use paging::{Format, PageTables, Paging};
 use vma::{Layout, Profile};
 
@@ -138,6 +138,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
+    /// Whether the frame is that of guard pages. Asked each time: the first guard may be installed
+    /// at any moment.
+    pub(crate) fn is_guard(&self, frame: Frame) -> bool {
+        self.guard.get() == Some(frame)
+    }
+
     /// The write right. While it waits, this CPU performs the requests of others
     /// ([`Step::relax`](machine::Step::relax)): the holder may wait for this CPU's flush.
     pub(crate) fn right(&self) -> Writer<'_, M, G> {

@@ -143,7 +143,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let at = first.wrapping_add(number.wrapping_mul(PAGE_SIZE));
             let Some((_, vma)) = self.core.vmas.lookup(&guard, at) else { continue };
             let Some(page) = walk.get(VirtAddr::new(at as u64)) else { continue };
-            if Some(page.frame) == self.core.guard.get() {
+            if self.core.is_guard(page.frame) {
                 *entry = pagemap::GUARD;
                 continue;
             }

@@ -72,7 +72,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
                 false => SweepChange::Stop,
             };
             let change = |page: Mapping| match (what.what, page.attrs.share()) {
-                _ if Some(page.frame) == self.guard.get() => SweepChange::Keep,
+                _ if self.is_guard(page.frame) => SweepChange::Keep,
                 (Take::Write, Share::Object) => {
                     SweepChange::Set(rights::attrs(vma.flags, Share::CopyOnWrite))
                 }

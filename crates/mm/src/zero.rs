@@ -6,8 +6,10 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use machine::{Frame, FrameError, Machine, Owner, PageSize, Place};
+use machine::{Frame, FrameError, Machine, Owner, PageSize};
 use paging::{Format, Paging};
+
+use crate::reference::Reference;
 
 /// No frame has this number.
 const NONE: u64 = u64::MAX;
@@ -36,36 +38,18 @@ impl<M: Machine, F: Format> ZeroFrame<M, F> {
         if self.get().is_some() {
             return Ok(());
         }
-        let frame = machine.alloc(0, Place::Local)?;
-        // Given back if it is not needed.
-        let unused = Unused { machine, frame };
-        zero(machine, frame)?;
-        // SAFETY: the frame is ours alone.
-        unsafe { machine.set_owner(frame, Owner::Kernel) }?;
+        let new = Reference::alloc(machine, Owner::Kernel)?;
+        zero(machine, new.frame())?;
         machine.step(machine::Access::Shared);
         // Release: pairs with `get`. Relaxed on failure: another CPU was faster.
         let first = self
             .number
-            .compare_exchange(NONE, frame.number(), Ordering::Release, Ordering::Relaxed)
+            .compare_exchange(NONE, new.frame().number(), Ordering::Release, Ordering::Relaxed)
             .is_ok();
         if first {
-            core::mem::forget(unused);
+            new.keep();
         }
         Ok(())
-    }
-}
-
-/// A frame that is given back when this is dropped.
-pub(crate) struct Unused<'m, M: Machine> {
-    pub(crate) machine: &'m M,
-    pub(crate) frame: Frame,
-}
-
-impl<M: Machine> Drop for Unused<'_, M> {
-    fn drop(&mut self) {
-        // SAFETY: the frame is ours alone.
-        let freed = unsafe { self.machine.release(self.frame) };
-        debug_assert!(freed.is_ok(), "a frame of our own has no reference: {freed:?}");
     }
 }
 
@@ -82,7 +66,8 @@ impl<M: Machine, F: Format> Drop for ZeroFrame<M, F> {
         if let Some(frame) = self.get() {
             // The last space is gone, and with it every entry that led here. A lock-free pin may
             // hold a reference.
-            drop(Unused { machine: self.paging.machine(), frame });
+            // SAFETY: the reference is ours.
+            drop(unsafe { Reference::new(self.paging.machine(), frame) });
         }
     }
 }

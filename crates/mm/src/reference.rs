@@ -1,0 +1,65 @@
+//! References to frames.
+//!
+//! Each entry of a page whose frame has [`Owner::User`] holds one, and so does an object for each
+//! of its pages. The frame is free when the last one is dropped; a lock-free pin may hold one for a
+//! moment longer.
+
+use machine::{Frame, FrameError, Machine, Owner, Place};
+
+/// A reference to a frame, which is dropped with this.
+pub(crate) struct Reference<'m, M: Machine> {
+    machine: &'m M,
+    frame: Frame,
+}
+
+impl<'m, M: Machine> Reference<'m, M> {
+    /// # Safety
+    /// The caller holds the reference, and does not use the frame through it any more.
+    pub(crate) unsafe fn new(machine: &'m M, frame: Frame) -> Self {
+        Reference { machine, frame }
+    }
+
+    /// A new frame, which is ours alone.
+    pub(crate) fn alloc(machine: &'m M, owner: Owner) -> Result<Self, FrameError> {
+        let frame = machine.alloc(0, Place::Local)?;
+        let new = Reference { machine, frame };
+        // SAFETY: the frame is ours alone.
+        unsafe { machine.set_owner(frame, owner) }?;
+        Ok(new)
+    }
+
+    pub(crate) fn frame(&self) -> Frame {
+        self.frame
+    }
+
+    /// Passes the reference on to the caller.
+    pub(crate) fn keep(self) -> Frame {
+        let frame = self.frame;
+        core::mem::forget(self);
+        frame
+    }
+}
+
+impl<M: Machine> Drop for Reference<'_, M> {
+    fn drop(&mut self) {
+        // SAFETY: the reference is ours.
+        let released = unsafe { self.machine.release(self.frame) };
+        debug_assert!(released.is_ok(), "a reference of ours is gone: {released:?}");
+    }
+}
+
+/// Whether each entry that leads to the frame holds a reference.
+pub(crate) fn is_counted<M: Machine>(machine: &M, frame: Frame) -> bool {
+    machine.info(frame).is_some_and(|info| info.owner() == Owner::User)
+}
+
+/// Gives back the frame of an entry that leads there no more.
+///
+/// # Safety
+/// No CPU has a translation of it by this entry.
+pub(crate) unsafe fn give_back<M: Machine>(machine: &M, frame: Frame) {
+    if is_counted(machine, frame) {
+        // SAFETY: the entry held this reference.
+        drop(unsafe { Reference::new(machine, frame) });
+    }
+}
