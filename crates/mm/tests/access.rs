@@ -14,24 +14,10 @@ use common::*;
 use machine::{Asid, Frame, FrameSource, Memory, Place, Step, Translated, VirtAddr, VirtRange};
 use mm::*;
 use paging::{Attrs, PageTables};
-use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, explore, seeded};
+use sim::{Config, Failure, Grace, Program, Sim, explore, seeded};
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 200 } else { 2000 };
 const AT: usize = 0x3fff_f000;
-
-fn with_space(f: impl FnOnce(&Sim, &Space)) {
-    let sim = Sim::new(Config { cpus: 1, frames: 256, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    let space = sim.on_cpu(0, || {
-        let space = new_space(&shared, 1).unwrap();
-        // SAFETY: the tests need no other mapping, and no other tables have the tag.
-        unsafe { space.activate() };
-        f(&sim, &space);
-        space
-    });
-    sim.on_cpu(0, || drop(space));
-    all_given_back(&sim, &shared).unwrap();
-}
 
 fn unmapped(at: usize) -> FaultError {
     FaultError::Unmapped(VirtAddr::new(at as u64))
@@ -39,7 +25,7 @@ fn unmapped(at: usize) -> FaultError {
 
 #[test]
 fn bytes_are_copied_across_pages_and_up_to_a_fault() {
-    with_space(|_, space| {
+    with_space(256, |_, _, space| {
         space.mmap(AT, 20 * PAGE, 3, FIXED).unwrap();
         let bytes: Vec<u8> =
             (0..15 * PAGE + 100).map(|byte| byte as u8 ^ (byte >> 8) as u8).collect();
@@ -122,7 +108,7 @@ fn word(sim: &Sim, frame: Frame) -> &AtomicU64 {
 /// has a copy.
 #[test]
 fn a_pinned_page_stays_the_programs_own() {
-    with_space(|sim, space| {
+    with_space(256, |sim, _, space| {
         space.mmap(AT, 3 * PAGE, 3, FIXED).unwrap();
         for page in 0..3 {
             store(sim, space, AT + page * PAGE, 1).unwrap();
@@ -154,8 +140,8 @@ fn a_pinned_page_stays_the_programs_own() {
 /// One CPU pins a page and writes through the pin, another one forks again and again. After each
 /// write the program sees it.
 fn pins_beside_forks(seed: u64) -> Result<(), Failure> {
-    let checks = Checks { stale: Stale::Freed, walked: true, ..Checks::ALL };
-    let config = Config { cpus: 3, frames: 160, tick: Some(23), checks, ..Config::default() };
+    let config =
+        Config { cpus: 3, frames: 160, tick: Some(23), checks: RACING, ..Config::default() };
     let sim = Sim::new(config).unwrap();
     let shared = paging(&sim);
     let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));

@@ -11,11 +11,10 @@ use std::{
 use common::*;
 use machine::{Asid, Step};
 use mm::*;
-use sim::{Checks, Config, Failure, Program, Sim, Stale, explore, seeded};
+use sim::{Config, Failure, Program, Sim, explore, seeded};
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 600 } else { 10_000 };
 const AT: usize = 0x4000_0000;
-const CHECKS: Checks = Checks { stale: Stale::Freed, walked: true, ..Checks::ALL };
 
 /// A number that CPUs pass to each other.
 struct Flag<'s>(&'s Sim, AtomicU64);
@@ -46,7 +45,7 @@ fn on_shared_pages(
     forked: bool,
     make: impl for<'a> FnOnce(&'a Sim, &'a Space) -> Vec<Program<'a>>,
 ) -> Result<(), Failure> {
-    let config = Config { cpus: 3, frames: 96, checks: CHECKS, ..Config::default() };
+    let config = Config { cpus: 3, frames: 96, checks: RACING, ..Config::default() };
     let sim = Sim::new(config).unwrap();
     let shared = paging(&sim);
     let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));

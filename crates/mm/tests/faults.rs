@@ -7,22 +7,6 @@ use machine::{FrameSource, Translated, VirtAddr};
 use mm::*;
 use sim::{Config, Sim};
 
-/// Calls `f` on CPU 0 of a machine, with an active space. Nothing is left afterwards.
-fn with_space(frames: u64, f: impl FnOnce(&Sim, &Space)) {
-    let sim = Sim::new(Config { cpus: 1, frames, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    let space = sim.on_cpu(0, || {
-        let space = new_space(&shared, 1).unwrap();
-        // SAFETY: the test needs no other mapping, and no other tables have the tag.
-        unsafe { space.activate() };
-        f(&sim, &space);
-        space
-    });
-    // The CPU has stopped, so no tables are active on it.
-    sim.on_cpu(0, || drop(space));
-    all_given_back(&sim, &shared).unwrap();
-}
-
 fn unmapped(at: usize) -> FaultError {
     FaultError::Unmapped(VirtAddr::new(at as u64))
 }
@@ -33,7 +17,7 @@ fn denied(at: usize, access: Access) -> FaultError {
 
 #[test]
 fn touched_memory_is_zero_and_keeps_what_is_written() {
-    with_space(2048, |sim, space| {
+    with_space(2048, |sim, _, space| {
         let at = space.mmap(0, 3 * PAGE, 3, PRIVATE).unwrap();
         assert_eq!(space.resident(at..at + 3 * PAGE), 0);
         assert_eq!(load(sim, space, at), Ok(0));
@@ -55,7 +39,7 @@ fn touched_memory_is_zero_and_keeps_what_is_written() {
 
 #[test]
 fn unmapped_memory_is_gone() {
-    with_space(2048, |sim, space| {
+    with_space(2048, |sim, _, space| {
         let free = sim.free_frames();
         // More pages than one flush collects, over three tables.
         let pages = 1200;
@@ -72,7 +56,7 @@ fn unmapped_memory_is_gone() {
 
 #[test]
 fn a_fixed_map_over_another_one_is_empty() {
-    with_space(2048, |sim, space| {
+    with_space(2048, |sim, _, space| {
         let at = space.mmap(0, 4 * PAGE, 3, PRIVATE).unwrap();
         (0..4).for_each(|page| store(sim, space, at + page * PAGE, 1 + page as u64).unwrap());
         assert_eq!(space.mmap(at + PAGE, 2 * PAGE, 3, FIXED), Ok(at + PAGE));
@@ -83,7 +67,7 @@ fn a_fixed_map_over_another_one_is_empty() {
 
 #[test]
 fn protection_takes_effect_at_once_and_first_writes_are_seen() {
-    with_space(2048, |sim, space| {
+    with_space(2048, |sim, _, space| {
         let at = space.mmap(0, 2 * PAGE, 3, PRIVATE).unwrap();
         store(sim, space, at, 5).unwrap();
         assert_eq!(load(sim, space, at + PAGE), Ok(0));
@@ -107,7 +91,7 @@ fn protection_takes_effect_at_once_and_first_writes_are_seen() {
 
 #[test]
 fn heap_and_advice() {
-    with_space(2048, |sim, space| {
+    with_space(2048, |sim, _, space| {
         assert_eq!(space.brk(HEAP + 4 * PAGE), Ok(HEAP + 4 * PAGE));
         (0..4).for_each(|page| store(sim, space, HEAP + page * PAGE, 9).unwrap());
         assert_eq!(space.brk(HEAP + PAGE), Ok(HEAP + PAGE));
@@ -130,7 +114,7 @@ fn heap_and_advice() {
 
 #[test]
 fn a_stack_grows_where_it_is_touched() {
-    with_space(2048, |sim, space| {
+    with_space(2048, |sim, _, space| {
         let top = 0x6000_0000;
         space.mmap(top, 2 * PAGE, 3, FIXED | MapFlags::GROWSDOWN).unwrap();
         assert_eq!(store(sim, space, top - 3 * PAGE, 4), Ok(()));
@@ -145,7 +129,7 @@ fn a_stack_grows_where_it_is_touched() {
 /// there is memory again.
 #[test]
 fn without_memory_nothing_changes() {
-    with_space(96, |sim, space| {
+    with_space(96, |sim, _, space| {
         let at = space.mmap(0, 400 * PAGE, 3, PRIVATE).unwrap();
         let mut touched = 0;
         let error = loop {
@@ -169,7 +153,7 @@ fn without_memory_nothing_changes() {
 /// As in Linux, memory is locked also if there is not enough for its pages.
 #[test]
 fn mlock_without_memory_says_try_again() {
-    with_space(64, |sim, space| {
+    with_space(64, |sim, _, space| {
         let at = space.mmap(0, 400 * PAGE, 3, PRIVATE).unwrap();
         let error = space.mlock(at, 400 * PAGE, false).unwrap_err();
         assert!(matches!(error, Error::NotBroughtIn(FaultError::OutOfMemory(_))), "{error}");
@@ -188,7 +172,7 @@ fn mlock_without_memory_says_try_again() {
 fn each_allocation_of_a_fault_fails() {
     for (nth, lasting) in (1..20).flat_map(|nth| [(nth, true), (nth, false)]) {
         let mut failed = false;
-        with_space(2048, |sim, space| {
+        with_space(2048, |sim, _, space| {
             let far = 0x55_0000_0000;
             space.mmap(far, 2 * PAGE, 3, FIXED).unwrap();
             let near = space.mmap(0, PAGE, 3, PRIVATE).unwrap();

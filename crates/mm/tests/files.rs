@@ -14,7 +14,7 @@ use common::*;
 use machine::{Asid, Memory, Step};
 use mm::*;
 use proptest::{collection::vec, prelude::*};
-use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, explore, seeded};
+use sim::{Config, Failure, Grace, Program, Sim, explore, seeded};
 
 const PAGES: usize = 6;
 /// On both sides of the border of two tables.
@@ -293,13 +293,12 @@ const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 1500 };
 /// What was written before a sync began is on the disk when it ends, also if other CPUs write, and
 /// fork, beside it.
 fn beside_writers(seed: u64) -> Result<(), Failure> {
-    let checks = Checks { stale: Stale::Freed, walked: true, ..Checks::ALL };
     let config = Config {
         cpus: 3,
         frames: 160,
         tick: Some(23),
         speculation: 100,
-        checks,
+        checks: RACING,
         ..Config::default()
     };
     let sim = Sim::new(config).unwrap();

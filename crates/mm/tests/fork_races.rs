@@ -19,7 +19,7 @@ use std::{
 use common::*;
 use machine::{Asid, Step};
 use mm::*;
-use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, explore, seeded};
+use sim::{Config, Failure, Grace, Program, Sim, explore, seeded};
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 100 } else { 600 };
 /// The last page of a table, and the first of the next one.
@@ -170,13 +170,12 @@ enum Exit {
 }
 
 fn run(seed: u64, what: Exit) -> Result<(), Failure> {
-    let checks = Checks { stale: Stale::Freed, walked: true, ..Checks::ALL };
     let config = Config {
         cpus: 3,
         frames: 128,
         tick: Some(23),
         speculation: 100,
-        checks,
+        checks: RACING,
         ..Config::default()
     };
     let sim = Sim::new(config).unwrap();
@@ -241,8 +240,8 @@ fn all_seeds(what: Exit) {
 /// only reads: it sees each write that has ended, also if it has cached the page before it was
 /// copied.
 fn copies_beside_a_reader(seed: u64) -> Result<(), Failure> {
-    let checks = Checks { stale: Stale::Freed, walked: true, ..Checks::ALL };
-    let config = Config { cpus: 3, frames: 128, tick: Some(23), checks, ..Config::default() };
+    let config =
+        Config { cpus: 3, frames: 128, tick: Some(23), checks: RACING, ..Config::default() };
     let sim = Sim::new(config).unwrap();
     let shared = paging(&sim);
     let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));

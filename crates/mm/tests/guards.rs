@@ -10,7 +10,7 @@ use std::{
 use common::*;
 use machine::{Asid, Step, VirtAddr};
 use mm::*;
-use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, explore, seeded};
+use sim::{Config, Failure, Grace, Program, Sim, explore, seeded};
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 600 };
 /// The last page of a table, and the first of the next one.
@@ -20,8 +20,8 @@ const LEN: usize = 2 * PAGE;
 /// One CPU installs and removes guards, and says so by a count that is odd while they are there.
 /// Accesses that begin and end in the same odd count fail.
 fn beside_faults(seed: u64) -> Result<(), Failure> {
-    let checks = Checks { stale: Stale::Freed, walked: true, ..Checks::ALL };
-    let config = Config { cpus: 3, frames: 128, tick: Some(23), checks, ..Config::default() };
+    let config =
+        Config { cpus: 3, frames: 128, tick: Some(23), checks: RACING, ..Config::default() };
     let sim = Sim::new(config).unwrap();
     let shared = paging(&sim);
     let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));

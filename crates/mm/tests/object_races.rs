@@ -20,7 +20,7 @@ use std::{
 use common::*;
 use machine::{Asid, Step};
 use mm::*;
-use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, explore, seeded};
+use sim::{Config, Failure, Grace, Program, Sim, explore, seeded};
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 500 };
 /// Maps of two pages each, on both sides of the border of two tables.
@@ -30,7 +30,6 @@ const MOVES: [usize; 2] = [SHARED + 8 * PAGE, 0x55_0000_0000];
 const PAGES: u64 = 2;
 const LEN: usize = PAGES as usize * PAGE;
 const ROUNDS: u64 = 6;
-const CHECKS: Checks = Checks { stale: Stale::Freed, walked: true, ..Checks::ALL };
 
 struct World<'s> {
     sim: &'s Sim,
@@ -142,7 +141,7 @@ fn run(seed: u64) -> Result<(), Failure> {
         frames: 160,
         tick: Some(23),
         speculation: 100,
-        checks: CHECKS,
+        checks: RACING,
         ..Config::default()
     };
     let sim = Sim::new(config).unwrap();
@@ -299,7 +298,7 @@ fn a_read_finds_no_other_objects_page() {
 fn a_discarded_page_comes_from_the_object_again() {
     let beside = |seed| -> Result<(), Failure> {
         let sim =
-            Sim::new(Config { cpus: 2, frames: 64, checks: CHECKS, ..Config::default() }).unwrap();
+            Sim::new(Config { cpus: 2, frames: 64, checks: RACING, ..Config::default() }).unwrap();
         let shared = paging(&sim);
         let memory = Shmem::memfd(&shared, "test", 1);
         let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));
@@ -346,7 +345,7 @@ fn a_discarded_page_comes_from_the_object_again() {
 fn no_page_is_left_in_a_copy_of_a_table() {
     let beside = |seed| -> Result<(), Failure> {
         let config =
-            Config { cpus: 2, frames: 96, tick: Some(23), checks: CHECKS, ..Config::default() };
+            Config { cpus: 2, frames: 96, tick: Some(23), checks: RACING, ..Config::default() };
         let sim = Sim::new(config).unwrap();
         let shared = paging(&sim);
         let memory = Shmem::memfd(&shared, "test", 1);

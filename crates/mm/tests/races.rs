@@ -14,7 +14,7 @@ use std::{
 use common::*;
 use machine::Step;
 use mm::*;
-use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, explore, seeded};
+use sim::{Config, Failure, Grace, Program, Sim, explore, seeded};
 
 const SEEDS: u64 = 300;
 /// The last page of a table, and the first of the next one.
@@ -157,14 +157,12 @@ fn run(
     touch: impl Fn(&Sim, &Space, &Count<'_>, usize) + Sync,
     call: impl Fn(&Sim, &Space, &Count<'_>) + Sync,
 ) -> Result<(), Failure> {
-    // A CPU that accesses pages which another unmaps may use an old translation until the flush.
-    let checks = Checks { stale: Stale::Freed, walked: true, ..Checks::ALL };
     let config = Config {
         cpus: 3,
         frames: 96,
         tick: Some(23),
         speculation: 100,
-        checks,
+        checks: RACING,
         ..Config::default()
     };
     let sim = Sim::new(config).unwrap();

@@ -5,28 +5,12 @@ mod common;
 use common::*;
 use machine::Asid;
 use mm::*;
-use sim::{Config, Sim};
 
 const AT: usize = 0x4000_0000;
 
-fn with_space(test: impl FnOnce(&Sim, &Shared, &Space)) {
-    let sim = Sim::new(Config { cpus: 1, frames: 256, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
-    let space = sim.on_cpu(0, || {
-        let space = new_space(&shared, 1).unwrap();
-        // SAFETY: the test needs no other mapping, and no other tables have the tag.
-        unsafe { space.activate() };
-        test(&sim, &shared, &space);
-        space
-    });
-    // It is not active on the CPU any more.
-    sim.on_cpu(0, || drop(space));
-    all_given_back(&sim, &shared).unwrap();
-}
-
 #[test]
 fn smaps_is_as_linux_writes_it() {
-    with_space(|sim, _, space| {
+    with_space(256, |sim, _, space| {
         space.mmap(AT, 3 * PAGE, 3, FIXED).unwrap();
         store(sim, space, AT, 1).unwrap();
         load(sim, space, AT + PAGE).unwrap();
@@ -70,7 +54,7 @@ VmFlags: rd wr mr mw me lo ac \n\
 
 #[test]
 fn pages_of_a_fork_are_shared_until_they_are_written() {
-    with_space(|sim, _, space| {
+    with_space(256, |sim, _, space| {
         space.mmap(AT, 2 * PAGE, 3, FIXED).unwrap();
         store(sim, space, AT, 1).unwrap();
         store(sim, space, AT + PAGE, 1).unwrap();
@@ -95,7 +79,7 @@ fn pages_of_a_fork_are_shared_until_they_are_written() {
 
 #[test]
 fn pagemap_tells_frames_and_whose_they_are() {
-    with_space(|sim, shared, space| {
+    with_space(256, |sim, shared, space| {
         let memory = Shmem::memfd(shared, "name", 1);
         memory.set_size(2 * PAGE as u64).unwrap();
         let map = |at, kind| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use machine::{Asid, PageSize, Translated, VirtAddr};
 use mm::*;
 use paging::{Paging, X86_64L4};
-use sim::{Grace, Report, Sim};
+use sim::{Checks, Config, Grace, Report, Sim, Stale};
 
 pub(crate) type Space = AddressSpace<Sim, X86_64L4, Grace>;
 pub(crate) type Shared = Arc<Paging<Sim, X86_64L4>>;
@@ -24,6 +24,27 @@ pub(crate) fn paging(sim: &Sim) -> Shared {
 pub(crate) fn new_space(shared: &Shared, asid: u16) -> Result<Space, Error> {
     let layout = Layout { mmap_base: BASE, start_brk: HEAP, brk: HEAP, start_stack: 0 };
     Space::try_new(shared, Asid(asid), None, Profile::LINUX_6_18, layout)
+}
+
+/// For tests in which a CPU accesses pages that another one unmaps: it may use an old translation
+/// until the flush.
+pub(crate) const RACING: Checks = Checks { stale: Stale::Freed, walked: true, ..Checks::ALL };
+
+/// Runs a test in a space that is active on the only CPU of a machine with this many frames. Then
+/// ends the space, and checks that no frame is left.
+pub(crate) fn with_space(frames: u64, test: impl FnOnce(&Sim, &Shared, &Space)) {
+    let sim = Sim::new(Config { cpus: 1, frames, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    let space = sim.on_cpu(0, || {
+        let space = new_space(&shared, 1).unwrap();
+        // SAFETY: the tests need no other mapping, and no other tables have the tag.
+        unsafe { space.activate() };
+        test(&sim, &shared, &space);
+        space
+    });
+    // The CPU has stopped, so no tables are active on it.
+    sim.on_cpu(0, || drop(space));
+    all_given_back(&sim, &shared).unwrap();
 }
 
 /// Reads a word as a program does: a fault is handled, and the access repeated.

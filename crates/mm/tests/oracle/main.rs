@@ -18,6 +18,8 @@ mod linux;
 mod ours;
 #[path = "../../../vma/tests/oracle/program.rs"]
 mod program;
+#[path = "../../../vma/tests/oracle/random.rs"]
+mod random;
 
 use compare::compare;
 use linux::Linux;
@@ -79,8 +81,8 @@ fn pages_are_as_on_linux() {
     for seed in first..first + count {
         // Every other one has a file, shared memory, and forks.
         let program = match seed % 2 {
-            0 => program::random_with_objects(seed, STEPS),
-            _ => program::random(seed, STEPS),
+            0 => random::random_with_objects(seed, STEPS),
+            _ => random::random(seed, STEPS),
         };
         compare_with(&mut linux, &format!("SAMARA_SEED={seed}"), program);
     }

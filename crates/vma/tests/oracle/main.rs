@@ -15,6 +15,7 @@ mod compare;
 mod linux;
 mod model;
 mod program;
+mod random;
 
 use compare::{Difference, compare};
 use linux::Linux;
@@ -51,7 +52,7 @@ fn first_difference(
 }
 
 fn random(seeds: std::ops::Range<u64>) -> impl Iterator<Item = (String, Vec<Step>)> {
-    seeds.map(|seed| (format!("SAMARA_SEED={seed}"), program::random(seed, STEPS)))
+    seeds.map(|seed| (format!("SAMARA_SEED={seed}"), random::random(seed, STEPS)))
 }
 
 #[test]

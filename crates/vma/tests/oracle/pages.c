@@ -157,12 +157,18 @@ static void say_place(char *got, size_t len)
     }
 }
 
+static int flags_of(const char *place)
+{
+    return !strcmp(place, "fixed")     ? MAP_FIXED
+         : !strcmp(place, "noreplace") ? MAP_FIXED_NOREPLACE
+                                       : 0;
+}
+
 static void map(uintptr_t at, size_t len, const char *rights, const char *place,
                 const char *kind)
 {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS;
-    flags |= !strcmp(place, "fixed") ? MAP_FIXED : 0;
-    flags |= !strcmp(place, "noreplace") ? MAP_FIXED_NOREPLACE : 0;
+    flags |= flags_of(place);
     flags |= !strcmp(kind, "populate") ? MAP_POPULATE : 0;
     flags |= !strcmp(kind, "growsdown") ? MAP_GROWSDOWN : 0;
     say_place(mmap((void *)(window + at), len, prot_of(rights), flags, -1, 0), len);
@@ -174,8 +180,7 @@ static void share(uintptr_t at, size_t len, const char *rights, const char *plac
     int anonymous = !strcmp(of, "anonymous");
     int flags = !strcmp(of, "private") ? MAP_PRIVATE : MAP_SHARED;
     flags |= anonymous ? MAP_ANONYMOUS : 0;
-    flags |= !strcmp(place, "fixed") ? MAP_FIXED : 0;
-    flags |= !strcmp(place, "noreplace") ? MAP_FIXED_NOREPLACE : 0;
+    flags |= flags_of(place);
     say_place(mmap((void *)(window + at), len, prot_of(rights), flags, anonymous ? -1 : file,
                    anonymous ? 0 : offset),
               len);
