@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use grace::Concurrent;
 use machine::{Asid, Frame, Machine};
-use paging::{Format, PageTables, Paging};
+use paging::{Format, PageTables, Paging, Walk};
 use vma::{Layout, Profile};
 
 use crate::{
@@ -101,6 +101,17 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     pub unsafe fn activate(&self) {
         // SAFETY: passed on.
         unsafe { self.core.tables.activate() }
+    }
+
+    /// Makes this CPU take part in the flushes of the space until it [leaves](Self::leave), for a
+    /// host that uses the pages in another way than by translating.
+    pub fn enter(&self) {
+        self.core.tables.enter();
+    }
+
+    /// The pages as the processor finds them: a walk without a lock, valid while the guard is held.
+    pub fn walk<'g>(&'g self, guard: &'g G::Guard) -> Walk<'g, M, F> {
+        self.core.tables.walk(guard)
     }
 
     /// Removes this CPU from those that have the space active.

@@ -12,6 +12,14 @@ pub enum Error {
     Areas(::vmap::Error),
     /// A page that was just mapped could not be accessed.
     Fault(Fault),
+    /// A call of an address space failed.
+    Space(mm::Error),
+    /// A page could not be brought in.
+    PageFault(mm::FaultError),
+    /// A file could not be made.
+    Object(mm::ObjectError),
+    /// The tree of a baseline could not be changed.
+    Tree(maple::Error),
     /// A baseline has no hole for so many pages.
     Full {
         /// The pages.
@@ -27,6 +35,10 @@ impl fmt::Display for Error {
             Error::Tables(error) => error.fmt(f),
             Error::Areas(error) => error.fmt(f),
             Error::Fault(fault) => fault.fmt(f),
+            Error::Space(error) => error.fmt(f),
+            Error::PageFault(error) => error.fmt(f),
+            Error::Object(error) => error.fmt(f),
+            Error::Tree(error) => error.fmt(f),
             Error::Full { pages } => write!(f, "there is no hole for {pages} pages"),
             Error::NoArea(at) => write!(f, "no area begins at {at}"),
         }
@@ -56,5 +68,29 @@ impl From<FrameError> for Error {
 impl From<Fault> for Error {
     fn from(fault: Fault) -> Error {
         Error::Fault(fault)
+    }
+}
+
+impl From<mm::Error> for Error {
+    fn from(error: mm::Error) -> Error {
+        Error::Space(error)
+    }
+}
+
+impl From<mm::FaultError> for Error {
+    fn from(error: mm::FaultError) -> Error {
+        Error::PageFault(error)
+    }
+}
+
+impl From<mm::ObjectError> for Error {
+    fn from(error: mm::ObjectError) -> Error {
+        Error::Object(error)
+    }
+}
+
+impl From<maple::Error> for Error {
+    fn from(error: maple::Error) -> Error {
+        Error::Tree(error)
     }
 }

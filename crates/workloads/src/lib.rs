@@ -44,6 +44,7 @@ mod gup;
 mod lab;
 mod mean;
 mod meeting;
+mod mm;
 mod quicklist;
 mod space;
 #[cfg(test)]
@@ -67,7 +68,7 @@ pub fn all<M, G, R>() -> Vec<Experiment<M, G, R>>
 where
     M: Machine + Translated,
     G: Concurrent,
-    R: RawRwLockFair + Send + Sync,
+    R: RawRwLockFair + Send + Sync + 'static,
 {
     Vec::from([
         calls::experiment(),
@@ -75,6 +76,7 @@ where
         gup::experiment(),
         vmap::experiment(),
         vmallocinfo::experiment(),
+        mm::experiment(),
     ])
 }
 

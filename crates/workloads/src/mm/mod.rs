@@ -1,0 +1,144 @@
+//! The `mm` experiment: address spaces with pages, beside those of Linux 5.10 and 6.4.
+//!
+//! The baselines have the same page tables, frames and grace periods as ours, and no more rules
+//! than the loops need. So a difference is that of the protocol, and of the rules.
+
+mod areas;
+mod counted;
+mod counts;
+mod forks;
+mod locked;
+mod loops;
+mod memory;
+mod ours;
+mod pages;
+mod rates;
+mod targets;
+#[cfg(test)]
+mod tests;
+mod world;
+
+use crate::error::Error;
+use crate::experiment::{Experiment, Needs, Part, Size};
+use crate::lab::Lab;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use counted::Counted;
+use counts::count;
+use forks::frames_for;
+use grace::Concurrent;
+use locked::Locked;
+use lock_api::RawRwLockFair;
+use loops::{CORTEN, FILE, WILL_IT_SCALE};
+use machine::Machine;
+use memory::Shared;
+use ours::Ours;
+use rates::{Sharing, measure};
+use report::Report;
+use world::World;
+
+const NAME: &str = "mm";
+
+/// An implementation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    Locked,
+    Counted,
+    Ours,
+}
+
+impl Way {
+    const ALL: [Way; 3] = [Way::Locked, Way::Counted, Way::Ours];
+
+    fn name(self) -> &'static str {
+        match self {
+            Way::Locked => "one lock",
+            Way::Counted => "counted VMAs",
+            Way::Ours => "ours",
+        }
+    }
+
+    fn make<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
+        self,
+        world: &Arc<World<M>>,
+    ) -> Result<Shared, Error> {
+        match self {
+            Way::Locked => Locked::<M, G, R>::make(world),
+            Way::Counted => Counted::<M, G, R>::make(world),
+            Way::Ours => Ours::<M, G>::make(world),
+        }
+    }
+}
+
+pub(crate) fn experiment<M, G, R>() -> Experiment<M, G, R>
+where
+    M: Machine,
+    G: Concurrent,
+    R: RawRwLockFair + Send + Sync + 'static,
+{
+    // A CPU that has no processor for a while delays the frees of the others.
+    let sizes = |most| Vec::from([Size { cpus: most + 1, frames: 32_768 + 4096 * most }]);
+    // A GiB, and its tables.
+    let fork_sizes = |_| Vec::from([Size { cpus: 1, frames: frames_for(usize::MAX) }]);
+    Experiment {
+        name: NAME,
+        help: "Address spaces with pages, beside one lock and beside counted VMAs",
+        parts: Vec::from([
+            Part { needs: Needs::Memory(sizes), run: loops },
+            Part { needs: Needs::Memory(fork_sizes), run: forks },
+        ]),
+        work: None,
+    }
+}
+
+/// All loops, and their counts.
+fn loops<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
+    lab: &Lab<'_, M, G, R>,
+) -> Result<Report, Error> {
+    with_world(lab, |world, report| {
+        let (mut medians, mut counts) = (Vec::new(), Vec::new());
+        for which in &WILL_IT_SCALE {
+            medians.extend(measure(lab, world, (which, Sharing::Processes), report)?);
+            if which.threads {
+                medians.extend(measure(lab, world, (which, Sharing::Threads), report)?);
+            }
+        }
+        for which in &CORTEN {
+            for sharing in [Sharing::Threads, Sharing::Shuffled] {
+                medians.extend(measure(lab, world, (which, sharing), report)?);
+            }
+        }
+        let single = WILL_IT_SCALE.iter().chain(&CORTEN).filter(|which| which.operations == 1);
+        for which in single {
+            counts.extend(count(lab, world, which, report)?);
+        }
+        report.targets.extend(targets::of_rates(&medians, lab.at_once));
+        report.targets.extend(targets::of_counts(&counts));
+        Ok(())
+    })
+}
+
+/// Forks of all sizes that fit into memory.
+fn forks<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
+    lab: &Lab<'_, M, G, R>,
+) -> Result<Report, Error> {
+    with_world(lab, |world, report| {
+        let medians = forks::measure(lab, world, report)?;
+        report.targets.extend(targets::of_forks(&medians));
+        Ok(())
+    })
+}
+
+/// Measures with what all spaces share.
+fn with_world<M: Machine, G: Concurrent, R>(
+    lab: &Lab<'_, M, G, R>,
+    run: impl FnOnce(&Arc<World<M>>, &mut Report) -> Result<(), Error>,
+) -> Result<Report, Error> {
+    let mut report = Report::default();
+    let paging = lab.paging()?;
+    let world = lab.on_first(|| World::new(paging, FILE))?;
+    let done = run(&world, &mut report);
+    // Also after an error: frames are given back on a CPU.
+    lab.on_first(|| drop(world));
+    done.map(|()| report)
+}

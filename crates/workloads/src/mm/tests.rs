@@ -1,0 +1,104 @@
+//! All implementations do the same, and leave nothing.
+
+use super::memory::{HEAP, Memory, Of, PAGE, Shared, touch};
+use super::{FILE, Way, World};
+use crate::error::Error;
+use crate::mm::memory::populate;
+use machine::{FrameSource, Memory as _, PageSize, VirtAddr};
+use oorandom::Rand64;
+use paging::Paging;
+use sim::{Bare, BareGrace};
+use std::sync::Arc;
+use std::vec::Vec;
+
+/// Pages of the window, on both sides of the border of two tables.
+const PAGES: usize = 12;
+const WINDOW: usize = 0x4000_0000 - 6 * PAGE;
+
+/// Writes a byte as a program does.
+fn store(bare: &Bare, space: &dyn Memory, at: usize, value: u8) -> Result<(), Error> {
+    touch(space, at)?;
+    let page = space.walk(VirtAddr::new(at as u64)).expect("it was touched");
+    let to = bare.frame_ptr(page.frame).expect("it is a frame").as_ptr();
+    // SAFETY: only this test's CPU uses the page.
+    unsafe { to.add(at % PAGE).write(value) };
+    Ok(())
+}
+
+/// The byte that a present page holds.
+fn load(bare: &Bare, space: &dyn Memory, at: usize) -> Option<u8> {
+    let page = space.walk(VirtAddr::new(at as u64))?;
+    let from = bare.frame_ptr(page.frame)?.as_ptr();
+    // SAFETY: as above.
+    Some(unsafe { from.add(at % PAGE).read() })
+}
+
+/// Carries out the random program of a seed. Returns all that it sees.
+fn run(bare: &Bare, way: Way, seed: u64) -> Vec<Option<u8>> {
+    let paging = Paging::try_new(bare.clone(), PageSize::Size1G).unwrap();
+    let mut seen = Vec::new();
+    bare.on_cpu(0, || {
+        let world = World::new(Arc::clone(&paging), FILE).unwrap();
+        let parent: Shared = way.make::<_, BareGrace, parking_lot::RawRwLock>(&world).unwrap();
+        parent.enter();
+        populate(&*parent).unwrap();
+        let mut spaces = Vec::from([parent]);
+        let mut random = Rand64::new(seed.into());
+        let mut below = |limit: usize| random.rand_range(0..limit as u64) as usize;
+        for step in 0..200 {
+            let space = &*spaces[below(spaces.len())];
+            let page = below(PAGES);
+            let (at, len) = (WINDOW + page * PAGE, (1 + below(4).min(PAGES - 1 - page)) * PAGE);
+            match below(12) {
+                0 => drop(space.map(Some(at), len, Of::Nothing).unwrap()),
+                1 => drop(space.map(Some(at), len, Of::Private).unwrap()),
+                2 => drop(space.map(Some(at), len, Of::Shared).unwrap()),
+                3 => space.unmap(at, len).unwrap(),
+                4 if spaces.len() < 3 => {
+                    let child = space.fork().unwrap();
+                    child.enter();
+                    spaces.push(child);
+                }
+                5 => space.brk(HEAP + below(3) * PAGE).unwrap(),
+                6 => seen.push(touch(space, HEAP + below(3) * PAGE).is_ok().then_some(0)),
+                7 => {
+                    let at = space.map(None, len, Of::Nothing).unwrap();
+                    seen.push(Some((at / PAGE) as u8));
+                    space.fault(at).unwrap();
+                    space.unmap(at, len).unwrap();
+                }
+                _ => {
+                    let done = store(bare, space, at + step, step as u8);
+                    seen.push(done.is_ok().then(|| load(bare, space, at)).flatten());
+                }
+            }
+            BareGrace::quiescent_state();
+            BareGrace::reclaim(usize::MAX);
+        }
+        for space in spaces.drain(..) {
+            for page in 0..PAGES {
+                let at = WINDOW + page * PAGE;
+                let there = touch(&*space, at).is_ok();
+                seen.extend((0..200).map(|byte| load(bare, &*space, at + byte).filter(|_| there)));
+            }
+            space.leave();
+        }
+        drop(world);
+        bare.settle();
+        paging.quick().drain();
+    });
+    seen
+}
+
+#[test]
+fn all_do_the_same_and_leave_nothing() {
+    let bare = Bare::new(1, 4096).unwrap();
+    for seed in 0..40 {
+        let ours = run(&bare, Way::Ours, seed);
+        for way in [Way::Locked, Way::Counted] {
+            let same = run(&bare, way, seed) == ours;
+            assert!(same, "seed {seed}: {way:?} differs from ours");
+            bare.on_cpu(0, || assert_eq!(bare.free_frames(), 4096, "{way:?} has kept frames"));
+        }
+    }
+}
