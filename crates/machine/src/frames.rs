@@ -308,10 +308,10 @@ impl Frames {
             if stack.is_closed() {
                 return node.take(0);
             }
-            while stack.len() < CACHE_BATCH
-                && let Some(number) = node.take(0)
+            while let Some(order) = (CACHE_BATCH - stack.len()).checked_ilog2()
+                && let Some((number, order)) = node.take_run(order as u8)
             {
-                stack.push(number);
+                (number..number + (1 << order)).for_each(|number| stack.push(number));
             }
         }
         stack.pop()
@@ -418,7 +418,7 @@ impl Frames {
             if !stack.is_closed() {
                 if stack.len() == CACHE_FRAMES {
                     let mut node = self.nodes[usize::from(node.0)].lock();
-                    stack.shift().iter().for_each(|number| node.give(*number, 0));
+                    node.give_all(&mut stack.shift());
                 }
                 stack.push(frame.number());
                 return;

@@ -35,7 +35,6 @@ use crate::{Access, fault::Step, fresh::Fresh, object::HeldPage, reference::is_c
 pub(crate) struct Prepared<'a, 'm, M: Machine> {
     pub(crate) machine: &'a M,
     pub(crate) fresh: &'a Fresh<'m, M>,
-    pub(crate) zero: Option<Frame>,
     /// The page of the VMA's object, if it has one and the entry was absent.
     pub(crate) object: Option<HeldPage<'a, M>>,
 }
@@ -59,11 +58,7 @@ impl<M: Machine> Prepared<'_, '_, M> {
                 let copies = access == Access::Write && vma.is_private();
                 copies.then(|| self.needs_copy(page.frame()))?
             }
-            None if access != Access::Write => self.zero.is_none().then_some(Step::NeedsZeroFrame),
-            None => {
-                self.fresh.want_zeros();
-                self.fresh.zeros().is_none().then_some(Step::NeedsFrame)
-            }
+            None => None,
             Some(page) => {
                 let copies = access == Access::Write
                     && vma.is_private()
@@ -94,14 +89,10 @@ pub(crate) fn decide<B, M: Machine>(
     let set = |frame, share, step| (EntryChange::Set(frame, rights::attrs(vma.flags, share)), step);
     let keep = |step| (EntryChange::Keep, step);
     let Some(page) = now else {
-        if vma.file.is_some() {
-            return decide_absent_of_object(vma, access, prepared);
-        }
-        return match (access, prepared.zero, prepared.fresh.zeros()) {
-            (Access::Write, _, Some(frame)) => set(frame, Share::Exclusive, Step::MappedFresh),
-            (Access::Write, _, None) => keep(Step::NeedsFrame),
-            (_, Some(frame), _) => set(frame, Share::CopyOnWrite, Step::Mapped),
-            (_, None, _) => keep(Step::NeedsZeroFrame),
+        // Another CPU has unmapped a page of anonymous memory: the fault becomes a first touch.
+        return match vma.file {
+            Some(_) => decide_absent_of_object(vma, access, prepared),
+            None => keep(Step::Again),
         };
     };
     let share = page.attrs.share();

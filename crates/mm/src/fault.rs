@@ -2,7 +2,7 @@
 
 use grace::Concurrent;
 use machine::{Flush, Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
-use paging::{EntryChange, Error as TableError, Format, Share};
+use paging::{EntryChange, Format, Share};
 
 use crate::{
     Access, AddressSpace, Backing, FaultError, ObjectError,
@@ -11,6 +11,7 @@ use crate::{
     object::HeldPage,
     reference::give_back,
     rights,
+    touch::{Look, refused},
 };
 
 /// How a fault was handled. The access can be repeated.
@@ -77,6 +78,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let mut reclaimed = false;
         for _ in 0..TRIES {
             let step = self.attempt(at, access, &fresh)?;
+            if step == Step::MappedFresh {
+                fresh.mapped();
+                return Ok(Outcome::Mapped);
+            }
             match self.finish(step, at, &fresh, &mut reclaimed)? {
                 Some(outcome) => return Ok(outcome),
                 None if step == Step::NeedsRight => break,
@@ -210,6 +215,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let page = at.align_down(PageSize::Size4K);
         let Ok(addr) = usize::try_from(page.get()) else { return Err(FaultError::Unmapped(at)) };
         let guard = G::pin();
+        let (machine, changes) = (self.core.tables.machine(), &self.core.changes);
+        let seen = changes.now(machine);
         let Some((range, vma)) = self.core.vmas.lookup(&guard, addr) else {
             return Ok(Step::NeedsRight);
         };
@@ -225,9 +232,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         {
             return Ok(Step::NeedsRight);
         }
-        let (machine, zero) = (self.core.tables.machine(), self.core.zero.get());
         let walk = self.core.tables.walk(&guard);
-        let found = walk.get(page);
+        let place = walk.look(page);
+        let found = place.mapping();
+        let look = Look { guard: &guard, at, addr, vma, seen };
+        if found.is_none() && vma.file.is_none() {
+            return self.first_touch(&look, &place, access, fresh);
+        }
         if found.is_some_and(|page| self.core.is_guard(page.frame)) {
             return Err(FaultError::Guard(at));
         }
@@ -250,7 +261,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
             _ => None,
         };
-        let prepared = Prepared { machine, fresh, zero, object };
+        let prepared = Prepared { machine, fresh, object };
         if let Some(needed) = prepared.needs(vma, access, found) {
             // A frame that is to be copied is held from here on. If the entry leads to it now, it
             // has not been given to another user in between.
@@ -272,9 +283,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         // SAFETY: the space owns its lower half. The frame is ours until it is mapped, and then the
         // page's until it is unmapped and flushed. A range is flushed before it gets another VMA.
         let done = unsafe {
-            self.core.tables.with_entry(&guard, page, |now| {
-                // The second look, with the table's lock held.
-                if !self.core.vmas.is_current(&guard, addr, vma) {
+            self.core.tables.with_found(&guard, &place, |now| {
+                if !self.is_current(&look) {
                     return (EntryChange::Keep, Step::Again);
                 }
                 // Installed since the first look.
@@ -311,19 +321,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     step => step,
                 })
             }
-            Err(failed) => {
-                let error = failed.error;
-                drop(failed);
-                match error {
-                    TableError::Frames(error) => Ok(Step::NeedsMemory(error)),
-                    // The fork has the write right.
-                    TableError::Fork => Ok(Step::NeedsRight),
-                    TableError::NotCanonical(_) | TableError::Kernel(_) => {
-                        Err(FaultError::Unmapped(at))
-                    }
-                    error => Err(FaultError::Tables(error)),
-                }
-            }
+            Err(failed) => refused(failed, at),
         }
     }
 

@@ -23,7 +23,7 @@ use paging::Format;
 use paging::PageTables;
 use vma::{PageWork, Pages};
 
-use crate::{AddressSpace, Error, hook::Hook, space::Core};
+use crate::{AddressSpace, Error, changes::Changes, hook::Hook, space::Core};
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The address space of a forked child, with the tag `asid`. It has the same memory; what
@@ -52,7 +52,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             pending.flush();
             let [zero, guard] = [&self.core.zero, &self.core.guard].map(Arc::clone);
             let family = Arc::clone(&self.family);
-            let core = Core { vmas, tables, zero, guard };
+            let core = Core { vmas, tables, changes: Changes::new(), zero, guard };
             let child = AddressSpace::from_core(core, family, self.stack_limit)?;
             calls.not_inherited().try_for_each(|range| {
                 let mut pages = Hook::new(&child.core, None);

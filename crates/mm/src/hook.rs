@@ -8,12 +8,16 @@ use machine::{Frame, Machine, VirtAddr, VirtRange};
 use paging::{Format, PageTables, Relocation, SweepChange};
 use vma::{Advice, PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
 
-use crate::{Backing, batch::FrameBatch, mappings::Family, rights, space::Core, zero::ZeroFrame};
+use crate::{
+    Backing, batch::FrameBatch, changes::Changes, mappings::Family, rights, space::Core,
+    zero::ZeroFrame,
+};
 
 /// Carries out what a call of the [`vma::Writer`] says.
 pub(crate) struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
     pub(crate) tables: &'a PageTables<M, F, G>,
     pub(crate) guard: &'a ZeroFrame<M, F>,
+    changes: &'a Changes,
     /// The first failure. Only corrupt tables fail.
     pub(crate) failed: Option<paging::Error>,
     /// Locked memory that has become writable, which gets pages after the call. Best effort: a
@@ -35,8 +39,13 @@ pub(crate) fn virt(range: Range<usize>) -> Option<VirtRange> {
 impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
     pub(crate) fn new(core: &'a Core<M, F, G>, family: Option<&'a Arc<Family>>) -> Self {
         let (to_bring_in, to_remove) = (Vec::new(), Vec::new());
-        let (tables, guard) = (&core.tables, &*core.guard);
-        Hook { tables, guard, failed: None, to_bring_in, to_remove, family, moving: None }
+        let (tables, guard, changes) = (&core.tables, &*core.guard, &core.changes);
+        Hook { tables, guard, changes, failed: None, to_bring_in, to_remove, family, moving: None }
+    }
+
+    /// Tells faults that the VMAs have changed, before a sweep.
+    fn count_change(&self) {
+        self.changes.count(self.tables.machine());
     }
 
     /// Removes all pages of the range and gives their frames back, a batch for each flush. Tables
@@ -48,6 +57,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
 
     /// As [`remove`](Self::remove), but keeps pages with the frame `kept`.
     pub(crate) fn remove_but(&mut self, range: Range<usize>, kept: Option<Frame>) {
+        self.count_change();
         let mut rest = range.clone();
         while let Some(range) = virt(rest.clone()) {
             let mut pending = self.tables.no_flush();
@@ -141,6 +151,7 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
             self.to_bring_in.push(range.clone());
         }
         let Some(range) = virt(range) else { return };
+        self.count_change();
         let mut pending = self.tables.no_flush();
         let guard = self.guard.get();
         let change = |page: paging::Mapping| {
@@ -195,12 +206,14 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
     fn prepare_move(&mut self, from: Range<usize>, to: usize) -> Result<(), vma::Error> {
         let Some(from) = virt(from) else { return Ok(()) };
         let to = VirtAddr::new(to as u64);
+        self.count_change();
         self.moving = Some(self.tables.prepare_relocation(from, to).map_err(no_memory)?);
         Ok(())
     }
 
     fn move_pages(&mut self, _: Range<usize>, _: usize) {
         let Some(moving) = self.moving.take() else { return };
+        self.count_change();
         let mut pending = self.tables.no_flush();
         // SAFETY: the address space owns both ranges. Their VMAs are busy since the move was
         // prepared, so no fault adds a page; the target was a hole before, or was emptied.

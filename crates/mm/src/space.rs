@@ -11,10 +11,14 @@ use vma::{Layout, Profile};
 
 use crate::{
     Backing, Error,
+    changes::Changes,
     hook::Hook,
     mappings::{Family, Visit},
     zero::ZeroFrame,
 };
+
+/// The most pauses between two tries to get the write right without performing requests.
+const MOST_PAUSES: u32 = 32;
 
 /// The bytes of a program's half of the addresses.
 pub(crate) fn lower_half<F: Format>() -> usize {
@@ -47,6 +51,7 @@ pub struct AddressSpace<M: Machine, F: Format, G: Concurrent> {
 pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
     pub(crate) vmas: vma::AddressSpace<Backing<M>, G>,
     pub(crate) tables: PageTables<M, F, G>,
+    pub(crate) changes: Changes,
     /// Dropped after the tables, which lead to it.
     pub(crate) zero: Arc<ZeroFrame<M, F>>,
     /// The frame of guard pages (`guard`).
@@ -73,7 +78,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let vmas = vma::AddressSpace::new(profile, layout);
         let zero = Arc::new(ZeroFrame::new(Arc::clone(paging)));
         let guard = Arc::new(ZeroFrame::new(Arc::clone(paging)));
-        AddressSpace::from_core(Core { vmas, tables, zero, guard }, Family::new(), 8 << 20)
+        AddressSpace::from_core(
+            Core { vmas, tables, changes: Changes::new(), zero, guard },
+            Family::new(),
+            8 << 20,
+        )
     }
 
     pub(crate) fn from_core(
@@ -155,14 +164,22 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
         self.guard.get() == Some(frame)
     }
 
-    /// The write right. While it waits, this CPU performs the requests of others
-    /// ([`Step::relax`](machine::Step::relax)): the holder may wait for this CPU's flush.
+    /// The write right. Most calls hold it for less than a microsecond, so this CPU tries again a
+    /// few times, each time later: a try writes the line of the lock. Then it performs the requests
+    /// of others between two tries ([`Step::relax`](machine::Step::relax)): the holder may wait for
+    /// this CPU's flush.
     pub(crate) fn right(&self) -> Writer<'_, M, G> {
+        let mut pauses = 1;
         loop {
             if let Some(writer) = self.vmas.try_write() {
                 return writer;
             }
-            self.tables.machine().relax();
+            if pauses > MOST_PAUSES {
+                self.tables.machine().relax();
+            } else {
+                (0..pauses).for_each(|_| core::hint::spin_loop());
+                pauses *= 2;
+            }
         }
     }
 }

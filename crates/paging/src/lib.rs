@@ -103,7 +103,7 @@ pub use quick::{
     QuickStats, TableLists, Zeroed,
 };
 pub use tables::PageTables;
-pub use walk::{Mapping, Pages, Walk};
+pub use walk::{Found, Mapping, Pages, Walk};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

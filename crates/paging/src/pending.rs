@@ -351,8 +351,12 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Drop for PendingFlush<'_, M, F, G> {
+    #[inline]
     fn drop(&mut self) {
-        self.space.flush_gather(mem::take(&mut self.gather));
+        // The common case of a fault.
+        if !self.is_nothing() || self.gather.tables {
+            self.flush_now();
+        }
     }
 }
 

@@ -53,6 +53,24 @@ pub(crate) struct Spot<'m, M> {
     pub(crate) own: bool,
 }
 
+/// What a walk without a lock has found at an address. The lowest table stays a table while the
+/// guard is held, so [`PageTables::with_found`](crate::PageTables::with_found) need not walk again.
+pub struct Found<'g> {
+    pub(crate) page: VirtAddr,
+    pub(crate) root: Frame,
+    /// The lowest table, if there is one.
+    pub(crate) table: Option<Frame>,
+    mapping: Option<Mapping>,
+    guard: PhantomData<&'g ()>,
+}
+
+impl Found<'_> {
+    /// The page that contained the address, as [`Walk::get`] returns it.
+    pub fn mapping(&self) -> Option<Mapping> {
+        self.mapping
+    }
+}
+
 /// A view of page tables, valid while a guard is held.
 pub struct Walk<'g, M, F> {
     machine: &'g M,
@@ -133,6 +151,15 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
             return None;
         }
         mapping::<M, F>(at, &self.find(at, 0)?)
+    }
+
+    /// As [`get`](Self::get), with the table that the walk has reached.
+    pub fn look(&self, at: VirtAddr) -> Found<'g> {
+        let spot = if F::is_canonical(at) { self.find(at, 0) } else { None };
+        let mapping = spot.as_ref().and_then(|spot| mapping::<M, F>(at, spot));
+        let table = spot.filter(|spot| spot.level == 0).map(|spot| spot.entry.table());
+        let page = at.align_down(PageSize::Size4K);
+        Found { page, root: self.root, table, mapping, guard: PhantomData }
     }
 
     /// The pages that overlap `range`, in ascending order; each as it is when the iterator reaches

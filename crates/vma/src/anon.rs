@@ -169,6 +169,11 @@ impl Slot {
         self.anon(self.number.load(Relaxed))
     }
 
+    /// Whether it holds an anon_vma.
+    pub(crate) fn is_filled(&self) -> bool {
+        !matches!(self.number.load(Relaxed), 0 | CLOSED)
+    }
+
     /// Closes it if it is empty. What it holds from now on.
     pub(crate) fn close(&self) -> Anon {
         let number = self.number.load(Relaxed);
@@ -188,8 +193,7 @@ impl Slot {
         match self.number.load(Relaxed) {
             CLOSED => return false,
             0 if self.made != now => return false,
-            0 => {}
-            _ => return true,
+            _ => {}
         }
         match self.number.compare_exchange(0, choose(), Relaxed, Relaxed) {
             Ok(_) => true,

@@ -20,7 +20,12 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> AddressSpace<F, R, A
     ///
     /// Cost: two descents of the tree, one increment of a counter of the address space, and one
     /// compare-exchange; a load if the VMA has an anon_vma. Takes no lock, allocates nothing.
+    #[inline]
     pub fn first_write<'g>(&'g self, guard: &'g R::Guard, addr: usize, seen: &'g Vma<F>) -> bool {
+        // Calls write the line of the state: a fault reads it only if it must.
+        if seen.anon.is_filled() {
+            return true;
+        }
         let state = self.state();
         let here = state.generation();
         seen.anon.fill(state.moment(), || {

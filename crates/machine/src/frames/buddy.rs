@@ -84,6 +84,13 @@ impl Buddy {
         Some(number)
     }
 
+    /// Takes the frames that [`take`](Self::take) of single frames would take next, as one block of
+    /// at most this order. Returns its first frame and its order.
+    pub(super) fn take_run(&mut self, most: u8) -> Option<(u64, u8)> {
+        let order = self.smallest(0)?.min(most);
+        Some((self.take(order)?, order))
+    }
+
     /// Frees a block, which came from [`take`](Self::take) or consists of such blocks.
     pub(super) fn give(&mut self, mut number: u64, order: u8) {
         self.free += 1 << order;

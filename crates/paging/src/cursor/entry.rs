@@ -16,11 +16,11 @@
 
 use super::{Error, Failed, Lent, Result, Slot};
 use crate::format::{Attrs, Decoded, Flags, Format, size_at};
+use crate::lock::{Locked, lock};
 use crate::pending::{PendingFlush, TlbGather};
 use crate::tables::PageTables;
-use crate::walk::Mapping;
-use crate::walk::Walk;
-use core::sync::atomic::{Ordering, fence};
+use crate::walk::{Found, Mapping, Walk};
+use core::sync::atomic::{AtomicU32, Ordering, fence};
 use grace::Concurrent;
 use machine::{Flush, Frame, Machine, PageSize, VirtAddr, VirtRange};
 
@@ -101,31 +101,74 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         at: VirtAddr,
         decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
     ) -> Result<'p, Changed<'p, T, M, F, G>, M, F, G> {
+        self.decide_entry(guard, (at.align_down(PageSize::Size4K), None), decide)
+    }
+
+    /// As [`with_entry`](Self::with_entry), at the address of an earlier look under this guard. If
+    /// the table is still on the way there, nothing is walked again.
+    ///
+    /// # Errors
+    /// As for [`with_entry`](Self::with_entry).
+    ///
+    /// # Safety
+    /// As for [`with_entry`](Self::with_entry).
+    pub unsafe fn with_found<'p, 'g, T>(
+        &'p self,
+        guard: &'g G::Guard,
+        found: &Found<'g>,
+        decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
+    ) -> Result<'p, Changed<'p, T, M, F, G>, M, F, G> {
+        let table = found.table.filter(|_| found.root == self.root());
+        self.decide_entry(guard, (found.page, table), decide)
+    }
+
+    #[inline(always)]
+    fn decide_entry<'p, T>(
+        &'p self,
+        guard: &G::Guard,
+        place: (VirtAddr, Option<Frame>),
+        decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
+    ) -> Result<'p, Changed<'p, T, M, F, G>, M, F, G> {
         let mut pending = self.no_flush();
-        match self.decide_entry(guard, at.align_down(PageSize::Size4K), decide, &mut pending) {
+        match self.decide_locked(guard, place, decide, &mut pending) {
             Ok(kept) => Ok((kept, pending)),
             Err(error) => Err(Failed { error, pending }),
         }
     }
 
-    fn decide_entry<'p, T>(
+    /// Locks the lowest table for a page, which an earlier walk may have found.
+    #[inline(always)]
+    fn lock_lowest<'g, 'p: 'g>(
+        &'p self,
+        walk: &Walk<'g, M, F>,
+        (at, seen): (VirtAddr, Option<Frame>),
+        pending: &mut PendingFlush<'p, M, F, G>,
+    ) -> core::result::Result<(Frame, Locked<'g, AtomicU32>), Error> {
+        // Not the kernel's tables, which all spaces lead to.
+        let seen = seen.filter(|_| self.space().is_none() || !F::is_upper(at));
+        if let Some(table) = seen
+            && let Some(locked) = lock(self.machine(), table, at)?
+            && self.may_change(walk, at, 0, table, &locked)
+        {
+            return Ok((table, locked));
+        }
+        let page = VirtRange::new(at, PageSize::Size4K.bytes()).ok_or(Error::Empty)?;
+        self.check(page)?;
+        self.table_for(walk, at, 0, pending).inspect_err(|_| {
+            // Some of the tables on the way may be new.
+            self.prune_beside_fork(walk, at, pending);
+        })
+    }
+
+    fn decide_locked<'p, T>(
         &'p self,
         guard: &G::Guard,
-        at: VirtAddr,
+        (at, seen): (VirtAddr, Option<Frame>),
         decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
         pending: &mut PendingFlush<'p, M, F, G>,
     ) -> core::result::Result<T, Error> {
-        let page = VirtRange::new(at, PageSize::Size4K.bytes()).ok_or(Error::Empty)?;
-        self.check(page)?;
         let walk = self.walk(guard);
-        let (table, mut locked) = match self.table_for(&walk, at, 0, pending) {
-            Ok(found) => found,
-            Err(error) => {
-                // Some of the tables on the way may be new.
-                self.prune_beside_fork(&walk, at, pending);
-                return Err(error);
-            }
-        };
+        let (table, mut locked) = self.lock_lowest(&walk, (at, seen), pending)?;
         let entry = walk.entry(table, F::index(at, 0)).ok_or(Error::Malformed(at))?;
         let value = entry.load();
         let found = match F::decode(value, 0) {

@@ -148,10 +148,7 @@ impl Areas {
     }
 
     /// Calls `visit` with each area, in order.
-    pub(super) fn each<E>(
-        &self,
-        mut visit: impl FnMut(&Area) -> Result<(), E>,
-    ) -> Result<(), E> {
+    pub(super) fn each<E>(&self, mut visit: impl FnMut(&Area) -> Result<(), E>) -> Result<(), E> {
         let mut at = 0;
         while let Some(area) = self.first_after(at) {
             visit(area)?;

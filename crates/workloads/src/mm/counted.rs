@@ -203,9 +203,7 @@ impl<M: Machine, G: Concurrent, R: RawRwLock> Call<'_, M, G, R> {
     }
 }
 
-impl<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync + 'static> Memory
-    for Counted<M, G, R>
-{
+impl<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync + 'static> Memory for Counted<M, G, R> {
     fn enter(&self) {
         self.pages.tables.enter();
     }

@@ -26,10 +26,12 @@ const WRITTEN: usize = 1 << 12;
 
 /// Frames that a space needs beside its pages: tables, and what the program has.
 const MORE: usize = 4096;
+/// The file, which spaces do not share with the baselines.
+const FILES: usize = 4 * super::FILE;
 
 /// The frames that the largest size needs which fits into so many.
 pub(super) fn frames_for(most: usize) -> usize {
-    SIZES.into_iter().rev().map(needed).find(|frames| *frames <= most).unwrap_or(MORE)
+    SIZES.into_iter().rev().map(needed).find(|frames| *frames <= most).unwrap_or(MORE) + FILES
 }
 
 fn needed(pages: usize) -> usize {
@@ -68,7 +70,8 @@ pub(super) fn measure<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync 
         for (at, way) in Way::ALL.into_iter().enumerate() {
             (lab.progress)(&format!("mm: fork of {} MiB, {}", pages >> 8, way.name()));
             let of_way = Fork { lab, world, way, pages };
-            let [fork, written] = lab.on_first(|| of_way.run(&mut median.instructions[at], report))?;
+            let [fork, written] =
+                lab.on_first(|| of_way.run(&mut median.instructions[at], report))?;
             lab.settle(&world.paging);
             let row = |case| Row::new(NAME, case, way.name(), 1, pages);
             report.rows.extend(fork.rows(&row("fork"), "time", "ns"));
@@ -118,7 +121,7 @@ impl<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static> Fork<'
             (lab.host.quiet)();
         }
         // Single-stepping a copy of many tables takes minutes.
-        if self.way == Way::Ours || self.pages <= WRITTEN {
+        if self.way == Way::Ours || self.pages == SIZES[0] {
             let row = Row::new(NAME, "fork", self.way.name(), 1, self.pages);
             let child = Cell::new(None);
             let mut prepare = || {

@@ -66,9 +66,7 @@ impl<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync + 'static> Locked<M, 
     }
 }
 
-impl<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync + 'static> Memory
-    for Locked<M, G, R>
-{
+impl<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync + 'static> Memory for Locked<M, G, R> {
     fn enter(&self) {
         self.pages.tables.enter();
     }

@@ -56,10 +56,7 @@ pub(super) type Shared = Arc<dyn Memory>;
 
 /// Accesses a byte as a program does: the processor walks the tables, and faults if the page is
 /// absent or not writable.
-pub(super) fn touch(
-    memory: &dyn Memory,
-    at: usize,
-) -> Result<(), Error> {
+pub(super) fn touch(memory: &dyn Memory, at: usize) -> Result<(), Error> {
     match memory.walk(VirtAddr::new(at as u64)) {
         Some(page) if page.attrs.flags.contains(Flags::WRITE) => Ok(()),
         _ => memory.fault(at),
@@ -67,9 +64,7 @@ pub(super) fn touch(
 }
 
 /// Maps what most programs have: the program, its libraries, and its stack.
-pub(super) fn populate(
-    memory: &dyn Memory,
-) -> Result<(), Error> {
+pub(super) fn populate(memory: &dyn Memory) -> Result<(), Error> {
     let (program, libraries) = (0x5555_5555_4000, TOP + PAGE);
     // A page between two of them, so that none merge.
     for (base, parts, pages) in [(program, 5, 16), (libraries, 16, 64), (STACK, 1, 33)] {

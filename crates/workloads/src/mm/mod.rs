@@ -4,6 +4,7 @@
 //! than the loops need. So a difference is that of the protocol, and of the rules.
 
 mod areas;
+mod beside;
 mod counted;
 mod counts;
 mod forks;
@@ -12,6 +13,7 @@ mod loops;
 mod memory;
 mod ours;
 mod pages;
+mod radix;
 mod rates;
 mod targets;
 #[cfg(test)]
@@ -27,8 +29,8 @@ use counted::Counted;
 use counts::count;
 use forks::frames_for;
 use grace::Concurrent;
-use locked::Locked;
 use lock_api::RawRwLockFair;
+use locked::Locked;
 use loops::{CORTEN, FILE, WILL_IT_SCALE};
 use machine::Machine;
 use memory::Shared;
@@ -108,10 +110,14 @@ fn loops<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
                 medians.extend(measure(lab, world, (which, sharing), report)?);
             }
         }
-        let single = WILL_IT_SCALE.iter().chain(&CORTEN).filter(|which| which.operations == 1);
+        // Single-stepping a fork with its ends takes minutes; `forks` counts the fork alone.
+        let single = WILL_IT_SCALE.iter().chain(&CORTEN);
+        let single = single.filter(|which| which.operations == 1 && which.batch >= 128);
         for which in single {
             counts.extend(count(lab, world, which, report)?);
         }
+        beside::measure(lab, world, report)?;
+        radix::measure(lab, world, report)?;
         report.targets.extend(targets::of_rates(&medians, lab.at_once));
         report.targets.extend(targets::of_counts(&counts));
         Ok(())

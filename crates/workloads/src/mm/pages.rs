@@ -203,8 +203,7 @@ impl<M: Machine, G: Concurrent> Pages<M, G> {
             }
             // SAFETY: the child is new, so the pages are unmapped; each frame has a reference for
             // it.
-            let mapped =
-                unsafe { child.tables.map_frames(first, &frames[..len], Attrs::USER_RO) };
+            let mapped = unsafe { child.tables.map_frames(first, &frames[..len], Attrs::USER_RO) };
             mapped.map_err(|failed| failed.error)?;
         }
         Ok(())

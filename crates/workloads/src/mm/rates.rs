@@ -59,7 +59,6 @@ pub(super) struct Median {
     pub(super) name: &'static str,
     pub(super) sharing: Sharing,
     pub(super) cpus: usize,
-    pub(super) time: [f64; 3],
     pub(super) rate: [f64; 3],
 }
 
@@ -95,9 +94,8 @@ pub(super) fn measure<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync 
             report.rows.extend(times.time.rows(&row, "time", "ns"));
             report.rows.push(row.with("operations a second", times.rate.median(), ""));
         }
-        let time = all.each_ref().map(|times| times.time.median());
         let rate = all.each_ref().map(|times| times.rate.median());
-        medians.push(Median { name: which.name, sharing, cpus, time, rate });
+        medians.push(Median { name: which.name, sharing, cpus, rate });
     }
     Ok(medians)
 }

@@ -67,6 +67,37 @@ fn all_of_a_range_can_be_had() {
     assert!(none.smallest(0).is_none() && !none.covers(7));
 }
 
+/// A run is what single takes would have taken.
+#[test]
+fn a_run_is_of_the_next_frames() {
+    let mut holes = numbers(3);
+    for most in 0..7 {
+        let make = |holes: &[u64]| {
+            let mut buddy = Buddy::try_new(5, 300).unwrap();
+            while buddy.take(0).is_some() {}
+            (5..305).filter(|number| !holes.contains(number)).for_each(|at| buddy.give(at, 0));
+            buddy
+        };
+        let kept: Vec<u64> = (0..20).map(|_| 5 + holes() % 300).collect();
+        let (mut runs, mut singles) = (make(&kept), make(&kept));
+        while let Some((first, order)) = runs.take_run(most) {
+            assert!(order <= most);
+            assert!((first..first + (1 << order)).all(|number| singles.take(0) == Some(number)));
+            assert_eq!(runs.free(), singles.free());
+        }
+        assert_eq!(singles.free(), 0);
+    }
+}
+
+/// Numbers that look random.
+fn numbers(seed: u64) -> impl FnMut() -> u64 {
+    let mut state = seed;
+    move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state >> 33
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None, cases: if cfg!(miri) { 2 } else { 256 }, ..ProptestConfig::default()

@@ -1,0 +1,51 @@
+//! The count of changes after which pages are swept, for the second look of a fault.
+//!
+//! A call stores the new VMAs, then counts, then sweeps the pages. A fault reads the count before
+//! its first look at the VMAs, and again with the table's lock held.
+//!
+//! If the count is the same, the VMA of the first look still decides, or a sweep is still to come:
+//!
+//! - If the first read has seen a call's count, the first look has seen the VMAs of that call: they
+//!   were stored before.
+//! - If it has not, and the call's sweep has held the table's lock before the fault, the second
+//!   read sees the count: it was stored before the sweep. So the count differs.
+//! - Otherwise the call's sweep takes the lock after the fault, and finds its page.
+//!
+//! If the count differs, the fault looks at the VMAs again. Calls that sweep nothing do not count:
+//! no page that a fault maps by the older VMA differs from what it would map by the newer one.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use machine::{Access, Step};
+
+/// Written only by the holder of the write right, so that no CPU waits to count.
+pub(crate) struct Changes(AtomicU64);
+
+impl Changes {
+    pub(crate) fn new() -> Self {
+        Changes(AtomicU64::new(0))
+    }
+
+    /// The VMAs have changed, and a sweep follows. The caller holds the write right.
+    pub(crate) fn count(&self, machine: &impl Step) {
+        machine.step(Access::Shared);
+        // Relaxed: only the holder of the write right writes it. Release: pairs with `now`. The
+        // VMAs were stored before.
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+    }
+
+    /// The count before the first look.
+    pub(crate) fn now(&self, machine: &impl Step) -> u64 {
+        machine.step(Access::Shared);
+        // Acquire: pairs with `count`.
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Whether nothing was counted since. Called with the table's lock held.
+    pub(crate) fn is(&self, machine: &impl Step, seen: u64) -> bool {
+        machine.step(Access::Shared);
+        // Relaxed: what was counted before a sweep is ordered by the table's lock, or by the entry
+        // that leads to a newer table.
+        self.0.load(Ordering::Relaxed) == seen
+    }
+}

@@ -1,0 +1,88 @@
+//! The first touch of a page of anonymous memory, and the second look of all faults.
+
+use grace::Concurrent;
+use machine::{Machine, VirtAddr};
+use paging::{EntryChange, Error as TableError, Failed, Format, Found, Share};
+use vma::Vma;
+
+use crate::{Access, AddressSpace, Backing, FaultError, fault::Step, fresh::Fresh, rights};
+
+/// The first look of a fault.
+pub(crate) struct Look<'g, M: Machine, G: Concurrent> {
+    pub(crate) guard: &'g G::Guard,
+    /// The address of the access.
+    pub(crate) at: VirtAddr,
+    /// The start of its page.
+    pub(crate) addr: usize,
+    pub(crate) vma: &'g Vma<Backing<M>>,
+    /// The count of changes before the look.
+    pub(crate) seen: u64,
+}
+
+/// The step after the tables have refused a change.
+pub(crate) fn refused<M: Machine, F: Format, G: Concurrent>(
+    failed: Failed<'_, M, F, G>,
+    at: VirtAddr,
+) -> Result<Step, FaultError> {
+    let error = failed.error;
+    drop(failed);
+    match error {
+        TableError::Frames(error) => Ok(Step::NeedsMemory(error)),
+        // The fork has the write right.
+        TableError::Fork => Ok(Step::NeedsRight),
+        TableError::NotCanonical(_) | TableError::Kernel(_) => Err(FaultError::Unmapped(at)),
+        error => Err(FaultError::Tables(error)),
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
+    /// The second look, with the table's lock held: whether the VMA of the first look still decides
+    /// about the page. Cost: a load, if no call has swept pages since; otherwise a descent.
+    #[inline]
+    pub(crate) fn is_current(&self, look: &Look<'_, M, G>) -> bool {
+        let (machine, changes) = (self.core.tables.machine(), &self.core.changes);
+        changes.is(machine, look.seen) || self.core.vmas.is_current(look.guard, look.addr, look.vma)
+    }
+
+    /// The fault at an absent page of anonymous memory that the VMA allows: a write gets a frame of
+    /// zeros, a read the zero frame. The VMA of a write has an anon_vma.
+    #[inline]
+    pub(crate) fn first_touch(
+        &self,
+        look: &Look<'_, M, G>,
+        place: &Found<'_>,
+        access: Access,
+        fresh: &Fresh<'_, M>,
+    ) -> Result<Step, FaultError> {
+        let (frame, share, step) = if access == Access::Write {
+            fresh.want_zeros();
+            // With memory at hand, this attempt goes on. Without, the guard must go first: a
+            // reclaim waits for it.
+            if fresh.prepare().is_err() {
+                return Ok(Step::NeedsFrame);
+            }
+            (fresh.zeros(), Share::Exclusive, Step::MappedFresh)
+        } else {
+            (self.core.zero.get(), Share::CopyOnWrite, Step::Mapped)
+        };
+        let Some(frame) = frame else { return Ok(Step::NeedsZeroFrame) };
+        // SAFETY: the space owns its lower half. The frame is ours until it is mapped, and then the
+        // page's until it is unmapped and flushed; the zero frame outlives the tables. A range is
+        // flushed before it gets another VMA.
+        let done = unsafe {
+            self.core.tables.with_found(look.guard, place, |now| {
+                if now.is_some() || !self.is_current(look) {
+                    return (EntryChange::Keep, Step::Again);
+                }
+                (EntryChange::Set(frame, rights::attrs(look.vma.flags, share)), step)
+            })
+        };
+        match done {
+            Ok((step, pending)) => {
+                pending.flush();
+                Ok(step)
+            }
+            Err(failed) => refused(failed, look.at),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Changes of an entry in a table that an earlier walk has found: only if it is still the table.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::*;
+use grace::Reclaim;
+use machine::*;
+use paging::*;
+use sim::{Config, Grace, Sim};
+
+const AT: u64 = 0x20_0000;
+const TOP: u64 = 0xffff_8000_0000_0000;
+
+/// Sets the entry of an address to a frame, in the table that `look` finds by another space, at
+/// another moment, or as it should be.
+fn set<'g>(
+    space: &Space,
+    guard: &'g <Grace as Reclaim>::Guard,
+    found: &Found<'g>,
+    frame: Frame,
+) -> Result<(), Error> {
+    let change = |_: Option<Mapping>| (EntryChange::Set(frame, Attrs::USER_RW), ());
+    // SAFETY: the test owns the pages and frames, and flushes.
+    let done = unsafe { space.with_found(guard, found, change) };
+    done.map(|((), pending)| pending.flush()).map_err(|failed| failed.error)
+}
+
+fn frame_at(space: &Space, at: u64) -> Option<Frame> {
+    space.walk(&Grace::pin()).get(virt(at)).map(|page| page.frame)
+}
+
+/// The table of another space, and one of the kernel's half, are not used.
+#[test]
+fn only_tables_of_this_space() {
+    let sim = Sim::new(Config { cpus: 1, frames: 256, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    sim.on_cpu(0, || {
+        let kernel = Arc::new(Space::<Grace>::kernel(&shared).unwrap());
+        let frames: Vec<Frame> = (0..4).map(|_| block(&sim, 0)).collect();
+        kernel.map_own(pages(TOP, 1), frames[0], Attrs::KERNEL_RW).unwrap();
+        let [one, other] = [1, 2].map(|tag| {
+            Space::<Grace>::user(&shared, Asid(tag), Some(Arc::clone(&kernel))).unwrap()
+        });
+        for (space, frame) in [(&one, frames[1]), (&other, frames[2])] {
+            space.map_own(pages(AT, 1), frame, Attrs::USER_RW).unwrap();
+        }
+        let guard = Grace::pin();
+        let [upper, next] = [TOP, TOP + 0x1000].map(|at| one.walk(&guard).look(virt(at)));
+        assert_eq!(upper.mapping().map(|page| page.frame), Some(frames[0]));
+        assert_eq!(set(&one, &guard, &next, frames[3]), Err(Error::Kernel(virt(TOP + 0x1000))));
+        assert_eq!(frame_at(&kernel, TOP + 0x1000), None);
+        let look = other.walk(&guard).look(virt(AT + 0x1000));
+        set(&one, &guard, &look, frames[3]).unwrap();
+        assert_eq!(frame_at(&one, AT + 0x1000), Some(frames[3]));
+        assert_eq!(frame_at(&other, AT + 0x1000), None);
+        drop(guard);
+        for (space, at, pages_there) in [(&one, AT, 2), (&other, AT, 1)] {
+            space.unmap_own(pages(at, pages_there), |_| ()).unwrap().flush();
+        }
+        kernel.unmap_own(pages(TOP, 1), |_| ()).unwrap().flush();
+        frames.iter().for_each(|frame| release(&sim, *frame));
+    });
+    all_given_back(&sim, &shared).unwrap();
+}
+
+/// A table that was unlinked since, or that was not there, is not used: the page gets a new one.
+#[test]
+fn a_table_that_is_gone_is_made_again() {
+    let sim = Sim::new(Config { cpus: 1, frames: 256, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    sim.on_cpu(0, || {
+        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
+        let (frame, other) = (block(&sim, 0), block(&sim, 0));
+        let guard = Grace::pin();
+        let absent = space.walk(&guard).look(virt(AT + 0x1234));
+        assert_eq!(absent.mapping(), None);
+        set(&space, &guard, &absent, frame).unwrap();
+        assert_eq!(frame_at(&space, AT + 0x1000), Some(frame));
+        let look = space.walk(&guard).look(virt(AT));
+        space.unmap_own(pages(AT + 0x1000, 1), |_| ()).unwrap().flush();
+        set(&space, &guard, &look, other).unwrap();
+        assert_eq!(frame_at(&space, AT), Some(other));
+        drop(guard);
+        space.unmap_own(pages(AT, 1), |_| ()).unwrap().flush();
+        [frame, other].into_iter().for_each(|frame| release(&sim, frame));
+    });
+    all_given_back(&sim, &shared).unwrap();
+}
