@@ -213,7 +213,6 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
 
     fn move_pages(&mut self, _: Range<usize>, _: usize) {
         let Some(moving) = self.moving.take() else { return };
-        self.count_change();
         let mut pending = self.tables.no_flush();
         // SAFETY: the address space owns both ranges. Their VMAs are busy since the move was
         // prepared, so no fault adds a page; the target was a hole before, or was emptied.

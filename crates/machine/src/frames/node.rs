@@ -115,7 +115,7 @@ mod tests {
         for _ in 0..200 {
             let full = || {
                 let mut node = Node::default();
-                for (first, len) in [(3, 29), (32, 40), (80, 8)] {
+                for (first, len) in [(3, 27), (30, 42), (80, 8)] {
                     node.add(Buddy::try_new(first, len).unwrap()).unwrap();
                 }
                 while node.lock().take(0).is_some() {}
