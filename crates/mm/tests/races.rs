@@ -17,6 +17,7 @@ use mm::*;
 use sim::{Config, Failure, Grace, Program, Sim, explore, seeded};
 
 const SEEDS: u64 = 300;
+const SHARED: MapFlags = MapFlags::SHARED.union(MapFlags::ANONYMOUS).union(MapFlags::FIXED);
 /// The last page of a table, and the first of the next one.
 const AT: usize = 0x3fff_f000;
 const LEN: usize = 2 * PAGE;
@@ -121,21 +122,21 @@ fn move_to(space: &Space, from: usize, to: usize) {
     assert_eq!(space.mremap(request), Ok(to));
 }
 
-fn call(sim: &Sim, space: &Space, count: &Count<'_>, call: Call) {
+fn call(sim: &Sim, space: &Space, count: &Count<'_>, (call, flags): (Call, MapFlags)) {
     for _ in 0..3 {
         count.add_one();
         match call {
             Call::Unmap => {
                 space.munmap(AT, LEN).unwrap();
                 assert_eq!(space.resident(AT..AT + LEN), 0, "a page is left in a hole");
-                assert_eq!(space.mmap(AT, LEN, 3, FIXED), Ok(AT));
+                assert_eq!(space.mmap(AT, LEN, 3, flags), Ok(AT));
             }
             Call::Move => {
                 move_to(space, AT, FAR);
                 assert_eq!(space.resident(AT..AT + LEN), 0, "a page is left in a hole");
                 move_to(space, FAR, AT);
             }
-            Call::MapOver => assert_eq!(space.mmap(AT, LEN, 3, FIXED), Ok(AT)),
+            Call::MapOver => assert_eq!(space.mmap(AT, LEN, 3, flags), Ok(AT)),
             Call::Discard => space.madvise(AT, LEN, Advice::DontNeed).unwrap(),
             Call::Protect => {
                 space.mprotect(AT, LEN, 1, None).unwrap();
@@ -151,9 +152,10 @@ fn call(sim: &Sim, space: &Space, count: &Count<'_>, call: Call) {
     }
 }
 
-/// One run: `touch` on two CPUs, beside `call` on a third.
+/// One run: `touch` on two CPUs, beside `call` on a third. The memory is mapped with `flags`.
 fn run(
     seed: u64,
+    flags: MapFlags,
     touch: impl Fn(&Sim, &Space, &Count<'_>, usize) + Sync,
     call: impl Fn(&Sim, &Space, &Count<'_>) + Sync,
 ) -> Result<(), Failure> {
@@ -169,7 +171,7 @@ fn run(
     let shared = paging(&sim);
     // Leaked by a failed run: there is no CPU on which it could be dropped.
     let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));
-    sim.on_cpu(0, || space.mmap(AT, LEN, 3, FIXED).unwrap());
+    sim.on_cpu(0, || space.mmap(AT, LEN, 3, flags).unwrap());
     let count = Count(&sim, AtomicU64::new(0));
     // SAFETY: no other mapping is needed, and no other tables have the tag.
     let activate = || unsafe { space.activate() };
@@ -196,39 +198,52 @@ fn right(run: impl Fn(u64) -> Result<(), Failure> + Sync) {
     explore(SEEDS, run).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-fn all_seeds(what: Call) {
+fn all_seeds(what: Call, flags: MapFlags) {
     right(|seed| {
         run(
             seed,
+            flags,
             |sim, space, count, cpu| touch(sim, space, count, what, cpu),
-            |sim, space, count| call(sim, space, count, what),
+            |sim, space, count| call(sim, space, count, (what, flags)),
         )
     });
 }
 
 #[test]
 fn faults_beside_munmap() {
-    all_seeds(Call::Unmap);
+    all_seeds(Call::Unmap, FIXED);
 }
 
 #[test]
 fn faults_beside_a_map_over_another() {
-    all_seeds(Call::MapOver);
+    all_seeds(Call::MapOver, FIXED);
 }
 
 #[test]
 fn faults_beside_a_move() {
-    all_seeds(Call::Move);
+    all_seeds(Call::Move, FIXED);
+}
+
+/// The pages are those of an object, which is another one after each call.
+#[test]
+fn faults_of_an_object_beside_munmap() {
+    all_seeds(Call::Unmap, SHARED);
+    all_seeds(Call::MapOver, SHARED);
+}
+
+#[test]
+fn faults_of_an_object_beside_a_move() {
+    all_seeds(Call::Move, SHARED);
 }
 
 #[test]
 fn faults_beside_dontneed() {
-    all_seeds(Call::Discard);
+    all_seeds(Call::Discard, FIXED);
 }
 
 #[test]
 fn faults_beside_mprotect() {
-    all_seeds(Call::Protect);
+    all_seeds(Call::Protect, FIXED);
 }
 
 /// Writes to a word while the map is read-only, and is replaced by a writable one. A write that
@@ -270,5 +285,5 @@ fn a_map_over_another_loses_no_write() {
             Grace::reclaim(usize::MAX);
         }
     };
-    right(|seed| run(seed, write_into_new, replace));
+    right(|seed| run(seed, FIXED, write_into_new, replace));
 }
