@@ -42,6 +42,11 @@
 //! entry is read with the lock held. For anonymous memory the prepared frame holds zeros, which is
 //! right for any absent entry.
 //!
+//! # Why the second look is one load
+//!
+//! A call counts a change between its store and its sweep. A fault that reads the same count before
+//! its first look and at its second one need not look at the VMAs again: see `changes`.
+//!
 //! # Why a range is empty before it is new
 //!
 //! A map over another one is stored busy first. A fault that finds a busy VMA waits for the write

@@ -60,7 +60,7 @@ fn json_lines_have_rows_and_targets() {
             _ => assert_eq!(value, 63.0, "{row}"),
         }
     }
-    for name in ["quicklist", "gup", "vmap", "vmallocinfo"] {
+    for name in ["quicklist", "gup", "vmap", "vmallocinfo", "mm"] {
         let is_of = |line: &&&Value| line["experiment"] == name;
         assert!(
             rows.iter().any(|row| is_of(&row)) && targets.iter().any(|target| is_of(&target)),

@@ -10,6 +10,7 @@
 //! | `gup` | the address space's lock, then the table's lock for each page | a lockless walk |
 //! | `vmap` | a list of areas under one lock, with a flush on all CPUs at each unmap; and nodes with pools, as in today's Linux | lazy flushes, per-CPU blocks |
 //! | `vmallocinfo` | readers that take the lock of the areas | lockless readers |
+//! | `mm` | address spaces with one lock, and with counted VMAs, on the same page tables | ours |
 //! | `calls` | single calls of Linux, measured in the same emulator | the same calls of ours |
 //!
 //! # How it is measured

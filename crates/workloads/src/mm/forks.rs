@@ -6,7 +6,7 @@
 use super::memory::{Of, PAGE, Shared, populate};
 use super::{NAME, Way, World};
 use crate::error::Error;
-use crate::lab::Lab;
+use crate::lab::{Lab, Scale};
 use crate::mean::{Rounds, Timer};
 use alloc::format;
 use alloc::sync::Arc;
@@ -55,7 +55,8 @@ pub(super) fn measure<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync 
     report: &mut Report,
 ) -> Result<Vec<Median>, Error> {
     let mut medians = Vec::new();
-    for pages in SIZES {
+    let large = lab.scale != Scale::LEAST;
+    for pages in SIZES.into_iter().filter(|pages| large || *pages <= WRITTEN) {
         if lab.on_first(|| lab.host.machine.free_frames()) < needed(pages) {
             let text = "left out: the machine has too little memory";
             report.notes.push(Note::new(NAME, "fork", 1, pages, text));

@@ -78,8 +78,8 @@ where
     G: Concurrent,
     R: RawRwLockFair + Send + Sync + 'static,
 {
-    // A CPU that has no processor for a while delays the frees of the others.
-    let sizes = |most| Vec::from([Size { cpus: most + 1, frames: 32_768 + 4096 * most }]);
+    // A CPU that has no processor for a while delays the frees of the others: their tables wait.
+    let sizes = |most| Vec::from([Size { cpus: most + 1, frames: 131_072 + 4096 * most }]);
     // A GiB, and its tables.
     let fork_sizes = |_| Vec::from([Size { cpus: 1, frames: frames_for(usize::MAX) }]);
     Experiment {
