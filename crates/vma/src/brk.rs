@@ -1,7 +1,8 @@
 //! brk: moves the end of the heap.
 
 use crate::{
-    Error, MappedFile, PAGE_SIZE, RefCounted, VmFlags, Vma, space::Writer, vma::page_align,
+    Error, MappedFile, PAGE_SIZE, RefCounted, VmFlags, Vma, space::Writer, state::VmaCounts,
+    vma::page_align,
 };
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
@@ -20,6 +21,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let layout = self.state.layout();
         if brk < layout.start_brk {
             return Err(Error::BadRange);
+        }
+        if brk - layout.start_brk > self.limits().data {
+            return Err(Error::SizeLimit);
         }
         let new = page_align(brk).ok_or(Error::BadRange)?;
         let old = page_align(layout.brk).ok_or(Error::BadRange)?;
@@ -56,14 +60,18 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             | VmFlags::MAYEXEC
             | VmFlags::ACCOUNT
             | self.state.default_flags();
+        self.may_lock_more(flags, new - old)?;
+        self.may_expand(flags, new - old, 0)?;
+        self.promise(flags, new - old, 0)?;
         let mut vma = Vma::anonymous(self.mergeable(flags));
         self.open(&mut vma);
         let below = self.before(old).filter(|b| b.end == old && b.end > start_brk);
         match below.filter(|below| below.takes_in(&vma, self.state.generation())) {
             // The same VMA with another end: no reference count changes.
             Some(below) => {
-                let start = below.start;
+                let (start, flags) = (below.start, below.vma.flags);
                 self.tree.set_end(start, new - 1)?;
+                self.state.count_more(VmaCounts::default().size(flags, new - old, 1));
             }
             None => {
                 self.room_for(1)?;

@@ -37,6 +37,16 @@ causes! {
     OutOfMemory 12 "no memory for the bookkeeping of the address space; free some and try again";
     /// The call would exceed `Profile::max_map_count`.
     TooManyMaps 12 "the address space has reached its limit of VMAs; unmap something or raise the limit";
+    /// The call would exceed [`Limits::address_space`](crate::Limits) or `data`.
+    SizeLimit 12 "the call would exceed the limit of the address space (RLIMIT_AS) or of its data (RLIMIT_DATA); unmap something or raise the limit";
+    /// The call would lock more than [`Limits::locked`](crate::Limits).
+    LockLimit 12 "more memory would be locked than RLIMIT_MEMLOCK allows; unlock some or raise the limit";
+    /// A new map would be locked beyond [`Limits::locked`](crate::Limits).
+    LockLimitAgain 11 "more memory would be locked than RLIMIT_MEMLOCK allows; unlock some or raise the limit";
+    /// [`Limits::locked`](crate::Limits) is 0.
+    MayNotLock 1 "the process may not lock memory; raise RLIMIT_MEMLOCK";
+    /// The host does not promise so much memory ([`Pages::promise`](crate::Pages)).
+    Overcommit 12 "so much memory is not promised to programs; free some, or allow overcommitment";
     /// There is no free range of that size.
     NoSpace 12 "no free range of that size in the address space";
     /// The range has a hole.

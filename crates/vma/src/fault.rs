@@ -97,6 +97,12 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if self.before(area.start).is_some_and(|below| below.end > start) {
             return Err(Error::NoSpace);
         }
+        let (flags, more) = (area.vma.flags, area.start - start);
+        self.may_expand(flags, more, 0)?;
+        if flags.contains(VmFlags::LOCKED) && !self.has_lock_room(more, 0) {
+            return Err(Error::LockLimit);
+        }
+        self.promise(flags, more, 0)?;
         // The VMA gets its anon_vma before it grows, so the neighbours of the old range count.
         let vma = self.with_anon(&area)?;
         self.store(start, end, vma)

@@ -54,6 +54,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     fn unshare_one(&mut self, start: usize, end: usize, parents: &Vma<F>) -> Result<(), Error> {
         let mut gone = VmaCounts::default();
         gone.count(parents, -1);
+        let gone = gone.size(parents.flags, end - start, -1);
         if parents.flags.contains(VmFlags::DONTCOPY) {
             return self.write_known(Change::hole(start, end), gone);
         }

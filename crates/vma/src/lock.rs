@@ -1,5 +1,7 @@
 //! mlock, mlock2, munlock, mlockall, munlockall.
 
+use core::ops::Range;
+
 use crate::{
     Error, MappedFile, PAGE_SIZE, VmFlags, Vma,
     space::Writer,
@@ -59,6 +61,15 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if on_fault {
             flags |= VmFlags::LOCKONFAULT;
         }
+        self.may_lock()?;
+        let start = addr & !(PAGE_SIZE - 1);
+        let bytes = page_align_wrapping(len.wrapping_add(addr - start));
+        if !self.has_lock_room(bytes, 0) {
+            let all = start..start.saturating_add(bytes);
+            if !self.has_lock_room(bytes, self.locked_in(all)) {
+                return Err(Error::LockLimit);
+            }
+        }
         let (start, end) = self.set_locked(addr, len, flags)?;
         self.populate_strictly(start, end)
     }
@@ -69,6 +80,19 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// As for [`mlock`](Self::mlock).
     pub fn munlock(&mut self, addr: usize, len: usize) -> Result<(), Error> {
         self.set_locked(addr, len, VmFlags::empty()).map(drop)
+    }
+
+    /// The bytes of a range that are locked.
+    fn locked_in(&self, range: Range<usize>) -> usize {
+        let mut locked = 0;
+        let mut at = range.start;
+        while let Some(look) = self.part(at, range.end) {
+            at = look.end;
+            if look.vma.flags.contains(VmFlags::LOCKED) {
+                locked += look.end.min(range.end) - look.start.max(range.start);
+            }
+        }
+        locked
     }
 
     fn set_locked(
@@ -111,6 +135,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     pub fn mlockall(&mut self, what: LockAll) -> Result<(), Error> {
         if !what.current && !what.future {
             return Err(Error::BadFlags);
+        }
+        self.may_lock()?;
+        let limits = self.limits();
+        if what.current && self.sizes().total > limits.locked && !limits.may_lock {
+            return Err(Error::LockLimit);
         }
         let mut flags = VmFlags::LOCKED;
         if what.on_fault {

@@ -3,6 +3,7 @@
 use crate::{
     Area, Error, MappedFile, Placement, RefCounted, VmFlags, Vma,
     anon::Slot,
+    limits::SizeChange,
     pages::Work,
     place::{Found, Wanted, pages},
     space::Writer,
@@ -162,6 +163,16 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         {
             return Err(Error::Occupied);
         }
+        if request.flags.contains(MapFlags::LOCKED) {
+            self.may_lock()?;
+        }
+        self.may_lock_more(flags, len)?;
+        let gone = match request.flags.contains(MapFlags::FIXED) && self.is_limited() {
+            true => self.overlap(addr, end).gone.sizes,
+            false => SizeChange::default(),
+        };
+        self.may_expand(flags, len, gone.total().unsigned_abs())?;
+        self.promise(flags, len, gone.accounted().unsigned_abs())?;
         let populate = flags.contains(VmFlags::LOCKED)
             || (request.flags.contains(MapFlags::POPULATE)
                 && !request.flags.contains(MapFlags::NONBLOCK));

@@ -101,7 +101,16 @@ impl<'a, F: MappedFile> Sides<'a, F> {
         };
         let sides = || left.iter().chain(&right).map(|side| side.vma);
         let mut taken = VmaCounts::default();
-        sides().for_each(|side| taken.count(side, -1));
+        // A side may reach into the range, where it is replaced: it counts up to the edge. One VMA
+        // may be both sides.
+        if let Some(left) = left {
+            taken.count(left.vma, -1);
+            taken = taken.size(left.vma.flags, left.end.min(start) - left.start, -1);
+        }
+        if let Some(right) = right {
+            taken.count(right.vma, -1);
+            taken = taken.size(right.vma.flags, right.end - right.start.max(end), -1);
+        }
         let sticky = sides().fold(new.flags, |flags, side| flags | side.flags) & VmFlags::STICKY;
         let faulted = sides().chain([new]).find(|vma| vma.is_faulted());
         let pages = faulted.filter(|_| !joined.vma.is_faulted());
@@ -171,6 +180,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.open(&mut new);
         let work = Work::of_flags(start..end, middle.flags, new.flags);
         let gone = middle.counts.times(1 - isize::from(at_left) - isize::from(at_right));
+        let gone = gone.size(middle.flags, end - start, -1);
         let Some((area, taken)) = self.merge_changed(middle, start, end, &new)? else {
             self.room_for(usize::from(!at_left) + usize::from(!at_right))?;
             let vma = RefCounted::new(new)?;

@@ -51,6 +51,16 @@ pub trait Pages<F> {
         Ok(())
     }
 
+    /// The call will need memory for `bytes` more ([`VmFlags::ACCOUNT`]). What the VMAs need when
+    /// the call has ended is in [`Sizes`](crate::Sizes): the call may have failed since.
+    ///
+    /// # Errors
+    /// [`Error::Overcommit`]; the call fails, and nothing has changed.
+    fn promise(&self, bytes: usize) -> Result<(), Error> {
+        let _unlimited = bytes;
+        Ok(())
+    }
+
     /// The range maps nothing any more, or its new VMA is busy: removes its pages. When it returns,
     /// no CPU has a translation of them.
     fn empty(&mut self, range: Range<usize>);

@@ -108,7 +108,14 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     ) -> Result<usize, Error> {
         let end = end.min(middle.end);
         let Some(vma) = change else { return Ok(end) };
-        let flags = vma.flags;
+        let (flags, len) = (vma.flags, end - start);
+        if flags.contains(VmFlags::WRITE) {
+            // Only what turns into data is checked.
+            if self.may_expand(flags, len, 0).is_err() {
+                self.may_expand(middle.flags, len, 0).map_or(Ok(()), |()| Err(Error::SizeLimit))?;
+            }
+            self.promise(flags - (middle.flags & VmFlags::ACCOUNT), len, 0)?;
+        }
         let next = self.modify(middle, start, end, vma)?;
         // Linux brings in the pages of a locked private VMA that becomes writable.
         let locked_private = VmFlags::WRITE | VmFlags::SHARED | VmFlags::LOCKED;

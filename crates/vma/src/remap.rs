@@ -200,7 +200,14 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         let pgoff = area.vma.offset_at(request.addr);
         pgoff.checked_add(pages(request.new_len)).ok_or(Error::BadRange)?;
-        if fixed_size { Err(Error::NotOneVma) } else { Ok(()) }
+        if fixed_size {
+            return Err(Error::NotOneVma);
+        }
+        if grows {
+            self.may_lock_more(flags, request.new_len - request.old_len)?;
+            self.may_expand(flags, request.new_len - request.old_len, 0)?;
+        }
+        Ok(())
     }
 
     /// Moves to a given address (FIXED) or to a free one (DONTUNMAP).
@@ -213,6 +220,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             request.old_len = request.new_len;
         }
         let area = self.covering(request.addr).ok_or(Error::NotOneVma)?;
+        if request.dont_unmap.is_some() {
+            self.may_expand(area.vma.flags, request.old_len, 0)?;
+        }
         let to = self.place_moved(&request, &area)?;
         self.move_vma(&request, area, to)
     }
@@ -232,6 +242,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let old_end = request.addr + request.old_len;
         if old_end == area.end && self.is_free_above(area.end, delta) {
             let new_end = area.end + delta;
+            self.promise(area.vma.flags, delta, 0)?;
             let right = self.look_at(new_end);
             // Linux does not ask here whether the VMA came by a fork (rule 12).
             let anon = area.vma.anon.get().not_inherited();
@@ -292,6 +303,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         } else {
             self.room_for(1)?;
         }
+        let less = if request.dont_unmap.is_some() { 0 } else { request.old_len };
+        self.promise(area.vma.flags, request.new_len, less)?;
         let pgoff = area.vma.offset_at(old);
         let mut moved = Vma::clone(&area.vma);
         if moved.is_anonymous() && !moved.is_faulted() {

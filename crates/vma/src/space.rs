@@ -281,6 +281,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         let mut counts = VmaCounts::default();
         for area in self.areas() {
             counts.count(&*area.vma, 1);
+            counts = counts.size(area.vma.flags, area.end - area.start, 1);
             assert!(end <= area.start && area.start < area.end);
             assert!(
                 area.start.is_multiple_of(crate::PAGE_SIZE)

@@ -7,8 +7,9 @@ use core::ops::Add;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::{
-    Layout, VmFlags, Vma,
+    Layout, Limits, VmFlags, Vma,
     anon::{Anon, Generation, Moment},
+    limits::{KINDS, SizeChange},
 };
 
 /// A word that only the holder of the tree's lock, or an exclusive owner, reads or writes.
@@ -37,23 +38,32 @@ pub(crate) struct VmaCounts {
     pub(crate) vmas: isize,
     /// VMAs that fork drops or changes ([`Vma::changes_at_fork`]).
     pub(crate) unshared: isize,
+    /// Their sizes.
+    pub(crate) sizes: SizeChange,
 }
 
 impl VmaCounts {
-    /// One VMA with these contents.
+    /// One VMA with these contents, without its size.
     pub(crate) fn of<F>(vma: &Vma<F>) -> Self {
-        VmaCounts { vmas: 1, unshared: vma.changes_at_fork().into() }
+        VmaCounts { vmas: 1, unshared: vma.changes_at_fork().into(), ..VmaCounts::default() }
     }
 
-    /// Counts `sign` times a VMA with these contents.
+    /// Counts `sign` times a VMA with these contents, without its size.
     pub(crate) fn count<F>(&mut self, vma: &Vma<F>, sign: isize) {
         *self = *self + VmaCounts::of(vma).times(sign);
+    }
+
+    /// Counts `sign` times the size of `len` bytes of a VMA with these flags.
+    pub(crate) fn size(mut self, flags: VmFlags, len: usize, sign: isize) -> Self {
+        self.sizes = self.sizes + SizeChange::of(flags, len as isize * sign);
+        self
     }
 }
 
 impl VmaCounts {
     pub(crate) fn times(self, sign: isize) -> Self {
-        VmaCounts { vmas: sign * self.vmas, unshared: sign * self.unshared }
+        let sizes = SizeChange(self.sizes.0.map(|bytes| sign * bytes));
+        VmaCounts { vmas: sign * self.vmas, unshared: sign * self.unshared, sizes }
     }
 }
 
@@ -61,7 +71,8 @@ impl Add for VmaCounts {
     type Output = VmaCounts;
 
     fn add(self, more: VmaCounts) -> VmaCounts {
-        VmaCounts { vmas: self.vmas + more.vmas, unshared: self.unshared + more.unshared }
+        let (vmas, unshared) = (self.vmas + more.vmas, self.unshared + more.unshared);
+        VmaCounts { vmas, unshared, sizes: self.sizes + more.sizes }
     }
 }
 
@@ -77,6 +88,8 @@ pub(crate) struct State {
     read_implies_exec: Word,
     vmas: Word,
     unshared: Word,
+    sizes: [Word; KINDS],
+    limits: [Word; 4],
     /// Faults take numbers without the lock.
     last_anon: AtomicUsize,
     /// The children so far. Faults read it without the lock.
@@ -99,6 +112,8 @@ impl State {
             read_implies_exec: Word::new(self.read_implies_exec.get()),
             vmas: Word::new(self.vmas.get()),
             unshared: Word::new(self.unshared.get()),
+            sizes: self.sizes.each_ref().map(|size| Word::new(size.get())),
+            limits: self.limits.each_ref().map(|limit| Word::new(limit.get())),
             generation: self.generation.next(),
             ..State::new(self.layout())
         };
@@ -159,12 +174,31 @@ impl State {
     }
 
     pub(crate) fn counts(&self) -> VmaCounts {
-        VmaCounts { vmas: self.vmas.get() as isize, unshared: self.unshared.get() as isize }
+        let sizes = SizeChange(self.sizes.each_ref().map(|size| size.get() as isize));
+        let (vmas, unshared) = (self.vmas.get() as isize, self.unshared.get() as isize);
+        VmaCounts { vmas, unshared, sizes }
+    }
+
+    /// The limits that were set.
+    pub(crate) fn limits(&self) -> Limits {
+        // 0 stands for no limit, so that a new state has none.
+        let [address_space, data, locked, may_lock] =
+            self.limits.each_ref().map(|limit| !limit.get());
+        Limits { address_space, data, locked, may_lock: may_lock != 0 }
+    }
+
+    pub(crate) fn set_limits(&self, limits: Limits) {
+        let Limits { address_space, data, locked, may_lock } = limits;
+        let words = [address_space, data, locked, if may_lock { usize::MAX } else { 0 }];
+        self.limits.iter().zip(words).for_each(|(word, limit)| word.set(!limit));
     }
 
     pub(crate) fn count_more(&self, more: VmaCounts) {
         self.vmas.set(self.vmas.get().wrapping_add_signed(more.vmas));
         self.unshared.set(self.unshared.get().wrapping_add_signed(more.unshared));
+        for (size, more) in self.sizes.iter().zip(more.sizes.0) {
+            size.set(size.get().wrapping_add_signed(more));
+        }
     }
 
     /// The generation of this address space.

@@ -230,8 +230,9 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
 
     /// Replaces the contents of a VMA.
     pub(crate) fn replace(&mut self, middle: Middle, vma: RefCounted<Vma<F>>) -> Result<(), Error> {
-        let Middle { start, end, counts, .. } = middle;
-        self.write_known(Area { start, end, vma }.into(), counts.times(-1))
+        let Middle { start, end, counts, flags } = middle;
+        let gone = counts.times(-1).size(flags, end - start, -1);
+        self.write_known(Area { start, end, vma }.into(), gone)
     }
 
     /// One write to the tree and to the counts. `gone` is the effect of the write on the VMAs that
@@ -248,6 +249,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         match vma {
             Some(vma) => {
                 more.count(&*vma, 1);
+                let more = more.size(vma.flags, end - start, 1);
                 self.store_vma(start, end, vma, work, more)?;
             }
             None => {
@@ -331,7 +333,9 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
                 // Both parts stay this object.
                 look.vma.anon.close();
             }
+            let len = look.end.min(end) - look.start.max(start);
             all.gone.count(look.vma, isize::from(left) + isize::from(right) - 1);
+            all.gone = all.gone.size(look.vma.flags, len, -1);
         });
         all
     }
