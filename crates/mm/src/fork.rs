@@ -23,7 +23,7 @@ use paging::Format;
 use paging::PageTables;
 use vma::{PageWork, Pages};
 
-use crate::{AddressSpace, Error, changes::Changes, hook::Hook, space::Core};
+use crate::{AddressSpace, Commitment, Error, hook::Hook, space::Core};
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The address space of a forked child, with the tag `asid`. It has the same memory; what
@@ -42,7 +42,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// see has changed.
     pub fn fork(&self, asid: Asid) -> Result<Self, Error> {
         self.change(|calls| {
-            let vmas = calls.fork()?;
+            let mut vmas = calls.fork()?;
+            let commitment = self.core.commitment.get();
+            let promised = vmas.get_mut().sizes().accounted;
+            if commitment.is_some_and(|commitment| !commitment.charge_child(promised)) {
+                return Err(vma::Error::Overcommit.into());
+            }
+            // Given back if the fork fails before the child exists.
+            let promise = Promise { commitment, bytes: promised };
             let (pinned, _under_way) = self.fork_begins();
             // SAFETY: entries of user frames hold references, and the zero frame outlives the
             // tables of all spaces that share it. The software bits are this crate's, as `anon`
@@ -52,7 +59,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             pending.flush();
             let [zero, guard] = [&self.core.zero, &self.core.guard].map(Arc::clone);
             let family = Arc::clone(&self.family);
-            let core = Core { vmas, tables, changes: Changes::new(), zero, guard };
+            let core = Core::new(vmas, tables, zero, guard);
+            if let Some(commitment) = commitment {
+                core.commitment.call_once(|| Arc::clone(commitment));
+            }
+            promise.keep();
             let child = AddressSpace::from_core(core, family, self.stack_limit)?;
             calls.not_inherited().try_for_each(|range| {
                 let mut pages = Hook::new(&child.core, None);
@@ -62,5 +73,26 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             })?;
             Ok::<_, Error>(child)
         })
+    }
+}
+
+/// Memory promised to a child that does not exist yet.
+struct Promise<'a, M: Machine> {
+    commitment: Option<&'a Arc<Commitment<M>>>,
+    bytes: usize,
+}
+
+impl<M: Machine> Promise<'_, M> {
+    /// The child gives it back when it ends.
+    fn keep(mut self) {
+        self.commitment = None;
+    }
+}
+
+impl<M: Machine> Drop for Promise<'_, M> {
+    fn drop(&mut self) {
+        if let Some(commitment) = self.commitment {
+            commitment.settle(-(self.bytes as isize));
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The work of calls on pages: removes and protects them, as [`vma::Pages`] says.
 
 use alloc::{sync::Arc, vec::Vec};
-use core::ops::Range;
+use core::{cell::Cell, ops::Range};
 
 use grace::Concurrent;
 use machine::{Frame, Machine, VirtAddr, VirtRange};
@@ -9,8 +9,8 @@ use paging::{Format, PageTables, Relocation, SweepChange};
 use vma::{Advice, PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
 
 use crate::{
-    Backing, batch::FrameBatch, changes::Changes, mappings::Family, rights, space::Core,
-    zero::ZeroFrame,
+    Backing, Commitment, batch::FrameBatch, changes::Changes, mappings::Family, rights,
+    space::Core, zero::ZeroFrame,
 };
 
 /// Carries out what a call of the [`vma::Writer`] says.
@@ -18,6 +18,9 @@ pub(crate) struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
     pub(crate) tables: &'a PageTables<M, F, G>,
     pub(crate) guard: &'a ZeroFrame<M, F>,
     changes: &'a Changes,
+    commitment: Option<&'a Arc<Commitment<M>>>,
+    /// Bytes that were promised to the call.
+    promised: Cell<usize>,
     /// The first failure. Only corrupt tables fail.
     pub(crate) failed: Option<paging::Error>,
     /// Locked memory that has become writable, which gets pages after the call. Best effort: a
@@ -40,7 +43,26 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
     pub(crate) fn new(core: &'a Core<M, F, G>, family: Option<&'a Arc<Family>>) -> Self {
         let (to_bring_in, to_remove) = (Vec::new(), Vec::new());
         let (tables, guard, changes) = (&core.tables, &*core.guard, &core.changes);
-        Hook { tables, guard, changes, failed: None, to_bring_in, to_remove, family, moving: None }
+        let (commitment, promised) = (core.commitment.get(), Cell::new(0));
+        Hook {
+            tables,
+            guard,
+            changes,
+            commitment,
+            promised,
+            failed: None,
+            to_bring_in,
+            to_remove,
+            family,
+            moving: None,
+        }
+    }
+
+    /// The call has ended, and its VMAs need so many bytes more than before.
+    pub(crate) fn settle(&self, added: isize) {
+        if let Some(commitment) = self.commitment {
+            commitment.settle(added - self.promised.take() as isize);
+        }
     }
 
     /// Tells faults that the VMAs have changed, before a sweep.
@@ -136,6 +158,14 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
             true => Err(vma::Error::Sealed),
             false => Ok(()),
         }
+    }
+
+    fn promise(&self, bytes: usize) -> Result<(), vma::Error> {
+        if self.commitment.is_some_and(|commitment| !commitment.charge(bytes)) {
+            return Err(vma::Error::Overcommit);
+        }
+        self.promised.set(self.promised.get() + bytes);
+        Ok(())
     }
 
     fn empty(&mut self, range: Range<usize>) {

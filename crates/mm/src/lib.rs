@@ -42,6 +42,7 @@ mod batch;
 mod cache;
 mod calls;
 mod changes;
+mod commitment;
 mod error;
 mod fault;
 mod file;
@@ -67,6 +68,7 @@ mod visit;
 mod zero;
 
 pub use access::CopyError;
+pub use commitment::{Commitment, Overcommit};
 pub use error::{Error, FaultError};
 pub use fault::Outcome;
 pub use file::{File, PageSource};
@@ -78,7 +80,9 @@ pub use shmem::{Seals, Shmem, ShmemKind};
 pub use space::AddressSpace;
 pub use sync::SyncFlags;
 pub use usage::{Totals, Usage, pagemap};
-pub use vma::{Advice, AttachRequest, Layout, LockAll, MapFlags, Profile, RemapRequest};
+pub use vma::{
+    Advice, AttachRequest, Layout, Limits, LockAll, MapFlags, Profile, RemapRequest, Sizes,
+};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

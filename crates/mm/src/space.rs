@@ -7,11 +7,13 @@ use core::sync::atomic::{AtomicBool, AtomicU64};
 use grace::Concurrent;
 use machine::{Asid, Frame, Machine};
 use paging::{Format, PageTables, Paging, Walk};
-use vma::{Layout, Profile};
+use spin::Once;
+use vma::{Layout, Limits, Profile, Sizes};
 
 use crate::{
     Backing, Error,
     changes::Changes,
+    commitment::Commitment,
     hook::Hook,
     mappings::{Family, Visit},
     zero::ZeroFrame,
@@ -52,6 +54,8 @@ pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
     pub(crate) vmas: vma::AddressSpace<Backing<M>, G>,
     pub(crate) tables: PageTables<M, F, G>,
     pub(crate) changes: Changes,
+    /// Where memory is promised, if the host counts.
+    pub(crate) commitment: Once<Arc<Commitment<M>>>,
     /// Dropped after the tables, which lead to it.
     pub(crate) zero: Arc<ZeroFrame<M, F>>,
     /// The frame of guard pages (`guard`).
@@ -78,11 +82,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let vmas = vma::AddressSpace::new(profile, layout);
         let zero = Arc::new(ZeroFrame::new(Arc::clone(paging)));
         let guard = Arc::new(ZeroFrame::new(Arc::clone(paging)));
-        AddressSpace::from_core(
-            Core { vmas, tables, changes: Changes::new(), zero, guard },
-            Family::new(),
-            8 << 20,
-        )
+        AddressSpace::from_core(Core::new(vmas, tables, zero, guard), Family::new(), 8 << 20)
     }
 
     pub(crate) fn from_core(
@@ -96,6 +96,30 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let seen: Arc<dyn Visit> = space.core.clone();
         space.family.add(space.core.tables.machine(), Arc::downgrade(&seen))?;
         Ok(space)
+    }
+
+    /// Makes this space's private writable memory count, from now on and with what it has. Children
+    /// count there, too. Later calls change nothing.
+    pub fn set_commitment(&mut self, commitment: &Arc<Commitment<M>>) {
+        if self.core.commitment.get().is_none() {
+            let accounted = self.sizes().accounted;
+            self.core.commitment.call_once(|| Arc::clone(commitment)).settle(accounted as isize);
+        }
+    }
+
+    /// The sizes of the VMAs. Constant time, with the write right.
+    pub fn sizes(&self) -> Sizes {
+        self.core.right().sizes()
+    }
+
+    /// The limits of the space: setrlimit(2).
+    pub fn limits(&self) -> Limits {
+        self.core.right().limits()
+    }
+
+    /// Sets the limits. What exceeds them already stays.
+    pub fn set_limits(&self, limits: Limits) {
+        self.core.right().set_limits(limits);
     }
 
     /// Sets the length in bytes beyond which stacks do not grow. At first it is 8 MiB.
@@ -148,7 +172,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         after: impl FnOnce(&mut Hook<'_, M, F, G>),
     ) -> Result<T, Error> {
         let mut hook = Hook::new(&self.core, Some(&self.family));
-        let done = change(&mut self.core.right().with_pages(&mut hook));
+        let (done, added) = {
+            let mut calls = self.core.right().with_pages(&mut hook);
+            let before = calls.sizes().accounted;
+            let done = change(&mut calls);
+            (done, calls.sizes().accounted.wrapping_sub(before) as isize)
+        };
+        hook.settle(added);
         after(&mut hook);
         if let Some(error) = hook.failed {
             return Err(error.into());
@@ -158,6 +188,15 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
+    pub(crate) fn new(
+        vmas: vma::AddressSpace<Backing<M>, G>,
+        tables: PageTables<M, F, G>,
+        zero: Arc<ZeroFrame<M, F>>,
+        guard: Arc<ZeroFrame<M, F>>,
+    ) -> Self {
+        Core { vmas, tables, changes: Changes::new(), commitment: Once::new(), zero, guard }
+    }
+
     /// Whether the frame is that of guard pages. Asked each time: the first guard may be installed
     /// at any moment.
     pub(crate) fn is_guard(&self, frame: Frame) -> bool {
@@ -188,8 +227,11 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for AddressSpace<M, F, G> {
     fn drop(&mut self) {
         // No fault is under way: it would borrow the space. The write right keeps objects away that
         // take pages back.
-        let _right = self.core.right();
+        let right = self.core.right();
         Hook::new(&self.core, None).remove(0..lower_half::<F>());
+        if let Some(commitment) = self.core.commitment.get() {
+            commitment.settle(-(right.sizes().accounted as isize));
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 use crate::{
     Area, Error, MappedFile, Placement, RefCounted, VmFlags, Vma,
     anon::Slot,
-    limits::SizeChange,
     pages::Work,
     place::{Found, Wanted, pages},
     space::Writer,
@@ -167,12 +166,16 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             self.may_lock()?;
         }
         self.may_lock_more(flags, len)?;
-        let gone = match request.flags.contains(MapFlags::FIXED) && self.is_limited() {
-            true => self.overlap(addr, end).gone.sizes,
-            false => SizeChange::default(),
-        };
-        self.may_expand(flags, len, gone.total().unsigned_abs())?;
-        self.promise(flags, len, gone.accounted().unsigned_abs())?;
+        let fixed = request.flags.contains(MapFlags::FIXED);
+        if self.is_limited()
+            && let Err(error) = self.has_room(addr, end, flags)
+        {
+            if fixed {
+                // Linux has split the VMAs at the edges by then.
+                self.split(addr, end)?;
+            }
+            return Err(error);
+        }
         let populate = flags.contains(VmFlags::LOCKED)
             || (request.flags.contains(MapFlags::POPULATE)
                 && !request.flags.contains(MapFlags::NONBLOCK));
@@ -195,7 +198,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if private_anonymous {
             debug_assert_eq!(vma.slide, 0, "an anonymous page's offset is its address");
         }
-        if request.flags.contains(MapFlags::FIXED) {
+        if fixed {
             let gone = self.clear_way(addr, end)?;
             let (area, taken) = self.mapped(addr, end, vma, self.look_at(end))?;
             let work = Work::Replace(addr..end);
@@ -213,6 +216,32 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             self.populate(addr, end);
         }
         Ok(addr)
+    }
+
+    /// Whether the limits allow a new VMA over `start..end`, in the place of what is there.
+    fn has_room(&self, start: usize, end: usize, flags: VmFlags) -> Result<(), Error> {
+        let replaced = self.overlap(start, end);
+        // The call fails for that reason.
+        if replaced.sealed {
+            return Ok(());
+        }
+        let gone = replaced.gone.sizes;
+        self.may_expand(flags, end - start, gone.total().unsigned_abs())?;
+        self.promise(flags, end - start, gone.accounted().unsigned_abs())
+    }
+
+    /// Splits the VMAs that a range cuts.
+    fn split(&mut self, start: usize, end: usize) -> Result<(), Error> {
+        for at in [start, end] {
+            let Some(area) = self.covering(at).filter(|area| area.start < at) else { continue };
+            self.room_for(1)?;
+            self.own_anon(at)?;
+            // Both parts stay this object.
+            let Some(area) = self.covering(at).or(Some(area)) else { continue };
+            area.vma.anon.close();
+            self.store(area.start, at, area.vma)?;
+        }
+        Ok(())
     }
 
     /// The area that will contain a new map, as [`placed`](Self::placed), with two rules of mmap.

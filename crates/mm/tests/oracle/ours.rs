@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use machine::{Asid, PageSize, Translated, VirtAddr};
 use mm::{
-    Access, AddressSpace, Backing, Error, FaultError, Layout, MapFlags, ObjectError, Profile,
-    RemapRequest, Shmem, SyncFlags,
+    Access, AddressSpace, Backing, Error, FaultError, Layout, Limits, MapFlags, ObjectError,
+    Profile, RemapRequest, Shmem, SyncFlags,
 };
 use paging::{Paging, X86_64L4};
 use sim::{Config, Grace, Sim};
@@ -213,6 +213,16 @@ impl Process<'_> {
             }
             Step::Maps => self.listing(),
             Step::Smaps => self.usage(),
+            Step::Sizes => {
+                let sizes = space.sizes();
+                let kinds = [sizes.total, sizes.data, sizes.stack];
+                kinds.map(|bytes| (bytes / 1024).to_string()).join(" ")
+            }
+            Step::Limit { bytes } => {
+                let limit = if bytes == 0 { usize::MAX } else { bytes };
+                space.set_limits(Limits { address_space: limit, ..Limits::NONE });
+                "ok".into()
+            }
             Step::Lock { span: Span { at, len }, on_fault } => {
                 said(space.mlock(WINDOW + at, len, on_fault))
             }

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, fmt};
 
 use vma::{
-    AddressSpace, Error, Layout, MapFlags, MapRequest, MappedFile, Profile, RemapRequest, VmFlags,
-    Writer,
+    AddressSpace, Error, Layout, Limits, MapFlags, MapRequest, MappedFile, Profile, RemapRequest,
+    VmFlags, Writer,
 };
 
 use crate::{
@@ -116,6 +116,16 @@ impl Process<'_> {
             Step::InCore(span) if self.has_hole(span) => said(Err(Error::Unmapped)),
             Step::InCore(span) | Step::PageMap(span) => self.present(span),
             Step::Maps => self.listing(),
+            Step::Sizes => {
+                let sizes = self.calls.sizes();
+                let kinds = [sizes.total, sizes.data, sizes.stack];
+                kinds.map(|bytes| (bytes / 1024).to_string()).join(" ")
+            }
+            Step::Limit { bytes } => {
+                let limit = if bytes == 0 { usize::MAX } else { bytes };
+                self.calls.set_limits(Limits { address_space: limit, ..Limits::NONE });
+                "ok".into()
+            }
             _ => panic!("`mm` has this step: {step}"),
         }
     }

@@ -40,6 +40,8 @@ enum { PAGE = 4096, PAGES = 64, SPAN = PAGES * PAGE, TABLE = 2 << 20, FILE_PAGES
        PROCESSES = 4 };
 
 static uintptr_t window, middle;
+/* The sizes of all that is not in the window. */
+static unsigned long outside[3];
 static int pagemap, file;
 /* Process n waits for its turn at the pipe n. */
 static int turns[PROCESSES][2], me, current, forks, ended, alive[PROCESSES] = { 1 };
@@ -74,9 +76,41 @@ static void open_pagemap(void)
         fail("/proc/self/pagemap");
 }
 
+/* Reads a file of /proc into `listing`. */
+static void list(const char *name)
+{
+    size_t len = 0;
+    ssize_t some;
+    int file = open(name, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        fail(name);
+    while ((some = read(file, listing + len, sizeof listing - 1 - len)) > 0)
+        len += some;
+    if (some < 0 || len == sizeof listing - 1)
+        fail(name);
+    close(file);
+    listing[len] = 0;
+}
+
+/* VmSize, VmData and VmStk in kB. Not VmLck: a locked VMA that MREMAP_DONTUNMAP leaves behind is
+ * unlocked, but Linux counts it on. */
+static void status(unsigned long sizes[3])
+{
+    static const char *names[] = { "VmSize:", "VmData:", "VmStk:" };
+    list("/proc/self/status");
+    for (int number = 0; number < 3; number++) {
+        char *at = strstr(listing, names[number]);
+        if (!at || sscanf(at + strlen(names[number]), "%lu", &sizes[number]) != 1)
+            fail("a line of /proc/self/status");
+    }
+}
+
 /* The window as it is before each program: empty, and the heap's end in its middle. */
 static void clear(void)
 {
+    struct rlimit none = { RLIM_INFINITY, RLIM_INFINITY };
+    if (setrlimit(RLIMIT_AS, &none))
+        fail("setrlimit");
     if (ftruncate(file, 0) || ftruncate(file, FILE_PAGES * PAGE))
         fail("ftruncate");
     uintptr_t end = (brk_to(0) + PAGE - 1) & -PAGE;
@@ -90,6 +124,7 @@ static void clear(void)
         fail("brk");
     if (munmap((void *)window, SPAN))
         fail("munmap");
+    status(outside);
 }
 
 static void begin(void)
@@ -356,22 +391,6 @@ static void page_map(uintptr_t at, size_t len)
     putchar('\n');
 }
 
-/* Reads a file of /proc into `listing`. */
-static void list(const char *name)
-{
-    size_t len = 0;
-    ssize_t some;
-    int file = open(name, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        fail(name);
-    while ((some = read(file, listing + len, sizeof listing - 1 - len)) > 0)
-        len += some;
-    if (some < 0 || len == sizeof listing - 1)
-        fail(name);
-    close(file);
-    listing[len] = 0;
-}
-
 /* The VMAs of the window, with their rights: "0-3000 rw-p; 5000-6000 r--p". */
 static void maps(void)
 {
@@ -415,9 +434,31 @@ static void smaps(void)
     putchar('\n');
 }
 
+/* The sizes of what is in the window. */
+static void say_sizes(void)
+{
+    unsigned long now[3];
+    status(now);
+    for (int number = 0; number < 3; number++)
+        printf("%s%lu", number ? " " : "", now[number] - outside[number]);
+    putchar('\n');
+}
+
+/* Limits the addresses of the window to so many bytes; 0: no limit. */
+static void limit(size_t bytes)
+{
+    struct rlimit limit = { RLIM_INFINITY, RLIM_INFINITY };
+    if (bytes)
+        limit.rlim_cur = outside[0] * 1024 + bytes;
+    if (setrlimit(RLIMIT_AS, &limit))
+        fail("setrlimit");
+    puts("ok");
+}
+
 int main(void)
 {
     begin();
+    status(outside);
     while (fgets(line, sizeof line, stdin)) {
         char call[16], a[16], b[16], c[16];
         unsigned long at, len, new_len, to;
@@ -448,6 +489,10 @@ int main(void)
             put(at, len);
         } else if (sscanf(line, "sync %lx %lx %lx", &at, &len, &to) == 3) {
             say_done(msync((void *)(window + at), len, to));
+        } else if (!strncmp(line, "sizes", 5)) {
+            say_sizes();
+        } else if (sscanf(line, "limit %lx", &len) == 1) {
+            limit(len);
         } else if (sscanf(line, "switch %lx", &to) == 1) {
             puts(is_alive(to) ? "ok" : "none");
             if (is_alive(to) && (int)to != me) {

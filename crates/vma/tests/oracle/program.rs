@@ -161,6 +161,12 @@ pub(crate) enum Step {
     Maps,
     /// Rss and Anonymous of the VMAs, from /proc/self/smaps.
     Smaps,
+    /// The sizes of the window's VMAs, from /proc/self/status: all, data, stacks.
+    Sizes,
+    /// RLIMIT_AS, for the window alone; 0: none.
+    Limit {
+        bytes: usize,
+    },
 }
 
 const PLACES: [(Place, &str); 3] =
@@ -247,6 +253,8 @@ impl fmt::Display for Step {
             Step::PageMap(span) => write!(f, "pagemap {span}"),
             Step::Maps => write!(f, "maps"),
             Step::Smaps => write!(f, "smaps"),
+            Step::Sizes => write!(f, "sizes"),
+            Step::Limit { bytes } => write!(f, "limit {bytes:x}"),
         }
     }
 }
@@ -301,6 +309,8 @@ impl FromStr for Step {
             ["pagemap", at, len] => span(at, len).map(Step::PageMap),
             ["maps"] => Some(Step::Maps),
             ["smaps"] => Some(Step::Smaps),
+            ["sizes"] => Some(Step::Sizes),
+            ["limit", bytes] => number(bytes).map(|bytes| Step::Limit { bytes }),
             _ => None,
         };
         step.ok_or_else(|| format!("not a step: {line}"))

@@ -66,7 +66,7 @@ pub(crate) fn random(seed: u64, steps: usize) -> Vec<Step> {
     let window = Window { first: (PAGES - pages) / 2, pages };
     let mut program: Vec<Step> = (3..steps).map(|n| step(&mut rng, &window, n)).collect();
     let all = Span { at: 0, len: PAGES * PAGE };
-    program.extend([Step::Maps, Step::PageMap(all), Step::InCore(all)]);
+    program.extend([Step::Maps, Step::Sizes, Step::PageMap(all), Step::InCore(all)]);
     program
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn random_with_objects(seed: u64, steps: usize) -> Vec<Step> {
         if number != 0 || now != to {
             program.push(Step::Switch { to });
         }
-        program.push(Step::Maps);
+        program.extend([Step::Maps, Step::Sizes]);
         if to == 0 {
             program.extend([Step::PageMap(all), Step::InCore(all), Step::Smaps]);
         }
@@ -166,6 +166,8 @@ fn step(rng: &mut Rng, window: &Window, number: usize) -> Step {
         72..90 => Step::Write { at: window.byte(rng), byte: (number % 255 + 1) as u8 },
         90..93 => Step::InCore(window.span(rng)),
         93..96 => Step::PageMap(window.span(rng)),
+        96..98 => Step::Sizes,
+        98 => Step::Limit { bytes: if rng.one_in(3) { 0 } else { (1 + rng.below(40)) * PAGE } },
         _ => Step::Maps,
     }
 }
