@@ -1,9 +1,8 @@
 //! A frame that a fault may need: of zeros, or a copy of the page that it replaces.
 
-use core::{
-    cell::Cell,
-    sync::atomic::{AtomicU64, Ordering},
-};
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+use core::sync::atomic::Ordering;
+use core::{cell::Cell, ptr::NonNull, sync::atomic::AtomicU64};
 
 use machine::{ENTRIES, Frame, FrameError, Machine, Owner};
 
@@ -138,10 +137,34 @@ impl<M: Machine> Drop for Fresh<'_, M> {
 fn copy<M: Machine>(machine: &M, from: Frame, to: Frame) -> Result<(), FrameError> {
     let source = machine.frame_ptr(from).ok_or(FrameError::NotOurs(from))?.cast::<AtomicU64>();
     let copy = machine.frame_ptr(to).ok_or(FrameError::NotOurs(to))?.cast::<u64>();
+    // SAFETY: both frames are 512 aligned words long. A reference keeps the source allocated; the
+    // copy is ours alone.
+    unsafe { copy_words(source, copy) };
+    Ok(())
+}
+
+/// Copies the words of a page. They may be of different moments.
+///
+/// # Safety
+/// Both are a page of aligned words. Other CPUs access the source only as a program does, or
+/// atomically, and the copy not at all.
+unsafe fn copy_words(source: NonNull<AtomicU64>, copy: NonNull<u64>) {
+    // One instruction is twice as fast as the loop, which the compiler may not widen.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: the caller's promise. The processor moves whole words, so what another CPU writes
+    // meanwhile is read whole, as by the loop below. The direction flag is clear in Rust code.
+    unsafe {
+        core::arch::asm!(
+            "rep movsq",
+            inout("rcx") ENTRIES => _,
+            inout("rsi") source.as_ptr() => _,
+            inout("rdi") copy.as_ptr() => _,
+            options(nostack, preserves_flags)
+        );
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     for index in 0..ENTRIES {
-        // SAFETY: both frames are 512 aligned words long. A reference keeps the source allocated;
-        // the copy is ours alone. Relaxed: the words may be of different moments.
+        // SAFETY: the caller's promise. Relaxed: the words may be of different moments.
         unsafe { copy.add(index).write(source.add(index).as_ref().load(Ordering::Relaxed)) };
     }
-    Ok(())
 }

@@ -202,7 +202,13 @@ fn rules_of_overcommitment() {
             let large = space.mmap(0, 6 * PAGE, 3, PRIVATE);
             let expected = Err(Error::Vma(vma::Error::Overcommit));
             assert!(if refused { large == expected } else { large.is_ok() });
-            let child = space.fork(machine::Asid(3)).unwrap();
+            let before = commitment.promised();
+            shared.quick().drain();
+            sim.fail_alloc(1, true);
+            assert!(space.fork(Asid(3)).is_err());
+            sim.fail_alloc(0, false);
+            assert_eq!(commitment.promised(), before);
+            let child = space.fork(Asid(3)).unwrap();
             assert_eq!(commitment.promised(), 2 * space.sizes().accounted);
             drop((space, child));
             assert_eq!(commitment.promised(), 0);
