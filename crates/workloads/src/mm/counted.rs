@@ -1,9 +1,9 @@
-//! The second baseline, as in Linux since 6.4: VMAs in a maple tree, each with a count of the faults
-//! that use it, and a readers-writer lock.
+//! The second baseline, as in Linux since 6.4: VMAs in a maple tree, each with a count of the
+//! faults that use it, and a readers-writer lock.
 //!
 //! A fault finds its VMA without a lock, and increments the count. Calls hold the lock for writing.
-//! Before a call changes a VMA, it marks it with the number of the writer's turn, and waits until no
-//! fault uses it. A fault that finds the mark takes the lock for reading.
+//! Before a call changes a VMA, it marks it with the number of the writer's turn, and waits until
+//! no fault uses it. A fault that finds the mark takes the lock for reading.
 
 use super::memory::{HEAP, Memory, Of, PAGE, Shared, TOP};
 use super::pages::{Fault, Pages};
