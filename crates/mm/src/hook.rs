@@ -160,6 +160,10 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         }
     }
 
+    fn promises(&self) -> bool {
+        self.commitment.is_some()
+    }
+
     fn promise(&self, bytes: usize) -> Result<(), vma::Error> {
         if self.commitment.is_some_and(|commitment| !commitment.charge(bytes)) {
             return Err(vma::Error::Overcommit);

@@ -128,7 +128,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
 
     /// Whether a limit is set, or memory is promised.
     pub(crate) fn is_limited(&self) -> bool {
-        self.has_pages() || self.state.limits() != Limits::NONE
+        let promises = self.pages.as_ref().is_some_and(|pages| pages.promises());
+        promises || self.state.limits() != Limits::NONE
     }
 
     /// Checks that a VMA with these flags may become `more` bytes larger, if `less` bytes of others

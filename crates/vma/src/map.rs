@@ -7,7 +7,7 @@ use crate::{
     place::{Found, Wanted, pages},
     space::Writer,
     state::VmaCounts,
-    tree::{Change, Look},
+    tree::{Change, Look, Overlap},
     vma::{PAGE_SIZE, page_align},
 };
 
@@ -168,7 +168,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.may_lock_more(flags, len)?;
         let fixed = request.flags.contains(MapFlags::FIXED);
         if self.is_limited()
-            && let Err(error) = self.has_room(addr, end, flags)
+            && let Err(error) = self.has_room(addr, end, flags, fixed)
         {
             if fixed {
                 // Linux has split the VMAs at the edges by then.
@@ -218,9 +218,10 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(addr)
     }
 
-    /// Whether the limits allow a new VMA over `start..end`, in the place of what is there.
-    fn has_room(&self, start: usize, end: usize, flags: VmFlags) -> Result<(), Error> {
-        let replaced = self.overlap(start, end);
+    /// Whether the limits allow a new VMA over `start..end`, in the place of what a `fixed` map
+    /// replaces.
+    fn has_room(&self, start: usize, end: usize, flags: VmFlags, fixed: bool) -> Result<(), Error> {
+        let replaced = if fixed { self.overlap(start, end) } else { Overlap::default() };
         // The call fails for that reason.
         if replaced.sealed {
             return Ok(());
@@ -236,8 +237,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             let Some(area) = self.covering(at).filter(|area| area.start < at) else { continue };
             self.room_for(1)?;
             self.own_anon(at)?;
-            // Both parts stay this object.
-            let Some(area) = self.covering(at).or(Some(area)) else { continue };
+            // Both parts are this object from now on.
+            let area = self.covering(at).unwrap_or(area);
             area.vma.anon.close();
             self.store(area.start, at, area.vma)?;
         }

@@ -51,6 +51,11 @@ pub trait Pages<F> {
         Ok(())
     }
 
+    /// Whether [`promise`](Self::promise) may refuse. If not, calls spare a search.
+    fn promises(&self) -> bool {
+        false
+    }
+
     /// The call will need memory for `bytes` more ([`VmFlags::ACCOUNT`]). What the VMAs need when
     /// the call has ended is in [`Sizes`](crate::Sizes): the call may have failed since.
     ///

@@ -111,7 +111,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// As for [`with_entry`](Self::with_entry).
     ///
     /// # Safety
-    /// As for [`with_entry`](Self::with_entry).
+    /// As for [`with_entry`](Self::with_entry). The look was at tables of the same machine.
     pub unsafe fn with_found<'p, 'g, T>(
         &'p self,
         guard: &'g G::Guard,

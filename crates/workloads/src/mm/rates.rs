@@ -90,7 +90,7 @@ pub(super) fn measure<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync 
         done?;
         let case = format!("{}, {}", which.name, sharing.name());
         for (way, times) in Way::ALL.into_iter().zip(&all) {
-            let row = Row::new(super::NAME, &*case, way.name(), cpus, which.operations);
+            let row = Row::new(super::NAME, &case, way.name(), cpus, which.operations);
             report.rows.extend(times.time.rows(&row, "time", "ns"));
             report.rows.push(row.with("operations a second", times.rate.median(), ""));
         }
