@@ -17,7 +17,7 @@ const LEAST: u64 = 4 << 20;
 const MIB: u64 = 1 << 20;
 /// MiB of memory that a machine needs for an image of this size, which ends below 4 MiB. `samara
 /// boot` refuses less.
-pub(crate) const LEAST_MIB: u64 = 12;
+pub(crate) const LEAST_MIB: u64 = 16;
 
 unsafe extern "C" {
     static image_start: u8;

@@ -91,12 +91,12 @@ fn a_machine_without_room_for_the_kernel_is_refused_at_once() {
     let directory = directory("memory");
     let started = directory.join("started");
     let qemu = format!("touch {}; exit 33", started.display());
-    for (memory, code) in [("2M", 2), ("11M", 2), ("12M", 0), ("1G", 0)] {
+    for (memory, code) in [("2M", 2), ("15M", 2), ("16M", 0), ("1G", 0)] {
         let _ = fs::remove_file(&started);
         let mut command = boot(&directory, &qemu, &["--memory", memory]);
         let (ended, _, err) = told(command.output().unwrap());
         assert_eq!((ended, started.exists()), (Some(code), code == 0), "{memory}: {err}");
-        assert_eq!(err.contains("needs 12M at least"), code != 0, "{memory}: {err}");
+        assert_eq!(err.contains("needs 16M at least"), code != 0, "{memory}: {err}");
     }
 }
 

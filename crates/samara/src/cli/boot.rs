@@ -34,7 +34,7 @@ const LIMIT: &str = "14400";
 
 /// MiB for the kernel's image, its heap and frames (`LEAST_MIB` in `kernel/src/memory.rs`). With a
 /// little less, the kernel reports it itself. `./check boot` boots with exactly this much.
-const LEAST_MIB: u64 = 12;
+const LEAST_MIB: u64 = 16;
 
 #[derive(Args, Debug)]
 pub(crate) struct Boot {
@@ -43,7 +43,7 @@ pub(crate) struct Boot {
         value_parser = value_parser!(u8).range(1..=64))]
     pub(crate) cpus: u8,
 
-    /// Memory of the machine: 512M, 2G; 12M at least
+    /// Memory of the machine: 512M, 2G; 16M at least
     #[arg(long, global = true, value_name = "SIZE", default_value = "1G", value_parser = memory)]
     pub(crate) memory: String,
 

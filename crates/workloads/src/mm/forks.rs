@@ -122,7 +122,7 @@ impl<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static> Fork<'
             (lab.host.quiet)();
         }
         // Single-stepping a copy of many tables takes minutes.
-        if self.way == Way::Ours || self.pages == SIZES[0] {
+        if self.way == Way::Ours || (self.pages == SIZES[0] && lab.scale != Scale::LEAST) {
             let row = Row::new(NAME, "fork", self.way.name(), 1, self.pages);
             let child = Cell::new(None);
             let mut prepare = || {

@@ -22,7 +22,7 @@ mod world;
 
 use crate::error::Error;
 use crate::experiment::{Experiment, Needs, Part, Size};
-use crate::lab::Lab;
+use crate::lab::{Lab, Scale};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use counted::Counted;
@@ -113,6 +113,8 @@ fn loops<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
         // Single-stepping a fork with its ends takes minutes; `forks` counts the fork alone.
         let single = WILL_IT_SCALE.iter().chain(&CORTEN);
         let single = single.filter(|which| which.operations == 1 && which.batch >= 128);
+        let least = lab.scale == Scale::LEAST;
+        let single = single.filter(|which| !least || which.name == "fault 1 page");
         for which in single {
             counts.extend(count(lab, world, which, report)?);
         }
