@@ -15,7 +15,7 @@ const TOP: u64 = 512 << 30;
 /// The least bytes of the heap, and of the frames.
 const LEAST: u64 = 4 << 20;
 const MIB: u64 = 1 << 20;
-/// MiB of memory that a machine needs for an image of this size, which ends below 4 MiB. `samara
+/// MiB of memory that a machine needs for an image that ends below 8 MiB. `samara
 /// boot` refuses less.
 pub(crate) const LEAST_MIB: u64 = 16;
 
