@@ -23,9 +23,14 @@
 //! if there is no memory. Allocating and freeing frames needs no heap, so the heap may take its own
 //! memory from this source.
 
+mod accounts;
 mod buddy;
 mod cache;
+mod error;
 mod node;
+
+pub use accounts::{Account, Accounts, MAX_ACCOUNTS};
+pub use error::FramesError;
 
 use crate::source::{FrameError, MAX_NODES, NodeId, Place};
 use crate::{CpuId, Cpus, Frame, FrameInfo, FrameRange, Irqs, Owner, PerCpu};
@@ -35,6 +40,7 @@ use alloc::vec::Vec;
 use buddy::Buddy;
 use cache::Cache;
 use core::fmt;
+use core::sync::atomic::Ordering;
 use crossbeam_utils::CachePadded;
 use node::Node;
 
@@ -49,49 +55,6 @@ pub const CACHE_BATCH: usize = CACHE_FRAMES / 2;
 const TURNS: usize = 4;
 
 pub(crate) const NO_NODE: NodeId = NodeId(u8::MAX);
-
-/// The reason why a range of frames could not be added. Nothing has changed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FramesError {
-    /// A part of the range lies outside the span that the source was created for.
-    BeyondSpan(FrameRange),
-    /// The frame was added before.
-    Twice(Frame),
-    /// The node's number is too large: it must be less than [`MAX_NODES`].
-    NoSuchNode(NodeId),
-    /// The CPU does not exist.
-    NoSuchCpu(CpuId),
-    /// The heap has too little memory.
-    OutOfMemory,
-}
-
-impl fmt::Display for FramesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FramesError::BeyondSpan(range) => {
-                write!(
-                    f,
-                    "frames {range:?} lie outside the span of this source: create it with a \
-                     larger span"
-                )
-            }
-            FramesError::Twice(frame) => {
-                write!(f, "frame {frame} was added before: add each range once")
-            }
-            FramesError::NoSuchNode(NodeId(node)) => {
-                write!(f, "node {node} is too large: use a number below {MAX_NODES}")
-            }
-            FramesError::NoSuchCpu(cpu) => {
-                write!(f, "there is no {cpu}: create the source for more CPUs")
-            }
-            FramesError::OutOfMemory => {
-                f.write_str("out of memory: the heap has no room for the states of the frames")
-            }
-        }
-    }
-}
-
-impl core::error::Error for FramesError {}
 
 /// A frame source, on which a host builds its [`FrameSource`](crate::FrameSource).
 ///
@@ -142,6 +105,7 @@ pub struct Frames {
     nodes: [CachePadded<Node>; MAX_NODES],
     node_count: usize,
     caches: PerCpu<Cache>,
+    accounts: Accounts,
 }
 
 impl Frames {
@@ -164,6 +128,7 @@ impl Frames {
             nodes: Default::default(),
             node_count: 1,
             caches: PerCpu::try_new(cpus, |_| Cache::new(NodeId(0)))?,
+            accounts: Accounts::try_new(cpus)?,
         })
     }
 
@@ -406,10 +371,11 @@ impl Frames {
     /// Takes back a block whose last reference has just been dropped.
     fn recycle(&self, machine: &(impl Cpus + Irqs), frame: Frame, info: &FrameInfo) {
         let (order, node) = (info.order(), info.node());
+        let _section = machine.irqs_off();
+        self.accounts.note_freed(machine.current(), info);
         // SAFETY: its last reference is gone, so this source owns the block.
         unsafe { info.set_owner(Owner::Free) };
         info.set_order(0);
-        let _section = machine.irqs_off();
         if order == 0
             && let Some(cache) = self.caches.get(machine.current())
             && cache.near == node
@@ -438,6 +404,8 @@ impl Frames {
     pub unsafe fn split(&self, frame: Frame) -> Result<(), FrameError> {
         let info = self.known(frame)?;
         let (order, owner) = (info.order(), info.owner());
+        // SAFETY: the caller owns the block. Relaxed: its own value.
+        let word = unsafe { info.word() }.load(Ordering::Relaxed);
         if matches!(owner, Owner::Table(_) | Owner::Quick(_)) {
             return Err(FrameError::Table(frame));
         }
@@ -450,7 +418,10 @@ impl Frames {
         let first = (frame.number() - self.span.start().number()) as usize;
         for info in &self.infos[first..first + (1 << order)] {
             info.allocate(0);
-            // SAFETY: the caller owned the block, and used all its frames for this.
+            // SAFETY: the caller owned the block, and used all its frames for this. Relaxed: the
+            // owner is stored with Release.
+            unsafe { info.word() }.store(word, Ordering::Relaxed);
+            // SAFETY: as above.
             unsafe { info.set_owner(owner) };
         }
         Ok(())
@@ -462,6 +433,11 @@ impl Frames {
         // For a frame below the span, the difference wraps to a number far beyond the span's end.
         let index = frame.number().wrapping_sub(self.span.start().number());
         self.infos.get(usize::try_from(index).ok()?)
+    }
+
+    /// As [`FrameSource::accounts`](crate::FrameSource::accounts).
+    pub fn accounts(&self) -> &Accounts {
+        &self.accounts
     }
 
     /// The frames that have states, with or without memory behind them.

@@ -196,7 +196,8 @@ impl FrameInfo {
     }
 
     /// A word for the owner of the frame: a lock, a counter, a link. It is 0 when the frame is
-    /// allocated, and must be 0 again when the frame is freed.
+    /// allocated, and must be 0 again when the frame is freed. For a frame of a program it is the
+    /// frame's [account](crate::Accounts).
     ///
     /// # Safety
     /// The frame's owner defines the meaning of the word and the code that may change it. Memory

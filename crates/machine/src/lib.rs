@@ -79,7 +79,9 @@ pub use addr::{PhysAddr, VirtAddr};
 pub use cpu::{AtomicCpuSet, CpuId, CpuSet, Cpus, MAX_CPUS};
 pub use cross_call::CrossCall;
 pub use frame::Frame;
-pub use frames::{CACHE_BATCH, CACHE_FRAMES, Frames, FramesError, MAX_ORDER};
+pub use frames::{
+    Account, Accounts, CACHE_BATCH, CACHE_FRAMES, Frames, FramesError, MAX_ACCOUNTS, MAX_ORDER,
+};
 pub use host::{Host, Program};
 pub use info::{FrameInfo, Owner};
 pub use irq::{IrqOff, Irqs};

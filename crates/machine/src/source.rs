@@ -1,6 +1,6 @@
 //! The source of frames.
 
-use crate::{Frame, FrameInfo, Owner};
+use crate::{Accounts, Frame, FrameInfo, Owner};
 use core::fmt;
 
 /// A NUMA node.
@@ -173,6 +173,12 @@ pub unsafe trait FrameSource {
         // SAFETY: the caller's promise.
         unsafe { info.set_owner(owner) };
         Ok(())
+    }
+
+    /// The accounts on which frames can be put, if the source has any.
+    #[inline]
+    fn accounts(&self) -> Option<&Accounts> {
+        None
     }
 
     /// Debug hook: the page in `frame` is now in the constructed state of quicklist `list` (I6),

@@ -29,7 +29,14 @@ use machine::{Frame, Machine};
 use paging::{EntryChange, Mapping, Share};
 use vma::Vma;
 
-use crate::{Access, fault::Step, fresh::Fresh, object::HeldPage, reference::is_counted, rights};
+use crate::{
+    Backing,
+    fault::Step,
+    fresh::Fresh,
+    object::HeldPage,
+    reference::is_counted,
+    rights::{self, Want},
+};
 
 /// What a fault has prepared for the entry.
 pub(crate) struct Prepared<'a, 'm, M: Machine> {
@@ -50,17 +57,17 @@ impl<M: Machine> Prepared<'_, '_, M> {
     pub(crate) fn needs<B>(
         &self,
         vma: &Vma<B>,
-        access: Access,
+        want: Want,
         found: Option<Mapping>,
     ) -> Option<Step> {
         match found {
             None if let Some(page) = &self.object => {
-                let copies = access == Access::Write && vma.is_private();
+                let copies = want.writes() && vma.is_private();
                 copies.then(|| self.needs_copy(page.frame()))?
             }
             None => None,
             Some(page) => {
-                let copies = access == Access::Write
+                let copies = want.writes()
                     && vma.is_private()
                     && page.attrs.share() == Share::CopyOnWrite
                     && !self.is_alone(page.frame);
@@ -80,25 +87,25 @@ impl<M: Machine> Prepared<'_, '_, M> {
 
 /// The change of a page's entry at a fault in a VMA that allows the access, with the lock of the
 /// table held. A write makes the page exclusive: the VMA has an anon_vma by now.
-pub(crate) fn decide<B, M: Machine>(
-    vma: &Vma<B>,
-    access: Access,
+pub(crate) fn decide<M: Machine>(
+    vma: &Vma<Backing<M>>,
+    want: Want,
     now: Option<Mapping>,
     prepared: &Prepared<'_, '_, M>,
 ) -> (EntryChange, Step) {
-    let set = |frame, share, step| (EntryChange::Set(frame, rights::attrs(vma.flags, share)), step);
+    let set = |frame, share, step| (EntryChange::Set(frame, rights::attrs_in(vma, share)), step);
     let keep = |step| (EntryChange::Keep, step);
     let Some(page) = now else {
         // Another CPU has unmapped a page of anonymous memory: the fault becomes a first touch.
         return match vma.file {
-            Some(_) => decide_absent_of_object(vma, access, prepared),
+            Some(_) => decide_absent_of_object(vma, want, prepared),
             None => keep(Step::Again),
         };
     };
     let share = page.attrs.share();
     match share {
-        _ if rights::suffices(page.attrs, access) => keep(Step::Spurious),
-        _ if access != Access::Write => set(page.frame, share, Step::Mapped),
+        _ if want.is_met(page.attrs) => keep(Step::Spurious),
+        _ if !want.writes() => set(page.frame, share, Step::Mapped),
         Share::Exclusive | Share::Object => set(page.frame, share, Step::Mapped),
         Share::Flushing => keep(Step::Flushing),
         Share::CopyOnWrite if !vma.is_private() => match &prepared.object {
@@ -124,12 +131,12 @@ pub(crate) fn decide<B, M: Machine>(
 
 /// The same for an absent entry of an object's map. A shared map gets the object's frame; a private
 /// one gets it for reading, and a copy for writing.
-fn decide_absent_of_object<B, M: Machine>(
-    vma: &Vma<B>,
-    access: Access,
+fn decide_absent_of_object<M: Machine>(
+    vma: &Vma<Backing<M>>,
+    want: Want,
     prepared: &Prepared<'_, '_, M>,
 ) -> (EntryChange, Step) {
-    let set = |frame, share, step| (EntryChange::Set(frame, rights::attrs(vma.flags, share)), step);
+    let set = |frame, share, step| (EntryChange::Set(frame, rights::attrs_in(vma, share)), step);
     let again = (EntryChange::Keep, Step::Again);
     // The object may have taken the page back since, or the entry was present at the first look.
     let Some(page) = prepared.object.as_ref().filter(|page| page.is_current()) else {
@@ -137,7 +144,7 @@ fn decide_absent_of_object<B, M: Machine>(
     };
     match prepared.fresh.copy_of(page.frame()) {
         _ if !vma.is_private() => {
-            let writes = access == Access::Write;
+            let writes = want.writes();
             if writes && page.counts_writes() {
                 page.dirtied();
             }
@@ -145,7 +152,7 @@ fn decide_absent_of_object<B, M: Machine>(
             let share = if clean { Share::CopyOnWrite } else { Share::Object };
             set(page.frame(), share, Step::MappedObject)
         }
-        _ if access != Access::Write => set(page.frame(), Share::CopyOnWrite, Step::MappedObject),
+        _ if !want.writes() => set(page.frame(), Share::CopyOnWrite, Step::MappedObject),
         Some(copy) => set(copy, Share::Exclusive, Step::MappedFresh),
         None => again,
     }

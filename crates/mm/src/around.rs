@@ -53,7 +53,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     let fits = now.is_none()
                         && self.core.vmas.is_current(guard, at, vma)
                         && held.is_current();
-                    let attrs = rights::attrs(vma.flags, share);
+                    let attrs = rights::attrs_in(vma, share);
                     match fits {
                         true => (EntryChange::Set(held.frame(), attrs), true),
                         false => (EntryChange::Keep, false),

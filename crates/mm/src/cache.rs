@@ -17,15 +17,18 @@ use core::{
     sync::atomic::{AtomicU8, AtomicU64, Ordering, fence},
 };
 
-use machine::{Access, Frame, Machine, Owner, lock};
+use machine::{Access, Frame, Machine, lock};
 use paging::{Format, Paging};
-use spin::mutex::{SpinMutex, SpinMutexGuard};
+use spin::{
+    Once,
+    mutex::{SpinMutex, SpinMutexGuard},
+};
 use vma::PAGE_SIZE;
 
 use crate::{
-    Mappings, ObjectError,
+    FrameGroup, Mappings, ObjectError,
     index::{MAX_PAGES, PageIndex, Slot},
-    reference::Reference,
+    reference::{NoFrame, Reference},
 };
 
 pub(crate) const PAGE: u64 = PAGE_SIZE as u64;
@@ -40,6 +43,8 @@ pub(crate) struct PageCache<M: Machine> {
     size: AtomicU64,
     changes: SpinMutex<()>,
     pub(crate) mappings: Mappings,
+    /// Whose limit the pages count for. Dropped after the pages.
+    group: Once<Arc<FrameGroup<M>>>,
 }
 
 impl<M: Machine> PageCache<M> {
@@ -53,6 +58,28 @@ impl<M: Machine> PageCache<M> {
             size: AtomicU64::new(0),
             changes: SpinMutex::new(()),
             mappings: Mappings::new(),
+            group: Once::new(),
+        }
+    }
+
+    /// Pages that come from now on count for a group. Later calls change nothing.
+    pub(crate) fn set_group(&self, group: &Arc<FrameGroup<M>>) {
+        self.group.call_once(|| Arc::clone(group));
+    }
+
+    /// A frame for a new page. Waits for nothing but the host of a group.
+    fn new_page(&self) -> Result<Reference<'_, M>, ObjectError> {
+        let group = self.group.get().map(|group| &**group);
+        loop {
+            match Reference::alloc_page(&self.machine, group, 0) {
+                Ok(new) => return Ok(new),
+                Err(NoFrame::Source(error)) => return Err(ObjectError::OutOfMemory(error)),
+                Err(NoFrame::Group { needed }) => {
+                    if !group.is_some_and(|group| group.make_room(needed)) {
+                        return Err(ObjectError::GroupLimit);
+                    }
+                }
+            }
         }
     }
 
@@ -199,7 +226,7 @@ impl<M: Machine> PageCache<M> {
             }
         }
         let no_memory = ObjectError::OutOfMemory;
-        let new = Reference::alloc(&self.machine, Owner::User).map_err(no_memory)?;
+        let new = self.new_page()?;
         fill(new.frame())?;
         if self.index.insert(index, new.frame()).map_err(no_memory)? == Slot::Page(new.frame()) {
             new.keep();

@@ -6,10 +6,11 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr};
 use paging::{Format, Share};
-use vma::{Advice, AttachRequest, MapFlags, MapRequest, PAGE_SIZE, VmFlags};
+use vma::{Advice, AttachRequest, Layout, MapFlags, MapRequest, PAGE_SIZE, VmFlags};
 
 use crate::{
-    Access, AddressSpace, Backing, Error, FaultError, ObjectError, Shmem, ShmemKind, rights,
+    Access, AddressSpace, Backing, Commitment, Error, FaultError, ObjectError, Shmem, ShmemKind,
+    rights,
 };
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
@@ -36,7 +37,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
         // The type is SHARED or SHARED_VALIDATE.
         let file = match flags.bits() & 0xf {
-            1 | 3 => Some(self.shared_memory(len)?),
+            1 | 3 => Some(self.shared_memory(len, flags)?),
             _ => None,
         };
         self.map(MapRequest { addr, len, prot, flags, file, offset: 0, driver_flags: None })
@@ -61,6 +62,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             return Err(Error::NotSupported("MAP_HUGETLB"));
         }
         self.check_home(&file)?;
+        let shared = flags.bits() & 1 != 0;
+        if !shared && file.object().device_memory().is_some() {
+            return Err(Error::NotSupported("a private map of the memory of a device"));
+        }
         let file = Some(file);
         self.map(MapRequest { addr, len, prot, flags, file, offset, driver_flags: None })
     }
@@ -88,7 +93,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// The object of a shared anonymous map.
-    fn shared_memory(&self, len: usize) -> Result<Backing<M>, Error> {
+    fn shared_memory(&self, len: usize, flags: MapFlags) -> Result<Backing<M>, Error> {
         /// The inode numbers of these objects, which have no other name.
         static INODES: AtomicU64 = AtomicU64::new(1);
         let memory = Shmem::new(
@@ -104,6 +109,15 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         // What is too long for an object is too long for an address space.
         let pages = len.checked_next_multiple_of(PAGE_SIZE).ok_or(vma::Error::TooLong)?;
         memory.set_size(pages as u64).map_err(|_| vma::Error::NoSpace)?;
+        if let Some(group) = self.core.group.get() {
+            memory.set_group(group);
+        }
+        let reserves = |commitment: &&Arc<Commitment<M>>| {
+            !flags.contains(MapFlags::NORESERVE) || !commitment.honours_noreserve()
+        };
+        if let Some(commitment) = self.core.commitment.get().filter(reserves) {
+            memory.set_commitment(commitment).map_err(|_| vma::Error::Overcommit)?;
+        }
         Ok(Backing::open(memory, true))
     }
 
@@ -131,6 +145,15 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// As in the manual page of munmap; nothing has changed.
     pub fn munmap(&self, addr: usize, len: usize) -> Result<(), Error> {
         self.change(|calls| calls.munmap(addr, len))
+    }
+
+    /// What execve(2) does to the memory of a program: unmaps everything, sealed or not, and begins
+    /// with these addresses. The host activates the space as before, and maps the new program.
+    ///
+    /// # Errors
+    /// [`Error::Vma`] with [`vma::Error::OutOfMemory`]; nothing has changed.
+    pub fn exec(&self, layout: Layout) -> Result<(), Error> {
+        self.change(|calls| calls.exec(layout))
     }
 
     /// mprotect(2), and pkey_mprotect(2) with `pkey`. When it returns, no CPU has a translation

@@ -92,6 +92,11 @@ impl<M: Machine> Commitment<M> {
         usize::try_from(sum).unwrap_or(0)
     }
 
+    /// Whether MAP_NORESERVE has an effect.
+    pub(crate) fn honours_noreserve(&self) -> bool {
+        !matches!(self.rule, Overcommit::Never { .. })
+    }
+
     fn add(&self, bytes: isize) {
         // A CPU that the machine does not have counts nowhere else than the first.
         let mut counts = self.counts.iter();

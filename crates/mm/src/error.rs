@@ -26,6 +26,8 @@ pub enum FaultError {
     Object(VirtAddr, ObjectError),
     /// There is no memory for the page or for a page table, also after reclaim.
     OutOfMemory(FrameError),
+    /// The group of the space has reached its limit of frames, and the host has made no room.
+    GroupLimit,
     /// The page tables are corrupt.
     Tables(paging::Error),
 }
@@ -42,12 +44,17 @@ impl fmt::Display for FaultError {
             FaultError::OutOfMemory(error) => {
                 write!(f, "no memory for a page: {error}; unmap something and touch it again")
             }
+            FaultError::GroupLimit => f.write_str(GROUP_LIMIT),
             FaultError::Tables(error) => write!(f, "the page tables are corrupt: {error}"),
         }
     }
 }
 
 impl core::error::Error for FaultError {}
+
+/// What is said of a group that has reached its limit.
+pub(crate) const GROUP_LIMIT: &str =
+    "the group of this space has reached its limit of frames: raise it, or free pages of the group";
 
 /// Why a call failed.
 ///
@@ -78,16 +85,20 @@ impl Error {
     pub fn errno(&self) -> i32 {
         match self {
             Error::Vma(error) => error.errno(),
-            Error::Fault(FaultError::Unmapped(_) | FaultError::OutOfMemory(_)) => 12,
+            Error::Fault(
+                FaultError::Unmapped(_) | FaultError::OutOfMemory(_) | FaultError::GroupLimit,
+            ) => 12,
             Error::Tables(paging::Error::Frames(_)) => 12,
-            Error::NotBroughtIn(FaultError::OutOfMemory(_)) => 11,
+            Error::NotBroughtIn(FaultError::OutOfMemory(_) | FaultError::GroupLimit) => 11,
             Error::NotBroughtIn(_) => 12,
             Error::Tables(_) | Error::Fault(_) => 14,
             Error::Locked => 16,
             Error::Object(ObjectError::Sealed) => 1,
             Error::Object(ObjectError::Failed) => 5,
             Error::Object(ObjectError::Absent) => 11,
-            Error::Object(ObjectError::OutOfMemory(_)) => 12,
+            Error::Object(
+                ObjectError::OutOfMemory(_) | ObjectError::GroupLimit | ObjectError::Overcommit,
+            ) => 12,
             Error::Object(ObjectError::BeyondEnd) => 27,
             Error::Object(ObjectError::NotSupported) => 95,
             Error::Object(ObjectError::Foreign) => 22,

@@ -9,8 +9,8 @@ use crate::{
     anon::{self, Prepared},
     fresh::Fresh,
     object::HeldPage,
-    reference::give_back,
-    rights,
+    reference::{NoFrame, give_back},
+    rights::{self, Want},
     touch::{Look, refused},
 };
 
@@ -74,10 +74,15 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// [`FaultError::OutOfMemory`]: nothing has changed. [`FaultError::Tables`]: the tables are
     /// corrupt.
     pub fn handle_fault(&self, at: VirtAddr, access: Access) -> Result<Outcome, FaultError> {
-        let fresh = Fresh::new(self.core.tables.machine());
+        self.fault(at, Want::new(access))
+    }
+
+    #[inline]
+    pub(crate) fn fault(&self, at: VirtAddr, want: Want) -> Result<Outcome, FaultError> {
+        let fresh = Fresh::new(self.core.tables.machine(), self.core.group());
         let mut reclaimed = false;
         for _ in 0..TRIES {
-            let step = self.attempt(at, access, &fresh)?;
+            let step = self.attempt(at, want, &fresh)?;
             if step == Step::MappedFresh {
                 fresh.mapped();
                 return Ok(Outcome::Mapped);
@@ -88,7 +93,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 None => {}
             }
         }
-        self.fault_with_right(at, access, &fresh)
+        self.fault_with_right(at, want, &fresh)
     }
 
     /// Ends an attempt that did something; prepares for the next one otherwise.
@@ -112,20 +117,20 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             Step::NeedsFrame => self.prepare(reclaimed, || fresh.prepare())?,
             Step::NeedsObject => self.bring_in_object(at, reclaimed)?,
             Step::NeedsZeroFrame => self.prepare(reclaimed, || self.core.zero.make())?,
-            Step::NeedsMemory(error) => self.make_room(error, reclaimed)?,
+            Step::NeedsMemory(error) => self.make_room(error.into(), reclaimed)?,
             Step::Again | Step::NeedsRight | Step::Replaced(_) | Step::Flushing => {}
         }
         Ok(None)
     }
 
     /// Prepares a frame; makes room once if there is none. No guard is held.
-    fn prepare(
+    fn prepare<E: Into<NoFrame>>(
         &self,
         reclaimed: &mut bool,
-        what: impl Fn() -> Result<(), FrameError>,
+        what: impl Fn() -> Result<(), E>,
     ) -> Result<(), FaultError> {
         while let Err(error) = what() {
-            self.make_room(error, reclaimed)?;
+            self.make_room(error.into(), reclaimed)?;
         }
         Ok(())
     }
@@ -140,13 +145,21 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         loop {
             match file.object().bring_in(index) {
                 Ok(()) => return Ok(()),
-                Err(ObjectError::OutOfMemory(error)) => self.make_room(error, reclaimed)?,
+                Err(ObjectError::OutOfMemory(error)) => self.make_room(error.into(), reclaimed)?,
+                Err(ObjectError::GroupLimit) => return Err(FaultError::GroupLimit),
                 Err(error) => return Err(FaultError::Object(at, error)),
             }
         }
     }
 
-    fn make_room(&self, error: FrameError, reclaimed: &mut bool) -> Result<(), FaultError> {
+    fn make_room(&self, error: NoFrame, reclaimed: &mut bool) -> Result<(), FaultError> {
+        let error = match error {
+            NoFrame::Source(error) => error,
+            NoFrame::Group { needed } => {
+                let more = self.core.group().is_some_and(|group| group.make_room(needed));
+                return if more { Ok(()) } else { Err(FaultError::GroupLimit) };
+            }
+        };
         if core::mem::replace(reclaimed, true) {
             return Err(FaultError::OutOfMemory(error));
         }
@@ -206,12 +219,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// One attempt: the first look, the entry with the second look in it.
-    fn attempt(
-        &self,
-        at: VirtAddr,
-        access: Access,
-        fresh: &Fresh<'_, M>,
-    ) -> Result<Step, FaultError> {
+    fn attempt(&self, at: VirtAddr, want: Want, fresh: &Fresh<'_, M>) -> Result<Step, FaultError> {
         let page = at.align_down(PageSize::Size4K);
         let Ok(addr) = usize::try_from(page.get()) else { return Err(FaultError::Unmapped(at)) };
         let guard = G::pin();
@@ -223,13 +231,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         if vma.is_busy() {
             return Ok(Step::NeedsRight);
         }
-        if !rights::allows(vma.flags, access) {
-            return Err(FaultError::Denied(at, access));
+        if !want.is_allowed(vma.flags) {
+            return Err(FaultError::Denied(at, want.access));
         }
-        if access == Access::Write
-            && vma.is_private()
-            && !self.core.vmas.first_write(&guard, addr, vma)
-        {
+        if want.writes() && vma.is_private() && !self.core.vmas.first_write(&guard, addr, vma) {
             return Ok(Step::NeedsRight);
         }
         let walk = self.core.tables.walk(&guard);
@@ -237,13 +242,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let found = place.mapping();
         let look = Look { guard: &guard, at, addr, vma, seen };
         if found.is_none() && vma.file.is_none() {
-            return self.first_touch(&look, &place, access, fresh);
+            return self.first_touch(&look, &place, want, fresh);
         }
         if found.is_some_and(|page| self.core.is_guard(page.frame)) {
             return Err(FaultError::Guard(at));
         }
         let object = match &vma.file {
-            Some(file) if found.is_none() || (access == Access::Write && !vma.is_private()) => {
+            Some(file) if found.is_none() || (want.writes() && !vma.is_private()) => {
                 match HeldPage::get(machine, &**file.object(), vma.offset_at(addr) as u64) {
                     Ok(page) => Some(page),
                     Err(ObjectError::Absent) => return Ok(Step::NeedsObject),
@@ -252,7 +257,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     }
                     Err(error) => {
                         // As in Linux, also by a fault that fails.
-                        if access != Access::Write {
+                        if !want.writes() {
                             self.fault_around(&guard, addr, &range, vma);
                         }
                         return Err(FaultError::Object(at, error));
@@ -262,7 +267,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             _ => None,
         };
         let prepared = Prepared { machine, fresh, object };
-        if let Some(needed) = prepared.needs(vma, access, found) {
+        if let Some(needed) = prepared.needs(vma, want, found) {
             // A frame that is to be copied is held from here on. If the entry leads to it now, it
             // has not been given to another user in between.
             let still = walk.get(page).map(|page| (page.frame, page.attrs.share()));
@@ -291,7 +296,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 if now.is_some_and(|page| self.core.is_guard(page.frame)) {
                     return (EntryChange::Keep, Step::Again);
                 }
-                anon::decide(vma, access, now, &prepared)
+                anon::decide(vma, want, now, &prepared)
             })
         };
         match done {
@@ -313,7 +318,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     Step::MappedObject => {
                         // The entry has the reference now.
                         prepared.object.into_iter().for_each(HeldPage::mapped);
-                        if access != Access::Write {
+                        if !want.writes() {
                             self.fault_around(&guard, addr, &range, vma);
                         }
                         step
@@ -330,7 +335,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     fn fault_with_right(
         &self,
         at: VirtAddr,
-        access: Access,
+        want: Want,
         fresh: &Fresh<'_, M>,
     ) -> Result<Outcome, FaultError> {
         let mut reclaimed = false;
@@ -345,15 +350,15 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     error = Some(FaultError::Unmapped(at));
                     return Ok::<_, vma::Error>(Step::Again);
                 }
-                if access == Access::Write
+                if want.writes()
                     && calls.area_at(addr).is_some_and(|area| {
-                        area.vma.is_private() && rights::allows(area.vma.flags, access)
+                        area.vma.is_private() && want.is_allowed(area.vma.flags)
                     })
                 {
                     calls.first_write(addr)?;
                 }
                 // No VMA changes now, so one attempt is enough.
-                match self.attempt(at, access, fresh) {
+                match self.attempt(at, want, fresh) {
                     Ok(step) => Ok(step),
                     Err(failed) => {
                         error = Some(failed);

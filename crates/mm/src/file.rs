@@ -19,7 +19,7 @@ use spin::mutex::SpinMutex;
 use vma::{PAGE_SIZE, Placement};
 
 use crate::{
-    Mappings, Object, ObjectError,
+    FrameGroup, Mappings, Object, ObjectError,
     cache::{PAGE, PageCache},
     index::MAX_PAGES,
 };
@@ -105,6 +105,11 @@ impl<M: Machine, S: PageSource> File<M, S> {
     /// [`ObjectError::BeyondEnd`]: larger than objects can be. Nothing has changed.
     pub fn set_size(&self, bytes: u64) -> Result<(), ObjectError> {
         self.pages.set_size(bytes, |_| Ok(()))
+    }
+
+    /// Pages that come from now on count for a group. Later calls change nothing.
+    pub fn set_group(&self, group: &Arc<FrameGroup<M>>) {
+        self.pages.set_group(group);
     }
 
     /// Reads bytes from `at` on, up to the end, as pread(2). Returns how many.

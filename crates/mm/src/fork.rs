@@ -63,6 +63,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             if let Some(commitment) = commitment {
                 core.commitment.call_once(|| Arc::clone(commitment));
             }
+            if let Some(group) = self.core.group.get() {
+                core.group.call_once(|| Arc::clone(group));
+            }
             promise.keep();
             let child = AddressSpace::from_core(core, family, self.stack_limit)?;
             calls.not_inherited().try_for_each(|range| {

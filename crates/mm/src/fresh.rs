@@ -4,10 +4,11 @@
 use core::sync::atomic::Ordering;
 use core::{cell::Cell, ptr::NonNull, sync::atomic::AtomicU64};
 
-use machine::{ENTRIES, Frame, FrameError, Machine, Owner};
+use machine::{ENTRIES, Frame, FrameError, Machine};
 
 use crate::{
-    reference::{Reference, is_counted},
+    FrameGroup,
+    reference::{NoFrame, Reference, is_counted},
     zero::zero,
 };
 
@@ -30,6 +31,7 @@ pub(crate) struct Source {
 /// A frame for a page that may be needed. It is given back if it is not.
 pub(crate) struct Fresh<'m, M: Machine> {
     machine: &'m M,
+    group: Option<&'m FrameGroup<M>>,
     frame: Cell<Option<Frame>>,
     /// What `frame` holds, or is to hold.
     wanted: Cell<Contents>,
@@ -37,9 +39,10 @@ pub(crate) struct Fresh<'m, M: Machine> {
 }
 
 impl<'m, M: Machine> Fresh<'m, M> {
-    pub(crate) fn new(machine: &'m M) -> Self {
+    pub(crate) fn new(machine: &'m M, group: Option<&'m FrameGroup<M>>) -> Self {
         Fresh {
             machine,
+            group,
             frame: Cell::new(None),
             wanted: Cell::new(Contents::Zeros),
             ready: Cell::new(false),
@@ -87,12 +90,12 @@ impl<'m, M: Machine> Fresh<'m, M> {
     }
 
     /// Makes sure that the frame holds what is wanted. It is prepared whole or not at all.
-    pub(crate) fn prepare(&self) -> Result<(), FrameError> {
+    pub(crate) fn prepare(&self) -> Result<(), NoFrame> {
         if self.ready.get() {
             return Ok(());
         }
         if self.frame.get().is_none() {
-            let frame = Reference::alloc(self.machine, Owner::User)?.keep();
+            let frame = Reference::alloc_page(self.machine, self.group, 0)?.keep();
             self.frame.set(Some(frame));
         }
         let Some(frame) = self.frame.get() else { return Ok(()) };

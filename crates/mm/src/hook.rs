@@ -193,7 +193,7 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
                 return SweepChange::Keep;
             }
             // A page that is not exclusive stays read-only: its first write must fault.
-            SweepChange::Set(rights::attrs(now.flags, page.attrs.share()))
+            SweepChange::Set(rights::attrs_in(now, page.attrs.share()))
         };
         // SAFETY: the address space owns the pages and their frames. The flush is done when this
         // returns.

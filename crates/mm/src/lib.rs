@@ -13,12 +13,16 @@
 //! | guard pages | [`AddressSpace::madvise`] | `guard` |
 //! | files: read, write, read-ahead, write-back | [`File`], [`PageSource`] | `file`, `cache` |
 //! | an object takes pages back from all spaces | [`Mappings::take_back`] | `mappings`, `visit` |
+//! | the memory of devices | [`DeviceMemory`] | `device` |
 //! | msync | [`AddressSpace::msync`] | `sync` |
 //! | mremap; mlock, munlock, mlockall, munlockall | the methods of these names | `lock` |
 //! | copies of a program's memory, pins | [`AddressSpace::read`], [`AddressSpace::copy_from_user`], [`AddressSpace::pin_pages`] | `access`, `pin` |
+//! | a debugger's copies | [`AddressSpace::peek`], [`AddressSpace::poke`] | `force` |
 //! | mincore; resident pages; maps | [`AddressSpace::mincore`] and its neighbours | `look` |
 //! | smaps, pagemap, totals | [`AddressSpace::write_smaps`] and its neighbours | `usage` |
+//! | exec | [`AddressSpace::exec`] | `calls` |
 //! | fork | [`AddressSpace::fork`] | `fork` |
+//! | a limit of frames for a group; promised memory; limits | [`FrameGroup`], [`Commitment`], [`AddressSpace::set_limits`] | `group`, `commitment` |
 //! | a space's end | `Drop` | `space` |
 //!
 //! # What there is so far
@@ -43,11 +47,14 @@ mod cache;
 mod calls;
 mod changes;
 mod commitment;
+mod device;
 mod error;
 mod fault;
 mod file;
+mod force;
 mod fork;
 mod fresh;
+mod group;
 mod guard;
 mod hook;
 mod index;
@@ -69,9 +76,11 @@ mod zero;
 
 pub use access::CopyError;
 pub use commitment::{Commitment, Overcommit};
+pub use device::DeviceMemory;
 pub use error::{Error, FaultError};
 pub use fault::Outcome;
 pub use file::{File, PageSource};
+pub use group::{FrameGroup, GroupError, OnLimit};
 pub use mappings::Mappings;
 pub use object::{Backing, Object, ObjectError};
 pub use pin::UserPins;

@@ -16,9 +16,14 @@ use alloc::sync::Arc;
 use core::{fmt, ops::Range};
 
 use machine::{Frame, FrameError, Machine};
-use vma::{MappedFile, Placement};
+use paging::Cache;
+use vma::{MappedFile, Placement, VmFlags};
 
-use crate::{Mappings, reference::Reference};
+use crate::{
+    Mappings, device,
+    error::GROUP_LIMIT,
+    reference::{Reference, is_counted},
+};
 
 /// Why an object has no page for a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,10 +35,14 @@ pub enum ObjectError {
     BeyondEnd,
     /// There is no memory for the page.
     OutOfMemory(FrameError),
+    /// The group that the object counts for has reached its limit of frames.
+    GroupLimit,
     /// The page could not be read: SIGBUS.
     Failed,
     /// The object does not have the operation.
     NotSupported,
+    /// The host promises no more memory ([`Commitment`](crate::Commitment)).
+    Overcommit,
     /// A seal of the object forbids it.
     Sealed,
     /// The object is for address spaces of another [`Paging`](paging::Paging).
@@ -46,8 +55,10 @@ impl fmt::Display for ObjectError {
             ObjectError::Absent => f.write_str("the page is not in memory"),
             ObjectError::BeyondEnd => f.write_str("the page lies beyond the end of the object"),
             ObjectError::OutOfMemory(error) => write!(f, "no memory for a page: {error}"),
+            ObjectError::GroupLimit => f.write_str(GROUP_LIMIT),
             ObjectError::Failed => f.write_str("the page could not be read"),
             ObjectError::NotSupported => f.write_str("the object does not have the operation"),
+            ObjectError::Overcommit => f.write_str("the host promises no more memory"),
             ObjectError::Sealed => f.write_str("a seal of the object forbids it"),
             ObjectError::Foreign => f.write_str(
                 "the object belongs to another machine; make it with the `Paging` of the space",
@@ -64,7 +75,9 @@ impl core::error::Error for ObjectError {}
 /// # Safety
 /// Programs get the frames. So:
 /// - [`page`](Self::page) returns a frame with [`Owner::User`](machine::Owner::User) that holds
-///   nothing but this page, and a reference to it for the caller.
+///   nothing but this page, and a reference to it for the caller. If it is the memory of a device
+///   ([`device_memory`](Self::device_memory)), the frame is no memory of the frame source instead,
+///   and programs may use it.
 /// - The frames are of the machine of [`home`](Self::home), which lives as long as the object.
 /// - The object keeps a reference of its own for as long as `is_current` may say yes. It drops that
 ///   reference after [`Mappings::take_back`] has returned.
@@ -132,6 +145,12 @@ pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
     /// Whether a seal forbids a new shared map that may be written.
     fn is_write_sealed(&self) -> bool {
         false
+    }
+
+    /// The memory type, if it is the memory of a device: its frames are no memory of the frame
+    /// source, hold no references, and are mapped by shared maps only. Always the same.
+    fn device_memory(&self) -> Option<Cache> {
+        None
     }
 
     /// How its maps are placed.
@@ -214,6 +233,10 @@ impl<M: Machine> MappedFile for Backing<M> {
         self.segment_size().is_some()
     }
 
+    fn driver_flags(&self) -> VmFlags {
+        self.0.object.device_memory().map_or(VmFlags::empty(), |_| device::FLAGS)
+    }
+
     fn segment_size(&self) -> Option<usize> {
         self.0.object.segment_size()
     }
@@ -235,7 +258,9 @@ impl<M: Machine> MappedFile for Backing<M> {
 pub(crate) struct HeldPage<'a, M: Machine> {
     object: &'a dyn Object<M>,
     index: u64,
-    frame: Reference<'a, M>,
+    frame: Frame,
+    /// None for the frame of a device.
+    reference: Option<Reference<'a, M>>,
 }
 
 impl<'a, M: Machine> HeldPage<'a, M> {
@@ -244,13 +269,15 @@ impl<'a, M: Machine> HeldPage<'a, M> {
         object: &'a dyn Object<M>,
         index: u64,
     ) -> Result<Self, ObjectError> {
+        let frame = object.page(index)?;
         // SAFETY: the object takes this reference for us.
-        let frame = unsafe { Reference::new(machine, object.page(index)?) };
-        Ok(HeldPage { object, index, frame })
+        let reference =
+            is_counted(machine, frame).then(|| unsafe { Reference::new(machine, frame) });
+        Ok(HeldPage { object, index, frame, reference })
     }
 
     pub(crate) fn frame(&self) -> Frame {
-        self.frame.frame()
+        self.frame
     }
 
     pub(crate) fn is_current(&self) -> bool {
@@ -268,6 +295,6 @@ impl<'a, M: Machine> HeldPage<'a, M> {
 
     /// The reference is an entry's from now on.
     pub(crate) fn mapped(self) {
-        self.frame.keep();
+        self.reference.map(Reference::keep);
     }
 }

@@ -6,6 +6,24 @@
 
 use machine::{Frame, FrameError, Machine, Owner, Place};
 
+use crate::FrameGroup;
+
+/// Why there is no frame for a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NoFrame {
+    Source(FrameError),
+    /// The limit of the group leaves too few frames.
+    Group {
+        needed: usize,
+    },
+}
+
+impl From<FrameError> for NoFrame {
+    fn from(error: FrameError) -> Self {
+        NoFrame::Source(error)
+    }
+}
+
 /// A reference to a frame, which is dropped with this.
 pub(crate) struct Reference<'m, M: Machine> {
     machine: &'m M,
@@ -21,11 +39,36 @@ impl<'m, M: Machine> Reference<'m, M> {
 
     /// A new frame, which is ours alone.
     pub(crate) fn alloc(machine: &'m M, owner: Owner) -> Result<Self, FrameError> {
-        let frame = machine.alloc(0, Place::Local)?;
+        Reference::alloc_block(machine, owner, 0)
+    }
+
+    fn alloc_block(machine: &'m M, owner: Owner, order: u8) -> Result<Self, FrameError> {
+        let frame = machine.alloc(order, Place::Local)?;
         let new = Reference { machine, frame };
         // SAFETY: the frame is ours alone.
         unsafe { machine.set_owner(frame, owner) }?;
         Ok(new)
+    }
+
+    /// A new block of 2^`order` frames for a page of a program, which is ours alone; it counts in
+    /// the group.
+    pub(crate) fn alloc_page(
+        machine: &'m M,
+        group: Option<&FrameGroup<M>>,
+        order: u8,
+    ) -> Result<Self, NoFrame> {
+        let needed = 1 << order;
+        if group.is_some_and(|group| !group.charge(needed)) {
+            return Err(NoFrame::Group { needed });
+        }
+        let new = Reference::alloc_block(machine, Owner::User, order);
+        match (&new, group) {
+            // SAFETY: it has just been allocated, for a program.
+            (Ok(new), Some(group)) => unsafe { group.note(new.frame) },
+            (Err(_), Some(group)) => group.uncharge(needed),
+            _ => {}
+        }
+        Ok(new?)
     }
 
     pub(crate) fn frame(&self) -> Frame {

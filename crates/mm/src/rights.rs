@@ -2,8 +2,11 @@
 
 use core::fmt;
 
+use machine::Machine;
 use paging::{Attrs, Flags, Share};
-use vma::VmFlags;
+use vma::{VmFlags, Vma};
+
+use crate::Backing;
 
 /// The kind of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -36,6 +39,48 @@ pub(crate) fn allows(flags: VmFlags, access: Access) -> bool {
     }
 }
 
+/// An access, and whether a debugger makes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Want {
+    pub(crate) access: Access,
+    /// The rights of the VMA do not matter, but those that it may have (FOLL_FORCE).
+    pub(crate) forced: bool,
+}
+
+impl Want {
+    pub(crate) fn new(access: Access) -> Self {
+        Want { access, forced: false }
+    }
+
+    pub(crate) fn forced(access: Access) -> Self {
+        Want { access, forced: true }
+    }
+
+    pub(crate) fn writes(self) -> bool {
+        self.access == Access::Write
+    }
+
+    /// Whether a VMA with these flags allows it. A debugger writes to the copies of a private map
+    /// only.
+    pub(crate) fn is_allowed(self, flags: VmFlags) -> bool {
+        match self.forced {
+            false => allows(flags, self.access),
+            true if flags.intersects(VmFlags::IO | VmFlags::PFNMAP) => false,
+            true if self.writes() => {
+                let copies = flags & (VmFlags::SHARED | VmFlags::MAYWRITE) == VmFlags::MAYWRITE;
+                flags.contains(VmFlags::WRITE) || copies
+            }
+            true => flags.contains(VmFlags::MAYREAD),
+        }
+    }
+
+    /// Whether a page with these attributes needs no fault.
+    pub(crate) fn is_met(self, attrs: Attrs) -> bool {
+        suffices(attrs, self.access)
+            || self.forced && (!self.writes() || attrs.share() == Share::Exclusive)
+    }
+}
+
 /// The attributes of a page in a VMA with these flags.
 ///
 /// Only an exclusive page of a private map, whose VMA has an anon_vma, and a page of an object in a
@@ -52,6 +97,12 @@ pub(crate) fn attrs(flags: VmFlags, share: Share) -> Attrs {
         rights |= Flags::EXECUTE;
     }
     Attrs { key: flags.pkey(), ..Attrs::new(rights) }.with_share(share)
+}
+
+/// As [`attrs`], with the memory type of the VMA's object.
+pub(crate) fn attrs_in<M: Machine>(vma: &Vma<Backing<M>>, share: Share) -> Attrs {
+    let cache = vma.file.as_ref().and_then(|file| file.object().device_memory());
+    Attrs { cache: cache.unwrap_or_default(), ..attrs(vma.flags, share) }
 }
 
 /// Whether a page with these attributes allows the access.

@@ -11,9 +11,10 @@ use core::{
 
 use machine::{Access, Frame, Machine};
 use paging::{Format, Paging};
+use spin::Once;
 
 use crate::{
-    Mappings, Object, ObjectError,
+    Commitment, FrameGroup, Mappings, Object, ObjectError,
     cache::{PAGE, PageCache},
     zero::zero,
 };
@@ -81,12 +82,15 @@ pub struct Shmem<M: Machine> {
     pages: PageCache<M>,
     seals: AtomicU32,
     kind: ShmemKind,
+    /// Where its size is promised, if it is.
+    commitment: Once<Arc<Commitment<M>>>,
 }
 
 impl<M: Machine> Shmem<M> {
     /// An object of no bytes, for address spaces with this [`Paging`].
     pub fn new<F: Format>(paging: &Arc<Paging<M, F>>, kind: ShmemKind) -> Arc<Self> {
-        Arc::new(Shmem { pages: PageCache::new(paging), seals: AtomicU32::new(0), kind })
+        let (pages, seals) = (PageCache::new(paging), AtomicU32::new(0));
+        Arc::new(Shmem { pages, seals, kind, commitment: Once::new() })
     }
 
     /// As memfd_create(2) makes it.
@@ -117,6 +121,43 @@ impl<M: Machine> Shmem<M> {
         self.pages.size()
     }
 
+    /// Pages that come from now on count for a group. Later calls change nothing.
+    pub fn set_group(&self, group: &Arc<FrameGroup<M>>) {
+        self.pages.set_group(group);
+    }
+
+    /// Promises memory for the whole size, from now on: so Linux does it for shared anonymous
+    /// memory and for segments, unless they say NORESERVE. Later calls change nothing.
+    ///
+    /// # Context
+    /// As for [`set_size`](Self::set_size).
+    ///
+    /// # Errors
+    /// [`ObjectError::Overcommit`]; nothing has changed.
+    pub fn set_commitment(&self, commitment: &Arc<Commitment<M>>) -> Result<(), ObjectError> {
+        let _locked = self.pages.lock();
+        if self.commitment.is_completed() {
+            return Ok(());
+        }
+        if !commitment.charge(promised(self.size())) {
+            return Err(ObjectError::Overcommit);
+        }
+        self.commitment.call_once(|| Arc::clone(commitment));
+        Ok(())
+    }
+
+    /// Promises what a new size needs more, or gives back what it needs less. Called with the lock.
+    fn promise(&self, old: u64, new: u64) -> Result<(), ObjectError> {
+        let Some(commitment) = self.commitment.get() else { return Ok(()) };
+        let (old, new) = (promised(old), promised(new));
+        match new.checked_sub(old) {
+            Some(more) if !commitment.charge(more) => return Err(ObjectError::Overcommit),
+            Some(_) => {}
+            None => commitment.settle(-((old - new) as isize)),
+        }
+        Ok(())
+    }
+
     /// Sets the size, as ftruncate(2). Pages beyond it go, from all spaces, with the copies that
     /// private maps made. The rest of the last page becomes zeros.
     ///
@@ -124,14 +165,14 @@ impl<M: Machine> Shmem<M> {
     /// With nothing held; waits for the spaces that map it.
     ///
     /// # Errors
-    /// [`ObjectError::Sealed`]; [`ObjectError::BeyondEnd`]: larger than objects can be. Nothing has
-    /// changed.
+    /// [`ObjectError::Sealed`]; [`ObjectError::BeyondEnd`]: larger than objects can be;
+    /// [`ObjectError::Overcommit`]. Nothing has changed.
     pub fn set_size(&self, bytes: u64) -> Result<(), ObjectError> {
         self.pages.set_size(bytes, |old| {
             let seals = self.seals();
             let sealed = (bytes < old && seals.intersects(Seals::SHRINK))
                 || (bytes > old && seals.intersects(Seals::GROW));
-            if sealed { Err(ObjectError::Sealed) } else { Ok(()) }
+            if sealed { Err(ObjectError::Sealed) } else { self.promise(old, bytes) }
         })
     }
 
@@ -266,6 +307,19 @@ unsafe impl<M: Machine> Object<M> for Shmem<M> {
 
     fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result {
         out.write_str(&self.kind.path)
+    }
+}
+
+/// The bytes of memory for an object of this size.
+fn promised(bytes: u64) -> usize {
+    usize::try_from(bytes.next_multiple_of(PAGE)).unwrap_or(usize::MAX)
+}
+
+impl<M: Machine> Drop for Shmem<M> {
+    fn drop(&mut self) {
+        if let Some(commitment) = self.commitment.get() {
+            commitment.settle(-(promised(self.pages.size()) as isize));
+        }
     }
 }
 

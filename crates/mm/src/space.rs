@@ -11,7 +11,7 @@ use spin::Once;
 use vma::{Layout, Limits, Profile, Sizes};
 
 use crate::{
-    Backing, Error,
+    Backing, Error, FrameGroup,
     changes::Changes,
     commitment::Commitment,
     hook::Hook,
@@ -56,6 +56,8 @@ pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
     pub(crate) changes: Changes,
     /// Where memory is promised, if the host counts.
     pub(crate) commitment: Once<Arc<Commitment<M>>>,
+    /// Whose limit the pages count for, if any.
+    pub(crate) group: Once<Arc<FrameGroup<M>>>,
     /// Dropped after the tables, which lead to it.
     pub(crate) zero: Arc<ZeroFrame<M, F>>,
     /// The frame of guard pages (`guard`).
@@ -105,6 +107,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let accounted = self.sizes().accounted;
             self.core.commitment.call_once(|| Arc::clone(commitment)).settle(accounted as isize);
         }
+    }
+
+    /// Makes the pages that this space brings in from now on count for a group, and those of its
+    /// children. Later calls change nothing.
+    pub fn set_group(&mut self, group: &Arc<FrameGroup<M>>) {
+        self.core.group.call_once(|| Arc::clone(group));
     }
 
     /// The sizes of the VMAs. Constant time, with the write right.
@@ -194,7 +202,13 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
         zero: Arc<ZeroFrame<M, F>>,
         guard: Arc<ZeroFrame<M, F>>,
     ) -> Self {
-        Core { vmas, tables, changes: Changes::new(), commitment: Once::new(), zero, guard }
+        let (commitment, group) = (Once::new(), Once::new());
+        Core { vmas, tables, changes: Changes::new(), commitment, group, zero, guard }
+    }
+
+    /// The group of the space.
+    pub(crate) fn group(&self) -> Option<&FrameGroup<M>> {
+        self.group.get().map(|group| &**group)
     }
 
     /// Whether the frame is that of guard pages. Asked each time: the first guard may be installed

@@ -5,7 +5,12 @@ use machine::{Machine, VirtAddr};
 use paging::{EntryChange, Error as TableError, Failed, Format, Found, Share};
 use vma::Vma;
 
-use crate::{Access, AddressSpace, Backing, FaultError, fault::Step, fresh::Fresh, rights};
+use crate::{
+    AddressSpace, Backing, FaultError,
+    fault::Step,
+    fresh::Fresh,
+    rights::{self, Want},
+};
 
 /// The first look of a fault.
 pub(crate) struct Look<'g, M: Machine, G: Concurrent> {
@@ -51,10 +56,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         &self,
         look: &Look<'_, M, G>,
         place: &Found<'_>,
-        access: Access,
+        want: Want,
         fresh: &Fresh<'_, M>,
     ) -> Result<Step, FaultError> {
-        let (frame, share, step) = if access == Access::Write {
+        let (frame, share, step) = if want.writes() {
             fresh.want_zeros();
             // With memory at hand, this attempt goes on. Without, the guard must go first: a
             // reclaim waits for it.

@@ -17,8 +17,8 @@ use crate::drive::Program;
 use crate::here;
 use ::grace::quiescent::{Domain, Periods, Quiescent, Shared, Slot};
 use machine::{
-    Asid, CpuId, CpuSet, Cpus, Fault, FaultKind, Flush, Frame, FrameError, FrameInfo, FrameRange,
-    FrameSource, Frames, Irqs, Memory, NodeId, Place, Step, Tlb, Translated, VirtAddr,
+    Accounts, Asid, CpuId, CpuSet, Cpus, Fault, FaultKind, Flush, Frame, FrameError, FrameInfo,
+    FrameRange, FrameSource, Frames, Irqs, Memory, NodeId, Place, Step, Tlb, Translated, VirtAddr,
 };
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
@@ -373,6 +373,10 @@ unsafe impl FrameSource for Bare {
     #[inline]
     fn info(&self, frame: Frame) -> Option<&FrameInfo> {
         self.0.frames.info(frame)
+    }
+
+    fn accounts(&self) -> Option<&Accounts> {
+        Some(self.0.frames.accounts())
     }
 
     fn nodes(&self) -> usize {

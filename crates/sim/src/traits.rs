@@ -5,9 +5,9 @@ use crate::format::Want;
 use crate::here;
 use crate::sim::{Sim, locked};
 use machine::{
-    Access, Asid, CpuId, CpuSet, Cpus, Fault, FaultKind, Flush, Frame, FrameError, FrameInfo,
-    FrameSource, Irqs, Memory, NodeId, Owner, PageSize, Place, Step, Tlb, Translated, VirtAddr,
-    VirtRange,
+    Access, Accounts, Asid, CpuId, CpuSet, Cpus, Fault, FaultKind, Flush, Frame, FrameError,
+    FrameInfo, FrameSource, Irqs, Memory, NodeId, Owner, PageSize, Place, Step, Tlb, Translated,
+    VirtAddr, VirtRange,
 };
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -227,6 +227,10 @@ unsafe impl FrameSource for Sim {
         if self.0.config.checks.constructed {
             self.learn_constructed(frame, list);
         }
+    }
+
+    fn accounts(&self) -> Option<&Accounts> {
+        Some(self.0.frames.accounts())
     }
 
     fn nodes(&self) -> usize {

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::VmFlags;
+
 /// A mapped file. It stands for an *open file description*, not for an inode: two VMAs of the same
 /// file merge only if [`PartialEq`] says that both came from the same open.
 ///
@@ -48,6 +50,12 @@ pub trait MappedFile: Clone + PartialEq + Send + Sync + 'static {
     /// (`/dev/zero`).
     fn acts_anonymous(&self) -> bool {
         false
+    }
+
+    /// Flags that its driver adds to each map of it, such as IO and PFNMAP for the memory of a
+    /// device.
+    fn driver_flags(&self) -> VmFlags {
+        VmFlags::empty()
     }
 
     /// The size in bytes of a SysV shared memory segment; `None` for any other file.

@@ -180,6 +180,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             || (request.flags.contains(MapFlags::POPULATE)
                 && !request.flags.contains(MapFlags::NONBLOCK));
         let private_anonymous = request.file.is_none();
+        let more = request.file.as_ref().map_or(VmFlags::empty(), MappedFile::driver_flags);
         let mut vma = match request.file {
             None => Vma::anonymous(flags),
             Some(file) => Vma::of_file(flags, file, addr, pages(request.offset)),
@@ -188,6 +189,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if let Some(chosen) = request.driver_flags {
             vma.flags = chosen;
         }
+        vma.flags |= more;
         let next = match vma.file {
             Some(_) => {
                 self.map_pages(addr..end, &vma)?;

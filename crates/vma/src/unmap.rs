@@ -1,7 +1,7 @@
 //! munmap, and the checks for every call that removes VMAs.
 
 use crate::{
-    Error, MappedFile, VmFlags,
+    Error, Layout, MappedFile, VmFlags,
     space::Writer,
     state::VmaCounts,
     tree::{Change, Look},
@@ -26,6 +26,20 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             return Err(Error::BadRange);
         }
         self.unmap(addr, addr + len)
+    }
+
+    /// What execve(2) does to the memory of a program: unmaps everything, sealed or not, and begins
+    /// with these addresses. Limits stay; what mlockall asked for later maps, and the personality
+    /// READ_IMPLIES_EXEC, do not.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; nothing has changed.
+    pub fn exec(&mut self, layout: Layout) -> Result<(), Error> {
+        self.erase(0, self.profile.task_size)?;
+        self.state.set_layout(layout);
+        self.state.set_default_flags(VmFlags::empty());
+        self.state.set_read_implies_exec(false);
+        Ok(())
     }
 
     pub(crate) fn unmap(&mut self, start: usize, end: usize) -> Result<(), Error> {

@@ -106,6 +106,10 @@ unsafe impl FrameSource for Kernel {
         frames().info(frame)
     }
 
+    fn accounts(&self) -> Option<&machine::Accounts> {
+        Some(frames().accounts())
+    }
+
     fn nodes(&self) -> usize {
         frames().nodes()
     }

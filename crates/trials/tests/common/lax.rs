@@ -186,6 +186,9 @@ unsafe impl FrameSource for Lax {
     fn note_constructed(&self, frame: Frame, list: u8) {
         self.sim.note_constructed(frame, list);
     }
+    fn accounts(&self) -> Option<&machine::Accounts> {
+        self.sim.accounts()
+    }
     fn nodes(&self) -> usize {
         self.sim.nodes()
     }
