@@ -134,6 +134,12 @@ impl FrameInfo {
         self.ref_counts.add(1, 0)
     }
 
+    /// Takes `count` references. As [`try_get`](Self::try_get).
+    #[inline]
+    pub fn try_get_many(&self, count: u32) -> bool {
+        self.ref_counts.add(count, 0)
+    }
+
     /// Takes `count` pins, each of which is also a reference. Fails if the frame is free or has too
     /// many references. One compare-exchange on one cache line. May be called in any context.
     #[inline]

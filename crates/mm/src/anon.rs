@@ -34,7 +34,7 @@ use crate::{
     fault::Step,
     fresh::Fresh,
     object::HeldPage,
-    reference::is_counted,
+    reference::{block_of, is_counted},
     rights::{self, Want},
 };
 
@@ -50,7 +50,7 @@ impl<M: Machine> Prepared<'_, '_, M> {
     /// Whether no other entry leads to the frame.
     fn is_alone(&self, frame: Frame) -> bool {
         is_counted(self.machine, frame)
-            && self.machine.info(frame).is_some_and(|info| info.refs() == 1)
+            && block_of(self.machine, frame).is_some_and(|(_, info)| info.refs() == 1)
     }
 
     /// What must be prepared before the entry can change, by the page that a walk has found.

@@ -5,9 +5,10 @@ use machine::{Flush, Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
 use paging::{EntryChange, Format, Share};
 
 use crate::{
-    Access, AddressSpace, Backing, FaultError, ObjectError,
+    Access, AddressSpace, Backing, FaultError, HugePages, ObjectError,
     anon::{self, Prepared},
-    fresh::Fresh,
+    fresh::{Fresh, Huge},
+    huge::huge_around,
     object::HeldPage,
     reference::{NoFrame, give_back},
     rights::{self, Want},
@@ -48,6 +49,14 @@ pub(crate) enum Step {
     Again,
     /// Only the write right can decide.
     NeedsRight,
+    /// A block of zeros was mapped.
+    MappedHuge,
+    /// A block of zeros is needed, if there is one.
+    NeedsHuge,
+    /// The huge zero page is needed, if there is memory for it.
+    NeedsHugeZero,
+    /// The huge page must be split.
+    NeedsSplit,
     /// There is no memory for a table.
     NeedsMemory(FrameError),
 }
@@ -105,7 +114,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         reclaimed: &mut bool,
     ) -> Result<Option<Outcome>, FaultError> {
         match step {
-            Step::Mapped | Step::MappedObject => return Ok(Some(Outcome::Mapped)),
+            Step::Mapped | Step::MappedObject | Step::MappedHuge => {
+                return Ok(Some(Outcome::Mapped));
+            }
             Step::MappedFresh => {
                 fresh.mapped();
                 return Ok(Some(Outcome::Mapped));
@@ -117,6 +128,17 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             Step::NeedsFrame => self.prepare(reclaimed, || fresh.prepare())?,
             Step::NeedsObject => self.bring_in_object(at, reclaimed)?,
             Step::NeedsZeroFrame => self.prepare(reclaimed, || self.core.zero.make())?,
+            Step::NeedsHuge => fresh.prepare_huge(),
+            Step::NeedsHugeZero => {
+                if self.core.huge.zero(self.core.tables.paging()).make().is_err() {
+                    fresh.deny_huge();
+                }
+            }
+            Step::NeedsSplit => match self.split_huge(at) {
+                Ok(()) => {}
+                Err(paging::Error::Frames(error)) => self.make_room(error.into(), reclaimed)?,
+                Err(error) => return Err(FaultError::Tables(error)),
+            },
             Step::NeedsMemory(error) => self.make_room(error.into(), reclaimed)?,
             Step::Again | Step::NeedsRight | Step::Replaced(_) | Step::Flushing => {}
         }
@@ -241,7 +263,19 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let place = walk.look(page);
         let found = place.mapping();
         let look = Look { guard: &guard, at, addr, vma, seen };
+        if let Some(page) = found.filter(|page| page.size != PageSize::Size4K) {
+            return self.huge_present(&look, &range, page, want, fresh);
+        }
         if found.is_none() && vma.file.is_none() {
+            let policy = self.core.huge.policy();
+            if policy != HugePages::Never
+                && !place.has_table()
+                && fresh.huge() != Huge::Denied
+                && policy.allows(vma)
+                && let Some(huge) = huge_around(addr, &range)
+            {
+                return self.huge_first_touch(&look, &huge, want, fresh);
+            }
             return self.first_touch(&look, &place, want, fresh);
         }
         if found.is_some_and(|page| self.core.is_guard(page.frame)) {

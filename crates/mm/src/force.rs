@@ -13,12 +13,12 @@ use core::sync::atomic::{AtomicU8, Ordering};
 
 use grace::Concurrent;
 use machine::{Machine, VirtAddr};
-use paging::{EntryChange, Format};
+use paging::{EntryChange, Format, Mapping};
 use vma::PAGE_SIZE;
 
 use crate::{
     Access, AddressSpace, CopyError, FaultError,
-    reference::{Reference, is_counted},
+    reference::{Reference, hold, is_counted},
     rights::Want,
 };
 
@@ -123,17 +123,22 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         each: impl FnOnce(&[AtomicU8]),
     ) -> Result<bool, FaultError> {
         let (machine, page) = (self.core.tables.machine(), VirtAddr::new(at as u64));
+        let look = |now: Option<Mapping>| {
+            let fits = now.filter(|now| want.is_met(now.attrs) && !self.core.is_guard(now.frame));
+            let held = fits
+                .and_then(|now| now.frame_of(page))
+                .filter(|frame| !is_counted(machine, *frame) || hold(machine, *frame));
+            (EntryChange::Keep, held)
+        };
+        let guard = G::pin();
         // SAFETY: the entry stays as it is.
-        let held = unsafe {
-            self.core.tables.with_entry(&G::pin(), page, |now| {
-                let fits =
-                    now.filter(|now| want.is_met(now.attrs) && !self.core.is_guard(now.frame));
-                let held = fits.map(|now| now.frame).filter(|frame| {
-                    let info = machine.info(*frame);
-                    !is_counted(machine, *frame) || info.is_some_and(|info| info.try_get())
-                });
-                (EntryChange::Keep, held)
-            })
+        let held = match unsafe { self.core.tables.with_entry(&guard, page, look) } {
+            Err(failed) if matches!(failed.error, paging::Error::Occupied(_)) => {
+                drop(failed);
+                // SAFETY: as above.
+                unsafe { self.core.tables.with_large(&guard, page, look) }
+            }
+            held => held,
         };
         let Some(frame) = held.ok().and_then(|(held, _)| held) else { return Ok(false) };
         // SAFETY: just taken. A frame that is not counted outlives the tables.

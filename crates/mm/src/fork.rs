@@ -59,7 +59,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             pending.flush();
             let [zero, guard] = [&self.core.zero, &self.core.guard].map(Arc::clone);
             let family = Arc::clone(&self.family);
-            let core = Core::new(vmas, tables, zero, guard);
+            let core = Core { huge: self.core.huge.fork(), ..Core::new(vmas, tables, zero, guard) };
             if let Some(commitment) = commitment {
                 core.commitment.call_once(|| Arc::clone(commitment));
             }

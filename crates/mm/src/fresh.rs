@@ -4,12 +4,12 @@
 use core::sync::atomic::Ordering;
 use core::{cell::Cell, ptr::NonNull, sync::atomic::AtomicU64};
 
-use machine::{ENTRIES, Frame, FrameError, Machine};
+use machine::{ENTRIES, Frame, FrameError, Machine, PageSize};
 
 use crate::{
     FrameGroup,
-    reference::{NoFrame, Reference, is_counted},
-    zero::zero,
+    reference::{NoFrame, Reference, hold, is_counted},
+    zero::{zero, zero_block},
 };
 
 /// What the frame is to hold.
@@ -28,6 +28,17 @@ pub(crate) struct Source {
     counted: bool,
 }
 
+/// A huge page that may be needed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Huge {
+    /// Not asked for yet.
+    No,
+    /// A block of zeros.
+    Ready(Frame),
+    /// There is no block, or small pages came first.
+    Denied,
+}
+
 /// A frame for a page that may be needed. It is given back if it is not.
 pub(crate) struct Fresh<'m, M: Machine> {
     machine: &'m M,
@@ -36,6 +47,7 @@ pub(crate) struct Fresh<'m, M: Machine> {
     /// What `frame` holds, or is to hold.
     wanted: Cell<Contents>,
     ready: Cell<bool>,
+    huge: Cell<Huge>,
 }
 
 impl<'m, M: Machine> Fresh<'m, M> {
@@ -46,6 +58,7 @@ impl<'m, M: Machine> Fresh<'m, M> {
             frame: Cell::new(None),
             wanted: Cell::new(Contents::Zeros),
             ready: Cell::new(false),
+            huge: Cell::new(Huge::No),
         }
     }
 
@@ -81,7 +94,7 @@ impl<'m, M: Machine> Fresh<'m, M> {
         }
         self.want_zeros();
         let counted = is_counted(self.machine, frame);
-        if counted && !self.machine.info(frame).is_some_and(machine::FrameInfo::try_get) {
+        if counted && !hold(self.machine, frame) {
             return false;
         }
         self.wanted.set(Contents::CopyOf(Source { frame, counted }));
@@ -107,6 +120,38 @@ impl<'m, M: Machine> Fresh<'m, M> {
         Ok(())
     }
 
+    /// The huge page.
+    pub(crate) fn huge(&self) -> Huge {
+        self.huge.get()
+    }
+
+    /// Prepares a huge page, if there is one to be had.
+    #[cold]
+    pub(crate) fn prepare_huge(&self) {
+        let order = PageSize::Size2M.order();
+        let new = Reference::alloc_page(self.machine, self.group, order)
+            .ok()
+            .filter(|new| zero_block(self.machine, new.frame(), order).is_ok());
+        self.drop_huge(new.map_or(Huge::Denied, |new| Huge::Ready(new.keep())));
+    }
+
+    /// Small pages must do.
+    pub(crate) fn deny_huge(&self) {
+        self.drop_huge(Huge::Denied);
+    }
+
+    /// The huge page was mapped.
+    pub(crate) fn huge_mapped(&self) {
+        self.huge.set(Huge::No);
+    }
+
+    fn drop_huge(&self, now: Huge) {
+        if let Huge::Ready(frame) = self.huge.replace(now) {
+            // SAFETY: the block is ours alone.
+            drop(unsafe { Reference::new(self.machine, frame) });
+        }
+    }
+
     /// The frame was mapped: it belongs to the page.
     pub(crate) fn mapped(&self) {
         self.frame.set(None);
@@ -128,6 +173,7 @@ impl<'m, M: Machine> Fresh<'m, M> {
 impl<M: Machine> Drop for Fresh<'_, M> {
     fn drop(&mut self) {
         self.drop_source();
+        self.drop_huge(Huge::No);
         if let Some(frame) = self.frame.get() {
             // SAFETY: the frame is ours alone.
             drop(unsafe { Reference::new(self.machine, frame) });

@@ -8,7 +8,7 @@
 use core::ops::Range;
 
 use grace::Concurrent;
-use machine::{Frame, Machine, VirtAddr};
+use machine::{Frame, Machine, PageSize, VirtAddr};
 use paging::{Attrs, EntryChange, Flags, Format, Share, SweepChange};
 use vma::{PAGE_SIZE, PageWork, Pages};
 
@@ -48,11 +48,23 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
             pending.flush();
             Ok(old)
         };
-        let old = install().or_else(|error: paging::Error| {
-            let paging::Error::Frames(_) = error else { return Err(error) };
-            tables.reclaim();
-            install()
-        });
+        let old = loop {
+            match install() {
+                // A fault was faster.
+                Err(paging::Error::Occupied(_)) => {
+                    // SAFETY: the space owns the page, and its entries hold references.
+                    match unsafe { tables.split_counted(page, PageSize::Size4K) } {
+                        Ok(pending) => pending.flush(),
+                        Err(failed) => break Err(failed.error),
+                    }
+                }
+                Err(paging::Error::Frames(_)) => {
+                    tables.reclaim();
+                    break install();
+                }
+                done => break done,
+            }
+        };
         if let Some(old) = old.map_err(no_memory)? {
             // SAFETY: it is unmapped and flushed.
             unsafe { give_back(tables.machine(), old) };
@@ -62,18 +74,22 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
 
     /// Removes the guard pages of a range. Other pages stay.
     pub(crate) fn remove_guards(&mut self, range: Range<usize>) -> Result<(), vma::Error> {
-        let (Some(guard), Some(range)) = (self.guard.get(), virt(range)) else { return Ok(()) };
-        self.tables.unshare(range).map_err(no_memory)?;
-        let mut pending = self.tables.no_flush();
+        let Some(guard) = self.guard.get() else { return Ok(()) };
+        Pages::prepare(self, range.clone(), PageWork::Protect)?;
+        self.split_ends(&range);
         let change = |page: paging::Mapping| match page.frame == guard {
             true => SweepChange::Clear,
             false => SweepChange::Keep,
         };
-        // SAFETY: the space owns the pages. Nothing is given back: guards hold no reference.
-        let swept = unsafe { self.tables.sweep(range, &mut pending, |_| true, change) };
-        pending.flush();
-        if let Err(error) = swept {
-            self.failed.get_or_insert(error);
+        let mut rest = range;
+        while let Some(range) = virt(rest.clone()) {
+            let mut pending = self.tables.no_flush();
+            // SAFETY: the space owns the pages. Nothing is given back: guards hold no reference.
+            let swept = unsafe { self.tables.sweep(range, &mut pending, |_| true, change) };
+            pending.flush();
+            if !self.goes_on(&mut rest, swept) {
+                break;
+            }
         }
         Ok(())
     }

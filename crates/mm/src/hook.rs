@@ -4,8 +4,8 @@ use alloc::{sync::Arc, vec::Vec};
 use core::{cell::Cell, ops::Range};
 
 use grace::Concurrent;
-use machine::{Frame, Machine, VirtAddr, VirtRange};
-use paging::{Format, PageTables, Relocation, SweepChange};
+use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
+use paging::{Format, PageTables, Relocation, Reserve, SweepChange};
 use vma::{Advice, PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
 
 use crate::{
@@ -30,6 +30,10 @@ pub(crate) struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
     pub(crate) to_remove: Vec<(Backing<M>, Range<u64>)>,
     /// The family of the space, if the call may map objects.
     family: Option<&'a Arc<Family>>,
+    /// Whether huge pages may be cut.
+    huge: bool,
+    /// The tables for huge pages that a range cuts.
+    reserve: Option<Reserve<'a, M, F, G>>,
     /// A move of pages that has been prepared.
     moving: Option<Relocation<'a, M, F, G>>,
 }
@@ -54,6 +58,8 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
             to_bring_in,
             to_remove,
             family,
+            huge: core.huge.may_exist(),
+            reserve: None,
             moving: None,
         }
     }
@@ -70,6 +76,40 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
         self.changes.count(self.tables.machine());
     }
 
+    /// Splits the huge pages that a range cuts. The VMAs have changed, and faults know it; or
+    /// nothing of the kind is to be known.
+    pub(crate) fn split_ends(&mut self, range: &Range<usize>) {
+        if !self.huge {
+            return;
+        }
+        let (Some(mut reserve), Some(range)) = (self.reserve.take(), virt(range.clone())) else {
+            return;
+        };
+        let mut pending = self.tables.no_flush();
+        // SAFETY: the space owns the pages, and their entries hold references. The flush is done
+        // below.
+        let split = unsafe { self.tables.split_ends(range, &mut reserve, &mut pending) };
+        pending.flush();
+        if let Err(error) = split {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    /// Splits all huge pages of a range, in which no fault brings in another one.
+    fn split_all(&mut self, range: &Range<usize>) -> Result<(), vma::Error> {
+        let (true, Some(range)) = (self.huge, virt(range.clone())) else { return Ok(()) };
+        loop {
+            let guard = G::pin();
+            let next =
+                self.tables.walk(&guard).pages(range).find(|page| page.size != PageSize::Size4K);
+            drop(guard);
+            let Some(page) = next else { return Ok(()) };
+            // SAFETY: the space owns the page, and its entries hold references.
+            let split = unsafe { self.tables.split_counted(page.page, PageSize::Size4K) };
+            split.map_err(|failed| no_memory(failed.error))?.flush();
+        }
+    }
+
     /// Removes all pages of the range and gives their frames back, a batch for each flush. Tables
     /// that a forked space shares are left to it. The tables at the ends of the range are this
     /// space's own (`prepare`), so this needs no memory.
@@ -80,6 +120,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
     /// As [`remove`](Self::remove), but keeps pages with the frame `kept`.
     pub(crate) fn remove_but(&mut self, range: Range<usize>, kept: Option<Frame>) {
         self.count_change();
+        self.split_ends(&range);
         let mut rest = range.clone();
         while let Some(range) = virt(rest.clone()) {
             let mut pending = self.tables.no_flush();
@@ -124,6 +165,16 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
                 rest.start = next.map_or(rest.end, |next| next.get() as usize);
                 next.is_some()
             }
+            // Where the VMA stays, as for MADV_DONTNEED, a fault may have brought it in since the
+            // ends were split. Then it is as if it came after the call.
+            Err(paging::Error::Cut(page, size)) if self.huge => {
+                let start = page.get() as usize;
+                match start < rest.start {
+                    true => rest.start = start + size.bytes() as usize,
+                    false => rest.end = start,
+                }
+                rest.start < rest.end
+            }
             Err(error) => {
                 self.failed.get_or_insert(error);
                 false
@@ -145,7 +196,11 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
             PageWork::Empty => self.tables.unshare_ends(range),
             _ => self.tables.unshare(range),
         }
-        .map_err(no_memory)
+        .map_err(no_memory)?;
+        if self.huge {
+            self.reserve = Some(self.tables.reserve_ends(range).map_err(no_memory)?);
+        }
+        Ok(())
     }
 
     fn map(&mut self, range: Range<usize>, vma: &Vma<Backing<M>>) -> Result<(), vma::Error> {
@@ -184,8 +239,10 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         {
             self.to_bring_in.push(range.clone());
         }
-        let Some(range) = virt(range) else { return };
+        let addresses = range;
+        let Some(range) = virt(addresses.clone()) else { return };
         self.count_change();
+        self.split_ends(&addresses);
         let mut pending = self.tables.no_flush();
         let guard = self.guard.get();
         let change = |page: paging::Mapping| {
@@ -238,10 +295,22 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
     }
 
     fn prepare_move(&mut self, from: Range<usize>, to: usize) -> Result<(), vma::Error> {
-        let Some(from) = virt(from) else { return Ok(()) };
+        let Some(range) = virt(from.clone()) else { return Ok(()) };
         let to = VirtAddr::new(to as u64);
         self.count_change();
-        self.moving = Some(self.tables.prepare_relocation(from, to).map_err(no_memory)?);
+        if self.huge {
+            self.reserve = Some(self.tables.reserve_ends(range).map_err(no_memory)?);
+            self.split_ends(&from);
+        }
+        self.moving = Some(loop {
+            self.split_all(&from)?;
+            match self.tables.prepare_relocation(range, to) {
+                // A fault that was under way brought it in. After the sweep of the call there are
+                // no more of them.
+                Err(paging::Error::Cut(..)) if self.huge => {}
+                prepared => break prepared.map_err(no_memory)?,
+            }
+        });
         Ok(())
     }
 

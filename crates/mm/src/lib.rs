@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | page fault | [`AddressSpace::handle_fault`] | `fault`, `anon` |
 //! | mmap, munmap, mprotect, brk, madvise, shmat, shmdt | the methods of these names | `calls` |
+//! | huge pages | [`AddressSpace::set_huge_pages`] | `huge`, `policy` |
 //! | maps of objects | [`AddressSpace::mmap_object`] | `calls`, `object` |
 //! | memfd: truncate, holes, seals, read, write | [`Shmem`] | `shmem`, `index` |
 //! | guard pages | [`AddressSpace::madvise`] | `guard` |
@@ -57,12 +58,14 @@ mod fresh;
 mod group;
 mod guard;
 mod hook;
+mod huge;
 mod index;
 mod lock;
 mod look;
 mod mappings;
 mod object;
 mod pin;
+mod policy;
 pub mod protocol;
 mod reference;
 mod rights;
@@ -81,6 +84,7 @@ pub use error::{Error, FaultError};
 pub use fault::Outcome;
 pub use file::{File, PageSource};
 pub use group::{FrameGroup, GroupError, OnLimit};
+pub use huge::HugePages;
 pub use mappings::Mappings;
 pub use object::{Backing, Object, ObjectError};
 pub use pin::UserPins;

@@ -3,11 +3,18 @@
 use core::{fmt, ops::Range};
 
 use grace::Concurrent;
-use machine::{Machine, VirtAddr};
+use machine::{Machine, VirtAddr, VirtRange};
 use paging::Format;
 use vma::{PAGE_SIZE, VmFlags};
 
 use crate::{AddressSpace, Error, hook::virt};
+
+/// How much of a page lies in the range.
+pub(crate) fn bytes_in(range: VirtRange, page: &paging::Mapping) -> usize {
+    let (start, end) = (page.page.get(), page.page.get() + page.size.bytes());
+    let (first, after) = (range.start().get(), range.start().get() + range.len());
+    end.min(after).saturating_sub(start.max(first)) as usize
+}
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// mincore(2): one byte for each page from `addr` on; bit 0 says that it is present,
@@ -43,9 +50,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The number of present pages of a range. Exact while nothing changes. O(pages).
     pub fn resident(&self, range: Range<usize>) -> usize {
         let guard = G::pin();
-        let is_page = |page: &paging::Mapping| !self.core.is_guard(page.frame);
-        virt(range)
-            .map_or(0, |range| self.core.tables.walk(&guard).pages(range).filter(is_page).count())
+        let Some(range) = virt(range) else { return 0 };
+        let pages = self.core.tables.walk(&guard).pages(range);
+        pages
+            .filter(|page| !self.core.is_guard(page.frame))
+            .map(|page| bytes_in(range, &page) / PAGE_SIZE)
+            .sum()
     }
 
     /// Calls `each` with the range and the flags of each VMA, in order.

@@ -5,6 +5,7 @@
 //! moment longer.
 
 use machine::{Frame, FrameError, Machine, Owner, Place};
+pub(crate) use paging::block::{block_of, hold, is_counted};
 
 use crate::FrameGroup;
 
@@ -42,7 +43,8 @@ impl<'m, M: Machine> Reference<'m, M> {
         Reference::alloc_block(machine, owner, 0)
     }
 
-    fn alloc_block(machine: &'m M, owner: Owner, order: u8) -> Result<Self, FrameError> {
+    /// A new block of 2^`order` frames, which is ours alone.
+    pub(crate) fn alloc_block(machine: &'m M, owner: Owner, order: u8) -> Result<Self, FrameError> {
         let frame = machine.alloc(order, Place::Local)?;
         let new = Reference { machine, frame };
         // SAFETY: the frame is ours alone.
@@ -86,14 +88,9 @@ impl<'m, M: Machine> Reference<'m, M> {
 impl<M: Machine> Drop for Reference<'_, M> {
     fn drop(&mut self) {
         // SAFETY: the reference is ours.
-        let released = unsafe { self.machine.release(self.frame) };
-        debug_assert!(released.is_ok(), "a reference of ours is gone: {released:?}");
+        let released = unsafe { paging::block::release(self.machine, self.frame) };
+        debug_assert!(released.is_some(), "a reference of ours is gone");
     }
-}
-
-/// Whether each entry that leads to the frame holds a reference.
-pub(crate) fn is_counted<M: Machine>(machine: &M, frame: Frame) -> bool {
-    machine.info(frame).is_some_and(|info| info.owner() == Owner::User)
 }
 
 /// Gives back the frame of an entry that leads there no more.

@@ -16,6 +16,7 @@ use crate::{
     commitment::Commitment,
     hook::Hook,
     mappings::{Family, Visit},
+    policy::HugeState,
     zero::ZeroFrame,
 };
 
@@ -58,6 +59,7 @@ pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
     pub(crate) commitment: Once<Arc<Commitment<M>>>,
     /// Whose limit the pages count for, if any.
     pub(crate) group: Once<Arc<FrameGroup<M>>>,
+    pub(crate) huge: HugeState<M, F>,
     /// Dropped after the tables, which lead to it.
     pub(crate) zero: Arc<ZeroFrame<M, F>>,
     /// The frame of guard pages (`guard`).
@@ -203,7 +205,8 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
         guard: Arc<ZeroFrame<M, F>>,
     ) -> Self {
         let (commitment, group) = (Once::new(), Once::new());
-        Core { vmas, tables, changes: Changes::new(), commitment, group, zero, guard }
+        let (changes, huge) = (Changes::new(), HugeState::new());
+        Core { vmas, tables, changes, commitment, group, huge, zero, guard }
     }
 
     /// The group of the space.

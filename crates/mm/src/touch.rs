@@ -35,6 +35,8 @@ pub(crate) fn refused<M: Machine, F: Format, G: Concurrent>(
         TableError::Frames(error) => Ok(Step::NeedsMemory(error)),
         // The fork has the write right.
         TableError::Fork => Ok(Step::NeedsRight),
+        // A huge page came first, or small ones.
+        TableError::Occupied(_) => Ok(Step::Again),
         TableError::NotCanonical(_) | TableError::Kernel(_) => Err(FaultError::Unmapped(at)),
         error => Err(FaultError::Tables(error)),
     }

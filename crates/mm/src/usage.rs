@@ -9,11 +9,17 @@
 use core::{fmt, ops::Range};
 
 use grace::Concurrent;
-use machine::{Machine, Owner, VirtAddr};
-use paging::{Flags, Format, Mapping};
+use machine::{Machine, PageSize, VirtAddr};
+use paging::{Flags, Format, Mapping, Share};
 use vma::{PAGE_SIZE, VmFlags, Vma};
 
-use crate::{AddressSpace, Backing, hook::virt};
+use crate::{
+    AddressSpace, Backing,
+    hook::virt,
+    huge::{HUGE, huge_around},
+    look::bytes_in,
+    reference::{block_of, is_counted},
+};
 
 /// The memory of a range, in bytes, with the names of `/proc/PID/smaps`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -37,6 +43,8 @@ pub struct Usage {
     pub referenced: usize,
     /// Anonymous: pages that belong to no object.
     pub anonymous: usize,
+    /// AnonHugePages: the part of `anonymous` in huge pages.
+    pub huge: usize,
 }
 
 /// The memory of a space, in bytes, with the names of `/proc/PID/status`.
@@ -72,6 +80,9 @@ pub mod pagemap {
 
 /// What is known of a present page.
 struct Page {
+    /// The part of it that lies in the range.
+    bytes: usize,
+    huge: bool,
     maps: u32,
     dirty: bool,
     referenced: bool,
@@ -80,12 +91,13 @@ struct Page {
 
 impl Usage {
     fn add(&mut self, page: &Page) {
-        let (one, part) = (PAGE_SIZE, PAGE_SIZE / page.maps as usize);
+        let (one, part) = (page.bytes, page.bytes / page.maps as usize);
         self.resident += one;
         self.proportional += part;
         self.proportional_dirty += if page.dirty { part } else { 0 };
         self.referenced += if page.referenced { one } else { 0 };
         self.anonymous += if page.anonymous { one } else { 0 };
+        self.huge += if page.huge { one } else { 0 };
         *match (page.maps > 1, page.dirty) {
             (true, false) => &mut self.shared_clean,
             (true, true) => &mut self.shared_dirty,
@@ -126,8 +138,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 _ => {}
             }
             self.each_page(&guard, range, vma, |page| {
-                totals.resident += PAGE_SIZE;
-                totals.anonymous += if page.anonymous { PAGE_SIZE } else { 0 };
+                totals.resident += page.bytes;
+                totals.anonymous += if page.anonymous { page.bytes } else { 0 };
             });
         }
         totals
@@ -147,7 +159,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 *entry = pagemap::GUARD;
                 continue;
             }
-            *entry = pagemap::PRESENT | page.frame.number();
+            let frame = page.frame_of(VirtAddr::new(at as u64)).unwrap_or(page.frame);
+            *entry = pagemap::PRESENT | frame.number();
             if let Some(known) = self.look_at(&guard, &page, vma) {
                 *entry |= if known.anonymous { 0 } else { pagemap::OF_OBJECT };
                 *entry |= if known.maps == 1 { pagemap::EXCLUSIVE } else { 0 };
@@ -165,7 +178,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             written = calls.write_maps_with(out, &mut |out, range, vma| {
                 let (guard, mut usage) = (G::pin(), Usage::default());
                 self.each_page(&guard, range.clone(), vma, |page| usage.add(page));
-                write_usage(out, range.len(), &usage, vma)
+                let aligned = range.start.next_multiple_of(HUGE);
+                let eligible =
+                    self.core.huge.policy().allows(vma) && huge_around(aligned, &range).is_some();
+                write_usage(out, range.len(), &usage, vma, eligible)
             });
             Ok::<_, vma::Error>(())
         });
@@ -183,24 +199,35 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ) {
         let Some(range) = virt(range) else { return };
         for page in self.core.tables.walk(guard).pages(range) {
+            let bytes = bytes_in(range, &page);
             if let Some(page) = self.look_at(guard, &page, vma) {
-                each(&page);
+                each(&Page { bytes, ..page });
             }
         }
     }
 
     fn look_at(&self, guard: &G::Guard, page: &Mapping, vma: &Vma<Backing<M>>) -> Option<Page> {
-        let info = self.core.tables.machine().info(page.frame)?;
-        if info.owner() != Owner::User {
+        let machine = self.core.tables.machine();
+        if !is_counted(machine, page.frame) {
             return None;
         }
+        let (_, info) = block_of(machine, page.frame)?;
         let index = vma.offset_at(page.page.get() as usize) as u64;
         let file = vma.file.as_ref();
         let of_object = file.is_some_and(|file| file.object().is_current(index, page.frame));
         // Each entry has a reference, and so has the object. Pins are references, too.
         let others = info.refs().saturating_sub(info.pins() + u32::from(of_object));
         let sharers = self.core.tables.sharers(guard, page.page);
+        let huge = page.size != PageSize::Size4K;
+        // A part of a block that was split has as many references as all its parts.
+        let others = match (huge, page.attrs.share()) {
+            (false, Share::Exclusive) => 1,
+            (false, _) => others.div_ceil(1 << info.order()),
+            (true, _) => others,
+        };
         Some(Page {
+            bytes: page.size.bytes() as usize,
+            huge,
             maps: others.max(1).saturating_add(sharers - 1),
             dirty: page.attrs.flags.contains(Flags::DIRTY),
             referenced: page.attrs.flags.contains(Flags::ACCESSED),
@@ -215,6 +242,7 @@ fn write_usage<M: Machine>(
     size: usize,
     usage: &Usage,
     vma: &Vma<Backing<M>>,
+    eligible: bool,
 ) -> fmt::Result {
     let locked = if vma.flags.contains(VmFlags::LOCKED) { usage.proportional } else { 0 };
     for (name, bytes) in [
@@ -232,7 +260,7 @@ fn write_usage<M: Machine>(
         ("Anonymous", usage.anonymous),
         ("KSM", 0),
         ("LazyFree", 0),
-        ("AnonHugePages", 0),
+        ("AnonHugePages", usage.huge),
         ("ShmemPmdMapped", 0),
         ("FilePmdMapped", 0),
         ("Shared_Hugetlb", 0),
@@ -244,7 +272,7 @@ fn write_usage<M: Machine>(
         let after = 15 - name.len();
         writeln!(out, "{name}:{:after$}{:8} kB", "", bytes / 1024)?;
     }
-    writeln!(out, "THPeligible:    {:8}", 0)?;
+    writeln!(out, "THPeligible:    {:8}", u8::from(eligible))?;
     out.write_str("VmFlags: ")?;
     vma.flags.names().try_for_each(|name| write!(out, "{name} "))?;
     out.write_char('\n')

@@ -18,11 +18,17 @@ const NONE: u64 = u64::MAX;
 pub(crate) struct ZeroFrame<M: Machine, F: Format> {
     paging: Arc<Paging<M, F>>,
     number: AtomicU64,
+    /// The base-2 logarithm of the number of frames.
+    order: u8,
 }
 
 impl<M: Machine, F: Format> ZeroFrame<M, F> {
     pub(crate) fn new(paging: Arc<Paging<M, F>>) -> Self {
-        ZeroFrame { paging, number: AtomicU64::new(NONE) }
+        ZeroFrame::with_order(paging, 0)
+    }
+
+    pub(crate) fn with_order(paging: Arc<Paging<M, F>>, order: u8) -> Self {
+        ZeroFrame { paging, number: AtomicU64::new(NONE), order }
     }
 
     /// The frame, if it has been needed before.
@@ -38,8 +44,8 @@ impl<M: Machine, F: Format> ZeroFrame<M, F> {
         if self.get().is_some() {
             return Ok(());
         }
-        let new = Reference::alloc(machine, Owner::Kernel)?;
-        zero(machine, new.frame())?;
+        let new = Reference::alloc_block(machine, Owner::Kernel, self.order)?;
+        zero_block(machine, new.frame(), self.order)?;
         machine.step(machine::Access::Shared);
         // Release: pairs with `get`. Relaxed on failure: another CPU was faster.
         let first = self
@@ -59,6 +65,17 @@ pub(crate) fn zero<M: Machine>(machine: &M, frame: Frame) -> Result<(), FrameErr
     // SAFETY: the caller has just allocated the frame, so it is ours alone; it is a page long.
     unsafe { at.as_ptr().write_bytes(0, PageSize::Size4K.bytes() as usize) };
     Ok(())
+}
+
+/// Fills a block of frames with zeros.
+pub(crate) fn zero_block<M: Machine>(
+    machine: &M,
+    first: Frame,
+    order: u8,
+) -> Result<(), FrameError> {
+    (0..1 << order).try_for_each(|number| {
+        zero(machine, first.checked_add(number).ok_or(FrameError::NotOurs(first))?)
+    })
 }
 
 impl<M: Machine, F: Format> Drop for ZeroFrame<M, F> {

@@ -75,6 +75,7 @@ extern crate alloc;
 #[cfg(any(test, doctest))]
 extern crate std;
 
+pub mod block;
 mod cursor;
 mod format;
 mod gup;
@@ -90,7 +91,7 @@ mod sync;
 mod tables;
 mod walk;
 
-pub use cursor::{EntryChange, Error, Failed, Leaf, Relocation, Supply, SweepChange};
+pub use cursor::{EntryChange, Error, Failed, Leaf, Relocation, Reserve, Supply, SweepChange};
 pub use format::{
     Attrs, Cache, Decoded, Flags, Format, FormatError, PAT, Riscv, Share, Sv39, Sv48, X86_64,
     X86_64L4, X86_64L5, level_of, size_at,

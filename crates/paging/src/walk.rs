@@ -65,6 +65,11 @@ pub struct Found<'g> {
 }
 
 impl Found<'_> {
+    /// Whether there was a table for pages of 4 KiB.
+    pub fn has_table(&self) -> bool {
+        self.table.is_some()
+    }
+
     /// The page that contained the address, as [`Walk::get`] returns it.
     pub fn mapping(&self) -> Option<Mapping> {
         self.mapping

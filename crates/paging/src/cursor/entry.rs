@@ -122,6 +122,66 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         self.decide_entry(guard, (found.page, table), decide)
     }
 
+    /// As [`with_entry`](Self::with_entry), for a page of 2 MiB at `at`: locks the table of level 1,
+    /// and changes its entry. `decide` gets the page of 2 MiB, or `None` if there is nothing.
+    ///
+    /// The same argument decides races with a sweep: it takes the lock of this table where it finds
+    /// a large page, or no lower table.
+    ///
+    /// # Errors
+    /// As for [`with_entry`](Self::with_entry); [`Error::Occupied`]: there is a table for smaller
+    /// pages, and `decide` was not called.
+    ///
+    /// # Safety
+    /// As for [`with_entry`](Self::with_entry), for all 2 MiB.
+    pub unsafe fn with_large<'p, T>(
+        &'p self,
+        guard: &G::Guard,
+        at: VirtAddr,
+        decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
+    ) -> Result<'p, Changed<'p, T, M, F, G>, M, F, G> {
+        let mut pending = self.no_flush();
+        let at = at.align_down(PageSize::Size2M);
+        match self.decide_large(guard, at, decide, &mut pending) {
+            Ok(kept) => Ok((kept, pending)),
+            Err(error) => Err(Failed { error, pending }),
+        }
+    }
+
+    #[cold]
+    fn decide_large<'p, T>(
+        &'p self,
+        guard: &G::Guard,
+        at: VirtAddr,
+        decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
+        pending: &mut PendingFlush<'p, M, F, G>,
+    ) -> core::result::Result<T, Error> {
+        let size = PageSize::Size2M;
+        self.check(VirtRange::new(at, size.bytes()).ok_or(Error::Empty)?)?;
+        let walk = self.walk(guard);
+        let locked = self.table_for(&walk, at, 1, pending);
+        let (table, mut locked) =
+            locked.inspect_err(|_| self.prune_beside_fork(&walk, at, pending))?;
+        let entry = walk.entry(table, F::index(at, 1)).ok_or(Error::Malformed(at))?;
+        let value = entry.load();
+        let found = match F::decode(value, 1) {
+            Decoded::Absent => None,
+            Decoded::Page(frame, attrs) => Some(Mapping { page: at, size, frame, attrs }),
+            Decoded::Table(_) => return Err(Error::Occupied(at)),
+            Decoded::Malformed => return Err(Error::Malformed(at)),
+        };
+        let (change, kept) = decide(found);
+        let slot = Slot { at, level: 1, entry, value };
+        let result = self.apply(slot, found, change, &mut locked.count, &mut pending.gather);
+        let empty = locked.count == 0;
+        // Unlocked before `kept` may be dropped.
+        drop(locked);
+        if empty {
+            self.prune_beside_fork(&walk, at, pending);
+        }
+        result.map(|()| kept)
+    }
+
     #[inline(always)]
     fn decide_entry<'p, T>(
         &'p self,
@@ -214,7 +274,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
     }
 
-    /// Changes the entry of a page of 4 KiB.
+    /// Changes the entry of a page.
+    #[inline(always)]
     fn apply(
         &self,
         slot: Slot<'_, M>,
@@ -237,8 +298,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             (EntryChange::Replace(..), None) => Ok(()),
             (EntryChange::Set(frame, attrs), None) | (EntryChange::Replace(frame, attrs), _) => {
                 self.check_kind(slot.at, attrs.flags)?;
-                let value = F::page(PageSize::Size4K, frame, attrs)?;
-                self.check_frames(&mut Lent::default(), slot.at, frame, 1)?;
+                let size = size_at(slot.level).ok_or(Error::Malformed(slot.at))?;
+                let value = F::page(size, frame, attrs)?;
+                self.check_frames(&mut Lent::default(), slot.at, frame, size.frames())?;
                 match found {
                     // A swap: hardware may set bits of the old entry meanwhile.
                     Some(_) => {

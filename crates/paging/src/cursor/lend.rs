@@ -8,8 +8,8 @@
 //! contains all memory.
 
 use super::Error;
+use crate::block::{MAX_ORDER, head_of, left_in};
 use crate::format::Format;
-use crate::gup::{MAX_ORDER, head_of, left_in};
 use crate::tables::PageTables;
 use grace::Concurrent;
 use machine::{Frame, FrameInfo, Machine, Owner, VirtAddr};

@@ -55,6 +55,7 @@ pub use leaf::Leaf;
 pub use map::Supply;
 pub use relocate::Relocation;
 pub(crate) use share::leave_table;
+pub use split::Reserve;
 pub use sweep::SweepChange;
 
 use lend::Lent;

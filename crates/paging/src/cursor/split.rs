@@ -1,14 +1,36 @@
 //! Splitting a large page into 512 smaller ones.
 
 use super::{Error, Failed, Result, Spare};
+use crate::block::{block_of, is_counted};
 use crate::format::{Attrs, Decoded, Format, level_of, size_at};
-use crate::lock::lock;
+use crate::lock::{count_of, lock};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use core::mem;
 use core::sync::atomic::Ordering;
 use grace::Concurrent;
-use machine::{ENTRIES, Frame, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{ENTRIES, Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
+
+/// Who holds references to the frames of pages.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pieces {
+    /// The caller: the tables hold none.
+    Lent,
+    /// Each entry.
+    Counted,
+    /// Each entry. The call is ordered with each `decide` at the address, as a sweep is.
+    Ends,
+}
+
+/// Tables for the pages of 2 MiB that a range cuts; see [`PageTables::reserve_ends`]. They are
+/// given back when this is dropped.
+pub struct Reserve<'p, M: Machine, F: Format, G: Concurrent>(Spare<'p, M, F, G>);
+
+/// The ends of a range that may lie within a page of 2 MiB.
+fn ends(range: VirtRange) -> impl Iterator<Item = VirtAddr> {
+    let end = range.start().checked_add(range.len());
+    [Some(range.start()), end].into_iter().flatten().filter(|at| !at.is_aligned(PageSize::Size2M))
+}
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Splits the page that contains `at`, repeatedly, until it is no larger than `size`. The
@@ -34,32 +56,132 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         at: VirtAddr,
         size: PageSize,
     ) -> Result<'_, PendingFlush<'_, M, F, G>, M, F, G> {
+        self.split_as(at, size, Pieces::Lent)
+    }
+
+    /// As [`split`](Self::split), where each entry that leads to a frame with
+    /// [`Owner::User`](machine::Owner::User) holds a reference to its block. The pieces hold one
+    /// each: if the entry held the only one, the block becomes single frames; otherwise it stays
+    /// one, with 511 references more.
+    ///
+    /// # Errors
+    /// As for [`split`](Self::split); [`Error::Frames`]: also too many references.
+    ///
+    /// # Safety
+    /// As for [`split`](Self::split), and references are held as above.
+    pub unsafe fn split_counted(
+        &self,
+        at: VirtAddr,
+        size: PageSize,
+    ) -> Result<'_, PendingFlush<'_, M, F, G>, M, F, G> {
+        self.split_as(at, size, Pieces::Counted)
+    }
+
+    fn split_as(
+        &self,
+        at: VirtAddr,
+        size: PageSize,
+        pieces: Pieces,
+    ) -> Result<'_, PendingFlush<'_, M, F, G>, M, F, G> {
         let mut pending = PendingFlush::nothing(self);
-        match self.split_to(at, level_of(size), &mut pending) {
+        let mut spare = Spare::none(self);
+        match self.split_to(at, level_of(size), pieces, &mut spare, &mut pending) {
             Ok(()) => Ok(pending),
             Err(error) => Err(Failed { error, pending }),
         }
+    }
+
+    /// Takes the tables that [`split_ends`](Self::split_ends) may need for a range. Deferred frees
+    /// may run: see [Context](Self#context).
+    ///
+    /// Cost: nothing if both ends are multiples of 2 MiB; otherwise a walk for each, and a table
+    /// where no table for 4 KiB pages is in use.
+    ///
+    /// # Errors
+    /// [`Error::Frames`]: no memory for the tables. [`Error::Malformed`].
+    pub fn reserve_ends(
+        &self,
+        range: VirtRange,
+    ) -> core::result::Result<Reserve<'_, M, F, G>, Error> {
+        let mut spare = Spare::none(self);
+        let needed = ends(range).filter(|at| self.may_be_large(*at)).count();
+        spare.fill(needed)?;
+        Ok(Reserve(spare))
+    }
+
+    /// Whether a large page is at `at`, or could come there while this CPU is the only one that
+    /// unmaps pages.
+    fn may_be_large(&self, at: VirtAddr) -> bool {
+        let guard = G::pin();
+        let Some((entry, level, ..)) = self.walk(&guard).descend(at, 0) else { return false };
+        let count = self.machine().info(entry.table()).map_or(0, |info| {
+            // SAFETY: a table; only its count is read. Relaxed: only this CPU decrements it to 0.
+            count_of(unsafe { info.word() }.load(Ordering::Relaxed))
+        });
+        level != 0 || count == 0
+    }
+
+    /// Splits the pages of 2 MiB that the ends of a range cut, so that it can be swept or changed.
+    /// References are held as for [`split_counted`](Self::split_counted). The tables on the way are
+    /// this space's own ([`unshare`](Self::unshare), [`unshare_ends`](Self::unshare_ends)).
+    ///
+    /// No large page appears at an end afterwards: the caller has stored, before this call, what
+    /// `decide` of [`with_large`](Self::with_large) looks at. No memory is needed if `reserve` was
+    /// made for the range, and no other CPU has unmapped pages since.
+    ///
+    /// # Errors
+    /// As for [`split_counted`](Self::split_counted); [`Error::NotTheTables`]: `pending` or
+    /// `reserve` is of other tables.
+    ///
+    /// # Safety
+    /// As for [`split_counted`](Self::split_counted); the flush is added to `pending`.
+    pub unsafe fn split_ends<'p>(
+        &'p self,
+        range: VirtRange,
+        reserve: &mut Reserve<'p, M, F, G>,
+        pending: &mut PendingFlush<'p, M, F, G>,
+    ) -> core::result::Result<(), Error> {
+        if !pending.is_of(self) || !reserve.0.is_of(self) {
+            return Err(Error::NotTheTables);
+        }
+        ends(range).try_for_each(|at| self.split_to(at, 0, Pieces::Ends, &mut reserve.0, pending))
     }
 
     fn split_to(
         &self,
         at: VirtAddr,
         wanted: u8,
+        pieces: Pieces,
+        spare: &mut Spare<'_, M, F, G>,
         pending: &mut PendingFlush<'_, M, F, G>,
     ) -> core::result::Result<(), Error> {
         let page = at.align_down(PageSize::Size4K);
         let range = VirtRange::new(page, PageSize::Size4K.bytes()).ok_or(Error::Empty)?;
-        self.unshare(range)?;
-        let (mut spare, mut needed) = (Spare::none(self), 0);
+        let mut needed = 0;
         loop {
+            // Each time: another CPU may fork from these tables.
+            self.unshare(range)?;
             spare.fill(mem::take(&mut needed))?;
             let guard = G::pin();
-            let spot = self.walk(&guard).find(at, wanted).ok_or(Error::Malformed(at))?;
+            let walk = self.walk(&guard);
+            let spot = walk.find(at, wanted).ok_or(Error::Malformed(at))?;
             let (Decoded::Page(..), Some(size)) = (spot.found, size_at(spot.level)) else {
-                return match spot.found {
-                    Decoded::Malformed => Err(Error::Malformed(at)),
-                    _ => Ok(()),
-                };
+                match spot.found {
+                    Decoded::Malformed => return Err(Error::Malformed(at)),
+                    Decoded::Absent if pieces == Pieces::Ends => {
+                        // A page may appear there until the lock is held, and none that a CPU
+                        // decided on by what was stored before this call does later.
+                        let table = spot.entry.table();
+                        let Some(locked) = lock(self.machine(), table, at)? else { continue };
+                        let still = self.may_change(&walk, at, spot.level, table, &locked)
+                            && F::decode(spot.entry.load(), spot.level) == Decoded::Absent;
+                        if !still {
+                            continue;
+                        }
+                    }
+                    _ => {}
+                }
+                return Ok(());
             };
             if spot.level <= wanted {
                 return Ok(());
@@ -70,9 +192,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 continue;
             }
             let Some(new) = spare.take(spot.level - 1) else { return Err(Error::Malformed(at)) };
-            let done = match lock(self.machine(), spot.entry.table(), at) {
-                Ok(Some(_locked)) => self.split_entry(&spot.entry, spot.level, new),
-                Ok(None) => Ok(false),
+            let table = spot.entry.table();
+            let done = match lock(self.machine(), table, at) {
+                Ok(Some(locked)) if self.may_change(&walk, at, spot.level, table, &locked) => {
+                    self.split_entry(&spot.entry, spot.level, new, pieces)
+                }
+                Ok(_) => Ok(false),
                 Err(error) => Err(error),
             };
             match done {
@@ -98,12 +223,19 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         entry: &machine::Entry<'_, M>,
         level: u8,
         new: Frame,
+        pieces: Pieces,
     ) -> core::result::Result<bool, Error> {
         let link = F::table(new)?;
         let info = self.machine().info(new);
-        let mut value = entry.load();
+        let (mut value, mut divided) = (entry.load(), pieces == Pieces::Lent);
         while let Decoded::Page(frame, attrs) = F::decode(value, level) {
             if let Err(error) = self.fill_table(new, level - 1, frame, attrs) {
+                self.empty_table(new);
+                return Err(error);
+            }
+            if !core::mem::replace(&mut divided, true)
+                && let Err(error) = self.divide(frame)
+            {
                 self.empty_table(new);
                 return Err(error);
             }
@@ -119,6 +251,26 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         // The table is still empty: with the lock held, only hardware changes the entry of a page,
         // and it stays one.
         Ok(false)
+    }
+
+    /// Makes the block of a large page ready for pieces that hold a reference each. Called with the
+    /// lock of the page's table, so the entry stays a page.
+    fn divide(&self, frame: Frame) -> core::result::Result<(), Error> {
+        let machine = self.machine();
+        if !is_counted(machine, frame) {
+            return Ok(());
+        }
+        // SAFETY: the entry holds a reference. If it is the only one, no other code relies on the
+        // block: the exchange of the count decides. A pin without a lock that comes later finds
+        // single frames.
+        if unsafe { machine.split(frame) }.is_ok() {
+            return Ok(());
+        }
+        let more = ENTRIES as u32 - 1;
+        match block_of(machine, frame).is_some_and(|(_, info)| info.try_get_many(more)) {
+            true => Ok(()),
+            false => Err(Error::Frames(FrameError::InUse { frame, refs: u32::MAX, pins: 0 })),
+        }
     }
 
     fn fill_table(

@@ -47,7 +47,6 @@ mod tests;
 
 #[cfg(all(test, loom))]
 pub(crate) use hold::{Held, hold};
-pub(crate) use pins::{MAX_ORDER, head_of, left_in};
 pub use pins::{Pins, unpin};
 pub(crate) use stats::GupCounter;
 pub use stats::GupStats;

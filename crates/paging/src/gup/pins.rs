@@ -1,16 +1,11 @@
 //! Pins, and how they are taken and given up, block by block.
 //!
-//! References and pins are counted at the first frame of a *block*, as the frame source allocated
-//! it. A mapped frame may lie within a block: a piece of a split large page. Its block is found by
-//! trial: the frame itself begins a block if it has references; otherwise a lower frame does,
-//! aligned to the length of the block.
+//! Pins are counted at the first frame of a block ([`crate::block`]).
 
 use super::take::Taken;
+use crate::block::{MAX_ORDER, head_of, left_in};
 use core::fmt;
 use machine::{Access, Frame, FrameSource, Machine};
-
-/// The largest order that is tried: a block of 1 GiB.
-pub(crate) const MAX_ORDER: u8 = 18;
 
 /// Pinned frames; dropping this unpins them.
 ///
@@ -185,19 +180,6 @@ fn pin_block<M: Machine>(machine: &M, frame: Frame, most: usize) -> Option<usize
         let _ = unsafe { machine.unpin(head, count as u32) };
         None
     })
-}
-
-/// The first frame of a block of this order that contains `frame`; `None` if a lower order has
-/// already tried it.
-pub(crate) fn head_of(frame: Frame, order: u8) -> Option<Frame> {
-    let head = Frame::new(frame.number() & !((1 << order) - 1))?;
-    (order == 0 || head != frame).then_some(head)
-}
-
-/// The number of frames from `frame` on in the block of this order that begins at `head`.
-pub(crate) fn left_in(head: Frame, order: u8, frame: Frame) -> Option<usize> {
-    let left = (head.number() + (1u64 << order.min(MAX_ORDER))).checked_sub(frame.number())?;
-    (left > 0).then_some(left as usize)
 }
 
 /// Gives up one pin of each of these frames; consecutive frames of one block in one step.

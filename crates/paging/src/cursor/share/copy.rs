@@ -1,6 +1,6 @@
 //! Copying a shared table.
 
-use super::is_counted;
+use crate::block::{self, block_of, is_counted};
 use crate::cursor::Error;
 use crate::format::{Decoded, Flags, Format, Share, size_at};
 use crate::lock::{Locked, MAX_SHARES, lock};
@@ -87,13 +87,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 Ok(Copied::Entry(shared))
             }
             Decoded::Page(frame, attrs) => {
-                let pins = || machine.info(frame).is_some_and(|info| info.pins() != 0);
+                let pins = || block_of(machine, frame).is_some_and(|(_, info)| info.pins() != 0);
                 if pinned == Pinned::LeftOut && attrs.share() == Share::Exclusive && pins() {
                     return Ok(Copied::Nothing);
                 }
-                if is_counted(machine, frame)
-                    && !machine.info(frame).is_some_and(machine::FrameInfo::try_get)
-                {
+                if is_counted(machine, frame) && !block::hold(machine, frame) {
                     return Err(too_many(frame));
                 }
                 Ok(Copied::Entry(share_page::<M, F>(entry, value, level)?))
@@ -109,8 +107,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             match F::decode(entry.swap(0), level) {
                 Decoded::Page(frame, _) if is_counted(machine, frame) => {
                     // SAFETY: the copy took this reference.
-                    let released = unsafe { machine.release(frame) };
-                    debug_assert_eq!(released, Ok(false), "the old entry has a reference");
+                    let released = unsafe { block::release(machine, frame) };
+                    debug_assert_eq!(released, Some(false), "the old entry has a reference");
                 }
                 Decoded::Table(lower) => {
                     if let Ok(Some(mut lower)) = lock(machine, lower, VirtAddr::new(0)) {

@@ -1,7 +1,8 @@
 //! fork: page tables for a child, in constant time.
 
+use super::Link;
 use super::copy::{Pinned, add_share, share_page};
-use super::{Link, is_counted};
+use crate::block::{self, block_of, is_counted};
 use crate::cursor::{Error, Failed, Result as Outcome};
 use crate::format::{Attrs, Decoded, Flags, Format, Share};
 use crate::lock::{MAX_SHARES, lock};
@@ -161,9 +162,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                     self.share_lowest(lower, new, level - 1).inspect_err(|_| count += 1)?;
                 }
                 Decoded::Page(frame, _) => {
-                    if is_counted(machine, frame)
-                        && !machine.info(frame).is_some_and(machine::FrameInfo::try_get)
-                    {
+                    if is_counted(machine, frame) && !block::hold(machine, frame) {
                         return Err(Error::Frames(FrameError::NotAllocated(frame)));
                     }
                     into.store(share_page::<M, F>(&from, value, level)?);
@@ -215,20 +214,24 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// copies their tables, and leaves them out.
     ///
     /// Pins come and go meanwhile. So the child gets copies of all pages that it lacks in such a
-    /// table, not only of those that are pinned at the second look.
+    /// table, not only of those that are pinned at the second look. A copied upper table may lack
+    /// large pages; the child gets them in pieces of 4 KiB.
     fn copy_pinned(&self, child: &Self, range: VirtRange) -> Result<(), Error> {
         let end = range.last().ok_or(Error::Empty)?;
         let mut from = Some(range.start());
         while let Some(rest) = from.and_then(|from| VirtRange::between(from, end)) {
             let pinned = self.first_exclusive(rest, |page| {
-                let info = self.machine().info(page.frame);
-                info.is_some_and(|info| info.pins() != 0)
+                let block = block_of(self.machine(), page.frame);
+                block.is_some_and(|(_, info)| info.pins() != 0)
             });
             let Some(page) = pinned else { return Ok(()) };
-            if page.size != PageSize::Size4K {
+            if page.size > PageSize::Size2M {
                 return Err(Error::TooLarge(page.page, page.size));
             }
-            self.with_memory(|| child.own_for_copy(page.page))?;
+            let copied = self.with_memory(|| child.own_for_copy(page.page))?;
+            if copied > Some(0) {
+                self.copy_lacking_large(child, page.page)?;
+            }
             let after = beyond(page.page, 1).ok_or(Error::Empty)?;
             let lacks = |page: &Mapping| child.walk(&G::pin()).get(page.page).is_none();
             let mut next = Some(page.page.align_down(PageSize::Size2M));
@@ -244,6 +247,30 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(())
     }
 
+    /// Gives the child copies of the exclusive pages of 2 MiB that it lacks in the upper table for
+    /// `at`, which was just copied.
+    fn copy_lacking_large(&self, child: &Self, at: VirtAddr) -> Result<(), Error> {
+        let mut next = Some(at.align_down(PageSize::Size1G));
+        let end = beyond(at, 2);
+        while let Some(at) = next.filter(|at| Some(*at) != end) {
+            next = beyond(at, 1);
+            let page = self.walk(&G::pin()).get(at).filter(|page| {
+                page.size == PageSize::Size2M && page.attrs.share() == Share::Exclusive
+            });
+            let Some(page) = page else { continue };
+            let pieces = (0..page.size.frames()).filter_map(|piece| {
+                let piece_at = at.checked_add(piece * PageSize::Size4K.bytes())?;
+                Some((piece_at, page.frame.checked_add(piece)?))
+            });
+            for (at, frame) in pieces {
+                if child.walk(&G::pin()).get(at).is_none() {
+                    child.map_copy(at, frame, page.attrs)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The first exclusive page of a range that `wanted` accepts.
     fn first_exclusive(
         &self,
@@ -255,15 +282,19 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         self.walk(&guard).pages(range).find(|page| is_exclusive(page) && wanted(page))
     }
 
-    fn own_for_copy(&self, at: VirtAddr) -> Result<(), Error> {
+    /// Makes the way to `at` this space's own, without the pages that have pins. Returns the highest
+    /// level of a table that was shared.
+    fn own_for_copy(&self, at: VirtAddr) -> Result<Option<u8>, Error> {
         let mut pending = self.no_flush();
         let guard = G::pin();
         let walk: Walk<'_, M, F> = self.walk(&guard);
+        let mut highest = None;
         while let Some((entry, level, table)) = walk.first_shared(at, 0) {
+            highest = highest.max(Some(level - 1));
             let link = Link { entry, level, table };
             self.own_table(&walk, link, at, Pinned::LeftOut, &mut pending)?;
         }
-        Ok(())
+        Ok(highest)
     }
 
     /// Maps a copy of a frame, exclusively, in tables that no CPU uses yet.

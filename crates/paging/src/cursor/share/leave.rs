@@ -1,6 +1,7 @@
 //! Leaving shared tables, and the end of a table that no space leads to any more.
 
-use super::{Link, is_counted};
+use super::Link;
+use crate::block::{self, is_counted};
 use crate::cursor::{Changing, Error, covers_entry};
 use crate::format::{Decoded, Format};
 use crate::lock::lock;
@@ -115,8 +116,8 @@ fn end_share<M: Machine, F: Format>(
             Decoded::Page(frame, _) if is_counted(machine, frame) => {
                 // SAFETY: the reference of this entry, which no translation was cached from. A
                 // lock-free pin may hold another one for a moment.
-                let released = unsafe { machine.release(frame) };
-                debug_assert!(released.is_ok(), "a page's frame has no reference: {released:?}");
+                let released = unsafe { block::release(machine, frame) };
+                debug_assert!(released.is_some(), "a page's frame has no reference");
             }
             Decoded::Table(lower) => end_share(paging, lower, level - 1, gone),
             _ => {}

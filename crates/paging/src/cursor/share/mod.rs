@@ -57,18 +57,15 @@ use crate::walk::{Walk, beyond};
 use copy::Pinned;
 use core::sync::atomic::{AtomicU32, Ordering};
 use grace::Concurrent;
-use machine::{Access, Entry, Frame, Machine, Owner, PageSize, VirtAddr, VirtRange};
+#[expect(unused_imports, reason = "for links")]
+use machine::Owner;
+use machine::{Access, Entry, Frame, Machine, PageSize, VirtAddr, VirtRange};
 
 /// An entry that leads to a shared table.
 struct Link<'g, M> {
     entry: Entry<'g, M>,
     level: u8,
     table: Frame,
-}
-
-/// Whether each entry that leads to the frame holds a reference.
-fn is_counted<M: Machine>(machine: &M, frame: Frame) -> bool {
-    machine.info(frame).is_some_and(|info| info.owner() == Owner::User)
 }
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {

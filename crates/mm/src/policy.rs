@@ -1,0 +1,63 @@
+//! The huge pages of a space: where faults bring them in, and the huge zero page.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use machine::{Machine, PageSize};
+use paging::{Format, Paging};
+use spin::Once;
+
+use crate::{HugePages, zero::ZeroFrame};
+
+/// State of a space and its forks.
+pub(crate) struct HugeState<M: Machine, F: Format> {
+    policy: AtomicU8,
+    /// Whether the policy was ever another one than `Never`, here or in a parent.
+    ever: AtomicBool,
+    zero: Arc<Once<ZeroFrame<M, F>>>,
+}
+
+impl<M: Machine, F: Format> HugeState<M, F> {
+    pub(crate) fn new() -> Self {
+        let (policy, ever) = (AtomicU8::new(HugePages::Never as u8), AtomicBool::new(false));
+        HugeState { policy, ever, zero: Arc::new(Once::new()) }
+    }
+
+    /// That of a forked child.
+    pub(crate) fn fork(&self) -> Self {
+        let child = HugeState { zero: Arc::clone(&self.zero), ..HugeState::new() };
+        child.policy.store(self.policy.load(Ordering::Relaxed), Ordering::Relaxed);
+        child.ever.store(self.may_exist(), Ordering::Relaxed);
+        child
+    }
+
+    /// The caller has the space exclusively.
+    pub(crate) fn set(&self, policy: HugePages) {
+        // Relaxed: faults begin after the exclusive borrow.
+        self.policy.store(policy as u8, Ordering::Relaxed);
+        if policy != HugePages::Never {
+            self.ever.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn policy(&self) -> HugePages {
+        // Relaxed: as in `set`.
+        match self.policy.load(Ordering::Relaxed) {
+            1 => HugePages::Madvise,
+            2 => HugePages::Always,
+            _ => HugePages::Never,
+        }
+    }
+
+    /// Whether a huge page may be in the tables.
+    pub(crate) fn may_exist(&self) -> bool {
+        // Relaxed: as in `set`.
+        self.ever.load(Ordering::Relaxed)
+    }
+
+    /// The huge zero page of the space and its forks.
+    pub(crate) fn zero(&self, paging: &Arc<Paging<M, F>>) -> &ZeroFrame<M, F> {
+        self.zero.call_once(|| ZeroFrame::with_order(Arc::clone(paging), PageSize::Size2M.order()))
+    }
+}

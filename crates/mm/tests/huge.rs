@@ -1,0 +1,489 @@
+//! Huge pages: as small ones to a program, whatever cuts, copies, moves or pins them.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::*;
+use machine::{Asid, Frame, VirtAddr};
+use mm::*;
+use proptest::{collection::vec, prelude::*};
+use sim::{Config, Sim};
+
+const HUGE: usize = 512 * PAGE;
+const AT: usize = 0x4000_0000;
+
+fn huge_space(shared: &Shared, asid: u16) -> Space {
+    let mut space = new_space(shared, asid).unwrap();
+    space.set_huge_pages(HugePages::Always).unwrap();
+    space
+}
+
+/// Runs a test in a space with huge pages that is active on the only CPU.
+fn with_huge(frames: u64, test: impl FnOnce(&Sim, &Shared, &Space)) {
+    let sim = Sim::new(Config { cpus: 1, frames, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    let space = sim.on_cpu(0, || {
+        let space = huge_space(&shared, 1);
+        // SAFETY: the tests need no other mapping, and no other tables have the tag.
+        unsafe { space.activate() };
+        test(&sim, &shared, &space);
+        space
+    });
+    sim.on_cpu(0, || drop(space));
+    all_given_back(&sim, &shared).unwrap();
+}
+
+fn huge_bytes(space: &Space) -> usize {
+    space.usage(0..1 << 46).huge
+}
+
+#[test]
+fn a_first_touch_brings_in_two_mib() {
+    with_huge(4096, |sim, _, space| {
+        space.mmap(AT + PAGE, 3 * HUGE, 3, FIXED).unwrap();
+        store(sim, space, AT + HUGE + 0x5008, 7).unwrap();
+        assert_eq!(space.resident(AT..AT + 4 * HUGE), 512);
+        assert_eq!(huge_bytes(space), HUGE);
+        assert_eq!(load(sim, space, AT + HUGE + 0x5008), Ok(7));
+        assert_eq!(load(sim, space, AT + HUGE), Ok(0));
+        // At the ends of the VMA there is no room for one.
+        store(sim, space, AT + PAGE, 1).unwrap();
+        store(sim, space, AT + 3 * HUGE, 1).unwrap();
+        assert_eq!(space.resident(AT..AT + 4 * HUGE), 514);
+        let mut smaps = String::new();
+        space.write_smaps(&mut smaps).unwrap();
+        assert!(smaps.contains("AnonHugePages:      2048 kB"), "{smaps}");
+        assert!(smaps.contains("THPeligible:           1"), "{smaps}");
+        let mut entries = [0; 3];
+        space.pagemap(AT + HUGE + 3 * PAGE, &mut entries);
+        assert_eq!(entries[1], entries[0] + 1);
+        assert!(entries[0] & pagemap::PRESENT != 0);
+        let mut present = [0; 514];
+        space.mincore(AT + HUGE - PAGE, &mut present).unwrap();
+        assert_eq!((present[0], present[1], present[512], present[513]), (0, 1, 1, 0));
+    });
+}
+
+#[test]
+fn the_policy_and_the_advice_decide() {
+    with_huge(4096, |sim, shared, space| {
+        let at = space.mmap(AT, 2 * HUGE, 3, FIXED).unwrap();
+        space.madvise(at, HUGE, Advice::NoHugePage).unwrap();
+        store(sim, space, at, 1).unwrap();
+        assert_eq!(huge_bytes(space), 0);
+        // The policy of advice.
+        let mut other = new_space(shared, 2).unwrap();
+        other.set_huge_pages(HugePages::Madvise).unwrap();
+        let at = other.mmap(AT, 2 * HUGE, 3, FIXED).unwrap();
+        other.madvise(at, HUGE, Advice::HugePage).unwrap();
+        other.write(at, &[1]).unwrap();
+        other.write(at + HUGE, &[1]).unwrap();
+        assert_eq!((huge_bytes(&other), other.resident(at..at + 2 * HUGE)), (HUGE, 513));
+        // None at all, which is where a space begins.
+        let other = new_space(shared, 3).unwrap();
+        let at = other.mmap(AT, HUGE, 3, FIXED).unwrap();
+        other.madvise(at, HUGE, Advice::HugePage).unwrap();
+        other.write(at, &[1]).unwrap();
+        assert_eq!(huge_bytes(&other), 0);
+    });
+}
+
+#[test]
+fn reads_find_the_huge_zero_page() {
+    with_huge(4096, |sim, _, space| {
+        let at = space.mmap(AT, 2 * HUGE, 3, FIXED).unwrap();
+        assert_eq!(load(sim, space, at + 8), Ok(0));
+        assert_eq!(load(sim, space, at + HUGE + 8), Ok(0));
+        assert_eq!(space.totals().resident, 0, "the zero page does not count");
+        store(sim, space, at + PAGE, 5).unwrap();
+        assert_eq!((huge_bytes(space), load(sim, space, at + PAGE)), (HUGE, Ok(5)));
+        // A part of the zero page is unmapped; what is written to the rest is a small page.
+        space.munmap(at + HUGE, PAGE).unwrap();
+        store(sim, space, at + HUGE + PAGE, 6).unwrap();
+        assert_eq!(huge_bytes(space), HUGE);
+        assert_eq!(load(sim, space, at + HUGE + 2 * PAGE), Ok(0));
+    });
+}
+
+#[test]
+fn a_page_that_is_cut_keeps_its_contents() {
+    with_huge(8192, |sim, _, space| {
+        let value = |page: usize| page as u64 + 1;
+        for what in 0..7 {
+            space.mmap(AT, HUGE, 3, FIXED).unwrap();
+            (0..512).step_by(5).for_each(|page| {
+                store(sim, space, AT + page * PAGE, value(page)).unwrap();
+            });
+            assert_eq!(huge_bytes(space), HUGE);
+            let (from, len) = (AT + 100 * PAGE, 105 * PAGE);
+            match what {
+                0 => space.munmap(from, len).unwrap(),
+                1 => space.madvise(from, len, Advice::DontNeed).unwrap(),
+                2 => space.mprotect(from, len, 1, None).unwrap(),
+                3 => space.madvise(from, len, Advice::GuardInstall).unwrap(),
+                4 => drop(space.mmap(from, len, 3, FIXED).unwrap()),
+                5 => space.mlock(from, len, false).unwrap(),
+                _ => drop(
+                    space
+                        .mremap(RemapRequest {
+                            addr: from,
+                            old_len: len,
+                            new_len: len,
+                            may_move: true,
+                            fixed: Some(AT + 2 * HUGE),
+                            dont_unmap: None,
+                        })
+                        .unwrap(),
+                ),
+            }
+            for page in (0..512).step_by(5) {
+                let cut = (100..205).contains(&page);
+                let found = load(sim, space, AT + page * PAGE);
+                match (cut, what) {
+                    (false, _) | (true, 2 | 5) => assert_eq!(found, Ok(value(page)), "{what}"),
+                    (true, 0) => assert!(matches!(found, Err(FaultError::Unmapped(_)))),
+                    (true, 1 | 4) => assert_eq!(found, Ok(0), "{what}"),
+                    (true, 3) => assert!(matches!(found, Err(FaultError::Guard(_)))),
+                    _ => {
+                        let moved = AT + 2 * HUGE + (page - 100) * PAGE;
+                        assert_eq!(load(sim, space, moved), Ok(value(page)));
+                    }
+                }
+            }
+            space.munmap(AT, 4 * HUGE).unwrap();
+        }
+    });
+}
+
+#[test]
+fn forks_share_and_copy_parts() {
+    with_huge(8192, |sim, _, space| {
+        space.mmap(AT, 2 * HUGE, 3, FIXED).unwrap();
+        store(sim, space, AT, 1).unwrap();
+        store(sim, space, AT + HUGE, 2).unwrap();
+        let child = space.fork(Asid(2)).unwrap();
+        assert_eq!(huge_bytes(&child), 2 * HUGE);
+        store(sim, space, AT + PAGE, 3).unwrap();
+        assert_eq!((huge_bytes(space), huge_bytes(&child)), (HUGE, 2 * HUGE));
+        let mut word = [0; 8];
+        child.read(AT + PAGE, &mut word).unwrap();
+        assert_eq!(word, [0; 8]);
+        child.write(AT + HUGE + 8, &[9]).unwrap();
+        assert_eq!(load(sim, space, AT + HUGE + 8), Ok(0));
+        drop(child);
+        // The last holder takes the whole page over.
+        store(sim, space, AT + HUGE, 4).unwrap();
+        assert_eq!(load(sim, space, AT), Ok(1));
+        assert_eq!(huge_bytes(space), HUGE);
+        // The child of a space with huge pages has the policy.
+        let child = space.fork(Asid(2)).unwrap();
+        child.mmap(AT, 2 * HUGE, 3, FIXED).unwrap();
+        child.write(AT, &[1]).unwrap();
+        assert_eq!(huge_bytes(&child), HUGE);
+    });
+}
+
+#[test]
+fn pins_keep_a_huge_page_through_forks_and_cuts() {
+    with_huge(8192, |sim, _, space| {
+        space.mmap(AT, 2 * HUGE, 3, FIXED).unwrap();
+        store(sim, space, AT + 3 * PAGE, 1).unwrap();
+        let mut frames = [Frame::default(); 4];
+        let pins = space.pin_pages(AT + 2 * PAGE, Access::Write, &mut frames).unwrap();
+        assert_eq!(pins.frames().len(), 4);
+        let child = space.fork(Asid(2)).unwrap();
+        // What the program writes, the holder of the pins sees: the page is still the same.
+        store(sim, space, AT + 3 * PAGE, 2).unwrap();
+        let seen = sim.frame_ptr_word(pins.frames()[1]);
+        assert_eq!(seen, 2);
+        let mut found = [0; 8];
+        child.read(AT + 3 * PAGE, &mut found).unwrap();
+        assert_eq!(u64::from_le_bytes(found), 1);
+        space.munmap(AT + PAGE, 4 * PAGE).unwrap();
+        assert_eq!(sim.frame_ptr_word(pins.frames()[1]), 2);
+        store(sim, space, AT + 100 * PAGE, 3).unwrap();
+        drop(pins);
+        drop(child);
+        assert_eq!(load(sim, space, AT + 100 * PAGE), Ok(3));
+    });
+}
+
+#[test]
+fn a_group_counts_and_refuses_huge_pages() {
+    with_space(4096, |sim, shared, _| {
+        let group = FrameGroup::try_new(sim, 600, Box::new(())).unwrap();
+        let mut space = huge_space(shared, 2);
+        space.set_group(&group);
+        space.mmap(AT, 2 * HUGE, 3, FIXED).unwrap();
+        space.write(AT, &[1]).unwrap();
+        assert_eq!(group.used(), 512);
+        // The second one does not fit: a small page comes.
+        space.write(AT + HUGE, &[1]).unwrap();
+        assert_eq!((group.used(), huge_bytes(&space)), (513, HUGE));
+        // Cut in two, each half counts until its last frame is free.
+        space.munmap(AT, 256 * PAGE).unwrap();
+        assert_eq!(group.used(), 257);
+        let child = space.fork(Asid(3)).unwrap();
+        drop(child);
+        drop(space);
+        assert_eq!(group.used(), 0);
+    });
+}
+
+#[test]
+fn without_a_block_small_pages_do() {
+    with_huge(900, |sim, _, space| {
+        space.mmap(AT, 4 * HUGE, 3, FIXED).unwrap();
+        store(sim, space, AT, 1).unwrap();
+        store(sim, space, AT + HUGE, 2).unwrap();
+        assert_eq!((huge_bytes(space), space.resident(AT..AT + 4 * HUGE)), (HUGE, 513));
+    });
+}
+
+#[test]
+fn a_debugger_reaches_huge_pages() {
+    with_huge(4096, |_, _, space| {
+        space.mmap(AT, HUGE, 3, FIXED).unwrap();
+        space.write(AT, b"huge").unwrap();
+        space.mprotect(AT, HUGE, 0, None).unwrap();
+        space.poke(AT + 1, b"o").unwrap();
+        let mut found = [0; 4];
+        space.peek(AT, &mut found).unwrap();
+        assert_eq!(&found, b"hoge");
+        assert_eq!(huge_bytes(space), HUGE);
+    });
+}
+
+/// Calls with ranges that cut huge pages, and a plain map from pages to what they hold.
+#[derive(Clone, Debug)]
+enum Op {
+    Map(usize, usize, u32),
+    Unmap(usize, usize),
+    Protect(usize, usize, u32),
+    Discard(usize, usize),
+    Guard(usize, usize),
+    Move(usize, usize, usize),
+    Write(usize),
+    Read(usize),
+    Fork,
+    Exit,
+    Pin(usize),
+}
+
+const PAGES: usize = 1700;
+
+fn op() -> impl Strategy<Value = Op> {
+    // Near the boundaries, and anywhere.
+    let page = || {
+        prop_oneof![
+            (0..4_usize, 0..5_usize).prop_map(|(n, off)| (n * 512 + off).saturating_sub(2)),
+            0..PAGES,
+        ]
+    };
+    let range = move || {
+        (page(), prop_oneof![1..5_usize, 500..600_usize])
+            .prop_map(|(from, len)| (from, len.min(PAGES - from.min(PAGES - 1))))
+            .prop_map(|(from, len)| (from.min(PAGES - 1), len))
+    };
+    let prot = prop_oneof![Just(0_u32), Just(1), Just(3), Just(3), Just(3)];
+    prop_oneof![
+        4 => (range(), prot.clone()).prop_map(|((from, len), prot)| Op::Map(from, len, prot)),
+        2 => range().prop_map(|(from, len)| Op::Unmap(from, len)),
+        3 => (range(), prot).prop_map(|((from, len), prot)| Op::Protect(from, len, prot)),
+        2 => range().prop_map(|(from, len)| Op::Discard(from, len)),
+        1 => range().prop_map(|(from, len)| Op::Guard(from, len)),
+        2 => (range(), page()).prop_map(|((from, len), to)| Op::Move(from, len, to)),
+        12 => page().prop_map(Op::Write),
+        6 => page().prop_map(Op::Read),
+        2 => Just(Op::Fork),
+        1 => Just(Op::Exit),
+        1 => page().prop_map(Op::Pin),
+    ]
+}
+
+#[derive(Clone)]
+struct Page {
+    prot: u32,
+    value: u64,
+    guard: bool,
+}
+
+type Model = BTreeMap<usize, Page>;
+
+struct Process {
+    space: Space,
+    model: Model,
+}
+
+impl Process {
+    fn check(&self, page: usize) {
+        let mut bytes = [0; 8];
+        let found = self.space.read(AT + page * PAGE, &mut bytes);
+        match self.model.get(&page) {
+            Some(known) if known.prot != 0 && !known.guard => {
+                found.unwrap();
+                assert_eq!(u64::from_le_bytes(bytes), known.value, "page {page}");
+            }
+            _ => assert!(found.is_err(), "page {page}"),
+        }
+    }
+
+    fn run(&mut self, op: &Op, number: u64) {
+        let at = |page: usize| AT + page * PAGE;
+        let Process { space, model } = self;
+        match *op {
+            Op::Map(from, len, prot) => {
+                space.mmap(at(from), len * PAGE, prot, FIXED).unwrap();
+                let page = Page { prot, value: 0, guard: false };
+                model.extend((from..from + len).map(|number| (number, page.clone())));
+            }
+            Op::Unmap(from, len) => {
+                space.munmap(at(from), len * PAGE).unwrap();
+                model.retain(|number, _| !(from..from + len).contains(number));
+            }
+            Op::Protect(from, len, prot) => {
+                let done = space.mprotect(at(from), len * PAGE, prot, None);
+                let hole = (from..from + len).find(|page| !model.contains_key(page));
+                assert_eq!(done.is_ok(), hole.is_none());
+                (from..hole.unwrap_or(from + len)).for_each(|number| {
+                    model.entry(number).and_modify(|page| page.prot = prot);
+                });
+            }
+            Op::Discard(from, len) => {
+                let _holes = space.madvise(at(from), len * PAGE, Advice::DontNeed);
+                model.range_mut(from..from + len).for_each(|(_, page)| page.value = 0);
+            }
+            Op::Guard(from, len) => {
+                let _holes = space.madvise(at(from), len * PAGE, Advice::GuardInstall);
+                for (_, page) in model.range_mut(from..from + len) {
+                    (page.value, page.guard) = (0, true);
+                }
+            }
+            Op::Move(from, len, to) => {
+                let (end, to_end) = (from + len, to + len);
+                let one = (from..end).all(|page| {
+                    model.get(&page).is_some_and(|page| page.prot == model[&from].prot)
+                });
+                if !one || (from < to_end && to < end) {
+                    return;
+                }
+                let moved = space.mremap(RemapRequest {
+                    addr: at(from),
+                    old_len: len * PAGE,
+                    new_len: len * PAGE,
+                    may_move: true,
+                    fixed: Some(at(to)),
+                    dont_unmap: None,
+                });
+                // Two VMAs with the same rights may stay apart.
+                if moved.is_err() {
+                    let gone = space.munmap(at(to), len * PAGE);
+                    gone.unwrap();
+                    model.retain(|page, _| !(to..to_end).contains(page));
+                    return;
+                }
+                for page in 0..len {
+                    let was = model.remove(&(from + page)).unwrap();
+                    model.insert(to + page, was);
+                }
+            }
+            Op::Write(page) => {
+                let done = space.write(at(page), &number.to_le_bytes());
+                match model.get_mut(&page) {
+                    Some(known) if known.prot == 3 && !known.guard => {
+                        done.unwrap();
+                        known.value = number;
+                    }
+                    _ => assert!(done.is_err()),
+                }
+            }
+            Op::Read(page) => self.check(page),
+            Op::Pin(page) => {
+                let mut frames = [Frame::default(); 3];
+                drop(space.pin_pages(at(page), Access::Write, &mut frames));
+            }
+            Op::Fork | Op::Exit => {}
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(debug_assertions) { 60 } else { 1_000 },
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn calls_that_cut_huge_pages_are_as_the_model(
+        ops in vec((any::<usize>(), op()), 1..60),
+    ) {
+        let sim = Sim::new(Config { cpus: 1, frames: 1 << 15, ..Config::default() }).unwrap();
+        let shared = paging(&sim);
+        sim.on_cpu(0, || {
+            let first = Process { space: huge_space(&shared, 1), model: Model::new() };
+            let mut processes = vec![first];
+            for (number, (which, op)) in (1..).zip(&ops) {
+                let which = which % processes.len();
+                match op {
+                    Op::Fork if processes.len() < 4 => {
+                        let parent = &processes[which];
+                        let asid = Asid(processes.len() as u16 + 1);
+                        let space = parent.space.fork(asid).unwrap();
+                        let model = parent.model.clone();
+                        processes.push(Process { space, model });
+                    }
+                    Op::Exit if processes.len() > 1 => drop(processes.pop()),
+                    op => processes[which].run(op, number),
+                }
+            }
+            for process in &processes {
+                (0..2 * PAGES).step_by(7).for_each(|page| process.check(page));
+            }
+        });
+        all_given_back(&sim, &shared).unwrap();
+    }
+}
+
+/// The word at the start of a frame, as a device reads it.
+trait FrameWord {
+    fn frame_ptr_word(&self, frame: Frame) -> u64;
+}
+
+impl FrameWord for Sim {
+    fn frame_ptr_word(&self, frame: Frame) -> u64 {
+        use machine::Memory;
+        let at = self.frame_ptr(frame).unwrap();
+        // SAFETY: a pinned frame; no other code writes at this moment.
+        unsafe { at.cast::<u64>().as_ptr().read_volatile() }
+    }
+}
+
+#[test]
+fn a_fault_out_of_memory_changes_nothing() {
+    with_huge(4096, |sim, _, space| {
+        space.mmap(AT, 2 * HUGE, 3, FIXED).unwrap();
+        store(sim, space, AT, 1).unwrap();
+        let child = space.fork(Asid(2)).unwrap();
+        for nth in 1..8 {
+            sim.fail_alloc(nth, true);
+            let at = VirtAddr::new((AT + 5 * PAGE) as u64);
+            let written = space.handle_fault(at, Access::Write);
+            let cut = child.munmap(AT + 7 * PAGE, PAGE);
+            sim.fail_alloc(0, false);
+            let mut found = [0; 1];
+            for space in [space, &child] {
+                space.read(AT, &mut found).unwrap();
+                assert_eq!(found, [1]);
+            }
+            if written.is_ok() && cut.is_ok() {
+                break;
+            }
+            let whole = child.read(AT + 7 * PAGE, &mut found);
+            assert_eq!(whole.is_ok(), cut.is_err());
+            if cut.is_ok() {
+                break;
+            }
+        }
+    });
+}

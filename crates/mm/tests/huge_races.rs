@@ -1,0 +1,184 @@
+//! Huge pages beside each other, from many seeds: faults, cuts, forks, pins and copies.
+
+mod common;
+
+use std::mem::ManuallyDrop;
+
+use common::*;
+use machine::{Asid, Frame};
+use mm::*;
+use sim::{Config, Failure, Program, Sim, explore, seeded};
+
+const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 1_500 };
+const HUGE: usize = 512 * PAGE;
+const AT: usize = 0x4000_0000;
+
+fn activate(space: &Space) {
+    // SAFETY: no other mapping is needed, and no other tables have the tag.
+    unsafe { space.activate() }
+}
+
+/// Runs CPUs on a space with two huge pages' worth of memory, each with a random source.
+fn run(
+    seed: u64,
+    make: impl for<'a> Fn(
+        &'a Sim,
+        &'a Space,
+        usize,
+        Box<dyn FnMut(usize) -> usize + Send + 'a>,
+    ) -> Program<'a>,
+) -> Result<(), Failure> {
+    let config = Config { cpus: 3, frames: 1 << 13, checks: RACING, ..Config::default() };
+    let sim = Sim::new(config).unwrap();
+    let shared = paging(&sim);
+    let space = sim.on_cpu(0, || {
+        let mut space = new_space(&shared, 1).unwrap();
+        space.set_huge_pages(HugePages::Always).unwrap();
+        space.mmap(AT, 2 * HUGE, 3, FIXED).unwrap();
+        ManuallyDrop::new(space)
+    });
+    let random = |cpu: usize| {
+        let mut state = seed.wrapping_mul(0x9e37_79b9) + cpu as u64;
+        Box::new(move |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_041);
+            (state >> 33) as usize % below
+        })
+    };
+    seeded(&sim, seed, (0..3).map(|cpu| make(&sim, &space, cpu, random(cpu))).collect())?;
+    sim.on_cpu(0, || {
+        assert!(sim.settle());
+        drop(ManuallyDrop::into_inner(space));
+    });
+    Ok(all_given_back(&sim, &shared)?)
+}
+
+/// Holes are no error here, and all else is.
+fn vma_error(done: Result<(), Error>) {
+    assert!(matches!(done, Ok(()) | Err(Error::Vma(_))), "{done:?}");
+}
+
+fn all(run: impl Fn(u64) -> Result<(), Failure> + Sync) {
+    explore(SEEDS, run).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// Each CPU writes words of its own and finds them, whatever another one cuts, protects, discards
+/// or moves in the other half of the same huge page.
+#[test]
+fn writes_are_kept_beside_cuts() {
+    all(|seed| {
+        run(seed, |sim, space, cpu, mut random| {
+            Box::new(move || {
+                activate(space);
+                for turn in 0..6 {
+                    if cpu == 0 {
+                        let page = AT + 300 * PAGE + random(300) * PAGE;
+                        let len = (1 + random(40)) * PAGE;
+                        match random(7) {
+                            0 => space.munmap(page, len).unwrap(),
+                            1 => vma_error(space.madvise(page, len, Advice::DontNeed)),
+                            2 => vma_error(space.mprotect(page, len, 1, None)),
+                            3 => vma_error(space.madvise(page, len, Advice::GuardInstall)),
+                            4 => vma_error(space.mmap(page, len, 3, FIXED).map(drop)),
+                            5 => vma_error(space.madvise(page, len, Advice::GuardRemove)),
+                            _ => vma_error(
+                                space
+                                    .mremap(RemapRequest {
+                                        addr: page,
+                                        old_len: len,
+                                        new_len: len,
+                                        may_move: true,
+                                        fixed: Some(AT + 4 * HUGE + 7 * PAGE),
+                                        dont_unmap: None,
+                                    })
+                                    .map(drop),
+                            ),
+                        }
+                    } else {
+                        let at = AT + (random(140) * 2 + cpu) * PAGE;
+                        store(sim, space, at, turn).unwrap();
+                        assert_eq!(load(sim, space, at), Ok(turn));
+                        let other = AT + (300 + random(700)) * PAGE + 8 * cpu;
+                        if store(sim, space, other, 1).is_ok() {
+                            // It may have been discarded since.
+                            let found = load(sim, space, other);
+                            assert!(matches!(found, Ok(0 | 1) | Err(_)), "{found:?}");
+                        }
+                    }
+                }
+                // SAFETY: nothing of it is used on this CPU any more.
+                unsafe { space.leave() };
+            })
+        })
+    });
+}
+
+/// A fork beside writes and pins: the child is what the parent was, word by word, and a pin sees
+/// what the parent writes.
+#[test]
+fn forks_beside_writes_and_pins() {
+    all(|seed| {
+        run(seed, |sim, space, cpu, mut random| {
+            Box::new(move || {
+                activate(space);
+                match cpu {
+                    0 => {
+                        for turn in 0..3 {
+                            let child = space.fork(Asid(2 + turn)).unwrap();
+                            let mut words = [[0; 8]; 2];
+                            for (page, word) in [(1, 0), (2, 1)] {
+                                child.read(AT + page * PAGE, &mut words[word]).unwrap();
+                            }
+                            // Written in this order.
+                            let [first, second] = words.map(u64::from_le_bytes);
+                            assert!(first >= second, "{first} {second}");
+                            child.write(AT + random(512) * PAGE, &[0xff]).unwrap();
+                        }
+                    }
+                    1 => {
+                        for value in 1..6 {
+                            store(sim, space, AT + PAGE, value).unwrap();
+                            store(sim, space, AT + 2 * PAGE, value).unwrap();
+                        }
+                        assert_eq!(load(sim, space, AT + PAGE), Ok(5));
+                    }
+                    _ => {
+                        for value in 0..3 {
+                            let page = AT + (3 + random(500)) * PAGE;
+                            let mut frames = [Frame::default(); 2];
+                            let pins = space.pin_pages(page, Access::Write, &mut frames).unwrap();
+                            store(sim, space, page + 8, value).unwrap();
+                            use machine::Memory;
+                            let at = sim.frame_ptr(pins.frames()[0]).unwrap().cast::<u64>();
+                            // SAFETY: within a pinned frame.
+                            assert_eq!(unsafe { at.add(1).as_ptr().read_volatile() }, value);
+                        }
+                    }
+                }
+                // SAFETY: nothing of it is used on this CPU any more.
+                unsafe { space.leave() };
+            })
+        })
+    });
+}
+
+/// Reads bring in the zero page; writes of two CPUs replace it. No write is lost.
+#[test]
+fn the_zero_page_is_replaced_once() {
+    all(|seed| {
+        run(seed, |sim, space, cpu, _| {
+            Box::new(move || {
+                activate(space);
+                let at = AT + cpu * PAGE;
+                assert_eq!(load(sim, space, at), Ok(0));
+                store(sim, space, at, 1 + cpu as u64).unwrap();
+                for other in 0..3 {
+                    let found = load(sim, space, AT + other * PAGE).unwrap();
+                    assert!(found == 0 || found == 1 + other as u64);
+                }
+                assert_eq!(load(sim, space, at), Ok(1 + cpu as u64));
+                // SAFETY: nothing of it is used on this CPU any more.
+                unsafe { space.leave() };
+            })
+        })
+    });
+}
