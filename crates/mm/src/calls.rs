@@ -207,20 +207,20 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     /// madvise(2). DONTNEED and FREE remove the pages; the next touch finds zeros, or the object's
     /// page. REMOVE frees the pages in their object. GUARD_INSTALL replaces pages by guard pages,
-    /// and GUARD_REMOVE removes these. POPULATE_READ and POPULATE_WRITE bring pages in.
+    /// and GUARD_REMOVE removes these. COLLAPSE makes pages huge. POPULATE_READ and POPULATE_WRITE bring pages in.
     ///
     /// # Errors
-    /// As in the manual page of madvise; a part may have changed. MADV_COLLAPSE is
-    /// [`Error::NotSupported`].
+    /// As in the manual page of madvise; a part may have changed. [`Error::Collapse`]: the last
+    /// huge page that could not be made.
     pub fn madvise(&self, addr: usize, len: usize, advice: Advice) -> Result<(), Error> {
-        if advice == Advice::Collapse {
-            return Err(Error::NotSupported("MADV_COLLAPSE"));
-        }
-        let mut to_remove = Vec::new();
+        let (mut to_remove, mut refused) = (Vec::new(), None);
         let done = self.change_with(
             |calls| calls.madvise(addr, len, advice),
-            |hook| to_remove = core::mem::take(&mut hook.to_remove),
+            |hook| (to_remove, refused) = (core::mem::take(&mut hook.to_remove), hook.refused),
         );
+        if let (Ok(()), Some(refused)) = (done, refused) {
+            return Err(Error::Collapse(refused));
+        }
         // Without the write right: an object takes it in each space that maps the pages.
         for (file, pages) in to_remove {
             file.object().remove(pages)?;

@@ -4,7 +4,7 @@ use core::fmt;
 
 use machine::{FrameError, VirtAddr};
 
-use crate::{Access, ObjectError};
+use crate::{Access, CollapseError, ObjectError};
 
 /// Why a page fault could not be handled. Nothing has changed.
 ///
@@ -74,6 +74,8 @@ pub enum Error {
     NotBroughtIn(FaultError),
     /// An object refused it.
     Object(ObjectError),
+    /// MADV_COLLAPSE has left pages small.
+    Collapse(CollapseError),
     /// MS_INVALIDATE of memory that is locked.
     Locked,
     /// This crate does not have it yet.
@@ -93,6 +95,7 @@ impl Error {
             Error::NotBroughtIn(_) => 12,
             Error::Tables(_) | Error::Fault(_) => 14,
             Error::Locked => 16,
+            Error::Collapse(refused) => refused.errno(),
             Error::Object(ObjectError::Sealed) => 1,
             Error::Object(ObjectError::Failed) => 5,
             Error::Object(ObjectError::Absent) => 11,
@@ -117,6 +120,7 @@ impl fmt::Display for Error {
                 write!(f, "the memory is locked, but a page could not be brought in: {error}")
             }
             Error::Object(error) => error.fmt(f),
+            Error::Collapse(refused) => refused.fmt(f),
             Error::Locked => f.write_str("the memory is locked; unlock it with munlock first"),
             Error::NotSupported(what) => write!(f, "{what} is not supported yet"),
         }

@@ -183,7 +183,7 @@ impl<M: Machine> Drop for Fresh<'_, M> {
 
 /// Copies a frame word by word: a program, or the holder of a pin, may write to the source at this
 /// moment. Then the entry that led there is another one when the copy is to be used.
-fn copy<M: Machine>(machine: &M, from: Frame, to: Frame) -> Result<(), FrameError> {
+pub(crate) fn copy<M: Machine>(machine: &M, from: Frame, to: Frame) -> Result<(), FrameError> {
     let source = machine.frame_ptr(from).ok_or(FrameError::NotOurs(from))?.cast::<AtomicU64>();
     let copy = machine.frame_ptr(to).ok_or(FrameError::NotOurs(to))?.cast::<u64>();
     // SAFETY: both frames are 512 aligned words long. A reference keeps the source allocated; the

@@ -9,8 +9,8 @@ use paging::{Format, PageTables, Relocation, Reserve, SweepChange};
 use vma::{Advice, PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
 
 use crate::{
-    Backing, Commitment, batch::FrameBatch, changes::Changes, mappings::Family, rights,
-    space::Core, zero::ZeroFrame,
+    Backing, CollapseError, Commitment, FrameGroup, batch::FrameBatch, changes::Changes,
+    mappings::Family, policy::HugeState, rights, space::Core, zero::ZeroFrame,
 };
 
 /// Carries out what a call of the [`vma::Writer`] says.
@@ -21,6 +21,9 @@ pub(crate) struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
     commitment: Option<&'a Arc<Commitment<M>>>,
     /// Bytes that were promised to the call.
     promised: Cell<usize>,
+    pub(crate) group: Option<&'a FrameGroup<M>>,
+    /// Why MADV_COLLAPSE has left pages small.
+    pub(crate) refused: Option<CollapseError>,
     /// The first failure. Only corrupt tables fail.
     pub(crate) failed: Option<paging::Error>,
     /// Locked memory that has become writable, which gets pages after the call. Best effort: a
@@ -30,8 +33,7 @@ pub(crate) struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
     pub(crate) to_remove: Vec<(Backing<M>, Range<u64>)>,
     /// The family of the space, if the call may map objects.
     family: Option<&'a Arc<Family>>,
-    /// Whether huge pages may be cut.
-    huge: bool,
+    pub(crate) huge: &'a HugeState<M, F>,
     /// The tables for huge pages that a range cuts.
     reserve: Option<Reserve<'a, M, F, G>>,
     /// A move of pages that has been prepared.
@@ -54,11 +56,13 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
             changes,
             commitment,
             promised,
+            group: core.group(),
+            refused: None,
             failed: None,
             to_bring_in,
             to_remove,
             family,
-            huge: core.huge.may_exist(),
+            huge: &core.huge,
             reserve: None,
             moving: None,
         }
@@ -72,14 +76,14 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
     }
 
     /// Tells faults that the VMAs have changed, before a sweep.
-    fn count_change(&self) {
+    pub(crate) fn count_change(&self) {
         self.changes.count(self.tables.machine());
     }
 
     /// Splits the huge pages that a range cuts. The VMAs have changed, and faults know it; or
     /// nothing of the kind is to be known.
     pub(crate) fn split_ends(&mut self, range: &Range<usize>) {
-        if !self.huge {
+        if !self.huge.may_exist() {
             return;
         }
         let (Some(mut reserve), Some(range)) = (self.reserve.take(), virt(range.clone())) else {
@@ -97,7 +101,9 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
 
     /// Splits all huge pages of a range, in which no fault brings in another one.
     fn split_all(&mut self, range: &Range<usize>) -> Result<(), vma::Error> {
-        let (true, Some(range)) = (self.huge, virt(range.clone())) else { return Ok(()) };
+        let (true, Some(range)) = (self.huge.may_exist(), virt(range.clone())) else {
+            return Ok(());
+        };
         loop {
             let guard = G::pin();
             let next =
@@ -167,7 +173,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
             }
             // Where the VMA stays, as for MADV_DONTNEED, a fault may have brought it in since the
             // ends were split. Then it is as if it came after the call.
-            Err(paging::Error::Cut(page, size)) if self.huge => {
+            Err(paging::Error::Cut(page, size)) if self.huge.may_exist() => {
                 let start = page.get() as usize;
                 match start < rest.start {
                     true => rest.start = start + size.bytes() as usize,
@@ -197,7 +203,7 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
             _ => self.tables.unshare(range),
         }
         .map_err(no_memory)?;
-        if self.huge {
+        if self.huge.may_exist() {
             self.reserve = Some(self.tables.reserve_ends(range).map_err(no_memory)?);
         }
         Ok(())
@@ -280,6 +286,7 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
                 self.remove_but(range, guard);
                 Ok(())
             }
+            Advice::Collapse => self.collapse(range, vma),
             Advice::GuardInstall => self.install_guards(range),
             Advice::GuardRemove => self.remove_guards(range),
             Advice::Remove => {
@@ -298,16 +305,12 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         let Some(range) = virt(from.clone()) else { return Ok(()) };
         let to = VirtAddr::new(to as u64);
         self.count_change();
-        if self.huge {
-            self.reserve = Some(self.tables.reserve_ends(range).map_err(no_memory)?);
-            self.split_ends(&from);
-        }
         self.moving = Some(loop {
             self.split_all(&from)?;
             match self.tables.prepare_relocation(range, to) {
                 // A fault that was under way brought it in. After the sweep of the call there are
                 // no more of them.
-                Err(paging::Error::Cut(..)) if self.huge => {}
+                Err(paging::Error::Cut(..)) if self.huge.may_exist() => {}
                 prepared => break prepared.map_err(no_memory)?,
             }
         });

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | page fault | [`AddressSpace::handle_fault`] | `fault`, `anon` |
 //! | mmap, munmap, mprotect, brk, madvise, shmat, shmdt | the methods of these names | `calls` |
-//! | huge pages | [`AddressSpace::set_huge_pages`] | `huge`, `policy` |
+//! | huge pages | [`AddressSpace::set_huge_pages`] | `huge`, `policy`, `collapse` |
 //! | maps of objects | [`AddressSpace::mmap_object`] | `calls`, `object` |
 //! | memfd: truncate, holes, seals, read, write | [`Shmem`] | `shmem`, `index` |
 //! | guard pages | [`AddressSpace::madvise`] | `guard` |
@@ -47,6 +47,7 @@ mod batch;
 mod cache;
 mod calls;
 mod changes;
+mod collapse;
 mod commitment;
 mod device;
 mod error;
@@ -78,6 +79,7 @@ mod visit;
 mod zero;
 
 pub use access::CopyError;
+pub use collapse::CollapseError;
 pub use commitment::{Commitment, Overcommit};
 pub use device::DeviceMemory;
 pub use error::{Error, FaultError};

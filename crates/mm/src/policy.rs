@@ -12,7 +12,7 @@ use crate::{HugePages, zero::ZeroFrame};
 /// State of a space and its forks.
 pub(crate) struct HugeState<M: Machine, F: Format> {
     policy: AtomicU8,
-    /// Whether the policy was ever another one than `Never`, here or in a parent.
+    /// Whether there was ever a way for a huge page to come, here or in a parent.
     ever: AtomicBool,
     zero: Arc<Once<ZeroFrame<M, F>>>,
 }
@@ -36,7 +36,7 @@ impl<M: Machine, F: Format> HugeState<M, F> {
         // Relaxed: faults begin after the exclusive borrow.
         self.policy.store(policy as u8, Ordering::Relaxed);
         if policy != HugePages::Never {
-            self.ever.store(true, Ordering::Relaxed);
+            self.note();
         }
     }
 
@@ -48,6 +48,13 @@ impl<M: Machine, F: Format> HugeState<M, F> {
             2 => HugePages::Always,
             _ => HugePages::Never,
         }
+    }
+
+    /// A huge page is about to be made. The caller has the write right, as each call has that cuts
+    /// pages.
+    pub(crate) fn note(&self) {
+        // Relaxed: the write right orders it.
+        self.ever.store(true, Ordering::Relaxed);
     }
 
     /// Whether a huge page may be in the tables.

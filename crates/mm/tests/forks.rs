@@ -189,6 +189,16 @@ impl Process {
         }
     }
 
+    /// Compares what can be read, at the end.
+    fn check_contents(&self) {
+        let readable = |model: &Option<Page>| model.is_some_and(|page| page.prot != 0);
+        for (page, model) in self.model.iter().enumerate().filter(|(_, model)| readable(model)) {
+            let mut word = [0; 8];
+            self.space.read(at(page), &mut word).unwrap();
+            assert_eq!(Some(u64::from_le_bytes(word)), model.map(|page| page.value), "page {page}");
+        }
+    }
+
     /// Compares what is present.
     fn check(&self) {
         for (page, model) in self.model.iter().enumerate() {
@@ -220,6 +230,7 @@ proptest! {
                 world.carry_out(*who, op);
                 world.processes.iter().flatten().for_each(Process::check);
             }
+            world.processes.iter().flatten().for_each(Process::check_contents);
             world.processes
         });
         // No space is active on the CPU any more.

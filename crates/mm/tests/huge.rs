@@ -487,3 +487,88 @@ fn a_fault_out_of_memory_changes_nothing() {
         }
     });
 }
+
+#[test]
+fn collapse_makes_written_memory_huge() {
+    with_space(8192, |sim, _, space| {
+        let at = space.mmap(AT, 3 * HUGE, 3, FIXED).unwrap();
+        let refused = |done: Result<(), Error>| done.unwrap_err().errno();
+        assert_eq!(refused(space.madvise(at, HUGE, Advice::Collapse)), 22, "never written");
+        for page in (0..600).step_by(3) {
+            store(sim, space, at + page * PAGE, page as u64).unwrap();
+        }
+        load(sim, space, at + PAGE).unwrap();
+        let child = space.fork(Asid(2)).unwrap();
+        store(sim, space, at + 3 * PAGE, 1000).unwrap();
+        // The second one is collapsed, too; the third has no page.
+        assert_eq!(refused(space.madvise(at, 3 * HUGE, Advice::Collapse)), 22);
+        assert_eq!((huge_bytes(space), huge_bytes(&child)), (2 * HUGE, 0));
+        for page in 0..700 {
+            let written = if page % 3 == 0 && page < 600 { page as u64 } else { 0 };
+            let expected = if page == 3 { 1000 } else { written };
+            assert_eq!(load(sim, space, at + page * PAGE), Ok(expected), "{page}");
+            let mut word = [0; 8];
+            child.read(at + page * PAGE, &mut word).unwrap();
+            assert_eq!(u64::from_le_bytes(word), written);
+        }
+        space.madvise(at, 2 * HUGE, Advice::Collapse).unwrap();
+        drop(child);
+        // A part is cut off again.
+        space.munmap(at + PAGE, PAGE).unwrap();
+        assert_eq!(load(sim, space, at + 3 * PAGE), Ok(1000));
+        store(sim, space, at + 4 * PAGE, 4).unwrap();
+        assert_eq!(huge_bytes(space), HUGE);
+        // A hole ends the call where it is.
+        assert_eq!(refused(space.madvise(at, HUGE, Advice::Collapse)), 12);
+    });
+}
+
+#[test]
+fn what_cannot_become_huge_stays_as_it_was() {
+    with_space(8192, |sim, shared, space| {
+        let at = space.mmap(AT, HUGE, 3, FIXED).unwrap();
+        (0..512).for_each(|page| store(sim, space, at + page * PAGE, page as u64).unwrap());
+        let refused = |space: &Space| {
+            let done = space.madvise(at, HUGE, Advice::Collapse);
+            (0..512).for_each(|page| {
+                assert_eq!(load(sim, space, at + page * PAGE), Ok(page as u64));
+                store(sim, space, at + page * PAGE, page as u64).unwrap();
+            });
+            done.map_err(|error| error.errno())
+        };
+        let mut frames = [Frame::default()];
+        let pins = space.pin_pages(at + 5 * PAGE, Access::Write, &mut frames).unwrap();
+        assert_eq!(refused(space), Err(11), "a page is pinned");
+        assert_eq!(sim.frame_ptr_word(pins.frames()[0]), 5);
+        drop(pins);
+        space.madvise(at, HUGE, Advice::NoHugePage).unwrap();
+        assert_eq!(refused(space), Err(22));
+        space.madvise(at, HUGE, Advice::HugePage).unwrap();
+        for nth in 1..20 {
+            sim.fail_alloc(nth, true);
+            let done = space.madvise(at, HUGE, Advice::Collapse);
+            let failed = sim.alloc_failed();
+            sim.fail_alloc(0, false);
+            if !failed {
+                done.unwrap();
+                break;
+            }
+            assert_eq!(done.unwrap_err().errno(), 12);
+            assert_eq!(huge_bytes(space), 0);
+        }
+        assert_eq!(refused(space), Ok(()));
+        assert_eq!(huge_bytes(space), HUGE);
+        // A guard page, an object, a device of a group.
+        space.madvise(at + PAGE, PAGE, Advice::GuardInstall).unwrap();
+        let guarded = space.madvise(at, HUGE, Advice::Collapse).unwrap_err();
+        assert_eq!(guarded, Error::Collapse(CollapseError::NoPages));
+        assert_eq!(load(sim, space, at + 2 * PAGE), Ok(2));
+        let memory = Shmem::memfd(shared, "name", 1);
+        memory.set_size(HUGE as u64).unwrap();
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        let at = space.mmap_object(AT + HUGE, HUGE, 3, flags, Backing::open(memory, true), 0);
+        let shared = space.madvise(at.unwrap(), HUGE, Advice::Collapse).unwrap_err();
+        assert_eq!(shared.errno(), 22);
+        assert_eq!(space.madvise(AT + 100 * HUGE, HUGE, Advice::Collapse).unwrap_err().errno(), 12);
+    });
+}

@@ -28,13 +28,19 @@ fn run(
         Box<dyn FnMut(usize) -> usize + Send + 'a>,
     ) -> Program<'a>,
 ) -> Result<(), Failure> {
-    let config = Config { cpus: 3, frames: 1 << 13, checks: RACING, ..Config::default() };
+    let config = Config { cpus: 3, frames: 1 << 12, checks: RACING, ..Config::default() };
     let sim = Sim::new(config).unwrap();
     let shared = paging(&sim);
     let space = sim.on_cpu(0, || {
         let mut space = new_space(&shared, 1).unwrap();
         space.set_huge_pages(HugePages::Always).unwrap();
         space.mmap(AT, 2 * HUGE, 3, FIXED).unwrap();
+        // Every other time the pages begin small.
+        if seed % 2 == 1 {
+            space.madvise(AT, 2 * HUGE, Advice::NoHugePage).unwrap();
+            space.write(AT, &[0; 4 * PAGE]).unwrap();
+            space.madvise(AT, 2 * HUGE, Advice::HugePage).unwrap();
+        }
         ManuallyDrop::new(space)
     });
     let random = |cpu: usize| {
@@ -181,4 +187,110 @@ fn the_zero_page_is_replaced_once() {
             })
         })
     });
+}
+
+/// Two CPUs write words, and find them, while the third makes the memory huge and cuts it.
+#[test]
+fn collapse_beside_writes_and_pins() {
+    all(|seed| {
+        run(seed, |sim, space, cpu, mut random| {
+            Box::new(move || {
+                activate(space);
+                for turn in 1..8 {
+                    if cpu == 0 {
+                        let done = space.madvise(AT, 2 * HUGE, Advice::Collapse);
+                        assert!(matches!(done, Ok(()) | Err(Error::Collapse(_))), "{done:?}");
+                        let page = AT + (400 + random(300)) * PAGE;
+                        vma_error(space.madvise(page, PAGE, Advice::DontNeed));
+                        continue;
+                    }
+                    let at = AT + (random(190) * 2 + cpu) * PAGE;
+                    store(sim, space, at, turn).unwrap();
+                    let mut frames = [Frame::default(); 1];
+                    let pins = space.pin_pages(at, Access::Write, &mut frames).unwrap();
+                    store(sim, space, at, turn + 100).unwrap();
+                    use machine::Memory;
+                    let seen = sim.frame_ptr(pins.frames()[0]).unwrap().cast::<u64>();
+                    // SAFETY: within a pinned frame.
+                    assert_eq!(unsafe { seen.as_ptr().read_volatile() }, turn + 100);
+                    drop(pins);
+                    assert_eq!(load(sim, space, at), Ok(turn + 100));
+                }
+                // SAFETY: nothing of it is used on this CPU any more.
+                unsafe { space.leave() };
+            })
+        })
+    });
+}
+
+/// The first touch of a huge page beside one call that cuts it.
+#[test]
+fn a_first_touch_beside_a_cut() {
+    explore(4 * SEEDS, |seed| {
+        run(2 * seed, |sim, space, cpu, _| {
+            Box::new(move || {
+                activate(space);
+                let (half, len) = (AT + 256 * PAGE, 300 * PAGE);
+                let moved = AT + 4 * HUGE + PAGE;
+                match (cpu, seed % 4) {
+                    (0, 0) => space.munmap(half, len).unwrap(),
+                    (0, 1) => space.mprotect(half, len, 1, None).unwrap(),
+                    (0, 2) => space.madvise(half, len, Advice::DontNeed).unwrap(),
+                    (0, _) => {
+                        let moved = space.mremap(RemapRequest {
+                            addr: half,
+                            old_len: len,
+                            new_len: len,
+                            may_move: true,
+                            fixed: Some(moved),
+                            dont_unmap: None,
+                        });
+                        moved.map(drop).unwrap();
+                    }
+                    _ => {
+                        let at = AT + cpu * PAGE;
+                        store(sim, space, at, cpu as u64).unwrap();
+                        assert_eq!(load(sim, space, at), Ok(cpu as u64));
+                    }
+                }
+                if cpu == 0 {
+                    let found = store(sim, space, half, 1);
+                    assert_eq!(found.is_ok(), seed % 4 == 2, "{found:?}");
+                }
+                // SAFETY: nothing of it is used on this CPU any more.
+                unsafe { space.leave() };
+            })
+        })
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// Few words, written while they become huge.
+#[test]
+fn writes_beside_one_collapse() {
+    explore(4 * SEEDS, |seed| {
+        run(2 * seed + 1, |sim, space, cpu, _| {
+            Box::new(move || {
+                activate(space);
+                if cpu == 0 {
+                    let done = space.madvise(AT, HUGE, Advice::Collapse);
+                    assert!(matches!(done, Ok(()) | Err(Error::Collapse(_))), "{done:?}");
+                } else {
+                    let at = AT + cpu * PAGE;
+                    for value in 1..5 {
+                        store(sim, space, at, value).unwrap();
+                        assert_eq!(load(sim, space, at), Ok(value));
+                    }
+                    // Not touched before.
+                    let other = AT + (10 + cpu) * PAGE;
+                    store(sim, space, other, 7).unwrap();
+                    assert_eq!(load(sim, space, other), Ok(7));
+                    assert_eq!(load(sim, space, at), Ok(4));
+                }
+                // SAFETY: nothing of it is used on this CPU any more.
+                unsafe { space.leave() };
+            })
+        })
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
 }

@@ -15,7 +15,7 @@
 //! sweep that ended before the entry's table was linked.
 
 use super::{Error, Failed, Lent, Result, Slot};
-use crate::format::{Attrs, Decoded, Flags, Format, size_at};
+use crate::format::{Attrs, Decoded, Flags, Format, level_of, size_at};
 use crate::lock::{Locked, lock};
 use crate::pending::{PendingFlush, TlbGather};
 use crate::tables::PageTables;
@@ -156,30 +156,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
         pending: &mut PendingFlush<'p, M, F, G>,
     ) -> core::result::Result<T, Error> {
-        let size = PageSize::Size2M;
-        self.check(VirtRange::new(at, size.bytes()).ok_or(Error::Empty)?)?;
+        self.check(VirtRange::new(at, PageSize::Size2M.bytes()).ok_or(Error::Empty)?)?;
         let walk = self.walk(guard);
         let locked = self.table_for(&walk, at, 1, pending);
-        let (table, mut locked) =
-            locked.inspect_err(|_| self.prune_beside_fork(&walk, at, pending))?;
-        let entry = walk.entry(table, F::index(at, 1)).ok_or(Error::Malformed(at))?;
-        let value = entry.load();
-        let found = match F::decode(value, 1) {
-            Decoded::Absent => None,
-            Decoded::Page(frame, attrs) => Some(Mapping { page: at, size, frame, attrs }),
-            Decoded::Table(_) => return Err(Error::Occupied(at)),
-            Decoded::Malformed => return Err(Error::Malformed(at)),
-        };
-        let (change, kept) = decide(found);
-        let slot = Slot { at, level: 1, entry, value };
-        let result = self.apply(slot, found, change, &mut locked.count, &mut pending.gather);
-        let empty = locked.count == 0;
-        // Unlocked before `kept` may be dropped.
-        drop(locked);
-        if empty {
-            self.prune_beside_fork(&walk, at, pending);
-        }
-        result.map(|()| kept)
+        let (table, locked) = locked.inspect_err(|_| self.prune_beside_fork(&walk, at, pending))?;
+        self.decide_in(&walk, (at, PageSize::Size2M), table, locked, decide, pending)
     }
 
     #[inline(always)]
@@ -228,25 +209,39 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         pending: &mut PendingFlush<'p, M, F, G>,
     ) -> core::result::Result<T, Error> {
         let walk = self.walk(guard);
-        let (table, mut locked) = self.lock_lowest(&walk, (at, seen), pending)?;
-        let entry = walk.entry(table, F::index(at, 0)).ok_or(Error::Malformed(at))?;
+        let (table, locked) = self.lock_lowest(&walk, (at, seen), pending)?;
+        self.decide_in(&walk, (at, PageSize::Size4K), table, locked, decide, pending)
+    }
+
+    /// The decision about a page of this size, with the lock of its table.
+    #[inline(always)]
+    fn decide_in<'p, T>(
+        &'p self,
+        walk: &Walk<'_, M, F>,
+        (at, size): (VirtAddr, PageSize),
+        table: Frame,
+        mut locked: Locked<'_, AtomicU32>,
+        decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
+        pending: &mut PendingFlush<'p, M, F, G>,
+    ) -> core::result::Result<T, Error> {
+        let level = level_of(size);
+        let entry = walk.entry(table, F::index(at, level)).ok_or(Error::Malformed(at))?;
         let value = entry.load();
-        let found = match F::decode(value, 0) {
+        let found = match F::decode(value, level) {
             Decoded::Absent => None,
-            Decoded::Page(frame, attrs) => {
-                Some(Mapping { page: at, size: PageSize::Size4K, frame, attrs })
-            }
+            Decoded::Page(frame, attrs) => Some(Mapping { page: at, size, frame, attrs }),
+            Decoded::Table(_) if level != 0 => return Err(Error::Occupied(at)),
             Decoded::Table(_) | Decoded::Malformed => return Err(Error::Malformed(at)),
         };
         // The lock is held, whichever way led to it: what a sweep's caller stored is visible.
         let (change, kept) = decide(found);
-        let slot = Slot { at, level: 0, entry, value };
+        let slot = Slot { at, level, entry, value };
         let result = self.apply(slot, found, change, &mut locked.count, &mut pending.gather);
         let empty = locked.count == 0;
         // Unlocked before `kept` may be dropped.
         drop(locked);
         if empty {
-            self.prune_beside_fork(&walk, at, pending);
+            self.prune_beside_fork(walk, at, pending);
         }
         result.map(|()| kept)
     }

@@ -33,6 +33,7 @@
 //! - Context: see [`PageTables`]. When memory runs out, `map`, `split` and `reserve` may run frees
 //!   that were deferred through `G`. The caller holds no lock that one of these takes (`reclaim`).
 
+mod collapse;
 mod entry;
 mod error;
 mod leaf;

@@ -1,0 +1,217 @@
+//! MADV_COLLAPSE: huge pages in the place of small ones.
+//!
+//! The VMA is busy meanwhile, so no fault brings a page in ([`vma::Writer::madvise`]). For each
+//! huge page:
+//!
+//! 1. the pages lose all rights, and the TLBs are flushed: nothing reads or writes them, and a pin
+//!    without a lock is refused;
+//! 2. if one is pinned, the rights are given back: its holder would lose it;
+//! 3. their contents are copied to a block;
+//! 4. the block takes the place of their table ([`PageTables::collapse`]).
+//!
+//! What needs memory comes before step 1, so a failure leaves everything as it was (I7).
+
+use alloc::vec::Vec;
+use core::{fmt, ops::Range};
+
+use grace::Concurrent;
+use machine::{ENTRIES, Frame, Machine, PageSize, VirtAddr, VirtRange};
+#[expect(unused_imports, reason = "for links")]
+use paging::PageTables;
+use paging::{Attrs, Format, Mapping, Share, SweepChange};
+use vma::{PageWork, Pages, VmFlags, Vma};
+
+use crate::{
+    Backing,
+    batch::FrameBatch,
+    fresh::copy,
+    hook::{Hook, virt},
+    huge::HUGE,
+    reference::{NoFrame, Reference, block_of, is_counted},
+    rights,
+    zero::zero_block,
+};
+
+/// Why pages were not made huge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum CollapseError {
+    /// The memory cannot have huge pages, or has no page at all in one of them: EINVAL.
+    NoPages,
+    /// A page is pinned: EAGAIN.
+    Pinned,
+    /// There is no block of 2 MiB: ENOMEM.
+    OutOfMemory,
+    /// The group of the space has reached its limit of frames: EBUSY.
+    GroupLimit,
+}
+
+impl CollapseError {
+    pub(crate) fn errno(self) -> i32 {
+        match self {
+            CollapseError::NoPages => 22,
+            CollapseError::Pinned => 11,
+            CollapseError::OutOfMemory => 12,
+            CollapseError::GroupLimit => 16,
+        }
+    }
+}
+
+impl fmt::Display for CollapseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CollapseError::NoPages => {
+                "the memory cannot have huge pages, or a part has no page: touch it first"
+            }
+            CollapseError::Pinned => "a page is pinned: try again when it is not",
+            CollapseError::OutOfMemory => "there is no free block of 2 MiB",
+            CollapseError::GroupLimit => crate::error::GROUP_LIMIT,
+        })
+    }
+}
+
+impl core::error::Error for CollapseError {}
+
+impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
+    /// Makes the pages of a part of a VMA huge, which is busy. The last refusal is kept.
+    pub(crate) fn collapse(
+        &mut self,
+        range: Range<usize>,
+        vma: &Vma<Backing<M>>,
+    ) -> Result<(), vma::Error> {
+        let never = VmFlags::NOHUGEPAGE | VmFlags::SPECIAL | VmFlags::HUGETLB;
+        let (start, end) = (range.start.next_multiple_of(HUGE), range.end & !(HUGE - 1));
+        let has_large = self.tables.paging().largest() >= PageSize::Size2M;
+        let allowed = vma.file.is_none() && !vma.flags.intersects(never) && vma.is_faulted();
+        if !allowed || !has_large {
+            self.refused = Some(CollapseError::NoPages);
+            return Ok(());
+        }
+        // Whatever the policy: calls that come later know that huge pages exist.
+        self.huge.note();
+        for at in (start..end).step_by(HUGE) {
+            if self.is_huge(at) {
+                continue;
+            }
+            Pages::prepare(self, at..at + HUGE, PageWork::Protect)?;
+            match self.collapse_one(at, vma) {
+                Ok(()) => {}
+                Err(refused @ (CollapseError::NoPages | CollapseError::Pinned)) => {
+                    self.refused = Some(refused);
+                }
+                Err(refused) => {
+                    self.refused = Some(refused);
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn collapse_one(&mut self, at: usize, vma: &Vma<Backing<M>>) -> Result<(), CollapseError> {
+        let (machine, order) = (self.tables.machine(), PageSize::Size2M.order());
+        let Some(range) = virt(at..at + HUGE) else { return Err(CollapseError::NoPages) };
+        let mut old = Vec::new();
+        old.try_reserve_exact(ENTRIES).map_err(|_| CollapseError::OutOfMemory)?;
+        let new =
+            Reference::alloc_page(machine, self.group, order).map_err(|error| match error {
+                NoFrame::Source(_) => CollapseError::OutOfMemory,
+                NoFrame::Group { .. } => CollapseError::GroupLimit,
+            })?;
+        zero_block(machine, new.frame(), order).map_err(|_| CollapseError::OutOfMemory)?;
+        self.count_change();
+        // A fault that was under way ends before this takes the lock.
+        self.set_all(range, |page| Attrs::default().with_share(page.attrs.share()));
+        let result = self.collapse_still(range, vma, &new, &mut old);
+        match result {
+            Ok(true) => drop(new.keep()),
+            Ok(false) => {}
+            Err(_) => {
+                // The rights come back.
+                self.set_all(range, |page| rights::attrs(vma.flags, page.attrs.share()));
+            }
+        }
+        result.map(drop)
+    }
+
+    fn is_huge(&self, at: usize) -> bool {
+        let page = self.tables.walk(&G::pin()).get(VirtAddr::new(at as u64));
+        page.is_some_and(|page| {
+            page.size != PageSize::Size4K && is_counted(self.tables.machine(), page.frame)
+        })
+    }
+
+    /// Gives the pages of a range, but guards, other attributes, and flushes.
+    fn set_all(&mut self, range: VirtRange, attrs: impl Fn(&Mapping) -> Attrs) {
+        let (guard, mut pending) = (self.guard.get(), self.tables.no_flush());
+        let change = |page: Mapping| match Some(page.frame) == guard {
+            true => SweepChange::Keep,
+            false => SweepChange::Set(attrs(&page)),
+        };
+        // SAFETY: the space owns the pages. The flush is done here.
+        let swept = unsafe { self.tables.sweep(range, &mut pending, |_| true, change) };
+        pending.flush();
+        if let Err(error) = swept {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    /// Collapses pages that no CPU uses. Returns false if they are huge already.
+    fn collapse_still(
+        &mut self,
+        range: VirtRange,
+        vma: &Vma<Backing<M>>,
+        new: &Reference<'_, M>,
+        old: &mut Vec<Frame>,
+    ) -> Result<bool, CollapseError> {
+        let machine = self.tables.machine();
+        let mut any = false;
+        {
+            let guard = G::pin();
+            for page in self.tables.walk(&guard).pages(range) {
+                if page.size != PageSize::Size4K {
+                    drop(guard);
+                    self.set_all(range, |page| rights::attrs(vma.flags, page.attrs.share()));
+                    return Ok(false);
+                }
+                if Some(page.frame) == self.guard.get() {
+                    return Err(CollapseError::NoPages);
+                }
+                let pins = block_of(machine, page.frame).map_or(0, |(_, info)| info.pins());
+                if page.attrs.share() == Share::Exclusive && pins != 0 {
+                    return Err(CollapseError::Pinned);
+                }
+                let index = (page.page.get() - range.start().get()) / PageSize::Size4K.bytes();
+                let to = new.frame().checked_add(index).ok_or(CollapseError::NoPages)?;
+                if is_counted(machine, page.frame) {
+                    copy(machine, page.frame, to).map_err(|_| CollapseError::NoPages)?;
+                }
+                any = true;
+            }
+        }
+        if !any {
+            return Err(CollapseError::NoPages);
+        }
+        let attrs = rights::attrs(vma.flags, Share::Exclusive);
+        let mut pending = self.tables.no_flush();
+        let gone = |page: Mapping| old.push(page.frame);
+        // SAFETY: the space owns the pages, which no CPU uses. The block is ours, with the same
+        // contents; the old frames are given back after the flush.
+        let done =
+            unsafe { self.tables.collapse(range.start(), new.frame(), attrs, &mut pending, gone) };
+        pending.flush();
+        if let Err(error) = done {
+            debug_assert!(false, "{error}");
+            return Err(CollapseError::NoPages);
+        }
+        for frames in old.chunks(FrameBatch::CAPACITY) {
+            let mut batch = FrameBatch::new();
+            frames.iter().for_each(|frame| {
+                batch.take(machine, *frame);
+            });
+            // SAFETY: they are unmapped and flushed. Each mapping had a reference.
+            unsafe { batch.release(machine) };
+        }
+        Ok(true)
+    }
+}
