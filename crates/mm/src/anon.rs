@@ -36,6 +36,7 @@ use crate::{
     object::HeldPage,
     reference::{block_of, is_counted},
     rights::{self, Want},
+    track::WP,
 };
 
 /// What a fault has prepared for the entry.
@@ -44,6 +45,8 @@ pub(crate) struct Prepared<'a, 'm, M: Machine> {
     pub(crate) fresh: &'a Fresh<'m, M>,
     /// The page of the VMA's object, if it has one and the entry was absent.
     pub(crate) object: Option<HeldPage<'a, M>>,
+    /// Whether a write to a write-protected page is a monitor's to resolve.
+    pub(crate) write_protected: bool,
 }
 
 impl<M: Machine> Prepared<'_, '_, M> {
@@ -105,7 +108,11 @@ pub(crate) fn decide<M: Machine>(
     let share = page.attrs.share();
     match share {
         _ if want.is_met(page.attrs) => keep(Step::Spurious),
-        _ if !want.writes() => set(page.frame, share, Step::Mapped),
+        _ if !want.writes() => {
+            (EntryChange::Set(page.frame, rights::attrs_kept(vma, page.attrs)), Step::Mapped)
+        }
+        // Write-protected since the first look.
+        _ if prepared.write_protected && page.attrs.soft & WP != 0 => keep(Step::Again),
         Share::Exclusive | Share::Object => set(page.frame, share, Step::Mapped),
         Share::Flushing => keep(Step::Flushing),
         Share::CopyOnWrite if !vma.is_private() => match &prepared.object {

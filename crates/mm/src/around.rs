@@ -9,7 +9,7 @@ use core::ops::Range;
 use grace::Concurrent;
 use machine::{ENTRIES, Machine, VirtAddr};
 use paging::{EntryChange, Format, Share};
-use vma::{PAGE_SIZE, Vma};
+use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{AddressSpace, Backing, object::HeldPage, rights};
 
@@ -36,6 +36,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         vma: &'g Vma<Backing<M>>,
     ) {
         let Some(file) = &vma.file else { return };
+        // A monitor resolves each of its faults.
+        if vma.flags.intersects(VmFlags::UFFD_WP | VmFlags::UFFD_MINOR) {
+            return;
+        }
         let (machine, object) = (self.core.tables.machine(), &**file.object());
         let walk = self.core.tables.walk(guard);
         let read_only = vma.is_private() || object.counts_writes();

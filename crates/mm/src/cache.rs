@@ -249,6 +249,10 @@ impl<M: Machine> PageCache<M> {
         index < self.limit() && self.index.get(index) == Slot::Page(frame)
     }
 
+    pub(crate) fn is_beyond_end(&self, index: u64) -> bool {
+        index >= self.limit()
+    }
+
     pub(crate) fn is_present(&self, index: u64) -> bool {
         matches!(self.index.get(index), Slot::Page(_))
     }

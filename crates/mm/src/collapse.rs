@@ -29,6 +29,7 @@ use crate::{
     huge::HUGE,
     reference::{NoFrame, Reference, block_of, is_counted},
     rights,
+    track::WP,
     zero::zero_block,
 };
 
@@ -121,14 +122,14 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         zero_block(machine, new.frame(), order).map_err(|_| CollapseError::OutOfMemory)?;
         self.count_change();
         // A fault that was under way ends before this takes the lock.
-        self.set_all(range, |page| Attrs::default().with_share(page.attrs.share()));
+        self.set_all(range, |page| Attrs { soft: page.attrs.soft, ..Attrs::default() });
         let result = self.collapse_still(range, vma, &new, &mut old);
         match result {
             Ok(true) => drop(new.keep()),
             Ok(false) => {}
             Err(_) => {
                 // The rights come back.
-                self.set_all(range, |page| rights::attrs(vma.flags, page.attrs.share()));
+                self.set_all(range, |page| rights::attrs_kept(vma, page.attrs));
             }
         }
         result.map(drop)
@@ -171,10 +172,10 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
             for page in self.tables.walk(&guard).pages(range) {
                 if page.size != PageSize::Size4K {
                     drop(guard);
-                    self.set_all(range, |page| rights::attrs(vma.flags, page.attrs.share()));
+                    self.set_all(range, |page| rights::attrs_kept(vma, page.attrs));
                     return Ok(false);
                 }
-                if Some(page.frame) == self.guard.get() {
+                if Some(page.frame) == self.guard.get() || page.attrs.soft & WP != 0 {
                     return Err(CollapseError::NoPages);
                 }
                 let pins = block_of(machine, page.frame).map_or(0, |(_, info)| info.pins());

@@ -4,7 +4,7 @@ use core::fmt;
 
 use machine::{FrameError, VirtAddr};
 
-use crate::{Access, CollapseError, ObjectError};
+use crate::{Access, CollapseError, ObjectError, UserFaultError};
 
 /// Why a page fault could not be handled. Nothing has changed.
 ///
@@ -26,6 +26,10 @@ pub enum FaultError {
     Object(VirtAddr, ObjectError),
     /// There is no memory for the page or for a page table, also after reclaim.
     OutOfMemory(FrameError),
+    /// The contents of the page are lost (UFFDIO_POISON): SIGBUS with BUS_MCEERR_AR.
+    Poisoned(VirtAddr),
+    /// The host has not resolved a fault of a userfaultfd.
+    UserFault(VirtAddr),
     /// The group of the space has reached its limit of frames, and the host has made no room.
     GroupLimit,
     /// The page tables are corrupt.
@@ -43,6 +47,12 @@ impl fmt::Display for FaultError {
             FaultError::Object(at, error) => write!(f, "at {:#x}: {error}", at.get()),
             FaultError::OutOfMemory(error) => {
                 write!(f, "no memory for a page: {error}; unmap something and touch it again")
+            }
+            FaultError::Poisoned(at) => {
+                write!(f, "the contents of the page at {:#x} are lost", at.get())
+            }
+            FaultError::UserFault(at) => {
+                write!(f, "no monitor has resolved the fault at {:#x}", at.get())
             }
             FaultError::GroupLimit => f.write_str(GROUP_LIMIT),
             FaultError::Tables(error) => write!(f, "the page tables are corrupt: {error}"),
@@ -74,6 +84,8 @@ pub enum Error {
     NotBroughtIn(FaultError),
     /// An object refused it.
     Object(ObjectError),
+    /// A call of a userfaultfd's monitor is refused.
+    UserFault(UserFaultError),
     /// MADV_COLLAPSE has left pages small.
     Collapse(CollapseError),
     /// MS_INVALIDATE of memory that is locked.
@@ -96,6 +108,7 @@ impl Error {
             Error::Tables(_) | Error::Fault(_) => 14,
             Error::Locked => 16,
             Error::Collapse(refused) => refused.errno(),
+            Error::UserFault(refused) => refused.errno(),
             Error::Object(ObjectError::Sealed) => 1,
             Error::Object(ObjectError::Failed) => 5,
             Error::Object(ObjectError::Absent) => 11,
@@ -121,6 +134,7 @@ impl fmt::Display for Error {
             }
             Error::Object(error) => error.fmt(f),
             Error::Collapse(refused) => refused.fmt(f),
+            Error::UserFault(refused) => refused.fmt(f),
             Error::Locked => f.write_str("the memory is locked; unlock it with munlock first"),
             Error::NotSupported(what) => write!(f, "{what} is not supported yet"),
         }

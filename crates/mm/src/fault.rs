@@ -3,9 +3,10 @@
 use grace::Concurrent;
 use machine::{Flush, Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
 use paging::{EntryChange, Format, Share};
+use vma::VmFlags;
 
 use crate::{
-    Access, AddressSpace, Backing, FaultError, HugePages, ObjectError,
+    Access, AddressSpace, Backing, FaultError, HugePages, ObjectError, UserFaultKind,
     anon::{self, Prepared},
     fresh::{Fresh, Huge},
     huge::huge_around,
@@ -13,6 +14,7 @@ use crate::{
     reference::{NoFrame, give_back},
     rights::{self, Want},
     touch::{Look, refused},
+    track,
 };
 
 /// How a fault was handled. The access can be repeated.
@@ -55,6 +57,8 @@ pub(crate) enum Step {
     NeedsHuge,
     /// The huge zero page is needed, if there is memory for it.
     NeedsHugeZero,
+    /// A monitor resolves the fault.
+    NeedsUser(UserFaultKind),
     /// The huge page must be split.
     NeedsSplit,
     /// There is no memory for a table.
@@ -96,7 +100,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 fresh.mapped();
                 return Ok(Outcome::Mapped);
             }
-            match self.finish(step, at, &fresh, &mut reclaimed)? {
+            match self.finish(step, at, want, &fresh, &mut reclaimed)? {
                 Some(outcome) => return Ok(outcome),
                 None if step == Step::NeedsRight => break,
                 None => {}
@@ -110,6 +114,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         &self,
         step: Step,
         at: VirtAddr,
+        want: Want,
         fresh: &Fresh<'_, M>,
         reclaimed: &mut bool,
     ) -> Result<Option<Outcome>, FaultError> {
@@ -134,6 +139,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     fresh.deny_huge();
                 }
             }
+            Step::NeedsUser(kind) => self.call_monitor(at, want, kind)?,
             Step::NeedsSplit => match self.split_huge(at) {
                 Ok(()) => {}
                 Err(paging::Error::Frames(error)) => self.make_room(error.into(), reclaimed)?,
@@ -263,6 +269,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let place = walk.look(page);
         let found = place.mapping();
         let look = Look { guard: &guard, at, addr, vma, seen };
+        if vma.flags.intersects(VmFlags::UFFD)
+            && let Some(step) = self.userfault_step(&look, found, want)
+        {
+            return Ok(step);
+        }
         if let Some(page) = found.filter(|page| page.size != PageSize::Size4K) {
             return self.huge_present(&look, &range, page, want, fresh);
         }
@@ -278,8 +289,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
             return self.first_touch(&look, &place, want, fresh);
         }
-        if found.is_some_and(|page| self.core.is_guard(page.frame)) {
-            return Err(FaultError::Guard(at));
+        if let Some(page) = found.filter(|page| self.core.is_guard(page.frame)) {
+            let poisoned = track::is_poison(page.attrs);
+            return Err(if poisoned { FaultError::Poisoned(at) } else { FaultError::Guard(at) });
         }
         let object = match &vma.file {
             Some(file) if found.is_none() || (want.writes() && !vma.is_private()) => {
@@ -300,7 +312,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
             _ => None,
         };
-        let prepared = Prepared { machine, fresh, object };
+        let write_protected = self.is_write_protected(vma);
+        let prepared = Prepared { machine, fresh, object, write_protected };
         if let Some(needed) = prepared.needs(vma, want, found) {
             // A frame that is to be copied is held from here on. If the entry leads to it now, it
             // has not been given to another user in between.
@@ -416,7 +429,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             if step == Step::NeedsRight {
                 return Err(FaultError::Unmapped(at));
             }
-            if let Some(outcome) = self.finish(step, at, fresh, &mut reclaimed)? {
+            if let Some(outcome) = self.finish(step, at, want, fresh, &mut reclaimed)? {
                 return Ok(outcome);
             }
         }

@@ -54,7 +54,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// # sim.on_cpu(0, || {
     /// # let layout = Layout { mmap_base: 0x7000_0000, ..Layout::default() };
     /// # let profile = Profile::LINUX_6_18;
-    /// # let space = AddressSpace::<_, _, Grace>::try_new(&paging, Asid(1), None, profile, layout)?;
+    /// # let tag = Asid(1);
+    /// # let space = AddressSpace::<_, _, Grace>::try_new(&paging, tag, None, profile, layout)?;
     /// let text = space.mmap(0, 4096, 5, MapFlags::PRIVATE | MapFlags::ANONYMOUS)?;
     /// assert!(space.write(text, &[0xcc]).is_err());
     /// space.poke(text, &[0xcc]).unwrap();

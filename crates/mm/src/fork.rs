@@ -63,6 +63,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             if let Some(commitment) = commitment {
                 core.commitment.call_once(|| Arc::clone(commitment));
             }
+            if let Some(handler) = self.core.userfaults.get() {
+                core.userfaults.call_once(|| Arc::clone(handler));
+            }
             if let Some(group) = self.core.group.get() {
                 core.group.call_once(|| Arc::clone(group));
             }

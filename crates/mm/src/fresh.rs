@@ -192,6 +192,19 @@ pub(crate) fn copy<M: Machine>(machine: &M, from: Frame, to: Frame) -> Result<()
     Ok(())
 }
 
+/// Fills a frame, which is ours alone, with the bytes of a page.
+pub(crate) fn copy_bytes<M: Machine>(
+    machine: &M,
+    from: &[u8],
+    to: Frame,
+) -> Result<(), FrameError> {
+    let at = machine.frame_ptr(to).ok_or(FrameError::NotOurs(to))?;
+    let len = from.len().min(PageSize::Size4K.bytes() as usize);
+    // SAFETY: the frame is ours alone, and a page long.
+    unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), at.as_ptr(), len) };
+    Ok(())
+}
+
 /// Copies the words of a page. They may be of different moments.
 ///
 /// # Safety

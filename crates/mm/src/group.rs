@@ -1,9 +1,9 @@
 //! A limit of frames for a group of address spaces, as memory control groups have it.
 //!
 //! The anonymous pages that the spaces of a group bring in count, and those of objects that were
-//! made for the group. A frame counts from its allocation until it is free, whoever drops the last
-//! reference: its frame source keeps the accounts ([`machine::Accounts`]). A forked child belongs
-//! to its parent's group.
+//! made for the group. A frame counts from its allocation until it is free, whichever CPU drops the
+//! last reference: its frame source keeps the accounts ([`machine::Accounts`]). A forked child
+//! belongs to its parent's group.
 //!
 //! # Correctness
 //! Each CPU has a stock of frames that it may still bring in. It fills the stock from what the

@@ -4,6 +4,9 @@
 //! its forks. So it moves, forks and goes with its VMA as other pages do. It differs from them in
 //! four ways: a fault there is SIGSEGV, whatever the VMA allows; mprotect gives it no rights;
 //! advice that discards pages, and truncation, leave it; the listings do not show it as present.
+//!
+//! A *poisoned* page (UFFDIO_POISON) is such an entry with a mark. It stands for contents that are
+//! lost: a fault there is SIGBUS, and advice that discards pages removes it.
 
 use core::ops::Range;
 
@@ -15,10 +18,11 @@ use vma::{PAGE_SIZE, PageWork, Pages};
 use crate::{
     hook::{Hook, no_memory, virt},
     reference::give_back,
+    track::is_poison,
 };
 
 /// The attributes of a guard page.
-fn attrs() -> Attrs {
+pub(crate) fn attrs() -> Attrs {
     Attrs::new(Flags::empty()).with_share(Share::CopyOnWrite)
 }
 
@@ -39,7 +43,9 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
             // back after the flush.
             let done = unsafe {
                 tables.with_entry(&G::pin(), page, |now| match now {
-                    Some(page) if page.frame == guard => (EntryChange::Keep, None),
+                    Some(page) if page.frame == guard && !is_poison(page.attrs) => {
+                        (EntryChange::Keep, None)
+                    }
                     Some(page) => (EntryChange::Replace(guard, attrs()), Some(page.frame)),
                     None => (EntryChange::Set(guard, attrs()), None),
                 })
@@ -77,7 +83,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         let Some(guard) = self.guard.get() else { return Ok(()) };
         Pages::prepare(self, range.clone(), PageWork::Protect)?;
         self.split_ends(&range);
-        let change = |page: paging::Mapping| match page.frame == guard {
+        let change = |page: paging::Mapping| match page.frame == guard && !is_poison(page.attrs) {
             true => SweepChange::Clear,
             false => SweepChange::Keep,
         };

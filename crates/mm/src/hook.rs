@@ -10,7 +10,7 @@ use vma::{Advice, PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
 
 use crate::{
     Backing, CollapseError, Commitment, FrameGroup, batch::FrameBatch, changes::Changes,
-    mappings::Family, policy::HugeState, rights, space::Core, zero::ZeroFrame,
+    mappings::Family, policy::HugeState, rights, space::Core, track::is_poison, zero::ZeroFrame,
 };
 
 /// Carries out what a call of the [`vma::Writer`] says.
@@ -143,7 +143,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
             let mut batch = FrameBatch::new();
             let mut pending = self.tables.no_flush();
             let clear = |page: paging::Mapping| match page.frame {
-                frame if Some(frame) == kept => SweepChange::Keep,
+                frame if Some(frame) == kept && !is_poison(page.attrs) => SweepChange::Keep,
                 frame if batch.take(machine, frame) => SweepChange::Clear,
                 _ => SweepChange::Stop,
             };
@@ -256,7 +256,7 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
                 return SweepChange::Keep;
             }
             // A page that is not exclusive stays read-only: its first write must fault.
-            SweepChange::Set(rights::attrs_in(now, page.attrs.share()))
+            SweepChange::Set(rights::attrs_kept(now, page.attrs))
         };
         // SAFETY: the address space owns the pages and their frames. The flush is done when this
         // returns.

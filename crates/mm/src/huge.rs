@@ -40,6 +40,7 @@ use crate::{
     reference::{block_of, give_back, is_counted},
     rights::{self, Want},
     touch::{Look, refused},
+    track::WP,
 };
 
 /// The bytes of a huge page.
@@ -165,6 +166,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         };
         let mut new = None;
         match share {
+            _ if want.writes()
+                && page.attrs.soft & WP != 0
+                && self.is_write_protected(look.vma) =>
+            {
+                return Ok(Step::NeedsUser(crate::UserFaultKind::WriteProtected));
+            }
             Share::Flushing => {
                 self.flush_huge(page.page);
                 return Ok(self.end_huge_replacement(look, page.page, page.frame));
@@ -186,8 +193,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         // SAFETY: as in `huge_first_touch`.
         let done = unsafe {
             self.core.tables.with_large(look.guard, page.page, |now| {
-                let same =
-                    now.is_some_and(|now| now.frame == page.frame && now.attrs.share() == share);
+                let same = now.is_some_and(|now| {
+                    now.frame == page.frame && now.attrs.soft == page.attrs.soft
+                });
                 if !same || !self.is_current(look) {
                     return (EntryChange::Keep, Step::Again);
                 }
@@ -203,7 +211,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                         true => (set(Share::Exclusive), Step::Mapped),
                         false => (EntryChange::Keep, Step::Again),
                     },
-                    _ => (set(share), Step::Mapped),
+                    _ if want.writes() => (set(share), Step::Mapped),
+                    _ => {
+                        let attrs = rights::attrs_kept(look.vma, page.attrs);
+                        (EntryChange::Set(page.frame, attrs), Step::Mapped)
+                    }
                 }
             })
         };

@@ -19,6 +19,8 @@
 //! | mremap; mlock, munlock, mlockall, munlockall | the methods of these names | `lock` |
 //! | copies of a program's memory, pins | [`AddressSpace::read`], [`AddressSpace::copy_from_user`], [`AddressSpace::pin_pages`] | `access`, `pin` |
 //! | a debugger's copies | [`AddressSpace::peek`], [`AddressSpace::poke`] | `force` |
+//! | userfaultfd | [`AddressSpace::userfault_register`] and its neighbours, [`UserFaultHandler`] | `userfault` |
+//! | soft-dirty and referenced pages; PAGEMAP_SCAN | [`AddressSpace::clear_soft_dirty`], [`AddressSpace::scan`] | `track` |
 //! | mincore; resident pages; maps | [`AddressSpace::mincore`] and its neighbours | `look` |
 //! | smaps, pagemap, totals | [`AddressSpace::write_smaps`] and its neighbours | `usage` |
 //! | exec | [`AddressSpace::exec`] | `calls` |
@@ -74,7 +76,9 @@ mod shmem;
 mod space;
 mod sync;
 mod touch;
+mod track;
 mod usage;
+mod userfault;
 mod visit;
 mod zero;
 
@@ -94,9 +98,13 @@ pub use rights::Access;
 pub use shmem::{Seals, Shmem, ShmemKind};
 pub use space::AddressSpace;
 pub use sync::SyncFlags;
+pub use track::{PageCategories, PageRegion, Scan, Scanned};
 pub use usage::{Totals, Usage, pagemap};
+pub use userfault::{
+    Resolved, UserFault, UserFaultError, UserFaultHandler, UserFaultKind, UserFaultModes,
+};
 pub use vma::{
-    Advice, AttachRequest, Layout, Limits, LockAll, MapFlags, Profile, RemapRequest, Sizes,
+    Advice, AttachRequest, Layout, Limits, LockAll, MapFlags, Profile, RemapRequest, Sizes, Uffd,
 };
 
 #[cfg(doctest)]

@@ -119,6 +119,26 @@ pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
         Err(ObjectError::NotSupported)
     }
 
+    /// Puts a new page in, filled by `fill`, where there is none (UFFDIO_COPY). Called with nothing
+    /// held.
+    ///
+    /// # Errors
+    /// [`ObjectError::NotSupported`] by default; those of `fill`, and of
+    /// [`bring_in`](Self::bring_in).
+    fn fill(
+        &self,
+        index: u64,
+        fill: &dyn Fn(Frame) -> Result<(), ObjectError>,
+    ) -> Result<(), ObjectError> {
+        let _ = (index, fill);
+        Err(ObjectError::NotSupported)
+    }
+
+    /// Whether the page lies beyond the end. Called with a guard held.
+    fn is_beyond_end(&self, index: u64) -> bool {
+        self.page(index) == Err(ObjectError::BeyondEnd)
+    }
+
     /// Writes the changed pages of a range to where the object keeps them, and waits (msync).
     /// Called with nothing held. By default there is nothing to do.
     ///

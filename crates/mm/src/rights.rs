@@ -6,7 +6,10 @@ use machine::Machine;
 use paging::{Attrs, Flags, Share};
 use vma::{VmFlags, Vma};
 
-use crate::Backing;
+use crate::{
+    Backing,
+    track::{CLEAN, WP, marked},
+};
 
 /// The kind of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -76,8 +79,8 @@ impl Want {
 
     /// Whether a page with these attributes needs no fault.
     pub(crate) fn is_met(self, attrs: Attrs) -> bool {
-        suffices(attrs, self.access)
-            || self.forced && (!self.writes() || attrs.share() == Share::Exclusive)
+        let kept = attrs.share() == Share::Exclusive && attrs.soft & (WP | CLEAN) == 0;
+        suffices(attrs, self.access) || self.forced && (!self.writes() || kept)
     }
 }
 
@@ -103,6 +106,11 @@ pub(crate) fn attrs(flags: VmFlags, share: Share) -> Attrs {
 pub(crate) fn attrs_in<M: Machine>(vma: &Vma<Backing<M>>, share: Share) -> Attrs {
     let cache = vma.file.as_ref().and_then(|file| file.object().device_memory());
     Attrs { cache: cache.unwrap_or_default(), ..attrs(vma.flags, share) }
+}
+
+/// As [`attrs_in`], for a page that keeps its marks ([`crate::track`]).
+pub(crate) fn attrs_kept<M: Machine>(vma: &Vma<Backing<M>>, page: Attrs) -> Attrs {
+    marked(attrs_in(vma, page.share()), page.soft)
 }
 
 /// Whether a page with these attributes allows the access.

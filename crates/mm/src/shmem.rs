@@ -273,6 +273,18 @@ unsafe impl<M: Machine> Object<M> for Shmem<M> {
         })
     }
 
+    fn fill(
+        &self,
+        index: u64,
+        fill: &dyn Fn(Frame) -> Result<(), ObjectError>,
+    ) -> Result<(), ObjectError> {
+        self.pages.bring_in(index, fill)
+    }
+
+    fn is_beyond_end(&self, index: u64) -> bool {
+        self.pages.is_beyond_end(index)
+    }
+
     fn is_current(&self, index: u64, frame: Frame) -> bool {
         self.pages.is_current(index, frame)
     }

@@ -11,7 +11,7 @@ use spin::Once;
 use vma::{Layout, Limits, Profile, Sizes};
 
 use crate::{
-    Backing, Error, FrameGroup,
+    Backing, Error, FrameGroup, UserFaultHandler,
     changes::Changes,
     commitment::Commitment,
     hook::Hook,
@@ -60,6 +60,8 @@ pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
     /// Whose limit the pages count for, if any.
     pub(crate) group: Once<Arc<FrameGroup<M>>>,
     pub(crate) huge: HugeState<M, F>,
+    /// The host's part of userfaultfd, if it has any.
+    pub(crate) userfaults: Once<Arc<dyn UserFaultHandler>>,
     /// Dropped after the tables, which lead to it.
     pub(crate) zero: Arc<ZeroFrame<M, F>>,
     /// The frame of guard pages (`guard`).
@@ -206,7 +208,8 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     ) -> Self {
         let (commitment, group) = (Once::new(), Once::new());
         let (changes, huge) = (Changes::new(), HugeState::new());
-        Core { vmas, tables, changes, commitment, group, huge, zero, guard }
+        let userfaults = Once::new();
+        Core { vmas, tables, changes, commitment, group, huge, userfaults, zero, guard }
     }
 
     /// The group of the space.

@@ -19,6 +19,7 @@ use crate::{
     huge::{HUGE, huge_around},
     look::bytes_in,
     reference::{block_of, is_counted},
+    track::{CLEAN, WP, is_poison},
 };
 
 /// The memory of a range, in bytes, with the names of `/proc/PID/smaps`.
@@ -70,6 +71,11 @@ pub struct Totals {
 pub mod pagemap {
     /// The page is present.
     pub const PRESENT: u64 = 1 << 63;
+    /// The page was written since the last
+    /// [`clear_soft_dirty`](crate::AddressSpace::clear_soft_dirty), or is new.
+    pub const SOFT_DIRTY: u64 = 1 << 55;
+    /// The page is write-protected by a userfaultfd.
+    pub const WRITE_PROTECTED: u64 = 1 << 57;
     /// The page belongs to an object.
     pub const OF_OBJECT: u64 = 1 << 61;
     /// A guard page, which is not present.
@@ -156,11 +162,17 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let Some((_, vma)) = self.core.vmas.lookup(&guard, at) else { continue };
             let Some(page) = walk.get(VirtAddr::new(at as u64)) else { continue };
             if self.core.is_guard(page.frame) {
-                *entry = pagemap::GUARD;
+                *entry = if is_poison(page.attrs) { 0 } else { pagemap::GUARD };
                 continue;
             }
             let frame = page.frame_of(VirtAddr::new(at as u64)).unwrap_or(page.frame);
             *entry = pagemap::PRESENT | frame.number();
+            if Self::check_marks().is_ok() {
+                let dirty = page.attrs.soft & CLEAN == 0;
+                *entry |= if dirty { pagemap::SOFT_DIRTY } else { 0 };
+                let protected = page.attrs.soft & WP != 0 && vma.flags.contains(VmFlags::UFFD_WP);
+                *entry |= if protected { pagemap::WRITE_PROTECTED } else { 0 };
+            }
             if let Some(known) = self.look_at(&guard, &page, vma) {
                 *entry |= if known.anonymous { 0 } else { pagemap::OF_OBJECT };
                 *entry |= if known.maps == 1 { pagemap::EXCLUSIVE } else { 0 };

@@ -73,9 +73,10 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
             };
             let change = |page: Mapping| match (what.what, page.attrs.share()) {
                 _ if self.is_guard(page.frame) => SweepChange::Keep,
-                (Take::Write, Share::Object) => {
-                    SweepChange::Set(rights::attrs_in(vma, Share::CopyOnWrite))
-                }
+                (Take::Write, Share::Object) => SweepChange::Set(rights::attrs_kept(
+                    vma,
+                    page.attrs.with_share(Share::CopyOnWrite),
+                )),
                 (Take::Write, _) => SweepChange::Keep,
                 (Take::All, _) | (Take::Own(_), Share::Object) => clear(&page),
                 // A page of the object, or a copy; the copy may be shared with a fork.

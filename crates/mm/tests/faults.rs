@@ -103,8 +103,6 @@ fn heap_and_advice() {
         assert_eq!(load(sim, space, HEAP), Ok(0));
         space.madvise(HEAP, 3 * PAGE, Advice::PopulateWrite).unwrap();
         assert_eq!(space.resident(HEAP..HEAP + 3 * PAGE), 3);
-        let refused = space.madvise(HEAP, PAGE, Advice::Collapse).unwrap_err();
-        assert_eq!(refused.to_string(), "MADV_COLLAPSE is not supported yet");
         assert!(matches!(
             space.mmap(0, PAGE, 3, PRIVATE | MapFlags::HUGETLB),
             Err(Error::NotSupported(_))

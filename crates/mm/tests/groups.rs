@@ -1,4 +1,4 @@
-//! Groups of spaces: the limit holds, and each frame counts until it is free, whoever drops it.
+//! Groups of spaces: the limit holds, and each frame counts until it is free.
 
 mod common;
 

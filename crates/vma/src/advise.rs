@@ -160,17 +160,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// Tells the pages of a part of one VMA to become huge, while the VMA is busy.
     fn collapse(&mut self, start: usize, end: usize) -> Result<(), Error> {
         let area = self.covering(start).ok_or(Error::Unmapped)?;
-        let busy = self.busy(&area.vma)?;
-        self.tree.preallocate_writes(2)?;
-        let range = area.start..=area.end - 1;
-        self.tree.store_range(range.clone(), busy).map_err(|refused| refused.error)?;
-        let done = match &mut self.pages {
-            Some(pages) => pages.advise(start..end, &area.vma, Advice::Collapse),
-            None => Ok(()),
-        };
-        let back = self.tree.store_range(range, area.vma);
-        debug_assert!(back.is_ok(), "the memory of both stores was allocated before the first");
-        done.and(back.map_err(|refused| refused.error.into()))
+        let vma = area.vma.clone();
+        self.while_busy(&[area], |pages| pages.advise(start..end, &vma, Advice::Collapse))
     }
 
     /// Whether [`madvise`](Self::madvise) would stop at a VMA that refuses the advice. Changes

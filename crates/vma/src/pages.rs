@@ -203,6 +203,83 @@ impl<'a, F: crate::MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'a
         Ok(RefCounted::new(busy)?)
     }
 
+    /// Calls `work` while these VMAs are busy, which stay as they are.
+    ///
+    /// Cost: two stores for each VMA.
+    pub(crate) fn while_busy<E: From<Error>>(
+        &mut self,
+        areas: &[Area<F>],
+        work: impl FnOnce(&mut (dyn Pages<F> + 'a)) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.tree.preallocate_writes(2 * areas.len()).map_err(Error::from)?;
+        let mut done = Ok(());
+        let mut stored = 0;
+        for area in areas {
+            let store = self.busy(&area.vma).and_then(|busy| self.store_known(area, busy));
+            done = store.map_err(E::from);
+            if done.is_err() {
+                break;
+            }
+            stored += 1;
+        }
+        if let (Ok(()), Some(pages)) = (&done, &mut self.pages) {
+            done = work(*pages);
+        }
+        for area in &areas[..stored] {
+            let back = self.store_known(area, area.vma.clone());
+            debug_assert!(back.is_ok(), "the memory of all stores was allocated before the first");
+        }
+        done
+    }
+
+    /// Stores contents over a VMA that count as its own.
+    fn store_known(&mut self, area: &Area<F>, vma: RefCounted<Vma<F>>) -> Result<(), Error> {
+        let stored = self.tree.store_range(area.start..=area.end - 1, vma);
+        stored.map_err(|refused| refused.error.into())
+    }
+
+    /// UFFDIO_MOVE: moves the private pages of `from` to `to`. Both ranges lie in one VMA each, of
+    /// private anonymous memory with the same rights. The VMAs stay. `check` is called while
+    /// neither range changes, and may refuse.
+    ///
+    /// # Errors
+    /// [`Error::WrongKind`], [`Error::BadRange`], [`Error::OutOfMemory`], and those of `check`.
+    /// Nothing has moved.
+    pub fn move_private<E: From<Error>>(
+        &mut self,
+        from: Range<usize>,
+        to: usize,
+        check: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let to_end = to.checked_add(from.len()).ok_or(Error::BadRange)?;
+        if from.start < to_end && to < from.end {
+            return Err(Error::BadRange.into());
+        }
+        self.first_write(to)?;
+        let (source, target) = (self.covering(from.start), self.covering(to));
+        let (source, target) = source.zip(target).ok_or(Error::WrongKind)?;
+        let compared = VmFlags::ACCESS | VmFlags::LOCKED | VmFlags::PKEY;
+        let plain = |area: &Area<F>| {
+            area.vma.file.is_none() && area.vma.is_private() && !area.vma.is_busy()
+        };
+        let fit = plain(&source)
+            && plain(&target)
+            && from.end <= source.end
+            && to_end <= target.end
+            && (source.vma.flags ^ target.vma.flags) & compared == VmFlags::empty();
+        if !fit {
+            return Err(Error::WrongKind.into());
+        }
+        let both = [source, target];
+        let areas = if both[0].start == both[1].start { &both[..1] } else { &both[..] };
+        self.while_busy(areas, |pages| {
+            pages.prepare_move(from.clone(), to)?;
+            check()?;
+            pages.move_pages(from, to);
+            Ok(())
+        })
+    }
+
     pub(crate) fn prepare_pages(
         &mut self,
         range: Range<usize>,

@@ -106,6 +106,11 @@ impl<F> Vma<F> {
         self.anon.get().is_faulted()
     }
 
+    /// The userfaultfd that it is registered with.
+    pub fn uffd(&self) -> Option<Uffd> {
+        self.uffd
+    }
+
     /// Whether its pages can be private: it was not mapped as shared.
     pub fn is_private(&self) -> bool {
         !self.flags.intersects(VmFlags::SHARED | VmFlags::MAYSHARE)
@@ -236,4 +241,11 @@ pub struct Uffd {
     pub follows_fork: bool,
     /// Moved VMAs stay registered (UFFD_FEATURE_EVENT_REMAP).
     pub follows_remap: bool,
+}
+
+impl Uffd {
+    /// One that follows neither forks nor moves.
+    pub fn new(id: u64) -> Self {
+        Uffd { id, follows_fork: false, follows_remap: false }
+    }
 }

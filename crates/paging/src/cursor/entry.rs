@@ -336,6 +336,24 @@ impl<M: Machine> Slot<'_, M> {
         }
     }
 
+    /// Clears the accessed bit of a page.
+    pub(super) fn age<F: Format>(&self) -> core::result::Result<(), Error> {
+        let Some(size) = size_at(self.level) else { return Err(Error::Malformed(self.at)) };
+        let mut value = self.value;
+        while let Decoded::Page(frame, attrs) = F::decode(value, self.level) {
+            let young = attrs.flags.contains(Flags::ACCESSED);
+            let old = Attrs { flags: attrs.flags - Flags::ACCESSED, ..attrs };
+            // Hardware may set the bits meanwhile; the dirty one is not lost.
+            match young.then(|| Ok(self.entry.compare_exchange(value, F::page(size, frame, old)?)))
+            {
+                None | Some(Ok(Ok(()))) => return Ok(()),
+                Some(Ok(Err(now))) => value = now,
+                Some(Err(error)) => return Err(Error::Format(error)),
+            }
+        }
+        Ok(())
+    }
+
     /// Gives a page these attributes. Its accessed and dirty bits stay, also those that hardware
     /// sets meanwhile.
     pub(super) fn set<F: Format>(

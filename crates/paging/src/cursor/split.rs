@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering;
 use grace::Concurrent;
 use machine::{ENTRIES, Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
 
-/// Who holds references to the frames of pages.
+/// Where the references to the frames of pages are held.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pieces {
     /// The caller: the tables hold none.

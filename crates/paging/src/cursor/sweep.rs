@@ -23,6 +23,9 @@ pub enum SweepChange {
     /// The page gets these attributes. It keeps its frame, and its accessed and dirty bits beside
     /// those of the attributes.
     Set(Attrs),
+    /// The page loses its accessed bit. No flush is pending: a CPU that has cached the translation
+    /// does not set the bit again until it loads the entry anew.
+    Age,
     /// The page stays, and the sweep ends before it.
     Stop,
 }
@@ -189,6 +192,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 self.check_kind(page, attrs.flags)?;
                 slot.set::<F>(attrs, &mut pending.gather)?;
             }
+            SweepChange::Age => slot.age::<F>()?,
             SweepChange::Stop => return Err(Ended::Stopped(page)),
         }
         Ok(())

@@ -282,8 +282,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         self.walk(&guard).pages(range).find(|page| is_exclusive(page) && wanted(page))
     }
 
-    /// Makes the way to `at` this space's own, without the pages that have pins. Returns the highest
-    /// level of a table that was shared.
+    /// Makes the way to `at` this space's own, without the pages that have pins. Returns the
+    /// highest level of a table that was shared.
     fn own_for_copy(&self, at: VirtAddr) -> Result<Option<u8>, Error> {
         let mut pending = self.no_flush();
         let guard = G::pin();

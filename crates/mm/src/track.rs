@@ -1,0 +1,372 @@
+//! Which pages were written or read since a moment: soft-dirty and referenced pages
+//! (`/proc/PID/clear_refs`), and write-protected ones (userfaultfd's WP, PAGEMAP_SCAN).
+//!
+//! Two software bits of an entry are marks. Each takes the right to write from the page:
+//!
+//! - [`CLEAN`]: the page was not written since [`AddressSpace::clear_soft_dirty`];
+//! - [`WP`]: it was not written since it was write-protected.
+//!
+//! The next write faults, and gives the page its rights back without marks. So a page is
+//! *soft-dirty* if it is present without `CLEAN`, and *written* if it is present without `WP`.
+//!
+//! # Correctness
+//! The marks are set by a sweep, whose flush ends before the call returns: no write by an old
+//! translation is missed after it. A mark is read and set in one step, with the table's lock, so
+//! each write is told of once: by this scan, or by the next.
+//!
+//! Formats with two software bits (RISC-V) have no marks.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use bitflags::bitflags;
+use grace::Concurrent;
+use machine::{Machine, PageSize};
+use paging::{Attrs, Flags, Format, Mapping, SweepChange};
+use vma::{PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
+
+use crate::{
+    AddressSpace, Backing, Error,
+    hook::{Hook, virt},
+    reference::is_counted,
+    rights,
+};
+
+/// The page is write-protected.
+pub(crate) const WP: u16 = 4;
+/// The page was not written since soft-dirty was cleared.
+pub(crate) const CLEAN: u16 = 8;
+/// A guard page that stands for lost contents (`guard`).
+pub(crate) const POISON: u16 = 16;
+/// Whether a guard page stands for lost contents.
+pub(crate) fn is_poison(attrs: Attrs) -> bool {
+    attrs.soft & POISON != 0
+}
+
+/// The software bits that the marks need.
+const BITS: u32 = 5;
+
+/// The attributes with these marks.
+pub(crate) fn marked(attrs: Attrs, marks: u16) -> Attrs {
+    let marks = marks & (WP | CLEAN);
+    let lost = if marks == 0 { Flags::empty() } else { Flags::WRITE };
+    Attrs { flags: attrs.flags - lost, soft: attrs.soft | marks, ..attrs }
+}
+
+bitflags! {
+    /// What is known of a page, with the bits of PAGEMAP_SCAN.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+    pub struct PageCategories: u64 {
+        /// PAGE_IS_WPALLOWED: the VMA is registered for write-protection.
+        const WPALLOWED = 1;
+        /// PAGE_IS_WRITTEN: present, and not write-protected.
+        const WRITTEN = 1 << 1;
+        /// PAGE_IS_FILE: a page of an object.
+        const FILE = 1 << 2;
+        /// PAGE_IS_PRESENT.
+        const PRESENT = 1 << 3;
+        /// PAGE_IS_SWAPPED: kept elsewhere by the host.
+        const SWAPPED = 1 << 4;
+        /// PAGE_IS_PFNZERO: the zero page.
+        const PFNZERO = 1 << 5;
+        /// PAGE_IS_HUGE: a part of a huge page.
+        const HUGE = 1 << 6;
+        /// PAGE_IS_SOFT_DIRTY.
+        const SOFT_DIRTY = 1 << 7;
+        /// PAGE_IS_GUARD.
+        const GUARD = 1 << 8;
+    }
+}
+
+/// What [`AddressSpace::scan`] looks for, with the names of PAGEMAP_SCAN.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Scan {
+    /// All of these must be set, after the inversion.
+    pub category_mask: PageCategories,
+    /// One of these must be set, after the inversion, if any is given.
+    pub category_anyof_mask: PageCategories,
+    /// These are inverted before the comparison.
+    pub category_inverted: PageCategories,
+    /// What the result shows.
+    pub return_mask: PageCategories,
+    /// PM_SCAN_WP_MATCHING: the pages that match are write-protected in the same step.
+    pub wp_matching: bool,
+    /// The most pages to report; 0 for no limit.
+    pub max_pages: usize,
+}
+
+impl Scan {
+    fn matches(&self, page: PageCategories) -> bool {
+        let page = page ^ self.category_inverted;
+        page.contains(self.category_mask)
+            && (self.category_anyof_mask.is_empty() || page.intersects(self.category_anyof_mask))
+    }
+}
+
+/// Consecutive pages of the same categories.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PageRegion {
+    /// The address of the first byte.
+    pub start: usize,
+    /// The address after the last byte.
+    pub end: usize,
+    /// The categories of each page, as far as they were asked for.
+    pub categories: PageCategories,
+}
+
+/// What a scan has found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Scanned {
+    /// The regions that match, in ascending order.
+    pub regions: Vec<PageRegion>,
+    /// The address at which the scan has ended: the end of the range, or where `max_pages` were
+    /// found.
+    pub walk_end: usize,
+}
+
+impl Scanned {
+    /// Adds a page, if there is room. Returns false, and adds nothing, if there is no memory.
+    fn add(&mut self, at: usize, end: usize, categories: PageCategories) -> bool {
+        if let Some(last) = self.regions.last_mut()
+            && last.end == at
+            && last.categories == categories
+        {
+            last.end = end;
+            return true;
+        }
+        let has_room = self.regions.try_reserve(1).is_ok();
+        if has_room {
+            self.regions.push(PageRegion { start: at, end, categories });
+        }
+        has_room
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
+    /// Whether the page tables can tell what was written.
+    pub(crate) fn check_marks() -> Result<(), Error> {
+        match F::SOFT_BITS >= BITS {
+            true => Ok(()),
+            false => Err(Error::NotSupported("tracking of writes in these page tables")),
+        }
+    }
+
+    /// Makes all present pages clean: [`pagemap::SOFT_DIRTY`](crate::pagemap::SOFT_DIRTY) says
+    /// which are written from now on (`echo 4 > /proc/PID/clear_refs`). A page that comes later is
+    /// dirty.
+    ///
+    /// Cost: that of mprotect of all memory, and a fault for each page that is written.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`]: the page tables have too few software bits. [`Error::Vma`]: no
+    /// memory; a part may be clean.
+    pub fn clear_soft_dirty(&self) -> Result<(), Error> {
+        Self::check_marks()?;
+        self.sweep_all(|page| SweepChange::Set(marked(page.attrs, page.attrs.soft | CLEAN)))
+    }
+
+    /// Makes all present pages unreferenced (`echo 1 > /proc/PID/clear_refs`): smaps shows which
+    /// are used from now on. A CPU that has a translation of a page may use it for a while without
+    /// a trace, as in Linux.
+    ///
+    /// # Errors
+    /// [`Error::Vma`]: no memory; a part may be done.
+    pub fn clear_referenced(&self) -> Result<(), Error> {
+        self.sweep_all(|_| SweepChange::Age)
+    }
+
+    /// Sweeps the pages of all VMAs but guards, with the write right.
+    fn sweep_all(&self, change: impl Fn(&Mapping) -> SweepChange) -> Result<(), Error> {
+        let mut at = 0;
+        while let Some((range, _)) = self.next_vma(at) {
+            at = range.end;
+            self.change_with_hook(range, |hook, range, _| hook.sweep_pages(range, &change))?;
+        }
+        Ok(())
+    }
+
+    /// Calls `change` for the parts of VMAs in a range, with the write right, when the tables are
+    /// this space's own.
+    pub(crate) fn change_with_hook(
+        &self,
+        range: Range<usize>,
+        mut change: impl FnMut(&mut Hook<'_, M, F, G>, Range<usize>, &Vma<Backing<M>>),
+    ) -> Result<(), Error> {
+        let calls = self.core.right();
+        let mut hook = Hook::new(&self.core, None);
+        for area in calls.areas_from(range.start).take_while(|area| area.start < range.end) {
+            let part = area.start.max(range.start)..area.end.min(range.end);
+            hook.prepare(part.clone(), PageWork::Protect)?;
+            change(&mut hook, part, &area.vma);
+        }
+        drop(calls);
+        hook.failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// PAGEMAP_SCAN: finds pages by what is known of them, and write-protects them in the same step
+    /// if it is asked to.
+    ///
+    /// ```
+    /// # use machine::{Asid, PageSize};
+    /// # use mm::*;
+    /// # use paging::{Paging, X86_64L4};
+    /// # use sim::{Config, Grace, Sim};
+    /// # let sim = Sim::new(Config::default()).unwrap();
+    /// # let paging = Paging::<Sim, X86_64L4>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    /// # sim.on_cpu(0, || {
+    /// # let layout = Layout { mmap_base: 0x7000_0000, ..Layout::default() };
+    /// # let profile = Profile::LINUX_6_18;
+    /// # let tag = Asid(1);
+    /// # let space = AddressSpace::<_, _, Grace>::try_new(&paging, tag, None, profile, layout)?;
+    /// let at = space.mmap(0, 0x4000, 3, MapFlags::PRIVATE | MapFlags::ANONYMOUS)?;
+    /// space.userfault_register(at, 0x4000, UserFaultModes::WP, Uffd::new(1))?;
+    /// let written = Scan {
+    ///     category_mask: PageCategories::WRITTEN,
+    ///     return_mask: PageCategories::WRITTEN,
+    ///     wp_matching: true,
+    ///     ..Scan::default()
+    /// };
+    /// space.write(at + 0x1000, b"x").unwrap();
+    /// let found = space.scan(at..at + 0x4000, &written)?;
+    /// assert_eq!((found.regions[0].start, found.regions[0].end), (at + 0x1000, at + 0x2000));
+    /// // Nothing was written since.
+    /// assert!(space.scan(at..at + 0x4000, &written)?.regions.is_empty());
+    /// # Ok::<(), Error>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// Cost: O(pages); with `wp_matching` one flush.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] as [`clear_soft_dirty`](Self::clear_soft_dirty), for `wp_matching`;
+    /// [`vma::Error::Unaligned`], [`vma::Error::BadRange`]; [`vma::Error::WrongKind`] (EPERM in
+    /// Linux): `wp_matching` in a VMA that is not registered; [`vma::Error::OutOfMemory`].
+    pub fn scan(&self, range: Range<usize>, what: &Scan) -> Result<Scanned, Error> {
+        if !range.start.is_multiple_of(PAGE_SIZE) {
+            return Err(vma::Error::Unaligned.into());
+        }
+        if range.end < range.start {
+            return Err(vma::Error::BadRange.into());
+        }
+        if what.wp_matching {
+            Self::check_marks()?;
+        }
+        let range = range.start..range.end.checked_next_multiple_of(PAGE_SIZE).unwrap_or(range.end);
+        let mut found = Scanned { regions: Vec::new(), walk_end: range.end };
+        let mut left = if what.max_pages == 0 { usize::MAX } else { what.max_pages };
+        let (mut no_memory, mut denied) = (false, false);
+        self.change_with_hook(range, |hook, part, vma| {
+            let watched = vma.flags.contains(VmFlags::UFFD_WP);
+            denied |= what.wp_matching && !watched;
+            if no_memory || denied || left == 0 {
+                return;
+            }
+            // Absent pages between the present ones have no category but that of the VMA.
+            let empty = if watched { PageCategories::WPALLOWED } else { PageCategories::empty() };
+            let mut next = part.start;
+            let mut take = |at: usize, end: usize, page: PageCategories| {
+                let pages = (end - at) / PAGE_SIZE;
+                if !what.matches(page) || pages == 0 || left == 0 {
+                    return false;
+                }
+                // A part of a huge page cannot be protected alone.
+                if what.wp_matching && pages > left && page.contains(PageCategories::HUGE) {
+                    (found.walk_end, left) = (at, 0);
+                    return false;
+                }
+                let end = at + pages.min(left) * PAGE_SIZE;
+                no_memory |= !found.add(at, end, page & what.return_mask);
+                left -= pages.min(left);
+                if left == 0 {
+                    found.walk_end = end;
+                }
+                !no_memory
+            };
+            let guard = hook.guard.get();
+            let machine = hook.tables.machine();
+            hook.sweep_pages(part.clone(), |page| {
+                let at = page.page.get() as usize;
+                take(next, at, empty);
+                next = at + page.size.bytes() as usize;
+                let taken = take(at, next, categories(machine, page, vma, guard, empty));
+                match what.wp_matching && taken && Some(page.frame) != guard {
+                    true => SweepChange::Set(marked(page.attrs, page.attrs.soft | WP)),
+                    false => SweepChange::Keep,
+                }
+            });
+            take(next, part.end, empty);
+        })?;
+        match (no_memory, denied) {
+            (true, _) => Err(vma::Error::OutOfMemory.into()),
+            (_, true) => Err(vma::Error::WrongKind.into()),
+            _ => Ok(found),
+        }
+    }
+}
+
+/// What is known of a present page.
+fn categories<M: Machine>(
+    machine: &M,
+    page: &Mapping,
+    vma: &Vma<Backing<M>>,
+    guard: Option<machine::Frame>,
+    of_vma: PageCategories,
+) -> PageCategories {
+    if Some(page.frame) == guard {
+        return of_vma | PageCategories::GUARD;
+    }
+    let index = vma.offset_at(page.page.get() as usize) as u64;
+    let of_object =
+        vma.file.as_ref().is_some_and(|file| file.object().is_current(index, page.frame));
+    let counted = is_counted(machine, page.frame);
+    let when = |set, category| if set { category } else { PageCategories::empty() };
+    of_vma
+        | PageCategories::PRESENT
+        | when(page.attrs.soft & WP == 0, PageCategories::WRITTEN)
+        | when(page.attrs.soft & CLEAN == 0, PageCategories::SOFT_DIRTY)
+        | when(of_object, PageCategories::FILE)
+        | when(!counted && vma.file.is_none(), PageCategories::PFNZERO)
+        | when(page.size != PageSize::Size4K, PageCategories::HUGE)
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
+    /// Sweeps the pages of a range whose tables were prepared. The VMAs stay. Guards are shown to
+    /// `change`, too, and must be kept.
+    pub(crate) fn sweep_pages(
+        &mut self,
+        range: Range<usize>,
+        mut change: impl FnMut(&Mapping) -> SweepChange,
+    ) {
+        let guard = self.guard.get();
+        self.count_change();
+        self.split_ends(&range);
+        let mut rest = range;
+        while let Some(range) = virt(rest.clone()) {
+            let mut pending = self.tables.no_flush();
+            let each = |page: Mapping| match (change(&page), Some(page.frame) == guard) {
+                (SweepChange::Set(_) | SweepChange::Age, true) => SweepChange::Keep,
+                (change, _) => change,
+            };
+            // SAFETY: the space owns the pages. They lose rights at most, or get those that their
+            // VMA allows. The flush is done here.
+            let swept = unsafe { self.tables.sweep(range, &mut pending, |_| true, each) };
+            pending.flush();
+            if !self.goes_on(&mut rest, swept) {
+                break;
+            }
+        }
+    }
+
+    /// Gives the pages of a range the mark of write-protection, or takes it from them.
+    pub(crate) fn write_protect(
+        &mut self,
+        range: Range<usize>,
+        vma: &Vma<Backing<M>>,
+        protect: bool,
+    ) {
+        self.sweep_pages(range, |page| {
+            let soft = if protect { page.attrs.soft | WP } else { page.attrs.soft & !WP };
+            SweepChange::Set(marked(rights::attrs_in(vma, page.attrs.share()), soft))
+        });
+    }
+}
