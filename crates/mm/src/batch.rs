@@ -1,8 +1,7 @@
 //! Frames that were unmapped and wait for the flush.
 
 use machine::{Frame, Machine};
-
-use crate::reference::{Reference, is_counted};
+use paging::{Format, Paging};
 
 /// The frames of one flush. Needs no memory, so that unmapping cannot run out of it.
 pub(crate) struct FrameBatch {
@@ -18,10 +17,14 @@ impl FrameBatch {
         FrameBatch { frames: [Frame::default(); FrameBatch::CAPACITY], len: 0 }
     }
 
-    /// Takes the frame of a page, if its entry holds a reference. Returns false, and takes nothing,
-    /// if the batch is full.
-    pub(crate) fn take<M: Machine>(&mut self, machine: &M, frame: Frame) -> bool {
-        !is_counted(machine, frame) || self.push(frame)
+    /// Takes the frame or the slot of a page, if its entry holds a reference. Returns false, and
+    /// takes nothing, if the batch is full.
+    pub(crate) fn take<M: Machine, F: Format>(
+        &mut self,
+        paging: &Paging<M, F>,
+        frame: Frame,
+    ) -> bool {
+        !paging.holds(frame) || self.push(frame)
     }
 
     /// Takes a frame; returns false, and takes nothing, if the batch is full.
@@ -41,10 +44,10 @@ impl FrameBatch {
     /// # Safety
     /// No CPU has a translation of them any more, and each came from one mapping, whose reference
     /// it is.
-    pub(crate) unsafe fn release<M: Machine>(&mut self, machine: &M) {
+    pub(crate) unsafe fn release<M: Machine, F: Format>(&mut self, paging: &Paging<M, F>) {
         for &frame in &self.frames[..core::mem::take(&mut self.len)] {
             // SAFETY: the caller's promise.
-            drop(unsafe { Reference::new(machine, frame) });
+            unsafe { paging.release_entry(frame) };
         }
     }
 }

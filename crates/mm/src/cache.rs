@@ -144,6 +144,27 @@ impl<M: Machine> PageCache<M> {
         self.index.remove_marked(pages);
     }
 
+    /// Gives up a page that was not written since it was synced, and that nothing else has a
+    /// reference to. Returns whether it did.
+    ///
+    /// The mark comes first: no fault takes a reference afterwards. So if there is none besides the
+    /// index's, no entry leads to the page, and none will.
+    pub(crate) fn evict(&self, index: u64) -> bool {
+        let _locked = self.lock();
+        if !self.index.mark_clean(index) {
+            return false;
+        }
+        let frame = self.index.get(index).frame();
+        let info = frame.and_then(|frame| self.machine.info(frame));
+        let alone = info.is_some_and(|info| info.refs() == 1);
+        if alone {
+            self.index.remove_marked(index..index + 1);
+        } else {
+            self.index.unmark(index);
+        }
+        alone
+    }
+
     /// Fills bytes with zeros, where there are pages.
     fn clear(&self, bytes: Range<u64>) {
         self.each_part(bytes, |part, _| {

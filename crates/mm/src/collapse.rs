@@ -18,7 +18,7 @@ use grace::Concurrent;
 use machine::{ENTRIES, Frame, Machine, PageSize, VirtAddr, VirtRange};
 #[expect(unused_imports, reason = "for links")]
 use paging::PageTables;
-use paging::{Attrs, Format, Mapping, Share, SweepChange};
+use paging::{Attrs, Format, Mapping, Paging, Share, SweepChange};
 use vma::{PageWork, Pages, VmFlags, Vma};
 
 use crate::{
@@ -145,7 +145,8 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     /// Gives the pages of a range, but guards, other attributes, and flushes.
     fn set_all(&mut self, range: VirtRange, attrs: impl Fn(&Mapping) -> Attrs) {
         let (guard, mut pending) = (self.guard.get(), self.tables.no_flush());
-        let change = |page: Mapping| match Some(page.frame) == guard {
+        let special = |frame| Some(frame) == guard || Paging::<M, F>::slot_of(frame).is_some();
+        let change = |page: Mapping| match special(page.frame) {
             true => SweepChange::Keep,
             false => SweepChange::Set(attrs(&page)),
         };
@@ -175,7 +176,9 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
                     self.set_all(range, |page| rights::attrs_kept(vma, page.attrs));
                     return Ok(false);
                 }
-                if Some(page.frame) == self.guard.get() || page.attrs.soft & WP != 0 {
+                let special = Some(page.frame) == self.guard.get()
+                    || Paging::<M, F>::slot_of(page.frame).is_some();
+                if special || page.attrs.soft & WP != 0 {
                     return Err(CollapseError::NoPages);
                 }
                 let pins = block_of(machine, page.frame).map_or(0, |(_, info)| info.pins());
@@ -208,10 +211,10 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         for frames in old.chunks(FrameBatch::CAPACITY) {
             let mut batch = FrameBatch::new();
             frames.iter().for_each(|frame| {
-                batch.take(machine, *frame);
+                batch.take(self.tables.paging(), *frame);
             });
             // SAFETY: they are unmapped and flushed. Each mapping had a reference.
-            unsafe { batch.release(machine) };
+            unsafe { batch.release(self.tables.paging()) };
         }
         Ok(true)
     }

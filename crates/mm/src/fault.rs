@@ -2,13 +2,13 @@
 
 use grace::Concurrent;
 use machine::{Flush, Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
-use paging::{EntryChange, Format, Share};
+use paging::{EntryChange, Format, Paging, Share};
 use vma::VmFlags;
 
 use crate::{
     Access, AddressSpace, Backing, FaultError, HugePages, ObjectError, UserFaultKind,
     anon::{self, Prepared},
-    fresh::{Fresh, Huge},
+    fresh::{Fresh, Huge, Unready},
     huge::huge_around,
     object::HeldPage,
     reference::{NoFrame, give_back},
@@ -92,7 +92,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     #[inline]
     pub(crate) fn fault(&self, at: VirtAddr, want: Want) -> Result<Outcome, FaultError> {
-        let fresh = Fresh::new(self.core.tables.machine(), self.core.group());
+        let fresh = Fresh::new(self.core.tables.paging(), self.core.group());
         let mut reclaimed = false;
         for _ in 0..TRIES {
             let step = self.attempt(at, want, &fresh)?;
@@ -130,9 +130,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 self.drop_translation(at);
                 return Ok(Some(Outcome::Spurious));
             }
-            Step::NeedsFrame => self.prepare(reclaimed, || fresh.prepare())?,
+            Step::NeedsFrame => self.prepare(at, reclaimed, || fresh.prepare())?,
             Step::NeedsObject => self.bring_in_object(at, reclaimed)?,
-            Step::NeedsZeroFrame => self.prepare(reclaimed, || self.core.zero.make())?,
+            Step::NeedsZeroFrame => self.prepare(at, reclaimed, || self.core.zero.make())?,
             Step::NeedsHuge => fresh.prepare_huge(),
             Step::NeedsHugeZero => {
                 if self.core.huge.zero(self.core.tables.paging()).make().is_err() {
@@ -142,23 +142,24 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             Step::NeedsUser(kind) => self.call_monitor(at, want, kind)?,
             Step::NeedsSplit => match self.split_huge(at) {
                 Ok(()) => {}
-                Err(paging::Error::Frames(error)) => self.make_room(error.into(), reclaimed)?,
+                Err(paging::Error::Frames(error)) => self.make_room(at, error.into(), reclaimed)?,
                 Err(error) => return Err(FaultError::Tables(error)),
             },
-            Step::NeedsMemory(error) => self.make_room(error.into(), reclaimed)?,
+            Step::NeedsMemory(error) => self.make_room(at, error.into(), reclaimed)?,
             Step::Again | Step::NeedsRight | Step::Replaced(_) | Step::Flushing => {}
         }
         Ok(None)
     }
 
     /// Prepares a frame; makes room once if there is none. No guard is held.
-    fn prepare<E: Into<NoFrame>>(
+    fn prepare<E: Into<Unready>>(
         &self,
+        at: VirtAddr,
         reclaimed: &mut bool,
         what: impl Fn() -> Result<(), E>,
     ) -> Result<(), FaultError> {
         while let Err(error) = what() {
-            self.make_room(error.into(), reclaimed)?;
+            self.make_room(at, error.into(), reclaimed)?;
         }
         Ok(())
     }
@@ -173,17 +174,25 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         loop {
             match file.object().bring_in(index) {
                 Ok(()) => return Ok(()),
-                Err(ObjectError::OutOfMemory(error)) => self.make_room(error.into(), reclaimed)?,
+                Err(ObjectError::OutOfMemory(error)) => {
+                    self.make_room(at, error.into(), reclaimed)?
+                }
                 Err(ObjectError::GroupLimit) => return Err(FaultError::GroupLimit),
                 Err(error) => return Err(FaultError::Object(at, error)),
             }
         }
     }
 
-    fn make_room(&self, error: NoFrame, reclaimed: &mut bool) -> Result<(), FaultError> {
+    fn make_room(
+        &self,
+        at: VirtAddr,
+        error: Unready,
+        reclaimed: &mut bool,
+    ) -> Result<(), FaultError> {
         let error = match error {
-            NoFrame::Source(error) => error,
-            NoFrame::Group { needed } => {
+            Unready::Lost => return Err(FaultError::Poisoned(at)),
+            Unready::NoFrame(NoFrame::Source(error)) => error,
+            Unready::NoFrame(NoFrame::Group { needed }) => {
                 let more = self.core.group().is_some_and(|group| group.make_room(needed));
                 return if more { Ok(()) } else { Err(FaultError::GroupLimit) };
             }
@@ -293,6 +302,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let poisoned = track::is_poison(page.attrs);
             return Err(if poisoned { FaultError::Poisoned(at) } else { FaultError::Guard(at) });
         }
+        if let Some(page) = found
+            && Paging::<M, F>::slot_of(page.frame).is_some()
+        {
+            return self.swap_in(&look, &place, page.frame, fresh);
+        }
         let object = match &vma.file {
             Some(file) if found.is_none() || (want.writes() && !vma.is_private()) => {
                 match HeldPage::get(machine, &**file.object(), vma.offset_at(addr) as u64) {
@@ -339,8 +353,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 if !self.is_current(&look) {
                     return (EntryChange::Keep, Step::Again);
                 }
-                // Installed since the first look.
-                if now.is_some_and(|page| self.core.is_guard(page.frame)) {
+                // A guard was installed since the first look, or the page went to swap.
+                if now.is_some_and(|page| self.core.is_special(page.frame)) {
                     return (EntryChange::Keep, Step::Again);
                 }
                 anon::decide(vma, want, now, &prepared)
@@ -355,7 +369,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                         fresh.mapped();
                         // SAFETY: no CPU has a translation of it any more, and the entry held the
                         // reference.
-                        unsafe { give_back(machine, old) };
+                        unsafe { give_back(self.core.tables.paging(), old) };
                         self.end_replacement(&guard, page, vma, new)
                     }
                     Step::Flushing => {
@@ -387,7 +401,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ) -> Result<Outcome, FaultError> {
         let mut reclaimed = false;
         // Memory is prepared without the right: making room may take long.
-        self.prepare(&mut reclaimed, || fresh.prepare())?;
+        self.prepare(at, &mut reclaimed, || fresh.prepare())?;
         let addr = at.get() as usize;
         loop {
             let mut error = None;

@@ -212,6 +212,10 @@ unsafe impl<M: Machine, S: PageSource> Object<M> for File<M, S> {
         Ok(())
     }
 
+    fn evict(&self, index: u64) -> bool {
+        self.pages.evict(index)
+    }
+
     fn is_current(&self, index: u64, frame: Frame) -> bool {
         self.pages.is_current(index, frame)
     }

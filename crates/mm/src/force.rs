@@ -125,7 +125,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ) -> Result<bool, FaultError> {
         let (machine, page) = (self.core.tables.machine(), VirtAddr::new(at as u64));
         let look = |now: Option<Mapping>| {
-            let fits = now.filter(|now| want.is_met(now.attrs) && !self.core.is_guard(now.frame));
+            let fits = now.filter(|now| want.is_met(now.attrs) && !self.core.is_special(now.frame));
             let held = fits
                 .and_then(|now| now.frame_of(page))
                 .filter(|frame| !is_counted(machine, *frame) || hold(machine, *frame));

@@ -1,13 +1,17 @@
 //! A frame that a fault may need: of zeros, or a copy of the page that it replaces.
 
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
-use core::sync::atomic::Ordering;
-use core::{cell::Cell, ptr::NonNull, sync::atomic::AtomicU64};
+use core::{
+    cell::Cell,
+    ptr::NonNull,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use machine::{ENTRIES, Frame, FrameError, Machine, PageSize};
+use paging::{Format, Paging, Swap};
 
 use crate::{
     FrameGroup,
+    reclaim::read_slot,
     reference::{NoFrame, Reference, hold, is_counted},
     zero::{zero, zero_block},
 };
@@ -18,6 +22,8 @@ pub(crate) enum Contents {
     Zeros,
     /// The contents of this frame, to which a reference is held.
     CopyOf(Source),
+    /// The page in this slot of swap, to which a reference is held.
+    Slot(u64),
 }
 
 /// The frame of a page that is copied.
@@ -26,6 +32,20 @@ pub(crate) struct Source {
     pub(crate) frame: Frame,
     /// Whether entries that lead to it hold references.
     counted: bool,
+}
+
+/// Why a frame could not be prepared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unready {
+    NoFrame(NoFrame),
+    /// The host could not read the page from swap.
+    Lost,
+}
+
+impl<E: Into<NoFrame>> From<E> for Unready {
+    fn from(error: E) -> Self {
+        Unready::NoFrame(error.into())
+    }
 }
 
 /// A huge page that may be needed.
@@ -42,6 +62,7 @@ pub(crate) enum Huge {
 /// A frame for a page that may be needed. It is given back if it is not.
 pub(crate) struct Fresh<'m, M: Machine> {
     machine: &'m M,
+    swap: Option<&'m dyn Swap>,
     group: Option<&'m FrameGroup<M>>,
     frame: Cell<Option<Frame>>,
     /// What `frame` holds, or is to hold.
@@ -51,9 +72,13 @@ pub(crate) struct Fresh<'m, M: Machine> {
 }
 
 impl<'m, M: Machine> Fresh<'m, M> {
-    pub(crate) fn new(machine: &'m M, group: Option<&'m FrameGroup<M>>) -> Self {
+    pub(crate) fn new<F: Format>(
+        paging: &'m Paging<M, F>,
+        group: Option<&'m FrameGroup<M>>,
+    ) -> Self {
         Fresh {
-            machine,
+            machine: paging.machine(),
+            swap: paging.swap().map(|swap| &**swap),
             group,
             frame: Cell::new(None),
             wanted: Cell::new(Contents::Zeros),
@@ -102,8 +127,28 @@ impl<'m, M: Machine> Fresh<'m, M> {
         true
     }
 
+    /// The frame, if it holds the page of a slot.
+    pub(crate) fn page_of(&self, slot: u64) -> Option<Frame> {
+        (self.ready.get() && self.wanted.get() == Contents::Slot(slot)).then(|| self.frame.get())?
+    }
+
+    /// From now on the page in a slot is wanted. Returns whether the slot is in use. The caller has
+    /// it from an entry, and reads the entry again.
+    pub(crate) fn want_slot(&self, slot: u64) -> bool {
+        if self.wanted.get() == Contents::Slot(slot) {
+            return true;
+        }
+        self.want_zeros();
+        let held = self.swap.is_some_and(|swap| swap.hold(slot));
+        if held {
+            self.wanted.set(Contents::Slot(slot));
+            self.ready.set(false);
+        }
+        held
+    }
+
     /// Makes sure that the frame holds what is wanted. It is prepared whole or not at all.
-    pub(crate) fn prepare(&self) -> Result<(), NoFrame> {
+    pub(crate) fn prepare(&self) -> Result<(), Unready> {
         if self.ready.get() {
             return Ok(());
         }
@@ -115,6 +160,8 @@ impl<'m, M: Machine> Fresh<'m, M> {
         match self.wanted.get() {
             Contents::Zeros => zero(self.machine, frame)?,
             Contents::CopyOf(source) => copy(self.machine, source.frame, frame)?,
+            Contents::Slot(slot) if read_slot(self.machine, self.swap, slot, frame) => {}
+            Contents::Slot(_) => return Err(Unready::Lost),
         }
         self.ready.set(true);
         Ok(())
@@ -161,11 +208,15 @@ impl<'m, M: Machine> Fresh<'m, M> {
 
     /// Gives up the reference to the frame that was to be copied.
     fn drop_source(&self) {
-        if let Contents::CopyOf(Source { frame, counted: true }) =
-            self.wanted.replace(Contents::Zeros)
-        {
-            // SAFETY: `want_copy` took the reference.
-            drop(unsafe { Reference::new(self.machine, frame) });
+        match self.wanted.replace(Contents::Zeros) {
+            Contents::CopyOf(Source { frame, counted: true }) => {
+                // SAFETY: `want_copy` took the reference.
+                drop(unsafe { Reference::new(self.machine, frame) });
+            }
+            Contents::Slot(slot) => {
+                self.swap.inspect(|swap| swap.release(slot));
+            }
+            Contents::CopyOf(_) | Contents::Zeros => {}
         }
     }
 }
@@ -203,6 +254,19 @@ pub(crate) fn copy_bytes<M: Machine>(
     // SAFETY: the frame is ours alone, and a page long.
     unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), at.as_ptr(), len) };
     Ok(())
+}
+
+/// Copies a frame, which programs may write to meanwhile, to bytes. Returns whether it could.
+pub(crate) fn read_words<M: Machine>(machine: &M, from: Frame, to: &mut [u8]) -> bool {
+    let Some(at) = machine.frame_ptr(from) else { return false };
+    let words = at.cast::<AtomicU64>();
+    for (index, chunk) in to.chunks_exact_mut(8).enumerate().take(ENTRIES) {
+        // SAFETY: within the frame, to which the caller has a reference. Relaxed: the words may be
+        // of different moments; then the copy is not used.
+        let word = unsafe { words.add(index).as_ref() }.load(Ordering::Relaxed);
+        chunk.copy_from_slice(&word.to_ne_bytes());
+    }
+    true
 }
 
 /// Copies the words of a page. They may be of different moments.

@@ -73,7 +73,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         };
         if let Some(old) = old.map_err(no_memory)? {
             // SAFETY: it is unmapped and flushed.
-            unsafe { give_back(tables.machine(), old) };
+            unsafe { give_back(tables.paging(), old) };
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use core::{cell::Cell, ops::Range};
 
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
-use paging::{Format, PageTables, Relocation, Reserve, SweepChange};
+use paging::{Format, PageTables, Paging, Relocation, Reserve, SweepChange};
 use vma::{Advice, PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
 
 use crate::{
@@ -139,12 +139,11 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
         }
         let mut rest = range;
         while let Some(range) = virt(rest.clone()) {
-            let machine = self.tables.machine();
             let mut batch = FrameBatch::new();
             let mut pending = self.tables.no_flush();
             let clear = |page: paging::Mapping| match page.frame {
                 frame if Some(frame) == kept && !is_poison(page.attrs) => SweepChange::Keep,
-                frame if batch.take(machine, frame) => SweepChange::Clear,
+                frame if batch.take(self.tables.paging(), frame) => SweepChange::Clear,
                 _ => SweepChange::Stop,
             };
             // SAFETY: the address space owns the range and its pages, and no VMA promises them any
@@ -153,7 +152,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
             let swept = unsafe { self.tables.sweep(range, &mut pending, |_| true, clear) };
             pending.flush();
             // SAFETY: they are unmapped and flushed. Each mapping had a reference.
-            unsafe { batch.release(machine) };
+            unsafe { batch.release(self.tables.paging()) };
             if !self.goes_on(&mut rest, swept) {
                 return;
             }
@@ -252,7 +251,7 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         let mut pending = self.tables.no_flush();
         let guard = self.guard.get();
         let change = |page: paging::Mapping| {
-            if Some(page.frame) == guard {
+            if Some(page.frame) == guard || Paging::<M, F>::slot_of(page.frame).is_some() {
                 return SweepChange::Keep;
             }
             // A page that is not exclusive stays read-only: its first write must fault.

@@ -226,7 +226,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 fresh.huge_mapped();
                 // SAFETY: no CPU has a translation of it any more. (It is the zero page, which is
                 // not counted.)
-                unsafe { give_back(machine, old) };
+                unsafe { give_back(self.core.tables.paging(), old) };
                 Ok(self.end_huge_replacement(look, page.page, new))
             }
             Err(failed) => refused(failed, look.at),

@@ -264,6 +264,23 @@ impl<M: Machine> PageIndex<M> {
         });
     }
 
+    /// Marks a page as going, if it was not written. Called with the object's lock held.
+    pub(crate) fn mark_clean(&self, index: u64) -> bool {
+        let Some(slot) = self.slot(index) else { return false };
+        let value = self.load(slot);
+        let clean = value & (PRESENT | GOING | DIRTY | SYNCING) == PRESENT;
+        clean && self.swap_in(slot, value, value | GOING) == value | GOING
+    }
+
+    /// A page that was marked as going stays. Called with the object's lock held.
+    pub(crate) fn unmark(&self, index: u64) {
+        if let Some(slot) = self.slot(index) {
+            self.machine.step(Access::Shared);
+            // Release: as `mark`.
+            slot.fetch_and(!GOING, Ordering::Release);
+        }
+    }
+
     /// Removes the pages of a range that are going, and drops their references. Called with the
     /// object's lock held, when no CPU has a translation of them.
     pub(crate) fn remove_marked(&self, pages: Range<u64>) {

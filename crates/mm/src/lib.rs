@@ -19,7 +19,8 @@
 //! | mremap; mlock, munlock, mlockall, munlockall | the methods of these names | `lock` |
 //! | copies of a program's memory, pins | [`AddressSpace::read`], [`AddressSpace::copy_from_user`], [`AddressSpace::pin_pages`] | `access`, `pin` |
 //! | a debugger's copies | [`AddressSpace::peek`], [`AddressSpace::poke`] | `force` |
-//! | userfaultfd | [`AddressSpace::userfault_register`] and its neighbours, [`UserFaultHandler`] | `userfault` |
+//! | reclaim, swap | [`AddressSpace::reclaim`], [`Swap`] | `reclaim` |
+//! | userfaultfd | [`AddressSpace::userfault_register`] and its neighbours, [`UserFaultHandler`] | `userfault`, `monitor` |
 //! | soft-dirty and referenced pages; PAGEMAP_SCAN | [`AddressSpace::clear_soft_dirty`], [`AddressSpace::scan`] | `track` |
 //! | mincore; resident pages; maps | [`AddressSpace::mincore`] and its neighbours | `look` |
 //! | smaps, pagemap, totals | [`AddressSpace::write_smaps`] and its neighbours | `usage` |
@@ -30,9 +31,10 @@
 //!
 //! # What there is so far
 //!
-//! Anonymous memory, private and shared, with stacks that grow, copy-on-write and fork; memfd, SysV
-//! segments, files over a host's page source, and objects of the host's own ([`Object`]). Huge
-//! pages are to come; until then their requests are refused with [`Error::NotSupported`].
+//! Anonymous memory, private and shared, with stacks that grow, huge pages, copy-on-write and fork;
+//! memfd, SysV segments, files over a host's page source, the memory of devices, and objects of the
+//! host's own ([`Object`]); userfaultfd; reclaim to the host's swap. MAP_HUGETLB, and huge pages of
+//! objects, are refused with [`Error::NotSupported`] or come as small ones.
 //!
 //! # The host's part
 //!
@@ -66,10 +68,12 @@ mod index;
 mod lock;
 mod look;
 mod mappings;
+mod monitor;
 mod object;
 mod pin;
 mod policy;
 pub mod protocol;
+mod reclaim;
 mod reference;
 mod rights;
 mod shmem;
@@ -92,17 +96,18 @@ pub use file::{File, PageSource};
 pub use group::{FrameGroup, GroupError, OnLimit};
 pub use huge::HugePages;
 pub use mappings::Mappings;
+pub use monitor::Resolved;
 pub use object::{Backing, Object, ObjectError};
+pub use paging::Swap;
 pub use pin::UserPins;
+pub use reclaim::Reclaimed;
 pub use rights::Access;
 pub use shmem::{Seals, Shmem, ShmemKind};
 pub use space::AddressSpace;
 pub use sync::SyncFlags;
 pub use track::{PageCategories, PageRegion, Scan, Scanned};
 pub use usage::{Totals, Usage, pagemap};
-pub use userfault::{
-    Resolved, UserFault, UserFaultError, UserFaultHandler, UserFaultKind, UserFaultModes,
-};
+pub use userfault::{UserFault, UserFaultError, UserFaultHandler, UserFaultKind, UserFaultModes};
 pub use vma::{
     Advice, AttachRequest, Layout, Limits, LockAll, MapFlags, Profile, RemapRequest, Sizes, Uffd,
 };

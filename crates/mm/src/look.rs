@@ -41,7 +41,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 Some(vma.file.as_ref()?.object().is_present(vma.offset_at(at) as u64))
             };
             let found = walk.get(VirtAddr::new(at as u64));
-            let mapped = found.is_some_and(|page| !self.core.is_guard(page.frame));
+            let mapped = found.is_some_and(|page| !self.core.is_special(page.frame));
             *byte = (mapped || in_object().unwrap_or(false)).into();
         }
         Ok(())
@@ -53,7 +53,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let Some(range) = virt(range) else { return 0 };
         let pages = self.core.tables.walk(&guard).pages(range);
         pages
-            .filter(|page| !self.core.is_guard(page.frame))
+            .filter(|page| !self.core.is_special(page.frame))
             .map(|page| bytes_in(range, &page) / PAGE_SIZE)
             .sum()
     }

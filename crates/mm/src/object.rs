@@ -139,6 +139,14 @@ pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
         self.page(index) == Err(ObjectError::BeyondEnd)
     }
 
+    /// A space has unmapped the page, which it has not used for a while. The object may give it up,
+    /// if no other space maps it and it can bring the page in again. Returns whether it has. Called
+    /// with nothing held.
+    fn evict(&self, index: u64) -> bool {
+        let _ = index;
+        false
+    }
+
     /// Writes the changed pages of a range to where the object keeps them, and waits (msync).
     /// Called with nothing held. By default there is nothing to do.
     ///

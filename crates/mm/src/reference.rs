@@ -6,6 +6,7 @@
 
 use machine::{Frame, FrameError, Machine, Owner, Place};
 pub(crate) use paging::block::{block_of, hold, is_counted};
+use paging::{Format, Paging};
 
 use crate::FrameGroup;
 
@@ -97,9 +98,7 @@ impl<M: Machine> Drop for Reference<'_, M> {
 ///
 /// # Safety
 /// No CPU has a translation of it by this entry.
-pub(crate) unsafe fn give_back<M: Machine>(machine: &M, frame: Frame) {
-    if is_counted(machine, frame) {
-        // SAFETY: the entry held this reference.
-        drop(unsafe { Reference::new(machine, frame) });
-    }
+pub(crate) unsafe fn give_back<M: Machine, F: Format>(paging: &Paging<M, F>, frame: Frame) {
+    // SAFETY: the caller's promise.
+    unsafe { paging.release_entry(frame) };
 }

@@ -8,7 +8,7 @@ use vma::{VmFlags, Vma};
 
 use crate::{
     Backing,
-    track::{CLEAN, WP, marked},
+    track::{MARKS, marked},
 };
 
 /// The kind of an access.
@@ -79,7 +79,7 @@ impl Want {
 
     /// Whether a page with these attributes needs no fault.
     pub(crate) fn is_met(self, attrs: Attrs) -> bool {
-        let kept = attrs.share() == Share::Exclusive && attrs.soft & (WP | CLEAN) == 0;
+        let kept = attrs.share() == Share::Exclusive && attrs.soft & MARKS == 0;
         suffices(attrs, self.access) || self.forced && (!self.writes() || kept)
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::sync::Arc;
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use grace::Concurrent;
 use machine::{Asid, Frame, Machine};
@@ -59,6 +59,8 @@ pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
     pub(crate) commitment: Once<Arc<Commitment<M>>>,
     /// Whose limit the pages count for, if any.
     pub(crate) group: Once<Arc<FrameGroup<M>>>,
+    /// The address at which reclaim goes on.
+    pub(crate) hand: AtomicUsize,
     pub(crate) huge: HugeState<M, F>,
     /// The host's part of userfaultfd, if it has any.
     pub(crate) userfaults: Once<Arc<dyn UserFaultHandler>>,
@@ -209,7 +211,8 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
         let (commitment, group) = (Once::new(), Once::new());
         let (changes, huge) = (Changes::new(), HugeState::new());
         let userfaults = Once::new();
-        Core { vmas, tables, changes, commitment, group, huge, userfaults, zero, guard }
+        let hand = AtomicUsize::new(0);
+        Core { vmas, tables, changes, commitment, group, hand, huge, userfaults, zero, guard }
     }
 
     /// The group of the space.
@@ -221,6 +224,12 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     /// at any moment.
     pub(crate) fn is_guard(&self, frame: Frame) -> bool {
         self.guard.get() == Some(frame)
+    }
+
+    /// Whether the frame of an entry is that of guard pages, or stands for a slot of swap: no
+    /// contents are there.
+    pub(crate) fn is_special(&self, frame: Frame) -> bool {
+        Paging::<M, F>::slot_of(frame).is_some() || self.is_guard(frame)
     }
 
     /// The write right. Most calls hold it for less than a microsecond, so this CPU tries again a

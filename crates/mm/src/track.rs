@@ -1,7 +1,7 @@
 //! Which pages were written or read since a moment: soft-dirty and referenced pages
 //! (`/proc/PID/clear_refs`), and write-protected ones (userfaultfd's WP, PAGEMAP_SCAN).
 //!
-//! Two software bits of an entry are marks. Each takes the right to write from the page:
+//! Software bits of an entry are marks. Each takes the right to write from the page:
 //!
 //! - [`CLEAN`]: the page was not written since [`AddressSpace::clear_soft_dirty`];
 //! - [`WP`]: it was not written since it was write-protected.
@@ -22,7 +22,7 @@ use core::ops::Range;
 use bitflags::bitflags;
 use grace::Concurrent;
 use machine::{Machine, PageSize};
-use paging::{Attrs, Flags, Format, Mapping, SweepChange};
+use paging::{Attrs, Flags, Format, Mapping, Paging, SweepChange};
 use vma::{PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
 
 use crate::{
@@ -36,6 +36,10 @@ use crate::{
 pub(crate) const WP: u16 = 4;
 /// The page was not written since soft-dirty was cleared.
 pub(crate) const CLEAN: u16 = 8;
+/// The page is on its way to swap ([`crate::AddressSpace::reclaim`]).
+pub(crate) const AWAY: u16 = 32;
+/// The marks that take the right to write.
+pub(crate) const MARKS: u16 = WP | CLEAN | AWAY;
 /// A guard page that stands for lost contents (`guard`).
 pub(crate) const POISON: u16 = 16;
 /// Whether a guard page stands for lost contents.
@@ -44,11 +48,11 @@ pub(crate) fn is_poison(attrs: Attrs) -> bool {
 }
 
 /// The software bits that the marks need.
-const BITS: u32 = 5;
+const BITS: u32 = 6;
 
 /// The attributes with these marks.
 pub(crate) fn marked(attrs: Attrs, marks: u16) -> Attrs {
-    let marks = marks & (WP | CLEAN);
+    let marks = marks & MARKS;
     let lost = if marks == 0 { Flags::empty() } else { Flags::WRITE };
     Attrs { flags: attrs.flags - lost, soft: attrs.soft | marks, ..attrs }
 }
@@ -288,7 +292,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 let at = page.page.get() as usize;
                 take(next, at, empty);
                 next = at + page.size.bytes() as usize;
-                let taken = take(at, next, categories(machine, page, vma, guard, empty));
+                let taken = take(
+                    at,
+                    next,
+                    categories(machine, page, vma, guard, empty, |frame| {
+                        Paging::<M, F>::slot_of(frame).is_some()
+                    }),
+                );
                 match what.wp_matching && taken && Some(page.frame) != guard {
                     true => SweepChange::Set(marked(page.attrs, page.attrs.soft | WP)),
                     false => SweepChange::Keep,
@@ -311,15 +321,22 @@ fn categories<M: Machine>(
     vma: &Vma<Backing<M>>,
     guard: Option<machine::Frame>,
     of_vma: PageCategories,
+    is_swap: fn(machine::Frame) -> bool,
 ) -> PageCategories {
     if Some(page.frame) == guard {
         return of_vma | PageCategories::GUARD;
+    }
+    let when = |set, category| if set { category } else { PageCategories::empty() };
+    if is_swap(page.frame) {
+        return of_vma
+            | PageCategories::SWAPPED
+            | when(page.attrs.soft & WP == 0, PageCategories::WRITTEN)
+            | when(page.attrs.soft & CLEAN == 0, PageCategories::SOFT_DIRTY);
     }
     let index = vma.offset_at(page.page.get() as usize) as u64;
     let of_object =
         vma.file.as_ref().is_some_and(|file| file.object().is_current(index, page.frame));
     let counted = is_counted(machine, page.frame);
-    let when = |set, category| if set { category } else { PageCategories::empty() };
     of_vma
         | PageCategories::PRESENT
         | when(page.attrs.soft & WP == 0, PageCategories::WRITTEN)
@@ -330,8 +347,8 @@ fn categories<M: Machine>(
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
-    /// Sweeps the pages of a range whose tables were prepared. The VMAs stay. Guards are shown to
-    /// `change`, too, and must be kept.
+    /// Sweeps the pages of a range whose tables were prepared. The VMAs stay. Guards and swap
+    /// entries are shown to `change`, too, and keep their attributes.
     pub(crate) fn sweep_pages(
         &mut self,
         range: Range<usize>,
@@ -343,7 +360,8 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         let mut rest = range;
         while let Some(range) = virt(rest.clone()) {
             let mut pending = self.tables.no_flush();
-            let each = |page: Mapping| match (change(&page), Some(page.frame) == guard) {
+            let special = |frame| Some(frame) == guard || Paging::<M, F>::slot_of(frame).is_some();
+            let each = |page: Mapping| match (change(&page), special(page.frame)) {
                 (SweepChange::Set(_) | SweepChange::Age, true) => SweepChange::Keep,
                 (change, _) => change,
             };

@@ -10,7 +10,7 @@ use core::{fmt, ops::Range};
 
 use grace::Concurrent;
 use machine::{Machine, PageSize, VirtAddr};
-use paging::{Flags, Format, Mapping, Share};
+use paging::{Flags, Format, Mapping, Paging, Share};
 use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
@@ -46,6 +46,8 @@ pub struct Usage {
     pub anonymous: usize,
     /// AnonHugePages: the part of `anonymous` in huge pages.
     pub huge: usize,
+    /// Swap: pages that the host keeps elsewhere.
+    pub swap: usize,
 }
 
 /// The memory of a space, in bytes, with the names of `/proc/PID/status`.
@@ -65,6 +67,8 @@ pub struct Totals {
     pub resident: usize,
     /// RssAnon: those that belong to no object. The others are RssFile and RssShmem.
     pub anonymous: usize,
+    /// VmSwap: pages that the host keeps elsewhere.
+    pub swap: usize,
 }
 
 /// Bits of an entry of `/proc/PID/pagemap`; the frame is in bits 0 to 54.
@@ -76,6 +80,8 @@ pub mod pagemap {
     pub const SOFT_DIRTY: u64 = 1 << 55;
     /// The page is write-protected by a userfaultfd.
     pub const WRITE_PROTECTED: u64 = 1 << 57;
+    /// The page is in swap; bits 5 to 54 are its slot.
+    pub const SWAPPED: u64 = 1 << 62;
     /// The page belongs to an object.
     pub const OF_OBJECT: u64 = 1 << 61;
     /// A guard page, which is not present.
@@ -88,6 +94,7 @@ pub mod pagemap {
 struct Page {
     /// The part of it that lies in the range.
     bytes: usize,
+    swapped: bool,
     huge: bool,
     maps: u32,
     dirty: bool,
@@ -97,6 +104,10 @@ struct Page {
 
 impl Usage {
     fn add(&mut self, page: &Page) {
+        if page.swapped {
+            self.swap += page.bytes;
+            return;
+        }
         let (one, part) = (page.bytes, page.bytes / page.maps as usize);
         self.resident += one;
         self.proportional += part;
@@ -144,6 +155,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 _ => {}
             }
             self.each_page(&guard, range, vma, |page| {
+                if page.swapped {
+                    totals.swap += page.bytes;
+                    return;
+                }
                 totals.resident += page.bytes;
                 totals.anonymous += if page.anonymous { page.bytes } else { 0 };
             });
@@ -163,6 +178,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let Some(page) = walk.get(VirtAddr::new(at as u64)) else { continue };
             if self.core.is_guard(page.frame) {
                 *entry = if is_poison(page.attrs) { 0 } else { pagemap::GUARD };
+                continue;
+            }
+            if let Some(slot) = Paging::<M, F>::slot_of(page.frame) {
+                *entry = pagemap::SWAPPED | (slot & ((1 << 50) - 1)) << 5;
                 continue;
             }
             let frame = page.frame_of(VirtAddr::new(at as u64)).unwrap_or(page.frame);
@@ -220,6 +239,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     fn look_at(&self, guard: &G::Guard, page: &Mapping, vma: &Vma<Backing<M>>) -> Option<Page> {
         let machine = self.core.tables.machine();
+        if Paging::<M, F>::slot_of(page.frame).is_some() {
+            let bytes = page.size.bytes() as usize;
+            let (dirty, referenced, huge) = (true, false, false);
+            let page =
+                Page { bytes, swapped: true, huge, maps: 1, dirty, referenced, anonymous: true };
+            return Some(page);
+        }
         if !is_counted(machine, page.frame) {
             return None;
         }
@@ -239,6 +265,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         };
         Some(Page {
             bytes: page.size.bytes() as usize,
+            swapped: false,
             huge,
             maps: others.max(1).saturating_add(sharers - 1),
             dirty: page.attrs.flags.contains(Flags::DIRTY),
@@ -277,8 +304,8 @@ fn write_usage<M: Machine>(
         ("FilePmdMapped", 0),
         ("Shared_Hugetlb", 0),
         ("Private_Hugetlb", 0),
-        ("Swap", 0),
-        ("SwapPss", 0),
+        ("Swap", usage.swap),
+        ("SwapPss", usage.swap),
         ("Locked", locked),
     ] {
         let after = 15 - name.len();

@@ -62,17 +62,18 @@ fn is_of<M: Machine>(vma: &Vma<Backing<M>>, mappings: &Mappings) -> bool {
 impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     /// Takes the pages of an object from a part of one VMA. Called with the write right.
     fn take_back_from(&self, mut rest: Range<usize>, what: &TakeBack<'_>, vma: &Vma<Backing<M>>) {
-        let machine = self.tables.machine();
         let index = |page: &Mapping| vma.offset_at(page.page.get() as usize) as u64;
         while let Some(range) = virt(rest.clone()) {
             let mut batch = FrameBatch::new();
             let mut pending = self.tables.no_flush();
-            let mut clear = |page: &Mapping| match batch.take(machine, page.frame) {
+            let mut clear = |page: &Mapping| match batch.take(self.tables.paging(), page.frame) {
                 true => SweepChange::Clear,
                 false => SweepChange::Stop,
             };
             let change = |page: Mapping| match (what.what, page.attrs.share()) {
                 _ if self.is_guard(page.frame) => SweepChange::Keep,
+                // A copy, which goes with the others only.
+                (Take::Write | Take::Own(_), _) if self.is_special(page.frame) => SweepChange::Keep,
                 (Take::Write, Share::Object) => SweepChange::Set(rights::attrs_kept(
                     vma,
                     page.attrs.with_share(Share::CopyOnWrite),
@@ -89,7 +90,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
             let swept = unsafe { self.tables.take_back(range, &mut pending, change) };
             pending.flush();
             // SAFETY: they are unmapped and flushed. Each mapping had a reference.
-            unsafe { batch.release(machine) };
+            unsafe { batch.release(self.tables.paging()) };
             let Ok(Some(next)) = swept else {
                 debug_assert!(swept.is_ok(), "{swept:?}");
                 return;

@@ -87,6 +87,7 @@ mod paging;
 mod pending;
 mod quick;
 mod reclaim;
+mod swap;
 mod sync;
 mod tables;
 mod walk;
@@ -103,6 +104,7 @@ pub use quick::{
     Construct, NR_QUICK, QUICK_FRACTION, QUICK_MAX, QUICK_ROOT, QUICK_TABLE, QuickLists,
     QuickStats, TableLists, Zeroed,
 };
+pub use swap::Swap;
 pub use tables::PageTables;
 pub use walk::{Found, Mapping, Pages, Walk};
 

@@ -4,6 +4,7 @@ use crate::format::{Decoded, Format};
 use crate::gup::{GupCounter, GupStats};
 use crate::kept::Kept;
 use crate::quick::{Construct, QuickLists, TableLists, Zeroed, bump};
+use crate::swap::Swap;
 use alloc::boxed::Box;
 use alloc::collections::TryReserveError;
 use alloc::sync::Arc;
@@ -104,6 +105,7 @@ pub struct Paging<M: Machine, F: Format> {
     pub(crate) gup: PerCpu<GupCounter>,
     tables: PerCpu<TableCounts>,
     largest: PageSize,
+    pub(crate) swap: Option<Arc<dyn Swap>>,
     format: PhantomData<F>,
 }
 
@@ -114,12 +116,24 @@ impl<M: Machine, F: Format> Paging<M, F> {
     /// # Errors
     /// There is not enough heap memory.
     pub fn try_new(machine: M, largest: PageSize) -> Result<Arc<Self>, TryReserveError> {
+        Self::try_with_swap(machine, largest, None)
+    }
+
+    /// As [`try_new`](Self::try_new), for a host that keeps pages elsewhere, too.
+    ///
+    /// # Errors
+    /// There is not enough heap memory.
+    pub fn try_with_swap(
+        machine: M,
+        largest: PageSize,
+        swap: Option<Arc<dyn Swap>>,
+    ) -> Result<Arc<Self>, TryReserveError> {
         let kernel = Arc::new(KernelRoot(AtomicU64::new(NONE)));
         let root = Root::<F> { kernel: Arc::clone(&kernel), format: PhantomData };
         let gup = PerCpu::try_new(machine.count(), |_| GupCounter::default())?;
         let tables = PerCpu::try_new(machine.count(), |_| TableCounts::default())?;
         let quick = QuickLists::try_new(machine, [Box::new(Zeroed), Box::new(root)])?;
-        Ok(Arc::new(Paging { quick, kernel, gup, tables, largest, format: PhantomData }))
+        Ok(Arc::new(Paging { quick, kernel, gup, tables, largest, swap, format: PhantomData }))
     }
 
     /// The machine.

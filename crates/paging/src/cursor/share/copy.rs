@@ -1,6 +1,6 @@
 //! Copying a shared table.
 
-use crate::block::{self, block_of, is_counted};
+use crate::block::block_of;
 use crate::cursor::Error;
 use crate::format::{Decoded, Flags, Format, Share, size_at};
 use crate::lock::{Locked, MAX_SHARES, lock};
@@ -91,7 +91,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 if pinned == Pinned::LeftOut && attrs.share() == Share::Exclusive && pins() {
                     return Ok(Copied::Nothing);
                 }
-                if is_counted(machine, frame) && !block::hold(machine, frame) {
+                if !self.paging().hold_entry(frame) {
                     return Err(too_many(frame));
                 }
                 Ok(Copied::Entry(share_page::<M, F>(entry, value, level)?))
@@ -105,10 +105,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         for index in 0..ENTRIES {
             let Some(entry) = walk.entry(new, index) else { return };
             match F::decode(entry.swap(0), level) {
-                Decoded::Page(frame, _) if is_counted(machine, frame) => {
-                    // SAFETY: the copy took this reference.
-                    let released = unsafe { block::release(machine, frame) };
-                    debug_assert_eq!(released, Some(false), "the old entry has a reference");
+                Decoded::Page(frame, _) => {
+                    // SAFETY: the copy took this reference, for an entry that no CPU has used.
+                    unsafe { self.paging().release_entry(frame) };
                 }
                 Decoded::Table(lower) => {
                     if let Ok(Some(mut lower)) = lock(machine, lower, VirtAddr::new(0)) {

@@ -2,7 +2,7 @@
 
 use super::Link;
 use super::copy::{Pinned, add_share, share_page};
-use crate::block::{self, block_of, is_counted};
+use crate::block::block_of;
 use crate::cursor::{Error, Failed, Result as Outcome};
 use crate::format::{Attrs, Decoded, Flags, Format, Share};
 use crate::lock::{MAX_SHARES, lock};
@@ -162,7 +162,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                     self.share_lowest(lower, new, level - 1).inspect_err(|_| count += 1)?;
                 }
                 Decoded::Page(frame, _) => {
-                    if is_counted(machine, frame) && !block::hold(machine, frame) {
+                    if !self.paging().hold_entry(frame) {
                         return Err(Error::Frames(FrameError::NotAllocated(frame)));
                     }
                     into.store(share_page::<M, F>(&from, value, level)?);

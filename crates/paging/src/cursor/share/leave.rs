@@ -1,7 +1,6 @@
 //! Leaving shared tables, and the end of a table that no space leads to any more.
 
 use super::Link;
-use crate::block::{self, is_counted};
 use crate::cursor::{Changing, Error, covers_entry};
 use crate::format::{Decoded, Format};
 use crate::lock::lock;
@@ -113,11 +112,10 @@ fn end_share<M: Machine, F: Format>(
             continue;
         }
         match F::decode(entry.swap(0), level) {
-            Decoded::Page(frame, _) if is_counted(machine, frame) => {
+            Decoded::Page(frame, _) => {
                 // SAFETY: the reference of this entry, which no translation was cached from. A
                 // lock-free pin may hold another one for a moment.
-                let released = unsafe { block::release(machine, frame) };
-                debug_assert!(released.is_some(), "a page's frame has no reference");
+                unsafe { paging.release_entry(frame) };
             }
             Decoded::Table(lower) => end_share(paging, lower, level - 1, gone),
             _ => {}

@@ -1,0 +1,483 @@
+//! Reclaim: cold pages go to swap or back to their files, and come again as they were.
+
+mod common;
+
+use std::{
+    collections::HashMap,
+    mem::ManuallyDrop,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use common::*;
+use machine::{Asid, Frame, PageSize};
+use mm::*;
+use paging::{Paging, X86_64L4};
+use proptest::{collection::vec, prelude::*};
+use sim::{Config, Failure, Program, Sim, explore, seeded};
+
+const SEEDS: u64 = if cfg!(debug_assertions) { 300 } else { 5_000 };
+const AT: usize = 0x4000_0000;
+
+type Slots = HashMap<u64, (u32, Box<[u8; PAGE]>)>;
+
+/// Swap in the memory of the test.
+#[derive(Default)]
+struct Ram {
+    slots: Mutex<Slots>,
+    last: AtomicU64,
+    is_full: AtomicBool,
+    is_broken: AtomicBool,
+}
+
+impl Ram {
+    fn used(&self) -> usize {
+        self.slots.lock().unwrap().len()
+    }
+}
+
+impl Swap for Ram {
+    fn write(&self, page: &[u8; PAGE]) -> Option<u64> {
+        if self.is_full.load(Ordering::Relaxed) {
+            return None;
+        }
+        let slot = self.last.fetch_add(1, Ordering::Relaxed);
+        self.slots.lock().unwrap().insert(slot, (1, Box::new(*page)));
+        Some(slot)
+    }
+
+    fn read(&self, slot: u64, page: &mut [u8; PAGE]) -> bool {
+        page.copy_from_slice(&self.slots.lock().unwrap()[&slot].1[..]);
+        !self.is_broken.load(Ordering::Relaxed)
+    }
+
+    fn hold(&self, slot: u64) -> bool {
+        let mut slots = self.slots.lock().unwrap();
+        slots.get_mut(&slot).map(|slot| slot.0 += 1).is_some()
+    }
+
+    fn release(&self, slot: u64) {
+        let mut slots = self.slots.lock().unwrap();
+        let count = &mut slots.get_mut(&slot).unwrap().0;
+        *count -= 1;
+        if *count == 0 {
+            slots.remove(&slot);
+        }
+    }
+}
+
+/// Runs a test in a space with swap that is active on the only CPU.
+fn with_swap(frames: u64, test: impl FnOnce(&Sim, &Shared, &Arc<Ram>, &Space)) {
+    let sim = Sim::new(Config { cpus: 1, frames, ..Config::default() }).unwrap();
+    let ram = Arc::new(Ram::default());
+    let shared: Shared =
+        Paging::<_, X86_64L4>::try_with_swap(sim.clone(), PageSize::Size1G, Some(ram.clone()))
+            .unwrap();
+    let space = sim.on_cpu(0, || {
+        let space = new_space(&shared, 1).unwrap();
+        // SAFETY: the tests need no other mapping, and no other tables have the tag.
+        unsafe { space.activate() };
+        test(&sim, &shared, &ram, &space);
+        space
+    });
+    sim.on_cpu(0, || drop(space));
+    assert_eq!(ram.used(), 0, "every slot is free");
+    all_given_back(&sim, &shared).unwrap();
+}
+
+fn word(space: &Space, at: usize) -> u64 {
+    let mut word = [0; 8];
+    space.read(at, &mut word).unwrap();
+    u64::from_le_bytes(word)
+}
+
+/// Forgets that pages were used: the CPU drops its translations, too.
+fn age(space: &Space) {
+    space.clear_referenced().unwrap();
+    // SAFETY: nothing else is active on the CPU; the space is activated again.
+    unsafe {
+        space.leave();
+        space.activate();
+    }
+}
+
+#[test]
+fn cold_pages_go_to_swap_and_come_back() {
+    with_swap(256, |sim, _, ram, space| {
+        let at = space.mmap(0, 8 * PAGE, 3, PRIVATE).unwrap();
+        (0..8).for_each(|page| store(sim, space, at + page * PAGE, page as u64 + 1).unwrap());
+        age(space);
+        store(sim, space, at + 3 * PAGE, 40).unwrap();
+        let done = space.reclaim(5).unwrap();
+        assert_eq!((done.swapped, ram.used()), (5, 5));
+        assert_eq!(space.resident(at..at + 8 * PAGE), 3);
+        let usage = space.usage(at..at + 8 * PAGE);
+        assert_eq!((usage.swap, usage.resident), (5 * PAGE, 3 * PAGE));
+        let (mut entries, mut present) = ([0; 8], [0; 8]);
+        space.pagemap(at, &mut entries);
+        assert!(entries[0] & pagemap::SWAPPED != 0 && entries[3] & pagemap::SWAPPED == 0);
+        space.mincore(at, &mut present).unwrap();
+        assert_eq!((present[0], present[3]), (0, 1));
+        // The rights change meanwhile, and a debugger looks.
+        space.mprotect(at, 2 * PAGE, 1, None).unwrap();
+        let mut found = [0];
+        space.peek(at, &mut found).unwrap();
+        assert_eq!(found, [1]);
+        for page in 1..8 {
+            let expected = if page == 3 { 40 } else { page as u64 + 1 };
+            assert_eq!(load(sim, space, at + page * PAGE), Ok(expected), "{page}");
+        }
+        assert_eq!(ram.used(), 0);
+        assert!(store(sim, space, at, 1).is_err(), "the rights are those of mprotect");
+    });
+}
+
+#[test]
+fn recently_used_pages_stay_for_a_round() {
+    with_swap(256, |sim, _, _, space| {
+        let at = space.mmap(0, 4 * PAGE, 3, PRIVATE).unwrap();
+        (0..4).for_each(|page| store(sim, space, at + page * PAGE, 1).unwrap());
+        // The first round takes the accessed bits, the second one pages.
+        assert_eq!(space.reclaim(1).unwrap().swapped, 1);
+        assert_eq!(space.reclaim(100).unwrap().swapped, 3);
+        assert_eq!(space.totals().swap, 4 * PAGE);
+    });
+}
+
+#[test]
+fn forks_share_what_is_in_swap() {
+    with_swap(512, |sim, _, ram, space| {
+        let at = space.mmap(0, 4 * PAGE, 3, PRIVATE).unwrap();
+        (0..4).for_each(|page| store(sim, space, at + page * PAGE, page as u64 + 1).unwrap());
+        assert_eq!(space.reclaim(4).unwrap().swapped, 4);
+        let child = space.fork(Asid(2)).unwrap();
+        child.write(at + 8, &[9]).unwrap();
+        assert_eq!((word(&child, at), word(&child, at + 8), word(space, at + 8)), (1, 9, 0));
+        let grandchild = child.fork(Asid(3)).unwrap();
+        child.munmap(at + PAGE, PAGE).unwrap();
+        assert_eq!(word(&grandchild, at + PAGE), 2);
+        space.madvise(at + 2 * PAGE, PAGE, Advice::DontNeed).unwrap();
+        assert_eq!((word(space, at + 2 * PAGE), word(&child, at + 2 * PAGE)), (0, 3));
+        space.madvise(at + 3 * PAGE, PAGE, Advice::GuardInstall).unwrap();
+        let moved = grandchild.mremap(RemapRequest {
+            addr: at,
+            old_len: 4 * PAGE,
+            new_len: 4 * PAGE,
+            may_move: true,
+            fixed: Some(at + 64 * PAGE),
+            dont_unmap: None,
+        });
+        assert_eq!(word(&grandchild, moved.unwrap() + 3 * PAGE), 4);
+        drop((child, grandchild));
+        assert_eq!(ram.used(), 1);
+    });
+}
+
+#[test]
+fn locked_pinned_and_shared_pages_stay() {
+    with_swap(512, |sim, _, _, space| {
+        let at = space.mmap(0, 4 * PAGE, 3, PRIVATE).unwrap();
+        (0..4).for_each(|page| store(sim, space, at + page * PAGE, 1).unwrap());
+        space.mlock(at, PAGE, false).unwrap();
+        let mut frames = [Frame::default()];
+        let pins = space.pin_pages(at + PAGE, Access::Write, &mut frames).unwrap();
+        let child = space.fork(Asid(2)).unwrap();
+        assert_eq!(space.reclaim(100).unwrap().taken(), 0);
+        drop(child);
+        assert_eq!(space.reclaim(100).unwrap().swapped, 2);
+        assert_eq!(space.resident(at..at + 2 * PAGE), 2);
+        drop(pins);
+        space.munlock(at, PAGE).unwrap();
+        assert_eq!(space.reclaim(100).unwrap().swapped, 2);
+    });
+}
+
+#[test]
+fn a_store_that_fails_keeps_or_loses_pages_clearly() {
+    with_swap(256, |sim, _, ram, space| {
+        let at = space.mmap(0, 2 * PAGE, 3, PRIVATE).unwrap();
+        (0..2).for_each(|page| store(sim, space, at + page * PAGE, 7).unwrap());
+        ram.is_full.store(true, Ordering::Relaxed);
+        assert_eq!(space.reclaim(2).unwrap().taken(), 0);
+        assert_eq!(load(sim, space, at), Ok(7));
+        store(sim, space, at, 8).unwrap();
+        ram.is_full.store(false, Ordering::Relaxed);
+        assert_eq!(space.reclaim(2).unwrap().swapped, 2);
+        ram.is_broken.store(true, Ordering::Relaxed);
+        assert!(matches!(load(sim, space, at), Err(FaultError::Poisoned(_))));
+        ram.is_broken.store(false, Ordering::Relaxed);
+        assert_eq!(load(sim, space, at), Ok(8));
+        // Without memory for the page, it stays in swap.
+        sim.fail_alloc(1, true);
+        let failed = space.handle_fault(machine::VirtAddr::new((at + PAGE) as u64), Access::Read);
+        sim.fail_alloc(0, false);
+        assert!(matches!(failed, Err(FaultError::OutOfMemory(_))), "{failed:?}");
+        assert_eq!(load(sim, space, at + PAGE), Ok(7));
+    });
+}
+
+#[test]
+fn huge_pages_are_split_and_then_taken() {
+    with_swap(4096, |_, shared, _, _| {
+        let mut space = new_space(shared, 2).unwrap();
+        space.set_huge_pages(HugePages::Always).unwrap();
+        space.mmap(AT, 512 * PAGE, 3, FIXED).unwrap();
+        space.write(AT + 5 * PAGE, &[5]).unwrap();
+        assert_eq!(space.usage(AT..AT + 512 * PAGE).huge, 512 * PAGE);
+        let mut taken = 0;
+        for _ in 0..4 {
+            taken += space.reclaim(512 - taken).unwrap().swapped;
+        }
+        assert_eq!((taken, space.resident(AT..AT + 512 * PAGE)), (512, 0));
+        assert_eq!(word(&space, AT + 5 * PAGE), 5);
+    });
+}
+
+/// A file whose pages say which they are.
+struct Numbers(AtomicU64);
+
+impl PageSource for Numbers {
+    fn read(&self, index: u64, page: &mut [u8; PAGE]) -> Result<(), ObjectError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        page[..8].copy_from_slice(&(index + 1).to_le_bytes());
+        Ok(())
+    }
+
+    fn write(&self, _: u64, _: &[u8; PAGE]) -> Result<(), ObjectError> {
+        Ok(())
+    }
+
+    fn device(&self) -> (u32, u32) {
+        (8, 1)
+    }
+
+    fn inode(&self) -> u64 {
+        1
+    }
+
+    fn write_path(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
+        out.write_str("/numbers")
+    }
+}
+
+#[test]
+fn cold_pages_of_files_go_back_to_them() {
+    with_swap(256, |sim, shared, _, space| {
+        let file = File::try_new(shared, Numbers(AtomicU64::new(0)), 4 * PAGE as u64).unwrap();
+        let backing = Backing::open(file.clone(), true);
+        let at = space.mmap_object(0, 4 * PAGE, 3, MapFlags::SHARED, backing.clone(), 0).unwrap();
+        (0..4).for_each(|page| assert_eq!(word(space, at + page * PAGE), page as u64 + 1));
+        store(sim, space, at + 2 * PAGE, 30).unwrap();
+        let other = new_space(shared, 2).unwrap();
+        other.mmap_object(AT, PAGE, 1, MapFlags::SHARED | MapFlags::FIXED, backing, 0).unwrap();
+        assert_eq!(word(&other, AT), 1);
+        space.mlock(at, 4 * PAGE, false).unwrap();
+        age(space);
+        assert_eq!(space.reclaim(100).unwrap().taken(), 0);
+        space.munlock(at, 4 * PAGE).unwrap();
+        let done = space.reclaim(100).unwrap();
+        // One is written, and another space maps one.
+        assert_eq!((done.unmapped, done.evicted, done.swapped), (4, 2, 0));
+        assert_eq!(space.totals().resident, 0);
+        let read = file.source().0.load(Ordering::Relaxed);
+        (0..4).for_each(|page| {
+            let expected = if page == 2 { 30 } else { page as u64 + 1 };
+            assert_eq!(word(space, at + page * PAGE), expected);
+        });
+        assert_eq!(file.source().0.load(Ordering::Relaxed), read + 2);
+    });
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Write(usize),
+    Read(usize),
+    Reclaim(usize),
+    Unmap(usize, usize),
+    Map(usize, usize),
+    Protect(usize, usize, u32),
+    Discard(usize, usize),
+    Move(usize, usize),
+    Fork,
+    Exit,
+    Full(bool),
+}
+
+const PAGES: usize = 24;
+
+fn op() -> impl Strategy<Value = (usize, Op)> {
+    let range = || (0..PAGES, 1..6_usize).prop_map(|(from, len)| (from, len.min(PAGES - from)));
+    let op = prop_oneof![
+        8 => (0..PAGES).prop_map(Op::Write),
+        4 => (0..PAGES).prop_map(Op::Read),
+        6 => (1..12_usize).prop_map(Op::Reclaim),
+        1 => range().prop_map(|(from, len)| Op::Unmap(from, len)),
+        3 => range().prop_map(|(from, len)| Op::Map(from, len)),
+        2 => (range(), prop_oneof![Just(1_u32), Just(3)])
+            .prop_map(|((from, len), prot)| Op::Protect(from, len, prot)),
+        1 => range().prop_map(|(from, len)| Op::Discard(from, len)),
+        1 => (0..PAGES, 0..PAGES).prop_map(|(from, to)| Op::Move(from, to)),
+        2 => Just(Op::Fork),
+        2 => Just(Op::Exit),
+        1 => any::<bool>().prop_map(Op::Full),
+    ];
+    (0..3_usize, op)
+}
+
+/// The rights and the first word of each page.
+type Model = [Option<(u32, u64)>; PAGES];
+
+fn carry_out(space: &Space, model: &mut Model, op: &Op, number: u64) {
+    let at = |page: usize| AT + page * PAGE;
+    match *op {
+        Op::Write(page) => {
+            let done = space.write(at(page), &number.to_le_bytes());
+            match &mut model[page] {
+                Some((3, value)) => {
+                    done.unwrap();
+                    *value = number;
+                }
+                _ => assert!(done.is_err()),
+            }
+        }
+        Op::Read(page) => check(space, model, page),
+        Op::Reclaim(want) => {
+            let done = space.reclaim(want).unwrap();
+            assert!(done.taken() <= want, "{done:?}");
+        }
+        Op::Unmap(from, len) => {
+            space.munmap(at(from), len * PAGE).unwrap();
+            model[from..from + len].fill(None);
+        }
+        Op::Map(from, len) => {
+            space.mmap(at(from), len * PAGE, 3, FIXED).unwrap();
+            model[from..from + len].fill(Some((3, 0)));
+        }
+        Op::Protect(from, len, prot) => {
+            let _hole = space.mprotect(at(from), len * PAGE, prot, None);
+            let pages = model[from..from + len].iter_mut();
+            pages.map_while(Option::as_mut).for_each(|page| page.0 = prot);
+        }
+        Op::Discard(from, len) => {
+            let _holes = space.madvise(at(from), len * PAGE, Advice::DontNeed);
+            model[from..from + len].iter_mut().flatten().for_each(|page| page.1 = 0);
+        }
+        Op::Move(from, to) if from != to && model[from].is_some() => {
+            let moved = space.mremap(RemapRequest {
+                addr: at(from),
+                old_len: PAGE,
+                new_len: PAGE,
+                may_move: true,
+                fixed: Some(at(to)),
+                dont_unmap: None,
+            });
+            moved.unwrap();
+            model[to] = model[from].take();
+        }
+        _ => {}
+    }
+}
+
+fn check(space: &Space, model: &Model, page: usize) {
+    match model[page] {
+        Some((_, value)) => assert_eq!(word(space, AT + page * PAGE), value, "page {page}"),
+        None => assert!(space.read(AT + page * PAGE, &mut [0]).is_err()),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(debug_assertions) { 150 } else { 2_000 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn memory_is_as_without_reclaim(ops in vec(op(), 1..90)) {
+        with_swap(1024, |_, shared, ram, _| {
+            let first = new_space(shared, 2).unwrap();
+            let mut all: Vec<(Space, Model)> = vec![(first, [None; PAGES])];
+            for (number, (which, op)) in (1..).zip(&ops) {
+                let which = which % all.len();
+                match op {
+                    Op::Fork if all.len() < 4 => {
+                        let child = all[which].0.fork(Asid(2 + all.len() as u16)).unwrap();
+                        let model = all[which].1;
+                        all.push((child, model));
+                    }
+                    Op::Exit if all.len() > 1 => drop(all.pop()),
+                    Op::Full(full) => ram.is_full.store(*full, Ordering::Relaxed),
+                    op => {
+                        let (space, model) = &mut all[which];
+                        carry_out(space, model, op, number);
+                    }
+                }
+            }
+            for (space, model) in &all {
+                (0..PAGES).for_each(|page| check(space, model, page));
+            }
+        });
+    }
+}
+
+/// Two CPUs write and read words of their own while the third reclaims, unmaps other pages and
+/// forks. No write is lost.
+fn beside_reclaim(seed: u64) -> Result<(), Failure> {
+    let config = Config { cpus: 3, frames: 512, checks: RACING, ..Config::default() };
+    let sim = Sim::new(config).unwrap();
+    let ram = Arc::new(Ram::default());
+    let swap = Some(ram.clone() as Arc<dyn Swap>);
+    let shared = Paging::<_, X86_64L4>::try_with_swap(sim.clone(), PageSize::Size1G, swap).unwrap();
+    let space = sim.on_cpu(0, || {
+        let space = ManuallyDrop::new(new_space(&shared, 1).unwrap());
+        space.mmap(AT, 4 * PAGE, 3, FIXED).unwrap();
+        space
+    });
+    let make = |cpu: usize| -> Program<'_> {
+        let (sim, space) = (&sim, &space);
+        Box::new(move || {
+            // SAFETY: no other mapping is needed, and no other tables have the tag.
+            unsafe { space.activate() };
+            for turn in 1..6 {
+                if cpu == 0 {
+                    space.reclaim(3).unwrap();
+                    if seed.is_multiple_of(3) && turn == 2 {
+                        drop(space.fork(Asid(2)).unwrap());
+                    }
+                    continue;
+                }
+                let (own, both) = (AT + cpu * PAGE, AT + 8 * cpu);
+                for at in [own, both] {
+                    store(sim, space, at, turn).unwrap();
+                    assert_eq!(load(sim, space, at), Ok(turn));
+                }
+                if seed.is_multiple_of(2) {
+                    let mut frames = [Frame::default(); 1];
+                    let pins = space.pin_pages(own, Access::Write, &mut frames).unwrap();
+                    store(sim, space, own, turn + 50).unwrap();
+                    use machine::Memory;
+                    let seen = sim.frame_ptr(pins.frames()[0]).unwrap().cast::<u64>();
+                    // SAFETY: within a pinned frame.
+                    assert_eq!(unsafe { seen.as_ptr().read_volatile() }, turn + 50);
+                }
+                assert_eq!(load(sim, space, both), Ok(turn));
+            }
+            // SAFETY: nothing of it is used on this CPU any more.
+            unsafe { space.leave() };
+        })
+    };
+    seeded(&sim, seed, (0..3).map(make).collect())?;
+    sim.on_cpu(0, || {
+        assert!(sim.settle());
+        drop(ManuallyDrop::into_inner(space));
+    });
+    assert_eq!(ram.used(), 0);
+    Ok(all_given_back(&sim, &shared)?)
+}
+
+#[test]
+fn no_write_is_lost_beside_reclaim() {
+    explore(SEEDS, beside_reclaim).unwrap_or_else(|failure| panic!("{failure}"));
+}
