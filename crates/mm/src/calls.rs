@@ -1,7 +1,10 @@
 //! The calls of a program.
 
 use alloc::{sync::Arc, vec::Vec};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::{
+    ops::Range,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr};
@@ -73,14 +76,19 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     fn map(&self, request: MapRequest<Backing<M>>) -> Result<usize, Error> {
         let (flags, len) = (request.flags, request.len);
         let at = self.change(|calls| calls.mmap(request))?;
-        // mlockall may have asked for all future memory to be locked.
-        let locked = self.flags_at(at).is_some_and(|flags| flags.contains(VmFlags::LOCKED));
         let now = flags.contains(MapFlags::POPULATE) && !flags.contains(MapFlags::NONBLOCK);
-        if now || locked {
+        self.populate(at, len, now);
+        Ok(at)
+    }
+
+    /// Brings in the pages of a new map, if they are wanted `now`, or if it is locked: mlockall may
+    /// have asked for that.
+    fn populate(&self, at: usize, len: usize, now: bool) {
+        let locked = || self.flags_at(at).is_some_and(|flags| flags.contains(VmFlags::LOCKED));
+        if now || locked() {
             // As in Linux, a page that cannot be brought in is not the call's failure.
             let _later = self.bring_in(at..at + len.next_multiple_of(PAGE_SIZE));
         }
-        Ok(at)
     }
 
     /// Checks that the object's frames are of this machine.
@@ -127,7 +135,45 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// As [`vma::Writer::shmat`].
     pub fn shmat(&self, request: AttachRequest<Backing<M>>) -> Result<usize, Error> {
         self.check_home(&request.segment)?;
-        self.change(|calls| calls.shmat(request))
+        let len = request.len;
+        let at = self.change(|calls| calls.shmat(request))?;
+        self.populate(at, len, false);
+        Ok(at)
+    }
+
+    /// Calls `work` with the right to change the VMAs, and with the pages behind them: for the
+    /// calls of [`vma::Writer`] that have no method here, such as mseal, mbind, `adopt` for a VMA
+    /// that execve makes, `set_layout`.
+    ///
+    /// ```
+    /// # use machine::{Asid, PageSize};
+    /// # use mm::*;
+    /// # use paging::{Paging, X86_64L4};
+    /// # use sim::{Config, Grace, Sim};
+    /// # let sim = Sim::new(Config::default()).unwrap();
+    /// # let paging = Paging::<Sim, X86_64L4>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    /// # sim.on_cpu(0, || {
+    /// # let layout = Layout { mmap_base: 0x7000_0000, ..Layout::default() };
+    /// # let profile = Profile::LINUX_6_18;
+    /// # let tag = Asid(1);
+    /// # let space = AddressSpace::<_, _, Grace>::try_new(&paging, tag, None, profile, layout)?;
+    /// let at = space.mmap(0, 0x2000, 1, MapFlags::PRIVATE | MapFlags::ANONYMOUS)?;
+    /// space.with_vmas(|calls| calls.mseal(at, 0x2000))?;
+    /// assert_eq!(space.munmap(at, 0x2000).unwrap_err().errno(), 1);
+    /// # Ok::<(), Error>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Context
+    /// `work` must not call this space: the write right is held.
+    ///
+    /// # Errors
+    /// Those of `work`; [`Error::Tables`] if the page tables are corrupt.
+    pub fn with_vmas<T>(
+        &self,
+        work: impl FnOnce(&mut vma::Writer<'_, Backing<M>, G>) -> Result<T, vma::Error>,
+    ) -> Result<T, Error> {
+        self.change(work)
     }
 
     /// shmdt(2).
@@ -236,15 +282,36 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             return done;
         }
         let end = addr + len.next_multiple_of(PAGE_SIZE);
-        let may = |at: &usize| self.flags_at(*at).is_some_and(|flags| flags.contains(right));
-        let mut pages = (addr..end).step_by(PAGE_SIZE).take_while(may);
-        let touched = pages.try_for_each(|at| self.touch(at, access));
+        let (mut at, mut touched) = (addr, Ok(()));
+        while at < end && touched.is_ok() {
+            let Some((vma, flags)) = self.next_vma(at).filter(|(vma, _)| vma.start <= at) else {
+                break;
+            };
+            if !flags.contains(right) {
+                break;
+            }
+            touched = self.touch_all(at..vma.end.min(end), access);
+            at = vma.end;
+        }
         // A page that cannot be brought in comes before the hole.
         touched.and(done)
     }
 
     fn flags_at(&self, at: usize) -> Option<VmFlags> {
         self.core.vmas.lookup(&G::pin(), at).map(|(_, vma)| vma.flags)
+    }
+
+    /// Brings in the pages of a range; a huge page in one step.
+    pub(crate) fn touch_all(&self, range: Range<usize>, access: Access) -> Result<(), Error> {
+        let mut at = range.start;
+        while at < range.end {
+            self.touch(at, access)?;
+            let guard = G::pin();
+            let page = self.core.tables.walk(&guard).get(VirtAddr::new(at as u64));
+            let huge = page.filter(|page| page.size != PageSize::Size4K);
+            at = huge.map_or(at + PAGE_SIZE, |page| (page.page.get() + page.size.bytes()) as usize);
+        }
+        Ok(())
     }
 
     pub(crate) fn touch(&self, at: usize, access: Access) -> Result<(), Error> {

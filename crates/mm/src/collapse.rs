@@ -18,7 +18,7 @@ use grace::Concurrent;
 use machine::{ENTRIES, Frame, Machine, PageSize, VirtAddr, VirtRange};
 #[expect(unused_imports, reason = "for links")]
 use paging::PageTables;
-use paging::{Attrs, Format, Mapping, Paging, Share, SweepChange};
+use paging::{Attrs, Format, Mapping, Share, SweepChange};
 use vma::{PageWork, Pages, VmFlags, Vma};
 
 use crate::{
@@ -145,7 +145,8 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     /// Gives the pages of a range, but guards, other attributes, and flushes.
     fn set_all(&mut self, range: VirtRange, attrs: impl Fn(&Mapping) -> Attrs) {
         let (guard, mut pending) = (self.guard.get(), self.tables.no_flush());
-        let special = |frame| Some(frame) == guard || Paging::<M, F>::slot_of(frame).is_some();
+        let paging = self.tables.paging();
+        let special = |frame| Some(frame) == guard || paging.slot_of(frame).is_some();
         let change = |page: Mapping| match special(page.frame) {
             true => SweepChange::Keep,
             false => SweepChange::Set(attrs(&page)),
@@ -177,7 +178,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
                     return Ok(false);
                 }
                 let special = Some(page.frame) == self.guard.get()
-                    || Paging::<M, F>::slot_of(page.frame).is_some();
+                    || self.tables.paging().slot_of(page.frame).is_some();
                 if special || page.attrs.soft & WP != 0 {
                     return Err(CollapseError::NoPages);
                 }

@@ -30,7 +30,8 @@ impl DeviceMemory {
     /// The listing shows `path`, the major and minor number of the `device`, and the `inode`.
     ///
     /// # Errors
-    /// [`ObjectError::Foreign`]: a frame is memory of the frame source.
+    /// [`ObjectError::Foreign`]: a frame is memory of the frame source, or its number stands for a
+    /// slot of swap.
     ///
     /// # Safety
     /// Programs that map it may read and write these addresses at any time, for as long as it
@@ -45,7 +46,7 @@ impl DeviceMemory {
     ) -> Result<Arc<Self>, ObjectError> {
         let machine = paging.machine();
         let is_memory = |frame| machine.info(frame).is_some_and(machine::FrameInfo::is_memory);
-        if frames.iter().any(is_memory) {
+        if frames.iter().any(|frame| is_memory(frame) || paging.slot_of(frame).is_some()) {
             return Err(ObjectError::Foreign);
         }
         let (home, path, mappings) = (paging.clone(), path.into(), Mappings::new());

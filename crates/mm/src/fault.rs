@@ -2,7 +2,7 @@
 
 use grace::Concurrent;
 use machine::{Flush, Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
-use paging::{EntryChange, Format, Paging, Share};
+use paging::{EntryChange, Format, Share};
 use vma::VmFlags;
 
 use crate::{
@@ -303,7 +303,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             return Err(if poisoned { FaultError::Poisoned(at) } else { FaultError::Guard(at) });
         }
         if let Some(page) = found
-            && Paging::<M, F>::slot_of(page.frame).is_some()
+            && self.core.tables.paging().slot_of(page.frame).is_some()
         {
             return self.swap_in(&look, &place, page.frame, fresh);
         }

@@ -5,7 +5,7 @@ use core::{cell::Cell, ops::Range};
 
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
-use paging::{Format, PageTables, Paging, Relocation, Reserve, SweepChange};
+use paging::{Format, PageTables, Relocation, Reserve, SweepChange};
 use vma::{Advice, PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
 
 use crate::{
@@ -249,9 +249,9 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         self.count_change();
         self.split_ends(&addresses);
         let mut pending = self.tables.no_flush();
-        let guard = self.guard.get();
+        let (guard, paging) = (self.guard.get(), self.tables.paging());
         let change = |page: paging::Mapping| {
-            if Some(page.frame) == guard || Paging::<M, F>::slot_of(page.frame).is_some() {
+            if Some(page.frame) == guard || paging.slot_of(page.frame).is_some() {
                 return SweepChange::Keep;
             }
             // A page that is not exclusive stays read-only: its first write must fault.
@@ -310,6 +310,8 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
                 // A fault that was under way brought it in. After the sweep of the call there are
                 // no more of them.
                 Err(paging::Error::Cut(..)) if self.huge.may_exist() => {}
+                // Only a move between two VMAs that stay can find one (`Writer::move_private`).
+                Err(paging::Error::Occupied(_)) => return Err(vma::Error::WrongKind),
                 prepared => break prepared.map_err(no_memory)?,
             }
         });

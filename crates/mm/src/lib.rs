@@ -16,6 +16,7 @@
 //! | an object takes pages back from all spaces | [`Mappings::take_back`] | `mappings`, `visit` |
 //! | the memory of devices | [`DeviceMemory`] | `device` |
 //! | msync | [`AddressSpace::msync`] | `sync` |
+//! | all other calls on VMAs | [`AddressSpace::with_vmas`] | `calls` |
 //! | mremap; mlock, munlock, mlockall, munlockall | the methods of these names | `lock` |
 //! | copies of a program's memory, pins | [`AddressSpace::read`], [`AddressSpace::copy_from_user`], [`AddressSpace::pin_pages`] | `access`, `pin` |
 //! | a debugger's copies | [`AddressSpace::peek`], [`AddressSpace::poke`] | `force` |

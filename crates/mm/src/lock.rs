@@ -127,7 +127,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 _ => return Ok(()),
             };
             if let Some(access) = access {
-                (at..end).step_by(PAGE_SIZE).try_for_each(|page| self.touch(page, access))?;
+                self.touch_all(at..end, access)?;
             }
             at = end;
         }

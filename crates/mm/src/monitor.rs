@@ -138,8 +138,20 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ) -> Result<(), Error> {
         let (source, target) = (aligned(from, len)?, aligned(to, len)?);
         self.registered(to, VmFlags::UFFD)?;
+        if source.start < target.end && target.start < source.end {
+            return Err(vma::Error::BadRange.into());
+        }
+        if self.has_pages(&target) {
+            return Err(UserFaultError::Present.into());
+        }
         let check = || self.check_move(&source, &target, allow_holes);
         self.change(|calls| calls.move_private(source.clone(), to, check))
+    }
+
+    fn has_pages(&self, range: &Range<usize>) -> bool {
+        let guard = G::pin();
+        let range = virt(range.clone());
+        range.is_some_and(|range| self.core.tables.walk(&guard).pages(range).next().is_some())
     }
 
     /// Whether pages may move; the VMAs are busy.
@@ -151,14 +163,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ) -> Result<(), Error> {
         let machine = self.core.tables.machine();
         let guard = G::pin();
-        let pages = |range: &Range<usize>| {
-            virt(range.clone()).map(|range| self.core.tables.walk(&guard).pages(range))
-        };
-        if pages(to).into_iter().flatten().next().is_some() {
+        if self.has_pages(to) {
             return Err(UserFaultError::Present.into());
         }
+        let pages = virt(from.clone()).map(|range| self.core.tables.walk(&guard).pages(range));
         let mut found = 0;
-        for page in pages(from).into_iter().flatten() {
+        for page in pages.into_iter().flatten() {
             let block = block_of(machine, page.frame);
             let alone = block
                 .is_some_and(|(_, info)| info.refs() == 1 || info.order() != 0 && info.pins() == 0);

@@ -77,7 +77,7 @@ impl core::error::Error for ObjectError {}
 /// - [`page`](Self::page) returns a frame with [`Owner::User`](machine::Owner::User) that holds
 ///   nothing but this page, and a reference to it for the caller. If it is the memory of a device
 ///   ([`device_memory`](Self::device_memory)), the frame is no memory of the frame source instead,
-///   and programs may use it.
+///   and programs may use it. With swap, its number stands for no slot ([`paging::Swap`]).
 /// - The frames are of the machine of [`home`](Self::home), which lives as long as the object.
 /// - The object keeps a reference of its own for as long as `is_current` may say yes. It drops that
 ///   reference after [`Mappings::take_back`] has returned.

@@ -311,7 +311,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         fresh: &Fresh<'_, M>,
     ) -> Result<Step, crate::FaultError> {
         let page = look.at.align_down(PageSize::Size4K);
-        let Some(slot) = Paging::<M, F>::slot_of(entry) else { return Ok(Step::Again) };
+        let Some(slot) = self.core.tables.paging().slot_of(entry) else { return Ok(Step::Again) };
         let Some(frame) = fresh.page_of(slot) else {
             if !fresh.want_slot(slot) {
                 return Ok(Step::Again);

@@ -229,7 +229,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     /// Whether the frame of an entry is that of guard pages, or stands for a slot of swap: no
     /// contents are there.
     pub(crate) fn is_special(&self, frame: Frame) -> bool {
-        Paging::<M, F>::slot_of(frame).is_some() || self.is_guard(frame)
+        self.tables.paging().slot_of(frame).is_some() || self.is_guard(frame)
     }
 
     /// The write right. Most calls hold it for less than a microsecond, so this CPU tries again a

@@ -22,7 +22,7 @@ use core::ops::Range;
 use bitflags::bitflags;
 use grace::Concurrent;
 use machine::{Machine, PageSize};
-use paging::{Attrs, Flags, Format, Mapping, Paging, SweepChange};
+use paging::{Attrs, Flags, Format, Mapping, SweepChange};
 use vma::{PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
 
 use crate::{
@@ -287,7 +287,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 !no_memory
             };
             let guard = hook.guard.get();
-            let machine = hook.tables.machine();
+            let (machine, paging) = (hook.tables.machine(), hook.tables.paging());
             hook.sweep_pages(part.clone(), |page| {
                 let at = page.page.get() as usize;
                 take(next, at, empty);
@@ -296,7 +296,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     at,
                     next,
                     categories(machine, page, vma, guard, empty, |frame| {
-                        Paging::<M, F>::slot_of(frame).is_some()
+                        paging.slot_of(frame).is_some()
                     }),
                 );
                 match what.wp_matching && taken && Some(page.frame) != guard {
@@ -321,7 +321,7 @@ fn categories<M: Machine>(
     vma: &Vma<Backing<M>>,
     guard: Option<machine::Frame>,
     of_vma: PageCategories,
-    is_swap: fn(machine::Frame) -> bool,
+    is_swap: impl Fn(machine::Frame) -> bool,
 ) -> PageCategories {
     if Some(page.frame) == guard {
         return of_vma | PageCategories::GUARD;
@@ -360,7 +360,8 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         let mut rest = range;
         while let Some(range) = virt(rest.clone()) {
             let mut pending = self.tables.no_flush();
-            let special = |frame| Some(frame) == guard || Paging::<M, F>::slot_of(frame).is_some();
+            let paging = self.tables.paging();
+            let special = |frame| Some(frame) == guard || paging.slot_of(frame).is_some();
             let each = |page: Mapping| match (change(&page), special(page.frame)) {
                 (SweepChange::Set(_) | SweepChange::Age, true) => SweepChange::Keep,
                 (change, _) => change,

@@ -10,7 +10,7 @@ use core::{fmt, ops::Range};
 
 use grace::Concurrent;
 use machine::{Machine, PageSize, VirtAddr};
-use paging::{Flags, Format, Mapping, Paging, Share};
+use paging::{Flags, Format, Mapping, Share};
 use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
@@ -180,7 +180,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 *entry = if is_poison(page.attrs) { 0 } else { pagemap::GUARD };
                 continue;
             }
-            if let Some(slot) = Paging::<M, F>::slot_of(page.frame) {
+            if let Some(slot) = self.core.tables.paging().slot_of(page.frame) {
                 *entry = pagemap::SWAPPED | (slot & ((1 << 50) - 1)) << 5;
                 continue;
             }
@@ -239,7 +239,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     fn look_at(&self, guard: &G::Guard, page: &Mapping, vma: &Vma<Backing<M>>) -> Option<Page> {
         let machine = self.core.tables.machine();
-        if Paging::<M, F>::slot_of(page.frame).is_some() {
+        if self.core.tables.paging().slot_of(page.frame).is_some() {
             let bytes = page.size.bytes() as usize;
             let (dirty, referenced, huge) = (true, false, false);
             let page =

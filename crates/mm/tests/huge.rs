@@ -5,10 +5,11 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::*;
-use machine::{Asid, Frame, VirtAddr};
+use machine::{Asid, Frame, PageSize, VirtAddr};
 use mm::*;
+use paging::{Format, Paging, Sv48, X86_64L4};
 use proptest::{collection::vec, prelude::*};
-use sim::{Config, Sim};
+use sim::{Config, Grace, Sim};
 
 const HUGE: usize = 512 * PAGE;
 const AT: usize = 0x4000_0000;
@@ -62,6 +63,21 @@ fn a_first_touch_brings_in_two_mib() {
         let mut present = [0; 514];
         space.mincore(AT + HUGE - PAGE, &mut present).unwrap();
         assert_eq!((present[0], present[1], present[512], present[513]), (0, 1, 1, 0));
+    });
+}
+
+#[test]
+fn locked_memory_comes_in_huge_pages() {
+    with_huge(4096, |sim, _, space| {
+        space.mmap(AT + PAGE, 3 * HUGE, 3, FIXED).unwrap();
+        let before = sim.stats().flushes;
+        space.mlock(AT + PAGE, 3 * HUGE, false).unwrap();
+        assert_eq!(sim.stats().flushes - before, 0, "each page is touched once");
+        assert_eq!((huge_bytes(space), space.resident(AT..AT + 4 * HUGE)), (2 * HUGE, 1536));
+        space.munlock(AT + PAGE, 3 * HUGE).unwrap();
+        space.madvise(AT + PAGE, 3 * HUGE, Advice::DontNeed).unwrap();
+        space.madvise(AT + PAGE, 3 * HUGE, Advice::PopulateWrite).unwrap();
+        assert_eq!((huge_bytes(space), space.resident(AT..AT + 4 * HUGE)), (2 * HUGE, 1536));
     });
 }
 
@@ -311,12 +327,12 @@ struct Page {
 
 type Model = BTreeMap<usize, Page>;
 
-struct Process {
-    space: Space,
+struct Process<F: Format> {
+    space: AddressSpace<Sim, F, Grace>,
     model: Model,
 }
 
-impl Process {
+impl<F: Format> Process<F> {
     fn check(&self, page: usize) {
         let mut bytes = [0; 8];
         let found = self.space.read(AT + page * PAGE, &mut bytes);
@@ -418,31 +434,42 @@ proptest! {
     fn calls_that_cut_huge_pages_are_as_the_model(
         ops in vec((any::<usize>(), op()), 1..60),
     ) {
-        let sim = Sim::new(Config { cpus: 1, frames: 1 << 15, ..Config::default() }).unwrap();
-        let shared = paging(&sim);
-        sim.on_cpu(0, || {
-            let first = Process { space: huge_space(&shared, 1), model: Model::new() };
-            let mut processes = vec![first];
-            for (number, (which, op)) in (1..).zip(&ops) {
-                let which = which % processes.len();
-                match op {
-                    Op::Fork if processes.len() < 4 => {
-                        let parent = &processes[which];
-                        let asid = Asid(processes.len() as u16 + 1);
-                        let space = parent.space.fork(asid).unwrap();
-                        let model = parent.model.clone();
-                        processes.push(Process { space, model });
-                    }
-                    Op::Exit if processes.len() > 1 => drop(processes.pop()),
-                    op => processes[which].run(op, number),
-                }
-            }
-            for process in &processes {
-                (0..2 * PAGES).step_by(7).for_each(|page| process.check(page));
-            }
-        });
-        all_given_back(&sim, &shared).unwrap();
+        as_the_model::<X86_64L4>(&ops);
+        // Upper entries that cannot forbid writing: a fork shares the lowest tables.
+        as_the_model::<Sv48>(&ops);
     }
+}
+
+fn as_the_model<F: Format>(ops: &[(usize, Op)]) {
+    let sim = Sim::new(Config { cpus: 1, frames: 1 << 15, ..Config::default() }).unwrap();
+    let shared = Paging::<_, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    sim.on_cpu(0, || {
+        let layout = Layout { mmap_base: BASE, ..Layout::default() };
+        let profile = Profile::LINUX_6_18;
+        let space = AddressSpace::try_new(&shared, Asid(1), None, profile, layout);
+        let mut space: AddressSpace<Sim, F, Grace> = space.unwrap();
+        space.set_huge_pages(HugePages::Always).unwrap();
+        let first = Process { space, model: Model::new() };
+        let mut processes = vec![first];
+        for (number, (which, op)) in (1..).zip(ops) {
+            let which = which % processes.len();
+            match op {
+                Op::Fork if processes.len() < 4 => {
+                    let parent = &processes[which];
+                    let asid = Asid(processes.len() as u16 + 1);
+                    let space = parent.space.fork(asid).unwrap();
+                    let model = parent.model.clone();
+                    processes.push(Process { space, model });
+                }
+                Op::Exit if processes.len() > 1 => drop(processes.pop()),
+                op => processes[which].run(op, number),
+            }
+        }
+        for process in &processes {
+            (0..2 * PAGES).step_by(7).for_each(|page| process.check(page));
+        }
+    });
+    all_given_back(&sim, &shared).unwrap();
 }
 
 /// The word at the start of a frame, as a device reads it.

@@ -46,6 +46,26 @@ fn exec_leaves_what_a_fork_shares() {
 }
 
 #[test]
+fn segments_of_a_locked_program_are_brought_in() {
+    with_space(256, |_, shared, space| {
+        space.mlockall(LockAll { current: false, future: true, on_fault: false }).unwrap();
+        let len = 3 * PAGE;
+        let segment = Shmem::segment(shared, 1, 2, len as u64).unwrap();
+        let request = vma::AttachRequest {
+            segment: Backing::open(segment, true),
+            len,
+            addr: None,
+            read_only: false,
+            exec: false,
+            replace: false,
+            round: false,
+        };
+        let at = space.shmat(request).unwrap();
+        assert_eq!(space.resident(at..at + len), 3);
+    });
+}
+
+#[test]
 fn a_debugger_writes_where_the_program_may_not() {
     with_space(256, |sim, shared, space| {
         for prot in [0, 1, 5] {

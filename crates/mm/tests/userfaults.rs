@@ -213,6 +213,12 @@ fn private_pages_move_without_a_copy() {
         assert_eq!(entry[0] & ((1 << 55) - 1), frame.number(), "the same frame");
         assert_eq!(byte(space, at + 2 * PAGE), 0x11, "still missing");
         assert_eq!(move_all(true), Err(17), "pages are in the way");
+        // A host that does not look first is refused, too, and nothing is lost.
+        let rash = space.with_vmas(|calls| {
+            calls.move_private(at..at + PAGE, at + PAGE, || Ok::<_, vma::Error>(()))
+        });
+        assert_eq!(rash.unwrap_err().errno(), 22);
+        assert_eq!((byte(space, at), byte(space, at + PAGE)), (8, 8));
         let child = space.fork(Asid(3)).unwrap();
         assert_eq!(space.userfault_move(at + 8 * PAGE, at, PAGE, false).unwrap_err().errno(), 16);
         drop(child);

@@ -1,9 +1,10 @@
 //! Pages that are kept elsewhere: swap entries.
 //!
 //! The entry of such a page has no rights, so that no access translates. In the place of a frame it
-//! has a number from the upper half of the physical addresses, where no memory and no device may
-//! lie: the *slot* in which the host keeps the page. An entry holds a reference to its slot, as
-//! others do to their frames: a copy of a table takes one more, the end of a table drops one.
+//! has a number from the upper half of the physical addresses, where a host with swap has no memory
+//! and no device. The number stands for the *slot* in which the host keeps the page. An entry holds
+//! a reference to its slot, as others do to their frames: a copy of a table takes one more, the end
+//! of a table drops one.
 
 use alloc::sync::Arc;
 
@@ -44,9 +45,11 @@ impl<M: Machine, F: Format> Paging<M, F> {
         Frame::new(Self::SLOTS + slot).filter(|_| slot < Self::SLOTS)
     }
 
-    /// The slot that the number in an entry stands for.
+    /// The slot that the number in an entry stands for. Without swap, none does: a host without it
+    /// may have devices there.
     #[inline]
-    pub fn slot_of(frame: Frame) -> Option<u64> {
+    pub fn slot_of(&self, frame: Frame) -> Option<u64> {
+        self.swap.as_ref()?;
         frame.number().checked_sub(Self::SLOTS)
     }
 
@@ -59,7 +62,7 @@ impl<M: Machine, F: Format> Paging<M, F> {
     /// many. Frames that are not counted need none.
     #[inline]
     pub fn hold_entry(&self, frame: Frame) -> bool {
-        match Self::slot_of(frame) {
+        match self.slot_of(frame) {
             Some(slot) => self.swap.as_ref().is_some_and(|swap| swap.hold(slot)),
             None => !is_counted(self.machine(), frame) || block::hold(self.machine(), frame),
         }
@@ -68,7 +71,7 @@ impl<M: Machine, F: Format> Paging<M, F> {
     /// Whether an entry with this frame or slot holds a reference.
     #[inline]
     pub fn holds(&self, frame: Frame) -> bool {
-        Self::slot_of(frame).is_some() || is_counted(self.machine(), frame)
+        self.slot_of(frame).is_some() || is_counted(self.machine(), frame)
     }
 
     /// Drops the reference of an entry with this frame or slot, if it [holds](Self::holds) one.
@@ -76,7 +79,7 @@ impl<M: Machine, F: Format> Paging<M, F> {
     /// # Safety
     /// The entry held it, and leads there no more. No CPU has a translation by it.
     pub unsafe fn release_entry(&self, frame: Frame) {
-        if let Some(slot) = Self::slot_of(frame) {
+        if let Some(slot) = self.slot_of(frame) {
             self.swap.as_ref().inspect(|swap| swap.release(slot));
         } else if is_counted(self.machine(), frame) {
             // SAFETY: the caller's promise.

@@ -73,7 +73,10 @@ pub(crate) fn store(sim: &Sim, space: &Space, at: usize, value: u64) -> Result<(
 
 /// Makes every CPU give back its cached pages, and checks that no frame is left allocated. Call it
 /// when no address space is left.
-pub(crate) fn all_given_back(sim: &Sim, shared: &Shared) -> Result<(), Box<Report>> {
+pub(crate) fn all_given_back<F: paging::Format>(
+    sim: &Sim,
+    shared: &Arc<Paging<Sim, F>>,
+) -> Result<(), Box<Report>> {
     for cpu in 0..sim.config().cpus {
         sim.on_cpu(cpu, || {
             assert!(sim.settle(), "something is never freed");

@@ -38,6 +38,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// # Errors
     /// - As [`unshare`](Self::unshare), for either range; [`Error::Empty`] if `to` wraps.
     /// - [`Error::Cut`]: a large page is in `from`. Split it first.
+    /// - [`Error::Occupied`]: a page is in the target.
     /// - [`Error::Frames`]: no memory for the tables.
     pub fn prepare_relocation(
         &self,
@@ -55,6 +56,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let mut needed = 0;
         {
             let guard = G::pin();
+            if let Some(page) = self.walk(&guard).pages(to).next() {
+                return Err(Error::Occupied(page.page));
+            }
             // For each level the last table that was counted, by the first address beyond it.
             let mut counted: [Option<VirtAddr>; 5] = [None; 5];
             for page in self.walk(&guard).pages(from) {
