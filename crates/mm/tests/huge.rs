@@ -426,7 +426,7 @@ impl<F: Format> Process<F> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(debug_assertions) { 60 } else { 1_000 },
+        cases: if cfg!(debug_assertions) { 24 } else { 1_000 },
         ..ProptestConfig::default()
     })]
 

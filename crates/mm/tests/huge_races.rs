@@ -9,7 +9,7 @@ use machine::{Asid, Frame};
 use mm::*;
 use sim::{Config, Failure, Program, Sim, explore, seeded};
 
-const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 1_500 };
+const SEEDS: u64 = if cfg!(debug_assertions) { 40 } else { 1_500 };
 const HUGE: usize = 512 * PAGE;
 const AT: usize = 0x4000_0000;
 
