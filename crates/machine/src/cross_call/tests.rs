@@ -173,11 +173,12 @@ fn an_ipi_that_a_panic_prevents_is_sent_by_another_call() {
         let waits = scope.spawn(|| {
             host.be(1);
             assert!(until(&|| callers_of_2(&calls) == 0b01), "no first call");
-            // Relaxed: only the flag is passed.
-            calls.call(&only(2), 2, |to| ipi.store(!to.is_empty(), Ordering::Relaxed), |_| ());
+            // Release: pairs with the Acquire below. What an IPI says is seen by the CPU that it
+            // interrupts.
+            calls.call(&only(2), 2, |to| ipi.store(!to.is_empty(), Ordering::Release), |_| ());
         });
         host.be(2);
-        let sent = until(&|| ipi.load(Ordering::Relaxed));
+        let sent = until(&|| ipi.load(Ordering::Acquire));
         let mut sum = 0;
         calls.poll(|what| sum += what);
         assert_eq!(panics.join().unwrap().as_deref(), Some("on purpose"));
