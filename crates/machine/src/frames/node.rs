@@ -112,7 +112,7 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             state >> 33
         };
-        for _ in 0..200 {
+        for _ in 0..if cfg!(miri) { 4 } else { 200 } {
             let full = || {
                 let mut node = Node::default();
                 for (first, len) in [(3, 27), (30, 42), (80, 8)] {
