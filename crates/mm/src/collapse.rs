@@ -179,7 +179,9 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
                 }
                 let special = Some(page.frame) == self.guard.get()
                     || self.tables.paging().slot_of(page.frame).is_some();
-                if special || page.attrs.soft & WP != 0 {
+                // The mark of a VMA that is not registered any more means nothing.
+                let protected = vma.flags.contains(VmFlags::UFFD_WP) && page.attrs.soft & WP != 0;
+                if special || protected {
                     return Err(CollapseError::NoPages);
                 }
                 let pins = block_of(machine, page.frame).map_or(0, |(_, info)| info.pins());

@@ -189,6 +189,22 @@ fn writes_to_protected_pages_are_the_monitors() {
     });
 }
 
+/// Write-protected pages stay small; those of memory that is not registered any more do not.
+#[test]
+fn protected_pages_do_not_collapse() {
+    with_space(4096, |_, _, space| {
+        let (at, len) = (0x4000_0000, 512 * PAGE);
+        space.mmap(at, len, 3, FIXED).unwrap();
+        space.write(at, &[1; 3 * PAGE]).unwrap();
+        space.userfault_register(at, len, UserFaultModes::WP, Uffd::new(7)).unwrap();
+        space.userfault_write_protect(at, len, true).unwrap();
+        assert_eq!(space.madvise(at, len, Advice::Collapse).unwrap_err().errno(), 22);
+        space.userfault_unregister(at, len).unwrap();
+        space.madvise(at, len, Advice::Collapse).unwrap();
+        assert_eq!((space.usage(at..at + len).huge, byte(space, at + PAGE)), (len, 1));
+    });
+}
+
 #[test]
 fn private_pages_move_without_a_copy() {
     let monitor = Monitor::new(true, false);
