@@ -34,7 +34,7 @@ use crate::{
     fault::Step,
     fresh::Fresh,
     object::HeldPage,
-    reference::{block_of, is_counted},
+    reference::is_alone,
     rights::{self, Want},
     track::WP,
 };
@@ -52,8 +52,7 @@ pub(crate) struct Prepared<'a, 'm, M: Machine> {
 impl<M: Machine> Prepared<'_, '_, M> {
     /// Whether no other entry leads to the frame.
     fn is_alone(&self, frame: Frame) -> bool {
-        is_counted(self.machine, frame)
-            && block_of(self.machine, frame).is_some_and(|(_, info)| info.refs() == 1)
+        is_alone(self.machine, frame)
     }
 
     /// What must be prepared before the entry can change, by the page that a walk has found.

@@ -5,16 +5,13 @@ use paging::{Format, Paging};
 
 /// The frames of one flush. Needs no memory, so that unmapping cannot run out of it.
 pub(crate) struct FrameBatch {
-    frames: [Frame; FrameBatch::CAPACITY],
+    frames: [Frame; 64],
     len: usize,
 }
 
 impl FrameBatch {
-    /// The most frames of a batch.
-    pub(crate) const CAPACITY: usize = 64;
-
     pub(crate) fn new() -> Self {
-        FrameBatch { frames: [Frame::default(); FrameBatch::CAPACITY], len: 0 }
+        FrameBatch { frames: [Frame::default(); 64], len: 0 }
     }
 
     /// Takes the frame or the slot of a page, if its entry holds a reference. Returns false, and

@@ -70,17 +70,10 @@ impl<M: Machine> PageCache<M> {
     /// A frame for a new page. Waits for nothing but the host of a group.
     fn new_page(&self) -> Result<Reference<'_, M>, ObjectError> {
         let group = self.group.get().map(|group| &**group);
-        loop {
-            match Reference::alloc_page(&self.machine, group, 0) {
-                Ok(new) => return Ok(new),
-                Err(NoFrame::Source(error)) => return Err(ObjectError::OutOfMemory(error)),
-                Err(NoFrame::Group { needed }) => {
-                    if !group.is_some_and(|group| group.make_room(needed)) {
-                        return Err(ObjectError::GroupLimit);
-                    }
-                }
-            }
-        }
+        Reference::alloc_page_with_room(&self.machine, group).map_err(|error| match error {
+            NoFrame::Source(error) => ObjectError::OutOfMemory(error),
+            NoFrame::Group { .. } => ObjectError::GroupLimit,
+        })
     }
 
     /// The lock of what takes pages back.

@@ -23,7 +23,6 @@ use vma::{PageWork, Pages, VmFlags, Vma};
 
 use crate::{
     Backing,
-    batch::FrameBatch,
     fresh::copy,
     hook::{Hook, virt},
     huge::HUGE,
@@ -120,17 +119,17 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
                 NoFrame::Group { .. } => CollapseError::GroupLimit,
             })?;
         zero_block(machine, new.frame(), order).map_err(|_| CollapseError::OutOfMemory)?;
-        self.count_change();
         // A fault that was under way ends before this takes the lock.
-        self.set_all(range, |page| Attrs { soft: page.attrs.soft, ..Attrs::default() });
+        self.sweep_pages(at..at + HUGE, |page| {
+            SweepChange::Set(Attrs { soft: page.attrs.soft, ..Attrs::default() })
+        });
         let result = self.collapse_still(range, vma, &new, &mut old);
         match result {
             Ok(true) => drop(new.keep()),
-            Ok(false) => {}
-            Err(_) => {
-                // The rights come back.
-                self.set_all(range, |page| rights::attrs_kept(vma, page.attrs));
-            }
+            // The rights come back.
+            Ok(false) | Err(_) => self.sweep_pages(at..at + HUGE, |page| {
+                SweepChange::Set(rights::attrs_kept(vma, page.attrs))
+            }),
         }
         result.map(drop)
     }
@@ -140,23 +139,6 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         page.is_some_and(|page| {
             page.size != PageSize::Size4K && is_counted(self.tables.machine(), page.frame)
         })
-    }
-
-    /// Gives the pages of a range, but guards, other attributes, and flushes.
-    fn set_all(&mut self, range: VirtRange, attrs: impl Fn(&Mapping) -> Attrs) {
-        let (guard, mut pending) = (self.guard.get(), self.tables.no_flush());
-        let paging = self.tables.paging();
-        let special = |frame| Some(frame) == guard || paging.slot_of(frame).is_some();
-        let change = |page: Mapping| match special(page.frame) {
-            true => SweepChange::Keep,
-            false => SweepChange::Set(attrs(&page)),
-        };
-        // SAFETY: the space owns the pages. The flush is done here.
-        let swept = unsafe { self.tables.sweep(range, &mut pending, |_| true, change) };
-        pending.flush();
-        if let Err(error) = swept {
-            self.failed.get_or_insert(error);
-        }
     }
 
     /// Collapses pages that no CPU uses. Returns false if they are huge already.
@@ -173,15 +155,11 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
             let guard = G::pin();
             for page in self.tables.walk(&guard).pages(range) {
                 if page.size != PageSize::Size4K {
-                    drop(guard);
-                    self.set_all(range, |page| rights::attrs_kept(vma, page.attrs));
                     return Ok(false);
                 }
-                let special = Some(page.frame) == self.guard.get()
-                    || self.tables.paging().slot_of(page.frame).is_some();
                 // The mark of a VMA that is not registered any more means nothing.
                 let protected = vma.flags.contains(VmFlags::UFFD_WP) && page.attrs.soft & WP != 0;
-                if special || protected {
+                if self.is_special(page.frame) || protected {
                     return Err(CollapseError::NoPages);
                 }
                 let pins = block_of(machine, page.frame).map_or(0, |(_, info)| info.pins());
@@ -211,13 +189,9 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
             debug_assert!(false, "{error}");
             return Err(CollapseError::NoPages);
         }
-        for frames in old.chunks(FrameBatch::CAPACITY) {
-            let mut batch = FrameBatch::new();
-            frames.iter().for_each(|frame| {
-                batch.take(self.tables.paging(), *frame);
-            });
-            // SAFETY: they are unmapped and flushed. Each mapping had a reference.
-            unsafe { batch.release(self.tables.paging()) };
+        for frame in old.drain(..) {
+            // SAFETY: it is unmapped and flushed. Its entry held the reference.
+            unsafe { self.tables.paging().release_entry(frame) };
         }
         Ok(true)
     }

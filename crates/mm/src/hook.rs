@@ -80,6 +80,11 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
         self.changes.count(self.tables.machine());
     }
 
+    /// As [`Core::is_special`].
+    pub(crate) fn is_special(&self, frame: Frame) -> bool {
+        self.guard.get() == Some(frame) || self.tables.paging().slot_of(frame).is_some()
+    }
+
     /// Splits the huge pages that a range cuts. The VMAs have changed, and faults know it; or
     /// nothing of the kind is to be known.
     pub(crate) fn split_ends(&mut self, range: &Range<usize>) {
@@ -249,9 +254,8 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         self.count_change();
         self.split_ends(&addresses);
         let mut pending = self.tables.no_flush();
-        let (guard, paging) = (self.guard.get(), self.tables.paging());
         let change = |page: paging::Mapping| {
-            if Some(page.frame) == guard || paging.slot_of(page.frame).is_some() {
+            if self.is_special(page.frame) {
                 return SweepChange::Keep;
             }
             // A page that is not exclusive stays read-only: its first write must fault.

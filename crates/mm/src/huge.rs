@@ -37,7 +37,7 @@ use crate::{
     AddressSpace, Backing, FaultError,
     fault::Step,
     fresh::{Fresh, Huge},
-    reference::{block_of, give_back, is_counted},
+    reference::{give_back, is_alone, is_counted},
     rights::{self, Want},
     touch::{Look, refused},
     track::WP,
@@ -160,10 +160,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         if want.is_met(page.attrs) {
             return Ok(Step::Spurious);
         }
-        let is_alone = || {
-            is_counted(machine, page.frame)
-                && block_of(machine, page.frame).is_some_and(|(_, info)| info.refs() == 1)
-        };
+        let is_alone = || is_alone(machine, page.frame);
         let mut new = None;
         match share {
             _ if want.writes()

@@ -215,17 +215,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             return self.map_object_page(at, protect);
         }
         let machine = self.core.tables.machine();
-        let new = loop {
-            match Reference::alloc_page(machine, self.core.group(), 0) {
-                Ok(new) => break new,
-                Err(NoFrame::Source(error)) => return Err(FaultError::OutOfMemory(error).into()),
-                Err(NoFrame::Group { needed }) => {
-                    if !self.core.group().is_some_and(|group| group.make_room(needed)) {
-                        return Err(FaultError::GroupLimit.into());
-                    }
-                }
-            }
-        };
+        let new =
+            Reference::alloc_page_with_room(machine, self.core.group()).map_err(
+                |error| match error {
+                    NoFrame::Source(error) => FaultError::OutOfMemory(error),
+                    NoFrame::Group { .. } => FaultError::GroupLimit,
+                },
+            )?;
         fill(machine, new.frame()).map_err(FaultError::OutOfMemory)?;
         let frame = new.frame();
         let placed = self.place(at, |vma| {

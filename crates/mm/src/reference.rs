@@ -74,6 +74,21 @@ impl<'m, M: Machine> Reference<'m, M> {
         Ok(new?)
     }
 
+    /// As [`alloc_page`](Self::alloc_page), and lets the host of the group make room. Nothing is
+    /// held meanwhile.
+    pub(crate) fn alloc_page_with_room(
+        machine: &'m M,
+        group: Option<&FrameGroup<M>>,
+    ) -> Result<Self, NoFrame> {
+        loop {
+            match Reference::alloc_page(machine, group, 0) {
+                Err(NoFrame::Group { needed })
+                    if group.is_some_and(|group| group.make_room(needed)) => {}
+                done => return done,
+            }
+        }
+    }
+
     pub(crate) fn frame(&self) -> Frame {
         self.frame
     }
@@ -92,6 +107,11 @@ impl<M: Machine> Drop for Reference<'_, M> {
         let released = unsafe { paging::block::release(self.machine, self.frame) };
         debug_assert!(released.is_some(), "a reference of ours is gone");
     }
+}
+
+/// Whether one entry leads to the frame, or to its block, and nothing else does.
+pub(crate) fn is_alone<M: Machine>(machine: &M, frame: Frame) -> bool {
+    is_counted(machine, frame) && block_of(machine, frame).is_some_and(|(_, info)| info.refs() == 1)
 }
 
 /// Gives back the frame of an entry that leads there no more.

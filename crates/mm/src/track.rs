@@ -354,15 +354,12 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         range: Range<usize>,
         mut change: impl FnMut(&Mapping) -> SweepChange,
     ) {
-        let guard = self.guard.get();
         self.count_change();
         self.split_ends(&range);
         let mut rest = range;
         while let Some(range) = virt(rest.clone()) {
             let mut pending = self.tables.no_flush();
-            let paging = self.tables.paging();
-            let special = |frame| Some(frame) == guard || paging.slot_of(frame).is_some();
-            let each = |page: Mapping| match (change(&page), special(page.frame)) {
+            let each = |page: Mapping| match (change(&page), self.is_special(page.frame)) {
                 (SweepChange::Set(_) | SweepChange::Age, true) => SweepChange::Keep,
                 (change, _) => change,
             };
