@@ -27,10 +27,14 @@ mod accounts;
 mod buddy;
 mod cache;
 mod error;
+#[cfg(loom)]
+mod model;
 mod node;
 
 pub use accounts::{Account, Accounts, MAX_ACCOUNTS};
 pub use error::FramesError;
+#[cfg(loom)]
+pub use model::ModelFrames;
 
 use crate::source::{FrameError, MAX_NODES, NodeId, Place};
 use crate::{CpuId, Cpus, Frame, FrameInfo, FrameRange, Irqs, Owner, PerCpu};

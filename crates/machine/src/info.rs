@@ -10,8 +10,8 @@
 //! on that: it finds a frame in an entry, tries to pin it, and then reads the entry again. The CPU
 //! that drops the last reference owns the frame alone.
 
-use crate::word::RefCounts;
-use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use crate::word::{FrameWord, MemoryWord, RefCounts};
+use core::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 
 /// The use of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -93,7 +93,7 @@ impl Owner {
 pub struct FrameInfo {
     /// References and pins.
     ref_counts: RefCounts,
-    word: AtomicU32,
+    word: FrameWord,
     owner: AtomicU16,
     order: AtomicU8,
     node: AtomicU8,
@@ -106,8 +106,8 @@ impl FrameInfo {
     #[expect(clippy::new_without_default, reason = "only a frame source makes them")]
     pub const fn new() -> Self {
         FrameInfo {
-            ref_counts: RefCounts::new(AtomicU64::new(0)),
-            word: AtomicU32::new(0),
+            ref_counts: RefCounts::new(MemoryWord::new(0)),
+            word: FrameWord::new(0),
             owner: AtomicU16::new(Owner::Free.pack()),
             order: AtomicU8::new(0),
             node: AtomicU8::new(0),
@@ -210,7 +210,7 @@ impl FrameInfo {
     /// safety may depend on it: the holder of a lock relies on the word, and a list follows its
     /// links. The caller must obey the owner's rules.
     #[inline]
-    pub unsafe fn word(&self) -> &AtomicU32 {
+    pub unsafe fn word(&self) -> &FrameWord {
         &self.word
     }
 

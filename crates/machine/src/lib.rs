@@ -43,7 +43,7 @@
 //! it.
 #![no_std]
 extern crate alloc;
-#[cfg(any(test, doctest))]
+#[cfg(any(test, doctest, loom))]
 extern crate std;
 
 mod addr;
@@ -79,6 +79,8 @@ pub use addr::{PhysAddr, VirtAddr};
 pub use cpu::{AtomicCpuSet, CpuId, CpuSet, Cpus, MAX_CPUS};
 pub use cross_call::CrossCall;
 pub use frame::Frame;
+#[cfg(loom)]
+pub use frames::ModelFrames;
 pub use frames::{
     Account, Accounts, CACHE_BATCH, CACHE_FRAMES, Frames, FramesError, MAX_ACCOUNTS, MAX_ORDER,
 };
@@ -94,6 +96,7 @@ pub use span::{FrameRange, PhysRange, Point, Span, VirtRange};
 pub use step::{Access, EntryOp, Step};
 pub use tlb::{Asid, Flush, Tlb};
 pub use translated::{Fault, FaultKind, Translated};
+pub use word::FrameWord;
 
 /// All traits that a host implements, in one bound: a handle that can be cloned, stored and sent to
 /// other CPUs.

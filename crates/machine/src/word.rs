@@ -6,8 +6,27 @@
 
 #[cfg(all(test, loom))]
 mod loom_tests;
+#[cfg(loom)]
+mod placed;
+
+#[cfg(loom)]
+pub use placed::{Placed, forget, model_begins, model_ends};
 
 use core::sync::atomic::{AtomicU64, Ordering};
+
+/// A word of 64 bits in the memory of a frame, or in its state. In models, loom sees its accesses.
+#[cfg(not(loom))]
+pub(crate) type MemoryWord = AtomicU64;
+/// A word of 64 bits in the memory of a frame, or in its state. In models, loom sees its accesses.
+#[cfg(loom)]
+pub type MemoryWord = Placed<AtomicU64>;
+
+/// The word of a frame that belongs to its owner; see [`FrameInfo::word`](crate::FrameInfo::word).
+#[cfg(not(loom))]
+pub type FrameWord = core::sync::atomic::AtomicU32;
+/// The word of a frame that belongs to its owner; see [`FrameInfo::word`](crate::FrameInfo::word).
+#[cfg(loom)]
+pub type FrameWord = Placed<core::sync::atomic::AtomicU32>;
 
 /// A word of 64 bits, with the methods of core's atomics.
 #[allow(missing_docs)]
@@ -85,7 +104,7 @@ word!(loom::sync::atomic::AtomicU64);
 /// A page-table entry.
 #[derive(Debug)]
 #[repr(transparent)]
-pub struct EntryWord<W = AtomicU64>(W);
+pub struct EntryWord<W = MemoryWord>(W);
 
 impl<W: Word> EntryWord<W> {
     /// An entry made from a word, for models.
@@ -147,7 +166,7 @@ pub(crate) const LIMIT: u32 = 1 << 30;
 
 /// The references of a frame, in the low half, and its pins, in the high half.
 #[derive(Debug)]
-pub struct RefCounts<W = AtomicU64>(W);
+pub struct RefCounts<W = MemoryWord>(W);
 
 impl<W> RefCounts<W> {
     /// The counts of a free frame. The word must be 0.

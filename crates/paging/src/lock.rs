@@ -15,9 +15,8 @@
 //! Cost: one locked instruction and one store, on the cache line of the frame's state.
 
 use crate::cursor::Error;
-use crate::sync::Word;
-use core::sync::atomic::{AtomicU32, Ordering};
-use machine::{Access, Entry, Frame, Machine, Step, VirtAddr};
+use core::sync::atomic::Ordering;
+use machine::{Access, Entry, Frame, FrameWord, Machine, Step, VirtAddr};
 
 const LOCKED: u32 = 1 << 31;
 const DEAD: u32 = 1 << 30;
@@ -33,38 +32,9 @@ pub(crate) fn shares_in(word: u32) -> u32 {
 /// The most shares that fit below the flags.
 pub(crate) const MAX_SHARES: u32 = (1 << (30 - SHARES)) - 1;
 
-/// An entry of a table: a machine's, or a model's.
-pub(crate) trait Link {
-    fn load(&self) -> u64;
-    fn store(&self, value: u64);
-}
-
-impl<M: Step + ?Sized> Link for Entry<'_, M> {
-    #[inline(always)]
-    fn load(&self) -> u64 {
-        self.load()
-    }
-
-    #[inline(always)]
-    fn store(&self, value: u64) {
-        self.store(value)
-    }
-}
-
-#[cfg(loom)]
-impl<W: machine::word::Word> Link for machine::word::EntryWord<W> {
-    fn load(&self) -> u64 {
-        self.load()
-    }
-
-    fn store(&self, value: u64) {
-        self.store(value)
-    }
-}
-
 /// The lock of a live table, held.
-pub(crate) struct Locked<'m, W: Word> {
-    word: &'m W,
+pub(crate) struct Locked<'m> {
+    word: &'m FrameWord,
     /// The count of entries that are not absent; written back on unlock.
     pub(crate) count: u32,
     /// The number of entries that lead to the table besides the first one (`cursor::share`);
@@ -73,13 +43,16 @@ pub(crate) struct Locked<'m, W: Word> {
     dead: bool,
 }
 
-impl<'m, W: Word> Locked<'m, W> {
+impl<'m> Locked<'m> {
     /// Takes the lock; `None` if the table is dead. `relax` is called for each turn of waiting.
-    pub(crate) fn take(word: &'m W, mut relax: impl FnMut()) -> Option<Self> {
+    fn take(word: &'m FrameWord, mut relax: impl FnMut()) -> Option<Self> {
         // Relaxed: only the exchange decides.
         let mut seen = word.load(Ordering::Relaxed);
         loop {
             if seen & DEAD != 0 {
+                // Acquire: pairs with the Release of `drop`, so the caller, which walks again, does
+                // not find the old way here again. The word is final until the table is freed.
+                word.load(Ordering::Acquire);
                 return None;
             }
             if seen & LOCKED != 0 {
@@ -104,9 +77,9 @@ impl<'m, W: Word> Locked<'m, W> {
     ///
     /// # Errors
     /// The error of `may`; nothing has changed then.
-    pub(crate) fn link<E>(
+    pub(crate) fn link<M: Step + ?Sized, E>(
         &mut self,
-        entry: &impl Link,
+        entry: &Entry<'_, M>,
         value: u64,
         may: impl FnOnce(u64) -> Result<bool, E>,
     ) -> Result<bool, E> {
@@ -121,14 +94,11 @@ impl<'m, W: Word> Locked<'m, W> {
     /// Unlinks the lower table that an entry of this one leads to, if it is empty. `below` finds
     /// and locks it by the entry's value, or returns `None`. Returns the name that `below` gave the
     /// table.
-    pub(crate) fn unlink<'l, T>(
+    pub(crate) fn unlink<'l, M: Step + ?Sized, T>(
         mut self,
-        entry: &impl Link,
-        below: impl FnOnce(u64) -> Option<(T, Locked<'l, W>)>,
-    ) -> Option<T>
-    where
-        W: 'l,
-    {
+        entry: &Entry<'_, M>,
+        below: impl FnOnce(u64) -> Option<(T, Locked<'l>)>,
+    ) -> Option<T> {
         // Read again under the lock: an earlier value may have changed.
         let (table, lower) = below(entry.load())?;
         if lower.count != 0 || lower.shares != 0 {
@@ -146,7 +116,7 @@ impl<'m, W: Word> Locked<'m, W> {
     }
 }
 
-impl<W: Word> Drop for Locked<'_, W> {
+impl Drop for Locked<'_> {
     fn drop(&mut self) {
         let dead = if self.dead { DEAD } else { 0 };
         // Release: pairs with the Acquire of `take`.
@@ -163,7 +133,7 @@ pub(crate) fn lock<M: Machine>(
     machine: &M,
     frame: Frame,
     at: VirtAddr,
-) -> Result<Option<Locked<'_, AtomicU32>>, Error> {
+) -> Result<Option<Locked<'_>>, Error> {
     let info = machine.info(frame).ok_or(Error::Malformed(at))?;
     machine.step(Access::Shared);
     // SAFETY: the word of a table is its lock and its entry count. It is used as such here and by

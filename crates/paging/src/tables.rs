@@ -13,11 +13,12 @@ use crate::cursor::{Error, leave_table};
 use crate::format::{Decoded, Format};
 use crate::paging::{Paging, upper_half};
 use crate::quick::{QUICK_ROOT, QUICK_TABLE};
+use crate::sync::AtomicBool;
 use crate::walk::Walk;
 use alloc::sync::Arc;
 use core::fmt;
 use core::marker::PhantomData;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 use grace::Concurrent;
 use machine::{
     Access, Asid, AtomicCpuSet, CpuSet, ENTRIES, Flush, Frame, Machine, Owner, VirtAddr,

@@ -119,6 +119,8 @@ mod format;
 mod grace;
 mod here;
 mod marks;
+#[cfg(loom)]
+mod model;
 mod report;
 mod sim;
 mod spaces;
@@ -133,6 +135,8 @@ pub use drive::{Cause, Explored, Failure, Program, Run, explore, seeded, threads
 pub use events::{Event, What};
 pub use format::Want;
 pub use grace::{Exclusive, Grace, SimCpus};
+#[cfg(loom)]
+pub use model::{MODEL_CPUS, MODEL_FRAMES, Model, ModelGrace, model};
 pub use report::{Leaked, Report, Violation};
 pub use sim::{Sim, TickTaken};
 pub use stats::SimStats;

@@ -18,9 +18,10 @@ use super::{Error, Failed, Lent, Result, Slot};
 use crate::format::{Attrs, Decoded, Flags, Format, level_of, size_at};
 use crate::lock::{Locked, lock};
 use crate::pending::{PendingFlush, TlbGather};
+use crate::sync::fence;
 use crate::tables::PageTables;
 use crate::walk::{Found, Mapping, Walk};
-use core::sync::atomic::{AtomicU32, Ordering, fence};
+use core::sync::atomic::Ordering;
 use grace::Concurrent;
 use machine::{Flush, Frame, Machine, PageSize, VirtAddr, VirtRange};
 
@@ -184,7 +185,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         walk: &Walk<'g, M, F>,
         (at, seen): (VirtAddr, Option<Frame>),
         pending: &mut PendingFlush<'p, M, F, G>,
-    ) -> core::result::Result<(Frame, Locked<'g, AtomicU32>), Error> {
+    ) -> core::result::Result<(Frame, Locked<'g>), Error> {
         // Not the kernel's tables, which all spaces lead to.
         let seen = seen.filter(|_| self.space().is_none() || !F::is_upper(at));
         if let Some(table) = seen
@@ -220,7 +221,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         walk: &Walk<'_, M, F>,
         (at, size): (VirtAddr, PageSize),
         table: Frame,
-        mut locked: Locked<'_, AtomicU32>,
+        mut locked: Locked<'_>,
         decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
         pending: &mut PendingFlush<'p, M, F, G>,
     ) -> core::result::Result<T, Error> {

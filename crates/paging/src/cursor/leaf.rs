@@ -16,7 +16,6 @@ use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::{Mapping, beyond};
 use core::ops::Range;
-use core::sync::atomic::AtomicU32;
 use grace::Concurrent;
 use machine::{ENTRIES, Entries, Frame, Machine, PageSize, VirtAddr, VirtRange};
 
@@ -241,7 +240,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         &self,
         leaf: Leaf,
         at: VirtAddr,
-    ) -> core::result::Result<(Entries<'_, M>, Locked<'_, AtomicU32>), Error> {
+    ) -> core::result::Result<(Entries<'_, M>, Locked<'_>), Error> {
         let locked = lock(self.machine(), leaf.0, at)?.ok_or(Error::Malformed(at))?;
         // SAFETY: it is a table, and stays one: promised by the callers.
         let entries = unsafe { self.machine().entries(leaf.0) }.ok_or(Error::Malformed(at))?;
@@ -262,7 +261,7 @@ fn fill_alike<M: Machine, F: Format>(
     index: usize,
     frames: &[Frame],
     kind: u64,
-    locked: &mut Locked<'_, AtomicU32>,
+    locked: &mut Locked<'_>,
 ) -> usize {
     let pages = frames.iter().map(|frame| F::alike(kind, *frame).ok());
     fill::<M, F>(entries.range(index..index + frames.len()), 0, pages, locked)
@@ -278,7 +277,7 @@ fn why_not<F: Format>(at: VirtAddr, frame: Frame, kind: u64) -> Error {
 fn clear<M: Machine, F: Format>(
     entries: &Entries<'_, M>,
     range: Range<usize>,
-    locked: &mut Locked<'_, AtomicU32>,
+    locked: &mut Locked<'_>,
     mut gone: impl FnMut(Frame),
 ) -> usize {
     let mut done = Cleared { locked, entries: 0 };
@@ -295,7 +294,7 @@ fn clear<M: Machine, F: Format>(
 /// Entries of a table that were cleared. When this is dropped, also by a panic, they are subtracted
 /// from the table's count.
 struct Cleared<'c, 'm> {
-    locked: &'c mut Locked<'m, AtomicU32>,
+    locked: &'c mut Locked<'m>,
     entries: u32,
 }
 

@@ -6,7 +6,6 @@ use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::{Spot, Walk};
-use core::sync::atomic::AtomicU32;
 use grace::Concurrent;
 use machine::{ENTRIES, Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
 
@@ -220,7 +219,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         at: VirtAddr,
         level: u8,
         pending: &mut PendingFlush<'p, M, F, G>,
-    ) -> core::result::Result<(Frame, Locked<'g, AtomicU32>), Error> {
+    ) -> core::result::Result<(Frame, Locked<'g>), Error> {
         self.table_from(walk, at, level, pending, &mut TableSource::Lists)
     }
 
@@ -232,7 +231,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         level: u8,
         pending: &mut PendingFlush<'p, M, F, G>,
         source: &mut TableSource<'_, '_, M, F, G>,
-    ) -> core::result::Result<(Frame, Locked<'g, AtomicU32>), Error> {
+    ) -> core::result::Result<(Frame, Locked<'g>), Error> {
         loop {
             self.own_way(walk, at, level, pending)?;
             let spot = walk.find(at, level).ok_or(Error::Malformed(at))?;
@@ -242,11 +241,20 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                     Some(locked) if self.may_change(walk, at, level, table, &locked) => {
                         return Ok((table, locked));
                     }
-                    _ => continue,
+                    // Unlinked or left meanwhile; or a fork has shared it, and is about to mark the
+                    // way.
+                    _ => {
+                        self.machine().relax();
+                        continue;
+                    }
                 }
             }
             match spot.found {
-                Decoded::Absent => self.grow(walk, &spot, at, source)?,
+                Decoded::Absent => {
+                    if !self.grow(walk, &spot, at, source)? {
+                        self.machine().relax();
+                    }
+                }
                 Decoded::Malformed => return Err(Error::Malformed(at)),
                 Decoded::Page(..) | Decoded::Table(_) => {
                     let size = size_at(spot.level).unwrap_or_default();
@@ -256,14 +264,15 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
     }
 
-    /// Links a new table where there is none, unless another CPU does.
+    /// Links a new table where there is none, unless another CPU does, or is changing the way.
+    /// Returns whether it did.
     fn grow(
         &self,
         walk: &Walk<'_, M, F>,
         spot: &Spot<'_, M>,
         at: VirtAddr,
         source: &mut TableSource<'_, '_, M, F, G>,
-    ) -> core::result::Result<(), Error> {
+    ) -> core::result::Result<bool, Error> {
         let new = match source {
             TableSource::Lists => self.new_table(spot.level - 1)?,
             TableSource::Spare(spare) => match spare.take(spot.level - 1) {
@@ -278,7 +287,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 TableSource::Spare(spare) => spare.put(new),
             }
         }
-        linked.map(drop)
+        linked
     }
 
     fn link(

@@ -67,7 +67,6 @@ use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::{Walk, beyond};
-use core::sync::atomic::AtomicU32;
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
 
@@ -163,7 +162,7 @@ struct Changing<'c, 'p, M: Machine, F: Format, G: Concurrent> {
     at: VirtAddr,
     level: u8,
     /// `None` only in `drop`.
-    locked: Option<Locked<'c, AtomicU32>>,
+    locked: Option<Locked<'c>>,
     pending: &'c mut PendingFlush<'p, M, F, G>,
 }
 
@@ -234,7 +233,7 @@ fn fill<'m, M: Machine, F: Format>(
     entries: impl Iterator<Item = machine::Entry<'m, M>>,
     level: u8,
     pages: impl Iterator<Item = Option<u64>>,
-    locked: &mut Locked<'_, AtomicU32>,
+    locked: &mut Locked<'_>,
 ) -> usize {
     let mut written = 0;
     for (entry, page) in entries.zip(pages) {

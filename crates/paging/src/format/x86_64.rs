@@ -64,7 +64,8 @@ const fn pat_bit(level: u8) -> u32 {
 // hardware, and to `decode` if bit 58 is clear, too. The constants are in their ranges.
 unsafe impl<const LEVELS: u8> Format for X86_64<LEVELS> {
     const LEVELS: u8 = {
-        assert!(LEVELS == 4 || LEVELS == 5);
+        // Three levels are enough for models.
+        assert!(LEVELS == 4 || LEVELS == 5 || LEVELS == 3 && cfg!(loom));
         LEVELS
     };
     const PHYSICAL_BITS: u32 = 52;

@@ -8,7 +8,7 @@ use machine::{Frame, Machine};
 
 /// The outcome of [`hold`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Held {
+pub(super) enum Held {
     /// Pinned, and the entry led to the frame when it was.
     Yes,
     /// Nothing could be pinned: the frame is free.
@@ -21,7 +21,7 @@ pub(crate) enum Held {
 /// whether it still leads there, `give_back` undoes the pin. `pins` is passed to two of them so
 /// that both can change it.
 #[inline(always)]
-pub(crate) fn hold<P>(
+pub(super) fn hold<P>(
     pins: &mut P,
     pin: impl FnOnce(&mut P) -> bool,
     look: impl FnOnce() -> bool,

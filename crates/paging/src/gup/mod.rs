@@ -43,10 +43,8 @@ mod pins;
 mod stats;
 mod take;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
-#[cfg(all(test, loom))]
-pub(crate) use hold::{Held, hold};
 pub use pins::{Pins, unpin};
 pub(crate) use stats::GupCounter;
 pub use stats::GupStats;

@@ -19,7 +19,7 @@ use std::{vec, vec::Vec};
 
 std::thread_local! {
     /// Mutant: a pin does not read the entry again.
-    pub(super) static SECOND_LOOK_LEFT_OUT: Cell<bool> = const { Cell::new(false) };
+    pub(crate) static SECOND_LOOK_LEFT_OUT: Cell<bool> = const { Cell::new(false) };
     /// Mutant: a pin does not read the block's order again.
     pub(super) static ORDER_LOOK_LEFT_OUT: Cell<bool> = const { Cell::new(false) };
 }

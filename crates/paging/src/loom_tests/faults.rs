@@ -1,197 +1,190 @@
 //! A fault beside a call that stores its record and sweeps: no page of the old record is left.
 //!
 //! The record is one word, stored with Release and loaded with Acquire, as the tree of VMAs
-//! publishes its nodes. The loops of `with_entry` and `sweep` are copied. A sweep that finds no
-//! table relies on the upper table's lock for its order, so only loom shows what that lock does: on
-//! a sequentially consistent machine the sweep could leave it out.
+//! publishes its nodes. A sweep that finds no table relies on the upper table's lock for its order,
+//! so only loom shows what that lock does: on a sequentially consistent machine the sweep could
+//! leave it out.
 
-use super::{Entry, entry, lock};
+use super::world::{AFTER, AT, LEVELS, NEXT, Space, World};
+use crate::cursor::EntryChange;
+use crate::format::Attrs;
+use grace::Reclaim;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
-use loom::thread;
+use loom::sync::atomic::{AtomicU64, Ordering::*};
+use machine::Frame;
+use sim::{ModelGrace, model};
 use std::vec::Vec;
 
 const OLD: u64 = 1;
 const HOLE: u64 = 2;
-const PAGE: u64 = 7;
 
-/// The steps of a fault and a sweep.
+/// When the fault looks at the record for the last time.
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
-    Right,
-    /// The fault looks for the last time before it has the lock.
-    LooksEarly,
-    /// The sweep goes on where it finds no table, without the upper table's lock.
-    SkipsAbsentTable,
-    /// The sweep goes on where it finds no page, without the table's lock.
-    SkipsAbsentPage,
+enum Look {
+    /// In `decide`, with the lock of the table held.
+    WithLock,
+    /// Before it takes the lock.
+    Early,
+    /// Only before it begins.
+    Once,
 }
 
-/// A record, an upper table with one entry, and two lower tables that the entry may lead to, with
-/// one entry each. The first lower table is linked when a run begins, or none is.
+/// The tables when a run begins.
+#[derive(Clone, Copy, PartialEq)]
+enum Begin {
+    /// There is no table.
+    Empty,
+    /// There is no lowest table.
+    Upper,
+    /// A page that stays is in the table.
+    Table,
+    /// A page that the sweep removes is in the table, so the table may die.
+    Dying,
+}
+
+#[derive(Clone)]
 struct Range {
-    record: AtomicU64,
-    upper: AtomicU32,
-    link: Entry,
-    lower: [AtomicU32; 2],
-    entries: [Entry; 2],
+    record: Arc<AtomicU64>,
+    space: Space,
 }
 
 impl Range {
-    fn new(linked: bool) -> Arc<Range> {
-        let linked = u32::from(linked);
-        Arc::new(Range {
-            record: AtomicU64::new(OLD),
-            upper: AtomicU32::new(linked),
-            link: entry(u64::from(linked)),
-            // A second page of the linked table keeps it alive.
-            lower: [AtomicU32::new(linked), AtomicU32::new(0)],
-            entries: [entry(0), entry(0)],
-        })
-    }
-
-    /// As `with_entry`, with a `decide` that maps the page if the record is still the one that the
-    /// fault saw. A new table is the second one.
-    fn fault(&self, way: Way) {
+    /// Maps `frame` if the record is still the one that the fault saw.
+    fn fault(&self, look: Look, frame: Frame) {
         if self.record.load(Acquire) != OLD {
             return;
         }
-        loop {
-            let early = way != Way::LooksEarly || self.record.load(Acquire) == OLD;
-            let table = match self.link.load() {
-                0 => {
-                    self.link();
-                    continue;
-                }
-                table => table as usize - 1,
+        let early = look != Look::Early || self.record.load(Acquire) == OLD;
+        let done = self.space.change(AT, |found| {
+            let current = match look {
+                Look::WithLock => self.record.load(Acquire) == OLD,
+                Look::Early => early,
+                Look::Once => true,
             };
-            let Some(mut locked) = lock(&self.lower[table]) else {
-                thread::yield_now();
-                continue;
-            };
-            let is_current = match way {
-                Way::LooksEarly => early,
-                _ => self.record.load(Acquire) == OLD,
-            };
-            if is_current && self.entries[table].load() == 0 {
-                self.entries[table].store(PAGE);
-                locked.count += 1;
+            match found {
+                None if current => EntryChange::Set(frame, Attrs::USER_RW),
+                _ => EntryChange::Keep,
             }
+        });
+        assert!(done);
+    }
+
+    /// As [`fault`](Self::fault), if a walk finds a table, which is then locked without another
+    /// walk.
+    fn fault_if_linked(&self, look: Look, frame: Frame) {
+        let guard = ModelGrace::pin();
+        let found = self.space.walk(&guard).look(AT);
+        if self.record.load(Acquire) != OLD || !found.has_table() {
             return;
         }
+        let early = look != Look::Early || self.record.load(Acquire) == OLD;
+        // SAFETY: the model owns its spaces and frames. The flush follows.
+        let done = unsafe {
+            self.space.with_found(&guard, &found, |page| {
+                let current = match look {
+                    Look::WithLock => self.record.load(Acquire) == OLD,
+                    Look::Early => early,
+                    Look::Once => true,
+                };
+                match page {
+                    None if current => (EntryChange::Set(frame, Attrs::USER_RW), ()),
+                    _ => (EntryChange::Keep, ()),
+                }
+            })
+        };
+        done.unwrap().1.flush();
     }
 
-    /// As `table_for`, where there is no table.
-    fn link(&self) {
-        let Some(mut upper) = lock(&self.upper) else { unreachable!("the top stays") };
-        let _ = upper.link(&self.link, 2, |value| Ok::<_, ()>(value == 0));
+    /// Maps another page of the table: links it.
+    fn link(&self, _: Look, frame: Frame) {
+        let done = self.space.change(NEXT, |_| EntryChange::Set(frame, Attrs::USER_RW));
+        assert!(done);
     }
 
-    /// A fault that finds a table, or ends.
-    fn fault_if_linked(&self, way: Way) {
-        if self.link.load() != 0 {
-            self.fault(way);
-        }
-    }
-
-    /// As a call that makes a hole: stores its record, sweeps.
-    fn call(&self, way: Way) {
+    /// As a call that makes a hole of `count` pages.
+    fn call(&self, count: u64) {
         self.record.store(HOLE, Release);
-        loop {
-            let mut table = self.link.load();
-            if table == 0 {
-                if way == Way::SkipsAbsentTable {
-                    return;
-                }
-                let Some(_upper) = lock(&self.upper) else { unreachable!("the top stays") };
-                table = self.link.load();
-                if table == 0 {
-                    return;
-                }
-                continue;
-            }
-            let table = table as usize - 1;
-            if way == Way::SkipsAbsentPage && self.entries[table].load() == 0 {
-                return;
-            }
-            let Some(mut locked) = lock(&self.lower[table]) else { continue };
-            if self.entries[table].load() != 0 {
-                self.entries[table].swap(0);
-                locked.count -= 1;
-            }
-            return;
-        }
+        self.space.remove(AT, count);
     }
 }
+
+type Fault = fn(&Range, Look, Frame);
 
 /// Asserts that no page is left after some threads beside a call.
-fn beside_a_sweep(linked: bool, way: Way, threads: &'static [fn(&Range, Way)]) {
-    let mut model = loom::model::Builder::new();
-    // More threads have too many orders to try all.
-    model.preemption_bound = (threads.len() > 1).then_some(3);
-    model.check(move || {
-        let range = Range::new(linked);
-        let each = |run: &fn(&Range, Way)| {
-            let (range, run) = (Arc::clone(&range), *run);
-            thread::spawn(move || run(&range, way))
-        };
-        let threads: Vec<_> = threads.iter().map(each).collect();
-        range.call(way);
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        for entry in &range.entries {
-            assert_eq!(entry.load(), 0, "a page is left in a swept range");
+fn beside_a_sweep(
+    name: &'static str,
+    begin: Begin,
+    look: Look,
+    threads: &'static [Fault],
+    preemptions: Option<usize>,
+) {
+    model(name, LEVELS, preemptions, move |machine| {
+        let world = World::new(machine);
+        let range = Range { record: Arc::new(AtomicU64::new(OLD)), space: world.space(1) };
+        match begin {
+            Begin::Empty => {}
+            Begin::Upper => range.space.map(AFTER, world.frame(), Attrs::USER_RW),
+            Begin::Table | Begin::Dying => range.space.map(NEXT, world.frame(), Attrs::USER_RW),
         }
-        assert_eq!(range.lower[1].load(Acquire), 0);
+        let each = |(run, cpu): (&Fault, usize)| {
+            let (range, run, frame) = (range.clone(), *run, world.frame());
+            machine.spawn(cpu, move || run(&range, look, frame))
+        };
+        let threads: Vec<_> = threads.iter().zip(1..).map(each).collect();
+        range.call(if begin == Begin::Dying { 2 } else { 1 });
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(range.space.get(AT), None, "a page is left in a swept range");
+        // The counts of the tables are right: after the last page, no table is left.
+        range.space.remove(AT, 2);
+        range.space.remove(AFTER, 1);
+        assert!(range.space.is_empty(), "an empty table is left");
     });
-}
-
-fn fault_and_sweep(linked: bool, way: Way) {
-    beside_a_sweep(linked, way, &[Range::fault]);
 }
 
 #[test]
 fn a_fault_in_a_table_that_is_there() {
-    fault_and_sweep(true, Way::Right);
+    beside_a_sweep("fault, table", Begin::Table, Look::WithLock, &[Range::fault], None);
+}
+
+#[test]
+fn a_fault_in_a_table_that_was_found() {
+    let fault: &[Fault] = &[Range::fault_if_linked];
+    beside_a_sweep("fault, found table", Begin::Table, Look::WithLock, fault, None);
 }
 
 #[test]
 fn a_fault_that_links_a_table() {
-    fault_and_sweep(false, Way::Right);
+    beside_a_sweep("fault, no table", Begin::Empty, Look::WithLock, &[Range::fault], Some(3));
+}
+
+#[test]
+fn a_fault_in_a_table_that_dies() {
+    beside_a_sweep("fault, dying table", Begin::Dying, Look::WithLock, &[Range::fault], Some(3));
+    let fault: &[Fault] = &[Range::fault_if_linked];
+    beside_a_sweep("fault, dying found table", Begin::Dying, Look::WithLock, fault, Some(3));
 }
 
 /// One fault links the table. Another finds it, and is the first to take its lock.
 #[test]
 fn two_faults_in_a_new_table() {
-    beside_a_sweep(false, Way::Right, &[|range, _| range.link(), Range::fault_if_linked]);
+    let faults: &[Fault] = &[Range::link, Range::fault_if_linked];
+    beside_a_sweep("two faults, no table", Begin::Upper, Look::WithLock, faults, Some(1));
+}
+
+#[test]
+#[should_panic(expected = "a page is left in a swept range")]
+fn a_fault_without_a_second_look_is_caught() {
+    beside_a_sweep("", Begin::Table, Look::Once, &[Range::fault], None);
 }
 
 #[test]
 #[should_panic(expected = "a page is left in a swept range")]
 fn a_look_before_the_lock_is_caught() {
-    fault_and_sweep(true, Way::LooksEarly);
+    beside_a_sweep("", Begin::Table, Look::Early, &[Range::fault], None);
 }
 
 #[test]
 #[should_panic(expected = "a page is left in a swept range")]
 fn a_look_before_the_table_is_linked_is_caught() {
-    fault_and_sweep(false, Way::LooksEarly);
-}
-
-#[test]
-#[should_panic(expected = "a page is left in a swept range")]
-fn a_sweep_that_skips_absent_tables_is_caught() {
-    fault_and_sweep(false, Way::SkipsAbsentTable);
-}
-
-#[test]
-#[should_panic(expected = "a page is left in a swept range")]
-fn a_skipped_table_that_another_fault_has_linked_is_caught() {
-    let way = Way::SkipsAbsentTable;
-    beside_a_sweep(false, way, &[|range, _| range.link(), Range::fault_if_linked]);
-}
-
-#[test]
-#[should_panic(expected = "a page is left in a swept range")]
-fn a_sweep_that_skips_absent_pages_is_caught() {
-    fault_and_sweep(true, Way::SkipsAbsentPage);
+    beside_a_sweep("", Begin::Empty, Look::Early, &[Range::fault], None);
 }

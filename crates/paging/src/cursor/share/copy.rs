@@ -6,7 +6,7 @@ use crate::format::{Decoded, Flags, Format, Share, size_at};
 use crate::lock::{Locked, MAX_SHARES, lock};
 use crate::tables::PageTables;
 use crate::walk::Walk;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 use grace::Concurrent;
 use machine::{ENTRIES, Frame, FrameError, Machine, PageSize, VirtAddr};
 
@@ -35,7 +35,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         &self,
         walk: &Walk<'_, M, F>,
         table: Frame,
-        _locked: &Locked<'_, AtomicU32>,
+        _locked: &Locked<'_>,
         new: Frame,
         level: u8,
         pinned: Pinned,

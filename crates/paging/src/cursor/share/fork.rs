@@ -7,9 +7,10 @@ use crate::cursor::{Error, Failed, Result as Outcome};
 use crate::format::{Attrs, Decoded, Flags, Format, Share};
 use crate::lock::{MAX_SHARES, lock};
 use crate::pending::PendingFlush;
+use crate::sync::{AtomicBool, fence};
 use crate::tables::PageTables;
 use crate::walk::{Mapping, Walk, beyond};
-use core::sync::atomic::{AtomicBool, Ordering, fence};
+use core::sync::atomic::Ordering;
 use grace::Concurrent;
 use machine::{
     Access, Asid, ENTRIES, Frame, FrameError, Machine, Owner, PageSize, Place, VirtAddr, VirtRange,

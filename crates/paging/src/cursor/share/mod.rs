@@ -55,7 +55,7 @@ use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::{Walk, beyond};
 use copy::Pinned;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 use grace::Concurrent;
 #[expect(unused_imports, reason = "for links")]
 use machine::Owner;
@@ -291,7 +291,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         at: VirtAddr,
         level: u8,
         table: Frame,
-        locked: &Locked<'_, AtomicU32>,
+        locked: &Locked<'_>,
     ) -> bool {
         locked.shares == 0 && self.leads_to(walk, at, level, table)
     }
