@@ -10,7 +10,7 @@ mod loom_tests;
 mod placed;
 
 #[cfg(loom)]
-pub use placed::{Placed, forget, model_begins, model_ends};
+pub use placed::{Placed, clear, copy, forget, model_begins, model_ends};
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -276,7 +276,7 @@ pub(crate) fn read_words<M: Machine>(machine: &M, from: Frame, to: &mut [u8]) ->
 /// atomically, and the copy not at all.
 unsafe fn copy_words(source: NonNull<AtomicU64>, copy: NonNull<u64>) {
     // One instruction is twice as fast as the loop, which the compiler may not widen.
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
     // SAFETY: the caller's promise. The processor moves whole words, so what another CPU writes
     // meanwhile is read whole, as by the loop below. The direction flag is clear in Rust code.
     unsafe {
@@ -288,7 +288,12 @@ unsafe fn copy_words(source: NonNull<AtomicU64>, copy: NonNull<u64>) {
             options(nostack, preserves_flags)
         );
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    #[cfg(loom)]
+    // SAFETY: the caller's promise.
+    unsafe {
+        machine::word::copy(source.cast(), copy.cast())
+    };
+    #[cfg(not(any(all(target_arch = "x86_64", not(miri)), loom)))]
     for index in 0..ENTRIES {
         // SAFETY: the caller's promise. Relaxed: the words may be of different moments.
         unsafe { copy.add(index).write(source.add(index).as_ref().load(Ordering::Relaxed)) };

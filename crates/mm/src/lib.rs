@@ -68,6 +68,8 @@ mod huge;
 mod index;
 mod lock;
 mod look;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod mappings;
 mod monitor;
 mod object;

@@ -64,6 +64,11 @@ pub(crate) fn zero<M: Machine>(machine: &M, frame: Frame) -> Result<(), FrameErr
     let at = machine.frame_ptr(frame).ok_or(FrameError::NotOurs(frame))?;
     // SAFETY: the caller has just allocated the frame, so it is ours alone; it is a page long.
     unsafe { at.as_ptr().write_bytes(0, PageSize::Size4K.bytes() as usize) };
+    // SAFETY: as above.
+    #[cfg(loom)]
+    unsafe {
+        machine::word::clear(at.cast())
+    };
     Ok(())
 }
 

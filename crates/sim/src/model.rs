@@ -22,13 +22,14 @@ pub use engine::ModelGrace;
 
 use machine::word::{MemoryWord, forget, model_begins, model_ends};
 use machine::{
-    Asid, CpuId, CpuSet, Cpus, ENTRIES, Flush, Frame, FrameError, FrameInfo, FrameRange,
+    Access, Asid, CpuId, CpuSet, Cpus, ENTRIES, Flush, Frame, FrameError, FrameInfo, FrameRange,
     FrameSource, Irqs, Memory, ModelFrames, NodeId, Place, Step, Tlb, VirtAddr,
 };
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ptr::NonNull;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -71,14 +72,19 @@ thread_local! {
     static ARENA: Arena = Arena::new();
 }
 
+/// See [`Model::on_step`].
+type Hook = dyn Fn(usize, Option<Access>);
+
 struct Inner {
+    hook: RefCell<Option<Rc<Hook>>>,
     memory: NonNull<u8>,
     frames: ModelFrames,
     cpus: [tlb::Cpu; MODEL_CPUS],
     levels: u8,
 }
 
-// SAFETY: the memory is only handed out as frames; their users synchronize their accesses.
+// SAFETY: the memory is only handed out as frames; their users synchronize their accesses. All
+// threads of a model run on one host thread.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
@@ -126,6 +132,7 @@ impl Model {
         let first = Frame::new(FIRST).unwrap_or_default();
         let span = FrameRange::new(first, MODEL_FRAMES).expect("a range of frames");
         Model(Arc::new(Inner {
+            hook: RefCell::new(None),
             memory: ARENA.with(|arena| arena.0),
             frames: ModelFrames::new(span),
             cpus: Default::default(),
@@ -154,6 +161,25 @@ impl Model {
         result
     }
 
+    /// Calls `hook` at each step of each CPU, and in each turn of a waiting loop, with the CPU and
+    /// the access that follows; and with `None` after each allocation of a frame. It may wait by
+    /// [`pause`](Self::pause): so a model lets CPUs take turns at chosen places.
+    pub fn on_step(&self, hook: impl Fn(usize, Option<Access>) + 'static) {
+        *self.0.hook.borrow_mut() = Some(Rc::new(hook));
+    }
+
+    /// Lets other threads run. For loops that wait in a hook, which has no machine.
+    pub fn pause() {
+        loom::thread::yield_now();
+    }
+
+    fn call_hook(&self, access: Option<Access>) {
+        let hook = self.0.hook.borrow().clone();
+        if let Some(hook) = hook {
+            hook(self.current().index(), access);
+        }
+    }
+
     /// An access of the program on this CPU, by the cached translation if there is one: `f` is
     /// called with the frame. `None` is a page fault, which drops the cached translation. The CPU
     /// performs no flush meanwhile.
@@ -163,32 +189,33 @@ impl Model {
         tlb.translate(self, self.0.levels, at, write).map(f)
     }
 
-    /// Lets loom see the accesses to the words of a frame from here on. The calling CPU has prepared
-    /// them.
+    /// Lets loom see the accesses to the words of a frame from here on. The calling CPU has
+    /// prepared them.
     fn place(&self, frame: Frame) {
         if let Some(start) = self.frame_ptr(frame) {
+            forget(start.addr().get()..start.addr().get() + 4096);
             // SAFETY: a frame; all its accesses are by words from here on.
             let words = unsafe { start.cast::<[MemoryWord; ENTRIES]>().as_ref() };
             words.iter().for_each(MemoryWord::place);
         }
     }
 
-    /// The first word of a frame.
+    /// A word of a frame.
     ///
     /// # Panics
-    /// There is no such frame.
-    pub fn load(&self, frame: Frame) -> u64 {
+    /// There is no such frame, or word.
+    pub fn load(&self, frame: Frame, word: usize) -> u64 {
         // SAFETY: accesses by words only.
-        unsafe { self.entry(frame, 0) }.expect("a frame").load()
+        unsafe { self.entry(frame, word) }.expect("a word of a frame").load()
     }
 
-    /// Stores the first word of a frame.
+    /// Stores a word of a frame.
     ///
     /// # Panics
-    /// There is no such frame.
-    pub fn store(&self, frame: Frame, value: u64) {
+    /// There is no such frame, or word.
+    pub fn store(&self, frame: Frame, word: usize, value: u64) {
         // SAFETY: accesses by words only.
-        unsafe { self.entry(frame, 0) }.expect("a frame").store(value);
+        unsafe { self.entry(frame, word) }.expect("a word of a frame").store(value);
     }
 
     /// Whether a CPU could still use this frame, or another one than it, for `at`: its TLB has it.
@@ -223,10 +250,15 @@ unsafe impl Irqs for Model {
     }
 }
 
-// SAFETY: it lets other threads run, and does nothing else.
+// SAFETY: it lets other threads run, and does nothing else; the hooks of models neither.
 unsafe impl Step for Model {
+    fn step(&self, access: Access) {
+        self.call_hook(Some(access));
+    }
+
     fn relax(&self) {
-        loom::thread::yield_now();
+        self.call_hook(Some(Access::Shared));
+        Model::pause();
     }
 }
 
@@ -270,10 +302,9 @@ unsafe impl Memory for Model {
 // SAFETY: as `ModelFrames`.
 unsafe impl FrameSource for Model {
     fn alloc(&self, order: u8, _: Place) -> Result<Frame, FrameError> {
-        self.0.frames.alloc(order, |frame| {
-            let start = self.frame_ptr(frame).map_or(0, |at| at.addr().get());
-            forget(start..start + 4096);
-        })
+        let frame = self.0.frames.alloc(order, |frame| self.place(frame))?;
+        self.call_hook(None);
+        Ok(frame)
     }
 
     unsafe fn free(&self, frame: Frame) -> Result<(), FrameError> {

@@ -10,8 +10,8 @@
 //! # Why it is right
 //! - All threads of a model run on one host thread. So the map of the addresses is a thread-local,
 //!   it costs loom no step, and tests on other threads have maps of their own.
-//! - A plain word changes only together with its atomic, or while no atomic exists. When memory gets
-//!   a new use, [`forget`] drops its atomics.
+//! - A plain word changes only together with its atomic, or while no atomic exists. When memory
+//!   gets a new use, [`forget`] drops its atomics.
 //! - A word with an atomic is not moved: it lies in memory that the model's machine owns.
 //! - The CPU that prepares memory also makes its atomics, by its first accesses or by
 //!   [`place`](Placed::place).
@@ -22,6 +22,7 @@
 use super::Word;
 use core::cell::{Cell, RefCell};
 use core::ops::Range;
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -49,6 +50,30 @@ pub fn model_ends() {
 /// The memory at these addresses gets a new use: what was written to it as plain memory counts.
 pub fn forget(addresses: Range<usize>) {
     WORDS.with_borrow_mut(|words| words.retain(|at, _| !addresses.contains(at)));
+}
+
+/// Copies the words of a frame that models use, as loom sees them.
+///
+/// # Safety
+/// Both are frames. The caller has `to` to itself.
+pub unsafe fn copy(from: NonNull<Placed<AtomicU64>>, to: NonNull<Placed<AtomicU64>>) {
+    for index in 0..crate::ENTRIES {
+        // SAFETY: within the frames.
+        let (from, to) = unsafe { (from.add(index).as_ref(), to.add(index).as_ref()) };
+        // Relaxed: the words may be of different moments; what publishes the copy has Release.
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// Clears the words of a frame that models use, as loom sees them.
+///
+/// # Safety
+/// It is a frame, and the caller has it to itself.
+pub unsafe fn clear(frame: NonNull<Placed<AtomicU64>>) {
+    for index in 0..crate::ENTRIES {
+        // SAFETY: within the frame. Relaxed: what publishes the frame has Release.
+        unsafe { frame.add(index).as_ref() }.store(0, Ordering::Relaxed);
+    }
 }
 
 /// A plain atomic word: of 32 or 64 bits.

@@ -3,7 +3,7 @@
 
 use super::world::{AFTER, AT, LEVELS, NEXT, Space, World, pages};
 use crate::cursor::{EntryChange, SweepChange};
-use crate::format::{Attrs, Share};
+use crate::format::{Attrs, Flags, Share};
 use machine::{Frame, VirtAddr};
 use sim::model;
 
@@ -203,7 +203,7 @@ fn no_write_passes_after_a_fork() {
         let world = World::new(model);
         let (parent, frame) = (world.space(1), world.frame());
         parent.map(AT, frame, Attrs::USER_RW.with_share(Share::Exclusive));
-        model.store(frame, 0);
+        model.store(frame, 0, 0);
         model.as_cpu(1, || {
             parent.run();
             assert!(model.access(AT, true, |_| ()).is_some());
@@ -211,13 +211,13 @@ fn no_write_passes_after_a_fork() {
         let machine = model.clone();
         let other = model.spawn(1, move || {
             for value in 1..=2 {
-                machine.access(AT, true, |frame| machine.store(frame, value));
+                machine.access(AT, true, |frame| machine.store(frame, 0, value));
             }
         });
         let child = parent.child(2);
-        let before = model.load(frame);
+        let before = model.load(frame, 0);
         other.join().unwrap();
-        assert_eq!(model.load(frame), before, "a write reached the child");
+        assert_eq!(model.load(frame, 0), before, "a write reached the child");
         assert_eq!(frame_at(&child, AT), Some(frame));
         drop(parent.remove(AT, 1));
         drop(child.remove(AT, 1));
@@ -226,31 +226,42 @@ fn no_write_passes_after_a_fork() {
     });
 }
 
-/// A first touch beside a fork: the page is in one space, or in both, with its references.
-#[test]
-fn a_fault_beside_a_fork() {
-    model("fork, fault", LEVELS, Some(2), |model| {
+/// A first touch beside a fork: the page is in one space, or in both, with its references. A page
+/// at `first` is mapped before.
+fn fault_beside_a_fork(name: &'static str, first: VirtAddr) {
+    model(name, LEVELS, Some(3), move |model| {
         let world = World::new(model);
         let (parent, frames) = (world.space(1), [world.frame(), world.frame()]);
-        parent.map(AT, frames[0], Attrs::USER_RW.with_share(Share::Exclusive));
+        let attrs = Attrs::USER_RW.with_share(Share::Exclusive);
+        parent.map(first, frames[0], attrs);
         let (space, frame) = (parent.clone(), frames[1]);
         let other = model.spawn(1, move || {
-            let attrs = Attrs::USER_RW.with_share(Share::Exclusive);
             space.change_held(NEXT, |_| EntryChange::Set(frame, attrs));
         });
         let child = parent.child(2);
         other.join().unwrap();
         assert_eq!(frame_at(&parent, NEXT), Some(frames[1]), "the fault is lost");
-        assert_eq!(frame_at(&child, AT), Some(frames[0]), "the child lacks a page");
+        assert_eq!(frame_at(&child, first), Some(frames[0]), "the child lacks a page");
         for space in [&parent, &child] {
-            assert!(
-                space.get(AT).is_some_and(|page| !page.attrs.flags.contains(crate::Flags::WRITE))
-            );
+            let page = space.get(first).unwrap();
+            assert!(!page.attrs.flags.contains(Flags::WRITE), "a shared page is writable");
             space.remove(AT, 2);
+            space.remove(AFTER, 1);
         }
         drop((parent, child));
         world.end();
     });
+}
+
+#[test]
+fn a_fault_beside_a_fork() {
+    fault_beside_a_fork("fork, fault", AT);
+}
+
+/// The fault links a table, which it cannot while the fork is marking the way there.
+#[test]
+fn a_fault_without_a_table_beside_a_fork() {
+    fault_beside_a_fork("fork, fault, no table", AFTER);
 }
 
 /// The only page of a table is not mapped after all, so a fault unlinks the table that it has made.
@@ -271,8 +282,8 @@ fn an_empty_table_beside_the_end_of_a_share() {
         drop(child);
         other.join().unwrap();
         if left != Ok(None) {
-            // The fault was first to make the way the space's own, and the range goes beyond the few
-            // entries of a model's table.
+            // The fault was first to make the way the space's own, and the range goes beyond
+            // the few entries of a model's table.
             parent.remove(AFTER, 1);
         }
         drop(parent);

@@ -12,8 +12,8 @@ thread_local! {
     static RETIRED: RefCell<Vec<Retired>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An engine whose grace periods last to the end of an execution. A guard is nothing, and costs loom
-/// no step.
+/// An engine whose grace periods last to the end of an execution. A guard is nothing, and costs
+/// loom no step.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelGrace;
 
@@ -33,8 +33,8 @@ impl ModelGrace {
     /// All other threads of the model have ended, and this one has no guard.
     pub unsafe fn end() {
         while let Some((ptr, free)) = RETIRED.with_borrow_mut(Vec::pop) {
-            // SAFETY: the caller of `retire` promised that it may be called once, when no guard from
-            // before exists. All threads have ended, and a guard stays on its thread.
+            // SAFETY: the caller of `retire` promised that it may be called once, when no guard
+            // from before exists. All threads have ended, and a guard stays on its thread.
             unsafe { free(ptr) };
         }
     }

@@ -70,8 +70,8 @@ impl State {
         }
     }
 
-    /// The frame for an access, from the cache or by a walk. `None` is a fault, which drops what was
-    /// cached for the address.
+    /// The frame for an access, from the cache or by a walk. `None` is a fault, which drops what
+    /// was cached for the address.
     pub(super) fn translate(
         &mut self,
         model: &Model,
