@@ -2,7 +2,8 @@
 //! counts of references and pins.
 //!
 //! Generic over the atomic word, so that loom, which has its own, checks the same code. With `--cfg
-//! loom` this module is public, since the models of its users (`paging`) are built from it.
+//! loom` this module is public, and the words of frames are those of `placed`: the machine for
+//! models, `sim::Model`, is built on them.
 
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -14,7 +14,11 @@
 //! If the count differs, the fault looks at the VMAs again. Calls that sweep nothing do not count:
 //! no page that a fault maps by the older VMA differs from what it would map by the newer one.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+#[cfg(not(loom))]
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering;
+#[cfg(loom)]
+use loom::sync::atomic::AtomicU64;
 
 use machine::{Access, Step};
 

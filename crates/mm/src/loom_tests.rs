@@ -1,21 +1,22 @@
-//! Loom models of the copies of pages: the faults of this crate, with the tree of VMAs and the page
-//! tables, on the machine for models ([`sim::Model`]).
+//! Loom models of faults beside calls, and of the copies of pages: this crate as it is, with the
+//! tree of VMAs and the page tables, on the machine for models ([`sim::Model`]).
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p samara-mm --lib loom`
 //!
-//! The first model bounds the number of preemptions. The others let two CPUs take turns at chosen
+//! Most models bound the number of preemptions. The last two let two CPUs take turns at chosen
 //! places, because an error there needs the same frame twice at one address; loom chooses only what
 //! the loads return. The mutants are in `campaign/mutants.d/mm.toml`.
 
 use alloc::{rc::Rc, sync::Arc};
 use core::cell::Cell;
 
+use grace::Reclaim;
 use machine::{Access as Step, Asid, EntryOp, Frame, PageSize, VirtAddr};
-use paging::{Paging, X86_64};
+use paging::{Flags, Paging, X86_64};
 use sim::{Model, ModelGrace, model};
 use vma::{Advice, Layout, MapFlags, Profile};
 
-use crate::{Access, AddressSpace};
+use crate::{Access, AddressSpace, FaultError};
 
 const LEVELS: u8 = 3;
 /// A page that has an entry in the short tables of models.
@@ -26,8 +27,8 @@ const IDLE: usize = 3;
 
 type Space = AddressSpace<Model, X86_64<LEVELS>, ModelGrace>;
 
-/// A space with a page at [`AT`], whose words are 1, 0, 0...; and its child. The page must be copied
-/// before a write. The tables are each space's own.
+/// A space with a page at [`AT`], whose words are 1, 0, 0...; and its child. The page must be
+/// copied before a write. The tables are each space's own.
 struct Family {
     parent: Arc<Space>,
     child: Space,
@@ -35,14 +36,7 @@ struct Family {
 
 impl Family {
     fn new(model: &Model) -> Family {
-        let paging = Paging::try_new(model.clone(), PageSize::Size1G).unwrap();
-        let layout = Layout { mmap_base: 8 * AT, start_brk: AT, brk: AT, start_stack: 0 };
-        let profile = Profile { task_size: 16 * AT, ..Profile::LINUX_6_18 };
-        let parent = Space::try_new(&paging, Asid(1), None, profile, layout).unwrap();
-        let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED;
-        assert_eq!(parent.mmap(AT, 2 * PAGE, 3, flags), Ok(AT));
-        let parent = Arc::new(parent);
-        run(&parent);
+        let parent = new_space(model);
         store(model, &parent, 0, 1);
         let child = parent.fork(Asid(2)).unwrap();
         // A page of its own takes the parent off the shared tables.
@@ -57,6 +51,18 @@ impl Family {
             space.munmap(AT, 2 * PAGE).unwrap();
         }
     }
+}
+
+/// A space with two pages at [`AT`], which is active on this CPU.
+fn new_space(model: &Model) -> Arc<Space> {
+    let paging = Paging::try_new(model.clone(), PageSize::Size1G).unwrap();
+    let layout = Layout { mmap_base: 8 * AT, start_brk: AT, brk: AT, start_stack: 0 };
+    let profile = Profile { task_size: 16 * AT, ..Profile::LINUX_6_18 };
+    let space = Space::try_new(&paging, Asid(1), None, profile, layout).unwrap();
+    let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED;
+    assert_eq!(space.mmap(AT, 2 * PAGE, 3, flags), Ok(AT));
+    run(&space);
+    Arc::new(space)
 }
 
 /// Makes this CPU translate by the space.
@@ -86,6 +92,90 @@ fn store(model: &Model, space: &Space, word: usize, value: u64) -> Frame {
         model.store(frame, word, value);
         frame
     })
+}
+
+/// A call that takes something from the second page at [`AT`].
+#[derive(Clone, Copy, PartialEq)]
+enum Call {
+    Unmap,
+    Protect,
+}
+
+/// A first write beside a call: no page is left in a hole, and none is writable after the call took
+/// the right. With `table`, the lowest table exists before.
+fn first_write_beside(name: &'static str, call: Call, table: bool) {
+    model(name, LEVELS, Some(2), move |model| {
+        let space = new_space(model);
+        if table {
+            store(model, &space, 0, 1);
+        }
+        let here = Arc::clone(&space);
+        let second = VirtAddr::new((AT + PAGE) as u64);
+        let other = model.spawn(1, move || here.handle_fault(second, Access::Write));
+        match call {
+            Call::Unmap => space.munmap(AT + PAGE, PAGE).unwrap(),
+            Call::Protect => space.mprotect(AT + PAGE, PAGE, 1, None).unwrap(),
+        }
+        let done = other.join().unwrap();
+        let refused = match call {
+            Call::Unmap => FaultError::Unmapped(second),
+            Call::Protect => FaultError::Denied(second, Access::Write),
+        };
+        assert!(done.is_ok() || done == Err(refused), "{done:?}");
+        let page = space.walk(&ModelGrace::pin()).get(second);
+        assert!(call != Call::Unmap || page.is_none(), "a page is left in a hole");
+        let writable = page.is_some_and(|page| page.attrs.flags.contains(Flags::WRITE));
+        assert!(!writable, "a page is writable after mprotect");
+        space.munmap(AT, 2 * PAGE).unwrap();
+    });
+}
+
+#[test]
+fn a_first_touch_beside_an_unmapping() {
+    first_write_beside("first touch, munmap", Call::Unmap, true);
+}
+
+#[test]
+fn a_first_touch_without_a_table_beside_an_unmapping() {
+    first_write_beside("first touch, munmap, no table", Call::Unmap, false);
+}
+
+#[test]
+fn a_first_touch_beside_a_protection() {
+    first_write_beside("first touch, mprotect", Call::Protect, true);
+}
+
+#[test]
+fn a_first_touch_without_a_table_beside_a_protection() {
+    first_write_beside("first touch, mprotect, no table", Call::Protect, false);
+}
+
+/// A program writes beside its fork. The child has the old word or the new one, and keeps it.
+#[test]
+fn a_write_beside_a_fork() {
+    model("write, fork", LEVELS, Some(2), |model| {
+        let parent = new_space(model);
+        store(model, &parent, 0, 1);
+        let (machine, space) = (model.clone(), Arc::clone(&parent));
+        model.as_cpu(1, || run(&space));
+        let other = model.spawn(1, move || {
+            store(&machine, &space, 0, 2);
+        });
+        let child = parent.fork(Asid(2)).unwrap();
+        let look = || {
+            model.as_cpu(2, || {
+                run(&child);
+                load(model, &child, 0)
+            })
+        };
+        let first = look();
+        other.join().unwrap();
+        assert_eq!(look(), first, "a write of the parent reached the child");
+        assert_eq!(load(model, &parent, 0), 2, "a write is lost");
+        for space in [&*parent, &child] {
+            space.munmap(AT, 2 * PAGE).unwrap();
+        }
+    });
 }
 
 /// Two CPUs write to a page that must be copied first. A third CPU has the old page in its TLB.
@@ -130,8 +220,8 @@ enum Stop {
     Allocation,
 }
 
-/// The order of the turns: the writer (CPU 1) until it stops; the other CPU (0) until it maps a page
-/// of zeros; the writer until it has a frame with contents, or waits; the other to its end.
+/// The order of the turns: the writer (CPU 1) until it stops; the other CPU (0) until it maps a
+/// page of zeros; the writer until it has a frame with contents, or waits; the other to its end.
 struct Turns {
     stop: Stop,
     turn: Cell<u32>,
