@@ -117,6 +117,9 @@ impl Sim {
 
     /// Checks that no page table leads to a block of frames that is given up.
     pub(crate) fn check_unmapped(&self, frame: Frame, order: u8) {
+        if !self.may_be_mapped(frame, order) {
+            return;
+        }
         if let Some((table, index)) = self.find_entry(frame, order) {
             let mut history = self.history_of(frame);
             history.extend(self.history_of_entry(table, index));
@@ -427,6 +430,7 @@ impl Sim {
             self.stamp_owner(frame, owner, Owner::Free);
         }
         self.forget_constructed(frame);
+        self.forget_places(frame, info.order());
         self.stamp(frame, info.order(), false);
     }
 
@@ -443,6 +447,7 @@ impl Sim {
             self.check_not_cached(frame, info.order());
         }
         self.forget_constructed(frame);
+        self.forget_places(frame, info.order());
         self.stamp(frame, info.order(), false);
     }
 

@@ -121,6 +121,7 @@ mod here;
 mod marks;
 #[cfg(loom)]
 mod model;
+mod places;
 mod report;
 mod sim;
 mod spaces;

@@ -28,6 +28,7 @@ use crate::events::{Log, Stamped, What};
 use crate::grace::Grace;
 use crate::here;
 use crate::marks::Marks;
+use crate::places::Places;
 use crate::report::{Report, Violation};
 use crate::stats::SimStats;
 use ::grace::quiescent::{Shared, Slot};
@@ -58,6 +59,7 @@ pub(crate) struct Inner {
     pub(crate) graces: Vec<Slot>,
     pub(crate) constructed: Mutex<Constructed>,
     pub(crate) marks: Mutex<Marks>,
+    pub(crate) places: Mutex<Places>,
     tick: OnceLock<Box<Tick>>,
     may_fail: AtomicBool,
     failing: Mutex<Failing>,
@@ -139,6 +141,7 @@ impl Sim {
             graces: cpus.iter().map(|_| Slot::new()).collect(),
             constructed: Mutex::default(),
             marks: Mutex::default(),
+            places: Mutex::default(),
             tick: OnceLock::new(),
             may_fail: AtomicBool::new(false),
             failing: Mutex::default(),

@@ -34,6 +34,53 @@ fn frames_are_freed_when_nothing_leads_to_them() {
     assert!(matches!(released, Violation::FreedWhileMapped { .. }));
 }
 
+/// The machine remembers a few entries for each frame. This one has more, of which one is left.
+#[test]
+fn a_frame_with_many_entries_is_not_freed_while_one_leads_to_it() {
+    let freed_with = |left: Option<u64>| {
+        let sim = Sim::new(Config { frames: 1024, ..config() }).unwrap();
+        let run = seeded(
+            &sim,
+            0,
+            vec![Box::new(move || {
+                let sim = Sim::here().unwrap();
+                let space = Space::new(&sim);
+                let frame = page(&sim);
+                let places = || (0..100).map(|page| AT + (page << 12));
+                places().for_each(|at| space.map(at, frame));
+                places().filter(|at| left != Some(*at)).for_each(|at| space.set(at, 0, 0));
+                free(&sim, frame);
+            })],
+        );
+        run.err().map(|failure| failure.report().unwrap().violation.clone())
+    };
+    for left in [AT, AT + (70 << 12), AT + (99 << 12)] {
+        let found = freed_with(Some(left));
+        assert!(matches!(found, Some(Violation::FreedWhileMapped { .. })), "{left:x}: {found:?}");
+    }
+    assert_eq!(freed_with(None), None);
+}
+
+#[test]
+fn a_frame_within_a_large_page_is_not_freed() {
+    let sim = Sim::new(Config { frames: 2048, ..config() }).unwrap();
+    let run = seeded(
+        &sim,
+        0,
+        vec![Box::new(|| {
+            let space = Space::new(&sim);
+            let block = sim.alloc(9, Place::Local).unwrap();
+            space.set(AT, 1, block.start().get() | RW | LARGE);
+            // SAFETY: the block is ours, and has no contents.
+            unsafe { sim.split(block) }.unwrap();
+            free(&sim, block.checked_add(77).unwrap());
+        })],
+    );
+    let failure = run.unwrap_err();
+    let violation = &failure.report().unwrap().violation;
+    assert!(matches!(violation, Violation::FreedWhileMapped { .. }), "{failure}");
+}
+
 #[test]
 fn pinned_frames_are_not_freed() {
     let pinned = alone(|sim| {

@@ -1,0 +1,97 @@
+//! The entries that may lead to a frame.
+//!
+//! A frame that is freed must not be reachable from any page table. To search all tables at each
+//! free would take as long as there are tables. So the machine remembers, for each frame, the
+//! entries into which its address was ever stored since the frame was last freed. Only if one of
+//! them still holds it, all tables are searched.
+//!
+//! Correctness: the code under test changes entries through [`machine::Entry`], whose step comes
+//! before the store. So an entry that leads to the frame has been remembered. An entry may be
+//! remembered in vain; that costs a search. A frame that many entries lead to, such as one of zeros
+//! that all programs share, is searched for when it is freed.
+//!
+//! Cost: a lock and a lookup for each change of an entry.
+
+use crate::format::{LARGE, PRESENT};
+use crate::sim::{Sim, locked};
+use machine::{EntryOp, Frame, PageSize, PhysAddr};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+/// The most entries that are remembered for a frame.
+const MOST: usize = 64;
+const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+
+/// By frame: the entries that may lead to it; empty if they were too many.
+#[derive(Default)]
+pub(crate) struct Places(BTreeMap<Frame, Vec<(Frame, usize)>>);
+
+/// The frames that an entry's value may lead to. In a large page's entry, the lowest address bit
+/// belongs to the memory type.
+fn targets(value: u64) -> impl Iterator<Item = Frame> {
+    let frame = Frame::containing(PhysAddr::new(value & ADDRESS));
+    let large = Frame::new(frame.number() & !1).filter(|even| value & LARGE != 0 && *even != frame);
+    std::iter::once(frame).chain(large)
+}
+
+impl Sim {
+    /// Called before code changes an entry.
+    pub(crate) fn remember_place(&self, table: Frame, index: usize, op: EntryOp) {
+        if !self.0.config.checks.frames {
+            return;
+        }
+        // Relaxed: no bit of an address changes by these operations in another way.
+        let word =
+            || self.0.arena.word(table, index).map_or(0, |word| word.load(Ordering::Relaxed));
+        let value = match op {
+            EntryOp::Load => return,
+            EntryOp::Store(value) | EntryOp::Swap(value) | EntryOp::CompareExchange(_, value) => {
+                value
+            }
+            EntryOp::And(mask) if mask & ADDRESS == ADDRESS => return,
+            EntryOp::Or(mask) if mask & ADDRESS == 0 => return,
+            EntryOp::And(mask) => word() & mask,
+            EntryOp::Or(mask) => word() | mask,
+        };
+        let place = (table, index);
+        let places = &mut locked(&self.0.places).0;
+        for frame in targets(value).filter(|frame| self.0.arena.index(*frame).is_some()) {
+            let places = places.entry(frame).or_insert_with(|| vec![place]);
+            if places.len() >= MOST {
+                places.clear();
+            } else if !places.is_empty() && !places.contains(&place) {
+                places.push(place);
+            }
+        }
+    }
+
+    /// Whether an entry may lead into a block of frames.
+    pub(crate) fn may_be_mapped(&self, frame: Frame, order: u8) -> bool {
+        let first = frame.number();
+        let places = &locked(&self.0.places).0;
+        let leads = |frame: Option<Frame>, large: bool| {
+            let Some((frame, places)) = frame.and_then(|frame| places.get_key_value(&frame)) else {
+                return false;
+            };
+            let holds = |&(table, index): &(Frame, usize)| {
+                // Acquire: pairs with the Release of the CPU that stored the entry.
+                let word = self.0.arena.word(table, index).map(|word| word.load(Ordering::Acquire));
+                let needed = if large { PRESENT | LARGE } else { PRESENT };
+                let held = word.filter(|word| word & needed == needed);
+                held.is_some_and(|word| targets(word).any(|at| at == *frame))
+            };
+            places.is_empty() || places.iter().any(holds)
+        };
+        // A large page begins at a multiple of its size.
+        let heads = [PageSize::Size2M, PageSize::Size1G].map(|size| first & !(size.frames() - 1));
+        (first..first + (1 << order)).any(|number| leads(Frame::new(number), false))
+            || heads.into_iter().any(|number| leads(Frame::new(number), true))
+    }
+
+    /// Called when a block of frames is freed.
+    pub(crate) fn forget_places(&self, frame: Frame, order: u8) {
+        let places = &mut locked(&self.0.places).0;
+        let frames = frame.number()..frame.number() + (1 << order);
+        frames.filter_map(Frame::new).for_each(|frame| drop(places.remove(&frame)));
+    }
+}
