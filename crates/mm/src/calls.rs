@@ -301,13 +301,23 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         self.core.vmas.lookup(&G::pin(), at).map(|(_, vma)| vma.flags)
     }
 
-    /// Brings in the pages of a range; a huge page in one step.
+    /// Brings in the pages of a range; a huge page in one step. A page that is there, with the
+    /// right, is left alone: a fault would flush its translation.
     pub(crate) fn touch_all(&self, range: Range<usize>, access: Access) -> Result<(), Error> {
+        let page_at = |at: usize| {
+            let guard = G::pin();
+            self.core.tables.walk(&guard).get(VirtAddr::new(at as u64))
+        };
+        let is_there = |page: &paging::Mapping| {
+            rights::suffices(page.attrs, access) && !self.core.is_special(page.frame)
+        };
         let mut at = range.start;
         while at < range.end {
-            self.touch(at, access)?;
-            let guard = G::pin();
-            let page = self.core.tables.walk(&guard).get(VirtAddr::new(at as u64));
+            let mut page = page_at(at);
+            if !page.as_ref().is_some_and(is_there) {
+                self.touch(at, access)?;
+                page = page_at(at);
+            }
             let huge = page.filter(|page| page.size != PageSize::Size4K);
             at = huge.map_or(at + PAGE_SIZE, |page| (page.page.get() + page.size.bytes()) as usize);
         }

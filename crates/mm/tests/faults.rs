@@ -15,6 +15,26 @@ fn denied(at: usize, access: Access) -> FaultError {
     FaultError::Denied(VirtAddr::new(at as u64), access)
 }
 
+/// A fault on a page that is there drops its translation. So a call that brings pages in must not
+/// fault on those.
+#[test]
+fn a_call_that_brings_pages_in_leaves_those_alone_that_are_there() {
+    with_space(64, |sim, _, space| {
+        let at = space.mmap(0, 8 * PAGE, 3, PRIVATE | MapFlags::POPULATE).unwrap();
+        let before = sim.stats().flushes;
+        space.madvise(at, 8 * PAGE, Advice::PopulateWrite).unwrap();
+        space.madvise(at, 8 * PAGE, Advice::PopulateRead).unwrap();
+        space.mlock(at, 8 * PAGE, false).unwrap();
+        assert_eq!(sim.stats().flushes - before, 0);
+        space.madvise(at + PAGE, PAGE, Advice::DontNeedLocked).unwrap();
+        space.madvise(at, 8 * PAGE, Advice::PopulateRead).unwrap();
+        space.madvise(at, 8 * PAGE, Advice::PopulateWrite).unwrap();
+        assert_eq!(space.resident(at..at + 8 * PAGE), 8);
+        store(sim, space, at + PAGE, 7).unwrap();
+        assert_eq!(load(sim, space, at + PAGE), Ok(7));
+    });
+}
+
 #[test]
 fn touched_memory_is_zero_and_keeps_what_is_written() {
     with_space(2048, |sim, _, space| {
