@@ -49,6 +49,11 @@ pub trait PageSource: Send + Sync + 'static {
         Placement::Pages
     }
 
+    /// Whether private maps of it behave as anonymous memory; see [`Object::acts_anonymous`].
+    fn acts_anonymous(&self) -> bool {
+        false
+    }
+
     /// Major and minor device number, for the listing.
     fn device(&self) -> (u32, u32);
 
@@ -251,6 +256,10 @@ unsafe impl<M: Machine, S: PageSource> Object<M> for File<M, S> {
 
     fn placement(&self) -> Placement {
         self.source.placement()
+    }
+
+    fn acts_anonymous(&self) -> bool {
+        self.source.acts_anonymous()
     }
 
     fn device(&self) -> (u32, u32) {

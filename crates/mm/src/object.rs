@@ -186,6 +186,12 @@ pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
         Placement::Pages
     }
 
+    /// Whether private maps of it behave as anonymous memory (`/dev/zero`). Its pages are zeros
+    /// then. Always the same.
+    fn acts_anonymous(&self) -> bool {
+        false
+    }
+
     /// The size in bytes, if it is a segment of SysV shared memory.
     fn segment_size(&self) -> Option<usize> {
         None
@@ -204,6 +210,7 @@ pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
 struct Description<M: Machine> {
     object: Arc<dyn Object<M>>,
     writable: bool,
+    noexec: bool,
 }
 
 /// An open file description of an object: what a VMA maps. Clones are the same description; two
@@ -213,7 +220,13 @@ pub struct Backing<M: Machine>(Arc<Description<M>>);
 impl<M: Machine> Backing<M> {
     /// Opens the object. If it is not `writable`, its shared maps never become writable.
     pub fn open(object: Arc<dyn Object<M>>, writable: bool) -> Self {
-        Backing(Arc::new(Description { object, writable }))
+        Backing(Arc::new(Description { object, writable, noexec: false }))
+    }
+
+    /// Opens the object on a mount that forbids execution: its maps never become executable. See
+    /// [`open`](Self::open).
+    pub fn open_noexec(object: Arc<dyn Object<M>>, writable: bool) -> Self {
+        Backing(Arc::new(Description { object, writable, noexec: true }))
     }
 
     /// The object.
@@ -251,6 +264,14 @@ impl<M: Machine> fmt::Debug for Backing<M> {
 impl<M: Machine> MappedFile for Backing<M> {
     fn writable(&self) -> bool {
         self.0.writable
+    }
+
+    fn noexec(&self) -> bool {
+        self.0.noexec
+    }
+
+    fn acts_anonymous(&self) -> bool {
+        self.0.object.acts_anonymous()
     }
 
     fn placement(&self) -> Placement {

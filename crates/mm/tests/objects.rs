@@ -108,6 +108,21 @@ fn a_page_of_an_object_is_in_core_though_it_is_not_mapped() {
 }
 
 #[test]
+fn a_mount_that_forbids_execution_is_obeyed() {
+    with_space(64, |_, shared, space| {
+        let memory = Shmem::memfd(shared, "name", 1);
+        memory.set_size(PAGE as u64).unwrap();
+        let file = Backing::open_noexec(memory.clone(), true);
+        let map = |prot| space.mmap_object(0, PAGE, prot, MapFlags::SHARED, file.clone(), 0);
+        assert_eq!(map(5).unwrap_err().errno(), 1);
+        let at = map(1).unwrap();
+        assert_eq!(space.mprotect(at, PAGE, 5, None).unwrap_err().errno(), 13);
+        let other = Backing::open(memory, true);
+        space.mmap_object(0, PAGE, 5, MapFlags::SHARED, other, 0).unwrap();
+    });
+}
+
+#[test]
 fn an_object_of_another_machine_is_refused() {
     with_space(256, |_, _, space| {
         let other = Sim::new(Config::default()).unwrap();
