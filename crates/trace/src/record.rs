@@ -147,6 +147,27 @@ pub enum Record {
     },
 }
 
+impl Record {
+    /// The address space whose VMAs the record may change, and which still exists after it.
+    ///
+    /// ```
+    /// use trace::record::Record;
+    /// assert_eq!(Record::Fault { mm: 7, addr: 0x1000 }.changes(), Some(7));
+    /// assert_eq!(Record::ExitMmap { mm: 7 }.changes(), None);
+    /// ```
+    pub fn changes(&self) -> Option<MmId> {
+        match self {
+            Record::Call(call) => Some(call.mm),
+            Record::Adopt { mm, .. }
+            | Record::Fault { mm, .. }
+            | Record::Grow { mm, .. }
+            | Record::Settled { mm, .. } => Some(*mm),
+            Record::Fork { child, .. } => Some(*child),
+            _ => None,
+        }
+    }
+}
+
 /// The reason why the records of an address space may be wrong.
 ///
 /// ```

@@ -6,7 +6,7 @@ use std::{io::BufRead, time::Instant};
 use vma::Profile;
 
 use crate::{
-    mirror::{Mirror, Verdict},
+    mirror::{Alone, Beside, Mirror, Verdict},
     report::Summary,
     text::{Error, Header, Parser},
 };
@@ -16,17 +16,34 @@ use crate::{
 /// # Errors
 /// If the recording is malformed or truncated: `file:line: expected ..., found ...`.
 pub fn replay(reader: impl BufRead, file: &str) -> Result<Summary, Error> {
+    replay_beside(reader, file, Alone).map(|(summary, Alone)| summary)
+}
+
+/// Replays a whole recording, followed by `beside`.
+///
+/// # Errors
+/// As [`replay`].
+pub fn replay_beside<B: Beside>(
+    reader: impl BufRead,
+    file: &str,
+    beside: B,
+) -> Result<(Summary, B), Error> {
     let begun = Instant::now();
     let mut parser = Parser::new(reader, file)?;
-    let mut mirror = Mirror::new(profile(parser.header()));
+    let mut mirror = Mirror::with_beside(profile(parser.header()), beside);
     while let Some(record) = parser.next_record()? {
-        let place = || Some(format!("{file}:{}", parser.line()));
+        let line = parser.line();
+        mirror.beside_mut().record(line, &record);
+        let place = || Some(format!("{file}:{line}"));
         let verdict = mirror.apply(&record, place).map_err(|expected| parser.error(expected))?;
+        if let Some(mm) = record.changes() {
+            mirror.compare_beside(mm);
+        }
         if let Verdict::CannotTell(cause) = verdict {
             mirror.summary_mut().notice(cause.explain());
         }
     }
-    let mut summary = mirror.finish();
+    let (mut summary, beside) = mirror.finish_beside();
     summary.elapsed = begun.elapsed();
     if let Some(kernel) = parser.header().get("kernel")
         && !Profile::for_release(kernel).1
@@ -36,7 +53,7 @@ pub fn replay(reader: impl BufRead, file: &str) -> Result<Summary, Error> {
              from the kernel"
         ));
     }
-    Ok(summary)
+    Ok((summary, beside))
 }
 
 /// The rules of the kernel that a recording was made on. If its header does not name the kernel,

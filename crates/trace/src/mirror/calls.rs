@@ -7,6 +7,7 @@ use vma::{
 
 use super::{
     Engine,
+    beside::Steps,
     file::{File, HUGE_PAGE},
 };
 use crate::record::{Call, FileKind, InitialVma, Op};
@@ -53,7 +54,7 @@ fn errno(error: vma::Error) -> isize {
 /// Carries out the call. If the kernel refused it for a reason that VMAs do not show (a limit, a
 /// privilege, a missing facility), nothing is done. If the kernel stopped half-way, our rules stop
 /// at the same place.
-pub(super) fn perform(space: &mut Writer<'_, File, Engine>, call: &Call, context: Context) -> Ours {
+pub(super) fn perform(space: &mut Steps<'_>, call: &Call, context: Context) -> Ours {
     let [a, b, c, d, e, _] = call.args;
     let kernel = call.result;
     let failed = (-4095..0).contains(&kernel);
@@ -127,7 +128,7 @@ pub(super) fn perform(space: &mut Writer<'_, File, Engine>, call: &Call, context
     }
 }
 
-fn mmap(space: &mut Writer<'_, File, Engine>, call: &Call, context: Context) -> Ours {
+fn mmap(space: &mut Steps<'_>, call: &Call, context: Context) -> Ours {
     const MAP_FIXED: usize = 0x10;
     let [addr, len, prot, flags, _, offset] = call.args;
     if call.result == EPERM && flags & MAP_FIXED != 0 && has_sealed(space, addr, len) {
@@ -176,7 +177,7 @@ fn mmap(space: &mut Writer<'_, File, Engine>, call: &Call, context: Context) -> 
 /// A fixed map that fails for lack of huge pages, or for MAP_SYNC that the file system does not
 /// support, has already unmapped its target. (Failures of other drivers are read from the kernel,
 /// see `settle`.)
-fn refused_by_driver(space: &mut Writer<'_, File, Engine>, call: &Call) {
+fn refused_by_driver(space: &mut Steps<'_>, call: &Call) {
     let [addr, len, _, flags, ..] = call.args;
     let flags = MapFlags::from_bits_retain(flags as u32);
     let validates = flags.contains(MapFlags::SHARED_VALIDATE);
@@ -190,7 +191,7 @@ fn refused_by_driver(space: &mut Writer<'_, File, Engine>, call: &Call) {
     let _ = space.munmap(addr, len);
 }
 
-fn mremap(space: &mut Writer<'_, File, Engine>, call: &Call) -> Ours {
+fn mremap(space: &mut Steps<'_>, call: &Call) -> Ours {
     const MAYMOVE: usize = 1;
     const FIXED: usize = 2;
     const DONTUNMAP: usize = 4;
@@ -240,7 +241,7 @@ pub(super) fn bottom_up(space: &Writer<'_, File, Engine>) -> bool {
     space.layout().mmap_base == 0
 }
 
-fn mbind(space: &mut Writer<'_, File, Engine>, call: &Call) -> Ours {
+fn mbind(space: &mut Steps<'_>, call: &Call) -> Ours {
     const DEFAULT: u32 = 0;
     const PREFERRED: u32 = 1;
     const LOCAL: u32 = 4;
@@ -262,7 +263,7 @@ fn mbind(space: &mut Writer<'_, File, Engine>, call: &Call) -> Ours {
     }
 }
 
-fn prctl(space: &mut Writer<'_, File, Engine>, option: usize, arg: usize, value: usize) -> Ours {
+fn prctl(space: &mut Steps<'_>, option: usize, arg: usize, value: usize) -> Ours {
     const PR_SET_MM: usize = 35;
     const PR_SET_MM_START_STACK: usize = 5;
     const PR_SET_MM_START_BRK: usize = 6;
@@ -285,7 +286,7 @@ fn prctl(space: &mut Writer<'_, File, Engine>, option: usize, arg: usize, value:
     Ours::Unknown
 }
 
-fn uffd_ioctl(space: &mut Writer<'_, File, Engine>, call: &Call, features: usize) -> Ours {
+fn uffd_ioctl(space: &mut Steps<'_>, call: &Call, features: usize) -> Ours {
     const EVENT_FORK: usize = 1 << 1;
     const EVENT_REMAP: usize = 1 << 2;
     const UFFDIO_REGISTER: usize = 0xc020_aa00;
@@ -313,7 +314,7 @@ fn uffd_ioctl(space: &mut Writer<'_, File, Engine>, call: &Call, features: usize
     }
 }
 
-fn close(space: &mut Writer<'_, File, Engine>, fd: usize) -> Ours {
+fn close(space: &mut Steps<'_>, fd: usize) -> Ours {
     match space.close_watch(fd as u64) {
         Ok(()) => Ours::Unknown,
         Err(error) => Ours::Result(errno(error)),
@@ -322,7 +323,7 @@ fn close(space: &mut Writer<'_, File, Engine>, fd: usize) -> Ours {
 
 /// Unmaps the whole original range of the aio ring at `ring`, even if parts of it were changed or
 /// replaced.
-fn io_destroy(space: &mut Writer<'_, File, Engine>, ring: usize) -> Ours {
+fn io_destroy(space: &mut Steps<'_>, ring: usize) -> Ours {
     let size = |area: vma::Area<File>| area.vma.file.as_ref().and_then(File::ring_size);
     let Some(size) = space.area_at(ring).and_then(size) else { return Ours::Unknown };
     match space.munmap(ring, size) {
@@ -334,7 +335,7 @@ fn io_destroy(space: &mut Writer<'_, File, Engine>, ring: usize) -> Ours {
 
 /// SHM_REMAP over a sealed VMA, as in mmap. The size is unknown, but it reached the first sealed
 /// VMA.
-fn replace_sealed(space: &mut Writer<'_, File, Engine>, addr: usize) -> Ours {
+fn replace_sealed(space: &mut Steps<'_>, addr: usize) -> Ours {
     let sealed = space.areas_from(addr).find(|area| area.vma.flags.contains(VmFlags::SEALED));
     match sealed {
         Some(area) => outcome(space.munmap(addr, area.end - addr)),
@@ -344,7 +345,7 @@ fn replace_sealed(space: &mut Writer<'_, File, Engine>, addr: usize) -> Ours {
 
 /// shmat of a segment. The kernel's VMA shows its size. Returns our result.
 pub(super) fn attach(
-    space: &mut Writer<'_, File, Engine>,
+    space: &mut Steps<'_>,
     &[_, addr, flags, ..]: &[usize; 6],
     vma: &InitialVma,
     segment: File,

@@ -14,7 +14,7 @@ pub(super) const HUGE_PAGE: usize = 2 << 20;
 
 /// An open file description. It equals only its own clones.
 #[derive(Clone, Debug)]
-pub(super) struct File(Arc<Inner>);
+pub struct File(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -29,6 +29,11 @@ impl File {
     pub(super) fn new(desc: FileDesc) -> Self {
         let path = RwLock::new(desc.path.clone());
         File(Arc::new(Inner { desc, path, whole: OnceLock::new() }))
+    }
+
+    /// As the recording describes it.
+    pub fn description(&self) -> &FileDesc {
+        &self.0.desc
     }
 
     /// Its number in the trace.

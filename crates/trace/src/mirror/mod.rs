@@ -5,12 +5,15 @@
 //! kernel's choice. The mirror does not know the source of the records: a file and a live program
 //! look the same.
 
+mod beside;
 mod calls;
+mod compare;
 mod file;
 mod mirrored;
 mod personality;
 mod questions;
 mod settle;
+mod step;
 mod takeover;
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
@@ -18,13 +21,15 @@ use std::{collections::HashMap, sync::Arc, time::Instant};
 use vma::{AddressSpace, Layout, Profile, VmFlags, WholeVma};
 
 use crate::{
-    record::{Call, Doubt, FileId, InitialVma, Listing, MmId, Op, Record},
-    report::{Difference, Mismatch, Space as Figures, Summary},
-    text::fnv1a64,
+    record::{Call, Doubt, FileId, InitialVma, MmId, Op, Record},
+    report::{Difference, Space as Figures, Summary},
 };
+use beside::Steps;
+pub use beside::{Alone, Beside};
 use calls::{Context, Ours, attach, bottom_up, perform};
-use file::File;
+pub use file::File;
 use personality::Personalities;
+pub use step::Step;
 
 /// The reclamation engine of our trees. One thread uses each tree, so nothing waits, and files are
 /// released at once.
@@ -46,7 +51,8 @@ pub type Expected = String;
 /// assert_eq!(mirror.compare(1, ""), Ok(Verdict::Agrees));
 /// assert_eq!(mirror.finish().total.listings, 1);
 /// ```
-pub struct Mirror {
+pub struct Mirror<B = Alone> {
+    beside: B,
     profile: Profile,
     spaces: HashMap<MmId, Mirrored>,
     files: HashMap<FileId, File>,
@@ -65,6 +71,8 @@ struct Mirrored {
     figures: Figures,
     vsyscall: Option<String>,
     driver_flags: Option<VmFlags>,
+    /// Whether the thread of the newest call has READ_IMPLIES_EXEC.
+    reads_execute: bool,
     last_call: Option<Call>,
     /// Whether the rules determined the effect of the newest call.
     determined: bool,
@@ -97,7 +105,16 @@ pub enum Verdict {
 impl Mirror {
     /// A mirror without address spaces.
     pub fn new(profile: Profile) -> Self {
+        Mirror::with_beside(profile, Alone)
+    }
+}
+
+impl<B: Beside> Mirror<B> {
+    /// A mirror without address spaces, and what follows it. Only a replay is followed: the calls
+    /// for live runs ([`take_over`](Mirror::take_over)) make no steps.
+    pub fn with_beside(profile: Profile, beside: B) -> Self {
         Mirror {
+            beside,
             profile,
             spaces: HashMap::new(),
             files: HashMap::new(),
@@ -114,14 +131,24 @@ impl Mirror {
         &mut self.summary
     }
 
+    /// What follows the mirror.
+    pub fn beside_mut(&mut self) -> &mut B {
+        &mut self.beside
+    }
+
     /// Calls so far, of all address spaces alive.
-    pub fn finish(mut self) -> Summary {
+    pub fn finish(self) -> Summary {
+        self.finish_beside().0
+    }
+
+    /// As [`finish`](Self::finish); also returns what followed the mirror.
+    pub fn finish_beside(mut self) -> (Summary, B) {
         let mut left: Vec<MmId> = self.spaces.keys().copied().collect();
         left.sort_unstable();
         for mm in left {
             self.end(mm);
         }
-        self.summary
+        (self.summary, self.beside)
     }
 
     /// Carries out one record. Failed comparisons are counted. The first of the run is kept in the
@@ -151,6 +178,7 @@ impl Mirror {
                 };
                 let space = AddressSpace::new(self.profile, layout);
                 self.open(*mm, *tid, exe.clone(), space, None)?;
+                self.beside.exec(*mm, self.profile, layout);
                 self.newest = Some(*mm);
             }
             Record::File(desc) => {
@@ -196,7 +224,19 @@ impl Mirror {
     }
 
     fn known(&mut self, mm: MmId) -> Result<&mut Mirrored, Expected> {
-        self.spaces.get_mut(&mm).ok_or_else(|| format!("an address space that exists, not {mm}"))
+        self.spaces.get_mut(&mm).ok_or_else(|| unknown(mm))
+    }
+
+    /// The address space, and the right to change it by steps.
+    fn steps<T>(
+        &mut self,
+        mm: MmId,
+        work: impl FnOnce(&mut Steps<'_>) -> T,
+    ) -> Result<(&mut Mirrored, T), Expected> {
+        let mirrored = self.spaces.get_mut(&mm).ok_or_else(|| unknown(mm))?;
+        let writer = mirrored.space.get_mut();
+        let done = work(&mut Steps { mm, writer, beside: &mut self.beside });
+        Ok((mirrored, done))
     }
 
     fn open(
@@ -216,6 +256,7 @@ impl Mirror {
             figures,
             vsyscall,
             driver_flags: None,
+            reads_execute: false,
             last_call: None,
             determined: true,
             tainted: false,
@@ -227,6 +268,7 @@ impl Mirror {
 
     fn end(&mut self, mm: MmId) {
         let Some(mut mirrored) = self.spaces.remove(&mm) else { return };
+        self.beside.end(mm);
         mirrored.measure();
         let vmas = mirrored.space.get_mut().count();
         let exe = mirrored.figures.exe.clone();
@@ -258,15 +300,16 @@ impl Mirror {
             name: vma.name.as_deref().map(Arc::from),
         };
         let merges = vma.flags.contains(VmFlags::MERGEABLE);
-        let mirrored = self.known(mm)?;
-        let mut space = mirrored.space.get_mut();
-        space.adopt(whole).map_err(|error| format!("a VMA that can be mapped: {error}"))?;
-        if merges {
-            // A new program has mergeable VMAs only if it inherited PR_SET_MEMORY_MERGE through
-            // execve.
-            space.set_memory_merge(true).map_err(|error| error.to_string())?;
-        }
-        Ok(())
+        let adopt = |space: &mut Steps<'_>| {
+            space.adopt(whole).map_err(|error| format!("a VMA that can be mapped: {error}"))?;
+            if merges {
+                // A new program has mergeable VMAs only if it inherited PR_SET_MEMORY_MERGE through
+                // execve.
+                space.set_memory_merge(true).map_err(|error| error.to_string())?;
+            }
+            Ok(())
+        };
+        self.steps(mm, adopt)?.1
     }
 
     /// A VMA that a call made. The arguments of shmat determine its VMA once the segment is known.
@@ -284,10 +327,10 @@ impl Mirror {
             self.adopt(mm, vma)?;
             return Ok(None);
         };
-        let mut space = mirrored.space.get_mut();
-        let predictable = args[1] == 0 && !bottom_up(&space);
-        let chosen = attach(&mut space, &args, vma, segment);
-        drop(space);
+        let (mirrored, (predictable, chosen)) = self.steps(mm, |space| {
+            let predictable = args[1] == 0 && !bottom_up(space);
+            (predictable, attach(space, &args, vma, segment))
+        })?;
         if predictable {
             mirrored.figures.stats.predictable += 1;
             mirrored.figures.stats.predicted += u64::from(chosen == vma.start as isize);
@@ -310,11 +353,16 @@ impl Mirror {
         mirrored.figures.stats.call(call.op, failed);
         mirrored.last_call = Some(call.clone());
 
-        mirrored.space.get_mut().set_read_implies_exec(reads_execute);
-        let begun = Instant::now();
-        let ours =
-            perform(&mut mirrored.space.get_mut(), call, Context { file, driver_flags, features });
-        let took = begun.elapsed();
+        let changed = std::mem::replace(&mut mirrored.reads_execute, reads_execute);
+        if changed != reads_execute {
+            self.steps(call.mm, |space| space.set_read_implies_exec(reads_execute))?;
+        }
+        let context = Context { file, driver_flags, features };
+        let (mirrored, (ours, took)) = self.steps(call.mm, |space| {
+            let begun = Instant::now();
+            let ours = perform(space, call, context);
+            (ours, begun.elapsed())
+        })?;
         mirrored.determined = ours != Ours::Unknown;
         let stats = &mut mirrored.figures.stats;
         let result = match ours {
@@ -349,14 +397,12 @@ impl Mirror {
     }
 
     fn fault(&mut self, mm: MmId, addr: usize) -> Result<(), Expected> {
-        let mirrored = self.known(mm)?;
-        let result = mirrored.space.get_mut().first_write(addr);
+        let (mirrored, result) = self.steps(mm, |space| space.first_write(addr))?;
         mirrored.tolerate(result, || format!("a VMA at {addr:x} to fault in"))
     }
 
     fn grow(&mut self, mm: MmId, end: usize, start: usize) -> Result<(), Expected> {
-        let mirrored = self.known(mm)?;
-        let result = mirrored.space.get_mut().grow_down(end, start);
+        let (mirrored, result) = self.steps(mm, |space| space.grow_down(end, start))?;
         mirrored
             .tolerate(result, || format!("a stack that ends at {end:x} and can grow to {start:x}"))
     }
@@ -365,84 +411,12 @@ impl Mirror {
         let parent = self.known(mm)?;
         let space = parent.space.get_mut().fork().map_err(|error| error.to_string())?;
         let (vsyscall, exe) = (parent.vsyscall.clone(), parent.figures.exe.clone());
-        let (tainted, doubt) = (parent.tainted, parent.doubt);
+        let (tainted, doubt, reads_execute) = (parent.tainted, parent.doubt, parent.reads_execute);
         self.open(child, tid, exe, space, vsyscall)?;
+        self.beside.fork(mm, child);
         let child = self.known(child)?;
-        (child.tainted, child.doubt) = (tainted, doubt);
+        (child.tainted, child.doubt, child.reads_execute) = (tainted, doubt, reads_execute);
         Ok(())
-    }
-
-    fn check(
-        &mut self,
-        mm: MmId,
-        lines: usize,
-        hash: u64,
-    ) -> Result<Option<(MmId, Difference)>, Expected> {
-        let mut text = std::mem::take(&mut self.text);
-        let mirrored = self.known(mm)?;
-        mirrored.figures.stats.listings += 1;
-        mirrored.write_listing(&mut text);
-        let ours = fnv1a64(text.as_bytes());
-        let agrees = ours == hash && text.lines().count() == lines;
-        let difference =
-            (!agrees).then(|| (mm, Difference::Digest { ours: text.clone(), lines, hash }));
-        self.text = text;
-        Ok(difference)
-    }
-
-    fn last_listing(&mut self, listing: &Listing) -> Result<Option<(MmId, Difference)>, Expected> {
-        let mirrored = self.known(listing.mm)?;
-        mirrored.figures.stats.listings += 1;
-        let ours = mirrored.listing();
-        if !ours.lines().eq(listing.lines.iter().map(String::as_str)) {
-            let mut kernel = listing.lines.join("\n");
-            kernel.push('\n');
-            return Ok(Some((listing.mm, Difference::Listing { ours, kernel })));
-        }
-        Ok(mirrored.compare_flags(&listing.flags).map(|difference| (listing.mm, difference)))
-    }
-
-    /// Compares with the kernel's listing and counts the result.
-    pub fn compare(&mut self, mm: MmId, kernel: &str) -> Result<Verdict, Expected> {
-        let mut text = std::mem::take(&mut self.text);
-        let mirrored = self.known(mm)?;
-        mirrored.figures.stats.listings += 1;
-        mirrored.write_listing(&mut text);
-        let difference = (text != kernel)
-            .then(|| Difference::Listing { ours: text.clone(), kernel: kernel.to_string() });
-        self.text = text;
-        Ok(match difference {
-            None => Verdict::Agrees,
-            Some(difference) => self.mismatch(mm, difference, None),
-        })
-    }
-
-    fn mismatch(&mut self, mm: MmId, difference: Difference, place: Option<String>) -> Verdict {
-        let Some(mirrored) = self.spaces.get_mut(&mm) else { return Verdict::Agrees };
-        // A wrong address is corrected at once, so it has no consequences.
-        let lasting = !matches!(difference, Difference::Result { .. });
-        if lasting && std::mem::replace(&mut mirrored.tainted, true) {
-            return Verdict::DiffersAgain;
-        }
-        if let Some(cause) = mirrored.doubt {
-            mirrored.figures.stats.cannot_tell += 1;
-            return Verdict::CannotTell(cause);
-        }
-        mirrored.figures.stats.mismatches += 1;
-        if self.summary.first_mismatch.is_none() {
-            let call = mirrored.last_call.clone();
-            let path = call.as_ref().and_then(|call| self.files.get(&call.file)).map(File::path);
-            self.summary.first_mismatch = Some(Mismatch {
-                mm,
-                pid: mirrored.figures.pid,
-                exe: mirrored.figures.exe.clone(),
-                call,
-                path,
-                place,
-                difference,
-            });
-        }
-        Verdict::Differs
     }
 
     /// Adds the kernel's time for the newest call of that kind.
@@ -459,4 +433,8 @@ impl Mirror {
         }
         gone
     }
+}
+
+fn unknown(mm: MmId) -> Expected {
+    format!("an address space that exists, not {mm}")
 }

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use vma::VmFlags;
 
-use super::{Expected, Mirror};
+use super::{Beside, Expected, Mirror};
 use crate::record::{Call, MmId, Op, Record};
 
 const ENOMEM: isize = -12;
@@ -70,7 +70,9 @@ impl Mirror {
         }
         records
     }
+}
 
+impl<B: Beside> Mirror<B> {
     /// Gives a range the kernel's state.
     pub(super) fn settle(
         &mut self,
@@ -79,8 +81,7 @@ impl Mirror {
         end: usize,
         flags: Option<VmFlags>,
     ) -> Result<(), Expected> {
-        let mirrored = self.known(mm)?;
-        let result = mirrored.space.get_mut().settle(start, end, flags);
+        let (mirrored, result) = self.steps(mm, |space| space.settle(start, end, flags))?;
         // If nothing was mapped before, nothing can be derived. The next listing shows the
         // difference.
         match result {
