@@ -86,6 +86,10 @@ unsafe impl<M: Machine> Object<M> for DeviceMemory {
         &self.mappings
     }
 
+    fn is_beyond_end(&self, index: u64) -> bool {
+        self.frame(index).is_none()
+    }
+
     fn device_memory(&self) -> Option<Cache> {
         Some(self.cache)
     }

@@ -233,6 +233,10 @@ unsafe impl<M: Machine, S: PageSource> Object<M> for File<M, S> {
         &self.pages.mappings
     }
 
+    fn is_beyond_end(&self, index: u64) -> bool {
+        self.pages.is_beyond_end(index)
+    }
+
     /// Writes out the written pages of a range. Another sync of the file waits meanwhile. If a page
     /// cannot be written, the others are, and the page stays marked.
     fn sync(&self, pages: Range<u64>) -> Result<(), ObjectError> {

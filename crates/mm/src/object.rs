@@ -134,10 +134,8 @@ pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
         Err(ObjectError::NotSupported)
     }
 
-    /// Whether the page lies beyond the end. Called with a guard held.
-    fn is_beyond_end(&self, index: u64) -> bool {
-        self.page(index) == Err(ObjectError::BeyondEnd)
-    }
+    /// Whether the page lies beyond the end. Takes no reference. Called with a guard held.
+    fn is_beyond_end(&self, index: u64) -> bool;
 
     /// A space has unmapped the page, which it has not used for a while. The object may give it up,
     /// if no other space maps it and it can bring the page in again. Returns whether it has. Called

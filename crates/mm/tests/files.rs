@@ -11,7 +11,7 @@ use std::{
 };
 
 use common::*;
-use machine::{Asid, Memory, Step};
+use machine::{Asid, Memory, Owner, Step};
 use mm::*;
 use proptest::{collection::vec, prelude::*};
 use sim::{Config, Failure, Grace, Program, Sim, explore, seeded};
@@ -369,4 +369,21 @@ fn beside_writers(seed: u64) -> Result<(), Failure> {
 #[test]
 fn a_sync_beside_writers_loses_nothing() {
     explore(SEEDS, beside_writers).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// A fault of a userfaultfd asks where a file ends.
+#[test]
+fn the_question_for_the_end_takes_no_reference() {
+    with_space(64, |sim, shared, space| {
+        let source = OnDisk { disk: Arc::new(Mutex::new(Disk::default())), ahead: 0 };
+        let file = File::try_new(shared, source, LEN as u64).unwrap();
+        let opened = Backing::open(file.clone(), true);
+        let at = space.mmap_object(0, LEN, 1, MapFlags::SHARED, opened, 0).unwrap();
+        load(sim, space, at).unwrap();
+        assert!(!file.is_beyond_end(0) && !file.is_beyond_end(PAGES as u64 - 1));
+        assert!(file.is_beyond_end(PAGES as u64));
+        let shown = sim.allocated().into_iter().filter(|held| held.owner == Owner::User);
+        // The file's, and the entry's.
+        assert_eq!(shown.map(|held| held.counts).collect::<Vec<_>>(), [(2, 0)]);
+    });
 }
