@@ -57,9 +57,14 @@ Examples:
   samara replay a.vmtrace b.vmtrace           check two recordings
   samara replay --json a.vmtrace | jq .calls  the counts, for a script
   samara replay --repeat 20 a.vmtrace         measure our operations
+  samara replay --pages a.vmtrace             the calls with pages, on a machine in software
+
+With --pages, each call also changes pages: it faults them in, copies, moves and frees them. The
+machine checks page tables, TLBs and frames, and at the end nothing may be left.
 
 Exit code: 0 if all agrees, 3 if something differs, 2 if a file cannot be read or is malformed, or
-a result cannot be written.
+a result cannot be written; 1 if with --pages a checker finds a violation, an address space with
+pages differs, or something is left.
 ")]
     Replay(Replay),
     /// Measure Samara beside what it replaces, in one run
@@ -124,6 +129,10 @@ pub(crate) struct Replay {
     /// After the check, run each recording N times without comparisons, and measure the operations
     #[arg(long, value_name = "N")]
     pub(crate) repeat: Option<NonZeroU32>,
+
+    /// Give each address space its pages, on a machine in software with all its checkers on
+    #[arg(long, conflicts_with = "repeat")]
+    pub(crate) pages: bool,
 
     /// Recordings
     #[arg(required = true, value_name = "FILE")]

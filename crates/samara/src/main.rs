@@ -6,6 +6,7 @@
 mod bench;
 mod boot;
 mod cli;
+mod pages;
 mod replay;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod trace_command;

@@ -12,15 +12,20 @@ use serde_json::{Value, json};
 use trace::{
     mirror::Mirror,
     record::Record,
-    replay::{profile, replay},
+    replay::{profile, replay, replay_beside},
     report::{Style, Summary, json, messages, mismatch, picture, tables},
     text::{Error, Parser},
 };
 
-use crate::{cli, complain};
+use crate::{
+    cli, complain,
+    pages::{Failure, Figures, Pages},
+};
 
 /// A comparison failed.
 const DIFFERS: u8 = 3;
+/// With pages, something is wrong or left.
+const WRONG: u8 = 1;
 /// A file cannot be read or is malformed, or a result cannot be written.
 const MALFORMED: u8 = 2;
 
@@ -29,8 +34,9 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
     let mut all = Summary::default();
     let mut speed = Speed::default();
     let mut errors = Vec::new();
+    let mut pages = PagesOfAll::default();
     for path in &options.files {
-        match one(path, options, &mut speed) {
+        match one(path, options, &mut speed, &mut pages) {
             Ok(summary) => {
                 if let Some(first) = &summary.first_mismatch {
                     messages::show(&mismatch::render(first, style));
@@ -53,6 +59,9 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
         let mut object = json::object(&all);
         if let Value::Object(map) = &mut object {
             map.insert("errors".into(), json!(errors));
+            if options.pages {
+                map.insert("pages".into(), json!(pages.objects));
+            }
             if options.repeat.is_some() {
                 map.insert("operations".into(), json!(speed.calls));
                 map.insert("operations_per_second".into(), json!(speed.operations_per_second()));
@@ -66,6 +75,7 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
         }
     } else if errors.len() < options.files.len() {
         messages::show(&tables::render(&all, style));
+        pages.texts.iter().for_each(|text| messages::show(&format!("\n{text}")));
         if options.repeat.is_some() {
             messages::show(&format!(
                 "measured {} calls without comparisons: {:.0} operations a second, {:.0} with all \
@@ -79,13 +89,20 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
             messages::show(&format!("\n{}", picture::render(largest, style)));
         }
     }
-    match (errors.is_empty(), all.total.mismatches) {
-        (false, _) => MALFORMED.into(),
-        (true, 0) if options.strict && all.total.cannot_tell > 0 => DIFFERS.into(),
-        // The report could not be written. With --json it went elsewhere.
-        (true, 0) if !options.json && messages::failure().is_some() => MALFORMED.into(),
-        (true, 0) => ExitCode::SUCCESS,
-        (true, _) => DIFFERS.into(),
+    // The report could not be written. With --json it went elsewhere.
+    let unwritten = !options.json && messages::failure().is_some();
+    ending(&all, errors.is_empty(), pages.failed, options.strict, unwritten).into()
+}
+
+/// The exit code.
+fn ending(all: &Summary, read: bool, pages_failed: bool, strict: bool, unwritten: bool) -> u8 {
+    match all.total.mismatches {
+        _ if !read => MALFORMED,
+        _ if pages_failed => WRONG,
+        0 if strict && all.total.cannot_tell > 0 => DIFFERS,
+        0 if unwritten => MALFORMED,
+        0 => 0,
+        _ => DIFFERS,
     }
 }
 
@@ -100,13 +117,61 @@ fn open(path: &Path) -> Result<(BufReader<File>, String), Error> {
     }
 }
 
-fn one(path: &Path, options: &cli::Replay, speed: &mut Speed) -> Result<Summary, Error> {
+fn one(
+    path: &Path,
+    options: &cli::Replay,
+    speed: &mut Speed,
+    pages: &mut PagesOfAll,
+) -> Result<Summary, Error> {
     let (reader, name) = open(path)?;
-    let summary = replay(reader, &name)?;
+    let summary = match options.pages {
+        true => pages.replay(reader, &name)?,
+        false => replay(reader, &name)?,
+    };
     if let Some(times) = options.repeat {
         speed.measure(path, times.get())?;
     }
     Ok(summary)
+}
+
+/// The results of all recordings that were replayed with pages.
+#[derive(Default)]
+struct PagesOfAll {
+    objects: Vec<Value>,
+    texts: Vec<String>,
+    failed: bool,
+}
+
+impl PagesOfAll {
+    fn replay(&mut self, reader: BufReader<File>, name: &str) -> Result<Summary, Error> {
+        let pages = match Pages::new(name) {
+            Ok(pages) => pages,
+            Err(error) => {
+                self.fail(format!("{name}: no machine for the pages: {error}"));
+                return replay(reader, name);
+            }
+        };
+        let (summary, pages) = replay_beside(reader, name, pages)?;
+        let (figures, failure) = pages.finish();
+        self.add(name, figures, failure);
+        Ok(summary)
+    }
+
+    fn add(&mut self, name: &str, figures: Figures, failure: Option<Failure>) {
+        let mut object = figures.json();
+        object["file"] = json!(name);
+        if let Some(failure) = failure {
+            object["failure"] = json!({ "line": failure.line, "text": failure.text });
+            self.fail(format!("{name}:{}: with pages: {}", failure.line, failure.text));
+        }
+        self.objects.push(object);
+        self.texts.push(figures.text(name));
+    }
+
+    fn fail(&mut self, what: String) {
+        complain(what);
+        self.failed = true;
+    }
 }
 
 /// The times of repeated runs without comparisons.
@@ -162,4 +227,34 @@ impl Speed {
 
 fn per_second(count: u64, took: Duration) -> f64 {
     if took.is_zero() { 0.0 } else { count as f64 / took.as_secs_f64() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exit_code_is_that_of_the_worst() {
+        let mut all = Summary::default();
+        assert_eq!(ending(&all, true, false, false, false), 0);
+        assert_eq!(ending(&all, true, false, false, true), MALFORMED);
+        assert_eq!(ending(&all, true, true, false, true), WRONG);
+        assert_eq!(ending(&all, false, true, false, false), MALFORMED);
+        all.total.cannot_tell = 1;
+        assert_eq!(ending(&all, true, false, false, false), 0);
+        assert_eq!(ending(&all, true, false, true, false), DIFFERS);
+        all.total.mismatches = 1;
+        assert_eq!(ending(&all, true, false, false, true), DIFFERS);
+        assert_eq!(ending(&all, true, true, false, false), WRONG);
+    }
+
+    #[test]
+    fn a_failure_with_pages_is_in_the_object() {
+        let mut all = PagesOfAll::default();
+        let failure = Failure { line: 7, text: "a page is lost".into() };
+        all.add("a.vmtrace", Figures::default(), Some(failure));
+        assert!(all.failed && all.texts[0].contains("a.vmtrace"));
+        assert_eq!(all.objects[0]["failure"]["line"], 7);
+        assert_eq!(all.objects[0]["file"], "a.vmtrace");
+    }
 }

@@ -78,6 +78,57 @@ fn every_recording_agrees_to_the_last_byte() {
     }
 }
 
+/// `./check build` replays all of them. Here, one of them brings in less: its 256 MiB at a time
+/// take half a minute in this build.
+#[test]
+fn every_recording_has_pages_and_leaves_none() {
+    let one = |path: &PathBuf| {
+        let mut path = path.clone();
+        if path.ends_with("stressng-mremap.vmtrace") {
+            let text = fs::read_to_string(&path).unwrap();
+            // Without MAP_POPULATE, MADV_POPULATE_READ and MADV_POPULATE_WRITE.
+            let populates = |line: &&str| {
+                line.contains(" madvise ") && (line.contains(" 16 = ") || line.contains(" 17 = "))
+            };
+            let lines: Vec<&str> = text.lines().filter(|line| !populates(line)).collect();
+            path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("stressng-lazy.vmtrace");
+            fs::write(&path, lines.join("\n").replace(" 8022 ", " 22 ") + "\n").unwrap();
+        }
+        let (code, out, err) = replay(&["--pages", "--json", path.to_str().unwrap()]);
+        assert_eq!(code, Some(0), "{}: {err}", path.display());
+        let object = json(&out);
+        let pages = &object["pages"][0];
+        let number = |key: &str| pages[key].as_u64().unwrap_or_else(|| panic!("{key} in {pages}"));
+        assert_eq!(number("calls"), object["calls"].as_u64().unwrap());
+        assert_eq!(number("address_spaces"), object["address_spaces"].as_u64().unwrap());
+        for key in ["violations", "frames_left", "tables_left"] {
+            assert_eq!(number(key), 0, "{key} of {}", path.display());
+        }
+        for key in ["faults_total", "words_compared", "accesses_refused", "ipis", "tables_peak"] {
+            assert!(number(key) > 50, "{key} in {pages}");
+        }
+        assert!(number("touches") > 2 * number("calls"), "{pages}");
+    };
+    let files = data();
+    std::thread::scope(|scope| files.iter().for_each(|path| drop(scope.spawn(|| one(path)))));
+}
+
+#[test]
+fn pages_of_several_files_are_reported_one_by_one() {
+    let (gcc, malloc) = (sample("gcc"), sample("malloc"));
+    let (code, out, err) = replay(&["--pages", gcc.to_str().unwrap(), malloc.to_str().unwrap()]);
+    assert_eq!((code, out.as_str()), (Some(0), ""), "{err}");
+    assert_eq!(err.matches("0 violations; left: 0 frames, 0 tables").count(), 2, "{err}");
+    assert!(err.contains("pages of ") && err.contains("faults: "), "{err}");
+    // Times of repeated runs are those of VMAs alone.
+    let both = replay(&["--pages", "--repeat", "2", gcc.to_str().unwrap()]);
+    assert!(both.0 == Some(2) && both.2.contains("cannot be used with"), "{}", both.2);
+    // A recording that ends in the middle of a record is malformed, with pages as without.
+    let cut = changed("cut-pages.vmtrace", |lines| lines.truncate(10));
+    let (code, _, err) = replay(&["--pages", cut.to_str().unwrap()]);
+    assert!(code == Some(2) && err.contains(":11: expected 7 more V lines"), "{err}");
+}
+
 #[test]
 fn several_files_are_one_object() {
     let files = data();
@@ -206,6 +257,8 @@ fn help_teaches_by_example_and_mistakes_exit_with_two() {
     assert!(
         String::from_utf8(help.stdout).unwrap().contains("samara replay --repeat 20 a.vmtrace")
     );
+    let help = samara(&["replay", "--help"]);
+    assert!(String::from_utf8(help.stdout).unwrap().contains("samara replay --pages a.vmtrace"));
     assert_eq!(samara(&["replay"]).status.code(), Some(2));
     assert_eq!(samara(&["replay", "--repeat", "0", "x"]).status.code(), Some(2));
 }

@@ -7,8 +7,8 @@
 //!
 //! Correctness: the code under test changes entries through [`machine::Entry`], whose step comes
 //! before the store. So an entry that leads to the frame has been remembered. An entry may be
-//! remembered in vain; that costs a search. A frame that many entries lead to, such as one of zeros
-//! that all programs share, is searched for when it is freed.
+//! remembered that no longer leads there; that costs a look. A frame that many entries lead to,
+//! such as one of zeros that all programs share, is searched for when it is freed.
 //!
 //! Cost: a lock and a lookup for each change of an entry.
 

@@ -1,5 +1,5 @@
-//! The comparisons of the mirror's address spaces: with the kernel's listings, and with what follows
-//! the mirror.
+//! The comparisons of the mirror's address spaces: with the kernel's listings, and with what
+//! follows the mirror.
 
 use super::{Beside, Expected, Mirror, Verdict, file::File};
 use crate::{

@@ -1,0 +1,408 @@
+//! One address space of the recording: its calls, its fork and its end.
+
+use std::{mem::ManuallyDrop, ops::Range};
+
+use machine::Asid;
+use mm::{Backing, Error, FaultError, ObjectError, UserFaultModes};
+use sim::Sim;
+use trace::mirror::{File, Step};
+use vma::{Advice, Layout, MapFlags, PAGE_SIZE, Profile, VmFlags};
+
+use super::{Space, model::Model, objects::key_of, touch, world::CPUS, world::World};
+
+/// Pages that parent and child write to after a fork.
+const WRITTEN_AFTER_FORK: usize = 8;
+/// Pages that are read at the end of an address space.
+const READ_AT_END: usize = 4096;
+
+/// An address space with pages, and what its pages must hold.
+pub(super) struct Process {
+    /// Dropped on a CPU, by `end`. After a failure it is lost with its machine.
+    pub(super) space: ManuallyDrop<Space>,
+    pub(super) model: Model,
+    tag: Asid,
+    /// The CPU of the thread that makes the next call.
+    pub(super) cpu: usize,
+    /// The CPUs on which it has been active.
+    cpus: u64,
+}
+
+/// What the model must know of the VMAs before a step.
+struct Before {
+    /// The end of the heap.
+    heap: usize,
+    /// What mremap moves: the parts of its old range that are mapped.
+    parts: Vec<Range<usize>>,
+}
+
+impl Process {
+    /// An empty address space.
+    ///
+    /// # Errors
+    /// A description: no tag, or no memory for its top-level table.
+    pub(super) fn new(
+        world: &mut World,
+        cpu: usize,
+        profile: Profile,
+        layout: Layout,
+    ) -> Result<Process, String> {
+        let tag = world.take_tag()?;
+        let made =
+            world.on(cpu, |world| Space::try_new(&world.paging, tag, None, profile, layout))?;
+        let mut space = made.map_err(|error| format!("no address space: {error}"))?;
+        // The recording shows how far a stack grew under the limit of its program.
+        space.set_stack_limit(usize::MAX);
+        let space = ManuallyDrop::new(space);
+        Ok(Process { space, model: Model::default(), tag, cpu, cpus: 0 })
+    }
+
+    /// Runs `work` on a CPU that has this space active.
+    pub(super) fn on<T>(
+        &mut self,
+        world: &mut World,
+        cpu: usize,
+        work: impl FnOnce(&mut Self, &mut World) -> Result<T, String>,
+    ) -> Result<T, String> {
+        self.cpus |= 1 << cpu;
+        world.on(cpu, |world| {
+            // SAFETY: only the accesses of `touch` are translated. No other tables have the tag,
+            // and `end` deactivates these on every CPU.
+            unsafe { self.space.activate() };
+            work(self, world)
+        })?
+    }
+
+    /// Another CPU on which the space has been active.
+    fn other_cpu(&self) -> Option<usize> {
+        (1..CPUS).map(|step| (self.cpu + step) % CPUS).find(|cpu| self.cpus & 1 << cpu != 0)
+    }
+
+    /// Carries out a step, compares its result with the mirror's, and touches what it changed.
+    ///
+    /// # Errors
+    /// A description of what is wrong.
+    pub(super) fn step(
+        &mut self,
+        world: &mut World,
+        step: &Step<File>,
+        mirror: Result<usize, vma::Error>,
+    ) -> Result<(), String> {
+        let cpu = self.cpu;
+        let (step, before, done) = self.on(world, cpu, |process, world| {
+            let step = world.objects.translate(&world.paging, step, &mut world.figures)?;
+            let before = process.before(&step)?;
+            let done = process.carry_out(world, &step)?;
+            Ok((step, before, done))
+        })?;
+        let step = &step;
+        let removed = if done.is_ok() { Some(0) } else { None };
+        agree(world, step, mirror, done)?;
+        self.follow(world, step, mirror, &before, removed);
+        let changed = changed(step, mirror, before.heap);
+        let mut pages: Vec<usize> = changed.into_iter().flat_map(few_pages).collect();
+        if matches!(step, Step::Brk(_)) || matches!(step, Step::Mmap(map) if map.file.is_none()) {
+            pages.pop();
+        }
+        self.touch(world, &pages)
+    }
+
+    /// What the model must know of the VMAs before a step.
+    fn before(&self, step: &Step<Backing<Sim>>) -> Result<Before, String> {
+        let moved = match step {
+            Step::Mremap(map) => map.addr..map.addr.saturating_add(map.old_len),
+            _ => 0..0,
+        };
+        let found = self.space.with_vmas(|vmas| {
+            let parts = vmas.areas_from(moved.start).take_while(|area| area.start < moved.end);
+            let parts = parts.map(|area| area.start.max(moved.start)..area.end.min(moved.end));
+            Ok(Before { heap: vmas.layout().brk, parts: parts.collect() })
+        });
+        found.map_err(|error| error.to_string())
+    }
+
+    /// Touches pages on the CPU of the thread, and reads them on another one.
+    fn touch(&mut self, world: &mut World, pages: &[usize]) -> Result<(), String> {
+        if pages.is_empty() {
+            return Ok(());
+        }
+        let cpu = self.cpu;
+        self.on(world, cpu, |process, world| {
+            pages.iter().try_for_each(|page| touch::page(process, world, *page))
+        })?;
+        let Some(other) = self.other_cpu() else { return Ok(()) };
+        self.on(world, other, |process, world| {
+            pages.iter().try_for_each(|page| touch::read(process, world, *page).map(drop))
+        })
+    }
+
+    /// Carries out a step on the space, by the call of `mm` where there is one.
+    fn carry_out(
+        &mut self,
+        world: &mut World,
+        step: &Step<Backing<Sim>>,
+    ) -> Result<Result<usize, Error>, String> {
+        let space = &self.space;
+        let nothing = |done: Result<(), Error>| done.map(|()| 0);
+        let done = match step.clone() {
+            Step::Mmap(map) if map.driver_flags.is_some() => {
+                world.figures.lack("flags that a driver chooses for its VMA");
+                space.with_vmas(|vmas| step.carry_out(vmas))
+            }
+            Step::Mmap(map) => match map.file {
+                None => space.mmap(map.addr, map.len, map.prot, map.flags),
+                Some(file) => {
+                    space.mmap_object(map.addr, map.len, map.prot, map.flags, file, map.offset)
+                }
+            },
+            Step::Munmap { addr, len } => nothing(space.munmap(addr, len)),
+            Step::Mprotect { addr, len, prot, pkey } => {
+                nothing(space.mprotect(addr, len, prot, pkey))
+            }
+            Step::Mremap(request) => space.mremap(request),
+            Step::Brk(to) => space.brk(to),
+            Step::Madvise { addr, len, advice } => nothing(space.madvise(addr, len, advice)),
+            Step::Mlock { addr, len, on_fault } => nothing(space.mlock(addr, len, on_fault)),
+            Step::Munlock { addr, len } => nothing(space.munlock(addr, len)),
+            Step::Mlockall(what) => nothing(space.mlockall(what)),
+            Step::Munlockall => nothing(space.munlockall()),
+            Step::Shmat(request) => space.shmat(request),
+            Step::Shmdt(addr) => nothing(space.shmdt(addr)),
+            Step::Watch { addr, len, modes, uffd } => {
+                let mut wanted = UserFaultModes::empty();
+                wanted.set(UserFaultModes::MISSING, modes.contains(VmFlags::UFFD_MISSING));
+                wanted.set(UserFaultModes::WP, modes.contains(VmFlags::UFFD_WP));
+                wanted.set(UserFaultModes::MINOR, modes.contains(VmFlags::UFFD_MINOR));
+                nothing(space.userfault_register(addr, len, wanted, uffd))
+            }
+            Step::Unwatch { addr, len } => nothing(space.userfault_unregister(addr, len)),
+            Step::CloseWatch(id) => nothing(space.userfault_close(id)),
+            Step::FirstWrite(addr) => return touch::first_write(self, world, addr),
+            Step::GrowDown { start, .. } => return touch::grow(self, world, step, start),
+            _ => space.with_vmas(|vmas| step.carry_out(vmas)),
+        };
+        if let Err(Error::NotSupported(what)) = done {
+            world.figures.lack(what);
+            return Ok(self.space.with_vmas(|vmas| step.carry_out(vmas)));
+        }
+        Ok(done)
+    }
+
+    /// Does in the model what the step does to the pages. What MADV_REMOVE frees holds `removed`
+    /// now.
+    fn follow(
+        &mut self,
+        world: &mut World,
+        step: &Step<Backing<Sim>>,
+        result: Result<usize, vma::Error>,
+        before: &Before,
+        removed: Option<u64>,
+    ) {
+        let whole = |addr: usize, len: usize| {
+            addr..addr.saturating_add(len).checked_next_multiple_of(PAGE_SIZE).unwrap_or(usize::MAX)
+        };
+        match (step, result) {
+            (Step::Mremap(request), Ok(to)) => self.model.remap(request, to, &before.parts),
+            (Step::Mremap(request), Err(_)) => self.model.doubt_remap(request),
+            (Step::Mmap(map), Ok(at)) => self.model.forget(whole(at, map.len)),
+            (Step::Mmap(map), Err(_)) if map.flags.contains(MapFlags::FIXED) => {
+                self.model.doubt(whole(map.addr, map.len));
+            }
+            (Step::Shmat(map), Ok(at)) => self.model.forget(whole(at, map.len)),
+            (Step::Adopt(vma), Ok(_)) => self.model.forget(vma.start..vma.end),
+            (Step::Munmap { addr, len }, Ok(_)) => self.model.forget(whole(*addr, *len)),
+            (Step::Settle { start, end, flags: None }, Ok(_)) => self.model.forget(*start..*end),
+            (Step::Brk(_), Ok(now)) => {
+                let [old, now] = [before.heap, now].map(|end| end.next_multiple_of(PAGE_SIZE));
+                self.model.forget(old.min(now)..old.max(now));
+            }
+            (Step::Madvise { addr, len, advice }, result) => match (advice, result) {
+                (Advice::Remove, _) => self.remove(world, whole(*addr, *len), removed),
+                (advice, Ok(_)) if drops_pages(*advice) => self.model.forget(whole(*addr, *len)),
+                (advice, Err(_)) if drops_pages(*advice) => self.model.doubt(whole(*addr, *len)),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    /// MADV_REMOVE has freed the pages of the objects that are mapped in a range: they hold `now`.
+    fn remove(&mut self, world: &mut World, range: Range<usize>, now: Option<u64>) {
+        let areas = self.space.with_vmas(|vmas| {
+            Ok(vmas.areas_from(range.start).take_while(|a| a.start < range.end).collect::<Vec<_>>())
+        });
+        for area in areas.into_iter().flatten() {
+            let Some(file) = &area.vma.file else { continue };
+            let (start, end) = (area.start.max(range.start), area.end.min(range.end));
+            let first = area.vma.offset_at(start) as u64;
+            let pages = first..first + ((end - start) / PAGE_SIZE) as u64;
+            world.objects.remove(key_of(file), pages, now);
+        }
+    }
+
+    /// Forks, and lets both write to pages that they have in common.
+    ///
+    /// # Errors
+    /// A description of what is wrong.
+    pub(super) fn fork(&mut self, world: &mut World) -> Result<Process, String> {
+        world.figures.forks += 1;
+        let (tag, cpu) = (world.take_tag()?, self.cpu);
+        let space = self.on(world, cpu, |process, _| {
+            process.space.fork(tag).map_err(|error| format!("the fork failed: {error}"))
+        })?;
+        let mut model = self.model.clone();
+        let _ = space.with_vmas(|vmas| {
+            model.retain(|page| {
+                let area = vmas.area_at(page);
+                area.is_some_and(|area| !area.vma.flags.contains(VmFlags::WIPEONFORK))
+            });
+            Ok(())
+        });
+        let space = ManuallyDrop::new(space);
+        let mut child = Process { space, model, tag, cpu: (cpu + 1) % CPUS, cpus: 0 };
+        let pages = self.model.pages(WRITTEN_AFTER_FORK);
+        child.touch(world, &pages)?;
+        self.touch(world, &pages)?;
+        child.touch(world, &pages)?;
+        Ok(child)
+    }
+
+    /// Reads all pages that were written, and ends the space.
+    ///
+    /// # Errors
+    /// A description of what is wrong.
+    pub(super) fn end(mut self, world: &mut World) -> Result<(), String> {
+        let (cpu, pages) = (self.cpu, self.model.pages(READ_AT_END));
+        self.on(world, cpu, |process, world| {
+            pages.iter().try_for_each(|page| touch::read(process, world, *page).map(drop))
+        })?;
+        for cpu in (0..CPUS).filter(|cpu| self.cpus & 1 << cpu != 0) {
+            // SAFETY: the CPU was idle until now, so no tables are active on it. The space is
+            // activated nowhere any more.
+            world.on(cpu, |_| unsafe { self.space.leave() })?;
+        }
+        let Process { space, tag, .. } = self;
+        world.on(cpu, |_| drop(ManuallyDrop::into_inner(space)))?;
+        world.give_tag(tag);
+        Ok(())
+    }
+
+    /// Compares the VMAs with the mirror's.
+    ///
+    /// # Errors
+    /// The first that differs.
+    pub(super) fn compare(
+        &mut self,
+        world: &mut World,
+        mirror: &mut dyn Iterator<Item = (Range<usize>, VmFlags)>,
+    ) -> Result<(), String> {
+        let cpu = self.cpu;
+        self.on(world, cpu, |process, _| {
+            let (mut differs, mut mirror) = (None, mirror.fuse());
+            process.space.for_each_vma(|range, flags| {
+                let theirs = mirror.next();
+                if differs.is_none() && theirs.as_ref() != Some(&(range.clone(), flags)) {
+                    differs = Some((Some((range, flags)), theirs));
+                }
+            });
+            let more = mirror.next().map(|theirs| (None, Some(theirs)));
+            match differs.or(more) {
+                None => Ok(()),
+                Some((ours, theirs)) => Err(format!(
+                    "the VMAs with pages are not those of the mirror: {}, and not {}",
+                    shown(ours),
+                    shown(theirs)
+                )),
+            }
+        })
+    }
+}
+
+fn shown(vma: Option<(Range<usize>, VmFlags)>) -> String {
+    vma.map_or("none".into(), |(range, flags)| format!("{:x}-{:x} {flags}", range.start, range.end))
+}
+
+/// Whether the advice drops private pages.
+fn drops_pages(advice: Advice) -> bool {
+    matches!(
+        advice,
+        Advice::DontNeed | Advice::DontNeedLocked | Advice::Free | Advice::GuardInstall
+    )
+}
+
+/// Compares the result of a step with the mirror's. A page that could not be brought in, or freed,
+/// is no difference of the VMAs.
+fn agree(
+    world: &mut World,
+    step: &Step<Backing<Sim>>,
+    mirror: Result<usize, vma::Error>,
+    ours: Result<usize, Error>,
+) -> Result<(), String> {
+    let populates =
+        matches!(step, Step::Madvise { advice: Advice::PopulateRead | Advice::PopulateWrite, .. });
+    let lacking = match (mirror, ours) {
+        (Ok(theirs), Ok(ours)) if theirs == ours => return Ok(()),
+        (Err(theirs), Err(Error::Vma(ours))) if theirs.errno() == ours.errno() => return Ok(()),
+        (_, Err(Error::Fault(_) | Error::NotBroughtIn(_))) => {
+            "a page that a call was to bring in: it could not be touched"
+        }
+        (_, Err(Error::Vma(_))) if populates => {
+            "a page that a call was to bring in: it could not be touched"
+        }
+        (_, Err(Error::Collapse(_))) => "MADV_COLLAPSE of pages that cannot be huge",
+        (_, Err(Error::Object(ObjectError::NotSupported))) => "MADV_REMOVE of a file's pages",
+        (theirs, ours) => {
+            return Err(format!(
+                "the call with pages gave {}, and the mirror's gave {}",
+                said(ours),
+                said(theirs)
+            ));
+        }
+    };
+    world.figures.lack(lacking);
+    Ok(())
+}
+
+fn said(result: Result<usize, impl std::fmt::Display>) -> String {
+    result.map_or_else(|error| format!("an error ({error})"), |value| format!("{value:#x}"))
+}
+
+/// The ranges that a step changed, which are touched after it.
+fn changed(
+    step: &Step<Backing<Sim>>,
+    result: Result<usize, vma::Error>,
+    heap: usize,
+) -> [Range<usize>; 2] {
+    let Ok(at) = result else { return [0..0, 0..0] };
+    let to = |addr: usize, len: usize| addr..addr.saturating_add(len);
+    let range = match *step {
+        Step::Mremap(map) => return [to(at, map.new_len), to(map.addr, map.old_len)],
+        Step::Mmap(ref map) => to(at, map.len),
+        Step::Shmat(ref map) => to(at, map.len),
+        Step::Adopt(ref vma) => vma.start..vma.end,
+        Step::Brk(_) => heap.min(at)..heap.max(at),
+        Step::Munmap { addr, len }
+        | Step::Mprotect { addr, len, .. }
+        | Step::Madvise { addr, len, .. }
+        | Step::Mlock { addr, len, .. }
+        | Step::RemapFilePages { addr, len, .. } => to(addr, len),
+        Step::Settle { start, end, .. } => start..end,
+        _ => 0..0,
+    };
+    [range, 0..0]
+}
+
+/// The first, the middle and the last page of a range.
+pub(super) fn few_pages(range: Range<usize>) -> impl Iterator<Item = usize> {
+    let page = |at: usize| at & !(PAGE_SIZE - 1);
+    let (first, last) = (page(range.start), page(range.end.saturating_sub(1)));
+    let middle = page(first + last.saturating_sub(first) / 2);
+    let more = [middle, last].into_iter().filter(move |at| *at > first);
+    let mut pages: Vec<usize> = std::iter::once(first).chain(more).collect();
+    pages.dedup();
+    pages.into_iter().filter(move |_| range.start < range.end)
+}
+
+/// What a failed touch means.
+pub(super) fn is_refusal(error: &FaultError) -> bool {
+    matches!(error, FaultError::Unmapped(_) | FaultError::Denied(..) | FaultError::Guard(_))
+}
