@@ -2,6 +2,8 @@
 //! the running Linux, and in an address space on the machine in software. The bytes read, the
 //! signals, the errnos, mincore, the present bits, and the listings must agree.
 //!
+//! In some programs several threads take turns. Each is a CPU of the machine, with its own TLB.
+//!
 //! The programs, their text, and the real process are those of `vma`'s test. `SAMARA_SEED=n` runs
 //! the program of that seed, `SAMARA_SEEDS=n` that many programs, from `SAMARA_FIRST_SEED` on.
 //! `SAMARA_PROGRAM=file` runs a program as a failure prints it.
@@ -64,6 +66,16 @@ fn what_was_found_once_stays_mended() {
     }
 }
 
+/// The program of a seed. Every other one has a file, shared memory, and forks; of each of these
+/// kinds, every other one has threads.
+fn random(seed: u64) -> Vec<Step> {
+    let program = match seed % 2 {
+        0 => random::random_with_objects(seed, STEPS),
+        _ => random::random(seed, STEPS),
+    };
+    if seed % 4 < 2 { program } else { random::with_threads(seed, program) }
+}
+
 #[test]
 fn pages_are_as_on_linux() {
     let mut linux = Linux::start();
@@ -79,11 +91,6 @@ fn pages_are_as_on_linux() {
         }
     };
     for seed in first..first + count {
-        // Every other one has a file, shared memory, and forks.
-        let program = match seed % 2 {
-            0 => random::random_with_objects(seed, STEPS),
-            _ => random::random(seed, STEPS),
-        };
-        compare_with(&mut linux, &format!("SAMARA_SEED={seed}"), program);
+        compare_with(&mut linux, &format!("SAMARA_SEED={seed}"), random(seed));
     }
 }

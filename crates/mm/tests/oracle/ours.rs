@@ -1,6 +1,10 @@
 //! Our runner: an address space with pages, on the machine in software.
 
-use std::sync::Arc;
+use std::{
+    mem::ManuallyDrop,
+    panic::{self, AssertUnwindSafe},
+    sync::Arc,
+};
 
 use machine::{Asid, PageSize, Translated, VirtAddr};
 use mm::{
@@ -14,7 +18,8 @@ use vma::VmFlags;
 use crate::{
     Runner,
     program::{
-        Advice, FILE_PAGES, Kind, Of, PAGE, PAGES, PROCESSES, Place, Span, Step, Way, rights,
+        Advice, FILE_PAGES, Kind, Of, PAGE, PAGES, PROCESSES, Place, Span, Step, THREADS, Way,
+        rights,
     },
 };
 
@@ -33,29 +38,44 @@ type Space = AddressSpace<Sim, X86_64L4, Grace>;
 pub(crate) struct Ours;
 
 impl Runner for Ours {
+    /// Each thread is a CPU, with its own TLB. A CPU runs until a step gives the turn to another.
     fn run(&mut self, program: &[Step]) -> Vec<String> {
-        let sim = Sim::new(Config { cpus: 1, frames: 512, ..Config::default() }).unwrap();
+        let config = Config { cpus: THREADS, frames: 512, ..Config::default() };
+        let sim = Sim::new(config).unwrap();
         let paging: Arc<_> = Paging::try_new(sim.clone(), PageSize::Size1G).unwrap();
-        let (answers, space) = sim.on_cpu(0, || {
-            let space = Space::try_new(&paging, Asid(1), None, Profile::LINUX_6_18, LAYOUT);
-            let space = space.unwrap();
-            // SAFETY: the test needs no other mapping, and no other tables have the tag.
-            unsafe { space.activate() };
-            let file = Shmem::memfd(&paging, "pages", 1);
-            file.set_size((FILE_PAGES * PAGE) as u64).unwrap();
-            let opened = Backing::open(file.clone(), true);
-            let mut world = World { sim: &sim, file, opened, spaces: vec![Some(space)], now: 0 };
-            let answers = program.iter().map(|step| world.step(*step)).collect();
-            (answers, world.spaces)
-        });
-        sim.on_cpu(0, || {
-            drop(space);
-            assert!(sim.settle());
-            paging.quick().drain();
-        });
+        let mut world = ManuallyDrop::new(sim.on_cpu(0, || World::new(&sim, &paging)));
+        let mut answers = Vec::new();
+        let ran = panic::catch_unwind(AssertUnwindSafe(|| {
+            while answers.len() < program.len() {
+                let cpu = world.cpu();
+                sim.on_cpu(cpu, || world.run(cpu, &program[answers.len()..], &mut answers));
+            }
+        }));
+        if let Err(cause) = ran {
+            // The machine has halted, so the world cannot be taken down. The answer is a
+            // difference, which is made small.
+            let cause = cause.downcast_ref::<String>().map_or("a panic", |cause| &**cause);
+            answers.push(cause.lines().next().unwrap_or_default().to_string());
+            answers.resize(program.len(), String::new());
+            return answers;
+        }
+        let world = ManuallyDrop::into_inner(world);
+        sim.on_cpu(0, || drop(world));
+        for cpu in 0..THREADS {
+            sim.on_cpu(cpu, || {
+                assert!(sim.settle());
+                paging.quick().drain();
+            });
+        }
         sim.check_leaks().unwrap();
         answers
     }
+}
+
+/// A process: its space, and the thread that has its turn.
+struct Alive {
+    space: Space,
+    thread: usize,
 }
 
 /// The processes, and their file.
@@ -63,22 +83,65 @@ struct World<'a> {
     sim: &'a Sim,
     file: Arc<Shmem<Sim>>,
     opened: Backing<Sim>,
-    /// By their numbers; the one that `now` says is active.
-    spaces: Vec<Option<Space>>,
+    /// By their numbers.
+    processes: Vec<Option<Alive>>,
+    /// The process that has the turn.
     now: usize,
 }
 
-impl World<'_> {
+impl<'a> World<'a> {
+    fn new(sim: &'a Sim, paging: &Arc<Paging<Sim, X86_64L4>>) -> Self {
+        let space = Space::try_new(paging, Asid(1), None, Profile::LINUX_6_18, LAYOUT).unwrap();
+        let file = Shmem::memfd(paging, "pages", 1);
+        file.set_size((FILE_PAGES * PAGE) as u64).unwrap();
+        let opened = Backing::open(file.clone(), true);
+        World { sim, file, opened, processes: vec![Some(Alive { space, thread: 0 })], now: 0 }
+    }
+
+    fn current(&self) -> &Alive {
+        self.processes[self.now].as_ref().unwrap()
+    }
+
+    /// The CPU of the next step.
+    fn cpu(&self) -> usize {
+        self.current().thread
+    }
+
+    /// Takes steps as long as they are this CPU's.
+    fn run(&mut self, cpu: usize, steps: &[Step], answers: &mut Vec<String>) {
+        self.activate();
+        for step in steps {
+            let before = self.now;
+            answers.push(self.step(*step));
+            if self.cpu() != cpu {
+                return;
+            }
+            if self.now != before {
+                self.activate();
+            }
+        }
+    }
+
+    fn activate(&self) {
+        // SAFETY: the test needs no other mapping, and no other tables have the tag.
+        unsafe { self.current().space.activate() };
+    }
+
     fn step(&mut self, step: Step) -> String {
         match step {
-            Step::Fork if self.spaces.len() == PROCESSES => "none".into(),
+            Step::Fork if self.processes.len() == PROCESSES => "none".into(),
             Step::Fork => {
-                let asid = Asid(self.spaces.len() as u16 + 1);
-                let parent = self.spaces[self.now].as_ref().unwrap();
-                let child = parent.fork(asid).unwrap();
-                self.spaces.push(Some(child));
+                let asid = Asid(self.processes.len() as u16 + 1);
+                let Alive { space, thread } = self.current();
+                let child = Alive { space: space.fork(asid).unwrap(), thread: *thread };
+                self.processes.push(Some(child));
                 "ok".into()
             }
+            Step::Thread { to } if to < THREADS => {
+                self.processes[self.now].as_mut().unwrap().thread = to;
+                "ok".into()
+            }
+            Step::Thread { .. } => "none".into(),
             Step::Switch { to } => self.switch(to),
             Step::PageMap(_) | Step::InCore(_) | Step::Smaps if self.now != 0 => {
                 "of the first process only".into()
@@ -88,23 +151,21 @@ impl World<'_> {
                 let before = self.now;
                 let answer = self.switch(to);
                 if self.now != before {
-                    let gone = self.spaces[before].take().unwrap();
-                    // SAFETY: another space is active, and this one is dropped.
-                    unsafe { gone.leave() };
+                    self.activate();
+                    // The other CPUs are idle, so it is active nowhere.
+                    self.processes[before] = None;
                 }
                 answer
             }
             _ => {
-                let space = self.spaces[self.now].as_ref().unwrap();
+                let space = &self.current().space;
                 Process { sim: self.sim, space, file: &self.file, opened: &self.opened }.step(step)
             }
         }
     }
 
     fn switch(&mut self, to: usize) -> String {
-        let Some(Some(space)) = self.spaces.get(to) else { return "none".into() };
-        // SAFETY: the test needs no other mapping, and no other tables have the tag.
-        unsafe { space.activate() };
+        let Some(Some(_)) = self.processes.get(to) else { return "none".into() };
         self.now = to;
         "ok".into()
     }
@@ -169,7 +230,9 @@ impl Process<'_> {
             Step::Sync { span: Span { at, len }, flags } => {
                 said(space.msync(WINDOW + at, len, SyncFlags::from_bits_retain(flags)))
             }
-            Step::Fork | Step::Switch { .. } | Step::Exit { .. } => unreachable!(),
+            Step::Fork | Step::Switch { .. } | Step::Exit { .. } | Step::Thread { .. } => {
+                unreachable!()
+            }
             Step::Unmap(Span { at, len }) => said(space.munmap(WINDOW + at, len)),
             Step::Protect { span: Span { at, len }, prot } => {
                 said(space.mprotect(WINDOW + at, len, prot, None))

@@ -7,6 +7,8 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
@@ -37,20 +39,16 @@
 #endif
 
 enum { PAGE = 4096, PAGES = 64, SPAN = PAGES * PAGE, TABLE = 2 << 20, FILE_PAGES = 6,
-       PROCESSES = 4 };
+       PROCESSES = 4, THREADS = 3 };
 
 static uintptr_t window, middle;
 /* The sizes of all that is not in the window. */
 static unsigned long outside[3];
 static int pagemap, file;
-/* Process n waits for its turn at the pipe n. */
-static int turns[PROCESSES][2], me, current, forks, ended, alive[PROCESSES] = { 1 };
-static pid_t children[PROCESSES];
 static sigjmp_buf after_fault;
 static volatile uintptr_t fault_at;
 static volatile int fault_code, fault_signal;
 static char line[256], out[1 << 16], in[1 << 16], listing[1 << 18];
-static char other_stack[1 << 16];
 
 static void fail(const char *what)
 {
@@ -127,16 +125,17 @@ static void clear(void)
     status(outside);
 }
 
+#include "turns.h"
+
 static void begin(void)
 {
     struct sigaction action = { .sa_sigaction = on_fault,
                                 .sa_flags = SA_SIGINFO | SA_ONSTACK };
-    stack_t stack = { .ss_sp = other_stack, .ss_size = sizeof other_stack };
     uintptr_t heap = brk_to(0);
     setvbuf(stdin, in, _IOFBF, sizeof in);
     setvbuf(stdout, out, _IOFBF, sizeof out);
-    if (sigaltstack(&stack, NULL) || sigaction(SIGSEGV, &action, NULL) ||
-        sigaction(SIGBUS, &action, NULL))
+    set_other_stack(0);
+    if (sigaction(SIGSEGV, &action, NULL) || sigaction(SIGBUS, &action, NULL))
         fail("sigaction");
     if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0))
         fail("PR_SET_THP_DISABLE");
@@ -238,81 +237,6 @@ static void put(size_t at, unsigned char byte)
     if (pwrite(file, &byte, 1, at) != 1)
         fail("pwrite");
     puts("ok");
-}
-
-static void give_turn(int to)
-{
-    fflush(stdout);
-    if (write(turns[to][1], "", 1) != 1)
-        fail("write");
-}
-
-static void await_turn(void)
-{
-    char token;
-    if (read(turns[me][0], &token, 1) != 1)
-        fail("read");
-}
-
-static int is_alive(unsigned long process) { return process < PROCESSES && alive[process]; }
-
-/* Skips the steps of other processes, up to the next turn of this one, or the end. All processes
- * have the text of the whole program in their buffers, and keep count of each other. */
-static void skip(void)
-{
-    unsigned long to;
-    while (current != me && fgets(line, sizeof line, stdin)) {
-        if (!strncmp(line, "fork", 4) && forks + 1 < PROCESSES) {
-            alive[++forks] = 1;
-        } else if (sscanf(line, "switch %lx", &to) == 1 && is_alive(to)) {
-            current = to;
-        } else if (sscanf(line, "exit %lx", &to) == 1 && is_alive(to) && current &&
-                   (int)to != current) {
-            alive[current] = 0;
-            current = to;
-        } else if (!strncmp(line, "end", 3)) {
-            if (me)
-                _exit(0);
-            ended = 1;
-            break;
-        }
-    }
-    await_turn();
-}
-
-static void fork_one(void)
-{
-    if (forks + 1 == PROCESSES) {
-        puts("none");
-        return;
-    }
-    puts("ok");
-    fflush(stdout);
-    pid_t child = fork();
-    if (child < 0)
-        fail("fork");
-    alive[++forks] = 1;
-    children[forks] = me ? 0 : child;
-    if (child)
-        return;
-    me = forks;
-    open_pagemap();
-    skip();
-}
-
-/* The end of a program: the first process is left. */
-static void end_all(void)
-{
-    if (me) {
-        give_turn(0);
-        _exit(0);
-    }
-    for (; forks; forks--) {
-        if (children[forks])
-            waitpid(children[forks], NULL, 0);
-        alive[forks] = 0;
-    }
-    current = ended = 0;
 }
 
 static void remap(uintptr_t at, size_t old, size_t len, const char *way, uintptr_t to)
@@ -455,10 +379,9 @@ static void limit(size_t bytes)
     puts("ok");
 }
 
-int main(void)
+/* The steps of one thread, as long as it has the turn. */
+static void run(int self)
 {
-    begin();
-    status(outside);
     while (fgets(line, sizeof line, stdin)) {
         char call[16], a[16], b[16], c[16];
         unsigned long at, len, new_len, to;
@@ -507,6 +430,10 @@ int main(void)
                 give_turn(to);
                 _exit(0);
             }
+        } else if (sscanf(line, "thread %lx", &to) == 1) {
+            puts(to < THREADS ? "ok" : "none");
+            if (to < THREADS)
+                give_thread(self, to);
         } else if (sscanf(line, "brk %lx", &at) == 1) {
             printf("at %lx\n", brk_to(window + at) - window);
         } else if (sscanf(line, "read %lx", &at) == 1) {
@@ -522,7 +449,7 @@ int main(void)
         } else if (sscanf(line, "%15s", call) == 1 && !strcmp(call, "smaps")) {
             smaps();
         } else if (sscanf(line, "%15s", call) == 1 && !strcmp(call, "fork")) {
-            fork_one();
+            fork_one(self);
         } else if (sscanf(line, "%15s", call) == 1 && !strcmp(call, "end")) {
             ended = 1;
         } else {
@@ -533,7 +460,15 @@ int main(void)
             end_all();
             clear();
             fflush(stdout);
+            give_thread(self, 0);
         }
     }
+}
+
+int main(void)
+{
+    begin();
+    status(outside);
+    run(0);
     return 0;
 }

@@ -12,6 +12,8 @@ pub(crate) const PAGES: usize = 64;
 pub(crate) const FILE_PAGES: usize = 6;
 /// The most processes of a program.
 pub(crate) const PROCESSES: usize = 4;
+/// The most threads of a process.
+pub(crate) const THREADS: usize = 3;
 
 /// Where mmap puts a map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,6 +120,12 @@ pub(crate) enum Step {
     },
     /// The process ends, and the steps that follow are another one's.
     Exit {
+        to: usize,
+    },
+    /// The steps that follow are this thread's of the same process, also after other processes had
+    /// their turn. A process begins with one thread: 0, or the thread that forked. The others start
+    /// with their first turn.
+    Thread {
         to: usize,
     },
     Unmap(Span),
@@ -238,6 +246,7 @@ impl fmt::Display for Step {
             Step::Fork => write!(f, "fork"),
             Step::Switch { to } => write!(f, "switch {to:x}"),
             Step::Exit { to } => write!(f, "exit {to:x}"),
+            Step::Thread { to } => write!(f, "thread {to:x}"),
             Step::Unmap(span) => write!(f, "unmap {span}"),
             Step::Protect { span, prot } => write!(f, "protect {span} {}", rights(prot)),
             Step::Advise { span, advice } => write!(f, "advise {span} {}", word(&ADVICE, advice)),
@@ -287,6 +296,7 @@ impl FromStr for Step {
             ["fork"] => Some(Step::Fork),
             ["switch", to] => number(to).map(|to| Step::Switch { to }),
             ["exit", to] => number(to).map(|to| Step::Exit { to }),
+            ["thread", to] => number(to).map(|to| Step::Thread { to }),
             ["unmap", at, len] => span(at, len).map(Step::Unmap),
             ["protect", at, len, rights] => {
                 span(at, len).zip(prot(rights)).map(|(span, prot)| Step::Protect { span, prot })

@@ -1,7 +1,7 @@
 //! Random programs.
 
 use crate::program::{
-    ADVICE, Advice, FILE_PAGES, Kind, Of, PAGE, PAGES, PROCESSES, Place, Span, Step, Way,
+    ADVICE, Advice, FILE_PAGES, Kind, Of, PAGE, PAGES, PROCESSES, Place, Span, Step, THREADS, Way,
 };
 
 /// A xorshift generator: the seed alone decides a program.
@@ -116,6 +116,41 @@ pub(crate) fn random_with_objects(seed: u64, steps: usize) -> Vec<Step> {
     program
 }
 
+/// A program whose steps are those of several threads of each process. Another thread often touches
+/// a page before a call that may change it, and after it: its CPU has an old translation.
+pub(crate) fn with_threads(seed: u64, program: Vec<Step>) -> Vec<Step> {
+    let mut rng = Rng::new(seed ^ 0x7412_ead5);
+    let mut threaded = Vec::new();
+    for (number, step) in program.into_iter().enumerate() {
+        let changed = match step {
+            Step::Unmap(span) | Step::Protect { span, .. } | Step::Advise { span, .. } => {
+                Some(span)
+            }
+            Step::Remap { span, .. } | Step::Map { span, .. } => Some(span),
+            _ => None,
+        };
+        let Some(span) = changed.filter(|_| rng.one_in(3)) else {
+            if rng.one_in(3) {
+                threaded.push(Step::Thread { to: rng.below(THREADS) });
+            }
+            threaded.push(step);
+            continue;
+        };
+        let (one, other) = (rng.below(THREADS), rng.below(THREADS));
+        let byte = (number % 255 + 1) as u8;
+        let touch = |write| {
+            if write { Step::Write { at: span.at, byte } } else { Step::Read { at: span.at } }
+        };
+        threaded.extend([
+            Step::Thread { to: one },
+            touch(rng.one_in(2)),
+            Step::Thread { to: other },
+        ]);
+        threaded.extend([step, Step::Thread { to: one }, touch(rng.one_in(2))]);
+    }
+    threaded
+}
+
 fn of_object(rng: &mut Rng, window: &Window, number: usize) -> Step {
     let at = rng.below(FILE_PAGES) * PAGE + rng.of(&[0, 1, PAGE - 1]);
     match rng.below(15) {
@@ -186,7 +221,8 @@ fn remap(rng: &mut Rng, window: &Window) -> Step {
 #[test]
 fn a_program_is_read_as_it_was_written() {
     for seed in 0..50 {
-        for step in random(seed, 100).into_iter().chain(random_with_objects(seed, 100)) {
+        let threaded = with_threads(seed, random_with_objects(seed, 100));
+        for step in random(seed, 100).into_iter().chain(threaded) {
             assert_eq!(step.to_string().parse(), Ok(step));
         }
     }
