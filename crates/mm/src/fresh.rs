@@ -11,8 +11,8 @@ use paging::{Format, Paging, Swap};
 
 use crate::{
     FrameGroup,
-    reclaim::read_slot,
     reference::{NoFrame, Reference, hold, is_counted},
+    swap::read_slot,
     zero::{zero, zero_block},
 };
 

@@ -20,7 +20,7 @@
 //! | mremap; mlock, munlock, mlockall, munlockall | the methods of these names | `lock` |
 //! | copies of a program's memory, pins | [`AddressSpace::read`], [`AddressSpace::copy_from_user`], [`AddressSpace::pin_pages`] | `access`, `pin` |
 //! | a debugger's copies | [`AddressSpace::peek`], [`AddressSpace::poke`] | `force` |
-//! | reclaim, swap | [`AddressSpace::reclaim`], [`Swap`] | `reclaim` |
+//! | reclaim, swap | [`AddressSpace::reclaim`], [`Swap`] | `reclaim`, `swap` |
 //! | userfaultfd | [`AddressSpace::userfault_register`] and its neighbours, [`UserFaultHandler`] | `userfault`, `monitor` |
 //! | soft-dirty and referenced pages; PAGEMAP_SCAN | [`AddressSpace::clear_soft_dirty`], [`AddressSpace::scan`] | `track` |
 //! | mincore; resident pages; maps | [`AddressSpace::mincore`] and its neighbours | `look` |
@@ -81,6 +81,7 @@ mod reference;
 mod rights;
 mod shmem;
 mod space;
+mod swap;
 mod sync;
 mod touch;
 mod track;

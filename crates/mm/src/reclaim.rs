@@ -9,37 +9,24 @@
 //!
 //! Locked memory, pinned pages, and pages that a fork shares stay. A huge page is split first.
 //!
-//! # Why no write is lost
-//! A page is written to swap without a lock, in three steps:
-//!
-//! 1. with the write right, its entry gets the mark [`AWAY`], which takes the right to write, and a
-//!    flush; the frame is held;
-//! 2. its contents are copied and written, with nothing held;
-//! 3. with the write right and the table's lock, the entry becomes a swap entry, if it still has
-//!    the mark, and its frame has no other reference than this one and ours.
-//!
-//! A write between the first step and the third faults, and takes the mark away; a fork takes a
-//! reference. Then the slot is given up, and the page stays. A pin for writing faults, too. A pin
-//! for reading is a snapshot ([`crate::UserPins`]).
+//! The hand gives cold anonymous pages the mark [`AWAY`], which takes the right to write. `swap`
+//! says how they go, and why no write is lost.
 
-use alloc::{boxed::Box, vec::Vec};
+use alloc::vec::Vec;
 use core::{ops::Range, sync::atomic::Ordering};
 
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr};
-use paging::{Attrs, EntryChange, Flags, Format, Mapping, Paging, Share, Swap, SweepChange};
+use paging::{Flags, Format, Mapping, Share, SweepChange};
 use vma::{PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
 
 #[expect(unused_imports, reason = "for links")]
 use crate::Object;
 use crate::{
     AddressSpace, Backing, Error,
-    fault::Step,
-    fresh::{Fresh, read_words},
     hook::Hook,
-    reference::{Reference, block_of, hold, is_counted},
+    reference::{block_of, hold, is_counted},
     rights,
-    touch::{Look, refused},
     track::{AWAY, marked},
 };
 
@@ -70,7 +57,7 @@ impl Reclaimed {
 
 /// What the hand has found in a part of a VMA.
 struct Found<M: Machine> {
-    /// Anonymous pages, whose frames are held.
+    /// Anonymous pages, which are marked, and whose frames are held.
     cold: Vec<(usize, Frame)>,
     /// Pages of objects, with their objects' indices.
     of_objects: Vec<(Backing<M>, u64, Frame)>,
@@ -146,18 +133,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             {
                 return Ok(());
             }
-            from = self.look_for_cold(from..part.end, room, &mut found, done)?;
+            // What was found before an error is settled, too.
+            let stop = self.look_for_cold(from..part.end, room, &mut found, done);
             for (file, index, frame) in found.of_objects {
                 // SAFETY: it is unmapped and flushed; this was its entry's reference.
                 unsafe { self.core.tables.paging().release_entry(frame) };
                 done.unmapped += 1;
                 done.evicted += usize::from(file.object().evict(index));
             }
-            for (at, frame) in found.cold {
-                // SAFETY: `look_for_cold` has taken this reference.
-                let held = unsafe { Reference::new(self.core.tables.machine(), frame) };
-                done.swapped += usize::from(self.swap_out(at, held)?);
-            }
+            done.swapped += self.swap_out(found.cold)?;
+            from = stop?;
             if let Some(huge) = found.huge {
                 // Without memory for the table it stays huge.
                 let _stays = self.split_huge(VirtAddr::new(huge as u64));
@@ -243,120 +228,4 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let attrs = rights::attrs_in(vma, page.attrs.share());
         SweepChange::Set(marked(attrs, page.attrs.soft | AWAY))
     }
-
-    /// The second and the third step. Returns whether the page has gone.
-    fn swap_out(&self, at: usize, held: Reference<'_, M>) -> Result<bool, Error> {
-        let (machine, paging) = (self.core.tables.machine(), self.core.tables.paging());
-        let Some(swap) = paging.swap() else { return Ok(false) };
-        let mut copy = Vec::new();
-        if copy.try_reserve_exact(PAGE_SIZE).is_err() {
-            return Ok(false);
-        }
-        copy.resize(PAGE_SIZE, 0);
-        let Ok(mut copy) = <Box<[u8; PAGE_SIZE]>>::try_from(copy) else { return Ok(false) };
-        if !read_words(machine, held.frame(), &mut copy[..]) {
-            return Ok(false);
-        }
-        let slot = swap.write(&copy);
-        let Some((slot, entry)) =
-            slot.and_then(|slot| Some((slot, Paging::<M, F>::swap_frame(slot)?)))
-        else {
-            return Ok(false);
-        };
-        let frame = held.frame();
-        let gone = self.change(|calls| {
-            let locked =
-                calls.area_at(at).is_none_or(|area| area.vma.flags.contains(VmFlags::LOCKED));
-            let guard = G::pin();
-            // SAFETY: the space owns the page. Its frame is released after the flush; the slot's
-            // reference is the entry's.
-            let done = unsafe {
-                self.core.tables.with_entry(&guard, VirtAddr::new(at as u64), |now| match now {
-                    Some(page)
-                        if page.frame == frame
-                            && page.attrs.soft & AWAY != 0
-                            && !locked
-                            && block_of(machine, frame)
-                                .is_some_and(|(_, info)| info.refs() == 2) =>
-                    {
-                        let soft = page.attrs.soft & !AWAY;
-                        (EntryChange::Replace(entry, Attrs { soft, ..Attrs::default() }), true)
-                    }
-                    _ => (EntryChange::Keep, false),
-                })
-            };
-            match done {
-                Ok((gone, pending)) => {
-                    pending.flush();
-                    Ok::<_, Error>(gone)
-                }
-                // A huge page, or no memory to leave a shared table.
-                Err(_) => Ok(false),
-            }
-        })?;
-        match gone {
-            // SAFETY: it is unmapped and flushed. The entry's reference.
-            true => drop(unsafe { Reference::new(machine, frame) }),
-            false => swap.release(slot),
-        }
-        Ok(gone)
-    }
-
-    /// The fault at a page that is in swap.
-    pub(crate) fn swap_in(
-        &self,
-        look: &Look<'_, M, G>,
-        place: &paging::Found<'_>,
-        entry: Frame,
-        fresh: &Fresh<'_, M>,
-    ) -> Result<Step, crate::FaultError> {
-        let page = look.at.align_down(PageSize::Size4K);
-        let Some(slot) = self.core.tables.paging().slot_of(entry) else { return Ok(Step::Again) };
-        let Some(frame) = fresh.page_of(slot) else {
-            if !fresh.want_slot(slot) {
-                return Ok(Step::Again);
-            }
-            // The slot is held from here on. If the entry names it now, it has not been given to
-            // another page in between.
-            let still = self.core.tables.walk(look.guard).get(page);
-            return Ok(match still.is_some_and(|page| page.frame == entry) {
-                true => Step::NeedsFrame,
-                false => Step::Again,
-            });
-        };
-        // SAFETY: the space owns its lower half. The frame is ours until it is mapped. Nothing was
-        // cached of the entry, which has no rights.
-        let done = unsafe {
-            self.core.tables.with_found(look.guard, place, |now| match now {
-                Some(now) if now.frame == entry && self.is_current(look) => {
-                    let attrs = rights::attrs(look.vma.flags, Share::Exclusive);
-                    (EntryChange::Replace(frame, marked(attrs, now.attrs.soft)), Step::MappedFresh)
-                }
-                _ => (EntryChange::Keep, Step::Again),
-            })
-        };
-        match done {
-            Ok((step, pending)) => {
-                pending.flush();
-                if step == Step::MappedFresh {
-                    // SAFETY: the reference of the old entry.
-                    unsafe { self.core.tables.paging().release_entry(entry) };
-                }
-                Ok(step)
-            }
-            Err(failed) => refused(failed, look.at),
-        }
-    }
-}
-
-/// Reads a slot into a frame of our own.
-pub(crate) fn read_slot<M: Machine>(
-    machine: &M,
-    swap: Option<&dyn Swap>,
-    slot: u64,
-    into: Frame,
-) -> bool {
-    let (Some(swap), Some(at)) = (swap, machine.frame_ptr(into)) else { return false };
-    // SAFETY: the frame is ours alone, and a page long.
-    swap.read(slot, unsafe { &mut *at.cast::<[u8; PAGE_SIZE]>().as_ptr() })
 }

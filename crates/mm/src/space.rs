@@ -61,6 +61,8 @@ pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
     pub(crate) group: Once<Arc<FrameGroup<M>>>,
     /// The address at which reclaim goes on.
     pub(crate) hand: AtomicUsize,
+    /// Whether the flush of entries that have become swap entries is pending (`swap`).
+    pub(crate) swapping: AtomicBool,
     pub(crate) huge: HugeState<M, F>,
     /// The host's part of userfaultfd, if it has any.
     pub(crate) userfaults: Once<Arc<dyn UserFaultHandler>>,
@@ -211,8 +213,20 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
         let (commitment, group) = (Once::new(), Once::new());
         let (changes, huge) = (Changes::new(), HugeState::new());
         let userfaults = Once::new();
-        let hand = AtomicUsize::new(0);
-        Core { vmas, tables, changes, commitment, group, hand, huge, userfaults, zero, guard }
+        let (hand, swapping) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Core {
+            vmas,
+            tables,
+            changes,
+            commitment,
+            group,
+            hand,
+            swapping,
+            huge,
+            userfaults,
+            zero,
+            guard,
+        }
     }
 
     /// The group of the space.

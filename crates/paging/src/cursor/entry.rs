@@ -37,7 +37,8 @@ pub enum EntryChange {
     Set(Frame, Attrs),
     /// A present entry maps this frame with these attributes instead of its own. CPUs may use the
     /// old frame until the flush is done, so the new one has the same contents and no right to
-    /// write until then. An absent entry stays.
+    /// write until then. An absent entry stays. Where a swap entry is replaced, no flush follows:
+    /// the one for the page that was there before is done.
     Replace(Frame, Attrs),
     /// The entry becomes absent.
     Clear,
@@ -299,9 +300,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 self.check_frames(&mut Lent::default(), slot.at, frame, size.frames())?;
                 match found {
                     // A swap: hardware may set bits of the old entry meanwhile.
-                    Some(_) => {
+                    Some(found) => {
                         slot.entry.swap(value);
-                        slot.drop_cached(gather);
+                        // Nothing is cached of a swap entry.
+                        if self.paging().slot_of(found.frame).is_none() {
+                            slot.drop_cached(gather);
+                        }
                     }
                     None => {
                         slot.entry.store(value);
