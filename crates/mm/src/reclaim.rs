@@ -17,7 +17,7 @@ use core::{ops::Range, sync::atomic::Ordering};
 
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr};
-use paging::{Flags, Format, Mapping, Share, SweepChange};
+use paging::{Attrs, EntryChange, Flags, Format, Mapping, Share, SweepChange};
 use vma::{PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
 
 #[expect(unused_imports, reason = "for links")]
@@ -112,26 +112,58 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             if rounds == 2 && passed_start {
                 break;
             }
-            hand = part.end;
-            self.reclaim_part(part, want, &mut done)?;
+            hand = self.reclaim_part(part, want, &mut done)?;
         }
         self.core.hand.store(hand, Ordering::Relaxed);
         Ok(done)
     }
 
+    /// Marks the page of an address as used, if it is present, for a host that uses pages in
+    /// another way than by translating: by a device, or by [`walk`](Self::walk). A processor that
+    /// translates marks pages itself. Returns whether the page is present.
+    ///
+    /// Cost: a walk, the lock of one table, and a compare-exchange; below a table that a fork
+    /// shares also a copy of it.
+    ///
+    /// # Context
+    /// As for [`handle_fault`](Self::handle_fault).
+    pub fn mark_accessed(&self, at: VirtAddr) -> bool {
+        let guard = G::pin();
+        let mut is_present = false;
+        let mut mark = |page: &Mapping| {
+            is_present = !self.core.is_special(page.frame);
+            let attrs = Attrs { flags: page.attrs.flags | Flags::ACCESSED, ..page.attrs };
+            if is_present { EntryChange::Set(page.frame, attrs) } else { EntryChange::Keep }
+        };
+        let Some(found) = self.core.tables.walk(&guard).get(at) else { return false };
+        let mut change = |now: Option<Mapping>| match now {
+            Some(page) if page.frame == found.frame => (mark(&page), ()),
+            _ => (EntryChange::Keep, ()),
+        };
+        // SAFETY: the page keeps its frame and its rights.
+        let done = unsafe {
+            match found.size {
+                PageSize::Size4K => self.core.tables.with_entry(&guard, at, &mut change),
+                _ => self.core.tables.with_large(&guard, at, &mut change),
+            }
+        };
+        done.is_ok() && is_present
+    }
+
+    /// Returns where it has stopped.
     fn reclaim_part(
         &self,
         part: Range<usize>,
         want: usize,
         done: &mut Reclaimed,
-    ) -> Result<(), Error> {
+    ) -> Result<usize, Error> {
         let mut from = part.start;
         while from < part.end && done.taken() < want {
             let mut found = Found { cold: Vec::new(), of_objects: Vec::new(), huge: None };
             let room = BATCH.min(want - done.taken());
             if found.cold.try_reserve(room).is_err() || found.of_objects.try_reserve(room).is_err()
             {
-                return Ok(());
+                return Ok(part.end);
             }
             // What was found before an error is settled, too.
             let stop = self.look_for_cold(from..part.end, room, &mut found, done);
@@ -148,7 +180,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 let _stays = self.split_huge(VirtAddr::new(huge as u64));
             }
         }
-        Ok(())
+        Ok(from)
     }
 
     /// The first step, for the pages from the start of the range on, until there is no more room.
@@ -181,7 +213,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             if at >= stop || self.core.is_special(page.frame) || !is_counted(machine, page.frame) {
                 return SweepChange::Keep;
             }
-            if found.cold.len() == room || found.of_objects.len() == room {
+            if found.cold.len() + found.of_objects.len() == room {
                 stop = at;
                 return SweepChange::Keep;
             }

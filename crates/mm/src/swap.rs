@@ -16,9 +16,9 @@
 //!
 //! # Why all CPUs see one page
 //! Between the third step and its flush, a CPU may still read the old frame. If another one brought
-//! the page back meanwhile, and wrote, the two would see different pages. So a fault at a swap entry
-//! waits for the write right while a flush of the third step is pending. Nothing is cached of a swap
-//! entry itself, so that bringing a page back needs no flush.
+//! the page back meanwhile, and wrote, the two would see different pages. So a fault at a swap
+//! entry waits for the write right while a flush of the third step is pending. Nothing is cached of
+//! a swap entry itself, so that bringing a page back needs no flush.
 //!
 //! Cost: for each page a copy, a write of swap and two locks of its table; for each batch the write
 //! right twice, and two flushes.

@@ -147,6 +147,26 @@ fn recently_used_pages_stay_for_a_round() {
 }
 
 #[test]
+fn the_hand_goes_on_where_it_has_stopped() {
+    with_swap(256, |sim, _, _, space| {
+        // In two tables.
+        let far = AT + 512 * PAGE;
+        space.mmap(AT, 1024 * PAGE, 3, FIXED).unwrap();
+        (0..4).for_each(|page| store(sim, space, AT + page * PAGE, 1).unwrap());
+        (0..4).for_each(|page| store(sim, space, far + page * PAGE, 1).unwrap());
+        age(space);
+        assert_eq!(space.reclaim(2).unwrap().swapped, 2);
+        assert_eq!(space.reclaim(2).unwrap().swapped, 2);
+        assert_eq!((space.resident(AT..far), space.resident(far..far + 512 * PAGE)), (0, 4));
+        // A page that was used in another way than by translating.
+        let at = |at: usize| machine::VirtAddr::new(at as u64);
+        assert!(space.mark_accessed(at(far)) && !space.mark_accessed(at(far - PAGE)));
+        assert_eq!(space.reclaim(3).unwrap().swapped, 3);
+        assert_eq!(space.resident(far..far + PAGE), 1);
+    });
+}
+
+#[test]
 fn forks_share_what_is_in_swap() {
     with_swap(512, |sim, _, ram, space| {
         let at = space.mmap(0, 4 * PAGE, 3, PRIVATE).unwrap();

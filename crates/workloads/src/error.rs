@@ -16,6 +16,8 @@ pub enum Error {
     Space(mm::Error),
     /// A page could not be brought in.
     PageFault(mm::FaultError),
+    /// A group of spaces could not be made.
+    Group(mm::GroupError),
     /// A file could not be made.
     Object(mm::ObjectError),
     /// The tree of a baseline could not be changed.
@@ -37,6 +39,7 @@ impl fmt::Display for Error {
             Error::Fault(fault) => fault.fmt(f),
             Error::Space(error) => error.fmt(f),
             Error::PageFault(error) => error.fmt(f),
+            Error::Group(error) => error.fmt(f),
             Error::Object(error) => error.fmt(f),
             Error::Tree(error) => error.fmt(f),
             Error::Full { pages } => write!(f, "there is no hole for {pages} pages"),
@@ -80,6 +83,12 @@ impl From<mm::Error> for Error {
 impl From<mm::FaultError> for Error {
     fn from(error: mm::FaultError) -> Error {
         Error::PageFault(error)
+    }
+}
+
+impl From<mm::GroupError> for Error {
+    fn from(error: mm::GroupError) -> Error {
+        Error::Group(error)
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `vmap` | a list of areas under one lock, with a flush on all CPUs at each unmap; and nodes with pools, as in today's Linux | lazy flushes, per-CPU blocks |
 //! | `vmallocinfo` | readers that take the lock of the areas | lockless readers |
 //! | `mm` | address spaces with one lock, and with counted VMAs, on the same page tables | ours |
+//! | `reclaim` | FIFO, random, LRU, two lists and the optimum, on the same accesses | the clock of `mm` |
 //! | `calls` | single calls of Linux, measured in the same emulator | the same calls of ours |
 //!
 //! # How it is measured
@@ -47,6 +48,7 @@ mod mean;
 mod meeting;
 mod mm;
 mod quicklist;
+mod reclaim;
 mod space;
 #[cfg(test)]
 mod tests;
@@ -78,6 +80,7 @@ where
         vmap::experiment(),
         vmallocinfo::experiment(),
         mm::experiment(),
+        reclaim::experiment(),
     ])
 }
 

@@ -4,6 +4,7 @@ mod areas;
 
 use crate::gup::gup;
 use crate::quicklist::quicklist;
+use crate::reclaim::reclaim;
 use crate::{Host, KernelHalf, Lab, OpCost, Scale};
 use machine::{PageSize, VirtAddr, VirtRange};
 use paging::{PageTables, Paging, X86_64L4};
@@ -135,6 +136,21 @@ fn pins_are_measured_and_leave_nothing() {
     for cpu in 0..3 {
         bare.on_cpu(cpu, || bare.settle());
     }
+    assert_eq!(bare.on_cpu(0, || machine::FrameSource::free_frames(&bare)), 4096);
+}
+
+#[test]
+fn reclaim_is_measured_and_leaves_nothing() {
+    let bare = Bare::new(1, 4096).unwrap();
+    let report = with_lab(&bare, reclaim).unwrap();
+    for case in ["zipf", "hot and cold", "zipf and scans", "loop"] {
+        let metric = "read back for 1000 accesses";
+        let rate = |way| find(&report, case, way, metric)[0].value;
+        let others = ["FIFO", "random", "LRU", "two lists", "ours"].map(rate);
+        assert!(others.iter().all(|other| *other >= rate("optimum")), "{case}: {others:?}");
+        assert!(find(&report, case, "ours", "time of a page")[0].value > 0.0, "{case}");
+    }
+    bare.on_cpu(0, || bare.settle());
     assert_eq!(bare.on_cpu(0, || machine::FrameSource::free_frames(&bare)), 4096);
 }
 
