@@ -9,8 +9,16 @@ use paging::{Format, PageTables, Relocation, Reserve, SweepChange};
 use vma::{Advice, PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
 
 use crate::{
-    Backing, CollapseError, Commitment, FrameGroup, batch::FrameBatch, changes::Changes,
-    mappings::Family, policy::HugeState, rights, space::Core, track::is_poison, zero::ZeroFrame,
+    Backing, CollapseError, Commitment, FrameGroup,
+    batch::FrameBatch,
+    changes::Changes,
+    huge::{HUGE, huge_around},
+    mappings::Family,
+    policy::HugeState,
+    rights,
+    space::Core,
+    track::is_poison,
+    zero::ZeroFrame,
 };
 
 /// Carries out what a call of the [`vma::Writer`] says.
@@ -104,15 +112,20 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
         }
     }
 
-    /// Splits all huge pages of a range, in which no fault brings in another one.
-    fn split_all(&mut self, range: &Range<usize>) -> Result<(), vma::Error> {
-        let (true, Some(range)) = (self.huge.may_exist(), virt(range.clone())) else {
+    /// Splits the huge pages of a range that cannot move whole to `to`. No fault brings in another
+    /// one there.
+    fn split_for_move(&mut self, range: &Range<usize>, to: usize) -> Result<(), vma::Error> {
+        let (true, Some(all)) = (self.huge.may_exist(), virt(range.clone())) else {
             return Ok(());
+        };
+        let alike = (range.start ^ to).is_multiple_of(HUGE);
+        let moves_whole = |page: &paging::Mapping| {
+            alike && huge_around(page.page.get() as usize, range).is_some()
         };
         loop {
             let guard = G::pin();
-            let next =
-                self.tables.walk(&guard).pages(range).find(|page| page.size != PageSize::Size4K);
+            let mut pages = self.tables.walk(&guard).pages(all);
+            let next = pages.find(|page| page.size != PageSize::Size4K && !moves_whole(page));
             drop(guard);
             let Some(page) = next else { return Ok(()) };
             // SAFETY: the space owns the page, and its entries hold references.
@@ -306,11 +319,11 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
 
     fn prepare_move(&mut self, from: Range<usize>, to: usize) -> Result<(), vma::Error> {
         let Some(range) = virt(from.clone()) else { return Ok(()) };
-        let to = VirtAddr::new(to as u64);
+        let target = VirtAddr::new(to as u64);
         self.count_change();
         self.moving = Some(loop {
-            self.split_all(&from)?;
-            match self.tables.prepare_relocation(range, to) {
+            self.split_for_move(&from, to)?;
+            match self.tables.prepare_relocation(range, target) {
                 // A fault that was under way brought it in. After the sweep of the call there are
                 // no more of them.
                 Err(paging::Error::Cut(..)) if self.huge.may_exist() => {}

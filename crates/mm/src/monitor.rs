@@ -176,7 +176,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             if self.core.is_guard(page.frame) || !exclusive || !alone {
                 return Err(UserFaultError::Busy.into());
             }
-            found += 1;
+            found += page.size.bytes() as usize / PAGE_SIZE;
         }
         match allow_holes || found == from.len() / PAGE_SIZE {
             true => Ok(()),

@@ -265,6 +265,51 @@ fn a_first_touch_beside_a_cut() {
     .unwrap_or_else(|failure| panic!("{failure}"));
 }
 
+/// A huge page moves and comes back, while the other CPUs write words of their own where it was and
+/// where it goes, and while a forked child shares it, so that they split it. No write that was done
+/// is lost.
+#[test]
+fn writes_are_kept_beside_moves_of_whole_pages() {
+    all(|seed| {
+        run(2 * seed, |sim, space, cpu, mut random| {
+            Box::new(move || {
+                activate(space);
+                let away = 4 * HUGE;
+                if cpu == 0 {
+                    for turn in 0..4 {
+                        let child = (seed % 2 == 1 && turn == 1).then(|| space.fork(Asid(2)));
+                        let (from, to) = if turn % 2 == 0 { (0, away) } else { (away, 0) };
+                        let moved = space.mremap(RemapRequest {
+                            addr: AT + from,
+                            old_len: HUGE,
+                            new_len: HUGE,
+                            may_move: true,
+                            fixed: Some(AT + to),
+                            dont_unmap: None,
+                        });
+                        assert_eq!(moved, Ok(AT + to));
+                        drop(child);
+                    }
+                } else {
+                    let mut last = 0;
+                    for turn in 1..12 {
+                        let own = AT + cpu * PAGE + if random(2) == 0 { 0 } else { away };
+                        match random(2) {
+                            0 if store(sim, space, own, turn).is_ok() => last = turn,
+                            _ => {
+                                let found = load(sim, space, own);
+                                assert!(found.is_err() || found == Ok(last), "{found:?} {last}");
+                            }
+                        }
+                    }
+                }
+                // SAFETY: nothing of it is used on this CPU any more.
+                unsafe { space.leave() };
+            })
+        })
+    })
+}
+
 /// Few words, written while they become huge.
 #[test]
 fn writes_beside_one_collapse() {

@@ -6,6 +6,10 @@
 //! and taken, before the first page moves, and the move itself cannot fail (I7). A page is nowhere
 //! for a moment: it leaves its old table before it enters the new one, so no two locks of one level
 //! are held. A pin that comes then takes its slow path.
+//!
+//! A page of 2 MiB moves whole, by its one entry, if the two ranges lie alike within 2 MiB. At the
+//! target a fault that was under way may have linked a lower table, which it will find useless. The
+//! move unlinks it: nothing is mapped there.
 
 use super::{Error, Spare, SweepChange, TableSource, covers};
 use crate::format::{Decoded, Format};
@@ -37,7 +41,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///
     /// # Errors
     /// - As [`unshare`](Self::unshare), for either range; [`Error::Empty`] if `to` wraps.
-    /// - [`Error::Cut`]: a large page is in `from`. Split it first.
+    /// - [`Error::Cut`]: a large page is in `from` that cannot move whole: `from` has a part of it,
+    ///   the two ranges do not lie alike within 2 MiB, or it has 1 GiB. Split it first.
     /// - [`Error::Occupied`]: a page is in the target.
     /// - [`Error::Frames`]: no memory for the tables.
     pub fn prepare_relocation(
@@ -62,11 +67,16 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             // For each level the last table that was counted, by the first address beyond it.
             let mut counted: [Option<VirtAddr>; 5] = [None; 5];
             for page in self.walk(&guard).pages(from) {
-                if page.size != PageSize::Size4K {
-                    return Err(Error::Cut(page.page, page.size));
-                }
+                let lowest = match page.size {
+                    PageSize::Size4K => 0,
+                    PageSize::Size2M if moves_whole(from, to, page.page) => 1,
+                    _ => return Err(Error::Cut(page.page, page.size)),
+                };
                 let at = moved(from, to, page.page);
                 let has = self.walk(&guard).find(at, 0).ok_or(Error::Malformed(at))?.level;
+                // An empty lower table is unlinked, and those above it that become empty by that.
+                // A fault that was under way may split a large page, so that it needs a table.
+                let has = if has < lowest { F::LEVELS - 1 } else { has };
                 for (level, counted) in counted.iter_mut().enumerate().take(usize::from(has)) {
                     let end = beyond(at, level as u8 + 1);
                     if *counted != end {
@@ -84,7 +94,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Moves the pages, with all their attributes. The flush of the old range is added to
     /// `pending`. Nothing fails, unless the tables are corrupt.
     ///
-    /// Cost: for each page a swap and a store; for each 64 pages the locks of two tables.
+    /// Cost: for each page a swap and a store; for each 64 pages, and for each large one, the locks
+    /// of two tables.
     ///
     /// # Context
     /// As for [`sweep`](Self::sweep).
@@ -111,9 +122,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let mut next = Some(from.start());
         while let Some(at) = next.filter(|at| from.contains(*at)) {
             let mut batch = [(VirtAddr::new(0), 0); BATCH];
-            let (len, end) = self.take_entries(from, at, &mut batch, pending)?;
+            let (level, len, end) = self.take_entries((from, to), at, &mut batch, pending)?;
             for &(page, value) in &batch[..len] {
-                self.put_entry(moved(from, to, page), value, &mut spare)?;
+                self.put_entry((moved(from, to, page), level), value, &mut spare, pending)?;
             }
             next = end;
         }
@@ -122,32 +133,50 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         unsafe { self.sweep(from, pending, |_| true, |_| SweepChange::Keep) }.map(drop)
     }
 
-    /// Takes the pages of one table out of it, from `at` on, as many as fit. Returns how many, and
-    /// the address to go on from.
+    /// Takes the pages of one table out of it, from `at` on, as many as fit; or one large page.
+    /// Returns their level, how many, and the address to go on from.
     fn take_entries<'p>(
         &'p self,
-        range: VirtRange,
+        (range, to): (VirtRange, VirtRange),
         at: VirtAddr,
         batch: &mut [(VirtAddr, u64); BATCH],
         pending: &mut PendingFlush<'p, M, F, G>,
-    ) -> Result<(usize, Option<VirtAddr>), Error> {
+    ) -> Result<(u8, usize, Option<VirtAddr>), Error> {
         let guard = G::pin();
         let walk = self.walk(&guard);
         let spot = walk.find(at, 0).ok_or(Error::Malformed(at))?;
+        let table = spot.entry.table();
         if spot.level != 0 {
+            let page = at.align_down(PageSize::Size2M);
             return match spot.found {
-                Decoded::Absent => Ok((0, beyond(at, spot.level))),
+                Decoded::Absent => Ok((0, 0, beyond(at, spot.level))),
+                Decoded::Page(..) if spot.level == 1 && moves_whole(range, to, page) => {
+                    let Some(mut locked) = lock(self.machine(), table, at)? else {
+                        return Ok((0, 0, Some(at)));
+                    };
+                    // With the lock held: a fault that was under way may have split it.
+                    if !matches!(F::decode(spot.entry.load(), 1), Decoded::Page(..)) {
+                        return Ok((0, 0, Some(at)));
+                    }
+                    batch[0] = (page, spot.entry.swap(0));
+                    locked.count -= 1;
+                    if let Some(gone) = VirtRange::new(page, PageSize::Size2M.bytes()) {
+                        pending.gather.add(gone, PageSize::Size2M);
+                    }
+                    Ok((1, 1, beyond(at, 1)))
+                }
                 _ => Err(Error::Malformed(at)),
             };
         }
-        let table = spot.entry.table();
         // The table is not unlinked here if it becomes empty: it may be the target's, too.
-        let Some(mut locked) = lock(self.machine(), table, at)? else { return Ok((0, Some(at))) };
+        let Some(mut locked) = lock(self.machine(), table, at)? else {
+            return Ok((0, 0, Some(at)));
+        };
         let mut len = 0;
         for index in F::index(at, 0)..ENTRIES {
             let page = VirtAddr::new(at.get() + ((index - F::index(at, 0)) as u64) * 4096);
             if len == BATCH || !covers(range, page, PageSize::Size4K) {
-                return Ok((len, range.contains(page).then_some(page)));
+                return Ok((0, len, range.contains(page).then_some(page)));
             }
             let entry = walk.entry(table, index).ok_or(Error::Malformed(page))?;
             let Decoded::Page(..) = F::decode(entry.load(), 0) else { continue };
@@ -159,31 +188,50 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 pending.gather.add(gone, PageSize::Size4K);
             }
         }
-        Ok((len, beyond(at, 1)))
+        Ok((0, len, beyond(at, 1)))
     }
 
-    fn put_entry(
-        &self,
-        at: VirtAddr,
+    fn put_entry<'p>(
+        &'p self,
+        (at, level): (VirtAddr, u8),
         value: u64,
-        spare: &mut Spare<'_, M, F, G>,
+        spare: &mut Spare<'p, M, F, G>,
+        pending: &mut PendingFlush<'p, M, F, G>,
     ) -> Result<(), Error> {
-        let guard = G::pin();
-        let walk = self.walk(&guard);
-        let mut source = TableSource::Spare(spare);
-        let found = self.table_from(&walk, at, 0, &mut self.no_flush(), &mut source);
-        let (table, mut locked) = found?;
-        let entry = walk.entry(table, F::index(at, 0)).ok_or(Error::Malformed(at))?;
-        if F::decode(entry.load(), 0) != Decoded::Absent {
-            return Err(Error::Occupied(at));
+        let size = if level == 0 { PageSize::Size4K } else { PageSize::Size2M };
+        let page = VirtRange::new(at, size.bytes()).ok_or(Error::Empty)?;
+        loop {
+            let guard = G::pin();
+            let walk = self.walk(&guard);
+            let mut source = TableSource::Spare(spare);
+            let (table, mut locked) =
+                self.table_from(&walk, at, level, &mut self.no_flush(), &mut source)?;
+            let entry = walk.entry(table, F::index(at, level)).ok_or(Error::Malformed(at))?;
+            let found = F::decode(entry.load(), level);
+            if found == Decoded::Absent {
+                entry.store(value);
+                locked.count += 1;
+                return Ok(());
+            }
+            drop(locked);
+            if !matches!(found, Decoded::Table(_)) || self.walk(&guard).pages(page).next().is_some()
+            {
+                return Err(Error::Occupied(at));
+            }
+            drop(guard);
+            // SAFETY: it changes no page. It unlinks the empty table, unless the fault has.
+            unsafe { self.sweep(page, pending, |_| true, |_| SweepChange::Keep) }?;
         }
-        entry.store(value);
-        locked.count += 1;
-        Ok(())
     }
 }
 
 /// The new address of a page.
 fn moved(from: VirtRange, to: VirtRange, page: VirtAddr) -> VirtAddr {
     VirtAddr::new(page.get() - from.start().get() + to.start().get())
+}
+
+/// Whether the page of 2 MiB at `page` moves by its entry.
+fn moves_whole(from: VirtRange, to: VirtRange, page: VirtAddr) -> bool {
+    let apart = from.start().get() ^ to.start().get();
+    apart.is_multiple_of(PageSize::Size2M.bytes()) && covers(from, page, PageSize::Size2M)
 }
