@@ -11,7 +11,7 @@ use crate::{
     fresh::{Fresh, Huge, Unready},
     huge::huge_around,
     object::HeldPage,
-    reference::{NoFrame, give_back},
+    reference::NoFrame,
     rights::{self, Want},
     touch::{Look, refused},
     track,
@@ -369,7 +369,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                         fresh.mapped();
                         // SAFETY: no CPU has a translation of it any more, and the entry held the
                         // reference.
-                        unsafe { give_back(self.core.tables.paging(), old) };
+                        unsafe { self.core.tables.paging().release_entry(old) };
                         self.end_replacement(&guard, page, vma, new)
                     }
                     Step::Flushing => {

@@ -15,6 +15,7 @@
 //! for both: they had the same VMA there, and a space that changes its VMA leaves the table first.
 
 use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
 
 use grace::Concurrent;
 use machine::{Asid, Machine};
@@ -69,6 +70,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             if let Some(group) = self.core.group.get() {
                 core.group.call_once(|| Arc::clone(group));
             }
+            // Relaxed: the child is not used before it is returned.
+            core.tracks_new.store(self.core.tracks_new.load(Ordering::Relaxed), Ordering::Relaxed);
             promise.keep();
             let child = AddressSpace::from_core(core, family, self.stack_limit)?;
             calls.not_inherited().try_for_each(|range| {

@@ -17,7 +17,6 @@ use vma::{PAGE_SIZE, PageWork, Pages};
 
 use crate::{
     hook::{Hook, no_memory, virt},
-    reference::give_back,
     track::is_poison,
 };
 
@@ -73,7 +72,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         };
         if let Some(old) = old.map_err(no_memory)? {
             // SAFETY: it is unmapped and flushed.
-            unsafe { give_back(tables.paging(), old) };
+            unsafe { tables.paging().release_entry(old) };
         }
         Ok(())
     }

@@ -37,7 +37,7 @@ use crate::{
     AddressSpace, Backing, FaultError,
     fault::Step,
     fresh::{Fresh, Huge},
-    reference::{give_back, is_alone, is_counted},
+    reference::{is_alone, is_counted},
     rights::{self, Want},
     touch::{Look, refused},
     track::WP,
@@ -223,7 +223,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 fresh.huge_mapped();
                 // SAFETY: no CPU has a translation of it any more. (It is the zero page, which is
                 // not counted.)
-                unsafe { give_back(self.core.tables.paging(), old) };
+                unsafe { self.core.tables.paging().release_entry(old) };
                 Ok(self.end_huge_replacement(look, page.page, new))
             }
             Err(failed) => refused(failed, look.at),

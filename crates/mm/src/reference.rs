@@ -6,7 +6,6 @@
 
 use machine::{Frame, FrameError, Machine, Owner, Place};
 pub(crate) use paging::block::{block_of, hold, is_counted};
-use paging::{Format, Paging};
 
 use crate::FrameGroup;
 
@@ -112,13 +111,4 @@ impl<M: Machine> Drop for Reference<'_, M> {
 /// Whether one entry leads to the frame, or to its block, and nothing else does.
 pub(crate) fn is_alone<M: Machine>(machine: &M, frame: Frame) -> bool {
     is_counted(machine, frame) && block_of(machine, frame).is_some_and(|(_, info)| info.refs() == 1)
-}
-
-/// Gives back the frame of an entry that leads there no more.
-///
-/// # Safety
-/// No CPU has a translation of it by this entry.
-pub(crate) unsafe fn give_back<M: Machine, F: Format>(paging: &Paging<M, F>, frame: Frame) {
-    // SAFETY: the caller's promise.
-    unsafe { paging.release_entry(frame) };
 }

@@ -63,6 +63,8 @@ pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
     pub(crate) hand: AtomicUsize,
     /// Whether the flush of entries that have become swap entries is pending (`swap`).
     pub(crate) swapping: AtomicBool,
+    /// Whether soft-dirty pages were cleared ever; before, all are dirty.
+    pub(crate) tracks_new: AtomicBool,
     pub(crate) huge: HugeState<M, F>,
     /// The host's part of userfaultfd, if it has any.
     pub(crate) userfaults: Once<Arc<dyn UserFaultHandler>>,
@@ -214,6 +216,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
         let (changes, huge) = (Changes::new(), HugeState::new());
         let userfaults = Once::new();
         let (hand, swapping) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let tracks_new = AtomicBool::new(false);
         Core {
             vmas,
             tables,
@@ -222,6 +225,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
             group,
             hand,
             swapping,
+            tracks_new,
             huge,
             userfaults,
             zero,

@@ -17,7 +17,7 @@
 //! Formats with two software bits (RISC-V) have no marks.
 
 use alloc::vec::Vec;
-use core::ops::Range;
+use core::{ops::Range, sync::atomic::Ordering};
 
 use bitflags::bitflags;
 use grace::Concurrent;
@@ -155,9 +155,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
     }
 
-    /// Makes all present pages clean: [`pagemap::SOFT_DIRTY`](crate::pagemap::SOFT_DIRTY) says
-    /// which are written from now on (`echo 4 > /proc/PID/clear_refs`). A page that comes later is
-    /// dirty.
+    /// Makes all pages clean: [`pagemap::SOFT_DIRTY`](crate::pagemap::SOFT_DIRTY) says which are
+    /// written from now on (`echo 4 > /proc/PID/clear_refs`). A page that comes later is dirty, and
+    /// so is each page of a VMA that is made later, or joins one, also where it is absent.
     ///
     /// Cost: that of mprotect of all memory, and a fault for each page that is written.
     ///
@@ -166,7 +166,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// memory; a part may be clean.
     pub fn clear_soft_dirty(&self) -> Result<(), Error> {
         Self::check_marks()?;
+        self.change(|calls| calls.clear_soft_dirty())?;
+        // Release: pairs with the Acquire of `is_new`: the VMAs have lost the flag.
+        self.core.tracks_new.store(true, Ordering::Release);
         self.sweep_all(|page| SweepChange::Set(marked(page.attrs, page.attrs.soft | CLEAN)))
+    }
+
+    /// Whether all pages of a VMA are soft-dirty, also absent ones.
+    pub(crate) fn is_new(&self, vma: &Vma<Backing<M>>) -> bool {
+        // Acquire: pairs with the Release of `clear_soft_dirty`.
+        !self.core.tracks_new.load(Ordering::Acquire) || vma.flags.contains(VmFlags::SOFTDIRTY)
     }
 
     /// Makes all present pages unreferenced (`echo 1 > /proc/PID/clear_refs`): smaps shows which

@@ -76,7 +76,7 @@ pub mod pagemap {
     /// The page is present.
     pub const PRESENT: u64 = 1 << 63;
     /// The page was written since the last
-    /// [`clear_soft_dirty`](crate::AddressSpace::clear_soft_dirty), or is new.
+    /// [`clear_soft_dirty`](crate::AddressSpace::clear_soft_dirty), or it or its VMA is new.
     pub const SOFT_DIRTY: u64 = 1 << 55;
     /// The page is write-protected by a userfaultfd.
     pub const WRITE_PROTECTED: u64 = 1 << 57;
@@ -175,20 +175,22 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             *entry = 0;
             let at = first.wrapping_add(number.wrapping_mul(PAGE_SIZE));
             let Some((_, vma)) = self.core.vmas.lookup(&guard, at) else { continue };
+            let tracks = Self::check_marks().is_ok();
+            let mark = |dirty| if tracks && dirty { pagemap::SOFT_DIRTY } else { 0 };
+            *entry = mark(self.is_new(vma));
             let Some(page) = walk.get(VirtAddr::new(at as u64)) else { continue };
             if self.core.is_guard(page.frame) {
-                *entry = if is_poison(page.attrs) { 0 } else { pagemap::GUARD };
+                *entry |= if is_poison(page.attrs) { 0 } else { pagemap::GUARD };
                 continue;
             }
+            *entry |= mark(page.attrs.soft & CLEAN == 0);
             if let Some(slot) = self.core.tables.paging().slot_of(page.frame) {
-                *entry = pagemap::SWAPPED | (slot & ((1 << 50) - 1)) << 5;
+                *entry |= pagemap::SWAPPED | (slot & ((1 << 50) - 1)) << 5;
                 continue;
             }
             let frame = page.frame_of(VirtAddr::new(at as u64)).unwrap_or(page.frame);
-            *entry = pagemap::PRESENT | frame.number();
-            if Self::check_marks().is_ok() {
-                let dirty = page.attrs.soft & CLEAN == 0;
-                *entry |= if dirty { pagemap::SOFT_DIRTY } else { 0 };
+            *entry |= pagemap::PRESENT | frame.number();
+            if tracks {
                 let protected = page.attrs.soft & WP != 0 && vma.flags.contains(VmFlags::UFFD_WP);
                 *entry |= if protected { pagemap::WRITE_PROTECTED } else { 0 };
             }

@@ -115,7 +115,7 @@ fn guards_fork_move_and_refuse_copies() {
         assert_eq!(space.read(at, &mut [0]).unwrap_err().error, guard(at).unwrap_err());
         let mut entries = [0; 2];
         space.pagemap(at, &mut entries);
-        assert_eq!(entries[0], pagemap::GUARD);
+        assert_eq!(entries[0], pagemap::GUARD | pagemap::SOFT_DIRTY);
         let populate = space.madvise(at, PAGE, Advice::PopulateWrite);
         assert_eq!(populate.unwrap_err().errno(), 14);
         // SAFETY: as above.

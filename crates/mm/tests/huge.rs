@@ -207,7 +207,9 @@ fn whole_pages_move_as_they_are() {
         assert_eq!(huge_bytes(space), HUGE);
         // A fork shares them; the child moves its own.
         let child = space.fork(Asid(2)).unwrap();
+        load(sim, space, AT + 10 * HUGE).unwrap();
         move_to(AT + 10 * HUGE, HUGE, AT + 20 * HUGE).unwrap();
+        assert!(load(sim, space, AT + 10 * HUGE).is_err());
         let mut word = [0; 8];
         child.read(AT + 10 * HUGE + 6 * PAGE, &mut word).unwrap();
         let moved = load(sim, space, AT + 20 * HUGE + 6 * PAGE).unwrap();

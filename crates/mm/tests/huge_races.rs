@@ -2,10 +2,16 @@
 
 mod common;
 
-use std::mem::ManuallyDrop;
+use std::{
+    mem::ManuallyDrop,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use common::*;
-use machine::{Asid, Frame};
+use machine::{Asid, Frame, Step};
 use mm::*;
 use sim::{Config, Failure, Program, Sim, explore, seeded};
 
@@ -263,6 +269,49 @@ fn a_first_touch_beside_a_cut() {
         })
     })
     .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// A huge page that a child shares moves while another CPU writes to it, and so splits it.
+#[test]
+fn a_split_beside_a_move() {
+    all(|seed| {
+        let go = Arc::new(AtomicUsize::new(0));
+        run(2 * seed, |sim, space, cpu, _| {
+            let go = Arc::clone(&go);
+            Box::new(move || {
+                activate(space);
+                if cpu == 0 {
+                    store(sim, space, AT, 1).unwrap();
+                    let child = space.fork(Asid(2)).unwrap();
+                    go.store(1, Ordering::Release);
+                    let moved = space.mremap(RemapRequest {
+                        addr: AT,
+                        old_len: HUGE,
+                        new_len: HUGE,
+                        may_move: true,
+                        fixed: Some(AT + 4 * HUGE),
+                        dont_unmap: None,
+                    });
+                    assert_eq!(moved, Ok(AT + 4 * HUGE));
+                    let found = load(sim, space, AT + 4 * HUGE);
+                    assert!(matches!(found, Ok(1 | 2)), "{found:?}");
+                    go.store(2, Ordering::Release);
+                    drop(child);
+                } else if cpu == 1 {
+                    while go.load(Ordering::Acquire) == 0 {
+                        sim.relax();
+                    }
+                    let _moved = store(sim, space, AT, 2);
+                    while go.load(Ordering::Acquire) != 2 {
+                        sim.relax();
+                    }
+                    assert!(load(sim, space, AT).is_err());
+                }
+                // SAFETY: nothing of it is used on this CPU any more.
+                unsafe { space.leave() };
+            })
+        })
+    })
 }
 
 /// A huge page moves and comes back, while the other CPUs write words of their own where it was and

@@ -93,13 +93,13 @@ fn pagemap_tells_frames_and_whose_they_are() {
         store(sim, space, AT + 3 * PAGE, 1).unwrap();
         let mut entries = [9; 5];
         space.pagemap(AT, &mut entries);
-        // Each present page is new, and so soft-dirty.
+        // Each page is new, and so soft-dirty.
         let present = pagemap::PRESENT | pagemap::SOFT_DIRTY;
         let of_object = present | pagemap::OF_OBJECT;
         let bits = entries.map(|entry| entry & !((1 << 55) - 1));
         // Read and written by two maps; not touched; copied; a hole.
         assert_eq!(bits[0], of_object);
-        assert_eq!(bits[1], 0);
+        assert_eq!(bits[1], pagemap::SOFT_DIRTY);
         assert_eq!(bits[2], of_object);
         assert_eq!(bits[3], present | pagemap::EXCLUSIVE);
         assert_eq!(entries[4], 0);

@@ -263,6 +263,52 @@ fn poisoned_pages_are_bus_errors() {
     });
 }
 
+/// The rules of Documentation/admin-guide/mm/soft-dirty.rst: a new VMA is dirty as a whole.
+#[test]
+fn soft_dirty_tells_what_is_new() {
+    with_space(4096, |_, _, space| {
+        let dirty = |space: &Space, at: usize| {
+            let mut entries = [0; 4];
+            space.pagemap(at, &mut entries);
+            entries.map(|entry| entry & pagemap::SOFT_DIRTY != 0)
+        };
+        let at = 0x5000_0000;
+        let map = |page: usize, prot| space.mmap(at + page * PAGE, 4 * PAGE, prot, FIXED).unwrap();
+        map(0, 3);
+        // All are, before they are cleared first; no page is where nothing is mapped.
+        assert_eq!((dirty(space, at), dirty(space, at + 4 * PAGE)), ([true; 4], [false; 4]));
+        space.write(at, &[1; 2 * PAGE]).unwrap();
+        space.clear_soft_dirty().unwrap();
+        assert_eq!(dirty(space, at), [false; 4]);
+        space.write(at + 2 * PAGE, &[1]).unwrap();
+        assert_eq!(dirty(space, at), [false, false, true, false]);
+        // A new VMA, and one that joins an old one.
+        map(8, 3);
+        map(12, 1);
+        assert_eq!((dirty(space, at + 8 * PAGE), dirty(space, at)[0]), ([true; 4], false));
+        map(4, 3);
+        assert_eq!((dirty(space, at), dirty(space, at + 4 * PAGE)), ([true; 4], [true; 4]));
+        // A child begins as its parent.
+        let child = space.fork(Asid(2)).unwrap();
+        space.clear_soft_dirty().unwrap();
+        assert_eq!(
+            (dirty(space, at + 8 * PAGE), dirty(&child, at + 8 * PAGE)[3]),
+            ([false; 4], true)
+        );
+        let grandchild = space.fork(Asid(3)).unwrap();
+        grandchild.mmap(at + 20 * PAGE, PAGE, 3, FIXED).unwrap();
+        let new = dirty(&grandchild, at + 20 * PAGE)[0];
+        assert_eq!((dirty(&grandchild, at), new), ([false; 4], true));
+        // A part that keeps its VMA stays clean; what was discarded is as before.
+        space.madvise(at, PAGE, Advice::DontNeed).unwrap();
+        space.munmap(at + PAGE, PAGE).unwrap();
+        assert_eq!(dirty(space, at), [false; 4]);
+        let mut listing = String::new();
+        space.write_smaps(&mut listing).unwrap();
+        assert!(!listing.contains(" sd"), "{listing}");
+    });
+}
+
 #[test]
 fn soft_dirty_tells_what_was_written() {
     with_space(4096, |sim, _, space| {

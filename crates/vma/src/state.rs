@@ -117,7 +117,7 @@ impl State {
             generation: self.generation.next(),
             ..State::new(self.layout())
         };
-        child.set_default_flags(self.default_flags() & VmFlags::NOHUGEPAGE);
+        child.set_default_flags(self.default_flags() & (VmFlags::NOHUGEPAGE | VmFlags::SOFTDIRTY));
         child
     }
 
@@ -146,7 +146,7 @@ impl State {
         self.mmap_base.get()
     }
 
-    /// Flags that every new VMA gets (mlockall with MCL_FUTURE).
+    /// Flags that every new VMA gets (mlockall with MCL_FUTURE, soft-dirty).
     pub(crate) fn default_flags(&self) -> VmFlags {
         VmFlags::from_bits_retain(self.default_flags.get() as u64)
     }

@@ -37,7 +37,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     pub fn exec(&mut self, layout: Layout) -> Result<(), Error> {
         self.erase(0, self.profile.task_size)?;
         self.state.set_layout(layout);
-        self.state.set_default_flags(VmFlags::empty());
+        self.state.set_default_flags(self.state.default_flags() & VmFlags::SOFTDIRTY);
         self.state.set_read_implies_exec(false);
         Ok(())
     }

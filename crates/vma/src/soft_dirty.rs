@@ -1,0 +1,33 @@
+//! Soft-dirty VMAs: those that are new since a moment (`echo 4 > /proc/PID/clear_refs`).
+//!
+//! An absent page has no bit that says whether it was written. A VMA that is new since the last
+//! clearing has [`VmFlags::SOFTDIRTY`], so that a program that saves memory asks for all its pages.
+//! The flag is sticky: a VMA that a new one joins gets it, too. Kernels without soft-dirty pages
+//! never set it; it is set here from the first clearing on.
+
+use crate::{Error, MappedFile, RefCounted, VmFlags, Vma, space::Writer};
+
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
+    /// Takes [`VmFlags::SOFTDIRTY`] from all VMAs. Each one that is made from now on has it. A
+    /// forked child goes on so.
+    ///
+    /// One store into the tree for each VMA that has the flag. Nothing merges. May allocate.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], with the VMAs below the failure changed.
+    pub fn clear_soft_dirty(&mut self) -> Result<(), Error> {
+        self.state.set_default_flags(self.state.default_flags() | VmFlags::SOFTDIRTY);
+        let mut at = 0;
+        while let Some(look) = self.at_or_after(at) {
+            let middle = look.middle();
+            at = middle.end;
+            if look.vma.flags.contains(VmFlags::SOFTDIRTY) {
+                let mut vma = Vma::clone(look.vma);
+                vma.flags -= VmFlags::SOFTDIRTY;
+                self.open(&mut vma);
+                self.replace(middle, RefCounted::new(vma)?)?;
+            }
+        }
+        Ok(())
+    }
+}
