@@ -46,7 +46,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// write-protected.
     ///
     /// # Errors
-    /// [`Resolved`]: [`Error::UserFault`], [`vma::Error::Unaligned`], or no memory.
+    /// [`Resolved`]: [`Error::UserFault`], [`vma::Error::Unaligned`], or no memory. Nothing is done
+    /// if not one registered VMA has the whole range.
     pub fn userfault_copy(&self, to: usize, from: &[u8], protect: bool) -> Result<(), Resolved> {
         self.each_page_of(to, from.len(), |at, offset| {
             self.fill_page(at, protect, |machine, frame| {
@@ -190,7 +191,18 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         len: usize,
         mut each: impl FnMut(usize, usize) -> Result<(), Error>,
     ) -> Result<(), Resolved> {
-        let range = aligned(to, len).map_err(|error| Resolved { done: 0, error })?;
+        let none = |error| Resolved { done: 0, error };
+        let range = aligned(to, len).map_err(none)?;
+        // As in Linux, one VMA has all of it, or nothing is done.
+        let guard = G::pin();
+        let found = self.core.vmas.lookup(&guard, to);
+        let whole = found.is_some_and(|(vma, known)| {
+            range.end <= vma.end && known.flags.intersects(VmFlags::UFFD)
+        });
+        drop(guard);
+        if !whole {
+            return Err(none(UserFaultError::NotRegistered.into()));
+        }
         range.clone().step_by(PAGE_SIZE).try_for_each(|at| {
             let done = at - range.start;
             each(at, done).map_err(|error| Resolved { done, error })

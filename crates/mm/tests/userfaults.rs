@@ -263,6 +263,20 @@ fn poisoned_pages_are_bus_errors() {
     });
 }
 
+#[test]
+fn a_monitor_resolves_ranges_within_one_vma() {
+    with_space(4096, |_, _, space| {
+        let at = space.mmap(0, 4 * PAGE, 3, PRIVATE).unwrap();
+        space.userfault_register(at, 2 * PAGE, UserFaultModes::MISSING, Uffd::new(7)).unwrap();
+        let refused = space.userfault_copy(at + PAGE, &[1; 2 * PAGE], false).unwrap_err();
+        assert_eq!((refused.done, refused.error.errno()), (0, 2));
+        assert_eq!(space.resident(at..at + 4 * PAGE), 0);
+        space.userfault_copy(at, &[1; 2 * PAGE], false).unwrap();
+        let refused = space.userfault_zeropage(at, 2 * PAGE).unwrap_err();
+        assert_eq!((refused.done, refused.error.errno()), (0, 17));
+    });
+}
+
 /// The rules of Documentation/admin-guide/mm/soft-dirty.rst: a new VMA is dirty as a whole.
 #[test]
 fn soft_dirty_tells_what_is_new() {
