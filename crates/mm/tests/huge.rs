@@ -216,6 +216,10 @@ fn whole_pages_move_as_they_are() {
         assert_eq!((u64::from_le_bytes(word), huge_bytes(space)), (moved, HUGE));
         assert_eq!(huge_bytes(&child), HUGE);
         drop(child);
+        // Nothing else flushes: the tables are the space's own, and stay.
+        load(sim, space, AT + 20 * HUGE).unwrap();
+        move_to(AT + 20 * HUGE, HUGE, AT + 24 * HUGE).unwrap();
+        assert!(load(sim, space, AT + 20 * HUGE).is_err());
     });
 }
 
