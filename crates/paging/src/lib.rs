@@ -17,6 +17,7 @@
 //! | `tables` | [`PageTables`] of one address space, and the kernel's half that all spaces share |
 //! | `cursor` | [`map`](PageTables::map), [`unmap`](PageTables::unmap), [`protect`](PageTables::protect), [`split`](PageTables::split), [`with_entry`](PageTables::with_entry), [`sweep`](PageTables::sweep), [`relocate`](PageTables::relocate), [`fork`](PageTables::fork) |
 //! | `pending` | [`PendingFlush`]: a pending TLB flush, and the tables to free after it (Linux: `mmu_gather`) |
+//! | `tlb_grace` | [`TlbGrace`]: grace periods after which no CPU holds an older translation |
 //! | `reclaim` | finds memory for tables when the frame source is empty |
 //! | `quick` | [`QuickLists`]: per-CPU lists of pages in their constructed state |
 //! | `gup` | [`get_user_pages_fast`](PageTables::get_user_pages_fast), [`Pins`] |
@@ -68,7 +69,7 @@
 //! sim.on_cpu(0, || drop(tables));
 //! ```
 //!
-//! `no_std`; allocates from the heap only in [`Paging::try_new`].
+//! `no_std`; allocates from the heap only in [`Paging::try_new`] and [`TlbGrace::try_new`].
 #![no_std]
 #![deny(missing_docs)]
 extern crate alloc;
@@ -90,6 +91,7 @@ mod reclaim;
 mod swap;
 mod sync;
 mod tables;
+mod tlb_grace;
 mod walk;
 
 pub use cursor::{EntryChange, Error, Failed, Leaf, Relocation, Reserve, Supply, SweepChange};
@@ -106,6 +108,7 @@ pub use quick::{
 };
 pub use swap::Swap;
 pub use tables::PageTables;
+pub use tlb_grace::{TlbGrace, TlbGraceStats};
 pub use walk::{Found, Mapping, Pages, Walk};
 
 #[cfg(doctest)]

@@ -16,7 +16,7 @@
 //! # Modules
 //! | module | contents |
 //! |---|---|
-//! | `tlb_grace` | TLB grace periods: [`TlbGrace`] |
+//! | [`paging`] | TLB grace periods: [`TlbGrace`] |
 //! | `vmap` | one address space for areas: [`Vmap`] |
 //! | `tables` | rollback of page-table pages after a call fails |
 //! | `make`, `back` | creation of areas; return of their addresses |
@@ -116,7 +116,6 @@ mod read;
 mod realloc;
 mod sync;
 mod tables;
-mod tlb_grace;
 mod vmap;
 mod zone;
 
@@ -124,7 +123,7 @@ pub use area::{Made, State};
 pub use error::{Culprit, Error};
 pub use info::{AreaInfo, VmallocInfo};
 pub use malloc::Request;
-pub use tlb_grace::{TlbGrace, TlbGraceStats};
+pub use paging::{TlbGrace, TlbGraceStats};
 pub use vmap::{Options, Vmap};
 
 #[cfg(all(test, loom))]

@@ -1,10 +1,10 @@
 //! [`Vmap`]: one range of the kernel's addresses from which areas are made.
 
+use crate::TlbGrace;
 use crate::area::List;
 use crate::block::{BYTES, Blocks, Orphans};
 use crate::check;
 use crate::error::Error;
-use crate::tlb_grace::TlbGrace;
 use crate::zone::Zone;
 use alloc::boxed::Box;
 use alloc::sync::Arc;

@@ -30,10 +30,10 @@
 //!   allocates nodes, like any write beside lock-free readers. If that fails, the area stays
 //!   queued, and a later call retries.
 
+use crate::TlbGrace;
 use crate::area::{Area, List, Ours, Record, State};
 use crate::block::PAGES;
 use crate::error::Error;
-use crate::tlb_grace::TlbGrace;
 use core::sync::atomic::{AtomicU64, Ordering};
 use grace::Concurrent;
 use machine::{Machine, PageSize, VirtAddr, VirtRange, lock};

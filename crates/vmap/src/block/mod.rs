@@ -19,8 +19,8 @@ mod bits;
 
 pub(crate) use bits::{Bits, MOST, PAGES};
 
+use crate::TlbGrace;
 use crate::area::{List, Ours};
-use crate::tlb_grace::TlbGrace;
 use alloc::collections::{TryReserveError, VecDeque};
 use core::mem;
 use core::panic::Location;

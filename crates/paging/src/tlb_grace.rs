@@ -1,11 +1,11 @@
 //! TLB grace periods: when one has ended, no CPU holds a translation that was cached before it.
 //!
-//! Address space is plentiful, so an unmapped address need not be flushed. It only must not be
-//! reused until every CPU has flushed its TLB for its own reasons. A CPU passes a *quiescent state*
-//! when it has flushed all its cached translations, and reports it. When all CPUs have passed one
-//! since an address was unmapped, the grace period of the address has ended. `grace::period`
-//! numbers the periods: `target` is the period that addresses unmapped so far must wait for, and
-//! `done` is the last period that has ended.
+//! Address space is plentiful, so an unmapped address, of the kernel or of a program, need not be
+//! flushed. It only must not be reused until every CPU has flushed its TLB for its own reasons. A
+//! CPU passes a *quiescent state* when it has flushed all its cached translations, and reports it.
+//! When all CPUs have passed one since an address was unmapped, the grace period of the address has
+//! ended. `grace::period` numbers the periods: `target` is the period that addresses unmapped so
+//! far must wait for, and `done` is the last period that has ended.
 //!
 //! # Where a CPU reports quiescent states
 //! - [`tick`](TlbGrace::tick), from each CPU's timer interrupt: flushes this CPU if a period is
@@ -90,12 +90,12 @@ pub struct TlbGraceStats {
     pub interrupted: u64,
 }
 
-/// The TLB grace periods of a machine: one instance for all its [`Vmap`](crate::Vmap)s, in an
-/// [`Arc`].
+/// The TLB grace periods of a machine: one instance for all that waits for them, in an [`Arc`]:
+/// areas of the kernel (`vmap`), and unmapped memory of programs (`mm`).
 ///
 /// ```
+/// use paging::TlbGrace;
 /// use sim::{Config, Sim};
-/// use vmap::TlbGrace;
 ///
 /// let sim = Sim::new(Config { cpus: 2, ..Config::default() }).unwrap();
 /// let tlb_grace = TlbGrace::try_new(sim.clone()).unwrap();
@@ -164,9 +164,9 @@ impl<M: Machine> TlbGrace<M> {
         self.count.done() >= target
     }
 
-    /// The last period that has ended.
+    /// The last period that has ended. Cost: a load.
     #[inline]
-    pub(crate) fn done(&self) -> u64 {
+    pub fn done(&self) -> u64 {
         self.count.done()
     }
 
@@ -212,8 +212,9 @@ impl<M: Machine> TlbGrace<M> {
     }
 
     /// Reports a quiescent state around a flush that `flush` performs in the host's own way. It
-    /// must drop all translations of the kernel's half that this CPU has cached, global ones and
-    /// upper-level entries included. Interrupts are disabled.
+    /// must drop all translations that this CPU has cached: of the kernel's half and of programs,
+    /// under every tag, global ones and upper-level entries included, as [`Flush::All`] does.
+    /// Interrupts are disabled.
     ///
     /// # Safety
     /// `flush` drops all of these.
@@ -225,8 +226,7 @@ impl<M: Machine> TlbGrace<M> {
     /// area. Flushes its TLB. From then on no period waits for it and no broadcast interrupts it.
     /// Does nothing if the CPU is idle already.
     ///
-    /// Call [`Vmap::idle`](crate::Vmap::idle) before, which gives up the blocks of this CPU. Cost:
-    /// one flush; no memory.
+    /// Call `Vmap::idle` before, which gives up the blocks of this CPU. Cost: one flush; no memory.
     ///
     /// # Safety
     /// Until [`idle_exit`](TlbGrace::idle_exit) is called on this CPU, this CPU uses no address of
@@ -235,15 +235,18 @@ impl<M: Machine> TlbGrace<M> {
     /// - the calling code does not, and neither does code that it has interrupted: in an interrupt
     ///   handler, this holds only if the interrupted code is known to use none, such as an idle
     ///   loop;
-    /// - no call of [`Vmap`](crate::Vmap) is in progress on this CPU;
+    /// - no call of `Vmap` is in progress on this CPU;
+    /// - no tables are active on it from which a program's memory is unmapped by these periods
+    ///   (`mm::UnmapPolicy::Grace`): the host activates others before;
     /// - an interrupt handler that uses an address of another area calls `idle_exit` first. The CPU
     ///   then takes part again, also after the handler has returned.
     ///
-    /// An idle CPU keeps translations and may fill its TLB speculatively. Addresses are reused
-    /// without waiting for it, so an access there could reach memory of other code (I4, I5).
+    /// An idle CPU keeps translations and may fill its TLB speculatively. Addresses are reused, and
+    /// tables of programs freed, without waiting for it, so an access there could reach memory of
+    /// other code (I4, I5), and a walk a table that is none any more (I3).
     ///
     /// ```compile_fail,E0133
-    /// # fn idle_loop(tlb_grace: &vmap::TlbGrace<sim::Sim>) {
+    /// # fn idle_loop(tlb_grace: &paging::TlbGrace<sim::Sim>) {
     /// tlb_grace.idle_enter();
     /// # }
     /// ```
@@ -263,7 +266,8 @@ impl<M: Machine> TlbGrace<M> {
 
     /// Lets this CPU take part in the grace periods, again or for the first time. Flushes if a
     /// period has begun since it entered idle. Call it before the CPU uses an address of an area,
-    /// also in an interrupt handler. Cost: a load if the CPU already takes part.
+    /// also in an interrupt handler, and before it activates tables from which a program's memory
+    /// is unmapped by these periods. Cost: a load if the CPU already takes part.
     ///
     /// Calling it too often is harmless, except that periods wait for a CPU that takes part. Calls
     /// that map areas do it themselves, but a CPU may use an area that another CPU has mapped.
@@ -293,8 +297,8 @@ impl<M: Machine> TlbGrace<M> {
         self.count.advance(wanted, self.slots.iter().map(|slot| &slot.passed))
     }
 
-    /// The number of CPUs that are not idle, at least 1.
-    pub(crate) fn taking_part(&self) -> usize {
+    /// The number of CPUs that are not idle, at least 1. A snapshot; a load per CPU.
+    pub fn taking_part(&self) -> usize {
         self.slots.iter().filter(|slot| !slot.passed.is_idle()).count().max(1)
     }
 
@@ -334,8 +338,9 @@ impl<M: Machine> TlbGrace<M> {
         }
     }
 
-    /// Flushes all running CPUs, idle ones included, and so ends all periods.
-    pub(crate) fn broadcast(&self) {
+    /// Flushes all running CPUs, idle ones included, and so ends all periods. Context: as for
+    /// [`expedite`](TlbGrace::expedite). Cost: an IPI to each other CPU.
+    pub fn broadcast(&self) {
         let _one = lock(&self.machine, &self.expediting);
         self.begin_now(self.count.target(), |tlb_grace| tlb_grace.machine.online());
     }
