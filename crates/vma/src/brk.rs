@@ -70,6 +70,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             // The same VMA with another end: no reference count changes.
             Some(below) => {
                 let (start, flags) = (below.start, below.vma.flags);
+                self.claim_pages(old..new);
                 self.tree.set_end(start, new - 1)?;
                 self.state.count_more(VmaCounts::default().size(flags, new - old, 1));
             }

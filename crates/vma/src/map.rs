@@ -155,7 +155,14 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             return Err(Error::TooManyMaps);
         }
         let flags = self.map_flags(&request)? - without;
-        let Found { addr, next } = self.place(self.wanted(&request, len))?;
+        let Found { addr, next } = match self.place(self.wanted(&request, len)) {
+            // What waits may be in the way.
+            Err(Error::NoSpace) => {
+                self.claim_all()?;
+                self.place(self.wanted(&request, len))?
+            }
+            found => found?,
+        };
         let end = addr + len;
         if request.flags.contains(MapFlags::FIXED_NOREPLACE)
             && self.at_or_after(addr).is_some_and(|next| next.start < end)
@@ -201,7 +208,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             debug_assert_eq!(vma.slide, 0, "an anonymous page's offset is its address");
         }
         if fixed {
-            let gone = self.clear_way(addr, end)?;
+            let gone = self.clear_way(addr, end)?.gone;
             let (area, taken) = self.mapped(addr, end, vma, self.look_at(end))?;
             let work = Work::Replace(addr..end);
             self.write_known(Change::from(area).with(work), gone + taken)?;

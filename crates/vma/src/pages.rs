@@ -5,7 +5,9 @@
 //! order of stores and page work is this crate's part of the protocol:
 //!
 //! - *Unmapping*: the hole is stored first, then the pages of the range are removed. A page fault
-//!   that comes later sees the hole.
+//!   that comes later sees the hole. After munmap of private anonymous memory the host may let the
+//!   addresses *wait* until no CPU has a translation of them. Maps without an address are placed
+//!   beside what waits; any other VMA that is stored there claims it first.
 //! - *Protection*: the new VMA is stored first, then the rights of its pages change.
 //! - *A range that changes hands* (a fixed map over another one, a move): it must be empty before
 //!   it is new. Otherwise a fault would find an old page in the new VMA, or bring in a page that
@@ -70,6 +72,28 @@ pub trait Pages<F> {
     /// no CPU has a translation of them.
     fn empty(&mut self, range: Range<usize>);
 
+    /// The range maps nothing any more, by munmap(2), and had private anonymous memory only:
+    /// removes its pages. Unlike after [`empty`](Self::empty), CPUs may have translations of them
+    /// when it returns, while [`waiting`](Self::waiting) names the range. By default there are
+    /// none.
+    fn unmap(&mut self, range: Range<usize>) {
+        self.empty(range);
+    }
+
+    /// A range that overlaps this one and waits: some CPU may have a translation of a page that was
+    /// unmapped there. `None` if none does. The answer may be longer than what waits. Maps without
+    /// an address are placed elsewhere.
+    fn waiting(&self, range: Range<usize>) -> Option<Range<usize>> {
+        let _none = range;
+        None
+    }
+
+    /// A VMA is about to be stored over the range, or the range is wanted for one. When it returns,
+    /// nothing in it waits any more. By default nothing does.
+    fn claim(&mut self, range: Range<usize>) {
+        let _none = range;
+    }
+
     /// The VMA over the range has other rights now. Its flags were `old`. When it returns, no CPU
     /// has a translation with a right that the VMA has lost.
     fn protect(&mut self, range: Range<usize>, now: &Vma<F>, old: VmFlags);
@@ -96,7 +120,7 @@ pub trait Pages<F> {
 /// Work on the pages of a range; see [`Pages::prepare`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageWork {
-    /// [`Pages::empty`].
+    /// [`Pages::empty`] or [`Pages::unmap`].
     Empty,
     /// [`Pages::protect`].
     Protect,
@@ -108,8 +132,10 @@ pub(crate) enum Work {
     /// Nothing.
     #[default]
     None,
-    /// The range is unmapped.
+    /// The range is unmapped, and no CPU uses its pages when the call returns.
     Empty(Range<usize>),
+    /// The range is unmapped. It had private anonymous memory only, and its addresses may wait.
+    Unmap(Range<usize>),
     /// The range gets a new map, and may have had others.
     Replace(Range<usize>),
     /// The range has other rights; its flags were these.
@@ -300,6 +326,37 @@ impl<'a, F: crate::MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'a
         if let Some(pages) = &mut self.pages {
             pages.empty(range);
         }
+    }
+
+    pub(crate) fn unmap_pages(&mut self, range: Range<usize>) {
+        if let Some(pages) = &mut self.pages {
+            pages.unmap(range);
+        }
+    }
+
+    /// A range that overlaps this one and waits; see [`Pages::waiting`].
+    #[inline]
+    pub(crate) fn waiting(&self, range: Range<usize>) -> Option<Range<usize>> {
+        self.pages.as_ref()?.waiting(range)
+    }
+
+    /// Makes nothing wait in a range over which a VMA is stored.
+    #[inline]
+    pub(crate) fn claim_pages(&mut self, range: Range<usize>) {
+        if let Some(pages) = &mut self.pages {
+            pages.claim(range);
+        }
+    }
+
+    /// Makes nothing wait any more, because a map has found no place.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if nothing has waited.
+    pub(crate) fn claim_all(&mut self) -> Result<(), Error> {
+        let all = 0..self.profile.task_size;
+        self.waiting(all.clone()).ok_or(Error::NoSpace)?;
+        self.claim_pages(all);
+        Ok(())
     }
 
     /// The writes of a move of the pages `moved`, a part of the VMA `area`, to `to`. Both ranges

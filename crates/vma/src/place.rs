@@ -3,6 +3,9 @@
 //! The choice is the highest gap below `mmap_base` that fits. The tree's gap index finds it. Space
 //! stays free below VMAs that grow downwards. A map that can hold a huge page searches for 2 MiB
 //! more and is aligned within the gap. A free hint is used as it is.
+//!
+//! What [waits](crate::Pages::waiting) is passed over, unless a hint is there. Only if nothing else
+//! fits is it claimed.
 
 use crate::{
     Error, MapFlags, MappedFile, PAGE_SIZE, Placement, space::Writer, tree::Look, vma::PAGE_SHIFT,
@@ -50,7 +53,7 @@ impl<F> Found<'_, F> {
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// The address for a map. Cost: one gap search, O(height of the tree), and one more for each
-    /// stack in the way.
+    /// stack and for each range that waits in the way.
     pub(crate) fn place(&self, wanted: Wanted<'_, F>) -> Result<Found<'_, F>, Error> {
         if wanted.len > self.profile.task_size {
             return Err(Error::NoSpace);
@@ -183,8 +186,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
                 Some(next) if next.vma.guard_gap(1) > 0 && self.guarded_start(&next) < end => {
                     high = self.guarded_start(&next);
                 }
-                // If alignment lets the place end below `end`, a hole is between them.
-                next => return Ok(Found { addr: start, next: Some(next) }),
+                next => match self.waiting(start..start + len) {
+                    Some(waits) => high = waits.start,
+                    // If alignment lets the place end below `end`, a hole is between them.
+                    None => return Ok(Found { addr: start, next: Some(next) }),
+                },
             }
         }
     }
@@ -203,8 +209,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             let start = begin.next_multiple_of(align);
             match self.at_or_after(start) {
                 Some(next) if self.guarded_start(&next) < start + len => low = next.end,
-                // The place is free, so what ends above its start ends above its end.
-                next => return Ok(Found { addr: start, next: Some(next) }),
+                next => match self.waiting(start..start + len) {
+                    Some(waits) => low = waits.end,
+                    // The place is free, so what ends above its start ends above its end.
+                    None => return Ok(Found { addr: start, next: Some(next) }),
+                },
             }
         }
     }

@@ -271,7 +271,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         })
     }
 
-    fn place_moved(&self, request: &RemapRequest, area: &Area<F>) -> Result<usize, Error> {
+    fn place_moved(&mut self, request: &RemapRequest, area: &Area<F>) -> Result<usize, Error> {
         let mut flags = MapFlags::empty();
         if request.fixed.is_some() {
             flags |= MapFlags::FIXED;
@@ -279,14 +279,21 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if area.vma.flags.contains(VmFlags::MAYSHARE) {
             flags |= MapFlags::SHARED;
         }
-        let found = self.place(Wanted {
+        let wanted = Wanted {
             hint: request.new_addr().unwrap_or(0),
             len: request.new_len,
             pgoff: area.vma.offset_at(request.addr),
             flags,
             file: area.vma.file.as_ref(),
-        })?;
-        Ok(found.addr)
+        };
+        Ok(match self.place(wanted) {
+            // What waits may be in the way.
+            Err(Error::NoSpace) => {
+                self.claim_all()?;
+                self.place(wanted)?.addr
+            }
+            found => found?.addr,
+        })
     }
 
     /// Stores the VMA at its new address and removes it from the old one.

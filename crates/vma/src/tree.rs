@@ -119,6 +119,8 @@ impl<F> Area<F> {
 pub(crate) struct Overlap {
     /// Whether one is sealed.
     pub(crate) sealed: bool,
+    /// Whether one is not private anonymous memory.
+    pub(crate) objects: bool,
     /// Whether one reaches beyond the range on both sides.
     pub(crate) splits: bool,
     /// The effect of a write over the range on the counts: a VMA that it covers is gone, and a VMA
@@ -253,13 +255,15 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
                 self.store_vma(start, end, vma, work, more)?;
             }
             None => {
-                if let Work::Empty(range) = &work {
+                if let Work::Empty(range) | Work::Unmap(range) = &work {
                     self.prepare_pages(range.clone(), PageWork::Empty)?;
                 }
                 self.tree.erase_range(start..=end - 1)?;
                 self.state.count_more(more);
-                if let Work::Empty(range) = work {
-                    self.empty_pages(range);
+                match work {
+                    Work::Empty(range) => self.empty_pages(range),
+                    Work::Unmap(range) => self.unmap_pages(range),
+                    _ => {}
                 }
             }
         }
@@ -276,6 +280,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         work: Work,
         more: VmaCounts,
     ) -> Result<(), Error> {
+        self.claim_pages(start..end);
         match work {
             Work::Replace(range)
                 if self.has_pages() && self.part(range.start, range.end).is_some() =>
@@ -328,6 +333,10 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         self.each_part(start, end, |look| {
             let (left, right) = (look.start < start, look.end > end);
             all.sealed |= look.vma.flags.contains(VmFlags::SEALED);
+            let special = VmFlags::SPECIAL | VmFlags::HUGETLB;
+            all.objects |= look.vma.file.is_some()
+                || !look.vma.is_private()
+                || look.vma.flags.intersects(special);
             if left && right {
                 all.splits = true;
                 // Both parts stay this object.

@@ -2,9 +2,9 @@
 
 use crate::{
     Error, Layout, MappedFile, VmFlags,
+    pages::Work,
     space::Writer,
-    state::VmaCounts,
-    tree::{Change, Look},
+    tree::{Change, Look, Overlap},
     vma::page_align,
 };
 
@@ -25,7 +25,13 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if addr > self.profile.task_size || len > self.profile.task_size - addr {
             return Err(Error::BadRange);
         }
-        self.unmap(addr, addr + len)
+        let end = addr + len;
+        let overlap = self.clear_way(addr, end)?;
+        let mut hole = Change::hole(addr, end);
+        if !overlap.objects {
+            hole = hole.with(Work::Unmap(addr..end));
+        }
+        self.write_known(hole, overlap.gone)
     }
 
     /// What execve(2) does to the memory of a program: unmaps everything, sealed or not, and begins
@@ -43,21 +49,21 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     }
 
     pub(crate) fn unmap(&mut self, start: usize, end: usize) -> Result<(), Error> {
-        let gone = self.clear_way(start, end)?;
+        let gone = self.clear_way(start, end)?.gone;
         self.write_known(Change::hole(start, end), gone)
     }
 
     /// Checks that the whole range may be unmapped, and prepares a VMA that this cuts in two.
-    /// Returns the effect of a write over the range on the counts. If a sealed VMA forbids it, the
-    /// VMA that contains `start` stays split there: Linux splits it before it looks further.
-    pub(crate) fn clear_way(&mut self, start: usize, end: usize) -> Result<VmaCounts, Error> {
+    /// Returns what the range overlaps. If a sealed VMA forbids it, the VMA that contains `start`
+    /// stays split there: Linux splits it before it looks further.
+    pub(crate) fn clear_way(&mut self, start: usize, end: usize) -> Result<Overlap, Error> {
         let overlap = self.overlap(start, end);
         if overlap.splits && !overlap.sealed {
             self.room_for(1)?;
             self.own_anon(start)?;
         }
         if !overlap.sealed {
-            return Ok(overlap.gone);
+            return Ok(overlap);
         }
         if let Some(first) = self.part(start, end).map(Look::keep)
             && first.start < start
