@@ -35,6 +35,16 @@ impl FrameBatch {
         fits
     }
 
+    /// The frames.
+    pub(crate) fn frames(&self) -> &[Frame] {
+        &self.frames[..self.len]
+    }
+
+    /// The frames are elsewhere now.
+    pub(crate) fn forget(&mut self) {
+        self.len = 0;
+    }
+
     /// Gives the frames back. A lock-free pin may hold a reference for a moment, so they are
     /// released, not freed.
     ///

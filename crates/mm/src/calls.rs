@@ -11,6 +11,8 @@ use machine::{Frame, Machine, PageSize, VirtAddr};
 use paging::{Format, Share};
 use vma::{Advice, AttachRequest, Layout, MapFlags, MapRequest, PAGE_SIZE, VmFlags};
 
+#[expect(unused_imports, reason = "for links")]
+use crate::UnmapPolicy;
 use crate::{
     Access, AddressSpace, Backing, Commitment, Error, FaultError, ObjectError, Shmem, ShmemKind,
     rights,
@@ -185,7 +187,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// munmap(2). When it returns, no CPU has a translation of the range, and its frames are given
-    /// back. Needs no memory but that of the VMAs.
+    /// back; [`UnmapPolicy::Grace`] lets private anonymous memory wait instead. Needs no memory but
+    /// that of the VMAs.
     ///
     /// # Errors
     /// As in the manual page of munmap; nothing has changed.
@@ -199,7 +202,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// # Errors
     /// [`Error::Vma`] with [`vma::Error::OutOfMemory`]; nothing has changed.
     pub fn exec(&self, layout: Layout) -> Result<(), Error> {
-        self.change(|calls| calls.exec(layout))
+        self.change(|calls| calls.exec(layout))?;
+        // The new program finds nothing of the old one, also where it maps nothing.
+        self.purge();
+        Ok(())
     }
 
     /// mprotect(2), and pkey_mprotect(2) with `pkey`. When it returns, no CPU has a translation

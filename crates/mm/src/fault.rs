@@ -192,11 +192,15 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let error = match error {
             Unready::Lost => return Err(FaultError::Poisoned(at)),
             Unready::NoFrame(NoFrame::Source(error)) => error,
+            Unready::NoFrame(NoFrame::Group { .. }) if self.purge() > 0 => return Ok(()),
             Unready::NoFrame(NoFrame::Group { needed }) => {
                 let more = self.core.group().is_some_and(|group| group.make_room(needed));
                 return if more { Ok(()) } else { Err(FaultError::GroupLimit) };
             }
         };
+        if self.purge() > 0 {
+            return Ok(());
+        }
         if core::mem::replace(reclaimed, true) {
             return Err(FaultError::OutOfMemory(error));
         }

@@ -7,6 +7,9 @@
 //! A fork of Linux leaves out the pages of VMAs without an anon_vma, such as shared maps, and the
 //! child faults for them. Here it has them at once: mincore may show a page where Linux shows none.
 //!
+//! What munmap of the parent has let wait stays with the parent: its entries are cleared, so no
+//! table that the two share leads there (`waiting`).
+//!
 //! # Beside faults
 //! A fork holds the write right, and faults run beside it. One that finds a table that is being
 //! shared waits for the right. When the flush of the fork is done, no CPU writes by an old right;
@@ -60,7 +63,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             pending.flush();
             let [zero, guard] = [&self.core.zero, &self.core.guard].map(Arc::clone);
             let family = Arc::clone(&self.family);
-            let core = Core { huge: self.core.huge.fork(), ..Core::new(vmas, tables, zero, guard) };
+            let (huge, waiting) = (self.core.huge.fork(), self.core.waiting.fork());
+            let core = Core { huge, waiting, ..Core::new(vmas, tables, zero, guard) };
             if let Some(commitment) = commitment {
                 core.commitment.call_once(|| Arc::clone(commitment));
             }

@@ -5,7 +5,7 @@ use core::{cell::Cell, ops::Range};
 
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
-use paging::{Format, PageTables, Relocation, Reserve, SweepChange};
+use paging::{Format, PageTables, PendingFlush, Relocation, Reserve, SweepChange};
 use vma::{Advice, PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
 
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
     rights,
     space::Core,
     track::is_poison,
+    waiting::Waiting,
     zero::ZeroFrame,
 };
 
@@ -46,7 +47,16 @@ pub(crate) struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
     reserve: Option<Reserve<'a, M, F, G>>,
     /// A move of pages that has been prepared.
     moving: Option<Relocation<'a, M, F, G>>,
+    /// What munmap has let wait.
+    waiting: &'a Waiting<M, F, G>,
+    /// Whether what is removed now may wait.
+    may_wait: bool,
+    /// The ranges that a search for a place has passed over.
+    passed_over: Cell<usize>,
 }
+
+/// The ranges that wait one by one in the way of a search. Then it goes beside all of them.
+const MOST_PASSED: usize = 8;
 
 /// The addresses of a range of bytes; `None` if it is empty.
 pub(crate) fn virt(range: Range<usize>) -> Option<VirtRange> {
@@ -73,6 +83,9 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
             huge: &core.huge,
             reserve: None,
             moving: None,
+            waiting: &core.waiting,
+            may_wait: false,
+            passed_over: Cell::new(0),
         }
     }
 
@@ -155,26 +168,60 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
                 break;
             }
         }
-        let mut rest = range;
+        let mut rest = range.clone();
+        let whole = range;
         while let Some(range) = virt(rest.clone()) {
-            let mut batch = FrameBatch::new();
+            let (mut batch, mut pages) = (FrameBatch::new(), 0);
             let mut pending = self.tables.no_flush();
             let clear = |page: paging::Mapping| match page.frame {
                 frame if Some(frame) == kept && !is_poison(page.attrs) => SweepChange::Keep,
-                frame if batch.take(self.tables.paging(), frame) => SweepChange::Clear,
+                frame if batch.take(self.tables.paging(), frame) => {
+                    pages += page.size.bytes() as usize / PAGE_SIZE;
+                    SweepChange::Clear
+                }
                 _ => SweepChange::Stop,
             };
             // SAFETY: the address space owns the range and its pages, and no VMA promises them any
             // more. The frames are given back after the flush, and the range is not mapped again
-            // before it: its VMA is a hole, or busy, until this call ends (`protocol`).
+            // before it: its VMA is a hole, or busy, until this call ends (`protocol`). A hole may
+            // wait longer (`waiting`).
             let swept = unsafe { self.tables.sweep(range, &mut pending, |_| true, clear) };
-            pending.flush();
-            // SAFETY: they are unmapped and flushed. Each mapping had a reference.
-            unsafe { batch.release(self.tables.paging()) };
+            if let Some(pending) = self.let_wait(pending, (&mut batch, pages), &whole) {
+                pending.flush();
+                // SAFETY: they are unmapped and flushed. Each mapping had a reference.
+                unsafe { batch.release(self.tables.paging()) };
+            }
             if !self.goes_on(&mut rest, swept) {
                 return;
             }
         }
+    }
+
+    /// Lets what was removed from a range wait, if it may. Otherwise returns the flush, which the
+    /// caller performs at once.
+    fn let_wait(
+        &self,
+        pending: PendingFlush<'a, M, F, G>,
+        removed: (&mut FrameBatch, usize),
+        range: &Range<usize>,
+    ) -> Option<PendingFlush<'a, M, F, G>> {
+        match self.may_wait {
+            true => self.waiting.defer(pending, self.tables, removed, range.clone()),
+            false => Some(pending),
+        }
+    }
+
+    /// Tables of this space's own, and those for huge pages that the range cuts.
+    fn prepare_tables(&mut self, range: VirtRange, work: PageWork) -> Result<(), vma::Error> {
+        match work {
+            PageWork::Empty => self.tables.unshare_ends(range),
+            _ => self.tables.unshare(range),
+        }
+        .map_err(no_memory)?;
+        if self.huge.may_exist() {
+            self.reserve = Some(self.tables.reserve_ends(range).map_err(no_memory)?);
+        }
+        Ok(())
     }
 
     /// Whether a call that has ended at `next` goes on from there.
@@ -215,15 +262,12 @@ pub(crate) fn no_memory(error: paging::Error) -> vma::Error {
 impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, G> {
     fn prepare(&mut self, range: Range<usize>, work: PageWork) -> Result<(), vma::Error> {
         let Some(range) = virt(range) else { return Ok(()) };
-        match work {
-            PageWork::Empty => self.tables.unshare_ends(range),
-            _ => self.tables.unshare(range),
+        match self.prepare_tables(range, work) {
+            Err(vma::Error::OutOfMemory) if self.waiting.flush(self.tables) > 0 => {
+                self.prepare_tables(range, work)
+            }
+            prepared => prepared,
         }
-        .map_err(no_memory)?;
-        if self.huge.may_exist() {
-            self.reserve = Some(self.tables.reserve_ends(range).map_err(no_memory)?);
-        }
-        Ok(())
     }
 
     fn map(&mut self, range: Range<usize>, vma: &Vma<Backing<M>>) -> Result<(), vma::Error> {
@@ -252,6 +296,29 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
 
     fn empty(&mut self, range: Range<usize>) {
         self.remove(range);
+    }
+
+    fn unmap(&mut self, range: Range<usize>) {
+        self.may_wait = self.waiting.is_on();
+        self.remove(range);
+        self.may_wait = false;
+    }
+
+    fn waiting(&self, range: Range<usize>) -> Option<Range<usize>> {
+        let machine = self.tables.machine();
+        let found = self.waiting.overlapping(machine, &range)?;
+        let passed = self.passed_over.get();
+        self.passed_over.set(passed + 1);
+        match passed < MOST_PASSED {
+            true => Some(found),
+            false => self.waiting.hull(machine),
+        }
+    }
+
+    fn claim(&mut self, range: Range<usize>) {
+        if self.waiting.overlapping(self.tables.machine(), &range).is_some() {
+            self.waiting.flush(self.tables);
+        }
     }
 
     fn protect(&mut self, range: Range<usize>, now: &Vma<Backing<M>>, old: VmFlags) {

@@ -28,6 +28,7 @@
 //! | exec | [`AddressSpace::exec`] | `calls` |
 //! | fork | [`AddressSpace::fork`] | `fork` |
 //! | a limit of frames for a group; promised memory; limits | [`FrameGroup`], [`Commitment`], [`AddressSpace::set_limits`] | `group`, `commitment` |
+//! | munmap without IPIs, by TLB grace periods | [`AddressSpace::set_unmap_policy`] | `waiting` |
 //! | a space's end | `Drop` | `space` |
 //!
 //! # What there is so far
@@ -76,6 +77,7 @@ mod object;
 mod pin;
 mod policy;
 pub mod protocol;
+mod ranges;
 mod reclaim;
 mod reference;
 mod rights;
@@ -88,6 +90,7 @@ mod track;
 mod usage;
 mod userfault;
 mod visit;
+mod waiting;
 mod zero;
 
 pub use access::CopyError;
@@ -115,6 +118,7 @@ pub use userfault::{UserFault, UserFaultError, UserFaultHandler, UserFaultKind, 
 pub use vma::{
     Advice, AttachRequest, Layout, Limits, LockAll, MapFlags, Profile, RemapRequest, Sizes, Uffd,
 };
+pub use waiting::UnmapPolicy;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

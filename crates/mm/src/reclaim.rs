@@ -20,8 +20,6 @@ use machine::{Frame, Machine, PageSize, VirtAddr};
 use paging::{Attrs, EntryChange, Flags, Format, Mapping, Share, SweepChange};
 use vma::{PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
 
-#[expect(unused_imports, reason = "for links")]
-use crate::Object;
 use crate::{
     AddressSpace, Backing, Error,
     hook::Hook,
@@ -29,6 +27,8 @@ use crate::{
     rights,
     track::{AWAY, marked},
 };
+#[expect(unused_imports, reason = "for links")]
+use crate::{Object, UnmapPolicy};
 
 /// The bytes that are looked at with the write right held once.
 const PART: usize = 512 * PAGE_SIZE;
@@ -44,6 +44,8 @@ pub struct Reclaimed {
     pub unmapped: usize,
     /// Those of them that their objects have evicted.
     pub evicted: usize,
+    /// Pages that were unmapped before, and waited for a TLB grace period ([`UnmapPolicy::Grace`]).
+    pub purged: usize,
     /// Pages that the hand has passed.
     pub scanned: usize,
 }
@@ -51,7 +53,7 @@ pub struct Reclaimed {
 impl Reclaimed {
     /// The pages that are no more in this space's memory.
     pub fn taken(&self) -> usize {
-        self.swapped + self.unmapped
+        self.swapped + self.unmapped + self.purged
     }
 }
 
@@ -90,7 +92,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// are corrupt.
     pub fn reclaim(&self, want: usize) -> Result<Reclaimed, Error> {
         Self::check_marks()?;
-        let mut done = Reclaimed::default();
+        let mut done = Reclaimed { purged: self.purge(), ..Reclaimed::default() };
         // Relaxed: where the hand was; two that move it at once disturb nothing.
         let mut hand = self.core.hand.load(Ordering::Relaxed);
         let (start, mut rounds) = (hand, 0);

@@ -6,17 +6,20 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use grace::Concurrent;
 use machine::{Asid, Frame, Machine};
+#[expect(unused_imports, reason = "for links")]
+use paging::TlbGrace;
 use paging::{Format, PageTables, Paging, Walk};
 use spin::Once;
 use vma::{Layout, Limits, Profile, Sizes};
 
 use crate::{
-    Backing, Error, FrameGroup, UserFaultHandler,
+    Backing, Error, FrameGroup, UnmapPolicy, UserFaultHandler,
     changes::Changes,
     commitment::Commitment,
     hook::Hook,
     mappings::{Family, Visit},
     policy::HugeState,
+    waiting::Waiting,
     zero::ZeroFrame,
 };
 
@@ -66,6 +69,8 @@ pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
     /// Whether soft-dirty pages were cleared ever; before, all are dirty.
     pub(crate) tracks_new: AtomicBool,
     pub(crate) huge: HugeState<M, F>,
+    /// What munmap has let wait.
+    pub(crate) waiting: Waiting<M, F, G>,
     /// The host's part of userfaultfd, if it has any.
     pub(crate) userfaults: Once<Arc<dyn UserFaultHandler>>,
     /// Dropped after the tables, which lead to it.
@@ -140,16 +145,81 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         self.core.right().set_limits(limits);
     }
 
+    /// Sets what munmap(2) of private anonymous memory has done when it returns, for this space and
+    /// for children forked from now on. At first it is [`UnmapPolicy::Immediate`]. Waits for the
+    /// write right. Setting `Immediate` flushes what waits.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`]: the space has had other grace periods. Nothing has changed.
+    ///
+    /// # Safety
+    /// With [`UnmapPolicy::Grace`]:
+    /// - the periods are those of this machine: each CPU that has the space, or a child of it,
+    ///   active takes part in them. [`activate`](Self::activate) and [`enter`](Self::enter) see to
+    ///   that from now on; a CPU on which it is active now has called [`TlbGrace::idle_exit`];
+    /// - a CPU on which the space or a child is active does not
+    ///   [go idle](TlbGrace::idle_enter).
+    pub unsafe fn set_unmap_policy(&self, policy: UnmapPolicy<M>) -> Result<(), Error> {
+        let _right = self.core.right();
+        if !self.core.waiting.set(policy) {
+            return Err(Error::NotSupported("other TLB grace periods than the space has had"));
+        }
+        if !self.core.waiting.is_on() {
+            self.core.waiting.flush(&self.core.tables);
+        }
+        Ok(())
+    }
+
+    /// The pages that were unmapped and wait for a TLB grace period, with their tables
+    /// ([`UnmapPolicy::Grace`]). A snapshot; one load.
+    pub fn waiting(&self) -> usize {
+        self.core.waiting.pages()
+    }
+
+    /// Gives back what waits for TLB grace periods that have ended, and begins the next one if
+    /// needed. Calls of the space give it back, too: this is for a host that wants it from a space
+    /// that makes none. Sends no IPI; does nothing if a call is under way.
+    ///
+    /// # Context
+    /// As for [`handle_fault`](Self::handle_fault).
+    pub fn poll(&self) {
+        let Some(period) = self.core.waiting.newest() else { return };
+        if let Some(periods) = self.core.waiting.periods() {
+            periods.advance(period);
+        }
+        let Some(right) = self.core.vmas.try_write() else { return };
+        let over = self.core.waiting.take_over(&self.core.tables);
+        drop(right);
+        if let Some(over) = over {
+            over.give_back(&self.core.tables);
+        }
+    }
+
+    /// Gives back all that waits for TLB grace periods, by one flush of the CPUs that use the
+    /// space. Returns the pages. Faults and [`reclaim`](Self::reclaim) do it when memory is short.
+    ///
+    /// # Context
+    /// As for [`handle_fault`](Self::handle_fault).
+    pub fn purge(&self) -> usize {
+        if self.waiting() == 0 {
+            return 0;
+        }
+        let _right = self.core.right();
+        self.core.waiting.flush(&self.core.tables)
+    }
+
     /// Sets the length in bytes beyond which stacks do not grow. At first it is 8 MiB.
     pub fn set_stack_limit(&mut self, bytes: usize) {
         self.stack_limit = bytes;
     }
 
-    /// Makes this the address space of this CPU.
+    /// Makes this the address space of this CPU. Under [`UnmapPolicy::Grace`] the CPU takes part in
+    /// the grace periods from now on ([`TlbGrace::idle_exit`]).
     ///
     /// # Safety
     /// As for [`PageTables::activate`].
     pub unsafe fn activate(&self) {
+        self.take_part();
         // SAFETY: passed on.
         unsafe { self.core.tables.activate() }
     }
@@ -157,7 +227,15 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Makes this CPU take part in the flushes of the space until it [leaves](Self::leave), for a
     /// host that uses the pages in another way than by translating.
     pub fn enter(&self) {
+        self.take_part();
         self.core.tables.enter();
+    }
+
+    /// Before this CPU can cache a translation of the space.
+    fn take_part(&self) {
+        if let Some(periods) = self.core.waiting.periods() {
+            periods.idle_exit();
+        }
     }
 
     /// The pages as the processor finds them: a walk without a lock, valid while the guard is held.
@@ -190,12 +268,17 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         after: impl FnOnce(&mut Hook<'_, M, F, G>),
     ) -> Result<T, Error> {
         let mut hook = Hook::new(&self.core, Some(&self.family));
-        let (done, added) = {
-            let mut calls = self.core.right().with_pages(&mut hook);
+        let (done, added, over) = {
+            let right = self.core.right();
+            let over = self.core.waiting.take_over(&self.core.tables);
+            let mut calls = right.with_pages(&mut hook);
             let before = calls.sizes().accounted;
             let done = change(&mut calls);
-            (done, calls.sizes().accounted.wrapping_sub(before) as isize)
+            (done, calls.sizes().accounted.wrapping_sub(before) as isize, over)
         };
+        if let Some(over) = over {
+            over.give_back(&self.core.tables);
+        }
         hook.settle(added);
         after(&mut hook);
         if let Some(error) = hook.failed {
@@ -215,8 +298,8 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
         let (commitment, group) = (Once::new(), Once::new());
         let (changes, huge) = (Changes::new(), HugeState::new());
         let userfaults = Once::new();
-        let (hand, swapping) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let tracks_new = AtomicBool::new(false);
+        let (hand, waiting) = (AtomicUsize::new(0), Waiting::new());
+        let (swapping, tracks_new) = (AtomicBool::new(false), AtomicBool::new(false));
         Core {
             vmas,
             tables,
@@ -227,6 +310,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
             swapping,
             tracks_new,
             huge,
+            waiting,
             userfaults,
             zero,
             guard,
@@ -275,6 +359,7 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for AddressSpace<M, F, G> {
         // No fault is under way: it would borrow the space. The write right keeps objects away that
         // take pages back.
         let right = self.core.right();
+        self.core.waiting.flush(&self.core.tables);
         Hook::new(&self.core, None).remove(0..lower_half::<F>());
         if let Some(commitment) = self.core.commitment.get() {
             commitment.settle(-(right.sizes().accounted as isize));

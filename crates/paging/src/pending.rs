@@ -69,6 +69,8 @@ pub(crate) struct TlbGather {
     chain: Option<(Frame, Frame)>,
     /// Whether a table was unlinked, or left to others.
     tables: bool,
+    /// The tables of the chain.
+    unlinked: u32,
     /// Shared tables that this space has left, with their levels. Their shares end after the flush.
     left: [LeftTable; LEFT],
 }
@@ -98,6 +100,7 @@ impl TlbGather {
             self.add(range, stride);
         }
         self.tables |= other.tables;
+        self.unlinked = self.unlinked.saturating_add(other.unlinked);
         self.chain = match (self.chain, other.chain) {
             (Some((first, last)), Some((next, end))) => {
                 // SAFETY: a table of this chain. It is unlinked and waits.
@@ -128,6 +131,7 @@ impl TlbGather {
     /// Adds an unlinked table. The caller also adds a page that the table decided about.
     pub(crate) fn add_table<M: Machine>(&mut self, machine: &M, table: Frame) {
         self.tables = true;
+        self.unlinked = self.unlinked.saturating_add(1);
         // SAFETY: it is unlinked, and only the owner of this chain gives it back.
         let Some(entry) = (unsafe { machine.entry(table, NEXT) }) else { return };
         let last = match self.chain {
@@ -233,6 +237,11 @@ impl<M: Machine, F: Format, G: Concurrent> DeferredFlush<M, F, G> {
         self.gather.what.map(|(range, _)| range)
     }
 
+    /// The unlinked tables that wait in it.
+    pub fn tables(&self) -> usize {
+        self.gather.unlinked as usize
+    }
+
     /// Merges another deferred flush of the same tables into this one. The range also covers the
     /// gap between the two. A deferred flush of other tables is performed at once instead, on all
     /// CPUs.
@@ -298,6 +307,14 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
     /// The addresses that must be flushed; `None` if nothing is pending.
     pub fn range(&self) -> Option<VirtRange> {
         self.gather.what.map(|(range, _)| range)
+    }
+
+    /// Whether the flush would interrupt another CPU than this one. A snapshot. Cost: that of
+    /// [`PageTables::cpus`].
+    pub fn interrupts_others(&self) -> bool {
+        let mut others = self.space.users();
+        others.remove(self.space.machine().current());
+        !self.is_nothing() && !others.is_empty()
     }
 
     /// Performs what is pending so far.
