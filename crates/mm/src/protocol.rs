@@ -15,7 +15,7 @@
 //!
 //! 1. stores the change of the VMAs into the tree: a hole, other rights, or a busy VMA;
 //! 2. *sweeps* the tables of the range: locks each, changes or removes the pages, unlocks;
-//! 3. flushes the TLBs, and only then gives the frames back;
+//! 3. flushes the TLBs, and only then gives the frames back; or lets both wait (below);
 //! 4. for a range that gets another VMA, stores it without the busy mark.
 //!
 //! # Why no page is left behind
@@ -60,6 +60,15 @@
 //! [`Outcome::Spurious`](crate::Outcome::Spurious) drops the old translation. A page that loses
 //! rights is flushed before the call returns, and an unmapped one before its frame is given back. A
 //! page that gets another frame, by a copy, is flushed before it is writable (`anon`).
+//!
+//! A space can let munmap of private anonymous memory wait for a TLB grace period instead
+//! ([`UnmapPolicy`](crate::UnmapPolicy)): no CPU is interrupted, and another CPU may use what it
+//! has cached until it flushes for its own reasons. The frames, the unlinked tables and the
+//! addresses wait with it. So no stale translation leads to memory of another use, and no VMA is
+//! stored over one: maps without an address pass over what waits, and each store of a VMA claims
+//! its range, by a flush if something waits there. A fault finds a hole. All calls that promise an
+//! effect flush as above: mprotect, MADV_DONTNEED, maps over others, mremap, brk, exec, truncation,
+//! fork.
 //!
 //! # Copy-on-write
 //!

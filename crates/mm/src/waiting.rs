@@ -19,17 +19,17 @@
 //! *Other spaces.* The entries are cleared already, so a child that shares tables after a fork does
 //! not reach what waits; it stays with the parent. exec and the end of the space flush it.
 //!
-//! *Objects are left out.* Truncation, write-back and seals promise that no CPU uses a page any more
-//! when they return. They find the spaces that map an object by their VMAs. A range that waits has
-//! none, so a CPU could still write to a page that is being written back. For the same reason all
-//! other calls, such as mprotect, MADV_DONTNEED, mremap and maps over others, flush at once.
+//! *Objects are left out.* Truncation, write-back and seals promise that no CPU uses a page any
+//! more when they return. They find the spaces that map an object by their VMAs. A range that waits
+//! has none, so a CPU could still write to a page that is being written back. For the same reason
+//! all other calls, such as mprotect, MADV_DONTNEED, mremap and maps over others, flush at once.
 //!
 //! # Bounds
-//! [`MOST_PAGES`] frames and tables wait at most, so that memory that is free for the program is not
-//! missing elsewhere, and [`MOST_RANGES`] ranges in each of two lists, so that an insertion moves at
-//! most 4 KiB. Beyond that, one flush of the CPUs that use the space ends the wait: an IPI for each
-//! of them, for thousands of pages. So a CPU that does not tick does no harm. Without memory for the
-//! lists a munmap flushes at once (I7).
+//! [`MOST_PAGES`] frames and tables wait at most, so that memory that is free for the program is
+//! not missing elsewhere, and [`MOST_RANGES`] ranges in each of two lists, so that an insertion
+//! moves at most 4 KiB. Beyond that, one flush of the CPUs that use the space ends the wait: an IPI
+//! for each of them, for thousands of pages. So a CPU that does not tick does no harm. Without
+//! memory for the lists a munmap flushes at once (I7).
 //!
 //! # Cost
 //! A munmap: a fence and a load for the number of the period, an uncontended lock, a search in the
@@ -53,8 +53,8 @@ use spin::{Once, mutex::SpinMutex};
 use crate::AddressSpace;
 use crate::{batch::FrameBatch, hook::virt, ranges::Ranges};
 
-/// The most pages of 4 KiB that wait, page tables included: 32 MiB. With two ticks of 4 ms a period,
-/// threads unmap 4 GiB a second without an IPI.
+/// The most pages of 4 KiB that wait, page tables included: 32 MiB. With two ticks of 4 ms a
+/// period, threads unmap 4 GiB a second without an IPI.
 pub(crate) const MOST_PAGES: usize = 8192;
 
 /// The most ranges that wait in one list.
@@ -149,8 +149,8 @@ impl<M: Machine, F: Format, G: Concurrent> Over<M, F, G> {
         let mut pages = 0;
         for bag in self.0.into_iter().flatten() {
             pages += bag.size();
-            // SAFETY: the period has ended (`take_over`), so all CPUs have flushed since the entries
-            // were cleared.
+            // SAFETY: the period has ended (`take_over`), so all CPUs have flushed since the
+            // entries were cleared.
             unsafe {
                 tables.flushed_elsewhere(bag.flush);
                 Bag::release(&bag.frames, tables);
@@ -182,8 +182,8 @@ impl<M: Machine, F: Format, G: Concurrent> Bags<M, F, G> {
     /// The list for what waits for `period`, with room for so many frames and a range. Returns
     /// `None` if there is no memory.
     ///
-    /// Between the period that runs and the one that begins next, there are two numbers. A broadcast
-    /// of other users may skip some. Then the newer list waits longer than it must.
+    /// Between the period that runs and the one that begins next, there are two numbers. A
+    /// broadcast of other users may skip some. Then the newer list waits longer than it must.
     fn room(
         &mut self,
         tables: &PageTables<M, F, G>,
@@ -291,7 +291,8 @@ impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
         let Some(periods) = self.periods().filter(|_| pending.interrupts_others()) else {
             return Some(pending);
         };
-        // After the entries were cleared: the period that ends later than all that CPUs have cached.
+        // After the entries were cleared: the period that ends later than all that CPUs have
+        // cached.
         let period = periods.target();
         let (kept, is_full) = self.with(tables.machine(), |bags| {
             let Some(bag) = bags.room(tables, period, frames.frames().len()) else {
@@ -342,8 +343,8 @@ impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
         over.0.iter().any(Option::is_some).then_some(over)
     }
 
-    /// Ends the wait: flushes on the CPUs that use the space, and gives everything back. Returns the
-    /// pages.
+    /// Ends the wait: flushes on the CPUs that use the space, and gives everything back. Returns
+    /// the pages.
     pub(crate) fn flush(&self, tables: &PageTables<M, F, G>) -> usize {
         if self.pages() == 0 {
             return 0;

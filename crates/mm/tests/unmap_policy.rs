@@ -1,4 +1,4 @@
-//! munmap by TLB grace periods, step by step: what waits, what flushes, and who sees what.
+//! munmap by TLB grace periods, step by step: what waits, what flushes, and what other CPUs see.
 
 mod common;
 
@@ -204,7 +204,8 @@ fn a_map_that_finds_no_other_place_flushes() {
 /// Each call that maps at a given address.
 #[test]
 fn a_map_at_a_waiting_address_flushes_first() {
-    let calls: [(&str, fn(&World, usize)); 7] = [
+    type Call = fn(&World, usize);
+    let calls: [(&str, Call); 7] = [
         ("fixed", |world, at| {
             world.on(0, |space| assert_eq!(space.mmap(at, 2 * PAGE, 3, FIXED), Ok(at)));
         }),

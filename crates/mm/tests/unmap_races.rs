@@ -1,11 +1,11 @@
-//! Threads of one space that map, touch and unmap under TLB grace periods, from seeds on the machine
-//! in software.
+//! Threads of one space that map, touch and unmap under TLB grace periods, from seeds on the
+//! machine in software.
 //!
 //! Each CPU writes to pages of its own, and reads those that the others have published, also while
 //! they are unmapped. A word holds its address, so a CPU that reads or writes by an old translation
-//! must still find a page of that address: its frame waits, and no other page is there. The checkers
-//! of the machine see frames that are freed, and addresses that are reused, while a TLB still
-//! translates them.
+//! must still find a page of that address: its frame waits, and no other page is there. The
+//! checkers of the machine see frames that are freed, and addresses that are reused, while a TLB
+//! still translates them.
 
 mod common;
 

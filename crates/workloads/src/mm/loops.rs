@@ -143,6 +143,13 @@ pub(super) const WILL_IT_SCALE: [Loop; 8] = [
     },
 ];
 
+/// What threads do most that allocate and free: as malloc1, with one page.
+pub(super) const TOUCH: Loop = call("map, touch, unmap", NOTHING, |memory, _, _| {
+    let at = memory.map(None, PAGE, Of::Nothing)?;
+    memory.fault(at)?;
+    memory.unmap(at, PAGE)
+});
+
 /// As CortenMM defines them.
 pub(super) const CORTEN: [Loop; 5] = [
     Loop {

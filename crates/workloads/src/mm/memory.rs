@@ -32,6 +32,9 @@ pub(super) trait Memory: Send + Sync {
     /// Ends that. The CPU does not use the space any more.
     fn leave(&self);
 
+    /// What the space wants done in this CPU's timer interrupt.
+    fn tick(&self) {}
+
     /// The page at `at`, as the processor finds it.
     fn walk(&self, at: VirtAddr) -> Option<Mapping>;
 

@@ -18,6 +18,7 @@ mod rates;
 mod targets;
 #[cfg(test)]
 mod tests;
+mod waits;
 mod world;
 
 use crate::error::Error;
@@ -120,6 +121,7 @@ fn loops<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
         }
         beside::measure(lab, world, report)?;
         radix::measure(lab, world, report)?;
+        waits::measure(lab, world, report)?;
         report.targets.extend(targets::of_rates(&medians, lab.at_once));
         report.targets.extend(targets::of_counts(&counts));
         Ok(())

@@ -5,18 +5,31 @@ use super::world::World;
 use crate::error::Error;
 use alloc::sync::Arc;
 use grace::Concurrent;
-use machine::{Machine, VirtAddr};
-use mm::{Access, AddressSpace, Backing, Layout, MapFlags, Profile, Shmem};
-use paging::{Mapping, X86_64L4};
+use machine::{FrameError, Machine, VirtAddr};
+use mm::{Access, AddressSpace, Backing, Layout, MapFlags, Profile, Shmem, UnmapPolicy};
+use paging::{Mapping, TlbGrace, X86_64L4};
 
 pub(super) struct Ours<M: Machine, G: Concurrent> {
     space: AddressSpace<M, X86_64L4, G>,
     world: Arc<World<M>>,
     file: Arc<Shmem<M>>,
+    /// If munmap waits for TLB grace periods.
+    periods: Option<Arc<TlbGrace<M>>>,
 }
 
 impl<M: Machine, G: Concurrent> Ours<M, G> {
     pub(super) fn make(world: &Arc<World<M>>) -> Result<Shared, Error> {
+        Ok(Arc::new(Self::new(world, None)?))
+    }
+
+    /// A space in which munmap waits for TLB grace periods.
+    pub(super) fn make_waiting(world: &Arc<World<M>>) -> Result<Shared, Error> {
+        let periods = TlbGrace::try_new(world.paging.machine().clone());
+        let periods = periods.map_err(|_| FrameError::OutOfFrames { order: 0 })?;
+        Ok(Arc::new(Self::new(world, Some(periods))?))
+    }
+
+    fn new(world: &Arc<World<M>>, periods: Option<Arc<TlbGrace<M>>>) -> Result<Self, Error> {
         let layout = Layout { mmap_base: TOP, start_brk: HEAP, brk: HEAP, ..Layout::default() };
         let file = Shmem::memfd(&world.paging, "bench", 1);
         file.set_size((world.file.len() * PAGE) as u64)?;
@@ -25,7 +38,13 @@ impl<M: Machine, G: Concurrent> Ours<M, G> {
         }
         let (asid, profile) = (world.next_asid(), Profile::LINUX_6_18);
         let space = AddressSpace::try_new(&world.paging, asid, None, profile, layout)?;
-        Ok(Arc::new(Ours::<M, G> { space, world: Arc::clone(world), file }))
+        if let Some(periods) = &periods {
+            let policy = UnmapPolicy::Grace(Arc::clone(periods));
+            // SAFETY: no CPU uses the space. `enter` takes part in the periods, and `leave` leaves
+            // the space before it goes idle.
+            unsafe { space.set_unmap_policy(policy) }?;
+        }
+        Ok(Ours { space, world: Arc::clone(world), file, periods })
     }
 }
 
@@ -37,6 +56,17 @@ impl<M: Machine, G: Concurrent> Memory for Ours<M, G> {
     fn leave(&self) {
         // SAFETY: no CPU translates by the space, and this one does not use it any more.
         unsafe { self.space.leave() }
+        if let Some(periods) = &self.periods {
+            // SAFETY: no tables whose memory waits for these periods are active here, and no areas
+            // wait for them.
+            unsafe { periods.idle_enter() };
+        }
+    }
+
+    fn tick(&self) {
+        if let Some(periods) = &self.periods {
+            periods.tick();
+        }
     }
 
     fn walk(&self, at: VirtAddr) -> Option<Mapping> {
@@ -73,6 +103,7 @@ impl<M: Machine, G: Concurrent> Memory for Ours<M, G> {
     fn fork(&self) -> Result<Shared, Error> {
         let space = self.space.fork(self.world.next_asid())?;
         let (world, file) = (Arc::clone(&self.world), Arc::clone(&self.file));
-        Ok(Arc::new(Ours { space, world, file }))
+        let periods = self.periods.clone();
+        Ok(Arc::new(Ours { space, world, file, periods }))
     }
 }

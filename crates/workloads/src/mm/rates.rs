@@ -25,7 +25,7 @@ use report::{Report, Row};
 use spin::Mutex;
 
 /// Runs between two quiescent states of a CPU.
-const QUIET: usize = 32;
+pub(super) const QUIET: usize = 32;
 
 /// How CPUs share spaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,9 +48,9 @@ impl Sharing {
 
 /// The rounds of one implementation.
 #[derive(Default)]
-struct Times {
+pub(super) struct Times {
     time: Rounds,
-    rate: Rounds,
+    pub(super) rate: Rounds,
 }
 
 /// The medians of one loop on so many CPUs, in the order of [`Way::ALL`].
@@ -122,7 +122,7 @@ fn spaces<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static>(
 }
 
 /// Runs a loop on each of these spaces at once.
-fn round<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
+pub(super) fn round<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     lab: &Lab<'_, M, G, R>,
     spaces: &[Shared],
     which: &Loop,
@@ -178,6 +178,7 @@ fn batch<M: Machine, G: Concurrent, R>(
             // What was retired is freed in the time of the operations that did it.
             if run % QUIET == QUIET - 1 {
                 (lab.host.quiet)();
+                memory.tick();
             }
             (which.once)(memory, cpu, run)
         });
