@@ -21,8 +21,10 @@
 //!
 //! *Objects are left out.* Truncation, write-back and seals promise that no CPU uses a page any
 //! more when they return. They find the spaces that map an object by their VMAs. A range that waits
-//! has none, so a CPU could still write to a page that is being written back. For the same reason
-//! all other calls, such as mprotect, MADV_DONTNEED, mremap and maps over others, flush at once.
+//! has none, so a CPU could still write to a page that is being written back.
+//!
+//! *All other calls flush at once*: mprotect, MADV_DONTNEED, mremap, brk, maps over others. They
+//! promise an effect at their return, and some of them use the range again.
 //!
 //! # Bounds
 //! [`MOST_PAGES`] frames and tables wait at most, so that memory that is free for the program is

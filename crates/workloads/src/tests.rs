@@ -20,7 +20,7 @@ fn now() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-fn with_lab<T>(
+pub(crate) fn with_lab<T>(
     bare: &Bare,
     test: impl FnOnce(&Lab<'_, Bare, BareGrace, parking_lot::RawRwLock>) -> T,
 ) -> T {
@@ -78,7 +78,12 @@ fn made_up_cost(prepare: &mut dyn FnMut(), operation: &mut dyn FnMut()) -> Optio
 }
 
 /// The rows of a case, an implementation and a metric.
-fn find<'a>(report: &'a Report, case: &str, implementation: &str, metric: &str) -> Vec<&'a Row> {
+pub(crate) fn find<'a>(
+    report: &'a Report,
+    case: &str,
+    implementation: &str,
+    metric: &str,
+) -> Vec<&'a Row> {
     let fits = |row: &&Row| {
         (row.case.as_str(), row.implementation.as_str(), row.metric.as_str())
             == (case, implementation, metric)

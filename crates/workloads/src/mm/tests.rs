@@ -1,9 +1,10 @@
 //! All implementations do the same, and leave nothing.
 
 use super::memory::{HEAP, Memory, Of, PAGE, Shared, touch};
-use super::{FILE, Way, World};
+use super::{FILE, Way, World, waits, with_world};
 use crate::error::Error;
 use crate::mm::memory::populate;
+use crate::tests::{find, with_lab};
 use machine::{FrameSource, Memory as _, PageSize, VirtAddr};
 use oorandom::Rand64;
 use paging::Paging;
@@ -101,4 +102,28 @@ fn all_do_the_same_and_leave_nothing() {
             bare.on_cpu(0, || assert_eq!(bare.free_frames(), 4096, "{way:?} has kept frames"));
         }
     }
+}
+
+#[test]
+fn interrupts_are_counted_with_grace_periods_and_without() {
+    let bare = Bare::new(2, 16_384).unwrap();
+    let report =
+        with_lab(&bare, |lab| with_world(lab, |world, report| waits::measure(lab, world, report)));
+    let report = report.unwrap();
+    for case in ["malloc1, waiting or not", "map, touch, unmap, waiting or not"] {
+        let of = |way, metric| {
+            let rows = find(&report, case, way, metric);
+            assert_eq!(rows.len(), 1, "{case}, {way}: {metric}");
+            rows[0].value
+        };
+        let others = of("one lock", "interrupts an operation");
+        assert!(others > 0.5, "{case}: {others} with one lock");
+        assert_eq!(of("ours, grace periods", "interrupts an operation"), 0.0, "{case}");
+        assert!(of("ours, grace periods", "operations a second") > 0.0);
+    }
+    assert_eq!(report.targets.len(), 2);
+    for cpu in 0..2 {
+        bare.on_cpu(cpu, || bare.settle());
+    }
+    assert_eq!(bare.on_cpu(0, || bare.free_frames()), 16_384, "frames are kept");
 }
