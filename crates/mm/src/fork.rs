@@ -45,6 +45,18 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// [`Error::Vma`] or [`Error::Tables`]: no memory, or no such tag. Nothing that a program can
     /// see has changed.
     pub fn fork(&self, asid: Asid) -> Result<Self, Error> {
+        match self.try_fork(asid) {
+            // Memory may wait for a grace period.
+            Err(Error::Tables(paging::Error::Frames(_)) | Error::Vma(vma::Error::OutOfMemory))
+                if self.purge() > 0 =>
+            {
+                self.try_fork(asid)
+            }
+            forked => forked,
+        }
+    }
+
+    fn try_fork(&self, asid: Asid) -> Result<Self, Error> {
         self.change(|calls| {
             let mut vmas = calls.fork()?;
             let commitment = self.core.commitment.get();

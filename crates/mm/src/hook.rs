@@ -394,6 +394,7 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
                 // A fault that was under way brought it in. After the sweep of the call there are
                 // no more of them.
                 Err(paging::Error::Cut(..)) if self.huge.may_exist() => {}
+                Err(paging::Error::Frames(_)) if self.waiting.flush(self.tables) > 0 => {}
                 // Only a move between two VMAs that stay can find one (`Writer::move_private`).
                 Err(paging::Error::Occupied(_)) => return Err(vma::Error::WrongKind),
                 prepared => break prepared.map_err(no_memory)?,

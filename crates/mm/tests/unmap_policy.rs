@@ -2,10 +2,10 @@
 
 mod common;
 
-use std::{mem::ManuallyDrop, ops::Range, sync::Arc};
+use std::{iter::from_fn, mem::ManuallyDrop, ops::Range, sync::Arc};
 
 use common::*;
-use machine::{Asid, Frame, Tlb, VirtAddr, VirtRange};
+use machine::{Asid, Frame, FrameSource, Place, Tlb, VirtAddr, VirtRange};
 use mm::*;
 use paging::{TlbGrace, X86_64L4};
 use sim::{Checks, Config, Grace, Sim};
@@ -451,6 +451,54 @@ fn memory_that_is_short_ends_the_wait() {
     world.unmap(at, 32);
     let reclaimed = world.on(0, |space| space.reclaim(8).unwrap());
     assert!(reclaimed.purged >= 32 && reclaimed.taken() >= 32, "{reclaimed:?}");
+    // Calls that need tables: a fork, a move, and a cut of tables that a fork shares.
+    for what in 0..3 {
+        let at = world.cached(8, 3);
+        let far = world.map(1);
+        world.write(far..far + PAGE, 4);
+        world.unmap(at, 8);
+        assert!(world.space().waiting() > 0);
+        let forks = || world.on(0, |space| ManuallyDrop::new(space.fork(Asid(2)).unwrap()));
+        let child = (what == 2).then(forks);
+        // All other frames are taken.
+        let taken: Vec<_> = world.sim.on_cpu(0, || {
+            assert!(world.sim.settle());
+            world.shared.quick().drain();
+            from_fn(|| world.sim.alloc(0, Place::Local).ok()).collect()
+        });
+        let request = RemapRequest {
+            addr: far,
+            old_len: PAGE,
+            new_len: PAGE,
+            may_move: true,
+            fixed: Some(FAR),
+            dont_unmap: None,
+        };
+        world.on(0, |space| {
+            match what {
+                0 => {
+                    let child = space.fork(Asid(3));
+                    drop(child.unwrap());
+                }
+                1 => assert_eq!(space.mremap(request), Ok(FAR)),
+                _ => space.mprotect(far, PAGE, 1, None).unwrap(),
+            }
+            assert_eq!(space.waiting(), 0, "{what}");
+        });
+        world.sim.on_cpu(0, || {
+            for frame in taken {
+                // SAFETY: no other code has it.
+                unsafe { world.sim.free(frame) }.unwrap();
+            }
+            drop(child.map(ManuallyDrop::into_inner));
+        });
+        world.on(0, |space| {
+            for (at, pages) in [(at, 8), (far, 1), (FAR, 1)] {
+                space.munmap(at, pages * PAGE).unwrap();
+            }
+            space.purge()
+        });
+    }
     world.end();
 }
 
