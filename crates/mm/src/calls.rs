@@ -202,10 +202,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// # Errors
     /// [`Error::Vma`] with [`vma::Error::OutOfMemory`]; nothing has changed.
     pub fn exec(&self, layout: Layout) -> Result<(), Error> {
-        self.change(|calls| calls.exec(layout))?;
-        // The new program finds nothing of the old one, also where it maps nothing.
-        self.purge();
-        Ok(())
+        self.change(|calls| calls.exec(layout))
     }
 
     /// mprotect(2), and pkey_mprotect(2) with `pkey`. When it returns, no CPU has a translation

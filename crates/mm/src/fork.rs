@@ -67,6 +67,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             // Given back if the fork fails before the child exists.
             let promise = Promise { commitment, bytes: promised };
             let (pinned, _under_way) = self.fork_begins();
+            // Tables that are shared cannot be unlinked any more.
+            self.core.waiting.unlink_kept(&self.core.tables);
             // SAFETY: entries of user frames hold references, and the zero frame outlives the
             // tables of all spaces that share it. The software bits are this crate's, as `anon`
             // says. The write right keeps other calls away. The flush is done below.

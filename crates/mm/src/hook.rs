@@ -10,6 +10,7 @@ use vma::{Advice, PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
 
 use crate::{
     Backing, CollapseError, Commitment, FrameGroup,
+    bags::unlink_empty,
     batch::FrameBatch,
     changes::Changes,
     huge::{HUGE, huge_around},
@@ -173,6 +174,9 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
         while let Some(range) = virt(rest.clone()) {
             let (mut batch, mut pages) = (FrameBatch::new(), 0);
             let mut pending = self.tables.no_flush();
+            let huge = self.huge.may_exist();
+            let keeps = self.may_wait && self.waiting.keeps_tables(self.tables, &whole, huge);
+            pending.keep_tables(keeps);
             let clear = |page: paging::Mapping| match page.frame {
                 frame if Some(frame) == kept && !is_poison(page.attrs) => SweepChange::Keep,
                 frame if batch.take(self.tables.paging(), frame) => {
@@ -186,7 +190,11 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
             // before it: its VMA is a hole, or busy, until this call ends (`protocol`). A hole may
             // wait longer (`waiting`).
             let swept = unsafe { self.tables.sweep(range, &mut pending, |_| true, clear) };
-            if let Some(pending) = self.let_wait(pending, (&mut batch, pages), &whole) {
+            if let Some(mut pending) = self.let_wait(pending, (&mut batch, pages), &whole) {
+                if keeps {
+                    pending.keep_tables(false);
+                    unlink_empty(self.tables, whole.clone(), &mut pending);
+                }
                 pending.flush();
                 // SAFETY: they are unmapped and flushed. Each mapping had a reference.
                 unsafe { batch.release(self.tables.paging()) };
@@ -295,6 +303,8 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
     }
 
     fn empty(&mut self, range: Range<usize>) {
+        // Holes in the range may wait.
+        self.claim(range.clone());
         self.remove(range);
     }
 

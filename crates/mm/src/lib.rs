@@ -28,7 +28,7 @@
 //! | exec | [`AddressSpace::exec`] | `calls` |
 //! | fork | [`AddressSpace::fork`] | `fork` |
 //! | a limit of frames for a group; promised memory; limits | [`FrameGroup`], [`Commitment`], [`AddressSpace::set_limits`] | `group`, `commitment` |
-//! | munmap without IPIs, by TLB grace periods | [`AddressSpace::set_unmap_policy`] | `waiting` |
+//! | munmap without IPIs, by TLB grace periods | [`AddressSpace::set_unmap_policy`] | `waiting`, `bags` |
 //! | a space's end | `Drop` | `space` |
 //!
 //! # What there is so far
@@ -49,6 +49,7 @@ extern crate alloc;
 mod access;
 mod anon;
 mod around;
+mod bags;
 mod batch;
 mod cache;
 mod calls;

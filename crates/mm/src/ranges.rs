@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 /// Ranges that neither overlap nor touch, in order.
+#[derive(Default)]
 pub(crate) struct Ranges(Vec<(usize, usize)>);
 
 impl Ranges {

@@ -201,7 +201,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// # Context
     /// As for [`handle_fault`](Self::handle_fault).
     pub fn purge(&self) -> usize {
-        if self.waiting() == 0 {
+        if !self.core.waiting.has_any() {
             return 0;
         }
         let _right = self.core.right();

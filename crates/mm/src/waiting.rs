@@ -33,34 +33,51 @@
 //! for each of them, for thousands of pages. So a CPU that does not tick does no harm. Without
 //! memory for the lists a munmap flushes at once (I7).
 //!
+//! # Empty tables
+//! A munmap that waits leaves its lowest tables linked, though they are empty. The maps that come
+//! next are placed beside it, mostly in the same tables; and when the period has ended, in the same
+//! addresses again. So threads that map and unmap make no tables, and none wait. A range that
+//! nothing has used for another period loses its empty tables: they are unlinked, and wait for a
+//! period in turn. A flush that ends the wait unlinks all. Tables do not stay empty that a fork
+//! shares, since a sweep would copy them, nor where huge pages may come.
+//!
+//! While an unlinked table waits, another one may be linked in its place. A CPU that still reaches
+//! the old one finds it empty, and its fault drops the way there
+//! ([`Outcome::Spurious`](crate::Outcome::Spurious)). So the addresses of tables need not wait.
+//!
 //! # Cost
 //! A munmap: a fence and a load for the number of the period, an uncontended lock, a search in the
 //! list of ranges. Ranges that touch are one, so threads that map and unmap have a few. A map: one
 //! more search for a gap. When a period has ended, the next call gives back what waited for it,
 //! after it has released the write right.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::sync::Arc;
 use core::{
-    fmt,
+    fmt, mem,
     ops::Range,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use grace::Concurrent;
-use machine::{Access, Frame, Machine, Step, lock};
+use machine::{Access, Machine, Step, lock};
 use paging::{DeferredFlush, Format, PageTables, PendingFlush, TlbGrace};
 use spin::{Once, mutex::SpinMutex};
 
 #[expect(unused_imports, reason = "for links")]
 use crate::AddressSpace;
-use crate::{batch::FrameBatch, hook::virt, ranges::Ranges};
+#[expect(unused_imports, reason = "for links")]
+use crate::bags::{MOST_PAGES, MOST_RANGES};
+use crate::{
+    bags::{Bag, Bags, Over, unlink_empty},
+    batch::FrameBatch,
+    hook::virt,
+    huge::HUGE,
+    ranges::Ranges,
+};
 
-/// The most pages of 4 KiB that wait, page tables included: 32 MiB. With two ticks of 4 ms a
-/// period, threads unmap 4 GiB a second without an IPI.
-pub(crate) const MOST_PAGES: usize = 8192;
-
-/// The most ranges that wait in one list.
-pub(crate) const MOST_RANGES: usize = 256;
+/// The longest range, in bytes, whose empty tables stay: to look at the 128 entries that stand for
+/// it takes as long as to make three tables.
+const LONGEST_KEPT: usize = 256 << 20;
 
 /// What munmap(2) of private anonymous memory has done when it returns
 /// ([`AddressSpace::set_unmap_policy`]).
@@ -101,107 +118,6 @@ impl<M: Machine> fmt::Debug for UnmapPolicy<M> {
     }
 }
 
-/// What waits for one grace period.
-struct Bag<M: Machine, F: Format, G: Concurrent> {
-    period: u64,
-    /// Each with the reference of the entry that led there.
-    frames: Vec<Frame>,
-    /// The pages of the entries.
-    pages: usize,
-    ranges: Ranges,
-    /// The tables.
-    flush: DeferredFlush<M, F, G>,
-}
-
-impl<M: Machine, F: Format, G: Concurrent> Bag<M, F, G> {
-    fn new(tables: &PageTables<M, F, G>, period: u64) -> Self {
-        let (frames, ranges) = (Vec::new(), Ranges::new());
-        Bag { period, frames, pages: 0, ranges, flush: tables.deferred_flush() }
-    }
-
-    fn size(&self) -> usize {
-        self.pages + self.flush.tables()
-    }
-
-    /// The addresses become free: tells the machine.
-    fn check_reuse(&self, tables: &PageTables<M, F, G>) {
-        for range in self.ranges.iter().filter_map(virt) {
-            tables.machine().check_reuse(tables.space(), range);
-        }
-    }
-
-    /// # Safety
-    /// No CPU has a translation of the frames any more.
-    unsafe fn release(frames: &[Frame], tables: &PageTables<M, F, G>) {
-        for &frame in frames {
-            // SAFETY: the caller's promise. Each came from one entry, whose reference it is.
-            unsafe { tables.paging().release_entry(frame) };
-        }
-    }
-}
-
-/// What waited for periods that have ended, to be [given back](Self::give_back) without the write
-/// right.
-#[must_use = "the frames leak"]
-pub(crate) struct Over<M: Machine, F: Format, G: Concurrent>([Option<Bag<M, F, G>>; 2]);
-
-impl<M: Machine, F: Format, G: Concurrent> Over<M, F, G> {
-    /// Gives the frames and tables back. Returns the pages.
-    pub(crate) fn give_back(self, tables: &PageTables<M, F, G>) -> usize {
-        let mut pages = 0;
-        for bag in self.0.into_iter().flatten() {
-            pages += bag.size();
-            // SAFETY: the period has ended (`take_over`), so all CPUs have flushed since the
-            // entries were cleared.
-            unsafe {
-                tables.flushed_elsewhere(bag.flush);
-                Bag::release(&bag.frames, tables);
-            }
-        }
-        pages
-    }
-}
-
-/// What waits: in two lists, of which the older one gets nothing more.
-struct Bags<M: Machine, F: Format, G: Concurrent> {
-    old: Option<Bag<M, F, G>>,
-    new: Option<Bag<M, F, G>>,
-}
-
-impl<M: Machine, F: Format, G: Concurrent> Bags<M, F, G> {
-    fn iter(&self) -> impl Iterator<Item = &Bag<M, F, G>> {
-        self.old.iter().chain(&self.new)
-    }
-
-    fn size(&self) -> usize {
-        self.iter().map(Bag::size).sum()
-    }
-
-    fn is_full(&self) -> bool {
-        self.size() > MOST_PAGES || self.iter().any(|bag| bag.ranges.len() > MOST_RANGES)
-    }
-
-    /// The list for what waits for `period`, with room for so many frames and a range. Returns
-    /// `None` if there is no memory.
-    ///
-    /// Between the period that runs and the one that begins next, there are two numbers. A
-    /// broadcast of other users may skip some. Then the newer list waits longer than it must.
-    fn room(
-        &mut self,
-        tables: &PageTables<M, F, G>,
-        period: u64,
-        frames: usize,
-    ) -> Option<&mut Bag<M, F, G>> {
-        if self.old.is_none() && self.new.as_ref().is_some_and(|new| new.period < period) {
-            self.old = self.new.take();
-        }
-        let bag = self.new.get_or_insert_with(|| Bag::new(tables, period));
-        bag.period = bag.period.max(period);
-        bag.frames.try_reserve(frames).ok()?;
-        bag.ranges.reserve().then_some(bag)
-    }
-}
-
 /// What waits in a space, and its policy. Methods that change or search what waits are called with
 /// the write right held.
 pub(crate) struct Waiting<M: Machine, F: Format, G: Concurrent> {
@@ -209,19 +125,21 @@ pub(crate) struct Waiting<M: Machine, F: Format, G: Concurrent> {
     periods: Once<Arc<TlbGrace<M>>>,
     /// Whether munmap waits.
     on: AtomicBool,
+    /// Whether empty tables may be linked.
+    has_kept: AtomicBool,
     /// The pages and tables that wait; 0 if nothing does.
     pages: AtomicUsize,
     /// Hardly ever waited for: its holder has the write right, or reads a number.
     bags: SpinMutex<Bags<M, F, G>>,
 }
 
-// Relaxed, for `on` and `pages` everywhere: the write right orders the accesses of its holders, and
-// others only read a number.
+// Relaxed, for `on`, `has_kept` and `pages` everywhere: the write right orders the accesses of its
+// holders, and others only read a number.
 impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
     pub(crate) fn new() -> Self {
-        let bags = SpinMutex::new(Bags { old: None, new: None });
-        let (on, pages) = (AtomicBool::new(false), AtomicUsize::new(0));
-        Waiting { periods: Once::new(), on, pages, bags }
+        let bags = SpinMutex::new(Bags { idle: Ranges::new(), old: None, new: None });
+        let (on, has_kept) = (AtomicBool::new(false), AtomicBool::new(false));
+        Waiting { periods: Once::new(), on, has_kept, pages: AtomicUsize::new(0), bags }
     }
 
     /// That of a forked child: the same policy, and nothing waits.
@@ -264,6 +182,11 @@ impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
     #[inline]
     pub(crate) fn pages(&self) -> usize {
         self.pages.load(Ordering::Relaxed)
+    }
+
+    /// Whether something waits, or empty tables may be linked. A snapshot.
+    pub(crate) fn has_any(&self) -> bool {
+        self.pages() != 0 || self.has_kept.load(Ordering::Relaxed)
     }
 
     /// The period of what was unmapped last, if it waits. Takes the lock without the write right.
@@ -335,29 +258,113 @@ impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
             return None;
         }
         let periods = self.periods()?;
-        let over = self.with(tables.machine(), |bags| {
+        let (over, unused) = self.with(tables.machine(), |bags| {
             let is_over = |bag: &mut Bag<M, F, G>| periods.is_over(bag.period);
-            Over([bags.old.take_if(is_over), bags.new.take_if(is_over)])
+            let mut over = [bags.old.take_if(is_over), bags.new.take_if(is_over)];
+            let mut unused = [Ranges::new(), Ranges::new()];
+            for (bag, unused) in over.iter_mut().flatten().zip(&mut unused) {
+                bag.check_reuse(tables);
+                *unused = mem::replace(&mut bags.idle, mem::take(&mut bag.ranges));
+            }
+            (over, unused)
         });
-        for bag in over.0.iter().flatten() {
-            bag.check_reuse(tables);
+        let any = over.iter().any(Option::is_some);
+        if any && self.has_kept.load(Ordering::Relaxed) {
+            self.unlink_unused(periods, tables, &unused);
         }
-        over.0.iter().any(Option::is_some).then_some(over)
+        any.then_some(Over(over))
+    }
+
+    /// Unlinks the empty tables of ranges that have been free for a period, where nothing has
+    /// waited since. They wait in turn.
+    fn unlink_unused(
+        &self,
+        periods: &TlbGrace<M>,
+        tables: &PageTables<M, F, G>,
+        unused: &[Ranges],
+    ) {
+        let mut pending = tables.no_flush();
+        for mut range in unused.iter().flat_map(Ranges::iter) {
+            while !range.is_empty() {
+                let used = self.with(tables.machine(), |bags| {
+                    let all = bags.lists().filter_map(|list| list.overlapping(&range));
+                    all.min_by_key(|used| used.start)
+                });
+                // The tables that it shares with what is used stay.
+                let until = used.as_ref().map_or(range.end, |used| used.start & !(HUGE - 1));
+                unlink_empty(tables, range.start..until.max(range.start), &mut pending);
+                range.start = used.map_or(range.end, |used| used.end.next_multiple_of(HUGE));
+            }
+        }
+        self.defer_tables(periods, pending, tables);
+    }
+
+    /// Unlinks all empty tables that were kept. They wait.
+    pub(crate) fn unlink_kept(&self, tables: &PageTables<M, F, G>) {
+        let Some(periods) = self.periods() else { return };
+        if !self.has_kept.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let mut pending = tables.no_flush();
+        self.with(tables.machine(), |bags| {
+            bags.lists().flat_map(Ranges::iter).for_each(|range| {
+                unlink_empty(tables, range, &mut pending);
+            });
+            bags.idle = Ranges::new();
+        });
+        self.defer_tables(periods, pending, tables);
+    }
+
+    /// Lets unlinked tables wait. Their addresses need not: a CPU that still reaches one finds it
+    /// empty, and its fault drops the way there.
+    fn defer_tables<'p>(
+        &self,
+        periods: &TlbGrace<M>,
+        pending: PendingFlush<'p, M, F, G>,
+        tables: &'p PageTables<M, F, G>,
+    ) {
+        if !pending.interrupts_others() {
+            return;
+        }
+        let period = periods.target();
+        self.with(tables.machine(), |bags| {
+            if let Some(bag) = bags.room(tables, period, 0) {
+                pending.defer_to(&mut bag.flush);
+            }
+        });
+    }
+
+    /// Whether a munmap that waits leaves empty tables linked, for the maps that come next: not if
+    /// a fork shares them, not where a huge page could take their place, and not of a long range,
+    /// whose sweeps would look at each of their entries.
+    pub(crate) fn keeps_tables(
+        &self,
+        tables: &PageTables<M, F, G>,
+        range: &Range<usize>,
+        huge: bool,
+    ) -> bool {
+        let mut others = tables.cpus();
+        others.remove(tables.machine().current());
+        let short = range.len() <= LONGEST_KEPT;
+        let keeps = short && !huge && !tables.forks() && !others.is_empty();
+        if keeps {
+            self.has_kept.store(true, Ordering::Relaxed);
+        }
+        keeps
     }
 
     /// Ends the wait: flushes on the CPUs that use the space, and gives everything back. Returns
     /// the pages.
     pub(crate) fn flush(&self, tables: &PageTables<M, F, G>) -> usize {
-        if self.pages() == 0 {
+        if !self.has_any() {
             return 0;
         }
+        self.unlink_kept(tables);
+        let [old, new] = self.with(tables.machine(), |bags| [bags.old.take(), bags.new.take()]);
         let mut pages = 0;
-        let bags = self.with(tables.machine(), |bags| [bags.old.take(), bags.new.take()]);
-        let [old, new] = bags;
-        let bags = old.into_iter().chain(new);
         let mut all: Option<DeferredFlush<M, F, G>> = None;
         let mut rest = [const { None }; 2];
-        for (bag, place) in bags.zip(&mut rest) {
+        for (bag, place) in old.into_iter().chain(new).zip(&mut rest) {
             pages += bag.size();
             let Bag { frames, ranges, flush, .. } = bag;
             match &mut all {

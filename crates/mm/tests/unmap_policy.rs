@@ -5,10 +5,10 @@ mod common;
 use std::{iter::from_fn, mem::ManuallyDrop, ops::Range, sync::Arc};
 
 use common::*;
-use machine::{Asid, Frame, FrameSource, Place, Tlb, VirtAddr, VirtRange};
+use machine::{Asid, Frame, FrameSource, Owner, Place, Tlb, VirtAddr, VirtRange};
 use mm::*;
 use paging::{TlbGrace, X86_64L4};
-use sim::{Checks, Config, Grace, Sim};
+use sim::{Checks, Config, Grace, Leaked, Sim};
 
 type Periods = Arc<TlbGrace<Sim>>;
 
@@ -55,13 +55,23 @@ impl World {
         })
     }
 
+    /// The page tables that are in use or wait, once guards have let go of what does not.
+    fn tables(&self) -> usize {
+        (0..2).for_each(|cpu| self.sim.on_cpu(cpu, || assert!(self.sim.settle())));
+        let is_table = |leaked: &&Leaked| matches!(leaked.owner, Owner::Table(_));
+        self.sim.allocated().iter().filter(is_table).count()
+    }
+
     fn map(&self, pages: usize) -> usize {
         self.on(0, |space| space.mmap(0, pages * PAGE, 3, PRIVATE).unwrap())
     }
 
     /// Maps pages, writes `value` to each on CPU 0, and lets CPU 1 cache them.
     fn cached(&self, pages: usize, value: u64) -> usize {
-        let at = self.map(pages);
+        self.cached_at(self.map(pages), pages, value)
+    }
+
+    fn cached_at(&self, at: usize, pages: usize, value: u64) -> usize {
         self.write(at..at + pages * PAGE, value);
         self.read_all(at, pages, value);
         at
@@ -636,6 +646,59 @@ fn a_huge_page_waits() {
     world.read_all(at, 2, 3);
     world.unmap(at, 1);
     assert_eq!(world.read(at + PAGE), Ok(3));
+    world.end();
+}
+
+#[test]
+fn empty_tables_stay_for_the_next_maps() {
+    let world = World::new(512, true);
+    let root = world.tables();
+    let mut at = world.cached(1, 1);
+    let all = world.tables();
+    assert!(all > root);
+    for round in 0..6 {
+        world.unmap(at, 1);
+        assert_eq!(world.space().waiting(), 1 + round % 2, "no table waits");
+        if round % 2 == 1 {
+            world.tick();
+        }
+        at = world.cached(1, 1);
+        assert_eq!(world.tables(), all);
+    }
+    world.unmap(at, 1);
+    world.tick();
+    // Elsewhere: what was used before stays empty for a period, and then its tables wait, too.
+    for round in 0..3 {
+        world.on(0, |space| space.mmap(FAR, PAGE, 3, FIXED).unwrap());
+        world.cached_at(FAR, 1, 2);
+        world.unmap(FAR, 1);
+        let waiting = [1, 3, 1][round];
+        assert_eq!(world.space().waiting(), waiting, "in round {round}");
+        world.tick();
+    }
+    world.on(0, Space::poll);
+    // The way to the other place is as long.
+    assert_eq!(world.tables(), all);
+    world.on(0, |space| space.purge());
+    assert_eq!(world.tables(), root, "a flush unlinks all");
+    world.end();
+}
+
+#[test]
+fn no_table_stays_empty_that_a_fork_shares() {
+    let world = World::new(512, true);
+    let root = world.tables();
+    let at = world.cached(1, 1);
+    world.unmap(at, 1);
+    let child = world.on(0, |space| ManuallyDrop::new(space.fork(Asid(2)).unwrap()));
+    world.on(0, |space| space.purge());
+    assert_eq!(world.tables(), 2 * root, "the empty tables were unlinked before the fork");
+    let at = world.cached(1, 1);
+    world.unmap(at, 1);
+    assert!(world.space().waiting() > 1, "a table waits");
+    world.on(0, |space| space.purge());
+    assert_eq!(world.tables(), 2 * root);
+    world.sim.on_cpu(0, || drop(ManuallyDrop::into_inner(child)));
     world.end();
 }
 

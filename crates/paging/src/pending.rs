@@ -69,6 +69,8 @@ pub(crate) struct TlbGather {
     chain: Option<(Frame, Frame)>,
     /// Whether a table was unlinked, or left to others.
     tables: bool,
+    /// Whether tables that become empty stay linked.
+    pub(crate) keeps_tables: bool,
     /// The tables of the chain.
     unlinked: u32,
     /// Shared tables that this space has left, with their levels. Their shares end after the flush.
@@ -307,6 +309,13 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
     /// The addresses that must be flushed; `None` if nothing is pending.
     pub fn range(&self) -> Option<VirtRange> {
         self.gather.what.map(|(range, _)| range)
+    }
+
+    /// Whether sweeps that add to it from now on leave tables of programs linked that become empty,
+    /// so that a new page there needs no table. At first they do not, and after a flush. A later
+    /// sweep of the range that does not unlinks those that are empty then.
+    pub fn keep_tables(&mut self, keep: bool) {
+        self.gather.keeps_tables = keep;
     }
 
     /// Whether the flush would interrupt another CPU than this one. A snapshot. Cost: that of

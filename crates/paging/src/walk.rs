@@ -187,6 +187,7 @@ fn mapping<M, F: Format>(at: VirtAddr, spot: &Spot<'_, M>) -> Option<Mapping> {
 }
 
 /// The first address after the range that the entry for `at` at this level decides about.
+#[inline]
 pub(crate) fn beyond(at: VirtAddr, level: u8) -> Option<VirtAddr> {
     let bytes = 1u64 << (12 + 9 * u32::from(level));
     VirtAddr::new(at.get() & !(bytes - 1)).checked_add(bytes)

@@ -212,7 +212,7 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for Changing<'_, '_, M, F, G> {
     #[inline(always)]
     fn drop(&mut self) {
         let empty = self.locked.take().is_some_and(|locked| locked.count == 0);
-        if empty && self.tables.space().is_some() {
+        if empty && self.tables.space().is_some() && !self.pending.gather.keeps_tables {
             self.tables.prune_at(self.walk, self.at, self.level, &mut self.pending.gather);
         }
     }

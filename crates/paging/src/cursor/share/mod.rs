@@ -69,9 +69,9 @@ struct Link<'g, M> {
 }
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Whether the tables may be shared with another space.
+    /// Whether the tables have ever been shared with another space, by a fork. A load.
     #[inline]
-    pub(crate) fn forks(&self) -> bool {
+    pub fn forks(&self) -> bool {
         self.machine().step(Access::Shared);
         // Acquire: pairs with the Release of `fork`. A CPU that has seen anything that another
         // space did after it left, or took over, a table that these tables led to, sees the flag.
