@@ -31,7 +31,8 @@
 //! not missing elsewhere, and [`MOST_RANGES`] ranges in each of two lists, so that an insertion
 //! moves at most 4 KiB. Beyond that, one flush of the CPUs that use the space ends the wait: an IPI
 //! for each of them, for thousands of pages. So a CPU that does not tick does no harm. Without
-//! memory for the lists a munmap flushes at once (I7).
+//! memory for the lists a munmap flushes at once (I7). Not more tables stay empty than pages have
+//! waited in the last periods.
 //!
 //! # Empty tables
 //! A munmap that waits leaves its lowest tables linked, though they are empty. The maps that come
