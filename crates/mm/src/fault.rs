@@ -275,7 +275,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         if !want.is_allowed(vma.flags) {
             return Err(FaultError::Denied(at, want.access));
         }
-        if want.writes() && vma.is_private() && !self.core.vmas.first_write(&guard, addr, vma) {
+        let open = match want.writes() && vma.is_private() {
+            true => self.core.vmas.first_write(&guard, addr, vma),
+            false => vma.mark_touched(),
+        };
+        if !open {
             return Ok(Step::NeedsRight);
         }
         let walk = self.core.tables.walk(&guard);
@@ -415,12 +419,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     error = Some(FaultError::Unmapped(at));
                     return Ok::<_, vma::Error>(Step::Again);
                 }
-                if want.writes()
-                    && calls.area_at(addr).is_some_and(|area| {
-                        area.vma.is_private() && want.is_allowed(area.vma.flags)
-                    })
-                {
-                    calls.first_write(addr)?;
+                let area = calls.area_at(addr).filter(|area| want.is_allowed(area.vma.flags));
+                if let Some(area) = area {
+                    match want.writes() && area.vma.is_private() {
+                        true => calls.first_write(addr)?,
+                        false => area.vma.mark_touched_for_call(),
+                    }
                 }
                 // No VMA changes now, so one attempt is enough.
                 match self.attempt(at, want, fresh) {

@@ -331,6 +331,20 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         }
     }
 
+    fn marks_touched(&self) -> bool {
+        true
+    }
+
+    fn check_untouched(&mut self, range: Range<usize>) {
+        if cfg!(debug_assertions)
+            && let Some(range) = virt(range)
+        {
+            let guard = G::pin();
+            let found = self.tables.walk(&guard).pages(range).next();
+            assert!(found.is_none(), "an untouched VMA has a page: {found:?}");
+        }
+    }
+
     fn protect(&mut self, range: Range<usize>, now: &Vma<Backing<M>>, old: VmFlags) {
         let before = old & (VmFlags::LOCKED | VmFlags::WRITE | VmFlags::SHARED);
         if before == VmFlags::LOCKED
@@ -379,8 +393,14 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
                 self.remove_but(range, guard);
                 Ok(())
             }
-            Advice::Collapse => self.collapse(range, vma),
-            Advice::GuardInstall => self.install_guards(range),
+            Advice::Collapse => {
+                vma.mark_touched_for_call();
+                self.collapse(range, vma)
+            }
+            Advice::GuardInstall => {
+                vma.mark_touched_for_call();
+                self.install_guards(range)
+            }
             Advice::GuardRemove => self.remove_guards(range),
             Advice::Remove => {
                 let file = vma.file.clone().ok_or(vma::Error::WrongKind)?;

@@ -310,6 +310,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     calls.first_write(at)?;
                 }
                 let area = calls.area_at(at).ok_or(UserFaultError::NotRegistered)?;
+                area.vma.mark_touched_for_call();
                 let guard = G::pin();
                 // SAFETY: the space owns the page. The frame is the caller's, or has a reference
                 // for the entry.

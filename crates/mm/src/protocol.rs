@@ -54,6 +54,14 @@
 //! before the second store. So no CPU has an old translation when the first new page appears, and
 //! no write into the new map is lost ([`vma::Pages`]).
 //!
+//! # Why an unused VMA is not swept
+//!
+//! A VMA in the tree says whether a page of it may be there. A fault marks it before its second
+//! look; the first private write does so with the anon_vma. munmap closes the mark of each VMA
+//! before its store. If all were unmarked, no page is there, and none comes: a later fault finds
+//! the mark closed, takes the write right, and looks the VMA up again. The mark is one word, so one
+//! compare-exchange decides which of the two came first (`vma`, `anon`).
+//!
 //! # TLBs
 //!
 //! From absent to present nothing is cached. A page that gains rights may fault once more:

@@ -41,6 +41,20 @@
 //! A closed slot stays closed until the VMA is replaced. That is never wrong, only slower, and once
 //! a VMA.
 //!
+//! # Untouched VMAs
+//!
+//! The slot also says whether a page of the VMA may ever have been there. A fault that brings in a
+//! page either fills the slot, or *touches* it ([`Slot::touch`]), before its second look. A call
+//! that unmaps a VMA closes the slot first. If the slot was untouched then, no page is there, and
+//! none can appear: a fault that comes later finds the slot closed, takes the write right, and
+//! looks at the VMAs again. So the call has no pages to remove. One word decides, so no fence is
+//! needed.
+//!
+//! An untouched VMA may take in a touched one, in a merge. Then it counts as touched. A copy has
+//! the mark of its source, which is closed. So a mark may be set without need, but none is missing.
+//!
+//! # Forks
+//!
 //! fork shares the VMAs between parent and child. A first write must not mark the other's VMA, so a
 //! slot is filled only at the [`Moment`] of its address space at which it was made, and each fork
 //! begins a new moment in both. A fault that has seen the old moment may still fill the slot after
@@ -76,7 +90,7 @@ impl Anon {
     /// For a first write fault without a neighbour to share with. The number is not 0, and no other
     /// anon_vma of this generation of the address space has it.
     pub(crate) fn new(number: usize, here: Generation) -> Anon {
-        debug_assert!(number != 0 && number != CLOSED);
+        debug_assert!(number != EMPTY && number < CLOSED_TOUCHED);
         Anon { number, generation: here, inherited: false }
     }
 
@@ -130,13 +144,27 @@ pub(crate) struct Moment {
     pub(crate) forks: usize,
 }
 
-/// The number of a closed slot.
+/// Values of a slot without an anon_vma: as it was made, with a page that a read brought in, and
+/// both of them closed. Numbers of anon_vmas are smaller than all but the first.
+const EMPTY: usize = 0;
 const CLOSED: usize = usize::MAX;
+const TOUCHED: usize = usize::MAX - 1;
+const CLOSED_TOUCHED: usize = usize::MAX - 2;
 
-/// The place in a VMA for its anon_vma: empty, closed while empty, or filled for good.
+/// The same value, closed.
+fn closed(value: usize) -> usize {
+    match value {
+        EMPTY => CLOSED,
+        TOUCHED => CLOSED_TOUCHED,
+        other => other,
+    }
+}
+
+/// The place in a VMA for its anon_vma: empty, closed while empty, or filled for good. While it is
+/// empty, it says whether a page of the VMA may be there.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
-    /// The number of the anon_vma; 0 if there is none yet.
+    /// The number of the anon_vma, or one of the values above.
     number: AtomicUsize,
     /// When the slot was made. Its generation is that of the number.
     made: Moment,
@@ -146,7 +174,7 @@ pub(crate) struct Slot {
 impl Slot {
     /// An empty slot.
     pub(crate) fn empty(now: Moment) -> Slot {
-        Slot { number: AtomicUsize::new(0), made: now, inherited: false }
+        Slot { number: AtomicUsize::new(EMPTY), made: now, inherited: false }
     }
 
     pub(crate) fn filled(anon: Anon) -> Slot {
@@ -155,9 +183,19 @@ impl Slot {
         Slot { number: AtomicUsize::new(number), made, inherited }
     }
 
+    /// Lets a fault of the moment `now` fill it, if it is empty.
+    pub(crate) fn open(&mut self, now: Moment) {
+        let number = self.number.get_mut();
+        if matches!(*number, EMPTY | CLOSED_TOUCHED..) {
+            *number = if matches!(*number, EMPTY | CLOSED) { EMPTY } else { TOUCHED };
+            self.made = now;
+            self.inherited = false;
+        }
+    }
+
     fn anon(&self, number: usize) -> Anon {
         match number {
-            0 | CLOSED => Anon::default(),
+            EMPTY | CLOSED_TOUCHED.. => Anon::default(),
             _ => Anon { number, generation: self.made.generation, inherited: self.inherited },
         }
     }
@@ -171,43 +209,73 @@ impl Slot {
 
     /// Whether it holds an anon_vma.
     pub(crate) fn is_filled(&self) -> bool {
-        !matches!(self.number.load(Relaxed), 0 | CLOSED)
+        !matches!(self.number.load(Relaxed), EMPTY | CLOSED_TOUCHED..)
+    }
+
+    /// Changes the value until `change` leaves it as it is. Returns the last value.
+    fn update(&self, change: impl Fn(usize) -> usize) -> usize {
+        let mut now = self.number.load(Relaxed);
+        loop {
+            // No locked instruction where nothing changes: a value that is final stays.
+            let next = change(now);
+            if next == now {
+                return now;
+            }
+            match self.number.compare_exchange(now, next, Relaxed, Relaxed) {
+                Ok(_) => return next,
+                Err(other) => now = other,
+            }
+        }
     }
 
     /// Closes it if it is empty. What it holds from now on.
     pub(crate) fn close(&self) -> Anon {
-        let number = self.number.load(Relaxed);
-        if number != 0 {
-            // It is filled or closed for good, so no locked instruction is needed.
-            return self.anon(number);
-        }
-        match self.number.compare_exchange(0, CLOSED, Relaxed, Relaxed) {
-            Ok(_) => Anon::default(),
-            Err(number) => self.anon(number),
-        }
+        self.anon(self.update(closed))
+    }
+
+    /// Closes it if it is empty. Returns whether a page of the VMA may be there. If not, none will
+    /// appear by a fault that does not hold the write right.
+    pub(crate) fn close_touched(&self) -> bool {
+        self.update(closed) != CLOSED
+    }
+
+    /// A page is about to appear, not by a first write. Without the write right. Returns `false` if
+    /// the slot is closed and untouched: then a call may have decided that no page is there.
+    pub(crate) fn touch(&self) -> bool {
+        self.update(|value| if value == EMPTY { TOUCHED } else { value }) != CLOSED
+    }
+
+    /// As [`touch`](Self::touch), with the write right, so also if it is closed.
+    pub(crate) fn touch_for_call(&self) {
+        self.update(|value| match value {
+            EMPTY => TOUCHED,
+            CLOSED => CLOSED_TOUCHED,
+            other => other,
+        });
     }
 
     /// Fills it at a first write, without the write right. Returns whether it is filled now: not if
     /// it is closed, or of another moment than `now`. `choose` chooses the number.
     pub(crate) fn fill(&self, now: Moment, choose: impl FnOnce() -> usize) -> bool {
         match self.number.load(Relaxed) {
-            CLOSED => return false,
-            0 if self.made != now => return false,
+            CLOSED | CLOSED_TOUCHED => return false,
+            EMPTY | TOUCHED if self.made != now => return false,
             _ => {}
         }
-        match self.number.compare_exchange(0, choose(), Relaxed, Relaxed) {
-            Ok(_) => true,
-            Err(number) => number != CLOSED,
-        }
+        let number = choose();
+        let filled = |value| if matches!(value, EMPTY | TOUCHED) { number } else { value };
+        !matches!(self.update(filled), CLOSED | CLOSED_TOUCHED)
     }
 }
 
-/// Closes the source, see the module's head. The copy is empty if the source is.
+/// Closes the source, see the module's head. The copy is empty if the source is, and touched if the
+/// source is.
 impl Clone for Slot {
     fn clone(&self) -> Slot {
-        match self.close() {
-            anon if anon.is_faulted() => Slot::filled(anon),
-            _ => Slot::empty(self.made),
+        match self.update(closed) {
+            CLOSED => Slot::empty(self.made),
+            CLOSED_TOUCHED => Slot { number: AtomicUsize::new(TOUCHED), ..Slot::empty(self.made) },
+            number => Slot::filled(self.anon(number)),
         }
     }
 }
@@ -237,6 +305,22 @@ mod tests {
         assert!(!slot.fill(now, || 5) && !slot.close().is_faulted());
         assert!(copy.fill(now, || 6) && copy.fill(Moment::default(), || 7));
         assert_eq!((copy.get().number, copy.clone().close().number), (6, 6));
+    }
+
+    #[test]
+    fn a_touch_comes_before_a_close_or_finds_it() {
+        let slot = Slot::default();
+        assert!(slot.touch() && slot.close_touched());
+        // A touched slot stays open to no first write, and to every read.
+        assert!(slot.touch() && !slot.fill(Moment::default(), || 5));
+        let copy = slot.clone();
+        assert!(copy.fill(Moment::default(), || 5) && copy.close_touched());
+
+        let slot = Slot::default();
+        assert!(!slot.close_touched() && !slot.touch());
+        assert!(!slot.clone().close_touched(), "a copy of an untouched slot is untouched");
+        slot.touch_for_call();
+        assert!(slot.touch() && slot.close_touched() && slot.clone().close_touched());
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use crate::{
     Area, Error, MappedFile, Placement, RefCounted, VmFlags, Vma,
-    anon::Slot,
     pages::Work,
     place::{Found, Wanted, pages},
     space::Writer,
@@ -287,9 +286,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
 
     /// Lets a fault fill the anon_vma of a new VMA, or of a changed one that has none.
     pub(crate) fn open(&self, vma: &mut Vma<F>) {
-        if !vma.is_faulted() {
-            vma.anon = Slot::empty(self.state.moment());
-        }
+        vma.anon.open(self.state.moment());
     }
 
     fn map_len(&self, request: &MapRequest<F>) -> Result<usize, Error> {

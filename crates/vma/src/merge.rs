@@ -122,6 +122,10 @@ impl<'a, F: MappedFile> Sides<'a, F> {
             }
             joined.vma = RefCounted::new(vma)?;
         }
+        // The slots of both sides are closed.
+        if sides().chain([new]).any(|vma| vma.anon.close_touched()) {
+            joined.vma.mark_touched_for_call();
+        }
         Ok(Some((joined, taken)))
     }
 }

@@ -7,7 +7,8 @@
 //! - *Unmapping*: the hole is stored first, then the pages of the range are removed. A page fault
 //!   that comes later sees the hole. After munmap of private anonymous memory the host may let the
 //!   addresses *wait* until no CPU has a translation of them. Maps without an address are placed
-//!   beside what waits; any other VMA that is stored there claims it first.
+//!   beside what waits; any other VMA that is stored there claims it first. If all VMAs of the
+//!   range are untouched, there are no pages ([`Vma::mark_touched`]).
 //! - *Protection*: the new VMA is stored first, then the rights of its pages change.
 //! - *A range that changes hands* (a fixed map over another one, a move): it must be empty before
 //!   it is new. Otherwise a fault would find an old page in the new VMA, or bring in a page that
@@ -94,6 +95,18 @@ pub trait Pages<F> {
         let _none = range;
     }
 
+    /// Whether the host marks a VMA before each page that it brings in ([`Vma::mark_touched`]).
+    /// Then unmapping a VMA without the mark removes no pages. By default it does not.
+    fn marks_touched(&self) -> bool {
+        false
+    }
+
+    /// Debug hook: the range maps nothing any more, and its VMAs were untouched, so there are no
+    /// pages to remove. By default it does nothing.
+    fn check_untouched(&mut self, range: Range<usize>) {
+        let _ = range;
+    }
+
     /// The VMA over the range has other rights now. Its flags were `old`. When it returns, no CPU
     /// has a translation with a right that the VMA has lost.
     fn protect(&mut self, range: Range<usize>, now: &Vma<F>, old: VmFlags);
@@ -136,6 +149,8 @@ pub(crate) enum Work {
     Empty(Range<usize>),
     /// The range is unmapped. It had private anonymous memory only, and its addresses may wait.
     Unmap(Range<usize>),
+    /// The range is unmapped, and no page of it was ever there.
+    Untouched(Range<usize>),
     /// The range gets a new map, and may have had others.
     Replace(Range<usize>),
     /// The range has other rights; its flags were these.
@@ -357,6 +372,16 @@ impl<'a, F: crate::MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'a
         self.waiting(all.clone()).ok_or(Error::NoSpace)?;
         self.claim_pages(all);
         Ok(())
+    }
+
+    pub(crate) fn marks_touched(&self) -> bool {
+        self.pages.as_ref().is_some_and(|pages| pages.marks_touched())
+    }
+
+    pub(crate) fn check_untouched(&mut self, range: Range<usize>) {
+        if let Some(pages) = &mut self.pages {
+            pages.check_untouched(range);
+        }
     }
 
     /// The writes of a move of the pages `moved`, a part of the VMA `area`, to `to`. Both ranges

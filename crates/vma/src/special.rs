@@ -124,6 +124,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let flags = flags.with_pkey(contents.flags.pkey());
         self.room_for(1)?;
         let vma = RefCounted::new(Vma { flags, ..Vma::clone(&contents) })?;
+        // Another one of the parts may have been touched.
+        vma.mark_touched_for_call();
         if self.has_pages() {
             self.settle_rights(start, end, parts, &vma)?;
         }

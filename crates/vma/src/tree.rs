@@ -121,6 +121,8 @@ pub(crate) struct Overlap {
     pub(crate) sealed: bool,
     /// Whether one is not private anonymous memory.
     pub(crate) objects: bool,
+    /// Whether pages may be there. Only [`Writer::clear_way`] sets it.
+    pub(crate) touched: bool,
     /// Whether one reaches beyond the range on both sides.
     pub(crate) splits: bool,
     /// The effect of a write over the range on the counts: a VMA that it covers is gone, and a VMA
@@ -263,6 +265,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
                 match work {
                     Work::Empty(range) => self.empty_pages(range),
                     Work::Unmap(range) => self.unmap_pages(range),
+                    Work::Untouched(range) => self.check_untouched(range),
                     _ => {}
                 }
             }
@@ -329,8 +332,19 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
 
     /// Looks at the VMAs that a write over `start..end` changes.
     pub(crate) fn overlap(&self, start: usize, end: usize) -> Overlap {
+        self.overlap_with(start, end, |_| ())
+    }
+
+    /// As [`overlap`](Self::overlap), with `visit` called for each of these VMAs.
+    pub(crate) fn overlap_with(
+        &self,
+        start: usize,
+        end: usize,
+        mut visit: impl FnMut(&Vma<F>),
+    ) -> Overlap {
         let mut all = Overlap::default();
         self.each_part(start, end, |look| {
+            visit(look.vma);
             let (left, right) = (look.start < start, look.end > end);
             all.sealed |= look.vma.flags.contains(VmFlags::SEALED);
             let special = VmFlags::SPECIAL | VmFlags::HUGETLB;

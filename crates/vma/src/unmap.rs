@@ -27,11 +27,12 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         let end = addr + len;
         let overlap = self.clear_way(addr, end)?;
-        let mut hole = Change::hole(addr, end);
-        if !overlap.objects {
-            hole = hole.with(Work::Unmap(addr..end));
-        }
-        self.write_known(hole, overlap.gone)
+        let work = match overlap {
+            Overlap { touched: false, .. } => Work::Untouched(addr..end),
+            Overlap { objects: false, .. } => Work::Unmap(addr..end),
+            _ => Work::Empty(addr..end),
+        };
+        self.write_known(Change::hole(addr, end).with(work), overlap.gone)
     }
 
     /// What execve(2) does to the memory of a program: unmaps everything, sealed or not, and begins
@@ -49,15 +50,22 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     }
 
     pub(crate) fn unmap(&mut self, start: usize, end: usize) -> Result<(), Error> {
-        let gone = self.clear_way(start, end)?.gone;
-        self.write_known(Change::hole(start, end), gone)
+        let overlap = self.clear_way(start, end)?;
+        let work = match overlap.touched {
+            true => Work::Empty(start..end),
+            false => Work::Untouched(start..end),
+        };
+        self.write_known(Change::hole(start, end).with(work), overlap.gone)
     }
 
     /// Checks that the whole range may be unmapped, and prepares a VMA that this cuts in two.
-    /// Returns what the range overlaps. If a sealed VMA forbids it, the VMA that contains `start`
-    /// stays split there: Linux splits it before it looks further.
+    /// Returns what the range overlaps. If that is untouched, no page is there, and none appears.
+    /// If a sealed VMA forbids it, the VMA that contains `start` stays split there: Linux splits it
+    /// before it looks further.
     pub(crate) fn clear_way(&mut self, start: usize, end: usize) -> Result<Overlap, Error> {
-        let overlap = self.overlap(start, end);
+        let mut touched = !self.marks_touched();
+        let overlap = self.overlap_with(start, end, |vma| touched |= vma.anon.close_touched());
+        let overlap = Overlap { touched, ..overlap };
         if overlap.splits && !overlap.sealed {
             self.room_for(1)?;
             self.own_anon(start)?;

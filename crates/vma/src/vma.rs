@@ -4,7 +4,7 @@
 //! address. So both halves of a split VMA have the same contents, and so does a VMA that grew or
 //! shrank. Every change of an address space is then one store of one range into the tree. A VMA in
 //! the tree never changes, because readers look at it without a lock. To change it, store another
-//! one. The only exception is its first write ([`anon`](crate::anon)).
+//! one. The only exceptions are its first write and its first page ([`anon`](crate::anon)).
 
 use alloc::sync::Arc;
 
@@ -104,6 +104,27 @@ impl<F> Vma<F> {
     /// Whether it has an anon_vma: it saw a first private write.
     pub fn is_faulted(&self) -> bool {
         self.anon.get().is_faulted()
+    }
+
+    /// A page of the VMA is about to appear in the page tables, beside calls that change VMAs. A
+    /// first write of a private page calls [`AddressSpace::first_write`](crate::AddressSpace)
+    /// instead. Then a call that unmaps the VMA removes its pages ([`Pages`](crate::Pages)).
+    ///
+    /// Returns `false` if a call has decided that no page of the VMA is there. Then the caller
+    /// takes the write right, looks the VMA up again, and calls
+    /// [`mark_touched_for_call`](Self::mark_touched_for_call).
+    ///
+    /// Cost: a load; a compare-exchange at the first page. Any context.
+    #[inline]
+    #[must_use]
+    pub fn mark_touched(&self) -> bool {
+        self.anon.touch()
+    }
+
+    /// As [`mark_touched`](Self::mark_touched). The caller holds the write right, and has found the
+    /// VMA with it.
+    pub fn mark_touched_for_call(&self) {
+        self.anon.touch_for_call();
     }
 
     /// The userfaultfd that it is registered with.
