@@ -275,6 +275,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         if !want.is_allowed(vma.flags) {
             return Err(FaultError::Denied(at, want.access));
         }
+        let walk = self.core.tables.walk(&guard);
+        let place = walk.look(page);
+        let found = place.mapping();
+        // Before the first write: as in Linux, a guard page of a file gives its VMA no anon_vma.
+        if let Some(page) = found.filter(|page| self.core.is_guard(page.frame)) {
+            let poisoned = track::is_poison(page.attrs);
+            return Err(if poisoned { FaultError::Poisoned(at) } else { FaultError::Guard(at) });
+        }
         let open = match want.writes() && vma.is_private() {
             true => self.core.vmas.first_write(&guard, addr, vma),
             false => vma.mark_touched(),
@@ -282,9 +290,6 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         if !open {
             return Ok(Step::NeedsRight);
         }
-        let walk = self.core.tables.walk(&guard);
-        let place = walk.look(page);
-        let found = place.mapping();
         let look = Look { guard: &guard, at, addr, vma, seen };
         if vma.flags.intersects(VmFlags::UFFD)
             && let Some(step) = self.userfault_step(&look, found, want)
@@ -305,10 +310,6 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 return self.huge_first_touch(&look, &huge, want, fresh);
             }
             return self.first_touch(&look, &place, want, fresh);
-        }
-        if let Some(page) = found.filter(|page| self.core.is_guard(page.frame)) {
-            let poisoned = track::is_poison(page.attrs);
-            return Err(if poisoned { FaultError::Poisoned(at) } else { FaultError::Guard(at) });
         }
         if let Some(page) = found
             && self.core.tables.paging().slot_of(page.frame).is_some()
@@ -420,7 +421,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     return Ok::<_, vma::Error>(Step::Again);
                 }
                 let area = calls.area_at(addr).filter(|area| want.is_allowed(area.vma.flags));
-                if let Some(area) = area {
+                let now = self.core.tables.walk(&G::pin()).get(at);
+                if let Some(area) = area
+                    && !now.is_some_and(|page| self.core.is_guard(page.frame))
+                {
                     match want.writes() && area.vma.is_private() {
                         true => calls.first_write(addr)?,
                         false => area.vma.mark_touched_for_call(),

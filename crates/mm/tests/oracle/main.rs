@@ -50,11 +50,13 @@ fn compare_with(linux: &mut Linux, name: &str, program: Vec<Step>) {
 }
 
 /// Programs that showed a difference once.
-const FOUND: [&str; 4] = [
+const FOUND: [&str; 5] = [
     "share 1e000 3000 rw- fixed shared 0\nadvise 1f000 2000 guard_install\nlock 1f000 2000 1\n\
      fork\nswitch 1\nprotect 1e000 3000 r--\nmaps\n",
     "share 1d000 6000 rw- noreplace shared 2000\nadvise 21000 6000 populate_write\n",
     "put 5000 b\nshare 1d000 3000 rw- fixed private 5000\nread 1f001\npagemap 0 40000\n",
+    "share 21000 5b2b rw- fixed private 1000\nadvise 22000 6000 guard_install\nwrite 22fff 10\n\
+     lock 22000 5000 1\nfork\nswitch 1\nprotect 21000 4000 r--\nmaps\n",
     "share 1a000 4000 rw- hint private 2000\nput 3000 27\nread 1d800\npagemap 0 40000\n",
 ];
 
