@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 /// The most entries that are remembered for a frame.
-const MOST: usize = 64;
+const MOST: usize = 32;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
 /// By frame: the entries that may lead to it; empty if they were too many.

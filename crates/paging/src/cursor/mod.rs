@@ -68,7 +68,7 @@ use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::{Walk, beyond};
 use grace::Concurrent;
-use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{ENTRIES, Frame, Machine, PageSize, VirtAddr, VirtRange};
 
 type Result<'p, T, M, F, G> = core::result::Result<T, Failed<'p, M, F, G>>;
 
@@ -180,31 +180,40 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Changing<'_, 'p, M, F, G> {
         ) -> core::result::Result<(), E>,
     ) -> (Option<VirtAddr>, core::result::Result<(), E>) {
         let &mut Changing { walk, level, at: start, .. } = self;
-        let mut next = Some(start);
-        let Some(locked) = &mut self.locked else { return (next, Ok(())) };
-        while let Some(at) = next.filter(|at| range.contains(*at)) {
-            if at != start && F::index(at, level) == 0 {
-                break;
-            }
-            let Some(entry) = walk.entry(table, F::index(at, level)) else {
-                return (next, Err(Error::Malformed(at).into()));
-            };
+        let Some(locked) = &mut self.locked else { return (Some(start), Ok(())) };
+        let (first, shift) = (F::index(start, level), 12 + 9 * u32::from(level));
+        // The last entry of the range in this table.
+        let end = range.last().unwrap_or(start).get();
+        let more = (end >> shift).saturating_sub(start.get() >> shift);
+        let last = (ENTRIES - 1).min(first.saturating_add(more as usize));
+        let address = |index: usize| match index - first {
+            0 => start,
+            more => VirtAddr::new(((start.get() >> shift) + more as u64) << shift),
+        };
+        let Some(entries) = walk.entries(table) else {
+            return (Some(start), Err(Error::Malformed(start).into()));
+        };
+        for entry in entries.range(first..last + 1) {
             let value = entry.load();
+            // Most entries of a sparse range.
+            if value == 0 {
+                continue;
+            }
+            let at = address(entry.index());
             match F::decode(value, level) {
                 Decoded::Absent => {}
                 // The pages lie in a lower table, with another lock.
-                Decoded::Table(_) => break,
-                Decoded::Malformed => return (next, Err(Error::Malformed(at).into())),
+                Decoded::Table(_) => return (Some(at), Ok(())),
+                Decoded::Malformed => return (Some(at), Err(Error::Malformed(at).into())),
                 Decoded::Page(..) => {
                     let slot = Slot { at, level, entry, value };
                     if let Err(error) = change(self.pending, &mut locked.count, slot) {
-                        return (next, Err(error));
+                        return (Some(at), Err(error));
                     }
                 }
             }
-            next = beyond(at, level);
         }
-        (next, Ok(()))
+        (beyond(address(last), level), Ok(()))
     }
 }
 
