@@ -13,6 +13,11 @@
 //!
 //! If the count differs, the fault looks at the VMAs again. Calls that sweep nothing do not count:
 //! no page that a fault maps by the older VMA differs from what it would map by the newer one.
+//!
+//! There is one exception: munmap of untouched VMAs counts, though it sweeps nothing. It has closed
+//! their marks, so a fault that looked one up before cannot mark it. But a part of the VMA may
+//! stay, and be marked later, with the write right. A fault that finds this mark has acquired it,
+//! so it sees the count of the munmap before.
 
 #[cfg(not(loom))]
 use core::sync::atomic::AtomicU64;

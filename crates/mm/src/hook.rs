@@ -335,7 +335,8 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         true
     }
 
-    fn check_untouched(&mut self, range: Range<usize>) {
+    fn unmap_untouched(&mut self, range: Range<usize>) {
+        self.count_change();
         if cfg!(debug_assertions)
             && let Some(range) = virt(range)
         {

@@ -150,6 +150,25 @@ fn a_first_touch_without_a_table_beside_a_protection() {
     first_write_beside("first touch, mprotect, no table", Call::Protect, false);
 }
 
+/// munmap of a part of a VMA that no fault has used, beside a fault there. The rest is used before
+/// the fault goes on.
+#[test]
+fn a_first_touch_beside_an_unmapping_of_a_part() {
+    model("read, munmap of a part", LEVELS, Some(2), |model| {
+        let space = new_space(model);
+        let here = Arc::clone(&space);
+        let second = VirtAddr::new((AT + PAGE) as u64);
+        let other = model.spawn(1, move || here.handle_fault(second, Access::Read));
+        space.munmap(AT + PAGE, PAGE).unwrap();
+        assert_eq!(load(model, &space, 0), 0);
+        let done = other.join().unwrap();
+        assert!(done.is_ok() || done == Err(FaultError::Unmapped(second)), "{done:?}");
+        let page = space.walk(&ModelGrace::pin()).get(second);
+        assert!(page.is_none(), "a page is left in a hole");
+        space.munmap(AT, 2 * PAGE).unwrap();
+    });
+}
+
 /// A program writes beside its fork. The child has the old word or the new one, and keeps it.
 #[test]
 fn a_write_beside_a_fork() {

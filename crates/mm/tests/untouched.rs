@@ -3,11 +3,13 @@
 
 mod common;
 
+use std::mem::ManuallyDrop;
+
 use common::*;
 use grace::Reclaim as _;
 use machine::{Asid, VirtAddr, VirtRange};
 use mm::*;
-use sim::{Grace, Sim};
+use sim::{Config, Failure, Grace, Program, Sim, explore, seeded};
 
 /// The pages of a range that are present.
 fn present(space: &Space, len: usize) -> usize {
@@ -42,6 +44,18 @@ fn reads_and_writes() {
 #[test]
 fn guard_pages() {
     leaves_nothing(|_, space| space.madvise(BASE, PAGE, Advice::GuardInstall).unwrap());
+    // Those of a file give the VMA no anon_vma.
+    with_space(256, |sim, shared, space| {
+        let memory = Shmem::memfd(shared, "name", 1);
+        memory.set_size(PAGE as u64).unwrap();
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+        let file = Backing::open(memory, true);
+        space.mmap_object(BASE, PAGE, 3, flags, file, 0).unwrap();
+        space.madvise(BASE, PAGE, Advice::GuardInstall).unwrap();
+        space.munmap(BASE, PAGE).unwrap();
+        space.mmap(BASE, PAGE, 3, FIXED).unwrap();
+        assert_eq!(load(sim, space, BASE), Ok(0));
+    });
 }
 
 #[test]
@@ -57,21 +71,20 @@ fn a_part_after_a_cut() {
 
 #[test]
 fn a_merge_with_a_touched_neighbour() {
-    // The new map joins the untouched VMA below it, and then the touched one above.
-    leaves_nothing(|sim, space| {
-        space.munmap(BASE + PAGE, PAGE).unwrap();
-        assert_eq!(load(sim, space, BASE + 2 * PAGE), Ok(0));
-        space.mmap(BASE + PAGE, PAGE, 3, FIXED).unwrap();
-        let mut maps = String::new();
-        space.write_maps(&mut maps).unwrap();
-        assert_eq!(maps.lines().count(), 1, "{maps}");
-    });
-    // The touched VMA is below.
-    leaves_nothing(|sim, space| {
-        space.munmap(BASE + PAGE, PAGE).unwrap();
-        assert_eq!(load(sim, space, BASE), Ok(0));
-        space.mmap(BASE + PAGE, PAGE, 3, FIXED).unwrap();
-    });
+    // The new map joins the VMAs on both sides, of which one is touched.
+    for touched in [BASE, BASE + 2 * PAGE] {
+        leaves_nothing(|sim, space| {
+            space.munmap(BASE, 4 * PAGE).unwrap();
+            for (at, len) in [(BASE, PAGE), (BASE + 2 * PAGE, 2 * PAGE)] {
+                space.mmap(at, len, 3, FIXED).unwrap();
+            }
+            assert_eq!(load(sim, space, touched), Ok(0));
+            space.mmap(BASE + PAGE, PAGE, 3, FIXED).unwrap();
+            let mut maps = String::new();
+            space.write_maps(&mut maps).unwrap();
+            assert_eq!(maps.lines().count(), 1, "{maps}");
+        });
+    }
 }
 
 #[test]
@@ -108,4 +121,45 @@ fn a_child_reads_what_its_parent_has_not_touched() {
             child.leave();
         }
     });
+}
+
+const SEEDS: u64 = if cfg!(debug_assertions) { 100 } else { 1000 };
+
+/// One CPU unmaps a part of an untouched VMA. Others read the part and what stays. A read of the
+/// part that began before must not leave a page in the hole.
+fn beside_faults(seed: u64) -> Result<(), Failure> {
+    let config =
+        Config { cpus: 3, frames: 128, tick: Some(23), checks: RACING, ..Config::default() };
+    let sim = Sim::new(config).unwrap();
+    let shared = paging(&sim);
+    let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));
+    sim.on_cpu(0, || space.mmap(BASE, 2 * PAGE, 3, FIXED).unwrap());
+    // SAFETY: no other mapping is needed, and no other tables have the tag.
+    let activate = || unsafe { space.activate() };
+    let unmaps = || {
+        activate();
+        space.munmap(BASE, PAGE).unwrap();
+    };
+    let reads = |page: usize| {
+        let (space, sim, activate) = (&space, &sim, &activate);
+        Box::new(move || {
+            activate();
+            match load(sim, space, BASE + page * PAGE) {
+                Ok(0) | Err(FaultError::Unmapped(_)) => {}
+                other => panic!("{other:?}"),
+            }
+        }) as Program
+    };
+    seeded(&sim, seed, vec![Box::new(unmaps), reads(0), reads(1)])?;
+    sim.on_cpu(0, || {
+        assert!(sim.settle());
+        assert_eq!(present(&space, PAGE), 0, "a page is in the hole");
+        drop(ManuallyDrop::into_inner(space));
+    });
+    Ok(all_given_back(&sim, &shared)?)
+}
+
+#[test]
+fn a_part_is_unmapped_beside_faults() {
+    explore(SEEDS, beside_faults).unwrap_or_else(|failure| panic!("{failure}"));
 }

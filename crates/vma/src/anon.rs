@@ -50,6 +50,10 @@
 //! looks at the VMAs again. So the call has no pages to remove. One word decides, so no fence is
 //! needed.
 //!
+//! A part of the VMA may stay, and be touched later, with the write right. That mark releases what
+//! the call has stored before, and [`Slot::touch`] acquires it: so a fault that looked the VMA up
+//! long ago learns that VMAs have changed ([`Pages::unmap_untouched`](crate::Pages)).
+//!
 //! An untouched VMA may take in a touched one, in a merge. Then it counts as touched. A copy has
 //! the mark of its source, which is closed. So a mark may be set without need, but none is missing.
 //!
@@ -61,7 +65,10 @@
 //! the fork: then the child has inherited a VMA that was written first just before the fork and has
 //! no page yet, as when a fault in Linux prepares the anon_vma and is repeated.
 
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
 
 /// The number of forks from the first address space of a line of descent to this one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -203,7 +210,7 @@ impl Slot {
     /// What it holds now. A fault may fill it right after that.
     pub(crate) fn get(&self) -> Anon {
         // Relaxed, here and below: the number publishes no other memory, and what a call decides by
-        // it depends on this word alone.
+        // it depends on this word alone. Only touches order more (`update`).
         self.anon(self.number.load(Relaxed))
     }
 
@@ -214,14 +221,16 @@ impl Slot {
 
     /// Changes the value until `change` leaves it as it is. Returns the last value.
     fn update(&self, change: impl Fn(usize) -> usize) -> usize {
-        let mut now = self.number.load(Relaxed);
+        // Acquire, here and below: pairs with the Release of `touch_for_call`, for `touch`.
+        let mut now = self.number.load(Acquire);
         loop {
             // No locked instruction where nothing changes: a value that is final stays.
             let next = change(now);
             if next == now {
                 return now;
             }
-            match self.number.compare_exchange(now, next, Relaxed, Relaxed) {
+            // Release: a touch by a call comes after what calls have stored before it.
+            match self.number.compare_exchange(now, next, AcqRel, Acquire) {
                 Ok(_) => return next,
                 Err(other) => now = other,
             }
