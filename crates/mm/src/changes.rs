@@ -14,10 +14,9 @@
 //! If the count differs, the fault looks at the VMAs again. Calls that sweep nothing do not count:
 //! no page that a fault maps by the older VMA differs from what it would map by the newer one.
 //!
-//! There is one exception: munmap of untouched VMAs counts, though it sweeps nothing. It has closed
-//! their marks, so a fault that looked one up before cannot mark it. But a part of the VMA may
-//! stay, and be marked later, with the write right. A fault that finds this mark has acquired it,
-//! so it sees the count of the munmap before.
+//! There is one exception: munmap of an untouched VMA sweeps nothing, and a part of the VMA may
+//! stay and be marked later. A fault that finds such a mark always looks again
+//! ([`vma::Touched::LookAgain`]): its count is [`Changes::NEVER`].
 
 #[cfg(not(loom))]
 use core::sync::atomic::AtomicU64;
@@ -31,6 +30,9 @@ use machine::{Access, Step};
 pub(crate) struct Changes(AtomicU64);
 
 impl Changes {
+    /// A count that is never reached.
+    pub(crate) const NEVER: u64 = u64::MAX;
+
     pub(crate) fn new() -> Self {
         Changes(AtomicU64::new(0))
     }

@@ -3,11 +3,12 @@
 use grace::Concurrent;
 use machine::{Flush, Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
 use paging::{EntryChange, Format, Share};
-use vma::VmFlags;
+use vma::{Touched, VmFlags};
 
 use crate::{
     Access, AddressSpace, Backing, FaultError, HugePages, ObjectError, UserFaultKind,
     anon::{self, Prepared},
+    changes::Changes,
     fresh::{Fresh, Huge, Unready},
     huge::huge_around,
     object::HeldPage,
@@ -283,13 +284,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let poisoned = track::is_poison(page.attrs);
             return Err(if poisoned { FaultError::Poisoned(at) } else { FaultError::Guard(at) });
         }
-        let open = match want.writes() && vma.is_private() {
-            true => self.core.vmas.first_write(&guard, addr, vma),
+        let touched = match want.writes() && vma.is_private() {
+            true if self.core.vmas.first_write(&guard, addr, vma) => Touched::Marked,
+            true => Touched::NeedsRight,
             false => vma.mark_touched(),
         };
-        if !open {
-            return Ok(Step::NeedsRight);
-        }
+        let seen = match touched {
+            Touched::Marked => seen,
+            Touched::LookAgain => Changes::NEVER,
+            Touched::NeedsRight => return Ok(Step::NeedsRight),
+        };
         let look = Look { guard: &guard, at, addr, vma, seen };
         if vma.flags.intersects(VmFlags::UFFD)
             && let Some(step) = self.userfault_step(&look, found, want)

@@ -335,8 +335,7 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         true
     }
 
-    fn unmap_untouched(&mut self, range: Range<usize>) {
-        self.count_change();
+    fn check_untouched(&mut self, range: Range<usize>) {
         if cfg!(debug_assertions)
             && let Some(range) = virt(range)
         {

@@ -60,7 +60,8 @@
 //! look; the first private write does so with the anon_vma. munmap closes the mark of each VMA
 //! before its store. If all were unmarked, no page is there, and none comes: a later fault finds
 //! the mark closed, takes the write right, and looks the VMA up again. The mark is one word, so one
-//! compare-exchange decides which of the two came first (`vma`, `anon`).
+//! compare-exchange decides which of the two came first (`vma`, `anon`). Where a part of the VMA
+//! has stayed and is marked later, the second look of a fault is one at the tree.
 //!
 //! # TLBs
 //!

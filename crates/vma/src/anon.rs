@@ -50,9 +50,15 @@
 //! looks at the VMAs again. So the call has no pages to remove. One word decides, so no fence is
 //! needed.
 //!
-//! A part of the VMA may stay, and be touched later, with the write right. That mark releases what
-//! the call has stored before, and [`Slot::touch`] acquires it: so a fault that looked the VMA up
-//! long ago learns that VMAs have changed ([`Pages::unmap_untouched`](crate::Pages)).
+//! A part of the VMA may stay, and be touched later, with the write right. A fault that looked
+//! another part up long ago would take that for a mark of its own. So a slot that is closed *and*
+//! touched says nothing about a range: the fault looks the VMA up again, after its mark, in the
+//! tree ([`Touched::LookAgain`]). That mark releases what calls have stored before, and
+//! [`Slot::touch`] acquires it. A slot that is filled, or touched and open, was so before any call
+//! closed it; calls have seen that.
+//!
+//! After a fork, two spaces have the VMA, and each marks it without the other's write right. So a
+//! slot that was not made since the last fork counts as touched, and so do its copies.
 //!
 //! An untouched VMA may take in a touched one, in a merge. Then it counts as touched. A copy has
 //! the mark of its source, which is closed. So a mark may be set without need, but none is missing.
@@ -167,6 +173,20 @@ fn closed(value: usize) -> usize {
     }
 }
 
+/// What a fault that marks a VMA has found ([`Vma::mark_touched`](crate::Vma::mark_touched)).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Touched {
+    /// The VMA is marked. Calls that unmap it remove its pages.
+    Marked,
+    /// The VMA is marked, but a call may have taken a part of it away since it was looked up. The
+    /// caller looks it up again before it maps the page, also if it knows of no change.
+    LookAgain,
+    /// A call has decided that no page of the VMA is there. The caller takes the write right, looks
+    /// the VMA up again, and calls
+    /// [`Vma::mark_touched_for_call`](crate::Vma::mark_touched_for_call).
+    NeedsRight,
+}
+
 /// The place in a VMA for its anon_vma: empty, closed while empty, or filled for good. While it is
 /// empty, it says whether a page of the VMA may be there.
 #[derive(Debug, Default)]
@@ -190,11 +210,13 @@ impl Slot {
         Slot { number: AtomicUsize::new(number), made, inherited }
     }
 
-    /// Lets a fault of the moment `now` fill it, if it is empty.
+    /// Lets a fault of the moment `now` fill it, if it is empty. The slot is that of a copy.
     pub(crate) fn open(&mut self, now: Moment) {
+        let is_ours = self.made == now;
         let number = self.number.get_mut();
         if matches!(*number, EMPTY | CLOSED_TOUCHED..) {
-            *number = if matches!(*number, EMPTY | CLOSED) { EMPTY } else { TOUCHED };
+            let touched = !is_ours || !matches!(*number, EMPTY | CLOSED);
+            *number = if touched { TOUCHED } else { EMPTY };
             self.made = now;
             self.inherited = false;
         }
@@ -243,15 +265,19 @@ impl Slot {
     }
 
     /// Closes it if it is empty. Returns whether a page of the VMA may be there. If not, none will
-    /// appear by a fault that does not hold the write right.
-    pub(crate) fn close_touched(&self) -> bool {
-        self.update(closed) != CLOSED
+    /// appear by a fault that does not hold the write right. `now` is the moment of the address
+    /// space.
+    pub(crate) fn close_touched(&self, now: Moment) -> bool {
+        self.update(closed) != CLOSED || self.made != now
     }
 
-    /// A page is about to appear, not by a first write. Without the write right. Returns `false` if
-    /// the slot is closed and untouched: then a call may have decided that no page is there.
-    pub(crate) fn touch(&self) -> bool {
-        self.update(|value| if value == EMPTY { TOUCHED } else { value }) != CLOSED
+    /// A page is about to appear, not by a first write. Without the write right.
+    pub(crate) fn touch(&self) -> Touched {
+        match self.update(|value| if value == EMPTY { TOUCHED } else { value }) {
+            CLOSED => Touched::NeedsRight,
+            CLOSED_TOUCHED => Touched::LookAgain,
+            _ => Touched::Marked,
+        }
     }
 
     /// As [`touch`](Self::touch), with the write right, so also if it is closed.
@@ -318,18 +344,32 @@ mod tests {
 
     #[test]
     fn a_touch_comes_before_a_close_or_finds_it() {
+        let now = Moment::default();
         let slot = Slot::default();
-        assert!(slot.touch() && slot.close_touched());
+        assert!(slot.touch() == Touched::Marked && slot.close_touched(now));
         // A touched slot stays open to no first write, and to every read.
-        assert!(slot.touch() && !slot.fill(Moment::default(), || 5));
+        assert!(slot.touch() == Touched::LookAgain && !slot.fill(now, || 5));
         let copy = slot.clone();
-        assert!(copy.fill(Moment::default(), || 5) && copy.close_touched());
+        assert!(copy.fill(now, || 5) && copy.close_touched(now));
+        assert_eq!(copy.touch(), Touched::Marked);
 
         let slot = Slot::default();
-        assert!(!slot.close_touched() && !slot.touch());
-        assert!(!slot.clone().close_touched(), "a copy of an untouched slot is untouched");
+        assert!(!slot.close_touched(now) && slot.touch() == Touched::NeedsRight);
+        assert!(!slot.clone().close_touched(now), "a copy of an untouched slot is untouched");
         slot.touch_for_call();
-        assert!(slot.touch() && slot.close_touched() && slot.clone().close_touched());
+        assert!(slot.touch() == Touched::LookAgain && slot.close_touched(now));
+        assert!(slot.clone().close_touched(now));
+    }
+
+    #[test]
+    fn a_slot_from_before_a_fork_counts_as_touched() {
+        let now = Moment { generation: Generation::default(), forks: 1 };
+        let slot = Slot::default();
+        assert!(slot.close_touched(now));
+        let mut copy = slot.clone();
+        copy.open(now);
+        assert!(copy.close_touched(now), "the other space may touch its source");
+        assert!(!Slot::empty(now).close_touched(now));
     }
 
     #[test]

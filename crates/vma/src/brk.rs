@@ -1,8 +1,8 @@
 //! brk: moves the end of the heap.
 
 use crate::{
-    Error, MappedFile, PAGE_SIZE, RefCounted, VmFlags, Vma, space::Writer, state::VmaCounts,
-    vma::page_align,
+    Error, MappedFile, PAGE_SIZE, RefCounted, VmFlags, Vma, anon::Slot, space::Writer,
+    state::VmaCounts, vma::page_align,
 };
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
@@ -64,7 +64,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.may_expand(flags, new - old, 0)?;
         self.promise(flags, new - old, 0)?;
         let mut vma = Vma::anonymous(self.mergeable(flags));
-        self.open(&mut vma);
+        vma.anon = Slot::empty(self.state.moment());
         let below = self.before(old).filter(|b| b.end == old && b.end > start_brk);
         match below.filter(|below| below.takes_in(&vma, self.state.generation())) {
             // The same VMA with another end: no reference count changes.

@@ -83,6 +83,7 @@ mod vma;
 mod watch;
 
 pub use advise::Advice;
+pub use anon::Touched;
 pub use error::Error;
 pub use file::{MappedFile, Placement};
 pub use flags::{UnknownFlag, VmFlags};

@@ -2,6 +2,7 @@
 
 use crate::{
     Area, Error, MappedFile, Placement, RefCounted, VmFlags, Vma,
+    anon::Slot,
     pages::Work,
     place::{Found, Wanted, pages},
     space::Writer,
@@ -191,7 +192,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             None => Vma::anonymous(flags),
             Some(file) => Vma::of_file(flags, file, addr, pages(request.offset)),
         };
-        self.open(&mut vma);
+        vma.anon = Slot::empty(self.state.moment());
         if let Some(chosen) = request.driver_flags {
             vma.flags = chosen;
         }
@@ -284,7 +285,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.placed(start, end, vma, right)
     }
 
-    /// Lets a fault fill the anon_vma of a new VMA, or of a changed one that has none.
+    /// Lets a fault fill the anon_vma of a changed VMA that has none.
     pub(crate) fn open(&self, vma: &mut Vma<F>) {
         vma.anon.open(self.state.moment());
     }

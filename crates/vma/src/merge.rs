@@ -8,7 +8,7 @@
 use crate::pages::Work;
 use crate::{
     Area, Error, MappedFile, RefCounted, VmFlags, Vma,
-    anon::{Anon, Generation, Slot},
+    anon::{Anon, Generation, Moment, Slot},
     space::Writer,
     state::VmaCounts,
     tree::{Change, Look, Middle},
@@ -91,7 +91,7 @@ impl<'a, F: MappedFile> Sides<'a, F> {
 
     /// The range and contents of the result; `None` if no side joins. Allocates only if a side
     /// without private pages takes them in, or if a side gets sticky flags.
-    fn join(self, start: usize, end: usize, new: &Vma<F>) -> Result<Merged<F>, Error> {
+    fn join(self, start: usize, end: usize, new: &Vma<F>, now: Moment) -> Result<Merged<F>, Error> {
         let Sides { left, right } = self;
         let mut joined = match (left, right) {
             (Some(left), Some(right)) => Area { end: right.end, ..left.keep() },
@@ -123,7 +123,7 @@ impl<'a, F: MappedFile> Sides<'a, F> {
             joined.vma = RefCounted::new(vma)?;
         }
         // The slots of both sides are closed.
-        if sides().chain([new]).any(|vma| vma.anon.close_touched()) {
+        if sides().chain([new]).any(|vma| vma.anon.close_touched(now)) {
             joined.vma.mark_touched_for_call();
         }
         Ok(Some((joined, taken)))
@@ -146,7 +146,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         let left = self.before(start).filter(|l| l.end >= start);
         let here = self.state.generation();
-        Sides::of(left, right, new, here).without_close_hook().join(start, end, new)
+        let sides = Sides::of(left, right, new, here).without_close_hook();
+        sides.join(start, end, new, self.state.moment())
     }
 
     /// The area that will contain a new VMA over `start..end`: the VMA itself, or the merged one.
@@ -214,7 +215,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if joins_any && at_left && at_right && new.has_close_hook() {
             return Ok(None);
         }
-        sides.without_close_hook().join(start, end, new)
+        sides.without_close_hook().join(start, end, new, self.state.moment())
     }
 }
 

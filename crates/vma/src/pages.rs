@@ -101,11 +101,9 @@ pub trait Pages<F> {
         false
     }
 
-    /// The range maps nothing any more, and its VMAs were untouched, so there are no pages to
-    /// remove. A VMA that was unmapped in part may be marked after that. A fault that looked it up
-    /// before, and marks it later, must find out that the VMAs have changed. By default it does
-    /// nothing.
-    fn unmap_untouched(&mut self, range: Range<usize>) {
+    /// Debug hook: the range maps nothing any more, and its VMAs were untouched, so there are no
+    /// pages to remove. By default it does nothing.
+    fn check_untouched(&mut self, range: Range<usize>) {
         let _ = range;
     }
 
@@ -380,9 +378,9 @@ impl<'a, F: crate::MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'a
         self.pages.as_ref().is_some_and(|pages| pages.marks_touched())
     }
 
-    pub(crate) fn unmap_untouched(&mut self, range: Range<usize>) {
+    pub(crate) fn check_untouched(&mut self, range: Range<usize>) {
         if let Some(pages) = &mut self.pages {
-            pages.unmap_untouched(range);
+            pages.check_untouched(range);
         }
     }
 

@@ -265,7 +265,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
                 match work {
                     Work::Empty(range) => self.empty_pages(range),
                     Work::Unmap(range) => self.unmap_pages(range),
-                    Work::Untouched(range) => self.unmap_untouched(range),
+                    Work::Untouched(range) => self.check_untouched(range),
                     _ => {}
                 }
             }

@@ -64,7 +64,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// before it looks further.
     pub(crate) fn clear_way(&mut self, start: usize, end: usize) -> Result<Overlap, Error> {
         let mut touched = !self.marks_touched();
-        let overlap = self.overlap_with(start, end, |vma| touched |= vma.anon.close_touched());
+        let now = self.state.moment();
+        let overlap = self.overlap_with(start, end, |vma| touched |= vma.anon.close_touched(now));
         let overlap = Overlap { touched, ..overlap };
         if overlap.splits && !overlap.sealed {
             self.room_for(1)?;

@@ -8,7 +8,7 @@
 
 use alloc::sync::Arc;
 
-use crate::{VmFlags, anon::Slot};
+use crate::{VmFlags, anon::Slot, anon::Touched};
 
 /// Bytes in a page.
 pub const PAGE_SIZE: usize = 4096;
@@ -110,14 +110,10 @@ impl<F> Vma<F> {
     /// first write of a private page calls [`AddressSpace::first_write`](crate::AddressSpace)
     /// instead. Then a call that unmaps the VMA removes its pages ([`Pages`](crate::Pages)).
     ///
-    /// Returns `false` if a call has decided that no page of the VMA is there. Then the caller
-    /// takes the write right, looks the VMA up again, and calls
-    /// [`mark_touched_for_call`](Self::mark_touched_for_call).
-    ///
     /// Cost: a load; a compare-exchange at the first page. Any context.
     #[inline]
     #[must_use]
-    pub fn mark_touched(&self) -> bool {
+    pub fn mark_touched(&self) -> Touched {
         self.anon.touch()
     }
 
