@@ -2,7 +2,7 @@
 
 use grace::Concurrent;
 use machine::{Flush, Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
-use paging::{EntryChange, Format, Share};
+use paging::{EntryChange, Format, Mapping, Share};
 use vma::{Touched, VmFlags};
 
 use crate::{
@@ -260,6 +260,15 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         })
     }
 
+    /// Fails if the page is a guard page, or poisoned.
+    fn refuse_guard(&self, page: Option<Mapping>, at: VirtAddr) -> Result<(), FaultError> {
+        match page.filter(|page| self.core.is_guard(page.frame)) {
+            Some(page) if track::is_poison(page.attrs) => Err(FaultError::Poisoned(at)),
+            Some(_) => Err(FaultError::Guard(at)),
+            None => Ok(()),
+        }
+    }
+
     /// One attempt: the first look, the entry with the second look in it.
     fn attempt(&self, at: VirtAddr, want: Want, fresh: &Fresh<'_, M>) -> Result<Step, FaultError> {
         let page = at.align_down(PageSize::Size4K);
@@ -277,12 +286,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             return Err(FaultError::Denied(at, want.access));
         }
         let walk = self.core.tables.walk(&guard);
-        let place = walk.look(page);
-        let found = place.mapping();
         // Before the first write: as in Linux, a guard page of a file gives its VMA no anon_vma.
-        if let Some(page) = found.filter(|page| self.core.is_guard(page.frame)) {
-            let poisoned = track::is_poison(page.attrs);
-            return Err(if poisoned { FaultError::Poisoned(at) } else { FaultError::Guard(at) });
+        if vma.file.is_some() && want.writes() && !vma.is_faulted() {
+            self.refuse_guard(walk.get(page), at)?;
         }
         let touched = match want.writes() && vma.is_private() {
             true if self.core.vmas.first_write(&guard, addr, vma) => Touched::Marked,
@@ -294,6 +300,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             Touched::LookAgain => Changes::NEVER,
             Touched::NeedsRight => return Ok(Step::NeedsRight),
         };
+        let place = walk.look(page);
+        let found = place.mapping();
         let look = Look { guard: &guard, at, addr, vma, seen };
         if vma.flags.intersects(VmFlags::UFFD)
             && let Some(step) = self.userfault_step(&look, found, want)
@@ -315,6 +323,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
             return self.first_touch(&look, &place, want, fresh);
         }
+        self.refuse_guard(found, at)?;
         if let Some(page) = found
             && self.core.tables.paging().slot_of(page.frame).is_some()
         {
