@@ -434,10 +434,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     return Ok::<_, vma::Error>(Step::Again);
                 }
                 let area = calls.area_at(addr).filter(|area| want.is_allowed(area.vma.flags));
-                let now = self.core.tables.walk(&G::pin()).get(at);
-                if let Some(area) = area
-                    && !now.is_some_and(|page| self.core.is_guard(page.frame))
-                {
+                if let Some(area) = area {
+                    if let Err(failed) =
+                        self.refuse_guard(self.core.tables.walk(&G::pin()).get(at), at)
+                    {
+                        error = Some(failed);
+                        return Ok(Step::Again);
+                    }
                     match want.writes() && area.vma.is_private() {
                         true => calls.first_write(addr)?,
                         false => area.vma.mark_touched_for_call(),
