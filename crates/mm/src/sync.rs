@@ -38,10 +38,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         if !addr.is_multiple_of(PAGE_SIZE) {
             return Err(vma::Error::Unaligned.into());
         }
-        let end = len
-            .checked_next_multiple_of(PAGE_SIZE)
-            .and_then(|len| addr.checked_add(len))
-            .ok_or(vma::Error::Unmapped)?;
+        // As in Linux, a length within a page of the largest number is rounded up to 0.
+        let len = len.checked_next_multiple_of(PAGE_SIZE).unwrap_or(0);
+        let end = addr.checked_add(len).ok_or(vma::Error::Unmapped)?;
         let (mut at, mut hole) = (addr, false);
         while at < end {
             let Some((range, of_object, locked)) = self.to_sync(at) else {

@@ -34,6 +34,31 @@ fn a_fork_shares_anonymous_shared_memory() {
 }
 
 #[test]
+fn shared_memory_has_one_place_in_all_spaces() {
+    with_space(256, |_, shared, space| {
+        let private = space.mmap(0, PAGE, 3, MapFlags::PRIVATE | MapFlags::ANONYMOUS).unwrap();
+        assert_eq!(space.shared_place(private), None);
+        assert_eq!(space.shared_place(private + PAGE), None);
+        let memory = Shmem::memfd(shared, "name", 1);
+        memory.set_size(4 * PAGE as u64).unwrap();
+        let map = |flags, offset| {
+            let file = Backing::open(memory.clone(), true);
+            space.mmap_object(0, 2 * PAGE, 3, flags, file, offset).unwrap()
+        };
+        let (first, second) = (map(MapFlags::SHARED, 0), map(MapFlags::SHARED, PAGE));
+        let place = space.shared_place(first + PAGE + 4).unwrap();
+        assert_eq!(place.1, PAGE as u64 + 4);
+        assert_eq!(space.shared_place(second + 4), Some(place));
+        assert_ne!(space.shared_place(second), Some(place));
+        assert_eq!(space.shared_place(map(MapFlags::PRIVATE, 0) + 4), None);
+        let child = space.fork(Asid(2)).unwrap();
+        assert_eq!(child.shared_place(first + PAGE + 4), Some(place));
+        let other = space.mmap(0, PAGE, 3, SHARED).unwrap();
+        assert_ne!(space.shared_place(other).map(|place| place.0), Some(place.0));
+    });
+}
+
+#[test]
 fn the_rest_of_the_last_page_becomes_zeros() {
     with_space(256, |sim, shared, space| {
         let memory = Shmem::memfd(shared, "name", 1);
@@ -88,6 +113,10 @@ fn msync_says_what_linux_says() {
         assert_eq!(errno(SyncFlags::ASYNC), Err(12));
         assert_eq!(errno(SyncFlags::SYNC | SyncFlags::ASYNC), Err(22));
         assert!(space.msync(near, PAGE, SyncFlags::SYNC).is_ok());
+        // Rounded up to 0.
+        assert!(space.msync(near, usize::MAX, SyncFlags::SYNC).is_ok());
+        let longest = usize::MAX - PAGE + 1;
+        assert_eq!(space.msync(near, longest, SyncFlags::SYNC).unwrap_err().errno(), 12);
         space.mlock(near, PAGE, false).unwrap();
         assert_eq!(errno(SyncFlags::INVALIDATE), Err(16));
         assert_eq!(space.msync(near + 1, PAGE, SyncFlags::SYNC).unwrap_err().errno(), 22);
