@@ -5,8 +5,10 @@
 //! | (none) | lists the commands |
 //! | `bench [EXPERIMENT...] [effort=full\|quick\|least] [cpus=1,2,4] [count] [waiting=SHIFT]` | experiments |
 //! | `test [TRIAL...] [seed=N] [rounds=N] [mutant=NAME]` | trials |
+//! | `run` | runs the program of the loader's archive |
 //! | `panic`, `overflow`, `twice` | fails as named, to test the failure path; `twice` fails again while it reports |
 
+use crate::archive::Archive;
 use crate::bench::{Bench, experiments};
 use crate::console::{RECORD, print};
 use crate::exit::Exit;
@@ -71,11 +73,12 @@ pub(crate) fn run(line: &str) -> Exit {
         None => Ok(Exit::Done),
         Some("test") => run_test(Words::read(words)),
         Some("bench") => run_bench(Words::read(words)),
+        Some("run") => run_program(Words::read(words)),
         Some("panic") => panic_on_last(),
         Some("overflow") => overflow(0),
         Some("twice") => panic!("{}", Unspeakable),
         Some(other) => Err(format!(
-            "there is no command {other}: there are test, bench, panic, overflow, twice"
+            "there is no command {other}: there are test, bench, run, panic, overflow, twice"
         )),
     };
     done.unwrap_or_else(|cause| {
@@ -152,6 +155,23 @@ fn run_bench(mut words: Words<'_>) -> Result<Exit, String> {
         }
     }
     Ok(Exit::Done)
+}
+
+/// Prints the record of the program's end. If it cannot be run, it prints the cause.
+fn run_program(words: Words<'_>) -> Result<Exit, String> {
+    words.names_of(&[])?;
+    let archive = Archive::read().ok_or("there are no files: start QEMU with -initrd ARCHIVE")?;
+    let archive = archive.map_err(|error| format!("{error}"))?;
+    Ok(match crate::run::run(&archive.argv, &archive.env, &archive) {
+        Ok(outcome) => {
+            print(format_args!("{RECORD}{outcome}\n"));
+            Exit::Done
+        }
+        Err(cause) => {
+            println!("samara: {cause}");
+            Exit::Failed
+        }
+    })
 }
 
 /// The last CPU panics. The others are running and must be stopped.

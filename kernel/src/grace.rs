@@ -16,8 +16,8 @@ pub(crate) struct KernelCpus;
 /// Reclamation by quiescent states of this kernel's CPUs.
 pub(crate) type Grace = Quiescent<KernelCpus>;
 
-// SAFETY: there are no threads, so code stays on its CPU. Only interrupts come in between, and
-// `exclusive` keeps them off. There is one state.
+// SAFETY: code of the kernel stays on its CPU, also that of a call of a thread (`user`). Only
+// interrupts come in between, and `exclusive` keeps them off. There is one state.
 unsafe impl Domain for KernelCpus {
     type Exclusive = IrqOff<'static, Kernel>;
 

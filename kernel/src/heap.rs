@@ -3,10 +3,22 @@
 
 use crate::machine::Kernel;
 use core::alloc::{GlobalAlloc, Layout};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use machine::{Irqs, lock};
 use spin::mutex::SpinMutex;
 use talc::base::{Talc, binning::DefaultBinning};
 use talc::source::Manual;
+
+/// The bytes of the heap, and those in use.
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether less than an eighth of the heap is free. Programs get nothing new then, so that what the
+/// kernel does for them otherwise finds memory. A load.
+pub(crate) fn is_short() -> bool {
+    // Relaxed, here and below: only the number.
+    USED.load(Ordering::Relaxed) > BYTES.load(Ordering::Relaxed) / 8 * 7
+}
 
 struct Heap(SpinMutex<Talc<Manual, DefaultBinning>>);
 
@@ -19,11 +31,14 @@ unsafe impl GlobalAlloc for Heap {
         let _section = Kernel.irqs_off();
         // SAFETY: the caller's promise is passed on.
         let found = unsafe { lock(&Kernel, &self.0).allocate(layout) };
-        found.map_or(core::ptr::null_mut(), |found| found.as_ptr())
+        let Some(found) = found else { return core::ptr::null_mut() };
+        USED.fetch_add(layout.size(), Ordering::Relaxed);
+        found.as_ptr()
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         let _section = Kernel.irqs_off();
+        USED.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller's promise is passed on.
         unsafe { lock(&Kernel, &self.0).deallocate(at, layout) }
     }
@@ -34,6 +49,7 @@ unsafe impl GlobalAlloc for Heap {
 /// # Safety
 /// No other code uses this memory, ever.
 pub(crate) unsafe fn start(at: *mut u8, bytes: usize) -> bool {
+    BYTES.store(bytes, Ordering::Relaxed);
     // SAFETY: the caller's promise is passed on.
     unsafe { HEAP.0.lock().claim(at, bytes) }.is_some()
 }

@@ -1,9 +1,9 @@
 //! A small kernel that runs Samara on real page tables, TLBs and interrupts.
 //!
 //! It boots x86-64 by the PVH protocol, starts all CPUs, and runs the command of its command line:
-//! trials of the crates, or experiments. It has no threads, no programs, and no devices except a
-//! serial port and the local APICs. It is also a second implementation of `machine`, to read beside
-//! your own.
+//! trials of the crates, experiments, or a static program of Linux. It has files in memory alone,
+//! and no devices except a serial port and the local APICs. It is also a second implementation of
+//! `machine`, to read beside your own.
 //!
 //! | module | contents |
 //! |---|---|
@@ -16,16 +16,28 @@
 //! | `turns` | short turns of CPUs, where the emulator counts instructions |
 //! | `smp` | the start of the CPUs, and the programs that they run |
 //! | `machine`, `grace` | the traits of `machine`, and the domain of `grace`, for this kernel |
-//! | `command` | the commands: `test`, `bench` |
+//! | `command` | the commands: `test`, `bench`, `run` |
+//! | `archive`, `newc` | the files that the loader brings, and their format |
+//! | `run`, `stats` | runs a program of the archive; what programs did |
+//! | `user` | into a program and back, its registers, copies of its memory |
+//! | `task` | processes and threads, the queues of ready threads, timers, signals |
+//! | `load` | ELF files, and the stack of a new program |
+//! | `call` | system calls |
+//! | `futex` | threads that wait for a word of their memory |
+//! | `file`, `path` | files in memory |
+//! | `random` | random numbers |
 //! | `fair` | the lock of the experiments' baselines |
-//! | `console`, `fail`, `exit` | output, the failure path, the exit code |
+//! | `output` | the output of programs |
+//! | `console`, `fail`, `exit` | the kernel's output, the failure path, the exit code |
 #![no_std]
 #![no_main]
 extern crate alloc;
 
 mod apic;
+mod archive;
 mod bench;
 mod boot;
+mod call;
 mod clock;
 mod command;
 mod console;
@@ -33,17 +45,28 @@ mod cpu;
 mod exit;
 mod fail;
 mod fair;
+mod file;
+mod futex;
 mod grace;
 mod heap;
 mod layout;
+mod load;
 mod machine;
 mod memory;
 mod mutant;
+mod newc;
+mod output;
+mod path;
+mod random;
+mod run;
 mod smp;
 mod space;
+mod stats;
+mod task;
 mod test;
 mod trap;
 mod turns;
+mod user;
 
 use crate::boot::{acpi::CpuList, info::BootInfo};
 use crate::layout::direct;
@@ -80,7 +103,7 @@ unsafe extern "C" fn start(info: u32) -> ! {
     let said = info.command_line();
     assert!(said.len() <= LINE, "the command line is longer than {LINE} bytes");
     line[..said.len()].copy_from_slice(said);
-    let len = said.len();
+    let (len, archived) = (said.len(), info.archive());
     // SAFETY: these are the loader's tables, unmodified.
     let (cpus, complaint) = unsafe { CpuList::read(info.rsdp(), apic::own_number()) };
     let memory = Memory::divide(&info).unwrap_or_else(|cause| panic!("{cause}"));
@@ -106,6 +129,10 @@ unsafe extern "C" fn start(info: u32) -> ! {
     unsafe { space::start(&memory) }
         .unwrap_or_else(|error| panic!("no tables for the kernel: {error}"));
     space::start_areas().unwrap_or_else(|error| panic!("no areas for the kernel: {error}"));
+    if let Some(range) = archived {
+        // SAFETY: `Memory::divide` left the range out, and the kernel's tables map it read-only.
+        unsafe { archive::start(range) };
+    }
     if let Some(complaint) = complaint {
         println!("{complaint}");
     }

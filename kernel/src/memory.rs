@@ -1,5 +1,5 @@
-//! The division of memory at boot: the kernel's image stays in place, a quarter is the heap, the
-//! rest are frames.
+//! The division of memory at boot: the kernel's image and the loader's archive stay in place, a
+//! quarter of the rest is the heap, the remainder are frames.
 
 use crate::boot::info::BootInfo;
 use crate::layout::IMAGE;
@@ -69,6 +69,8 @@ pub(crate) enum Refused {
     TooLittle { free: u64, least: u64 },
     /// A range ends above the last address.
     Beyond,
+    /// The loader put the archive over the kernel's image.
+    Overlap,
 }
 
 impl fmt::Display for Refused {
@@ -82,6 +84,9 @@ impl fmt::Display for Refused {
                 free >> 10
             ),
             Refused::Beyond => f.write_str("memory beyond all addresses"),
+            Refused::Overlap => f.write_str(
+                "the archive lies on the kernel's image: give the machine more memory (QEMU: -m)",
+            ),
         }
     }
 }
@@ -91,6 +96,8 @@ pub(crate) struct Memory {
     ranges: [Option<FrameRange>; RANGES],
     /// The heap.
     pub(crate) heap: FrameRange,
+    /// The frames of the archive, if there is one. No other range has them.
+    pub(crate) archive: Option<FrameRange>,
 }
 
 impl Memory {
@@ -99,9 +106,10 @@ impl Memory {
         let mut ranges = [None; RANGES];
         let image = PhysAddr::new((&raw const image_start).addr() as u64);
         let end = PhysAddr::new((&raw const image_end).addr() as u64);
-        let (low, top) = (PhysAddr::new(LOW), PhysAddr::new(TOP));
+        let archive = info.archive().map(|archive| covering(&archive).ok_or(Refused::Beyond));
+        let archive = archive.transpose()?;
         for range in info.memory() {
-            for part in [PhysRange::between(low, image), PhysRange::between(end, top)] {
+            for part in unused((image, end), archive)? {
                 let Some(part) = part.and_then(|part| part.intersection(&range)) else { continue };
                 add(&mut ranges, part.whole_frames());
             }
@@ -113,20 +121,49 @@ impl Memory {
         let range = largest.ok_or(Refused::None)?;
         let heap = (total / 4).max(LEAST >> 12).min(range.len() / 2);
         if heap < LEAST >> 12 {
-            let least = (end.get() + 2 * LEAST).div_ceil(MIB).max(LEAST_MIB);
+            let archive = archive.map_or(0, |archive| archive.len() << 12);
+            let least = (end.get() + 2 * LEAST).max(LEAST_MIB * MIB) + archive;
+            let least = least.div_ceil(MIB);
             return Err(Refused::TooLittle { free: range.len() << 12, least });
         }
         let rest = range.len() - heap;
         let cut = range.start().checked_add(rest).ok_or(Refused::Beyond)?;
         *largest = FrameRange::new(range.start(), rest);
         let heap = FrameRange::new(cut, heap).ok_or(Refused::Beyond)?;
-        Ok(Memory { ranges, heap })
+        Ok(Memory { ranges, heap, archive })
     }
 
     /// The ranges that become frames.
     pub(crate) fn frames(&self) -> impl Iterator<Item = FrameRange> + '_ {
         self.ranges.iter().copied().flatten()
     }
+}
+
+/// The whole frames that contain a range.
+fn covering(range: &PhysRange) -> Option<FrameRange> {
+    let first = Frame::containing(range.start());
+    let last = Frame::containing(range.last()?);
+    FrameRange::new(first, last.number() - first.number() + 1)
+}
+
+/// The addresses below, between and above the image and the archive.
+fn unused(
+    image: (PhysAddr, PhysAddr),
+    archive: Option<FrameRange>,
+) -> Result<[Option<PhysRange>; 3], Refused> {
+    let (low, top) = (PhysAddr::new(LOW), PhysAddr::new(TOP));
+    let (mut first, mut second) = (image, (top, top));
+    if let Some(archive) = archive {
+        second = (archive.start().start(), archive.end().ok_or(Refused::Beyond)?.start());
+        if second.0 < first.0 {
+            (first, second) = (second, first);
+        }
+        if second.0 < first.1 {
+            return Err(Refused::Overlap);
+        }
+    }
+    let between = |from, to| PhysRange::between(from, to);
+    Ok([between(low, first.0), between(first.1, second.0), between(second.1, top)])
 }
 
 /// Adds a range. If there is no room, it replaces the smallest range, unless it is smaller.

@@ -41,6 +41,10 @@ pub(crate) unsafe fn start(memory: &Memory) -> Result<(), Error> {
     for range in memory.frames().chain([memory.heap]) {
         map(&tables, direct(range.start().start()), range, Attrs::KERNEL_RW)?;
     }
+    if let Some(archive) = memory.archive {
+        let attrs = Attrs::new(Flags::READ | Flags::GLOBAL);
+        map(&tables, direct(archive.start().start()), archive, attrs)?;
+    }
     for part in parts() {
         let mut flags = Flags::READ | Flags::GLOBAL;
         flags.set(Flags::WRITE, part.write);

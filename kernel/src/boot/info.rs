@@ -1,5 +1,5 @@
 //! The loader's data, by the PVH protocol (Xen's `start_info`, version 1): the command line, the
-//! memory map, ACPI's root pointer.
+//! memory map, ACPI's root pointer, the archive of QEMU's `-initrd`.
 
 use crate::layout::direct;
 use core::ffi::CStr;
@@ -30,6 +30,16 @@ struct Entry {
     len: u64,
     kind: u32,
     reserved: u32,
+}
+
+/// A file that the loader put into memory.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Module {
+    start: u64,
+    len: u64,
+    command_line: u64,
+    reserved: u64,
 }
 
 /// The loader's data.
@@ -69,6 +79,17 @@ impl BootInfo {
     /// ACPI's root pointer.
     pub(crate) fn rsdp(&self) -> Option<usize> {
         Some(self.info.rsdp as usize).filter(|at| *at != 0)
+    }
+
+    /// The bytes of the first module, which is the file of QEMU's `-initrd`.
+    pub(crate) fn archive(&self) -> Option<PhysRange> {
+        if self.info.modules == 0 || self.info.module_list == 0 {
+            return None;
+        }
+        let at = direct(PhysAddr::new(self.info.module_list)).get() as *const Module;
+        // SAFETY: the loader's list has a first module.
+        let module = unsafe { at.read_unaligned() };
+        PhysRange::new(PhysAddr::new(module.start), module.len).filter(|range| !range.is_empty())
     }
 
     /// The usable memory, including the kernel's own.

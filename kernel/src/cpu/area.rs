@@ -7,6 +7,10 @@
 //! Interrupts are off exactly while the depth is not 0. A section increments it after it has turned
 //! interrupts off, and turns them on when it has decremented it to 0. A handler of an interrupt or
 //! a fault increments it at its beginning, because the CPU has turned interrupts off by itself.
+//!
+//! A program runs within a section of the loop that has entered it, with interrupts on, and its GS
+//! register is its own. Each way into the kernel exchanges the two (`swapgs`), and turns interrupts
+//! off.
 
 use crate::apic;
 use alloc::boxed::Box;
@@ -19,7 +23,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use machine::CpuId;
 use spin::Once;
 
-/// The data of one CPU. Single instructions reach the first two fields.
+/// The data of one CPU. Single instructions reach some of the fields.
 #[repr(C, align(128))]
 pub(crate) struct Area {
     index: usize,
@@ -27,6 +31,14 @@ pub(crate) struct Area {
     depth: Cell<u32>,
     /// The destination of IPIs to this CPU.
     pub(crate) destination: u32,
+    /// The stack pointer of the loop that has entered a program (`user::enter`).
+    pub(crate) kernel_stack: Cell<u64>,
+    /// The end of the registers of the thread that runs: where a system call pushes.
+    pub(crate) registers_end: Cell<u64>,
+    /// The program's stack pointer, for a moment.
+    pub(crate) user_stack: Cell<u64>,
+    /// The address of the TSS's stack pointer for interrupts of programs.
+    pub(crate) interrupt_stack: Cell<u64>,
     /// The root of the active tables, and their tag.
     pub(crate) active: Cell<Option<(machine::Frame, machine::Asid)>>,
     /// The CPU is in its timer interrupt.
@@ -77,6 +89,10 @@ impl Area {
             index,
             depth: Cell::new(1),
             destination,
+            kernel_stack: Cell::new(0),
+            registers_end: Cell::new(0),
+            user_stack: Cell::new(0),
+            interrupt_stack: Cell::new(0),
             active: Cell::new(None),
             ticking: Cell::new(false),
             tables: UnsafeCell::new(super::tables::CpuTables::new()),

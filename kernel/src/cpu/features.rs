@@ -8,8 +8,14 @@ use x86_64::registers::model_specific::{Efer, EferFlags, Msr};
 const IA32_PAT: u32 = 0x277;
 
 /// The bits of CR0 that this kernel sets.
-const CR0: Cr0Flags =
-    Cr0Flags::WRITE_PROTECT.union(Cr0Flags::CACHE_DISABLE).union(Cr0Flags::NOT_WRITE_THROUGH);
+const CR0: Cr0Flags = Cr0Flags::WRITE_PROTECT
+    .union(Cr0Flags::CACHE_DISABLE)
+    .union(Cr0Flags::NOT_WRITE_THROUGH)
+    .union(Cr0Flags::EMULATE_COPROCESSOR)
+    .union(Cr0Flags::TASK_SWITCHED);
+
+/// Floating-point instructions are executed, and report errors by exceptions.
+const FLOATS: Cr0Flags = Cr0Flags::MONITOR_COPROCESSOR.union(Cr0Flags::NUMERIC_ERROR);
 
 /// Enables on this CPU: caches, which a reset disables; global pages; the memory types that page
 /// tables name (PAT); write protection and no-execute; and SMEP, SMAP and UMIP where the CPU has
@@ -19,6 +25,10 @@ const CR0: Cr0Flags =
 /// Call it once on each CPU, before that CPU uses our tables.
 pub(crate) unsafe fn start() {
     let mut wanted = Cr4Flags::PAGE_GLOBAL;
+    // For the vector registers of programs (`user::xstate`).
+    wanted.insert(Cr4Flags::OSFXSR | Cr4Flags::OSXMMEXCPT_ENABLE);
+    let basic = CpuId::new().get_feature_info();
+    wanted.set(Cr4Flags::OSXSAVE, basic.is_some_and(|features| features.has_xsave()));
     let features = CpuId::new().get_extended_feature_info();
     if let Some(features) = features {
         wanted.set(Cr4Flags::SUPERVISOR_MODE_EXECUTION_PROTECTION, features.has_smep());
@@ -29,9 +39,11 @@ pub(crate) unsafe fn start() {
     unsafe {
         Msr::new(IA32_PAT).write(PAT);
         Efer::update(|flags| flags.insert(EferFlags::NO_EXECUTE_ENABLE));
-        Cr0::update(|flags| *flags = flags.difference(CR0) | Cr0Flags::WRITE_PROTECT);
+        Cr0::update(|flags| *flags = flags.difference(CR0) | Cr0Flags::WRITE_PROTECT | FLOATS);
         Cr4::update(|flags| flags.insert(wanted));
     }
+    // SAFETY: called once on each CPU.
+    unsafe { crate::user::start() };
 }
 
 /// The registers that [`start`] writes, on this CPU: the kernel's bits of CR0, CR4, EFER, PAT.

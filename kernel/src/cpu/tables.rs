@@ -4,18 +4,22 @@
 use crate::trap::entry::{HANDLERS, VECTORS};
 use alloc::vec;
 use spin::Once;
-use x86_64::VirtAddr;
 use x86_64::instructions::segmentation::{CS, DS, ES, SS, Segment};
 use x86_64::instructions::tables::load_tss;
 use x86_64::structures::gdt::{Descriptor, GlobalDescriptorTable, SegmentSelector};
 use x86_64::structures::idt::InterruptDescriptorTable;
 use x86_64::structures::tss::TaskStateSegment;
+use x86_64::{PrivilegeLevel, VirtAddr};
 
 /// Vectors with stacks of their own, because they may come while the stack is unusable, or in the
 /// middle of anything: a double fault, which a fault becomes when the stack has overflowed; an NMI;
 /// a machine check. A page fault has none: it may come within another.
 const OWN_STACKS: [(u8, u16); 3] = [(8, 0), (2, 1), (18, 2)];
 const OWN_STACK: usize = 16 << 10;
+
+/// The selectors of programs, with privilege level 3.
+pub(crate) const USER_DATA: u16 = 0x1b;
+pub(crate) const USER_CODE: u16 = 0x23;
 
 /// The GDT and TSS of one CPU.
 pub(crate) struct CpuTables {
@@ -40,8 +44,14 @@ impl CpuTables {
         }
         let code = self.gdt.append(Descriptor::kernel_code_segment());
         let data = self.gdt.append(Descriptor::kernel_data_segment());
+        // The order is that of `sysret`.
+        let user_data = self.gdt.append(Descriptor::user_data_segment());
+        let user_code = self.gdt.append(Descriptor::user_code_segment());
+        debug_assert!(user_data.0 == USER_DATA && user_code.0 == USER_CODE);
         let tss = self.gdt.append(Descriptor::tss_segment(&self.tss));
         self.gdt.load();
+        let stack = (&raw const self.tss.privilege_stack_table).expose_provenance() as u64;
+        super::area::here().interrupt_stack.set(stack);
         // SAFETY: the selectors are in the table that was just loaded, which stays allocated.
         unsafe {
             CS::set_reg(code);
@@ -69,10 +79,14 @@ fn make(own_stacks: bool) -> InterruptDescriptorTable {
         let at = VirtAddr::from_ptr(*handler as *const ());
         let own = OWN_STACKS.iter().find(|(own, _)| own_stacks && own == vector);
         macro_rules! set {
-            ($entry:expr) => {{
+            ($entry:expr) => {
+                set!($entry, 0)
+            };
+            ($entry:expr, $level:literal) => {{
                 // SAFETY: the handler returns as from an interrupt, and pops what the CPU pushes
                 // for this vector.
                 let options = unsafe { $entry.set_handler_addr(at) };
+                options.set_privilege_level(PrivilegeLevel::from_u16($level));
                 if let Some((_, number)) = own {
                     // SAFETY: this stack exists, and no other vector uses it.
                     unsafe { options.set_stack_index(*number) };
@@ -83,8 +97,9 @@ fn make(own_stacks: bool) -> InterruptDescriptorTable {
             0 => set!(table.divide_error),
             1 => set!(table.debug),
             2 => set!(table.non_maskable_interrupt),
-            3 => set!(table.breakpoint),
-            4 => set!(table.overflow),
+            // Programs may execute the instructions of these two.
+            3 => set!(table.breakpoint, 3),
+            4 => set!(table.overflow, 3),
             5 => set!(table.bound_range_exceeded),
             6 => set!(table.invalid_opcode),
             7 => set!(table.device_not_available),

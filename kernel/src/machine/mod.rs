@@ -20,12 +20,14 @@ use crate::{apic, smp, turns};
 use machine::{CpuId, CpuSet, Cpus, Irqs, Step};
 
 pub(crate) use memory::start as start_memory;
+pub(crate) use translated::compare_exchange;
 
 /// The machine on which the kernel runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernel;
 
-// SAFETY: code never moves to another CPU, and the numbers are those of the areas.
+// SAFETY: code of the kernel never moves to another CPU (`user`), and the numbers are those of the
+// areas.
 unsafe impl Cpus for Kernel {
     #[inline]
     fn count(&self) -> usize {

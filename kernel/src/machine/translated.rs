@@ -38,6 +38,20 @@ fn word(at: VirtAddr, write: bool) -> Result<(), Fault> {
     }
 }
 
+/// Replaces the 32-bit word at `at` by `new`, in one atomic instruction, if it is `old`. Returns
+/// whether it was.
+///
+/// # Errors
+/// The fault.
+///
+/// # Safety
+/// As for [`Translated::store`].
+pub(crate) unsafe fn compare_exchange(at: VirtAddr, old: u32, new: u32) -> Result<bool, Fault> {
+    // SAFETY: by the caller's promise.
+    let outcome = access(at, || unsafe { probe::exchange(at.get(), old, new) });
+    fault(Some(at), true, outcome).map(|()| outcome.value as u32 == old)
+}
+
 impl Translated for Kernel {
     unsafe fn read(&self, at: VirtAddr, into: &mut [u8]) -> Result<(), Fault> {
         let (to, count) = (into.as_mut_ptr().expose_provenance() as u64, into.len() as u64);

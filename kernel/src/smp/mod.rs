@@ -1,8 +1,8 @@
 //! All CPUs: how they start, what they run, and the idle loop.
 //!
-//! There are no threads. A CPU runs its job to the end, and sleeps otherwise; timer interrupts come
-//! in between. Before it sleeps, it reports to the grace periods of readers and of TLBs that it is
-//! idle, so no grace period waits for it.
+//! A CPU runs its job to the end, and sleeps otherwise; timer interrupts come in between. The loop
+//! that runs programs (`task::run`) is such a job. Before it sleeps, it reports to the grace
+//! periods of readers and of TLBs that it is idle, so no grace period waits for it.
 
 mod run;
 mod stack;

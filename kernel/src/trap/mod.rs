@@ -13,30 +13,31 @@ use x86_64::registers::control::Cr2;
 pub(crate) use backtrace::Backtrace;
 
 /// The saved registers, as `entry` pushes them.
-#[repr(C)]
+#[repr(C, align(16))]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Registers {
-    r15: u64,
-    r14: u64,
-    r13: u64,
-    r12: u64,
-    r11: u64,
-    r10: u64,
-    r9: u64,
-    r8: u64,
-    rbp: u64,
-    rdi: u64,
-    rsi: u64,
-    rdx: u64,
-    rcx: u64,
-    rbx: u64,
-    rax: u64,
-    vector: u64,
-    code: u64,
-    rip: u64,
-    cs: u64,
-    flags: u64,
-    rsp: u64,
-    ss: u64,
+    pub(crate) r15: u64,
+    pub(crate) r14: u64,
+    pub(crate) r13: u64,
+    pub(crate) r12: u64,
+    pub(crate) r11: u64,
+    pub(crate) r10: u64,
+    pub(crate) r9: u64,
+    pub(crate) r8: u64,
+    pub(crate) rbp: u64,
+    pub(crate) rdi: u64,
+    pub(crate) rsi: u64,
+    pub(crate) rdx: u64,
+    pub(crate) rcx: u64,
+    pub(crate) rbx: u64,
+    pub(crate) rax: u64,
+    pub(crate) vector: u64,
+    pub(crate) code: u64,
+    pub(crate) rip: u64,
+    pub(crate) cs: u64,
+    pub(crate) flags: u64,
+    pub(crate) rsp: u64,
+    pub(crate) ss: u64,
 }
 
 impl Registers {
@@ -72,7 +73,7 @@ const NAMES: [&str; 22] = [
     "control protection",
 ];
 
-/// Handles an interrupt or a fault, with interrupts off.
+/// Handles an interrupt or a fault of the kernel, with interrupts off.
 fn handle(registers: &mut Registers) {
     // SAFETY: this is a handler, and `handler_ends` is below.
     unsafe { area::handler_begins() };
@@ -82,6 +83,15 @@ fn handle(registers: &mut Registers) {
         // An NMI stops all CPUs.
         2 => fail::stopped(),
         vector @ ..32 => fault(vector, registers),
+        vector => interrupt(vector),
+    }
+    // SAFETY: matches `handler_begins` above.
+    unsafe { area::handler_ends() };
+}
+
+/// Handles an interrupt, of the kernel or of a program. Interrupts are off.
+pub(crate) fn interrupt(vector: u8) {
+    match vector {
         entry::TIMER | entry::WAKE => {
             apic::end_of_interrupt();
             smp::tick();
@@ -94,8 +104,6 @@ fn handle(registers: &mut Registers) {
         // A spurious interrupt, or one of the unused PIC: there is nothing to do.
         _ => {}
     }
-    // SAFETY: matches `handler_begins` above.
-    unsafe { area::handler_ends() };
 }
 
 /// An unexpected fault.

@@ -63,6 +63,17 @@ probe_store_at:
 probe_store_end:
     ret
 
+    # Compares and exchanges a 32-bit word, and returns what was there.
+    .globl probe_exchange
+probe_exchange:
+    mov eax, esi
+    mov ecx, edx
+    xor edx, edx
+probe_exchange_at:
+    lock cmpxchg [rdi], ecx
+probe_exchange_end:
+    ret
+
     # Copies bytes, and returns the number of those that are left.
     .globl probe_copy
 probe_copy:
@@ -94,6 +105,7 @@ probes:
     .quad probe_load_at, probe_load_end
     .quad probe_store_at, probe_store_end
     .quad probe_copy_at, probe_copy_end
+    .quad probe_exchange_at, probe_exchange_end
     .globl probe_executed
 probe_executed:
     .quad probe_execute_end
@@ -108,6 +120,10 @@ unsafe extern "sysv64" {
     /// Writes `value` at `at`. The caller may write what is there.
     #[link_name = "probe_store"]
     pub(crate) fn store(at: u64, value: u64) -> Outcome;
+    /// Writes `new` at `at` if `old` is there, atomically, and returns what was there. The caller
+    /// may write what is there.
+    #[link_name = "probe_exchange"]
+    pub(crate) fn exchange(at: u64, old: u32, new: u32) -> Outcome;
     /// Copies `count` bytes, and returns how many it did not copy. The caller may read and write
     /// what is there.
     #[link_name = "probe_copy"]
@@ -127,7 +143,7 @@ pub(crate) fn returns() -> u64 {
 
 unsafe extern "C" {
     #[link_name = "probes"]
-    static PROBES: [[u64; 2]; 3];
+    static PROBES: [[u64; 2]; 4];
     #[link_name = "probe_executed"]
     static EXECUTED: u64;
 }

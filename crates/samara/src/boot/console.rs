@@ -7,6 +7,7 @@
 
 use super::backtrace::Backtraces;
 use crate::bench::output::Lines;
+use serde_json::Value;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -17,6 +18,7 @@ const RECORD: u8 = 0x1e;
 pub(super) struct Console<'a> {
     people: Sink<'a>,
     programs: Option<Sink<'a>>,
+    record: Option<Value>,
     backtraces: Backtraces<'a>,
 }
 
@@ -48,7 +50,19 @@ impl<'a> Console<'a> {
                 (stderr, Some(stdout()))
             }
         };
-        Console { people, programs, backtraces: Backtraces::new(elf) }
+        Console { people, programs, record: None, backtraces: Backtraces::new(elf) }
+    }
+
+    /// All lines for people go to standard error, and the last record is kept.
+    pub(super) fn beside_a_program(elf: &'a Path) -> Console<'a> {
+        let name = "to standard error".into();
+        let people = Sink { out: Box::new(io::stderr()), name };
+        Console { people, programs: None, record: None, backtraces: Backtraces::new(elf) }
+    }
+
+    /// The last record.
+    pub(super) fn record(self) -> Option<Value> {
+        self.record
     }
 
     /// # Errors
@@ -56,8 +70,9 @@ impl<'a> Console<'a> {
     pub(super) fn line(&mut self, line: &[u8]) -> Result<(), String> {
         let line: Vec<u8> = line.iter().copied().filter(|byte| !b"\r\n".contains(byte)).collect();
         if let Some(record) = line.strip_prefix(&[RECORD])
-            && serde_json::from_slice::<serde_json::Value>(record).is_ok()
+            && let Ok(value) = serde_json::from_slice::<Value>(record)
         {
+            self.record = Some(value);
             return self.programs.as_mut().map_or(Ok(()), |programs| programs.line(record));
         }
         self.people.line(&line)?;
@@ -79,6 +94,7 @@ mod tests {
         let mut console = Console {
             people: sink(&mut people),
             programs: Some(sink(&mut programs)),
+            record: None,
             backtraces: Backtraces::new(Path::new("/nowhere")),
         };
         let long = vec![b'x'; 1 << 20];

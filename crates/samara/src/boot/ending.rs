@@ -15,6 +15,12 @@ const NOT_RUN: u8 = 2;
 const PANIC: u8 = 101;
 /// The exit code of timeout(1).
 const TIMED_OUT: u8 = 124;
+/// Of `run`, whose other codes are the program's: as env(1) and timeout(1), if they fail.
+pub(super) const NO_MACHINE: u8 = 125;
+/// Of `run`: the program cannot be run.
+pub(super) const NOT_RUNNABLE: u8 = 126;
+/// Of `run`: there is no such program.
+pub(super) const NOT_FOUND: u8 = 127;
 
 /// The end of QEMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +42,18 @@ impl From<String> for Failure {
     fn from(what: String) -> Failure {
         Failure { code: NOT_RUN, what }
     }
+}
+
+/// The same, where the kernel runs a program.
+pub(super) fn judge_run(ended: Ended, limit: Option<Duration>) -> Result<(), Failure> {
+    judge(ended, limit).map_err(|failure| match failure.code {
+        TRIAL => {
+            let what = "the kernel could not run the program: see above what it said".into();
+            Failure { code: NOT_RUNNABLE, what }
+        }
+        NOT_RUN => Failure { code: NO_MACHINE, ..failure },
+        _ => failure,
+    })
 }
 
 pub(super) fn judge(ended: Ended, limit: Option<Duration>) -> Result<(), Failure> {

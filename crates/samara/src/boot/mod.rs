@@ -4,26 +4,42 @@
 //! kernel; [`qemu`] makes QEMU's command line and [`run`](mod@run) runs it; [`console`] sends each
 //! line of the serial port to its destination, and [`backtrace`] adds the names of functions;
 //! [`ending`] makes the exit code.
+//!
+//! `samara boot run` has more: [`program`] checks the program, and [`archive`] makes the files that
+//! the kernel gets; [`streams`] brings the program's output back, and [`outcome`] its end.
 
+mod archive;
 mod backtrace;
 mod console;
 mod ending;
 mod kernel;
 mod needs;
+mod outcome;
+mod program;
 mod qemu;
 mod run;
+mod streams;
 
-use crate::bench::output;
+use crate::bench::output::{self, Lines};
 use crate::cli::{self, Task};
 use crate::complain;
 use console::Console;
-use ending::Failure;
+use ending::{Failure, NO_MACHINE};
+use outcome::Outcome;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use streams::Streams;
 use trace::report::messages;
 
 pub(crate) fn run(options: &cli::Boot) -> ExitCode {
-    match boot(options) {
-        Ok(()) => ExitCode::SUCCESS,
+    let ended = match &options.task {
+        Some(Task::Run(run)) => run_program(options, run),
+        _ => boot(options).map(|()| 0),
+    };
+    match ended {
+        Ok(code) => code.into(),
         Err(Failure { code, what }) => {
             complain(what);
             code.into()
@@ -40,15 +56,52 @@ fn boot(options: &cli::Boot) -> Result<(), Failure> {
     // Opened before the build, which takes long: an output file that cannot be written is reported
     // first.
     let json = output::open(json)?;
-    needs::check(options.kernel.is_none())?;
-    let elf = match &options.kernel {
-        Some(file) => file.clone(),
-        None => kernel::build()?,
-    };
+    let elf = kernel(options)?;
     let command = qemu::command(options, &elf, &words);
     messages::show(&format!("booting: {}\n", qemu::shown(&command)));
     let mut console = Console::new(json, &elf);
     let limit = options.timeout.0;
-    let ended = run::run(command, limit, |line| console.line(line))?;
+    let ended = run::run(command, limit, None, |line| console.line(line))?;
     ending::judge(ended, limit)
+}
+
+/// Runs a program in the machine, and returns its exit code.
+fn run_program(options: &cli::Boot, run: &cli::Run) -> Result<u8, Failure> {
+    let no_machine = |what| Failure { code: NO_MACHINE, what };
+    let json = match output::open(run.json.as_deref()).map_err(no_machine)? {
+        Lines::Stdout => {
+            let why = "standard output belongs to the program";
+            return Err(no_machine(format!("--json needs a file: {why}")));
+        }
+        Lines::File(file, path) => Some((file, path)),
+        Lines::Nowhere => None,
+    };
+    let archive = program::archive(run, &options.memory)?;
+    let words = qemu::words(options).map_err(no_machine)?;
+    let elf = kernel(options).map_err(no_machine)?;
+    let mut command = qemu::command(options, &elf, &words);
+    streams::inherit(&archive).map_err(no_machine)?;
+    command.args(["-initrd", &format!("/dev/fd/{}", archive.as_raw_fd())]);
+    let streams = Streams::connect(&mut command).map_err(no_machine)?;
+    messages::show(&format!("booting: {}\n", qemu::shown(&command)));
+    let mut console = Console::beside_a_program(&elf);
+    let limit = options.timeout.0;
+    let ended = run::run(command, limit, Some(streams), |line| console.line(line));
+    ending::judge_run(ended.map_err(no_machine)?, limit)?;
+    let outcome = Outcome::of(console.record())?;
+    messages::show(&outcome.table());
+    if let Some((mut file, path)) = json {
+        let written = file.write_all(outcome.json().as_bytes());
+        written.map_err(|error| no_machine(format!("cannot write {}: {error}", path.display())))?;
+    }
+    Ok(outcome.code())
+}
+
+/// The kernel's ELF file. Builds it, unless the options name one.
+fn kernel(options: &cli::Boot) -> Result<PathBuf, String> {
+    needs::check(options.kernel.is_none())?;
+    match &options.kernel {
+        Some(file) => Ok(file.clone()),
+        None => kernel::build(),
+    }
 }

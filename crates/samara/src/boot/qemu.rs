@@ -59,6 +59,7 @@ pub(super) fn words(options: &Boot) -> Result<String, String> {
         None => Vec::new(),
         Some(Task::Test(trials)) => test(trials),
         Some(Task::Bench(bench)) => experiments(bench, options.cpus)?,
+        Some(Task::Run(_)) => vec!["run".into()],
     };
     words.extend(options.append.clone());
     Ok(words.join(" "))

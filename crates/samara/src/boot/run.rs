@@ -1,6 +1,7 @@
 //! Runs QEMU, and reads its lines as they come.
 
 use super::ending::Ended;
+use super::streams::Streams;
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
@@ -15,14 +16,18 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// The time for the last lines of a machine that was ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
+/// A line of the serial port, or the error of a stream.
+type Line = Result<Vec<u8>, String>;
+
 /// Calls `line` with each line of standard output, and waits for the end, for at most `limit`. An
-/// error of `line` ends QEMU, too. Standard error is inherited.
+/// error of `line` or of the program's streams ends QEMU, too. Standard error is inherited.
 ///
 /// # Errors
-/// QEMU does not start, or the error of `line`.
+/// QEMU does not start, or the error of `line` or of the streams.
 pub(super) fn run(
     mut command: Command,
     limit: Option<Duration>,
+    streams: Option<Streams>,
     mut line: impl FnMut(&[u8]) -> Result<(), String>,
 ) -> Result<Ended, String> {
     // The kernel has no input, and QEMU must not read a script that is our standard input.
@@ -34,12 +39,17 @@ pub(super) fn run(
     let mut child = command.spawn().map_err(failed)?;
     let (sender, lines) = sync_channel(WAITING);
     let output = child.stdout.take();
+    if let Some(streams) = streams {
+        let sender = sender.clone();
+        // The receiver is gone if the run has ended. Then the error is no news.
+        streams.copy(move |error| drop(sender.send(Err(error))));
+    }
     thread::spawn(move || read(output, sender));
     let mut told = Ok(());
     let ended = loop {
         match next(&lines, end) {
             Ok(text) => {
-                told = line(&text);
+                told = text.and_then(|text| line(&text));
                 if told.is_err() {
                     break None;
                 }
@@ -55,7 +65,7 @@ pub(super) fn run(
     told?;
     let last = Instant::now() + LAST_WORDS;
     while let Ok(text) = next(&lines, Some(last)) {
-        line(&text)?;
+        line(&text?)?;
     }
     Ok(Ended::TimedOut)
 }
@@ -88,7 +98,7 @@ fn end_with_us(command: &mut Command) {
 fn end_with_us(_: &mut Command) {}
 
 /// Sends each line, and the rest that has no line end.
-fn read(output: Option<ChildStdout>, lines: SyncSender<Vec<u8>>) {
+fn read(output: Option<ChildStdout>, lines: SyncSender<Line>) {
     let Some(output) = output else { return };
     let mut output = BufReader::new(output);
     loop {
@@ -96,13 +106,13 @@ fn read(output: Option<ChildStdout>, lines: SyncSender<Vec<u8>>) {
         match output.read_until(b'\n', &mut line) {
             // The pipe has ended; QEMU's exit code says why.
             Ok(0) | Err(_) => return,
-            Ok(_) if lines.send(line).is_err() => return,
+            Ok(_) if lines.send(Ok(line)).is_err() => return,
             Ok(_) => {}
         }
     }
 }
 
-fn next(lines: &Receiver<Vec<u8>>, end: Option<Instant>) -> Result<Vec<u8>, RecvTimeoutError> {
+fn next(lines: &Receiver<Line>, end: Option<Instant>) -> Result<Line, RecvTimeoutError> {
     match end {
         Some(end) => lines.recv_timeout(end.saturating_duration_since(Instant::now())),
         None => lines.recv().map_err(|_| RecvTimeoutError::Disconnected),

@@ -5,6 +5,7 @@ use super::Effort;
 use crate::bench::names;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum, value_parser};
+use std::ffi::OsString;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,9 +23,33 @@ Examples:
   samara boot bench calls                     single calls, beside Linux's in the same emulator
   samara boot bench --count --json - vmap     count instructions: the same in each run
   samara boot --cpus 8 bench --count --waiting vmap   work of an operation, waiting CPUs included
+  samara boot --cpus 4 run -- ./hello         a static Linux program, on the kernel's page tables
 
 Exit code: 0 for success, 1 if a trial failed, 2 if the kernel could not be built or run or does not
 know an argument, 101 if it panicked or reset itself, 124 if it was not done within --timeout.
+With run it is the program's own.
+";
+
+const RUN_HELP: &str = "\
+The program's output goes to standard output and standard error, unchanged. The kernel's console and
+the statistics go to standard error. The program is not modified; it must be linked statically.
+
+Examples:
+  samara boot run -- ./hello World            a file of this host; the program sees it as /hello
+  samara boot run --files root -- /bin/sh -c 'ls /'   the root file system is a copy of root
+  samara boot run --files . --env HOME=/ -- ./hello   with one variable in its environment
+  samara boot --cpus 4 --memory 2G run -- ./hello     on four CPUs
+  samara boot run --json a.json -- ./hello    the statistics, for a script
+  cc -static -o hello hello.c                 makes such a program, and so does
+  cargo build --target x86_64-unknown-linux-musl
+
+The program is looked up in the folder of --files first, then on the host. Its argument 0 is its
+path in the root file system. Its environment has only the variables of --env, and its standard
+input is empty.
+
+Exit code: that of the program, or 128 + the signal that killed it; 101 if the kernel panicked or
+reset itself; 124 if the program was not done within --timeout; 125 if the machine could not be run,
+or a result could not be written; 126 if the program could not be run; 127 if it was not found.
 ";
 
 /// Four hours. All experiments on 8 CPUs that share two busy processors take 8 minutes with
@@ -34,7 +59,7 @@ const LIMIT: &str = "14400";
 
 /// MiB for the kernel's image, its heap and frames (`LEAST_MIB` in `kernel/src/memory.rs`). With a
 /// little less, the kernel reports it itself. `./check boot` boots with exactly this much.
-const LEAST_MIB: u64 = 16;
+pub(crate) const LEAST_MIB: u64 = 16;
 
 #[derive(Args, Debug)]
 pub(crate) struct Boot {
@@ -87,6 +112,9 @@ With --waiting as well, turns are short and a CPU that waits keeps its turn. The
 work of as many real processors, for vmap, with turns of three lengths.
 ")]
     Bench(BootBench),
+    /// Run a static x86-64 Linux program on this machine
+    #[command(after_help = RUN_HELP)]
+    Run(Run),
 }
 
 #[derive(Args, Debug)]
@@ -133,6 +161,30 @@ pub(crate) struct BootBench {
     pub(crate) waiting: bool,
 }
 
+#[derive(Args, Debug)]
+pub(crate) struct Run {
+    /// The root file system: the files, folders and links in DIR
+    #[arg(long, value_name = "DIR")]
+    pub(crate) files: Option<PathBuf>,
+
+    /// A variable of the program's environment
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    pub(crate) env: Vec<String>,
+
+    /// Write the exit code and the statistics to FILE, as one JSON object
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub(crate) command: Vec<OsString>,
+}
+
 /// A machine that QEMU emulates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Machine {
@@ -152,11 +204,24 @@ fn limit(text: &str) -> Result<Limit, String> {
     }
 }
 
+/// The MiB of an argument of `--memory`.
+pub(crate) fn mib(text: &str) -> Option<u64> {
+    let unit = if text.ends_with('G') { 1024 } else { 1 };
+    let number = text.strip_suffix(['M', 'G'])?.parse::<u32>().ok()?;
+    Some(u64::from(number) * unit)
+}
+
+/// Parses a variable of the environment.
+fn variable(text: &str) -> Result<String, String> {
+    match text.split_once('=') {
+        Some((name, _)) if !name.is_empty() => Ok(text.into()),
+        _ => Err("expected NAME=VALUE".into()),
+    }
+}
+
 /// The argument of QEMU's `-m`, with its unit.
 fn memory(text: &str) -> Result<String, String> {
-    let unit = if text.ends_with('G') { 1024 } else { 1 };
-    let number = text.strip_suffix(['M', 'G']).and_then(|number| number.parse::<u32>().ok());
-    match number.map(|number| u64::from(number) * unit) {
+    match mib(text) {
         Some(LEAST_MIB..) => Ok(text.into()),
         Some(_) => Err(format!("the kernel needs {LEAST_MIB}M at least")),
         None => Err("expected a number of megabytes or gigabytes, such as 512M or 2G".into()),

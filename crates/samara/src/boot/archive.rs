@@ -1,0 +1,225 @@
+//! The files of a run, as an archive that QEMU loads (`-initrd`).
+//!
+//! The format is cpio's "newc". The first entry is [`ARGV`], the second [`ENV`]: words that end
+//! with a zero byte. The others are the root file system, a folder before what is in it, in the
+//! order of their paths. The kernel's reader is `kernel/src/archive.rs`.
+//!
+//! The archive is a temporary file without a name. So it is gone when this process and QEMU have
+//! ended, however they end. It costs a copy of all files.
+
+use cpio::newc::{Builder, trailer};
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+const ARGV: &str = ".samara/argv";
+const ENV: &str = ".samara/env";
+/// The folder of our own entries.
+const OURS: &str = ".samara";
+
+/// The types in `st_mode`.
+const FOLDER: u32 = 0o040_000;
+const REGULAR: u32 = 0o100_000;
+const LINK: u32 = 0o120_000;
+
+/// The most links of a path that are followed, as on Linux.
+const MOST_LINKS: usize = 40;
+
+#[derive(Debug)]
+pub(super) enum Kind {
+    Folder,
+    /// The file of the host with the contents.
+    File(PathBuf),
+    /// The target.
+    Link(String),
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) kind: Kind,
+    /// The permissions.
+    pub(super) mode: u32,
+}
+
+/// A root file system: its entries by their paths, which do not begin with a slash.
+#[derive(Debug, Default)]
+pub(super) struct Tree(BTreeMap<String, Entry>);
+
+impl Tree {
+    /// Reads the folder, and all folders in it. Returns the tree, and the paths that it leaves out:
+    /// sockets, pipes and devices.
+    ///
+    /// # Errors
+    /// Something cannot be read, a name is not UTF-8, or is [`OURS`].
+    pub(super) fn read(root: &Path) -> Result<(Tree, Vec<PathBuf>), String> {
+        let (mut tree, mut left_out) = (Tree::default(), Vec::new());
+        let mut folders = vec![(root.to_path_buf(), String::new())];
+        while let Some((folder, prefix)) = folders.pop() {
+            let cannot = |at: &Path, error| format!("cannot read {}: {error}", at.display());
+            for item in fs::read_dir(&folder).map_err(|error| cannot(&folder, error))? {
+                let at = item.map_err(|error| cannot(&folder, error))?.path();
+                let name = at.file_name().and_then(|name| name.to_str());
+                let name = name.ok_or_else(|| format!("a name is not UTF-8: {}", at.display()))?;
+                let path = format!("{prefix}{name}");
+                if path == OURS {
+                    return Err(format!("the name {} is reserved: rename it", at.display()));
+                }
+                let metadata = at.symlink_metadata().map_err(|error| cannot(&at, error))?;
+                let kind = if metadata.is_dir() {
+                    folders.push((at, format!("{path}/")));
+                    Kind::Folder
+                } else if metadata.is_symlink() {
+                    let target = fs::read_link(&at).map_err(|error| cannot(&at, error))?;
+                    let target = target.into_os_string().into_string();
+                    Kind::Link(
+                        target.map_err(|_| format!("a target is not UTF-8: {}", at.display()))?,
+                    )
+                } else if metadata.is_file() {
+                    Kind::File(at)
+                } else {
+                    left_out.push(at);
+                    continue;
+                };
+                let mode = metadata.permissions().mode() & 0o7777;
+                tree.0.insert(path, Entry { kind, mode });
+            }
+        }
+        Ok((tree, left_out))
+    }
+
+    pub(super) fn get(&self, path: &str) -> Option<&Entry> {
+        self.0.get(path)
+    }
+
+    pub(super) fn add(&mut self, path: &str, entry: Entry) {
+        self.0.insert(path.into(), entry);
+    }
+
+    /// The entry to which a path leads, with all links followed. The links are those of the tree:
+    /// none leads out of it.
+    pub(super) fn resolve(&self, path: &str) -> Option<&Entry> {
+        let words = |path: &str| path.split('/').map(String::from).collect::<Vec<_>>();
+        let (mut at, mut links) = (Vec::<String>::new(), 0);
+        let mut todo = VecDeque::from(words(path));
+        let mut found = None;
+        while let Some(word) = todo.pop_front() {
+            match word.as_str() {
+                "" | "." => continue,
+                ".." => {
+                    at.pop();
+                    found = self.get(&at.join("/"));
+                    continue;
+                }
+                _ => at.push(word),
+            }
+            let entry = self.get(&at.join("/"))?;
+            if let Kind::Link(target) = &entry.kind {
+                links += 1;
+                if links > MOST_LINKS {
+                    return None;
+                }
+                at.pop();
+                if target.starts_with('/') {
+                    at.clear();
+                }
+                words(target).into_iter().rev().for_each(|word| todo.push_front(word));
+            }
+            found = Some(entry);
+        }
+        found
+    }
+
+    /// Writes the archive, and returns it with its bytes. `argv[0]` is the program's path in it.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is too large for the format, or there is no room for the archive.
+    pub(super) fn archive(&self, argv: &[String], env: &[String]) -> Result<(File, u64), String> {
+        let place = std::env::temp_dir();
+        let failed = |error| {
+            let cure = "TMPDIR names another place";
+            format!("cannot write the archive in {}: {error}; {cure}", place.display())
+        };
+        let mut out = BufWriter::new(tempfile::tempfile().map_err(failed)?);
+        for (path, words) in [(ARGV, argv), (ENV, env)] {
+            let data: Vec<u8> = words.iter().flat_map(|word| word.bytes().chain([0])).collect();
+            write(&mut out, path, REGULAR | 0o444, &data).map_err(failed)?;
+        }
+        for (path, Entry { kind, mode }) in &self.0 {
+            match kind {
+                Kind::Folder => write(&mut out, path, FOLDER | mode, &[]).map_err(failed)?,
+                Kind::Link(target) => {
+                    write(&mut out, path, LINK | mode, target.as_bytes()).map_err(failed)?;
+                }
+                Kind::File(at) => copy(&mut out, path, REGULAR | mode, at).map_err(|error| {
+                    format!("cannot put {} into the archive: {error}", at.display())
+                })?,
+            }
+        }
+        trailer(&mut out).map_err(failed)?;
+        let file = out.into_inner().map_err(|error| failed(error.into_error()))?;
+        let bytes = file.metadata().map_err(failed)?.len();
+        Ok((file, bytes))
+    }
+}
+
+fn write(out: &mut impl Write, path: &str, mode: u32, data: &[u8]) -> io::Result<()> {
+    let bytes = u32::try_from(data.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    let mut entry = Builder::new(path).mode(mode).write(out, bytes);
+    entry.write_all(data)?;
+    entry.finish().map(drop)
+}
+
+fn copy(out: &mut impl Write, path: &str, mode: u32, from: &Path) -> io::Result<()> {
+    let mut from = File::open(from)?;
+    // The format has 32 bits for it.
+    let bytes = u32::try_from(from.metadata()?.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    let mut entry = Builder::new(path).mode(mode).write(out, bytes);
+    let copied = io::copy(&mut from, &mut entry)?;
+    if copied != u64::from(bytes) {
+        return Err(io::Error::other("it became shorter meanwhile"));
+    }
+    entry.finish().map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(target: &str) -> Entry {
+        Entry { kind: Kind::Link(target.into()), mode: 0o777 }
+    }
+
+    #[test]
+    fn links_lead_to_entries_of_the_tree() {
+        let mut tree = Tree::default();
+        let folder = || Entry { kind: Kind::Folder, mode: 0o755 };
+        for path in ["bin", "usr", "usr/bin"] {
+            tree.add(path, folder());
+        }
+        tree.add("usr/bin/box", Entry { kind: Kind::File("/host/box".into()), mode: 0o755 });
+        tree.add("bin/ls", link("../usr/bin/box"));
+        tree.add("bin/sh", link("/usr/bin/box"));
+        tree.add("b", link("usr/bin"));
+        tree.add("out", link("../../../../usr/bin/box"));
+        tree.add("loop", link("loop"));
+        tree.add("gone", link("/etc/gone"));
+        for path in ["bin/ls", "/bin/sh", "b/box", "./b/../../bin/ls", "out", "usr/bin/box"] {
+            let found = tree.resolve(path);
+            assert!(matches!(found, Some(Entry { kind: Kind::File(_), .. })), "{path}: {found:?}");
+        }
+        for path in ["loop", "gone", "bin/box", "box"] {
+            assert!(tree.resolve(path).is_none(), "{path}");
+        }
+        assert!(matches!(tree.resolve("usr/bin").unwrap().kind, Kind::Folder));
+    }
+
+    #[test]
+    fn a_file_that_is_gone_is_named() {
+        let mut tree = Tree::default();
+        tree.add("a", Entry { kind: Kind::File("/nowhere/a".into()), mode: 0o644 });
+        let error = tree.archive(&["/a".into()], &[]).unwrap_err();
+        assert!(error.contains("cannot put /nowhere/a into the archive"), "{error}");
+    }
+}

@@ -1,0 +1,214 @@
+//! `samara boot run`: what QEMU gets, and what comes back, with a shell script as QEMU. The archive
+//! is read by the kernel's own reader. `./check boot` runs it in the real QEMU.
+
+#[path = "../../../kernel/src/newc.rs"]
+#[allow(dead_code, reason = "the kernel uses the rest")]
+mod newc;
+
+use newc::{Entries, Entry, Malformed};
+use std::env;
+use std::fs::{self, File};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// An empty directory for one test, with this script as QEMU and a program `hello`.
+fn directory(name: &str, qemu: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("boot_run").join(name);
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(path.join("tools")).unwrap();
+    executable(&path.join("tools/qemu-system-x86_64"), format!("#!/bin/bash\n{qemu}\n").as_bytes());
+    executable(&path.join("hello"), &elf(2, 62));
+    path
+}
+
+fn executable(path: &Path, data: &[u8]) {
+    fs::write(path, data).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// The header of an ELF file of this type for this machine, without segments.
+fn elf(kind: u8, machine: u8) -> Vec<u8> {
+    let mut file = vec![0; 64];
+    file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+    (file[16], file[18], file[20], file[52]) = (kind, machine, 1, 64);
+    file
+}
+
+/// Such a file with one segment, of the type `PT_INTERP`.
+fn dynamic() -> Vec<u8> {
+    let mut file = elf(3, 62);
+    file.resize(64 + 56, 0);
+    (file[32], file[54], file[56], file[64]) = (64, 56, 1, 3);
+    file
+}
+
+/// Exit code, standard output, standard error.
+fn samara(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_samara"));
+    let (tools, path) = (directory.join("tools"), env::var("PATH").unwrap());
+    command.env("PATH", format!("{}:{path}", tools.display())).current_dir(directory);
+    command.args(["boot", "--kernel", "/nowhere/kernel"]).args(arguments).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+/// Finds the arguments after `-initrd`, and the descriptors of both streams.
+const FIND: &str = r#"
+for word; do
+    [ "$last" = -initrd ] && archive=$word
+    case $word in fd=*,set=1) out=${word//[!0-9]/}; out=${out%1} ;;
+    fd=*,set=2) err=${word//[!0-9]/}; err=${err%2} ;; esac
+    last=$word
+done
+"#;
+
+#[test]
+fn the_kernel_gets_the_program_and_its_files() {
+    let directory = directory("files", &format!("{FIND} cat $archive > archive; exit 37"));
+    let root = directory.join("root");
+    fs::create_dir_all(root.join("etc/empty")).unwrap();
+    fs::write(root.join("etc/odd"), [0, 255, 10]).unwrap();
+    fs::set_permissions(root.join("etc/odd"), fs::Permissions::from_mode(0o640)).unwrap();
+    executable(&root.join("box"), &elf(3, 62));
+    symlink("/box", root.join("sh")).unwrap();
+    let get = |arguments: &[&str]| {
+        let (code, out, err) =
+            samara(&directory, &[&["run", "--files", "root"], arguments].concat());
+        assert_eq!((code, out.as_str()), (Some(125), ""), "{err}");
+        fs::read(directory.join("archive")).unwrap()
+    };
+    let archive = get(&["--env", "A=1", "--env", "B=", "--", "./hello", "--json", "", "a b"]);
+    let entries: Vec<_> = Entries::new(&archive).map(Result::unwrap).collect();
+    let told: Vec<_> = entries[..2].iter().map(|entry| (entry.path, entry.data)).collect();
+    let argv: &[u8] = b"/hello\0--json\0\0a b\0";
+    let env: &[u8] = b"A=1\0B=\0";
+    assert_eq!(told, [(b".samara/argv".as_slice(), argv), (b".samara/env", env)]);
+    let paths: Vec<_> = entries[2..].iter().map(|entry| entry.path).collect();
+    let expected: [&[u8]; 6] = [b"box", b"etc", b"etc/empty", b"etc/odd", b"hello", b"sh"];
+    assert_eq!(paths, expected);
+    let find = |path: &[u8]| *entries.iter().find(|entry| entry.path == path).unwrap();
+    let (odd, link) = (find(b"etc/odd"), find(b"sh"));
+    assert_eq!((odd.mode, odd.data), (0o100_640, [0, 255, 10].as_slice()));
+    assert_eq!((link.mode & 0o170_000, link.data), (0o120_000, b"/box".as_slice()));
+    assert_eq!((find(b"hello").mode, find(b"hello").data), (0o100_755, &*elf(2, 62)));
+    assert_eq!(find(b"etc/empty").mode & 0o170_000, 0o040_000);
+
+    // A program of the folder keeps its path, also if it is a link there.
+    let archive = get(&["--", "sh", "-c"]);
+    let first = Entries::new(&archive).next().unwrap().unwrap();
+    assert_eq!(first.data, b"/sh\0-c\0");
+
+    // The reader refuses every archive that is cut short, and survives one that is damaged.
+    for end in 0..archive.len() - 124 {
+        let last = Entries::new(&archive[..end]).last();
+        assert_eq!(last, Some(Err(Malformed::Short)), "{end}");
+    }
+    for at in 0..archive.len() {
+        for value in [0, b'0', b'7', b'f', b'g', 255] {
+            let mut damaged = archive.clone();
+            damaged[at] = value;
+            let length = |entry: Result<Entry<'_>, _>| entry.map_or(0, |entry| entry.data.len());
+            assert!(Entries::new(&damaged).map(length).sum::<usize>() <= archive.len());
+        }
+    }
+    let damaged = |at: usize, value| {
+        let mut damaged = archive.clone();
+        damaged[at] = value;
+        Entries::new(&damaged).next().unwrap().unwrap_err()
+    };
+    assert_eq!(damaged(5, b'2'), Malformed::Header);
+    assert_eq!(damaged(14, b'g'), Malformed::Header);
+    // The zero byte that ends the first path, and one within it.
+    assert_eq!(damaged(110 + 12, b'x'), Malformed::Path);
+    assert_eq!(damaged(110 + 3, 0), Malformed::Path);
+}
+
+#[test]
+fn output_comes_back_unchanged_and_the_record_is_the_exit_code() {
+    let serial = r#"printf 'booted\n\036%s\n' "$record"; exit 33"#;
+    let write = r#"printf 'a\0\377\r\n' > /dev/fd/$out; printf 'to err' > /dev/fd/$err;"#;
+    let record = r#"record='{"exit":7,"calls":{"mmap":12}}'"#;
+    let directory = directory("output", &format!("{FIND} {write} {record}; {serial}"));
+    let (code, out, err) = samara(&directory, &["run", "--json", "a.json", "./hello"]);
+    assert_eq!((code, out.as_str()), (Some(7), "a\0\u{fffd}\r\n"), "{err}");
+    assert!(err.contains("to err") && err.contains("booted\n"), "{err}");
+    assert!(err.ends_with("exit code 7\n  calls\n    mmap  12\n"), "{err}");
+    let json = fs::read_to_string(directory.join("a.json")).unwrap();
+    assert_eq!(json, "{\"calls\":{\"mmap\":12},\"exit\":7}\n");
+
+    let endings = [
+        (r#"record='{"signal":11}'; "#, 33, 139, "killed by SIGSEGV"),
+        ("record=no; ", 33, 125, "without a record"),
+        ("", 35, 126, "could not run the program"),
+        ("", 39, 101, "panicked"),
+        ("", 1, 125, "QEMU ended with code 1"),
+    ];
+    for (record, ended, code, why) in endings {
+        let qemu = format!("#!/bin/bash\n{record}{}", serial.replace("33", &ended.to_string()));
+        executable(&directory.join("tools/qemu-system-x86_64"), qemu.as_bytes());
+        let (found, _, err) = samara(&directory, &["run", "hello"]);
+        assert_eq!(found, Some(code), "{err}");
+        assert!(err.contains(why), "{why} in {err}");
+    }
+
+    let qemu = "#!/bin/bash\nexec sleep 1000";
+    executable(&directory.join("tools/qemu-system-x86_64"), qemu.as_bytes());
+    let (code, _, err) = samara(&directory, &["--timeout", "1", "run", "hello"]);
+    assert_eq!(code, Some(124), "{err}");
+}
+
+#[test]
+fn output_that_cannot_be_written_ends_the_run() {
+    let qemu = format!("{FIND} echo x > /dev/fd/$out; exec sleep 1000");
+    let directory = directory("full", &qemu);
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_samara"));
+    let path = env::var("PATH").unwrap();
+    command.env("PATH", format!("{}:{path}", directory.join("tools").display()));
+    command.args(["boot", "--kernel", "/nowhere/kernel", "run", "hello"]);
+    let output = command.current_dir(&directory).stdout(full).output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{err}");
+    assert!(err.contains("cannot write to standard output"), "{err}");
+}
+
+#[test]
+fn a_program_that_the_kernel_cannot_run_is_refused_with_the_cure() {
+    let directory = directory("refused", "touch started; exit 33");
+    fs::create_dir_all(directory.join("root/.samara")).unwrap();
+    fs::create_dir_all(directory.join("other")).unwrap();
+    fs::write(directory.join("other/hello"), "not the same").unwrap();
+    fs::write(directory.join("plain"), elf(2, 62)).unwrap();
+    executable(&directory.join("dynamic"), &dynamic());
+    executable(&directory.join("arm"), &elf(2, 183));
+    executable(&directory.join("object"), &elf(1, 62));
+    executable(&directory.join("script"), b"#!/bin/sh\n");
+    executable(&directory.join("text"), b"text");
+    executable(&directory.join("large"), &elf(2, 62));
+    File::options().write(true).open(directory.join("large")).unwrap().set_len(20 << 20).unwrap();
+    let refused: [(&[&str], i32, &str); 13] = [
+        (&["nowhere"], 127, "cannot read nowhere"),
+        (&["root"], 126, "not a file"),
+        (&["plain"], 126, "chmod +x"),
+        (&["dynamic"], 126, "cc -static"),
+        (&["arm"], 126, "another processor"),
+        (&["object"], 126, "object file"),
+        (&["script"], 126, "interpreter"),
+        (&["text"], 126, "no ELF file"),
+        (&["--files", "root", "hello"], 125, "root/.samara is reserved"),
+        (&["--files", "nowhere", "hello"], 125, "cannot read nowhere"),
+        (&["--files", "other", "./../refused/hello"], 126, "has another hello"),
+        (&["--json", "-", "hello"], 125, "--json needs a file"),
+        (&["--memory", "40M", "large"], 125, "--memory 53M at least"),
+    ];
+    for (arguments, code, why) in refused {
+        let (found, out, err) = samara(&directory, &[&["run"], arguments].concat());
+        assert_eq!((found, out.as_str()), (Some(code), ""), "{arguments:?}: {err}");
+        assert!(err.contains(why), "{why} in {err}");
+        assert!(!directory.join("started").exists(), "{arguments:?}");
+    }
+    let (_, _, err) = samara(&directory, &["--memory", "53M", "run", "large"]);
+    assert!(directory.join("started").exists(), "{err}");
+}

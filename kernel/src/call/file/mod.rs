@@ -1,0 +1,130 @@
+//! Calls on files.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `open` | open, close, descriptors, pipes, memfd_create |
+//! | `control` | fcntl, flock, ioctl |
+//! | `transfer` | read, write, and what is like them |
+//! | `size` | lseek, truncate, fallocate |
+//! | `names` | folders, links, names |
+//! | `status` | stat, access, permissions, times |
+//! | `poll` | poll, select |
+
+mod buffer;
+pub(super) mod control;
+pub(super) mod names;
+pub(super) mod open;
+pub(super) mod poll;
+pub(super) mod size;
+pub(super) mod status;
+pub(super) mod transfer;
+
+use super::{Call, Errno, Outcome};
+use crate::file::Files;
+use crate::file::node::Node;
+use crate::file::open::Open;
+use crate::machine::Kernel;
+use crate::path::{Found, Start};
+use crate::task::lock;
+use alloc::sync::Arc;
+use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENODEV, ENOENT, ENOTDIR};
+use linux_raw_sys::general::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW};
+use mm::MapFlags;
+
+/// The folder in which calls without a descriptor begin.
+const HERE: u64 = AT_FDCWD as u64;
+
+impl Call<'_> {
+    fn files(&self) -> Result<Arc<Files>, Errno> {
+        self.process().files().ok_or(Errno(EBADF))
+    }
+
+    /// The open description of a descriptor, also one that only names (O_PATH).
+    fn any_open(&self, fd: u64) -> Result<Arc<Open>, Errno> {
+        self.files()?.get(fd as u32)
+    }
+
+    /// The open description of a descriptor.
+    fn open(&self, fd: u64) -> Result<Arc<Open>, Errno> {
+        let open = self.any_open(fd)?;
+        if open.mode.path { Err(Errno(EBADF)) } else { Ok(open) }
+    }
+
+    /// Where the walk of a path begins.
+    fn path_start(&self, folder: u64, path: &[u8]) -> Result<Start, Errno> {
+        let pid = self.process().pid;
+        if folder as u32 == HERE as u32 || path.starts_with(b"/") {
+            let folder = lock(&self.process().place).folder();
+            return Ok(Start { folder, pid });
+        }
+        let node = Arc::clone(&self.any_open(folder)?.node);
+        if !node.is_folder() {
+            return Err(Errno(ENOTDIR));
+        }
+        Ok(Start { folder: node, pid })
+    }
+
+    /// As [`path_start`](Self::path_start); an empty path is an error, whatever the folder is.
+    fn start_of(&self, folder: u64, path: &[u8]) -> Result<Start, Errno> {
+        if path.is_empty() {
+            return Err(Errno(ENOENT));
+        }
+        self.path_start(folder, path)
+    }
+
+    /// Walks to the name at the end of the path at an address.
+    fn walk_to_name(&self, folder: u64, path: u64) -> Result<Found, Errno> {
+        let path = self.user().path(path)?;
+        self.start_of(folder, &path)?.walk_to_name(&path)
+    }
+
+    /// The inode of a path, or of the descriptor itself if the path is empty and `flags` allow it.
+    fn find(&self, folder: u64, path: u64, flags: u64) -> Result<Arc<Node>, Errno> {
+        let follow = flags & u64::from(AT_SYMLINK_NOFOLLOW) == 0;
+        // A null pointer is an empty path here, since Linux 6.11.
+        let empty = flags & u64::from(AT_EMPTY_PATH) != 0;
+        let path = if empty && path == 0 { Default::default() } else { self.user().path(path)? };
+        if empty && path.is_empty() {
+            if folder as u32 == HERE as u32 {
+                return Ok(lock(&self.process().place).folder());
+            }
+            return Ok(Arc::clone(&self.any_open(folder)?.node));
+        }
+        self.start_of(folder, &path)?.find(&path, follow)
+    }
+
+    fn umask(&self) -> u32 {
+        lock(&self.process().place).umask
+    }
+}
+
+/// Fails with EINVAL if `flags` has others than `known`.
+fn check_flags(flags: u64, known: u32) -> Result<(), Errno> {
+    if flags as u32 & !known == 0 { Ok(()) } else { Err(Errno(EINVAL)) }
+}
+
+/// The flags of calls on paths, as [`Call::find`] takes them, of a call that by default does not
+/// follow links.
+fn follow_flag(flags: u64) -> bool {
+    flags & u64::from(AT_SYMLINK_FOLLOW) != 0
+}
+
+/// What mmap(2) maps of a descriptor: `None` for /dev/zero, which maps anonymous memory.
+///
+/// # Errors
+/// EBADF; EACCES: it was not opened for that. ENODEV: it cannot be mapped.
+pub(super) fn backing(
+    call: &Call<'_>,
+    fd: u64,
+    prot: u32,
+    flags: MapFlags,
+) -> Result<Option<mm::Backing<Kernel>>, Errno> {
+    const WRITE: u32 = 2;
+    let open = call.open(fd)?;
+    // MAP_SHARED_VALIDATE has the bit, too.
+    let shared = flags.contains(MapFlags::SHARED);
+    if !open.mode.read || shared && prot & WRITE != 0 && !open.mode.write {
+        return Err(Errno(EACCES));
+    }
+    open.backing().ok_or(Errno(ENODEV))
+}

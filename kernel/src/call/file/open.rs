@@ -1,0 +1,272 @@
+//! Calls that make and close descriptors.
+
+use super::{Call, Errno, HERE, Outcome, check_flags};
+use crate::call::fail;
+use crate::file::node::{Kind, Node};
+use crate::file::open::{Mode, Open, refused, truncate};
+use crate::file::{DESCRIPTORS, tree};
+use crate::path::Found;
+use crate::space::tables;
+use crate::task::lock;
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+use linux_raw_sys::errno::{EBADF, EEXIST, EINVAL, EISDIR, ELOOP, ENOENT, ENOTDIR, EOPNOTSUPP};
+use linux_raw_sys::general::{
+    O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_PATH,
+    O_RDONLY, O_RDWR, O_TMPFILE, O_TRUNC, O_WRONLY,
+};
+use mm::{Seals, Shmem};
+
+/// The flags that a description keeps.
+const KEPT: u32 = !(O_ACCMODE | O_CREAT | O_EXCL | O_TRUNC | O_CLOEXEC | 0o400/* O_NOCTTY */);
+/// O_TMPFILE without the bit of O_DIRECTORY.
+const UNNAMED: u32 = O_TMPFILE & !O_DIRECTORY;
+
+/// open(2).
+pub(in crate::call) fn open(call: &mut Call<'_>) -> Outcome {
+    let [path, flags, mode, ..] = call.args;
+    open_path(call, HERE, path, flags as u32, mode as u32)
+}
+
+/// openat(2).
+pub(in crate::call) fn openat(call: &mut Call<'_>) -> Outcome {
+    let [folder, path, flags, mode, ..] = call.args;
+    open_path(call, folder, path, flags as u32, mode as u32)
+}
+
+/// creat(2).
+pub(in crate::call) fn creat(call: &mut Call<'_>) -> Outcome {
+    let [path, mode, ..] = call.args;
+    open_path(call, HERE, path, O_CREAT | O_WRONLY | O_TRUNC, mode as u32)
+}
+
+fn open_path(call: &Call<'_>, folder: u64, path: u64, flags: u32, mode: u32) -> Outcome {
+    let has = |flag| flags & flag != 0;
+    let how = match flags & O_ACCMODE {
+        _ if has(O_PATH) => Mode::PATH,
+        O_RDONLY => Mode::READ,
+        O_WRONLY => Mode::WRITE,
+        O_RDWR => Mode::READ_WRITE,
+        _ => return fail(EINVAL),
+    };
+    if !how.path && has(O_CREAT) && has(O_DIRECTORY) {
+        return fail(EINVAL);
+    }
+    let path = call.user().path(path)?;
+    let start = call.start_of(folder, &path)?;
+    let creates = has(O_CREAT) && !how.path;
+    let follow = !(has(O_NOFOLLOW) || creates && has(O_EXCL));
+    if has(UNNAMED) && !how.path {
+        return open_unnamed(call, &start.find(&path, true)?, how, flags, mode);
+    }
+    let (found, node, created) = loop {
+        let found = start.walk(&path, follow)?;
+        if let Some(node) = found.node.clone() {
+            break (found, node, false);
+        }
+        if !creates {
+            return fail(ENOENT);
+        }
+        if found.folder {
+            return fail(EISDIR);
+        }
+        let shown = found.parent.path(Some(&found.name))?;
+        let node = Node::file(&shown, mode & 0o7777 & !call.umask())?;
+        match tree::insert(&found.parent, &found.name, &node) {
+            Ok(()) => break (found, node, true),
+            // Another thread was faster.
+            Err(Errno(EEXIST)) if !has(O_EXCL) => {}
+            Err(error) => return Err(error.into()),
+        }
+    };
+    let opened = check(&node, how, flags, created).and_then(|()| {
+        let location = Some((Arc::clone(&found.parent), found.name.clone()));
+        let truncates = has(O_TRUNC) && !created && matches!(node.kind, Kind::File(_));
+        let kept = flags & KEPT;
+        let open = Open::new(Arc::clone(&node), location, how, kept, call.process().pid)?;
+        let fd = call.files()?.insert(open, has(O_CLOEXEC), 0)?;
+        if truncates
+            && !how.path
+            && let Err(error) = truncate(&node, 0)
+        {
+            call.files()?.close(fd)?;
+            return Err(error);
+        }
+        Ok(fd)
+    });
+    if opened.is_err() && created {
+        // It was this call that made it. Another thread may have removed it.
+        let _ = tree::remove(&Found { folder: false, ..found }, false);
+    }
+    Ok(opened?.into())
+}
+
+/// Whether an inode can be opened so.
+fn check(node: &Node, how: Mode, flags: u32, created: bool) -> Result<(), Errno> {
+    let has = |flag| flags & flag != 0;
+    if how.path {
+        let refused = has(O_DIRECTORY) && !node.is_folder();
+        return if refused { Err(Errno(ENOTDIR)) } else { Ok(()) };
+    }
+    let errno = match node {
+        _ if created => return Ok(()),
+        _ if has(O_CREAT) && has(O_EXCL) => EEXIST,
+        _ if has(O_DIRECTORY) && !node.is_folder() => ENOTDIR,
+        _ if node.is_link() => ELOOP,
+        _ if node.is_folder() && (how.write || has(O_CREAT)) => EISDIR,
+        _ => return Ok(()),
+    };
+    Err(Errno(errno))
+}
+
+/// Opens a file without a name (O_TMPFILE).
+fn open_unnamed(call: &Call<'_>, folder: &Arc<Node>, how: Mode, flags: u32, mode: u32) -> Outcome {
+    if !how.write || flags & O_DIRECTORY == 0 {
+        return fail(EINVAL);
+    }
+    if !folder.is_folder() {
+        return fail(ENOTDIR);
+    }
+    if matches!(folder.kind, Kind::Proc(_)) {
+        return fail(EOPNOTSUPP);
+    }
+    let mut shown = folder.path(None)?;
+    shown.extend_from_slice(b"/# (deleted)");
+    let node = Node::file(&shown, mode & 0o7777 & !call.umask())?;
+    // Relaxed: no other thread has it. With O_EXCL it cannot get a name.
+    node.links.store(0, Ordering::Relaxed);
+    let open = Open::new(node, None, how, flags & KEPT, call.process().pid)?;
+    Ok(call.files()?.insert(open, flags & O_CLOEXEC != 0, 0)?.into())
+}
+
+/// close(2).
+pub(in crate::call) fn close(call: &mut Call<'_>) -> Outcome {
+    call.files()?.close(call.args[0] as u32)?;
+    Ok(0)
+}
+
+/// close_range(2).
+pub(in crate::call) fn close_range(call: &mut Call<'_>) -> Outcome {
+    const UNSHARE: u32 = 2;
+    const MARK: u64 = 4;
+    let [first, last, flags, ..] = call.args;
+    check_flags(flags, UNSHARE | MARK as u32)?;
+    let (first, last) = (first as u32, last as u32);
+    if first > last {
+        return fail(EINVAL);
+    }
+    if flags & u64::from(UNSHARE) != 0 {
+        let copy = call.files()?.copy()?;
+        let old = lock(&call.process().files).replace(copy);
+        drop(old);
+    }
+    let files = call.files()?;
+    for fd in first..=last.min(DESCRIPTORS as u32 - 1) {
+        // Those that are not there are passed over.
+        let _ = if flags & MARK != 0 {
+            files.with_mark(fd, |mark| *mark = true)
+        } else {
+            files.close(fd)
+        };
+    }
+    Ok(0)
+}
+
+/// dup(2).
+pub(in crate::call) fn dup(call: &mut Call<'_>) -> Outcome {
+    let open = call.any_open(call.args[0])?;
+    Ok(call.files()?.insert(open, false, 0)?.into())
+}
+
+/// dup2(2).
+pub(in crate::call) fn dup2(call: &mut Call<'_>) -> Outcome {
+    let [old, new, ..] = call.args;
+    let open = call.any_open(old)?;
+    if old as u32 != new as u32 {
+        call.files()?.replace(new as u32, open, false)?;
+    }
+    Ok(new & 0xffff_ffff)
+}
+
+/// dup3(2).
+pub(in crate::call) fn dup3(call: &mut Call<'_>) -> Outcome {
+    let [old, new, flags, ..] = call.args;
+    check_flags(flags, O_CLOEXEC)?;
+    if old as u32 == new as u32 {
+        return fail(EINVAL);
+    }
+    if new as u32 as usize >= DESCRIPTORS {
+        return fail(EBADF);
+    }
+    let open = call.any_open(old)?;
+    call.files()?.replace(new as u32, open, flags & u64::from(O_CLOEXEC) != 0)?;
+    Ok(new & 0xffff_ffff)
+}
+
+/// pipe(2).
+pub(in crate::call) fn pipe(call: &mut Call<'_>) -> Outcome {
+    call.args[1] = 0;
+    pipe2(call)
+}
+
+/// pipe2(2).
+pub(in crate::call) fn pipe2(call: &mut Call<'_>) -> Outcome {
+    let [into, flags, ..] = call.args;
+    check_flags(flags, O_CLOEXEC | O_NONBLOCK | O_DIRECT)?;
+    let mark = flags as u32 & O_CLOEXEC != 0;
+    let [reader, writer] = Open::pipe(flags as u32 & O_NONBLOCK)?;
+    let files = call.files()?;
+    let first = files.insert(reader, mark, 0)?;
+    let second = files.insert(writer, mark, 0);
+    let written = second.and_then(|second| call.user().write(into, &[first, second]));
+    if written.is_err() {
+        files.close(first)?;
+        if let Ok(second) = second {
+            files.close(second)?;
+        }
+    }
+    written?;
+    Ok(0)
+}
+
+/// memfd_create(2).
+pub(in crate::call) fn memfd_create(call: &mut Call<'_>) -> Outcome {
+    const CLOEXEC: u64 = 1;
+    const ALLOW_SEALING: u64 = 2;
+    const NOEXEC_SEAL: u64 = 8;
+    const EXEC: u64 = 16;
+    /// The longest name: NAME_MAX without the prefix "memfd:".
+    const LONGEST: usize = 249;
+    let [name, flags, ..] = call.args;
+    // Huge pages (MFD_HUGETLB) are not there.
+    check_flags(flags, (CLOEXEC | ALLOW_SEALING | NOEXEC_SEAL | EXEC) as u32)?;
+    if flags & (NOEXEC_SEAL | EXEC) == NOEXEC_SEAL | EXEC {
+        return fail(EINVAL);
+    }
+    let name = call.user().path(name).map_err(|error| match error {
+        Errno(linux_raw_sys::errno::ENAMETOOLONG) => Errno(EINVAL),
+        other => other,
+    })?;
+    if name.len() > LONGEST {
+        return fail(EINVAL);
+    }
+    let name = String::from_utf8_lossy(&name);
+    let memory = Shmem::memfd(tables().paging(), &name, Node::next_number());
+    if flags & (ALLOW_SEALING | NOEXEC_SEAL) == 0 {
+        memory.add_seals(Seals::SEAL).map_err(refused)?;
+    }
+    let mode = if flags & NOEXEC_SEAL != 0 { 0o666 } else { 0o777 };
+    let node = Node::memory(memory, mode)?;
+    // Relaxed: no other thread has it.
+    node.links.store(0, Ordering::Relaxed);
+    let open = Open::new(node, None, Mode::READ_WRITE, 0, call.process().pid)?;
+    Ok(call.files()?.insert(open, flags & CLOEXEC != 0, 0)?.into())
+}
+
+/// umask(2).
+pub(in crate::call) fn umask(call: &mut Call<'_>) -> Outcome {
+    let mut place = lock(&call.process().place);
+    let old = core::mem::replace(&mut place.umask, call.args[0] as u32 & 0o777);
+    Ok(old.into())
+}

@@ -1,0 +1,249 @@
+//! poll and select.
+//!
+//! Only pipes make a call wait: all else is always ready. The thread waits at all pipes that the
+//! call names. A wake-up makes the call again, which looks at all of them.
+
+use super::{Call, Errno, Outcome};
+use crate::call::{Stop, fail, timespec};
+use crate::clock;
+use crate::file::DESCRIPTORS;
+use crate::file::open::Open;
+use crate::task::{signal, timer};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use linux_raw_sys::errno::{EBADF, EINVAL, ENOMEM};
+use linux_raw_sys::general::{
+    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDBAND, POLLRDNORM, POLLWRBAND,
+    POLLWRNORM,
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Nanoseconds of a millisecond.
+const MILLISECOND: u64 = 1_000_000;
+/// The words of a set of descriptors.
+const WORDS: usize = DESCRIPTORS / 64;
+
+/// `struct pollfd`.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy)]
+#[repr(C)]
+struct PollFd {
+    fd: i32,
+    events: u16,
+    found: u16,
+}
+
+/// A descriptor and what is waited for.
+struct Entry {
+    /// None: it is not open.
+    open: Option<Arc<Open>>,
+    events: u32,
+    found: u32,
+}
+
+/// Looks at all entries, and returns how many are ready.
+fn look(entries: &mut [Entry]) -> u64 {
+    for entry in &mut *entries {
+        entry.found = entry.open.as_ref().map_or(POLLNVAL, |open| open.ready() & entry.events);
+    }
+    entries.iter().filter(|entry| entry.found != 0).count() as u64
+}
+
+/// Waits until an entry is ready, or until the deadline. Returns how many are ready.
+fn wait_for(
+    call: &mut Call<'_>,
+    entries: &mut [Entry],
+    deadline: Option<u64>,
+) -> Result<u64, Stop> {
+    let is_over = || deadline.is_some_and(|deadline| clock::now() >= deadline);
+    let ready = look(entries);
+    if ready > 0 || is_over() {
+        return Ok(ready);
+    }
+    call.thread.begin_wait();
+    let pipes = entries.iter().filter_map(|entry| entry.open.as_ref()?.pipe_of());
+    for pipe in pipes {
+        if !pipe.changed.add(call.thread) {
+            call.thread.end_wait();
+            return fail(ENOMEM);
+        }
+    }
+    let ready = look(entries);
+    if ready > 0 {
+        call.thread.end_wait();
+        return Ok(ready);
+    }
+    if let Some(deadline) = deadline {
+        timer::wake_at(deadline, call.thread, &mut call.own.resume);
+    }
+    Err(call.rest())
+}
+
+/// The time at which a call stops waiting, computed when it is made first.
+fn deadline(call: &mut Call<'_>, nanos: Option<u64>) -> Option<u64> {
+    let nanos = nanos?;
+    let until = || clock::now().saturating_add(nanos);
+    Some(*call.own.resume.deadline.get_or_insert_with(until))
+}
+
+/// poll(2).
+pub(in crate::call) fn poll(call: &mut Call<'_>) -> Outcome {
+    let [at, count, timeout, ..] = call.args;
+    let timeout = u64::try_from(timeout as i32).ok();
+    let deadline = deadline(call, timeout.map(|timeout| timeout * MILLISECOND));
+    poll_until(call, at, count, deadline)
+}
+
+/// ppoll(2).
+pub(in crate::call) fn ppoll(call: &mut Call<'_>) -> Outcome {
+    let [at, count, timeout, mask, mask_len, _] = call.args;
+    let nanos = if timeout == 0 { None } else { Some(timespec(call, timeout)?) };
+    let deadline = deadline(call, nanos);
+    with_mask(call, mask, mask_len, |call| poll_until(call, at, count, deadline))
+}
+
+/// Makes a call with other signals blocked while it waits; a null pointer changes none. If a signal
+/// interrupts it, the delivery restores the mask.
+fn with_mask(
+    call: &mut Call<'_>,
+    mask: u64,
+    len: u64,
+    make: impl FnOnce(&mut Call<'_>) -> Outcome,
+) -> Outcome {
+    if mask != 0 && call.own.resume.mask.is_none() {
+        if len != 8 {
+            return fail(EINVAL);
+        }
+        let mask: u64 = call.user().read(mask)?;
+        call.own.resume.mask = Some(signal::set_mask(call.thread, mask));
+    }
+    let outcome = make(call);
+    if !matches!(outcome, Err(Stop::Wait | Stop::Interrupted))
+        && let Some(before) = call.own.resume.mask.take()
+    {
+        signal::set_mask(call.thread, before);
+    }
+    outcome
+}
+
+fn poll_until(call: &mut Call<'_>, at: u64, count: u64, deadline: Option<u64>) -> Outcome {
+    if count as usize > DESCRIPTORS {
+        return fail(EINVAL);
+    }
+    let count = count as usize;
+    let mut asked: Vec<PollFd> = Vec::new();
+    asked.try_reserve_exact(count).map_err(|_| Errno(ENOMEM))?;
+    asked.resize(count, PollFd { fd: -1, events: 0, found: 0 });
+    call.user().read_bytes(at, asked.as_mut_slice().as_mut_bytes())?;
+    let files = call.files()?;
+    let mut entries = Vec::new();
+    entries.try_reserve_exact(count).map_err(|_| Errno(ENOMEM))?;
+    for asked in asked.iter().filter(|asked| asked.fd >= 0) {
+        let open = files.get(asked.fd as u32).ok().filter(|open| !open.mode.path);
+        entries.push(Entry { open, events: u32::from(asked.events) | POLLERR | POLLHUP, found: 0 });
+    }
+    let ready = wait_for(call, &mut entries, deadline)?;
+    let mut entries = entries.iter();
+    for asked in &mut asked {
+        asked.found = 0;
+        if asked.fd >= 0 {
+            asked.found = entries.next().map_or(0, |entry| entry.found as u16);
+        }
+    }
+    call.user().write_bytes(at, asked.as_slice().as_bytes())?;
+    Ok(ready)
+}
+
+/// select(2).
+pub(in crate::call) fn select(call: &mut Call<'_>) -> Outcome {
+    let at = call.args[4];
+    let nanos = match at {
+        0 => None,
+        at => {
+            let [seconds, micros]: [i64; 2] = call.user().read(at)?;
+            if seconds < 0 || !(0..1_000_000).contains(&micros) {
+                return fail(EINVAL);
+            }
+            let nanos = (seconds as u64).saturating_mul(1000 * MILLISECOND);
+            Some(nanos.saturating_add(micros as u64 * 1000))
+        }
+    };
+    let deadline = deadline(call, nanos);
+    let ready = select_until(call, deadline)?;
+    if let Some(deadline) = deadline {
+        let left = deadline.saturating_sub(clock::now());
+        let left = [left / (1000 * MILLISECOND), left % (1000 * MILLISECOND) / 1000];
+        // As in Linux, a bad address does not lose the result.
+        let _ = call.user().write(at, &left);
+    }
+    Ok(ready)
+}
+
+/// pselect6(2).
+pub(in crate::call) fn pselect6(call: &mut Call<'_>) -> Outcome {
+    let [.., timeout, mask] = call.args;
+    let nanos = if timeout == 0 { None } else { Some(timespec(call, timeout)?) };
+    let [mask, len] = if mask == 0 { [0; 2] } else { call.user().read(mask)? };
+    let deadline = deadline(call, nanos);
+    with_mask(call, mask, len, |call| select_until(call, deadline))
+}
+
+fn select_until(call: &mut Call<'_>, deadline: Option<u64>) -> Outcome {
+    /// What makes a descriptor ready for each set.
+    const EVENTS: [u32; 3] = [
+        POLLIN | POLLRDNORM | POLLRDBAND | POLLHUP | POLLERR,
+        POLLOUT | POLLWRNORM | POLLWRBAND | POLLERR,
+        POLLPRI,
+    ];
+    let [count, sets @ ..] = call.args;
+    let sets = [sets[0], sets[1], sets[2]];
+    if (count as i32) < 0 {
+        return fail(EINVAL);
+    }
+    let count = (count as usize).min(DESCRIPTORS);
+    let words = count.div_ceil(64);
+    let mut asked = [[0_u64; WORDS]; 3];
+    for (set, at) in asked.iter_mut().zip(sets) {
+        if at != 0 {
+            call.user().read_bytes(at, set[..words].as_mut_bytes())?;
+        }
+    }
+    let has = |set: &[u64; WORDS], fd: usize| set[fd / 64] >> (fd % 64) & 1 != 0;
+    let files = call.files()?;
+    let mut entries = Vec::new();
+    entries.try_reserve(count).map_err(|_| Errno(ENOMEM))?;
+    for fd in 0..count {
+        let wanted = asked.iter().zip(EVENTS).filter(|(set, _)| has(set, fd));
+        let events = wanted.fold(0, |all, (_, events)| all | events);
+        if events != 0 {
+            let open = files.get(fd as u32)?;
+            if open.mode.path {
+                return fail(EBADF);
+            }
+            entries.push((fd, events, open));
+        }
+    }
+    let mut watched = Vec::new();
+    watched.try_reserve(entries.len()).map_err(|_| Errno(ENOMEM))?;
+    watched.extend(entries.iter().map(|(_, events, open)| Entry {
+        open: Some(Arc::clone(open)),
+        events: *events,
+        found: 0,
+    }));
+    wait_for(call, &mut watched, deadline)?;
+    let mut found = [[0_u64; WORDS]; 3];
+    let mut ready = 0;
+    for ((fd, ..), entry) in entries.iter().zip(&watched) {
+        for ((found, set), events) in found.iter_mut().zip(&asked).zip(EVENTS) {
+            if has(set, *fd) && entry.found & events != 0 {
+                found[fd / 64] |= 1 << (fd % 64);
+                ready += 1;
+            }
+        }
+    }
+    for (set, at) in found.iter().zip(sets) {
+        if at != 0 {
+            call.user().write_bytes(at, set[..words].as_bytes())?;
+        }
+    }
+    Ok(ready)
+}

@@ -1,0 +1,146 @@
+//! Calls on positions and sizes.
+
+use super::{Call, Errno, HERE, Outcome};
+use crate::call::fail;
+use crate::file::node::{CHANGED, WRITTEN};
+use crate::file::open::{refused, truncate as set_size};
+use crate::task::lock;
+use linux_raw_sys::errno::{
+    EBADF, EFBIG, EINVAL, EISDIR, ENODEV, ENXIO, EOPNOTSUPP, EPERM, ESPIPE,
+};
+use mm::{Object, ObjectError, Seals};
+
+const PAGE: u64 = 4096;
+
+/// lseek(2).
+pub(in crate::call) fn lseek(call: &mut Call<'_>) -> Outcome {
+    const DATA: u64 = 3;
+    const HOLE: u64 = 4;
+    let [fd, offset, from, ..] = call.args;
+    let open = call.open(fd)?;
+    if !open.is_seekable() {
+        return fail(ESPIPE);
+    }
+    if !matches!(from, DATA | HOLE) {
+        return Ok(open.seek(offset as i64, from)?);
+    }
+    // All of a file counts as data, as lseek(2) allows.
+    let size = open.node.size();
+    if offset >= size {
+        return fail(ENXIO);
+    }
+    Ok(open.seek(if from == DATA { offset } else { size } as i64, 0)?)
+}
+
+/// truncate(2).
+pub(in crate::call) fn truncate(call: &mut Call<'_>) -> Outcome {
+    let [path, len, ..] = call.args;
+    if (len as i64) < 0 {
+        return fail(EINVAL);
+    }
+    let node = call.find(HERE, path, 0)?;
+    set_size(&node, len)?;
+    Ok(0)
+}
+
+/// ftruncate(2).
+pub(in crate::call) fn ftruncate(call: &mut Call<'_>) -> Outcome {
+    let [fd, len, ..] = call.args;
+    if (len as i64) < 0 {
+        return fail(EINVAL);
+    }
+    let open = call.open(fd)?;
+    if !open.mode.write || open.memory().is_none() {
+        return fail(EINVAL);
+    }
+    open.truncate(len)?;
+    Ok(0)
+}
+
+/// fallocate(2): in whole, with FALLOC_FL_KEEP_SIZE, or to punch a hole.
+pub(in crate::call) fn fallocate(call: &mut Call<'_>) -> Outcome {
+    const KEEP_SIZE: u64 = 1;
+    const PUNCH_HOLE: u64 = 2;
+    /// The largest file.
+    const MOST: u64 = i64::MAX as u64;
+    let [fd, mode, offset, len, ..] = call.args;
+    let open = call.open(fd)?;
+    if (offset as i64) < 0 || (len as i64) <= 0 {
+        return fail(EINVAL);
+    }
+    let mode = mode & 0xffff_ffff;
+    if !matches!(mode, 0 | KEEP_SIZE) && mode != PUNCH_HOLE | KEEP_SIZE {
+        return fail(EOPNOTSUPP);
+    }
+    if !open.mode.write {
+        return fail(EBADF);
+    }
+    let Some(memory) = open.memory() else {
+        return fail(match &open.node {
+            node if node.is_folder() => EISDIR,
+            _ if open.pipe_of().is_some() => ESPIPE,
+            _ => ENODEV,
+        });
+    };
+    let end = offset.checked_add(len).filter(|end| *end <= MOST).ok_or(Errno(EFBIG))?;
+    if mode & PUNCH_HOLE != 0 {
+        memory.punch_hole(offset..end).map_err(refused)?;
+        open.node.touch(&[WRITTEN, CHANGED]);
+        return Ok(0);
+    }
+    let _writing = lock(&open.node.writing);
+    let before = memory.size();
+    let grows = mode == 0 && end > before;
+    if grows && memory.seals().intersects(Seals::GROW) {
+        return fail(EPERM);
+    }
+    if grows {
+        memory.set_size(end).map_err(refused)?;
+    }
+    // Pages beyond the end have no place in the object; those within it come in now.
+    let last = end.min(memory.size()).div_ceil(PAGE);
+    for page in offset / PAGE..last {
+        match memory.bring_in(page) {
+            Ok(()) => {}
+            Err(ObjectError::BeyondEnd) => break,
+            Err(error) => {
+                if grows {
+                    let _ = memory.set_size(before);
+                }
+                return Err(refused(error).into());
+            }
+        }
+    }
+    open.node.touch(&[CHANGED]);
+    Ok(0)
+}
+
+/// fsync(2) and fdatasync(2): memory is all there is.
+pub(in crate::call) fn fsync(call: &mut Call<'_>) -> Outcome {
+    let open = call.open(call.args[0])?;
+    if open.pipe_of().is_some() { fail(EINVAL) } else { Ok(0) }
+}
+
+/// sync(2).
+pub(in crate::call) fn sync(_: &mut Call<'_>) -> Outcome {
+    Ok(0)
+}
+
+/// syncfs(2).
+pub(in crate::call) fn syncfs(call: &mut Call<'_>) -> Outcome {
+    call.open(call.args[0])?;
+    Ok(0)
+}
+
+/// fadvise64(2): advice on memory is not needed.
+pub(in crate::call) fn fadvise64(call: &mut Call<'_>) -> Outcome {
+    let [fd, _, len, advice, ..] = call.args;
+    let open = call.open(fd)?;
+    if open.pipe_of().is_some() {
+        return fail(ESPIPE);
+    }
+    if (len as i64) < 0 || advice > 5 {
+        return fail(EINVAL);
+    }
+    Ok(0)
+}

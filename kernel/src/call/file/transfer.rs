@@ -1,0 +1,487 @@
+//! Calls that move bytes: read, write, and what is like them.
+//!
+//! Bytes go by a buffer of the kernel, in pieces. What was moved before an error counts, and is the
+//! result, as in Linux. No lock is held while a program's memory is copied.
+
+use super::buffer::Buffer;
+use super::{Call, Errno, Outcome};
+use crate::call::{Stop, fail};
+use crate::file::node::Kind;
+use crate::file::open::Open;
+use crate::file::pipe::{PIPE_BUF, Pipe};
+use crate::task::signal;
+use crate::user::copy::User;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use linux_raw_sys::errno::{EAGAIN, EBADF, EFAULT, EINVAL, EISDIR, ENOMEM, EPIPE, ESPIPE};
+use linux_raw_sys::general::{O_APPEND, SIGPIPE};
+
+/// The most bytes of a call, as in Linux.
+const MOST: u64 = 0x7fff_f000;
+/// The most parts of a vector (IOV_MAX).
+const PARTS: u64 = 1024;
+
+/// The parts of a program's memory that a call names.
+struct Parts {
+    parts: Vec<[u64; 2]>,
+    total: u64,
+}
+
+impl Parts {
+    fn one(at: u64, len: u64) -> Result<Parts, Errno> {
+        let total = len.min(MOST);
+        check(at, len)?;
+        let mut parts = Vec::new();
+        parts.try_reserve_exact(1).map_err(|_| Errno(ENOMEM))?;
+        parts.push([at, total]);
+        Ok(Parts { parts, total })
+    }
+
+    /// Reads a vector of `iovec`.
+    fn read(user: User<'_>, at: u64, count: u64) -> Result<Parts, Errno> {
+        if count > PARTS {
+            return Err(Errno(EINVAL));
+        }
+        let mut parts = Vec::new();
+        parts.try_reserve_exact(count as usize).map_err(|_| Errno(ENOMEM))?;
+        let mut total = 0;
+        for index in 0..count {
+            let at = at.checked_add(16 * index).ok_or(Errno(EFAULT))?;
+            let [base, len]: [u64; 2] = user.read(at)?;
+            if len > i64::MAX as u64 {
+                return Err(Errno(EINVAL));
+            }
+            check(base, len)?;
+            let len = len.min(MOST - total);
+            total += len;
+            parts.push([base, len]);
+        }
+        Ok(Parts { parts, total })
+    }
+
+    /// The pieces of memory from byte `skip` on, `most` bytes at most.
+    fn pieces(&self, skip: u64, most: usize) -> impl Iterator<Item = (u64, usize)> {
+        let (mut skip, mut most) = (skip, most as u64);
+        self.parts.iter().filter_map(move |[at, len]| {
+            let over = skip.min(*len);
+            skip -= over;
+            let len = (len - over).min(most);
+            most -= len;
+            (len > 0).then_some((at + over, len as usize))
+        })
+    }
+
+    /// Copies from the program. Returns how many bytes came before a fault.
+    fn gather(&self, user: User<'_>, skip: u64, into: &mut [u8]) -> usize {
+        let mut done = 0;
+        for (at, len) in self.pieces(skip, into.len()) {
+            let copied = user.read_some(at, &mut into[done..done + len]);
+            done += copied;
+            if copied < len {
+                break;
+            }
+        }
+        done
+    }
+
+    /// Copies to the program. Returns how many bytes went before a fault.
+    fn scatter(&self, user: User<'_>, skip: u64, from: &[u8]) -> usize {
+        let mut done = 0;
+        for (at, len) in self.pieces(skip, from.len()) {
+            let copied = user.write_some(at, &from[done..done + len]);
+            done += copied;
+            if copied < len {
+                break;
+            }
+        }
+        done
+    }
+}
+
+/// Whether addresses are those of programs.
+fn check(at: u64, len: u64) -> Result<(), Errno> {
+    let end = at.checked_add(len).filter(|end| *end <= 1 << 47);
+    end.map(drop).ok_or(Errno(EFAULT))
+}
+
+/// Reads, at a place or at the position.
+fn read_into(call: &mut Call<'_>, open: &Open, at: Option<u64>, parts: &Parts) -> Outcome {
+    open.check_read()?;
+    if at.is_some() && !open.is_seekable() {
+        return fail(ESPIPE);
+    }
+    if open.node.is_folder() {
+        return fail(EISDIR);
+    }
+    if parts.total == 0 {
+        return Ok(0);
+    }
+    let mut buffer = Buffer::new(parts.total)?;
+    if let Kind::Pipe(pipe) = &open.node.kind {
+        return read_pipe(call, open, pipe, parts, &mut buffer);
+    }
+    let mut done = 0;
+    while done < parts.total {
+        let piece = buffer.part(parts.total - done);
+        let found = match at {
+            Some(at) => open.read_at(at.saturating_add(done), piece),
+            None => open.read(piece),
+        };
+        let count = match found {
+            Ok(count) => count,
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error.into()),
+        };
+        let copied = parts.scatter(call.user(), done, &piece[..count]);
+        done += copied as u64;
+        if copied < count {
+            if at.is_none() {
+                open.unread(count - copied);
+            }
+            if done == 0 {
+                return fail(EFAULT);
+            }
+            break;
+        }
+        if count < piece.len() {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+fn read_pipe(
+    call: &mut Call<'_>,
+    open: &Open,
+    pipe: &Arc<Pipe>,
+    parts: &Parts,
+    buffer: &mut Buffer,
+) -> Outcome {
+    let mut done = 0;
+    while done < parts.total {
+        let piece = buffer.part(parts.total - done);
+        let count = match pipe.take(piece) {
+            Some(count) => count,
+            None if done > 0 => break,
+            None if open.is_nonblocking() => return fail(EAGAIN),
+            None => call.wait(&pipe.changed, |_| pipe.take(piece))?,
+        };
+        let copied = parts.scatter(call.user(), done, &piece[..count]);
+        done += copied as u64;
+        if copied < count {
+            pipe.put_back(&piece[copied..count]);
+            if done == 0 {
+                return fail(EFAULT);
+            }
+            break;
+        }
+        if count < piece.len() {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+/// Writes, at a place or at the position.
+fn write_from(call: &mut Call<'_>, open: &Open, at: Option<u64>, parts: &Parts) -> Outcome {
+    open.check_write()?;
+    if at.is_some() && !open.is_seekable() {
+        return fail(ESPIPE);
+    }
+    if parts.total == 0 {
+        return Ok(0);
+    }
+    let mut buffer = Buffer::new(parts.total)?;
+    if let Kind::Pipe(pipe) = &open.node.kind {
+        return write_pipe(call, open, pipe, parts, &mut buffer);
+    }
+    // As in Linux, O_APPEND comes before the place of a pwrite.
+    let appends = open.flags() & O_APPEND != 0 && open.memory().is_some();
+    let mut done = 0;
+    while done < parts.total {
+        let piece = buffer.part(parts.total - done);
+        let wanted = piece.len();
+        let count = parts.gather(call.user(), done, piece);
+        if count == 0 {
+            if done == 0 {
+                return fail(EFAULT);
+            }
+            break;
+        }
+        let written = match at {
+            Some(at) if !appends => open.write_at(at.saturating_add(done), &piece[..count]),
+            _ => open.write(&piece[..count]),
+        };
+        match written {
+            Ok(written) => {
+                done += written as u64;
+                if written < wanted {
+                    break;
+                }
+            }
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(done)
+}
+
+fn write_pipe(
+    call: &mut Call<'_>,
+    open: &Open,
+    pipe: &Arc<Pipe>,
+    parts: &Parts,
+    buffer: &mut Buffer,
+) -> Outcome {
+    let whole = parts.total <= PIPE_BUF as u64;
+    // What the call has written before it had to wait.
+    let mut done = call.own.resume.done as u64;
+    while done < parts.total {
+        let piece = buffer.part(parts.total - done);
+        let wanted = piece.len();
+        let count = parts.gather(call.user(), done, piece);
+        let fault = count < wanted;
+        if count == 0 || whole && fault {
+            return if done > 0 { Ok(done) } else { fail(EFAULT) };
+        }
+        let piece = &piece[..count];
+        let attempt = || match pipe.put(piece, whole) {
+            Ok(0) => None,
+            Ok(count) => Some(Ok(count)),
+            Err(error) => Some(Err(error)),
+        };
+        let put = match attempt() {
+            Some(put) => put,
+            None if open.is_nonblocking() => {
+                return if done > 0 { Ok(done) } else { fail(EAGAIN) };
+            }
+            None => match call.wait(&pipe.changed, |_| attempt()) {
+                Ok(put) => put,
+                Err(Stop::Interrupted) if done > 0 => return Ok(done),
+                Err(stop) => return Err(stop),
+            },
+        };
+        match put {
+            Ok(count) => {
+                done += count as u64;
+                call.own.resume.done = done as usize;
+            }
+            Err(error) => {
+                if error == Errno(EPIPE) {
+                    signal::raise(call.thread, SIGPIPE as u8);
+                }
+                return if done > 0 { Ok(done) } else { Err(error.into()) };
+            }
+        }
+        if fault {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+/// The place of pread and pwrite: not negative.
+fn place(at: u64) -> Result<Option<u64>, Errno> {
+    if at > i64::MAX as u64 { Err(Errno(EINVAL)) } else { Ok(Some(at)) }
+}
+
+/// read(2).
+pub(in crate::call) fn read(call: &mut Call<'_>) -> Outcome {
+    let [fd, at, len, ..] = call.args;
+    let open = call.open(fd)?;
+    open.check_read()?;
+    read_into(call, &open, None, &Parts::one(at, len)?)
+}
+
+/// write(2).
+pub(in crate::call) fn write(call: &mut Call<'_>) -> Outcome {
+    let [fd, at, len, ..] = call.args;
+    let open = call.open(fd)?;
+    open.check_write()?;
+    write_from(call, &open, None, &Parts::one(at, len)?)
+}
+
+/// pread64(2).
+pub(in crate::call) fn pread64(call: &mut Call<'_>) -> Outcome {
+    let [fd, at, len, offset, ..] = call.args;
+    let place = place(offset)?;
+    let open = call.open(fd)?;
+    open.check_read()?;
+    read_into(call, &open, place, &Parts::one(at, len)?)
+}
+
+/// pwrite64(2).
+pub(in crate::call) fn pwrite64(call: &mut Call<'_>) -> Outcome {
+    let [fd, at, len, offset, ..] = call.args;
+    let place = place(offset)?;
+    let open = call.open(fd)?;
+    open.check_write()?;
+    write_from(call, &open, place, &Parts::one(at, len)?)
+}
+
+/// readv(2).
+pub(in crate::call) fn readv(call: &mut Call<'_>) -> Outcome {
+    let [fd, at, count, ..] = call.args;
+    let open = call.open(fd)?;
+    open.check_read()?;
+    let parts = Parts::read(call.user(), at, count)?;
+    read_into(call, &open, None, &parts)
+}
+
+/// writev(2).
+pub(in crate::call) fn writev(call: &mut Call<'_>) -> Outcome {
+    let [fd, at, count, ..] = call.args;
+    let open = call.open(fd)?;
+    open.check_write()?;
+    let parts = Parts::read(call.user(), at, count)?;
+    write_from(call, &open, None, &parts)
+}
+
+/// preadv(2).
+pub(in crate::call) fn preadv(call: &mut Call<'_>) -> Outcome {
+    let [fd, at, count, offset, ..] = call.args;
+    let place = place(offset)?;
+    let open = call.open(fd)?;
+    open.check_read()?;
+    let parts = Parts::read(call.user(), at, count)?;
+    read_into(call, &open, place, &parts)
+}
+
+/// pwritev(2).
+pub(in crate::call) fn pwritev(call: &mut Call<'_>) -> Outcome {
+    let [fd, at, count, offset, ..] = call.args;
+    let place = place(offset)?;
+    let open = call.open(fd)?;
+    open.check_write()?;
+    let parts = Parts::read(call.user(), at, count)?;
+    write_from(call, &open, place, &parts)
+}
+
+/// Where a copy between files reads or writes: a place in the program's memory, or the position.
+struct Side {
+    open: Arc<Open>,
+    /// The address of the place; 0 for the position.
+    at: u64,
+    place: u64,
+}
+
+impl Side {
+    fn new(call: &Call<'_>, fd: u64, at: u64) -> Result<Side, Errno> {
+        let open = call.open(fd)?;
+        let place = match at {
+            0 if open.is_seekable() => open.seek(0, 1)?,
+            0 => 0,
+            at => call.user().read(at)?,
+        };
+        if place > i64::MAX as u64 {
+            return Err(Errno(EINVAL));
+        }
+        Ok(Side { open, at, place })
+    }
+
+    /// Stores the place after `count` bytes.
+    fn finish(&self, call: &Call<'_>, count: u64) -> Result<(), Errno> {
+        match self.at {
+            0 if self.open.is_seekable() => {
+                self.open.seek((self.place + count) as i64, 0)?;
+            }
+            0 => {}
+            at => call.user().write(at, &(self.place + count))?,
+        }
+        Ok(())
+    }
+}
+
+/// sendfile(2).
+pub(in crate::call) fn sendfile(call: &mut Call<'_>) -> Outcome {
+    let [to, from, at, count, ..] = call.args;
+    let from = Side::new(call, from, at)?;
+    let to = call.open(to)?;
+    from.open.check_read()?;
+    to.check_write()?;
+    let is_source = matches!(from.open.node.kind, Kind::File(_) | Kind::Device(_) | Kind::Proc(_));
+    if !is_source || !from.open.is_seekable() || to.flags() & O_APPEND != 0 {
+        return fail(EINVAL);
+    }
+    let count = count.min(MOST);
+    let mut buffer = Buffer::new(count)?;
+    let mut done = 0;
+    let mut failed = None;
+    while done < count {
+        let piece = buffer.part(count - done);
+        let found = from.open.read_at(from.place + done, piece)?;
+        if found == 0 {
+            break;
+        }
+        let piece = &piece[..found];
+        let written = match &to.node.kind {
+            Kind::Pipe(pipe) => match pipe.put(piece, false) {
+                Ok(0) if done > 0 => break,
+                Ok(0) if to.is_nonblocking() => return fail(EAGAIN),
+                Ok(0) => call.wait(&pipe.changed, |_| match pipe.put(piece, false) {
+                    Ok(0) => None,
+                    put => Some(put),
+                })?,
+                put => put,
+            },
+            _ => to.write(piece),
+        };
+        match written {
+            Ok(written) => done += written as u64,
+            Err(error) => {
+                failed = Some(error);
+                break;
+            }
+        }
+    }
+    if let (Some(error), 0) = (failed, done) {
+        if error == Errno(EPIPE) {
+            signal::raise(call.thread, SIGPIPE as u8);
+        }
+        return Err(error.into());
+    }
+    from.finish(call, done)?;
+    Ok(done)
+}
+
+/// copy_file_range(2).
+pub(in crate::call) fn copy_file_range(call: &mut Call<'_>) -> Outcome {
+    let [from, from_at, to, to_at, count, flags] = call.args;
+    if flags != 0 {
+        return fail(EINVAL);
+    }
+    let from = Side::new(call, from, from_at)?;
+    let to = Side::new(call, to, to_at)?;
+    let sides = [&from, &to];
+    if sides.iter().any(|side| side.open.node.is_folder()) {
+        return fail(EISDIR);
+    }
+    if sides.iter().any(|side| side.open.memory().is_none()) {
+        return fail(EINVAL);
+    }
+    if !from.open.mode.read || !to.open.mode.write || to.open.flags() & O_APPEND != 0 {
+        return fail(EBADF);
+    }
+    let count = count.min(MOST);
+    let overlap = from.place < to.place + count && to.place < from.place + count;
+    if Arc::ptr_eq(&from.open.node, &to.open.node) && overlap {
+        return fail(EINVAL);
+    }
+    let mut buffer = Buffer::new(count)?;
+    let mut done = 0;
+    while done < count {
+        let piece = buffer.part(count - done);
+        let found = from.open.read_at(from.place + done, piece)?;
+        if found == 0 {
+            break;
+        }
+        match to.open.write_at(to.place + done, &piece[..found]) {
+            Ok(written) => done += written as u64,
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    from.finish(call, done)?;
+    to.finish(call, done)?;
+    Ok(done)
+}

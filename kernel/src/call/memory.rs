@@ -1,0 +1,217 @@
+//! Calls on memory: each is a call of `mm`.
+
+use super::{Call, Errno, Outcome, Stop, fail, file};
+use crate::user::END;
+use alloc::vec;
+use linux_raw_sys::errno::{EFAULT, EINVAL, ENOMEM, EOVERFLOW};
+use mm::{Advice, LockAll, MapFlags, RemapRequest, SyncFlags};
+
+const PAGE: u64 = 4096;
+
+/// mmap(2).
+pub(super) fn mmap(call: &mut Call<'_>) -> Outcome {
+    let [addr, len, prot, flags, fd, offset] = call.args;
+    let flags = MapFlags::from_bits_retain(flags as u32);
+    let prot = prot as u32;
+    let fixed = flags.intersects(MapFlags::FIXED | MapFlags::FIXED_NOREPLACE);
+    if fixed && len > 0 && addr >= -4095_i64 as u64 {
+        // Linux takes such an address for the error of that number.
+        return Ok(addr);
+    }
+    if !offset.is_multiple_of(PAGE) {
+        return fail(EINVAL);
+    }
+    let space = call.space();
+    let at = if flags.contains(MapFlags::ANONYMOUS) {
+        space.mmap(addr as usize, len as usize, prot, flags)
+    } else {
+        match file::backing(call, fd, prot, flags)? {
+            Some(file) => {
+                // As a file is never longer, its pages have no such offset.
+                if offset.checked_add(len).is_none_or(|end| end > i64::MAX as u64) {
+                    return fail(EOVERFLOW);
+                }
+                space.mmap_object(addr as usize, len as usize, prot, flags, file, offset as usize)
+            }
+            None => space.mmap(addr as usize, len as usize, prot, flags | MapFlags::ANONYMOUS),
+        }
+    };
+    Ok(at? as u64)
+}
+
+/// munmap(2).
+pub(super) fn munmap(call: &mut Call<'_>) -> Outcome {
+    let [addr, len, ..] = call.args;
+    call.space().munmap(addr as usize, len as usize)?;
+    Ok(0)
+}
+
+/// mprotect(2).
+pub(super) fn mprotect(call: &mut Call<'_>) -> Outcome {
+    let [addr, len, prot, ..] = call.args;
+    call.space().mprotect(addr as usize, len as usize, prot as u32, None)?;
+    Ok(0)
+}
+
+/// mremap(2).
+pub(super) fn mremap(call: &mut Call<'_>) -> Outcome {
+    const MAYMOVE: u64 = 1;
+    const FIXED: u64 = 2;
+    const DONTUNMAP: u64 = 4;
+    let [addr, old_len, new_len, flags, new_addr, _] = call.args;
+    let has = |flag| flags & flag != 0;
+    if flags & !(MAYMOVE | FIXED | DONTUNMAP) != 0
+        || has(FIXED | DONTUNMAP) && !has(MAYMOVE)
+        || has(DONTUNMAP) && old_len != new_len
+    {
+        return fail(EINVAL);
+    }
+    let to = |flag| has(flag).then_some(new_addr as usize);
+    let request = RemapRequest {
+        addr: addr as usize,
+        old_len: old_len as usize,
+        new_len: new_len as usize,
+        may_move: has(MAYMOVE),
+        fixed: to(FIXED),
+        dont_unmap: to(DONTUNMAP),
+    };
+    Ok(call.space().mremap(request)? as u64)
+}
+
+/// brk(2): never fails, but for the result.
+pub(super) fn brk(call: &mut Call<'_>) -> Outcome {
+    Ok(call.space().brk(call.args[0] as usize)? as u64)
+}
+
+/// madvise(2).
+pub(super) fn madvise(call: &mut Call<'_>) -> Outcome {
+    let [addr, len, advice, ..] = call.args;
+    let Some(advice) = Advice::from_number(advice as u32) else { return fail(EINVAL) };
+    call.space().madvise(addr as usize, len as usize, advice)?;
+    Ok(0)
+}
+
+/// mincore(2).
+pub(super) fn mincore(call: &mut Call<'_>) -> Outcome {
+    /// Pages that are looked at together.
+    const PAGES: u64 = 4096;
+    let [addr, len, into, ..] = call.args;
+    if !addr.is_multiple_of(PAGE) {
+        return fail(EINVAL);
+    }
+    let pages = len.div_ceil(PAGE);
+    if addr.checked_add(len).is_none_or(|end| end > END) {
+        return fail(ENOMEM);
+    }
+    if into.checked_add(pages).is_none_or(|end| end > END) {
+        return fail(EFAULT);
+    }
+    let mut bytes = vec![0; PAGES.min(pages) as usize];
+    let mut done = 0;
+    while done < pages {
+        let count = (pages - done).min(PAGES);
+        let part = &mut bytes[..count as usize];
+        call.space().mincore((addr + done * PAGE) as usize, part)?;
+        call.user().write_bytes(into + done, part)?;
+        done += count;
+    }
+    Ok(0)
+}
+
+/// mlock(2).
+pub(super) fn mlock(call: &mut Call<'_>) -> Outcome {
+    let [addr, len, ..] = call.args;
+    call.space().mlock(addr as usize, len as usize, false)?;
+    Ok(0)
+}
+
+/// mlock2(2).
+pub(super) fn mlock2(call: &mut Call<'_>) -> Outcome {
+    let [addr, len, flags, ..] = call.args;
+    if flags & !1 != 0 {
+        return fail(EINVAL);
+    }
+    call.space().mlock(addr as usize, len as usize, flags != 0)?;
+    Ok(0)
+}
+
+/// munlock(2).
+pub(super) fn munlock(call: &mut Call<'_>) -> Outcome {
+    let [addr, len, ..] = call.args;
+    call.space().munlock(addr as usize, len as usize)?;
+    Ok(0)
+}
+
+/// mlockall(2).
+pub(super) fn mlockall(call: &mut Call<'_>) -> Outcome {
+    let flags = call.args[0];
+    if flags == 0 || flags & !7 != 0 || flags == 4 {
+        return fail(EINVAL);
+    }
+    let has = |flag| flags & flag != 0;
+    call.space().mlockall(LockAll { current: has(1), future: has(2), on_fault: has(4) })?;
+    Ok(0)
+}
+
+/// munlockall(2).
+pub(super) fn munlockall(call: &mut Call<'_>) -> Outcome {
+    call.space().munlockall()?;
+    Ok(0)
+}
+
+/// msync(2).
+pub(super) fn msync(call: &mut Call<'_>) -> Outcome {
+    let [addr, len, flags, ..] = call.args;
+    let flags = SyncFlags::from_bits_retain(flags as u32);
+    call.space().msync(addr as usize, len as usize, flags)?;
+    Ok(0)
+}
+
+/// process_vm_readv(2) and process_vm_writev(2) of the process itself or another.
+pub(super) fn process_vm(call: &mut Call<'_>, write: bool) -> Outcome {
+    /// The most pieces of a list, and the bytes that are copied together.
+    const PIECES: u64 = 1024;
+    const PART: usize = 16 << 10;
+    let [pid, local, local_count, remote, remote_count, flags] = call.args;
+    if flags != 0 || local_count > PIECES || remote_count > PIECES {
+        return fail(EINVAL);
+    }
+    let other = crate::task::process::process(pid as u32);
+    let space = other.and_then(|process| crate::task::lock(&process.space).clone());
+    let Some(space) = space else { return fail(linux_raw_sys::errno::ESRCH) };
+    let pieces = |at: u64, count: u64| -> Result<vec::Vec<[u64; 2]>, Stop> {
+        let read =
+            (0..count).map(|index| call.user().read::<[u64; 2]>(at.wrapping_add(16 * index)));
+        Ok(read.collect::<Result<_, _>>()?)
+    };
+    let (mut here, mut there) = (pieces(local, local_count)?, pieces(remote, remote_count)?);
+    let mut bytes = vec![0; PART];
+    let (mut from, mut to, mut done) = (0, 0, 0_u64);
+    while let (Some(own), Some(others)) = (here.get_mut(from), there.get_mut(to)) {
+        let part = (own[1].min(others[1]) as usize).min(PART);
+        let part = &mut bytes[..part];
+        let copied = if write {
+            call.user()
+                .read_bytes(own[0], part)
+                .and_then(|()| space.write(others[0] as usize, part).map_err(|_| Errno(EFAULT)))
+        } else {
+            space
+                .read(others[0] as usize, part)
+                .map_err(|_| Errno(EFAULT))
+                .and_then(|()| call.user().write_bytes(own[0], part))
+        };
+        match copied {
+            Ok(()) => {}
+            Err(errno) if done == 0 => return Err(errno.into()),
+            Err(_) => break,
+        }
+        let len = part.len() as u64;
+        done += len;
+        for piece in [&mut *own, &mut *others] {
+            *piece = [piece[0].wrapping_add(len), piece[1] - len];
+        }
+        from += usize::from(own[1] == 0);
+        to += usize::from(others[1] == 0);
+    }
+    Ok(done)
+}

@@ -1,0 +1,208 @@
+//! System calls: from a number to a function, and back with a result.
+//!
+//! A call gets a [`Call`]: the thread, what this CPU alone uses of it, and the arguments. It trusts
+//! none of these. It returns a number, or a [`Stop`].
+//!
+//! # Waiting
+//! A call that must wait registers the thread where it will be woken, and returns [`Stop::Wait`].
+//! It is made again from the beginning after each wake-up, so it does nothing twice: what it has
+//! done it records in [`Resume`](crate::task::thread::Resume), which is empty at the first time.
+
+mod file;
+mod memory;
+mod misc;
+mod process;
+mod signal;
+mod table;
+mod time;
+mod wait;
+
+use crate::task::run::{After, Next};
+use crate::task::{self, Own, Process, Space, Thread, WaitQueue};
+use crate::user::copy::User;
+use crate::{heap, stats};
+use alloc::sync::Arc;
+use linux_raw_sys::errno::{ENOMEM, ENOSYS};
+
+/// An error number of Linux.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Errno(pub(crate) u32);
+
+/// Why a call does not return a number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stop {
+    /// It failed.
+    Errno(Errno),
+    /// The thread waits, and makes the call again.
+    Wait,
+    /// A signal ended the waiting. The call is made again after the handler, or returns EINTR, as
+    /// the handler was installed.
+    Interrupted,
+    /// The registers are what they should be already.
+    Registers,
+    /// It returns 0, and other threads come first.
+    Yield,
+    /// The thread has ended.
+    End,
+}
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Self {
+        Stop::Errno(errno)
+    }
+}
+
+impl From<mm::Error> for Errno {
+    fn from(error: mm::Error) -> Self {
+        Errno(error.errno() as u32)
+    }
+}
+
+impl From<mm::Error> for Stop {
+    fn from(error: mm::Error) -> Self {
+        Stop::Errno(error.into())
+    }
+}
+
+/// What a call returns.
+pub(crate) type Outcome = Result<u64, Stop>;
+
+/// Fails with an error number.
+pub(crate) fn fail<T>(errno: u32) -> Result<T, Stop> {
+    Err(Stop::Errno(Errno(errno)))
+}
+
+/// Makes the first process.
+pub(crate) use misc::RELEASE;
+pub(crate) use process::first as process_first;
+pub(crate) use time::{real_time, timespec};
+
+/// The name of a call.
+pub(crate) fn name(number: usize) -> Option<&'static str> {
+    table::find(number).map(|(name, _)| name)
+}
+
+/// A call of a thread.
+pub(crate) struct Call<'a> {
+    pub(crate) thread: &'a Arc<Thread>,
+    pub(crate) own: &'a mut Own,
+    pub(crate) args: [u64; 6],
+    /// The space that was active when the call began. It stays so.
+    space: &'a Arc<Space>,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn process(&self) -> &'a Arc<Process> {
+        &self.thread.process
+    }
+
+    pub(crate) fn space(&self) -> &'a Arc<Space> {
+        self.space
+    }
+
+    /// The memory of the program.
+    pub(crate) fn user(&self) -> User<'a> {
+        // SAFETY: the space is active on this CPU during a call.
+        unsafe { User::new(self.space) }
+    }
+
+    /// Waits until `ready` gives a value. The caller of `queue.wake_all` makes it ready first.
+    pub(crate) fn wait<T>(
+        &mut self,
+        queue: &WaitQueue,
+        mut ready: impl FnMut(&mut Self) -> Option<T>,
+    ) -> Result<T, Stop> {
+        if let Some(done) = ready(self) {
+            return Ok(done);
+        }
+        self.thread.begin_wait();
+        if !queue.add(self.thread) {
+            self.thread.end_wait();
+            return fail(ENOMEM);
+        }
+        if let Some(done) = ready(self) {
+            self.thread.end_wait();
+            return Ok(done);
+        }
+        Err(self.rest())
+    }
+
+    /// As [`wait`](Self::wait), but only the end of the process or of the thread interrupts it.
+    pub(crate) fn wait_killable<T>(
+        &mut self,
+        queue: &WaitQueue,
+        mut ready: impl FnMut(&mut Self) -> Option<T>,
+    ) -> Result<T, Stop> {
+        match self.wait(queue, &mut ready) {
+            Err(Stop::Interrupted) if !task::signal::is_ending(self.thread) => {}
+            outcome => return outcome,
+        }
+        self.thread.begin_wait();
+        match ready(self) {
+            None => Err(Stop::Wait),
+            Some(done) => {
+                self.thread.end_wait();
+                Ok(done)
+            }
+        }
+    }
+
+    /// Ends a call that has begun to wait: it waits, unless a signal is pending.
+    pub(crate) fn rest(&mut self) -> Stop {
+        if task::signal::is_pending(self.thread) {
+            self.thread.end_wait();
+            return Stop::Interrupted;
+        }
+        Stop::Wait
+    }
+}
+
+/// Makes the call of a program that has come back for one.
+pub(crate) fn make(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
+    let registers = &own.registers;
+    let number = registers.rax as usize;
+    let args =
+        [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9];
+    if !own.resume.again {
+        stats::call(number);
+    }
+    let space = Arc::clone(own.space());
+    let mut call = Call { thread, own, args, space: &space };
+    let outcome = match table::find(number) {
+        Some(_) if heap::is_short() && !table::works_in_shortage(number) => fail(ENOMEM),
+        Some((_, function)) => function(&mut call),
+        None => {
+            table::complain(number);
+            fail(ENOSYS)
+        }
+    };
+    let own = call.own;
+    let result = match outcome {
+        Ok(value) => value,
+        Err(Stop::Errno(Errno(errno))) => -i64::from(errno) as u64,
+        Err(Stop::Wait) => {
+            // The same instruction again.
+            own.resume.again = true;
+            own.registers.rip -= 2;
+            return After::Wait.into();
+        }
+        Err(Stop::Interrupted) => {
+            own.registers.rip -= 2;
+            task::signal::interrupted(thread, own);
+            return None;
+        }
+        Err(Stop::Registers) => {
+            own.resume.clear();
+            return None;
+        }
+        Err(Stop::Yield) => {
+            own.resume.clear();
+            own.registers.rax = 0;
+            return After::Yield.into();
+        }
+        Err(Stop::End) => return After::End.into(),
+    };
+    own.registers.rax = result;
+    own.resume.clear();
+    None
+}

@@ -1,0 +1,400 @@
+//! Calls on processes and threads: clone, execve, wait, exit.
+
+use super::{Call, Errno, Outcome, Stop, fail};
+use crate::load;
+use crate::task::process::{self, Exit, Program};
+use crate::task::{Own, Process, Thread, exit, lock, run, signal};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+use linux_raw_sys::errno::{E2BIG, EACCES, EAGAIN, EINVAL, ENOMEM, EPERM, ESRCH};
+use machine::Asid;
+use zerocopy::IntoBytes;
+
+const VM: u64 = 0x100;
+const FS: u64 = 0x200;
+const FILES: u64 = 0x400;
+const SIGHAND: u64 = 0x800;
+const VFORK: u64 = 0x4000;
+const PARENT: u64 = 0x8000;
+const THREAD: u64 = 0x1_0000;
+const SYSVSEM: u64 = 0x4_0000;
+const SETTLS: u64 = 0x8_0000;
+const PARENT_SETTID: u64 = 0x10_0000;
+const CHILD_CLEARTID: u64 = 0x20_0000;
+const DETACHED: u64 = 0x40_0000;
+const CHILD_SETTID: u64 = 0x100_0000;
+/// CLONE_CLEAR_SIGHAND, of clone3 alone.
+const CLEAR_SIGHAND: u64 = 1 << 32;
+
+const KNOWN: u64 = VM
+    | FS
+    | FILES
+    | SIGHAND
+    | VFORK
+    | PARENT
+    | THREAD
+    | SYSVSEM
+    | SETTLS
+    | PARENT_SETTID
+    | CHILD_CLEARTID
+    | DETACHED
+    | CHILD_SETTID
+    | CLEAR_SIGHAND;
+
+/// What a new thread is to be.
+struct New {
+    flags: u64,
+    exit_signal: u32,
+    /// Its stack pointer; 0 for that of its parent.
+    stack: u64,
+    parent_tid: u64,
+    child_tid: u64,
+    tls: u64,
+}
+
+/// clone(2).
+pub(super) fn clone(call: &mut Call<'_>) -> Outcome {
+    let [flags, stack, parent_tid, child_tid, tls, _] = call.args;
+    let (exit_signal, flags) = ((flags & 0xff) as u32, flags & 0xffff_ff00);
+    make(call, New { flags, exit_signal, stack, parent_tid, child_tid, tls })
+}
+
+/// fork(2).
+pub(super) fn fork(call: &mut Call<'_>) -> Outcome {
+    let (stack, parent_tid, child_tid, tls) = (0, 0, 0, 0);
+    make(call, New { flags: 0, exit_signal: 17, stack, parent_tid, child_tid, tls })
+}
+
+/// vfork(2).
+pub(super) fn vfork(call: &mut Call<'_>) -> Outcome {
+    let (stack, parent_tid, child_tid, tls) = (0, 0, 0, 0);
+    make(call, New { flags: VM | VFORK, exit_signal: 17, stack, parent_tid, child_tid, tls })
+}
+
+/// clone3(2), of the first two sizes of its arguments.
+pub(super) fn clone3(call: &mut Call<'_>) -> Outcome {
+    let [at, size, ..] = call.args;
+    if size < 64 {
+        return fail(EINVAL);
+    }
+    if size > 4096 {
+        return fail(E2BIG);
+    }
+    let mut words = [0_u64; 11];
+    let known = (size as usize).min(size_of_val(&words));
+    call.user().read_bytes(at, &mut words.as_mut_bytes()[..known])?;
+    for offset in known as u64..size {
+        if call.user().read::<u8>(at.wrapping_add(offset))? != 0 {
+            return fail(E2BIG);
+        }
+    }
+    let [flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, tids, count, _] =
+        words;
+    if tids != 0 || count != 0 || pidfd != 0 && flags & 0x1000 != 0 {
+        return fail(EINVAL);
+    }
+    if flags & 0xff != 0 || exit_signal > 64 || (stack == 0) != (stack_size == 0) {
+        return fail(EINVAL);
+    }
+    let Some(stack) = stack.checked_add(stack_size) else { return fail(EINVAL) };
+    let exit_signal = exit_signal as u32;
+    make(call, New { flags, exit_signal, stack, parent_tid, child_tid, tls })
+}
+
+/// Makes a thread or a process.
+fn make(call: &mut Call<'_>, new: New) -> Outcome {
+    if let Some(child) = call.own.resume.child.clone() {
+        return wait_for_vfork(call, &child);
+    }
+    let has = |flag| new.flags & flag != 0;
+    if new.flags & !KNOWN != 0
+        || has(SIGHAND) && !has(VM)
+        || has(THREAD) && !has(SIGHAND)
+        || has(SIGHAND) && has(CLEAR_SIGHAND)
+        || has(VM) && !has(THREAD) && has(SIGHAND)
+        || new.exit_signal > 64
+    {
+        return fail(EINVAL);
+    }
+    if has(SETTLS) && new.tls >= crate::user::END {
+        return fail(EPERM);
+    }
+    // Everything that needs memory, before anything can be seen.
+    let space = match has(VM) {
+        true => Arc::clone(call.space()),
+        false => Arc::new(call.space().fork(Asid(1))?),
+    };
+    call.own.xstate.save();
+    let mut own = call.own.try_clone(Arc::clone(&space)).ok_or(Errno(ENOMEM))?;
+    own.registers.rax = 0;
+    if new.stack != 0 {
+        own.registers.rsp = new.stack;
+    }
+    if has(SETTLS) {
+        own.fs = new.tls;
+    }
+    if has(CHILD_CLEARTID) {
+        own.clear_tid = new.child_tid;
+    }
+    if has(VM) && !has(VFORK) {
+        own.stack = Default::default();
+    }
+    let thread = if has(THREAD) {
+        Thread::new(process::number(), Arc::clone(call.process()), own)
+    } else {
+        new_process(call, &new, own, space)?
+    };
+    signal::inherit(call.thread, &thread);
+    *lock(&thread.affinity) = *lock(&call.thread.affinity);
+    let user = call.user();
+    if has(PARENT_SETTID) {
+        // As in Linux, a bad address is not told.
+        let _ = user.write(new.parent_tid, &thread.tid);
+    }
+    if has(CHILD_SETTID) {
+        let _ = match has(VM) {
+            true => user.write(new.child_tid, &thread.tid).ok(),
+            // SAFETY: this CPU has the thread, which is in no queue.
+            false => unsafe { thread.own() }
+                .space()
+                .write(new.child_tid as usize, thread.tid.as_bytes())
+                .ok(),
+        };
+    }
+    if !thread.process.add(&thread) {
+        // The process is ending.
+        return fail(EAGAIN);
+    }
+    let child = Arc::clone(&thread.process);
+    let tid = thread.tid;
+    if has(VFORK) {
+        // Relaxed: the queue orders it.
+        child.holds_vfork.store(true, Ordering::Relaxed);
+    }
+    thread.wake();
+    if has(VFORK) {
+        call.own.resume.child = Some(Arc::clone(&child));
+        return wait_for_vfork(call, &child);
+    }
+    Ok(tid.into())
+}
+
+fn new_process(
+    call: &Call<'_>,
+    new: &New,
+    own: Own,
+    space: Arc<crate::task::Space>,
+) -> Result<Arc<Thread>, Errno> {
+    let of = call.process();
+    let files = of.files().ok_or(Errno(EAGAIN))?;
+    let files = if new.flags & FILES != 0 { files } else { files.copy()? };
+    let parent = match new.flags & PARENT != 0 {
+        true => lock(&of.parent).upgrade().unwrap_or_else(|| Arc::clone(of)),
+        false => Arc::clone(of),
+    };
+    let child = Process::new(Some(&parent), new.exit_signal, space, files);
+    *lock(&child.place) = lock(&of.place).clone();
+    *lock(&child.program) = lock(&of.program).clone();
+    signal::copy(of, &child, new.flags & CLEAR_SIGHAND != 0);
+    Ok(Thread::new(child.pid, child, own))
+}
+
+fn wait_for_vfork(call: &mut Call<'_>, child: &Arc<Process>) -> Outcome {
+    let process = call.process();
+    // Acquire: pairs with the Release of `end_vfork`.
+    let over = |_: &mut Call<'_>| (!child.holds_vfork.load(Ordering::Acquire)).then_some(());
+    call.wait_killable(&process.events, over)?;
+    Ok(child.pid.into())
+}
+
+/// exit(2).
+pub(super) fn exit(call: &mut Call<'_>) -> Outcome {
+    let code = call.args[0] as u8;
+    let process = call.process();
+    if lock(&process.threads).len() == 1 {
+        lock(&process.exiting).get_or_insert(Exit::Code(code));
+    }
+    exit::thread(call.thread, call.own);
+    Err(Stop::End)
+}
+
+/// exit_group(2).
+pub(super) fn exit_group(call: &mut Call<'_>) -> Outcome {
+    run::end_process(call.thread, Exit::Code(call.args[0] as u8));
+    Err(Stop::Registers)
+}
+
+/// execve(2).
+pub(super) fn execve(call: &mut Call<'_>) -> Outcome {
+    /// The most bytes of arguments and environment together.
+    const MOST: usize = 2 << 20;
+    let [path, arguments, environment, ..] = call.args;
+    let user = call.user();
+    let process = call.process();
+    let path = user.path(path)?;
+    let arguments = user.texts(arguments, MOST)?;
+    let environment = user.texts(environment, MOST)?;
+    let place = lock(&process.place).clone();
+    let (file, resolved) = crate::file::program(&path, &place, process.pid)?;
+    let loaded = load::load(&file, &path, &arguments, &environment)?;
+    // The other threads end. If another one does the same, it is this one's end.
+    end_others(call)?;
+    let own = &mut *call.own;
+    own.set_space(Arc::clone(&loaded.space));
+    let old = lock(&process.space).replace(loaded.space);
+    exit::end_vfork(process);
+    set_program(process, &resolved, &arguments);
+    if let Some(files) = process.files() {
+        // A table that is shared becomes the process's own.
+        let files = if Arc::strong_count(&files) > 2 { files.copy()? } else { files };
+        files.exec();
+        *lock(&process.files) = Some(files);
+    }
+    signal::exec(call.thread);
+    *lock(&process.replacing) = None;
+    start(own, loaded.entry, loaded.stack);
+    own.xstate.load();
+    crate::user::set_bases(0, 0);
+    drop(old);
+    Err(Stop::Registers)
+}
+
+/// Ends all other threads of the process, and waits for their end. If another thread does that
+/// already, this one ends.
+fn end_others(call: &mut Call<'_>) -> Result<(), Stop> {
+    let process = call.process();
+    if *lock(&process.replacing).get_or_insert(call.thread.tid) != call.thread.tid {
+        signal::end_thread(call.thread);
+        return Err(Stop::Registers);
+    }
+    let alone = |call: &mut Call<'_>| {
+        let threads = lock(&process.threads).clone();
+        let others = threads.iter().filter(|other| !Arc::ptr_eq(other, call.thread));
+        let mut any = false;
+        for other in others {
+            any = true;
+            signal::end_thread(other);
+        }
+        (!any).then_some(())
+    };
+    call.wait_killable(&process.alone, alone)
+}
+
+/// Sets the registers with which a program starts.
+pub(crate) fn start(own: &mut Own, entry: u64, stack: u64) {
+    own.registers = Default::default();
+    own.registers.rip = entry;
+    own.registers.rsp = stack;
+    own.registers.sanitize();
+    own.xstate.reset();
+    (own.fs, own.gs) = (0, 0);
+    (own.clear_tid, own.robust_list) = (0, 0);
+    own.stack = Default::default();
+    own.resume.clear();
+}
+
+/// Records what /proc says of a program.
+pub(crate) fn set_program(process: &Process, path: &[u8], arguments: &[Vec<u8>]) {
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let name = String::from_utf8_lossy(&name[..name.len().min(15)]).into_owned();
+    let mut line = Vec::new();
+    for argument in arguments {
+        line.extend_from_slice(argument);
+        line.push(0);
+    }
+    *lock(&process.program) = Program { name, path: path.to_vec(), arguments: line };
+}
+
+pub(super) fn getpid(call: &mut Call<'_>) -> Outcome {
+    Ok(call.process().pid.into())
+}
+
+pub(super) fn gettid(call: &mut Call<'_>) -> Outcome {
+    Ok(call.thread.tid.into())
+}
+
+pub(super) fn getppid(call: &mut Call<'_>) -> Outcome {
+    Ok(lock(&call.process().parent).upgrade().map_or(0, |parent| parent.pid.into()))
+}
+
+fn find(call: &Call<'_>, pid: u64) -> Result<Arc<Process>, Errno> {
+    match pid as i32 {
+        0 => Ok(Arc::clone(call.process())),
+        pid @ 1.. => process::process(pid as u32).ok_or(Errno(ESRCH)),
+        _ => Err(Errno(EINVAL)),
+    }
+}
+
+/// getpgid(2).
+pub(super) fn getpgid(call: &mut Call<'_>) -> Outcome {
+    let of = find(call, call.args[0]).map_err(|_| Errno(ESRCH))?;
+    Ok(of.group.load(Ordering::Relaxed).into())
+}
+
+/// getpgrp(2).
+pub(super) fn getpgrp(call: &mut Call<'_>) -> Outcome {
+    Ok(call.process().group.load(Ordering::Relaxed).into())
+}
+
+/// setpgid(2).
+pub(super) fn setpgid(call: &mut Call<'_>) -> Outcome {
+    let [pid, group, ..] = call.args;
+    if (group as i32) < 0 {
+        return fail(EINVAL);
+    }
+    let of = find(call, pid)?;
+    let group = if group == 0 { of.pid } else { group as u32 };
+    of.group.store(group, Ordering::Relaxed);
+    Ok(0)
+}
+
+/// getsid(2).
+pub(super) fn getsid(call: &mut Call<'_>) -> Outcome {
+    let of = find(call, call.args[0]).map_err(|_| Errno(ESRCH))?;
+    Ok(of.session.load(Ordering::Relaxed).into())
+}
+
+/// setsid(2).
+pub(super) fn setsid(call: &mut Call<'_>) -> Outcome {
+    let process = call.process();
+    if process.group.load(Ordering::Relaxed) == process.pid {
+        return fail(EPERM);
+    }
+    process.group.store(process.pid, Ordering::Relaxed);
+    process.session.store(process.pid, Ordering::Relaxed);
+    Ok(process.pid.into())
+}
+
+/// set_tid_address(2).
+pub(super) fn set_tid_address(call: &mut Call<'_>) -> Outcome {
+    call.own.clear_tid = call.args[0];
+    Ok(call.thread.tid.into())
+}
+
+/// Calls that ask for the user or the group: root.
+pub(super) fn root(_: &mut Call<'_>) -> Outcome {
+    Ok(0)
+}
+
+/// Makes the first process.
+pub(crate) fn first(
+    path: &[u8],
+    arguments: &[Vec<u8>],
+    environment: &[Vec<u8>],
+    files: Arc<crate::file::Files>,
+) -> Result<Arc<Process>, Errno> {
+    let (file, resolved) = crate::file::program(path, &Default::default(), 0)?;
+    let loaded = load::load(&file, path, arguments, environment)?;
+    let mut own = Own::try_new(Arc::clone(&loaded.space)).ok_or(Errno(ENOMEM))?;
+    let process = Process::new(None, 0, loaded.space, files);
+    start(&mut own, loaded.entry, loaded.stack);
+    set_program(&process, &resolved, arguments);
+    let thread = Thread::new(process.pid, Arc::clone(&process), own);
+    if !process.add(&thread) {
+        return Err(Errno(EACCES));
+    }
+    thread.wake();
+    Ok(process)
+}

@@ -1,0 +1,173 @@
+//! Calls on time.
+
+use super::{Call, Errno, Outcome, Stop, fail};
+use crate::clock;
+use crate::task::{lock, timer};
+use core::sync::atomic::Ordering;
+use linux_raw_sys::errno::{EFAULT, EINVAL};
+
+/// Nanoseconds of a second.
+pub(super) const SECOND: u64 = 1_000_000_000;
+/// A moment in 2026, at which machines are switched on: they have no clock for the date.
+const SWITCHED_ON: u64 = 1_767_225_600 * SECOND;
+
+/// The time of day, in nanoseconds since 1970.
+pub(crate) fn real_time() -> u64 {
+    SWITCHED_ON + clock::now()
+}
+
+/// Reads a timespec, in nanoseconds.
+pub(crate) fn timespec(call: &Call<'_>, at: u64) -> Result<u64, Errno> {
+    let [seconds, nanos]: [i64; 2] = call.user().read(at)?;
+    if seconds < 0 || !(0..SECOND as i64).contains(&nanos) {
+        return Err(Errno(EINVAL));
+    }
+    Ok((seconds as u64).saturating_mul(SECOND).saturating_add(nanos as u64))
+}
+
+fn to_timespec(nanos: u64) -> [u64; 2] {
+    [nanos / SECOND, nanos % SECOND]
+}
+
+/// The reading of a clock.
+fn read(call: &Call<'_>, clock: u64) -> Result<u64, Errno> {
+    match clock {
+        // REALTIME, REALTIME_COARSE, TAI
+        0 | 5 | 11 => Ok(real_time()),
+        // MONOTONIC, MONOTONIC_RAW, MONOTONIC_COARSE, BOOTTIME
+        1 | 4 | 6 | 7 => Ok(clock::now()),
+        // PROCESS_CPUTIME_ID, THREAD_CPUTIME_ID. Relaxed: a statistic.
+        2 | 3 => Ok(call.process().used.load(Ordering::Relaxed)),
+        _ => Err(Errno(EINVAL)),
+    }
+}
+
+/// clock_gettime(2).
+pub(super) fn clock_gettime(call: &mut Call<'_>) -> Outcome {
+    let now = read(call, call.args[0])?;
+    call.user().write(call.args[1], &to_timespec(now))?;
+    Ok(0)
+}
+
+/// clock_getres(2).
+pub(super) fn clock_getres(call: &mut Call<'_>) -> Outcome {
+    read(call, call.args[0])?;
+    if call.args[1] != 0 {
+        call.user().write(call.args[1], &to_timespec(1))?;
+    }
+    Ok(0)
+}
+
+/// gettimeofday(2).
+pub(super) fn gettimeofday(call: &mut Call<'_>) -> Outcome {
+    let now = real_time();
+    if call.args[0] != 0 {
+        call.user().write(call.args[0], &[now / SECOND, now % SECOND / 1000])?;
+    }
+    if call.args[1] != 0 {
+        call.user().write(call.args[1], &[0_u32; 2])?;
+    }
+    Ok(0)
+}
+
+/// time(2).
+pub(super) fn time(call: &mut Call<'_>) -> Outcome {
+    let seconds = real_time() / SECOND;
+    if call.args[0] != 0 {
+        call.user().write(call.args[0], &seconds)?;
+    }
+    Ok(seconds)
+}
+
+/// times(2).
+pub(super) fn times(call: &mut Call<'_>) -> Outcome {
+    let ticks = |nanos: u64| nanos / (SECOND / crate::load::CLOCK_TICKS);
+    let process = call.process();
+    // Relaxed, both: statistics.
+    let own = ticks(process.used.load(Ordering::Relaxed));
+    let children = ticks(process.used_by_children.load(Ordering::Relaxed));
+    if call.args[0] != 0 {
+        call.user().write(call.args[0], &[own, 0, children, 0])?;
+    }
+    Ok(ticks(clock::now()))
+}
+
+/// nanosleep(2).
+pub(super) fn nanosleep(call: &mut Call<'_>) -> Outcome {
+    let [time, rest, ..] = call.args;
+    let nanos = timespec(call, time)?;
+    sleep_until(call, || clock::now().saturating_add(nanos), rest)
+}
+
+/// clock_nanosleep(2).
+pub(super) fn clock_nanosleep(call: &mut Call<'_>) -> Outcome {
+    let [clock, flags, time, rest, ..] = call.args;
+    if !matches!(clock, 0 | 1 | 7 | 11) {
+        return fail(EINVAL);
+    }
+    let nanos = timespec(call, time)?;
+    let absolute = flags & 1 != 0;
+    let until = || match (absolute, clock) {
+        (false, _) => clock::now().saturating_add(nanos),
+        (true, 0 | 11) => nanos.saturating_sub(SWITCHED_ON),
+        (true, _) => nanos,
+    };
+    sleep_until(call, until, if absolute { 0 } else { rest })
+}
+
+/// Sleeps until a time, which is computed once. If a signal comes, writes what is left to `rest`.
+fn sleep_until(call: &mut Call<'_>, until: impl FnOnce() -> u64, rest: u64) -> Outcome {
+    let deadline = *call.own.resume.deadline.get_or_insert_with(until);
+    match wait_until(call, deadline) {
+        Err(Stop::Interrupted) if rest != 0 => {
+            let left = deadline.saturating_sub(clock::now());
+            call.user().write(rest, &to_timespec(left)).map_err(|_| Errno(EFAULT))?;
+            Err(Stop::Interrupted)
+        }
+        outcome => outcome,
+    }
+}
+
+/// Waits until a time, or until it is interrupted.
+pub(crate) fn wait_until(call: &mut Call<'_>, deadline: u64) -> Outcome {
+    if clock::now() >= deadline {
+        return Ok(0);
+    }
+    call.thread.begin_wait();
+    timer::wake_at(deadline, call.thread, &mut call.own.resume);
+    Err(call.rest())
+}
+
+/// getrusage(2): times and nothing else.
+pub(super) fn getrusage(call: &mut Call<'_>) -> Outcome {
+    let [of, into, ..] = call.args;
+    let process = call.process();
+    // Relaxed, both: statistics.
+    let nanos = match of as i32 {
+        0 | 1 => process.used.load(Ordering::Relaxed),
+        -1 => process.used_by_children.load(Ordering::Relaxed),
+        _ => return fail(EINVAL),
+    };
+    call.user().write(into, &rusage(nanos))?;
+    Ok(0)
+}
+
+/// A rusage of a process that has run so long.
+pub(super) fn rusage(nanos: u64) -> [u64; 18] {
+    let mut usage = [0; 18];
+    usage[..2].copy_from_slice(&[nanos / SECOND, nanos % SECOND / 1000]);
+    usage
+}
+
+/// sysinfo(2).
+pub(super) fn sysinfo(call: &mut Call<'_>) -> Outcome {
+    use machine::FrameSource;
+    let mut words = [0_u64; 14];
+    words[0] = clock::now() / SECOND;
+    words[4] = crate::run::frames_at_start() << 12;
+    words[5] = (crate::machine::Kernel.free_frames() as u64) << 12;
+    words[10] = crate::task::process::all().iter().map(|one| lock(&one.threads).len() as u64).sum();
+    words[13] = 1;
+    call.user().write(call.args[0], &words)?;
+    Ok(0)
+}

@@ -1,0 +1,131 @@
+//! Calls that wait for the end of children.
+
+use super::{Call, Errno, Outcome, Stop, fail, time};
+use crate::task::process::Exit;
+use crate::task::{Process, lock};
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+use linux_raw_sys::errno::{ECHILD, EINVAL, ESRCH};
+
+/// Which children a call waits for.
+enum Which {
+    Any,
+    One(u32),
+    Group(u32),
+}
+
+impl Which {
+    fn has(&self, child: &Process) -> bool {
+        match *self {
+            Which::Any => true,
+            Which::One(pid) => child.pid == pid,
+            // Relaxed: only the number.
+            Which::Group(group) => child.group.load(Ordering::Relaxed) == group,
+        }
+    }
+}
+
+const NOHANG: u64 = 1;
+
+/// Waits for a child that has ended. `reap`: it is forgotten afterwards.
+fn wait_for(
+    call: &mut Call<'_>,
+    which: &Which,
+    hang: bool,
+    reap: bool,
+) -> Result<Option<(Arc<Process>, Exit)>, Stop> {
+    let process = call.process();
+    let found = |_: &mut Call<'_>| {
+        let mut any = false;
+        let mut children = lock(&process.children);
+        for at in 0..children.len() {
+            if !which.has(&children[at]) {
+                continue;
+            }
+            any = true;
+            let ended = *lock(&children[at].ended);
+            if let Some(how) = ended {
+                let child = if reap { children.remove(at) } else { Arc::clone(&children[at]) };
+                return Some(Ok(Some((child, how))));
+            }
+        }
+        match (any, hang) {
+            (false, _) => Some(Err(Errno(ECHILD))),
+            (true, false) => Some(Ok(None)),
+            (true, true) => None,
+        }
+    };
+    let found = call.wait(&process.events, found)??;
+    if let Some((child, _)) = &found
+        && reap
+    {
+        child.reap();
+        let (own, below) = (&child.used, &child.used_by_children);
+        // Relaxed, all: statistics.
+        let used = own.load(Ordering::Relaxed) + below.load(Ordering::Relaxed);
+        process.used_by_children.fetch_add(used, Ordering::Relaxed);
+    }
+    Ok(found)
+}
+
+/// wait4(2).
+pub(super) fn wait4(call: &mut Call<'_>) -> Outcome {
+    let [pid, status, options, usage, ..] = call.args;
+    // NOHANG, UNTRACED, CONTINUED, __WALL, __WCLONE, __WNOTHREAD
+    if options & !(NOHANG | 2 | 8 | 0xe000_0000) != 0 {
+        return fail(EINVAL);
+    }
+    let which = match pid as i32 {
+        -1 => Which::Any,
+        i32::MIN => return fail(ESRCH),
+        0 => Which::Group(call.process().group.load(Ordering::Relaxed)),
+        pid @ 1.. => Which::One(pid as u32),
+        group => Which::Group(group.unsigned_abs()),
+    };
+    let Some((child, how)) = wait_for(call, &which, options & NOHANG == 0, true)? else {
+        return Ok(0);
+    };
+    if status != 0 {
+        call.user().write(status, &how.status())?;
+    }
+    if usage != 0 {
+        call.user().write(usage, &time::rusage(child.used.load(Ordering::Relaxed)))?;
+    }
+    Ok(child.pid.into())
+}
+
+/// waitid(2).
+pub(super) fn waitid(call: &mut Call<'_>) -> Outcome {
+    const EXITED: u64 = 4;
+    const NOWAIT: u64 = 0x100_0000;
+    let [kind, id, info, options, usage, _] = call.args;
+    if options & !(NOHANG | 2 | EXITED | 8 | NOWAIT | 0xe000_0000) != 0
+        || options & (2 | EXITED | 8) == 0
+    {
+        return fail(EINVAL);
+    }
+    let which = match kind {
+        0 => Which::Any,
+        1 if (id as i32) > 0 => Which::One(id as u32),
+        2 if id == 0 => Which::Group(call.process().group.load(Ordering::Relaxed)),
+        2 if (id as i32) > 0 => Which::Group(id as u32),
+        _ => return fail(EINVAL),
+    };
+    let found = wait_for(call, &which, options & NOHANG == 0, options & NOWAIT == 0)?;
+    let mut words = [0_u32; 32];
+    if let Some((child, how)) = &found {
+        let (code, status) = match how {
+            Exit::Code(code) => (1, u32::from(*code)),
+            Exit::Signal(number) => (2, u32::from(*number)),
+        };
+        // si_signo, si_errno, si_code; then si_pid, si_uid, si_status.
+        words[..7].copy_from_slice(&[17, 0, code, 0, child.pid, 0, status]);
+        if usage != 0 {
+            call.user().write(usage, &time::rusage(child.used.load(Ordering::Relaxed)))?;
+        }
+    }
+    if info != 0 {
+        call.user().write(info, &words)?;
+    }
+    Ok(0)
+}

@@ -1,0 +1,243 @@
+//! Files: a tree of inodes in memory, open descriptions, and the descriptors of processes.
+//!
+//! Contents of regular files are objects of `mm`, so reads, writes and maps of a file are one
+//! memory. All programs are root: permissions are kept and shown, and only the right to execute is
+//! looked at.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `node` | inodes |
+//! | `tree` | changes of folders: create, remove, rename, link |
+//! | `open` | open descriptions: reads, writes, positions, maps |
+//! | `pipe` | pipes |
+//! | `locks` | advisory locks |
+//! | `proc` | `/proc` |
+//! | `start` | the tree at the start: `/dev`, `/sys`, the archive |
+//! | `budget` | the heap that all these may use |
+//!
+//! # Locks
+//! In this order: `tree` (one for all changes of folders); an open description's position; an
+//! inode's `writing`; then one of: a folder, a pipe, a list of locks, a table of descriptors. The
+//! last kind is held for moments only. None is held while a program's memory is copied, because a
+//! copy may fault, and a fault may wait. Nothing is dropped with one held that may close a file.
+
+mod budget;
+pub(crate) mod locks;
+pub(crate) mod node;
+pub(crate) mod open;
+pub(crate) mod pipe;
+pub(crate) mod proc;
+mod start;
+pub(crate) mod tree;
+
+use crate::call::Errno;
+use crate::machine::Kernel;
+use crate::path::{Place, Start};
+use crate::task::lock;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use linux_raw_sys::errno::{EACCES, EBADF, EMFILE, ENOENT, ENOMEM};
+use locks::Of;
+use mm::Shmem;
+use node::Kind;
+use open::{Mode, Open};
+use spin::mutex::SpinMutex;
+
+pub(crate) use start::{add, start};
+
+/// The most descriptors of a process (RLIMIT_NOFILE).
+pub(crate) const DESCRIPTORS: usize = 1024;
+
+#[derive(Clone)]
+struct Slot {
+    open: Arc<Open>,
+    close_on_exec: bool,
+}
+
+/// The descriptors of a process. Threads share them.
+#[derive(Default)]
+pub(crate) struct Files(SpinMutex<Vec<Option<Slot>>>);
+
+impl Files {
+    /// Standard input, output and error.
+    ///
+    /// # Errors
+    /// ENOENT: the tree was not made. ENOMEM.
+    pub(crate) fn standard() -> Result<Arc<Files>, Errno> {
+        let files = Files::default();
+        let folder = tree::root().child(b"dev")?.ok_or(Errno(ENOENT))?;
+        for name in ["console", "console", "stderr"] {
+            let node = folder.child(name.as_bytes())?.ok_or(Errno(ENOENT))?;
+            let location = Some((Arc::clone(&folder), name.as_bytes().to_vec()));
+            let open = Open::new(node, location, Mode::READ_WRITE, 0, 0)?;
+            files.insert(open, false, 0)?;
+        }
+        Ok(Arc::new(files))
+    }
+
+    /// The descriptors of a forked child.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub(crate) fn copy(&self) -> Result<Arc<Files>, Errno> {
+        let mut copy = Vec::new();
+        loop {
+            let len = lock(&self.0).len();
+            copy.try_reserve(len).map_err(|_| Errno(ENOMEM))?;
+            let slots = lock(&self.0);
+            if slots.len() <= copy.capacity() {
+                copy.extend_from_slice(&slots);
+                return Ok(Arc::new(Files(SpinMutex::new(copy))));
+            }
+        }
+    }
+
+    /// Closes those that a new program does not get.
+    pub(crate) fn exec(&self) {
+        for fd in 0..DESCRIPTORS as u32 {
+            let closes = |slot: &Slot| slot.close_on_exec;
+            if lock(&self.0).get(fd as usize).is_some_and(|slot| slot.as_ref().is_some_and(closes))
+            {
+                // It is there, unless a thread that ends has closed it just now.
+                let _ = self.close(fd);
+            }
+        }
+    }
+
+    /// # Errors
+    /// EBADF.
+    pub(crate) fn get(&self, fd: u32) -> Result<Arc<Open>, Errno> {
+        let slots = lock(&self.0);
+        let slot = slots.get(fd as usize).and_then(Option::as_ref).ok_or(Errno(EBADF))?;
+        Ok(Arc::clone(&slot.open))
+    }
+
+    /// Gives an open description the least free descriptor from `from` on.
+    ///
+    /// # Errors
+    /// EMFILE, ENOMEM: nothing has changed.
+    pub(crate) fn insert(
+        &self,
+        open: Arc<Open>,
+        close_on_exec: bool,
+        from: u32,
+    ) -> Result<u32, Errno> {
+        let mut slots = lock(&self.0);
+        let from = from as usize;
+        let free = slots.iter().skip(from).position(Option::is_none);
+        let fd = free.map_or(slots.len().max(from), |place| place + from);
+        grow(&mut slots, fd, EMFILE)?;
+        slots[fd] = Some(Slot { open, close_on_exec });
+        Ok(fd as u32)
+    }
+
+    /// Gives an open description this descriptor, in the place of another.
+    ///
+    /// # Errors
+    /// EBADF: beyond the limit. ENOMEM. Nothing has changed.
+    pub(crate) fn replace(
+        &self,
+        fd: u32,
+        open: Arc<Open>,
+        close_on_exec: bool,
+    ) -> Result<(), Errno> {
+        let old = {
+            let mut slots = lock(&self.0);
+            grow(&mut slots, fd as usize, EBADF)?;
+            slots[fd as usize].replace(Slot { open, close_on_exec })
+        };
+        if let Some(old) = old {
+            self.closed(&old.open);
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// EBADF.
+    pub(crate) fn close(&self, fd: u32) -> Result<(), Errno> {
+        let slot = lock(&self.0).get_mut(fd as usize).and_then(Option::take);
+        self.closed(&slot.ok_or(Errno(EBADF))?.open);
+        Ok(())
+    }
+
+    /// The descriptors in use, in order.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub(crate) fn used(&self) -> Result<Vec<u32>, Errno> {
+        let mut used = Vec::new();
+        used.try_reserve(DESCRIPTORS).map_err(|_| Errno(ENOMEM))?;
+        let slots = lock(&self.0);
+        used.extend((0..).zip(&*slots).filter(|(_, slot)| slot.is_some()).map(|(fd, _)| fd));
+        Ok(used)
+    }
+
+    /// Calls `with` with the mark "close on exec" of a descriptor.
+    ///
+    /// # Errors
+    /// EBADF.
+    pub(crate) fn with_mark<T>(
+        &self,
+        fd: u32,
+        with: impl FnOnce(&mut bool) -> T,
+    ) -> Result<T, Errno> {
+        let mut slots = lock(&self.0);
+        let slot = slots.get_mut(fd as usize).and_then(Option::as_mut).ok_or(Errno(EBADF))?;
+        Ok(with(&mut slot.close_on_exec))
+    }
+
+    /// The owner of the locks that this table has.
+    pub(crate) fn owner(&self) -> usize {
+        core::ptr::from_ref(self).addr()
+    }
+
+    /// A descriptor was closed: POSIX wants that the locks on the file go, whatever other
+    /// descriptors of it there are.
+    fn closed(&self, open: &Open) {
+        // The whole range goes, so no lock becomes two.
+        let _ = open.node.locks.release(Of::Ranges, self.owner(), 0..u64::MAX);
+    }
+}
+
+/// Makes room for a descriptor.
+fn grow(slots: &mut Vec<Option<Slot>>, fd: usize, beyond: u32) -> Result<(), Errno> {
+    if fd >= DESCRIPTORS {
+        return Err(Errno(beyond));
+    }
+    if fd >= slots.len() {
+        let more = fd + 1 - slots.len();
+        slots.try_reserve(more).map_err(|_| Errno(ENOMEM))?;
+        slots.resize(fd + 1, None);
+    }
+    Ok(())
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        for slot in core::mem::take(self.0.get_mut()).iter().flatten() {
+            self.closed(&slot.open);
+        }
+    }
+}
+
+/// The program file of this path, and its path from the root, for execve(2).
+///
+/// # Errors
+/// Those of a walk; EACCES: it is no regular file, or no right to execute it is set.
+pub(crate) fn program(
+    path: &[u8],
+    place: &Place,
+    pid: u32,
+) -> Result<(Arc<Shmem<Kernel>>, Vec<u8>), Errno> {
+    let start = Start { folder: place.folder(), pid };
+    let found = start.walk(path, true)?;
+    let node = found.node.ok_or(Errno(ENOENT))?;
+    match &node.kind {
+        Kind::File(memory) if node.mode() & 0o111 != 0 => {
+            // A program whose file was removed, which /proc leads to, has no path.
+            let resolved = found.parent.path(Some(&found.name)).unwrap_or_default();
+            Ok((Arc::clone(memory), resolved))
+        }
+        _ => Err(Errno(EACCES)),
+    }
+}

@@ -1,0 +1,299 @@
+//! Inodes: folders, regular files, links, devices, pipes, and the entries of `/proc`.
+//!
+//! A folder holds its entries, and leads to its parent by a weak pointer, so no cycle keeps a tree
+//! alive. A folder that was removed is empty and stays so: [`Folder::removed`] is set with its lock
+//! held, and each insertion looks at it with the same lock.
+
+use super::budget::Charge;
+use super::locks::FileLocks;
+use super::pipe::Pipe;
+use super::proc;
+use crate::call::{self, Errno};
+use crate::machine::Kernel;
+use crate::space::tables;
+use crate::task::lock;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use linux_raw_sys::errno::{ENOENT, ENOMEM, ENOTDIR};
+use linux_raw_sys::general::{S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG};
+use mm::{Object, Shmem, ShmemKind};
+use spin::mutex::SpinMutex;
+
+/// The device of the files in memory, as the listings of maps show it: major and minor number.
+const MEMORY: (u32, u32) = (0, 1);
+/// The device of `/proc`.
+const PROC: u64 = 22;
+/// The heap that an inode uses, about: itself and its place in a folder.
+const NODE: usize = 512;
+
+/// A device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Device {
+    Null,
+    Zero,
+    Full,
+    Random,
+    /// Standard input, which is empty, and standard output.
+    Console,
+    /// Standard error.
+    Errors,
+}
+
+impl Device {
+    /// Major and minor number, as in `st_rdev`.
+    pub(crate) fn number(self) -> u64 {
+        let (major, minor) = match self {
+            Device::Null => (1, 3),
+            Device::Zero => (1, 5),
+            Device::Full => (1, 7),
+            Device::Random => (1, 9),
+            Device::Console | Device::Errors => (5, 1),
+        };
+        major << 8 | minor
+    }
+}
+
+/// What an inode is.
+pub(crate) enum Kind {
+    Folder(SpinMutex<Folder>),
+    File(Arc<Shmem<Kernel>>),
+    Link(Vec<u8>),
+    Device(Device),
+    Pipe(Arc<Pipe>),
+    /// An entry of `/proc`; its inode is made anew at each look.
+    Proc(proc::Entry),
+}
+
+/// The contents of a folder.
+#[derive(Default)]
+pub(crate) struct Folder {
+    pub(crate) entries: BTreeMap<Vec<u8>, Arc<Node>>,
+    /// The parent; none for the root.
+    pub(crate) parent: Weak<Node>,
+    /// It is in no folder any more, so nothing may be added.
+    pub(crate) removed: bool,
+}
+
+/// An inode.
+pub(crate) struct Node {
+    pub(crate) number: u64,
+    pub(crate) kind: Kind,
+    /// The permissions, without the type.
+    mode: AtomicU32,
+    pub(crate) user: AtomicU32,
+    pub(crate) group: AtomicU32,
+    /// The folders' entries that lead to it.
+    pub(crate) links: AtomicU32,
+    /// Nanoseconds since 1970: last read, last write, last change of the inode, creation.
+    pub(crate) times: [AtomicU64; 4],
+    pub(crate) locks: FileLocks,
+    /// Serializes writes, as far as they depend on the size.
+    pub(crate) writing: SpinMutex<()>,
+    _charge: Option<Charge>,
+}
+
+/// Places in [`Node::times`].
+pub(crate) const READ: usize = 0;
+pub(crate) const WRITTEN: usize = 1;
+pub(crate) const CHANGED: usize = 2;
+pub(crate) const CREATED: usize = 3;
+
+static NUMBER: AtomicU64 = AtomicU64::new(1);
+
+/// A number for an inode.
+fn number() -> u64 {
+    // Relaxed: only the number.
+    NUMBER.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Node {
+    fn make(number: u64, kind: Kind, mode: u32, charge: Option<Charge>) -> Arc<Node> {
+        let now = call::real_time();
+        let links = if matches!(kind, Kind::Folder(_)) { 2 } else { 1 };
+        Arc::new(Node {
+            number,
+            kind,
+            mode: AtomicU32::new(mode & 0o7777),
+            user: AtomicU32::new(0),
+            group: AtomicU32::new(0),
+            links: AtomicU32::new(links),
+            times: [const { AtomicU64::new(0) }; 4].map(|_: AtomicU64| AtomicU64::new(now)),
+            locks: FileLocks::default(),
+            writing: SpinMutex::new(()),
+            _charge: charge,
+        })
+    }
+
+    /// # Errors
+    /// ENOSPC: the budget of the heap is used up.
+    pub(crate) fn new(kind: Kind, mode: u32) -> Result<Arc<Node>, Errno> {
+        let more = if let Kind::Link(target) = &kind { target.len() } else { 0 };
+        let charge = Charge::new(NODE + more)?;
+        Ok(Node::make(number(), kind, mode, Some(charge)))
+    }
+
+    /// An empty folder.
+    pub(crate) fn folder(parent: &Arc<Node>, mode: u32) -> Result<Arc<Node>, Errno> {
+        let folder = Folder { parent: Arc::downgrade(parent), ..Folder::default() };
+        Node::new(Kind::Folder(SpinMutex::new(folder)), mode)
+    }
+
+    /// The folder at the top.
+    pub(super) fn root() -> Result<Arc<Node>, Errno> {
+        Node::new(Kind::Folder(SpinMutex::default()), 0o755)
+    }
+
+    /// An empty file that listings of maps show by `path`.
+    pub(crate) fn file(path: &[u8], mode: u32) -> Result<Arc<Node>, Errno> {
+        let charge = Charge::new(NODE + path.len())?;
+        let number = number();
+        let path = String::from_utf8_lossy(path).into_owned();
+        let kind = ShmemKind { path, inode: number, device: MEMORY, segment: false };
+        let kind = Kind::File(Shmem::new(tables().paging(), kind));
+        Ok(Node::make(number, kind, mode, Some(charge)))
+    }
+
+    /// A number for the inode of an object that is made next.
+    pub(crate) fn next_number() -> u64 {
+        number()
+    }
+
+    /// A file of this memory, which has its number.
+    pub(crate) fn memory(memory: Arc<Shmem<Kernel>>, mode: u32) -> Result<Arc<Node>, Errno> {
+        let charge = Charge::new(NODE)?;
+        let number = Object::inode(&*memory);
+        Ok(Node::make(number, Kind::File(memory), mode, Some(charge)))
+    }
+
+    /// The inode of an entry of `/proc`.
+    pub(super) fn proc(entry: proc::Entry, number: u64, mode: u32) -> Arc<Node> {
+        Node::make(number, Kind::Proc(entry), mode, None)
+    }
+
+    /// The type and the permissions, as in `st_mode`.
+    pub(crate) fn mode(&self) -> u32 {
+        let kind = match &self.kind {
+            Kind::Folder(_) => S_IFDIR,
+            Kind::File(_) => S_IFREG,
+            Kind::Link(_) => S_IFLNK,
+            Kind::Device(_) => S_IFCHR,
+            Kind::Pipe(_) => S_IFIFO,
+            Kind::Proc(entry) => entry.file_type(),
+        };
+        // Relaxed: only the number; so for all metadata.
+        kind | self.mode.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_mode(&self, mode: u32) {
+        self.mode.store(mode & 0o7777, Ordering::Relaxed);
+        self.touch(&[CHANGED]);
+    }
+
+    /// Sets these times to now.
+    pub(crate) fn touch(&self, which: &[usize]) {
+        let now = call::real_time();
+        which.iter().for_each(|one| self.times[*one].store(now, Ordering::Relaxed));
+    }
+
+    /// The type, as in directory entries.
+    pub(crate) fn entry_type(&self) -> u8 {
+        (self.mode() >> 12 & 15) as u8
+    }
+
+    pub(crate) fn is_folder(&self) -> bool {
+        self.mode() & S_IFMT == S_IFDIR
+    }
+
+    pub(crate) fn is_link(&self) -> bool {
+        self.mode() & S_IFMT == S_IFLNK
+    }
+
+    /// The number of the device that it is on.
+    pub(crate) fn device(&self) -> u64 {
+        match self.kind {
+            Kind::Proc(_) => PROC,
+            _ => u64::from(MEMORY.0) << 8 | u64::from(MEMORY.1),
+        }
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        match &self.kind {
+            Kind::File(memory) => memory.size(),
+            Kind::Link(target) => target.len() as u64,
+            Kind::Folder(folder) => 40 + 20 * lock(folder).entries.len() as u64,
+            _ => 0,
+        }
+    }
+
+    /// Its entry with this name, which is neither `.` nor `..`.
+    ///
+    /// # Errors
+    /// ENOTDIR.
+    pub(crate) fn child(&self, name: &[u8]) -> Result<Option<Arc<Node>>, Errno> {
+        match &self.kind {
+            Kind::Folder(folder) => Ok(lock(folder).entries.get(name).cloned()),
+            Kind::Proc(entry) => entry.child(name),
+            _ => Err(Errno(ENOTDIR)),
+        }
+    }
+
+    /// Its parent; for the root itself.
+    pub(crate) fn parent(self: &Arc<Self>) -> Result<Arc<Node>, Errno> {
+        match &self.kind {
+            Kind::Folder(folder) => {
+                let folder = lock(folder);
+                match folder.parent.upgrade() {
+                    Some(parent) => Ok(parent),
+                    None if folder.removed => Err(Errno(ENOENT)),
+                    None => Ok(Arc::clone(self)),
+                }
+            }
+            Kind::Proc(entry) => entry.parent(),
+            _ => Err(Errno(ENOTDIR)),
+        }
+    }
+
+    /// The path of a folder, or of an entry `name` in it.
+    ///
+    /// # Errors
+    /// ENOENT: it is in no folder any more. ENOMEM.
+    pub(crate) fn path(self: &Arc<Self>, name: Option<&[u8]>) -> Result<Vec<u8>, Errno> {
+        let mut names: Vec<Vec<u8>> = name.map(|name| name.to_vec()).into_iter().collect();
+        let mut here = Arc::clone(self);
+        loop {
+            let parent = here.parent()?;
+            if Arc::ptr_eq(&parent, &here) {
+                break;
+            }
+            names.try_reserve(1).map_err(|_| Errno(ENOMEM))?;
+            names.push(parent.name_of(&here).ok_or(Errno(ENOENT))?);
+            here = parent;
+        }
+        let mut path = Vec::new();
+        for name in names.iter().rev() {
+            path.try_reserve(name.len() + 1).map_err(|_| Errno(ENOMEM))?;
+            path.push(b'/');
+            path.extend_from_slice(name);
+        }
+        if path.is_empty() {
+            path.push(b'/');
+        }
+        Ok(path)
+    }
+
+    /// The name of an entry.
+    fn name_of(&self, child: &Arc<Node>) -> Option<Vec<u8>> {
+        match (&self.kind, &child.kind) {
+            (_, Kind::Proc(entry)) => Some(entry.name()),
+            (Kind::Folder(folder), _) => {
+                let folder = lock(folder);
+                let found = folder.entries.iter().find(|(_, node)| Arc::ptr_eq(node, child));
+                found.map(|(name, _)| name.clone())
+            }
+            _ => None,
+        }
+    }
+}

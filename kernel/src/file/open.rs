@@ -1,0 +1,468 @@
+//! Open descriptions: an inode with the way in which it was opened, and a position.
+//!
+//! The position's lock is held while bytes go between the file and a buffer of the kernel, so that
+//! two threads that read or write by one description get disjoint parts, as in Linux. Writes to an
+//! inode take its `writing`, too: an append finds the end and writes there as one step.
+
+use super::budget::Charge;
+use super::locks::Of;
+use super::node::{CHANGED, Device, Kind, Node, READ, WRITTEN};
+use super::pipe::{PIPE_BUF, Pipe};
+use super::proc::Content;
+use crate::call::Errno;
+use crate::machine::Kernel;
+use crate::output::{self, Stream};
+use crate::random;
+use crate::task::lock;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use linux_raw_sys::errno::{
+    EBADF, EFBIG, EINVAL, EISDIR, ENFILE, ENOENT, ENOMEM, ENOSPC, ENOTDIR, ENXIO, EPERM,
+};
+use linux_raw_sys::general::{
+    O_APPEND, O_DIRECT, O_NOATIME, O_NONBLOCK, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDNORM,
+    POLLWRNORM,
+};
+use mm::{Backing, ObjectError, Shmem};
+use spin::Once;
+use spin::mutex::SpinMutex;
+
+/// Flags of a description that fcntl(F_SETFL) changes.
+const CHANGEABLE: u32 = O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME;
+/// The heap that a description uses, about.
+const OPEN: usize = 256;
+/// The largest file and position.
+const MOST: u64 = i64::MAX as u64;
+const PAGE: u64 = 4096;
+
+/// What a description may do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Mode {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    /// It only names the inode (O_PATH).
+    pub(crate) path: bool,
+}
+
+impl Mode {
+    pub(crate) const READ: Mode = Mode { read: true, write: false, path: false };
+    pub(crate) const WRITE: Mode = Mode { read: false, write: true, path: false };
+    pub(crate) const READ_WRITE: Mode = Mode { read: true, write: true, path: false };
+    pub(crate) const PATH: Mode = Mode { read: false, write: false, path: true };
+}
+
+/// A name in a folder.
+type Location = Option<(Arc<Node>, Vec<u8>)>;
+
+/// The entries of a folder: name, inode number, type.
+pub(crate) struct Listing {
+    pub(crate) entries: Vec<(Vec<u8>, u64, u8)>,
+    _charge: Charge,
+}
+
+/// An open description.
+pub(crate) struct Open {
+    pub(crate) node: Arc<Node>,
+    pub(crate) mode: Mode,
+    /// Flags as in open(2), without the access mode: some change.
+    flags: AtomicU32,
+    /// Where it was opened, for `/proc/PID/fd`.
+    location: Location,
+    position: SpinMutex<u64>,
+    content: Content,
+    /// The entries, as they were when the position was 0.
+    listing: SpinMutex<Option<Arc<Listing>>>,
+    backing: Once<Backing<Kernel>>,
+    /// It may have locks.
+    pub(crate) has_locks: AtomicBool,
+    _charge: Charge,
+}
+
+impl Open {
+    /// Opens an inode. `pid` is the process that does it.
+    ///
+    /// # Errors
+    /// ENFILE: no budget. Those of `/proc`. ENXIO.
+    pub(crate) fn new(
+        node: Arc<Node>,
+        location: Location,
+        mode: Mode,
+        flags: u32,
+        pid: u32,
+    ) -> Result<Arc<Open>, Errno> {
+        let content = match &node.kind {
+            _ if mode.path => Content::None,
+            Kind::Proc(entry) => entry.open(mode, pid)?,
+            Kind::Link(_) => return Err(Errno(ENXIO)),
+            _ => Content::None,
+        };
+        let charge = Charge::new(OPEN + content.len()).map_err(|_| Errno(ENFILE))?;
+        if let (Kind::Pipe(pipe), false) = (&node.kind, mode.path) {
+            pipe.open(mode.read, mode.write);
+        }
+        Ok(Arc::new(Open {
+            node,
+            mode,
+            flags: AtomicU32::new(flags),
+            location,
+            position: SpinMutex::new(0),
+            content,
+            listing: SpinMutex::new(None),
+            backing: Once::new(),
+            has_locks: AtomicBool::new(false),
+            _charge: charge,
+        }))
+    }
+
+    /// The two ends of a new pipe.
+    ///
+    /// # Errors
+    /// ENFILE, ENOMEM.
+    pub(crate) fn pipe(flags: u32) -> Result<[Arc<Open>; 2], Errno> {
+        let node = Node::new(Kind::Pipe(Pipe::new()?), 0o600).map_err(|_| Errno(ENFILE))?;
+        let end = |mode| Open::new(Arc::clone(&node), None, mode, flags, 0);
+        Ok([end(Mode::READ)?, end(Mode::WRITE)?])
+    }
+
+    pub(crate) fn flags(&self) -> u32 {
+        // Relaxed: only the number.
+        self.flags.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_flags(&self, flags: u32) {
+        let kept = self.flags() & !CHANGEABLE;
+        self.flags.store(kept | flags & CHANGEABLE, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_nonblocking(&self) -> bool {
+        self.flags() & O_NONBLOCK != 0
+    }
+
+    /// The pipe, if it is one.
+    pub(crate) fn pipe_of(&self) -> Option<&Arc<Pipe>> {
+        if let Kind::Pipe(pipe) = &self.node.kind { Some(pipe) } else { None }
+    }
+
+    /// The memory of a regular file.
+    pub(crate) fn memory(&self) -> Option<&Arc<Shmem<Kernel>>> {
+        if let Kind::File(memory) = &self.node.kind { Some(memory) } else { None }
+    }
+
+    /// Whether it has a position that can be set.
+    pub(crate) fn is_seekable(&self) -> bool {
+        !matches!(
+            self.node.kind,
+            Kind::Pipe(_) | Kind::Device(Device::Console | Device::Errors) | Kind::Link(_)
+        )
+    }
+
+    /// The path, for `/proc/PID/fd`.
+    pub(crate) fn path(&self) -> Vec<u8> {
+        match (&self.location, &self.node.kind) {
+            (_, Kind::Folder(_)) => self.node.path(None).unwrap_or_else(|_| b"(deleted)".into()),
+            (Some((folder, name)), _) => {
+                let mut path = folder.path(Some(name)).unwrap_or_default();
+                let there = folder.child(name).ok().flatten();
+                let same = |there: &Arc<Node>| there.number == self.node.number;
+                if !there.as_ref().is_some_and(same) {
+                    path.extend_from_slice(b" (deleted)");
+                }
+                path
+            }
+            (None, Kind::Pipe(_)) => alloc::format!("pipe:[{}]", self.node.number).into(),
+            (None, Kind::File(memory)) => {
+                let mut path = alloc::string::String::new();
+                // Writing to a string does not fail.
+                let _ = mm::Object::write_path(&**memory, &mut path);
+                path.into()
+            }
+            (None, _) => alloc::format!("anon_inode:[{}]", self.node.number).into(),
+        }
+    }
+
+    /// What it maps: `None` for /dev/zero, which maps anonymous memory. The rights were checked.
+    pub(crate) fn backing(&self) -> Option<Option<Backing<Kernel>>> {
+        match &self.node.kind {
+            Kind::File(memory) => {
+                let open = || Backing::open(memory.clone(), self.mode.write);
+                Some(Some(self.backing.call_once(open).clone()))
+            }
+            Kind::Device(Device::Zero) => Some(None),
+            _ => None,
+        }
+    }
+
+    /// Reads bytes at a place, but from a pipe: up to the end.
+    ///
+    /// # Errors
+    /// EISDIR, EINVAL.
+    pub(crate) fn read_at(&self, at: u64, into: &mut [u8]) -> Result<usize, Errno> {
+        match &self.node.kind {
+            Kind::File(memory) => {
+                let count = memory.read(at, into);
+                if self.flags() & O_NOATIME == 0 {
+                    self.node.touch(&[READ]);
+                }
+                Ok(count)
+            }
+            Kind::Device(Device::Null | Device::Console | Device::Errors) => Ok(0),
+            Kind::Device(Device::Zero | Device::Full) => {
+                into.fill(0);
+                Ok(into.len())
+            }
+            Kind::Device(Device::Random) => {
+                for part in into.chunks_mut(8) {
+                    part.copy_from_slice(&random::word().to_le_bytes()[..part.len()]);
+                }
+                Ok(into.len())
+            }
+            Kind::Proc(_) => self.content.read(at, into),
+            Kind::Folder(_) => Err(Errno(EISDIR)),
+            Kind::Link(_) | Kind::Pipe(_) => Err(Errno(EINVAL)),
+        }
+    }
+
+    /// Reads bytes at the position, and moves it.
+    ///
+    /// # Errors
+    /// As [`read_at`](Self::read_at).
+    pub(crate) fn read(&self, into: &mut [u8]) -> Result<usize, Errno> {
+        let mut position = lock(&self.position);
+        let count = self.read_at(*position, into)?;
+        if self.is_seekable() {
+            *position += count as u64;
+        }
+        Ok(count)
+    }
+
+    /// Gives back bytes that were read and could not be delivered.
+    pub(crate) fn unread(&self, count: usize) {
+        let mut position = lock(&self.position);
+        *position = position.saturating_sub(count as u64);
+    }
+
+    /// Writes bytes at a place, but to a pipe. Returns how many.
+    ///
+    /// # Errors
+    /// EPERM: a seal. EFBIG, ENOSPC: none was written.
+    pub(crate) fn write_at(&self, at: u64, from: &[u8]) -> Result<usize, Errno> {
+        match &self.node.kind {
+            Kind::File(memory) => {
+                let _writing = lock(&self.node.writing);
+                self.write_memory(memory, at, from)
+            }
+            Kind::Device(Device::Full) => Err(Errno(ENOSPC)),
+            Kind::Device(Device::Null | Device::Zero | Device::Random) => Ok(from.len()),
+            Kind::Device(device) => {
+                let errors = *device == Device::Errors;
+                output::write(if errors { Stream::Err } else { Stream::Out }, from);
+                Ok(from.len())
+            }
+            Kind::Proc(_) => self.content.write(at, from),
+            Kind::Folder(_) => Err(Errno(EISDIR)),
+            Kind::Link(_) | Kind::Pipe(_) => Err(Errno(EINVAL)),
+        }
+    }
+
+    /// Writes bytes at the position, or at the end, and moves the position.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at).
+    pub(crate) fn write(&self, from: &[u8]) -> Result<usize, Errno> {
+        let mut position = lock(&self.position);
+        let count = match self.memory() {
+            Some(memory) if self.flags() & O_APPEND != 0 => {
+                let _writing = lock(&self.node.writing);
+                *position = memory.size();
+                self.write_memory(memory, *position, from)?
+            }
+            _ => self.write_at(*position, from)?,
+        };
+        if self.is_seekable() {
+            *position += count as u64;
+        }
+        Ok(count)
+    }
+
+    /// Writes page by page, so that what was written before memory ran out counts. With `writing`.
+    fn write_memory(&self, memory: &Shmem<Kernel>, at: u64, from: &[u8]) -> Result<usize, Errno> {
+        let room = MOST.checked_sub(at).filter(|room| *room > 0).ok_or(Errno(EFBIG))?;
+        let from = &from[..from.len().min(room as usize)];
+        let mut done = 0;
+        while done < from.len() {
+            let here = at + done as u64;
+            let len = ((PAGE - here % PAGE) as usize).min(from.len() - done);
+            let before = memory.size();
+            if let Err(error) = memory.write(here, &from[done..done + len]) {
+                if memory.size() > before {
+                    // It was this write that made it larger, and no page is there.
+                    let _ = memory.set_size(before);
+                }
+                if done > 0 {
+                    break;
+                }
+                return Err(refused(error));
+            }
+            done += len;
+        }
+        self.node.touch(&[WRITTEN, CHANGED]);
+        Ok(done)
+    }
+
+    /// Sets the size: ftruncate(2).
+    ///
+    /// # Errors
+    /// EINVAL: no regular file. EPERM, EFBIG.
+    pub(crate) fn truncate(&self, bytes: u64) -> Result<(), Errno> {
+        truncate(&self.node, bytes)
+    }
+
+    /// Moves the position: lseek(2) with SEEK_SET, SEEK_CUR or SEEK_END.
+    ///
+    /// # Errors
+    /// EINVAL.
+    pub(crate) fn seek(&self, offset: i64, from: u64) -> Result<u64, Errno> {
+        let mut position = lock(&self.position);
+        let base = match from {
+            0 => 0,
+            1 => *position,
+            2 if matches!(self.node.kind, Kind::Device(_)) => 0,
+            2 => self.memory().map_or(0, |memory| memory.size()),
+            _ => return Err(Errno(EINVAL)),
+        };
+        let new = base.checked_add_signed(offset).filter(|new| *new <= MOST);
+        *position = new.ok_or(Errno(EINVAL))?;
+        Ok(*position)
+    }
+
+    /// The entries of a folder, and the position among them.
+    ///
+    /// # Errors
+    /// ENOTDIR; ENOENT: it was removed. ENOMEM.
+    pub(crate) fn listing(&self) -> Result<(Arc<Listing>, u64), Errno> {
+        let position = *lock(&self.position);
+        let known = lock(&self.listing).clone();
+        match known {
+            Some(known) if position > 0 => Ok((known, position)),
+            _ => {
+                let listing = Arc::new(list(&self.node)?);
+                let old = lock(&self.listing).replace(Arc::clone(&listing));
+                drop(old);
+                self.node.touch(&[READ]);
+                Ok((listing, position))
+            }
+        }
+    }
+
+    /// What poll finds.
+    pub(crate) fn ready(&self) -> u32 {
+        let Some(pipe) = self.pipe_of() else {
+            return POLLIN | POLLOUT | POLLRDNORM | POLLWRNORM;
+        };
+        let ready = pipe.ready();
+        let mut events = 0;
+        if self.mode.read {
+            events |= if ready.bytes > 0 { POLLIN | POLLRDNORM } else { 0 };
+            events |= if ready.writers { 0 } else { POLLHUP };
+        }
+        if self.mode.write {
+            events |= if ready.room >= PIPE_BUF { POLLOUT | POLLWRNORM } else { 0 };
+            events |= if ready.readers { 0 } else { POLLERR };
+        }
+        events
+    }
+
+    /// The owner of locks that belong to the description.
+    pub(crate) fn owner(&self) -> usize {
+        core::ptr::from_ref(self).addr()
+    }
+
+    /// # Errors
+    /// EBADF: it was opened for something else.
+    pub(crate) fn check_read(&self) -> Result<(), Errno> {
+        if self.mode.read { Ok(()) } else { Err(Errno(EBADF)) }
+    }
+
+    /// # Errors
+    /// EBADF: as above.
+    pub(crate) fn check_write(&self) -> Result<(), Errno> {
+        if self.mode.write { Ok(()) } else { Err(Errno(EBADF)) }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if let (Kind::Pipe(pipe), false) = (&self.node.kind, self.mode.path) {
+            pipe.close(self.mode.read, self.mode.write);
+        }
+        if *self.has_locks.get_mut() {
+            for of in [Of::Ranges, Of::Whole] {
+                // The whole range goes, so no lock becomes two.
+                let _ = self.node.locks.release(of, self.owner(), 0..u64::MAX);
+            }
+        }
+    }
+}
+
+/// The errno for a file's object.
+pub(crate) fn refused(error: ObjectError) -> Errno {
+    match error {
+        ObjectError::OutOfMemory(_) | ObjectError::GroupLimit | ObjectError::Overcommit => {
+            Errno(ENOSPC)
+        }
+        ObjectError::Sealed => Errno(EPERM),
+        ObjectError::BeyondEnd => Errno(EFBIG),
+        other => mm::Error::Object(other).into(),
+    }
+}
+
+/// Sets the size of a regular file.
+///
+/// # Errors
+/// EISDIR, EINVAL: none. EPERM, EFBIG.
+pub(crate) fn truncate(node: &Node, bytes: u64) -> Result<(), Errno> {
+    match &node.kind {
+        Kind::File(memory) => {
+            let _writing = lock(&node.writing);
+            memory.set_size(bytes).map_err(refused)?;
+            node.touch(&[WRITTEN, CHANGED]);
+            Ok(())
+        }
+        Kind::Folder(_) => Err(Errno(EISDIR)),
+        _ => Err(Errno(EINVAL)),
+    }
+}
+
+/// Lists a folder.
+fn list(node: &Arc<Node>) -> Result<Listing, Errno> {
+    const FOLDER: u8 = 4;
+    let parent = node.parent().map_err(|error| match error {
+        Errno(ENOTDIR) => error,
+        _ => Errno(ENOENT),
+    })?;
+    let mut entries = Vec::new();
+    let mut bytes = 0;
+    let mut add = |name: &[u8], number, kind| {
+        entries.try_reserve(1).map_err(|_| Errno(ENOMEM))?;
+        bytes += 64 + name.len();
+        entries.push((name.to_vec(), number, kind));
+        Ok(())
+    };
+    add(b".", node.number, FOLDER)?;
+    add(b"..", parent.number, FOLDER)?;
+    match &node.kind {
+        Kind::Folder(folder) => {
+            // The budget bounds the entries of all folders, so this lock is held for a bounded
+            // time.
+            let folder = lock(folder);
+            for (name, node) in &folder.entries {
+                add(name, node.number, node.entry_type())?;
+            }
+        }
+        Kind::Proc(entry) => entry.list(&mut add)?,
+        _ => return Err(Errno(ENOTDIR)),
+    }
+    let charge = Charge::new(bytes).map_err(|_| Errno(ENOMEM))?;
+    Ok(Listing { entries, _charge: charge })
+}

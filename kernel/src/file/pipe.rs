@@ -1,0 +1,160 @@
+//! Pipes: a buffer of bytes between open descriptions.
+//!
+//! A write of at most [`PIPE_BUF`] bytes goes in whole or not at all. The bytes are copied from and
+//! to programs without the pipe's lock: a reader takes bytes out first, and puts back those that it
+//! could not deliver.
+
+use super::budget::Charge;
+use crate::call::Errno;
+use crate::task::{WaitQueue, lock};
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use linux_raw_sys::errno::{EBUSY, ENOMEM, EPIPE};
+use spin::mutex::SpinMutex;
+
+/// The most bytes that are written as one piece.
+pub(crate) const PIPE_BUF: usize = 4096;
+/// The bytes of a new pipe.
+const CAPACITY: usize = 64 << 10;
+/// The most bytes of a pipe.
+pub(crate) const MOST: usize = 1 << 20;
+
+struct Contents {
+    bytes: VecDeque<u8>,
+    capacity: usize,
+    /// Open descriptions that read, and those that write.
+    readers: u32,
+    writers: u32,
+    _charge: Charge,
+}
+
+/// A pipe.
+pub(crate) struct Pipe {
+    contents: SpinMutex<Contents>,
+    /// Woken at each change: readers, writers, and polls wait here.
+    pub(crate) changed: WaitQueue,
+}
+
+/// What a poll finds.
+#[derive(Clone, Copy)]
+pub(crate) struct Ready {
+    /// Bytes that can be read.
+    pub(crate) bytes: usize,
+    /// Bytes that can be written.
+    pub(crate) room: usize,
+    pub(crate) readers: bool,
+    pub(crate) writers: bool,
+}
+
+impl Pipe {
+    /// # Errors
+    /// ENFILE's cause: no memory, as ENOMEM.
+    pub(super) fn new() -> Result<Arc<Pipe>, Errno> {
+        let charge = Charge::new(CAPACITY).map_err(|_| Errno(ENOMEM))?;
+        let contents = Contents {
+            bytes: VecDeque::new(),
+            capacity: CAPACITY,
+            readers: 0,
+            writers: 0,
+            _charge: charge,
+        };
+        Ok(Arc::new(Pipe { contents: SpinMutex::new(contents), changed: WaitQueue::new() }))
+    }
+
+    /// An open description of it begins.
+    pub(super) fn open(&self, reads: bool, writes: bool) {
+        let mut contents = lock(&self.contents);
+        contents.readers += u32::from(reads);
+        contents.writers += u32::from(writes);
+        drop(contents);
+        self.changed.wake_all();
+    }
+
+    /// An open description of it ends.
+    pub(super) fn close(&self, reads: bool, writes: bool) {
+        let mut contents = lock(&self.contents);
+        contents.readers -= u32::from(reads);
+        contents.writers -= u32::from(writes);
+        drop(contents);
+        self.changed.wake_all();
+    }
+
+    pub(crate) fn ready(&self) -> Ready {
+        let contents = lock(&self.contents);
+        Ready {
+            bytes: contents.bytes.len(),
+            room: contents.capacity.saturating_sub(contents.bytes.len()),
+            readers: contents.readers > 0,
+            writers: contents.writers > 0,
+        }
+    }
+
+    /// Takes bytes out. None: it is empty, and there is a writer.
+    pub(crate) fn take(&self, into: &mut [u8]) -> Option<usize> {
+        let mut contents = lock(&self.contents);
+        if contents.bytes.is_empty() && contents.writers > 0 {
+            return None;
+        }
+        let count = contents.bytes.len().min(into.len());
+        for (into, byte) in into.iter_mut().zip(contents.bytes.drain(..count)) {
+            *into = byte;
+        }
+        drop(contents);
+        if count > 0 {
+            self.changed.wake_all();
+        }
+        Some(count)
+    }
+
+    /// Puts bytes back that could not be delivered.
+    pub(crate) fn put_back(&self, bytes: &[u8]) {
+        let mut contents = lock(&self.contents);
+        if contents.bytes.try_reserve(bytes.len()).is_ok() {
+            bytes.iter().rev().for_each(|byte| contents.bytes.push_front(*byte));
+        }
+        drop(contents);
+        self.changed.wake_all();
+    }
+
+    /// Puts bytes in: as many as there is room for, or, if `whole`, all or none. Returns how many.
+    ///
+    /// # Errors
+    /// EPIPE: there is no reader. ENOMEM.
+    pub(crate) fn put(&self, bytes: &[u8], whole: bool) -> Result<usize, Errno> {
+        let mut contents = lock(&self.contents);
+        if contents.readers == 0 {
+            return Err(Errno(EPIPE));
+        }
+        let room = contents.capacity.saturating_sub(contents.bytes.len());
+        let count = if whole && room < bytes.len() { 0 } else { room.min(bytes.len()) };
+        contents.bytes.try_reserve(count).map_err(|_| Errno(ENOMEM))?;
+        contents.bytes.extend(&bytes[..count]);
+        drop(contents);
+        if count > 0 {
+            self.changed.wake_all();
+        }
+        Ok(count)
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        lock(&self.contents).capacity
+    }
+
+    /// Sets the capacity to at least this, and returns it (F_SETPIPE_SZ).
+    ///
+    /// # Errors
+    /// EBUSY: more bytes are in it. ENOMEM. Nothing has changed.
+    pub(crate) fn set_capacity(&self, bytes: usize) -> Result<usize, Errno> {
+        let capacity = bytes.clamp(PIPE_BUF, MOST).next_power_of_two();
+        let charge = Charge::new(capacity).map_err(|_| Errno(ENOMEM))?;
+        let mut contents = lock(&self.contents);
+        if contents.bytes.len() > capacity {
+            return Err(Errno(EBUSY));
+        }
+        contents.capacity = capacity;
+        contents._charge = charge;
+        drop(contents);
+        self.changed.wake_all();
+        Ok(capacity)
+    }
+}

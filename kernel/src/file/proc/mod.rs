@@ -1,0 +1,367 @@
+//! `/proc`: folders, links and texts that are made when a program looks.
+//!
+//! An [`Entry`] says what a name means; nothing of it is kept. A text is written when its file is
+//! opened, so a program that reads it in parts sees one state. What has no bounded text
+//! (`pagemap`, `mem`) is read through the address space, which the description does not keep alive.
+
+mod process;
+mod system;
+
+use super::node::Node;
+use super::open::Mode;
+use crate::call::Errno;
+use crate::path::Target;
+use crate::task::{Process, Space, lock, process as processes};
+use alloc::format;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::fmt;
+use linux_raw_sys::errno::{EACCES, EINVAL, EIO, ENOENT, ENOMEM, ENOTDIR, EROFS, ESRCH};
+use linux_raw_sys::general::{S_IFDIR, S_IFLNK, S_IFREG};
+use process::What;
+
+/// The bytes of an entry of `pagemap`.
+const ENTRY: u64 = 8;
+/// The end of programs' addresses.
+const TOP: u64 = 1 << 47;
+
+/// An entry of `/proc`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Entry {
+    Root,
+    /// `self`
+    Own,
+    /// `mounts`
+    Mounts,
+    /// `PID`
+    Process(u32),
+    /// `PID/task`
+    Tasks(u32),
+    /// `PID/task/TID`
+    Task(u32, u32),
+    /// `PID/fd`
+    Descriptors(u32),
+    /// `PID/fd/N`
+    Descriptor(u32, u32),
+    /// `PID/NAME`
+    Of(u32, What),
+    /// A folder of the system: its path.
+    Folder(&'static str),
+    /// A file of the system: its place in the table.
+    System(usize),
+}
+
+/// What an open description of `/proc` reads.
+pub(crate) enum Content {
+    None,
+    Text(Vec<u8>),
+    PageMap(Weak<Space>),
+    Memory(Weak<Space>),
+    ClearRefs(Weak<Space>),
+}
+
+/// The process with this number.
+fn find(pid: u32) -> Result<Arc<Process>, Errno> {
+    processes::process(pid).ok_or(Errno(ESRCH))
+}
+
+/// A number, as names have it.
+fn number(name: &[u8]) -> Option<u32> {
+    let text = core::str::from_utf8(name).ok()?;
+    let plain = !text.starts_with('0') || text == "0";
+    text.bytes().all(|byte| byte.is_ascii_digit()).then_some(())?;
+    text.parse().ok().filter(|_| plain)
+}
+
+/// Takes the name, the inode number and the type of an entry.
+type AddEntry<'a> = dyn FnMut(&[u8], u64, u8) -> Result<(), Errno> + 'a;
+
+impl Entry {
+    /// Its inode.
+    pub(crate) fn node(self) -> Arc<Node> {
+        let (number, mode) = match self {
+            Entry::Root => (1, 0o555),
+            Entry::Own => (2, 0o777),
+            Entry::Mounts => (3, 0o777),
+            Entry::Folder(path) => (0x100 + path.len() as u64, 0o555),
+            Entry::System(place) => (0x200 + place as u64, 0o444),
+            Entry::Process(pid) => (u64::from(pid) << 24, 0o555),
+            Entry::Tasks(pid) => (u64::from(pid) << 24 | 1, 0o555),
+            Entry::Descriptors(pid) => (u64::from(pid) << 24 | 2, 0o500),
+            Entry::Of(pid, what) => ((u64::from(pid) << 24) | (16 + what as u64), what.mode()),
+            Entry::Descriptor(pid, fd) => (u64::from(pid) << 24 | 1 << 16 | u64::from(fd), 0o700),
+            Entry::Task(pid, tid) => (u64::from(pid) << 24 | 1 << 60 | u64::from(tid), 0o555),
+        };
+        Node::proc(self, number, mode)
+    }
+
+    pub(crate) fn file_type(self) -> u32 {
+        match self {
+            Entry::Own | Entry::Mounts | Entry::Descriptor(..) => S_IFLNK,
+            Entry::Of(_, what) if what.is_link() => S_IFLNK,
+            Entry::Of(..) | Entry::System(_) => S_IFREG,
+            _ => S_IFDIR,
+        }
+    }
+
+    pub(crate) fn name(self) -> Vec<u8> {
+        match self {
+            Entry::Root => b"proc".into(),
+            Entry::Own => b"self".into(),
+            Entry::Mounts => b"mounts".into(),
+            Entry::Process(number) | Entry::Task(_, number) | Entry::Descriptor(_, number) => {
+                format!("{number}").into()
+            }
+            Entry::Tasks(_) => b"task".into(),
+            Entry::Descriptors(_) => b"fd".into(),
+            Entry::Of(_, what) => what.name().into(),
+            Entry::Folder(path) => last(path).into(),
+            Entry::System(place) => last(system::path(place)).into(),
+        }
+    }
+
+    /// The folder that it is in.
+    pub(crate) fn parent(self) -> Result<Arc<Node>, Errno> {
+        let parent = match self {
+            Entry::Root => return Ok(Arc::clone(super::tree::root())),
+            Entry::Own | Entry::Mounts | Entry::Process(_) => Entry::Root,
+            Entry::Tasks(pid) | Entry::Descriptors(pid) | Entry::Of(pid, _) => Entry::Process(pid),
+            Entry::Task(pid, _) => Entry::Tasks(pid),
+            Entry::Descriptor(pid, _) => Entry::Descriptors(pid),
+            Entry::Folder(path) => above(path),
+            Entry::System(place) => above(system::path(place)),
+        };
+        Ok(parent.node())
+    }
+
+    /// The entry with this name.
+    ///
+    /// # Errors
+    /// ENOTDIR.
+    pub(crate) fn child(self, name: &[u8]) -> Result<Option<Arc<Node>>, Errno> {
+        let child = match self {
+            Entry::Root => match (name, number(name)) {
+                (b"self", _) => Some(Entry::Own),
+                (b"mounts", _) => Some(Entry::Mounts),
+                (_, Some(pid)) => processes::process(pid).map(|_| Entry::Process(pid)),
+                _ => system::child("", name),
+            },
+            Entry::Folder(path) => system::child(path, name),
+            Entry::Process(pid) if processes::process(pid).is_none() => None,
+            Entry::Process(pid) => match name {
+                b"task" => Some(Entry::Tasks(pid)),
+                b"fd" => Some(Entry::Descriptors(pid)),
+                _ => What::find(name).map(|what| Entry::Of(pid, what)),
+            },
+            Entry::Task(pid, _) => What::find(name).map(|what| Entry::Of(pid, what)),
+            Entry::Tasks(pid) => number(name).and_then(|tid| {
+                let thread = processes::thread(tid)?;
+                (thread.process.pid == pid).then_some(Entry::Task(pid, tid))
+            }),
+            Entry::Descriptors(pid) => number(name).and_then(|fd| {
+                processes::process(pid)?.files()?.get(fd).ok().map(|_| Entry::Descriptor(pid, fd))
+            }),
+            _ => return Err(Errno(ENOTDIR)),
+        };
+        Ok(child.map(Entry::node))
+    }
+
+    /// Calls `add` with the name, the inode number and the type of each entry.
+    ///
+    /// # Errors
+    /// ENOTDIR, ENOMEM; those of `add`.
+    pub(crate) fn list(self, add: &mut AddEntry<'_>) -> Result<(), Errno> {
+        let mut add = |entry: Entry| {
+            let node = entry.node();
+            add(&entry.name(), node.number, node.entry_type())
+        };
+        match self {
+            Entry::Root => {
+                [Entry::Own, Entry::Mounts].into_iter().try_for_each(&mut add)?;
+                system::children("").try_for_each(&mut add)?;
+                let all = processes::all();
+                all.iter().try_for_each(|process| add(Entry::Process(process.pid)))
+            }
+            Entry::Folder(path) => system::children(path).try_for_each(add),
+            Entry::Process(pid) => {
+                find(pid)?;
+                [Entry::Tasks(pid), Entry::Descriptors(pid)].into_iter().try_for_each(&mut add)?;
+                What::all().try_for_each(|what| add(Entry::Of(pid, what)))
+            }
+            Entry::Task(pid, _) => What::all().try_for_each(|what| add(Entry::Of(pid, what))),
+            Entry::Tasks(pid) => {
+                let threads = lock(&find(pid)?.threads).clone();
+                threads.iter().try_for_each(|thread| add(Entry::Task(pid, thread.tid)))
+            }
+            Entry::Descriptors(pid) => match find(pid)?.files() {
+                Some(files) => {
+                    files.used()?.into_iter().try_for_each(|fd| add(Entry::Descriptor(pid, fd)))
+                }
+                None => Ok(()),
+            },
+            _ => Err(Errno(ENOTDIR)),
+        }
+    }
+
+    /// The target of a link, for the process `own`.
+    ///
+    /// # Errors
+    /// ENOENT: the process has ended.
+    pub(crate) fn target(self, own: u32) -> Result<Target, Errno> {
+        let gone = Errno(ENOENT);
+        match self {
+            Entry::Own => Ok(Target::Path(format!("{own}").into())),
+            Entry::Mounts => Ok(Target::Path(b"self/mounts".into())),
+            Entry::Descriptor(pid, fd) => {
+                let files = find(pid)?.files().ok_or(gone)?;
+                Ok(Target::Node(Arc::clone(&files.get(fd).map_err(|_| gone)?.node)))
+            }
+            Entry::Of(pid, what) => what.target(&*find(pid)?),
+            _ => Err(gone),
+        }
+    }
+
+    /// The text of a link, for readlink.
+    ///
+    /// # Errors
+    /// As [`target`](Self::target).
+    pub(crate) fn link_text(self, own: u32) -> Result<Vec<u8>, Errno> {
+        match (self, self.target(own)?) {
+            (_, Target::Path(path)) => Ok(path),
+            (Entry::Descriptor(pid, fd), _) => {
+                let files = find(pid)?.files().ok_or(Errno(ENOENT))?;
+                Ok(files.get(fd).map_err(|_| Errno(ENOENT))?.path())
+            }
+            (_, Target::Node(node)) => node.path(None),
+        }
+    }
+
+    /// What an open description reads: written now.
+    ///
+    /// # Errors
+    /// EROFS, EACCES: it is not for writing. ESRCH: the process has ended. ENOMEM.
+    pub(crate) fn open(self, mode: Mode, _own: u32) -> Result<Content, Errno> {
+        match self {
+            Entry::System(_) if mode.write => Err(Errno(EROFS)),
+            Entry::System(place) => Ok(Content::Text(text(|out| system::write(place, out))?)),
+            Entry::Of(pid, what) => what.open(&*find(pid)?, mode),
+            _ => Ok(Content::None),
+        }
+    }
+}
+
+/// The last name of a path.
+fn last(path: &str) -> &[u8] {
+    path.rsplit('/').next().unwrap_or_default().as_bytes()
+}
+
+/// The folder of a path of the system.
+fn above(path: &'static str) -> Entry {
+    path.rsplit_once('/').map_or(Entry::Root, |(folder, _)| Entry::Folder(folder))
+}
+
+/// A text that grows, or fails without memory.
+struct Text(Vec<u8>);
+
+impl fmt::Write for Text {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        self.0.try_reserve(part.len()).map_err(|_| fmt::Error)?;
+        self.0.extend_from_slice(part.as_bytes());
+        Ok(())
+    }
+}
+
+/// Writes a text.
+fn text(write: impl FnOnce(&mut dyn fmt::Write) -> fmt::Result) -> Result<Vec<u8>, Errno> {
+    let mut text = Text(Vec::new());
+    write(&mut text).map_err(|_| Errno(ENOMEM))?;
+    Ok(text.0)
+}
+
+impl Content {
+    /// The bytes that it keeps.
+    pub(crate) fn len(&self) -> usize {
+        if let Content::Text(text) = self { text.len() } else { 0 }
+    }
+
+    /// Reads bytes at a place.
+    ///
+    /// # Errors
+    /// EINVAL: no whole entries of `pagemap`. EIO: no memory is there. EISDIR's place is elsewhere.
+    pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, Errno> {
+        match self {
+            Content::None => Err(Errno(linux_raw_sys::errno::EISDIR)),
+            Content::ClearRefs(_) => Err(Errno(EINVAL)),
+            Content::Text(text) => {
+                let from = text.get(at.min(text.len() as u64) as usize..).unwrap_or_default();
+                let count = from.len().min(into.len());
+                into[..count].copy_from_slice(&from[..count]);
+                Ok(count)
+            }
+            Content::PageMap(space) => {
+                if !at.is_multiple_of(ENTRY) || !(into.len() as u64).is_multiple_of(ENTRY) {
+                    return Err(Errno(EINVAL));
+                }
+                let Some(space) = space.upgrade() else { return Ok(0) };
+                let entries = (TOP >> 12).saturating_sub(at / ENTRY);
+                let count = entries.min(into.len() as u64 / ENTRY) as usize;
+                let mut part = [0; 64];
+                for (place, into) in into[..8 * count].chunks_mut(8 * part.len()).enumerate() {
+                    let first = at / ENTRY + (place * part.len()) as u64;
+                    let part = &mut part[..into.len() / 8];
+                    space.pagemap((first << 12) as usize, part);
+                    for (entry, into) in part.iter().zip(into.chunks_mut(8)) {
+                        into.copy_from_slice(&entry.to_le_bytes());
+                    }
+                }
+                Ok(8 * count)
+            }
+            Content::Memory(space) => {
+                let Some(space) = space.upgrade() else { return Ok(0) };
+                let len = into.len();
+                at_address(at, |at| space.peek(at, into), len)
+            }
+        }
+    }
+
+    /// Writes bytes at a place.
+    ///
+    /// # Errors
+    /// EINVAL, EIO, EACCES.
+    pub(crate) fn write(&self, at: u64, from: &[u8]) -> Result<usize, Errno> {
+        match self {
+            Content::Memory(space) => {
+                let Some(space) = space.upgrade() else { return Ok(0) };
+                at_address(at, |at| space.poke(at, from), from.len())
+            }
+            Content::ClearRefs(space) => {
+                let Some(space) = space.upgrade() else { return Err(Errno(ESRCH)) };
+                match from.trim_ascii() {
+                    b"1" | b"2" | b"3" => space.clear_referenced()?,
+                    b"4" => space.clear_soft_dirty()?,
+                    // The peak of resident memory is not counted.
+                    b"5" => {}
+                    _ => return Err(Errno(EINVAL)),
+                }
+                Ok(from.len())
+            }
+            _ => Err(Errno(EACCES)),
+        }
+    }
+}
+
+/// Copies at an address: what was copied before an error counts.
+fn at_address(
+    at: u64,
+    copy: impl FnOnce(usize) -> Result<(), mm::CopyError>,
+    len: usize,
+) -> Result<usize, Errno> {
+    if at >= TOP {
+        return Err(Errno(EIO));
+    }
+    match copy(at as usize) {
+        Ok(()) => Ok(len),
+        Err(error) if error.copied > 0 => Ok(error.copied),
+        Err(_) => Err(Errno(EIO)),
+    }
+}

@@ -1,0 +1,244 @@
+//! Files of `/proc` that tell of a process.
+
+use super::{Content, text};
+use crate::call::Errno;
+use crate::file::open::Mode;
+use crate::load::CLOCK_TICKS;
+use crate::path::Target;
+use crate::task::{Process, Space, lock};
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::fmt::{self, Write};
+use core::sync::atomic::Ordering;
+use linux_raw_sys::errno::{EACCES, ENOENT, ESRCH};
+use mm::Totals;
+
+/// The end of programs' addresses.
+const TOP: usize = 1 << 47;
+
+macro_rules! files {
+    ($($what:ident $name:literal $mode:literal,)*) => {
+        /// An entry of the folder of a process.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub(crate) enum What {
+            $(#[doc = $name] $what,)*
+        }
+
+        const FILES: &[(&str, What, u32)] = &[$(($name, What::$what, $mode),)*];
+    };
+}
+
+files! {
+    ClearRefs "clear_refs" 0o200,
+    Cmdline "cmdline" 0o444,
+    Comm "comm" 0o444,
+    Cwd "cwd" 0o777,
+    Exe "exe" 0o777,
+    Limits "limits" 0o444,
+    Maps "maps" 0o444,
+    Mem "mem" 0o600,
+    Mounts "mounts" 0o444,
+    OomScore "oom_score" 0o444,
+    OomScoreAdj "oom_score_adj" 0o444,
+    PageMap "pagemap" 0o400,
+    Root "root" 0o777,
+    Smaps "smaps" 0o444,
+    SmapsRollup "smaps_rollup" 0o444,
+    Stat "stat" 0o444,
+    Statm "statm" 0o444,
+    Status "status" 0o444,
+}
+
+impl What {
+    pub(super) fn all() -> impl Iterator<Item = What> {
+        FILES.iter().map(|(_, what, _)| *what)
+    }
+
+    pub(super) fn find(name: &[u8]) -> Option<What> {
+        FILES.iter().find(|(known, ..)| known.as_bytes() == name).map(|(_, what, _)| *what)
+    }
+
+    pub(super) fn name(self) -> &'static [u8] {
+        FILES[self as usize].0.as_bytes()
+    }
+
+    pub(super) fn mode(self) -> u32 {
+        FILES[self as usize].2
+    }
+
+    pub(super) fn is_link(self) -> bool {
+        matches!(self, What::Cwd | What::Exe | What::Root)
+    }
+
+    /// The target of a link.
+    pub(super) fn target(self, process: &Process) -> Result<Target, Errno> {
+        match self {
+            What::Cwd => Ok(Target::Node(lock(&process.place).folder())),
+            What::Root => Ok(Target::Path(b"/".into())),
+            What::Exe => {
+                let path = lock(&process.program).path.clone();
+                if path.is_empty() { Err(Errno(ENOENT)) } else { Ok(Target::Path(path)) }
+            }
+            _ => Err(Errno(ENOENT)),
+        }
+    }
+
+    /// What an open description reads.
+    pub(super) fn open(self, process: &Process, mode: Mode) -> Result<Content, Errno> {
+        let space = lock(&process.space).clone();
+        let weak = || space.as_ref().map(Arc::downgrade).ok_or(Errno(ESRCH));
+        match self {
+            What::Mem => return Ok(Content::Memory(weak()?)),
+            What::ClearRefs => return Ok(Content::ClearRefs(weak()?)),
+            _ if mode.write => return Err(Errno(EACCES)),
+            What::PageMap => return Ok(Content::PageMap(weak()?)),
+            What::Cmdline => return Ok(Content::Text(lock(&process.program).arguments.clone())),
+            _ => {}
+        }
+        let space = space.as_deref();
+        let text = text(|out| match self {
+            What::Maps => space.map_or(Ok(()), |space| space.write_maps(out)),
+            What::Smaps => space.map_or(Ok(()), |space| space.write_smaps(out)),
+            What::SmapsRollup => space.map_or(Ok(()), |space| rollup(space, out)),
+            What::Comm => writeln!(out, "{}", name(process)),
+            What::Limits => limits(out),
+            What::Mounts => mounts(out),
+            What::OomScore | What::OomScoreAdj => out.write_str("0\n"),
+            What::Stat => stat(process, space, out),
+            What::Statm => statm(space, out),
+            What::Status => status(process, space, out),
+            _ => Ok(()),
+        })?;
+        Ok(Content::Text(text))
+    }
+}
+
+fn name(process: &Process) -> String {
+    lock(&process.program).name.clone()
+}
+
+/// The number of the parent; 0 for none.
+fn parent(process: &Process) -> u32 {
+    lock(&process.parent).upgrade().map_or(0, |parent| parent.pid)
+}
+
+fn totals(space: Option<&Space>) -> Totals {
+    space.map(Space::totals).unwrap_or_default()
+}
+
+fn state(process: &Process) -> &'static str {
+    if lock(&process.ended).is_some() { "Z (zombie)" } else { "R (running)" }
+}
+
+fn mounts(out: &mut dyn Write) -> fmt::Result {
+    out.write_str(
+        "none / tmpfs rw 0 0\nnone /dev tmpfs rw 0 0\nnone /dev/shm tmpfs rw 0 0\n\
+         none /tmp tmpfs rw 0 0\nproc /proc proc rw 0 0\n",
+    )
+}
+
+fn limits(out: &mut dyn Write) -> fmt::Result {
+    writeln!(out, "{:25} {:20} {:20} {:10}", "Limit", "Soft Limit", "Hard Limit", "Units")?;
+    let files = crate::file::DESCRIPTORS;
+    writeln!(out, "{:25} {files:<20} {files:<20} {:10}", "Max open files", "files")?;
+    let stack = crate::load::STACK;
+    writeln!(out, "{:25} {stack:<20} {:20} {:10}", "Max stack size", "unlimited", "bytes")?;
+    writeln!(out, "{:25} {:20} {:20} {:10}", "Max address space", "unlimited", "unlimited", "bytes")
+}
+
+fn statm(space: Option<&Space>, out: &mut dyn Write) -> fmt::Result {
+    let totals = totals(space);
+    let of_files = totals.resident - totals.anonymous.min(totals.resident);
+    writeln!(
+        out,
+        "{} {} {} {} 0 {} 0",
+        totals.size >> 12,
+        totals.resident >> 12,
+        of_files >> 12,
+        totals.executable >> 12,
+        (totals.data + totals.stack) >> 12
+    )
+}
+
+fn stat(process: &Process, space: Option<&Space>, out: &mut dyn Write) -> fmt::Result {
+    let totals = totals(space);
+    // Relaxed, here and below: numbers only.
+    let ticks = |nanos: u64| nanos / (1_000_000_000 / CLOCK_TICKS);
+    let used = ticks(process.used.load(Ordering::Relaxed));
+    let children = ticks(process.used_by_children.load(Ordering::Relaxed));
+    let threads = lock(&process.threads).len();
+    write!(
+        out,
+        "{} ({}) {} {} {} {} 0 -1 0 0 0 0 0 {used} 0 {children} 0 20 0 {threads} 0 0 {} {}",
+        process.pid,
+        name(process),
+        &state(process)[..1],
+        parent(process),
+        process.group.load(Ordering::Relaxed),
+        process.session.load(Ordering::Relaxed),
+        totals.size,
+        totals.resident >> 12
+    )?;
+    // The limit of resident memory, addresses, signals, and more that is not kept.
+    writeln!(out, " 18446744073709551615{}", " 0".repeat(27))
+}
+
+fn status(process: &Process, space: Option<&Space>, out: &mut dyn Write) -> fmt::Result {
+    let totals = totals(space);
+    let pid = process.pid;
+    writeln!(out, "Name:\t{}", name(process))?;
+    writeln!(out, "Umask:\t{:04o}", lock(&process.place).umask)?;
+    writeln!(out, "State:\t{}", state(process))?;
+    writeln!(out, "Tgid:\t{pid}\nNgid:\t0\nPid:\t{pid}\nPPid:\t{}", parent(process))?;
+    writeln!(out, "TracerPid:\t0\nUid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0")?;
+    writeln!(out, "FDSize:\t{}", crate::file::DESCRIPTORS)?;
+    if space.is_some() {
+        let of_files = totals.resident - totals.anonymous.min(totals.resident);
+        for (name, bytes) in [
+            ("VmPeak", totals.size),
+            ("VmSize", totals.size),
+            ("VmLck", totals.locked),
+            ("VmPin", 0),
+            ("VmHWM", totals.resident),
+            ("VmRSS", totals.resident),
+            ("RssAnon", totals.anonymous),
+            ("RssFile", 0),
+            ("RssShmem", of_files),
+            ("VmData", totals.data),
+            ("VmStk", totals.stack),
+            ("VmExe", totals.executable),
+            ("VmLib", 0),
+            ("VmSwap", totals.swap),
+        ] {
+            writeln!(out, "{name}:\t{:8} kB", bytes >> 10)?;
+        }
+    }
+    let cpus = machine::Cpus::count(&crate::machine::Kernel);
+    writeln!(out, "Threads:\t{}", lock(&process.threads).len())?;
+    writeln!(out, "Cpus_allowed_list:\t0-{}", cpus - 1)?;
+    writeln!(out, "Mems_allowed_list:\t0")
+}
+
+fn rollup(space: &Space, out: &mut dyn Write) -> fmt::Result {
+    let usage = space.usage(0..TOP);
+    writeln!(out, "{}", format_args!("{:012x}-{:012x} ---p 00000000 00:00 0 [rollup]", 0, TOP))?;
+    for (name, bytes) in [
+        ("Rss", usage.resident),
+        ("Pss", usage.proportional),
+        ("Pss_Dirty", usage.proportional_dirty),
+        ("Shared_Clean", usage.shared_clean),
+        ("Shared_Dirty", usage.shared_dirty),
+        ("Private_Clean", usage.private_clean),
+        ("Private_Dirty", usage.private_dirty),
+        ("Referenced", usage.referenced),
+        ("Anonymous", usage.anonymous),
+        ("AnonHugePages", usage.huge),
+        ("Swap", usage.swap),
+        ("SwapPss", usage.swap),
+    ] {
+        let label = format!("{name}:");
+        writeln!(out, "{label:16}{:8} kB", bytes / 1024)?;
+    }
+    Ok(())
+}

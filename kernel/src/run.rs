@@ -1,0 +1,132 @@
+//! `run`: runs a program of the archive, and all that it starts, on all CPUs.
+
+use crate::archive::Archive;
+use crate::call::{self, process_first};
+use crate::cpu::area;
+use crate::file::{self, Files};
+use crate::grace::quiet;
+use crate::machine::Kernel;
+use crate::space::tables;
+use crate::task::process::Exit;
+use crate::task::{self, lock};
+use crate::{clock, smp, stats};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicU64, Ordering};
+use machine::{Cpus, FrameSource};
+use mm::Access;
+
+/// The end of a run. It is displayed as the record for the host, which is JSON: the ending, then
+/// the statistics.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    ending: Exit,
+    /// Members of a JSON object, with commas between them: numbers, or objects of them.
+    statistics: String,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ending {
+            Exit::Code(code) => write!(f, "{{\"exit\":{code}")?,
+            Exit::Signal(signal) => write!(f, "{{\"signal\":{signal}")?,
+        }
+        write!(f, ",{}}}", self.statistics)
+    }
+}
+
+static AT_START: AtomicU64 = AtomicU64::new(0);
+
+/// The free frames before the first program.
+pub(crate) fn frames_at_start() -> u64 {
+    // Relaxed: written before programs run.
+    AT_START.load(Ordering::Relaxed)
+}
+
+/// Runs the program `argv[0]` of `files` with these arguments and this environment, and waits for
+/// its end, and for that of all processes. Call it on the boot CPU, with interrupts on.
+///
+/// # Errors
+/// The program cannot be run: the cause and the cure, for people.
+pub(crate) fn run(
+    argv: &[&'static [u8]],
+    env: &[&'static [u8]],
+    files: &Archive,
+) -> Result<Outcome, String> {
+    file::start().map_err(|errno| {
+        format!("no memory for files ({errno:?}): give the machine more (--memory)")
+    })?;
+    for entry in files.files() {
+        let path = [b"/", entry.path].concat();
+        file::add(&path, entry.mode, entry.data).map_err(|errno| {
+            let path = String::from_utf8_lossy(&path).into_owned();
+            format!("no memory for the file {path} ({errno:?}): give the machine more (--memory)")
+        })?;
+    }
+    // Relaxed: other CPUs run programs later.
+    AT_START.store(Kernel.free_frames() as u64, Ordering::Relaxed);
+    let words = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect::<Vec<_>>();
+    let mut argv = words(argv);
+    let Some(path) = argv.first_mut() else { return Err("there is no program".into()) };
+    if !path.starts_with(b"/") {
+        path.insert(0, b'/');
+    }
+    let path = path.clone();
+    let files = Files::standard();
+    let process = files.and_then(|files| process_first(&path, &argv, &words(env), files));
+    let process = process.map_err(|errno| {
+        let path = String::from_utf8_lossy(&path).into_owned();
+        format!("{path} does not start ({errno:?}): a static program of x86-64 is needed")
+    })?;
+    smp::host().on_each(Kernel.count(), |_| task::run::run());
+    let ending = lock(&process.ended).unwrap_or(Exit::Code(0));
+    drop(process);
+    settle();
+    Ok(Outcome { ending, statistics: statistics() })
+}
+
+/// Waits until all is given back that waits for a grace period, and that CPUs keep for later. Files
+/// that programs have left keep their frames.
+fn settle() {
+    /// Rounds, of a tick each, after which nothing more comes back.
+    const ROUNDS: usize = 50;
+    const TICK: u64 = 4_000_000;
+    for _ in 0..ROUNDS {
+        smp::host().on_each(Kernel.count(), |_| {
+            quiet();
+            tables().paging().quick().drain();
+        });
+        if Kernel.free_frames() as u64 >= frames_at_start() {
+            return;
+        }
+        clock::wait(TICK);
+    }
+}
+
+/// What programs did.
+fn statistics() -> String {
+    let mut text = String::from("\"calls\":{");
+    let mut comma = "";
+    for (number, count) in stats::calls() {
+        let _ = match call::name(number) {
+            Some(name) => write!(text, "{comma}\"{name}\":{count}"),
+            None => write!(text, "{comma}\"call {number}\":{count}"),
+        };
+        comma = ",";
+    }
+    let [read, write, execute] = [Access::Read, Access::Write, Access::Execute].map(stats::faults);
+    let (before, now) = (frames_at_start(), Kernel.free_frames() as u64);
+    let peak = before.saturating_sub(stats::least_free().min(now));
+    let held = before as i64 - now as i64;
+    let interrupts = area::total(|stats| &stats.shootdowns);
+    let flushes = area::total(|stats| &stats.flushes);
+    let _ = write!(
+        text,
+        "}},\"faults\":{{\"read\":{read},\"write\":{write},\"execute\":{execute}}},\
+         \"frames\":{{\"peak\":{peak},\"left\":{held}}},\"interrupts\":{interrupts},\
+         \"flushes\":{flushes}"
+    );
+    text
+}

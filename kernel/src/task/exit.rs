@@ -1,0 +1,110 @@
+//! The end of threads and processes.
+
+use super::process::{self, Exit, FIRST};
+use super::{Own, Process, Thread, lock, queue, signal};
+use crate::futex;
+use crate::machine::Kernel;
+use crate::user::copy::User;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::mem;
+use core::sync::atomic::Ordering;
+use machine::Step;
+
+/// Ends a thread: the one that this CPU runs, whose space is active.
+pub(crate) fn thread(thread: &Arc<Thread>, own: &mut Own) {
+    let process = &thread.process;
+    {
+        let space = Arc::clone(own.space());
+        // SAFETY: this CPU runs the thread, and has its space active.
+        let user = unsafe { User::new(&space) };
+        futex::leave_robust(user, own.robust_list, thread.tid);
+        if own.clear_tid != 0 {
+            // A bad address is the program's.
+            let _ = user.write(own.clear_tid, &0_u32);
+            futex::wake_word(user, own.clear_tid, 1);
+        }
+    }
+    own.resume.clear();
+    own.end();
+    let last = process.remove(thread);
+    if last {
+        end(process);
+    } else {
+        signal::leave(thread);
+        process.alone.wake_all();
+    }
+}
+
+/// Ends a process whose threads have ended.
+fn end(process: &Arc<Process>) {
+    let how = lock(&process.exiting).unwrap_or(Exit::Code(0));
+    // Each is dropped without a lock: they give back a lot.
+    drop(mem::take(&mut *lock(&process.files)));
+    drop(mem::take(&mut *lock(&process.space)));
+    signal::end(process);
+    end_vfork(process);
+    give_up_children(process);
+    tell_parent(process, how);
+    if process.pid == FIRST {
+        // The others end with the first.
+        process.reap();
+        process::all().iter().for_each(|other| other.end(Exit::Signal(9)));
+    }
+    if process::is_over() {
+        queue::wake_all();
+    }
+}
+
+/// Marks a process as ended, and tells its parent. With the lock of the parent's children, under
+/// which the parent looks for those that have ended: a parent that does not want to wait for them
+/// sees none.
+fn tell_parent(process: &Arc<Process>, how: Exit) {
+    loop {
+        let Some(parent) = lock(&process.parent).upgrade() else {
+            *lock(&process.ended) = Some(how);
+            return process.reap();
+        };
+        let mut children = lock(&parent.children);
+        let Some(at) = children.iter().position(|child| Arc::ptr_eq(child, process)) else {
+            // Its parent is ending, and gives it to another one.
+            drop(children);
+            Kernel.relax();
+            continue;
+        };
+        *lock(&process.ended) = Some(how);
+        let forgotten = signal::child_ended(&parent, process, how).then(|| children.remove(at));
+        drop(children);
+        if forgotten.is_some() {
+            process.reap();
+        }
+        return parent.events.wake_all();
+    }
+}
+
+/// Lets a parent go on that waits in vfork.
+pub(crate) fn end_vfork(process: &Arc<Process>) {
+    // Release: what the child did to the memory comes before; pairs with the Acquire of clone.
+    process.holds_vfork.store(false, Ordering::Release);
+    if let Some(parent) = lock(&process.parent).upgrade() {
+        parent.events.wake_all();
+    }
+}
+
+/// The children of a process that ends become those of the first process; those that have ended
+/// already are forgotten, if there is none.
+fn give_up_children(process: &Arc<Process>) {
+    let children: Vec<Arc<Process>> = mem::take(&mut *lock(&process.children));
+    let first = process::process(FIRST).filter(|first| !Arc::ptr_eq(first, process));
+    for child in children {
+        *lock(&child.parent) = first.as_ref().map_or_else(Weak::new, Arc::downgrade);
+        match &first {
+            Some(first) => lock(&first.children).push(child),
+            None if lock(&child.ended).is_some() => child.reap(),
+            None => {}
+        }
+    }
+    if let Some(first) = first {
+        first.events.wake_all();
+    }
+}

@@ -1,0 +1,51 @@
+//! Processes and threads: their life, and who runs when.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `thread` | a thread: its registers, and whether it runs, waits or is ready |
+//! | `process` | a process: what its threads share; the table of all processes |
+//! | `run` | the loop of a CPU |
+//! | `queue` | the queues of ready threads |
+//! | `wait` | queues of threads that wait for an event |
+//! | `timer` | threads that wait for a time |
+//! | `exit` | the end of threads and processes |
+//! | `signal` | signals |
+
+pub(crate) mod exit;
+pub(crate) mod process;
+pub(crate) mod queue;
+pub(crate) mod run;
+pub(crate) mod signal;
+pub(crate) mod thread;
+pub(crate) mod timer;
+pub(crate) mod wait;
+
+use crate::grace::Grace;
+use crate::machine::Kernel;
+use crate::space::tables;
+use ::machine::Asid;
+use alloc::sync::Arc;
+use mm::{Layout, Profile};
+use paging::X86_64L4;
+use spin::mutex::{SpinMutex, SpinMutexGuard};
+
+pub(crate) use process::Process;
+pub(crate) use thread::{Own, Thread};
+pub(crate) use wait::WaitQueue;
+
+/// The memory of a program.
+pub(crate) type Space = mm::AddressSpace<Kernel, X86_64L4, Grace>;
+
+/// An empty address space. All have one tag: this machine has no others.
+pub(crate) fn new_space(layout: Layout) -> Result<Arc<Space>, mm::Error> {
+    let kernel = Some(Arc::clone(tables()));
+    let paging = tables().paging();
+    let space = Space::try_new(paging, Asid(1), kernel, Profile::LINUX_6_18, layout)?;
+    Ok(Arc::new(space))
+}
+
+/// Takes a lock of this part of the kernel. No interrupt handler takes one. While this CPU waits,
+/// it performs the flushes that others request.
+pub(crate) fn lock<T>(mutex: &SpinMutex<T>) -> SpinMutexGuard<'_, T> {
+    ::machine::lock(&Kernel, mutex)
+}

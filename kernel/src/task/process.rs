@@ -1,0 +1,205 @@
+//! A process: what its threads share. The table of all processes.
+
+use super::{Space, Thread, WaitQueue, lock, signal};
+use crate::file::Files;
+use crate::path::Place;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use spin::mutex::SpinMutex;
+
+/// The number of the first process.
+pub(crate) const FIRST: u32 = 1;
+/// Numbers are below this, as in Linux with many CPUs.
+const NUMBERS: u32 = 1 << 22;
+
+/// How a process ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Exit {
+    /// It called exit.
+    Code(u8),
+    /// A signal ended it.
+    Signal(u8),
+}
+
+impl Exit {
+    /// The status that wait4 gives.
+    pub(crate) fn status(self) -> u32 {
+        match self {
+            Exit::Code(code) => u32::from(code) << 8,
+            Exit::Signal(number) => number.into(),
+        }
+    }
+}
+
+/// A process.
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    /// The process group and the session.
+    pub(crate) group: AtomicU32,
+    pub(crate) session: AtomicU32,
+    pub(crate) parent: SpinMutex<Weak<Process>>,
+    /// Its children, those included that have ended and for which it has not waited.
+    pub(crate) children: SpinMutex<Vec<Arc<Process>>>,
+    /// Its threads that have not ended.
+    pub(crate) threads: SpinMutex<Vec<Arc<Thread>>>,
+    /// Its memory; none when it has ended.
+    pub(crate) space: SpinMutex<Option<Arc<Space>>>,
+    pub(crate) files: SpinMutex<Option<Arc<Files>>>,
+    pub(crate) place: SpinMutex<Place>,
+    pub(crate) signals: SpinMutex<signal::OfProcess>,
+    /// Set when it is ending: how.
+    pub(crate) exiting: SpinMutex<Option<Exit>>,
+    /// Set when all its threads have ended.
+    pub(crate) ended: SpinMutex<Option<Exit>>,
+    /// The signal that its parent gets at its end.
+    pub(crate) exit_signal: u32,
+    /// Woken when a child ends, or a vfork is over.
+    pub(crate) events: WaitQueue,
+    /// The thread that replaces the program waits here for the others to end.
+    pub(crate) alone: WaitQueue,
+    /// The thread that replaces the program, while it waits for the others to end.
+    pub(crate) replacing: SpinMutex<Option<u32>>,
+    /// Whether its parent's vfork still waits.
+    pub(crate) holds_vfork: AtomicBool,
+    /// The program, for /proc.
+    pub(crate) program: SpinMutex<Program>,
+    /// Nanoseconds that its threads have run.
+    pub(crate) used: AtomicU64,
+    /// Nanoseconds that its children have run for which it has waited.
+    pub(crate) used_by_children: AtomicU64,
+}
+
+/// What /proc says of a program.
+#[derive(Clone, Default)]
+pub(crate) struct Program {
+    pub(crate) name: String,
+    pub(crate) path: Vec<u8>,
+    pub(crate) arguments: Vec<u8>,
+}
+
+static ALL: SpinMutex<BTreeMap<u32, Arc<Process>>> = SpinMutex::new(BTreeMap::new());
+static THREADS: SpinMutex<BTreeMap<u32, Weak<Thread>>> = SpinMutex::new(BTreeMap::new());
+static NEXT: AtomicU32 = AtomicU32::new(FIRST);
+
+/// A number for a thread or a process, not in use.
+pub(crate) fn number() -> u32 {
+    loop {
+        // Relaxed: only the number.
+        let number = NEXT.fetch_add(1, Ordering::Relaxed) % NUMBERS;
+        if number >= FIRST && !lock(&ALL).contains_key(&number) && thread(number).is_none() {
+            return number;
+        }
+    }
+}
+
+/// The process of this number.
+pub(crate) fn process(pid: u32) -> Option<Arc<Process>> {
+    lock(&ALL).get(&pid).cloned()
+}
+
+/// The thread of this number.
+pub(crate) fn thread(tid: u32) -> Option<Arc<Thread>> {
+    lock(&THREADS).get(&tid).and_then(Weak::upgrade)
+}
+
+/// All processes, those included that have ended and for which no parent has waited.
+pub(crate) fn all() -> Vec<Arc<Process>> {
+    lock(&ALL).values().cloned().collect()
+}
+
+/// Whether there is no process any more.
+pub(crate) fn is_over() -> bool {
+    lock(&ALL).is_empty()
+}
+
+impl Process {
+    /// A process without threads, in the table.
+    pub(crate) fn new(
+        parent: Option<&Arc<Process>>,
+        exit_signal: u32,
+        space: Arc<Space>,
+        files: Arc<Files>,
+    ) -> Arc<Process> {
+        let pid = number();
+        let weak = parent.map_or_else(Weak::new, Arc::downgrade);
+        // Relaxed: only the numbers.
+        let of = |number: fn(&Process) -> &AtomicU32| {
+            AtomicU32::new(parent.map_or(pid, |parent| number(parent).load(Ordering::Relaxed)))
+        };
+        let process = Arc::new(Process {
+            pid,
+            group: of(|parent| &parent.group),
+            session: of(|parent| &parent.session),
+            parent: SpinMutex::new(weak),
+            children: SpinMutex::default(),
+            threads: SpinMutex::default(),
+            space: SpinMutex::new(Some(space)),
+            files: SpinMutex::new(Some(files)),
+            place: SpinMutex::new(
+                parent.map_or_else(Place::default, |one| lock(&one.place).clone()),
+            ),
+            signals: SpinMutex::default(),
+            exiting: SpinMutex::default(),
+            ended: SpinMutex::default(),
+            exit_signal,
+            events: WaitQueue::new(),
+            alone: WaitQueue::new(),
+            replacing: SpinMutex::default(),
+            holds_vfork: false.into(),
+            program: SpinMutex::default(),
+            used: AtomicU64::new(0),
+            used_by_children: AtomicU64::new(0),
+        });
+        lock(&ALL).insert(pid, Arc::clone(&process));
+        if let Some(parent) = parent {
+            lock(&parent.children).push(Arc::clone(&process));
+        }
+        process
+    }
+
+    /// Adds a thread, which can be found from now on. Returns false if the process is ending.
+    pub(crate) fn add(&self, thread: &Arc<Thread>) -> bool {
+        let mut threads = lock(&self.threads);
+        if lock(&self.exiting).is_some() {
+            return false;
+        }
+        threads.push(Arc::clone(thread));
+        lock(&THREADS).insert(thread.tid, Arc::downgrade(thread));
+        true
+    }
+
+    /// Removes a thread that ends, and returns whether it was the last.
+    pub(super) fn remove(&self, thread: &Arc<Thread>) -> bool {
+        let mut threads = lock(&self.threads);
+        threads.retain(|other| !Arc::ptr_eq(other, thread));
+        lock(&THREADS).remove(&thread.tid);
+        threads.is_empty()
+    }
+
+    /// Takes a process that has ended out of the table.
+    pub(crate) fn reap(self: &Arc<Self>) {
+        if let Some(parent) = lock(&self.parent).upgrade() {
+            lock(&parent.children).retain(|child| !Arc::ptr_eq(child, self));
+        }
+        lock(&ALL).remove(&self.pid);
+    }
+
+    /// Makes all threads end. The first cause counts.
+    pub(crate) fn end(&self, how: Exit) {
+        // With the lock of the threads, so that none is added beside it.
+        let threads = {
+            let threads = lock(&self.threads);
+            lock(&self.exiting).get_or_insert(how);
+            threads.clone()
+        };
+        threads.iter().for_each(|thread| thread.call_attention());
+    }
+
+    /// The files. None when the process has ended.
+    pub(crate) fn files(&self) -> Option<Arc<Files>> {
+        lock(&self.files).clone()
+    }
+}

@@ -1,0 +1,219 @@
+//! The loop of a CPU: chooses a thread, runs its program, and acts on the reason for which it came
+//! back.
+
+use super::process::Exit;
+use super::{Own, Space, Thread, exit, lock, process, queue, signal, timer};
+use crate::cpu::area;
+use crate::grace::{Grace, quiet};
+use crate::smp::tlb_grace;
+use crate::space::tables;
+use crate::trap::entry::TIMER;
+use crate::trap::{self, Registers};
+use crate::user::{self, enter};
+use crate::{call, clock, stats};
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+use machine::VirtAddr;
+use mm::Access;
+use x86_64::registers::control::Cr2;
+
+/// Nanoseconds for which a thread runs while others wait.
+const TURN: u64 = 8_000_000;
+
+/// What a thread does when its turn is over.
+pub(crate) enum Next {
+    /// It goes on when its turn comes again.
+    Ready,
+    /// It waits.
+    Park,
+    /// It has ended.
+    Gone,
+}
+
+/// Runs programs on this CPU until there is no process any more.
+pub(crate) fn run() {
+    let mut active: Option<Arc<Space>> = None;
+    while !process::is_over() {
+        timer::expire();
+        match queue::next() {
+            Some(thread) => turn(thread, &mut active),
+            None => {
+                switch(&mut active, None);
+                idle();
+            }
+        }
+        quiet();
+    }
+    switch(&mut active, None);
+}
+
+/// Makes this the active address space; `None` for that of the kernel alone.
+fn switch(active: &mut Option<Arc<Space>>, next: Option<&Arc<Space>>) {
+    let same = match (&*active, next) {
+        (Some(before), Some(next)) => Arc::ptr_eq(before, next),
+        (None, None) => true,
+        _ => false,
+    };
+    if same {
+        return;
+    }
+    match next {
+        // SAFETY: the kernel's half is in all tables. `active` keeps the space until others are
+        // active.
+        Some(next) => unsafe { next.activate() },
+        // SAFETY: as above.
+        None => unsafe { tables().activate() },
+    }
+    let before = core::mem::replace(active, next.cloned());
+    if let Some(before) = before {
+        // SAFETY: other tables are active now.
+        unsafe { before.leave() };
+    }
+}
+
+/// Sleeps until an interrupt comes, unless there is something to do.
+fn idle() {
+    queue::set_idle(true);
+    Grace::idle_enter();
+    // SAFETY: until `idle_exit`, this CPU uses the kernel's image, stacks and heap, which are never
+    // unmapped, and no area of `vmap` but the APIC's.
+    unsafe { tlb_grace().idle_enter() };
+    area::irq_enter();
+    if queue::has_any() || process::is_over() {
+        // SAFETY: matches `irq_enter`.
+        unsafe { area::irq_leave() };
+    } else {
+        // SAFETY: this is the only section.
+        unsafe { area::sleep() };
+    }
+    tlb_grace().idle_exit();
+    queue::set_idle(false);
+}
+
+/// Runs one thread for a turn.
+fn turn(thread: Arc<Thread>, active: &mut Option<Arc<Space>>) {
+    // SAFETY: this CPU has taken the thread from a queue.
+    let own = unsafe { thread.own() };
+    let began = clock::now();
+    own.xstate.load();
+    user::set_bases(own.fs, own.gs);
+    let next = loop {
+        switch(active, Some(own.space()));
+        if let Some(next) = step(&thread, own, began) {
+            break next;
+        }
+    };
+    if !matches!(next, Next::Gone) {
+        own.xstate.save();
+    }
+    // Relaxed: a statistic.
+    thread.process.used.fetch_add(clock::now() - began, Ordering::Relaxed);
+    match next {
+        Next::Ready => queue::put_back(&thread),
+        Next::Park => {
+            if !thread.park() {
+                queue::put_back(&thread);
+            }
+        }
+        Next::Gone => {}
+    }
+}
+
+/// Runs the program once, and acts on the reason for which it came back. Returns what the thread
+/// does next, if its turn is over.
+fn step(thread: &Arc<Thread>, own: &mut Own, began: u64) -> Option<Next> {
+    if thread.has_attention() && !signal::attend(thread, own) {
+        exit::thread(thread, own);
+        return Some(Next::Gone);
+    }
+    if own.resume.again {
+        // The call that has waited is made again.
+        own.registers.rip += 2;
+        let next = call::make(thread, own);
+        if !own.resume.again && signal::is_pending(thread) {
+            // It did not wait any more when the signal came.
+            thread.call_attention();
+        }
+        return next;
+    }
+    if !own.registers.can_go_on() {
+        // The address that the program jumped to is not canonical.
+        signal::force(thread, own, signal::SIGSEGV, signal::SI_KERNEL, 0);
+        return None;
+    }
+    own.registers.sanitize();
+    let sysret = own.registers.suit_sysret();
+    area::irq_enter();
+    if thread.has_attention() {
+        // SAFETY: matches `irq_enter`.
+        unsafe { area::irq_leave() };
+        return None;
+    }
+    // SAFETY: one section is open; the registers are sanitized and in their place.
+    unsafe { enter::enter(&raw mut own.registers, sysret) };
+    let vector = own.registers.vector;
+    let address = (vector == 14).then(Cr2::read_raw);
+    if (32..enter::CALL).contains(&vector) {
+        trap::interrupt(vector as u8);
+    }
+    // SAFETY: matches `irq_enter` above.
+    unsafe { area::irq_leave() };
+    match vector {
+        enter::CALL => call::make(thread, own),
+        ..32 => {
+            fault(thread, own, address);
+            None
+        }
+        _ => {
+            timer::expire();
+            let over = vector == u64::from(TIMER) && clock::now() - began >= TURN;
+            (over && queue::has_others()).then_some(Next::Ready)
+        }
+    }
+}
+
+/// What a call leaves of the turn.
+pub(crate) enum After {
+    Yield,
+    Wait,
+    End,
+}
+
+impl From<After> for Option<Next> {
+    fn from(after: After) -> Self {
+        match after {
+            After::Yield => Some(Next::Ready),
+            After::Wait => Some(Next::Park),
+            After::End => Some(Next::Gone),
+        }
+    }
+}
+
+/// Acts on a fault of the program: brings the page in, or sends the signal.
+fn fault(thread: &Arc<Thread>, own: &mut Own, address: Option<u64>) {
+    let Registers { vector, code, .. } = own.registers;
+    let Some(address) = address else {
+        return signal::force_for_vector(thread, own, vector);
+    };
+    let access = match code {
+        code if code & 16 != 0 => Access::Execute,
+        code if code & 2 != 0 => Access::Write,
+        _ => Access::Read,
+    };
+    stats::fault(access);
+    if address >= 1 << 47 {
+        // The kernel's half, or no address.
+        return signal::force(thread, own, signal::SIGSEGV, signal::SEGV_MAPERR, address);
+    }
+    if let Err(error) = own.space().handle_fault(VirtAddr::new(address), access) {
+        signal::force_for_fault(thread, own, error, address);
+    }
+}
+
+/// Ends the process of the thread.
+pub(crate) fn end_process(thread: &Arc<Thread>, how: Exit) {
+    thread.process.end(how);
+    // For a thread that is not in the list any more.
+    let _ = lock(&thread.process.exiting).get_or_insert(how);
+    thread.call_attention();
+}

@@ -1,0 +1,337 @@
+//! Signals, as Linux delivers them on x86-64.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `info` | what a program is told of a signal |
+//! | `pending` | the signals that are pending for a thread or a process |
+//! | `action` | what a process does at each signal |
+//! | `deliver` | on the way to the program: the next signal, and what it does |
+//! | `frame` | the frame of a handler on the program's stack |
+//! | `stack` | the alternate stack |
+//! | `fault` | signals for faults and exceptions |
+//! | `alarm` | the timer of a process |
+//!
+//! # Why no signal is lost
+//! A sender adds the signal to a pending set, with its lock held, then chooses a thread that does
+//! not block it, and calls its attention ([`Thread::call_attention`]). A thread that blocks a
+//! signal sets its mask first and looks at the set of its process afterwards: if the signal is
+//! there, it passes it on to another thread. So either the sender sees the mask, or the thread the
+//! signal. A thread that ends does the same. A thread that waits looks at the sets after it has
+//! begun to wait.
+//!
+//! The lock of a process comes before that of a thread.
+//!
+//! # What is not here
+//! Job control. A stop signal may be blocked, caught and waited for, but by default it does
+//! nothing, and the kernel says so once. No core is written.
+//!
+//! # Costs
+//! A signal: one allocation for the list of threads, two locks, and an interrupt if the thread runs
+//! on another CPU. A handler: the frame is written by two copies, about 3 KiB with AVX-512.
+
+mod action;
+mod alarm;
+mod deliver;
+mod fault;
+mod frame;
+mod info;
+mod pending;
+mod stack;
+
+pub(crate) use action::Action;
+pub(super) use alarm::expired;
+pub(crate) use alarm::{Alarm, set as set_alarm};
+pub(super) use deliver::attend;
+pub(crate) use deliver::interrupted;
+pub(crate) use fault::SEGV_MAPERR;
+pub(crate) use fault::force;
+pub(super) use fault::{force_for_fault, force_for_vector};
+pub(crate) use frame::restore;
+pub(crate) use info::{Info, SI_KERNEL, SI_TKILL, SI_USER, WholeInfo};
+pub(crate) use pending::Pending;
+pub(crate) use stack::AltStack;
+
+use super::process::Exit;
+use super::{Process, Thread, lock};
+use crate::call::Errno;
+use action::Actions;
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+use fault::Trap;
+
+pub(crate) const SIGILL: u8 = 4;
+pub(crate) const SIGTRAP: u8 = 5;
+pub(crate) const SIGBUS: u8 = 7;
+pub(crate) const SIGFPE: u8 = 8;
+pub(crate) const SIGKILL: u8 = 9;
+pub(crate) const SIGSEGV: u8 = 11;
+pub(crate) const SIGALRM: u8 = 14;
+pub(crate) const SIGCHLD: u8 = 17;
+pub(crate) const SIGCONT: u8 = 18;
+pub(crate) const SIGSTOP: u8 = 19;
+/// The highest signal.
+pub(crate) const MOST: u8 = 64;
+
+/// SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU.
+const STOPS: u64 = bit(19) | bit(20) | bit(21) | bit(22);
+/// Signals that are never blocked, caught or ignored.
+pub(crate) const UNCATCHABLE: u64 = bit(SIGKILL) | bit(SIGSTOP);
+
+/// The bit of a signal in a set.
+pub(crate) const fn bit(number: u8) -> u64 {
+    1 << (number - 1)
+}
+
+/// The signals of a thread.
+#[derive(Default)]
+pub(crate) struct OfThread {
+    /// The thread is to end.
+    ends: bool,
+    /// The signals that it blocks.
+    mask: u64,
+    /// Blocked signals for which it waits (rt_sigtimedwait).
+    awaited: u64,
+    pending: Pending,
+    /// The last fault, which a handler is told.
+    trap: Trap,
+}
+
+/// The signals of a process.
+#[derive(Default)]
+pub(crate) struct OfProcess {
+    pub(crate) actions: Actions,
+    pending: Pending,
+    alarm: Alarm,
+}
+
+/// Whether the thread is to end, alone or with its process.
+pub(crate) fn is_ending(thread: &Thread) -> bool {
+    lock(&thread.process.exiting).is_some() || lock(&thread.signals).ends
+}
+
+/// Whether a signal is pending that ends waiting, or the thread is to end. Two locks.
+pub(crate) fn is_pending(thread: &Thread) -> bool {
+    let shared = lock(&thread.process.signals).pending.set();
+    let found = {
+        let own = lock(&thread.signals);
+        own.ends || (own.pending.set() | shared) & !own.mask != 0
+    };
+    found || lock(&thread.process.exiting).is_some()
+}
+
+/// Sends a signal to a process: one thread that does not block it will handle it.
+///
+/// # Errors
+/// EAGAIN: too many real-time signals are pending.
+pub(crate) fn send(process: &Process, info: Info) -> Result<(), Errno> {
+    let number = info.number();
+    if number == SIGKILL {
+        process.end(Exit::Signal(SIGKILL));
+        return Ok(());
+    }
+    let threads = lock(&process.threads).clone();
+    let Some(first) = threads.first() else { return Ok(()) };
+    forget_opposites(process, &threads, number);
+    {
+        let mut signals = lock(&process.signals);
+        let blocked = lock(&first.signals).mask & bit(number) != 0;
+        if !blocked && signals.actions.ignore(number) {
+            return Ok(());
+        }
+        signals.pending.add(info)?;
+    }
+    notify(&threads, number);
+    Ok(())
+}
+
+/// Sends a signal to a thread.
+///
+/// # Errors
+/// As for [`send`].
+pub(crate) fn send_to_thread(thread: &Arc<Thread>, info: Info) -> Result<(), Errno> {
+    let (process, number) = (&thread.process, info.number());
+    if number == SIGKILL {
+        process.end(Exit::Signal(SIGKILL));
+        return Ok(());
+    }
+    if STOPS & bit(number) != 0 || number == SIGCONT {
+        let threads = lock(&process.threads).clone();
+        forget_opposites(process, &threads, number);
+    }
+    let wanted = {
+        let signals = lock(&process.signals);
+        let mut own = lock(&thread.signals);
+        if own.mask & bit(number) == 0 && signals.actions.ignore(number) {
+            return Ok(());
+        }
+        own.pending.add(info)?;
+        own.wants(number)
+    };
+    if wanted {
+        thread.call_attention();
+    }
+    Ok(())
+}
+
+/// Sends a signal of the thread's own doing to it, such as SIGPIPE.
+pub(crate) fn raise(thread: &Arc<Thread>, number: u8) {
+    // A standard signal is never refused.
+    let _ = send_to_thread(thread, Info::sent(number, SI_USER, thread.process.pid));
+}
+
+/// SIGCONT ends pending stops, and a stop a pending SIGCONT.
+fn forget_opposites(process: &Process, threads: &[Arc<Thread>], number: u8) {
+    let opposites = match number {
+        SIGCONT => STOPS,
+        number if STOPS & bit(number) != 0 => bit(SIGCONT),
+        _ => return,
+    };
+    forget(process, threads, opposites);
+}
+
+fn forget(process: &Process, threads: &[Arc<Thread>], set: u64) {
+    lock(&process.signals).pending.forget(set);
+    threads.iter().for_each(|thread| lock(&thread.signals).pending.forget(set));
+}
+
+/// Calls the attention of a thread for a signal that is pending for its process.
+fn notify(threads: &[Arc<Thread>], number: u8) {
+    if let Some(thread) = threads.iter().find(|thread| lock(&thread.signals).wants(number)) {
+        thread.call_attention();
+    }
+}
+
+/// Passes signals on that are pending for a process, and that a thread will not handle.
+fn pass_on(process: &Process, mut set: u64) {
+    let threads = lock(&process.threads).clone();
+    while set != 0 {
+        notify(&threads, set.trailing_zeros() as u8 + 1);
+        set &= set - 1;
+    }
+}
+
+impl OfThread {
+    fn wants(&self, number: u8) -> bool {
+        !self.ends && (self.mask & !self.awaited) & bit(number) == 0
+    }
+}
+
+/// The signals that a thread blocks.
+pub(crate) fn mask(thread: &Thread) -> u64 {
+    lock(&thread.signals).mask
+}
+
+/// Sets the signals that a thread blocks: the caller's own. Returns those before.
+pub(crate) fn set_mask(thread: &Arc<Thread>, mask: u64) -> u64 {
+    let mask = mask & !UNCATCHABLE;
+    let before = core::mem::replace(&mut lock(&thread.signals).mask, mask);
+    if mask & !before != 0 {
+        let lost = lock(&thread.process.signals).pending.set() & mask & !before;
+        if lost != 0 {
+            pass_on(&thread.process, lost);
+        }
+    }
+    if before & !mask != 0 && is_pending(thread) {
+        thread.call_attention();
+    }
+    before
+}
+
+/// The signals that are pending for a thread and that it blocks.
+pub(crate) fn blocked(thread: &Thread) -> u64 {
+    let shared = lock(&thread.process.signals).pending.set();
+    let own = lock(&thread.signals);
+    (own.pending.set() | shared) & own.mask
+}
+
+/// Takes a pending signal of a set, for a thread that waits for it; else says that it waits.
+pub(crate) fn take_awaited(thread: &Thread, set: u64) -> Option<Info> {
+    let mut shared = lock(&thread.process.signals);
+    let mut own = lock(&thread.signals);
+    let found = own.pending.take(set).or_else(|| shared.pending.take(set));
+    own.awaited = if found.is_some() { 0 } else { set };
+    found
+}
+
+/// The thread does not wait for signals any more. Passes on those that came meanwhile.
+pub(crate) fn end_awaiting(thread: &Thread) {
+    let awaited = core::mem::take(&mut lock(&thread.signals).awaited);
+    let left = lock(&thread.process.signals).pending.set() & awaited;
+    if left != 0 {
+        pass_on(&thread.process, left);
+    }
+}
+
+/// Sets or reads the action of a process at a signal.
+pub(crate) fn change_action(process: &Process, number: u8, new: Option<Action>) -> Action {
+    let (before, ignored) = lock(&process.signals).actions.change(number, new);
+    if ignored {
+        let threads = lock(&process.threads).clone();
+        forget(process, &threads, bit(number));
+    }
+    before
+}
+
+/// Tells a parent that a child has ended. Returns whether the parent does not want to wait for it.
+pub(super) fn child_ended(parent: &Arc<Process>, child: &Process, how: Exit) -> bool {
+    let Some(number @ 1..=MOST) = u8::try_from(child.exit_signal).ok() else { return false };
+    let (reap, silent) = match number {
+        SIGCHLD => lock(&parent.signals).actions.child_rules(),
+        _ => (false, false),
+    };
+    if !silent {
+        let (killed, status) = match how {
+            Exit::Code(code) => (false, code),
+            Exit::Signal(number) => (true, number),
+        };
+        // Relaxed: a statistic.
+        let ticks = child.used.load(Ordering::Relaxed) / (1_000_000_000 / crate::load::CLOCK_TICKS);
+        // A queue that is full: the parent finds the child when it waits.
+        let _ = send(parent, Info::child(number, child.pid, killed, status, ticks));
+    }
+    reap
+}
+
+/// A new thread inherits the mask of the one that made it.
+pub(crate) fn inherit(from: &Thread, to: &Thread) {
+    let mask = lock(&from.signals).mask;
+    lock(&to.signals).mask = mask;
+}
+
+/// A new process has the actions of its parent; with `clear`, the default ones instead of handlers.
+pub(crate) fn copy(from: &Process, to: &Process, clear: bool) {
+    let mut actions = lock(&from.signals).actions.clone();
+    if clear {
+        actions.clear();
+    }
+    lock(&to.signals).actions = actions;
+}
+
+/// A new program has default actions where the old one had handlers.
+pub(crate) fn exec(thread: &Thread) {
+    lock(&thread.process.signals).actions.clear();
+}
+
+/// Ends one thread of a process.
+pub(crate) fn end_thread(thread: &Arc<Thread>) {
+    lock(&thread.signals).ends = true;
+    thread.call_attention();
+}
+
+/// A thread has ended, and others of its process go on: one of them handles its signals.
+pub(super) fn leave(thread: &Thread) {
+    let set = lock(&thread.process.signals).pending.set();
+    if set != 0 {
+        pass_on(&thread.process, set);
+    }
+}
+
+/// A process has ended: it keeps no signals, and no timer.
+pub(super) fn end(process: &Process) {
+    let left = {
+        let mut signals = lock(&process.signals);
+        signals.alarm.stop();
+        core::mem::take(&mut signals.pending)
+    };
+    drop(left);
+}

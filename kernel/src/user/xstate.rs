@@ -1,0 +1,185 @@
+//! The floating-point and vector registers of a thread.
+//!
+//! The kernel itself is built without them. So they stay in place while the kernel works for a
+//! thread, and are saved only when its CPU runs another one.
+
+use alloc::alloc::{alloc_zeroed, dealloc};
+use core::alloc::Layout;
+use core::arch::asm;
+use core::ptr::NonNull;
+use raw_cpuid::CpuId;
+use spin::Once;
+use x86_64::registers::xcontrol::{XCr0, XCr0Flags};
+
+/// x87, SSE, AVX, AVX-512.
+const KEPT: XCr0Flags = XCr0Flags::X87
+    .union(XCr0Flags::SSE)
+    .union(XCr0Flags::AVX)
+    .union(XCr0Flags::OPMASK)
+    .union(XCr0Flags::ZMM_HI256)
+    .union(XCr0Flags::HI16_ZMM);
+/// The bytes of the part that every CPU has, and of the header.
+const LEAST: usize = 576;
+const MXCSR: usize = 24;
+/// The bytes of x87 and SSE, which all CPUs have. The header comes behind them.
+pub(crate) const LEGACY: usize = 512;
+const HEADER: usize = LEGACY;
+/// The first of the bytes that the CPU leaves to software.
+const SOFTWARE: usize = 464;
+/// FP_XSTATE_MAGIC1: Linux's mark there.
+const START_MARK: u32 = 0x4650_5853;
+/// FP_XSTATE_MAGIC2: Linux's mark behind a program's copy.
+pub(crate) const END_MARK: u32 = 0x4650_5845;
+
+static BYTES: Once<usize> = Once::new();
+
+/// Enables the registers on this CPU, if it can save them.
+pub(super) fn start() {
+    let id = CpuId::new();
+    if !id.get_feature_info().is_some_and(|features| features.has_xsave()) {
+        return;
+    }
+    let all = id.get_extended_state_info().map_or(0, |info| {
+        u64::from(info.xcr0_supports_avx_256()) << 2
+            | if info.xcr0_supports_avx512_opmask() { 7 << 5 } else { 0 }
+            | 3
+    });
+    // SAFETY: the CPU has these registers.
+    unsafe { XCr0::write(KEPT.intersection(XCr0Flags::from_bits_truncate(all))) };
+    BYTES.call_once(|| {
+        let info = CpuId::new().get_extended_state_info();
+        info.map_or(LEAST, |info| info.xsave_area_size_enabled_features() as usize)
+    });
+}
+
+/// The bytes of the saved registers; `None` if this CPU cannot save them.
+pub(crate) fn bytes() -> Option<usize> {
+    BYTES.get().copied()
+}
+
+/// The registers that this CPU saves.
+fn enabled() -> u32 {
+    if bytes().is_none() {
+        return 3;
+    }
+    XCr0::read().bits() as u32
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// The bytes behind the legacy part that a program's copy describes, if they are no more than
+/// `most`.
+pub(crate) fn described(legacy: &[u8], most: usize) -> Option<usize> {
+    let (len, with_mark) = (word(legacy, SOFTWARE + 16), word(legacy, SOFTWARE + 4));
+    let fits = word(legacy, SOFTWARE) == START_MARK && len as usize >= LEAST && len <= with_mark;
+    (fits && len as usize - LEGACY <= most).then(|| len as usize - LEGACY)
+}
+
+/// Saved registers, in the format of `xsave`.
+pub(crate) struct XState {
+    at: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: it owns its memory.
+unsafe impl Send for XState {}
+
+impl XState {
+    /// The registers as a program finds them at its start. `None` without memory.
+    pub(crate) fn try_new() -> Option<XState> {
+        let bytes = bytes().unwrap_or(LEAST);
+        // SAFETY: the size is not 0.
+        let at = NonNull::new(unsafe { alloc_zeroed(layout(bytes)) })?;
+        let mut state = XState { at, bytes };
+        state.reset();
+        Some(state)
+    }
+
+    /// A copy. `None` without memory.
+    pub(crate) fn try_clone(&self) -> Option<XState> {
+        let mut copy = XState::try_new()?;
+        copy.bytes_mut().copy_from_slice(self.as_bytes());
+        Some(copy)
+    }
+
+    /// The registers as a program finds them at its start.
+    pub(crate) fn reset(&mut self) {
+        let bytes = self.bytes_mut();
+        bytes.fill(0);
+        bytes[MXCSR..MXCSR + 4].copy_from_slice(&0x1f80_u32.to_le_bytes());
+        self.describe();
+    }
+
+    /// As `xsave` stores them.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        // SAFETY: it owns these bytes, which were zeroed.
+        unsafe { core::slice::from_raw_parts(self.at.as_ptr(), self.bytes) }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above.
+        unsafe { core::slice::from_raw_parts_mut(self.at.as_ptr(), self.bytes) }
+    }
+
+    /// Takes over registers that a program has written in the format of `xsave`, which `fill`
+    /// copies. Whatever it copies, and if it fails, `xrstor` takes the result: reserved bits of
+    /// MXCSR and of the header are cleared, and so is the mark of the compact format.
+    pub(crate) fn fill<E>(
+        &mut self,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let filled = fill(self.bytes_mut());
+        let bytes = self.bytes_mut();
+        let mxcsr = word(bytes, MXCSR) & 0xffff;
+        bytes[MXCSR..MXCSR + 4].copy_from_slice(&mxcsr.to_le_bytes());
+        let parts = word(bytes, HEADER) & enabled();
+        bytes[HEADER..HEADER + 64].fill(0);
+        bytes[HEADER..HEADER + 4].copy_from_slice(&parts.to_le_bytes());
+        self.describe();
+        filled
+    }
+
+    /// Writes the bytes that the CPU leaves to software: they say how much is here.
+    fn describe(&mut self) {
+        let len = self.bytes as u32;
+        let words = [START_MARK, len + size_of_val(&END_MARK) as u32, enabled(), 0, len];
+        let bytes = &mut self.bytes_mut()[SOFTWARE..LEGACY];
+        bytes.fill(0);
+        for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+    }
+
+    /// Saves this CPU's registers.
+    pub(crate) fn save(&mut self) {
+        if bytes().is_some() {
+            // SAFETY: the area is large enough, and aligned.
+            unsafe {
+                asm!("xsave64 [{}]", in(reg) self.at.as_ptr(), in("eax") u32::MAX, in("edx") u32::MAX, options(nostack));
+            }
+        }
+    }
+
+    /// Loads this CPU's registers.
+    pub(crate) fn load(&self) {
+        if bytes().is_some() {
+            // SAFETY: `save` or `set` made the area. No code of the kernel uses the registers.
+            unsafe {
+                asm!("xrstor64 [{}]", in(reg) self.at.as_ptr(), in("eax") u32::MAX, in("edx") u32::MAX, options(nostack));
+            }
+        }
+    }
+}
+
+impl Drop for XState {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.at.as_ptr(), layout(self.bytes)) };
+    }
+}
+
+fn layout(bytes: usize) -> Layout {
+    Layout::from_size_align(bytes, 64).expect("a small size")
+}
