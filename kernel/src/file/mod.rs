@@ -69,7 +69,7 @@ impl Files {
         for name in ["console", "console", "stderr"] {
             let node = folder.child(name.as_bytes())?.ok_or(Errno(ENOENT))?;
             let location = Some((Arc::clone(&folder), name.as_bytes().to_vec()));
-            let open = Open::new(node, location, Mode::READ_WRITE, 0, 0)?;
+            let open = Open::new(node, location, Mode::READ_WRITE, 0)?;
             files.insert(open, false, 0)?;
         }
         Ok(Arc::new(files))

@@ -6,6 +6,7 @@
 
 use super::budget::Charge;
 use super::locks::FileLocks;
+use super::open::refused;
 use super::pipe::Pipe;
 use super::proc;
 use crate::call::{self, Errno};
@@ -19,7 +20,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use linux_raw_sys::errno::{ENOENT, ENOMEM, ENOTDIR};
 use linux_raw_sys::general::{S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG};
-use mm::{Object, Shmem, ShmemKind};
+use mm::{Object, Seals, Shmem, ShmemKind};
 use spin::mutex::SpinMutex;
 
 /// The device of the files in memory, as the listings of maps show it: major and minor number.
@@ -71,7 +72,7 @@ pub(crate) enum Kind {
 #[derive(Default)]
 pub(crate) struct Folder {
     pub(crate) entries: BTreeMap<Vec<u8>, Arc<Node>>,
-    /// The parent; none for the root.
+    /// The parent; none for the root. A folder that was removed keeps it.
     pub(crate) parent: Weak<Node>,
     /// It is in no folder any more, so nothing may be added.
     pub(crate) removed: bool,
@@ -152,8 +153,10 @@ impl Node {
         let number = number();
         let path = String::from_utf8_lossy(path).into_owned();
         let kind = ShmemKind { path, inode: number, device: MEMORY, segment: false };
-        let kind = Kind::File(Shmem::new(tables().paging(), kind));
-        Ok(Node::make(number, kind, mode, Some(charge)))
+        let memory = Shmem::new(tables().paging(), kind);
+        // As in Linux, only memfd_create makes files that can be sealed.
+        memory.add_seals(Seals::SEAL).map_err(refused)?;
+        Ok(Node::make(number, Kind::File(memory), mode, Some(charge)))
     }
 
     /// A number for the inode of an object that is made next.

@@ -80,7 +80,7 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// Opens an inode. `pid` is the process that does it.
+    /// Opens an inode.
     ///
     /// # Errors
     /// ENFILE: no budget. Those of `/proc`. ENXIO.
@@ -89,11 +89,10 @@ impl Open {
         location: Location,
         mode: Mode,
         flags: u32,
-        pid: u32,
     ) -> Result<Arc<Open>, Errno> {
         let content = match &node.kind {
             _ if mode.path => Content::None,
-            Kind::Proc(entry) => entry.open(mode, pid)?,
+            Kind::Proc(entry) => entry.open(mode)?,
             Kind::Link(_) => return Err(Errno(ENXIO)),
             _ => Content::None,
         };
@@ -121,7 +120,7 @@ impl Open {
     /// ENFILE, ENOMEM.
     pub(crate) fn pipe(flags: u32) -> Result<[Arc<Open>; 2], Errno> {
         let node = Node::new(Kind::Pipe(Pipe::new()?), 0o600).map_err(|_| Errno(ENFILE))?;
-        let end = |mode| Open::new(Arc::clone(&node), None, mode, flags, 0);
+        let end = |mode| Open::new(Arc::clone(&node), None, mode, flags);
         Ok([end(Mode::READ)?, end(Mode::WRITE)?])
     }
 
@@ -325,9 +324,10 @@ impl Open {
     pub(crate) fn seek(&self, offset: i64, from: u64) -> Result<u64, Errno> {
         let mut position = lock(&self.position);
         let base = match from {
+            // Devices have no places.
+            0..=2 if matches!(self.node.kind, Kind::Device(_)) => return Ok(0),
             0 => 0,
             1 => *position,
-            2 if matches!(self.node.kind, Kind::Device(_)) => 0,
             2 => self.memory().map_or(0, |memory| memory.size()),
             _ => return Err(Errno(EINVAL)),
         };

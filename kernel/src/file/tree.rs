@@ -103,7 +103,6 @@ fn retire(node: &Node) -> Result<(), Errno> {
             return Err(Errno(EBUSY));
         }
         folder.removed = true;
-        folder.parent = Default::default();
     }
     Ok(())
 }

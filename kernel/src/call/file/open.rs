@@ -84,7 +84,7 @@ fn open_path(call: &Call<'_>, folder: u64, path: u64, flags: u32, mode: u32) -> 
         let location = Some((Arc::clone(&found.parent), found.name.clone()));
         let truncates = has(O_TRUNC) && !created && matches!(node.kind, Kind::File(_));
         let kept = flags & KEPT;
-        let open = Open::new(Arc::clone(&node), location, how, kept, call.process().pid)?;
+        let open = Open::new(Arc::clone(&node), location, how, kept)?;
         let fd = call.files()?.insert(open, has(O_CLOEXEC), 0)?;
         if truncates
             && !how.path
@@ -136,7 +136,7 @@ fn open_unnamed(call: &Call<'_>, folder: &Arc<Node>, how: Mode, flags: u32, mode
     let node = Node::file(&shown, mode & 0o7777 & !call.umask())?;
     // Relaxed: no other thread has it. With O_EXCL it cannot get a name.
     node.links.store(0, Ordering::Relaxed);
-    let open = Open::new(node, None, how, flags & KEPT, call.process().pid)?;
+    let open = Open::new(node, None, how, flags & KEPT)?;
     Ok(call.files()?.insert(open, flags & O_CLOEXEC != 0, 0)?.into())
 }
 
@@ -260,7 +260,7 @@ pub(in crate::call) fn memfd_create(call: &mut Call<'_>) -> Outcome {
     let node = Node::memory(memory, mode)?;
     // Relaxed: no other thread has it.
     node.links.store(0, Ordering::Relaxed);
-    let open = Open::new(node, None, Mode::READ_WRITE, 0, call.process().pid)?;
+    let open = Open::new(node, None, Mode::READ_WRITE, 0)?;
     Ok(call.files()?.insert(open, flags & CLOEXEC != 0, 0)?.into())
 }
 

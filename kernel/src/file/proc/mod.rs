@@ -16,7 +16,7 @@ use alloc::format;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::fmt;
-use linux_raw_sys::errno::{EACCES, EINVAL, EIO, ENOENT, ENOMEM, ENOTDIR, EROFS, ESRCH};
+use linux_raw_sys::errno::{EINVAL, EIO, EISDIR, ENOENT, ENOMEM, ENOTDIR, EROFS, ESRCH};
 use linux_raw_sys::general::{S_IFDIR, S_IFLNK, S_IFREG};
 use process::What;
 
@@ -239,12 +239,12 @@ impl Entry {
     /// What an open description reads: written now.
     ///
     /// # Errors
-    /// EROFS, EACCES: it is not for writing. ESRCH: the process has ended. ENOMEM.
-    pub(crate) fn open(self, mode: Mode, _own: u32) -> Result<Content, Errno> {
+    /// EROFS: it is not for writing. ESRCH: the process has ended. ENOMEM.
+    pub(crate) fn open(self, mode: Mode) -> Result<Content, Errno> {
         match self {
             Entry::System(_) if mode.write => Err(Errno(EROFS)),
             Entry::System(place) => Ok(Content::Text(text(|out| system::write(place, out))?)),
-            Entry::Of(pid, what) => what.open(&*find(pid)?, mode),
+            Entry::Of(pid, what) => what.open(&*find(pid)?),
             _ => Ok(Content::None),
         }
     }
@@ -287,10 +287,10 @@ impl Content {
     /// Reads bytes at a place.
     ///
     /// # Errors
-    /// EINVAL: no whole entries of `pagemap`. EIO: no memory is there. EISDIR's place is elsewhere.
+    /// EINVAL: no whole entries of `pagemap`. EIO: no memory is there.
     pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, Errno> {
         match self {
-            Content::None => Err(Errno(linux_raw_sys::errno::EISDIR)),
+            Content::None => Err(Errno(EISDIR)),
             Content::ClearRefs(_) => Err(Errno(EINVAL)),
             Content::Text(text) => {
                 let from = text.get(at.min(text.len() as u64) as usize..).unwrap_or_default();
@@ -327,7 +327,7 @@ impl Content {
     /// Writes bytes at a place.
     ///
     /// # Errors
-    /// EINVAL, EIO, EACCES.
+    /// EINVAL, EIO.
     pub(crate) fn write(&self, at: u64, from: &[u8]) -> Result<usize, Errno> {
         match self {
             Content::Memory(space) => {
@@ -345,7 +345,7 @@ impl Content {
                 }
                 Ok(from.len())
             }
-            _ => Err(Errno(EACCES)),
+            _ => Err(Errno(EINVAL)),
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use super::{Content, text};
 use crate::call::Errno;
-use crate::file::open::Mode;
 use crate::load::CLOCK_TICKS;
 use crate::path::Target;
 use crate::task::{Process, Space, lock};
@@ -11,7 +10,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
-use linux_raw_sys::errno::{EACCES, ENOENT, ESRCH};
+use linux_raw_sys::errno::{ENOENT, ESRCH};
 use mm::Totals;
 
 /// The end of programs' addresses.
@@ -85,13 +84,12 @@ impl What {
     }
 
     /// What an open description reads.
-    pub(super) fn open(self, process: &Process, mode: Mode) -> Result<Content, Errno> {
+    pub(super) fn open(self, process: &Process) -> Result<Content, Errno> {
         let space = lock(&process.space).clone();
         let weak = || space.as_ref().map(Arc::downgrade).ok_or(Errno(ESRCH));
         match self {
             What::Mem => return Ok(Content::Memory(weak()?)),
             What::ClearRefs => return Ok(Content::ClearRefs(weak()?)),
-            _ if mode.write => return Err(Errno(EACCES)),
             What::PageMap => return Ok(Content::PageMap(weak()?)),
             What::Cmdline => return Ok(Content::Text(lock(&process.program).arguments.clone())),
             _ => {}
