@@ -48,8 +48,8 @@ impl Key {
         Ok(Key::Private { space: Arc::as_ptr(space).addr(), at })
     }
 
-    /// As [`of`](Self::of), of a word that can be read. Linux looks at the page of a word that other
-    /// spaces may have.
+    /// As [`of`](Self::of), of a word that can be read. Linux looks at the page of a word that
+    /// other spaces may have.
     pub(crate) fn of_readable(user: User<'_>, at: u64, private: bool) -> Result<Key, Errno> {
         let key = Key::of(user.space(), at, private)?;
         if !private {

@@ -29,18 +29,21 @@ static HEAP: Heap = Heap(SpinMutex::new(Talc::new(Manual)));
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _section = Kernel.irqs_off();
+        let mut heap = lock(&Kernel, &self.0);
         // SAFETY: the caller's promise is passed on.
-        let found = unsafe { lock(&Kernel, &self.0).allocate(layout) };
+        let found = unsafe { heap.allocate(layout) };
         let Some(found) = found else { return core::ptr::null_mut() };
-        USED.fetch_add(layout.size(), Ordering::Relaxed);
+        // The lock is held, so no locked instruction is needed.
+        USED.store(USED.load(Ordering::Relaxed) + layout.size(), Ordering::Relaxed);
         found.as_ptr()
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         let _section = Kernel.irqs_off();
-        USED.fetch_sub(layout.size(), Ordering::Relaxed);
+        let mut heap = lock(&Kernel, &self.0);
+        USED.store(USED.load(Ordering::Relaxed) - layout.size(), Ordering::Relaxed);
         // SAFETY: the caller's promise is passed on.
-        unsafe { lock(&Kernel, &self.0).deallocate(at, layout) }
+        unsafe { heap.deallocate(at, layout) }
     }
 }
 

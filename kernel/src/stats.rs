@@ -64,8 +64,11 @@ pub(crate) fn faults(access: Access) -> u64 {
 
 static LEAST_FREE: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// Looks at the frames in use, for their peak. Called at each tick.
+/// Looks at the frames in use, for their peak. Called at each tick; a load while no program runs.
 pub(crate) fn look_at_frames() {
+    if crate::run::frames_at_start() == 0 {
+        return;
+    }
     let _section = Kernel.irqs_off();
     // Relaxed: a statistic.
     LEAST_FREE.fetch_min(Kernel.free_frames() as u64, Ordering::Relaxed);

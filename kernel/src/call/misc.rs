@@ -253,10 +253,7 @@ fn operate(call: &Call<'_>, at: u64, operation: u32) -> Result<bool, Errno> {
     let (kind, comparison) = (operation >> 28 & 7, operation >> 24 & 15);
     let mut argument = signed(operation >> 12 & 0xfff);
     if operation >> 31 != 0 {
-        if !(0..32).contains(&argument) {
-            argument &= 31;
-        }
-        argument = 1 << argument;
+        argument = 1 << (argument & 31);
     }
     let with = signed(operation & 0xfff);
     if kind > 4 || comparison > 5 {

@@ -72,7 +72,6 @@ pub(crate) fn fail<T>(errno: u32) -> Result<T, Stop> {
     Err(Stop::Errno(Errno(errno)))
 }
 
-/// Makes the first process.
 pub(crate) use misc::RELEASE;
 pub(crate) use process::first as process_first;
 pub(crate) use time::{real_time, timespec};

@@ -4,6 +4,7 @@ use crate::call::Errno;
 use crate::machine::Kernel;
 use crate::random;
 use crate::task::Space;
+use crate::user::END;
 use alloc::sync::Arc;
 use alloc::vec;
 use elf::abi::{EM_X86_64, ET_DYN, ET_EXEC, PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD};
@@ -98,7 +99,7 @@ fn map_segment(
     let end = start.checked_add(in_memory).ok_or(bad)?.checked_next_multiple_of(PAGE).ok_or(bad)?;
     if in_file > in_memory
         || before != segment.p_offset as usize % PAGE
-        || end > super::TOP
+        || end > END as usize
         || segment.p_offset.checked_add(segment.p_filesz).is_none()
     {
         return Err(bad);

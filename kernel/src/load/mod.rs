@@ -18,13 +18,11 @@ use crate::call::Errno;
 use crate::machine::Kernel;
 use crate::random;
 use crate::task::{Space, new_space};
+use crate::user::END;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use linux_raw_sys::errno::ENOMEM;
 use mm::{Layout, MapFlags, Shmem};
 
-/// The first byte above the programs' half, less a page.
-const TOP: usize = 0x7fff_ffff_f000;
 /// The longest that a stack becomes.
 pub(crate) const STACK: usize = 8 << 20;
 /// The part of it that is mapped at the start.
@@ -49,7 +47,7 @@ pub(crate) fn load(
 ) -> Result<Loaded, Errno> {
     // 16 bits of pages each, as far as the layout allows.
     let gap = (random::word() as usize & 0xffff) << 12;
-    let end = TOP - gap;
+    let end = END as usize - gap;
     let base = (end - STACK - (256 << 12) - ((random::word() as usize & 0xffff) << 12)) & !0xfff;
     let layout = Layout { mmap_base: base, start_stack: end, start_brk: 0, brk: 0 };
     let space = new_space(layout)?;
@@ -69,10 +67,4 @@ pub(crate) fn load(
     })?;
     let stack = stack::fill(&space, end, path, arguments, environment, &image)?;
     Ok(Loaded { space, entry: image.entry as u64, stack })
-}
-
-impl From<mm::CopyError> for Errno {
-    fn from(_: mm::CopyError) -> Self {
-        Errno(ENOMEM)
-    }
 }

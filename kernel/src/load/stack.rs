@@ -81,8 +81,9 @@ pub(super) fn fill(
     words.extend(told.iter().flat_map(|(kind, value)| [u64::from(*kind), *value]));
     // The stack pointer is a multiple of 16.
     let stack = (start - 8 * words.len()) & !15;
-    space.write(start, &texts.bytes)?;
-    space.write(stack, words.as_bytes())?;
+    let no_memory = |_| Errno(ENOMEM);
+    space.write(start, &texts.bytes).map_err(no_memory)?;
+    space.write(stack, words.as_bytes()).map_err(no_memory)?;
     Ok(stack as u64)
 }
 

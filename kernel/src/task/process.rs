@@ -138,9 +138,7 @@ impl Process {
             threads: SpinMutex::default(),
             space: SpinMutex::new(Some(space)),
             files: SpinMutex::new(Some(files)),
-            place: SpinMutex::new(
-                parent.map_or_else(Place::default, |one| lock(&one.place).clone()),
-            ),
+            place: SpinMutex::default(),
             signals: SpinMutex::default(),
             exiting: SpinMutex::default(),
             ended: SpinMutex::default(),

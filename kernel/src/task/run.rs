@@ -201,7 +201,7 @@ fn fault(thread: &Arc<Thread>, own: &mut Own, address: Option<u64>) {
         _ => Access::Read,
     };
     stats::fault(access);
-    if address >= 1 << 47 {
+    if address >= user::HOLE {
         // The kernel's half, or no address.
         return signal::force(thread, own, signal::SIGSEGV, signal::SEGV_MAPERR, address);
     }

@@ -20,6 +20,7 @@
 use crate::cpu::area::Area;
 use crate::cpu::tables::{USER_CODE, USER_DATA};
 use crate::trap::Registers;
+use crate::user::HOLE;
 use core::arch::naked_asm;
 use core::mem::offset_of;
 use x86_64::registers::model_specific::{Efer, EferFlags, Msr};
@@ -47,7 +48,7 @@ impl Registers {
 
     /// Whether the program's next instruction has an address in its half.
     pub(crate) fn can_go_on(&self) -> bool {
-        self.rip < 1 << 47
+        self.rip < HOLE
     }
 
     /// Whether `sysret` restores these registers: it takes the address from RCX and the flags from

@@ -28,6 +28,9 @@ use x86_64::registers::model_specific::{FsBase, KernelGsBase};
 /// instruction ends at the hole.
 pub(crate) const END: u64 = 0x7fff_ffff_f000;
 
+/// The first address of the hole between the halves: it is not canonical.
+pub(crate) const HOLE: u64 = 1 << 47;
+
 /// Prepares this CPU.
 ///
 /// # Safety

@@ -10,6 +10,7 @@ use crate::file::node::Kind;
 use crate::file::open::Open;
 use crate::file::pipe::{PIPE_BUF, Pipe};
 use crate::task::signal;
+use crate::user::HOLE;
 use crate::user::copy::User;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -100,7 +101,7 @@ impl Parts {
 
 /// Whether addresses are those of programs.
 fn check(at: u64, len: u64) -> Result<(), Errno> {
-    let end = at.checked_add(len).filter(|end| *end <= 1 << 47);
+    let end = at.checked_add(len).filter(|end| *end <= HOLE);
     end.map(drop).ok_or(Errno(EFAULT))
 }
 
@@ -285,19 +286,31 @@ fn place(at: u64) -> Result<Option<u64>, Errno> {
     if at > i64::MAX as u64 { Err(Errno(EINVAL)) } else { Ok(Some(at)) }
 }
 
+/// The open file of a descriptor that may be read.
+fn readable(call: &Call<'_>, fd: u64) -> Result<Arc<Open>, Errno> {
+    let open = call.open(fd)?;
+    open.check_read()?;
+    Ok(open)
+}
+
+/// The open file of a descriptor that may be written.
+fn writable(call: &Call<'_>, fd: u64) -> Result<Arc<Open>, Errno> {
+    let open = call.open(fd)?;
+    open.check_write()?;
+    Ok(open)
+}
+
 /// read(2).
 pub(in crate::call) fn read(call: &mut Call<'_>) -> Outcome {
     let [fd, at, len, ..] = call.args;
-    let open = call.open(fd)?;
-    open.check_read()?;
+    let open = readable(call, fd)?;
     read_into(call, &open, None, &Parts::one(at, len)?)
 }
 
 /// write(2).
 pub(in crate::call) fn write(call: &mut Call<'_>) -> Outcome {
     let [fd, at, len, ..] = call.args;
-    let open = call.open(fd)?;
-    open.check_write()?;
+    let open = writable(call, fd)?;
     write_from(call, &open, None, &Parts::one(at, len)?)
 }
 
@@ -305,8 +318,7 @@ pub(in crate::call) fn write(call: &mut Call<'_>) -> Outcome {
 pub(in crate::call) fn pread64(call: &mut Call<'_>) -> Outcome {
     let [fd, at, len, offset, ..] = call.args;
     let place = place(offset)?;
-    let open = call.open(fd)?;
-    open.check_read()?;
+    let open = readable(call, fd)?;
     read_into(call, &open, place, &Parts::one(at, len)?)
 }
 
@@ -314,16 +326,14 @@ pub(in crate::call) fn pread64(call: &mut Call<'_>) -> Outcome {
 pub(in crate::call) fn pwrite64(call: &mut Call<'_>) -> Outcome {
     let [fd, at, len, offset, ..] = call.args;
     let place = place(offset)?;
-    let open = call.open(fd)?;
-    open.check_write()?;
+    let open = writable(call, fd)?;
     write_from(call, &open, place, &Parts::one(at, len)?)
 }
 
 /// readv(2).
 pub(in crate::call) fn readv(call: &mut Call<'_>) -> Outcome {
     let [fd, at, count, ..] = call.args;
-    let open = call.open(fd)?;
-    open.check_read()?;
+    let open = readable(call, fd)?;
     let parts = Parts::read(call.user(), at, count)?;
     read_into(call, &open, None, &parts)
 }
@@ -331,8 +341,7 @@ pub(in crate::call) fn readv(call: &mut Call<'_>) -> Outcome {
 /// writev(2).
 pub(in crate::call) fn writev(call: &mut Call<'_>) -> Outcome {
     let [fd, at, count, ..] = call.args;
-    let open = call.open(fd)?;
-    open.check_write()?;
+    let open = writable(call, fd)?;
     let parts = Parts::read(call.user(), at, count)?;
     write_from(call, &open, None, &parts)
 }
@@ -341,8 +350,7 @@ pub(in crate::call) fn writev(call: &mut Call<'_>) -> Outcome {
 pub(in crate::call) fn preadv(call: &mut Call<'_>) -> Outcome {
     let [fd, at, count, offset, ..] = call.args;
     let place = place(offset)?;
-    let open = call.open(fd)?;
-    open.check_read()?;
+    let open = readable(call, fd)?;
     let parts = Parts::read(call.user(), at, count)?;
     read_into(call, &open, place, &parts)
 }
@@ -351,8 +359,7 @@ pub(in crate::call) fn preadv(call: &mut Call<'_>) -> Outcome {
 pub(in crate::call) fn pwritev(call: &mut Call<'_>) -> Outcome {
     let [fd, at, count, offset, ..] = call.args;
     let place = place(offset)?;
-    let open = call.open(fd)?;
-    open.check_write()?;
+    let open = writable(call, fd)?;
     let parts = Parts::read(call.user(), at, count)?;
     write_from(call, &open, place, &parts)
 }

@@ -12,6 +12,7 @@ use super::open::Mode;
 use crate::call::Errno;
 use crate::path::Target;
 use crate::task::{Process, Space, lock, process as processes};
+use crate::user::HOLE;
 use alloc::format;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -22,8 +23,6 @@ use process::What;
 
 /// The bytes of an entry of `pagemap`.
 const ENTRY: u64 = 8;
-/// The end of programs' addresses.
-const TOP: u64 = 1 << 47;
 
 /// An entry of `/proc`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -303,7 +302,7 @@ impl Content {
                     return Err(Errno(EINVAL));
                 }
                 let Some(space) = space.upgrade() else { return Ok(0) };
-                let entries = (TOP >> 12).saturating_sub(at / ENTRY);
+                let entries = (HOLE >> 12).saturating_sub(at / ENTRY);
                 let count = entries.min(into.len() as u64 / ENTRY) as usize;
                 let mut part = [0; 64];
                 for (place, into) in into[..8 * count].chunks_mut(8 * part.len()).enumerate() {
@@ -356,7 +355,7 @@ fn at_address(
     copy: impl FnOnce(usize) -> Result<(), mm::CopyError>,
     len: usize,
 ) -> Result<usize, Errno> {
-    if at >= TOP {
+    if at >= HOLE {
         return Err(Errno(EIO));
     }
     match copy(at as usize) {

@@ -5,6 +5,7 @@ use crate::call::Errno;
 use crate::load::CLOCK_TICKS;
 use crate::path::Target;
 use crate::task::{Process, Space, lock};
+use crate::user::HOLE;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -12,9 +13,6 @@ use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{ENOENT, ESRCH};
 use mm::Totals;
-
-/// The end of programs' addresses.
-const TOP: usize = 1 << 47;
 
 macro_rules! files {
     ($($what:ident $name:literal $mode:literal,)*) => {
@@ -219,8 +217,8 @@ fn status(process: &Process, space: Option<&Space>, out: &mut dyn Write) -> fmt:
 }
 
 fn rollup(space: &Space, out: &mut dyn Write) -> fmt::Result {
-    let usage = space.usage(0..TOP);
-    writeln!(out, "{}", format_args!("{:012x}-{:012x} ---p 00000000 00:00 0 [rollup]", 0, TOP))?;
+    let usage = space.usage(0..HOLE as usize);
+    writeln!(out, "{:012x}-{HOLE:012x} ---p 00000000 00:00 0 [rollup]", 0)?;
     for (name, bytes) in [
         ("Rss", usage.resident),
         ("Pss", usage.proportional),
