@@ -164,7 +164,11 @@ fn make(call: &mut Call<'_>, new: New) -> Outcome {
         };
     }
     if !thread.process.add(&thread) {
-        // The process is ending.
+        // The process is ending. A new one, which was killed before it had a thread, has nothing
+        // that would take it out of the table later.
+        if !has(THREAD) {
+            thread.process.reap();
+        }
         return fail(EAGAIN);
     }
     let child = Arc::clone(&thread.process);
