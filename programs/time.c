@@ -107,6 +107,37 @@ static void affinity(void)
 	CHECK(CPU_EQUAL(&all, &found));
 }
 
+static volatile int awake;
+
+static void *sleeper(void *argument)
+{
+	struct timespec ask = {0, 5000000};
+	(void)argument;
+	OK(nanosleep(&ask, NULL));
+	awake = 1;
+	return NULL;
+}
+
+/* A thread that spends nearly all its time in calls does not keep another from its turn. A pass
+ * takes a large part of a millisecond. */
+static void turns(void)
+{
+	enum { PASSES = 400, SIZE = 4 << 20 };
+	cpu_set_t all, one;
+	pthread_t thread;
+	OK(sched_getaffinity(0, sizeof all, &all));
+	CPU_ZERO(&one);
+	CPU_SET(sched_getcpu(), &one);
+	OK(sched_setaffinity(0, sizeof one, &one));
+	EQ(pthread_create(&thread, NULL, sleeper, NULL), 0);
+	int passes = 0;
+	for (; passes < PASSES && !awake; passes++)
+		OK(munmap(map(SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_POPULATE), SIZE));
+	CHECK(passes < PASSES);
+	EQ(pthread_join(thread, NULL), 0);
+	OK(sched_setaffinity(0, sizeof all, &all));
+}
+
 int main(int argc, char **argv)
 {
 	long reads = sized(argc, argv, 20000);
@@ -126,6 +157,7 @@ int main(int argc, char **argv)
 	EQ(resolution.tv_sec, 0);
 	sleeps();
 	affinity();
+	turns();
 	printf("time: %ld reads of the clock\n", reads);
 	return 0;
 }
