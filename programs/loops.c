@@ -152,6 +152,17 @@ static void malloc1(struct worker *w)
 	allocate(w, MALLOC_SIZE);
 }
 
+/* One page: mapped, touched, unmapped. */
+static void map_touch_unmap(struct worker *w)
+{
+	while (more(w)) {
+		char *p = map_at(PAGE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+		*(volatile char *)p = 1;
+		OK(munmap(p, PAGE));
+		w->operations++;
+	}
+}
+
 static void malloc2(struct worker *w)
 {
 	allocate(w, 1024);
@@ -324,6 +335,7 @@ static const struct loop {
 	{"brk2", brk2, 1, 100},
 	{"mmap1", mmap1, 0, 100},
 	{"mmap2", mmap2, 0, 100},
+	{"map_touch_unmap", map_touch_unmap, 0, 100},
 	{"malloc1", malloc1, 0, 100},
 	{"malloc2", malloc2, 0, 10000},
 	{"fork1", fork1, 0, 5},

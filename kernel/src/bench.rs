@@ -20,7 +20,7 @@ use workloads::{Error, Experiment, KernelHalf, Lab, OpCost, Scale};
 
 /// Counts of the PIT in two turns: the medium length first, then shorter and longer turns, to show
 /// that the result does not depend on it.
-const TURNS: [u8; 3] = [8, 2, 32];
+const TURNS: [u8; 3] = [turns::MEDIUM, 2, 32];
 /// Runs of an operation that is counted.
 const RUNS: u64 = 16;
 

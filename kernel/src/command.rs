@@ -5,7 +5,7 @@
 //! | (none) | lists the commands |
 //! | `bench [EXPERIMENT...] [effort=full\|quick\|least] [cpus=1,2,4] [count] [waiting=SHIFT]` | experiments |
 //! | `test [TRIAL...] [seed=N] [rounds=N] [mutant=NAME]` | trials |
-//! | `run` | runs the program of the loader's archive |
+//! | `run [unmap=immediate\|grace] [waiting=SHIFT]` | runs the program of the loader's archive |
 //! | `panic`, `overflow`, `twice` | fails as named, to test the failure path; `twice` fails again while it reports |
 
 use crate::archive::Archive;
@@ -13,7 +13,7 @@ use crate::bench::{Bench, experiments};
 use crate::console::{RECORD, print};
 use crate::exit::Exit;
 use crate::machine::Kernel;
-use crate::{mutant, println, smp, test, turns};
+use crate::{mutant, println, smp, task, test, turns};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -103,6 +103,15 @@ fn run_test(mut words: Words<'_>) -> Result<Exit, String> {
     Ok(if test::test(&trials, seed, rounds as usize) { Exit::Done } else { Exit::Failed })
 }
 
+/// Makes waiting CPUs count, if the words say so. Returns whether they do.
+fn waiting(words: &mut Words<'_>) -> Result<bool, String> {
+    let Some(word) = words.setting("waiting") else { return Ok(false) };
+    // With a smaller shift a CPU starves; with a larger one no timer is due soon enough.
+    let shift = word.parse().ok().filter(|shift| (2..=6).contains(shift));
+    turns::count_waiting(shift.ok_or_else(|| format!("waiting={word}: 2 to 6"))?);
+    Ok(true)
+}
+
 fn run_bench(mut words: Words<'_>) -> Result<Exit, String> {
     let scale = match words.setting("effort") {
         None | Some("full") => Scale::FULL,
@@ -113,16 +122,10 @@ fn run_bench(mut words: Words<'_>) -> Result<Exit, String> {
         }
     };
     let icount = words.flag("count");
-    let waiting = match words.setting("waiting") {
-        None => false,
-        Some(word) => {
-            // With a smaller shift a CPU starves; with a larger one no timer is due soon enough.
-            let shift = word.parse().ok().filter(|shift| icount && (2..=6).contains(shift));
-            let shift = shift.ok_or_else(|| format!("waiting={word}: with count, 2 to 6"));
-            turns::count_waiting(shift?);
-            true
-        }
-    };
+    let waiting = waiting(&mut words)?;
+    if waiting && !icount {
+        return Err("waiting=SHIFT is for count".into());
+    }
     let all = Kernel.count();
     let mut cpus = Vec::new();
     match words.setting("cpus") {
@@ -158,7 +161,15 @@ fn run_bench(mut words: Words<'_>) -> Result<Exit, String> {
 }
 
 /// Prints the record of the program's end. If it cannot be run, it prints the cause.
-fn run_program(words: Words<'_>) -> Result<Exit, String> {
+fn run_program(mut words: Words<'_>) -> Result<Exit, String> {
+    match words.setting("unmap") {
+        None | Some("immediate") => {}
+        Some("grace") => task::unmap_by_grace_periods(),
+        Some(other) => return Err(format!("unmap={other}: immediate or grace")),
+    }
+    if waiting(&mut words)? {
+        turns::take(turns::MEDIUM);
+    }
     words.names_of(&[])?;
     let archive = Archive::read().ok_or("there are no files: start QEMU with -initrd ARCHIVE")?;
     let archive = archive.map_err(|error| format!("{error}"))?;

@@ -27,6 +27,9 @@ const SPAN: u64 = 1 << 20;
 /// reads of the counter.
 const AWAY: u64 = 32;
 
+/// Counts of the PIT in two turns of the usual length.
+pub(crate) const MEDIUM: u8 = 8;
+
 /// An instruction takes two to this power of nanoseconds.
 static SHIFT: AtomicU32 = AtomicU32::new(0);
 static WAITING: AtomicBool = AtomicBool::new(false);

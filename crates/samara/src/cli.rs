@@ -5,7 +5,7 @@ mod boot;
 use std::{ffi::OsString, num::NonZeroU32, path::PathBuf};
 
 use crate::bench::names;
-pub(crate) use boot::{Boot, BootBench, LEAST_MIB, Machine, Run, Task, Trials, mib};
+pub(crate) use boot::{Boot, BootBench, LEAST_MIB, Machine, Run, Task, Trials, Unmap, mib};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 

@@ -22,10 +22,12 @@ pub(crate) mod wait;
 
 use crate::grace::Grace;
 use crate::machine::Kernel;
+use crate::smp::tlb_grace;
 use crate::space::tables;
 use ::machine::Asid;
 use alloc::sync::Arc;
-use mm::{Layout, Profile};
+use core::sync::atomic::{AtomicBool, Ordering};
+use mm::{Layout, Profile, UnmapPolicy};
 use paging::X86_64L4;
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
@@ -41,7 +43,22 @@ pub(crate) fn new_space(layout: Layout) -> Result<Arc<Space>, mm::Error> {
     let kernel = Some(Arc::clone(tables()));
     let paging = tables().paging();
     let space = Space::try_new(paging, Asid(1), kernel, Profile::LINUX_6_18, layout)?;
+    // Relaxed: written before there are programs.
+    if GRACE.load(Ordering::Relaxed) {
+        // SAFETY: these are the machine's periods. Each CPU that runs programs takes part, and
+        // makes the kernel's tables active before it goes idle (`run`).
+        unsafe { space.set_unmap_policy(UnmapPolicy::Grace(Arc::clone(tlb_grace()))) }?;
+    }
     Ok(Arc::new(space))
+}
+
+/// Whether munmap waits for TLB grace periods instead of interrupting CPUs.
+static GRACE: AtomicBool = AtomicBool::new(false);
+
+/// Lets munmap wait for TLB grace periods in all programs that start from now on.
+pub(crate) fn unmap_by_grace_periods() {
+    // Relaxed: as in `new_space`.
+    GRACE.store(true, Ordering::Relaxed);
 }
 
 /// Takes a lock of this part of the kernel. No interrupt handler takes one. While this CPU waits,

@@ -27,6 +27,15 @@ pub(crate) fn names() -> Vec<PossibleValue> {
     all().iter().map(|one| PossibleValue::new(one.name).help(one.help)).collect()
 }
 
+/// The experiment of `samara boot bench` that runs programs, instead of the kernel's own code.
+pub(crate) const PROGRAMS: &str = "programs";
+
+/// The names of the experiments of `samara boot bench`.
+pub(crate) fn boot_names() -> Vec<PossibleValue> {
+    let programs = PossibleValue::new(PROGRAMS).help("Loops of programs, beside Linux's: alone");
+    names().into_iter().chain([programs]).collect()
+}
+
 /// The names of the experiments whose work can be counted together with that of waiting CPUs.
 pub(crate) fn with_waiting() -> Vec<&'static str> {
     all().iter().filter(|one| one.work.is_some()).map(|one| one.name).collect()

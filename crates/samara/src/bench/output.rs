@@ -24,7 +24,7 @@ pub(crate) fn open(json: Option<&Path>) -> Result<Lines<'_>, String> {
     }
 }
 
-pub(super) fn write(report: &Report, lines: Lines<'_>) -> Result<(), String> {
+pub(crate) fn write(report: &Report, lines: Lines<'_>) -> Result<(), String> {
     let text = match lines {
         Lines::Stdout => report.json_lines(),
         _ => report.to_string(),

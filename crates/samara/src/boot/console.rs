@@ -53,10 +53,9 @@ impl<'a> Console<'a> {
         Console { people, programs, record: None, backtraces: Backtraces::new(elf) }
     }
 
-    /// All lines for people go to standard error, and the last record is kept.
-    pub(super) fn beside_a_program(elf: &'a Path) -> Console<'a> {
-        let name = "to standard error".into();
-        let people = Sink { out: Box::new(io::stderr()), name };
+    /// All lines for people go to `out`, standard error as a rule, and the last record is kept.
+    pub(super) fn beside_a_program(elf: &'a Path, out: Box<dyn Write + 'a>) -> Console<'a> {
+        let people = Sink { out, name: "to standard error".into() };
         Console { people, programs: None, record: None, backtraces: Backtraces::new(elf) }
     }
 

@@ -26,6 +26,12 @@ pub(super) fn checkout() -> PathBuf {
     path
 }
 
+/// The directory for what is built.
+pub(super) fn target() -> Result<PathBuf, String> {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or(checkout().join("target"), PathBuf::from);
+    std::path::absolute(target).map_err(|error| format!("the target directory: {error}"))
+}
+
 /// # Errors
 /// The checkout is gone, or the build failed. Cargo's output went to standard error.
 pub(super) fn build() -> Result<PathBuf, String> {
@@ -37,9 +43,7 @@ pub(super) fn build() -> Result<PathBuf, String> {
             "there is no kernel in {home}: boot works from a checkout, with cargo run"
         ));
     }
-    let target = env::var_os("CARGO_TARGET_DIR").map_or(checkout.join("target"), PathBuf::from);
-    let target = std::path::absolute(target.join("kernel"))
-        .map_err(|error| format!("the target directory: {error}"))?;
+    let target = target()?.join("kernel");
     let mut build = command(&home, &target);
     messages::show("building the kernel\n");
     // On a terminal cargo shows its progress; elsewhere it prints only errors.

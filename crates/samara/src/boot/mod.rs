@@ -7,6 +7,7 @@
 //!
 //! `samara boot run` has more: [`program`] checks the program, and [`archive`] makes the files that
 //! the kernel gets; [`streams`] brings the program's output back, and [`outcome`] its end.
+//! [`programs`] measures programs, on this kernel and on Linux.
 
 mod archive;
 mod backtrace;
@@ -16,17 +17,20 @@ mod kernel;
 mod needs;
 mod outcome;
 mod program;
+mod programs;
 mod qemu;
 mod run;
 mod streams;
 
+use crate::bench::PROGRAMS;
 use crate::bench::output::{self, Lines};
 use crate::cli::{self, Task};
 use crate::complain;
 use console::Console;
 use ending::{Failure, NO_MACHINE};
 use outcome::Outcome;
-use std::io::Write;
+use run::Output;
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,6 +40,9 @@ use trace::report::messages;
 pub(crate) fn run(options: &cli::Boot) -> ExitCode {
     let ended = match &options.task {
         Some(Task::Run(run)) => run_program(options, run),
+        Some(Task::Bench(bench)) if bench.experiments.iter().any(|one| one == PROGRAMS) => {
+            bench_programs(options, bench).map(|()| 0)
+        }
         _ => boot(options).map(|()| 0),
     };
     match ended {
@@ -45,6 +52,14 @@ pub(crate) fn run(options: &cli::Boot) -> ExitCode {
             code.into()
         }
     }
+}
+
+fn bench_programs(options: &cli::Boot, bench: &cli::BootBench) -> Result<(), Failure> {
+    if bench.experiments.len() > 1 {
+        let why = "it runs machines of its own";
+        return Err(format!("{PROGRAMS} is measured alone: {why}").into());
+    }
+    programs::bench(options, bench)
 }
 
 fn boot(options: &cli::Boot) -> Result<(), Failure> {
@@ -76,6 +91,24 @@ fn run_program(options: &cli::Boot, run: &cli::Run) -> Result<u8, Failure> {
         Lines::File(file, path) => Some((file, path)),
         Lines::Nowhere => None,
     };
+    let outcome = execute(options, run, Box::new(io::stdout()), Box::new(io::stderr()))?;
+    messages::show(&outcome.table());
+    if let Some((mut file, path)) = json {
+        let written = file.write_all(outcome.json().as_bytes());
+        written.map_err(|error| no_machine(format!("cannot write {}: {error}", path.display())))?;
+    }
+    Ok(outcome.code())
+}
+
+/// Runs a program in the machine. Its output goes to `output`; QEMU's command, and the lines of the
+/// kernel's console, to `people`.
+fn execute<'a>(
+    options: &cli::Boot,
+    run: &cli::Run,
+    output: Output,
+    people: Box<dyn Write + 'a>,
+) -> Result<Outcome, Failure> {
+    let no_machine = |what| Failure { code: NO_MACHINE, what };
     let archive = program::archive(run, &options.memory)?;
     let words = qemu::words(options).map_err(no_machine)?;
     let elf = kernel(options).map_err(no_machine)?;
@@ -83,18 +116,13 @@ fn run_program(options: &cli::Boot, run: &cli::Run) -> Result<u8, Failure> {
     streams::inherit(&archive).map_err(no_machine)?;
     command.args(["-initrd", &format!("/dev/fd/{}", archive.as_raw_fd())]);
     let streams = Streams::connect(&mut command).map_err(no_machine)?;
-    messages::show(&format!("booting: {}\n", qemu::shown(&command)));
-    let mut console = Console::beside_a_program(&elf);
+    let mut console = Console::beside_a_program(&elf, people);
+    let booting = format!("booting: {}", qemu::shown(&command));
+    console.line(booting.as_bytes()).map_err(no_machine)?;
     let limit = options.timeout.0;
-    let ended = run::run(command, limit, Some(streams), |line| console.line(line));
+    let ended = run::run(command, limit, Some((streams, output)), |line| console.line(line));
     ending::judge_run(ended.map_err(no_machine)?, limit)?;
-    let outcome = Outcome::of(console.record())?;
-    messages::show(&outcome.table());
-    if let Some((mut file, path)) = json {
-        let written = file.write_all(outcome.json().as_bytes());
-        written.map_err(|error| no_machine(format!("cannot write {}: {error}", path.display())))?;
-    }
-    Ok(outcome.code())
+    Outcome::of(console.record())
 }
 
 /// The kernel's ELF file. Builds it, unless the options name one.

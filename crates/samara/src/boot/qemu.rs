@@ -1,13 +1,13 @@
 //! QEMU's command line, and the kernel's within it.
 
 use crate::bench::with_waiting;
-use crate::cli::{Boot, BootBench, Machine, Task, Trials};
+use crate::cli::{Boot, BootBench, Machine, Run, Task, Trials, Unmap};
 use clap::ValueEnum;
 use std::path::Path;
 use std::process::Command;
 
 /// The power of two of the nanoseconds of an instruction, where waiting is counted.
-const WAITING: u8 = 4;
+pub(super) const WAITING: u8 = 4;
 
 pub(super) const PROGRAM: &str = "qemu-system-x86_64";
 
@@ -44,10 +44,12 @@ pub(super) fn command(options: &Boot, elf: &Path, words: &str) -> Command {
 /// If instructions are counted, the power of two of the nanoseconds of each. It is large where the
 /// kernel makes CPUs take short turns by a timer.
 fn icount_shift(options: &Boot) -> Option<u8> {
-    match &options.task {
-        Some(Task::Bench(bench)) if bench.count => Some(if bench.waiting { WAITING } else { 0 }),
-        _ => None,
-    }
+    let (count, waiting) = match &options.task {
+        Some(Task::Bench(bench)) => (bench.count, bench.waiting),
+        Some(Task::Run(run)) => (run.count, run.waiting),
+        _ => return None,
+    };
+    count.then_some(if waiting { WAITING } else { 0 })
 }
 
 /// The kernel's command line: words between spaces.
@@ -59,7 +61,7 @@ pub(super) fn words(options: &Boot) -> Result<String, String> {
         None => Vec::new(),
         Some(Task::Test(trials)) => test(trials),
         Some(Task::Bench(bench)) => experiments(bench, options.cpus)?,
-        Some(Task::Run(_)) => vec!["run".into()],
+        Some(Task::Run(run)) => program(run),
     };
     words.extend(options.append.clone());
     Ok(words.join(" "))
@@ -73,18 +75,17 @@ fn test(trials: &Trials) -> Vec<String> {
     words
 }
 
-fn experiments(bench: &BootBench, cpus: u8) -> Result<Vec<String>, String> {
-    let powers = || (0..8).map(|power| 1 << power).filter(|count| *count <= cpus);
-    let counts: Vec<u8> = match bench.cpu_counts.is_empty() {
-        true => powers().collect(),
-        false => bench.cpu_counts.clone(),
-    };
-    if let Some(count) = counts.iter().find(|count| **count > cpus) {
-        return Err(format!(
-            "the machine has too few CPUs for --cpu-counts {count}: --cpus {count}"
-        ));
+fn program(run: &Run) -> Vec<String> {
+    let mut words = vec!["run".to_string()];
+    if run.unmap != Unmap::Immediate {
+        words.push(format!("unmap={}", name(&run.unmap)));
     }
-    let counts: Vec<_> = counts.iter().map(u8::to_string).collect();
+    words.extend(run.waiting.then(|| format!("waiting={WAITING}")));
+    words
+}
+
+fn experiments(bench: &BootBench, cpus: u8) -> Result<Vec<String>, String> {
+    let counts: Vec<_> = cpu_counts(bench, cpus)?.iter().map(u8::to_string).collect();
     let mut words = vec!["bench".to_string()];
     words.extend(bench.experiments.iter().cloned());
     let counted = with_waiting();
@@ -101,6 +102,24 @@ fn experiments(bench: &BootBench, cpus: u8) -> Result<Vec<String>, String> {
         words.push(format!("waiting={WAITING}"));
     }
     Ok(words)
+}
+
+/// The numbers of CPUs that take part.
+///
+/// # Errors
+/// The machine has fewer.
+pub(super) fn cpu_counts(bench: &BootBench, cpus: u8) -> Result<Vec<u8>, String> {
+    let powers = || (0..8).map(|power| 1 << power).filter(|count| *count <= cpus);
+    let counts: Vec<u8> = match bench.cpu_counts.is_empty() {
+        true => powers().collect(),
+        false => bench.cpu_counts.clone(),
+    };
+    match counts.iter().find(|count| **count > cpus) {
+        Some(count) => {
+            Err(format!("the machine has too few CPUs for --cpu-counts {count}: --cpus {count}"))
+        }
+        None => Ok(counts),
+    }
 }
 
 /// The name of a value on the command line.
@@ -164,6 +183,8 @@ mod tests {
         is("--append panic", "panic");
         is("test --cpus 4 --append panic", "test panic");
         is("bench", "bench effort=full cpus=1,2");
+        is("run -- a", "run");
+        is("run --unmap grace --count --waiting -- a", "run unmap=grace waiting=4");
         is("--cpus 7 bench gup vmallocinfo", "bench gup vmallocinfo effort=full cpus=1,2,4");
         is("bench --cpus 64 --effort quick", "bench effort=quick cpus=1,2,4,8,16,32,64");
         is("--cpus 8 bench --cpu-counts 3,8 --count", "bench effort=full cpus=3,8 count");
@@ -184,6 +205,8 @@ mod tests {
         assert!(icount.contains(expected) && !icount.contains("multi"), "{icount}");
         assert!(!line("bench").contains("icount"));
         assert!(line("bench --count --waiting vmap").contains("-icount shift=4,sleep=off "));
+        assert!(line("run --count -- a").contains("-icount shift=0,sleep=off "));
+        assert!(!line("run -- a").contains("icount"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::ending::Ended;
 use super::streams::Streams;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -19,6 +19,9 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// A line of the serial port, or the error of a stream.
 type Line = Result<Vec<u8>, String>;
 
+/// Where the output of a program goes.
+pub(super) type Output = Box<dyn Write + Send>;
+
 /// Calls `line` with each line of standard output, and waits for the end, for at most `limit`. An
 /// error of `line` or of the program's streams ends QEMU, too. Standard error is inherited.
 ///
@@ -27,7 +30,7 @@ type Line = Result<Vec<u8>, String>;
 pub(super) fn run(
     mut command: Command,
     limit: Option<Duration>,
-    streams: Option<Streams>,
+    streams: Option<(Streams, Output)>,
     mut line: impl FnMut(&[u8]) -> Result<(), String>,
 ) -> Result<Ended, String> {
     // The kernel has no input, and QEMU must not read a script that is our standard input.
@@ -39,10 +42,10 @@ pub(super) fn run(
     let mut child = command.spawn().map_err(failed)?;
     let (sender, lines) = sync_channel(WAITING);
     let output = child.stdout.take();
-    if let Some(streams) = streams {
+    if let Some((streams, to)) = streams {
         let sender = sender.clone();
         // The receiver is gone if the run has ended. Then the error is no news.
-        streams.copy(move |error| drop(sender.send(Err(error))));
+        streams.copy(to, move |error| drop(sender.send(Err(error))));
     }
     thread::spawn(move || read(output, sender));
     let mut told = Ok(());

@@ -1,5 +1,5 @@
 //! The output of the program in the machine: pipes from two devices of QEMU to our own standard
-//! output and standard error.
+//! output and standard error. A benchmark reads the output itself.
 //!
 //! The kernel writes to the ports of two `isa-debugcon` devices (`kernel/src/output.rs`). QEMU
 //! inherits the write ends of two pipes, and writes each byte at once. A thread per pipe copies
@@ -46,14 +46,19 @@ impl Streams {
         Ok(streams)
     }
 
-    /// Copies both streams to their ends, in threads. Call it when QEMU has started. Each thread
-    /// drops its clone of `told` when it has written all; it calls it at most once, with an error.
-    pub(super) fn copy(self, told: impl Fn(String) + Clone + Send + 'static) {
+    /// Copies the output to `to`, and the error to ours, in threads. Call it when QEMU has started.
+    /// Each thread drops its clone of `told` when it has written all; it calls it at most once,
+    /// with an error.
+    pub(super) fn copy(
+        self,
+        mut to: impl Write + Send + 'static,
+        told: impl Fn(String) + Clone + Send + 'static,
+    ) {
         // Then the pipes end when QEMU ends.
         drop(self.writers);
         let [out, err] = self.readers;
         let tell = told.clone();
-        thread::spawn(move || report("output", copy(out, &mut io::stdout()), tell));
+        thread::spawn(move || report("output", copy(out, &mut to), tell));
         thread::spawn(move || report("error", copy(err, &mut io::stderr()), told));
     }
 }

@@ -2,7 +2,7 @@
 //! command.
 
 use super::Effort;
-use crate::bench::names;
+use crate::bench::boot_names;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum, value_parser};
 use std::ffi::OsString;
@@ -23,6 +23,7 @@ Examples:
   samara boot bench calls                     single calls, beside Linux's in the same emulator
   samara boot bench --count --json - vmap     count instructions: the same in each run
   samara boot --cpus 8 bench --count --waiting vmap   work of an operation, waiting CPUs included
+  samara boot --cpus 8 bench programs         loops of calls and faults, as processes and threads
   samara boot --cpus 4 run -- ./hello         a static Linux program, on the kernel's page tables
 
 Exit code: 0 for success, 1 if a trial failed, 2 if the kernel could not be built or run or does not
@@ -40,6 +41,7 @@ Examples:
   samara boot run --files . --env HOME=/ -- ./hello   with one variable in its environment
   samara boot --cpus 4 --memory 2G run -- ./hello     on four CPUs
   samara boot run --json a.json -- ./hello    the statistics, for a script
+  samara boot --cpus 8 run --unmap grace -- ./hello   munmap sends no interrupts
   cc -static -o hello hello.c                 makes such a program, and so does
   cargo build --target x86_64-unknown-linux-musl
 
@@ -109,7 +111,13 @@ waiting costs almost nothing, unlike on real processors. The costs of CPUs besid
 then not targets.
 
 With --waiting as well, turns are short and a CPU that waits keeps its turn. The counts are then the
-work of as many real processors, for vmap, with turns of three lengths.
+work of as many real processors: of vmap, with turns of three lengths, and of programs.
+
+programs is not among the experiments by default. It runs the loops of programs/loops.c as processes
+and as threads, with as many workers as CPUs, on a machine for each number of CPUs. It runs them on
+a kernel of Linux, too, in the same emulator, if --linux names one. On Debian:
+  apt-get download linux-image-cloud-amd64, then the package it names, and dpkg -x PACKAGE DIR
+  samara boot --cpus 8 bench programs --linux DIR/boot/vmlinuz-VERSION
 ")]
     Bench(BootBench),
     /// Run a static x86-64 Linux program on this machine
@@ -135,7 +143,7 @@ pub(crate) struct Trials {
 #[derive(Args, Debug)]
 pub(crate) struct BootBench {
     /// The experiments to run [default: all]
-    #[arg(value_name = "EXPERIMENT", value_parser = PossibleValuesParser::new(names()))]
+    #[arg(value_name = "EXPERIMENT", value_parser = PossibleValuesParser::new(boot_names()))]
     pub(crate) experiments: Vec<String>,
 
     /// The effort of the measurement
@@ -156,9 +164,17 @@ pub(crate) struct BootBench {
     #[arg(long)]
     pub(crate) count: bool,
 
-    /// Count the instructions of waiting CPUs, too (vmap only)
+    /// Count the instructions of waiting CPUs, too (vmap and programs only)
     #[arg(long, requires = "count")]
     pub(crate) waiting: bool,
+
+    /// With programs: run this kernel of Linux, a bzImage, beside ours
+    #[arg(long, value_name = "VMLINUZ")]
+    pub(crate) linux: Option<PathBuf>,
+
+    /// With programs: only these loops [default: all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = word)]
+    pub(crate) loops: Vec<String>,
 }
 
 #[derive(Args, Debug)]
@@ -170,6 +186,19 @@ pub(crate) struct Run {
     /// A variable of the program's environment
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     pub(crate) env: Vec<String>,
+
+    /// When munmap of private anonymous memory flushes the TLBs of other CPUs
+    #[arg(long, value_enum, default_value_t = Unmap::Immediate)]
+    pub(crate) unmap: Unmap,
+
+    /// Count instructions: each takes a nanosecond of the machine's time, and CPUs take turns
+    #[arg(long)]
+    pub(crate) count: bool,
+
+    /// With --count: turns are short, and a CPU that waits keeps its turn. An instruction takes 16
+    /// nanoseconds
+    #[arg(long, requires = "count")]
+    pub(crate) waiting: bool,
 
     /// Write the exit code and the statistics to FILE, as one JSON object
     #[arg(long, value_name = "FILE")]
@@ -183,6 +212,16 @@ pub(crate) struct Run {
         value_name = "PROGRAM"
     )]
     pub(crate) command: Vec<OsString>,
+}
+
+/// When a munmap flushes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Unmap {
+    /// Before it returns, by interrupts, as on Linux
+    Immediate,
+    /// At the end of a TLB grace period, without an interrupt: until then, a thread that reads what
+    /// another has unmapped may not fault
+    Grace,
 }
 
 /// A machine that QEMU emulates.
