@@ -206,13 +206,14 @@ impl AtomicCpuSet {
         Self::default()
     }
 
-    /// Adds the calling CPU. Costs a load if it is in the set already, else a locked instruction
-    /// and a fence.
-    pub fn insert(&self, cpu: CpuId) {
+    /// Adds the calling CPU. Returns whether it was in the set already. Costs a load then, else a
+    /// locked instruction and a fence.
+    pub fn insert(&self, cpu: CpuId) -> bool {
         let (word, bit) = place(cpu);
-        // Relaxed: only this CPU adds and removes itself, so it sees its own last change.
+        // Relaxed: only this CPU adds and removes itself, so it sees its own last change; and it
+        // comes after each `clear`, as the caller of that ensures.
         if self.0[word].load(Ordering::Relaxed) & bit != 0 {
-            return;
+            return true;
         }
         // Relaxed: the fence orders it.
         self.0[word].fetch_or(bit, Ordering::Relaxed);
@@ -221,6 +222,7 @@ impl AtomicCpuSet {
         if !mutant::is(Mutant::InsertUnfenced) {
             fence(Ordering::SeqCst);
         }
+        false
     }
 
     /// Removes the calling CPU. Costs a locked instruction.
@@ -229,6 +231,17 @@ impl AtomicCpuSet {
         // Release: comes after this CPU's flush. Pairs with the Acquire of `load`.
         let order = mutant::order(Ordering::Release, Mutant::RemoveRelaxed);
         self.0[word].fetch_and(!bit, order);
+    }
+
+    /// Empties the set. No CPU inserts itself meanwhile, and the caller's next synchronization with
+    /// each CPU orders this before its later [`insert`](Self::insert). What the CPUs have cached
+    /// will not be used.
+    pub fn clear(&self) {
+        for word in &self.0 {
+            // Release: what the caller knows of the CPUs comes before it; pairs with the Acquire of
+            // `load`.
+            word.store(0, Ordering::Release);
+        }
     }
 
     /// A snapshot of the set.
@@ -276,9 +289,11 @@ mod tests {
     #[test]
     fn shared_set() {
         let set = AtomicCpuSet::new();
-        set.insert(cpu(1));
+        assert!(!set.insert(cpu(1)) && set.insert(cpu(1)));
         set.insert(cpu(200));
         set.remove(cpu(1));
         assert_eq!(set.load(), CpuSet::only(cpu(200)));
+        set.clear();
+        assert!(set.load().is_empty() && !set.insert(cpu(200)));
     }
 }

@@ -111,4 +111,12 @@ pub unsafe trait Tlb: Cpus {
     fn check_reuse(&self, space: Option<Asid>, range: VirtRange) {
         let _ = (space, range);
     }
+
+    /// Debug hook: called when a space loses its tag, which is active on no CPU. What CPUs have
+    /// cached under it is void: each CPU that uses the tag again [activates](Self::activate) it
+    /// without `keep` first. On hardware this does nothing. A simulated machine checks both.
+    #[inline(always)]
+    fn check_tag_taken(&self, asid: Asid) {
+        let _ = asid;
+    }
 }

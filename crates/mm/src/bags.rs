@@ -45,7 +45,7 @@ impl<M: Machine, F: Format, G: Concurrent> Bag<M, F, G> {
     /// The addresses become free: tells the machine.
     pub(crate) fn check_reuse(&self, tables: &PageTables<M, F, G>) {
         for range in self.ranges.iter().filter_map(virt) {
-            tables.machine().check_reuse(tables.space(), range);
+            tables.check_reuse(range);
         }
     }
 

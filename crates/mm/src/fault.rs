@@ -1,7 +1,7 @@
 //! Page faults. [`crate::protocol`] explains why they need no lock of the address space.
 
 use grace::Concurrent;
-use machine::{Flush, Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Frame, FrameError, Machine, PageSize, VirtAddr};
 use paging::{EntryChange, Format, Mapping, Share};
 use vma::{Touched, VmFlags};
 
@@ -211,23 +211,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     /// Flushes this CPU's translation of the page, and what led to it.
     fn drop_translation(&self, at: VirtAddr) {
-        if let Some(what) = self.translation_of(at) {
-            self.core.tables.machine().flush(what);
-        }
+        self.core.tables.flush_page_here(at, PageSize::Size4K);
     }
 
     /// The same on all CPUs that use the space.
     fn flush_everywhere(&self, at: VirtAddr) {
-        if let Some(what) = self.translation_of(at) {
-            self.core.tables.machine().flush_on(&self.core.tables.cpus(), what);
-        }
-    }
-
-    fn translation_of(&self, at: VirtAddr) -> Option<Flush> {
-        let start = at.align_down(PageSize::Size4K);
-        let range = VirtRange::new(start, PageSize::Size4K.bytes())?;
-        let (space, stride) = (Some(self.core.tables.space()?), PageSize::Size4K);
-        Some(Flush::Range { space, range, stride, tables: true })
+        self.core.tables.flush_page(at, PageSize::Size4K);
     }
 
     /// Makes a page exclusive that has replaced another one, after the flush: no CPU reads the old

@@ -21,18 +21,18 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use grace::Concurrent;
-use machine::{Asid, Machine};
-use paging::Format;
+use machine::Machine;
 #[expect(unused_imports, reason = "for links")]
 use paging::PageTables;
+use paging::{Format, Tag};
 use vma::{PageWork, Pages};
 
 use crate::{AddressSpace, Commitment, Error, hook::Hook, space::Core};
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
-    /// The address space of a forked child, with the tag `asid`. It has the same memory; what
-    /// either of the two writes afterwards, the other does not see. Memory under MADV_DONTFORK is
-    /// missing in it, and memory under MADV_WIPEONFORK is empty.
+    /// The address space of a forked child, with `tag` as in [`PageTables::user`]. It has the same
+    /// memory; what either of the two writes afterwards, the other does not see. Memory under
+    /// MADV_DONTFORK is missing in it, and memory under MADV_WIPEONFORK is empty.
     ///
     /// Cost: the same however much is mapped, if there is no such memory, and none is locked; see
     /// [`vma::Writer::fork`] and [`paging::PageTables::fork`]. One flush on the CPUs that use this
@@ -44,19 +44,20 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// # Errors
     /// [`Error::Vma`] or [`Error::Tables`]: no memory, or no such tag. Nothing that a program can
     /// see has changed.
-    pub fn fork(&self, asid: Asid) -> Result<Self, Error> {
-        match self.try_fork(asid) {
+    pub fn fork(&self, tag: impl Into<Tag>) -> Result<Self, Error> {
+        let tag = tag.into();
+        match self.try_fork(tag) {
             // Memory may wait for a grace period.
             Err(Error::Tables(paging::Error::Frames(_)) | Error::Vma(vma::Error::OutOfMemory))
                 if self.purge() > 0 =>
             {
-                self.try_fork(asid)
+                self.try_fork(tag)
             }
             forked => forked,
         }
     }
 
-    fn try_fork(&self, asid: Asid) -> Result<Self, Error> {
+    fn try_fork(&self, tag: Tag) -> Result<Self, Error> {
         self.change(|calls| {
             let mut vmas = calls.fork()?;
             let commitment = self.core.commitment.get();
@@ -72,7 +73,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             // SAFETY: entries of user frames hold references, and the zero frame outlives the
             // tables of all spaces that share it. The software bits are this crate's, as `anon`
             // says. The write right keeps other calls away. The flush is done below.
-            let forked = unsafe { self.core.tables.fork(asid, pinned) };
+            let forked = unsafe { self.core.tables.fork(tag, pinned) };
             let (tables, pending) = forked.map_err(|failed| Error::Tables(failed.error))?;
             pending.flush();
             let [zero, guard] = [&self.core.zero, &self.core.guard].map(Arc::clone);

@@ -27,7 +27,7 @@
 use core::ops::Range;
 
 use grace::Concurrent;
-use machine::{Flush, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Machine, PageSize, VirtAddr};
 #[expect(unused_imports, reason = "for links")]
 use paging::PageTables;
 use paging::{EntryChange, Error as TableError, Format, Mapping, Share};
@@ -259,10 +259,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     /// Flushes a huge page on all CPUs that use the space.
     fn flush_huge(&self, at: VirtAddr) {
-        let range = VirtRange::new(at, PageSize::Size2M.bytes());
-        let (space @ Some(_), Some(range)) = (self.core.tables.space(), range) else { return };
-        let what = Flush::Range { space, range, stride: PageSize::Size2M, tables: true };
-        self.core.tables.machine().flush_on(&self.core.tables.cpus(), what);
+        self.core.tables.flush_page(at, PageSize::Size2M);
     }
 
     /// Splits the huge page at `at`, if there is one. No guard is held.

@@ -5,10 +5,10 @@ use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use grace::Concurrent;
-use machine::{Asid, Frame, Machine};
+use machine::{Frame, Machine};
 #[expect(unused_imports, reason = "for links")]
 use paging::TlbGrace;
-use paging::{Format, PageTables, Paging, Walk};
+use paging::{Format, PageTables, Paging, Tag, Walk};
 use spin::Once;
 use vma::{Layout, Limits, Profile, Sizes};
 
@@ -87,7 +87,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// `profile` are more than the tables can have.
     pub fn try_new(
         paging: &Arc<Paging<M, F>>,
-        asid: Asid,
+        tag: impl Into<Tag>,
         kernel: Option<Arc<PageTables<M, F, G>>>,
         profile: Profile,
         layout: Layout,
@@ -95,7 +95,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         if profile.task_size > lower_half::<F>() {
             return Err(Error::NotSupported("a larger lower half than the page tables have"));
         }
-        let tables = PageTables::user(paging, asid, kernel)?;
+        let tables = PageTables::user(paging, tag, kernel)?;
         let vmas = vma::AddressSpace::new(profile, layout);
         let zero = Arc::new(ZeroFrame::new(Arc::clone(paging)));
         let guard = Arc::new(ZeroFrame::new(Arc::clone(paging)));

@@ -379,7 +379,7 @@ impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
         }
         for (frames, ranges) in rest.into_iter().flatten() {
             for range in ranges.iter().filter_map(virt) {
-                tables.machine().check_reuse(tables.space(), range);
+                tables.check_reuse(range);
             }
             // SAFETY: the flush is done. Only CPUs that use the space can have had translations.
             unsafe { Bag::release(&frames, tables) };

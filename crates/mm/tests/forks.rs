@@ -6,6 +6,7 @@ mod common;
 use common::*;
 use machine::{Asid, VirtAddr};
 use mm::*;
+use paging::Tag;
 use proptest::{collection::vec, prelude::*};
 use sim::{Config, Sim};
 
@@ -81,6 +82,7 @@ struct Process {
 struct World<'s> {
     sim: &'s Sim,
     processes: [Option<Process>; PROCESSES],
+    tag: fn(usize) -> Tag,
 }
 
 impl World<'_> {
@@ -111,7 +113,7 @@ impl World<'_> {
     fn fork(&mut self, who: usize) {
         let Some(free) = self.processes.iter().position(Option::is_none) else { return };
         let Some(parent) = &self.processes[who] else { return };
-        let space = parent.space.fork(Asid(free as u16 + 1)).unwrap();
+        let space = parent.space.fork((self.tag)(free)).unwrap();
         let model = parent.model.map(|page| {
             let page = page.filter(|page| page.inherited)?;
             let (value, present) = if page.wiped { (0, false) } else { (page.value, page.present) };
@@ -217,24 +219,34 @@ proptest! {
 
     #[test]
     fn processes_see_their_own_memory(ops in vec(op(), 1..80)) {
-        let config = Config { cpus: 1, frames: 512, speculation: 50, ..Config::default() };
-        let sim = Sim::new(config).unwrap();
-        let shared = paging(&sim);
-        let processes = sim.on_cpu(0, || {
-            let space = new_space(&shared, 1).unwrap();
-            let first = Process { space, model: [None; PAGES] };
-            let mut processes = [const { None }; PROCESSES];
-            processes[0] = Some(first);
-            let mut world = World { sim: &sim, processes };
-            for (who, op) in &ops {
-                world.carry_out(*who, op);
-                world.processes.iter().flatten().for_each(Process::check);
-            }
-            world.processes.iter().flatten().for_each(Process::check_contents);
-            world.processes
-        });
-        // No space is active on the CPU any more.
-        sim.on_cpu(0, || drop(processes));
-        all_given_back(&sim, &shared).unwrap();
+        run(&ops, 4096, |free| Asid(free as u16 + 1).into());
     }
+
+    /// Two tags for up to four processes.
+    #[test]
+    fn processes_share_the_tags(ops in vec(op(), 1..80)) {
+        run(&ops, 3, |_| Tag::Assigned);
+    }
+}
+
+fn run(ops: &[(usize, Op)], tags: u32, tag: fn(usize) -> Tag) {
+    let config = Config { cpus: 1, frames: 512, speculation: 50, tags, ..Config::default() };
+    let sim = Sim::new(config).unwrap();
+    let shared = paging(&sim);
+    let processes = sim.on_cpu(0, || {
+        let space = tagged_space(&shared, tag(0)).unwrap();
+        let first = Process { space, model: [None; PAGES] };
+        let mut processes = [const { None }; PROCESSES];
+        processes[0] = Some(first);
+        let mut world = World { sim: &sim, processes, tag };
+        for (who, op) in ops {
+            world.carry_out(*who, op);
+            world.processes.iter().flatten().for_each(Process::check);
+        }
+        world.processes.iter().flatten().for_each(Process::check_contents);
+        world.processes
+    });
+    // No space is active on the CPU any more.
+    sim.on_cpu(0, || drop(processes));
+    all_given_back(&sim, &shared).unwrap();
 }

@@ -91,6 +91,7 @@ mod reclaim;
 mod swap;
 mod sync;
 mod tables;
+mod tags;
 mod tlb_grace;
 mod walk;
 
@@ -108,6 +109,7 @@ pub use quick::{
 };
 pub use swap::Swap;
 pub use tables::PageTables;
+pub use tags::Tag;
 pub use tlb_grace::{TlbGrace, TlbGraceStats};
 pub use walk::{Found, Mapping, Pages, Walk};
 

@@ -5,6 +5,7 @@ use crate::gup::{GupCounter, GupStats};
 use crate::kept::Kept;
 use crate::quick::{Construct, QuickLists, TableLists, Zeroed, bump};
 use crate::swap::Swap;
+use crate::tags::Tags;
 use alloc::boxed::Box;
 use alloc::collections::TryReserveError;
 use alloc::sync::Arc;
@@ -104,6 +105,7 @@ pub struct Paging<M: Machine, F: Format> {
     kernel: Arc<KernelRoot>,
     pub(crate) gup: PerCpu<GupCounter>,
     tables: PerCpu<TableCounts>,
+    pub(crate) tags: Tags,
     largest: PageSize,
     pub(crate) swap: Option<Arc<dyn Swap>>,
     format: PhantomData<F>,
@@ -132,8 +134,10 @@ impl<M: Machine, F: Format> Paging<M, F> {
         let root = Root::<F> { kernel: Arc::clone(&kernel), format: PhantomData };
         let gup = PerCpu::try_new(machine.count(), |_| GupCounter::default())?;
         let tables = PerCpu::try_new(machine.count(), |_| TableCounts::default())?;
+        let tags = Tags::try_new(machine.tags(), machine.count())?;
         let quick = QuickLists::try_new(machine, [Box::new(Zeroed), Box::new(root)])?;
-        Ok(Arc::new(Paging { quick, kernel, gup, tables, largest, swap, format: PhantomData }))
+        let format = PhantomData;
+        Ok(Arc::new(Paging { quick, kernel, gup, tables, tags, largest, swap, format }))
     }
 
     /// The machine.
@@ -157,6 +161,12 @@ impl<M: Machine, F: Format> Paging<M, F> {
     /// The largest page size that the machine has.
     pub fn largest(&self) -> PageSize {
         self.largest
+    }
+
+    /// The generations of assigned tags ([`Tag::Assigned`](crate::Tag)): how often no tag was free,
+    /// and all that were not active were taken back. No IPI was sent. One load.
+    pub fn tag_generations(&self) -> u64 {
+        self.tags.generations()
     }
 
     /// The uses of the fast path and of the locked path by `get_user_pages_fast`, on all CPUs.

@@ -43,6 +43,7 @@ use crate::format::{Format, note, noted};
 use crate::paging::Paging;
 use crate::quick::QUICK_TABLE;
 use crate::tables::PageTables;
+use crate::tags::Whose;
 use alloc::sync::Arc;
 use core::marker::PhantomData;
 use core::mem;
@@ -50,7 +51,7 @@ use core::num::NonZeroU64;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU64, Ordering};
 use grace::Concurrent;
-use machine::{Asid, CpuId, CpuSet, Entry, Flush, Frame, Machine, PageSize, VirtRange};
+use machine::{Asid, CpuId, Entry, Flush, Frame, Machine, PageSize, VirtRange};
 
 /// Words of the tables in a chain. Each table holds the next table's frame plus one; the first
 /// table holds the rest.
@@ -221,8 +222,8 @@ impl TlbGather {
      use the space"]
 pub struct DeferredFlush<M: Machine, F: Format, G: Concurrent> {
     paging: Arc<Paging<M, F>>,
-    /// The space's tag tells what to flush. Tag and root identify the tables.
-    space: Option<Asid>,
+    /// It tells what to flush. With the root it identifies the tables.
+    whose: Whose,
     root: Frame,
     gather: TlbGather,
     engine: PhantomData<fn() -> G>,
@@ -249,7 +250,7 @@ impl<M: Machine, F: Format, G: Concurrent> DeferredFlush<M, F, G> {
     /// CPUs.
     pub fn join(&mut self, mut other: DeferredFlush<M, F, G>) {
         let same = Arc::ptr_eq(&self.paging, &other.paging);
-        let same = same && (self.space, self.root) == (other.space, other.root);
+        let same = same && (self.whose, self.root) == (other.whose, other.root);
         if same && !other.gather.is_alone() {
             let gather = mem::take(&mut other.gather);
             self.gather.join(self.paging.machine(), gather);
@@ -258,14 +259,20 @@ impl<M: Machine, F: Format, G: Concurrent> DeferredFlush<M, F, G> {
 
     fn is_of(&self, tables: &PageTables<M, F, G>) -> bool {
         Arc::ptr_eq(&self.paging, tables.paging())
-            && (self.space, self.root) == (tables.space(), tables.root())
+            && (self.whose, self.root) == (tables.whose(), tables.root())
     }
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Drop for DeferredFlush<M, F, G> {
     fn drop(&mut self) {
         let machine = self.paging.machine();
-        if let Some(what) = self.gather.flush(self.space) {
+        let what = match self.whose {
+            Whose::Kernel => self.gather.flush(None),
+            Whose::Tag(asid) => self.gather.flush(Some(asid)),
+            // The tag of tables that may be gone is not known.
+            Whose::Number(_) => self.gather.what.map(|_| Flush::All),
+        };
+        if let Some(what) = what {
             machine.flush_on(&machine.online(), what);
         }
         mem::take(&mut self.gather).retire::<M, F, G>(&self.paging);
@@ -275,7 +282,7 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for DeferredFlush<M, F, G> {
 impl<M: Machine, F: Format, G: Concurrent> core::fmt::Debug for DeferredFlush<M, F, G> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("DeferredFlush")
-            .field("space", &self.space)
+            .field("whose", &self.whose)
             .field("gather", &self.gather)
             .finish()
     }
@@ -321,7 +328,7 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
     /// Whether the flush would interrupt another CPU than this one. A snapshot. Cost: that of
     /// [`PageTables::cpus`].
     pub fn interrupts_others(&self) -> bool {
-        let mut others = self.space.users();
+        let (mut others, _) = self.space.users();
         others.remove(self.space.machine().current());
         !self.is_nothing() && !others.is_empty()
     }
@@ -405,7 +412,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     pub fn deferred_flush(&self) -> DeferredFlush<M, F, G> {
         DeferredFlush {
             paging: Arc::clone(self.paging()),
-            space: self.space(),
+            whose: self.whose(),
             root: self.root(),
             gather: TlbGather::default(),
             engine: PhantomData,
@@ -422,10 +429,17 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     fn flush_gather(&self, gather: TlbGather) {
-        if let Some(what) = gather.flush(self.space()) {
-            self.machine().flush_on(&self.users(), what);
+        if gather.what.is_some() {
+            self.flush_of(&gather);
         }
         gather.retire::<M, F, G>(self.paging());
+    }
+
+    fn flush_of(&self, gather: &TlbGather) {
+        let (cpus, space) = self.users();
+        if let Some(what) = gather.flush(space) {
+            self.machine().flush_on(&cpus, what);
+        }
     }
 
     /// Completes a deferred flush that was performed by other means: retires its unlinked tables.
@@ -435,14 +449,6 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// [`DeferredFlush::range`], cached upper-level entries included.
     pub unsafe fn flushed_elsewhere(&self, mut deferred: DeferredFlush<M, F, G>) {
         mem::take(&mut deferred.gather).retire::<M, F, G>(&deferred.paging);
-    }
-
-    /// The CPUs that may have cached translations of these tables.
-    pub(crate) fn users(&self) -> CpuSet {
-        match self.space() {
-            Some(_) => self.cpus(),
-            None => self.machine().online(),
-        }
     }
 }
 

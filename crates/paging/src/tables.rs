@@ -14,6 +14,7 @@ use crate::format::{Decoded, Format};
 use crate::paging::{Paging, upper_half};
 use crate::quick::{QUICK_ROOT, QUICK_TABLE};
 use crate::sync::AtomicBool;
+use crate::tags::{Tag, Tagged, Whose};
 use crate::walk::Walk;
 use alloc::sync::Arc;
 use core::fmt;
@@ -21,7 +22,8 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 use grace::Concurrent;
 use machine::{
-    Access, Asid, AtomicCpuSet, CpuSet, ENTRIES, Flush, Frame, Machine, Owner, VirtAddr,
+    Access, Asid, AtomicCpuSet, CpuSet, ENTRIES, Flush, Frame, Machine, Owner, PageSize, VirtAddr,
+    VirtRange,
 };
 
 /// The page tables of an address space.
@@ -48,10 +50,12 @@ use machine::{
 pub struct PageTables<M: Machine, F: Format, G: Concurrent> {
     paging: Arc<Paging<M, F>>,
     root: Frame,
-    /// The tag of a user space; `None` for the kernel's tables.
-    space: Option<Asid>,
-    /// The CPUs that may have cached translations of a user space.
+    tagged: Tagged,
+    /// The CPUs that may have cached translations of a user space under its tag.
     cpus: AtomicCpuSet,
+    /// The CPUs that have entered a space with an assigned tag, and whether there is any.
+    entered: AtomicCpuSet,
+    has_entered: AtomicBool,
     /// The kernel's tables, whose upper half a user space shares.
     pub(crate) kernel: Option<Arc<Self>>,
     /// In the kernel's tables: set before the first user space makes its final copy of the
@@ -72,16 +76,17 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// - [`Error::Frames`]: no memory for the top-level table.
     /// - [`Error::SecondKernel`]: this [`Paging`] has, or had, kernel tables.
     pub fn kernel(paging: &Arc<Paging<M, F>>) -> Result<Self, Error> {
-        let tables = Self::with_root(paging, None, None)?;
+        let tables = Self::with_root(paging, Tagged::Kernel, None)?;
         if !paging.kernel().set(tables.root) {
             return Err(Error::SecondKernel);
         }
         Ok(tables)
     }
 
-    /// Makes the tables of a user space with the tag `asid`. On a machine with one tag it gets that
-    /// tag, whatever `asid` is. The upper half is that of `kernel`, whose top-level entries are
-    /// fixed from now on; without `kernel` it stays empty. Deferred frees may run: see
+    /// Makes the tables of a user space. `tag` is an [`Asid`], which it keeps, or
+    /// [`Tag::Assigned`]: then there may be more spaces than tags. On a machine with one tag it
+    /// gets that tag, whatever `tag` is. The upper half is that of `kernel`, whose top-level
+    /// entries are fixed from now on; without `kernel` it stays empty. Deferred frees may run: see
     /// [Context](Self#context).
     ///
     /// ```
@@ -107,32 +112,38 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// ```
     ///
     /// # Errors
-    /// - [`Error::Tag`]: the machine has no such tag, or it is 0, the kernel's.
+    /// - [`Error::Tag`]: the machine has no such tag, or it is 0, the kernel's; or a space with an
+    ///   assigned tag exists, or did, and no space has had this one as a fixed tag before.
+    /// - [`Error::NoTag`]: all tags are fixed.
     /// - [`Error::NotTheKernels`]: `kernel` is not the set of kernel tables of this [`Paging`].
     /// - [`Error::Frames`]: no memory for the top-level table.
     ///
     /// The kernel's tables have not changed then.
     pub fn user(
         paging: &Arc<Paging<M, F>>,
-        asid: Asid,
+        tag: impl Into<Tag>,
         kernel: Option<Arc<Self>>,
     ) -> Result<Self, Error> {
-        let tags = paging.machine().tags();
-        let tag = if tags == 1 { Asid(0) } else { asid };
-        if tags != 1 && (asid == Asid(0) || u32::from(asid.0) >= tags) {
-            return Err(Error::Tag(asid));
-        }
-        let Some(kernel) = kernel else { return Self::with_root(paging, Some(tag), None) };
+        let machine = paging.machine();
+        let tagged = match tag.into() {
+            _ if machine.tags() == 1 => Tagged::Shared(Asid(0)),
+            Tag::Fixed(asid) if asid == Asid(0) || !paging.tags.fix(machine, asid) => {
+                return Err(Error::Tag(asid));
+            }
+            Tag::Fixed(asid) => Tagged::Fixed(asid),
+            Tag::Assigned => paging.tags.open(machine).ok_or(Error::NoTag)?,
+        };
+        let Some(kernel) = kernel else { return Self::with_root(paging, tagged, None) };
         // User tables must not be passed as the kernel's: compare with the root that the `Paging`
         // knows.
         if !Arc::ptr_eq(paging, &kernel.paging) || paging.kernel().get() != Some(kernel.root) {
             return Err(Error::NotTheKernels);
         }
-        paging.machine().step(Access::Shared);
+        machine.step(Access::Shared);
         // Acquire: pairs with the Release of `fix`. A top-level table that is constructed after
         // this load sees all entries.
         let was_fixed = kernel.fixed.load(Ordering::Acquire);
-        let tables = Self::with_root(paging, Some(tag), Some(Arc::clone(&kernel)))?;
+        let tables = Self::with_root(paging, tagged, Some(Arc::clone(&kernel)))?;
         if !was_fixed {
             kernel.fix(tables.root)?;
         }
@@ -162,7 +173,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 
     fn with_root(
         paging: &Arc<Paging<M, F>>,
-        space: Option<Asid>,
+        tagged: Tagged,
         kernel: Option<Arc<Self>>,
     ) -> Result<Self, Error> {
         let list = if kernel.is_some() { QUICK_ROOT } else { QUICK_TABLE };
@@ -172,8 +183,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let tables = PageTables {
             paging: Arc::clone(paging),
             root,
-            space,
+            tagged,
             cpus: AtomicCpuSet::new(),
+            entered: AtomicCpuSet::new(),
+            has_entered: AtomicBool::new(false),
             kernel,
             fixed: AtomicBool::new(false),
             forks: AtomicBool::new(false),
@@ -203,17 +216,76 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         self.root
     }
 
-    /// The tag of a user space; `None` for the kernel's tables.
+    /// The tag of a user space; `None` for the kernel's tables. If it is
+    /// [assigned](Tag::Assigned), the tag stays while the space is active on a CPU; else another
+    /// space may have it by now, and it is 0 before the first activation.
     #[inline]
     pub fn space(&self) -> Option<Asid> {
-        self.space
+        self.tagged.last()
     }
 
-    /// The CPUs that may have cached translations of a user space: those to which flushes go. A
-    /// snapshot.
+    /// The CPUs that may use translations of a user space that they have cached: those to which
+    /// flushes go. None if the space has lost an assigned tag. A snapshot.
     #[inline]
     pub fn cpus(&self) -> CpuSet {
-        self.cpus.load()
+        self.targets().0
+    }
+
+    /// The CPUs to which flushes of a user space go, and the tag that the flush names. One fence,
+    /// which comes after the caller's changes of entries.
+    fn targets(&self) -> (CpuSet, Option<Asid>) {
+        // Its fence comes before all other loads here.
+        let mut cpus = self.cpus.load();
+        let Tagged::Own(space) = &self.tagged else { return (cpus, self.tagged.last()) };
+        let tag = self.paging.tags.get(space);
+        if tag.is_none() {
+            cpus = CpuSet::EMPTY;
+        }
+        // Relaxed: the fences of `load` and of `insert` order it.
+        if self.has_entered.load(Ordering::Relaxed) {
+            self.entered.load().iter().for_each(|cpu| cpus.insert(cpu));
+        }
+        (cpus, tag.or(self.tagged.last()))
+    }
+
+    /// The CPUs that may have cached translations of these tables, and how a flush names them.
+    pub(crate) fn users(&self) -> (CpuSet, Option<Asid>) {
+        match self.tagged {
+            Tagged::Kernel => (self.machine().online(), None),
+            _ => self.targets(),
+        }
+    }
+
+    /// Which tables these are.
+    pub(crate) fn whose(&self) -> Whose {
+        self.tagged.whose()
+    }
+
+    /// Flushes a page, and what leads to it, on all CPUs that use the tables. Context and cost as
+    /// for [`PendingFlush::flush`](crate::PendingFlush::flush).
+    pub fn flush_page(&self, at: VirtAddr, size: PageSize) {
+        if let Some(range) = VirtRange::new(at.align_down(size), size.bytes()) {
+            let (cpus, space) = self.users();
+            let what = Flush::Range { space, range, stride: size, tables: true };
+            self.machine().flush_on(&cpus, what);
+        }
+    }
+
+    /// As [`flush_page`](Self::flush_page), on this CPU only. Another space's translations may be
+    /// flushed instead if these tables are not active here.
+    pub fn flush_page_here(&self, at: VirtAddr, size: PageSize) {
+        if let Some(range) = VirtRange::new(at.align_down(size), size.bytes()) {
+            let space = self.space();
+            self.machine().flush(Flush::Range { space, range, stride: size, tables: true });
+        }
+    }
+
+    /// Debug hook: addresses that were mapped before are reused ([`machine::Tlb::check_reuse`]).
+    /// Of a space with an assigned tag nothing is checked, since the tag may change meanwhile.
+    pub fn check_reuse(&self, range: VirtRange) {
+        if !matches!(self.tagged, Tagged::Own(_)) {
+            self.machine().check_reuse(self.space(), range);
+        }
     }
 
     /// Makes this CPU take part in the flushes of these tables, as [`activate`](Self::activate)
@@ -222,7 +294,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     pub fn enter(&self) {
         let machine = self.machine();
         let _section = machine.irqs_off();
-        self.cpus.insert(machine.current());
+        if matches!(self.tagged, Tagged::Own(_)) {
+            // Relaxed: the fence of `insert` orders it.
+            self.has_entered.store(true, Ordering::Relaxed);
+            self.entered.insert(machine.current());
+        } else {
+            self.cpus.insert(machine.current());
+        }
     }
 
     /// A view of the tables that is valid while the guard is held. Takes no lock; allowed in any
@@ -246,22 +324,37 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///
     /// The CPU enters the set of flush targets before its first walk. If it was in the set already,
     /// its cached translations are still right and are kept, unless the machine has one tag for all
-    /// spaces.
+    /// spaces. A space whose [assigned](Tag::Assigned) tag was taken back gets another one.
+    ///
+    /// Cost: if the CPU is in the set, a load; with an assigned tag that the space still has, also
+    /// a fence and two stores in this CPU's line. Else a locked instruction and a fence more; for a
+    /// new tag, a lock, and sometimes a pass over all tags and CPUs.
     ///
     /// # Safety
     /// - `F` is the machine's format.
     /// - The tables map everything that the kernel needs in order to go on.
-    /// - No other tables have the same tag, unless the machine has one tag for all spaces.
+    /// - No other tables have the same [fixed](Tag::Fixed) tag, unless the machine has one tag for
+    ///   all spaces.
+    /// - On this CPU, all tables are activated by this method, not by [`machine::Tlb::activate`].
     /// - The host deactivates the tables on every CPU before they are dropped.
     pub unsafe fn activate(&self) {
         let machine = self.machine();
         let _section = machine.irqs_off();
         let here = machine.current();
-        let shared = machine.tags() == 1;
-        let keep = !shared && self.cpus.load().contains(here);
-        self.cpus.insert(here);
-        // SAFETY: passed on. With `keep`, all flushes since the last use have come here.
-        unsafe { machine.activate(self.root, self.space.unwrap_or_default(), keep) }
+        let tags = &self.paging.tags;
+        let (asid, slot) = match &self.tagged {
+            Tagged::Own(space) => {
+                let (asid, slot) = tags.hold(machine, here, space, &self.cpus);
+                (asid, Some(slot))
+            }
+            tagged => (tagged.last().unwrap_or_default(), None),
+        };
+        let was_in = self.cpus.insert(here);
+        let keep = was_in && !matches!(self.tagged, Tagged::Shared(_)) && machine.tags() != 1;
+        // SAFETY: passed on. With `keep`, all flushes since the last use have come here, and the
+        // space has had the tag since then. `hold` keeps the tag until other tables are active.
+        unsafe { machine.activate(self.root, asid, keep) }
+        tags.activated(here, slot);
     }
 
     /// Removes this CPU from the targets of flushes of these tables, and drops its cached
@@ -274,8 +367,20 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     pub unsafe fn leave(&self) {
         let machine = self.machine();
         let _section = machine.irqs_off();
-        if let Some(space) = self.space {
-            machine.flush(Flush::Space(space));
+        match &self.tagged {
+            Tagged::Kernel => {}
+            // Without a tag, there is nothing to flush. A tag that the space loses meanwhile is
+            // another space's then, which loses time.
+            Tagged::Own(space) => {
+                if let Some(tag) = self.paging.tags.get(space) {
+                    machine.flush(Flush::Space(tag));
+                }
+                // Relaxed: this CPU has stored it, if it has entered.
+                if self.has_entered.load(Ordering::Relaxed) {
+                    self.entered.remove(machine.current());
+                }
+            }
+            Tagged::Fixed(asid) | Tagged::Shared(asid) => machine.flush(Flush::Space(*asid)),
         }
         self.cpus.remove(machine.current());
     }
@@ -319,13 +424,19 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 impl<M: Machine, F: Format, G: Concurrent> Drop for PageTables<M, F, G> {
     fn drop(&mut self) {
         let machine = self.machine();
-        let what = self.space.map_or(Flush::All, Flush::Space);
         let list = if self.kernel.is_some() { QUICK_ROOT } else { QUICK_TABLE };
         // No walk in software is under way: `self` is not borrowed. Hardware has the tables
         // inactive (the contract of `activate`), and no cached upper-level entries after this
-        // flush.
-        machine.flush_on(&self.users(), what);
-        if self.space.is_none() && self.paging.kernel().get() == Some(self.root) {
+        // flush. With an assigned tag it needs none: a CPU that uses the tag again drops what it
+        // has cached.
+        match &self.tagged {
+            Tagged::Kernel => machine.flush_on(&machine.online(), Flush::All),
+            Tagged::Own(space) => self.paging.tags.give_back(machine, space),
+            Tagged::Fixed(asid) | Tagged::Shared(asid) => {
+                machine.flush_on(&self.cpus.load(), Flush::Space(*asid));
+            }
+        }
+        if matches!(self.tagged, Tagged::Kernel) && self.paging.kernel().get() == Some(self.root) {
             self.paging.kernel().mark_dropped();
         }
         self.take_down(self.root, F::LEVELS - 1);
@@ -339,7 +450,7 @@ impl<M: Machine, F: Format, G: Concurrent> fmt::Debug for PageTables<M, F, G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PageTables")
             .field("root", &self.root)
-            .field("space", &self.space)
+            .field("space", &self.space())
             .finish_non_exhaustive()
     }
 }

@@ -5,6 +5,7 @@ use crate::stats::Counters;
 use crate::tlb::{Tlb, Uppers, flush};
 use machine::{Asid, CpuId, Flush, Frame, VirtAddr};
 use oorandom::Rand32;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -34,6 +35,8 @@ pub(crate) struct State {
     pub(crate) tlb: Tlb,
     pub(crate) uppers: Uppers,
     pub(crate) root: Option<(Frame, Asid)>,
+    /// Tags that spaces have lost, and that this CPU has not dropped since.
+    pub(crate) void: BTreeSet<Asid>,
     /// The table at which a walk in progress is, for the check of tables that are given up.
     pub(crate) walking: Option<Frame>,
     /// The tables that code has read since it began its current section; only if that is checked.
@@ -67,6 +70,7 @@ impl Cpu {
                 tlb: Tlb::new(config.tlb_entries),
                 uppers: Uppers::new(config.levels, config.upper_entries),
                 root: None,
+                void: BTreeSet::new(),
                 walking: None,
                 walked: Vec::new(),
                 last: VirtAddr::default(),

@@ -53,6 +53,8 @@ pub enum What {
     Fill(VirtAddr, PageSize, Frame),
     /// A CPU activated a top-level table.
     Activate(Frame, Asid),
+    /// A space lost its tag.
+    TagTaken(Asid),
     /// Addresses were reused.
     Reused(VirtRange),
     /// A note by the code under test.
@@ -90,6 +92,7 @@ impl fmt::Display for Event {
             What::RequestedFlush(what) => write!(f, "flushed {}, on request", Shown(what)),
             What::Fill(page, size, frame) => write!(f, "cached {page} ({size:?}) to frame {frame}"),
             What::Activate(root, asid) => write!(f, "activated table {root}, space {}", asid.0),
+            What::TagTaken(asid) => write!(f, "took tag {} from its space", asid.0),
             What::Reused(range) => write!(f, "reused {range:?}"),
             What::Note(text) => f.write_str(text),
         }

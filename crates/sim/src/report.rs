@@ -83,6 +83,24 @@ pub enum Violation {
         /// The top-level table that is active now, or has become a new table since.
         root: Frame,
     },
+    /// I3, I5: a space lost its tag while a CPU had it active.
+    TagTakenActive {
+        /// The tag.
+        tag: u16,
+        /// The CPU.
+        by: CpuId,
+        /// Its active top-level table.
+        root: Frame,
+    },
+    /// I5: a CPU began to use a tag that a space had lost, and kept what it had cached under it.
+    TagKept {
+        /// The tag.
+        tag: u16,
+        /// The CPU.
+        by: CpuId,
+        /// The top-level table that is active now.
+        root: Frame,
+    },
     /// I5: a CPU began to use tables that do not share those of a cached global page.
     GlobalNotShared {
         /// The page.
@@ -276,6 +294,16 @@ impl fmt::Display for Violation {
                 f,
                 "tag used again (I5): {by} uses tag {tag} for table {root} and has kept the entry \
                  for {page}, which it cached from table {before}"
+            ),
+            Violation::TagTakenActive { tag, by, root } => write!(
+                f,
+                "tag taken too early (I3, I5): a space loses tag {tag}, and {by} has it active for \
+                 table {root}"
+            ),
+            Violation::TagKept { tag, by, root } => write!(
+                f,
+                "tag kept (I5): {by} uses tag {tag} for table {root} and has not dropped what it \
+                 cached before a space lost the tag"
             ),
             Violation::GlobalNotShared { page, by, frame, before, root } => write!(
                 f,

@@ -3,6 +3,9 @@
 //! - *Tags.* The entries that a TLB holds under a tag belong to the tables that were walked for it.
 //!   A CPU that begins to use the tag for other tables, and keeps these entries, would use
 //!   translations of the old space.
+//! - *Tags that are taken back.* A space may lose its tag while CPUs have cached entries under it.
+//!   They are void, and need no flush: no CPU has the tag active, and each drops them before it
+//!   uses the tag again, for the same space or another. So the other checks do not see them.
 //! - *Global pages.* They stay when a CPU switches to other tables. So all spaces must map them
 //!   alike, by the same table below the top level, as the kernel's half is.
 //! - *Sizes.* A CPU may cache a piece of a large page while it still holds the large page. On most
@@ -13,8 +16,8 @@ use crate::cpu::Cpu;
 use crate::format::{self, Entry};
 use crate::report::Violation;
 use crate::sim::{Sim, locked};
-use crate::tlb::Translation;
-use machine::{Asid, Frame, VirtAddr};
+use crate::tlb::{Translation, flush};
+use machine::{Asid, Flush, Frame, VirtAddr};
 use std::sync::atomic::Ordering;
 
 impl Sim {
@@ -55,6 +58,34 @@ impl Sim {
             let mut history = self.history_of(held.frame);
             history.push(format!("{} cached the translation at {}", cpu.id, held.since));
             self.violation(found, history);
+        }
+    }
+
+    /// A space loses its tag: drops what is cached under it from the view of the other checks.
+    pub(crate) fn take_tag(&self, asid: Asid) {
+        if !self.0.config.checks.spaces {
+            return;
+        }
+        for cpu in &self.0.cpus {
+            let root = {
+                let state = &mut *locked(&cpu.state);
+                flush(&mut state.tlb, &mut state.uppers, Flush::Space(asid));
+                state.void.insert(asid);
+                state.root.filter(|(_, active)| *active == asid)
+            };
+            if let Some((root, _)) = root {
+                let found = Violation::TagTakenActive { tag: asid.0, by: cpu.id, root };
+                self.violation(found, self.history_of(root));
+            }
+        }
+    }
+
+    /// Checks, when a CPU has activated a tag, that it has dropped what is void.
+    pub(crate) fn check_not_void(&self, cpu: &Cpu, root: Frame, asid: Asid, kept: bool) {
+        let void = locked(&cpu.state).void.remove(&asid);
+        if void && kept {
+            let found = Violation::TagKept { tag: asid.0, by: cpu.id, root };
+            self.violation(found, self.history_of(root));
         }
     }
 

@@ -115,6 +115,7 @@ unsafe impl Tlb for Sim {
         if !keep {
             cpu.drop_cached(Flush::Space(asid));
         }
+        self.check_not_void(cpu, root, asid, keep);
         self.check_kept(cpu, root, asid);
         self.note_if(cpu, || What::Activate(root, asid));
         let now = self.0.log.now();
@@ -135,6 +136,14 @@ unsafe impl Tlb for Sim {
         self.instruction(cpu);
         self.note_if(cpu, || What::Reused(range));
         self.check_reused(space, range);
+    }
+
+    fn check_tag_taken(&self, asid: Asid) {
+        let cpu = self.cpu();
+        self.instruction(cpu);
+        self.known(asid);
+        self.note_if(cpu, || What::TagTaken(asid));
+        self.take_tag(asid);
     }
 }
 

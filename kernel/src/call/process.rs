@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{E2BIG, EACCES, EAGAIN, EINVAL, ENOMEM, EPERM, ESRCH};
-use machine::Asid;
+use paging::Tag;
 use zerocopy::IntoBytes;
 
 const VM: u64 = 0x100;
@@ -124,7 +124,7 @@ fn make(call: &mut Call<'_>, new: New) -> Outcome {
     // Everything that needs memory, before anything can be seen.
     let space = match has(VM) {
         true => Arc::clone(call.space()),
-        false => Arc::new(call.space().fork(Asid(1))?),
+        false => Arc::new(call.space().fork(Tag::Assigned)?),
     };
     call.own.xstate.save();
     let mut own = call.own.try_clone(Arc::clone(&space)).ok_or(Errno(ENOMEM))?;

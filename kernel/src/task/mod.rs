@@ -24,11 +24,10 @@ use crate::grace::Grace;
 use crate::machine::Kernel;
 use crate::smp::tlb_grace;
 use crate::space::tables;
-use ::machine::Asid;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 use mm::{Layout, Profile, UnmapPolicy};
-use paging::X86_64L4;
+use paging::{Tag, X86_64L4};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 pub(crate) use process::Process;
@@ -38,11 +37,11 @@ pub(crate) use wait::WaitQueue;
 /// The memory of a program.
 pub(crate) type Space = mm::AddressSpace<Kernel, X86_64L4, Grace>;
 
-/// An empty address space. All have one tag: this machine has no others.
+/// An empty address space. Tags are assigned; this machine has one, which all get.
 pub(crate) fn new_space(layout: Layout) -> Result<Arc<Space>, mm::Error> {
     let kernel = Some(Arc::clone(tables()));
     let paging = tables().paging();
-    let space = Space::try_new(paging, Asid(1), kernel, Profile::LINUX_6_18, layout)?;
+    let space = Space::try_new(paging, Tag::Assigned, kernel, Profile::LINUX_6_18, layout)?;
     // Relaxed: written before there are programs.
     if GRACE.load(Ordering::Relaxed) {
         // SAFETY: these are the machine's periods. Each CPU that runs programs takes part, and

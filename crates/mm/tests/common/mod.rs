@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use machine::{Asid, PageSize, Translated, VirtAddr};
 use mm::*;
-use paging::{Paging, X86_64L4};
+use paging::{Paging, Tag, X86_64L4};
 use sim::{Checks, Config, Grace, Report, Sim, Stale};
 
 pub(crate) type Space = AddressSpace<Sim, X86_64L4, Grace>;
@@ -22,8 +22,12 @@ pub(crate) fn paging(sim: &Sim) -> Shared {
 }
 
 pub(crate) fn new_space(shared: &Shared, asid: u16) -> Result<Space, Error> {
+    tagged_space(shared, Asid(asid).into())
+}
+
+pub(crate) fn tagged_space(shared: &Shared, tag: Tag) -> Result<Space, Error> {
     let layout = Layout { mmap_base: BASE, start_brk: HEAP, brk: HEAP, start_stack: 0 };
-    Space::try_new(shared, Asid(asid), None, Profile::LINUX_6_18, layout)
+    Space::try_new(shared, tag, None, Profile::LINUX_6_18, layout)
 }
 
 /// For tests in which a CPU accesses pages that another one unmaps: it may use an old translation

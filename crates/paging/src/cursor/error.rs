@@ -39,8 +39,11 @@ pub enum Error {
     /// The pending flush belongs to other page tables.
     /// [`no_flush`](crate::PageTables::no_flush) of these tables makes the right one.
     NotTheTables,
-    /// A user space cannot have the tag: it is the kernel's, or the machine has no such tag.
+    /// A user space cannot have the tag: it is the kernel's, the machine has no such tag, or it may
+    /// be [assigned](crate::Tag::Assigned) to another space.
     Tag(Asid),
+    /// All tags are [fixed](crate::Tag::Fixed), so none can be assigned.
+    NoTag,
     /// A user page cannot be global: its translation would survive the flushes of its space.
     Global(VirtAddr),
     /// A user page needs [`Flags::USER`](crate::Flags::USER). Pages that only the kernel may use
@@ -92,9 +95,11 @@ impl fmt::Display for Error {
             ),
             Error::Tag(tag) => write!(
                 f,
-                "the tag {} is the kernel's, or the machine has none such: choose another",
+                "the tag {} is the kernel's, the machine has none such, or it is assigned to \
+                 spaces: choose another, before the first space with an assigned tag",
                 tag.0
             ),
+            Error::NoTag => f.write_str("all tags are fixed: let spaces have fewer"),
             Error::Global(at) => {
                 write!(f, "a user page cannot be global: remove Flags::GLOBAL for {at}")
             }

@@ -75,6 +75,41 @@ fn a_table_made_anew_is_another_space() {
     assert_eq!(before, root);
 }
 
+/// A tag that a space has lost: what is cached under it is dropped before the tag is used again,
+/// for the same space or another.
+#[test]
+fn a_tag_that_was_taken_is_dropped_first() {
+    for (other, keep) in [(false, false), (true, false), (false, true), (true, true)] {
+        let found = alone_if(|sim| {
+            let (space, frame) = (Space::new(sim), page(sim));
+            space.map(AT, frame);
+            space.activate(1);
+            space.touch(AT);
+            let idle = Space::new(sim);
+            idle.activate(2);
+            sim.check_tag_taken(Asid(1));
+            // No flush, and no violation: what CPUs have cached is void.
+            space.slot(AT, 0).store(0);
+            // SAFETY: it is not mapped.
+            unsafe { sim.free(frame) }.unwrap();
+            let root = if other { Space::new(sim).root } else { space.root };
+            // SAFETY: the test needs no mapping.
+            unsafe { sim.activate(root, Asid(1), keep) };
+        });
+        let kept = found.map(|found| matches!(found, Violation::TagKept { tag: 1, .. }));
+        assert_eq!(kept, keep.then_some(true));
+    }
+}
+
+#[test]
+fn an_active_tag_that_is_taken_is_noticed() {
+    let found = alone(|sim| {
+        Space::new(sim).activate(1);
+        sim.check_tag_taken(Asid(1));
+    });
+    assert!(matches!(found, Violation::TagTakenActive { tag: 1, .. }), "{found}");
+}
+
 // --- global pages -------------------------------------------------------------------------------
 
 /// Two spaces that share the kernel's half.

@@ -146,6 +146,9 @@ unsafe impl Tlb for Lax {
     fn check_reuse(&self, space: Option<Asid>, range: VirtRange) {
         self.sim.check_reuse(space, range);
     }
+    fn check_tag_taken(&self, asid: Asid) {
+        self.sim.check_tag_taken(asid);
+    }
 }
 
 // SAFETY: as the machine in software.

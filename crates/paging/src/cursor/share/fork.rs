@@ -9,11 +9,12 @@ use crate::lock::{MAX_SHARES, lock};
 use crate::pending::PendingFlush;
 use crate::sync::{AtomicBool, fence};
 use crate::tables::PageTables;
+use crate::tags::Tag;
 use crate::walk::{Mapping, Walk, beyond};
 use core::sync::atomic::Ordering;
 use grace::Concurrent;
 use machine::{
-    Access, Asid, ENTRIES, Frame, FrameError, Machine, Owner, PageSize, Place, VirtAddr, VirtRange,
+    Access, ENTRIES, Frame, FrameError, Machine, Owner, PageSize, Place, VirtAddr, VirtRange,
 };
 
 /// Says that a fork is under way, while it exists.
@@ -30,7 +31,7 @@ impl Drop for UnderWay<'_> {
 type Forked<'p, M, F, G> = (PageTables<M, F, G>, PendingFlush<'p, M, F, G>);
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Makes the tables of a forked child, with the tag `asid`: they map the same pages, and a
+    /// Makes the tables of a forked child, with `tag` as in [`user`](Self::user): they map the same pages, and a
     /// write of either space leaves the other as it is. Both share their lower tables until they
     /// change something below.
     ///
@@ -61,11 +62,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// - *Flush*: until the flush is done, the child's tables are not active on any CPU.
     pub unsafe fn fork(
         &self,
-        asid: Asid,
+        tag: impl Into<Tag>,
         pinned: bool,
     ) -> Outcome<'_, Forked<'_, M, F, G>, M, F, G> {
         let mut pending = self.no_flush();
-        match self.fork_to(asid, pinned, &mut pending) {
+        match self.fork_to(tag.into(), pinned, &mut pending) {
             Ok(child) => Ok((child, pending)),
             Err(error) => Err(Failed { error, pending }),
         }
@@ -73,14 +74,14 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 
     fn fork_to<'p>(
         &'p self,
-        asid: Asid,
+        tag: Tag,
         pinned: bool,
         pending: &mut PendingFlush<'p, M, F, G>,
     ) -> Result<Self, Error> {
         if self.space().is_none() {
             return Err(Error::Kernel(VirtAddr::new(0)));
         }
-        let child = Self::user(self.paging(), asid, self.kernel.clone())?;
+        let child = Self::user(self.paging(), tag, self.kernel.clone())?;
         self.machine().step(Access::Shared);
         // Release: pairs with the Acquire of `forks`.
         self.forks.store(true, Ordering::Release);
