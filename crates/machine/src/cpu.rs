@@ -1,11 +1,10 @@
 //! CPUs, and sets of them.
 
-use crate::mutant::{self, Mutant};
-use crate::sync::{AtomicU64, Ordering, fence};
 use core::fmt;
 
-#[cfg(all(test, loom))]
-mod loom_tests;
+mod shared;
+
+pub use shared::AtomicCpuSet;
 
 /// The number of CPUs that a [`CpuSet`] can hold.
 pub const MAX_CPUS: usize = 256;
@@ -175,89 +174,6 @@ impl fmt::Debug for CpuSet {
     }
 }
 
-/// A set of CPUs that several CPUs change: the CPUs on which an address space is active, to which
-/// its flushes must go.
-///
-/// A CPU adds itself *before* it can load a translation, and removes itself after it has flushed.
-/// The CPU that flushes reads the set *after* it has changed the entries. Both execute a
-/// sequentially consistent fence in between. So either the flushing CPU sees the other CPU in the
-/// set, or the other CPU's later walks see the changed entries. (Loom checks this code in
-/// `cpu/loom_tests.rs`: without either fence, a flush misses a CPU.)
-///
-/// ```
-/// use machine::{AtomicCpuSet, CpuId};
-/// let set = AtomicCpuSet::new();
-/// set.insert(CpuId::new(70).unwrap());
-/// assert_eq!(set.load().len(), 1);
-/// ```
-#[derive(Debug, Default)]
-pub struct AtomicCpuSet([AtomicU64; WORDS]);
-
-impl AtomicCpuSet {
-    /// The empty set.
-    #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        AtomicCpuSet([const { AtomicU64::new(0) }; WORDS])
-    }
-
-    /// The empty set.
-    #[cfg(loom)]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds the calling CPU. Returns whether it was in the set already. Costs a load then, else a
-    /// locked instruction and a fence.
-    pub fn insert(&self, cpu: CpuId) -> bool {
-        let (word, bit) = place(cpu);
-        // Relaxed: only this CPU adds and removes itself, so it sees its own last change; and it
-        // comes after each `clear`, as the caller of that ensures.
-        if self.0[word].load(Ordering::Relaxed) & bit != 0 {
-            return true;
-        }
-        // Relaxed: the fence orders it.
-        self.0[word].fetch_or(bit, Ordering::Relaxed);
-        // SeqCst fence: comes before this CPU's later walks. Pairs with the fence of `load`: at
-        // least one of the two CPUs sees what the other did before its fence.
-        if !mutant::is(Mutant::InsertUnfenced) {
-            fence(Ordering::SeqCst);
-        }
-        false
-    }
-
-    /// Removes the calling CPU. Costs a locked instruction.
-    pub fn remove(&self, cpu: CpuId) {
-        let (word, bit) = place(cpu);
-        // Release: comes after this CPU's flush. Pairs with the Acquire of `load`.
-        let order = mutant::order(Ordering::Release, Mutant::RemoveRelaxed);
-        self.0[word].fetch_and(!bit, order);
-    }
-
-    /// Empties the set. No CPU inserts itself meanwhile, and the caller's next synchronization with
-    /// each CPU orders this before its later [`insert`](Self::insert). What the CPUs have cached
-    /// will not be used.
-    pub fn clear(&self) {
-        for word in &self.0 {
-            // Release: what the caller knows of the CPUs comes before it; pairs with the Acquire of
-            // `load`.
-            word.store(0, Ordering::Release);
-        }
-    }
-
-    /// A snapshot of the set.
-    pub fn load(&self) -> CpuSet {
-        // SeqCst fence: the caller's changes of entries come before these loads. Pairs with the
-        // fence of `insert`.
-        if !mutant::is(Mutant::LoadUnfenced) {
-            fence(Ordering::SeqCst);
-        }
-        // Acquire: a CPU that is no longer in the set has flushed. Pairs with the Release of
-        // `remove`.
-        let order = mutant::order(Ordering::Acquire, Mutant::LoadRelaxed);
-        CpuSet(core::array::from_fn(|i| self.0[i].load(order)))
-    }
-}
-
 #[inline]
 fn place(cpu: CpuId) -> (usize, u64) {
     (cpu.index() / 64, 1 << (cpu.index() % 64))
@@ -295,5 +211,25 @@ mod tests {
         assert_eq!(set.load(), CpuSet::only(cpu(200)));
         set.clear();
         assert!(set.load().is_empty() && !set.insert(cpu(200)));
+    }
+
+    /// The bits of CPUs in one word, and in the next.
+    #[test]
+    fn idle_cpus() {
+        let set = AtomicCpuSet::new();
+        let of = |cpus: &[usize]| cpus.iter().map(|index| cpu(*index)).collect::<CpuSet>();
+        for index in [0, 31, 32, 63, 64, 255] {
+            set.idle(cpu(index));
+            assert!(!set.load().contains(cpu(index)) && !set.insert(cpu(index)));
+        }
+        for index in [31, 32, 64] {
+            set.idle(cpu(index));
+        }
+        set.remove(cpu(64));
+        assert_eq!(set.load(), of(&[0, 63, 255]));
+        assert!(set.insert(cpu(31)) && !set.insert(cpu(64)));
+        assert_eq!(set.targets(), (of(&[0, 31, 63, 64, 255]), of(&[32])));
+        assert_eq!(set.targets(), (of(&[0, 31, 63, 64, 255]), CpuSet::EMPTY));
+        assert!(!set.insert(cpu(32)) && set.insert(cpu(31)));
     }
 }

@@ -26,6 +26,12 @@ pub(crate) enum Mutant {
     LoadUnfenced,
     /// A set of CPUs is read without an acquire.
     LoadRelaxed,
+    /// A CPU becomes idle without a release.
+    IdleRelaxed,
+    /// The marks of idle CPUs are taken without an acquire.
+    TakeIdleRelaxed,
+    /// The targets of a flush are those from before the marks were taken.
+    TargetsFromLoad,
 }
 
 /// Whether this error is chosen.

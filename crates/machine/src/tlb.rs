@@ -119,4 +119,11 @@ pub unsafe trait Tlb: Cpus {
     fn check_tag_taken(&self, asid: Asid) {
         let _ = asid;
     }
+
+    /// Debug hook: called when a flush of a tag passes over CPUs that do not have it active. What
+    /// they have cached under it is void, as for [`check_tag_taken`](Self::check_tag_taken).
+    #[inline(always)]
+    fn check_passed_over(&self, cpus: &CpuSet, asid: Asid) {
+        let _ = (cpus, asid);
+    }
 }

@@ -252,6 +252,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         unsafe { self.core.tables.leave() }
     }
 
+    /// As [`leave`](Self::leave), for a CPU that may come back: it keeps its translations if no
+    /// flush has passed over it until then.
+    ///
+    /// # Safety
+    /// As for [`PageTables::idle`].
+    pub unsafe fn idle(&self) {
+        // SAFETY: passed on.
+        unsafe { self.core.tables.idle() }
+    }
+
     /// Calls `change` with the write right, and with the pages behind the VMAs.
     pub(crate) fn change<T, E: Into<Error>>(
         &self,

@@ -328,9 +328,7 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
     /// Whether the flush would interrupt another CPU than this one. A snapshot. Cost: that of
     /// [`PageTables::cpus`].
     pub fn interrupts_others(&self) -> bool {
-        let (mut others, _) = self.space.users();
-        others.remove(self.space.machine().current());
-        !self.is_nothing() && !others.is_empty()
+        !self.is_nothing() && self.space.has_other_users()
     }
 
     /// Performs what is pending so far.

@@ -50,9 +50,9 @@ use machine::{
 pub struct PageTables<M: Machine, F: Format, G: Concurrent> {
     paging: Arc<Paging<M, F>>,
     root: Frame,
-    tagged: Tagged,
+    pub(crate) tagged: Tagged,
     /// The CPUs that may have cached translations of a user space under its tag.
-    cpus: AtomicCpuSet,
+    pub(crate) cpus: AtomicCpuSet,
     /// The CPUs that have entered a space with an assigned tag, and whether there is any.
     entered: AtomicCpuSet,
     has_entered: AtomicBool,
@@ -225,17 +225,17 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// The CPUs that may use translations of a user space that they have cached: those to which
-    /// flushes go. None if the space has lost an assigned tag. A snapshot.
+    /// flushes go. [Idle](Self::idle) CPUs are not among them, and none is if the space has lost an
+    /// assigned tag. A snapshot, which is not enough for a flush: one passes over idle CPUs, which
+    /// must know it.
     #[inline]
     pub fn cpus(&self) -> CpuSet {
-        self.targets().0
+        self.under_tag(self.cpus.load()).0
     }
 
-    /// The CPUs to which flushes of a user space go, and the tag that the flush names. One fence,
-    /// which comes after the caller's changes of entries.
-    fn targets(&self) -> (CpuSet, Option<Asid>) {
-        // Its fence comes before all other loads here.
-        let mut cpus = self.cpus.load();
+    /// The CPUs of a set that use the tag of a user space, and the tag, if it has one. The fence of
+    /// the set's method comes before all loads here.
+    fn under_tag(&self, mut cpus: CpuSet) -> (CpuSet, Option<Asid>) {
         let Tagged::Own(space) = &self.tagged else { return (cpus, self.tagged.last()) };
         let tag = self.paging.tags.get(space);
         if tag.is_none() {
@@ -245,15 +245,33 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         if self.has_entered.load(Ordering::Relaxed) {
             self.entered.load().iter().for_each(|cpu| cpus.insert(cpu));
         }
-        (cpus, tag.or(self.tagged.last()))
+        (cpus, tag)
     }
 
-    /// The CPUs that may have cached translations of these tables, and how a flush names them.
+    /// The CPUs to which a flush goes that the caller performs now, and how it names these tables.
+    /// One fence, which comes after the caller's changes of entries. Idle CPUs lose their marks.
     pub(crate) fn users(&self) -> (CpuSet, Option<Asid>) {
         match self.tagged {
             Tagged::Kernel => (self.machine().online(), None),
-            _ => self.targets(),
+            _ => {
+                let (cpus, idle) = self.cpus.targets();
+                let (cpus, tag) = self.under_tag(cpus);
+                if let Some(tag) = tag {
+                    self.machine().check_passed_over(&idle, tag);
+                }
+                (cpus, tag.or(self.tagged.last()))
+            }
         }
+    }
+
+    /// Whether a flush would go to another CPU than this one. A snapshot.
+    pub(crate) fn has_other_users(&self) -> bool {
+        let mut others = match self.tagged {
+            Tagged::Kernel => self.machine().online(),
+            _ => self.cpus(),
+        };
+        others.remove(self.machine().current());
+        !others.is_empty()
     }
 
     /// Which tables these are.
@@ -323,7 +341,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// tables have unless the machine has only one tag.
     ///
     /// The CPU enters the set of flush targets before its first walk. If it was in the set already,
-    /// its cached translations are still right and are kept, unless the machine has one tag for all
+    /// or is [idle](Self::idle) and no flush has passed over it, its cached translations are still
+    /// right and are kept, unless the machine has one tag for all
     /// spaces. A space whose [assigned](Tag::Assigned) tag was taken back gets another one.
     ///
     /// Cost: if the CPU is in the set, a load; with an assigned tag that the space still has, also
@@ -375,14 +394,20 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 if let Some(tag) = self.paging.tags.get(space) {
                     machine.flush(Flush::Space(tag));
                 }
-                // Relaxed: this CPU has stored it, if it has entered.
-                if self.has_entered.load(Ordering::Relaxed) {
-                    self.entered.remove(machine.current());
-                }
             }
             Tagged::Fixed(asid) | Tagged::Shared(asid) => machine.flush(Flush::Space(*asid)),
         }
+        self.forget_entered();
         self.cpus.remove(machine.current());
+    }
+
+    /// Undoes [`enter`](Self::enter) of a space with an assigned tag on this CPU. Interrupts are
+    /// disabled.
+    pub(crate) fn forget_entered(&self) {
+        // Relaxed: this CPU has stored it, if it has entered.
+        if self.has_entered.load(Ordering::Relaxed) {
+            self.entered.remove(self.machine().current());
+        }
     }
 
     /// Empties `table`, and frees all tables below it. Of a table that another space shares, it
@@ -433,7 +458,7 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for PageTables<M, F, G> {
             Tagged::Kernel => machine.flush_on(&machine.online(), Flush::All),
             Tagged::Own(space) => self.paging.tags.give_back(machine, space),
             Tagged::Fixed(asid) | Tagged::Shared(asid) => {
-                machine.flush_on(&self.cpus.load(), Flush::Space(*asid));
+                machine.flush_on(&self.users().0, Flush::Space(*asid));
             }
         }
         if matches!(self.tagged, Tagged::Kernel) && self.paging.kernel().get() == Some(self.root) {

@@ -278,10 +278,14 @@ fn turns(seed: u64) -> Result<(), Failure> {
                 }
                 if let Some(before) = own.replace(of)
                     && before != of
-                    && below(4) == 0
                 {
-                    // SAFETY: another space is active.
-                    unsafe { spaces[before].leave() };
+                    match below(4) {
+                        // SAFETY: another space is active.
+                        0 => unsafe { spaces[before].leave() },
+                        1 => {}
+                        // SAFETY: another space is active.
+                        _ => unsafe { spaces[before].idle() },
+                    }
                 }
             }
         }) as Program

@@ -3,9 +3,10 @@
 //! - *Tags.* The entries that a TLB holds under a tag belong to the tables that were walked for it.
 //!   A CPU that begins to use the tag for other tables, and keeps these entries, would use
 //!   translations of the old space.
-//! - *Tags that are taken back.* A space may lose its tag while CPUs have cached entries under it.
-//!   They are void, and need no flush: no CPU has the tag active, and each drops them before it
-//!   uses the tag again, for the same space or another. So the other checks do not see them.
+//! - *Tags that are taken back, and flushes that pass over idle CPUs.* A space may lose its tag
+//!   while CPUs have cached entries under it, and a flush may pass over CPUs that have it not
+//!   active. These entries are void: each CPU drops them before it uses the tag again, for the same
+//!   space or another. So the other checks do not see them.
 //! - *Global pages.* They stay when a CPU switches to other tables. So all spaces must map them
 //!   alike, by the same table below the top level, as the kernel's half is.
 //! - *Sizes.* A CPU may cache a piece of a large page while it still holds the large page. On most
@@ -14,10 +15,11 @@
 
 use crate::cpu::Cpu;
 use crate::format::{self, Entry};
+use crate::here;
 use crate::report::Violation;
 use crate::sim::{Sim, locked};
 use crate::tlb::{Translation, flush};
-use machine::{Asid, Flush, Frame, VirtAddr};
+use machine::{Asid, CpuId, Flush, Frame, VirtAddr};
 use std::sync::atomic::Ordering;
 
 impl Sim {
@@ -77,6 +79,23 @@ impl Sim {
                 let found = Violation::TagTakenActive { tag: asid.0, by: cpu.id, root };
                 self.violation(found, self.history_of(root));
             }
+        }
+    }
+
+    /// A flush of a tag passes over a CPU: as `take_tag`, unless the CPU has come back. On host
+    /// threads it may come back and leave again meanwhile, so there it may keep what it has dropped
+    /// and cached again.
+    pub(crate) fn pass_over(&self, cpu: CpuId, asid: Asid) {
+        let Some(cpu) = self.0.cpus.get(cpu.index()).filter(|_| self.0.config.checks.spaces) else {
+            return;
+        };
+        let state = &mut *locked(&cpu.state);
+        if state.root.is_some_and(|(_, active)| active == asid) {
+            return;
+        }
+        flush(&mut state.tlb, &mut state.uppers, Flush::Space(asid));
+        if !here::get().turn.is_null() {
+            state.void.insert(asid);
         }
     }
 

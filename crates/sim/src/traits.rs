@@ -145,6 +145,12 @@ unsafe impl Tlb for Sim {
         self.note_if(cpu, || What::TagTaken(asid));
         self.take_tag(asid);
     }
+
+    fn check_passed_over(&self, cpus: &CpuSet, asid: Asid) {
+        // No step: a CPU of the seeded driver cannot come back meanwhile.
+        self.known(asid);
+        cpus.iter().for_each(|cpu| self.pass_over(cpu, asid));
+    }
 }
 
 // SAFETY: frames are pieces of one aligned block of the host's memory, which lives as long as the

@@ -66,7 +66,7 @@ fn switch(active: &mut Option<Arc<Space>>, next: Option<&Arc<Space>>) {
     let before = core::mem::replace(active, next.cloned());
     if let Some(before) = before {
         // SAFETY: other tables are active now.
-        unsafe { before.leave() };
+        unsafe { before.idle() };
     }
 }
 

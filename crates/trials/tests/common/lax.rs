@@ -149,6 +149,9 @@ unsafe impl Tlb for Lax {
     fn check_tag_taken(&self, asid: Asid) {
         self.sim.check_tag_taken(asid);
     }
+    fn check_passed_over(&self, cpus: &CpuSet, asid: Asid) {
+        self.sim.check_passed_over(cpus, asid);
+    }
 }
 
 // SAFETY: as the machine in software.
