@@ -146,7 +146,7 @@ fn waits(case: &str) -> bool {
     case.starts_with("malloc1") || case.starts_with("map_touch_unmap")
 }
 
-/// The least ratio to Linux. Threads on one CPU have nobody to interrupt.
+/// The least ratio to Linux. Threads on one CPU send no interrupts.
 fn times_of_linux(case: &str, cpus: usize) -> f64 {
     match case {
         "malloc1, threads" if cpus > 1 => 5.0,
