@@ -282,6 +282,52 @@ static void modes(void)
 	}
 }
 
+/* Vector registers that a CPU refuses to load: reserved bits of MXCSR and of the header. Frames
+ * with bits that a CPU has go through. */
+static unsigned new_mxcsr;
+static uint64_t new_parts;
+
+static void forge_vectors(int signal, siginfo_t *info, void *context)
+{
+	ucontext_t *user = context;
+	(void)signal;
+	(void)info;
+	user->uc_mcontext.fpregs->mxcsr ^= new_mxcsr;
+	*(uint64_t *)((char *)user->uc_mcontext.fpregs + 512) ^= new_parts;
+}
+
+static void vectors(void)
+{
+	struct sigaction action = {.sa_sigaction = forge_vectors, .sa_flags = SA_SIGINFO};
+	static const struct {
+		unsigned mxcsr;
+		uint64_t parts;
+		int good;
+	} cases[] = {
+		{0, 0, 1}, {0x8000, 0, 1}, {0x10000, 0, 0}, {0x80000000, 0, 0},
+		{0, 1UL << 62, 0}, {0, 1UL << 40, 0},
+	};
+	OK(sigaction(SIGUSR1, &action, NULL));
+	for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+		pid_t pid = OK(fork());
+		if (pid == 0) {
+			new_mxcsr = cases[i].mxcsr;
+			new_parts = cases[i].parts;
+			unsigned before, after;
+			__asm__ volatile("stmxcsr %0" : "=m"(before));
+			raise(SIGUSR1);
+			__asm__ volatile("stmxcsr %0" : "=m"(after));
+			EQ(before ^ after, new_mxcsr);
+			_exit(0);
+		}
+		if (cases[i].good)
+			exits_with(pid, 0);
+		else
+			killed_by(pid, SIGSEGV);
+		attempts++;
+	}
+}
+
 static volatile int traps;
 
 static void on_trap(int signal, siginfo_t *info, void *context)
@@ -403,6 +449,7 @@ int main(void)
 	}
 	privileged();
 	modes();
+	vectors();
 	steps();
 	last_bytes();
 	for (unsigned long i = 0; i < PAGE; i++)

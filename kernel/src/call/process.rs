@@ -194,11 +194,9 @@ fn new_process(
     let of = call.process();
     let files = of.files().ok_or(Errno(EAGAIN))?;
     let files = if new.flags & FILES != 0 { files } else { files.copy()? };
-    let parent = match new.flags & PARENT != 0 {
-        true => lock(&of.parent).upgrade().unwrap_or_else(|| Arc::clone(of)),
-        false => Arc::clone(of),
-    };
-    let child = Process::new(Some(&parent), new.exit_signal, space, files);
+    let beside = new.flags & PARENT != 0;
+    let exit_signal = if beside { of.exit_signal } else { new.exit_signal };
+    let child = Process::new(Some(of), beside, exit_signal, space, files).ok_or(Errno(EAGAIN))?;
     *lock(&child.place) = lock(&of.place).clone();
     *lock(&child.program) = lock(&of.program).clone();
     signal::copy(of, &child, new.flags & CLEAR_SIGHAND != 0);
@@ -252,7 +250,15 @@ pub(super) fn execve(call: &mut Call<'_>) -> Outcome {
     set_program(process, &resolved, &arguments);
     if let Some(files) = process.files() {
         // A table that is shared becomes the process's own.
-        let files = if Arc::strong_count(&files) > 2 { files.copy()? } else { files };
+        let files = match Arc::strong_count(&files) {
+            0..=2 => Ok(files),
+            _ => files.copy(),
+        };
+        // The old program is gone, so nothing is left to return an error to.
+        let Ok(files) = files else {
+            run::end_process(call.thread, Exit::Signal(signal::SIGKILL));
+            return Err(Stop::Registers);
+        };
         files.exec();
         *lock(&process.files) = Some(files);
     }
@@ -392,7 +398,7 @@ pub(crate) fn first(
     let (file, resolved) = crate::file::program(path, &Default::default(), 0)?;
     let loaded = load::load(&file, path, arguments, environment)?;
     let mut own = Own::try_new(Arc::clone(&loaded.space)).ok_or(Errno(ENOMEM))?;
-    let process = Process::new(None, 0, loaded.space, files);
+    let process = Process::new(None, false, 0, loaded.space, files).ok_or(Errno(EACCES))?;
     start(&mut own, loaded.entry, loaded.stack);
     set_program(&process, &resolved, arguments);
     let thread = Thread::new(process.pid, Arc::clone(&process), own);

@@ -195,12 +195,14 @@ pub(super) fn kill(call: &mut Call<'_>) -> Outcome {
         None => process.pid != process::FIRST && !Arc::ptr_eq(process, own),
     };
     let mut result = Err(Errno(ESRCH));
-    for process in process::all().iter().filter(|process| is_target(process)) {
-        let sent = send(process);
-        if result.is_err() {
-            result = sent;
+    process::for_each(|process| {
+        if is_target(process) {
+            let sent = send(process);
+            if result.is_err() {
+                result = sent;
+            }
         }
-    }
+    });
     result?;
     Ok(0)
 }

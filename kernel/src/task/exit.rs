@@ -49,7 +49,7 @@ fn end(process: &Arc<Process>) {
     if process.pid == FIRST {
         // The others end with the first.
         process.reap();
-        process::all().iter().for_each(|other| other.end(Exit::Signal(9)));
+        process::for_each(|other| other.end(Exit::Signal(9)));
     }
     if process::is_over() {
         queue::wake_all();

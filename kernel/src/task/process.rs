@@ -2,12 +2,14 @@
 
 use super::{Space, Thread, WaitQueue, lock, signal};
 use crate::file::Files;
+use crate::machine::Kernel;
 use crate::path::Place;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use machine::Step;
 use spin::mutex::SpinMutex;
 
 /// The number of the first process.
@@ -110,30 +112,40 @@ pub(crate) fn all() -> Vec<Arc<Process>> {
     lock(&ALL).values().cloned().collect()
 }
 
+/// Calls `each` with every process, under the lock of the table: beside it, no process is made.
+pub(crate) fn for_each(each: impl FnMut(&Arc<Process>)) {
+    lock(&ALL).values().for_each(each);
+}
+
 /// Whether there is no process any more.
 pub(crate) fn is_over() -> bool {
     lock(&ALL).is_empty()
 }
 
 impl Process {
-    /// A process without threads, in the table.
+    /// A process without threads, in the table. `maker` makes it. With `beside`, it is the child of
+    /// the maker's parent; else the maker's. `None`: the maker is ending.
+    ///
+    /// The maker's end is looked at under the lock of the table, under which [`for_each`] visits
+    /// all processes. So a call that ends several of them misses none: it ends the new process, or
+    /// it has ended the maker before.
     pub(crate) fn new(
-        parent: Option<&Arc<Process>>,
+        maker: Option<&Arc<Process>>,
+        beside: bool,
         exit_signal: u32,
         space: Arc<Space>,
         files: Arc<Files>,
-    ) -> Arc<Process> {
+    ) -> Option<Arc<Process>> {
         let pid = number();
-        let weak = parent.map_or_else(Weak::new, Arc::downgrade);
         // Relaxed: only the numbers.
         let of = |number: fn(&Process) -> &AtomicU32| {
-            AtomicU32::new(parent.map_or(pid, |parent| number(parent).load(Ordering::Relaxed)))
+            AtomicU32::new(maker.map_or(pid, |maker| number(maker).load(Ordering::Relaxed)))
         };
         let process = Arc::new(Process {
             pid,
             group: of(|parent| &parent.group),
             session: of(|parent| &parent.session),
-            parent: SpinMutex::new(weak),
+            parent: SpinMutex::default(),
             children: SpinMutex::default(),
             threads: SpinMutex::default(),
             space: SpinMutex::new(Some(space)),
@@ -151,11 +163,35 @@ impl Process {
             used: AtomicU64::new(0),
             used_by_children: AtomicU64::new(0),
         });
-        lock(&ALL).insert(pid, Arc::clone(&process));
-        if let Some(parent) = parent {
-            lock(&parent.children).push(Arc::clone(&process));
+        {
+            let mut all = lock(&ALL);
+            if maker.is_some_and(|maker| lock(&maker.exiting).is_some()) {
+                return None;
+            }
+            all.insert(pid, Arc::clone(&process));
         }
-        process
+        if let Some(maker) = maker {
+            process.join_parent(maker, beside);
+        }
+        Some(process)
+    }
+
+    /// Makes a new process a child of its maker, or with `beside`, of the maker's parent.
+    fn join_parent(self: &Arc<Self>, maker: &Arc<Process>, beside: bool) {
+        loop {
+            let above = if beside { lock(&maker.parent).upgrade() } else { None };
+            let parent = above.as_ref().unwrap_or(maker);
+            let mut children = lock(&parent.children);
+            // A parent that has ended has given up its children, the maker among them. The maker
+            // goes to another parent.
+            if above.is_some() && !children.iter().any(|child| Arc::ptr_eq(child, maker)) {
+                drop(children);
+                Kernel.relax();
+                continue;
+            }
+            *lock(&self.parent) = Arc::downgrade(parent);
+            return children.push(Arc::clone(self));
+        }
     }
 
     /// Adds a thread, which can be found from now on. Returns false if the process is ending.
@@ -188,11 +224,8 @@ impl Process {
     /// Makes all threads end. The first cause counts.
     pub(crate) fn end(&self, how: Exit) {
         // With the lock of the threads, so that none is added beside it.
-        let threads = {
-            let threads = lock(&self.threads);
-            lock(&self.exiting).get_or_insert(how);
-            threads.clone()
-        };
+        let threads = lock(&self.threads);
+        lock(&self.exiting).get_or_insert(how);
         threads.iter().for_each(|thread| thread.call_attention());
     }
 

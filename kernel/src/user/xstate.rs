@@ -24,6 +24,8 @@ const MXCSR: usize = 24;
 /// The bytes of x87 and SSE, which all CPUs have. The header comes behind them.
 pub(crate) const LEGACY: usize = 512;
 const HEADER: usize = LEGACY;
+/// The bytes of the header that `xrstor` looks at.
+const CHECKED: usize = 24;
 /// The first of the bytes that the CPU leaves to software.
 const SOFTWARE: usize = 464;
 /// FP_XSTATE_MAGIC1: Linux's mark there.
@@ -32,6 +34,8 @@ const START_MARK: u32 = 0x4650_5853;
 pub(crate) const END_MARK: u32 = 0x4650_5845;
 
 static BYTES: Once<usize> = Once::new();
+/// The bits of MXCSR that this CPU has. `xrstor` faults for others.
+static MXCSR_BITS: Once<u32> = Once::new();
 
 /// Enables the registers on this CPU, if it can save them.
 pub(super) fn start() {
@@ -46,10 +50,26 @@ pub(super) fn start() {
     });
     // SAFETY: the CPU has these registers.
     unsafe { XCr0::write(KEPT.intersection(XCr0Flags::from_bits_truncate(all))) };
+    MXCSR_BITS.call_once(mxcsr_bits);
     BYTES.call_once(|| {
         let info = CpuId::new().get_extended_state_info();
         info.map_or(LEAST, |info| info.xsave_area_size_enabled_features() as usize)
     });
+}
+
+fn mxcsr_bits() -> u32 {
+    /// What a CPU without the field has.
+    const OLD: u32 = 0xffbf;
+    const FIELD: usize = 28;
+    #[repr(align(16))]
+    struct Area([u8; LEGACY]);
+    let mut area = Area([0; LEGACY]);
+    // SAFETY: the area is large enough, and aligned.
+    unsafe { asm!("fxsave64 [{}]", in(reg) area.0.as_mut_ptr(), options(nostack)) };
+    match word(&area.0, FIELD) {
+        0 => OLD,
+        bits => bits,
+    }
 }
 
 /// The bytes of the saved registers; `None` if this CPU cannot save them.
@@ -124,21 +144,27 @@ impl XState {
     }
 
     /// Takes over registers that a program has written in the format of `xsave`, which `fill`
-    /// copies. Whatever it copies, and if it fails, `xrstor` takes the result: reserved bits of
-    /// MXCSR and of the header are cleared, and so is the mark of the compact format.
-    pub(crate) fn fill<E>(
-        &mut self,
-        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let filled = fill(self.bytes_mut());
-        let bytes = self.bytes_mut();
-        let mxcsr = word(bytes, MXCSR) & 0xffff;
-        bytes[MXCSR..MXCSR + 4].copy_from_slice(&mxcsr.to_le_bytes());
-        let parts = word(bytes, HEADER) & enabled();
-        bytes[HEADER..HEADER + 64].fill(0);
-        bytes[HEADER..HEADER + 4].copy_from_slice(&parts.to_le_bytes());
-        self.describe();
-        filled
+    /// copies. Returns false, and resets the registers, if it fails, or if `xrstor` would refuse
+    /// what it has copied: reserved bits of MXCSR or of the header, or the compact format.
+    pub(crate) fn fill(&mut self, fill: impl FnOnce(&mut [u8]) -> bool) -> bool {
+        let good = fill(self.bytes_mut()) && self.is_good();
+        if good {
+            self.bytes_mut()[HEADER + CHECKED..HEADER + 64].fill(0);
+            self.describe();
+        } else {
+            self.reset();
+        }
+        good
+    }
+
+    /// Whether `xrstor` takes the registers.
+    fn is_good(&self) -> bool {
+        let bytes = self.as_bytes();
+        let known = MXCSR_BITS.get().copied().unwrap_or(0);
+        let (parts, reserved) = bytes[HEADER..HEADER + CHECKED].split_at(4);
+        word(bytes, MXCSR) & !known == 0
+            && word(parts, 0) & !enabled() == 0
+            && reserved.iter().all(|byte| *byte == 0)
     }
 
     /// Writes the bytes that the CPU leaves to software: they say how much is here.

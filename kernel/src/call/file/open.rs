@@ -11,7 +11,9 @@ use crate::task::lock;
 use alloc::string::String;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
-use linux_raw_sys::errno::{EBADF, EEXIST, EINVAL, EISDIR, ELOOP, ENOENT, ENOTDIR, EOPNOTSUPP};
+use linux_raw_sys::errno::{
+    EBADF, EEXIST, EINVAL, EISDIR, ELOOP, ENODEV, ENOENT, ENOTDIR, EOPNOTSUPP,
+};
 use linux_raw_sys::general::{
     O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_PATH,
     O_RDONLY, O_RDWR, O_TMPFILE, O_TRUNC, O_WRONLY,
@@ -234,13 +236,17 @@ pub(in crate::call) fn pipe2(call: &mut Call<'_>) -> Outcome {
 pub(in crate::call) fn memfd_create(call: &mut Call<'_>) -> Outcome {
     const CLOEXEC: u64 = 1;
     const ALLOW_SEALING: u64 = 2;
+    const HUGETLB: u64 = 4;
+    /// The logarithm of the size of huge pages.
+    const SIZES: u64 = 0x3f << 26;
     const NOEXEC_SEAL: u64 = 8;
     const EXEC: u64 = 16;
     /// The longest name: NAME_MAX without the prefix "memfd:".
     const LONGEST: usize = 249;
     let [name, flags, ..] = call.args;
-    // Huge pages (MFD_HUGETLB) are not there.
-    check_flags(flags, (CLOEXEC | ALLOW_SEALING | NOEXEC_SEAL | EXEC) as u32)?;
+    let huge = flags & HUGETLB != 0;
+    let sizes = if huge { SIZES } else { 0 };
+    check_flags(flags, (CLOEXEC | ALLOW_SEALING | HUGETLB | NOEXEC_SEAL | EXEC | sizes) as u32)?;
     if flags & (NOEXEC_SEAL | EXEC) == NOEXEC_SEAL | EXEC {
         return fail(EINVAL);
     }
@@ -250,6 +256,10 @@ pub(in crate::call) fn memfd_create(call: &mut Call<'_>) -> Outcome {
     })?;
     if name.len() > LONGEST {
         return fail(EINVAL);
+    }
+    if huge {
+        // There are no huge pages of any such size.
+        return fail(ENODEV);
     }
     let name = String::from_utf8_lossy(&name);
     let memory = Shmem::memfd(tables().paging(), &name, Node::next_number());

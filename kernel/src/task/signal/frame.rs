@@ -7,8 +7,9 @@
 //!
 //! A frame that comes back is a program's: each value in it is chosen by an attacker. The segments
 //! and the system flags are forced before the program runs (`user::enter`), the next instruction's
-//! address is checked there, and the vector registers pass [`XState::fill`], which takes nothing
-//! that `xrstor` refuses. All types here are without padding, so no byte of the kernel gets out.
+//! address is checked there, and the vector registers pass [`XState::fill`], which refuses
+//! what `xrstor` does not take. All types here are without padding, so no byte of the kernel gets
+//! out.
 
 use super::action::{ONSTACK, RESTORER};
 use super::fault::Trap;
@@ -184,7 +185,7 @@ fn context(own: &Own, mask: u64, trap: Trap, xstate: Option<u64>) -> Context {
 /// stack pointer.
 ///
 /// # Errors
-/// EFAULT: the frame cannot be read.
+/// EFAULT: the frame cannot be read, or the CPU would refuse its vector registers.
 pub(crate) fn restore(thread: &Arc<Thread>, own: &mut Own, user: User<'_>) -> Result<(), Errno> {
     let from: Context = user.read(own.registers.rsp)?;
     set_mask(thread, from.mask);
@@ -209,22 +210,30 @@ fn restore_xstate(xstate: &mut XState, user: User<'_>, at: u64) -> Result<(), Er
     if at == 0 {
         xstate.reset();
     } else {
-        xstate.fill(|bytes| {
+        let filled = xstate.fill(|bytes| {
             let (legacy, rest) = bytes.split_at_mut(xstate::LEGACY);
-            user.read_bytes(at, legacy)?;
+            if user.read_bytes(at, legacy).is_err() {
+                return false;
+            }
             let whole = xstate::described(legacy, rest.len()).filter(|size| {
                 let end = user.read::<u32>(at.wrapping_add((xstate::LEGACY + size) as u64));
                 end == Ok(END_MARK)
             });
             let (there, missing) = rest.split_at_mut(whole.unwrap_or(0));
-            user.read_bytes(at.wrapping_add(xstate::LEGACY as u64), there)?;
+            if user.read_bytes(at.wrapping_add(xstate::LEGACY as u64), there).is_err() {
+                return false;
+            }
             missing.fill(0);
             if whole.is_none() {
                 // Only x87 and SSE.
                 missing[0] = 3;
             }
-            Ok::<(), Errno>(())
-        })?;
+            true
+        });
+        if !filled {
+            xstate.load();
+            return Err(Errno(EFAULT));
+        }
     }
     xstate.load();
     Ok(())

@@ -129,7 +129,9 @@ pub(crate) fn send(process: &Process, info: Info) -> Result<(), Errno> {
         process.end(Exit::Signal(SIGKILL));
         return Ok(());
     }
-    let threads = lock(&process.threads).clone();
+    // The lock of the threads comes before those of signals and queues. A copy of the list would
+    // need memory.
+    let threads = lock(&process.threads);
     let Some(first) = threads.first() else { return Ok(()) };
     forget_opposites(process, &threads, number);
     {
@@ -155,8 +157,7 @@ pub(crate) fn send_to_thread(thread: &Arc<Thread>, info: Info) -> Result<(), Err
         return Ok(());
     }
     if STOPS & bit(number) != 0 || number == SIGCONT {
-        let threads = lock(&process.threads).clone();
-        forget_opposites(process, &threads, number);
+        forget_opposites(process, &lock(&process.threads), number);
     }
     let wanted = {
         let signals = lock(&process.signals);
@@ -203,7 +204,7 @@ fn notify(threads: &[Arc<Thread>], number: u8) {
 
 /// Passes signals on that are pending for a process, and that a thread will not handle.
 fn pass_on(process: &Process, mut set: u64) {
-    let threads = lock(&process.threads).clone();
+    let threads = lock(&process.threads);
     while set != 0 {
         notify(&threads, set.trailing_zeros() as u8 + 1);
         set &= set - 1;
@@ -266,8 +267,7 @@ pub(crate) fn end_awaiting(thread: &Thread) {
 pub(crate) fn change_action(process: &Process, number: u8, new: Option<Action>) -> Action {
     let (before, ignored) = lock(&process.signals).actions.change(number, new);
     if ignored {
-        let threads = lock(&process.threads).clone();
-        forget(process, &threads, bit(number));
+        forget(process, &lock(&process.threads), bit(number));
     }
     before
 }
