@@ -128,39 +128,57 @@ fn find(call: &Call<'_>, tid: u64) -> Result<Arc<crate::task::Thread>, Errno> {
     }
 }
 
-/// prlimit64(2): there are no limits but those of stacks and descriptors, and none is changed.
+/// prlimit64(2): there are no limits but those of stacks and descriptors, which are not changed,
+/// and of addresses (RLIMIT_AS), whose hard limit is not changed.
 pub(super) fn prlimit64(call: &mut Call<'_>) -> Outcome {
     let [pid, which, new, old, ..] = call.args;
     if pid != 0 && process::process(pid as u32).is_none() {
         return fail(ESRCH);
     }
-    if new != 0 {
-        call.user().read::<[u64; 2]>(new)?;
+    let new = if new != 0 { Some(call.user().read::<[u64; 2]>(new)?) } else { None };
+    let before = limits(call, which)?;
+    let own = pid == 0 || pid as u32 == call.process().pid;
+    if let Some(new) = new.filter(|_| own) {
+        set_limits(call, which, new)?;
     }
     if old != 0 {
-        call.user().write(old, &limits(which)?)?;
-    } else {
-        limits(which)?;
+        call.user().write(old, &before)?;
     }
     Ok(0)
 }
 
 /// getrlimit(2).
 pub(super) fn getrlimit(call: &mut Call<'_>) -> Outcome {
-    let limits = limits(call.args[0])?;
+    let limits = limits(call, call.args[0])?;
     call.user().write(call.args[1], &limits)?;
     Ok(0)
 }
 
 /// setrlimit(2).
 pub(super) fn setrlimit(call: &mut Call<'_>) -> Outcome {
-    limits(call.args[0])?;
-    call.user().read::<[u64; 2]>(call.args[1])?;
+    limits(call, call.args[0])?;
+    let new = call.user().read::<[u64; 2]>(call.args[1])?;
+    set_limits(call, call.args[0], new)?;
     Ok(0)
 }
 
-fn limits(which: u64) -> Result<[u64; 2], Errno> {
+/// RLIMIT_AS: the most bytes of addresses.
+const ADDRESSES: u64 = 9;
+
+fn set_limits(call: &Call<'_>, which: u64, [most, hard]: [u64; 2]) -> Result<(), Errno> {
+    if most > hard {
+        return Err(Errno(EINVAL));
+    }
+    if which == ADDRESSES {
+        let limits = call.space().limits();
+        call.space().set_limits(mm::Limits { address_space: most as usize, ..limits });
+    }
+    Ok(())
+}
+
+fn limits(call: &Call<'_>, which: u64) -> Result<[u64; 2], Errno> {
     match which {
+        ADDRESSES => Ok([call.space().limits().address_space as u64, u64::MAX]),
         3 => Ok([crate::load::STACK as u64, u64::MAX]),
         7 => Ok([1024, 4096]),
         0..16 => Ok([u64::MAX; 2]),
@@ -192,6 +210,8 @@ pub(super) fn prctl(call: &mut Call<'_>) -> Outcome {
         // PR_GET_DUMPABLE, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_VMA
         3 => Ok(1),
         4 | 38 => Ok(0),
+        // PR_SET_THP_DISABLE, PR_GET_THP_DISABLE: programs get no huge pages.
+        41 | 42 => Ok(0),
         _ => fail(EINVAL),
     }
 }

@@ -241,6 +241,7 @@ pub(super) fn execve(call: &mut Call<'_>) -> Outcome {
     let place = lock(&process.place).clone();
     let (file, resolved) = crate::file::program(&path, &place, process.pid)?;
     let loaded = load::load(&file, &path, &arguments, &environment)?;
+    loaded.space.set_limits(call.space().limits());
     // The other threads end. If another one does the same, it is this one's end.
     end_others(call)?;
     let own = &mut *call.own;

@@ -78,6 +78,22 @@ fn random(seed: u64) -> Vec<Step> {
     if seed % 4 < 2 { program } else { random::with_threads(seed, program) }
 }
 
+/// Writes the programs of some seeds to the file `SAMARA_PROGRAMS`, for another runner: the steps
+/// of each, and a line `end`.
+#[test]
+#[ignore = "it checks nothing; ./check user runs it"]
+fn write_programs() {
+    let file = env::var("SAMARA_PROGRAMS").expect("SAMARA_PROGRAMS names the file");
+    let first = number("SAMARA_FIRST_SEED").unwrap_or(0);
+    let count = number("SAMARA_SEEDS").unwrap_or(PROGRAMS);
+    let mut text = String::new();
+    for seed in first..first + count {
+        random(seed).iter().for_each(|step| text.push_str(&format!("{step}\n")));
+        text.push_str("end\n");
+    }
+    fs::write(&file, text).unwrap_or_else(|error| panic!("{file}: {error}"));
+}
+
 #[test]
 fn pages_are_as_on_linux() {
     let mut linux = Linux::start();
