@@ -2,7 +2,7 @@
 
 use grace::Concurrent;
 use machine::{Machine, VirtAddr};
-use paging::{EntryChange, Error as TableError, Failed, Format, Found, Share};
+use paging::{EntryChange, Error as TableError, Failed, Flags, Format, Found, Share};
 use vma::Vma;
 
 use crate::{
@@ -81,7 +81,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 if now.is_some() || !self.is_current(look) {
                     return (EntryChange::Keep, Step::Again);
                 }
-                (EntryChange::Set(frame, rights::attrs(look.vma.flags, share)), step)
+                let mut attrs = rights::attrs(look.vma.flags, share);
+                // The access is repeated at once, so a loaded translation must allow it.
+                if self.core.tables.machine().preloads() && want.writes() {
+                    attrs.flags |= Flags::DIRTY;
+                }
+                (EntryChange::Fill(frame, attrs), step)
             })
         };
         match done {

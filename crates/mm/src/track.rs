@@ -37,10 +37,11 @@ pub(crate) const WP: u16 = 4;
 /// The page was not written since soft-dirty was cleared.
 pub(crate) const CLEAN: u16 = 8;
 /// The page is on its way to swap ([`crate::AddressSpace::reclaim`]).
-pub(crate) const AWAY: u16 = 32;
+pub(crate) const AWAY: u16 = 16;
 /// The marks that take the right to write.
 pub(crate) const MARKS: u16 = WP | CLEAN | AWAY;
-/// A guard page that stands for lost contents (`guard`).
+/// A guard page that stands for lost contents (`guard`). The same bit as `AWAY`: a guard page does
+/// not go to swap.
 pub(crate) const POISON: u16 = 16;
 /// Whether a guard page stands for lost contents.
 pub(crate) fn is_poison(attrs: Attrs) -> bool {
@@ -48,7 +49,7 @@ pub(crate) fn is_poison(attrs: Attrs) -> bool {
 }
 
 /// The software bits that the marks need.
-const BITS: u32 = 6;
+const BITS: u32 = 5;
 
 /// The attributes with these marks.
 pub(crate) fn marked(attrs: Attrs, marks: u16) -> Attrs {

@@ -80,6 +80,7 @@ pub mod block;
 mod cursor;
 mod format;
 mod gup;
+mod holder;
 mod idle;
 mod kept;
 mod lock;

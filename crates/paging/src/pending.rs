@@ -40,6 +40,7 @@
 
 use crate::cursor::leave_table;
 use crate::format::{Format, note, noted};
+use crate::holder::Targets;
 use crate::paging::Paging;
 use crate::quick::QUICK_TABLE;
 use crate::tables::PageTables;
@@ -51,7 +52,7 @@ use core::num::NonZeroU64;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU64, Ordering};
 use grace::Concurrent;
-use machine::{Asid, CpuId, Entry, Flush, Frame, Machine, PageSize, VirtRange};
+use machine::{Asid, CpuId, CpuSet, Entry, Flush, Frame, Machine, PageSize, VirtRange};
 
 /// Words of the tables in a chain. Each table holds the next table's frame plus one; the first
 /// table holds the rest.
@@ -70,6 +71,8 @@ pub(crate) struct TlbGather {
     chain: Option<(Frame, Frame)>,
     /// Whether a table was unlinked, or left to others.
     tables: bool,
+    /// The CPUs that the flush must reach.
+    targets: Targets,
     /// Whether tables that become empty stay linked.
     pub(crate) keeps_tables: bool,
     /// The tables of the chain.
@@ -103,6 +106,7 @@ impl TlbGather {
             self.add(range, stride);
         }
         self.tables |= other.tables;
+        self.targets.join(other.targets);
         self.unlinked = self.unlinked.saturating_add(other.unlinked);
         self.chain = match (self.chain, other.chain) {
             (Some((first, last)), Some((next, end))) => {
@@ -116,8 +120,19 @@ impl TlbGather {
         };
     }
 
-    /// Adds a changed page.
+    /// Adds a changed page, of which any CPU may have a translation.
     pub(crate) fn add(&mut self, page: VirtRange, size: PageSize) {
+        self.add_held(page, size, Targets::ALL);
+    }
+
+    /// Any CPU may have a translation of a page that was added.
+    pub(crate) fn target_all(&mut self) {
+        self.targets = Targets::ALL;
+    }
+
+    /// Adds a changed page, of which these CPUs may have a translation.
+    pub(crate) fn add_held(&mut self, page: VirtRange, size: PageSize, targets: Targets) {
+        self.targets.join(targets);
         let Some((before, stride)) = self.what else {
             self.what = Some((page, size));
             return;
@@ -171,6 +186,12 @@ impl TlbGather {
     /// Whether it must be performed by itself, and not be joined to another one.
     fn is_alone(&self) -> bool {
         self.left.iter().any(|left| left.0.is_some())
+    }
+
+    /// The only CPUs that may have cached what has changed; `None` if any may have it. Any may have
+    /// cached the way to an unlinked table.
+    fn holders(&self) -> Option<CpuSet> {
+        self.targets.cpus().filter(|_| !self.tables)
     }
 
     /// The TLB flush that this needs, if any.
@@ -325,8 +346,8 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
         self.gather.keeps_tables = keep;
     }
 
-    /// Whether the flush would interrupt another CPU than this one. A snapshot. Cost: that of
-    /// [`PageTables::cpus`].
+    /// Whether another CPU than this one uses the tables, so that the flush may interrupt it. A
+    /// snapshot, which does not regard holders of pages. Cost: that of [`PageTables::cpus`].
     pub fn interrupts_others(&self) -> bool {
         !self.is_nothing() && self.space.has_other_users()
     }
@@ -338,6 +359,9 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
 
     /// Flushes on the CPUs that use the space, and waits for them; then retires the unlinked
     /// tables. Must not be called with a lock held that an interrupt handler takes.
+    ///
+    /// If all changed pages have a holder (`holder`), and no table was unlinked, it flushes only on
+    /// the holders.
     ///
     /// Cost: one IPI for each of these CPUs; nothing if nothing is pending. If tables were
     /// unlinked, one more locked instruction on a cache line of this CPU, and one when they come
@@ -434,7 +458,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     fn flush_of(&self, gather: &TlbGather) {
-        let (cpus, space) = self.users();
+        let (mut cpus, space) = self.users();
+        // A space, not the kernel: its pages alone have holders.
+        if let Some(holders) = gather.holders() {
+            cpus = cpus.intersection(&holders);
+        }
         if let Some(what) = gather.flush(space) {
             self.machine().flush_on(&cpus, what);
         }

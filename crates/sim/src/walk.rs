@@ -94,6 +94,25 @@ impl Sim {
         Ok(into)
     }
 
+    /// Loads a translation as software tells, without a mark in the entry: what the active tables
+    /// say now. Does nothing if they have no page there.
+    pub(crate) fn preload_here(&self, cpu: &Cpu, at: VirtAddr) {
+        let Some((root, space)) = locked(&cpu.state).root else { return };
+        let since = self.0.log.now();
+        let Some(Leaf { table, index, page: Some((size, frame, rights)) }) = self.look(root, at)
+        else {
+            return;
+        };
+        // Acquire: as in `read_entry`. The caller has the table's lock, so the page is the same.
+        let entry = self.0.arena.word(table, index).map_or(0, |word| word.load(Ordering::Acquire));
+        if entry & GLOBAL != 0 {
+            return;
+        }
+        let (space, top, dirty) = (Some(space), None, entry & DIRTY != 0);
+        let page = at.align_down(size);
+        self.fill(cpu, Translation { page, size, space, root, top, frame, rights, dirty, since });
+    }
+
     fn fill(&self, cpu: &Cpu, new: Translation) {
         self.check_sizes(cpu, &new);
         locked(&cpu.state).tlb.insert(new);

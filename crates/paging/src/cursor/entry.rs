@@ -16,6 +16,7 @@
 
 use super::{Error, Failed, Lent, Result, Slot};
 use crate::format::{Attrs, Decoded, Flags, Format, level_of, size_at};
+use crate::holder::Targets;
 use crate::lock::{Locked, lock};
 use crate::pending::{PendingFlush, TlbGather};
 use crate::sync::fence;
@@ -35,6 +36,11 @@ pub enum EntryChange {
     /// its frame must be this one, and its accessed and dirty bits stay beside those of the
     /// attributes.
     Set(Frame, Attrs),
+    /// As `Set`. Besides, this CPU becomes the holder of an entry that was absent, and its TLB is
+    /// loaded with the page, if these tables are active here and the machine can do it
+    /// ([`Tlb::preloads`](machine::Tlb::preloads)). Then an unmapping need not interrupt CPUs that
+    /// have not used the page. To load the right to write, the attributes must be dirty.
+    Fill(Frame, Attrs),
     /// A present entry maps this frame with these attributes instead of its own. CPUs may use the
     /// old frame until the flush is done, so the new one has the same contents and no right to
     /// write until then. An absent entry stays. Where a swap entry is replaced, no flush follows:
@@ -284,16 +290,21 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         match (change, found) {
             (EntryChange::Keep, _) | (EntryChange::Clear, None) => Ok(()),
             (EntryChange::Clear, Some(_)) => {
-                slot.clear(count, gather);
+                slot.clear::<F>(count, gather);
                 Ok(())
             }
-            (EntryChange::Set(frame, attrs), Some(found)) if frame == found.frame => {
+            (EntryChange::Set(frame, attrs) | EntryChange::Fill(frame, attrs), Some(found))
+                if frame == found.frame =>
+            {
                 self.check_kind(slot.at, attrs.flags)?;
                 slot.set::<F>(attrs, gather)
             }
-            (EntryChange::Set(..), Some(_)) => Err(Error::Occupied(slot.at)),
+            (EntryChange::Set(..) | EntryChange::Fill(..), Some(_)) => {
+                Err(Error::Occupied(slot.at))
+            }
             (EntryChange::Replace(..), None) => Ok(()),
-            (EntryChange::Set(frame, attrs), None) | (EntryChange::Replace(frame, attrs), _) => {
+            (EntryChange::Set(frame, attrs) | EntryChange::Fill(frame, attrs), None)
+            | (EntryChange::Replace(frame, attrs), _) => {
                 self.check_kind(slot.at, attrs.flags)?;
                 let size = size_at(slot.level).ok_or(Error::Malformed(slot.at))?;
                 let value = F::page(size, frame, attrs)?;
@@ -304,11 +315,14 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                         slot.entry.swap(value);
                         // Nothing is cached of a swap entry.
                         if self.paging().slot_of(found.frame).is_none() {
-                            slot.drop_cached(gather);
+                            slot.drop_cached(gather, Targets::ALL);
                         }
                     }
                     None => {
-                        slot.entry.store(value);
+                        match change {
+                            EntryChange::Fill(..) => self.fill_here(slot.at, &slot.entry, value),
+                            _ => slot.entry.store(value),
+                        }
                         *count += 1;
                     }
                 }
@@ -325,19 +339,20 @@ impl<M: Machine> Slot<'_, M> {
     }
 
     /// Makes the entry of a page absent.
-    pub(super) fn clear(&self, count: &mut u32, gather: &mut TlbGather) {
-        self.entry.swap(0);
+    pub(super) fn clear<F: Format>(&self, count: &mut u32, gather: &mut TlbGather) {
+        // A swap: it includes the accessed bit that hardware has set since the entry was read.
+        let targets = Targets::of::<F>(self.entry.swap(0));
         *count -= 1;
         // Also for a `PROT_NONE` page, which is not cached: its table may become empty, and
         // hardware may have cached the way to it.
-        self.drop_cached(gather);
+        self.drop_cached(gather, targets);
     }
 
     /// Its translation must be flushed.
-    fn drop_cached(&self, gather: &mut TlbGather) {
+    fn drop_cached(&self, gather: &mut TlbGather, targets: Targets) {
         let size = size_at(self.level).unwrap_or_default();
         if let Some(page) = self.page(size) {
-            gather.add(page, size);
+            gather.add_held(page, size, targets);
         }
     }
 

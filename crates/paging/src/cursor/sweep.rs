@@ -150,6 +150,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             if !own {
                 // Unlocked here, so that it is not unlinked.
                 changing.locked = None;
+                // Other spaces have used the entries, too.
+                changing.pending.gather.target_all();
             }
             drop(changing);
             match result {
@@ -187,7 +189,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
         match change(Mapping { page, size, frame, attrs }) {
             SweepChange::Keep => {}
-            SweepChange::Clear => slot.clear(count, &mut pending.gather),
+            SweepChange::Clear => slot.clear::<F>(count, &mut pending.gather),
             SweepChange::Set(attrs) => {
                 self.check_kind(page, attrs.flags)?;
                 slot.set::<F>(attrs, &mut pending.gather)?;

@@ -19,9 +19,12 @@ const GLOBAL: u64 = 1 << 8;
 const PROT_NONE: u64 = 1 << 58;
 const NO_EXECUTE: u64 = 1 << 63;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
-/// Three software bits begin at `SOFT_LOW`, and six at `SOFT_HIGH`.
+/// Three software bits begin at `SOFT_LOW`, and two at `SOFT_HIGH`.
 const SOFT_LOW: u32 = 9;
 const SOFT_HIGH: u32 = 52;
+/// Four bits name a holder. The lowest alone means that there is none.
+const HOLDER: u64 = 15 << 54;
+const HELD: u64 = 14 << 54;
 const KEY: u32 = 59;
 
 /// The value that the host loads into `IA32_PAT` (model-specific register 0x277), so that entries
@@ -69,7 +72,8 @@ unsafe impl<const LEVELS: u8> Format for X86_64<LEVELS> {
         LEVELS
     };
     const PHYSICAL_BITS: u32 = 52;
-    const SOFT_BITS: u32 = 9;
+    const SOFT_BITS: u32 = 5;
+    const HOLDER: u64 = HOLDER;
     const KEYS: u8 = 16;
     /// An access needs the right to write at every level.
     const OWN: u64 = WRITE;
@@ -142,15 +146,21 @@ unsafe impl<const LEVELS: u8> Format for X86_64<LEVELS> {
         flags.set(Flags::EXECUTE, entry & NO_EXECUTE == 0);
         flags.set(Flags::USER, entry & USER != 0);
         flags.set(Flags::GLOBAL, entry & GLOBAL != 0);
-        flags.set(Flags::ACCESSED, entry & ACCESSED != 0);
+        // The holder may use the page without a mark.
+        flags.set(Flags::ACCESSED, entry & (ACCESSED | HELD) != 0);
         flags.set(Flags::DIRTY, entry & DIRTY != 0);
         if !flags.contains(Flags::READ) && flags.intersects(Flags::RWX) {
             return Decoded::Malformed;
         }
         let number = (entry >> 3 & 3 | (entry >> pat & 1) << 2) as usize;
-        let soft = entry >> SOFT_LOW & 7 | (entry >> SOFT_HIGH & 63) << 3;
+        let soft = entry >> SOFT_LOW & 7 | (entry >> SOFT_HIGH & 3) << 3;
         let key = (entry >> KEY & 15) as u8;
         Decoded::Page(frame, Attrs { flags, cache: CACHES[number], key, soft: soft as u16 })
+    }
+
+    #[inline]
+    fn is_marked(entry: u64) -> bool {
+        entry & ACCESSED != 0
     }
 
     #[inline]
