@@ -485,7 +485,8 @@ int main(int argc, char **argv)
 	for (long i = 0; i < rounds; i++) {
 		if (argc > 3) {
 			printf("fuzz: round %ld, seed %lu\n", i, seed + i);
-				}
+			fflush(stdout);
+		}
 		copy_program();
 		one_round(seed + i);
 		empty(".");
