@@ -65,6 +65,7 @@ pub(crate) fn run(
             format!("no memory for the file {path} ({errno:?}): give the machine more (--memory)")
         })?;
     }
+    drain();
     // Relaxed: other CPUs run programs later.
     AT_START.store(Kernel.free_frames() as u64, Ordering::Relaxed);
     let words = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect::<Vec<_>>();
@@ -94,15 +95,20 @@ fn settle() {
     const ROUNDS: usize = 50;
     const TICK: u64 = 4_000_000;
     for _ in 0..ROUNDS {
-        smp::host().on_each(Kernel.count(), |_| {
-            quiet();
-            tables().paging().quick().drain();
-        });
+        drain();
         if Kernel.free_frames() as u64 >= frames_at_start() {
             return;
         }
         clock::wait(TICK);
     }
+}
+
+/// Gives back the frames that CPUs keep for later.
+fn drain() {
+    smp::host().on_each(Kernel.count(), |_| {
+        quiet();
+        tables().paging().quick().drain();
+    });
 }
 
 /// What programs did.
