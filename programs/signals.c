@@ -1,6 +1,7 @@
 /* Checks signals: masks, pending signals, handlers with each flag, alternate stacks, tgkill, alarm,
  * interval timers, sigsuspend, sigwait, faults that a handler repairs. */
 #include "test.h"
+#include <poll.h>
 #include <pthread.h>
 #include <sys/time.h>
 #include <ucontext.h>
@@ -255,6 +256,48 @@ static void restarting(void)
 	signal(SIGUSR1, SIG_DFL);
 }
 
+/* Calls with a deadline never go on after a handler. */
+static void deadlines(void)
+{
+	struct timespec time = {100, 0};
+	pthread_t other;
+	int word = 0;
+	struct sigaction action = {.sa_handler = count, .sa_flags = SA_RESTART};
+	OK(sigaction(SIGUSR1, &action, NULL));
+	reader = pthread_self();
+	in_pending = 1;
+	EQ(pthread_create(&other, NULL, interrupt, NULL), 0);
+	ERR(nanosleep(&time, NULL), EINTR);
+	ERR(poll(NULL, 0, 100000), EINTR);
+	ERR(syscall(SYS_futex, &word, 0, 0, &time, NULL, 0), EINTR);
+	__atomic_store_n(&in_pending, 0, __ATOMIC_SEQ_CST);
+	EQ(pthread_join(other, NULL), 0);
+	signal(SIGUSR1, SIG_DFL);
+}
+
+static void again(int number) { raise(number); }
+
+/* Handlers that call each other use up an alternate stack. The memory below stays as it is. */
+static void full_stack(void)
+{
+	char *memory = map(16 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED);
+	memset(memory, 0x5a, 16 * PAGE);
+	pid_t pid = OK(fork());
+	if (pid == 0) {
+		stack_t stack = {.ss_sp = memory + 12 * PAGE, .ss_size = 4 * PAGE};
+		struct sigaction action = {.sa_handler = again, .sa_flags = SA_ONSTACK | SA_NODEFER};
+		OK(sigaltstack(&stack, NULL));
+		OK(sigaction(SIGUSR1, &action, NULL));
+		raise(SIGUSR1);
+		_exit(0);
+	}
+	killed_by(pid, SIGSEGV);
+	/* The handlers' own frames may reach a little further. */
+	for (size_t at = 0; at < 11 * PAGE; at++)
+		EQ(memory[at], 0x5a);
+	OK(munmap(memory, 16 * PAGE));
+}
+
 static char *volatile page;
 static volatile int repaired;
 
@@ -380,6 +423,8 @@ int main(int argc, char **argv)
 		waiting();
 		timers();
 		restarting();
+	deadlines();
+	full_stack();
 		faults();
 		threads();
 	}

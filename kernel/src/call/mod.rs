@@ -78,7 +78,7 @@ pub(crate) use time::{real_time, timespec};
 
 /// The name of a call.
 pub(crate) fn name(number: usize) -> Option<&'static str> {
-    table::find(number).map(|(name, _)| name)
+    table::find(number).map(|entry| entry.name())
 }
 
 /// A call of a thread.
@@ -159,7 +159,8 @@ impl<'a> Call<'a> {
 /// Makes the call of a program that has come back for one.
 pub(crate) fn make(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
     let registers = &own.registers;
-    let number = registers.rax as usize;
+    // As in Linux, 32 bits.
+    let number = registers.rax as u32 as usize;
     let args =
         [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9];
     if !own.resume.again {
@@ -169,7 +170,10 @@ pub(crate) fn make(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
     let mut call = Call { thread, own, args, space: &space };
     let outcome = match table::find(number) {
         Some(_) if heap::is_short() && !table::works_in_shortage(number) => fail(ENOMEM),
-        Some((_, function)) => function(&mut call),
+        Some(entry) => {
+            call.args = entry.arguments(args);
+            (entry.function)(&mut call)
+        }
         None => {
             table::complain(number);
             fail(ENOSYS)

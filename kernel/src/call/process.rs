@@ -195,7 +195,9 @@ fn new_process(
     let files = of.files().ok_or(Errno(EAGAIN))?;
     let files = if new.flags & FILES != 0 { files } else { files.copy()? };
     let beside = new.flags & PARENT != 0;
-    let exit_signal = if beside { of.exit_signal } else { new.exit_signal };
+    // Relaxed: only the number.
+    let inherited = of.exit_signal.load(Ordering::Relaxed);
+    let exit_signal = if beside { inherited } else { new.exit_signal };
     let child = Process::new(Some(of), beside, exit_signal, space, files).ok_or(Errno(EAGAIN))?;
     *lock(&child.place) = lock(&of.place).clone();
     *lock(&child.program) = lock(&of.program).clone();

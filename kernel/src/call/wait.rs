@@ -2,25 +2,42 @@
 
 use super::{Call, Errno, Outcome, Stop, fail, time};
 use crate::task::process::Exit;
+use crate::task::signal::SIGCHLD;
 use crate::task::{Process, lock};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{ECHILD, EINVAL, ESRCH};
 
 /// Which children a call waits for.
-enum Which {
+struct Which {
+    of: Of,
+    /// Those with SIGCHLD as exit signal, and the others: clones.
+    usual: bool,
+    clones: bool,
+}
+
+enum Of {
     Any,
     One(u32),
     Group(u32),
 }
 
 impl Which {
+    fn new(of: Of, options: u64) -> Which {
+        const WCLONE: u64 = 1 << 31;
+        const WALL: u64 = 1 << 30;
+        let (all, clones) = (options & WALL != 0, options & WCLONE != 0);
+        Which { of, usual: all || !clones, clones: all || clones }
+    }
+
     fn has(&self, child: &Process) -> bool {
-        match *self {
-            Which::Any => true,
-            Which::One(pid) => child.pid == pid,
-            // Relaxed: only the number.
-            Which::Group(group) => child.group.load(Ordering::Relaxed) == group,
+        // Relaxed, both: only the numbers.
+        let usual = child.exit_signal.load(Ordering::Relaxed) == u32::from(SIGCHLD);
+        let kind = if usual { self.usual } else { self.clones };
+        kind && match self.of {
+            Of::Any => true,
+            Of::One(pid) => child.pid == pid,
+            Of::Group(group) => child.group.load(Ordering::Relaxed) == group,
         }
     }
 }
@@ -76,12 +93,13 @@ pub(super) fn wait4(call: &mut Call<'_>) -> Outcome {
         return fail(EINVAL);
     }
     let which = match pid as i32 {
-        -1 => Which::Any,
+        -1 => Of::Any,
         i32::MIN => return fail(ESRCH),
-        0 => Which::Group(call.process().group.load(Ordering::Relaxed)),
-        pid @ 1.. => Which::One(pid as u32),
-        group => Which::Group(group.unsigned_abs()),
+        0 => Of::Group(call.process().group.load(Ordering::Relaxed)),
+        pid @ 1.. => Of::One(pid as u32),
+        group => Of::Group(group.unsigned_abs()),
     };
+    let which = Which::new(which, options);
     let Some((child, how)) = wait_for(call, &which, options & NOHANG == 0, true)? else {
         return Ok(0);
     };
@@ -105,12 +123,13 @@ pub(super) fn waitid(call: &mut Call<'_>) -> Outcome {
         return fail(EINVAL);
     }
     let which = match kind {
-        0 => Which::Any,
-        1 if (id as i32) > 0 => Which::One(id as u32),
-        2 if id == 0 => Which::Group(call.process().group.load(Ordering::Relaxed)),
-        2 if (id as i32) > 0 => Which::Group(id as u32),
+        0 => Of::Any,
+        1 if (id as i32) > 0 => Of::One(id as u32),
+        2 if id == 0 => Of::Group(call.process().group.load(Ordering::Relaxed)),
+        2 if (id as i32) > 0 => Of::Group(id as u32),
         _ => return fail(EINVAL),
     };
+    let which = Which::new(which, options);
     let found = wait_for(call, &which, options & NOHANG == 0, options & NOWAIT == 0)?;
     let mut words = [0_u32; 32];
     if let Some((child, how)) = &found {

@@ -1,6 +1,7 @@
 //! The end of threads and processes.
 
 use super::process::{self, Exit, FIRST};
+use super::signal::SIGCHLD;
 use super::{Own, Process, Thread, lock, queue, signal};
 use crate::futex;
 use crate::machine::Kernel;
@@ -97,6 +98,9 @@ fn give_up_children(process: &Arc<Process>) {
     let children: Vec<Arc<Process>> = mem::take(&mut *lock(&process.children));
     let first = process::process(FIRST).filter(|first| !Arc::ptr_eq(first, process));
     for child in children {
+        // Relaxed: the lock of the new parent's children orders it. A program that has not made the
+        // child gets the usual signal, not one that may end it.
+        child.exit_signal.store(SIGCHLD.into(), Ordering::Relaxed);
         *lock(&child.parent) = first.as_ref().map_or_else(Weak::new, Arc::downgrade);
         match &first {
             Some(first) => lock(&first.children).push(child),

@@ -2,7 +2,8 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `thread` | a thread: its registers, and whether it runs, waits or is ready |
+//! | `thread` | a thread: its registers |
+//! | `state` | whether a thread runs, waits or is ready |
 //! | `process` | a process: what its threads share; the table of all processes |
 //! | `run` | the loop of a CPU |
 //! | `queue` | the queues of ready threads |
@@ -16,6 +17,7 @@ pub(crate) mod process;
 pub(crate) mod queue;
 pub(crate) mod run;
 pub(crate) mod signal;
+mod state;
 pub(crate) mod thread;
 pub(crate) mod timer;
 pub(crate) mod wait;
@@ -25,6 +27,8 @@ use crate::machine::Kernel;
 use crate::smp::tlb_grace;
 use crate::space::tables;
 use alloc::sync::Arc;
+/// What `state` uses; its models have loom's.
+use core::sync::atomic as sync;
 use core::sync::atomic::{AtomicBool, Ordering};
 use mm::{Layout, Profile, UnmapPolicy};
 use paging::{Tag, X86_64L4};

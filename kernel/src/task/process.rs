@@ -56,8 +56,13 @@ pub(crate) struct Process {
     pub(crate) exiting: SpinMutex<Option<Exit>>,
     /// Set when all its threads have ended.
     pub(crate) ended: SpinMutex<Option<Exit>>,
-    /// The signal that its parent gets at its end.
-    pub(crate) exit_signal: u32,
+    /// The signal that its parent gets at its end; 0 for none. A new parent, and the parent of a
+    /// new program, get SIGCHLD.
+    pub(crate) exit_signal: AtomicU32,
+    /// The programs that it has started by execve.
+    pub(crate) programs: AtomicU32,
+    /// Those that its parent had started when it made this process.
+    pub(crate) programs_of_parent: AtomicU32,
     /// Woken when a child ends, or a vfork is over.
     pub(crate) events: WaitQueue,
     /// The thread that replaces the program waits here for the others to end.
@@ -154,7 +159,9 @@ impl Process {
             signals: SpinMutex::default(),
             exiting: SpinMutex::default(),
             ended: SpinMutex::default(),
-            exit_signal,
+            exit_signal: exit_signal.into(),
+            programs: AtomicU32::new(0),
+            programs_of_parent: AtomicU32::new(0),
             events: WaitQueue::new(),
             alone: WaitQueue::new(),
             replacing: SpinMutex::default(),
@@ -190,6 +197,10 @@ impl Process {
                 continue;
             }
             *lock(&self.parent) = Arc::downgrade(parent);
+            let programs =
+                if above.is_some() { &maker.programs_of_parent } else { &maker.programs };
+            // Relaxed: read with the lock of the children, too, or later by this process.
+            self.programs_of_parent.store(programs.load(Ordering::Relaxed), Ordering::Relaxed);
             return children.push(Arc::clone(self));
         }
     }

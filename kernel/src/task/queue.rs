@@ -75,7 +75,8 @@ pub(super) fn put_back(thread: &Arc<Thread>) {
 
 /// Makes the CPU that runs the thread look at it.
 pub(super) fn poke(thread: &Thread) {
-    // Relaxed: if it has just moved, the CPU to which it moved looks before it runs it.
+    // Relaxed: if it has just moved, the CPU to which it moved looks before it runs it
+    // (`Thread::set_running`).
     let cpu = CpuId::new(thread.cpu.load(Ordering::Relaxed)).unwrap_or_default();
     if cpu != Kernel.current() {
         interrupt(cpu);
@@ -123,7 +124,6 @@ pub(super) fn next() -> Option<Arc<Thread>> {
         drop(threads);
         if let Some(thread) = thread {
             thread.set_running();
-            thread.cpu.store(here.index(), Ordering::Relaxed);
             return Some(thread);
         }
     }

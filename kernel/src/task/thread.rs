@@ -2,20 +2,9 @@
 //!
 //! # Who may touch what
 //! [`Own`] belongs to the CPU that runs the thread: no lock, no atomics. It changes hands with the
-//! thread's state:
-//!
-//! | state | the thread | `Own` belongs to |
-//! |---|---|---|
-//! | `Running` | a CPU runs it, or works for it | that CPU |
-//! | `Waiting` | as `Running`; its call has found that it must wait | that CPU |
-//! | `Parked` | it waits, and no CPU has it | no CPU, until it is woken |
-//! | `Ready` | it is in a queue | the queue |
-//!
-//! A wake-up turns `Waiting` into `Running`: the CPU finds that it must not park the thread, and
-//! goes on. It turns `Parked` into `Ready`, and puts the thread into a queue. In all other states
-//! it does nothing. So no wake-up is lost that comes after [`Thread::begin_wait`], and a thread is
-//! in one queue at most.
+//! thread's state, which `state.rs` describes. A thread is in one queue at most.
 
+use super::state::State;
 use super::timer::Timer;
 use super::{Process, Space, queue, signal};
 use crate::futex::Waiter;
@@ -24,28 +13,21 @@ use crate::trap::Registers;
 use crate::user::xstate::XState;
 use alloc::sync::Arc;
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering, fence};
 use machine::{CpuSet, Cpus};
 use spin::mutex::SpinMutex;
-
-const RUNNING: u8 = 0;
-const WAITING: u8 = 1;
-const PARKED: u8 = 2;
-const READY: u8 = 3;
 
 /// A thread of a program.
 pub(crate) struct Thread {
     pub(crate) tid: u32,
     pub(crate) process: Arc<Process>,
     own: UnsafeCell<Own>,
-    state: AtomicU8,
+    state: State,
     /// The CPU that ran it last.
     pub(crate) cpu: AtomicUsize,
     /// The CPUs on which it may run.
     pub(crate) affinity: SpinMutex<CpuSet>,
     pub(crate) signals: SpinMutex<signal::OfThread>,
-    /// A signal may be pending, or the thread is to end: looked at on the way to the program.
-    attention: AtomicBool,
 }
 
 // SAFETY: `own` is used by one CPU at a time, as the table above says; all else is shared.
@@ -160,11 +142,10 @@ impl Thread {
             tid,
             process,
             own: UnsafeCell::new(own),
-            state: AtomicU8::new(PARKED),
+            state: State::parked(),
             cpu: AtomicUsize::new(Kernel.current().index()),
             affinity: SpinMutex::new(Kernel.online()),
             signals: SpinMutex::new(signal::OfThread::default()),
-            attention: AtomicBool::new(false),
         })
     }
 
@@ -179,89 +160,58 @@ impl Thread {
     }
 
     /// The thread will wait, unless it is woken from now on. The caller then looks whether what it
-    /// waits for has happened: SeqCst, so either it sees the event, or the one that brings the
-    /// event about sees this state in [`wake`](Self::wake).
+    /// waits for has happened.
     pub(crate) fn begin_wait(&self) {
-        self.state.swap(WAITING, Ordering::SeqCst);
+        self.state.begin_wait();
     }
 
     /// The thread does not wait.
     pub(crate) fn end_wait(&self) {
-        // Relaxed: only this CPU uses the state now, but for wake-ups, which change nothing.
-        self.state.store(RUNNING, Ordering::Relaxed);
+        self.state.end_wait();
     }
 
     /// Gives the thread up, if it still has to wait. Its registers are saved. Returns false if it
     /// has been woken; then this CPU still has it.
     pub(super) fn park(&self) -> bool {
-        // Release: what this CPU did to `Own` comes before; pairs with the Acquire of `wake`, from
-        // which the queue's lock passes it on.
-        self.state.compare_exchange(WAITING, PARKED, Ordering::Release, Ordering::Relaxed).is_ok()
+        self.state.park()
     }
 
     /// The thread is going into a queue.
     pub(super) fn set_ready(&self) {
-        // Relaxed: the queue's lock orders it.
-        self.state.store(READY, Ordering::Relaxed);
+        self.state.set_ready();
     }
 
-    /// The thread was taken from a queue.
+    /// This CPU has taken the thread from a queue.
     pub(super) fn set_running(&self) {
-        // Relaxed: as above.
-        self.state.store(RUNNING, Ordering::Relaxed);
+        self.state.set_running();
+        // Relaxed: the fence orders it before the look for attention. It pairs with that of
+        // `State::wake`: either this CPU sees the attention, or `queue::poke` sees this CPU.
+        self.cpu.store(Kernel.current().index(), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
     }
 
-    /// Ends its waiting, if it waits.
+    /// Ends its waiting, if it waits. Call it after the event.
     pub(crate) fn wake(self: &Arc<Self>) {
-        loop {
-            // SeqCst: pairs with `begin_wait`.
-            match self.state.load(Ordering::SeqCst) {
-                WAITING => {
-                    let woken = self.state.compare_exchange(
-                        WAITING,
-                        RUNNING,
-                        Ordering::SeqCst,
-                        Ordering::Relaxed,
-                    );
-                    if woken.is_ok() {
-                        return;
-                    }
-                }
-                PARKED => {
-                    // Acquire: pairs with the Release of `park`.
-                    let woken = self.state.compare_exchange(
-                        PARKED,
-                        READY,
-                        Ordering::Acquire,
-                        Ordering::Relaxed,
-                    );
-                    if woken.is_ok() {
-                        return queue::add(self);
-                    }
-                }
-                _ => return,
-            }
+        if self.state.wake() {
+            queue::add(self);
         }
     }
 
     /// Makes the thread look for signals, and for its end, before it goes on.
     pub(crate) fn call_attention(self: &Arc<Self>) {
-        // SeqCst: either a thread that is about to wait sees it after `begin_wait`, or `wake` sees
-        // that it waits.
-        self.attention.store(true, Ordering::SeqCst);
-        self.wake();
+        if self.state.call_attention() {
+            queue::add(self);
+        }
         queue::poke(self);
     }
 
-    /// Whether it has to look.
+    /// Whether it has to look: asked on the way to the program.
     pub(crate) fn has_attention(&self) -> bool {
-        // SeqCst: as above.
-        self.attention.load(Ordering::SeqCst)
+        self.state.has_attention()
     }
 
     /// Clears the mark, before it looks.
     pub(crate) fn take_attention(&self) {
-        // SeqCst: what comes after the look sets it again.
-        self.attention.store(false, Ordering::SeqCst);
+        self.state.take_attention();
     }
 }

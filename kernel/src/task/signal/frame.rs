@@ -182,7 +182,7 @@ fn context(own: &Own, mask: u64, trap: Trap, xstate: Option<u64>) -> Context {
 }
 
 /// rt_sigreturn(2): takes the registers, the mask and the alternate stack from the frame at the
-/// stack pointer.
+/// stack pointer. On the way to the program, all registers are sanitized.
 ///
 /// # Errors
 /// EFAULT: the frame cannot be read, or the CPU would refuse its vector registers.
@@ -196,7 +196,6 @@ pub(crate) fn restore(thread: &Arc<Thread>, own: &mut Own, user: User<'_>) -> Re
     (to.rdi, to.rsi, to.rbp, to.rbx) = (from.rdi, from.rsi, from.rbp, from.rbx);
     (to.rdx, to.rax, to.rcx, to.rsp) = (from.rdx, from.rax, from.rcx, from.rsp);
     (to.rip, to.flags) = (from.rip, from.rflags);
-    to.sanitize();
     // As Linux does: a stack that cannot be set stays as it is.
     let _ = own.stack.set(from.stack, from.rsp);
     Ok(())

@@ -274,7 +274,11 @@ pub(crate) fn change_action(process: &Process, number: u8, new: Option<Action>) 
 
 /// Tells a parent that a child has ended. Returns whether the parent does not want to wait for it.
 pub(super) fn child_ended(parent: &Arc<Process>, child: &Process, how: Exit) -> bool {
-    let Some(number @ 1..=MOST) = u8::try_from(child.exit_signal).ok() else { return false };
+    // Relaxed: only the numbers. A program that replaced the one that made the child gets SIGCHLD.
+    let same =
+        parent.programs.load(Ordering::Relaxed) == child.programs_of_parent.load(Ordering::Relaxed);
+    let signal = if same { child.exit_signal.load(Ordering::Relaxed) } else { SIGCHLD.into() };
+    let Some(number @ 1..=MOST) = u8::try_from(signal).ok() else { return false };
     let (reap, silent) = match number {
         SIGCHLD => lock(&parent.signals).actions.child_rules(),
         _ => (false, false),
@@ -307,9 +311,14 @@ pub(crate) fn copy(from: &Process, to: &Process, clear: bool) {
     lock(&to.signals).actions = actions;
 }
 
-/// A new program has default actions where the old one had handlers.
+/// A new program has default actions where the old one had handlers, and tells its parent of its
+/// end by SIGCHLD.
 pub(crate) fn exec(thread: &Thread) {
-    lock(&thread.process.signals).actions.clear();
+    let process = &thread.process;
+    lock(&process.signals).actions.clear();
+    // Relaxed: only the numbers.
+    process.exit_signal.store(SIGCHLD.into(), Ordering::Relaxed);
+    process.programs.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Ends one thread of a process.
