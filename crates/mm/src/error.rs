@@ -88,6 +88,8 @@ pub enum Error {
     UserFault(UserFaultError),
     /// MADV_COLLAPSE has left pages small.
     Collapse(CollapseError),
+    /// A scan has found a VMA whose pages it cannot write-protect: EPERM.
+    NotAsync,
     /// MS_INVALIDATE of memory that is locked.
     Locked,
     /// This crate does not have it yet.
@@ -105,8 +107,11 @@ impl Error {
             Error::Tables(paging::Error::Frames(_)) => 12,
             Error::NotBroughtIn(FaultError::OutOfMemory(_) | FaultError::GroupLimit) => 11,
             Error::NotBroughtIn(_) => 12,
+            // EHWPOISON, as MADV_POPULATE has it.
+            Error::Fault(FaultError::Poisoned(_)) => 133,
             Error::Tables(_) | Error::Fault(_) => 14,
             Error::Locked => 16,
+            Error::NotAsync => 1,
             Error::Collapse(refused) => refused.errno(),
             Error::UserFault(refused) => refused.errno(),
             Error::Object(ObjectError::Sealed) => 1,
@@ -135,6 +140,9 @@ impl fmt::Display for Error {
             Error::Object(error) => error.fmt(f),
             Error::Collapse(refused) => refused.fmt(f),
             Error::UserFault(refused) => refused.fmt(f),
+            Error::NotAsync => f.write_str(
+                "the memory is not registered for write-protection without upcalls; register it",
+            ),
             Error::Locked => f.write_str("the memory is locked; unlock it with munlock first"),
             Error::NotSupported(what) => write!(f, "{what} is not supported yet"),
         }

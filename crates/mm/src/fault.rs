@@ -132,7 +132,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 return Ok(Some(Outcome::Spurious));
             }
             Step::NeedsFrame => self.prepare(at, reclaimed, || fresh.prepare())?,
-            Step::NeedsObject => self.bring_in_object(at, reclaimed)?,
+            Step::NeedsObject => {
+                self.bring_in_object(at, reclaimed)?;
+                fresh.brought_in.set(true);
+            }
             Step::NeedsZeroFrame => self.prepare(at, reclaimed, || self.core.zero.make())?,
             Step::NeedsHuge => fresh.prepare_huge(),
             Step::NeedsHugeZero => {
@@ -293,8 +296,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let found = place.mapping();
         let look = Look { guard: &guard, at, addr, vma, seen };
         if vma.flags.intersects(VmFlags::UFFD)
-            && let Some(step) = self.userfault_step(&look, found, want)
+            && let Some(step) = self.userfault_step(&look, found, want, fresh.brought_in.get())
         {
+            // As in Linux, before the fault asks the object for its own page.
+            if vma.file.is_some() && found.is_none() && !want.writes() {
+                self.fault_around(&guard, addr, &range, vma);
+            }
             return Ok(step);
         }
         if let Some(page) = found.filter(|page| page.size != PageSize::Size4K) {

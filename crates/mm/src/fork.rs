@@ -90,6 +90,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 core.group.call_once(|| Arc::clone(group));
             }
             // Relaxed: the child is not used before it is returned.
+            core.had_marks.store(self.core.had_marks.load(Ordering::Relaxed), Ordering::Relaxed);
             core.tracks_new.store(self.core.tracks_new.load(Ordering::Relaxed), Ordering::Relaxed);
             promise.keep();
             let child = AddressSpace::from_core(core, family, self.stack_limit)?;

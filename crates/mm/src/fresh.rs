@@ -69,6 +69,8 @@ pub(crate) struct Fresh<'m, M: Machine> {
     wanted: Cell<Contents>,
     ready: Cell<bool>,
     huge: Cell<Huge>,
+    /// The fault has let the object bring its page in.
+    pub(crate) brought_in: Cell<bool>,
 }
 
 impl<'m, M: Machine> Fresh<'m, M> {
@@ -84,6 +86,7 @@ impl<'m, M: Machine> Fresh<'m, M> {
             wanted: Cell::new(Contents::Zeros),
             ready: Cell::new(false),
             huge: Cell::new(Huge::No),
+            brought_in: Cell::new(false),
         }
     }
 

@@ -314,6 +314,10 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         self.may_wait = false;
     }
 
+    fn brings_in(&self) -> bool {
+        true
+    }
+
     fn waiting(&self, range: Range<usize>) -> Option<Range<usize>> {
         let machine = self.tables.machine();
         let found = self.waiting.overlapping(machine, &range)?;
@@ -426,7 +430,7 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
                 Err(paging::Error::Cut(..)) if self.huge.may_exist() => {}
                 Err(paging::Error::Frames(_)) if self.waiting.flush(self.tables) > 0 => {}
                 // Only a move between two VMAs that stay can find one (`Writer::move_private`).
-                Err(paging::Error::Occupied(_)) => return Err(vma::Error::WrongKind),
+                Err(paging::Error::Occupied(_)) => return Err(vma::Error::Occupied),
                 prepared => break prepared.map_err(no_memory)?,
             }
         });

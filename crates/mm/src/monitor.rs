@@ -5,22 +5,27 @@
 //! the lock of the page's table decides which came first. A page that is present already is not
 //! replaced (EEXIST), so the contents that a program has seen stay.
 
-use core::{fmt, ops::Range};
+use core::{
+    fmt,
+    ops::Range,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use grace::Concurrent;
 use machine::{Frame, Machine, VirtAddr};
-use paging::{EntryChange, Format, Share};
+use paging::{Attrs, EntryChange, Format, Share, SweepChange};
 use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing, Error, FaultError, ObjectError, UserFaultError,
     fresh::copy_bytes,
     guard,
-    hook::virt,
+    hook::{Hook, virt},
+    huge::HUGE,
     object::HeldPage,
-    reference::{NoFrame, Reference, block_of},
+    reference::{NoFrame, Reference, block_of, is_counted},
     rights,
-    track::{POISON, WP, marked},
+    track::{CLEAN, POISON, WP, marked},
     zero::zero,
 };
 
@@ -41,28 +46,50 @@ impl fmt::Display for Resolved {
 
 impl core::error::Error for Resolved {}
 
+/// What a page that is brought in may replace. In Linux, the calls that bring contents overwrite a
+/// marker in an entry, such as that of a guard page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Over {
+    Nothing,
+    /// Guard pages and poisoned pages.
+    Guards,
+}
+
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// UFFDIO_COPY: pages with these bytes at `to`, for `from.len()` bytes. With `protect` they are
     /// write-protected.
     ///
     /// # Errors
-    /// [`Resolved`]: [`Error::UserFault`], [`vma::Error::Unaligned`], or no memory. Nothing is done
-    /// if not one registered VMA has the whole range.
+    /// [`Resolved`]: [`Error::UserFault`], [`vma::Error::Unaligned`], [`vma::Error::WrongKind`] for
+    /// `protect` in a VMA that is not registered for WP, or no memory. Nothing is done if not one
+    /// registered VMA has the whole range.
     pub fn userfault_copy(&self, to: usize, from: &[u8], protect: bool) -> Result<(), Resolved> {
-        self.each_page_of(to, from.len(), |at, offset| {
+        self.each_page_of(to, from.len(), protect, |at, offset| {
             self.fill_page(at, protect, |machine, frame| {
                 copy_bytes(machine, &from[offset..offset + PAGE_SIZE], frame)
             })
         })
     }
 
-    /// UFFDIO_ZEROPAGE: pages of zeros at `to`.
+    /// UFFDIO_ZEROPAGE: pages of zeros at `to`; in private memory, the zero page.
     ///
     /// # Errors
     /// As [`userfault_copy`](Self::userfault_copy).
     pub fn userfault_zeropage(&self, to: usize, len: usize) -> Result<(), Resolved> {
-        self.each_page_of(to, len, |at, _| {
-            self.fill_page(at, false, |machine, frame| zero(machine, frame))
+        self.each_page_of(to, len, false, |at, _| {
+            if !self.is_private(at) {
+                return self.fill_page(at, false, |machine, frame| zero(machine, frame));
+            }
+            self.check_size(at)?;
+            let zero = &self.core.zero;
+            zero.make().map_err(FaultError::OutOfMemory)?;
+            let zeros = |vma: &Vma<_>| {
+                zero.get().map(|frame| (frame, rights::attrs(vma.flags, Share::CopyOnWrite)))
+            };
+            match self.place(at, Over::Nothing, zeros)? {
+                true => Ok(()),
+                false => Err(UserFaultError::Present.into()),
+            }
         })
     }
 
@@ -70,9 +97,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// write-protected.
     ///
     /// # Errors
-    /// As [`userfault_copy`](Self::userfault_copy); [`UserFaultError::Absent`].
+    /// As [`userfault_copy`](Self::userfault_copy); [`UserFaultError::Absent`];
+    /// [`vma::Error::BadRange`] beyond the end of the object; [`vma::Error::WrongKind`] for memory
+    /// without an object.
     pub fn userfault_continue(&self, to: usize, len: usize, protect: bool) -> Result<(), Resolved> {
-        self.each_page_of(to, len, |at, _| self.map_object_page(at, protect))
+        self.each_page_of(to, len, protect, |at, _| self.map_object_page(at, protect))
     }
 
     /// UFFDIO_POISON: the pages of a range are lost. An access there fails with
@@ -82,14 +111,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// As [`userfault_copy`](Self::userfault_copy); [`Error::NotSupported`]: the page tables have
     /// too few software bits.
     pub fn userfault_poison(&self, addr: usize, len: usize) -> Result<(), Resolved> {
-        self.each_page_of(addr, len, |at, _| {
+        self.each_page_of(addr, len, false, |at, _| {
             Self::check_marks()?;
-            self.registered(at, VmFlags::UFFD)?;
+            self.check_size(at)?;
             self.core.guard.make().map_err(FaultError::OutOfMemory)?;
             let attrs = guard::attrs();
-            let poison = paging::Attrs { soft: attrs.soft | POISON, ..attrs };
+            let poison = Attrs { soft: attrs.soft | POISON, ..attrs };
             let guard = self.core.guard.get();
-            match self.place(at, |_| guard.map(|guard| (guard, poison)))? {
+            match self.place(at, Over::Nothing, |_| guard.map(|guard| (guard, poison)))? {
                 true => Ok(()),
                 false => Err(UserFaultError::Present.into()),
             }
@@ -99,8 +128,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// UFFDIO_WRITEPROTECT: write-protects the present pages of a range, or ends that.
     ///
     /// # Errors
-    /// [`UserFaultError::NotRegistered`]: a part is not registered for WP; a part before it may
-    /// have changed. [`vma::Error::Unaligned`]; no memory.
+    /// [`UserFaultError::NotRegistered`]: nothing is mapped in the range, or a VMA is not
+    /// registered for WP; the VMAs before it have changed. Holes are left out.
+    /// [`vma::Error::Unaligned`]; no memory.
     pub fn userfault_write_protect(
         &self,
         addr: usize,
@@ -108,17 +138,17 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         protect: bool,
     ) -> Result<(), Error> {
         let range = aligned(addr, len)?;
-        let (mut end, mut registered) = (range.start, true);
-        self.change_with_hook(range.clone(), |hook, part, vma| {
-            registered &= part.start == end && vma.flags.contains(VmFlags::UFFD_WP);
-            end = part.end;
-            if registered {
+        let mut registered = None;
+        self.change_with_hook(range, |hook, part, vma| {
+            let all = registered.unwrap_or(true) && vma.flags.contains(VmFlags::UFFD_WP);
+            registered = Some(all);
+            if all {
                 hook.write_protect(part, vma, protect);
             }
         })?;
-        match registered && end == range.end {
-            true => Ok(()),
-            false => Err(UserFaultError::NotRegistered.into()),
+        match registered {
+            Some(true) => Ok(()),
+            _ => Err(UserFaultError::NotRegistered.into()),
         }
     }
 
@@ -127,26 +157,89 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// that are absent in `from` stay absent in `to`.
     ///
     /// # Errors
-    /// Nothing has moved. [`UserFaultError::Busy`]: a page is pinned or shared with a fork;
-    /// [`UserFaultError::Absent`]: a hole, without `allow_holes`; [`UserFaultError::Present`]: a
-    /// page is in the way; [`vma::Error`]: not such ranges, or no memory.
+    /// [`Resolved`], with the bytes before the page at fault: [`UserFaultError::Busy`]: it is
+    /// pinned or shared with a fork; [`UserFaultError::Absent`]: a guard page;
+    /// [`UserFaultError::Hole`]: a hole, without `allow_holes`; [`UserFaultError::Present`]: a page
+    /// is in the way. With nothing moved:
+    /// [`UserFaultError::NotRegistered`]: nothing is mapped; [`vma::Error`]: not such ranges, or no
+    /// memory.
     pub fn userfault_move(
         &self,
         to: usize,
         from: usize,
         len: usize,
         allow_holes: bool,
-    ) -> Result<(), Error> {
-        let (source, target) = (aligned(from, len)?, aligned(to, len)?);
-        self.registered(to, VmFlags::UFFD)?;
-        if source.start < target.end && target.start < source.end {
-            return Err(vma::Error::BadRange.into());
+    ) -> Result<(), Resolved> {
+        let none = |error| Resolved { done: 0, error };
+        let (source, target) = (aligned(from, len).map_err(none)?, aligned(to, len).map_err(none)?);
+        self.prepare_private(to).map_err(none)?;
+        self.check_move_vmas(&source, &target).map_err(none)?;
+        // Ranges that overlap are moved page by page, as in Linux.
+        if source.end <= target.start || target.end <= source.start {
+            match self.move_part(&source, to, allow_holes) {
+                Err(Error::UserFault(_)) => {}
+                moved => return moved.map_err(none),
+            }
         }
-        if self.has_pages(&target) {
-            return Err(UserFaultError::Present.into());
+        // Something is in the way: up to there.
+        let mut done = 0;
+        while done < len {
+            let (at, target) = (from + done, to + done);
+            let whole = (at | target).is_multiple_of(HUGE) && len - done >= HUGE;
+            let moved = whole && self.move_part(&(at..at + HUGE), target, allow_holes).is_ok();
+            if !moved {
+                self.move_part(&(at..at + PAGE_SIZE), target, allow_holes)
+                    .map_err(|error| Resolved { done, error })?;
+            }
+            done += if moved { HUGE } else { PAGE_SIZE };
         }
-        let check = || self.check_move(&source, &target, allow_holes);
-        self.change(|calls| calls.move_private(source.clone(), to, check))
+        Ok(())
+    }
+
+    /// Gives the private VMA at an address an anon_vma. As in Linux, a call does so before it looks
+    /// whether the VMA is registered.
+    fn prepare_private(&self, at: usize) -> Result<(), Error> {
+        self.change(|calls| match calls.area_at(at).is_some_and(|area| area.vma.is_private()) {
+            true => calls.first_write(at),
+            false => Ok(()),
+        })
+    }
+
+    /// What must hold of the VMAs of a move: as [`vma::Writer::move_private`] has it for each part.
+    fn check_move_vmas(&self, source: &Range<usize>, target: &Range<usize>) -> Result<(), Error> {
+        let guard = G::pin();
+        let find = |range: &Range<usize>| {
+            let found = self.core.vmas.lookup(&guard, range.start);
+            let (whole, vma) = found.ok_or(UserFaultError::NotRegistered)?;
+            let plain = vma.is_private() && vma.file.is_none();
+            Ok::<_, Error>((range.end <= whole.end && plain, vma.flags))
+        };
+        let ((from_fits, from), (to_fits, to)) = (find(source)?, find(target)?);
+        let compared = VmFlags::ACCESS | VmFlags::LOCKED | VmFlags::PKEY;
+        let fit = from_fits
+            && to_fits
+            && (from ^ to) & compared == VmFlags::empty()
+            && from.contains(VmFlags::WRITE)
+            && to.intersects(VmFlags::UFFD);
+        if fit { Ok(()) } else { Err(vma::Error::WrongKind.into()) }
+    }
+
+    /// Moves the pages of a range, or none.
+    fn move_part(&self, source: &Range<usize>, to: usize, allow_holes: bool) -> Result<(), Error> {
+        let target = to..to + source.len();
+        if target == *source {
+            return match (self.has_pages(&target), allow_holes) {
+                (true, _) => Err(UserFaultError::Present.into()),
+                (false, true) => Ok(()),
+                (false, false) => Err(UserFaultError::Hole.into()),
+            };
+        }
+        let check = || self.check_move(source, &target, allow_holes);
+        let moved = self.change(|calls| calls.move_private(source.clone(), to, check));
+        moved.map_err(|error| match error {
+            Error::Vma(vma::Error::Occupied) => UserFaultError::Present.into(),
+            error => error,
+        })
     }
 
     fn has_pages(&self, range: &Range<usize>) -> bool {
@@ -170,38 +263,62 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let pages = virt(from.clone()).map(|range| self.core.tables.walk(&guard).pages(range));
         let mut found = 0;
         for page in pages.into_iter().flatten() {
+            let special = self.core.is_special(page.frame);
+            if self.core.is_guard(page.frame) {
+                return Err(UserFaultError::Absent.into());
+            }
             let block = block_of(machine, page.frame);
             let alone = block
                 .is_some_and(|(_, info)| info.refs() == 1 || info.order() != 0 && info.pins() == 0);
             let exclusive = page.attrs.share() == Share::Exclusive;
-            if self.core.is_guard(page.frame) || !exclusive || !alone {
+            let zeros = !special && !is_counted(machine, page.frame);
+            if !zeros && (!exclusive || !alone) {
                 return Err(UserFaultError::Busy.into());
             }
             found += page.size.bytes() as usize / PAGE_SIZE;
         }
         match allow_holes || found == from.len() / PAGE_SIZE {
-            true => Ok(()),
-            false => Err(UserFaultError::Absent.into()),
+            true => self.clear_marks(from.clone()),
+            false => Err(UserFaultError::Hole.into()),
         }
+    }
+
+    /// Clears the marks of pages that are about to move: at the target they are dirty, and not
+    /// write-protected. The next write gives the right back.
+    fn clear_marks(&self, range: Range<usize>) -> Result<(), Error> {
+        // Relaxed: the caller has the write right, and marks are set with it.
+        let marked = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        if !marked(&self.core.had_marks) && !marked(&self.core.tracks_new) {
+            return Ok(());
+        }
+        let mut hook = Hook::new(&self.core, None);
+        hook.sweep_pages(range, |page| {
+            SweepChange::Set(Attrs { soft: page.attrs.soft & !(WP | CLEAN), ..page.attrs })
+        });
+        hook.failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
     fn each_page_of(
         &self,
         to: usize,
         len: usize,
+        protect: bool,
         mut each: impl FnMut(usize, usize) -> Result<(), Error>,
     ) -> Result<(), Resolved> {
         let none = |error| Resolved { done: 0, error };
         let range = aligned(to, len).map_err(none)?;
+        self.prepare_private(to).map_err(none)?;
         // As in Linux, one VMA has all of it, or nothing is done.
         let guard = G::pin();
         let found = self.core.vmas.lookup(&guard, to);
-        let whole = found.is_some_and(|(vma, known)| {
-            range.end <= vma.end && known.flags.intersects(VmFlags::UFFD)
-        });
+        let whole = found.filter(|(vma, _)| range.end <= vma.end);
+        let flags = whole.map_or(VmFlags::empty(), |(_, vma)| vma.flags);
         drop(guard);
-        if !whole {
+        if !flags.intersects(VmFlags::UFFD) {
             return Err(none(UserFaultError::NotRegistered.into()));
+        }
+        if protect && !flags.contains(VmFlags::UFFD_WP) {
+            return Err(none(vma::Error::WrongKind.into()));
         }
         range.clone().step_by(PAGE_SIZE).try_for_each(|at| {
             let done = at - range.start;
@@ -217,7 +334,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         fill: impl Fn(&M, Frame) -> Result<(), machine::FrameError>,
     ) -> Result<(), Error> {
         let (vma_file, index) = self.registered(at, VmFlags::UFFD)?;
-        if let Some(file) = vma_file {
+        self.check_size(at)?;
+        if let Some(file) = vma_file.filter(|_| !self.is_private(at)) {
             if file.object().is_present(index) {
                 return Err(UserFaultError::Present.into());
             }
@@ -236,7 +354,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             )?;
         fill(machine, new.frame()).map_err(FaultError::OutOfMemory)?;
         let frame = new.frame();
-        let placed = self.place(at, |vma| {
+        let placed = self.place(at, Over::Guards, |vma| {
             let attrs = rights::attrs(vma.flags, Share::Exclusive);
             Some((frame, marked(attrs, if protect { WP } else { 0 })))
         })?;
@@ -249,19 +367,35 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
     }
 
+    /// Whether the VMA at an address is private: a page that is brought in there is anonymous.
+    fn is_private(&self, at: usize) -> bool {
+        let guard = G::pin();
+        self.core.vmas.lookup(&guard, at).is_some_and(|(_, vma)| vma.is_private())
+    }
+
+    /// Refuses registered memory beyond the end of its object.
+    fn check_size(&self, at: usize) -> Result<(), UserFaultError> {
+        let (file, index) = self.registered(at, VmFlags::UFFD)?;
+        match file.is_some_and(|file| file.object().is_beyond_end(index)) {
+            true => Err(UserFaultError::Absent),
+            false => Ok(()),
+        }
+    }
+
     /// Maps the object's page in registered memory.
     fn map_object_page(&self, at: usize, protect: bool) -> Result<(), Error> {
         let (file, index) = self.registered(at, VmFlags::UFFD)?;
-        let file = file.ok_or(UserFaultError::NotRegistered)?;
+        let file = file.ok_or(vma::Error::WrongKind)?;
         let machine = self.core.tables.machine();
         let guard = G::pin();
         let held = match HeldPage::get(machine, &**file.object(), index) {
             Ok(held) => held,
             Err(ObjectError::Absent) => return Err(UserFaultError::Absent.into()),
+            Err(ObjectError::BeyondEnd) => return Err(vma::Error::BadRange.into()),
             Err(error) => return Err(error.into()),
         };
         drop(guard);
-        let placed = self.place(at, |vma| {
+        let placed = self.place(at, Over::Guards, |vma| {
             let same = vma.file.as_ref() == Some(&file) && held.is_current();
             let private = vma.is_private() || held.counts_writes();
             let share = if private { Share::CopyOnWrite } else { Share::Object };
@@ -293,11 +427,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// Stores the entry that `make` returns for registered memory, with the write right, if there
-    /// is none. Returns whether it did.
+    /// is none, or none but that of a page that may be replaced. Returns whether it did.
     fn place(
         &self,
         at: usize,
-        make: impl Fn(&Vma<Backing<M>>) -> Option<(Frame, paging::Attrs)>,
+        over: Over,
+        make: impl Fn(&Vma<Backing<M>>) -> Option<(Frame, Attrs)>,
     ) -> Result<bool, Error> {
         let mut again = true;
         loop {
@@ -316,7 +451,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 // for the entry.
                 let done = unsafe {
                     self.core.tables.with_entry(&guard, VirtAddr::new(at as u64), |now| {
-                        match now.is_none().then(|| make(&area.vma)).flatten() {
+                        let guard = now.is_some_and(|page| self.core.is_guard(page.frame));
+                        let free = now.is_none() || guard && over == Over::Guards;
+                        match free.then(|| make(&area.vma)).flatten() {
+                            // The frame of guards has no references.
+                            Some((frame, attrs)) if guard => {
+                                (EntryChange::Replace(frame, attrs), true)
+                            }
                             Some((frame, attrs)) => (EntryChange::Set(frame, attrs), true),
                             None => (EntryChange::Keep, false),
                         }
@@ -343,7 +484,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 }
 
 /// Checks a range of a monitor's call.
-fn aligned(addr: usize, len: usize) -> Result<Range<usize>, Error> {
+pub(crate) fn aligned(addr: usize, len: usize) -> Result<Range<usize>, Error> {
     if !addr.is_multiple_of(PAGE_SIZE) || !len.is_multiple_of(PAGE_SIZE) || len == 0 {
         return Err(vma::Error::Unaligned.into());
     }

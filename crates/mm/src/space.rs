@@ -68,6 +68,8 @@ pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
     pub(crate) swapping: AtomicBool,
     /// Whether soft-dirty pages were cleared ever; before, all are dirty.
     pub(crate) tracks_new: AtomicBool,
+    /// Whether memory of the space or of a parent was ever registered for write-protection.
+    pub(crate) had_marks: AtomicBool,
     pub(crate) huge: HugeState<M, F>,
     /// What munmap has let wait.
     pub(crate) waiting: Waiting<M, F, G>,
@@ -310,6 +312,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
         let userfaults = Once::new();
         let (hand, waiting) = (AtomicUsize::new(0), Waiting::new());
         let (swapping, tracks_new) = (AtomicBool::new(false), AtomicBool::new(false));
+        let had_marks = AtomicBool::new(false);
         Core {
             vmas,
             tables,
@@ -319,6 +322,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
             hand,
             swapping,
             tracks_new,
+            had_marks,
             huge,
             waiting,
             userfaults,

@@ -62,15 +62,15 @@ bitflags! {
     /// What is known of a page, with the bits of PAGEMAP_SCAN.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
     pub struct PageCategories: u64 {
-        /// PAGE_IS_WPALLOWED: the VMA is registered for write-protection.
+        /// PAGE_IS_WPALLOWED: the VMA is registered for write-protection that needs no monitor.
         const WPALLOWED = 1;
-        /// PAGE_IS_WRITTEN: present, and not write-protected.
+        /// PAGE_IS_WRITTEN: not write-protected. Absent pages count.
         const WRITTEN = 1 << 1;
         /// PAGE_IS_FILE: a page of an object.
         const FILE = 1 << 2;
         /// PAGE_IS_PRESENT.
         const PRESENT = 1 << 3;
-        /// PAGE_IS_SWAPPED: kept elsewhere by the host.
+        /// PAGE_IS_SWAPPED: kept elsewhere by the host, lost, or a guard page.
         const SWAPPED = 1 << 4;
         /// PAGE_IS_PFNZERO: the zero page.
         const PFNZERO = 1 << 5;
@@ -94,10 +94,15 @@ pub struct Scan {
     pub category_inverted: PageCategories,
     /// What the result shows.
     pub return_mask: PageCategories,
-    /// PM_SCAN_WP_MATCHING: the pages that match are write-protected in the same step.
+    /// PM_SCAN_WP_MATCHING: the pages that match are write-protected in the same step. VMAs that do
+    /// not allow it are left out.
     pub wp_matching: bool,
+    /// PM_SCAN_CHECK_WPASYNC: a VMA that does not allow write-protection is an error.
+    pub check_wp_async: bool,
     /// The most pages to report; 0 for no limit.
     pub max_pages: usize,
+    /// The most regions to report; 0 for no limit.
+    pub max_regions: usize,
 }
 
 impl Scan {
@@ -130,20 +135,27 @@ pub struct Scanned {
 }
 
 impl Scanned {
-    /// Adds a page, if there is room. Returns false, and adds nothing, if there is no memory.
-    fn add(&mut self, at: usize, end: usize, categories: PageCategories) -> bool {
+    /// Adds pages, as far as there are regions left. Returns whether it did.
+    fn add(
+        &mut self,
+        at: usize,
+        end: usize,
+        categories: PageCategories,
+        regions: usize,
+    ) -> Result<bool, vma::Error> {
         if let Some(last) = self.regions.last_mut()
             && last.end == at
             && last.categories == categories
         {
             last.end = end;
-            return true;
+            return Ok(true);
         }
-        let has_room = self.regions.try_reserve(1).is_ok();
-        if has_room {
-            self.regions.push(PageRegion { start: at, end, categories });
+        if self.regions.len() == regions {
+            return Ok(false);
         }
-        has_room
+        self.regions.try_reserve(1).map_err(|_| vma::Error::OutOfMemory)?;
+        self.regions.push(PageRegion { start: at, end, categories });
+        Ok(true)
     }
 }
 
@@ -225,6 +237,17 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// # use mm::*;
     /// # use paging::{Paging, X86_64L4};
     /// # use sim::{Config, Grace, Sim};
+    /// struct Asynchronous;
+    ///
+    /// impl UserFaultHandler for Asynchronous {
+    ///     fn handle(&self, _: UserFault) -> bool {
+    ///         false
+    ///     }
+    ///
+    ///     fn is_write_protect_async(&self, _: u64) -> bool {
+    ///         true
+    ///     }
+    /// }
     /// # let sim = Sim::new(Config::default()).unwrap();
     /// # let paging = Paging::<Sim, X86_64L4>::try_new(sim.clone(), PageSize::Size1G).unwrap();
     /// # sim.on_cpu(0, || {
@@ -232,10 +255,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// # let profile = Profile::LINUX_6_18;
     /// # let tag = Asid(1);
     /// # let space = AddressSpace::<_, _, Grace>::try_new(&paging, tag, None, profile, layout)?;
+    /// # let mut space = space;
+    /// space.set_userfault_handler(std::sync::Arc::new(Asynchronous));
     /// let at = space.mmap(0, 0x4000, 3, MapFlags::PRIVATE | MapFlags::ANONYMOUS)?;
     /// space.userfault_register(at, 0x4000, UserFaultModes::WP, Uffd::new(1))?;
     /// let written = Scan {
-    ///     category_mask: PageCategories::WRITTEN,
+    ///     category_mask: PageCategories::WRITTEN | PageCategories::PRESENT,
     ///     return_mask: PageCategories::WRITTEN,
     ///     wp_matching: true,
     ///     ..Scan::default()
@@ -253,8 +278,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ///
     /// # Errors
     /// [`Error::NotSupported`] as [`clear_soft_dirty`](Self::clear_soft_dirty), for `wp_matching`;
-    /// [`vma::Error::Unaligned`], [`vma::Error::BadRange`]; [`vma::Error::WrongKind`] (EPERM in
-    /// Linux): `wp_matching` in a VMA that is not registered; [`vma::Error::OutOfMemory`].
+    /// [`vma::Error::Unaligned`], [`vma::Error::BadRange`]; [`Error::NotAsync`]:
+    /// `check_wp_async`, and a VMA of the range does not allow write-protection;
+    /// [`vma::Error::OutOfMemory`].
     pub fn scan(&self, range: Range<usize>, what: &Scan) -> Result<Scanned, Error> {
         if !range.start.is_multiple_of(PAGE_SIZE) {
             return Err(vma::Error::Unaligned.into());
@@ -267,34 +293,54 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
         let range = range.start..range.end.checked_next_multiple_of(PAGE_SIZE).unwrap_or(range.end);
         let mut found = Scanned { regions: Vec::new(), walk_end: range.end };
-        let mut left = if what.max_pages == 0 { usize::MAX } else { what.max_pages };
-        let (mut no_memory, mut denied) = (false, false);
+        if range.is_empty() {
+            return Ok(found);
+        }
+        let unlimited = |limit| if limit == 0 { usize::MAX } else { limit };
+        let (mut left, regions) = (unlimited(what.max_pages), unlimited(what.max_regions));
+        // Why the scan ends here, if it does.
+        let mut ended = None;
         self.change_with_hook(range, |hook, part, vma| {
-            let watched = vma.flags.contains(VmFlags::UFFD_WP);
-            denied |= what.wp_matching && !watched;
-            if no_memory || denied || left == 0 {
+            if ended.is_some() {
                 return;
             }
-            // Absent pages between the present ones have no category but that of the VMA.
-            let empty = if watched { PageCategories::WPALLOWED } else { PageCategories::empty() };
+            let allowed = self.is_write_protect_async(vma);
+            if !allowed && what.check_wp_async {
+                ended = Some(Err(Error::NotAsync));
+            }
+            if !allowed && (what.wp_matching || what.check_wp_async) {
+                return;
+            }
+            // Absent pages count as written: nothing says that they were not.
+            let allowed = if allowed { PageCategories::WPALLOWED } else { PageCategories::empty() };
+            let empty = allowed | PageCategories::WRITTEN;
             let mut next = part.start;
             let mut take = |at: usize, end: usize, page: PageCategories| {
                 let pages = (end - at) / PAGE_SIZE;
-                if !what.matches(page) || pages == 0 || left == 0 {
+                if !what.matches(page) || pages == 0 || ended.is_some() {
                     return false;
                 }
                 // A part of a huge page cannot be protected alone.
-                if what.wp_matching && pages > left && page.contains(PageCategories::HUGE) {
-                    (found.walk_end, left) = (at, 0);
-                    return false;
+                let whole = what.wp_matching && page.contains(PageCategories::HUGE);
+                let some = if whole && pages > left { 0 } else { pages.min(left) };
+                let end = at + some * PAGE_SIZE;
+                // The scan ends at the first page for which there is no room, not before it.
+                let added = match some {
+                    0 => Ok(false),
+                    _ => found.add(at, end, page & what.return_mask, regions),
+                };
+                match added {
+                    Ok(true) => left -= some,
+                    Ok(false) => {
+                        (found.walk_end, ended) = (at, Some(Ok(())));
+                        return false;
+                    }
+                    Err(error) => ended = Some(Err(error.into())),
                 }
-                let end = at + pages.min(left) * PAGE_SIZE;
-                no_memory |= !found.add(at, end, page & what.return_mask);
-                left -= pages.min(left);
-                if left == 0 {
-                    found.walk_end = end;
+                if some < pages && ended.is_none() {
+                    (found.walk_end, ended) = (end, Some(Ok(())));
                 }
-                !no_memory
+                matches!(ended, None | Some(Ok(())))
             };
             let guard = hook.guard.get();
             let (machine, paging) = (hook.tables.machine(), hook.tables.paging());
@@ -305,9 +351,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 let taken = take(
                     at,
                     next,
-                    categories(machine, page, vma, guard, empty, |frame| {
-                        paging.slot_of(frame).is_some()
-                    }),
+                    categories(
+                        machine,
+                        page,
+                        vma,
+                        [guard, self.core.zero.get()],
+                        allowed,
+                        |frame| paging.slot_of(frame).is_some(),
+                    ),
                 );
                 match what.wp_matching && taken && Some(page.frame) != guard {
                     true => SweepChange::Set(marked(page.attrs, page.attrs.soft | WP)),
@@ -316,11 +367,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             });
             take(next, part.end, empty);
         })?;
-        match (no_memory, denied) {
-            (true, _) => Err(vma::Error::OutOfMemory.into()),
-            (_, true) => Err(vma::Error::WrongKind.into()),
-            _ => Ok(found),
-        }
+        ended.unwrap_or(Ok(())).map(|()| found)
     }
 }
 
@@ -329,18 +376,24 @@ fn categories<M: Machine>(
     machine: &M,
     page: &Mapping,
     vma: &Vma<Backing<M>>,
-    guard: Option<machine::Frame>,
+    [guard, zero]: [Option<machine::Frame>; 2],
     of_vma: PageCategories,
     is_swap: impl Fn(machine::Frame) -> bool,
 ) -> PageCategories {
     if Some(page.frame) == guard {
-        return of_vma | PageCategories::GUARD;
+        let kind = match is_poison(page.attrs) {
+            true => PageCategories::empty(),
+            false => PageCategories::GUARD,
+        };
+        return of_vma | kind | PageCategories::SWAPPED | PageCategories::WRITTEN;
     }
     let when = |set, category| if set { category } else { PageCategories::empty() };
+    // Marks of an earlier registration mean nothing.
+    let protected = page.attrs.soft & WP != 0 && vma.flags.contains(VmFlags::UFFD_WP);
     if is_swap(page.frame) {
         return of_vma
             | PageCategories::SWAPPED
-            | when(page.attrs.soft & WP == 0, PageCategories::WRITTEN)
+            | when(!protected, PageCategories::WRITTEN)
             | when(page.attrs.soft & CLEAN == 0, PageCategories::SOFT_DIRTY);
     }
     let index = vma.offset_at(page.page.get() as usize) as u64;
@@ -349,10 +402,13 @@ fn categories<M: Machine>(
     let counted = is_counted(machine, page.frame);
     of_vma
         | PageCategories::PRESENT
-        | when(page.attrs.soft & WP == 0, PageCategories::WRITTEN)
+        | when(!protected, PageCategories::WRITTEN)
         | when(page.attrs.soft & CLEAN == 0, PageCategories::SOFT_DIRTY)
         | when(of_object, PageCategories::FILE)
-        | when(!counted && vma.file.is_none(), PageCategories::PFNZERO)
+        | when(
+            !counted && (vma.file.is_none() || Some(page.frame) == zero),
+            PageCategories::PFNZERO,
+        )
         | when(page.size != PageSize::Size4K, PageCategories::HUGE)
 }
 

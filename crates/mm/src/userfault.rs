@@ -11,7 +11,7 @@
 //! seen under it (`anon`). The calls of the monitor are in `monitor`.
 
 use alloc::sync::Arc;
-use core::fmt;
+use core::{fmt, sync::atomic::Ordering};
 
 use grace::Concurrent;
 use machine::{Machine, VirtAddr};
@@ -19,8 +19,8 @@ use paging::Format;
 use vma::{Uffd, VmFlags, Vma};
 
 use crate::{
-    Access, AddressSpace, Backing, Error, FaultError, fault::Step, rights::Want, touch::Look,
-    track::WP,
+    Access, AddressSpace, Backing, Error, FaultError, fault::Step, monitor::aligned, rights::Want,
+    touch::Look, track::WP,
 };
 
 bitflags::bitflags! {
@@ -83,8 +83,10 @@ pub enum UserFaultError {
     NotRegistered,
     /// The page is present: EEXIST.
     Present,
-    /// The object has no such page: EFAULT.
+    /// The object has no such page, or ends before it: EFAULT.
     Absent,
+    /// There is no page to move: ENOENT.
+    Hole,
     /// The page to move is pinned, or is not the program's alone: EBUSY.
     Busy,
 }
@@ -92,7 +94,7 @@ pub enum UserFaultError {
 impl UserFaultError {
     pub(crate) fn errno(self) -> i32 {
         match self {
-            UserFaultError::NotRegistered => 2,
+            UserFaultError::NotRegistered | UserFaultError::Hole => 2,
             UserFaultError::Present => 17,
             UserFaultError::Absent => 14,
             UserFaultError::Busy => 16,
@@ -106,6 +108,7 @@ impl fmt::Display for UserFaultError {
             UserFaultError::NotRegistered => "the memory is not registered for such faults",
             UserFaultError::Present => "the page is present already",
             UserFaultError::Absent => "the object has no such page",
+            UserFaultError::Hole => "there is no page to move; allow holes, or bring it in",
             UserFaultError::Busy => "the page is pinned, or another process shares it",
         })
     }
@@ -144,6 +147,18 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         flags.set(VmFlags::UFFD_MISSING, modes.contains(UserFaultModes::MISSING));
         flags.set(VmFlags::UFFD_WP, modes.contains(UserFaultModes::WP));
         flags.set(VmFlags::UFFD_MINOR, modes.contains(UserFaultModes::MINOR));
+        // Relaxed: pages get marks after this.
+        if modes.contains(UserFaultModes::WP)
+            && let Ok(range) = aligned(addr, len)
+            && self.core.had_marks.swap(true, Ordering::Relaxed)
+        {
+            // An earlier registration has left marks, which nothing has looked at since.
+            self.change_with_hook(range, |hook, part, vma| {
+                if !vma.flags.contains(VmFlags::UFFD_WP) {
+                    hook.write_protect(part, vma, false);
+                }
+            })?;
+        }
         self.change(|calls| calls.watch(addr, len, flags, uffd))
     }
 
@@ -163,12 +178,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         self.change(|calls| calls.close_watch(uffd))
     }
 
-    /// The step of a fault that a monitor resolves, if this is one.
+    /// The step of a fault that a monitor resolves, if this is one. A page that this fault has let
+    /// the object bring in is not the monitor's.
     pub(crate) fn userfault_step(
         &self,
         look: &Look<'_, M, G>,
         found: Option<paging::Mapping>,
         want: Want,
+        brought_in: bool,
     ) -> Option<Step> {
         let (vma, flags) = (look.vma, look.vma.flags);
         let kind = match found {
@@ -181,7 +198,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 let has = vma.file.as_ref().map(|file| file.object());
                 match has {
                     Some(object) if object.is_present(index) => {
-                        flags.contains(VmFlags::UFFD_MINOR).then_some(UserFaultKind::Minor)
+                        (flags.contains(VmFlags::UFFD_MINOR) && !brought_in)
+                            .then_some(UserFaultKind::Minor)
                     }
                     Some(object) if object.is_beyond_end(index) => None,
                     _ => flags.contains(VmFlags::UFFD_MISSING).then_some(UserFaultKind::Missing),
@@ -197,6 +215,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let handler = self.core.userfaults.get();
         vma.flags.contains(VmFlags::UFFD_WP)
             && handler.is_some_and(|handler| !handler.is_write_protect_async(uffd.id))
+    }
+
+    /// Whether the VMA is registered for write-protection that needs no monitor.
+    pub(crate) fn is_write_protect_async(&self, vma: &Vma<Backing<M>>) -> bool {
+        let Some(uffd) = vma.uffd() else { return false };
+        let handler = self.core.userfaults.get();
+        vma.flags.contains(VmFlags::UFFD_WP)
+            && handler.is_some_and(|handler| handler.is_write_protect_async(uffd.id))
     }
 
     /// Calls the host. Nothing is held.

@@ -14,6 +14,7 @@ use crate::{
     mappings::{Take, TakeBack, Visit},
     rights,
     space::Core,
+    track::is_poison,
 };
 
 impl<M: Machine, F: Format, G: Concurrent> Visit for Core<M, F, G> {
@@ -71,7 +72,11 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
                 false => SweepChange::Stop,
             };
             let change = |page: Mapping| match (what.what, page.attrs.share()) {
+                // Lost contents go with the copies.
+                (Take::All, _) if is_poison(page.attrs) => SweepChange::Clear,
                 _ if self.is_guard(page.frame) => SweepChange::Keep,
+                // UFFDIO_ZEROPAGE has put it there. It is no copy, so Linux removes it.
+                (Take::Own(_), _) if Some(page.frame) == self.zero.get() => SweepChange::Clear,
                 // A copy, which goes with the others only.
                 (Take::Write | Take::Own(_), _) if self.is_special(page.frame) => SweepChange::Keep,
                 (Take::Write, Share::Object) => SweepChange::Set(rights::attrs_kept(

@@ -47,12 +47,25 @@ fn run(
     Ok(all_given_back(&sim, &shared)?)
 }
 
+/// Writes end the protection without an upcall.
+struct Asynchronous;
+
+impl UserFaultHandler for Asynchronous {
+    fn handle(&self, _: UserFault) -> bool {
+        false
+    }
+
+    fn is_write_protect_async(&self, _: u64) -> bool {
+        true
+    }
+}
+
 /// Two CPUs write to pages; the third scans. What was written before a scan began, and not told of
 /// by an earlier one, the scan tells of.
 #[test]
 fn a_scan_misses_no_write() {
     let scan = Scan {
-        category_mask: PageCategories::WRITTEN,
+        category_mask: PageCategories::WRITTEN | PageCategories::PRESENT,
         return_mask: PageCategories::WRITTEN,
         wp_matching: true,
         ..Scan::default()
@@ -60,7 +73,7 @@ fn a_scan_misses_no_write() {
     explore(SEEDS, |seed| {
         // Counts of writes done, and those that a scan has told of.
         let done = Arc::new([const { AtomicU64::new(0) }; 2]);
-        run(seed, None, move |sim, space| {
+        run(seed, Some(Arc::new(Asynchronous)), move |sim, space| {
             let scan = scan;
             let writer = |cpu: usize| -> Program<'_> {
                 let done = Arc::clone(&done);

@@ -206,7 +206,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             if flags.intersects(VmFlags::IO | VmFlags::PFNMAP) || !flags.contains(needed) {
                 return Err(Error::WrongKind);
             }
-            if writes && !flags.contains(VmFlags::SHARED) {
+            if writes && !flags.contains(VmFlags::SHARED) && !self.host_brings_in() {
                 self.prepare_anon(area)?;
             }
         }

@@ -138,7 +138,16 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// Populates the range as MAP_POPULATE and mlock do: private writable VMAs see a first write. A
     /// VMA that cannot be populated, even for lack of memory, is skipped, and the caller's work
     /// stands, as in Linux. A skipped VMA sees its first write later.
+    /// Left to the host if it brings pages in.
     pub(crate) fn populate(&mut self, start: usize, end: usize) {
+        if !self.host_brings_in() {
+            self.populate_now(start, end);
+        }
+    }
+
+    /// As [`populate`](Self::populate), also if the host brings pages in: for a call that goes on
+    /// to other VMAs after it.
+    pub(crate) fn populate_now(&mut self, start: usize, end: usize) {
         let mut at = start;
         while let Some(area) = self.part(at, end).map(Look::keep) {
             at = area.end;
@@ -156,7 +165,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             if !area.vma.flags.intersects(VmFlags::ACCESS | waits) {
                 return Err(Error::Unmapped);
             }
-            self.populate_one(area)?;
+            if !self.host_brings_in() {
+                self.populate_one(area)?;
+            }
         }
         Ok(())
     }

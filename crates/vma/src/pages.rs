@@ -81,6 +81,13 @@ pub trait Pages<F> {
         self.empty(range);
     }
 
+    /// Whether the host brings in the pages of a call that populates, after the call. Then its
+    /// faults are the first writes of the VMAs, and they may end early, at a page that a
+    /// userfaultfd's monitor must resolve. Otherwise the call counts as the first write.
+    fn brings_in(&self) -> bool {
+        false
+    }
+
     /// A range that overlaps this one and waits: some CPU may have a translation of a page that was
     /// unmapped there. `None` if none does. The answer may be longer than what waits. Maps without
     /// an address are placed elsewhere.
@@ -284,8 +291,8 @@ impl<'a, F: crate::MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'a
     /// neither range changes, and may refuse.
     ///
     /// # Errors
-    /// [`Error::WrongKind`], [`Error::BadRange`], [`Error::OutOfMemory`], and those of `check`.
-    /// Nothing has moved.
+    /// [`Error::WrongKind`], [`Error::BadRange`], [`Error::OutOfMemory`], [`Error::Occupied`] if a
+    /// page is in the way, and those of `check`. Nothing has moved.
     pub fn move_private<E: From<Error>>(
         &mut self,
         from: Range<usize>,
@@ -347,6 +354,11 @@ impl<'a, F: crate::MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'a
         if let Some(pages) = &mut self.pages {
             pages.unmap(range);
         }
+    }
+
+    /// Whether the host does what a call populates; see [`Pages::brings_in`].
+    pub(crate) fn host_brings_in(&self) -> bool {
+        self.pages.as_ref().is_some_and(|pages| pages.brings_in())
     }
 
     /// A range that overlaps this one and waits; see [`Pages::waiting`].

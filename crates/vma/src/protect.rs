@@ -121,7 +121,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let locked_private = VmFlags::WRITE | VmFlags::SHARED | VmFlags::LOCKED;
         let became_writable = flags.contains(VmFlags::WRITE);
         if middle.flags & locked_private == VmFlags::LOCKED && became_writable {
-            self.populate(start, end);
+            self.populate_now(start, end);
         }
         Ok(next)
     }

@@ -1,7 +1,8 @@
 //! userfaultfd: registers VMAs with a userfaultfd, and unregisters them.
 
 use crate::{
-    Area, Error, MappedFile, RefCounted, Uffd, VmFlags, Vma, map::range_end, space::Writer,
+    Area, Error, MappedFile, PAGE_SIZE, RefCounted, Uffd, VmFlags, Vma, map::range_end,
+    space::Writer,
 };
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
@@ -13,10 +14,10 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     ///
     /// # Errors
     /// With nothing changed: [`Error::BadFlags`] for empty or other modes, [`Error::BadRange`],
-    /// [`Error::Unaligned`], [`Error::Unmapped`] if nothing is mapped in the range,
-    /// [`Error::WrongKind`], [`Error::NeverWritable`], [`Error::Watched`] for a range of another
-    /// userfaultfd. With the VMAs below the failure changed: [`Error::TooManyMaps`],
-    /// [`Error::OutOfMemory`].
+    /// also if nothing is mapped in the range, [`Error::Unaligned`], [`Error::WrongKind`], also for
+    /// UFFD_MINOR of memory without a file, [`Error::NeverWritable`], [`Error::Watched`] for a
+    /// range of another userfaultfd. With the VMAs below the failure changed:
+    /// [`Error::TooManyMaps`], [`Error::OutOfMemory`].
     pub fn watch(
         &mut self,
         start: usize,
@@ -28,12 +29,13 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             return Err(Error::BadFlags);
         }
         let end = self.watched_range(start, len)?;
-        self.at_or_after(start).filter(|a| a.start < end).ok_or(Error::Unmapped)?;
+        self.at_or_after(start).filter(|a| a.start < end).ok_or(Error::BadRange)?;
         let mut at = start;
         while let Some(area) = self.part(at, end) {
             let flags = area.vma.flags;
             let special = flags.intersects(VmFlags::SPECIAL) && !flags.contains(VmFlags::HUGETLB);
-            if special || flags.contains(VmFlags::DROPPABLE) {
+            let minor = modes.contains(VmFlags::UFFD_MINOR) && area.vma.file.is_none();
+            if special || minor || flags.contains(VmFlags::DROPPABLE) {
                 return Err(Error::WrongKind);
             }
             if !flags.contains(VmFlags::MAYWRITE) {
@@ -54,10 +56,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// UFFDIO_UNREGISTER: unregisters the range.
     ///
     /// # Errors
-    /// [`Error::BadRange`], [`Error::Unaligned`]; with the VMAs below the failure changed:
-    /// [`Error::TooManyMaps`], [`Error::OutOfMemory`].
+    /// [`Error::BadRange`], also if nothing is mapped in the range, [`Error::Unaligned`]; with the
+    /// VMAs below the failure changed: [`Error::TooManyMaps`], [`Error::OutOfMemory`].
     pub fn unwatch(&mut self, start: usize, len: usize) -> Result<(), Error> {
         let end = self.watched_range(start, len)?;
+        self.at_or_after(start).filter(|a| a.start < end).ok_or(Error::BadRange)?;
         self.set_watch(start, end, |_, old| (None, old - VmFlags::UFFD))
     }
 
@@ -93,6 +96,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
 
     fn watched_range(&self, start: usize, len: usize) -> Result<usize, Error> {
         let end = range_end(start, len)?;
+        if !len.is_multiple_of(PAGE_SIZE) {
+            return Err(Error::Unaligned);
+        }
         if end == start || end > self.profile.task_size { Err(Error::BadRange) } else { Ok(end) }
     }
 

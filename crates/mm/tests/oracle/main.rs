@@ -3,6 +3,9 @@
 //! signals, the errnos, mincore, the present bits, and the listings must agree.
 //!
 //! In some programs several threads take turns. Each is a CPU of the machine, with its own TLB.
+//! Others have a userfaultfd, with all calls of its monitor, or scan by PAGEMAP_SCAN
+//! (`monitor_random`). Their faults fail with SIGBUS, because a program cannot wait for
+//! itself.
 //!
 //! The programs, their text, and the real process are those of `vma`'s test. `SAMARA_SEED=n` runs
 //! the program of that seed, `SAMARA_SEEDS=n` that many programs, from `SAMARA_FIRST_SEED` on.
@@ -17,14 +20,23 @@ use std::{env, fs};
 mod compare;
 #[path = "../../../vma/tests/oracle/linux.rs"]
 mod linux;
+#[path = "../../../vma/tests/oracle/monitor.rs"]
+mod monitor;
+mod monitor_random;
+mod monitored;
 mod ours;
 #[path = "../../../vma/tests/oracle/program.rs"]
 mod program;
 #[path = "../../../vma/tests/oracle/random.rs"]
 mod random;
 
+#[path = "../../../trace/tests/common/needs.rs"]
+mod needs;
+
 use compare::compare;
 use linux::Linux;
+use monitor::Call;
+use monitor_random::{About, feature};
 use ours::Ours;
 use program::Step;
 
@@ -96,11 +108,37 @@ fn write_programs() {
 
 #[test]
 fn pages_are_as_on_linux() {
+    all_as_on_linux(&mut Linux::start(), random);
+}
+
+fn of_monitors_as_on_linux(about: About, needed: Call, name: &str) {
     let mut linux = Linux::start();
+    let found = linux.run(&[Step::Monitor(needed)]);
+    let lacks = matches!(&*found[0], "EINVAL" | "ENOTTY" | "ENOSYS" | "EPERM");
+    let cure = "run Linux 6.15 or newer with CONFIG_USERFAULTFD and CONFIG_PROC_PAGE_MONITOR";
+    if needs::has(name, !lacks, Some(cure)) {
+        all_as_on_linux(&mut linux, |seed| monitor_random::random(about, seed, STEPS));
+    }
+}
+
+#[test]
+fn monitors_are_as_on_linux() {
+    let needed = Call::Open { features: feature::ALL };
+    of_monitors_as_on_linux(About::Monitors, needed, "userfaultfd with MOVE and POISON");
+}
+
+#[test]
+fn scans_are_as_on_linux() {
+    let Step::Monitor(needed) = monitor_random::everything() else { unreachable!() };
+    of_monitors_as_on_linux(About::Scans, needed, "PAGEMAP_SCAN");
+}
+
+/// The programs that the environment asks for, or the first ones.
+fn all_as_on_linux(linux: &mut Linux, random: impl Fn(u64) -> Vec<Step>) {
     if let Ok(file) = env::var("SAMARA_PROGRAM") {
         let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
         let program = program::parse(&text).unwrap_or_else(|error| panic!("{file}: {error}"));
-        return compare_with(&mut linux, &file, program);
+        return compare_with(linux, &file, program);
     }
     let (first, count) = match number("SAMARA_SEED") {
         Some(seed) => (seed, 1),
@@ -109,6 +147,6 @@ fn pages_are_as_on_linux() {
         }
     };
     for seed in first..first + count {
-        compare_with(&mut linux, &format!("SAMARA_SEED={seed}"), random(seed));
+        compare_with(linux, &format!("SAMARA_SEED={seed}"), random(seed));
     }
 }

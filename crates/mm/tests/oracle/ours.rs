@@ -17,6 +17,8 @@ use vma::VmFlags;
 
 use crate::{
     Runner,
+    monitor::Call,
+    monitored::Monitor,
     program::{
         Advice, FILE_PAGES, Kind, Of, PAGE, PAGES, PROCESSES, Place, Span, Step, THREADS, Way,
         rights,
@@ -24,7 +26,7 @@ use crate::{
 };
 
 const MIDDLE: usize = 0x5555_5560_0000;
-const WINDOW: usize = MIDDLE - PAGES / 2 * PAGE;
+pub(crate) const WINDOW: usize = MIDDLE - PAGES / 2 * PAGE;
 const END: usize = WINDOW + PAGES * PAGE;
 const LAYOUT: Layout = Layout {
     start_brk: MIDDLE - (16 << 20),
@@ -33,7 +35,7 @@ const LAYOUT: Layout = Layout {
     mmap_base: 0x7fff_0000_0000,
 };
 
-type Space = AddressSpace<Sim, X86_64L4, Grace>;
+pub(crate) type Space = AddressSpace<Sim, X86_64L4, Grace>;
 
 pub(crate) struct Ours;
 
@@ -87,15 +89,19 @@ struct World<'a> {
     processes: Vec<Option<Alive>>,
     /// The process that has the turn.
     now: usize,
+    monitor: Arc<Monitor>,
 }
 
 impl<'a> World<'a> {
     fn new(sim: &'a Sim, paging: &Arc<Paging<Sim, X86_64L4>>) -> Self {
-        let space = Space::try_new(paging, Asid(1), None, Profile::LINUX_6_18, LAYOUT).unwrap();
+        let mut space = Space::try_new(paging, Asid(1), None, Profile::LINUX_6_18, LAYOUT).unwrap();
+        let monitor = Arc::<Monitor>::default();
+        space.set_userfault_handler(monitor.clone());
         let file = Shmem::memfd(paging, "pages", 1);
         file.set_size((FILE_PAGES * PAGE) as u64).unwrap();
         let opened = Backing::open(file.clone(), true);
-        World { sim, file, opened, processes: vec![Some(Alive { space, thread: 0 })], now: 0 }
+        let processes = vec![Some(Alive { space, thread: 0 })];
+        World { sim, file, opened, processes, now: 0, monitor }
     }
 
     fn current(&self) -> &Alive {
@@ -143,9 +149,13 @@ impl<'a> World<'a> {
             }
             Step::Thread { .. } => "none".into(),
             Step::Switch { to } => self.switch(to),
-            Step::PageMap(_) | Step::InCore(_) | Step::Smaps if self.now != 0 => {
+            Step::PageMap(_) | Step::InCore(_) | Step::Smaps | Step::Monitor(Call::Scan { .. })
+                if self.now != 0 =>
+            {
                 "of the first process only".into()
             }
+            Step::Monitor(_) if self.now != 0 => "none".into(),
+            Step::Monitor(call) => self.monitor.step(&self.current().space, call),
             Step::Exit { to } if self.now == 0 || to == self.now => "none".into(),
             Step::Exit { to } => {
                 let before = self.now;
@@ -182,15 +192,19 @@ struct Process<'a> {
     opened: &'a Backing<Sim>,
 }
 
-fn said(result: Result<(), Error>) -> String {
+pub(crate) fn said(result: Result<(), Error>) -> String {
     match result.map_err(|error| error.errno()) {
         Ok(()) => "ok",
+        Err(1) => "EPERM",
+        Err(2) => "ENOENT",
+        Err(11) => "EAGAIN",
         Err(13) => "EACCES",
         Err(16) => "EBUSY",
         Err(12) => "ENOMEM",
         Err(14) => "EFAULT",
         Err(17) => "EEXIST",
         Err(22) => "EINVAL",
+        Err(133) => "EHWPOISON",
         Err(_) => "an errno that no step gives",
     }
     .into()
@@ -230,9 +244,11 @@ impl Process<'_> {
             Step::Sync { span: Span { at, len }, flags } => {
                 said(space.msync(WINDOW + at, len, SyncFlags::from_bits_retain(flags)))
             }
-            Step::Fork | Step::Switch { .. } | Step::Exit { .. } | Step::Thread { .. } => {
-                unreachable!()
-            }
+            Step::Fork
+            | Step::Switch { .. }
+            | Step::Exit { .. }
+            | Step::Thread { .. }
+            | Step::Monitor(_) => unreachable!(),
             Step::Unmap(Span { at, len }) => said(space.munmap(WINDOW + at, len)),
             Step::Protect { span: Span { at, len }, prot } => {
                 said(space.mprotect(WINDOW + at, len, prot, None))
@@ -249,6 +265,9 @@ impl Process<'_> {
                     Advice::PopulateWrite => mm::Advice::PopulateWrite,
                     Advice::GuardInstall => mm::Advice::GuardInstall,
                     Advice::GuardRemove => mm::Advice::GuardRemove,
+                    Advice::HugePage => mm::Advice::HugePage,
+                    Advice::NoHugePage => mm::Advice::NoHugePage,
+                    Advice::Collapse => mm::Advice::Collapse,
                 };
                 said(space.madvise(WINDOW + at, len, advice))
             }
@@ -367,7 +386,11 @@ impl Process<'_> {
                 Ok(_) => {}
                 Err(FaultError::Unmapped(_) | FaultError::Guard(_)) => return Err("SEGV maperr"),
                 Err(FaultError::Denied(..)) => return Err("SEGV accerr"),
-                Err(FaultError::Object(_, ObjectError::BeyondEnd)) => return Err("BUS adrerr"),
+                Err(FaultError::Object(_, ObjectError::BeyondEnd) | FaultError::UserFault(_)) => {
+                    return Err("BUS adrerr");
+                }
+                // Of a kernel without CONFIG_MEMORY_FAILURE; others say BUS_MCEERR_AR.
+                Err(FaultError::Poisoned(_)) => return Err("BUS adrerr"),
                 Err(error) => panic!("{error}"),
             }
         }
@@ -380,7 +403,8 @@ impl Process<'_> {
                 let usage = self.space.usage(range.clone());
                 let (start, end) = (range.start - WINDOW, range.end - WINDOW);
                 let (resident, anonymous) = (usage.resident / 1024, usage.anonymous / 1024);
-                vmas.push(format!("{start:x}-{end:x} {resident} {anonymous}"));
+                let huge = usage.huge / 1024;
+                vmas.push(format!("{start:x}-{end:x} {resident} {anonymous} {huge}"));
             }
         });
         vmas.join("; ")

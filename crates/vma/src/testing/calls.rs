@@ -260,10 +260,13 @@ impl Model {
     pub(super) fn watch(&mut self, start: usize, end: usize, modes: V, uffd: Uffd) -> Outcome {
         let parts = self.parts(start, end);
         if parts.is_empty() {
-            return Err(ENOMEM);
+            return Err(EINVAL);
         }
         for (s, _) in parts {
             let m = &self.vmas[self.at(s).unwrap()];
+            if modes.contains(V::UFFD_MINOR) && m.file.is_none() {
+                return Err(EINVAL);
+            }
             if m.flags.intersects(V::IO | V::DONTEXPAND | V::PFNMAP | V::MIXEDMAP) {
                 return Err(EINVAL);
             }
@@ -284,6 +287,9 @@ impl Model {
     }
 
     pub(super) fn unwatch(&mut self, start: usize, end: usize) -> Outcome {
+        if self.parts(start, end).is_empty() {
+            return Err(EINVAL);
+        }
         self.change_all(start, end, |m| {
             m.uffd = None;
             m.flags -= V::UFFD;

@@ -14,6 +14,7 @@ use std::{env, fs};
 mod compare;
 mod linux;
 mod model;
+mod monitor;
 mod program;
 mod random;
 

@@ -223,6 +223,9 @@ impl Process<'_> {
             Advice::PopulateRead => vma::Advice::PopulateRead,
             Advice::PopulateWrite => vma::Advice::PopulateWrite,
             Advice::GuardInstall | Advice::GuardRemove => panic!("`mm` has guard pages"),
+            Advice::HugePage | Advice::NoHugePage | Advice::Collapse => {
+                panic!("`mm` has huge pages")
+            }
         };
         let start = WINDOW + span.at;
         let done = self.calls.madvise(start, span.len, kind);

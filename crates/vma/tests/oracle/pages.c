@@ -33,12 +33,19 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
 #ifndef MADV_GUARD_INSTALL
 #define MADV_GUARD_INSTALL 102
 #define MADV_GUARD_REMOVE 103
 #endif
 
-enum { PAGE = 4096, PAGES = 64, SPAN = PAGES * PAGE, TABLE = 2 << 20, FILE_PAGES = 6,
+#ifndef PAGES
+#define PAGES 64
+#endif
+
+enum { PAGE = 4096, SPAN = PAGES * PAGE, TABLE = 2 << 20, FILE_PAGES = 6,
        PROCESSES = 4, THREADS = 3 };
 
 static uintptr_t window, middle;
@@ -103,9 +110,12 @@ static void status(unsigned long sizes[3])
     }
 }
 
+static void close_monitor(void);
+
 /* The window as it is before each program: empty, and the heap's end in its middle. */
 static void clear(void)
 {
+    close_monitor();
     struct rlimit none = { RLIM_INFINITY, RLIM_INFINITY };
     if (setrlimit(RLIMIT_AS, &none))
         fail("setrlimit");
@@ -137,8 +147,10 @@ static void begin(void)
     set_other_stack(0);
     if (sigaction(SIGSEGV, &action, NULL) || sigaction(SIGBUS, &action, NULL))
         fail("sigaction");
+#ifndef HUGE
     if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0))
         fail("PR_SET_THP_DISABLE");
+#endif
     struct rlimit lockable;
     if (getrlimit(RLIMIT_MEMLOCK, &lockable))
         fail("getrlimit");
@@ -161,6 +173,15 @@ static void begin(void)
     heap = (heap + PAGE - 1) & -PAGE;
     if (munmap((void *)heap, middle - heap))
         fail("munmap");
+    /* A page at the far end of either page table keeps it: PAGEMAP_SCAN tells an absent page with a
+     * table from one without. */
+    for (int side = -1; side <= 1; side += 2) {
+        char *at = (char *)(side < 0 ? middle - TABLE : middle + TABLE - PAGE);
+        if (PAGES * PAGE < TABLE &&
+            (mmap(at, PAGE, PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != at ||
+             (*at = 1, mprotect(at, PAGE, PROT_NONE))))
+            fail("mmap");
+    }
 }
 
 static const char *errno_name(void)
@@ -170,6 +191,8 @@ static const char *errno_name(void)
 }
 
 static void say_done(int result) { puts(result ? errno_name() : "ok"); }
+
+#include "monitor.h"
 
 static int prot_of(const char *rights)
 {
@@ -261,6 +284,9 @@ static void advise(uintptr_t at, size_t len, const char *advice)
                  : !strcmp(advice, "guard_install")   ? MADV_GUARD_INSTALL
                  : !strcmp(advice, "guard_remove")    ? MADV_GUARD_REMOVE
                  : !strcmp(advice, "populate_read")   ? MADV_POPULATE_READ
+                 : !strcmp(advice, "hugepage")        ? MADV_HUGEPAGE
+                 : !strcmp(advice, "nohugepage")      ? MADV_NOHUGEPAGE
+                 : !strcmp(advice, "collapse")        ? MADV_COLLAPSE
                                                       : MADV_POPULATE_WRITE;
     say_done(madvise((void *)(window + at), len, number));
 }
@@ -272,7 +298,9 @@ static void touch(uintptr_t at, int byte)
     if (sigsetjmp(after_fault, 1)) {
         if (fault_at != window + at)
             printf("SEGV at %lx, ", fault_at - window);
-        puts(fault_signal == SIGBUS      ? fault_code == BUS_ADRERR ? "BUS adrerr" : "BUS otherwise"
+        puts(fault_signal == SIGBUS      ? fault_code == BUS_ADRERR      ? "BUS adrerr"
+                                           : fault_code == BUS_MCEERR_AR ? "BUS adrerr"
+                                                                         : "BUS otherwise"
              : fault_code == SEGV_MAPERR ? "SEGV maperr"
              : fault_code == SEGV_ACCERR ? "SEGV accerr"
                                          : "SEGV otherwise");
@@ -333,10 +361,11 @@ static void maps(void)
     putchar('\n');
 }
 
-/* Rss and Anonymous of the VMAs of the window, in kB: "0-3000 8 4; 5000-6000 0 0". */
+/* Rss, Anonymous and AnonHugePages of the VMAs of the window, in kB: "0-3000 8 4 0; 5000-6000 0 0
+ * 0". */
 static void smaps(void)
 {
-    unsigned long start = 0, end = 0, from, to, resident = 0, anonymous;
+    unsigned long start = 0, end = 0, from, to, resident = 0, anonymous = 0, huge;
     const char *between = "";
     if (me) {
         puts("of the first process only");
@@ -349,9 +378,10 @@ static void smaps(void)
         } else if (end <= window || start >= window + SPAN) {
             continue;
         } else if (sscanf(at, "Rss: %lu", &resident) != 1 &&
-                   sscanf(at, "Anonymous: %lu", &anonymous) == 1) {
-            printf("%s%lx-%lx %lu %lu", between, start - window, end - window, resident,
-                   anonymous);
+                   sscanf(at, "Anonymous: %lu", &anonymous) != 1 &&
+                   sscanf(at, "AnonHugePages: %lu", &huge) == 1) {
+            printf("%s%lx-%lx %lu %lu %lu", between, start - window, end - window, resident,
+                   anonymous, huge);
             between = "; ";
         }
     }
@@ -444,6 +474,8 @@ static void run(int self)
             in_core(at, len);
         } else if (sscanf(line, "pagemap %lx %lx", &at, &len) == 2) {
             page_map(at, len);
+        } else if (monitor_step() || scan_step()) {
+            /* Answered. */
         } else if (sscanf(line, "%15s", call) == 1 && !strcmp(call, "maps")) {
             maps();
         } else if (sscanf(line, "%15s", call) == 1 && !strcmp(call, "smaps")) {

@@ -5,6 +5,8 @@
 
 use std::{fmt, str::FromStr};
 
+use crate::monitor::{self, Call};
+
 pub(crate) const PAGE: usize = 4096;
 /// The pages of the window. The lower half and the upper half have page tables of their own.
 pub(crate) const PAGES: usize = 64;
@@ -65,6 +67,9 @@ pub(crate) enum Advice {
     PopulateWrite,
     GuardInstall,
     GuardRemove,
+    HugePage,
+    NoHugePage,
+    Collapse,
 }
 
 /// A range of the window in bytes; for errors it need not begin at a page.
@@ -167,7 +172,7 @@ pub(crate) enum Step {
     PageMap(Span),
     /// The VMAs of the window, from /proc/self/maps.
     Maps,
-    /// Rss and Anonymous of the VMAs, from /proc/self/smaps.
+    /// Rss, Anonymous and AnonHugePages of the VMAs, from /proc/self/smaps.
     Smaps,
     /// The sizes of the window's VMAs, from /proc/self/status: all, data, stacks.
     Sizes,
@@ -175,6 +180,8 @@ pub(crate) enum Step {
     Limit {
         bytes: usize,
     },
+    /// A call of a monitor, or a scan.
+    Monitor(Call),
 }
 
 const PLACES: [(Place, &str); 3] =
@@ -190,7 +197,7 @@ const WAYS: [(Way, &str); 5] = [
     (Way::DontUnmap, "dontunmap"),
     (Way::FixedDontUnmap, "fixed_dontunmap"),
 ];
-pub(crate) const ADVICE: [(Advice, &str); 10] = [
+pub(crate) const ADVICE: [(Advice, &str); 13] = [
     (Advice::DontNeed, "dontneed"),
     (Advice::DontNeedLocked, "dontneed_locked"),
     (Advice::Cold, "cold"),
@@ -201,6 +208,9 @@ pub(crate) const ADVICE: [(Advice, &str); 10] = [
     (Advice::PopulateWrite, "populate_write"),
     (Advice::GuardInstall, "guard_install"),
     (Advice::GuardRemove, "guard_remove"),
+    (Advice::HugePage, "hugepage"),
+    (Advice::NoHugePage, "nohugepage"),
+    (Advice::Collapse, "collapse"),
 ];
 
 fn word<T: Copy + PartialEq>(table: &[(T, &'static str)], value: T) -> &'static str {
@@ -264,6 +274,7 @@ impl fmt::Display for Step {
             Step::Smaps => write!(f, "smaps"),
             Step::Sizes => write!(f, "sizes"),
             Step::Limit { bytes } => write!(f, "limit {bytes:x}"),
+            Step::Monitor(call) => call.fmt(f),
         }
     }
 }
@@ -321,7 +332,7 @@ impl FromStr for Step {
             ["smaps"] => Some(Step::Smaps),
             ["sizes"] => Some(Step::Sizes),
             ["limit", bytes] => number(bytes).map(|bytes| Step::Limit { bytes }),
-            _ => None,
+            _ => monitor::parse(&words).map(Step::Monitor),
         };
         step.ok_or_else(|| format!("not a step: {line}"))
     }

@@ -13,31 +13,31 @@ impl Rng {
         Rng((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         ((self.0 >> 11) % limit as u64) as usize
     }
 
-    fn one_in(&mut self, count: usize) -> bool {
+    pub(crate) fn one_in(&mut self, count: usize) -> bool {
         self.below(count) == 0
     }
 
-    fn of<T: Copy>(&mut self, values: &[T]) -> T {
+    pub(crate) fn of<T: Copy>(&mut self, values: &[T]) -> T {
         values[self.below(values.len())]
     }
 }
 
 /// What a program works on: some pages in the middle of the window.
-struct Window {
-    first: usize,
-    pages: usize,
+pub(crate) struct Window {
+    pub(crate) first: usize,
+    pub(crate) pages: usize,
 }
 
 impl Window {
     /// One to six pages, rarely at an address or of a length that calls refuse.
-    fn span(&self, rng: &mut Rng) -> Span {
+    pub(crate) fn span(&self, rng: &mut Rng) -> Span {
         let at = (self.first + rng.below(self.pages)) * PAGE;
         let len = (1 + rng.below(6)) * PAGE;
         let len = len.min(PAGES * PAGE - at);
@@ -49,13 +49,13 @@ impl Window {
         }
     }
 
-    fn byte(&self, rng: &mut Rng) -> usize {
+    pub(crate) fn byte(&self, rng: &mut Rng) -> usize {
         (self.first + rng.below(self.pages)) * PAGE + rng.of(&[0, 1, PAGE / 2, PAGE - 1])
     }
 }
 
 /// Every `PROT_*` but the lone PROT_EXEC: some processors can forbid to read such pages.
-fn some_prot(rng: &mut Rng) -> u32 {
+pub(crate) fn some_prot(rng: &mut Rng) -> u32 {
     if rng.one_in(6) { rng.of(&[0, 1, 2, 3, 5, 6, 7]) } else { rng.of(&[3, 3, 3, 1, 0]) }
 }
 
@@ -151,7 +151,7 @@ pub(crate) fn with_threads(seed: u64, program: Vec<Step>) -> Vec<Step> {
     threaded
 }
 
-fn of_object(rng: &mut Rng, window: &Window, number: usize) -> Step {
+pub(crate) fn of_object(rng: &mut Rng, window: &Window, number: usize) -> Step {
     let at = rng.below(FILE_PAGES) * PAGE + rng.of(&[0, 1, PAGE - 1]);
     match rng.below(15) {
         12..14 => Step::Advise { span: window.span(rng), advice: Advice::GuardInstall },
@@ -171,7 +171,7 @@ fn of_object(rng: &mut Rng, window: &Window, number: usize) -> Step {
     }
 }
 
-fn step(rng: &mut Rng, window: &Window, number: usize) -> Step {
+pub(crate) fn step(rng: &mut Rng, window: &Window, number: usize) -> Step {
     match rng.below(100) {
         0..18 => {
             let place = rng.of(&[Place::Fixed, Place::Fixed, Place::NoReplace, Place::Hint]);
