@@ -1,0 +1,260 @@
+//! Reclaim: cold pages go to swap or back to their files, and come again as they were.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod files;
+mod model;
+mod races;
+
+use std::{
+    collections::HashMap,
+    mem::ManuallyDrop,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use common::*;
+use machine::{Asid, Frame, PageSize};
+use mm::*;
+use paging::{Paging, X86_64L4};
+use proptest::{collection::vec, prelude::*};
+use sim::{Config, Failure, Program, Sim, explore, seeded};
+
+const SEEDS: u64 = if cfg!(debug_assertions) { 300 } else { 5_000 };
+const AT: usize = 0x4000_0000;
+
+type Slots = HashMap<u64, (u32, Box<[u8; PAGE]>)>;
+
+/// Swap in the memory of the test.
+#[derive(Default)]
+struct Ram {
+    slots: Mutex<Slots>,
+    last: AtomicU64,
+    is_full: AtomicBool,
+    is_broken: AtomicBool,
+}
+
+impl Ram {
+    fn used(&self) -> usize {
+        self.slots.lock().unwrap().len()
+    }
+}
+
+impl Swap for Ram {
+    fn write(&self, page: &[u8; PAGE]) -> Option<u64> {
+        if self.is_full.load(Ordering::Relaxed) {
+            return None;
+        }
+        let slot = self.last.fetch_add(1, Ordering::Relaxed);
+        self.slots.lock().unwrap().insert(slot, (1, Box::new(*page)));
+        Some(slot)
+    }
+
+    fn read(&self, slot: u64, page: &mut [u8; PAGE]) -> bool {
+        page.copy_from_slice(&self.slots.lock().unwrap()[&slot].1[..]);
+        !self.is_broken.load(Ordering::Relaxed)
+    }
+
+    fn hold(&self, slot: u64) -> bool {
+        let mut slots = self.slots.lock().unwrap();
+        slots.get_mut(&slot).map(|slot| slot.0 += 1).is_some()
+    }
+
+    fn release(&self, slot: u64) {
+        let mut slots = self.slots.lock().unwrap();
+        let count = &mut slots.get_mut(&slot).unwrap().0;
+        *count -= 1;
+        if *count == 0 {
+            slots.remove(&slot);
+        }
+    }
+}
+
+/// Runs a test in a space with swap that is active on the only CPU.
+fn with_swap(frames: u64, test: impl FnOnce(&Sim, &Shared, &Arc<Ram>, &Space)) {
+    let sim = Sim::new(Config { cpus: 1, frames, ..Config::default() }).unwrap();
+    let ram = Arc::new(Ram::default());
+    let shared: Shared =
+        Paging::<_, X86_64L4>::try_with_swap(sim.clone(), PageSize::Size1G, Some(ram.clone()))
+            .unwrap();
+    let space = sim.on_cpu(0, || {
+        let space = new_space(&shared, 1).unwrap();
+        // SAFETY: the tests need no other mapping, and no other tables have the tag.
+        unsafe { space.activate() };
+        test(&sim, &shared, &ram, &space);
+        space
+    });
+    sim.on_cpu(0, || drop(space));
+    assert_eq!(ram.used(), 0, "every slot is free");
+    all_given_back(&sim, &shared).unwrap();
+}
+
+fn word(space: &Space, at: usize) -> u64 {
+    let mut word = [0; 8];
+    space.read(at, &mut word).unwrap();
+    u64::from_le_bytes(word)
+}
+
+/// Forgets that pages were used: the CPU drops its translations, too.
+fn age(space: &Space) {
+    space.clear_referenced().unwrap();
+    // SAFETY: nothing else is active on the CPU; the space is activated again.
+    unsafe {
+        space.leave();
+        space.activate();
+    }
+}
+
+#[test]
+fn cold_pages_go_to_swap_and_come_back() {
+    with_swap(256, |sim, _, ram, space| {
+        let at = space.mmap(0, 8 * PAGE, 3, PRIVATE).unwrap();
+        (0..8).for_each(|page| store(sim, space, at + page * PAGE, page as u64 + 1).unwrap());
+        age(space);
+        store(sim, space, at + 3 * PAGE, 40).unwrap();
+        let done = space.reclaim(5).unwrap();
+        assert_eq!((done.swapped, ram.used()), (5, 5));
+        assert_eq!(space.resident(at..at + 8 * PAGE), 3);
+        let usage = space.usage(at..at + 8 * PAGE);
+        assert_eq!((usage.swap, usage.resident), (5 * PAGE, 3 * PAGE));
+        let (mut entries, mut present) = ([0; 8], [0; 8]);
+        space.pagemap(at, &mut entries);
+        assert!(entries[0] & pagemap::SWAPPED != 0 && entries[3] & pagemap::SWAPPED == 0);
+        space.mincore(at, &mut present).unwrap();
+        assert_eq!((present[0], present[3]), (0, 1));
+        // The rights change meanwhile, and a debugger looks.
+        space.mprotect(at, 2 * PAGE, 1, None).unwrap();
+        let mut found = [0];
+        space.peek(at, &mut found).unwrap();
+        assert_eq!(found, [1]);
+        for page in 1..8 {
+            let expected = if page == 3 { 40 } else { page as u64 + 1 };
+            assert_eq!(load(sim, space, at + page * PAGE), Ok(expected), "{page}");
+        }
+        assert_eq!(ram.used(), 0);
+        assert!(store(sim, space, at, 1).is_err(), "the rights are those of mprotect");
+    });
+}
+
+#[test]
+fn recently_used_pages_stay_for_a_round() {
+    with_swap(256, |sim, _, _, space| {
+        let at = space.mmap(0, 4 * PAGE, 3, PRIVATE).unwrap();
+        (0..4).for_each(|page| store(sim, space, at + page * PAGE, 1).unwrap());
+        // The first round takes the accessed bits, the second one pages.
+        assert_eq!(space.reclaim(1).unwrap().swapped, 1);
+        assert_eq!(space.reclaim(100).unwrap().swapped, 3);
+        assert_eq!(space.totals().swap, 4 * PAGE);
+    });
+}
+
+#[test]
+fn the_hand_goes_on_where_it_has_stopped() {
+    with_swap(256, |sim, _, _, space| {
+        // In two tables.
+        let far = AT + 512 * PAGE;
+        space.mmap(AT, 1024 * PAGE, 3, FIXED).unwrap();
+        (0..4).for_each(|page| store(sim, space, AT + page * PAGE, 1).unwrap());
+        (0..4).for_each(|page| store(sim, space, far + page * PAGE, 1).unwrap());
+        age(space);
+        assert_eq!(space.reclaim(2).unwrap().swapped, 2);
+        assert_eq!(space.reclaim(2).unwrap().swapped, 2);
+        assert_eq!((space.resident(AT..far), space.resident(far..far + 512 * PAGE)), (0, 4));
+        // A page that was used in another way than by translating.
+        let at = |at: usize| machine::VirtAddr::new(at as u64);
+        assert!(space.mark_accessed(at(far)) && !space.mark_accessed(at(far - PAGE)));
+        assert_eq!(space.reclaim(3).unwrap().swapped, 3);
+        assert_eq!(space.resident(far..far + PAGE), 1);
+    });
+}
+
+#[test]
+fn forks_share_what_is_in_swap() {
+    with_swap(512, |sim, _, ram, space| {
+        let at = space.mmap(0, 4 * PAGE, 3, PRIVATE).unwrap();
+        (0..4).for_each(|page| store(sim, space, at + page * PAGE, page as u64 + 1).unwrap());
+        assert_eq!(space.reclaim(4).unwrap().swapped, 4);
+        let child = space.fork(Asid(2)).unwrap();
+        child.write(at + 8, &[9]).unwrap();
+        assert_eq!((word(&child, at), word(&child, at + 8), word(space, at + 8)), (1, 9, 0));
+        let grandchild = child.fork(Asid(3)).unwrap();
+        child.munmap(at + PAGE, PAGE).unwrap();
+        assert_eq!(word(&grandchild, at + PAGE), 2);
+        space.madvise(at + 2 * PAGE, PAGE, Advice::DontNeed).unwrap();
+        assert_eq!((word(space, at + 2 * PAGE), word(&child, at + 2 * PAGE)), (0, 3));
+        space.madvise(at + 3 * PAGE, PAGE, Advice::GuardInstall).unwrap();
+        let moved = grandchild.mremap(RemapRequest {
+            addr: at,
+            old_len: 4 * PAGE,
+            new_len: 4 * PAGE,
+            may_move: true,
+            fixed: Some(at + 64 * PAGE),
+            dont_unmap: None,
+        });
+        assert_eq!(word(&grandchild, moved.unwrap() + 3 * PAGE), 4);
+        drop((child, grandchild));
+        assert_eq!(ram.used(), 1);
+    });
+}
+
+#[test]
+fn locked_pinned_and_shared_pages_stay() {
+    with_swap(512, |sim, _, _, space| {
+        let at = space.mmap(0, 4 * PAGE, 3, PRIVATE).unwrap();
+        (0..4).for_each(|page| store(sim, space, at + page * PAGE, 1).unwrap());
+        space.mlock(at, PAGE, false).unwrap();
+        let mut frames = [Frame::default()];
+        let pins = space.pin_pages(at + PAGE, Access::Write, &mut frames).unwrap();
+        let child = space.fork(Asid(2)).unwrap();
+        assert_eq!(space.reclaim(100).unwrap().taken(), 0);
+        drop(child);
+        assert_eq!(space.reclaim(100).unwrap().swapped, 2);
+        assert_eq!(space.resident(at..at + 2 * PAGE), 2);
+        drop(pins);
+        space.munlock(at, PAGE).unwrap();
+        assert_eq!(space.reclaim(100).unwrap().swapped, 2);
+    });
+}
+
+#[test]
+fn a_store_that_fails_keeps_or_loses_pages_clearly() {
+    with_swap(256, |sim, _, ram, space| {
+        let at = space.mmap(0, 2 * PAGE, 3, PRIVATE).unwrap();
+        (0..2).for_each(|page| store(sim, space, at + page * PAGE, 7).unwrap());
+        ram.is_full.store(true, Ordering::Relaxed);
+        assert_eq!(space.reclaim(2).unwrap().taken(), 0);
+        assert_eq!(load(sim, space, at), Ok(7));
+        store(sim, space, at, 8).unwrap();
+        ram.is_full.store(false, Ordering::Relaxed);
+        assert_eq!(space.reclaim(2).unwrap().swapped, 2);
+        ram.is_broken.store(true, Ordering::Relaxed);
+        assert!(matches!(load(sim, space, at), Err(FaultError::Poisoned(_))));
+        ram.is_broken.store(false, Ordering::Relaxed);
+        assert_eq!(load(sim, space, at), Ok(8));
+        // Without memory for the page, it stays in swap.
+        sim.fail_alloc(1, true);
+        let failed = space.handle_fault(machine::VirtAddr::new((at + PAGE) as u64), Access::Read);
+        sim.fail_alloc(0, false);
+        assert!(matches!(failed, Err(FaultError::OutOfMemory(_))), "{failed:?}");
+        assert_eq!(load(sim, space, at + PAGE), Ok(7));
+    });
+}
+
+#[test]
+fn huge_pages_are_split_and_then_taken() {
+    with_swap(4096, |_, shared, _, _| {
+        let mut space = new_space(shared, 2).unwrap();
+        space.set_huge_pages(HugePages::Always).unwrap();
+        space.mmap(AT, 512 * PAGE, 3, FIXED).unwrap();
+        space.write(AT + 5 * PAGE, &[5]).unwrap();
+        assert_eq!(space.usage(AT..AT + 512 * PAGE).huge, 512 * PAGE);
+        let mut taken = 0;
+        for _ in 0..4 {
+            taken += space.reclaim(512 - taken).unwrap().swapped;
+        }
+        assert_eq!((taken, space.resident(AT..AT + 512 * PAGE)), (512, 0));
+        assert_eq!(word(&space, AT + 5 * PAGE), 5);
+    });
+}

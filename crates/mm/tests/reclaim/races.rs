@@ -1,0 +1,118 @@
+//! Reclaim beside other CPUs, from seeds.
+
+use super::*;
+
+/// One CPU reclaims a page, one writes it, two read it. The readers see what was written, whichever
+/// frame holds the page meanwhile.
+fn one_page_for_all(seed: u64) -> Result<(), Failure> {
+    let config = Config { cpus: 4, frames: 512, checks: RACING, ..Config::default() };
+    let sim = Sim::new(config).unwrap();
+    let ram = Arc::new(Ram::default());
+    let swap = Some(ram.clone() as Arc<dyn Swap>);
+    let shared = Paging::<_, X86_64L4>::try_with_swap(sim.clone(), PageSize::Size1G, swap).unwrap();
+    let space = sim.on_cpu(0, || {
+        let space = ManuallyDrop::new(new_space(&shared, 1).unwrap());
+        // The other pages are replaced after the one that is used, before the flush.
+        space.mmap(AT, 4 * PAGE, 3, FIXED).unwrap();
+        (0..4).for_each(|page| space.write(AT + page * PAGE, &[0]).unwrap());
+        space
+    });
+    let written = AtomicU64::new(0);
+    let make = |cpu: usize| -> Program<'_> {
+        let (sim, space, written) = (&sim, &space, &written);
+        Box::new(move || {
+            // SAFETY: no other mapping is needed, and no other tables have the tag.
+            unsafe { space.activate() };
+            for turn in 1..4 {
+                match cpu {
+                    0 => assert!(space.reclaim(4).unwrap().taken() <= 4),
+                    1 => {
+                        store(sim, space, AT, turn).unwrap();
+                        written.store(turn, Ordering::Release);
+                    }
+                    _ => {
+                        for _ in 0..3 {
+                            let least = written.load(Ordering::Acquire);
+                            let found = load(sim, space, AT).unwrap();
+                            assert!(found >= least, "{found} after {least} was written");
+                        }
+                    }
+                }
+            }
+            // SAFETY: nothing of it is used on this CPU any more.
+            unsafe { space.leave() };
+        })
+    };
+    seeded(&sim, seed, (0..4).map(make).collect())?;
+    sim.on_cpu(0, || {
+        assert!(sim.settle());
+        drop(ManuallyDrop::into_inner(space));
+    });
+    assert_eq!(ram.used(), 0);
+    Ok(all_given_back(&sim, &shared)?)
+}
+
+#[test]
+fn all_cpus_see_one_page_beside_reclaim() {
+    explore(SEEDS, one_page_for_all).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// Two CPUs write and read words of their own while the third reclaims, unmaps other pages and
+/// forks. No write is lost.
+fn beside_reclaim(seed: u64) -> Result<(), Failure> {
+    let config = Config { cpus: 3, frames: 512, checks: RACING, ..Config::default() };
+    let sim = Sim::new(config).unwrap();
+    let ram = Arc::new(Ram::default());
+    let swap = Some(ram.clone() as Arc<dyn Swap>);
+    let shared = Paging::<_, X86_64L4>::try_with_swap(sim.clone(), PageSize::Size1G, swap).unwrap();
+    let space = sim.on_cpu(0, || {
+        let space = ManuallyDrop::new(new_space(&shared, 1).unwrap());
+        space.mmap(AT, 4 * PAGE, 3, FIXED).unwrap();
+        space
+    });
+    let make = |cpu: usize| -> Program<'_> {
+        let (sim, space) = (&sim, &space);
+        Box::new(move || {
+            // SAFETY: no other mapping is needed, and no other tables have the tag.
+            unsafe { space.activate() };
+            for turn in 1..6 {
+                if cpu == 0 {
+                    space.reclaim(3).unwrap();
+                    if seed.is_multiple_of(3) && turn == 2 {
+                        drop(space.fork(Asid(2)).unwrap());
+                    }
+                    continue;
+                }
+                let (own, both) = (AT + cpu * PAGE, AT + 8 * cpu);
+                for at in [own, both] {
+                    store(sim, space, at, turn).unwrap();
+                    assert_eq!(load(sim, space, at), Ok(turn));
+                }
+                if seed.is_multiple_of(2) {
+                    let mut frames = [Frame::default(); 1];
+                    let pins = space.pin_pages(own, Access::Write, &mut frames).unwrap();
+                    store(sim, space, own, turn + 50).unwrap();
+                    use machine::Memory;
+                    let seen = sim.frame_ptr(pins.frames()[0]).unwrap().cast::<u64>();
+                    // SAFETY: within a pinned frame.
+                    assert_eq!(unsafe { seen.as_ptr().read_volatile() }, turn + 50);
+                }
+                assert_eq!(load(sim, space, both), Ok(turn));
+            }
+            // SAFETY: nothing of it is used on this CPU any more.
+            unsafe { space.leave() };
+        })
+    };
+    seeded(&sim, seed, (0..3).map(make).collect())?;
+    sim.on_cpu(0, || {
+        assert!(sim.settle());
+        drop(ManuallyDrop::into_inner(space));
+    });
+    assert_eq!(ram.used(), 0);
+    Ok(all_given_back(&sim, &shared)?)
+}
+
+#[test]
+fn no_write_is_lost_beside_reclaim() {
+    explore(SEEDS, beside_reclaim).unwrap_or_else(|failure| panic!("{failure}"));
+}

@@ -1,0 +1,161 @@
+//! What ends the wait: short memory, bounds, ticks, a poll, another policy.
+
+use super::*;
+
+#[test]
+fn memory_that_is_short_ends_the_wait() {
+    let world = World::new(64, true);
+    let at = world.cached(32, 1);
+    world.unmap(at, 32);
+    assert!(world.space().waiting() >= 32);
+    let before = world.ipis();
+    let at = world.cached(32, 2);
+    assert_eq!((world.space().waiting(), world.ipis()), (0, before + 1));
+    world.unmap(at, 32);
+    let reclaimed = world.on(0, |space| space.reclaim(8).unwrap());
+    assert!(reclaimed.purged >= 32 && reclaimed.taken() >= 32, "{reclaimed:?}");
+    // Calls that need tables: a fork, a move, and a cut of tables that a fork shares.
+    for what in 0..3 {
+        let at = world.cached(8, 3);
+        let far = world.map(1);
+        world.write(far..far + PAGE, 4);
+        world.unmap(at, 8);
+        assert!(world.space().waiting() > 0);
+        let forks = || world.on(0, |space| ManuallyDrop::new(space.fork(Asid(2)).unwrap()));
+        let child = (what == 2).then(forks);
+        // All other frames are taken.
+        let taken: Vec<_> = world.sim.on_cpu(0, || {
+            assert!(world.sim.settle());
+            world.shared.quick().drain();
+            from_fn(|| world.sim.alloc(0, Place::Local).ok()).collect()
+        });
+        let request = RemapRequest {
+            addr: far,
+            old_len: PAGE,
+            new_len: PAGE,
+            may_move: true,
+            fixed: Some(FAR),
+            dont_unmap: None,
+        };
+        world.on(0, |space| {
+            match what {
+                0 => {
+                    let child = space.fork(Asid(3));
+                    drop(child.unwrap());
+                }
+                1 => assert_eq!(space.mremap(request), Ok(FAR)),
+                _ => space.mprotect(far, PAGE, 1, None).unwrap(),
+            }
+            assert_eq!(space.waiting(), 0, "{what}");
+        });
+        world.sim.on_cpu(0, || {
+            for frame in taken {
+                // SAFETY: no other code has it.
+                unsafe { world.sim.free(frame) }.unwrap();
+            }
+            drop(child.map(ManuallyDrop::into_inner));
+        });
+        world.on(0, |space| {
+            for (at, pages) in [(at, 8), (far, 1), (FAR, 1)] {
+                space.munmap(at, pages * PAGE).unwrap();
+            }
+            space.purge()
+        });
+    }
+    world.end();
+}
+
+/// A CPU that never ticks: the bounds of pages and of ranges.
+#[test]
+fn the_bounds_force_a_flush() {
+    let world = World::new(20_000, true);
+    let before = world.ipis();
+    let mut most = 0;
+    for _ in 0..20 {
+        let at = world.cached(1024, 1);
+        world.unmap(at, 1024);
+        most = most.max(world.space().waiting());
+    }
+    // 20,480 pages.
+    assert_eq!(world.ipis(), before + 2);
+    assert!((7000..=8192).contains(&most), "{most} pages have waited");
+    world.on(0, |space| space.purge());
+    let before = world.ipis();
+    let at = world.cached(1200, 3);
+    for page in (0..600).step_by(2) {
+        world.unmap(at + page * PAGE, 1);
+    }
+    assert_eq!(world.ipis(), before + 1, "too many ranges");
+    // Maps go beside them, or below, without a flush.
+    let before = world.ipis();
+    let waiting = world.space().waiting();
+    for _ in 0..300 {
+        world.cached(1, 4);
+    }
+    assert_eq!(world.space().waiting(), waiting);
+    assert_eq!(world.ipis(), before);
+    world.end();
+}
+
+#[test]
+fn a_period_that_ticks_end_gives_back_at_the_bound() {
+    let world = World::new(20_000, true);
+    let before = world.ipis();
+    for _ in 0..20 {
+        let at = world.cached(1024, 1);
+        world.unmap(at, 1024);
+        (0..2).for_each(|cpu| world.sim.on_cpu(cpu, || world.periods.tick()));
+    }
+    assert_eq!(world.ipis(), before);
+    world.end();
+}
+
+#[test]
+fn poll_gives_back_without_a_call() {
+    let world = World::new(512, true);
+    let at = world.cached(3, 1);
+    world.unmap(at, 3);
+    let before = world.ipis();
+    for _ in 0..3 {
+        world.on(0, Space::poll);
+        (0..2).for_each(|cpu| world.sim.on_cpu(cpu, || world.periods.tick()));
+    }
+    world.on(0, Space::poll);
+    assert_eq!((world.space().waiting(), world.ipis()), (0, before));
+    world.end();
+}
+
+#[test]
+fn one_cpu_does_not_wait() {
+    let world = World::new(512, true);
+    let at = world.map(2);
+    world.write(at..at + 2 * PAGE, 1);
+    world.unmap(at, 2);
+    assert_eq!((world.space().waiting(), world.ipis()), (0, 0));
+    assert_eq!(world.map(2), at);
+    world.end();
+}
+
+#[test]
+fn the_policy_can_be_taken_back() {
+    let world = World::new(512, true);
+    let at = world.cached(1, 1);
+    world.unmap(at, 1);
+    let before = world.ipis();
+    world.on(0, |space| {
+        // SAFETY: there is nothing to promise.
+        unsafe { space.set_unmap_policy(UnmapPolicy::Immediate) }.unwrap();
+        assert_eq!(space.waiting(), 0);
+    });
+    assert_eq!(world.ipis(), before + 1);
+    let at = world.cached(1, 1);
+    world.unmap(at, 1);
+    assert_eq!((world.space().waiting(), world.ipis()), (0, before + 2));
+    let other = TlbGrace::try_new(world.sim.clone()).unwrap();
+    world.on(0, |space| {
+        // SAFETY: it is refused.
+        let refused = unsafe { space.set_unmap_policy(UnmapPolicy::Grace(other)) };
+        assert!(matches!(refused, Err(Error::NotSupported(_))));
+    });
+    world.end();
+}
