@@ -35,7 +35,7 @@ static void all_end(pid_t group)
 	alarm(0);
 }
 
-/* Each member forks children that would live for ever. The kill ends all of them. */
+/* Each member forks children that do not end. The kill ends all of them. */
 static void killed_groups(long rounds)
 {
 	for (long i = 0; i < rounds; i++) {

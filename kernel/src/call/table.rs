@@ -17,7 +17,8 @@ pub(crate) struct Entry {
     pub(super) function: Function,
 }
 
-/// The number, the places of the arguments that Linux declares as int or unsigned int, the function.
+/// The number, the places of the arguments that Linux declares as int or unsigned int, and the
+/// function.
 macro_rules! table {
     ($($number:ident [$($int:literal)*] $function:expr,)*) => {
         const fn table() -> [Option<Entry>; CALLS] {
