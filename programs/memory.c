@@ -3,6 +3,9 @@
  * right address and code. A fork copies on write in both directions; shared memory stays shared. */
 #include "test.h"
 #include <setjmp.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/uio.h>
 
 static sigjmp_buf back;
 static volatile siginfo_t caught;
@@ -271,6 +274,84 @@ static void files(void)
 	OK(close(fd));
 }
 
+/* Memory that a process cannot get any more, and memory that no call changes. */
+static void denials(void)
+{
+	enum { SET_MDWE = 65, GET_MDWE = 66, MSEAL = 462, IPC_LOCK = 14, PATCH = 0x20080522 };
+	pid_t child = OK(fork());
+	if (child == 0) {
+		char *p = map(2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE);
+		OK(prctl(SET_MDWE, 3, 0, 0, 0));
+		EQ(prctl(GET_MDWE, 0, 0, 0, 0), 3);
+		ERR(prctl(SET_MDWE, 1, 0, 0, 0), EPERM);
+		ERR(mprotect(p, PAGE, PROT_READ | PROT_EXEC), EACCES);
+		pid_t grandchild = OK(fork());
+		if (grandchild == 0) {
+			EQ(prctl(GET_MDWE, 0, 0, 0, 0), 0);
+			_exit(4);
+		}
+		exits_with(grandchild, 4);
+		p[0] = 's';
+		OK(syscall(MSEAL, p, PAGE, 0));
+		ERR(syscall(MSEAL, p, PAGE, 1), EINVAL);
+		ERR(munmap(p, PAGE), EPERM);
+		ERR(mprotect(p, PAGE, PROT_READ), EPERM);
+		EQ(p[0], 's');
+		OK(munmap(p + PAGE, PAGE));
+		/* Without the capability, the limit of locked memory counts. */
+		struct rlimit limit;
+		OK(getrlimit(RLIMIT_MEMLOCK, &limit));
+		limit.rlim_cur = 4 * PAGE;
+		OK(setrlimit(RLIMIT_MEMLOCK, &limit));
+		unsigned header[2] = {PATCH, 0}, data[6];
+		OK(syscall(SYS_capget, header, data));
+		data[0] &= ~(1U << IPC_LOCK);
+		OK(syscall(SYS_capset, header, data));
+		p = map(8 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE);
+		OK(mlock(p, 4 * PAGE));
+		ERR(mlock(p + 4 * PAGE, PAGE), ENOMEM);
+		_exit(3);
+	}
+	exits_with(child, 3);
+}
+
+/* Memory that went into a pipe stays as it was. */
+static void splices(void)
+{
+	int ends[2];
+	char text[8];
+	char *p = map(PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE);
+	OK(pipe(ends));
+	memcpy(p, "spliced", 8);
+	struct iovec part = {p, 8};
+	EQ(vmsplice(ends[1], &part, 1, 0), 8);
+	OK(munmap(p, PAGE));
+	EQ(read(ends[0], text, 8), 8);
+	CHECK(memcmp(text, "spliced", 8) == 0);
+	ERR(vmsplice(ends[1], &part, 1, 16), EINVAL);
+	ERR(vmsplice(1000, &part, 1, 0), EBADF);
+	OK(close(ends[0]));
+	OK(close(ends[1]));
+}
+
+/* A listing that is read from the beginning once more is a new one. */
+static void listings(void)
+{
+	char text[32];
+	int fd = OK(open("/proc/self/statm", O_RDONLY));
+	long before, after;
+	char *q = map(32 * PAGE, PROT_READ, MAP_PRIVATE);
+	EQ(pread(fd, text, sizeof text - 1, 0) > 0, 1);
+	before = atol(text);
+	OK(munmap(q, 32 * PAGE));
+	char *p = map(64 * PAGE, PROT_READ, MAP_PRIVATE);
+	EQ(pread(fd, text, sizeof text - 1, 0) > 0, 1);
+	after = atol(text);
+	EQ(after - before, 32);
+	OK(munmap(p, 64 * PAGE));
+	OK(close(fd));
+}
+
 static void forks(void)
 {
 	int down[2], up[2];
@@ -347,6 +428,9 @@ int main(int argc, char **argv)
 		heap();
 		files();
 		forks();
+		denials();
+		splices();
+		listings();
 	}
 	printf("memory: %ld rounds\n", rounds);
 	return 0;

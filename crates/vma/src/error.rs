@@ -66,7 +66,9 @@ causes! {
     /// The old range of mremap is not within one VMA.
     NotOneVma 14 "the old range is not inside one VMA that can be moved or resized";
     /// The requested permission exceeds that of the map or its file.
-    Access 13 "the requested permission exceeds that of the map or its file";
+    Access 13 "the requested permission exceeds that of the map or its file, or PR_SET_MDWE denies it";
+    /// PR_SET_MDWE with other bits than those that are set.
+    DenyExecSet 1 "the process already denies itself executable memory (PR_SET_MDWE), and cannot undo that";
     /// The VMA is sealed.
     Sealed 1 "the VMA is sealed against changes";
     /// The file's mount forbids execution.

@@ -173,6 +173,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             self.may_lock()?;
         }
         self.may_lock_more(flags, len)?;
+        if self.denies_exec(flags, flags) {
+            return Err(Error::Access);
+        }
         let fixed = request.flags.contains(MapFlags::FIXED);
         if self.is_limited()
             && let Err(error) = self.has_room(addr, end, flags, fixed)

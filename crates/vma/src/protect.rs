@@ -19,8 +19,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// One store into the tree for each VMA. May allocate.
     ///
     /// # Errors
-    /// [`Error::Unmapped`] at a hole, [`Error::Access`] if the map may not have the permission,
-    /// [`Error::Sealed`], [`Error::BadFlags`], [`Error::Unaligned`], [`Error::OutOfMemory`].
+    /// [`Error::Unmapped`] at a hole, [`Error::Access`] if the map may not have the permission or
+    /// PR_SET_MDWE denies it, [`Error::Sealed`], [`Error::BadFlags`], [`Error::Unaligned`],
+    /// [`Error::OutOfMemory`].
     pub fn mprotect(
         &mut self,
         start: usize,
@@ -87,6 +88,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         let may = VmFlags::from_bits_retain((flags.bits() >> 4) & VmFlags::ACCESS.bits());
         if !(access - may).is_empty() {
+            return Err(Error::Access);
+        }
+        if self.denies_exec(old, flags) {
             return Err(Error::Access);
         }
         if old.contains(VmFlags::SEALED) {

@@ -17,7 +17,8 @@ use maple::{MapleTree, NodeAlloc, Nodes};
 #[cfg(any(test, fuzzing))]
 use crate::state::VmaCounts;
 use crate::{
-    Area, Error, MappedFile, Pages, Profile, RefCounted, Vma, state::State, tree::Look, tree::Tree,
+    Area, Error, MappedFile, Pages, Profile, RefCounted, VmFlags, Vma, state::State, tree::Look,
+    tree::Tree,
 };
 
 /// The addresses of a program's parts, in bytes. execve sets them.
@@ -264,6 +265,41 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
     /// allowed. A forked child starts with its parent's setting.
     pub fn set_read_implies_exec(&mut self, on: bool) {
         self.state.set_read_implies_exec(on);
+    }
+
+    /// PR_SET_MDWE: from now on no memory becomes executable, and none is writable and executable.
+    /// The bits are those of the call: 1 denies, and with 2 a forked child does not inherit it.
+    ///
+    /// # Errors
+    /// [`Error::BadFlags`]: unknown bits, or 2 without 1. [`Error::DenyExecSet`]: other bits are
+    /// set already.
+    pub fn set_deny_exec(&mut self, bits: usize) -> Result<(), Error> {
+        if !matches!(bits, 0 | 1 | 3) {
+            return Err(Error::BadFlags);
+        }
+        let now = self.state.deny_exec();
+        if now != 0 && now != bits {
+            return Err(Error::DenyExecSet);
+        }
+        self.state.set_deny_exec(bits);
+        Ok(())
+    }
+
+    /// PR_GET_MDWE: the bits of [`set_deny_exec`](Self::set_deny_exec); 0 if it was never called.
+    pub fn deny_exec(&self) -> usize {
+        self.state.deny_exec()
+    }
+
+    /// The bits that a forked child, or the next program of execve(2), begins with.
+    pub fn inherited_deny_exec(&self) -> usize {
+        self.state.inherited_deny_exec()
+    }
+
+    /// Whether PR_SET_MDWE denies a VMA with the flags `old` to get the flags `new`.
+    pub(crate) fn denies_exec(&self, old: VmFlags, new: VmFlags) -> bool {
+        self.state.deny_exec() != 0
+            && new.contains(VmFlags::EXEC)
+            && (new.contains(VmFlags::WRITE) || !old.contains(VmFlags::EXEC))
     }
 
     /// The levels, nodes and bytes of the tree. O(nodes).

@@ -76,6 +76,9 @@ impl Add for VmaCounts {
     }
 }
 
+/// The bit of PR_SET_MDWE that keeps the setting from forked children.
+const NO_INHERIT: usize = 2;
+
 /// All of it.
 #[derive(Debug, Default)]
 pub(crate) struct State {
@@ -86,6 +89,8 @@ pub(crate) struct State {
     default_flags: Word,
     merge_any: Word,
     read_implies_exec: Word,
+    /// PR_SET_MDWE: the bits of the call.
+    deny_exec: Word,
     vmas: Word,
     unshared: Word,
     sizes: [Word; KINDS],
@@ -110,6 +115,7 @@ impl State {
         let child = State {
             merge_any: Word::new(self.merge_any.get()),
             read_implies_exec: Word::new(self.read_implies_exec.get()),
+            deny_exec: Word::new(self.inherited_deny_exec()),
             vmas: Word::new(self.vmas.get()),
             unshared: Word::new(self.unshared.get()),
             sizes: self.sizes.each_ref().map(|size| Word::new(size.get())),
@@ -171,6 +177,20 @@ impl State {
 
     pub(crate) fn set_read_implies_exec(&self, on: bool) {
         self.read_implies_exec.set(on.into());
+    }
+
+    /// The bits of PR_SET_MDWE.
+    pub(crate) fn deny_exec(&self) -> usize {
+        self.deny_exec.get()
+    }
+
+    pub(crate) fn inherited_deny_exec(&self) -> usize {
+        let bits = self.deny_exec.get();
+        if bits & NO_INHERIT == 0 { bits } else { 0 }
+    }
+
+    pub(crate) fn set_deny_exec(&self, bits: usize) {
+        self.deny_exec.set(bits);
     }
 
     pub(crate) fn counts(&self) -> VmaCounts {

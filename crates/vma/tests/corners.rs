@@ -230,6 +230,33 @@ fn what_a_call_left_when_it_failed_is_taken_over() {
 }
 
 #[test]
+fn a_process_denies_itself_executable_memory() {
+    let mut space = space();
+    let mut calls = space.get_mut();
+    calls.mmap(anonymous(page(0), 1, 5)).unwrap();
+    calls.mmap(anonymous(page(2), 1, 3)).unwrap();
+    assert_eq!(calls.set_deny_exec(2), Err(Error::BadFlags));
+    assert_eq!(calls.set_deny_exec(4), Err(Error::BadFlags));
+    calls.set_deny_exec(0).unwrap();
+    calls.set_deny_exec(3).unwrap();
+    calls.set_deny_exec(3).unwrap();
+    assert_eq!(calls.set_deny_exec(1), Err(Error::DenyExecSet));
+    assert_eq!(calls.set_deny_exec(0), Err(Error::DenyExecSet));
+    assert_eq!(calls.mmap(anonymous(page(4), 1, 7)), Err(Error::Access));
+    calls.mmap(anonymous(page(4), 1, 5)).unwrap();
+    // Memory stays executable, and does not become so.
+    calls.mprotect(page(0), PAGE, 4, None).unwrap();
+    assert_eq!(calls.mprotect(page(0), PAGE, 7, None), Err(Error::Access));
+    assert_eq!(calls.mprotect(page(2), PAGE, 5, None), Err(Error::Access));
+    calls.mprotect(page(2), PAGE, 1, None).unwrap();
+    let mut child = calls.fork().unwrap();
+    assert_eq!((calls.deny_exec(), child.get_mut().deny_exec()), (3, 0));
+    child.get_mut().set_deny_exec(1).unwrap();
+    let mut child = child.get_mut();
+    assert_eq!(child.fork().unwrap().get_mut().deny_exec(), 1);
+}
+
+#[test]
 fn a_personality_makes_readable_memory_executable() {
     let mut space = space();
     let mut calls = space.get_mut();

@@ -28,7 +28,7 @@ pub(super) fn mmap(call: &mut Call<'_>) -> Outcome {
         match file::backing(call, fd, prot, flags)? {
             Some(file) => {
                 // As a file is never longer, its pages have no such offset.
-                if offset.checked_add(len).is_none_or(|end| end > i64::MAX as u64) {
+                if len <= END && offset.checked_add(len).is_none_or(|end| end > i64::MAX as u64) {
                     return fail(EOVERFLOW);
                 }
                 space.mmap_object(addr as usize, len as usize, prot, flags, file, offset as usize)
@@ -164,6 +164,16 @@ pub(super) fn msync(call: &mut Call<'_>) -> Outcome {
     let [addr, len, flags, ..] = call.args;
     let flags = SyncFlags::from_bits_retain(flags as u32);
     call.space().msync(addr as usize, len as usize, flags)?;
+    Ok(0)
+}
+
+/// mseal(2).
+pub(super) fn mseal(call: &mut Call<'_>) -> Outcome {
+    let [addr, len, flags, ..] = call.args;
+    if flags != 0 {
+        return fail(EINVAL);
+    }
+    call.space().with_vmas(|calls| calls.mseal(addr as usize, len as usize))?;
     Ok(0)
 }
 

@@ -129,7 +129,7 @@ fn find(call: &Call<'_>, tid: u64) -> Result<Arc<crate::task::Thread>, Errno> {
 }
 
 /// prlimit64(2): there are no limits but those of stacks and descriptors, which are not changed,
-/// and of addresses (RLIMIT_AS), whose hard limit is not changed.
+/// and of addresses (RLIMIT_AS) and locked memory, whose hard limits are not changed.
 pub(super) fn prlimit64(call: &mut Call<'_>) -> Outcome {
     let [pid, which, new, old, ..] = call.args;
     if pid != 0 && process::process(pid as u32).is_none() {
@@ -162,6 +162,8 @@ pub(super) fn setrlimit(call: &mut Call<'_>) -> Outcome {
     Ok(0)
 }
 
+/// RLIMIT_MEMLOCK: the most bytes that are locked, without CAP_IPC_LOCK.
+const LOCKED: u64 = 8;
 /// RLIMIT_AS: the most bytes of addresses.
 const ADDRESSES: u64 = 9;
 
@@ -169,16 +171,20 @@ fn set_limits(call: &Call<'_>, which: u64, [most, hard]: [u64; 2]) -> Result<(),
     if most > hard {
         return Err(Errno(EINVAL));
     }
-    if which == ADDRESSES {
-        let limits = call.space().limits();
-        call.space().set_limits(mm::Limits { address_space: most as usize, ..limits });
-    }
+    let limits = call.space().limits();
+    let limits = match which {
+        ADDRESSES => mm::Limits { address_space: most as usize, ..limits },
+        LOCKED => mm::Limits { locked: most as usize, ..limits },
+        _ => return Ok(()),
+    };
+    call.space().set_limits(limits);
     Ok(())
 }
 
 fn limits(call: &Call<'_>, which: u64) -> Result<[u64; 2], Errno> {
     match which {
         ADDRESSES => Ok([call.space().limits().address_space as u64, u64::MAX]),
+        LOCKED => Ok([call.space().limits().locked as u64, u64::MAX]),
         3 => Ok([crate::load::STACK as u64, u64::MAX]),
         7 => Ok([1024, 4096]),
         0..16 => Ok([u64::MAX; 2]),
@@ -188,7 +194,7 @@ fn limits(call: &Call<'_>, which: u64) -> Result<[u64; 2], Errno> {
 
 /// prctl(2): the name of a thread, and what libraries ask.
 pub(super) fn prctl(call: &mut Call<'_>) -> Outcome {
-    let [what, at, ..] = call.args;
+    let [what, at, rest @ .., _] = call.args;
     let program = &call.process().program;
     match what {
         // PR_SET_NAME
@@ -212,6 +218,14 @@ pub(super) fn prctl(call: &mut Call<'_>) -> Outcome {
         4 | 38 => Ok(0),
         // PR_SET_THP_DISABLE, PR_GET_THP_DISABLE: programs get no huge pages.
         41 | 42 => Ok(0),
+        // PR_SET_MDWE, PR_GET_MDWE
+        65 if rest == [0; 3] => {
+            call.space().with_vmas(|calls| calls.set_deny_exec(at as usize))?;
+            Ok(0)
+        }
+        66 if at == 0 && rest == [0; 3] => {
+            Ok(call.space().with_vmas(|calls| Ok(calls.deny_exec()))? as u64)
+        }
         _ => fail(EINVAL),
     }
 }

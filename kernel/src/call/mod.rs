@@ -8,6 +8,7 @@
 //! It is made again from the beginning after each wake-up, so it does nothing twice: what it has
 //! done it records in [`Resume`](crate::task::thread::Resume), which is empty at the first time.
 
+mod capability;
 mod file;
 mod memory;
 mod misc;

@@ -243,7 +243,9 @@ pub(super) fn execve(call: &mut Call<'_>) -> Outcome {
     let place = lock(&process.place).clone();
     let (file, resolved) = crate::file::program(&path, &place, process.pid)?;
     let loaded = load::load(&file, &path, &arguments, &environment)?;
-    loaded.space.set_limits(call.space().limits());
+    loaded.space.set_limits(mm::Limits { may_lock: true, ..call.space().limits() });
+    let denies = call.space().with_vmas(|calls| Ok(calls.inherited_deny_exec()))?;
+    loaded.space.with_vmas(|calls| calls.set_deny_exec(denies))?;
     // The other threads end. If another one does the same, it is this one's end.
     end_others(call)?;
     let own = &mut *call.own;

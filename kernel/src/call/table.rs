@@ -1,6 +1,6 @@
 //! The calls by number.
 
-use super::{Call, Outcome, file, memory, misc, process, signal, time, wait};
+use super::{Call, Outcome, capability, file, memory, misc, process, signal, time, wait};
 use crate::println;
 use crate::stats::CALLS;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -47,6 +47,7 @@ table! {
     __NR_mlockall [0] memory::mlockall,
     __NR_munlockall [] memory::munlockall,
     __NR_msync [2] memory::msync,
+    __NR_mseal [] memory::mseal,
     __NR_process_vm_readv [0] |call| memory::process_vm(call, false),
     __NR_process_vm_writev [0] |call| memory::process_vm(call, true),
     __NR_open [1 2] file::open::open,
@@ -72,6 +73,7 @@ table! {
     __NR_writev [0] file::transfer::writev,
     __NR_preadv [0] file::transfer::preadv,
     __NR_pwritev [0] file::transfer::pwritev,
+    __NR_vmsplice [0 3] file::transfer::vmsplice,
     __NR_sendfile [0 1] file::transfer::sendfile,
     __NR_copy_file_range [0 2 5] file::transfer::copy_file_range,
     __NR_lseek [0 2] file::size::lseek,
@@ -158,6 +160,8 @@ table! {
     __NR_prlimit64 [0 1] misc::prlimit64,
     __NR_getrlimit [0] misc::getrlimit,
     __NR_setrlimit [0] misc::setrlimit,
+    __NR_capget [] capability::capget,
+    __NR_capset [] capability::capset,
     __NR_prctl [0] misc::prctl,
     __NR_futex [1 2 5] misc::futex,
     __NR_membarrier [0 1 2] misc::membarrier,

@@ -96,7 +96,7 @@ impl Open {
             Kind::Link(_) => return Err(Errno(ENXIO)),
             _ => Content::None,
         };
-        let charge = Charge::new(OPEN + content.len()).map_err(|_| Errno(ENFILE))?;
+        let charge = Charge::new(OPEN).map_err(|_| Errno(ENFILE))?;
         if let (Kind::Pipe(pipe), false) = (&node.kind, mode.path) {
             pipe.open(mode.read, mode.write);
         }
@@ -192,6 +192,13 @@ impl Open {
         }
     }
 
+    /// A program maps it: POSIX lets that count as a read.
+    pub(crate) fn mapped(&self) {
+        if self.memory().is_some() && self.flags() & O_NOATIME == 0 {
+            self.node.touch(&[READ]);
+        }
+    }
+
     /// Reads bytes at a place, but from a pipe: up to the end.
     ///
     /// # Errors
@@ -216,7 +223,13 @@ impl Open {
                 }
                 Ok(into.len())
             }
-            Kind::Proc(_) => self.content.read(at, into),
+            Kind::Proc(entry) => {
+                // As in Linux, the text is that of the first read, not of the opening.
+                if at == 0 && self.content.is_text() {
+                    self.content.renew(entry.open(self.mode)?);
+                }
+                self.content.read(at, into)
+            }
             Kind::Folder(_) => Err(Errno(EISDIR)),
             Kind::Link(_) | Kind::Pipe(_) => Err(Errno(EINVAL)),
         }

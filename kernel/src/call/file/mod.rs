@@ -126,5 +126,7 @@ pub(super) fn backing(
     if !open.mode.read || shared && prot & WRITE != 0 && !open.mode.write {
         return Err(Errno(EACCES));
     }
-    open.backing().ok_or(Errno(ENODEV))
+    let backing = open.backing().ok_or(Errno(ENODEV))?;
+    open.mapped();
+    Ok(backing)
 }

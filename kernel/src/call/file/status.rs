@@ -17,6 +17,9 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 const SECOND: u64 = 1_000_000_000;
 /// The size of blocks that is told.
 const BLOCK: u64 = 4096;
+/// That of `/proc`. Libraries take it for the size of their buffers, and a buffer that has a whole
+/// text would hide that it is written anew.
+const PROC_BLOCK: u64 = 1024;
 
 /// `struct stat`.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -94,6 +97,11 @@ fn special(node: &Node) -> u64 {
     if let Kind::Device(device) = &node.kind { device.number() } else { 0 }
 }
 
+/// The size of blocks of a file.
+fn block(node: &Node) -> u64 {
+    if matches!(node.kind, Kind::Proc(_)) { PROC_BLOCK } else { BLOCK }
+}
+
 /// The blocks of 512 bytes in which the contents are.
 fn blocks(node: &Node) -> u64 {
     if let Kind::File(memory) = &node.kind { memory.size().div_ceil(BLOCK) * 8 } else { 0 }
@@ -109,7 +117,7 @@ fn write_stat(call: &Call<'_>, node: &Node, into: u64) -> Outcome {
         group: node.group.load(Ordering::Relaxed),
         special: special(node),
         size: node.size(),
-        block: BLOCK,
+        block: block(node),
         blocks: blocks(node),
         times: [time(node, READ), time(node, WRITTEN), time(node, CHANGED)],
         ..Stat::new_zeroed()
@@ -159,7 +167,7 @@ pub(in crate::call) fn statx(call: &mut Call<'_>) -> Outcome {
     let split = |number: u64| [(number >> 8) as u32, number as u32 & 0xff];
     let statx = Statx {
         mask: FILLED,
-        block: BLOCK as u32,
+        block: block(&node) as u32,
         links: node.links.load(Ordering::Relaxed),
         user: node.user.load(Ordering::Relaxed),
         group: node.group.load(Ordering::Relaxed),

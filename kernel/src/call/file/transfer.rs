@@ -281,6 +281,43 @@ fn write_pipe(
     Ok(done)
 }
 
+/// vmsplice(2): copies. So later writes to the memory do not show in the pipe, as they may in
+/// Linux.
+pub(in crate::call) fn vmsplice(call: &mut Call<'_>) -> Outcome {
+    const NONBLOCK: u64 = 2;
+    const KNOWN: u64 = 15;
+    let [fd, at, count, flags, ..] = call.args;
+    if flags & !KNOWN != 0 {
+        return fail(EINVAL);
+    }
+    let open = call.open(fd)?;
+    let pipe = Arc::clone(open.pipe_of().ok_or(Errno(EBADF))?);
+    let parts = Parts::read(call.user(), at, count)?;
+    if open.mode.read {
+        return read_into(call, &open, None, &parts);
+    }
+    // It waits for room, and fills only that.
+    let mut buffer = Buffer::new(parts.total)?;
+    let piece = buffer.part(parts.total);
+    let count = parts.gather(call.user(), 0, piece);
+    if count == 0 {
+        return if parts.total == 0 { Ok(0) } else { fail(EFAULT) };
+    }
+    let attempt = || match pipe.put(&piece[..count], false) {
+        Ok(0) => None,
+        put => Some(put),
+    };
+    let put = match attempt() {
+        Some(put) => put,
+        None if open.is_nonblocking() || flags & NONBLOCK != 0 => return fail(EAGAIN),
+        None => call.wait(&pipe.changed, |_| attempt())?,
+    };
+    if put == Err(Errno(EPIPE)) {
+        signal::raise(call.thread, SIGPIPE as u8);
+    }
+    Ok(put? as u64)
+}
+
 /// The place of pread and pwrite: not negative.
 fn place(at: u64) -> Result<Option<u64>, Errno> {
     if at > i64::MAX as u64 { Err(Errno(EINVAL)) } else { Ok(Some(at)) }

@@ -1,12 +1,14 @@
 //! `/proc`: folders, links and texts that are made when a program looks.
 //!
 //! An [`Entry`] says what a name means; nothing of it is kept. A text is written when its file is
-//! opened, so a program that reads it in parts sees one state. What has no bounded text
-//! (`pagemap`, `mem`) is read through the address space, which the description does not keep alive.
+//! opened, and anew when it is read from the beginning, so a program that reads it in parts sees
+//! one state. What has no bounded text (`pagemap`, `mem`) is read through the address space, which
+//! the description does not keep alive.
 
 mod process;
 mod system;
 
+use super::budget::Charge;
 use super::node::Node;
 use super::open::Mode;
 use crate::call::Errno;
@@ -17,9 +19,10 @@ use alloc::format;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::fmt;
-use linux_raw_sys::errno::{EINVAL, EIO, EISDIR, ENOENT, ENOMEM, ENOTDIR, EROFS, ESRCH};
+use linux_raw_sys::errno::{EINVAL, EIO, EISDIR, ENFILE, ENOENT, ENOMEM, ENOTDIR, EROFS, ESRCH};
 use linux_raw_sys::general::{S_IFDIR, S_IFLNK, S_IFREG};
 use process::What;
+use spin::mutex::SpinMutex;
 
 /// The bytes of an entry of `pagemap`.
 const ENTRY: u64 = 8;
@@ -50,10 +53,16 @@ pub(crate) enum Entry {
     System(usize),
 }
 
+/// A text that was written.
+pub(crate) struct Listing {
+    text: Vec<u8>,
+    _charge: Charge,
+}
+
 /// What an open description of `/proc` reads.
 pub(crate) enum Content {
     None,
-    Text(Vec<u8>),
+    Text(SpinMutex<Listing>),
     PageMap(Weak<Space>),
     Memory(Weak<Space>),
     ClearRefs(Weak<Space>),
@@ -242,7 +251,7 @@ impl Entry {
     pub(crate) fn open(self, mode: Mode) -> Result<Content, Errno> {
         match self {
             Entry::System(_) if mode.write => Err(Errno(EROFS)),
-            Entry::System(place) => Ok(Content::Text(text(|out| system::write(place, out))?)),
+            Entry::System(place) => Content::of(text(|out| system::write(place, out))?),
             Entry::Of(pid, what) => what.open(&*find(pid)?),
             _ => Ok(Content::None),
         }
@@ -278,9 +287,27 @@ fn text(write: impl FnOnce(&mut dyn fmt::Write) -> fmt::Result) -> Result<Vec<u8
 }
 
 impl Content {
-    /// The bytes that it keeps.
-    pub(crate) fn len(&self) -> usize {
-        if let Content::Text(text) = self { text.len() } else { 0 }
+    /// A text that was written now.
+    ///
+    /// # Errors
+    /// ENFILE: no budget.
+    fn of(text: Vec<u8>) -> Result<Content, Errno> {
+        let charge = Charge::new(text.len()).map_err(|_| Errno(ENFILE))?;
+        Ok(Content::Text(SpinMutex::new(Listing { text, _charge: charge })))
+    }
+
+    pub(crate) fn is_text(&self) -> bool {
+        matches!(self, Content::Text(_))
+    }
+
+    /// Replaces a text.
+    pub(crate) fn renew(&self, by: Content) {
+        if let (Content::Text(old), Content::Text(new)) = (self, by) {
+            let new = new.into_inner();
+            let old = core::mem::replace(&mut *lock(old), new);
+            // Freed without the lock.
+            drop(old);
+        }
     }
 
     /// Reads bytes at a place.
@@ -291,7 +318,9 @@ impl Content {
         match self {
             Content::None => Err(Errno(EISDIR)),
             Content::ClearRefs(_) => Err(Errno(EINVAL)),
-            Content::Text(text) => {
+            Content::Text(listing) => {
+                let listing = lock(listing);
+                let text = &listing.text;
                 let from = text.get(at.min(text.len() as u64) as usize..).unwrap_or_default();
                 let count = from.len().min(into.len());
                 into[..count].copy_from_slice(&from[..count]);

@@ -89,7 +89,10 @@ impl What {
             What::Mem => return Ok(Content::Memory(weak()?)),
             What::ClearRefs => return Ok(Content::ClearRefs(weak()?)),
             What::PageMap => return Ok(Content::PageMap(weak()?)),
-            What::Cmdline => return Ok(Content::Text(lock(&process.program).arguments.clone())),
+            What::Cmdline => {
+                let arguments = lock(&process.program).arguments.clone();
+                return Content::of(arguments);
+            }
             _ => {}
         }
         let space = space.as_deref();
@@ -106,7 +109,7 @@ impl What {
             What::Status => status(process, space, out),
             _ => Ok(()),
         })?;
-        Ok(Content::Text(text))
+        Content::of(text)
     }
 }
 
