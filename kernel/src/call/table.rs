@@ -60,6 +60,7 @@ table! {
     __NR_dup3 [0 1 2] file::open::dup3,
     __NR_pipe [] file::open::pipe,
     __NR_pipe2 [1] file::open::pipe2,
+    __NR_userfaultfd [0] file::monitor::userfaultfd,
     __NR_memfd_create [1] file::open::memfd_create,
     __NR_umask [0] file::open::umask,
     __NR_fcntl [0 1] file::control::fcntl,

@@ -11,6 +11,7 @@
 //! | `open` | open descriptions: reads, writes, positions, maps |
 //! | `pipe` | pipes |
 //! | `locks` | advisory locks |
+//! | `monitor` | userfaultfd |
 //! | `proc` | `/proc` |
 //! | `start` | the tree at the start: `/dev`, `/sys`, the archive |
 //! | `budget` | the heap that all these may use |
@@ -23,6 +24,7 @@
 
 mod budget;
 pub(crate) mod locks;
+pub(crate) mod monitor;
 pub(crate) mod node;
 pub(crate) mod open;
 pub(crate) mod pipe;

@@ -6,6 +6,7 @@
 
 use super::budget::Charge;
 use super::locks::FileLocks;
+use super::monitor::Monitor;
 use super::open::refused;
 use super::pipe::Pipe;
 use super::proc;
@@ -64,6 +65,10 @@ pub(crate) enum Kind {
     Link(Vec<u8>),
     Device(Device),
     Pipe(Arc<Pipe>),
+    /// A memfd of huge pages, of which there are none: it is empty, and cannot be mapped.
+    Huge,
+    /// A userfaultfd.
+    Monitor(Monitor),
     /// An entry of `/proc`; its inode is made anew at each look.
     Proc(proc::Entry),
 }
@@ -180,10 +185,11 @@ impl Node {
     pub(crate) fn mode(&self) -> u32 {
         let kind = match &self.kind {
             Kind::Folder(_) => S_IFDIR,
-            Kind::File(_) => S_IFREG,
+            Kind::File(_) | Kind::Huge => S_IFREG,
             Kind::Link(_) => S_IFLNK,
             Kind::Device(_) => S_IFCHR,
             Kind::Pipe(_) => S_IFIFO,
+            Kind::Monitor(_) => 0,
             Kind::Proc(entry) => entry.file_type(),
         };
         // Relaxed: only the number; so for all metadata.

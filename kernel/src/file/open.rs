@@ -13,12 +13,12 @@ use crate::call::Errno;
 use crate::machine::Kernel;
 use crate::output::{self, Stream};
 use crate::random;
-use crate::task::lock;
+use crate::task::{Space, lock};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use linux_raw_sys::errno::{
-    EBADF, EFBIG, EINVAL, EISDIR, ENFILE, ENOENT, ENOMEM, ENOSPC, ENOTDIR, ENXIO, EPERM,
+    EAGAIN, EBADF, EFBIG, EINVAL, EISDIR, ENFILE, ENOENT, ENOMEM, ENOSPC, ENOTDIR, ENXIO, EPERM,
 };
 use linux_raw_sys::general::{
     O_APPEND, O_DIRECT, O_NOATIME, O_NONBLOCK, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDNORM,
@@ -152,7 +152,10 @@ impl Open {
     pub(crate) fn is_seekable(&self) -> bool {
         !matches!(
             self.node.kind,
-            Kind::Pipe(_) | Kind::Device(Device::Console | Device::Errors) | Kind::Link(_)
+            Kind::Pipe(_)
+                | Kind::Monitor(_)
+                | Kind::Device(Device::Console | Device::Errors)
+                | Kind::Link(_)
         )
     }
 
@@ -170,6 +173,7 @@ impl Open {
                 path
             }
             (None, Kind::Pipe(_)) => alloc::format!("pipe:[{}]", self.node.number).into(),
+            (None, Kind::Monitor(_)) => b"anon_inode:[userfaultfd]".into(),
             (None, Kind::File(memory)) => {
                 let mut path = alloc::string::String::new();
                 // Writing to a string does not fail.
@@ -192,6 +196,11 @@ impl Open {
         }
     }
 
+    /// The space that it shows as `pagemap`.
+    pub(crate) fn pagemap(&self) -> Option<Arc<Space>> {
+        if let Content::PageMap(space) = &self.content { space.upgrade() } else { None }
+    }
+
     /// A program maps it: POSIX lets that count as a read.
     pub(crate) fn mapped(&self) {
         if self.memory().is_some() && self.flags() & O_NOATIME == 0 {
@@ -212,7 +221,7 @@ impl Open {
                 }
                 Ok(count)
             }
-            Kind::Device(Device::Null | Device::Console | Device::Errors) => Ok(0),
+            Kind::Huge | Kind::Device(Device::Null | Device::Console | Device::Errors) => Ok(0),
             Kind::Device(Device::Zero | Device::Full) => {
                 into.fill(0);
                 Ok(into.len())
@@ -231,7 +240,9 @@ impl Open {
                 self.content.read(at, into)
             }
             Kind::Folder(_) => Err(Errno(EISDIR)),
-            Kind::Link(_) | Kind::Pipe(_) => Err(Errno(EINVAL)),
+            // It has no messages.
+            Kind::Monitor(monitor) if monitor.is_ready() => Err(Errno(EAGAIN)),
+            Kind::Link(_) | Kind::Pipe(_) | Kind::Monitor(_) => Err(Errno(EINVAL)),
         }
     }
 
@@ -273,7 +284,7 @@ impl Open {
             }
             Kind::Proc(_) => self.content.write(at, from),
             Kind::Folder(_) => Err(Errno(EISDIR)),
-            Kind::Link(_) | Kind::Pipe(_) => Err(Errno(EINVAL)),
+            Kind::Link(_) | Kind::Pipe(_) | Kind::Monitor(_) | Kind::Huge => Err(Errno(EINVAL)),
         }
     }
 
@@ -370,6 +381,9 @@ impl Open {
 
     /// What poll finds.
     pub(crate) fn ready(&self) -> u32 {
+        if let Kind::Monitor(monitor) = &self.node.kind {
+            return if monitor.is_ready() && self.is_nonblocking() { 0 } else { POLLERR };
+        }
         let Some(pipe) = self.pipe_of() else {
             return POLLIN | POLLOUT | POLLRDNORM | POLLWRNORM;
         };

@@ -22,6 +22,7 @@ pub(crate) mod thread;
 pub(crate) mod timer;
 pub(crate) mod wait;
 
+use crate::file::monitor::Async;
 use crate::grace::Grace;
 use crate::machine::Kernel;
 use crate::smp::tlb_grace;
@@ -45,7 +46,8 @@ pub(crate) type Space = mm::AddressSpace<Kernel, X86_64L4, Grace>;
 pub(crate) fn new_space(layout: Layout) -> Result<Arc<Space>, mm::Error> {
     let kernel = Some(Arc::clone(tables()));
     let paging = tables().paging();
-    let space = Space::try_new(paging, Tag::Assigned, kernel, Profile::LINUX_6_18, layout)?;
+    let mut space = Space::try_new(paging, Tag::Assigned, kernel, Profile::LINUX_6_18, layout)?;
+    space.set_userfault_handler(Arc::new(Async));
     // Relaxed: written before there are programs.
     if GRACE.load(Ordering::Relaxed) {
         // SAFETY: these are the machine's periods. Each CPU that runs programs takes part, and

@@ -1,6 +1,6 @@
 //! fcntl, flock and ioctl.
 
-use super::{Call, Errno, Outcome};
+use super::{Call, Errno, Outcome, monitor};
 use crate::call::{Stop, fail};
 use crate::file::locks::{FileLock, Of};
 use crate::file::node::{Device, Kind};
@@ -240,6 +240,7 @@ pub(in crate::call) fn ioctl(call: &mut Call<'_>) -> Outcome {
     let [fd, request, argument, ..] = call.args;
     let open = call.open(fd)?;
     match request & 0xffff_ffff {
+        monitor::SCAN => monitor::scan(call, &open, argument),
         FIOCLEX | FIONCLEX => {
             let new = request & 0xffff_ffff == FIOCLEX;
             call.files()?.with_mark(fd as u32, |mark| *mark = new)?;
@@ -261,6 +262,9 @@ pub(in crate::call) fn ioctl(call: &mut Call<'_>) -> Outcome {
             call.user().write(argument, &(bytes.min(i32::MAX as u64) as u32))?;
             Ok(0)
         }
-        _ => fail(ENOTTY),
+        request => match monitor::of(&open) {
+            Some(of) => monitor::ioctl(call, of, request, argument),
+            None => fail(ENOTTY),
+        },
     }
 }

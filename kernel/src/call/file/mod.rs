@@ -12,6 +12,7 @@
 
 mod buffer;
 pub(super) mod control;
+pub(super) mod monitor;
 pub(super) mod names;
 pub(super) mod open;
 pub(super) mod poll;
@@ -21,13 +22,13 @@ pub(super) mod transfer;
 
 use super::{Call, Errno, Outcome};
 use crate::file::Files;
-use crate::file::node::Node;
+use crate::file::node::{Kind, Node};
 use crate::file::open::Open;
 use crate::machine::Kernel;
 use crate::path::{Found, Start};
 use crate::task::lock;
 use alloc::sync::Arc;
-use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENODEV, ENOENT, ENOTDIR};
+use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENODEV, ENOENT, ENOMEM, ENOTDIR};
 use linux_raw_sys::general::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW};
 use mm::MapFlags;
 
@@ -125,6 +126,9 @@ pub(super) fn backing(
     let shared = flags.contains(MapFlags::SHARED);
     if !open.mode.read || shared && prot & WRITE != 0 && !open.mode.write {
         return Err(Errno(EACCES));
+    }
+    if matches!(open.node.kind, Kind::Huge) {
+        return Err(Errno(ENOMEM));
     }
     let backing = open.backing().ok_or(Errno(ENODEV))?;
     open.mapped();

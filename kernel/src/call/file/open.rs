@@ -232,6 +232,18 @@ pub(in crate::call) fn pipe2(call: &mut Call<'_>) -> Outcome {
     Ok(0)
 }
 
+/// A memfd of huge pages of a size that Linux has on x86-64. There are none of any size.
+fn huge_memfd(call: &Call<'_>, flags: u64, close_on_exec: bool) -> Outcome {
+    if !matches!(flags >> 26 & 0x3f, 0 | 21 | 30) {
+        return fail(ENODEV);
+    }
+    let node = Node::new(Kind::Huge, 0o777)?;
+    // Relaxed: no other thread has it.
+    node.links.store(0, Ordering::Relaxed);
+    let open = Open::new(node, None, Mode::READ_WRITE, 0)?;
+    Ok(call.files()?.insert(open, close_on_exec, 0)?.into())
+}
+
 /// memfd_create(2).
 pub(in crate::call) fn memfd_create(call: &mut Call<'_>) -> Outcome {
     const CLOEXEC: u64 = 1;
@@ -258,8 +270,7 @@ pub(in crate::call) fn memfd_create(call: &mut Call<'_>) -> Outcome {
         return fail(EINVAL);
     }
     if huge {
-        // There are no huge pages of any such size.
-        return fail(ENODEV);
+        return huge_memfd(call, flags, flags & CLOEXEC != 0);
     }
     let name = String::from_utf8_lossy(&name);
     let memory = Shmem::memfd(tables().paging(), &name, Node::next_number());
