@@ -17,6 +17,7 @@
 //! | `tables` | [`PageTables`] of one address space, and the kernel's half that all spaces share |
 //! | `cursor` | [`map`](PageTables::map), [`unmap`](PageTables::unmap), [`protect`](PageTables::protect), [`split`](PageTables::split), [`with_entry`](PageTables::with_entry), [`sweep`](PageTables::sweep), [`relocate`](PageTables::relocate), [`fork`](PageTables::fork) |
 //! | `pending` | [`PendingFlush`]: a pending TLB flush, and the tables to free after it (Linux: `mmu_gather`) |
+//! | `gather` | what it has gathered |
 //! | `tlb_grace` | [`TlbGrace`]: grace periods after which no CPU holds an older translation |
 //! | `reclaim` | finds memory for tables when the frame source is empty |
 //! | `quick` | [`QuickLists`]: per-CPU lists of pages in their constructed state |
@@ -79,6 +80,7 @@ extern crate std;
 pub mod block;
 mod cursor;
 mod format;
+mod gather;
 mod gup;
 mod holder;
 mod idle;

@@ -16,9 +16,10 @@
 
 use super::{Error, Failed, Lent, Result, Slot};
 use crate::format::{Attrs, Decoded, Flags, Format, level_of, size_at};
+use crate::gather::TlbGather;
 use crate::holder::Targets;
 use crate::lock::{Locked, lock};
-use crate::pending::{PendingFlush, TlbGather};
+use crate::pending::PendingFlush;
 use crate::sync::fence;
 use crate::tables::PageTables;
 use crate::walk::{Found, Mapping, Walk};

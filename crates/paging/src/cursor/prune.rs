@@ -2,8 +2,9 @@
 
 use super::{Error, Failed, Result, covers_entry};
 use crate::format::{Decoded, Format};
+use crate::gather::TlbGather;
 use crate::lock::lock;
-use crate::pending::{PendingFlush, TlbGather};
+use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::{Walk, beyond};
 use core::ops::Range;

@@ -6,7 +6,7 @@
 
 use super::Error;
 use crate::format::{Format, note, noted};
-use crate::pending::NEXT;
+use crate::gather::NEXT;
 use crate::quick::QUICK_TABLE;
 use crate::tables::PageTables;
 use core::result::Result;

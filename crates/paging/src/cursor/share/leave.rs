@@ -3,9 +3,10 @@
 use super::Link;
 use crate::cursor::{Changing, Error, covers_entry};
 use crate::format::{Decoded, Format};
+use crate::gather::TlbGather;
 use crate::lock::lock;
 use crate::paging::Paging;
-use crate::pending::{PendingFlush, TlbGather};
+use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::beyond;
 use alloc::sync::Arc;
