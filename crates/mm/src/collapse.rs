@@ -22,7 +22,7 @@ use paging::{Attrs, Format, Mapping, Share, SweepChange};
 use vma::{PageWork, Pages, VmFlags, Vma};
 
 use crate::{
-    Backing,
+    Backing, HugePages,
     fresh::copy,
     hook::{Hook, virt},
     huge::HUGE,
@@ -82,7 +82,10 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         let never = VmFlags::NOHUGEPAGE | VmFlags::SPECIAL | VmFlags::HUGETLB;
         let (start, end) = (range.start.next_multiple_of(HUGE), range.end & !(HUGE - 1));
         let has_large = self.tables.paging().largest() >= PageSize::Size2M;
-        let allowed = vma.file.is_none() && !vma.flags.intersects(never) && vma.is_faulted();
+        let allowed = vma.file.is_none()
+            && !vma.flags.intersects(never)
+            && vma.is_faulted()
+            && self.huge.policy() != HugePages::Disabled;
         if !allowed || !has_large {
             self.refused = Some(CollapseError::NoPages);
             return Ok(());

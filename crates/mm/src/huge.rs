@@ -57,13 +57,15 @@ pub enum HugePages {
     Madvise,
     /// Everywhere but in memory under MADV_NOHUGEPAGE.
     Always,
+    /// Nowhere, and MADV_COLLAPSE makes none: PR_SET_THP_DISABLE.
+    Disabled,
 }
 
 impl HugePages {
     /// Whether a VMA with these flags may have huge pages.
     pub(crate) fn allows<M: Machine>(self, vma: &Vma<Backing<M>>) -> bool {
         let advised = match self {
-            HugePages::Never => false,
+            HugePages::Never | HugePages::Disabled => false,
             HugePages::Madvise => vma.flags.contains(VmFlags::HUGEPAGE),
             HugePages::Always => true,
         };
@@ -80,16 +82,22 @@ pub(crate) fn huge_around(addr: usize, range: &Range<usize>) -> Option<Range<usi
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Sets where faults bring in huge pages. Pages that are huge already stay so. A forked child
-    /// starts with its parent's policy.
+    /// starts with its parent's policy. Waits for the write right.
     ///
     /// # Errors
     /// [`Error::NotSupported`](crate::Error::NotSupported): the machine has no pages of 2 MiB.
-    pub fn set_huge_pages(&mut self, policy: HugePages) -> Result<(), crate::Error> {
+    pub fn set_huge_pages(&self, policy: HugePages) -> Result<(), crate::Error> {
         if self.core.tables.paging().largest() < PageSize::Size2M {
             return Err(crate::Error::NotSupported("a huge page on this machine"));
         }
+        let _right = self.core.right();
         self.core.huge.set(policy);
         Ok(())
+    }
+
+    /// Where faults bring in huge pages. One load.
+    pub fn huge_pages(&self) -> HugePages {
+        self.core.huge.policy()
     }
 
     /// As [`is_current`](Self::is_current), for the whole huge page.

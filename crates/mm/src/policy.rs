@@ -31,13 +31,14 @@ impl<M: Machine, F: Format> HugeState<M, F> {
         child
     }
 
-    /// The caller has the space exclusively.
+    /// The caller has the write right.
     pub(crate) fn set(&self, policy: HugePages) {
-        // Relaxed: faults begin after the exclusive borrow.
-        self.policy.store(policy as u8, Ordering::Relaxed);
-        if policy != HugePages::Never {
+        if matches!(policy, HugePages::Madvise | HugePages::Always) {
             self.note();
         }
+        // Relaxed: a fault that reads the old policy acts by it. A call that cuts the pages of a
+        // fault that reads the new one has the write right later, and sees the note.
+        self.policy.store(policy as u8, Ordering::Relaxed);
     }
 
     #[inline]
@@ -46,6 +47,7 @@ impl<M: Machine, F: Format> HugeState<M, F> {
         match self.policy.load(Ordering::Relaxed) {
             1 => HugePages::Madvise,
             2 => HugePages::Always,
+            3 => HugePages::Disabled,
             _ => HugePages::Never,
         }
     }
@@ -59,7 +61,7 @@ impl<M: Machine, F: Format> HugeState<M, F> {
 
     /// Whether a huge page may be in the tables.
     pub(crate) fn may_exist(&self) -> bool {
-        // Relaxed: as in `set`.
+        // Relaxed: as in `note`.
         self.ever.load(Ordering::Relaxed)
     }
 

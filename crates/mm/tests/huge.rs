@@ -11,7 +11,7 @@ const HUGE: usize = 512 * PAGE;
 const AT: usize = 0x4000_0000;
 
 fn huge_space(shared: &Shared, asid: u16) -> Space {
-    let mut space = new_space(shared, asid).unwrap();
+    let space = new_space(shared, asid).unwrap();
     space.set_huge_pages(HugePages::Always).unwrap();
     space
 }
@@ -85,13 +85,25 @@ fn the_policy_and_the_advice_decide() {
         store(sim, space, at, 1).unwrap();
         assert_eq!(huge_bytes(space), 0);
         // The policy of advice.
-        let mut other = new_space(shared, 2).unwrap();
+        let other = new_space(shared, 2).unwrap();
         other.set_huge_pages(HugePages::Madvise).unwrap();
         let at = other.mmap(AT, 2 * HUGE, 3, FIXED).unwrap();
         other.madvise(at, HUGE, Advice::HugePage).unwrap();
         other.write(at, &[1]).unwrap();
         other.write(at + HUGE, &[1]).unwrap();
         assert_eq!((huge_bytes(&other), other.resident(at..at + 2 * HUGE)), (HUGE, 513));
+        // Disabled while the space is in use: no new ones, and those that exist stay.
+        other.madvise(at + HUGE, HUGE, Advice::HugePage).unwrap();
+        other.madvise(at + HUGE, HUGE, Advice::DontNeed).unwrap();
+        other.set_huge_pages(HugePages::Disabled).unwrap();
+        other.madvise(at + HUGE, HUGE, Advice::PopulateWrite).unwrap();
+        assert_eq!(huge_bytes(&other), HUGE);
+        let refused = other.madvise(at + HUGE, HUGE, Advice::Collapse).unwrap_err();
+        assert_eq!(refused, Error::Collapse(CollapseError::NoPages));
+        assert_eq!(other.fork(Asid(4)).unwrap().huge_pages(), HugePages::Disabled);
+        other.set_huge_pages(HugePages::Never).unwrap();
+        other.madvise(at + HUGE, HUGE, Advice::Collapse).unwrap();
+        assert_eq!(huge_bytes(&other), 2 * HUGE);
         // None at all, which is where a space begins.
         let other = new_space(shared, 3).unwrap();
         let at = other.mmap(AT, HUGE, 3, FIXED).unwrap();

@@ -194,7 +194,7 @@ fn as_the_model<F: Format>(ops: &[(usize, Op)]) {
         let layout = Layout { mmap_base: BASE, ..Layout::default() };
         let profile = Profile::LINUX_6_18;
         let space = AddressSpace::try_new(&shared, Asid(1), None, profile, layout);
-        let mut space: AddressSpace<Sim, F, Grace> = space.unwrap();
+        let space: AddressSpace<Sim, F, Grace> = space.unwrap();
         space.set_huge_pages(HugePages::Always).unwrap();
         let first = Process { space, model: Model::new() };
         let mut processes = vec![first];

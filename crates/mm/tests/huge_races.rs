@@ -38,7 +38,7 @@ fn run(
     let sim = Sim::new(config).unwrap();
     let shared = paging(&sim);
     let space = sim.on_cpu(0, || {
-        let mut space = new_space(&shared, 1).unwrap();
+        let space = new_space(&shared, 1).unwrap();
         space.set_huge_pages(HugePages::Always).unwrap();
         space.mmap(AT, 2 * HUGE, 3, FIXED).unwrap();
         // Every other time the pages begin small.

@@ -8,6 +8,7 @@ use crate::{clock, random, user};
 use alloc::sync::Arc;
 use linux_raw_sys::errno::{EFAULT, EINVAL, ENOSYS, EPERM, ESRCH, ETIMEDOUT};
 use machine::{CpuId, CpuSet, Cpus};
+use mm::HugePages;
 use zerocopy::IntoBytes;
 
 /// arch_prctl(2).
@@ -216,8 +217,15 @@ pub(super) fn prctl(call: &mut Call<'_>) -> Outcome {
         // PR_GET_DUMPABLE, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_VMA
         3 => Ok(1),
         4 | 38 => Ok(0),
-        // PR_SET_THP_DISABLE, PR_GET_THP_DISABLE: programs get no huge pages.
-        41 | 42 => Ok(0),
+        // PR_SET_THP_DISABLE, PR_GET_THP_DISABLE
+        41 if rest == [0; 3] => {
+            let policy = if at == 0 { HugePages::Madvise } else { HugePages::Disabled };
+            call.space().set_huge_pages(policy)?;
+            Ok(0)
+        }
+        42 if at == 0 && rest == [0; 3] => {
+            Ok((call.space().huge_pages() == HugePages::Disabled).into())
+        }
         // PR_SET_MDWE, PR_GET_MDWE
         65 if rest == [0; 3] => {
             call.space().with_vmas(|calls| calls.set_deny_exec(at as usize))?;

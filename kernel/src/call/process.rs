@@ -246,6 +246,7 @@ pub(super) fn execve(call: &mut Call<'_>) -> Outcome {
     loaded.space.set_limits(mm::Limits { may_lock: true, ..call.space().limits() });
     let denies = call.space().with_vmas(|calls| Ok(calls.inherited_deny_exec()))?;
     loaded.space.with_vmas(|calls| calls.set_deny_exec(denies))?;
+    loaded.space.set_huge_pages(call.space().huge_pages())?;
     // The other threads end. If another one does the same, it is this one's end.
     end_others(call)?;
     let own = &mut *call.own;

@@ -2,8 +2,8 @@
 
 use super::{Call, Errno, Outcome, Stop, fail};
 use crate::clock;
+use crate::task::usage::Used;
 use crate::task::{lock, timer};
-use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{EFAULT, EINVAL};
 
 /// Nanoseconds of a second.
@@ -30,14 +30,19 @@ fn to_timespec(nanos: u64) -> [u64; 2] {
 }
 
 /// The reading of a clock.
-fn read(call: &Call<'_>, clock: u64) -> Result<u64, Errno> {
+fn read(call: &mut Call<'_>, clock: u64) -> Result<u64, Errno> {
     match clock {
         // REALTIME, REALTIME_COARSE, TAI
         0 | 5 | 11 => Ok(real_time()),
         // MONOTONIC, MONOTONIC_RAW, MONOTONIC_COARSE, BOOTTIME
         1 | 4 | 6 | 7 => Ok(clock::now()),
-        // PROCESS_CPUTIME_ID, THREAD_CPUTIME_ID. Relaxed: a statistic.
-        2 | 3 => Ok(call.process().used.load(Ordering::Relaxed)),
+        // PROCESS_CPUTIME_ID
+        2 => {
+            call.own.clock.tell(&call.thread.process.used);
+            Ok(call.process().used.get().nanos)
+        }
+        // THREAD_CPUTIME_ID
+        3 => Ok(call.own.clock.tell(&call.thread.process.used).nanos),
         _ => Err(Errno(EINVAL)),
     }
 }
@@ -83,9 +88,9 @@ pub(super) fn time(call: &mut Call<'_>) -> Outcome {
 pub(super) fn times(call: &mut Call<'_>) -> Outcome {
     let ticks = |nanos: u64| nanos / (SECOND / crate::load::CLOCK_TICKS);
     let process = call.process();
-    // Relaxed, both: statistics.
-    let own = ticks(process.used.load(Ordering::Relaxed));
-    let children = ticks(process.used_by_children.load(Ordering::Relaxed));
+    call.own.clock.tell(&process.used);
+    let own = ticks(process.used.get().nanos);
+    let children = ticks(process.used_by_children.get().nanos);
     if call.args[0] != 0 {
         call.user().write(call.args[0], &[own, 0, children, 0])?;
     }
@@ -138,24 +143,26 @@ pub(crate) fn wait_until(call: &mut Call<'_>, deadline: u64) -> Outcome {
     Err(call.rest())
 }
 
-/// getrusage(2): times and nothing else.
+/// getrusage(2): times and page faults.
 pub(super) fn getrusage(call: &mut Call<'_>) -> Outcome {
     let [of, into, ..] = call.args;
     let process = call.process();
-    // Relaxed, both: statistics.
-    let nanos = match of as i32 {
-        0 | 1 => process.used.load(Ordering::Relaxed),
-        -1 => process.used_by_children.load(Ordering::Relaxed),
+    let of_thread = call.own.clock.tell(&process.used);
+    let used = match of as i32 {
+        0 => process.used.get(),
+        1 => of_thread,
+        -1 => process.used_by_children.get(),
         _ => return fail(EINVAL),
     };
-    call.user().write(into, &rusage(nanos))?;
+    call.user().write(into, &rusage(used))?;
     Ok(0)
 }
 
-/// A rusage of a process that has run so long.
-pub(super) fn rusage(nanos: u64) -> [u64; 18] {
+/// A rusage: ru_utime and ru_minflt.
+pub(super) fn rusage(used: Used) -> [u64; 18] {
     let mut usage = [0; 18];
-    usage[..2].copy_from_slice(&[nanos / SECOND, nanos % SECOND / 1000]);
+    usage[..2].copy_from_slice(&[used.nanos / SECOND, used.nanos % SECOND / 1000]);
+    usage[8] = used.faults;
     usage
 }
 

@@ -77,10 +77,8 @@ fn wait_for(
         && reap
     {
         child.reap();
-        let (own, below) = (&child.used, &child.used_by_children);
-        // Relaxed, all: statistics.
-        let used = own.load(Ordering::Relaxed) + below.load(Ordering::Relaxed);
-        process.used_by_children.fetch_add(used, Ordering::Relaxed);
+        process.used_by_children.add(child.used.get());
+        process.used_by_children.add(child.used_by_children.get());
     }
     Ok(found)
 }
@@ -107,7 +105,7 @@ pub(super) fn wait4(call: &mut Call<'_>) -> Outcome {
         call.user().write(status, &how.status())?;
     }
     if usage != 0 {
-        call.user().write(usage, &time::rusage(child.used.load(Ordering::Relaxed)))?;
+        call.user().write(usage, &time::rusage(child.used.get()))?;
     }
     Ok(child.pid.into())
 }
@@ -140,7 +138,7 @@ pub(super) fn waitid(call: &mut Call<'_>) -> Outcome {
         // si_signo, si_errno, si_code; then si_pid, si_uid, si_status.
         words[..7].copy_from_slice(&[17, 0, code, 0, child.pid, 0, status]);
         if usage != 0 {
-            call.user().write(usage, &time::rusage(child.used.load(Ordering::Relaxed)))?;
+            call.user().write(usage, &time::rusage(child.used.get()))?;
         }
     }
     if info != 0 {

@@ -61,7 +61,8 @@ pub(crate) fn start() -> Result<(), Errno> {
         add(path.as_bytes(), S_IFLNK | 0o777, target.as_bytes())?;
     }
     put(b"/proc", &proc::Entry::Root.node())?;
-    cpus()
+    cpus()?;
+    huge_pages()
 }
 
 /// `/sys/devices/system`, as libc and hwloc read it: CPUs, and one node with all memory.
@@ -97,12 +98,30 @@ fn cpus() -> Result<(), Errno> {
     write("node/node0/cpulist".into(), &all)?;
     let kib = Kernel.free_frames() * 4;
     write("node/node0/meminfo".into(), &format!("Node 0 MemTotal: {kib:>14} kB\n"))?;
-    write("node/node0/distance".into(), "10\n")?;
-    add(
-        b"/sys/kernel/mm/transparent_hugepage/enabled",
-        S_IFREG | 0o444,
-        b"always madvise [never]\n",
-    )
+    write("node/node0/distance".into(), "10\n")
+}
+
+/// `/sys/kernel/mm/transparent_hugepage`: what faults do. There is no khugepaged, so it scans
+/// nothing. As all of `/sys`, they are plain files: a program that writes one changes no setting.
+fn huge_pages() -> Result<(), Errno> {
+    for (name, text) in [
+        ("enabled", "always [madvise] never\n"),
+        ("defrag", "always defer defer+madvise madvise [never]\n"),
+        ("shmem_enabled", "always within_size advise [never] deny force\n"),
+        ("use_zero_page", "1\n"),
+        ("hpage_pmd_size", "2097152\n"),
+        ("khugepaged/defrag", "0\n"),
+        ("khugepaged/alloc_sleep_millisecs", "60000\n"),
+        ("khugepaged/scan_sleep_millisecs", "10000\n"),
+        ("khugepaged/max_ptes_none", "511\n"),
+        ("khugepaged/max_ptes_swap", "64\n"),
+        ("khugepaged/max_ptes_shared", "256\n"),
+        ("khugepaged/pages_to_scan", "0\n"),
+    ] {
+        let path = format!("/sys/kernel/mm/transparent_hugepage/{name}");
+        add(path.as_bytes(), S_IFREG | 0o444, text.as_bytes())?;
+    }
+    Ok(())
 }
 
 /// Adds an entry of the archive, or one like it, with the folders that lead to it. A regular file

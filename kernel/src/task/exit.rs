@@ -27,6 +27,7 @@ pub(crate) fn thread(thread: &Arc<Thread>, own: &mut Own) {
         }
     }
     own.resume.clear();
+    own.clock.tell(&process.used);
     own.end();
     let last = process.remove(thread);
     if last {

@@ -9,6 +9,7 @@
 //! | `queue` | the queues of ready threads |
 //! | `wait` | queues of threads that wait for an event |
 //! | `timer` | threads that wait for a time |
+//! | `usage` | the time and the faults of threads |
 //! | `exit` | the end of threads and processes |
 //! | `signal` | signals |
 
@@ -20,6 +21,7 @@ pub(crate) mod signal;
 mod state;
 pub(crate) mod thread;
 pub(crate) mod timer;
+pub(crate) mod usage;
 pub(crate) mod wait;
 
 use crate::file::monitor::Async;
@@ -31,7 +33,7 @@ use alloc::sync::Arc;
 /// What `state` uses; its models have loom's.
 use core::sync::atomic as sync;
 use core::sync::atomic::{AtomicBool, Ordering};
-use mm::{Layout, Profile, UnmapPolicy};
+use mm::{HugePages, Layout, Profile, UnmapPolicy};
 use paging::{Tag, X86_64L4};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
@@ -42,12 +44,14 @@ pub(crate) use wait::WaitQueue;
 /// The memory of a program.
 pub(crate) type Space = mm::AddressSpace<Kernel, X86_64L4, Grace>;
 
-/// An empty address space. Tags are assigned; this machine has one, which all get.
+/// An empty address space. Tags are assigned; this machine has one, which all get. Huge pages come
+/// where a program asks for them by madvise(2).
 pub(crate) fn new_space(layout: Layout) -> Result<Arc<Space>, mm::Error> {
     let kernel = Some(Arc::clone(tables()));
     let paging = tables().paging();
     let mut space = Space::try_new(paging, Tag::Assigned, kernel, Profile::LINUX_6_18, layout)?;
     space.set_userfault_handler(Arc::new(Async));
+    space.set_huge_pages(HugePages::Madvise)?;
     // Relaxed: written before there are programs.
     if GRACE.load(Ordering::Relaxed) {
         // SAFETY: these are the machine's periods. Each CPU that runs programs takes part, and

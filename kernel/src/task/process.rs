@@ -1,5 +1,6 @@
 //! A process: what its threads share. The table of all processes.
 
+use super::usage::Usage;
 use super::{Space, Thread, WaitQueue, lock, signal};
 use crate::file::Files;
 use crate::machine::Kernel;
@@ -8,7 +9,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use machine::Step;
 use spin::mutex::SpinMutex;
 
@@ -73,10 +74,10 @@ pub(crate) struct Process {
     pub(crate) holds_vfork: AtomicBool,
     /// The program, for /proc.
     pub(crate) program: SpinMutex<Program>,
-    /// Nanoseconds that its threads have run.
-    pub(crate) used: AtomicU64,
-    /// Nanoseconds that its children have run for which it has waited.
-    pub(crate) used_by_children: AtomicU64,
+    /// What its threads have used in turns that are over.
+    pub(crate) used: Usage,
+    /// What its children have used for which it has waited.
+    pub(crate) used_by_children: Usage,
 }
 
 /// What /proc says of a program.
@@ -167,8 +168,8 @@ impl Process {
             replacing: SpinMutex::default(),
             holds_vfork: false.into(),
             program: SpinMutex::default(),
-            used: AtomicU64::new(0),
-            used_by_children: AtomicU64::new(0),
+            used: Usage::default(),
+            used_by_children: Usage::default(),
         });
         {
             let mut all = lock(&ALL);

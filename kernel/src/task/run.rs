@@ -93,7 +93,7 @@ fn idle() {
 fn turn(thread: Arc<Thread>, active: &mut Option<Arc<Space>>) {
     // SAFETY: this CPU has taken the thread from a queue.
     let own = unsafe { thread.own() };
-    let began = clock::now();
+    let began = own.clock.start();
     own.xstate.load();
     user::set_bases(own.fs, own.gs);
     let mut ticks = ticks_here();
@@ -115,8 +115,7 @@ fn turn(thread: Arc<Thread>, active: &mut Option<Arc<Space>>) {
     if !matches!(next, Next::Gone) {
         own.xstate.save();
     }
-    // Relaxed: a statistic.
-    thread.process.used.fetch_add(clock::now() - began, Ordering::Relaxed);
+    own.clock.tell(&thread.process.used);
     match next {
         Next::Ready => queue::put_back(&thread),
         Next::Park => {
@@ -213,6 +212,7 @@ fn fault(thread: &Arc<Thread>, own: &mut Own, address: Option<u64>) {
         _ => Access::Read,
     };
     stats::fault(access);
+    own.clock.fault();
     if address >= user::HOLE {
         // The kernel's half, or no address.
         return signal::force(thread, own, signal::SIGSEGV, signal::SEGV_MAPERR, address);

@@ -6,6 +6,7 @@
 
 use super::state::State;
 use super::timer::Timer;
+use super::usage::Clock;
 use super::{Process, Space, queue, signal};
 use crate::futex::Waiter;
 use crate::machine::Kernel;
@@ -49,6 +50,8 @@ pub(crate) struct Own {
     pub(crate) robust_list: u64,
     /// What a call has recorded that waits.
     pub(crate) resume: Resume,
+    /// What it has used.
+    pub(crate) clock: Clock,
     /// The alternate stack of signals.
     pub(crate) stack: signal::AltStack,
 }
@@ -98,6 +101,7 @@ impl Own {
             clear_tid: 0,
             robust_list: 0,
             resume: Resume::default(),
+            clock: Clock::default(),
             stack: signal::AltStack::default(),
         })
     }
@@ -115,6 +119,7 @@ impl Own {
             clear_tid: 0,
             robust_list: 0,
             resume: Resume::default(),
+            clock: Clock::default(),
             stack: self.stack,
         })
     }

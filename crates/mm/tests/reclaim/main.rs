@@ -245,7 +245,7 @@ fn a_store_that_fails_keeps_or_loses_pages_clearly() {
 #[test]
 fn huge_pages_are_split_and_then_taken() {
     with_swap(4096, |_, shared, _, _| {
-        let mut space = new_space(shared, 2).unwrap();
+        let space = new_space(shared, 2).unwrap();
         space.set_huge_pages(HugePages::Always).unwrap();
         space.mmap(AT, 512 * PAGE, 3, FIXED).unwrap();
         space.write(AT + 5 * PAGE, &[5]).unwrap();

@@ -23,7 +23,7 @@ fn pins_outlive_the_wait() {
 #[test]
 fn a_huge_page_waits() {
     let sim_frames = 4096;
-    let mut world = World::new(sim_frames, true);
+    let world = World::new(sim_frames, true);
     world.space.set_huge_pages(HugePages::Always).unwrap();
     let at = world.on(0, |space| space.mmap(0, 2 << 20, 3, PRIVATE).unwrap());
     world.write(at..at + PAGE, 3);

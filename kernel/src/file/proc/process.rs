@@ -164,8 +164,8 @@ fn stat(process: &Process, space: Option<&Space>, out: &mut dyn Write) -> fmt::R
     let totals = totals(space);
     // Relaxed, here and below: numbers only.
     let ticks = |nanos: u64| nanos / (1_000_000_000 / CLOCK_TICKS);
-    let used = ticks(process.used.load(Ordering::Relaxed));
-    let children = ticks(process.used_by_children.load(Ordering::Relaxed));
+    let used = ticks(process.used.get().nanos);
+    let children = ticks(process.used_by_children.get().nanos);
     let threads = lock(&process.threads).len();
     write!(
         out,

@@ -115,10 +115,8 @@ fn cpuinfo(out: &mut dyn Write) -> fmt::Result {
 }
 
 fn stat(out: &mut dyn Write) -> fmt::Result {
-    use core::sync::atomic::Ordering;
     let all = processes::all();
-    // Relaxed: a statistic.
-    let used: u64 = all.iter().map(|process| process.used.load(Ordering::Relaxed)).sum();
+    let used: u64 = all.iter().map(|process| process.used.get().nanos).sum();
     let ticks = used / (1_000_000_000 / crate::load::CLOCK_TICKS);
     writeln!(out, "cpu  {ticks} 0 0 0 0 0 0 0 0 0")?;
     for cpu in 0..Kernel.count() {

@@ -289,7 +289,7 @@ pub(super) fn child_ended(parent: &Arc<Process>, child: &Process, how: Exit) -> 
             Exit::Signal(number) => (true, number),
         };
         // Relaxed: a statistic.
-        let ticks = child.used.load(Ordering::Relaxed) / (1_000_000_000 / crate::load::CLOCK_TICKS);
+        let ticks = child.used.get().nanos / (1_000_000_000 / crate::load::CLOCK_TICKS);
         // A queue that is full: the parent finds the child when it waits.
         let _ = send(parent, Info::child(number, child.pid, killed, status, ticks));
     }

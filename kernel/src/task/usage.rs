@@ -1,0 +1,67 @@
+//! What threads have used: time, and page faults.
+
+use crate::clock;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// What threads have used together. All accesses are relaxed: statistics.
+#[derive(Default)]
+pub(crate) struct Usage {
+    nanos: AtomicU64,
+    faults: AtomicU64,
+}
+
+/// A state of it.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Used {
+    /// Nanoseconds.
+    pub(crate) nanos: u64,
+    /// Page faults of programs; those of the kernel for them do not count.
+    pub(crate) faults: u64,
+}
+
+impl Usage {
+    pub(crate) fn add(&self, more: Used) {
+        self.nanos.fetch_add(more.nanos, Ordering::Relaxed);
+        self.faults.fetch_add(more.faults, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> Used {
+        let (nanos, faults) = (&self.nanos, &self.faults);
+        Used { nanos: nanos.load(Ordering::Relaxed), faults: faults.load(Ordering::Relaxed) }
+    }
+}
+
+/// What one thread has used. Only the CPU has it that runs the thread.
+#[derive(Default)]
+pub(crate) struct Clock {
+    /// When what runs now began to count.
+    since: u64,
+    /// Page faults since then.
+    faults: u64,
+    /// What was told before.
+    told: Used,
+}
+
+impl Clock {
+    /// A turn begins. Returns the time.
+    pub(super) fn start(&mut self) -> u64 {
+        self.since = clock::now();
+        self.since
+    }
+
+    /// A page fault. One addition to a line of this CPU.
+    pub(super) fn fault(&mut self) {
+        self.faults += 1;
+    }
+
+    /// Adds to that of the process what is new. Returns all of the thread's.
+    pub(crate) fn tell(&mut self, process: &Usage) -> Used {
+        let now = clock::now();
+        let more = Used { nanos: now - self.since, faults: core::mem::take(&mut self.faults) };
+        self.since = now;
+        process.add(more);
+        self.told =
+            Used { nanos: self.told.nanos + more.nanos, faults: self.told.faults + more.faults };
+        self.told
+    }
+}
