@@ -6,7 +6,7 @@ use paging::{EntryChange, Format, Mapping, Share};
 use vma::{Touched, VmFlags};
 
 use crate::{
-    Access, AddressSpace, Backing, FaultError, HugePages, ObjectError, UserFaultKind,
+    Access, AddressSpace, Backing, FaultError, HugePages, ObjectError, UserFaultKind, absent,
     anon::{self, Prepared},
     changes::Changes,
     fresh::{Fresh, Huge, Unready},
@@ -256,6 +256,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     fn refuse_guard(&self, page: Option<Mapping>, at: VirtAddr) -> Result<(), FaultError> {
         match page.filter(|page| self.core.is_guard(page.frame)) {
             Some(page) if track::is_poison(page.attrs) => Err(FaultError::Poisoned(at)),
+            Some(page) if absent::is_mark(page.attrs) => Ok(()),
             Some(_) => Err(FaultError::Guard(at)),
             None => Ok(()),
         }
@@ -295,8 +296,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let place = walk.look(page);
         let found = place.mapping();
         let look = Look { guard: &guard, at, addr, vma, seen };
+        let is_marked = found.is_some_and(|page| self.core.is_mark(&page));
+        let present = found.filter(|_| !is_marked);
         if vma.flags.intersects(VmFlags::UFFD)
-            && let Some(step) = self.userfault_step(&look, found, want, fresh.brought_in.get())
+            && let Some(step) = self.userfault_step(&look, present, want, fresh.brought_in.get())
         {
             // As in Linux, before the fault asks the object for its own page.
             if vma.file.is_some() && found.is_none() && !want.writes() {
@@ -318,6 +321,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 return self.huge_first_touch(&look, &huge, want, fresh);
             }
             return self.first_touch(&look, &place, want, fresh);
+        }
+        if is_marked {
+            return self.touch_marked(&look, &place, want, fresh);
         }
         self.refuse_guard(found, at)?;
         if let Some(page) = found

@@ -12,17 +12,23 @@ use core::ops::Range;
 
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr};
-use paging::{Attrs, EntryChange, Flags, Format, Share, SweepChange};
+use paging::{Attrs, EntryChange, Flags, Format, Mapping, Share, SweepChange};
 use vma::{PAGE_SIZE, PageWork, Pages};
 
 use crate::{
     hook::{Hook, no_memory, virt},
-    track::is_poison,
+    track::{POISON, WP},
 };
 
 /// The attributes of a guard page.
 pub(crate) fn attrs() -> Attrs {
     Attrs::new(Flags::empty()).with_share(Share::CopyOnWrite)
+}
+
+/// Whether the page is a guard page, whose frame is `guard`; not a poisoned one, nor an absent one
+/// with a mark.
+pub(crate) fn is_guard(page: &Mapping, guard: Frame) -> bool {
+    page.frame == guard && page.attrs.soft & (WP | POISON) == 0
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
@@ -42,9 +48,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
             // back after the flush.
             let done = unsafe {
                 tables.with_entry(&G::pin(), page, |now| match now {
-                    Some(page) if page.frame == guard && !is_poison(page.attrs) => {
-                        (EntryChange::Keep, None)
-                    }
+                    Some(page) if is_guard(&page, guard) => (EntryChange::Keep, None),
                     Some(page) => (EntryChange::Replace(guard, attrs()), Some(page.frame)),
                     None => (EntryChange::Set(guard, attrs()), None),
                 })
@@ -82,7 +86,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         let Some(guard) = self.guard.get() else { return Ok(()) };
         Pages::prepare(self, range.clone(), PageWork::Protect)?;
         self.split_ends(&range);
-        let change = |page: paging::Mapping| match page.frame == guard && !is_poison(page.attrs) {
+        let change = |page: Mapping| match is_guard(&page, guard) {
             true => SweepChange::Clear,
             false => SweepChange::Keep,
         };

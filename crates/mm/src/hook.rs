@@ -13,12 +13,12 @@ use crate::{
     bags::unlink_empty,
     batch::FrameBatch,
     changes::Changes,
+    guard::is_guard,
     huge::{HUGE, huge_around},
     mappings::Family,
     policy::HugeState,
     rights,
     space::Core,
-    track::is_poison,
     waiting::Waiting,
     zero::ZeroFrame,
 };
@@ -102,9 +102,14 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
         self.changes.count(self.tables.machine());
     }
 
+    /// Whether the frame of an entry stands for a slot of swap.
+    pub(crate) fn is_swap(&self, frame: Frame) -> bool {
+        self.tables.paging().slot_of(frame).is_some()
+    }
+
     /// As [`Core::is_special`].
     pub(crate) fn is_special(&self, frame: Frame) -> bool {
-        self.guard.get() == Some(frame) || self.tables.paging().slot_of(frame).is_some()
+        self.guard.get() == Some(frame) || self.is_swap(frame)
     }
 
     /// Splits the huge pages that a range cuts. The VMAs have changed, and faults know it; or
@@ -155,7 +160,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
         self.remove_but(range, None);
     }
 
-    /// As [`remove`](Self::remove), but keeps pages with the frame `kept`.
+    /// As [`remove`](Self::remove), but keeps guard pages, whose frame is `kept`.
     pub(crate) fn remove_but(&mut self, range: Range<usize>, kept: Option<Frame>) {
         self.count_change();
         self.split_ends(&range);
@@ -178,7 +183,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
             let keeps = self.may_wait && self.waiting.keeps_tables(self.tables, &whole, huge);
             pending.keep_tables(keeps);
             let clear = |page: paging::Mapping| match page.frame {
-                frame if Some(frame) == kept && !is_poison(page.attrs) => SweepChange::Keep,
+                _ if kept.is_some_and(|guard| is_guard(&page, guard)) => SweepChange::Keep,
                 frame if batch.take(self.tables.paging(), frame) => {
                     pages += page.size.bytes() as usize / PAGE_SIZE;
                     SweepChange::Clear

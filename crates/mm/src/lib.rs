@@ -21,8 +21,8 @@
 //! | copies of a program's memory, pins | [`AddressSpace::read`], [`AddressSpace::copy_from_user`], [`AddressSpace::pin_pages`] | `access`, `pin` |
 //! | a debugger's copies | [`AddressSpace::peek`], [`AddressSpace::poke`] | `force` |
 //! | reclaim, swap | [`AddressSpace::reclaim`], [`Swap`] | `reclaim`, `swap` |
-//! | userfaultfd | [`AddressSpace::userfault_register`] and its neighbours, [`UserFaultHandler`] | `userfault`, `monitor` |
-//! | soft-dirty and referenced pages; PAGEMAP_SCAN | [`AddressSpace::clear_soft_dirty`], [`AddressSpace::scan`] | `track` |
+//! | userfaultfd | [`AddressSpace::userfault_register`] and its neighbours, [`UserFaultHandler`] | `userfault`, `monitor`, `absent` |
+//! | soft-dirty and referenced pages; PAGEMAP_SCAN | [`AddressSpace::clear_soft_dirty`], [`AddressSpace::scan`] | `track`, `scan` |
 //! | mincore; resident pages; maps | [`AddressSpace::mincore`] and its neighbours | `look` |
 //! | smaps, pagemap, totals | [`AddressSpace::write_smaps`] and its neighbours | `usage` |
 //! | exec | [`AddressSpace::exec`] | `calls` |
@@ -46,6 +46,7 @@
 #![deny(missing_docs)]
 extern crate alloc;
 
+mod absent;
 mod access;
 mod anon;
 mod around;
@@ -82,6 +83,7 @@ mod ranges;
 mod reclaim;
 mod reference;
 mod rights;
+mod scan;
 mod shmem;
 mod space;
 mod swap;
@@ -110,10 +112,10 @@ pub use paging::Swap;
 pub use pin::UserPins;
 pub use reclaim::Reclaimed;
 pub use rights::Access;
+pub use scan::{PageCategories, PageRegion, Scan, Scanned};
 pub use shmem::{Seals, Shmem, ShmemKind};
 pub use space::AddressSpace;
 pub use sync::SyncFlags;
-pub use track::{PageCategories, PageRegion, Scan, Scanned};
 pub use usage::{Totals, Usage, pagemap};
 pub use userfault::{UserFault, UserFaultError, UserFaultHandler, UserFaultKind, UserFaultModes};
 pub use vma::{

@@ -125,7 +125,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         })
     }
 
-    /// UFFDIO_WRITEPROTECT: write-protects the present pages of a range, or ends that.
+    /// UFFDIO_WRITEPROTECT: write-protects the pages of a range, or ends that. Absent pages are
+    /// left out, unless the userfaultfd marks them
+    /// ([`marks_absent_pages`](crate::UserFaultHandler::marks_absent_pages)): then it allocates the
+    /// page tables of the range.
     ///
     /// # Errors
     /// [`UserFaultError::NotRegistered`]: nothing is mapped in the range, or a VMA is not
@@ -143,7 +146,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let all = registered.unwrap_or(true) && vma.flags.contains(VmFlags::UFFD_WP);
             registered = Some(all);
             if all {
-                hook.write_protect(part, vma, protect);
+                hook.write_protect(part.clone(), vma, protect);
+                if protect && self.marks_absent(vma) {
+                    hook.mark_absent(part, vma);
+                }
             }
         })?;
         match registered {
@@ -173,6 +179,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let none = |error| Resolved { done: 0, error };
         let (source, target) = (aligned(from, len).map_err(none)?, aligned(to, len).map_err(none)?);
         self.prepare_private(to).map_err(none)?;
+        self.clear_old_marks(source.clone()).map_err(none)?;
         self.check_move_vmas(&source, &target).map_err(none)?;
         // Ranges that overlap are moved page by page, as in Linux.
         if source.end <= target.start || target.end <= source.start {

@@ -8,12 +8,13 @@ use grace::Concurrent;
 use machine::{Frame, Machine};
 #[expect(unused_imports, reason = "for links")]
 use paging::TlbGrace;
-use paging::{Format, PageTables, Paging, Tag, Walk};
+use paging::{Format, Mapping, PageTables, Paging, Tag, Walk};
 use spin::Once;
 use vma::{Layout, Limits, Profile, Sizes};
 
 use crate::{
     Backing, Error, FrameGroup, UnmapPolicy, UserFaultHandler,
+    absent::is_mark,
     changes::Changes,
     commitment::Commitment,
     hook::Hook,
@@ -340,6 +341,11 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     /// at any moment.
     pub(crate) fn is_guard(&self, frame: Frame) -> bool {
         self.guard.get() == Some(frame)
+    }
+
+    /// Whether the page is absent, and has a mark of write-protection.
+    pub(crate) fn is_mark(&self, page: &Mapping) -> bool {
+        is_mark(page.attrs) && self.is_guard(page.frame)
     }
 
     /// Whether the frame of an entry is that of guard pages, or stands for a slot of swap: no

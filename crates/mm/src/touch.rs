@@ -10,6 +10,7 @@ use crate::{
     fault::Step,
     fresh::Fresh,
     rights::{self, Want},
+    track::marked,
 };
 
 /// The first look of a fault.
@@ -61,6 +62,20 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         want: Want,
         fresh: &Fresh<'_, M>,
     ) -> Result<Step, FaultError> {
+        self.touch_absent(look, place, want, fresh, None)
+    }
+
+    /// As [`first_touch`](Self::first_touch). With `marks`, the entry is that of an absent page
+    /// with a mark (`absent`), and the page gets these marks.
+    #[inline]
+    pub(crate) fn touch_absent(
+        &self,
+        look: &Look<'_, M, G>,
+        place: &Found<'_>,
+        want: Want,
+        fresh: &Fresh<'_, M>,
+        marks: Option<u16>,
+    ) -> Result<Step, FaultError> {
         let (frame, share, step) = if want.writes() {
             fresh.want_zeros();
             // With memory at hand, this attempt goes on. Without, the guard must go first: a
@@ -78,7 +93,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         // flushed before it gets another VMA.
         let done = unsafe {
             self.core.tables.with_found(look.guard, place, |now| {
-                if now.is_some() || !self.is_current(look) {
+                let same = match marks {
+                    None => now.is_none(),
+                    Some(_) => now.is_some_and(|page| self.core.is_mark(&page)),
+                };
+                if !same || !self.is_current(look) {
                     return (EntryChange::Keep, Step::Again);
                 }
                 let mut attrs = rights::attrs(look.vma.flags, share);
@@ -86,7 +105,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 if self.core.tables.machine().preloads() && want.writes() {
                     attrs.flags |= Flags::DIRTY;
                 }
-                (EntryChange::Fill(frame, attrs), step)
+                match marks {
+                    None => (EntryChange::Fill(frame, attrs), step),
+                    Some(marks) => (EntryChange::Replace(frame, marked(attrs, marks)), step),
+                }
             })
         };
         match done {

@@ -15,11 +15,12 @@ use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing,
+    absent::is_mark,
     hook::virt,
     huge::{HUGE, huge_around},
     look::bytes_in,
     reference::{block_of, is_counted},
-    track::{CLEAN, WP, is_poison},
+    track::{CLEAN, POISON, WP},
 };
 
 /// The memory of a range, in bytes, with the names of `/proc/PID/smaps`.
@@ -180,20 +181,24 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             *entry = mark(self.is_new(vma));
             let Some(page) = walk.get(VirtAddr::new(at as u64)) else { continue };
             if self.core.is_guard(page.frame) {
-                *entry |= if is_poison(page.attrs) { 0 } else { pagemap::GUARD };
+                let protected = is_mark(page.attrs) && vma.flags.contains(VmFlags::UFFD_WP);
+                *entry |= match (protected, page.attrs.soft & (WP | POISON)) {
+                    (true, _) => pagemap::WRITE_PROTECTED,
+                    (false, 0) => pagemap::GUARD,
+                    _ => 0,
+                };
                 continue;
             }
             *entry |= mark(page.attrs.soft & CLEAN == 0);
+            let is_protected =
+                tracks && page.attrs.soft & WP != 0 && vma.flags.contains(VmFlags::UFFD_WP);
+            let protected = if is_protected { pagemap::WRITE_PROTECTED } else { 0 };
             if let Some(slot) = self.core.tables.paging().slot_of(page.frame) {
-                *entry |= pagemap::SWAPPED | (slot & ((1 << 50) - 1)) << 5;
+                *entry |= pagemap::SWAPPED | (slot & ((1 << 50) - 1)) << 5 | protected;
                 continue;
             }
             let frame = page.frame_of(VirtAddr::new(at as u64)).unwrap_or(page.frame);
-            *entry |= pagemap::PRESENT | frame.number();
-            if tracks {
-                let protected = page.attrs.soft & WP != 0 && vma.flags.contains(VmFlags::UFFD_WP);
-                *entry |= if protected { pagemap::WRITE_PROTECTED } else { 0 };
-            }
+            *entry |= pagemap::PRESENT | frame.number() | protected;
             if let Some(known) = self.look_at(&guard, &page, vma) {
                 *entry |= if known.anonymous { 0 } else { pagemap::OF_OBJECT };
                 *entry |= if known.maps == 1 { pagemap::EXCLUSIVE } else { 0 };

@@ -11,7 +11,7 @@
 //! seen under it (`anon`). The calls of the monitor are in `monitor`.
 
 use alloc::sync::Arc;
-use core::{fmt, sync::atomic::Ordering};
+use core::{fmt, ops::Range, sync::atomic::Ordering};
 
 use grace::Concurrent;
 use machine::{Machine, VirtAddr};
@@ -72,6 +72,13 @@ pub trait UserFaultHandler: Send + Sync + 'static {
     fn is_write_protect_async(&self, uffd: u64) -> bool {
         let _ = uffd;
         false
+    }
+
+    /// Whether this userfaultfd write-protects absent pages of anonymous memory, too
+    /// (UFFD_FEATURE_WP_UNPOPULATED, which UFFD_FEATURE_WP_ASYNC implies). Called with the write
+    /// right held: only loads.
+    fn marks_absent_pages(&self, uffd: u64) -> bool {
+        self.is_write_protect_async(uffd)
     }
 }
 
@@ -147,19 +154,27 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         flags.set(VmFlags::UFFD_MISSING, modes.contains(UserFaultModes::MISSING));
         flags.set(VmFlags::UFFD_WP, modes.contains(UserFaultModes::WP));
         flags.set(VmFlags::UFFD_MINOR, modes.contains(UserFaultModes::MINOR));
-        // Relaxed: pages get marks after this.
-        if modes.contains(UserFaultModes::WP)
-            && let Ok(range) = aligned(addr, len)
-            && self.core.had_marks.swap(true, Ordering::Relaxed)
-        {
-            // An earlier registration has left marks, which nothing has looked at since.
-            self.change_with_hook(range, |hook, part, vma| {
-                if !vma.flags.contains(VmFlags::UFFD_WP) {
-                    hook.write_protect(part, vma, false);
-                }
-            })?;
+        if let Ok(range) = aligned(addr, len) {
+            self.clear_old_marks(range)?;
+        }
+        if modes.contains(UserFaultModes::WP) {
+            // Relaxed: pages get marks after this.
+            self.core.had_marks.store(true, Ordering::Relaxed);
         }
         self.change(|calls| calls.watch(addr, len, flags, uffd))
+    }
+
+    /// Clears the marks that an earlier registration has left, which nothing has looked at since.
+    pub(crate) fn clear_old_marks(&self, range: Range<usize>) -> Result<(), Error> {
+        // Relaxed: registrations are ordered by the write right.
+        if !self.core.had_marks.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.change_with_hook(range, |hook, part, vma| {
+            if !vma.flags.contains(VmFlags::UFFD_WP) {
+                hook.write_protect(part, vma, false);
+            }
+        })
     }
 
     /// UFFDIO_UNREGISTER. Pages that were write-protected are not any more.

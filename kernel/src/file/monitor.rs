@@ -12,8 +12,8 @@ use linux_raw_sys::errno::{EINVAL, ESRCH};
 use mm::{Uffd, UserFault, UserFaultHandler, UserFaultModes};
 
 /// The features, by the numbers of UFFDIO_API: writes are told apart, memory of files can be
-/// protected, and absent pages; writes are resolved without a monitor. An absent page that was
-/// protected still counts as written.
+/// protected, and absent pages; writes are resolved without a monitor. An absent page of a file
+/// gets no mark: it counts as written.
 pub(crate) const FEATURES: u64 = 1 | 1 << 12 | 1 << 13 | ASYNC;
 const ASYNC: u64 = 1 << 15;
 /// The heap that one uses, about.

@@ -10,9 +10,10 @@ use crate::{
 /// The features of userfaultfd that programs use.
 pub(crate) mod feature {
     pub(crate) const SIGBUS: u64 = 1 << 7;
+    pub(crate) const WP_UNPOPULATED: u64 = 1 << 13;
     pub(crate) const WP_ASYNC: u64 = 1 << 15;
     /// Those that the running kernel must have: WP of shared memory, POISON, and MOVE.
-    pub(crate) const ALL: u64 = SIGBUS | 1 << 12 | 1 << 14 | 1 << 16;
+    pub(crate) const ALL: u64 = SIGBUS | 1 << 12 | WP_UNPOPULATED | 1 << 14 | 1 << 16;
 }
 
 /// What a program is about.
@@ -41,8 +42,12 @@ pub(crate) fn random(about: About, seed: u64, steps: usize) -> Vec<Step> {
     let objects = about == About::Monitors && rng.one_in(2);
     let forks = rng.one_in(4);
     let mut features = feature::SIGBUS;
-    // Marks of absent pages are not there yet: they come with WP_ASYNC, and with WP of objects.
-    features |= if about == About::Scans && !rng.one_in(4) { feature::WP_ASYNC } else { 0 };
+    features |= match about {
+        // It marks absent pages, too.
+        About::Scans if !rng.one_in(4) => feature::WP_ASYNC,
+        _ if rng.one_in(2) => feature::WP_UNPOPULATED,
+        _ => 0,
+    };
     // All with WP, or none: where a registration without it follows one with it, Linux leaves the
     // marks in the entries. Only PAGEMAP_SCAN sees them then, and ours forgets them.
     let modes: &[u64] = match about {
@@ -148,8 +153,7 @@ fn scan(rng: &mut Rng, window: &Window) -> Step {
         bits | if rng.one_in(3) { CATEGORIES & 1 << rng.below(9) } else { 0 }
     };
     let flags = if rng.one_in(40) { 1 << rng.below(4) } else { rng.of(&[0, 1, 1, 2, 3]) };
-    // Only present pages are protected: see above.
-    let mask = if flags & 1 != 0 { 8 | rng.of(&[0, 2]) } else { rng.of(&[0, 2, 8]) };
+    let mask = rng.of(&[0, 2, 8, 10]);
     let mask = mask | if rng.one_in(6) { some(rng) } else { 0 };
     let inverted = if rng.one_in(4) { some(rng) & !8 } else { 0 };
     let what = Scan {

@@ -31,6 +31,10 @@ impl UserFaultHandler for Monitor {
         false
     }
 
+    fn marks_absent_pages(&self, _: u64) -> bool {
+        self.features.load(Relaxed) & (feature::WP_ASYNC | feature::WP_UNPOPULATED) != 0
+    }
+
     fn is_write_protect_async(&self, _: u64) -> bool {
         self.features.load(Relaxed) & feature::WP_ASYNC != 0
     }
