@@ -42,6 +42,8 @@ pub(crate) enum Device {
     Console,
     /// Standard error.
     Errors,
+    /// userfaultfd.
+    Monitors,
 }
 
 impl Device {
@@ -53,6 +55,7 @@ impl Device {
             Device::Full => (1, 7),
             Device::Random => (1, 9),
             Device::Console | Device::Errors => (5, 1),
+            Device::Monitors => (10, 126),
         };
         major << 8 | minor
     }
@@ -65,10 +68,10 @@ pub(crate) enum Kind {
     Link(Vec<u8>),
     Device(Device),
     Pipe(Arc<Pipe>),
-    /// A memfd of huge pages, of which there are none: it is empty, and cannot be mapped.
-    Huge,
+    /// A memfd of huge pages, of which there are none: it has a size, and cannot be mapped.
+    Huge(AtomicU64),
     /// A userfaultfd.
-    Monitor(Monitor),
+    Monitor(Arc<Monitor>),
     /// An entry of `/proc`; its inode is made anew at each look.
     Proc(proc::Entry),
 }
@@ -185,7 +188,7 @@ impl Node {
     pub(crate) fn mode(&self) -> u32 {
         let kind = match &self.kind {
             Kind::Folder(_) => S_IFDIR,
-            Kind::File(_) | Kind::Huge => S_IFREG,
+            Kind::File(_) | Kind::Huge(_) => S_IFREG,
             Kind::Link(_) => S_IFLNK,
             Kind::Device(_) => S_IFCHR,
             Kind::Pipe(_) => S_IFIFO,
@@ -231,6 +234,8 @@ impl Node {
     pub(crate) fn size(&self) -> u64 {
         match &self.kind {
             Kind::File(memory) => memory.size(),
+            // Relaxed: only the number.
+            Kind::Huge(size) => size.load(Ordering::Relaxed),
             Kind::Link(target) => target.len() as u64,
             Kind::Folder(folder) => 40 + 20 * lock(folder).entries.len() as u64,
             _ => 0,

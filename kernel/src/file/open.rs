@@ -13,12 +13,12 @@ use crate::call::Errno;
 use crate::machine::Kernel;
 use crate::output::{self, Stream};
 use crate::random;
-use crate::task::{Space, lock};
+use crate::task::{Space, WaitQueue, lock};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use linux_raw_sys::errno::{
-    EAGAIN, EBADF, EFBIG, EINVAL, EISDIR, ENFILE, ENOENT, ENOMEM, ENOSPC, ENOTDIR, ENXIO, EPERM,
+    EBADF, EFBIG, EINVAL, EISDIR, ENFILE, ENOENT, ENOMEM, ENOSPC, ENOTDIR, ENXIO, EPERM,
 };
 use linux_raw_sys::general::{
     O_APPEND, O_DIRECT, O_NOATIME, O_NONBLOCK, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDNORM,
@@ -221,7 +221,7 @@ impl Open {
                 }
                 Ok(count)
             }
-            Kind::Huge | Kind::Device(Device::Null | Device::Console | Device::Errors) => Ok(0),
+            Kind::Huge(_) | Kind::Device(Device::Null | Device::Console | Device::Errors) => Ok(0),
             Kind::Device(Device::Zero | Device::Full) => {
                 into.fill(0);
                 Ok(into.len())
@@ -240,9 +240,9 @@ impl Open {
                 self.content.read(at, into)
             }
             Kind::Folder(_) => Err(Errno(EISDIR)),
-            // It has no messages.
-            Kind::Monitor(monitor) if monitor.is_ready() => Err(Errno(EAGAIN)),
-            Kind::Link(_) | Kind::Pipe(_) | Kind::Monitor(_) => Err(Errno(EINVAL)),
+            Kind::Link(_) | Kind::Pipe(_) | Kind::Monitor(_) | Kind::Device(Device::Monitors) => {
+                Err(Errno(EINVAL))
+            }
         }
     }
 
@@ -277,6 +277,7 @@ impl Open {
             }
             Kind::Device(Device::Full) => Err(Errno(ENOSPC)),
             Kind::Device(Device::Null | Device::Zero | Device::Random) => Ok(from.len()),
+            Kind::Device(Device::Monitors) => Err(Errno(EINVAL)),
             Kind::Device(device) => {
                 let errors = *device == Device::Errors;
                 output::write(if errors { Stream::Err } else { Stream::Out }, from);
@@ -284,7 +285,7 @@ impl Open {
             }
             Kind::Proc(_) => self.content.write(at, from),
             Kind::Folder(_) => Err(Errno(EISDIR)),
-            Kind::Link(_) | Kind::Pipe(_) | Kind::Monitor(_) | Kind::Huge => Err(Errno(EINVAL)),
+            Kind::Link(_) | Kind::Pipe(_) | Kind::Monitor(_) | Kind::Huge(_) => Err(Errno(EINVAL)),
         }
     }
 
@@ -352,7 +353,10 @@ impl Open {
             0..=2 if matches!(self.node.kind, Kind::Device(_)) => return Ok(0),
             0 => 0,
             1 => *position,
-            2 => self.memory().map_or(0, |memory| memory.size()),
+            2 => match self.node.kind {
+                Kind::File(_) | Kind::Huge(_) => self.node.size(),
+                _ => 0,
+            },
             _ => return Err(Errno(EINVAL)),
         };
         let new = base.checked_add_signed(offset).filter(|new| *new <= MOST);
@@ -379,10 +383,22 @@ impl Open {
         }
     }
 
+    /// Where a poll waits for a change, if there can be one.
+    pub(crate) fn changed(&self) -> Option<&WaitQueue> {
+        match &self.node.kind {
+            Kind::Monitor(monitor) => Some(&monitor.changed),
+            _ => self.pipe_of().map(|pipe| &pipe.changed),
+        }
+    }
+
     /// What poll finds.
     pub(crate) fn ready(&self) -> u32 {
         if let Kind::Monitor(monitor) = &self.node.kind {
-            return if monitor.is_ready() && self.is_nonblocking() { 0 } else { POLLERR };
+            return match monitor.is_ready() && self.is_nonblocking() {
+                true if monitor.has_message() => POLLIN | POLLRDNORM,
+                true => 0,
+                false => POLLERR,
+            };
         }
         let Some(pipe) = self.pipe_of() else {
             return POLLIN | POLLOUT | POLLRDNORM | POLLWRNORM;

@@ -26,7 +26,7 @@ const FOLDERS: [(&str, u32); 9] = [
     ("/var/tmp", 0o1777),
 ];
 
-const DEVICES: [(&str, Device); 8] = [
+const DEVICES: [(&str, Device); 9] = [
     ("/dev/null", Device::Null),
     ("/dev/zero", Device::Zero),
     ("/dev/full", Device::Full),
@@ -35,6 +35,7 @@ const DEVICES: [(&str, Device); 8] = [
     ("/dev/tty", Device::Console),
     ("/dev/console", Device::Console),
     ("/dev/stderr", Device::Errors),
+    ("/dev/userfaultfd", Device::Monitors),
 ];
 
 const LINKS: [(&str, &str); 3] = [

@@ -24,7 +24,7 @@ pub(crate) mod timer;
 pub(crate) mod usage;
 pub(crate) mod wait;
 
-use crate::file::monitor::Async;
+use crate::file::monitor::Monitors;
 use crate::grace::Grace;
 use crate::machine::Kernel;
 use crate::smp::tlb_grace;
@@ -50,7 +50,7 @@ pub(crate) fn new_space(layout: Layout) -> Result<Arc<Space>, mm::Error> {
     let kernel = Some(Arc::clone(tables()));
     let paging = tables().paging();
     let mut space = Space::try_new(paging, Tag::Assigned, kernel, Profile::LINUX_6_18, layout)?;
-    space.set_userfault_handler(Arc::new(Async));
+    space.set_userfault_handler(Arc::new(Monitors));
     space.set_huge_pages(HugePages::Madvise)?;
     // Relaxed: written before there are programs.
     if GRACE.load(Ordering::Relaxed) {

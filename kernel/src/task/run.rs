@@ -4,6 +4,7 @@
 use super::process::Exit;
 use super::{Own, Space, Thread, exit, lock, process, queue, signal, timer};
 use crate::cpu::area;
+use crate::file::monitor::{self, Then};
 use crate::grace::{Grace, quiet};
 use crate::smp::tlb_grace;
 use crate::space::tables;
@@ -13,7 +14,7 @@ use crate::{call, clock, stats};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use machine::VirtAddr;
-use mm::Access;
+use mm::{Access, FaultError};
 use x86_64::registers::control::Cr2;
 
 /// Nanoseconds for which a thread runs while others wait.
@@ -136,6 +137,10 @@ fn ticks_here() -> u64 {
 /// Runs the program once, and acts on the reason for which it came back. Returns what the thread
 /// does next, unless it goes on.
 fn step(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
+    if let Some(monitor) = own.monitor.take() {
+        // The monitor has woken it, or a signal.
+        monitor.upgrade().inspect(|monitor| monitor.forget(thread));
+    }
     if thread.has_attention() && !signal::attend(thread, own) {
         exit::thread(thread, own);
         return Some(Next::Gone);
@@ -174,10 +179,7 @@ fn step(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
     unsafe { area::irq_leave() };
     match vector {
         enter::CALL => call::make(thread, own),
-        ..32 => {
-            fault(thread, own, address);
-            None
-        }
+        ..32 => fault(thread, own, address),
         // The loop of the turn looks at the ticks.
         _ => None,
     }
@@ -201,10 +203,11 @@ impl From<After> for Option<Next> {
 }
 
 /// Acts on a fault of the program: brings the page in, or sends the signal.
-fn fault(thread: &Arc<Thread>, own: &mut Own, address: Option<u64>) {
+fn fault(thread: &Arc<Thread>, own: &mut Own, address: Option<u64>) -> Option<Next> {
     let Registers { vector, code, .. } = own.registers;
     let Some(address) = address else {
-        return signal::force_for_vector(thread, own, vector);
+        signal::force_for_vector(thread, own, vector);
+        return None;
     };
     let access = match code {
         code if code & 16 != 0 => Access::Execute,
@@ -215,10 +218,42 @@ fn fault(thread: &Arc<Thread>, own: &mut Own, address: Option<u64>) {
     own.clock.fault();
     if address >= user::HOLE {
         // The kernel's half, or no address.
-        return signal::force(thread, own, signal::SIGSEGV, signal::SEGV_MAPERR, address);
+        signal::force(thread, own, signal::SIGSEGV, signal::SEGV_MAPERR, address);
+        return None;
     }
-    if let Err(error) = own.space().handle_fault(VirtAddr::new(address), access) {
-        signal::force_for_fault(thread, own, error, address);
+    match own.space().handle_fault(VirtAddr::new(address), access) {
+        Ok(_) => None,
+        Err(FaultError::UserFault(at)) => wait_for_monitor(thread, own, at, access),
+        Err(error) => {
+            signal::force_for_fault(thread, own, error, address);
+            None
+        }
+    }
+}
+
+/// Lets the thread wait until a monitor has resolved its fault (userfaultfd).
+fn wait_for_monitor(
+    thread: &Arc<Thread>,
+    own: &mut Own,
+    at: VirtAddr,
+    access: Access,
+) -> Option<Next> {
+    let again = || matches!(own.space().handle_fault(at, access), Err(FaultError::UserFault(_)));
+    match monitor::wait(thread, again) {
+        Then::GoOn => None,
+        Then::Fail => {
+            signal::force(thread, own, signal::SIGBUS, signal::BUS_ADRERR, at.get());
+            None
+        }
+        Then::Wait(monitor) => {
+            own.monitor = Some(monitor);
+            if signal::is_pending(thread) {
+                thread.end_wait();
+                thread.call_attention();
+                return None;
+            }
+            Some(Next::Park)
+        }
     }
 }
 

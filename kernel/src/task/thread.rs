@@ -8,11 +8,12 @@ use super::state::State;
 use super::timer::Timer;
 use super::usage::Clock;
 use super::{Process, Space, queue, signal};
+use crate::file::monitor::Monitor;
 use crate::futex::Waiter;
 use crate::machine::Kernel;
 use crate::trap::Registers;
 use crate::user::xstate::XState;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicUsize, Ordering, fence};
 use machine::{CpuSet, Cpus};
@@ -52,6 +53,8 @@ pub(crate) struct Own {
     pub(crate) resume: Resume,
     /// What it has used.
     pub(crate) clock: Clock,
+    /// The monitor that is to resolve its fault, while it waits for that.
+    pub(crate) monitor: Option<Weak<Monitor>>,
     /// The alternate stack of signals.
     pub(crate) stack: signal::AltStack,
 }
@@ -102,6 +105,7 @@ impl Own {
             robust_list: 0,
             resume: Resume::default(),
             clock: Clock::default(),
+            monitor: None,
             stack: signal::AltStack::default(),
         })
     }
@@ -120,6 +124,7 @@ impl Own {
             robust_list: 0,
             resume: Resume::default(),
             clock: Clock::default(),
+            monitor: None,
             stack: self.stack,
         })
     }

@@ -241,6 +241,9 @@ pub(in crate::call) fn ioctl(call: &mut Call<'_>) -> Outcome {
     let open = call.open(fd)?;
     match request & 0xffff_ffff {
         monitor::SCAN => monitor::scan(call, &open, argument),
+        monitor::NEW if matches!(open.node.kind, Kind::Device(Device::Monitors)) => {
+            monitor::new(call, argument)
+        }
         FIOCLEX | FIONCLEX => {
             let new = request & 0xffff_ffff == FIOCLEX;
             call.files()?.with_mark(fd as u32, |mark| *mark = new)?;

@@ -127,7 +127,7 @@ pub(super) fn backing(
     if !open.mode.read || shared && prot & WRITE != 0 && !open.mode.write {
         return Err(Errno(EACCES));
     }
-    if matches!(open.node.kind, Kind::Huge) {
+    if matches!(open.node.kind, Kind::Huge(_)) {
         return Err(Errno(ENOMEM));
     }
     let backing = open.backing().ok_or(Errno(ENODEV))?;

@@ -5,9 +5,12 @@ use crate::call::fail;
 use crate::file::monitor::{FEATURES, Monitor};
 use crate::file::node::{Kind, Node};
 use crate::file::open::{Mode, Open};
+use crate::task::Space;
 use crate::user::HOLE;
 use alloc::sync::Arc;
-use linux_raw_sys::errno::{EFAULT, EINVAL, ENOTTY};
+use alloc::vec::Vec;
+use core::ops::Range;
+use linux_raw_sys::errno::{EAGAIN, EFAULT, EINVAL, ENOMEM, ENOTTY};
 use linux_raw_sys::general::{O_CLOEXEC, O_NONBLOCK};
 use mm::{PageCategories, Scan};
 
@@ -15,10 +18,17 @@ const API: u64 = 0xc018_aa3f;
 const REGISTER: u64 = 0xc020_aa00;
 const UNREGISTER: u64 = 0x8010_aa01;
 const WAKE: u64 = 0x8010_aa02;
+const COPY: u64 = 0xc028_aa03;
+const ZEROPAGE: u64 = 0xc020_aa04;
+const MOVE: u64 = 0xc028_aa05;
 const WRITEPROTECT: u64 = 0xc018_aa06;
-/// The ioctls of a descriptor, and of a registered range: bits by number.
+const CONTINUE: u64 = 0xc020_aa07;
+const POISON: u64 = 0xc020_aa08;
+/// USERFAULTFD_IOC_NEW, of `/dev/userfaultfd`.
+pub(super) const NEW: u64 = 0xaa00;
+/// The ioctls of a descriptor, and those of any registered range: bits by number.
 const OF_ALL: u64 = 1 << 63 | 1 << 1 | 1;
-const OF_RANGE: u64 = 1 << 6 | 1 << 2;
+const OF_RANGE: u64 = 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 8;
 
 /// PAGEMAP_SCAN.
 pub(super) const SCAN: u64 = 0xc060_6610;
@@ -26,8 +36,12 @@ const PAGE: u64 = 4096;
 
 /// userfaultfd(2).
 pub(in crate::call) fn userfaultfd(call: &mut Call<'_>) -> Outcome {
+    new(call, call.args[0])
+}
+
+/// A descriptor of userfaultfd.
+pub(super) fn new(call: &mut Call<'_>, flags: u64) -> Outcome {
     const USER_MODE_ONLY: u32 = 1;
-    let flags = call.args[0];
     check_flags(flags, O_CLOEXEC | O_NONBLOCK | USER_MODE_ONLY)?;
     let flags = flags as u32;
     let node = Node::new(Kind::Monitor(Monitor::new(call.space())?), 0o600)?;
@@ -38,6 +52,10 @@ pub(in crate::call) fn userfaultfd(call: &mut Call<'_>) -> Outcome {
 /// An ioctl of a descriptor of userfaultfd.
 pub(super) fn ioctl(call: &mut Call<'_>, monitor: &Monitor, request: u64, at: u64) -> Outcome {
     const VERSION: u64 = 0xaa;
+    /// Modes of an ioctl that resolves.
+    const DONT_WAKE: u64 = 1;
+    const PROTECT: u64 = 2;
+    const HOLES: u64 = 2;
     let user = call.user();
     match request {
         API => {
@@ -50,19 +68,18 @@ pub(super) fn ioctl(call: &mut Call<'_>, monitor: &Monitor, request: u64, at: u6
         }
         REGISTER => {
             let [start, len, modes]: [u64; 3] = user.read(at)?;
-            monitor.register(start, len, modes)?;
-            user.write(at + 24, &OF_RANGE)?;
+            monitor.register([start, len], modes)?;
+            let of_modes = (modes & 2) << 5 | (modes & 4) << 5;
+            user.write(at + 24, &(OF_RANGE | of_modes))?;
         }
         UNREGISTER => {
             let [start, len]: [u64; 2] = user.read(at)?;
             monitor.unregister(start, len)?;
         }
-        // No thread ever waits.
-        WAKE if monitor.is_ready() => {
+        WAKE => {
             let [start, len]: [u64; 2] = user.read(at)?;
-            if !start.is_multiple_of(PAGE) || !len.is_multiple_of(PAGE) || len == 0 {
-                return fail(EINVAL);
-            }
+            monitor.space()?;
+            monitor.wake(range(start, len)?);
         }
         WRITEPROTECT => {
             let [start, len, mode]: [u64; 3] = user.read(at)?;
@@ -70,11 +87,117 @@ pub(super) fn ioctl(call: &mut Call<'_>, monitor: &Monitor, request: u64, at: u6
             if !matches!(mode, 0..=2) {
                 return fail(EINVAL);
             }
-            monitor.protect(start, len, mode == 1)?;
+            let (space, range) = (monitor.space()?, range(start, len)?);
+            space.userfault_write_protect(start as usize, len as usize, mode == 1)?;
+            if mode == 0 {
+                monitor.wake(range);
+            }
+        }
+        COPY => {
+            let [to, from, len, mode]: [u64; 4] = user.read(at)?;
+            let space = check_mode(monitor, mode, DONT_WAKE | PROTECT)?;
+            let range = range(to, len)?;
+            from.checked_add(len).filter(|end| *end <= HOLE).ok_or(Errno(EINVAL))?;
+            let done = copy(call, &space, [to, from, len], mode & PROTECT != 0);
+            return resolved(call, monitor, at + 32, range, mode & DONT_WAKE == 0, done);
+        }
+        MOVE => {
+            let [to, from, len, mode]: [u64; 4] = user.read(at)?;
+            let space = check_mode(monitor, mode, DONT_WAKE | HOLES)?;
+            let (range, source) = (range(to, len)?, range(from, len)?);
+            let (to, from) = (to as usize, source.start as usize);
+            let done = space.userfault_move(to, from, len as usize, mode & HOLES != 0);
+            return resolved(call, monitor, at + 32, range, mode & DONT_WAKE == 0, done);
+        }
+        ZEROPAGE | CONTINUE | POISON => {
+            let [start, len, mode]: [u64; 3] = user.read(at)?;
+            let protect = if request == CONTINUE { PROTECT } else { 0 };
+            let space = check_mode(monitor, mode, DONT_WAKE | protect)?;
+            let range = range(start, len)?;
+            let (from, len) = (start as usize, len as usize);
+            let done = match request {
+                ZEROPAGE => space.userfault_zeropage(from, len),
+                POISON => space.userfault_poison(from, len),
+                _ => space.userfault_continue(from, len, mode & PROTECT != 0),
+            };
+            return resolved(call, monitor, at + 24, range, mode & DONT_WAKE == 0, done);
         }
         _ => return fail(EINVAL),
     }
     Ok(0)
+}
+
+/// Whole pages of programs.
+fn range(start: u64, len: u64) -> Result<Range<u64>, Errno> {
+    let end = start.checked_add(len).filter(|end| *end <= HOLE && len > 0);
+    let whole = start.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
+    end.filter(|_| whole).map(|end| start..end).ok_or(Errno(EINVAL))
+}
+
+fn check_mode(monitor: &Monitor, mode: u64, known: u64) -> Result<Arc<Space>, Errno> {
+    let space = monitor.space()?;
+    if mode & !known == 0 { Ok(space) } else { Err(Errno(EINVAL)) }
+}
+
+/// UFFDIO_COPY: by a buffer of the kernel, page by page.
+fn copy(
+    call: &Call<'_>,
+    space: &Space,
+    [to, from, len]: [u64; 3],
+    protect: bool,
+) -> Result<(), Stopped> {
+    let mut page = Vec::new();
+    if page.try_reserve_exact(PAGE as usize).is_err() {
+        return Err(Stopped { done: 0, errno: Errno(ENOMEM) });
+    }
+    page.resize(PAGE as usize, 0);
+    for done in (0..len).step_by(PAGE as usize) {
+        let read = call.user().read_bytes(from + done, &mut page);
+        read.map_err(|_| Stopped { done, errno: Errno(EFAULT) })?;
+        let copied = space.userfault_copy((to + done) as usize, &page, protect);
+        copied.map_err(|error| Stopped { done, errno: Stopped::from(error).errno })?;
+    }
+    Ok(())
+}
+
+/// An ioctl that resolves has stopped early.
+struct Stopped {
+    /// The bytes that were resolved before.
+    done: u64,
+    errno: Errno,
+}
+
+impl From<mm::Resolved> for Stopped {
+    fn from(resolved: mm::Resolved) -> Stopped {
+        Stopped { done: resolved.done as u64, errno: resolved.error.into() }
+    }
+}
+
+/// Ends an ioctl that resolves: tells how far it came, and wakes those that wait there.
+fn resolved(
+    call: &Call<'_>,
+    monitor: &Monitor,
+    told_at: u64,
+    range: Range<u64>,
+    wakes: bool,
+    done: Result<(), impl Into<Stopped>>,
+) -> Outcome {
+    let len = range.end - range.start;
+    let stopped = done.err().map(Into::into);
+    let done = stopped.as_ref().map_or(len, |stopped| stopped.done);
+    let told = match &stopped {
+        Some(Stopped { done: 0, errno }) => -i64::from(errno.0) as u64,
+        _ => done,
+    };
+    call.user().write(told_at, &told)?;
+    if wakes && done > 0 {
+        monitor.wake(range.start..range.start + done);
+    }
+    match stopped {
+        None => Ok(0),
+        Some(Stopped { done: 0, errno }) => Err(errno.into()),
+        Some(_) => fail(EAGAIN),
+    }
 }
 
 /// PAGEMAP_SCAN of the space that a description of `pagemap` shows.

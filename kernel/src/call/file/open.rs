@@ -10,7 +10,7 @@ use crate::space::tables;
 use crate::task::lock;
 use alloc::string::String;
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::errno::{
     EBADF, EEXIST, EINVAL, EISDIR, ELOOP, ENODEV, ENOENT, ENOTDIR, EOPNOTSUPP,
 };
@@ -237,7 +237,7 @@ fn huge_memfd(call: &Call<'_>, flags: u64, close_on_exec: bool) -> Outcome {
     if !matches!(flags >> 26 & 0x3f, 0 | 21 | 30) {
         return fail(ENODEV);
     }
-    let node = Node::new(Kind::Huge, 0o777)?;
+    let node = Node::new(Kind::Huge(AtomicU64::new(0)), 0o777)?;
     // Relaxed: no other thread has it.
     node.links.store(0, Ordering::Relaxed);
     let open = Open::new(node, None, Mode::READ_WRITE, 0)?;

@@ -60,9 +60,9 @@ fn wait_for(
         return Ok(ready);
     }
     call.thread.begin_wait();
-    let pipes = entries.iter().filter_map(|entry| entry.open.as_ref()?.pipe_of());
-    for pipe in pipes {
-        if !pipe.changed.add(call.thread) {
+    let queues = entries.iter().filter_map(|entry| entry.open.as_ref()?.changed());
+    for queue in queues {
+        if !queue.add(call.thread) {
             call.thread.end_wait();
             return fail(ENOMEM);
         }

@@ -2,15 +2,17 @@
 
 use super::{Call, Errno, HERE, Outcome};
 use crate::call::fail;
-use crate::file::node::{CHANGED, WRITTEN};
+use crate::file::node::{CHANGED, Kind, Node, WRITTEN};
 use crate::file::open::{refused, truncate as set_size};
 use crate::task::lock;
+use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{
-    EBADF, EFBIG, EINVAL, EISDIR, ENODEV, ENXIO, EOPNOTSUPP, EPERM, ESPIPE,
+    EBADF, EFBIG, EINVAL, EISDIR, ENODEV, ENOSPC, ENXIO, EOPNOTSUPP, EPERM, ESPIPE,
 };
 use mm::{Object, ObjectError, Seals};
 
 const PAGE: u64 = 4096;
+const HUGE: u64 = 2 << 20;
 
 /// lseek(2).
 pub(in crate::call) fn lseek(call: &mut Call<'_>) -> Outcome {
@@ -50,6 +52,13 @@ pub(in crate::call) fn ftruncate(call: &mut Call<'_>) -> Outcome {
         return fail(EINVAL);
     }
     let open = call.open(fd)?;
+    if let Kind::Huge(size) = &open.node.kind
+        && len.is_multiple_of(HUGE)
+    {
+        // Relaxed: only the number.
+        size.store(len, Ordering::Relaxed);
+        return Ok(0);
+    }
     if !open.mode.write || open.memory().is_none() {
         return fail(EINVAL);
     }
@@ -76,9 +85,11 @@ pub(in crate::call) fn fallocate(call: &mut Call<'_>) -> Outcome {
         return fail(EBADF);
     }
     let Some(memory) = open.memory() else {
-        return fail(match &open.node {
+        return fail(match &*open.node {
             node if node.is_folder() => EISDIR,
             _ if open.pipe_of().is_some() => ESPIPE,
+            Node { kind: Kind::Huge(_), .. } if mode & PUNCH_HOLE != 0 => return Ok(0),
+            Node { kind: Kind::Huge(_), .. } => ENOSPC,
             _ => ENODEV,
         });
     };

@@ -6,6 +6,7 @@
 use super::buffer::Buffer;
 use super::{Call, Errno, Outcome};
 use crate::call::{Stop, fail};
+use crate::file::monitor::{MESSAGE, Monitor};
 use crate::file::node::Kind;
 use crate::file::open::Open;
 use crate::file::pipe::{PIPE_BUF, Pipe};
@@ -16,6 +17,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::{EAGAIN, EBADF, EFAULT, EINVAL, EISDIR, ENOMEM, EPIPE, ESPIPE};
 use linux_raw_sys::general::{O_APPEND, SIGPIPE};
+use zerocopy::IntoBytes;
 
 /// The most bytes of a call, as in Linux.
 const MOST: u64 = 0x7fff_f000;
@@ -121,6 +123,9 @@ fn read_into(call: &mut Call<'_>, open: &Open, at: Option<u64>, parts: &Parts) -
     if let Kind::Pipe(pipe) = &open.node.kind {
         return read_pipe(call, open, pipe, parts, &mut buffer);
     }
+    if let Kind::Monitor(monitor) = &open.node.kind {
+        return read_messages(call, open, monitor, parts);
+    }
     let mut done = 0;
     while done < parts.total {
         let piece = buffer.part(parts.total - done);
@@ -179,6 +184,36 @@ fn read_pipe(
         if count < piece.len() {
             break;
         }
+    }
+    Ok(done)
+}
+
+/// Reads messages of faults, as many as there are and fit.
+fn read_messages(
+    call: &mut Call<'_>,
+    open: &Open,
+    monitor: &Arc<Monitor>,
+    parts: &Parts,
+) -> Outcome {
+    if !monitor.is_ready() || parts.total < MESSAGE as u64 {
+        return fail(EINVAL);
+    }
+    let mut done = 0;
+    while parts.total - done >= MESSAGE as u64 {
+        let (message, thread) = match monitor.take() {
+            Some(next) => next,
+            None if done > 0 => break,
+            None if open.is_nonblocking() => return fail(EAGAIN),
+            None => call.wait(&monitor.changed, |_| monitor.take())?,
+        };
+        if parts.scatter(call.user(), done, message.as_bytes()) < MESSAGE {
+            monitor.put_back(&thread);
+            if done == 0 {
+                return fail(EFAULT);
+            }
+            break;
+        }
+        done += MESSAGE as u64;
     }
     Ok(done)
 }

@@ -11,7 +11,7 @@ use mm::FaultError;
 pub(crate) const SEGV_MAPERR: i32 = 1;
 const SEGV_ACCERR: i32 = 2;
 const BUS_ADRALN: i32 = 1;
-const BUS_ADRERR: i32 = 2;
+pub(crate) const BUS_ADRERR: i32 = 2;
 const BUS_MCEERR_AR: i32 = 4;
 const ILL_ILLOPN: i32 = 2;
 const FPE_INTDIV: i32 = 1;
