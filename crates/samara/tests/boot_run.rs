@@ -6,11 +6,15 @@
 mod newc;
 
 use newc::{Entries, Entry, Malformed};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::env;
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// An empty directory for one test, with this script as QEMU and a program `hello`.
 fn directory(name: &str, qemu: &str) -> PathBuf {
@@ -211,4 +215,31 @@ fn a_program_that_the_kernel_cannot_run_is_refused_with_the_cure() {
     }
     let (_, _, err) = samara(&directory, &["--memory", "53M", "run", "large"]);
     assert!(directory.join("started").exists(), "{err}");
+}
+
+#[test]
+fn an_interrupt_ends_the_run_and_qemu() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let directory = directory("interrupt", "echo $$ > part; mv part pid; exec sleep 1000");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_samara"));
+        let path = env::var("PATH").unwrap();
+        command.env("PATH", format!("{}:{path}", directory.join("tools").display()));
+        command.args(["boot", "--kernel", "/nowhere/kernel", "run", "hello"]);
+        command.current_dir(&directory).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut samara = command.spawn().unwrap();
+        let until = |what: &str, done: &dyn Fn() -> bool| {
+            let begun = Instant::now();
+            while !done() {
+                assert!(begun.elapsed() < Duration::from_secs(20), "{signal}: {what}");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        };
+        until("QEMU does not start", &|| directory.join("pid").exists());
+        let qemu = fs::read_to_string(directory.join("pid")).unwrap();
+        kill(Pid::from_raw(samara.id() as i32), signal).unwrap();
+        assert_eq!(samara.wait().unwrap().signal(), Some(signal as i32));
+        let state = || fs::read_to_string(format!("/proc/{}/stat", qemu.trim()));
+        // It is gone, or a zombie that no process waits for.
+        until("QEMU goes on", &|| state().map_or(true, |state| state.contains(") Z ")));
+    }
 }
