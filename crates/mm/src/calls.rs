@@ -268,7 +268,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             |calls| calls.madvise(addr, len, advice),
             |hook| (to_remove, refused) = (core::mem::take(&mut hook.to_remove), hook.refused),
         );
-        if let (Ok(()), Some(refused)) = (done, refused) {
+        if let Some(refused) = refused {
             return Err(Error::Collapse(refused));
         }
         // Without the write right: an object takes it in each space that maps the pages.

@@ -36,10 +36,13 @@ use crate::{
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum CollapseError {
-    /// The memory cannot have huge pages, or has no page at all in one of them: EINVAL.
+    /// The memory cannot have huge pages, or one of them would have no page at all, or a guard
+    /// page: EINVAL.
     NoPages,
     /// A page is pinned: EAGAIN.
     Pinned,
+    /// A monitor of a userfaultfd has write-protected a page: EINVAL.
+    WriteProtected,
     /// There is no block of 2 MiB: ENOMEM.
     OutOfMemory,
     /// The group of the space has reached its limit of frames: EBUSY.
@@ -49,7 +52,7 @@ pub enum CollapseError {
 impl CollapseError {
     pub(crate) fn errno(self) -> i32 {
         match self {
-            CollapseError::NoPages => 22,
+            CollapseError::NoPages | CollapseError::WriteProtected => 22,
             CollapseError::Pinned => 11,
             CollapseError::OutOfMemory => 12,
             CollapseError::GroupLimit => 16,
@@ -61,9 +64,10 @@ impl fmt::Display for CollapseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             CollapseError::NoPages => {
-                "the memory cannot have huge pages, or a part has no page: touch it first"
+                "the memory cannot have huge pages, or a part has no page or a guard page"
             }
             CollapseError::Pinned => "a page is pinned: try again when it is not",
+            CollapseError::WriteProtected => "a page is write-protected: resolve it first",
             CollapseError::OutOfMemory => "there is no free block of 2 MiB",
             CollapseError::GroupLimit => crate::error::GROUP_LIMIT,
         })
@@ -73,7 +77,9 @@ impl fmt::Display for CollapseError {
 impl core::error::Error for CollapseError {}
 
 impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
-    /// Makes the pages of a part of a VMA huge, which is busy. The last refusal is kept.
+    /// Makes the pages of a part of a VMA huge, which is busy. As in Linux, a huge page that cannot
+    /// be made ends the call. But behind pages that are pinned or write-protected, the rest of the
+    /// VMA is tried.
     pub(crate) fn collapse(
         &mut self,
         range: Range<usize>,
@@ -87,8 +93,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
             && vma.is_faulted()
             && self.huge.policy() != HugePages::Disabled;
         if !allowed || !has_large {
-            self.refused = Some(CollapseError::NoPages);
-            return Ok(());
+            return self.refuse(CollapseError::NoPages);
         }
         // Whatever the policy: calls that come later know that huge pages exist.
         self.huge.note();
@@ -99,16 +104,19 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
             Pages::prepare(self, at..at + HUGE, PageWork::Protect)?;
             match self.collapse_one(at, vma) {
                 Ok(()) => {}
-                Err(refused @ (CollapseError::NoPages | CollapseError::Pinned)) => {
+                Err(refused @ (CollapseError::Pinned | CollapseError::WriteProtected)) => {
                     self.refused = Some(refused);
                 }
-                Err(refused) => {
-                    self.refused = Some(refused);
-                    return Ok(());
-                }
+                Err(refused) => return self.refuse(refused),
             }
         }
-        Ok(())
+        self.refused.map_or(Ok(()), |refused| self.refuse(refused))
+    }
+
+    /// Ends the call: it does not go on with the next VMA. The error of `vma` is not the call's.
+    fn refuse(&mut self, refused: CollapseError) -> Result<(), vma::Error> {
+        self.refused = Some(refused);
+        Err(vma::Error::WrongKind)
     }
 
     fn collapse_one(&mut self, at: usize, vma: &Vma<Backing<M>>) -> Result<(), CollapseError> {
@@ -137,11 +145,10 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         result.map(drop)
     }
 
+    /// Also where the huge zero page is.
     fn is_huge(&self, at: usize) -> bool {
         let page = self.tables.walk(&G::pin()).get(VirtAddr::new(at as u64));
-        page.is_some_and(|page| {
-            page.size != PageSize::Size4K && is_counted(self.tables.machine(), page.frame)
-        })
+        page.is_some_and(|page| page.size != PageSize::Size4K)
     }
 
     /// Collapses pages that no CPU uses. Returns false if they are huge already.
@@ -153,7 +160,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         old: &mut Vec<Frame>,
     ) -> Result<bool, CollapseError> {
         let machine = self.tables.machine();
-        let mut any = false;
+        let (mut any, mut any_special) = (false, false);
         {
             let guard = G::pin();
             for page in self.tables.walk(&guard).pages(range) {
@@ -162,8 +169,12 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
                 }
                 // The mark of a VMA that is not registered any more means nothing.
                 let protected = vma.flags.contains(VmFlags::UFFD_WP) && page.attrs.soft & WP != 0;
-                if self.is_special(page.frame) || protected {
-                    return Err(CollapseError::NoPages);
+                if protected {
+                    return Err(CollapseError::WriteProtected);
+                }
+                if self.is_special(page.frame) {
+                    any_special = true;
+                    continue;
                 }
                 let pins = block_of(machine, page.frame).map_or(0, |(_, info)| info.pins());
                 if page.attrs.share() == Share::Exclusive && pins != 0 {
@@ -177,7 +188,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
                 any = true;
             }
         }
-        if !any {
+        if !any || any_special {
             return Err(CollapseError::NoPages);
         }
         let attrs = rights::attrs(vma.flags, Share::Exclusive);

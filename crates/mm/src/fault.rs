@@ -1,9 +1,11 @@
 //! Page faults. [`crate::protocol`] explains why they need no lock of the address space.
 
+use core::ops::Range;
+
 use grace::Concurrent;
 use machine::{Frame, FrameError, Machine, PageSize, VirtAddr};
 use paging::{EntryChange, Format, Mapping, Share};
-use vma::{Touched, VmFlags};
+use vma::{Touched, VmFlags, Vma};
 
 use crate::{
     Access, AddressSpace, Backing, FaultError, HugePages, ObjectError, UserFaultKind, absent,
@@ -318,6 +320,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 && policy.allows(vma)
                 && let Some(huge) = huge_around(addr, &range)
             {
+                // Also for a read, as in Linux.
+                if !self.core.vmas.first_write(&guard, addr, vma) {
+                    return Ok(Step::NeedsRight);
+                }
                 return self.huge_first_touch(&look, &huge, want, fresh);
             }
             return self.first_touch(&look, &place, want, fresh);
@@ -415,6 +421,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
     }
 
+    /// Whether a first touch brings in a huge page, if there is memory for it.
+    fn may_be_huge(&self, at: VirtAddr, range: &Range<usize>, vma: &Vma<Backing<M>>) -> bool {
+        self.core.huge.policy().allows(vma)
+            && huge_around(at.get() as usize, range).is_some()
+            && !self.core.tables.walk(&G::pin()).look(at.align_down(PageSize::Size4K)).has_table()
+    }
+
     /// A fault that only the write right can decide: at a hole, in a busy VMA, at a first write
     /// that a call has closed, or after too many attempts.
     fn fault_with_right(
@@ -443,7 +456,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                         error = Some(failed);
                         return Ok(Step::Again);
                     }
-                    match want.writes() && area.vma.is_private() {
+                    let is_huge = || self.may_be_huge(at, &(area.start..area.end), &area.vma);
+                    match area.vma.is_private() && (want.writes() || is_huge()) {
                         true => calls.first_write(addr)?,
                         false => area.vma.mark_touched_for_call(),
                     }

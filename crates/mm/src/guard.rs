@@ -85,7 +85,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     pub(crate) fn remove_guards(&mut self, range: Range<usize>) -> Result<(), vma::Error> {
         let Some(guard) = self.guard.get() else { return Ok(()) };
         Pages::prepare(self, range.clone(), PageWork::Protect)?;
-        self.split_ends(&range);
+        // A huge page that the range cuts has no guards: it stays whole.
         let change = |page: Mapping| match is_guard(&page, guard) {
             true => SweepChange::Clear,
             false => SweepChange::Keep,

@@ -4,6 +4,7 @@
 use crate::{
     Area, Error, MappedFile, RefCounted, VmFlags, Vma,
     map::{can_be_mergeable, range_end},
+    place::HUGE,
     space::Writer,
 };
 
@@ -160,6 +161,12 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// Tells the pages of a part of one VMA to become huge, while the VMA is busy.
     fn collapse(&mut self, start: usize, end: usize) -> Result<(), Error> {
         let area = self.covering(start).ok_or(Error::Unmapped)?;
+        // As in Linux: the VMA has room for a huge page, and the range does not lie within one.
+        let first = |addr: usize| addr.checked_next_multiple_of(HUGE).unwrap_or(usize::MAX);
+        let last = |addr: usize| addr & !(HUGE - 1);
+        if first(area.start) >= last(area.end) || first(start) > last(end) {
+            return Err(Error::WrongKind);
+        }
         let vma = area.vma.clone();
         self.while_busy(&[area], |pages| pages.advise(start..end, &vma, Advice::Collapse))
     }

@@ -20,7 +20,7 @@ impl<F> Clone for Wanted<'_, F> {
 }
 
 /// Bytes in a huge page (one PMD entry).
-const HUGE: usize = 2 << 20;
+pub(crate) const HUGE: usize = 2 << 20;
 /// Hints above this would need 5-level page tables.
 const DEFAULT_WINDOW: usize = 0x7fff_ffff_f000;
 

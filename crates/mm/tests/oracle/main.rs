@@ -16,6 +16,7 @@
 
 use std::{env, fs};
 
+mod chunks;
 #[path = "../../../vma/tests/oracle/compare.rs"]
 mod compare;
 #[path = "../../../vma/tests/oracle/linux.rs"]
@@ -29,37 +30,22 @@ mod ours;
 mod program;
 #[path = "../../../vma/tests/oracle/random.rs"]
 mod random;
+mod run;
 
 #[path = "../../../trace/tests/common/needs.rs"]
 mod needs;
 
-use compare::compare;
 use linux::Linux;
 use monitor::Call;
 use monitor_random::{About, feature};
-use ours::Ours;
 use program::Step;
+use run::{Runner, all_as_on_linux, compare_with, number};
 
+/// The pages of the window.
+const PAGES: usize = 64;
 /// Programs that a plain run of the test carries out, and the steps of each.
 const PROGRAMS: u64 = 1000;
 const STEPS: usize = 50;
-
-/// Carries out a program, each time from the same state: nothing is mapped in the window, and the
-/// heap ends in its middle. Answers each step with one line.
-trait Runner {
-    fn run(&mut self, program: &[Step]) -> Vec<String>;
-}
-
-fn number(name: &str) -> Option<u64> {
-    let text = env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
-}
-
-fn compare_with(linux: &mut Linux, name: &str, program: Vec<Step>) {
-    if let Some(difference) = compare(linux, &mut Ours, &program) {
-        panic!("{name}: the smallest program that shows it:\n\n{difference}");
-    }
-}
 
 /// Programs that showed a difference once.
 const FOUND: [&str; 5] = [
@@ -131,22 +117,4 @@ fn monitors_are_as_on_linux() {
 fn scans_are_as_on_linux() {
     let Step::Monitor(needed) = monitor_random::everything() else { unreachable!() };
     of_monitors_as_on_linux(About::Scans, needed, "PAGEMAP_SCAN");
-}
-
-/// The programs that the environment asks for, or the first ones.
-fn all_as_on_linux(linux: &mut Linux, random: impl Fn(u64) -> Vec<Step>) {
-    if let Ok(file) = env::var("SAMARA_PROGRAM") {
-        let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
-        let program = program::parse(&text).unwrap_or_else(|error| panic!("{file}: {error}"));
-        return compare_with(linux, &file, program);
-    }
-    let (first, count) = match number("SAMARA_SEED") {
-        Some(seed) => (seed, 1),
-        None => {
-            (number("SAMARA_FIRST_SEED").unwrap_or(0), number("SAMARA_SEEDS").unwrap_or(PROGRAMS))
-        }
-    };
-    for seed in first..first + count {
-        compare_with(linux, &format!("SAMARA_SEED={seed}"), random(seed));
-    }
 }

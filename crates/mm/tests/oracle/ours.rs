@@ -8,8 +8,8 @@ use std::{
 
 use machine::{Asid, PageSize, Translated, VirtAddr};
 use mm::{
-    Access, AddressSpace, Backing, Error, FaultError, Layout, Limits, MapFlags, ObjectError,
-    Profile, RemapRequest, Shmem, SyncFlags,
+    Access, AddressSpace, Backing, Error, FaultError, HugePages, Layout, Limits, MapFlags,
+    ObjectError, Profile, RemapRequest, Shmem, SyncFlags,
 };
 use paging::{Paging, X86_64L4};
 use sim::{Config, Grace, Sim};
@@ -17,6 +17,8 @@ use vma::VmFlags;
 
 use crate::{
     Runner,
+    chunks::{self, Chunks},
+    compare::LEFT_OUT,
     monitor::Call,
     monitored::Monitor,
     program::{
@@ -25,9 +27,12 @@ use crate::{
     },
 };
 
+/// The frames of the machine: with huge pages, enough for the whole window in each process, and for
+/// blocks of which a part is still in use.
+const FRAMES: u64 = if chunks::HAS_HUGE { 1 << 15 } else { 512 };
 const MIDDLE: usize = 0x5555_5560_0000;
 pub(crate) const WINDOW: usize = MIDDLE - PAGES / 2 * PAGE;
-const END: usize = WINDOW + PAGES * PAGE;
+pub(crate) const END: usize = WINDOW + PAGES * PAGE;
 const LAYOUT: Layout = Layout {
     start_brk: MIDDLE - (16 << 20),
     brk: MIDDLE,
@@ -42,7 +47,7 @@ pub(crate) struct Ours;
 impl Runner for Ours {
     /// Each thread is a CPU, with its own TLB. A CPU runs until a step gives the turn to another.
     fn run(&mut self, program: &[Step]) -> Vec<String> {
-        let config = Config { cpus: THREADS, frames: 512, ..Config::default() };
+        let config = Config { cpus: THREADS, frames: FRAMES, ..Config::default() };
         let sim = Sim::new(config).unwrap();
         let paging: Arc<_> = Paging::try_new(sim.clone(), PageSize::Size1G).unwrap();
         let mut world = ManuallyDrop::new(sim.on_cpu(0, || World::new(&sim, &paging)));
@@ -77,6 +82,7 @@ impl Runner for Ours {
 /// A process: its space, and the thread that has its turn.
 struct Alive {
     space: Space,
+    chunks: Chunks,
     thread: usize,
 }
 
@@ -97,10 +103,13 @@ impl<'a> World<'a> {
         let mut space = Space::try_new(paging, Asid(1), None, Profile::LINUX_6_18, LAYOUT).unwrap();
         let monitor = Arc::<Monitor>::default();
         space.set_userfault_handler(monitor.clone());
+        if chunks::HAS_HUGE {
+            space.set_huge_pages(HugePages::Madvise).unwrap();
+        }
         let file = Shmem::memfd(paging, "pages", 1);
         file.set_size((FILE_PAGES * PAGE) as u64).unwrap();
         let opened = Backing::open(file.clone(), true);
-        let processes = vec![Some(Alive { space, thread: 0 })];
+        let processes = vec![Some(Alive { space, thread: 0, chunks: Chunks::default() })];
         World { sim, file, opened, processes, now: 0, monitor }
     }
 
@@ -134,12 +143,27 @@ impl<'a> World<'a> {
     }
 
     fn step(&mut self, step: Step) -> String {
+        let process = self.now;
+        if let Some(Alive { space, chunks, .. }) = &mut self.processes[process]
+            && chunks.begin(space, step)
+        {
+            return LEFT_OUT.into();
+        }
+        let answer = self.carry_out(step);
+        if let Some(Alive { space, chunks, .. }) = &mut self.processes[process] {
+            chunks.end(space, step, &answer);
+        }
+        answer
+    }
+
+    fn carry_out(&mut self, step: Step) -> String {
         match step {
             Step::Fork if self.processes.len() == PROCESSES => "none".into(),
             Step::Fork => {
                 let asid = Asid(self.processes.len() as u16 + 1);
-                let Alive { space, thread } = self.current();
-                let child = Alive { space: space.fork(asid).unwrap(), thread: *thread };
+                let Alive { space, thread, chunks } = self.current();
+                let chunks = chunks.of_child(space);
+                let child = Alive { space: space.fork(asid).unwrap(), thread: *thread, chunks };
                 self.processes.push(Some(child));
                 "ok".into()
             }
@@ -149,7 +173,11 @@ impl<'a> World<'a> {
             }
             Step::Thread { .. } => "none".into(),
             Step::Switch { to } => self.switch(to),
-            Step::PageMap(_) | Step::InCore(_) | Step::Smaps | Step::Monitor(Call::Scan { .. })
+            Step::PageMap(_)
+            | Step::InCore(_)
+            | Step::Smaps
+            | Step::Chunks
+            | Step::Monitor(Call::Scan { .. })
                 if self.now != 0 =>
             {
                 "of the first process only".into()
@@ -268,6 +296,10 @@ impl Process<'_> {
                     Advice::HugePage => mm::Advice::HugePage,
                     Advice::NoHugePage => mm::Advice::NoHugePage,
                     Advice::Collapse => mm::Advice::Collapse,
+                    Advice::Free => {
+                        let _same = space.madvise(WINDOW + at, len, mm::Advice::DontNeed);
+                        mm::Advice::Free
+                    }
                 };
                 said(space.madvise(WINDOW + at, len, advice))
             }
@@ -295,6 +327,7 @@ impl Process<'_> {
             }
             Step::Maps => self.listing(),
             Step::Smaps => self.usage(),
+            Step::Chunks => chunks::present(self.space),
             Step::Sizes => {
                 let sizes = space.sizes();
                 let kinds = [sizes.total, sizes.data, sizes.stack];

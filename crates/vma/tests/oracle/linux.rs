@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use crate::{Runner, program::Step};
+use crate::{PAGES, Runner, program::Step};
 
 pub(crate) struct Linux {
     child: Child,
@@ -26,8 +26,14 @@ impl Linux {
         // Tests of this process run at once. Only the number has to be unique: Relaxed.
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let program = folder.join(format!("oracle-{}-{number}", std::process::id()));
-        let compiler = Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(source).status();
-        let compiled = compiler.expect("a C compiler: install the package build-essential");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O1", "-o"]).arg(&program).arg(format!("-DPAGES={PAGES}"));
+        // With room for huge pages, the program has them.
+        compiler.args((PAGES >= 512).then_some("-DHUGE"));
+        let compiled = compiler
+            .arg(source)
+            .status()
+            .expect("a C compiler: install the package build-essential");
         assert!(compiled.success(), "cc cannot compile {source}");
         let mut command = Command::new(&program);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

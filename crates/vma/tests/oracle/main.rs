@@ -23,6 +23,8 @@ use linux::Linux;
 use model::Model;
 use program::{Advice, Span, Step};
 
+/// The pages of the window. The lower half and the upper half have page tables of their own.
+const PAGES: usize = 64;
 /// Programs that a plain run of the test carries out, and the steps of each.
 const PROGRAMS: u64 = 400;
 const STEPS: usize = 50;

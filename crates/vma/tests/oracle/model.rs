@@ -223,7 +223,7 @@ impl Process<'_> {
             Advice::PopulateRead => vma::Advice::PopulateRead,
             Advice::PopulateWrite => vma::Advice::PopulateWrite,
             Advice::GuardInstall | Advice::GuardRemove => panic!("`mm` has guard pages"),
-            Advice::HugePage | Advice::NoHugePage | Advice::Collapse => {
+            Advice::HugePage | Advice::NoHugePage | Advice::Collapse | Advice::Free => {
                 panic!("`mm` has huge pages")
             }
         };

@@ -128,6 +128,35 @@ static int monitor_step(void)
     return 1;
 }
 
+/* The present pages and the guard pages of each 2 MiB of the window, with their categories: "0-3:8,
+ * 5-6:8 200-400:48". */
+static void chunks(void)
+{
+    enum { FILE_BACKED = 4, PRESENT = 8, ZERO = 0x20, HUGE_PAGE = 0x40, GUARD = 0x100 };
+    static struct region regions[TABLE / PAGE];
+    if (me) {
+        puts("of the first process only");
+        return;
+    }
+    for (uintptr_t at = 0; at < SPAN; at += TABLE) {
+        struct scan call = { .size = sizeof call, .start = window + at,
+                             .end = window + at + TABLE, .vec = (uintptr_t)regions,
+                             .vec_len = TABLE / PAGE, .anyof = PRESENT | GUARD,
+                             .returned = FILE_BACKED | PRESENT | ZERO | HUGE_PAGE | GUARD };
+        int found = ioctl(pagemap, SCAN, &call);
+        if (found < 0)
+            fail("PAGEMAP_SCAN");
+        printf(at ? " " : "");
+        for (int number = 0; number < found; number++)
+            printf("%s%lx-%lx:%lx", number ? "," : "",
+                   ((unsigned long)regions[number].start - window) / PAGE,
+                   ((unsigned long)regions[number].end - window) / PAGE,
+                   (unsigned long)regions[number].categories);
+        printf(found ? "" : "-");
+    }
+    putchar('\n');
+}
+
 /* PAGEMAP_SCAN: "end 5000: 0-3000 8a; 4000-5000 8". */
 static int scan_step(void)
 {

@@ -287,7 +287,11 @@ static void advise(uintptr_t at, size_t len, const char *advice)
                  : !strcmp(advice, "hugepage")        ? MADV_HUGEPAGE
                  : !strcmp(advice, "nohugepage")      ? MADV_NOHUGEPAGE
                  : !strcmp(advice, "collapse")        ? MADV_COLLAPSE
+                 : !strcmp(advice, "free")            ? MADV_FREE
                                                       : MADV_POPULATE_WRITE;
+    /* Linux takes freed pages at any time. */
+    if (number == MADV_FREE)
+        madvise((void *)(window + at), len, MADV_DONTNEED);
     say_done(madvise((void *)(window + at), len, number));
 }
 
@@ -457,6 +461,7 @@ static void run(int self)
             int exits = me && (int)to != me && is_alive(to);
             puts(exits ? "ok" : "none");
             if (exits) {
+                leaving = getpid();
                 give_turn(to);
                 _exit(0);
             }
@@ -480,6 +485,8 @@ static void run(int self)
             maps();
         } else if (sscanf(line, "%15s", call) == 1 && !strcmp(call, "smaps")) {
             smaps();
+        } else if (sscanf(line, "%15s", call) == 1 && !strcmp(call, "chunks")) {
+            chunks();
         } else if (sscanf(line, "%15s", call) == 1 && !strcmp(call, "fork")) {
             fork_one(self);
         } else if (sscanf(line, "%15s", call) == 1 && !strcmp(call, "end")) {

@@ -8,8 +8,7 @@ use std::{fmt, str::FromStr};
 use crate::monitor::{self, Call};
 
 pub(crate) const PAGE: usize = 4096;
-/// The pages of the window. The lower half and the upper half have page tables of their own.
-pub(crate) const PAGES: usize = 64;
+pub(crate) use crate::PAGES;
 /// The pages of the file at first.
 pub(crate) const FILE_PAGES: usize = 6;
 /// The most processes of a program.
@@ -70,6 +69,8 @@ pub(crate) enum Advice {
     HugePage,
     NoHugePage,
     Collapse,
+    /// MADV_DONTNEED and then MADV_FREE: Linux takes freed pages at any time, ours at once.
+    Free,
 }
 
 /// A range of the window in bytes; for errors it need not begin at a page.
@@ -174,6 +175,9 @@ pub(crate) enum Step {
     Maps,
     /// Rss, Anonymous and AnonHugePages of the VMAs, from /proc/self/smaps.
     Smaps,
+    /// The present pages of each 2 MiB of the window, and the guard pages, with their categories,
+    /// by PAGEMAP_SCAN.
+    Chunks,
     /// The sizes of the window's VMAs, from /proc/self/status: all, data, stacks.
     Sizes,
     /// RLIMIT_AS, for the window alone; 0: none.
@@ -197,7 +201,7 @@ const WAYS: [(Way, &str); 5] = [
     (Way::DontUnmap, "dontunmap"),
     (Way::FixedDontUnmap, "fixed_dontunmap"),
 ];
-pub(crate) const ADVICE: [(Advice, &str); 13] = [
+pub(crate) const ADVICE: [(Advice, &str); 14] = [
     (Advice::DontNeed, "dontneed"),
     (Advice::DontNeedLocked, "dontneed_locked"),
     (Advice::Cold, "cold"),
@@ -211,6 +215,7 @@ pub(crate) const ADVICE: [(Advice, &str); 13] = [
     (Advice::HugePage, "hugepage"),
     (Advice::NoHugePage, "nohugepage"),
     (Advice::Collapse, "collapse"),
+    (Advice::Free, "free"),
 ];
 
 fn word<T: Copy + PartialEq>(table: &[(T, &'static str)], value: T) -> &'static str {
@@ -272,6 +277,7 @@ impl fmt::Display for Step {
             Step::PageMap(span) => write!(f, "pagemap {span}"),
             Step::Maps => write!(f, "maps"),
             Step::Smaps => write!(f, "smaps"),
+            Step::Chunks => write!(f, "chunks"),
             Step::Sizes => write!(f, "sizes"),
             Step::Limit { bytes } => write!(f, "limit {bytes:x}"),
             Step::Monitor(call) => call.fmt(f),
@@ -330,6 +336,7 @@ impl FromStr for Step {
             ["pagemap", at, len] => span(at, len).map(Step::PageMap),
             ["maps"] => Some(Step::Maps),
             ["smaps"] => Some(Step::Smaps),
+            ["chunks"] => Some(Step::Chunks),
             ["sizes"] => Some(Step::Sizes),
             ["limit", bytes] => number(bytes).map(|bytes| Step::Limit { bytes }),
             _ => monitor::parse(&words).map(Step::Monitor),

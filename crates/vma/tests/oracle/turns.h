@@ -3,6 +3,8 @@
 /* Process n waits for its turn at the pipe n. */
 static int turns[PROCESSES][2], me, current, forks, ended, alive[PROCESSES] = { 1 };
 static pid_t children[PROCESSES];
+/* This process, if it ends after this turn. */
+static pid_t leaving;
 /* The threads of this process wait for their turn at `running`, which is the number of the one that
  * has it. They are no threads of libc: their stacks are not on the heap, and only one of them runs
  * at a time, so all of them use the first one's errno. */
@@ -21,15 +23,44 @@ static void set_other_stack(int self)
 static void give_turn(int to)
 {
     fflush(stdout);
-    if (write(turns[to][1], "", 1) != 1)
+    if (write(turns[to][1], &leaving, sizeof leaving) != sizeof leaving)
         fail("write");
 }
 
+#ifdef HUGE
+/* Waits until a process that ends has no memory any more: Linux copies a part of a huge page only as
+ * long as another process has it. */
+static void await_end(pid_t process)
+{
+    char name[64], state;
+    int threads;
+    snprintf(name, sizeof name, "/proc/%d/stat", process);
+    for (;; sched_yield()) {
+        int stat = open(name, O_RDONLY | O_CLOEXEC);
+        ssize_t len = stat < 0 ? 0 : read(stat, listing, sizeof listing - 1);
+        if (stat >= 0)
+            close(stat);
+        if (len <= 0)
+            return;
+        listing[len] = 0;
+        if (sscanf(listing, "%*d (%*[^)]) %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+                            "%*s %*s %*s %d", &state, &threads) != 2)
+            fail(name);
+        if (state == 'Z' && threads <= 1)
+            return;
+    }
+}
+#endif
+
 static void await_turn(void)
 {
-    char token;
-    if (read(turns[me][0], &token, 1) != 1)
+    pid_t process;
+    if (read(turns[me][0], &process, sizeof process) != sizeof process)
         fail("read");
+#ifdef HUGE
+    if (process)
+        await_end(process);
+#endif
 }
 
 static int is_alive(unsigned long process) { return process < PROCESSES && alive[process]; }
