@@ -95,8 +95,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     /// Checks that the object's frames are of this machine.
     fn check_home(&self, file: &Backing<M>) -> Result<(), Error> {
-        let home = Arc::as_ptr(self.core.tables.paging()).cast::<()>();
-        match core::ptr::eq(file.object().home(), home) {
+        match file.is_at_home(self.core.tables.paging()) {
             true => Ok(()),
             false => Err(ObjectError::Foreign.into()),
         }

@@ -286,6 +286,11 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
     fn map(&mut self, range: Range<usize>, vma: &Vma<Backing<M>>) -> Result<(), vma::Error> {
         let (Some(file), Some(family)) = (&vma.file, self.family) else { return Ok(()) };
         let object = file.object();
+        // Its frame numbers mean nothing here; or a copy of a page would have no source.
+        let foreign = !file.is_at_home(self.tables.paging());
+        if foreign || vma.is_private() && object.device_memory().is_some() {
+            return Err(vma::Error::NotHere);
+        }
         object.mappings().add(self.tables.machine(), family, range)?;
         // Added first: a seal that this look misses finds the range.
         let writes = VmFlags::SHARED | VmFlags::MAYWRITE;

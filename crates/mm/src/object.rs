@@ -16,7 +16,7 @@ use alloc::sync::Arc;
 use core::{fmt, ops::Range};
 
 use machine::{Frame, FrameError, Machine};
-use paging::Cache;
+use paging::{Cache, Format, Paging};
 use vma::{MappedFile, Placement, VmFlags};
 
 use crate::{
@@ -230,6 +230,11 @@ impl<M: Machine> Backing<M> {
     /// The object.
     pub fn object(&self) -> &Arc<dyn Object<M>> {
         &self.0.object
+    }
+
+    /// Whether the object's frames are of the machine of the spaces with this [`Paging`].
+    pub(crate) fn is_at_home<F: Format>(&self, paging: &Arc<Paging<M, F>>) -> bool {
+        core::ptr::eq(self.0.object.home(), Arc::as_ptr(paging).cast())
     }
 
     /// Whether it leads to the object with these mappings.

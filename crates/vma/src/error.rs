@@ -59,6 +59,8 @@ causes! {
     BadFlags 22 "the flags are unknown or contradict each other";
     /// The call does not work on that kind of VMA.
     WrongKind 22 "the call does not work on the kind of VMA that is in the range";
+    /// The host cannot map the file in this way, or not in this address space.
+    NotHere 22 "the file cannot be mapped privately, or belongs to another machine";
     /// The length overflows when rounded up to pages.
     TooLong 12 "the length is larger than the address space";
     /// The file offset overflows.

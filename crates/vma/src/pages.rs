@@ -43,12 +43,12 @@ pub trait Pages<F> {
         Ok(())
     }
 
-    /// A VMA of a file is about to be stored over a range where it was not before: a new map, or
-    /// the target of a move. The call may still fail, and the VMA may join its neighbours. By
-    /// default there is nothing to do.
+    /// A VMA of a file is about to be stored over a range where it was not before: a new map, the
+    /// target of a move, or a VMA that the host describes. The call may still fail, and the VMA may
+    /// join its neighbours. By default there is nothing to do.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], and those of a file that refuses the map.
+    /// [`Error::OutOfMemory`]; [`Error::NotHere`]; those of a file that refuses the map.
     fn map(&mut self, range: Range<usize>, vma: &Vma<F>) -> Result<(), Error> {
         let _ = (range, vma);
         Ok(())

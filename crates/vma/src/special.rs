@@ -68,7 +68,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     ///
     /// # Errors
     /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::Sealed`], [`Error::TooManyMaps`],
-    /// [`Error::OutOfMemory`].
+    /// [`Error::OutOfMemory`], and those of [`Pages::map`](crate::Pages::map).
     pub fn adopt(&mut self, whole: WholeVma<F>) -> Result<(), Error> {
         let WholeVma { start, end, flags, pgoff, file, name } = whole;
         if !start.is_multiple_of(PAGE_SIZE) || !end.is_multiple_of(PAGE_SIZE) {
@@ -81,6 +81,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.room_for(1)?;
         let mut vma = Vma { file, name, ..Vma::anonymous(flags) };
         vma.set_offset(start, pgoff);
+        self.map_pages(start..end, &vma)?;
         let area = Area { start, end, vma: RefCounted::new(vma)? };
         self.change(Change::from(area).with(Work::Replace(start..end)))
     }
@@ -94,7 +95,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     ///
     /// # Errors
     /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::TooManyMaps`], [`Error::OutOfMemory`];
-    /// [`Error::Unmapped`] if flags are given and the range has a hole.
+    /// [`Error::Unmapped`] if flags are given and the range has a hole; [`Error::NotOneVma`] if the
+    /// VMAs map different files.
     pub fn settle(
         &mut self,
         start: usize,
@@ -108,15 +110,19 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             return Err(Error::BadRange);
         }
         let Some(flags) = flags else { return self.erase(start, end) };
-        let mut contents = None;
+        let mut contents: Option<RefCounted<Vma<F>>> = None;
         let (mut at, mut parts) = (start, 0);
         while at < end {
             // A part may keep these contents.
             self.own_anon(at)?;
             let area = self.covering(at).ok_or(Error::Unmapped)?;
             (at, parts) = (area.end, parts + 1);
+            // Pages of one file would be left in a map of another.
+            if contents.as_ref().is_some_and(|had| had.file != area.vma.file) {
+                return Err(Error::NotOneVma);
+            }
             // The parts become one VMA. A part with private pages provides the contents.
-            if contents.as_ref().is_none_or(|had: &RefCounted<Vma<F>>| !had.is_faulted()) {
+            if contents.as_ref().is_none_or(|had| !had.is_faulted()) {
                 contents = Some(area.vma);
             }
         }

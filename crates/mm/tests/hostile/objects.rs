@@ -1,0 +1,90 @@
+//! Objects that a host maps by the calls on VMAs.
+
+use machine::{Frame, FrameRange};
+use mm::*;
+use paging::Cache;
+use sim::{Config, Sim};
+use vma::{MapRequest, VmFlags, WholeVma};
+
+use super::*;
+
+fn request(file: &Backing<Sim>, flags: MapFlags) -> MapRequest<Backing<Sim>> {
+    let file = Some(file.clone());
+    MapRequest { addr: AT, len: PAGE, prot: 3, flags, file, offset: 0, driver_flags: None }
+}
+
+fn whole(file: &Backing<Sim>, flags: VmFlags, pages: usize) -> WholeVma<Backing<Sim>> {
+    let (start, end) = (AT, AT + pages * PAGE);
+    WholeVma { start, end, flags, pgoff: 0, file: Some(file.clone()), name: None }
+}
+
+/// `with_vmas` checks objects as `mmap_object` does. Otherwise the frame numbers of one machine
+/// would be frames of another.
+#[test]
+fn an_object_of_another_machine_is_refused() {
+    let other = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
+    let memory = Shmem::memfd(&paging(&other), "foreign", 1);
+    let file = Backing::open(memory, true);
+    with_space(256, |_, _, space| {
+        let refused = [
+            space.mmap_object(AT, PAGE, 3, SHARED, file.clone(), 0).map(drop),
+            space.with_vmas(|calls| calls.mmap(request(&file, SHARED))).map(drop),
+            space.with_vmas(|calls| calls.adopt(whole(&file, VmFlags::READ, 1))),
+        ];
+        for refused in refused {
+            assert_eq!(refused.unwrap_err().errno(), 22);
+        }
+        assert_eq!(space.sizes().total, 0);
+    });
+}
+
+/// Nor is a private map of a device's memory made.
+#[test]
+fn a_private_map_of_a_device_is_refused() {
+    with_space(256, |_, shared, space| {
+        let frames = FrameRange::new(Frame::new(1 << 30).unwrap(), 1).unwrap();
+        // SAFETY: nothing accesses the memory in this test.
+        let device = unsafe {
+            DeviceMemory::try_new(shared, frames, Cache::default(), "/dev/test", (1, 1), 1)
+        };
+        let file = Backing::open(device.unwrap(), true);
+        let private = MapFlags::PRIVATE | MapFlags::FIXED;
+        let refused = space.with_vmas(|calls| calls.mmap(request(&file, private))).unwrap_err();
+        assert_eq!(refused.errno(), 22);
+        let refused = space.with_vmas(|calls| calls.adopt(whole(&file, VmFlags::READ, 1)));
+        assert_eq!(refused.unwrap_err().errno(), 22);
+    });
+}
+
+/// An object finds the VMAs that the host stores as a whole.
+#[test]
+fn an_adopted_map_loses_the_pages_of_its_object() {
+    with_space(256, |sim, shared, space| {
+        let memory = Shmem::memfd(shared, "name", 1);
+        memory.set_size(2 * PAGE as u64).unwrap();
+        let file = Backing::open(memory.clone(), true);
+        let flags = VmFlags::from_prot(3) | VmFlags::SHARED | VmFlags::MAYREAD | VmFlags::MAYWRITE;
+        space.with_vmas(|calls| calls.adopt(whole(&file, flags, 2))).unwrap();
+        store(sim, space, AT + PAGE, 1).unwrap();
+        memory.set_size(PAGE as u64).unwrap();
+        assert_eq!(space.resident(AT..AT + 2 * PAGE), 0, "truncation takes the page back");
+        assert!(matches!(load(sim, space, AT + PAGE), Err(FaultError::Object(..))));
+    });
+}
+
+/// A VMA that the host makes of several has one object.
+#[test]
+fn maps_of_different_objects_do_not_become_one() {
+    with_space(256, |_, shared, space| {
+        let memory = Shmem::memfd(shared, "name", 1);
+        memory.set_size(2 * PAGE as u64).unwrap();
+        space.mmap_object(AT, PAGE, 3, SHARED, Backing::open(memory, true), 0).unwrap();
+        space.mmap(AT + PAGE, PAGE, 3, FIXED).unwrap();
+        let settle = |flags| space.with_vmas(|calls| calls.settle(AT, AT + 2 * PAGE, flags));
+        assert!(settle(Some(VmFlags::READ)).is_err());
+        let mut vmas = 0;
+        space.for_each_vma(|_, _| vmas += 1);
+        assert_eq!(vmas, 2);
+        settle(None).unwrap();
+    });
+}
