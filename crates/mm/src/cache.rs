@@ -141,7 +141,8 @@ impl<M: Machine> PageCache<M> {
     /// reference to. Returns whether it did.
     ///
     /// The mark comes first: no fault takes a reference afterwards. So if there is none besides the
-    /// index's, no entry leads to the page, and none will.
+    /// index's, no entry leads to the page, and none will. A holder that has gone in between may
+    /// have written to the page: it has said so before.
     pub(crate) fn evict(&self, index: u64) -> bool {
         let _locked = self.lock();
         if !self.index.mark_clean(index) {
@@ -150,12 +151,11 @@ impl<M: Machine> PageCache<M> {
         let frame = self.index.get(index).frame();
         let info = frame.and_then(|frame| self.machine.info(frame));
         let alone = info.is_some_and(|info| info.refs() == 1);
-        if alone {
-            self.index.remove_marked(index..index + 1);
-        } else {
+        let evicted = alone && self.index.remove_clean(index);
+        if !evicted {
             self.index.unmark(index);
         }
-        alone
+        evicted
     }
 
     /// Fills bytes with zeros, where there are pages.
@@ -168,10 +168,23 @@ impl<M: Machine> PageCache<M> {
 
     /// Calls `each` with the parts of a range that have pages, and their places in the range.
     pub(crate) fn each_part(&self, bytes: Range<u64>, mut each: impl FnMut(&[AtomicU8], usize)) {
+        let hold = |index| Ok(self.index.hold(index).ok());
+        let done = self.each_held(bytes, hold, |part, place, _| each(part, place));
+        debug_assert!(done.is_ok(), "nothing fails");
+    }
+
+    /// Calls `each` with the parts of a range for which `hold` takes a reference to a frame, their
+    /// places in the range, and their frames. A page that is held is not evicted.
+    pub(crate) fn each_held(
+        &self,
+        bytes: Range<u64>,
+        mut hold: impl FnMut(u64) -> Result<Option<Frame>, ObjectError>,
+        mut each: impl FnMut(&[AtomicU8], usize, Frame),
+    ) -> Result<(), ObjectError> {
         let mut at = bytes.start;
         while at < bytes.end {
             let end = bytes.end.min((at / PAGE + 1) * PAGE);
-            if let Ok(frame) = self.index.hold(at / PAGE) {
+            if let Some(frame) = hold(at / PAGE)? {
                 // SAFETY: `hold` took this reference.
                 let held = unsafe { Reference::new(&self.machine, frame) };
                 if let Some(page) = self.machine.frame_ptr(held.frame()) {
@@ -182,11 +195,12 @@ impl<M: Machine> PageCache<M> {
                     let part = unsafe {
                         core::slice::from_raw_parts(page.add(within).as_ptr(), (end - at) as usize)
                     };
-                    each(part, (at - bytes.start) as usize);
+                    each(part, (at - bytes.start) as usize, frame);
                 }
             }
             at = end;
         }
+        Ok(())
     }
 
     /// Reads bytes, up to the end; absent pages are zeros. Returns how many.

@@ -11,7 +11,11 @@
 //! faults, and marks the page again. So no write is lost, and none is written twice for nothing.
 
 use alloc::{sync::Arc, vec::Vec};
-use core::{fmt, ops::Range, sync::atomic::Ordering};
+use core::{
+    fmt,
+    ops::Range,
+    sync::atomic::{AtomicU8, Ordering},
+};
 
 use machine::{Frame, Machine, lock};
 use paging::{Format, Paging};
@@ -126,8 +130,13 @@ impl<M: Machine, S: PageSource> File<M, S> {
     /// As [`Object::bring_in`].
     pub fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, ObjectError> {
         let len = self.size().saturating_sub(at).min(into.len() as u64);
-        self.bring_in_all(at..at + len)?;
-        Ok(self.pages.read(at, into))
+        self.each_part(at..at + len, |part, place, _| {
+            for (byte, into) in part.iter().zip(&mut into[place..]) {
+                // Relaxed: a program's memory orders nothing here.
+                *into = byte.load(Ordering::Relaxed);
+            }
+        })?;
+        Ok(len as usize)
     }
 
     /// Writes bytes at `at`, within the size, as pwrite(2). They are written out by the next sync.
@@ -136,25 +145,39 @@ impl<M: Machine, S: PageSource> File<M, S> {
     /// As for [`read`](Self::read).
     ///
     /// # Errors
-    /// As [`Object::bring_in`]; nothing has changed.
+    /// As [`Object::bring_in`]; nothing has changed, unless a page was evicted meanwhile and could
+    /// not be read again.
     pub fn write(&self, at: u64, from: &[u8]) -> Result<(), ObjectError> {
         let end = at.checked_add(from.len() as u64).ok_or(ObjectError::BeyondEnd)?;
         if end > self.size() {
             return Err(ObjectError::BeyondEnd);
         }
-        self.bring_in_all(at..end)?;
-        self.pages.write(at, from);
-        // Marked afterwards: a sync that takes the mark copies the bytes.
-        for index in at / PAGE..end.div_ceil(PAGE) {
-            if let Some(frame) = self.pages.index.get(index).frame() {
-                self.dirtied(index, frame);
+        (at / PAGE..end.div_ceil(PAGE)).try_for_each(|index| self.bring_in(index))?;
+        self.each_part(at..end, |part, place, frame| {
+            for (byte, from) in part.iter().zip(&from[place..]) {
+                // Relaxed: as in `read`.
+                byte.store(*from, Ordering::Relaxed);
             }
-        }
-        Ok(())
+            // Marked afterwards: a sync that takes the mark copies the bytes.
+            self.dirtied((at + place as u64) / PAGE, frame);
+        })
     }
 
-    fn bring_in_all(&self, bytes: Range<u64>) -> Result<(), ObjectError> {
-        (bytes.start / PAGE..bytes.end.div_ceil(PAGE)).try_for_each(|index| self.bring_in(index))
+    /// Calls `each` with the parts of a range. A page that was evicted since it was brought in
+    /// comes again.
+    fn each_part(
+        &self,
+        bytes: Range<u64>,
+        each: impl FnMut(&[AtomicU8], usize, Frame),
+    ) -> Result<(), ObjectError> {
+        let hold = |index| loop {
+            self.bring_in(index)?;
+            match self.pages.index.hold(index) {
+                Err(ObjectError::Absent) => {}
+                held => return held.map(Some),
+            }
+        };
+        self.pages.each_held(bytes, hold, each)
     }
 
     fn read_page(&self, index: u64, frame: Frame) -> Result<(), ObjectError> {
@@ -169,13 +192,21 @@ impl<M: Machine, S: PageSource> File<M, S> {
     fn write_out(&self, pages: Range<u64>, copy: &mut [u8; PAGE_SIZE]) -> Result<(), ObjectError> {
         self.pages.index.sync(pages, |index| {
             let mut found = false;
-            self.pages.each_part(index * PAGE..(index + 1) * PAGE, |part, _| {
+            // A page within the size that is going stays, because it was written.
+            let hold = |index| match self.is_beyond_end(index) {
+                true => Ok(None),
+                false => match self.pages.index.hold_going(index) {
+                    Err(ObjectError::Absent) => Ok(None),
+                    held => held.map(Some),
+                },
+            };
+            self.pages.each_held(index * PAGE..(index + 1) * PAGE, hold, |part, _, _| {
                 found = true;
                 for (byte, copy) in part.iter().zip(copy.iter_mut()) {
                     // Relaxed: a program's memory orders nothing here.
                     *copy = byte.load(Ordering::Relaxed);
                 }
-            });
+            })?;
             // Otherwise the file has become shorter.
             if found { self.source.write(index, copy) } else { Ok(()) }
         })

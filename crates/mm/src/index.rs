@@ -125,13 +125,27 @@ impl<M: Machine> PageIndex<M> {
     /// # Errors
     /// [`ObjectError::Absent`]; [`ObjectError::OutOfMemory`]: the frame has too many references.
     pub(crate) fn hold(&self, index: u64) -> Result<Frame, ObjectError> {
+        self.hold_if(index, |slot| if let Slot::Page(frame) = slot { Some(frame) } else { None })
+    }
+
+    /// As [`hold`](Self::hold), also of a page that is going.
+    ///
+    /// # Errors
+    /// As for [`hold`](Self::hold).
+    pub(crate) fn hold_going(&self, index: u64) -> Result<Frame, ObjectError> {
+        self.hold_if(index, Slot::frame)
+    }
+
+    fn hold_if(
+        &self,
+        index: u64,
+        fits: impl Fn(Slot) -> Option<Frame>,
+    ) -> Result<Frame, ObjectError> {
         let slot = self.slot(index).ok_or(ObjectError::Absent)?;
-        let Slot::Page(frame) = Slot::decode(self.load(slot)) else {
-            return Err(ObjectError::Absent);
-        };
+        let frame = fits(Slot::decode(self.load(slot))).ok_or(ObjectError::Absent)?;
         self.machine.step(Access::Shared);
         let held = self.machine.info(frame).is_some_and(machine::FrameInfo::try_get);
-        let still = Slot::decode(self.load(slot)) == Slot::Page(frame);
+        let still = fits(Slot::decode(self.load(slot))) == Some(frame);
         match (held, still) {
             (true, true) => return Ok(frame),
             // The index has a reference, so the frame is not free.
@@ -192,11 +206,12 @@ impl<M: Machine> PageIndex<M> {
         self.word(node, index as usize).ok_or(none)
     }
 
-    /// Marks a page as written, if its frame is this one.
+    /// Marks a page as written, if its frame is this one. The caller holds the frame. A page that is
+    /// going gets the mark, too: its object may find that it is held, and let it stay.
     pub(crate) fn set_dirty(&self, index: u64, frame: Frame) {
         let Some(slot) = self.slot(index) else { return };
         let mut value = self.load(slot);
-        while Slot::decode(value) == Slot::Page(frame) && value & DIRTY == 0 {
+        while Slot::decode(value).frame() == Some(frame) && value & DIRTY == 0 {
             value = self.swap_in(slot, value, value | DIRTY);
         }
     }
@@ -279,6 +294,20 @@ impl<M: Machine> PageIndex<M> {
             // Release: as `mark`.
             slot.fetch_and(!GOING, Ordering::Release);
         }
+    }
+
+    /// Removes a page that is going and was not written, and drops its reference. Called with the
+    /// object's lock held, when nothing else has a reference. Returns whether it did.
+    pub(crate) fn remove_clean(&self, index: u64) -> bool {
+        let Some(slot) = self.slot(index) else { return false };
+        let value = self.load(slot);
+        let Slot::Going(frame) = Slot::decode(value) else { return false };
+        // A holder that has gone by now may have written the page, and marked it.
+        let removed = value & (DIRTY | SYNCING) == 0 && self.swap_in(slot, value, 0) == 0;
+        if removed {
+            self.free(frame);
+        }
+        removed
     }
 
     /// Removes the pages of a range that are going, and drops their references. Called with the

@@ -3,10 +3,21 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod files;
 mod objects;
+
+use std::sync::Mutex;
 
 use common::*;
 use mm::MapFlags;
 
 const AT: usize = 0x4000_0000;
 const SHARED: MapFlags = MapFlags::SHARED.union(MapFlags::FIXED);
+
+/// The work of a host's callback, which runs once.
+type Work = Mutex<Option<Box<dyn FnOnce() + Send>>>;
+
+fn run(work: &Work) {
+    let work = work.lock().unwrap().take();
+    work.into_iter().for_each(|work| work());
+}

@@ -1,0 +1,147 @@
+//! Files whose source calls back, beside evictions.
+
+use std::{
+    mem::ManuallyDrop,
+    sync::{Arc, Mutex},
+};
+
+use mm::*;
+use sim::{Config, Failure, Program, Sim, explore, seeded};
+
+use super::*;
+
+const SEEDS: u64 = if cfg!(debug_assertions) { 300 } else { 3_000 };
+
+/// The first word of each page of a disk.
+struct Disk {
+    words: Mutex<[u64; 4]>,
+    /// Called when page 1 is read.
+    at_read: Work,
+    at_write: Work,
+}
+
+impl Disk {
+    fn new() -> Arc<Self> {
+        let [at_read, at_write] = [(); 2].map(|()| Mutex::new(None));
+        Arc::new(Disk { words: Mutex::new([1, 2, 3, 4]), at_read, at_write })
+    }
+
+    fn words(&self) -> [u64; 4] {
+        *self.words.lock().unwrap()
+    }
+}
+
+struct OnDisk(Arc<Disk>);
+
+impl PageSource for OnDisk {
+    fn read(&self, index: u64, into: &mut [u8; PAGE]) -> Result<(), ObjectError> {
+        if index == 1 {
+            run(&self.0.at_read);
+        }
+        into[..8].copy_from_slice(&self.0.words()[index as usize].to_le_bytes());
+        Ok(())
+    }
+
+    fn write(&self, index: u64, from: &[u8; PAGE]) -> Result<(), ObjectError> {
+        run(&self.0.at_write);
+        let word = u64::from_le_bytes(from[..8].try_into().unwrap());
+        self.0.words.lock().unwrap()[index as usize] = word;
+        Ok(())
+    }
+
+    fn device(&self) -> (u32, u32) {
+        (8, 1)
+    }
+
+    fn inode(&self) -> u64 {
+        12
+    }
+
+    fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
+        out.write_str("/disk/file")
+    }
+}
+
+type OurFile = Arc<File<Sim, OnDisk>>;
+
+fn with_file(test: impl FnOnce(&Space, &OurFile, &Arc<Disk>)) {
+    with_space(256, |_, shared, space| {
+        let disk = Disk::new();
+        let file = File::try_new(shared, OnDisk(disk.clone()), 4 * PAGE as u64).unwrap();
+        test(space, &file, &disk);
+    });
+}
+
+/// The source evicts page 0 while page 1 is read.
+fn evict_at_read(file: &OurFile, disk: &Disk) {
+    let file = file.clone();
+    let evict = Box::new(move || assert!(Object::evict(&*file, 0)));
+    *disk.at_read.lock().unwrap() = Some(evict);
+}
+
+#[test]
+fn a_read_brings_evicted_pages_in_again() {
+    with_file(|_, file, disk| {
+        evict_at_read(file, disk);
+        let mut found = [0; 2 * PAGE];
+        assert_eq!(file.read(0, &mut found), Ok(2 * PAGE));
+        assert_eq!((found[0], found[PAGE]), (1, 2));
+    });
+}
+
+#[test]
+fn a_write_reaches_pages_that_were_evicted() {
+    with_file(|_, file, disk| {
+        evict_at_read(file, disk);
+        file.write(0, &[7; 2 * PAGE]).unwrap();
+        Object::sync(&**file, 0..4).unwrap();
+        let all = u64::from_ne_bytes([7; 8]);
+        assert_eq!(disk.words(), [all, all, 3, 4]);
+    });
+}
+
+/// One CPU writes to a page, by the file's call or by a map, and syncs it; another one evicts it
+/// over and over. Each write reaches the disk.
+fn writes_beside_evictions(seed: u64) -> Result<(), Failure> {
+    let config = Config { cpus: 2, frames: 256, checks: RACING, ..Config::default() };
+    let sim = Sim::new(config).unwrap();
+    let shared = paging(&sim);
+    let disk = Disk::new();
+    let (space, file) = sim.on_cpu(0, || {
+        let file = File::try_new(&shared, OnDisk(disk.clone()), 4 * PAGE as u64).unwrap();
+        let space = ManuallyDrop::new(new_space(&shared, 1).unwrap());
+        let opened = Backing::open(file.clone(), true);
+        space.mmap_object(AT, PAGE, 3, SHARED, opened, 0).unwrap();
+        (space, file)
+    });
+    let make = |cpu: usize| -> Program<'_> {
+        let (space, file, disk) = (&space, &file, &disk);
+        Box::new(move || {
+            for turn in 1..4 {
+                if cpu == 1 {
+                    (0..4).for_each(|_| _ = Object::evict(&**file, 0));
+                    continue;
+                }
+                let word = 100 * turn as u64;
+                match seed.is_multiple_of(2) {
+                    true => file.write(0, &word.to_le_bytes()).unwrap(),
+                    false => space.write(AT, &word.to_le_bytes()).unwrap(),
+                }
+                Object::sync(&**file, 0..4).unwrap();
+                assert_eq!(disk.words()[0], word, "turn {turn}");
+            }
+        })
+    };
+    seeded(&sim, seed, (0..2).map(make).collect())?;
+    sim.on_cpu(0, || {
+        assert!(sim.settle());
+        drop(file);
+        drop(ManuallyDrop::into_inner(space));
+    });
+    Ok(all_given_back(&sim, &shared)?)
+}
+
+#[test]
+fn no_write_is_lost_beside_evictions() {
+    explore(SEEDS, writes_beside_evictions).unwrap_or_else(|failure| panic!("{failure}"));
+}
