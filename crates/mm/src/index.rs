@@ -217,12 +217,13 @@ impl<M: Machine> PageIndex<M> {
     }
 
     /// Marks the written pages of a range as being synced instead. Returns whether there are any.
+    /// No other sync is under way: a page that is being synced is left from one that has panicked.
     pub(crate) fn start_sync(&self, pages: Range<u64>) -> bool {
         let mut any = false;
         self.each(pages, |_, slot| {
             let mut value = self.load(slot);
+            any |= value & (DIRTY | SYNCING) != 0;
             while value & DIRTY != 0 {
-                any = true;
                 value = self.swap_in(slot, value, value & !DIRTY | SYNCING);
             }
         });

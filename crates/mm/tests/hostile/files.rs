@@ -100,6 +100,22 @@ fn a_write_reaches_pages_that_were_evicted() {
     });
 }
 
+/// The source panics while a page is written out: the next sync writes it.
+#[test]
+fn a_panic_in_write_back_loses_no_page() {
+    with_file(|space, file, disk| {
+        space.mmap_object(AT, 4 * PAGE, 3, SHARED, Backing::open(file.clone(), true), 0).unwrap();
+        for page in [0, 2] {
+            space.write(AT + page * PAGE, &9_u64.to_le_bytes()).unwrap();
+        }
+        let sync = || space.msync(AT, 4 * PAGE, SyncFlags::SYNC);
+        *disk.at_write.lock().unwrap() = Some(Box::new(|| panic!("the disk")));
+        panics(sync);
+        sync().unwrap();
+        assert_eq!(disk.words(), [9, 2, 9, 4]);
+    });
+}
+
 /// One CPU writes to a page, by the file's call or by a map, and syncs it; another one evicts it
 /// over and over. Each write reaches the disk.
 fn writes_beside_evictions(seed: u64) -> Result<(), Failure> {

@@ -6,7 +6,10 @@ mod common;
 mod files;
 mod objects;
 
-use std::sync::Mutex;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Mutex,
+};
 
 use common::*;
 use mm::MapFlags;
@@ -20,4 +23,8 @@ type Work = Mutex<Option<Box<dyn FnOnce() + Send>>>;
 fn run(work: &Work) {
     let work = work.lock().unwrap().take();
     work.into_iter().for_each(|work| work());
+}
+
+fn panics<T>(work: impl FnOnce() -> T) {
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(work()))).is_err(), "it did not panic");
 }
