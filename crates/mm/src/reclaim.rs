@@ -16,14 +16,14 @@ use alloc::vec::Vec;
 use core::{ops::Range, sync::atomic::Ordering};
 
 use grace::Concurrent;
-use machine::{Frame, Machine, PageSize, VirtAddr};
+use machine::{Machine, PageSize, VirtAddr};
 use paging::{Attrs, EntryChange, Flags, Format, Mapping, Share, SweepChange};
 use vma::{PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing, Error,
     hook::Hook,
-    reference::{block_of, hold, is_counted},
+    reference::{Reference, block_of, hold, is_counted},
     rights,
     track::{AWAY, marked},
 };
@@ -58,11 +58,13 @@ impl Reclaimed {
 }
 
 /// What the hand has found in a part of a VMA.
-struct Found<M: Machine> {
+///
+/// Its references are given up also if the host panics.
+struct Found<'m, M: Machine> {
     /// Anonymous pages, which are marked, and whose frames are held.
-    cold: Vec<(usize, Frame)>,
-    /// Pages of objects, with their objects' indices.
-    of_objects: Vec<(Backing<M>, u64, Frame)>,
+    cold: Vec<(usize, Reference<'m, M>)>,
+    /// Pages of objects, with their objects' indices, and the references of their entries.
+    of_objects: Vec<(Backing<M>, u64, Reference<'m, M>)>,
     huge: Option<usize>,
 }
 
@@ -169,9 +171,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
             // What was found before an error is settled, too.
             let stop = self.look_for_cold(from..part.end, room, &mut found, done);
-            for (file, index, frame) in found.of_objects {
-                // SAFETY: it is unmapped and flushed; this was its entry's reference.
-                unsafe { self.core.tables.paging().release_entry(frame) };
+            for (file, index, held) in found.of_objects {
+                drop(held);
                 done.unmapped += 1;
                 done.evicted += usize::from(file.object().evict(index));
             }
@@ -187,11 +188,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     /// The first step, for the pages from the start of the range on, until there is no more room.
     /// Returns where it stopped.
-    fn look_for_cold(
-        &self,
+    fn look_for_cold<'m>(
+        &'m self,
         range: Range<usize>,
         room: usize,
-        found: &mut Found<M>,
+        found: &mut Found<'m, M>,
         done: &mut Reclaimed,
     ) -> Result<usize, Error> {
         let calls = self.core.right();
@@ -230,7 +231,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             match of_object {
                 _ if pinned || page.attrs.share() == Share::Flushing => SweepChange::Keep,
                 Some(file) => {
-                    found.of_objects.push((file, index, page.frame));
+                    // SAFETY: the entry's reference. It is dropped after the flush.
+                    let held = unsafe { Reference::new(machine, page.frame) };
+                    found.of_objects.push((file, index, held));
                     SweepChange::Clear
                 }
                 None if page.size != PageSize::Size4K => {
@@ -245,12 +248,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// Marks an anonymous page that no other entry leads to.
-    fn mark_cold(
-        &self,
+    fn mark_cold<'m>(
+        &'m self,
         page: &Mapping,
         vma: &Vma<Backing<M>>,
         has_swap: bool,
-        found: &mut Found<M>,
+        found: &mut Found<'m, M>,
     ) -> SweepChange {
         let machine = self.core.tables.machine();
         let block = block_of(machine, page.frame);
@@ -258,7 +261,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         if !has_swap || !alone || !hold(machine, page.frame) {
             return SweepChange::Keep;
         }
-        found.cold.push((page.page.get() as usize, page.frame));
+        // SAFETY: just taken.
+        let held = unsafe { Reference::new(machine, page.frame) };
+        found.cold.push((page.page.get() as usize, held));
         let attrs = rights::attrs_in(vma, page.attrs.share());
         SweepChange::Set(marked(attrs, page.attrs.soft | AWAY))
     }

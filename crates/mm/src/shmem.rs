@@ -278,7 +278,11 @@ unsafe impl<M: Machine> Object<M> for Shmem<M> {
         index: u64,
         fill: &dyn Fn(Frame) -> Result<(), ObjectError>,
     ) -> Result<(), ObjectError> {
-        self.pages.bring_in(index, fill)
+        self.pages.bring_in(index, |frame| {
+            // What `fill` leaves out is not what another program had there.
+            zero(&self.pages.machine, frame).map_err(ObjectError::OutOfMemory)?;
+            fill(frame)
+        })
     }
 
     fn is_beyond_end(&self, index: u64) -> bool {

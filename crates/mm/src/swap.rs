@@ -40,6 +40,7 @@ use crate::{
     space::Writer,
     touch::{Look, refused},
     track::{AWAY, marked},
+    zero::zero,
 };
 
 /// A page that was written to swap.
@@ -55,17 +56,11 @@ struct Written<'m, M: Machine> {
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The second and the third step, for marked pages whose frames are held. Returns how many have
     /// gone.
-    pub(crate) fn swap_out(&self, cold: Vec<(usize, Frame)>) -> Result<usize, Error> {
+    pub(crate) fn swap_out(&self, cold: Vec<(usize, Reference<'_, M>)>) -> Result<usize, Error> {
         let (machine, paging) = (self.core.tables.machine(), self.core.tables.paging());
-        // SAFETY: the hand has taken these references.
-        let held = |frame| unsafe { Reference::new(machine, frame) };
-        let cold = cold.into_iter().map(|(at, frame)| (at, held(frame)));
         let mut written = Vec::new();
-        let (Some(swap), Some(mut copy)) = (paging.swap(), buffer()) else {
-            // A write takes the marks away.
-            cold.for_each(drop);
-            return Ok(0);
-        };
+        // Otherwise a write takes the marks away.
+        let (Some(swap), Some(mut copy)) = (paging.swap(), buffer()) else { return Ok(0) };
         for (at, held) in cold {
             if written.try_reserve(1).is_err() || !read_words(machine, held.frame(), &mut copy[..])
             {
@@ -195,7 +190,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 }
 
-/// Reads a slot into a frame of our own.
+/// Reads a slot into a frame of our own. What the host leaves out is zeros: the frame may have been
+/// another program's.
 pub(crate) fn read_slot<M: Machine>(
     machine: &M,
     swap: Option<&dyn Swap>,
@@ -203,6 +199,9 @@ pub(crate) fn read_slot<M: Machine>(
     into: Frame,
 ) -> bool {
     let (Some(swap), Some(at)) = (swap, machine.frame_ptr(into)) else { return false };
+    if zero(machine, into).is_err() {
+        return false;
+    }
     // SAFETY: the frame is ours alone, and a page long.
     swap.read(slot, unsafe { &mut *at.cast::<[u8; PAGE_SIZE]>().as_ptr() })
 }

@@ -42,7 +42,7 @@ impl<M: Machine, F: Format> Paging<M, F> {
 
     /// The number in an entry that stands for a slot.
     pub fn swap_frame(slot: u64) -> Option<Frame> {
-        Frame::new(Self::SLOTS + slot).filter(|_| slot < Self::SLOTS)
+        if slot < Self::SLOTS { Frame::new(Self::SLOTS + slot) } else { None }
     }
 
     /// The slot that the number in an entry stands for. Without swap, none does: a host without it

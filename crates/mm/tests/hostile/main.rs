@@ -5,6 +5,7 @@
 mod common;
 mod files;
 mod objects;
+mod swap;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
