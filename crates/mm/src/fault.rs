@@ -437,16 +437,25 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         fresh: &Fresh<'_, M>,
     ) -> Result<Outcome, FaultError> {
         let mut reclaimed = false;
-        // Memory is prepared without the right: making room may take long.
-        self.prepare(at, &mut reclaimed, || fresh.prepare())?;
+        // Prepared without the right, if memory is at hand. If it is not, it may not be needed: the
+        // program's own error needs none.
+        let _at_hand = fresh.prepare();
         let addr = at.get() as usize;
         loop {
             let mut error = None;
             let step = self.change(|calls| {
                 let found = calls.area_at(addr).is_some();
+                // A stack grows only when there is memory for its page.
+                let grows = |area: &vma::Area<_>| area.vma.flags.contains(VmFlags::GROWSDOWN);
+                if !found
+                    && !fresh.is_ready()
+                    && calls.areas_from(addr).next().is_some_and(|area| grows(&area))
+                {
+                    return Ok::<_, vma::Error>(Step::NeedsFrame);
+                }
                 if !found && calls.expand_stack(addr, self.stack_limit).is_err() {
                     error = Some(FaultError::Unmapped(at));
-                    return Ok::<_, vma::Error>(Step::Again);
+                    return Ok(Step::Again);
                 }
                 let area = calls.area_at(addr).filter(|area| want.is_allowed(area.vma.flags));
                 if let Some(area) = area {

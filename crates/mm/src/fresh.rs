@@ -90,6 +90,11 @@ impl<'m, M: Machine> Fresh<'m, M> {
         }
     }
 
+    /// Whether the frame holds what is wanted.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready.get()
+    }
+
     /// The frame, if it holds zeros.
     pub(crate) fn zeros(&self) -> Option<Frame> {
         (self.ready.get() && self.wanted.get() == Contents::Zeros).then(|| self.frame.get())?

@@ -1,0 +1,80 @@
+//! Faults without memory; groups and promises of memory whose host panics or is another one.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+use machine::VirtAddr;
+use mm::*;
+use sim::{Config, Sim};
+
+use super::*;
+
+const WILD: VirtAddr = VirtAddr::new(0x1000);
+
+/// Runs a test on the only CPU of a machine. Nothing is left afterwards.
+fn on_machine(test: impl FnOnce(&Sim, &Shared)) {
+    let sim = Sim::new(Config { cpus: 1, frames: 256, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    sim.on_cpu(0, || test(&sim, &shared));
+    all_given_back(&sim, &shared).unwrap();
+}
+
+/// A wild pointer is the program's error, also when no memory is left.
+#[test]
+fn a_fault_at_a_hole_needs_no_memory() {
+    with_space(64, |sim, _, space| {
+        let at = space.mmap(0, 256 * PAGE, 3, PRIVATE).unwrap();
+        let full = (0..256).find_map(|page| store(sim, space, at + page * PAGE, 1).err());
+        assert!(matches!(full, Some(FaultError::OutOfMemory(_))), "{full:?}");
+        for access in [Access::Read, Access::Write] {
+            assert_eq!(space.handle_fault(WILD, access), Err(FaultError::Unmapped(WILD)));
+        }
+    });
+}
+
+/// Counts how often it is asked.
+struct Count(Arc<AtomicUsize>);
+
+impl OnLimit for Count {
+    fn make_room(&self, _: usize) -> bool {
+        self.0.fetch_add(1, Relaxed);
+        false
+    }
+}
+
+/// Nor does the host kill a program of the group for the wild pointer of another one.
+#[test]
+fn a_fault_at_a_hole_asks_no_group() {
+    on_machine(|sim, shared| {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let group = FrameGroup::try_new(sim, 1, Box::new(Count(asked.clone()))).unwrap();
+        let mut space = new_space(shared, 1).unwrap();
+        space.set_group(&group);
+        let at = space.mmap(0, PAGE, 3, PRIVATE).unwrap();
+        space.write(at, &[1]).unwrap();
+        for access in [Access::Read, Access::Write] {
+            assert_eq!(space.handle_fault(WILD, access), Err(FaultError::Unmapped(WILD)));
+        }
+        assert_eq!(asked.load(Relaxed), 0);
+    });
+}
+
+/// A stack does not grow if there is no memory for the page.
+#[test]
+fn a_stack_does_not_grow_without_memory() {
+    on_machine(|sim, shared| {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let group = FrameGroup::try_new(sim, 0, Box::new(Count(asked.clone()))).unwrap();
+        let mut space = new_space(shared, 1).unwrap();
+        space.set_group(&group);
+        let stack = FIXED.union(MapFlags::GROWSDOWN);
+        space.mmap(AT, PAGE, 3, stack).unwrap();
+        let below = VirtAddr::new((AT - PAGE) as u64);
+        assert_eq!(space.handle_fault(below, Access::Write), Err(FaultError::GroupLimit));
+        assert_eq!((space.sizes().total, asked.load(Relaxed)), (PAGE, 1));
+        group.set_limit(10);
+        assert_eq!(space.handle_fault(below, Access::Write), Ok(Outcome::Mapped));
+    });
+}
