@@ -53,6 +53,7 @@ mod around;
 mod bags;
 mod batch;
 mod cache;
+mod call;
 mod calls;
 mod changes;
 mod collapse;

@@ -15,6 +15,7 @@ use vma::{Layout, Limits, Profile, Sizes};
 use crate::{
     Backing, Error, FrameGroup, UnmapPolicy, UserFaultHandler,
     absent::is_mark,
+    call::{Call, Counted},
     changes::Changes,
     commitment::Commitment,
     hook::Hook,
@@ -280,21 +281,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         change: impl FnOnce(&mut Writer<'_, M, G>) -> Result<T, E>,
         after: impl FnOnce(&mut Hook<'_, M, F, G>),
     ) -> Result<T, Error> {
-        let mut hook = Hook::new(&self.core, Some(&self.family));
-        let (done, added, over) = {
+        let mut call = Call::new(Hook::new(&self.core, Some(&self.family)));
+        let done = {
             let right = self.core.right();
-            let over = self.core.waiting.take_over(&self.core.tables);
-            let mut calls = right.with_pages(&mut hook);
-            let before = calls.sizes().accounted;
-            let done = change(&mut calls);
-            (done, calls.sizes().accounted.wrapping_sub(before) as isize, over)
+            call.over = self.core.waiting.take_over(&self.core.tables);
+            let mut calls = Counted::new(right.with_pages(&mut call.hook), &call.added);
+            change(&mut calls.writer)
         };
-        if let Some(over) = over {
-            over.give_back(&self.core.tables);
-        }
-        hook.settle(added);
-        after(&mut hook);
-        if let Some(error) = hook.failed {
+        call.settle();
+        after(&mut call.hook);
+        if let Some(error) = call.hook.failed {
             return Err(error.into());
         }
         done.map_err(Into::into)

@@ -7,6 +7,7 @@ use std::sync::{
 
 use machine::VirtAddr;
 use mm::*;
+use paging::TlbGrace;
 use sim::{Config, Sim};
 
 use super::*;
@@ -77,4 +78,53 @@ fn a_stack_does_not_grow_without_memory() {
         group.set_limit(10);
         assert_eq!(space.handle_fault(below, Access::Write), Ok(Outcome::Mapped));
     });
+}
+
+/// A closure that panics leaves nothing promised that its calls have given up.
+#[test]
+fn a_panic_in_with_vmas_settles_what_is_promised() {
+    on_machine(|sim, shared| {
+        let commitment = Commitment::try_new(sim, Overcommit::Never { limit: 16 * PAGE }).unwrap();
+        let mut space = new_space(shared, 1).unwrap();
+        space.set_commitment(&commitment);
+        let at = space.mmap(0, 4 * PAGE, 3, PRIVATE).unwrap();
+        panics(|| {
+            space.with_vmas(|calls| {
+                calls.munmap(at, 3 * PAGE)?;
+                (at == 0).then_some(()).ok_or(vma::Error::NoSpace).map_err(|_| panic!("the host"))
+            })
+        });
+        assert_eq!((space.sizes().accounted, commitment.promised()), (PAGE, PAGE));
+        drop(space);
+        assert_eq!(commitment.promised(), 0);
+    });
+}
+
+/// Nor does it keep what has waited for a grace period that is over.
+#[test]
+fn a_panic_in_with_vmas_gives_back_what_has_waited() {
+    let sim = Sim::new(Config { cpus: 2, frames: 256, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    let periods = TlbGrace::try_new(sim.clone()).unwrap();
+    let space = sim.on_cpu(0, || new_space(&shared, 1).unwrap());
+    // The other CPU uses the space, so that an unmapping waits.
+    sim.on_cpu(1, || space.enter());
+    sim.on_cpu(0, || {
+        // SAFETY: these are the machine's periods, and no CPU is idle that has the space active.
+        unsafe { space.set_unmap_policy(UnmapPolicy::Grace(periods.clone())) }.unwrap();
+        space.enter();
+        let at = space.mmap(0, 4 * PAGE, 3, PRIVATE).unwrap();
+        space.write(at, &[1; 4 * PAGE]).unwrap();
+        space.munmap(at, 4 * PAGE).unwrap();
+        assert!(space.waiting() > 0);
+        periods.broadcast();
+        panics(|| space.with_vmas::<()>(|_| panic!("the host")));
+        assert_eq!(space.waiting(), 0);
+    });
+    for cpu in 0..2 {
+        // SAFETY: the CPU uses nothing of the space.
+        sim.on_cpu(cpu, || unsafe { space.leave() });
+    }
+    sim.on_cpu(0, || drop(space));
+    all_given_back(&sim, &shared).unwrap();
 }
