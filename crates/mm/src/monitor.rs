@@ -84,7 +84,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let zero = &self.core.zero;
             zero.make().map_err(FaultError::OutOfMemory)?;
             let zeros = |vma: &Vma<_>| {
-                zero.get().map(|frame| (frame, rights::attrs(vma.flags, Share::CopyOnWrite)))
+                let attrs = rights::attrs(vma.flags, Share::CopyOnWrite);
+                zero.get().filter(|_| vma.is_private()).map(|frame| (frame, attrs))
             };
             match self.place(at, Over::Nothing, zeros)? {
                 true => Ok(()),
@@ -363,7 +364,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let frame = new.frame();
         let placed = self.place(at, Over::Guards, |vma| {
             let attrs = rights::attrs(vma.flags, Share::Exclusive);
-            Some((frame, marked(attrs, if protect { WP } else { 0 })))
+            vma.is_private().then(|| (frame, marked(attrs, if protect { WP } else { 0 })))
         })?;
         match placed {
             true => {
@@ -403,7 +404,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         };
         drop(guard);
         let placed = self.place(at, Over::Guards, |vma| {
-            let same = vma.file.as_ref() == Some(&file) && held.is_current();
+            let same = vma.file.as_ref() == Some(&file)
+                && vma.offset_at(at) as u64 == index
+                && held.is_current();
             let private = vma.is_private() || held.counts_writes();
             let share = if private { Share::CopyOnWrite } else { Share::Object };
             let attrs = rights::attrs_in(vma, share);
@@ -434,7 +437,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// Stores the entry that `make` returns for registered memory, with the write right, if there
-    /// is none, or none but that of a page that may be replaced. Returns whether it did.
+    /// is none, or none but that of a page that may be replaced. Returns whether it did. The memory
+    /// may be another map than the caller has seen: `make` returns `None` if the page does not fit.
     fn place(
         &self,
         at: usize,

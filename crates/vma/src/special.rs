@@ -68,7 +68,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     ///
     /// # Errors
     /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::Sealed`], [`Error::TooManyMaps`],
-    /// [`Error::OutOfMemory`], and those of [`Pages::map`](crate::Pages::map).
+    /// [`Error::OutOfMemory`], and those of [`Pages::map`](crate::Pages::map). With pages,
+    /// [`Error::WrongKind`] for shared memory without a file.
     pub fn adopt(&mut self, whole: WholeVma<F>) -> Result<(), Error> {
         let WholeVma { start, end, flags, pgoff, file, name } = whole;
         if !start.is_multiple_of(PAGE_SIZE) || !end.is_multiple_of(PAGE_SIZE) {
@@ -81,6 +82,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.room_for(1)?;
         let mut vma = Vma { file, name, ..Vma::anonymous(flags) };
         vma.set_offset(start, pgoff);
+        self.has_object(&vma)?;
         self.map_pages(start..end, &vma)?;
         let area = Area { start, end, vma: RefCounted::new(vma)? };
         self.change(Change::from(area).with(Work::Replace(start..end)))
@@ -96,7 +98,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// # Errors
     /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::TooManyMaps`], [`Error::OutOfMemory`];
     /// [`Error::Unmapped`] if flags are given and the range has a hole; [`Error::NotOneVma`] if the
-    /// VMAs map different files.
+    /// VMAs map different files; [`Error::WrongKind`] as for [`adopt`](Self::adopt).
     pub fn settle(
         &mut self,
         start: usize,
@@ -129,13 +131,21 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let Some(contents) = contents else { return Err(Error::Unmapped) };
         let flags = flags.with_pkey(contents.flags.pkey());
         self.room_for(1)?;
-        let vma = RefCounted::new(Vma { flags, ..Vma::clone(&contents) })?;
+        let vma = Vma { flags, ..Vma::clone(&contents) };
+        self.has_object(&vma)?;
+        let vma = RefCounted::new(vma)?;
         // Another one of the parts may have been touched.
         vma.mark_touched_for_call();
         if self.has_pages() {
             self.settle_rights(start, end, parts, &vma)?;
         }
         self.store(start, end, vma)
+    }
+
+    /// Pages of shared memory are those of an object.
+    fn has_object(&self, vma: &Vma<F>) -> Result<(), Error> {
+        let refused = self.has_pages() && !vma.is_private() && vma.file.is_none();
+        if refused { Err(Error::WrongKind) } else { Ok(()) }
     }
 
     /// Stores a VMA over each of the `parts` VMAs in the range, whose pages lose the rights that

@@ -5,6 +5,7 @@
 mod common;
 mod files;
 mod limits;
+mod monitor;
 mod objects;
 mod swap;
 

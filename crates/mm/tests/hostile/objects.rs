@@ -88,3 +88,18 @@ fn maps_of_different_objects_do_not_become_one() {
         settle(None).unwrap();
     });
 }
+
+/// Shared memory without an object has no pages that a write could find.
+#[test]
+fn shared_memory_has_an_object() {
+    with_space(256, |_, _, space| {
+        let flags = VmFlags::READ | VmFlags::WRITE | VmFlags::SHARED;
+        let (start, end) = (AT, AT + PAGE);
+        let whole = WholeVma { start, end, flags, pgoff: 0, file: None, name: None };
+        assert!(space.with_vmas(|calls| calls.adopt(whole)).is_err());
+        space.mmap(AT, PAGE, 3, FIXED).unwrap();
+        space.read(AT, &mut [0]).unwrap();
+        assert!(space.with_vmas(|calls| calls.settle(start, end, Some(flags))).is_err());
+        space.write(AT, &[1]).unwrap();
+    });
+}

@@ -1,0 +1,122 @@
+//! Calls of a userfaultfd's monitor, while the program maps something else there.
+
+use std::{
+    mem::ManuallyDrop,
+    sync::{Arc, OnceLock, Weak},
+};
+
+use mm::*;
+use sim::{Config, Failure, Program, Sim, explore, seeded};
+
+use super::*;
+
+const SEEDS: u64 = if cfg!(debug_assertions) { 300 } else { 3_000 };
+
+struct Never;
+
+impl UserFaultHandler for Never {
+    fn handle(&self, _: UserFault) -> bool {
+        false
+    }
+}
+
+/// Maps memory at the place, and registers it.
+fn map_registered(space: &Space, file: Option<(Backing<Sim>, usize)>) {
+    match file {
+        Some((file, offset)) => space.mmap_object(AT, PAGE, 3, SHARED, file, offset),
+        None => space.mmap(AT, PAGE, 3, FIXED),
+    }
+    .unwrap();
+    space.userfault_register(AT, PAGE, UserFaultModes::MISSING, Uffd::new(1)).unwrap();
+}
+
+/// The limit of a group is reached: something happens, and it is raised.
+#[derive(Default)]
+struct AtLimit(Work, OnceLock<Weak<FrameGroup<Sim>>>);
+
+struct Host(Arc<AtLimit>);
+
+impl OnLimit for Host {
+    fn make_room(&self, _: usize) -> bool {
+        run(&self.0.0);
+        self.0.1.get().unwrap().upgrade().unwrap().set_limit(100);
+        true
+    }
+}
+
+/// A page for private memory does not go into a shared map.
+#[test]
+fn a_page_fits_the_map_that_is_there() {
+    let sim = Sim::new(Config { cpus: 1, frames: 256, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    sim.on_cpu(0, || {
+        let host = Arc::new(AtLimit::default());
+        let group = FrameGroup::try_new(&sim, 0, Box::new(Host(host.clone()))).unwrap();
+        host.1.set(Arc::downgrade(&group)).unwrap();
+        let mut space = new_space(&shared, 1).unwrap();
+        space.set_group(&group);
+        space.set_userfault_handler(Arc::new(Never));
+        let space = Arc::new(space);
+        map_registered(&space, None);
+        let memory = Shmem::memfd(&shared, "name", 1);
+        memory.write(0, &[1; PAGE]).unwrap();
+        let (same, file) = (Arc::downgrade(&space), Backing::open(memory, true));
+        *host.0.lock().unwrap() =
+            Some(Box::new(move || map_registered(&same.upgrade().unwrap(), Some((file, 0)))));
+        assert!(space.userfault_copy(AT, &[2; PAGE], false).is_err());
+        let mut found = [0];
+        space.read(AT, &mut found).unwrap();
+        assert_eq!(found, [1], "the page is the object's");
+    });
+    all_given_back(&sim, &shared).unwrap();
+}
+
+/// A monitor resolves pages while the program maps private and shared memory in turn. Each page is
+/// one of its map, so that a write ends.
+fn pages_beside_maps(seed: u64) -> Result<(), Failure> {
+    let config = Config { cpus: 2, frames: 256, checks: RACING, ..Config::default() };
+    let sim = Sim::new(config).unwrap();
+    let shared = paging(&sim);
+    let (space, memory) = sim.on_cpu(0, || {
+        let mut space = new_space(&shared, 1).unwrap();
+        space.set_userfault_handler(Arc::new(Never));
+        map_registered(&space, None);
+        let memory = Shmem::memfd(&shared, "name", 1);
+        memory.write(0, &[1; PAGE]).unwrap();
+        memory.write(PAGE as u64, &[2; PAGE]).unwrap();
+        (ManuallyDrop::new(space), memory)
+    });
+    let file = Backing::open(memory.clone(), true);
+    let make = |cpu: usize| -> Program<'_> {
+        let (space, file) = (&space, &file);
+        Box::new(move || {
+            for turn in 0..6 {
+                match (cpu, seed % 2, turn % 2) {
+                    (0, 0, _) => _ = space.userfault_zeropage(AT, PAGE),
+                    (0, ..) => _ = space.userfault_continue(AT, PAGE, false),
+                    (_, 0, 1) => map_registered(space, None),
+                    (_, _, turn) => {
+                        map_registered(space, Some((file.clone(), turn * PAGE)));
+                        let mut found = [0];
+                        // The page of zeros is written, or the object's is found.
+                        space.read(AT, &mut found).unwrap();
+                        assert_eq!(found, [1 + turn as u8]);
+                        space.write(AT + 1, &[3]).unwrap();
+                    }
+                }
+            }
+        })
+    };
+    seeded(&sim, seed, (0..2).map(make).collect())?;
+    sim.on_cpu(0, || {
+        assert!(sim.settle());
+        drop((file, memory));
+        drop(ManuallyDrop::into_inner(space));
+    });
+    Ok(all_given_back(&sim, &shared)?)
+}
+
+#[test]
+fn each_page_is_one_of_its_map() {
+    explore(SEEDS, pages_beside_maps).unwrap_or_else(|failure| panic!("{failure}"));
+}
