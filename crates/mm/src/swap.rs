@@ -11,8 +11,9 @@
 //!    the batch.
 //!
 //! A write between the first step and the third faults, and takes the mark away; a fork takes a
-//! reference. Then the slot is given up, and the page stays. A pin for writing faults, too. A pin
-//! for reading is a snapshot ([`crate::UserPins`]).
+//! reference. Then the slot is given up, and the page stays. A pin for writing faults, too, unless
+//! it was taken before the mark was stored: the second step looks for it, and gives the page up. A
+//! pin for reading is a snapshot ([`crate::UserPins`]).
 //!
 //! # Why all CPUs see one page
 //! Between the third step and its flush, a CPU may still read the old frame. If another one brought
@@ -24,7 +25,7 @@
 //! right twice, and two flushes.
 
 use alloc::{boxed::Box, vec::Vec};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, fence};
 
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr};
@@ -61,8 +62,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let mut written = Vec::new();
         // Otherwise a write takes the marks away.
         let (Some(swap), Some(mut copy)) = (paging.swap(), buffer()) else { return Ok(0) };
+        // SeqCst: pairs with the second look of a pin. Either it finds the mark, and fails, or the
+        // pin is seen here.
+        fence(Ordering::SeqCst);
         for (at, held) in cold {
-            if written.try_reserve(1).is_err() || !read_words(machine, held.frame(), &mut copy[..])
+            let pinned = block_of(machine, held.frame()).is_none_or(|(_, info)| info.pins() != 0);
+            if pinned
+                || written.try_reserve(1).is_err()
+                || !read_words(machine, held.frame(), &mut copy[..])
             {
                 continue;
             }

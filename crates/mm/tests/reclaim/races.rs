@@ -116,3 +116,55 @@ fn beside_reclaim(seed: u64) -> Result<(), Failure> {
 fn no_write_is_lost_beside_reclaim() {
     explore(SEEDS, beside_reclaim).unwrap_or_else(|failure| panic!("{failure}"));
 }
+
+/// One CPU reclaims; another one pins a page for writing, and writes to its frame, as a device
+/// does, while it is pinned. The page has what was written.
+fn pins_beside_reclaim(seed: u64) -> Result<(), Failure> {
+    use machine::{Memory, Step};
+
+    let config = Config { cpus: 2, frames: 512, checks: RACING, ..Config::default() };
+    let sim = Sim::new(config).unwrap();
+    let ram = Arc::new(Ram::default());
+    let swap = Some(ram.clone() as Arc<dyn Swap>);
+    let shared = Paging::<_, X86_64L4>::try_with_swap(sim.clone(), PageSize::Size1G, swap).unwrap();
+    let space = sim.on_cpu(0, || {
+        let space = ManuallyDrop::new(new_space(&shared, 1).unwrap());
+        space.mmap(AT, PAGE, 3, FIXED).unwrap();
+        space
+    });
+    let make = |cpu: usize| -> Program<'_> {
+        let (sim, space) = (&sim, &space);
+        Box::new(move || {
+            for turn in 1..5 {
+                if cpu == 0 {
+                    space.reclaim(1).unwrap();
+                    continue;
+                }
+                let mut frames = [Frame::default(); 1];
+                let pins = space.pin_pages(AT, Access::Write, &mut frames).unwrap();
+                let words = sim.frame_ptr(pins.frames()[0]).unwrap().cast::<AtomicU64>();
+                for wait in 0..seed % 8 {
+                    sim.step(machine::Access::Shared);
+                    // SAFETY: within a pinned frame, which others access by atomic words.
+                    unsafe { words.as_ref() }.store(wait, Ordering::Relaxed);
+                }
+                // SAFETY: as above.
+                unsafe { words.as_ref() }.store(turn + 10, Ordering::Relaxed);
+                drop(pins);
+                assert_eq!(word(space, AT), turn + 10);
+            }
+        })
+    };
+    seeded(&sim, seed, (0..2).map(make).collect())?;
+    sim.on_cpu(0, || {
+        assert!(sim.settle());
+        drop(ManuallyDrop::into_inner(space));
+    });
+    assert_eq!(ram.used(), 0);
+    Ok(all_given_back(&sim, &shared)?)
+}
+
+#[test]
+fn no_write_through_a_pin_is_lost_beside_reclaim() {
+    explore(SEEDS, pins_beside_reclaim).unwrap_or_else(|failure| panic!("{failure}"));
+}
