@@ -26,7 +26,7 @@ use spin::{
 use vma::PAGE_SIZE;
 
 use crate::{
-    FrameGroup, Mappings, ObjectError,
+    FrameGroup, GroupError, Mappings, ObjectError,
     index::{MAX_PAGES, PageIndex, Slot},
     reference::{NoFrame, Reference},
 };
@@ -63,8 +63,10 @@ impl<M: Machine> PageCache<M> {
     }
 
     /// Pages that come from now on count for a group. Later calls change nothing.
-    pub(crate) fn set_group(&self, group: &Arc<FrameGroup<M>>) {
+    pub(crate) fn set_group(&self, group: &Arc<FrameGroup<M>>) -> Result<(), GroupError> {
+        group.check_home(&self.machine)?;
         self.group.call_once(|| Arc::clone(group));
+        Ok(())
     }
 
     /// A frame for a new page. Waits for nothing but the host of a group.

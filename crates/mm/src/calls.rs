@@ -119,7 +119,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let pages = len.checked_next_multiple_of(PAGE_SIZE).ok_or(vma::Error::TooLong)?;
         memory.set_size(pages as u64).map_err(|_| vma::Error::NoSpace)?;
         if let Some(group) = self.core.group.get() {
-            memory.set_group(group);
+            let ours = memory.set_group(group);
+            debug_assert!(ours.is_ok(), "the group of a space is of its machine");
         }
         let reserves = |commitment: &&Arc<Commitment<M>>| {
             !flags.contains(MapFlags::NORESERVE) || !commitment.honours_noreserve()

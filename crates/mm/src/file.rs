@@ -23,7 +23,7 @@ use spin::mutex::SpinMutex;
 use vma::{PAGE_SIZE, Placement};
 
 use crate::{
-    FrameGroup, Mappings, Object, ObjectError,
+    FrameGroup, GroupError, Mappings, Object, ObjectError,
     cache::{PAGE, PageCache},
     index::MAX_PAGES,
 };
@@ -117,8 +117,11 @@ impl<M: Machine, S: PageSource> File<M, S> {
     }
 
     /// Pages that come from now on count for a group. Later calls change nothing.
-    pub fn set_group(&self, group: &Arc<FrameGroup<M>>) {
-        self.pages.set_group(group);
+    ///
+    /// # Errors
+    /// [`GroupError::Foreign`].
+    pub fn set_group(&self, group: &Arc<FrameGroup<M>>) -> Result<(), GroupError> {
+        self.pages.set_group(group)
     }
 
     /// Reads bytes from `at` on, up to the end, as pread(2). Returns how many.

@@ -48,6 +48,8 @@ pub enum GroupError {
     TooMany,
     /// There is no memory for the counters.
     OutOfMemory,
+    /// The group counts frames of another machine.
+    Foreign,
 }
 
 impl From<TryReserveError> for GroupError {
@@ -64,6 +66,7 @@ impl fmt::Display for GroupError {
             }
             GroupError::TooMany => "all accounts are in use: drop a group first",
             GroupError::OutOfMemory => "no memory for the counters of a group",
+            GroupError::Foreign => "the group counts frames of another machine; make it with ours",
         })
     }
 }
@@ -86,7 +89,7 @@ impl core::error::Error for GroupError {}
 ///     let mut space = AddressSpace::<Sim, X86_64L4, Grace>::try_new(
 ///         &shared, Asid(1), None, Profile::LINUX_6_18, layout,
 ///     )?;
-///     space.set_group(&group);
+///     space.set_group(&group).unwrap();
 ///     let at = space.mmap(0, 0x3000, 3, MapFlags::PRIVATE | MapFlags::ANONYMOUS)?;
 ///     let written = space.write(at, &[1; 0x3000]);
 ///     assert_eq!(written.unwrap_err().copied, 0x2000);
@@ -142,6 +145,16 @@ impl<M: Machine> FrameGroup<M> {
         self.collect();
         // Relaxed: only the number counts.
         self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Whether it counts frames of this machine. Otherwise its account would be written into the
+    /// states of other frames.
+    pub(crate) fn check_home(&self, machine: &M) -> Result<(), GroupError> {
+        let same = match (self.machine.accounts(), machine.accounts()) {
+            (Some(ours), Some(other)) => core::ptr::eq(ours, other),
+            _ => false,
+        };
+        if same { Ok(()) } else { Err(GroupError::Foreign) }
     }
 
     fn stock(&self, cpu: CpuId) -> Option<&AtomicUsize> {

@@ -14,7 +14,7 @@ use paging::{Format, Paging};
 use spin::Once;
 
 use crate::{
-    Commitment, FrameGroup, Mappings, Object, ObjectError,
+    Commitment, FrameGroup, GroupError, Mappings, Object, ObjectError,
     cache::{PAGE, PageCache},
     zero::zero,
 };
@@ -122,8 +122,11 @@ impl<M: Machine> Shmem<M> {
     }
 
     /// Pages that come from now on count for a group. Later calls change nothing.
-    pub fn set_group(&self, group: &Arc<FrameGroup<M>>) {
-        self.pages.set_group(group);
+    ///
+    /// # Errors
+    /// [`GroupError::Foreign`].
+    pub fn set_group(&self, group: &Arc<FrameGroup<M>>) -> Result<(), GroupError> {
+        self.pages.set_group(group)
     }
 
     /// Promises memory for the whole size, from now on: so Linux does it for shared anonymous

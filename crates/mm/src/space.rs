@@ -13,7 +13,7 @@ use spin::Once;
 use vma::{Layout, Limits, Profile, Sizes};
 
 use crate::{
-    Backing, Error, FrameGroup, UnmapPolicy, UserFaultHandler,
+    Backing, Error, FrameGroup, GroupError, UnmapPolicy, UserFaultHandler,
     absent::is_mark,
     call::{Call, Counted},
     changes::Changes,
@@ -130,8 +130,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     /// Makes the pages that this space brings in from now on count for a group, and those of its
     /// children. Later calls change nothing.
-    pub fn set_group(&mut self, group: &Arc<FrameGroup<M>>) {
+    ///
+    /// # Errors
+    /// [`GroupError::Foreign`].
+    pub fn set_group(&mut self, group: &Arc<FrameGroup<M>>) -> Result<(), GroupError> {
+        group.check_home(self.core.tables.machine())?;
         self.core.group.call_once(|| Arc::clone(group));
+        Ok(())
     }
 
     /// The sizes of the VMAs. Constant time, with the write right.

@@ -23,7 +23,7 @@ fn group(sim: &Sim, limit: usize) -> Arc<FrameGroup<Sim>> {
 
 fn grouped(shared: &Shared, asid: u16, group: &Arc<FrameGroup<Sim>>) -> Space {
     let mut space = new_space(shared, asid).unwrap();
-    space.set_group(group);
+    space.set_group(group).unwrap();
     space
 }
 
@@ -57,7 +57,7 @@ fn objects_count_for_their_group() {
     with_space(256, |sim, shared, space| {
         let group = group(sim, 3);
         let memory = Shmem::memfd(shared, "name", 1);
-        memory.set_group(&group);
+        memory.set_group(&group).unwrap();
         memory.set_size(8 * PAGE as u64).unwrap();
         let file = Backing::open(memory.clone(), true);
         let at = space.mmap_object(0, 8 * PAGE, 3, MapFlags::SHARED, file, 0).unwrap();

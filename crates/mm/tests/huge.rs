@@ -293,7 +293,7 @@ fn a_group_counts_and_refuses_huge_pages() {
     with_space(4096, |sim, shared, _| {
         let group = FrameGroup::try_new(sim, 600, Box::new(())).unwrap();
         let mut space = huge_space(shared, 2);
-        space.set_group(&group);
+        space.set_group(&group).unwrap();
         space.mmap(AT, 2 * HUGE, 3, FIXED).unwrap();
         space.write(AT, &[1]).unwrap();
         assert_eq!(group.used(), 512);

@@ -52,7 +52,7 @@ fn a_fault_at_a_hole_asks_no_group() {
         let asked = Arc::new(AtomicUsize::new(0));
         let group = FrameGroup::try_new(sim, 1, Box::new(Count(asked.clone()))).unwrap();
         let mut space = new_space(shared, 1).unwrap();
-        space.set_group(&group);
+        space.set_group(&group).unwrap();
         let at = space.mmap(0, PAGE, 3, PRIVATE).unwrap();
         space.write(at, &[1]).unwrap();
         for access in [Access::Read, Access::Write] {
@@ -69,7 +69,7 @@ fn a_stack_does_not_grow_without_memory() {
         let asked = Arc::new(AtomicUsize::new(0));
         let group = FrameGroup::try_new(sim, 0, Box::new(Count(asked.clone()))).unwrap();
         let mut space = new_space(shared, 1).unwrap();
-        space.set_group(&group);
+        space.set_group(&group).unwrap();
         let stack = FIXED.union(MapFlags::GROWSDOWN);
         space.mmap(AT, PAGE, 3, stack).unwrap();
         let below = VirtAddr::new((AT - PAGE) as u64);
@@ -78,6 +78,22 @@ fn a_stack_does_not_grow_without_memory() {
         group.set_limit(10);
         assert_eq!(space.handle_fault(below, Access::Write), Ok(Outcome::Mapped));
     });
+}
+
+/// A group counts frames of its machine only.
+#[test]
+fn a_group_of_another_machine_is_refused() {
+    let other = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
+    let group = other.on_cpu(0, || FrameGroup::try_new(&other, 8, Box::new(())).unwrap());
+    on_machine(|_, shared| {
+        let mut space = new_space(shared, 1).unwrap();
+        assert_eq!(space.set_group(&group), Err(GroupError::Foreign));
+        let memory = Shmem::memfd(shared, "name", 1);
+        assert_eq!(memory.set_group(&group), Err(GroupError::Foreign));
+        let at = space.mmap(0, PAGE, 3, PRIVATE).unwrap();
+        space.write(at, &[1]).unwrap();
+    });
+    other.on_cpu(0, || drop(group));
 }
 
 /// A closure that panics leaves nothing promised that its calls have given up.

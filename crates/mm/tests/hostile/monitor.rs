@@ -54,7 +54,7 @@ fn a_page_fits_the_map_that_is_there() {
         let group = FrameGroup::try_new(&sim, 0, Box::new(Host(host.clone()))).unwrap();
         host.1.set(Arc::downgrade(&group)).unwrap();
         let mut space = new_space(&shared, 1).unwrap();
-        space.set_group(&group);
+        space.set_group(&group).unwrap();
         space.set_userfault_handler(Arc::new(Never));
         let space = Arc::new(space);
         map_registered(&space, None);

@@ -98,7 +98,7 @@ fn a_child_does_not_find_what_waits() {
 fn a_waiting_frame_counts() {
     let mut world = World::new(512, true);
     let group = FrameGroup::try_new(&world.sim, 3, Box::new(())).unwrap();
-    world.space.set_group(&group);
+    world.space.set_group(&group).unwrap();
     let at = world.cached(3, 1);
     world.unmap(at, 3);
     let used = world.on(0, |_| group.used());

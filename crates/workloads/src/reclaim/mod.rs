@@ -100,7 +100,7 @@ fn ours<M: Machine, G: Concurrent, R>(
     let profile = Profile::LINUX_6_18;
     let mut space =
         AddressSpace::<M, X86_64L4, G>::try_new(&paging, Asid(1), None, profile, layout)?;
-    space.set_group(&group);
+    space.set_group(&group)?;
     space.enter();
     let used = use_pages(lab, &space, accesses);
     // SAFETY: no CPU translates by the space.
