@@ -70,7 +70,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// were pinned would not write them out otherwise.
     pub fn mark_written(&self, at: usize, frames: &[Frame]) {
         let guard = G::pin();
-        for (at, frame) in (at & !(PAGE_SIZE - 1)..).step_by(PAGE_SIZE).zip(frames) {
+        let first = at & !(PAGE_SIZE - 1);
+        for (page, frame) in frames.iter().enumerate() {
+            let at = first.wrapping_add(page.wrapping_mul(PAGE_SIZE));
             let Some((_, vma)) = self.core.vmas.lookup(&guard, at) else { continue };
             let shared = vma.file.as_ref().filter(|_| !vma.is_private());
             if let Some(file) = shared.filter(|file| file.object().counts_writes()) {

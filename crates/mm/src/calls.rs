@@ -245,7 +245,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let (old, end) =
             self.change(|calls| Ok::<_, vma::Error>((calls.layout().brk, calls.brk(to))))?;
         // After mlockall with MCL_FUTURE the heap is locked.
-        let grown = old.next_multiple_of(PAGE_SIZE)..end.next_multiple_of(PAGE_SIZE);
+        let page = |at: usize| at.checked_next_multiple_of(PAGE_SIZE).unwrap_or(usize::MAX);
+        let grown = page(old)..page(end);
         if !grown.is_empty()
             && self.flags_at(grown.start).is_some_and(|flags| flags.contains(VmFlags::LOCKED))
         {

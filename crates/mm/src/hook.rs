@@ -59,9 +59,10 @@ pub(crate) struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
 /// The ranges that wait one by one in the way of a search. Then it goes beside all of them.
 const MOST_PASSED: usize = 8;
 
-/// The addresses of a range of bytes; `None` if it is empty.
+/// The addresses of a range of bytes; `None` if it is empty, or ends before it starts.
 pub(crate) fn virt(range: Range<usize>) -> Option<VirtRange> {
-    VirtRange::new(VirtAddr::new(range.start as u64), (range.end - range.start) as u64)
+    let len = range.end.checked_sub(range.start)?;
+    VirtRange::new(VirtAddr::new(range.start as u64), len as u64)
 }
 
 impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {

@@ -206,8 +206,8 @@ impl<M: Machine> PageIndex<M> {
         self.word(node, index as usize).ok_or(none)
     }
 
-    /// Marks a page as written, if its frame is this one. The caller holds the frame. A page that is
-    /// going gets the mark, too: its object may find that it is held, and let it stay.
+    /// Marks a page as written, if its frame is this one. The caller holds the frame. A page that
+    /// is going gets the mark, too: its object may find that it is held, and let it stay.
     pub(crate) fn set_dirty(&self, index: u64, frame: Frame) {
         let Some(slot) = self.slot(index) else { return };
         let mut value = self.load(slot);

@@ -67,13 +67,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Where the shared memory at `at` lies: the address of its object, which is this object's as
     /// long as something maps it, and the byte within it. Two addresses that lead to the same
     /// memory have the same place, in all spaces: it is what names a shared futex. `None` for
-    /// private memory, and where nothing is mapped. Takes no lock.
+    /// private memory, where nothing is mapped, and beyond the last byte that an object can have.
+    /// Takes no lock.
     pub fn shared_place(&self, at: usize) -> Option<(usize, u64)> {
         let guard = G::pin();
         let (_, vma) = self.core.vmas.lookup(&guard, at)?;
         let file = vma.file.as_ref().filter(|_| !vma.is_private())?;
         let page = vma.offset_at(at) as u64;
-        let byte = page * PAGE_SIZE as u64 + (at % PAGE_SIZE) as u64;
+        let byte = page.checked_mul(PAGE_SIZE as u64)? + (at % PAGE_SIZE) as u64;
         Some((alloc::sync::Arc::as_ptr(file.object()).addr(), byte))
     }
 

@@ -305,7 +305,7 @@ unsafe impl<M: Machine> Object<M> for Shmem<M> {
     }
 
     fn remove(&self, pages: Range<u64>) -> Result<(), ObjectError> {
-        self.punch_hole(pages.start * PAGE..pages.end * PAGE)
+        self.punch_hole(pages.start.saturating_mul(PAGE)..pages.end.saturating_mul(PAGE))
     }
 
     fn is_write_sealed(&self) -> bool {

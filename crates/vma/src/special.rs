@@ -67,8 +67,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// none.
     ///
     /// # Errors
-    /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::Sealed`], [`Error::TooManyMaps`],
-    /// [`Error::OutOfMemory`], and those of [`Pages::map`](crate::Pages::map). With pages,
+    /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::OffsetOverflow`], [`Error::Sealed`],
+    /// [`Error::TooManyMaps`], [`Error::OutOfMemory`], and those of [`Pages::map`](crate::Pages::map). With pages,
     /// [`Error::WrongKind`] for shared memory without a file.
     pub fn adopt(&mut self, whole: WholeVma<F>) -> Result<(), Error> {
         let WholeVma { start, end, flags, pgoff, file, name } = whole;
@@ -77,6 +77,13 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         if start >= end || end > self.profile.task_size {
             return Err(Error::BadRange);
+        }
+        // The offset of each page in bytes is a number.
+        if pgoff
+            .checked_add((end - start) >> PAGE_SHIFT)
+            .is_none_or(|end| end > usize::MAX >> PAGE_SHIFT)
+        {
+            return Err(Error::OffsetOverflow);
         }
         self.clear_way(start, end)?;
         self.room_for(1)?;

@@ -6,6 +6,7 @@ mod common;
 mod files;
 mod limits;
 mod monitor;
+mod numbers;
 mod objects;
 mod swap;
 
