@@ -10,11 +10,19 @@
 //!
 //! Cost of a lookup: one load for each level; 512 pages have one level, 1 GiB has two.
 
+#[cfg(not(loom))]
+use core::sync::atomic::AtomicU64 as Word;
+#[cfg(not(loom))]
+use core::sync::atomic::fence;
 use core::{
     ops::Range,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{Ordering, compiler_fence},
 };
 
+#[cfg(loom)]
+use loom::sync::atomic::fence;
+#[cfg(loom)]
+use machine::word::{MemoryWord as Word, Word as _};
 use machine::{Access, ENTRIES, Frame, FrameError, Machine, Owner};
 
 use crate::{ObjectError, reference::Reference, zero::zero};
@@ -32,6 +40,16 @@ const NUMBER: u32 = 12;
 const BITS: u32 = 9;
 /// The most levels: 2^36 pages, 2^48 bytes.
 const LEVELS: u32 = 4;
+
+/// Orders an atomic update before the loads that follow it. On x86-64 it does so by itself.
+#[inline]
+fn after_update() {
+    if cfg!(any(loom, not(target_arch = "x86_64"))) {
+        fence(Ordering::SeqCst);
+    } else {
+        compiler_fence(Ordering::SeqCst);
+    }
+}
 
 /// A slot's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,22 +84,22 @@ pub(crate) const MAX_PAGES: u64 = 1 << (BITS * LEVELS);
 pub(crate) struct PageIndex<M: Machine> {
     machine: M,
     /// The highest node, and the number of levels in the bits below it; 0 if there is none.
-    root: AtomicU64,
+    root: Word,
 }
 
 impl<M: Machine> PageIndex<M> {
     pub(crate) fn new(machine: M) -> Self {
-        PageIndex { machine, root: AtomicU64::new(0) }
+        PageIndex { machine, root: Word::new(0) }
     }
 
-    fn load(&self, word: &AtomicU64) -> u64 {
+    fn load(&self, word: &Word) -> u64 {
         self.machine.step(Access::Shared);
         // Acquire: pairs with the Release of `swap_in`: what the word leads to is filled.
         word.load(Ordering::Acquire)
     }
 
     /// Stores `new` if the word is `old`; returns what it is then.
-    fn swap_in(&self, word: &AtomicU64, old: u64, new: u64) -> u64 {
+    fn swap_in(&self, word: &Word, old: u64, new: u64) -> u64 {
         self.machine.step(Access::Shared);
         // AcqRel: Release pairs with `load`; Acquire, also on failure, as in `load`.
         match word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire) {
@@ -90,15 +108,15 @@ impl<M: Machine> PageIndex<M> {
         }
     }
 
-    fn word(&self, node: Frame, index: usize) -> Option<&AtomicU64> {
-        let words = self.machine.frame_ptr(node)?.cast::<AtomicU64>();
+    fn word(&self, node: Frame, index: usize) -> Option<&Word> {
+        let words = self.machine.frame_ptr(node)?.cast::<Word>();
         // SAFETY: the node is a frame of this index, 512 aligned words that are only used as
         // atomics, and stays until the index is dropped. The number is masked.
         Some(unsafe { words.add(index % ENTRIES).as_ref() })
     }
 
     /// The slot of a page, if there is a node for it.
-    fn slot(&self, index: u64) -> Option<&AtomicU64> {
+    fn slot(&self, index: u64) -> Option<&Word> {
         let root = self.load(&self.root);
         let (mut node, levels) = (Frame::new(root >> NUMBER)?, root as u32 & 7);
         if levels == 0 || index >> (BITS * levels) != 0 {
@@ -145,6 +163,8 @@ impl<M: Machine> PageIndex<M> {
         let frame = fits(Slot::decode(self.load(slot))).ok_or(ObjectError::Absent)?;
         self.machine.step(Access::Shared);
         let held = self.machine.info(frame).is_some_and(machine::FrameInfo::try_get);
+        // Pairs with the fence of `mark_clean`: this CPU sees the mark, or that one the reference.
+        after_update();
         let still = fits(Slot::decode(self.load(slot))) == Some(frame);
         match (held, still) {
             (true, true) => return Ok(frame),
@@ -170,7 +190,7 @@ impl<M: Machine> PageIndex<M> {
     }
 
     /// The slot of a page below [`MAX_PAGES`]; makes the nodes on the way.
-    fn make_slot(&self, index: u64) -> Result<&AtomicU64, FrameError> {
+    fn make_slot(&self, index: u64) -> Result<&Word, FrameError> {
         let none = FrameError::NotOurs(Frame::default());
         let (mut node, levels) = loop {
             let root = self.load(&self.root);
@@ -285,7 +305,10 @@ impl<M: Machine> PageIndex<M> {
         let Some(slot) = self.slot(index) else { return false };
         let value = self.load(slot);
         let clean = value & (PRESENT | GOING | DIRTY | SYNCING) == PRESENT;
-        clean && self.swap_in(slot, value, value | GOING) == value | GOING
+        let marked = clean && self.swap_in(slot, value, value | GOING) == value | GOING;
+        // SeqCst: pairs with `after_update` in `hold`. The caller looks at the references next.
+        fence(Ordering::SeqCst);
+        marked
     }
 
     /// A page that was marked as going stays. Called with the object's lock held.
@@ -326,7 +349,7 @@ impl<M: Machine> PageIndex<M> {
     }
 
     /// Calls `each` for the slots of a range that have nodes.
-    fn each(&self, pages: Range<u64>, mut each: impl FnMut(u64, &AtomicU64)) {
+    fn each(&self, pages: Range<u64>, mut each: impl FnMut(u64, &Word)) {
         let root = self.load(&self.root);
         let levels = root as u32 & 7;
         let end = pages.end.min(1u64 << (BITS * levels));
@@ -341,7 +364,7 @@ impl<M: Machine> PageIndex<M> {
         level: u32,
         base: u64,
         pages: &Range<u64>,
-        each: &mut impl FnMut(u64, &AtomicU64),
+        each: &mut impl FnMut(u64, &Word),
     ) {
         let span = 1u64 << (BITS * level);
         let first = pages.start.saturating_sub(base) / span;
@@ -378,7 +401,8 @@ impl<M: Machine> PageIndex<M> {
 
 impl<M: Machine> Drop for PageIndex<M> {
     fn drop(&mut self) {
-        let root = *self.root.get_mut();
+        // Relaxed: the index is ours alone.
+        let root = self.root.load(Ordering::Relaxed);
         if let (Some(node), 1..) = (Frame::new(root >> NUMBER), root & 7) {
             self.end(node, (root as u32 & 7) - 1);
         }

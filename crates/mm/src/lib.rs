@@ -73,6 +73,8 @@ mod index;
 mod lock;
 mod look;
 #[cfg(all(test, loom))]
+mod loom_objects;
+#[cfg(all(test, loom))]
 mod loom_tests;
 mod mappings;
 mod monitor;
