@@ -207,8 +207,8 @@ impl<M: Machine> Shmem<M> {
     /// As for [`set_size`](Self::set_size).
     ///
     /// # Errors
-    /// [`ObjectError::Sealed`]; [`ObjectError::OutOfMemory`]: a part may have been written.
-    /// [`ObjectError::BeyondEnd`].
+    /// [`ObjectError::Sealed`], [`ObjectError::OutOfMemory`], [`ObjectError::BeyondEnd`]. Nothing
+    /// has been written; the object may have become larger.
     pub fn write(&self, at: u64, from: &[u8]) -> Result<(), ObjectError> {
         let end = at.checked_add(from.len() as u64).ok_or(ObjectError::BeyondEnd)?;
         if self.is_write_sealed() {
@@ -219,6 +219,11 @@ impl<M: Machine> Shmem<M> {
         }
         for index in at / PAGE..end.div_ceil(PAGE) {
             self.bring_in(index)?;
+        }
+        // No seal comes between this look and the copy.
+        let _locked = self.pages.lock();
+        if self.is_write_sealed() {
+            return Err(ObjectError::Sealed);
         }
         self.pages.write(at, from);
         Ok(())

@@ -1,9 +1,11 @@
 //! Objects that a host maps by the calls on VMAs.
 
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
 use machine::{Frame, FrameRange};
 use mm::*;
 use paging::Cache;
-use sim::{Config, Sim};
+use sim::{Config, Failure, Program, Sim, explore, seeded};
 use vma::{MapRequest, VmFlags, WholeVma};
 
 use super::*;
@@ -102,4 +104,37 @@ fn shared_memory_has_an_object() {
         assert!(space.with_vmas(|calls| calls.settle(start, end, Some(flags))).is_err());
         space.write(AT, &[1]).unwrap();
     });
+}
+
+/// One CPU writes to an object, another one seals it. What it reads afterwards stays.
+fn write_beside_seal(seed: u64) -> Result<(), Failure> {
+    let sim = Sim::new(Config { cpus: 2, frames: 64, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    let memory = sim.on_cpu(0, || {
+        let memory = Shmem::memfd(&shared, "name", 1);
+        memory.write(0, &[1; 16]).unwrap();
+        memory
+    });
+    let sealed = AtomicU8::new(0);
+    let read = || {
+        let mut found = [0];
+        memory.read(0, &mut found);
+        found[0]
+    };
+    let programs: [Program<'_>; 2] = [
+        Box::new(|| _ = memory.write(0, &[2; 16])),
+        Box::new(|| {
+            memory.add_seals(Seals::WRITE).unwrap();
+            sealed.store(read(), Relaxed);
+        }),
+    ];
+    seeded(&sim, seed, programs.into())?;
+    sim.on_cpu(0, || assert_eq!(read(), sealed.load(Relaxed), "a sealed object has changed"));
+    sim.on_cpu(0, || drop(memory));
+    Ok(all_given_back(&sim, &shared)?)
+}
+
+#[test]
+fn a_sealed_object_does_not_change() {
+    explore(300, write_beside_seal).unwrap_or_else(|failure| panic!("{failure}"));
 }
