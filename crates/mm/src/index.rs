@@ -300,6 +300,17 @@ impl<M: Machine> PageIndex<M> {
         });
     }
 
+    /// Whether a page is pinned, for reading or writing.
+    pub(crate) fn has_pinned_page(&self) -> bool {
+        let mut any = false;
+        self.each(0..MAX_PAGES, |_, slot| {
+            let frame = Slot::decode(self.load(slot)).frame();
+            let info = frame.and_then(|frame| self.machine.info(frame));
+            any |= info.is_some_and(|info| info.pins() != 0);
+        });
+        any
+    }
+
     /// Marks a page as going, if it was not written. Called with the object's lock held.
     pub(crate) fn mark_clean(&self, index: u64) -> bool {
         let Some(slot) = self.slot(index) else { return false };

@@ -242,8 +242,8 @@ impl<M: Machine> Shmem<M> {
     /// As for [`set_size`](Self::set_size).
     ///
     /// # Errors
-    /// [`ObjectError::Sealed`]: no more seals may be added, or a map is writable and WRITE is asked
-    /// for. Nothing has changed.
+    /// [`ObjectError::Sealed`]: no more seals may be added; or WRITE is asked for, and a map is
+    /// writable or a page is pinned. Nothing has changed.
     pub fn add_seals(&self, seals: Seals) -> Result<(), ObjectError> {
         let _locked = self.pages.lock();
         let old = self.seals();
@@ -254,7 +254,11 @@ impl<M: Machine> Shmem<M> {
         // Release: pairs with `seals`. A map adds itself to the mappings before it looks.
         self.seals.store(old.0 | seals.0, Ordering::Release);
         let new = seals.intersects(Seals::WRITE) && !old.intersects(Seals::WRITE);
-        if new && self.pages.mappings.may_write(&self.pages.machine) {
+        // Once no map may write, no pin for writing is taken any more.
+        if new
+            && (self.pages.mappings.may_write(&self.pages.machine)
+                || self.pages.index.has_pinned_page())
+        {
             self.pages.machine.step(Access::Shared);
             // Release: as above.
             self.seals.store(old.0, Ordering::Release);

@@ -138,3 +138,21 @@ fn write_beside_seal(seed: u64) -> Result<(), Failure> {
 fn a_sealed_object_does_not_change() {
     explore(300, write_beside_seal).unwrap_or_else(|failure| panic!("{failure}"));
 }
+
+/// Nor does it by a pin that has outlived its map.
+#[test]
+fn an_object_with_a_pinned_page_is_not_sealed() {
+    with_space(256, |_, shared, space| {
+        let memory = Shmem::memfd(shared, "name", 1);
+        memory.write(0, &[1; 16]).unwrap();
+        let file = Backing::open(memory.clone(), true);
+        space.mmap_object(AT, PAGE, 3, SHARED, file, 0).unwrap();
+        let mut frames = [Frame::default()];
+        let pins = space.pin_pages(AT, Access::Write, &mut frames).unwrap();
+        space.munmap(AT, PAGE).unwrap();
+        assert_eq!(memory.add_seals(Seals::WRITE), Err(ObjectError::Sealed));
+        assert_eq!(memory.seals(), Seals::default());
+        drop(pins);
+        memory.add_seals(Seals::WRITE).unwrap();
+    });
+}
