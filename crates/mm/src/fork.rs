@@ -21,13 +21,18 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use grace::Concurrent;
-use machine::Machine;
+use machine::{FrameError, Machine};
 #[expect(unused_imports, reason = "for links")]
 use paging::PageTables;
 use paging::{Format, Tag};
 use vma::{PageWork, Pages};
 
-use crate::{AddressSpace, Commitment, Error, hook::Hook, space::Core};
+use crate::{
+    AddressSpace, Commitment, Error,
+    hook::Hook,
+    reference::{NoFrame, Reference},
+    space::Core,
+};
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The address space of a forked child, with `tag` as in [`PageTables::user`]. It has the same
@@ -42,7 +47,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// As for [`handle_fault`](Self::handle_fault).
     ///
     /// # Errors
-    /// [`Error::Vma`] or [`Error::Tables`]: no memory, or no such tag. Nothing that a program can
+    /// [`Error::Vma`] or [`Error::Tables`]: no memory, also for copies of pinned pages within the
+    /// limit of the group, or no such tag. Nothing that a program can
     /// see has changed.
     pub fn fork(&self, tag: impl Into<Tag>) -> Result<Self, Error> {
         let tag = tag.into();
@@ -68,12 +74,19 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             // Given back if the fork fails before the child exists.
             let promise = Promise { commitment, bytes: promised };
             let (pinned, _under_way) = self.fork_begins();
+            // The child is of the same group.
+            let machine = self.core.tables.machine();
+            let copies = || match Reference::alloc_page(machine, self.core.group(), 0) {
+                Ok(new) => Ok(new.keep()),
+                Err(NoFrame::Source(error)) => Err(error),
+                Err(NoFrame::Group { .. }) => Err(FrameError::OutOfFrames { order: 0 }),
+            };
             // Tables that are shared cannot be unlinked any more.
             self.core.waiting.unlink_kept(&self.core.tables);
             // SAFETY: entries of user frames hold references, and the zero frame outlives the
             // tables of all spaces that share it. The software bits are this crate's, as `anon`
             // says. The write right keeps other calls away. The flush is done below.
-            let forked = unsafe { self.core.tables.fork(tag, pinned) };
+            let forked = unsafe { self.core.tables.fork_with(tag, pinned.then_some(&copies)) };
             let (tables, pending) = forked.map_err(|failed| Error::Tables(failed.error))?;
             pending.flush();
             let [zero, guard] = [&self.core.zero, &self.core.guard].map(Arc::clone);

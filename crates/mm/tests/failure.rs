@@ -79,6 +79,18 @@ fn fork_fails_whole() {
     each_allocation_fails(1, |_, _, child| child.fork(Asid(3)));
 }
 
+/// Pinned pages are copied for the child. What was copied before the failure is given back.
+#[test]
+fn fork_of_pinned_pages_fails_whole() {
+    each_allocation_fails(3, |_, _, child| {
+        let mut frames = [machine::Frame::default(); PAGES];
+        let pins = child.pin_pages(NEAR, Access::Write, &mut frames);
+        let done = child.fork(Asid(3)).map(drop);
+        drop(pins);
+        done
+    });
+}
+
 #[test]
 fn a_move_fails_whole() {
     let request = RemapRequest {

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-use machine::VirtAddr;
+use machine::{Asid, Frame, VirtAddr};
 use mm::*;
 use paging::TlbGrace;
 use sim::{Config, Sim};
@@ -77,6 +77,26 @@ fn a_stack_does_not_grow_without_memory() {
         assert_eq!((space.sizes().total, asked.load(Relaxed)), (PAGE, 1));
         group.set_limit(10);
         assert_eq!(space.handle_fault(below, Access::Write), Ok(Outcome::Mapped));
+    });
+}
+
+/// The copies of pinned pages that a fork makes count, too.
+#[test]
+fn a_fork_does_not_exceed_the_limit_of_its_group() {
+    on_machine(|sim, shared| {
+        let group = FrameGroup::try_new(sim, 5, Box::new(())).unwrap();
+        let mut space = new_space(shared, 1).unwrap();
+        space.set_group(&group).unwrap();
+        let at = space.mmap(0, 2 * PAGE, 3, PRIVATE).unwrap();
+        let mut frames = [Frame::default(); 2];
+        let pins = space.pin_pages(at, Access::Write, &mut frames).unwrap();
+        let child = space.fork(Asid(2)).unwrap();
+        assert_eq!(group.used(), 4);
+        assert_eq!(space.fork(Asid(3)).unwrap_err().errno(), 12);
+        assert_eq!(group.used(), 4);
+        drop(child);
+        assert_eq!(group.used(), 2);
+        drop(pins);
     });
 }
 

@@ -3,7 +3,7 @@
 use super::Link;
 use super::copy::{Pinned, add_share, share_page};
 use crate::block::block_of;
-use crate::cursor::{Error, Failed, Result as Outcome};
+use crate::cursor::{Error, Failed, Result as Outcome, SweepChange};
 use crate::format::{Attrs, Decoded, Flags, Format, Share};
 use crate::lock::{MAX_SHARES, lock};
 use crate::pending::PendingFlush;
@@ -65,8 +65,26 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         tag: impl Into<Tag>,
         pinned: bool,
     ) -> Outcome<'_, Forked<'_, M, F, G>, M, F, G> {
+        let frame = || self.machine().alloc(0, Place::Local);
+        // SAFETY: passed on. The frame is new.
+        unsafe { self.fork_with(tag, pinned.then_some(&frame)) }
+    }
+
+    /// As [`fork`](Self::fork); with `copies`, pages may be pinned, and the frames of their copies
+    /// come from there.
+    ///
+    /// # Errors
+    /// Also those of `copies`.
+    ///
+    /// # Safety
+    /// As for [`fork`](Self::fork). The frames of `copies` are new, and no other code uses them.
+    pub unsafe fn fork_with(
+        &self,
+        tag: impl Into<Tag>,
+        copies: Option<&dyn Fn() -> Result<Frame, FrameError>>,
+    ) -> Outcome<'_, Forked<'_, M, F, G>, M, F, G> {
         let mut pending = self.no_flush();
-        match self.fork_to(tag.into(), pinned, &mut pending) {
+        match self.fork_to(tag.into(), copies, &mut pending) {
             Ok(child) => Ok((child, pending)),
             Err(error) => Err(Failed { error, pending }),
         }
@@ -75,7 +93,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     fn fork_to<'p>(
         &'p self,
         tag: Tag,
-        pinned: bool,
+        copies: Option<&dyn Fn() -> Result<Frame, FrameError>>,
         pending: &mut PendingFlush<'p, M, F, G>,
     ) -> Result<Self, Error> {
         if self.space().is_none() {
@@ -98,15 +116,55 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         // Everything may have been written by a cached right, and by a cached upper entry.
         pending.gather.add(lower, PageSize::Size4K);
         pending.gather.drop_uppers();
-        if F::SHARED_IS_READ_ONLY {
-            self.share_top(&child)?;
-        } else {
-            self.share_lowest(self.root(), child.root(), F::LEVELS - 1)?;
+        let shared = match F::SHARED_IS_READ_ONLY {
+            true => self.share_top(&child),
+            false => self.share_lowest(self.root(), child.root(), F::LEVELS - 1),
+        };
+        let copied = shared.and_then(|()| match copies {
+            Some(frame) => self.copy_pinned(&child, lower, frame),
+            None => Ok(()),
+        });
+        match copied {
+            Ok(()) => Ok(child),
+            Err(error) => {
+                child.give_up(lower);
+                Err(error)
+            }
         }
-        if pinned {
-            self.copy_pinned(&child, lower)?;
+    }
+
+    /// Gives back the references of the pages in tables of this space's own, which no CPU has used,
+    /// because the fork fails. Dropping the tables leaves the shared ones. Corrupt tables leak.
+    fn give_up(&self, lower: VirtRange) {
+        let end = lower.last();
+        let rest = |next: Option<VirtAddr>| VirtRange::between(next?, end?);
+        let mut left = Some(lower);
+        while let Some(range) = left {
+            let mut pending = self.no_flush();
+            // SAFETY: no other code has the child's tables.
+            let next = unsafe { self.leave_shared(range, &mut pending) };
+            left = rest(next.unwrap_or(None));
         }
-        Ok(child)
+        let mut left = Some(lower);
+        while let Some(range) = left {
+            let (mut frames, mut len) = ([Frame::default(); 64], 0);
+            let mut pending = self.no_flush();
+            let clear = |page: Mapping| match frames.get_mut(len) {
+                Some(place) => {
+                    (*place, len) = (page.frame, len + 1);
+                    SweepChange::Clear
+                }
+                None => SweepChange::Stop,
+            };
+            // SAFETY: as above. The frames are given back after the flush.
+            let next = unsafe { self.sweep(range, &mut pending, |_| true, clear) };
+            pending.flush();
+            for &frame in &frames[..len] {
+                // SAFETY: no CPU has used the entry, which held the reference.
+                unsafe { self.paging().release_entry(frame) };
+            }
+            left = rest(next.unwrap_or(None));
+        }
     }
 
     /// Shares the tables right below the top level.
@@ -218,7 +276,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Pins come and go meanwhile. So the child gets copies of all pages that it lacks in such a
     /// table, not only of those that are pinned at the second look. A copied upper table may lack
     /// large pages; the child gets them in pieces of 4 KiB.
-    fn copy_pinned(&self, child: &Self, range: VirtRange) -> Result<(), Error> {
+    fn copy_pinned(
+        &self,
+        child: &Self,
+        range: VirtRange,
+        frame: &dyn Fn() -> Result<Frame, FrameError>,
+    ) -> Result<(), Error> {
         let end = range.last().ok_or(Error::Empty)?;
         let mut from = Some(range.start());
         while let Some(rest) = from.and_then(|from| VirtRange::between(from, end)) {
@@ -232,7 +295,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             }
             let copied = self.with_memory(|| child.own_for_copy(page.page))?;
             if copied > Some(0) {
-                self.copy_lacking_large(child, page.page)?;
+                self.copy_lacking_large(child, page.page, frame)?;
             }
             let after = beyond(page.page, 1).ok_or(Error::Empty)?;
             let lacks = |page: &Mapping| child.walk(&G::pin()).get(page.page).is_none();
@@ -241,7 +304,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 .and_then(|next| VirtRange::between(next, after))
                 .and_then(|rest| self.first_exclusive(rest, lacks))
             {
-                child.map_copy(page.page, page.frame, page.attrs)?;
+                child.map_copy(page.page, page.frame, page.attrs, frame()?)?;
                 next = beyond(page.page, 0);
             }
             from = Some(after);
@@ -251,7 +314,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 
     /// Gives the child copies of the exclusive pages of 2 MiB that it lacks in the upper table for
     /// `at`, which was just copied.
-    fn copy_lacking_large(&self, child: &Self, at: VirtAddr) -> Result<(), Error> {
+    fn copy_lacking_large(
+        &self,
+        child: &Self,
+        at: VirtAddr,
+        new: &dyn Fn() -> Result<Frame, FrameError>,
+    ) -> Result<(), Error> {
         let mut next = Some(at.align_down(PageSize::Size1G));
         let end = beyond(at, 2);
         while let Some(at) = next.filter(|at| Some(*at) != end) {
@@ -266,7 +334,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             });
             for (at, frame) in pieces {
                 if child.walk(&G::pin()).get(at).is_none() {
-                    child.map_copy(at, frame, page.attrs)?;
+                    child.map_copy(at, frame, page.attrs, new()?)?;
                 }
             }
         }
@@ -299,11 +367,15 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(highest)
     }
 
-    /// Maps a copy of a frame, exclusively, in tables that no CPU uses yet.
-    fn map_copy(&self, at: VirtAddr, source: Frame, attrs: Attrs) -> Result<(), Error> {
+    /// Maps a copy of a frame in another one, exclusively, in tables that no CPU uses yet.
+    fn map_copy(
+        &self,
+        at: VirtAddr,
+        source: Frame,
+        attrs: Attrs,
+        frame: Frame,
+    ) -> Result<(), Error> {
         let machine = self.machine();
-        let page = VirtRange::new(at, PageSize::Size4K.bytes()).ok_or(Error::Empty)?;
-        let frame = machine.alloc(0, Place::Local)?;
         let copied = match (machine.frame_ptr(source), machine.frame_ptr(frame)) {
             (Some(from), Some(to)) => {
                 // SAFETY: both are frames; the new one is ours alone. Programs, and holders of
@@ -317,6 +389,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         };
         let attrs = Attrs { flags: attrs.flags - (Flags::ACCESSED | Flags::DIRTY), ..attrs };
         let mapped = copied.and_then(|()| {
+            let page = VirtRange::new(at, PageSize::Size4K.bytes()).ok_or(Error::Empty)?;
             // SAFETY: the child's addresses, which no CPU uses yet, and a frame of our own.
             unsafe { self.map(page, frame, attrs) }.map_err(|failed| failed.error)
         });
