@@ -45,7 +45,8 @@ pub struct Usage {
     pub referenced: usize,
     /// Anonymous: pages that belong to no object.
     pub anonymous: usize,
-    /// AnonHugePages: the part of `anonymous` in huge pages.
+    /// AnonHugePages: the part of `anonymous` in huge pages that lie wholly in the range and in one
+    /// VMA.
     pub huge: usize,
     /// Swap: pages that the host keeps elsewhere.
     pub swap: usize,
@@ -239,7 +240,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         for page in self.core.tables.walk(guard).pages(range) {
             let bytes = bytes_in(range, &page);
             if let Some(page) = self.look_at(guard, &page, vma) {
-                each(&Page { bytes, ..page });
+                // A part of one counts as small pages: on Linux, a VMA's end splits it.
+                let huge = page.huge && bytes == page.bytes;
+                each(&Page { bytes, huge, ..page });
             }
         }
     }

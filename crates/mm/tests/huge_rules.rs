@@ -82,6 +82,14 @@ fn collapse_stops_at_what_it_refuses() {
         let pin = space.pin_pages(AT + HUGE, Access::Write, &mut frames).unwrap();
         assert_eq!(collapse(space, AT, 3 * HUGE), 11);
         assert_eq!(huge_bytes(space), 2 * HUGE);
+        // But not in the next VMA.
+        space.madvise(AT + 2 * HUGE, HUGE, Advice::DontNeed).unwrap();
+        space.madvise(AT + 2 * HUGE, HUGE, Advice::NoHugePage).unwrap();
+        write(sim, space, &[2]);
+        space.madvise(AT + 2 * HUGE, HUGE, Advice::HugePage).unwrap();
+        space.madvise(AT + 2 * HUGE, HUGE, Advice::Random).unwrap();
+        assert_eq!(collapse(space, AT, 3 * HUGE), 11);
+        assert_eq!(huge_bytes(space), HUGE);
         drop(pin);
         assert_eq!(collapse(space, AT, 3 * HUGE), 0);
         assert_eq!(huge_bytes(space), 3 * HUGE);
@@ -126,5 +134,20 @@ fn removing_guards_splits_no_huge_page() {
         space.madvise(AT + PAGE, 2 * HUGE, Advice::GuardRemove).unwrap();
         assert_eq!(huge_bytes(space), 2 * HUGE);
         store(sim, space, AT + HUGE + PAGE, 1).unwrap();
+    });
+}
+
+/// Linux splits it where the call cuts the VMA.
+#[test]
+fn a_part_of_a_huge_page_counts_as_small_pages() {
+    with_advised(|sim, space| {
+        space.mmap(AT, 2 * HUGE, 3, FIXED).unwrap();
+        space.madvise(AT, 2 * HUGE, Advice::HugePage).unwrap();
+        write(sim, space, &[0, 1]);
+        space.mlock(AT + PAGE, PAGE, true).unwrap();
+        assert_eq!((huge_bytes(space), space.resident(AT..AT + 2 * HUGE)), (HUGE, 1024));
+        space.munlock(AT + PAGE, PAGE).unwrap();
+        space.mprotect(AT + HUGE, PAGE, 1, None).unwrap();
+        assert_eq!(space.usage(AT + HUGE..AT + 2 * HUGE).huge, 0);
     });
 }

@@ -159,6 +159,13 @@ fn moved_pages_are_not_write_protected() {
         space.userfault_write_protect(page(20), PAGE, true).unwrap();
         assert_eq!(said(space.userfault_move(page(20), page(20), PAGE, true)), (0, 17));
         assert!(space.write(page(20), &[8]).is_err());
+        // So does one that is pinned.
+        let mut frames = [machine::Frame::default()];
+        let pin = space.pin_pages(page(20), Access::Read, &mut frames).unwrap();
+        assert_eq!(said(space.userfault_move(AT, page(20), PAGE, false)), (0, 16));
+        assert!(space.write(page(20), &[8]).is_err());
+        drop(pin);
+        assert_eq!(said(space.userfault_move(AT, page(20), PAGE, false)), (0, 0));
     });
 }
 

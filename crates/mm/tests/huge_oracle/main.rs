@@ -11,6 +11,9 @@
 //! - MADV_COLD, MADV_PAGEOUT, and MADV_FREE of pages that are there, for which Linux may split a
 //!   huge page, and then unmaps its parts that hold zeros.
 //!
+//! Our runner looks at all pages after each step, by PAGEMAP_SCAN, which splits a huge page that
+//! the end of a VMA cuts. On Linux the call that splits the VMA does.
+//!
 //! khugepaged may make a page huge at any time. So a difference counts if it shows twice. Comparing
 //! takes about 200 microseconds a step: most of it clears huge pages.
 

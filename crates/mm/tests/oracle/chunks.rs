@@ -118,8 +118,8 @@ fn touched(step: Step) -> Vec<Span> {
     }
 }
 
-/// The range that the step first unmaps, if it succeeds. Not that of mremap: it leaves the target as
-/// it was where the source has a hole.
+/// The range that the step first unmaps, if it succeeds. Not that of mremap: it leaves the target
+/// as it was where the source has a hole.
 fn replaced(step: Step) -> Option<Span> {
     match step {
         Step::Map { span, place: Place::Fixed, .. }
