@@ -24,9 +24,11 @@ const SHARED: MapFlags = MapFlags::SHARED.union(MapFlags::FIXED);
 
 type Space = AddressSpace<Bare, X86_64L4, Grace>;
 
+type Slots = HashMap<u64, (u32, Box<[u8; PAGE]>)>;
+
 /// Swap in memory: each slot with its count.
 #[derive(Default)]
-struct Ram(Mutex<HashMap<u64, (u32, Box<[u8; PAGE]>)>>, AtomicUsize);
+struct Ram(Mutex<Slots>, AtomicUsize);
 
 impl Swap for Ram {
     fn write(&self, page: &[u8; PAGE]) -> Option<u64> {
