@@ -1,4 +1,4 @@
-//! Faults, calls, objects and swap on real threads, without checks in between; also under Miri.
+//! Faults, calls, objects and swap on real threads, without checks in between.
 
 use std::{
     collections::HashMap,
@@ -13,7 +13,7 @@ use mm::*;
 use paging::{Paging, X86_64L4};
 use sim::{Bare, BareGrace as Grace, Program};
 
-const ROUNDS: usize = if cfg!(miri) { 1 } else { 200 };
+const ROUNDS: usize = 200;
 const FRAMES: u64 = 512;
 const PAGE: usize = 4096;
 const AT: usize = 0x4000_0000;
@@ -24,9 +24,10 @@ const SHARED: MapFlags = MapFlags::SHARED.union(MapFlags::FIXED);
 
 type Space = AddressSpace<Bare, X86_64L4, Grace>;
 
+/// Each slot with its count.
 type Slots = HashMap<u64, (u32, Box<[u8; PAGE]>)>;
 
-/// Swap in memory: each slot with its count.
+/// Swap in memory.
 #[derive(Default)]
 struct Ram(Mutex<Slots>, AtomicUsize);
 
@@ -56,16 +57,17 @@ impl Swap for Ram {
     }
 }
 
-/// A file whose pages are ones.
-struct Ones;
+/// The pages of a file, ones at first.
+struct Disk(Mutex<[[u8; PAGE]; 2]>);
 
-impl PageSource for Ones {
-    fn read(&self, _: u64, into: &mut [u8; PAGE]) -> Result<(), ObjectError> {
-        into.fill(1);
+impl PageSource for Disk {
+    fn read(&self, index: u64, into: &mut [u8; PAGE]) -> Result<(), ObjectError> {
+        *into = self.0.lock().unwrap()[index as usize];
         Ok(())
     }
 
-    fn write(&self, _: u64, _: &[u8; PAGE]) -> Result<(), ObjectError> {
+    fn write(&self, index: u64, from: &[u8; PAGE]) -> Result<(), ObjectError> {
+        self.0.lock().unwrap()[index as usize] = *from;
         Ok(())
     }
 
@@ -78,7 +80,7 @@ impl PageSource for Ones {
     }
 
     fn write_path(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
-        out.write_str("/ones")
+        out.write_str("/disk")
     }
 }
 
@@ -125,7 +127,8 @@ fn threads() {
         let space = Space::try_new(&paging, Asid(1), None, profile, layout).unwrap();
         let memory = Shmem::memfd(&paging, "name", 1);
         memory.set_size(2 * PAGE as u64).unwrap();
-        let file = File::try_new(&paging, Ones, 2 * PAGE as u64).unwrap();
+        let file =
+            File::try_new(&paging, Disk(Mutex::new([[1; PAGE]; 2])), 2 * PAGE as u64).unwrap();
         let opened = Backing::open(memory.clone(), true);
         space.mmap_object(OBJECT, 2 * PAGE, 3, SHARED, opened, 0).unwrap();
         let opened = Backing::open(file.clone(), true);
