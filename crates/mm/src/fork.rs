@@ -73,9 +73,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
             // Given back if the fork fails before the child exists.
             let promise = Promise { commitment, bytes: promised };
-            let (pinned, _under_way) = self.fork_begins();
-            // The child is of the same group.
             let machine = self.core.tables.machine();
+            let (pinned, _under_way) = self.pins.fork(machine);
+            // The child is of the same group.
             let copies = || match Reference::alloc_page(machine, self.core.group(), 0) {
                 Ok(new) => Ok(new.keep()),
                 Err(NoFrame::Source(error)) => Err(error),

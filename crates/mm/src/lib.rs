@@ -80,6 +80,7 @@ mod mappings;
 mod monitor;
 mod object;
 mod pin;
+mod pinned;
 mod policy;
 pub mod protocol;
 mod ranges;

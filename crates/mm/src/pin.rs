@@ -3,28 +3,24 @@
 //! # Pins and fork
 //! A page that is pinned for writing is exclusive. It must stay so: if a fork shared it, the next
 //! write of the program would go to a copy, and the holder of the pin would be left with the old
-//! frame. So a fork copies pinned pages for the child at once. It looks for them only in spaces
-//! that have ever pinned, and it must see each pin that is kept. Pins are taken without a lock, so
-//! each side stores first and then looks:
+//! frame. So a fork copies pinned pages for the child at once. It looks for them only while the
+//! space has pins for writing, and it must see each one that is kept. Pins are taken without a
+//! lock, so each side stores first and then looks (`pinned`):
 //!
-//! - a pin marks the space, reads the count of forks, takes the pins, and reads the count again. If
-//!   a fork was under way or has begun, it gives the pins back, and takes them with the write
-//!   right;
-//! - a fork raises the count, and then looks for the mark, and for pinned pages.
+//! - a pin counts itself, reads the count of forks, takes the pins, and reads the count again. If a
+//!   fork was under way or has begun, it gives the pins back, and takes them with the write right;
+//! - a fork raises the count, and then looks at the count of pins, and for pinned pages.
 //!
-//! Between its store and its look each side has a SeqCst fence. So if the fork misses a pin, the
-//! pin sees the fork.
-//!
-//! A pin for reading promises less: it is a snapshot. After a write by the program, the holder may
-//! have the frame that the page had before.
+//! A pin for reading promises less, and is not counted: it is a snapshot. After a write by the
+//! program, the holder may have the frame that the page had before.
 
-use core::sync::atomic::{Ordering, fence};
+use core::fmt;
 
 use grace::Concurrent;
 use machine::{Frame, Machine, VirtAddr};
 use paging::{Format, GupError, unpin};
 
-use crate::{Access, AddressSpace, FaultError, Outcome};
+use crate::{Access, AddressSpace, FaultError, Outcome, pinned::PinCounts};
 
 /// Pinned frames of a program. Dropping this unpins them.
 ///
@@ -52,6 +48,26 @@ use crate::{Access, AddressSpace, FaultError, Outcome};
 pub struct UserPins<'a, M: Machine> {
     machine: &'a M,
     frames: &'a [Frame],
+    /// Dropped after the pages are unpinned.
+    _counted: Option<Counted<'a, M>>,
+}
+
+/// A pin that forks see.
+struct Counted<'a, M: Machine> {
+    machine: &'a M,
+    pins: &'a PinCounts,
+}
+
+impl<M: Machine> fmt::Debug for Counted<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Counted")
+    }
+}
+
+impl<M: Machine> Drop for Counted<'_, M> {
+    fn drop(&mut self) {
+        self.pins.end(self.machine);
+    }
 }
 
 impl<M: Machine> UserPins<'_, M> {
@@ -79,8 +95,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// What the program writes to a page that is pinned for writing, the holder sees, and the other
     /// way round, until the program unmaps or discards it.
     ///
-    /// Cost: that of [`get_user_pages_fast`](paging::PageTables::get_user_pages_fast), and two
-    /// fences.
+    /// Cost: that of [`get_user_pages_fast`](paging::PageTables::get_user_pages_fast); for writing,
+    /// two locked instructions on a line that few CPUs share, and a fence.
     ///
     /// # Context
     /// As for [`handle_fault`](Self::handle_fault).
@@ -94,37 +110,31 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         into: &'a mut [Frame],
     ) -> Result<UserPins<'a, M>, FaultError> {
         let machine = self.core.tables.machine();
-        machine.step(machine::Access::Shared);
-        // Relaxed: the fence below orders it before the count.
-        if !self.pinned.load(Ordering::Relaxed) {
-            self.pinned.store(true, Ordering::Relaxed);
-        }
-        // SeqCst: pairs with the fence in `fork_begins`.
-        fence(Ordering::SeqCst);
-        machine.step(machine::Access::Shared);
-        // Relaxed: the fences order it.
-        let forks = self.fork_count.load(Ordering::Relaxed);
-        if forks.is_multiple_of(2) {
+        if access != Access::Write {
             let len = self.take_pins(at, access, into, true)?;
-            // SeqCst: as above; the pins come before the look.
-            fence(Ordering::SeqCst);
-            machine.step(machine::Access::Shared);
-            if self.fork_count.load(Ordering::Relaxed) == forks {
-                return Ok(UserPins { machine, frames: &into[..len] });
+            return Ok(UserPins { machine, frames: &into[..len], _counted: None });
+        }
+        let begun = self.pins.begin(machine);
+        let counted = Counted { machine, pins: &self.pins };
+        if let Some(forks) = begun {
+            let len = self.take_pins(at, access, into, true)?;
+            if self.pins.stays(machine, forks) {
+                return Ok(UserPins { machine, frames: &into[..len], _counted: Some(counted) });
             }
             // SAFETY: just taken, and never used.
             unsafe { unpin(machine, &into[..len]) };
         }
-        self.pin_with_right(at, access, into)
+        let len = self.pin_with_right(at, access, into)?;
+        Ok(UserPins { machine, frames: &into[..len], _counted: Some(counted) })
     }
 
-    /// As `pin_pages`, with the write right while the pins are taken, so that no fork runs.
-    fn pin_with_right<'a>(
-        &'a self,
+    /// Takes pins with the write right, so that no fork runs. Returns how many.
+    fn pin_with_right(
+        &self,
         at: usize,
         access: Access,
-        into: &'a mut [Frame],
-    ) -> Result<UserPins<'a, M>, FaultError> {
+        into: &mut [Frame],
+    ) -> Result<usize, FaultError> {
         let machine = self.core.tables.machine();
         loop {
             // Brings the pages in, without the right.
@@ -137,7 +147,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 Ok::<_, vma::Error>(())
             });
             match (done, taken) {
-                (Ok(()), Ok(len)) => return Ok(UserPins { machine, frames: &into[..len] }),
+                (Ok(()), Ok(len)) => return Ok(len),
                 // The first page went meanwhile: once more.
                 (Ok(()), Err(_)) => {}
                 (Err(crate::Error::Tables(error)), _) => return Err(FaultError::Tables(error)),
@@ -173,25 +183,5 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
             Err(_) => Err(FaultError::Unmapped(start)),
         }
-    }
-
-    /// A fork begins, with the write right. Returns whether the space has ever pinned; the value
-    /// that it returns besides ends the fork when it is dropped.
-    pub(crate) fn fork_begins(&self) -> (bool, impl Drop + '_) {
-        struct Ends<'s>(&'s core::sync::atomic::AtomicU64, u64);
-        impl Drop for Ends<'_> {
-            fn drop(&mut self) {
-                // Release: a pin that sees it sees what the fork has shared.
-                self.0.store(self.1 + 2, Ordering::Release);
-            }
-        }
-        self.core.tables.machine().step(machine::Access::Shared);
-        // Relaxed: only the holder of the write right changes it.
-        let forks = self.fork_count.load(Ordering::Relaxed);
-        self.fork_count.store(forks + 1, Ordering::Relaxed);
-        // SeqCst: pairs with the fences in `pin_pages`.
-        fence(Ordering::SeqCst);
-        self.core.tables.machine().step(machine::Access::Shared);
-        (self.pinned.load(Ordering::Relaxed), Ends(&self.fork_count, forks))
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::sync::Arc;
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicUsize};
 
 use grace::Concurrent;
 use machine::{Frame, Machine};
@@ -20,6 +20,7 @@ use crate::{
     commitment::Commitment,
     hook::Hook,
     mappings::{Family, Visit},
+    pinned::PinCounts,
     policy::HugeState,
     waiting::Waiting,
     zero::ZeroFrame,
@@ -47,10 +48,8 @@ pub struct AddressSpace<M: Machine, F: Format, G: Concurrent> {
     pub(crate) core: Arc<Core<M, F, G>>,
     /// Where objects find the spaces that this one was forked from, and its children.
     pub(crate) family: Arc<Family>,
-    /// Whether a page of the space has ever been pinned (`pin`).
-    pub(crate) pinned: AtomicBool,
-    /// Twice the number of forks; odd while one is under way.
-    pub(crate) fork_count: AtomicU64,
+    /// The pins for writing, and the forks.
+    pub(crate) pins: PinCounts,
     /// The longest that a stack becomes, in bytes (RLIMIT_STACK).
     pub(crate) stack_limit: usize,
 }
@@ -112,8 +111,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         stack_limit: usize,
     ) -> Result<Self, Error> {
         let core = Arc::new(core);
-        let (pinned, fork_count) = (AtomicBool::new(false), AtomicU64::new(0));
-        let space = AddressSpace { core, family, pinned, fork_count, stack_limit };
+        let space = AddressSpace { core, family, pins: PinCounts::new(), stack_limit };
         let seen: Arc<dyn Visit> = space.core.clone();
         space.family.add(space.core.tables.machine(), Arc::downgrade(&seen))?;
         Ok(space)
