@@ -141,6 +141,20 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
         None
     }
 
+    /// The address after the absent entries from the one for `at` on, as far as their table goes.
+    /// A load for each.
+    pub(crate) fn beyond_absent(&self, table: Frame, at: VirtAddr, level: u8) -> Option<VirtAddr> {
+        let mut next = beyond(at, level);
+        let Some(entries) = self.entries(table) else { return next };
+        for index in F::index(at, level) + 1..ENTRIES {
+            match next.zip(entries.get(index)) {
+                Some((at, entry)) if entry.load() == 0 => next = beyond(at, level),
+                _ => break,
+            }
+        }
+        next
+    }
+
     /// As [`descend`](Self::descend), with the value decoded.
     #[inline]
     pub(crate) fn find(&self, at: VirtAddr, stop: u8) -> Option<Spot<'g, M>> {

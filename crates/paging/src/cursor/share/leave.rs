@@ -23,7 +23,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// change, then this one, then [`sweep`](Self::sweep).
     ///
     /// Cost: nothing but a load if the tables were never shared; otherwise a walk for each table
-    /// in the range, and a lock for each that is unlinked. No allocation.
+    /// in the range, a load for each absent entry above them, and a lock for each that is unlinked.
+    /// No allocation.
     ///
     /// # Errors
     /// [`Error::Empty`], [`Error::Misaligned`], [`Error::NotCanonical`], [`Error::Kernel`];
@@ -47,9 +48,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             }
             let guard = G::pin();
             let walk = self.walk(&guard);
-            let (_, end, _, own) = walk.descend(at, 0).ok_or(Error::Malformed(at))?;
+            let (entry, end, value, own) = walk.descend(at, 0).ok_or(Error::Malformed(at))?;
             if own {
-                next = beyond(at, end.max(1));
+                next = match value {
+                    0 if end > 0 => walk.beyond_absent(entry.table(), at, end),
+                    _ => beyond(at, end.max(1)),
+                };
                 continue;
             }
             // Otherwise a fault has made the way this space's own meanwhile.

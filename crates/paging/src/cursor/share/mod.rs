@@ -222,7 +222,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// for that. Nothing that a program can see changes.
     ///
     /// Cost: nothing but a load if the tables were never shared. Otherwise a walk for each table,
-    /// and for each shared one as the module says. May reclaim: see [Context](Self#context).
+    /// for each shared one as the module says, and a load for each absent entry above them. May reclaim: see [Context](Self#context).
     ///
     /// # Errors
     /// [`Error::Empty`], [`Error::Misaligned`], [`Error::NotCanonical`], [`Error::Kernel`],
@@ -234,11 +234,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
         let mut next = Some(range.start());
         while let Some(at) = next.filter(|at| range.contains(*at)) {
-            let level = match self.own_to(at) {
-                Some(level) => level,
-                None => self.with_memory(|| self.own_at(at, |_| true))?,
+            next = match self.beyond_own(at) {
+                Some(next) => next,
+                None => beyond(at, self.with_memory(|| self.own_at(at, |_| true))?.max(1)),
             };
-            next = beyond(at, level.max(1));
         }
         Ok(())
     }
@@ -261,10 +260,16 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(())
     }
 
-    /// The level at which the way to `at` ends, if it is this space's own.
-    fn own_to(&self, at: VirtAddr) -> Option<u8> {
-        let (_, level, _, own) = self.walk(&G::pin()).descend(at, 0)?;
-        own.then_some(level)
+    /// If the way to `at` is this space's own: the address after what its last entry decides about,
+    /// and after the absent entries behind it. The inner `None`: there is no such address.
+    fn beyond_own(&self, at: VirtAddr) -> Option<Option<VirtAddr>> {
+        let guard = G::pin();
+        let walk = self.walk(&guard);
+        let (entry, level, value, own) = walk.descend(at, 0)?;
+        own.then(|| match value {
+            0 if level > 0 => walk.beyond_absent(entry.table(), at, level),
+            _ => beyond(at, level.max(1)),
+        })
     }
 
     /// Makes the tables on the way to `at` this space's own, as long as `wanted` accepts the level
