@@ -255,10 +255,29 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         Ok(end)
     }
 
+    /// Lets the objects of a range bring pages in. Nothing is held meanwhile.
+    fn will_need(&self, range: Range<usize>) {
+        let mut at = range.start;
+        while at < range.end {
+            let found = self.core.vmas.find(&G::pin(), at).map(|(vma, data)| {
+                let start = vma.start.max(at);
+                (vma.end, start, data.offset_at(start) as u64, data.file.clone())
+            });
+            let Some((end, start, first, file)) = found.filter(|found| found.1 < range.end) else {
+                return;
+            };
+            let pages = (end.min(range.end) - start).div_ceil(PAGE_SIZE) as u64;
+            if let Some(file) = file {
+                file.object().will_need(first..first.saturating_add(pages));
+            }
+            at = end;
+        }
+    }
+
     /// madvise(2). DONTNEED and FREE remove the pages; the next touch finds zeros, or the object's
     /// page. REMOVE frees the pages in their object. GUARD_INSTALL replaces pages by guard pages,
     /// and GUARD_REMOVE removes these. COLLAPSE makes pages huge. POPULATE_READ and POPULATE_WRITE
-    /// bring pages in.
+    /// bring pages in. WILLNEED lets files read theirs ([`Object::will_need`](crate::Object)).
     ///
     /// # Errors
     /// As in the manual page of madvise; a part may have changed. [`Error::Collapse`]: the last
@@ -279,6 +298,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let (access, right) = match advice {
             Advice::PopulateRead => (Access::Read, VmFlags::READ),
             Advice::PopulateWrite => (Access::Write, VmFlags::WRITE),
+            Advice::WillNeed => {
+                self.will_need(addr..addr.saturating_add(len));
+                return done;
+            }
             _ => return done,
         };
         // A hole, or a VMA without the right, ends it there; the pages before it are brought in.
@@ -301,7 +324,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         touched.and(done)
     }
 
-    fn flags_at(&self, at: usize) -> Option<VmFlags> {
+    pub(crate) fn flags_at(&self, at: usize) -> Option<VmFlags> {
         self.core.vmas.lookup(&G::pin(), at).map(|(_, vma)| vma.flags)
     }
 

@@ -251,6 +251,14 @@ unsafe impl<M: Machine, S: PageSource> Object<M> for File<M, S> {
         Ok(())
     }
 
+    /// Reads the pages that are absent, up to the first that cannot be read.
+    fn will_need(&self, mut pages: Range<u64>) {
+        let _ = pages.try_for_each(|index| match self.pages.is_beyond_end(index) {
+            true => Err(ObjectError::BeyondEnd),
+            false => self.bring_in(index),
+        });
+    }
+
     fn evict(&self, index: u64) -> bool {
         self.pages.evict(index)
     }

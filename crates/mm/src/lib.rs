@@ -18,7 +18,7 @@
 //! | msync | [`AddressSpace::msync`] | `sync` |
 //! | all other calls on VMAs | [`AddressSpace::with_vmas`] | `calls` |
 //! | mremap; mlock, munlock, mlockall, munlockall | the methods of these names | `lock` |
-//! | copies of a program's memory, pins | [`AddressSpace::read`], [`AddressSpace::copy_from_user`], [`AddressSpace::pin_pages`] | `access`, `pin` |
+//! | copies of a program's memory, pins | [`AddressSpace::read`], [`AddressSpace::copy_from_user`], [`AddressSpace::pin_pages`], [`AddressSpace::pin_pages_long_term`] | `access`, `pin`, `pinned`, `long_term` |
 //! | a debugger's copies | [`AddressSpace::peek`], [`AddressSpace::poke`] | `force` |
 //! | reclaim, swap | [`AddressSpace::reclaim`], [`Swap`] | `reclaim`, `swap` |
 //! | userfaultfd | [`AddressSpace::userfault_register`] and its neighbours, [`UserFaultHandler`] | `userfault`, `monitor`, `absent` |
@@ -71,6 +71,7 @@ mod hook;
 mod huge;
 mod index;
 mod lock;
+mod long_term;
 mod look;
 #[cfg(all(test, loom))]
 mod loom_objects;

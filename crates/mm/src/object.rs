@@ -145,6 +145,12 @@ pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
         false
     }
 
+    /// A program will soon use the pages of a range (MADV_WILLNEED): the object may bring them in.
+    /// Called with nothing held. By default there is nothing to do.
+    fn will_need(&self, pages: Range<u64>) {
+        let _ = pages;
+    }
+
     /// Writes the changed pages of a range to where the object keeps them, and waits (msync).
     /// Called with nothing held. By default there is nothing to do.
     ///

@@ -12,7 +12,8 @@
 //! - a fork raises the count, and then looks at the count of pins, and for pinned pages.
 //!
 //! A pin for reading promises less, and is not counted: it is a snapshot. After a write by the
-//! program, the holder may have the frame that the page had before.
+//! program, the holder may have the frame that the page had before. One that lasts is made in
+//! another way (`long_term`).
 
 use core::fmt;
 
@@ -53,9 +54,17 @@ pub struct UserPins<'a, M: Machine> {
 }
 
 /// A pin that forks see.
-struct Counted<'a, M: Machine> {
+pub(crate) struct Counted<'a, M: Machine> {
     machine: &'a M,
     pins: &'a PinCounts,
+}
+
+impl<'a, M: Machine> Counted<'a, M> {
+    /// Begins to count, as [`PinCounts::begin`].
+    pub(crate) fn begin(machine: &'a M, pins: &'a PinCounts) -> (Self, Option<u64>) {
+        let begun = pins.begin(machine);
+        (Counted { machine, pins }, begun)
+    }
 }
 
 impl<M: Machine> fmt::Debug for Counted<'_, M> {
@@ -70,7 +79,15 @@ impl<M: Machine> Drop for Counted<'_, M> {
     }
 }
 
-impl<M: Machine> UserPins<'_, M> {
+impl<'a, M: Machine> UserPins<'a, M> {
+    pub(crate) fn new(
+        machine: &'a M,
+        frames: &'a [Frame],
+        counted: Option<Counted<'a, M>>,
+    ) -> Self {
+        UserPins { machine, frames, _counted: counted }
+    }
+
     /// The frames, in the order of the pages.
     pub fn frames(&self) -> &[Frame] {
         self.frames
@@ -112,20 +129,19 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let machine = self.core.tables.machine();
         if access != Access::Write {
             let len = self.take_pins(at, access, into, true)?;
-            return Ok(UserPins { machine, frames: &into[..len], _counted: None });
+            return Ok(UserPins::new(machine, &into[..len], None));
         }
-        let begun = self.pins.begin(machine);
-        let counted = Counted { machine, pins: &self.pins };
+        let (counted, begun) = Counted::begin(machine, &self.pins);
         if let Some(forks) = begun {
             let len = self.take_pins(at, access, into, true)?;
             if self.pins.stays(machine, forks) {
-                return Ok(UserPins { machine, frames: &into[..len], _counted: Some(counted) });
+                return Ok(UserPins::new(machine, &into[..len], Some(counted)));
             }
             // SAFETY: just taken, and never used.
             unsafe { unpin(machine, &into[..len]) };
         }
         let len = self.pin_with_right(at, access, into)?;
-        Ok(UserPins { machine, frames: &into[..len], _counted: Some(counted) })
+        Ok(UserPins::new(machine, &into[..len], Some(counted)))
     }
 
     /// Takes pins with the write right, so that no fork runs. Returns how many.
@@ -157,7 +173,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// Takes pins; returns how many. With `bring_in`, missing pages are brought in.
-    fn take_pins(
+    pub(crate) fn take_pins(
         &self,
         at: usize,
         access: Access,

@@ -240,6 +240,23 @@ fn pages_are_read_ahead() {
 }
 
 #[test]
+fn pages_that_a_program_will_need_are_read() {
+    with_file(0, |_, space, _, disk| {
+        let reads = || disk.lock().unwrap().reads;
+        space.madvise(SHARED + PAGE, 2 * PAGE, Advice::WillNeed).unwrap();
+        assert_eq!(reads(), [0, 1, 1, 0, 0, 0]);
+        space.madvise(PRIVATE, 4 * PAGE, Advice::WillNeed).unwrap();
+        assert_eq!(reads(), [1, 1, 1, 1, 0, 0], "those that are there are not read again");
+        assert_eq!(space.resident(SHARED..SHARED + LEN), 0, "they are not mapped");
+        // A disk that fails is no error, and ends it.
+        disk.lock().unwrap().fails = true;
+        space.madvise(SHARED, LEN, Advice::WillNeed).unwrap();
+        assert_eq!(reads(), [1, 1, 1, 1, 1, 0]);
+        disk.lock().unwrap().fails = false;
+    });
+}
+
+#[test]
 fn a_page_that_is_written_by_a_pin_is_written_out() {
     with_file(0, |sim, space, _, disk| {
         let mut frames = [machine::Frame::default(); 1];
