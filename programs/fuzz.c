@@ -92,8 +92,8 @@ static void victim(uint64_t seed)
 /* The names in memory before the first round, each with its type. */
 static struct name {
 	unsigned char type;
-	char path[60];
-} names[400];
+	char path[120];
+} names[1000];
 static int named;
 
 static int is_known(const char *path, unsigned char type)
@@ -120,7 +120,7 @@ static void visit(const char *folder, int learn)
 		if (!strcmp(path, "/proc"))
 			continue;
 		if (learn) {
-			CHECK(named < 400 && strlen(path) < sizeof names->path);
+			CHECK(named < 1000 && strlen(path) < sizeof names->path);
 			names[named].type = entry->d_type;
 			strcpy(names[named++].path, path);
 		}

@@ -45,7 +45,7 @@ pub enum ObjectError {
     Overcommit,
     /// A seal of the object forbids it.
     Sealed,
-    /// The object is for address spaces of another [`Paging`](paging::Paging).
+    /// The object is for address spaces of another [`Paging`].
     Foreign,
 }
 
@@ -82,7 +82,7 @@ impl core::error::Error for ObjectError {}
 /// - The object keeps a reference of its own for as long as `is_current` may say yes. It drops that
 ///   reference after [`Mappings::take_back`] has returned.
 pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
-    /// The address of the [`Paging`](paging::Paging) of the spaces that may map it.
+    /// The address of the [`Paging`] of the spaces that may map it.
     fn home(&self) -> *const ();
 
     /// The frame of a page, with a reference for the caller. Called with a guard held: takes no
