@@ -19,7 +19,7 @@ use paging::{Attrs, EntryChange, Format, Found};
 use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
-    AddressSpace, Backing, FaultError,
+    AddressSpace, Backing, FaultError, UserFaultHandler,
     fault::Step,
     fresh::Fresh,
     guard,
@@ -89,11 +89,8 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Whether the VMA is anonymous memory, registered with a userfaultfd that marks absent pages.
     pub(crate) fn marks_absent(&self, vma: &Vma<Backing<M>>) -> bool {
-        let Some(uffd) = vma.uffd() else { return false };
-        let handler = self.core.userfaults.get();
-        vma.flags.contains(VmFlags::UFFD_WP)
-            && vma.file.is_none()
-            && handler.is_some_and(|handler| handler.marks_absent_pages(uffd.id))
+        let marks = |handler: &dyn UserFaultHandler, uffd| handler.marks_absent_pages(uffd);
+        vma.file.is_none() && self.protects(vma, marks)
     }
 
     /// The first touch of an absent page with a mark. A write in memory that needs no monitor takes
@@ -108,7 +105,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ) -> Result<Step, FaultError> {
         let keeps = look.vma.flags.contains(VmFlags::UFFD_WP)
             && !(want.writes() && self.is_write_protect_async(look.vma));
-        let step = self.touch_absent(look, place, want, fresh, Some(if keeps { WP } else { 0 }))?;
+        let step = self.first_touch(look, place, want, fresh, Some(if keeps { WP } else { 0 }))?;
         if step != Step::MappedFresh || !keeps {
             return Ok(step);
         }

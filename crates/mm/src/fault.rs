@@ -1,11 +1,9 @@
 //! Page faults. [`crate::protocol`] explains why they need no lock of the address space.
 
-use core::ops::Range;
-
 use grace::Concurrent;
 use machine::{Frame, FrameError, Machine, PageSize, VirtAddr};
 use paging::{EntryChange, Format, Mapping, Share};
-use vma::{Touched, VmFlags, Vma};
+use vma::{Touched, VmFlags};
 
 use crate::{
     Access, AddressSpace, Backing, FaultError, HugePages, ObjectError, UserFaultKind, absent,
@@ -326,7 +324,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 }
                 return self.huge_first_touch(&look, &huge, want, fresh);
             }
-            return self.first_touch(&look, &place, want, fresh);
+            return self.first_touch(&look, &place, want, fresh, None);
         }
         if is_marked {
             return self.touch_marked(&look, &place, want, fresh);
@@ -419,13 +417,6 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
             Err(failed) => refused(failed, at),
         }
-    }
-
-    /// Whether a first touch brings in a huge page, if there is memory for it.
-    fn may_be_huge(&self, at: VirtAddr, range: &Range<usize>, vma: &Vma<Backing<M>>) -> bool {
-        self.core.huge.policy().allows(vma)
-            && huge_around(at.get() as usize, range).is_some()
-            && !self.core.tables.walk(&G::pin()).look(at.align_down(PageSize::Size4K)).has_table()
     }
 
     /// A fault that only the write right can decide: at a hole, in a busy VMA, at a first write

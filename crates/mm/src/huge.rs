@@ -100,6 +100,18 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         self.core.huge.policy()
     }
 
+    /// Whether a first touch brings in a huge page, if there is memory for it.
+    pub(crate) fn may_be_huge(
+        &self,
+        at: VirtAddr,
+        range: &Range<usize>,
+        vma: &Vma<Backing<M>>,
+    ) -> bool {
+        self.core.huge.policy().allows(vma)
+            && huge_around(at.get() as usize, range).is_some()
+            && !self.core.tables.walk(&G::pin()).look(at.align_down(PageSize::Size4K)).has_table()
+    }
+
     /// As [`is_current`](Self::is_current), for the whole huge page.
     fn is_current_huge(&self, look: &Look<'_, M, G>, huge: &Range<usize>) -> bool {
         let (machine, changes) = (self.core.tables.machine(), &self.core.changes);

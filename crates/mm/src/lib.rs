@@ -21,7 +21,7 @@
 //! | copies of a program's memory, pins | [`AddressSpace::read`], [`AddressSpace::copy_from_user`], [`AddressSpace::pin_pages`], [`AddressSpace::pin_pages_long_term`] | `access`, `pin`, `pinned`, `long_term` |
 //! | a debugger's copies | [`AddressSpace::peek`], [`AddressSpace::poke`] | `force` |
 //! | reclaim, swap | [`AddressSpace::reclaim`], [`Swap`] | `reclaim`, `swap` |
-//! | userfaultfd | [`AddressSpace::userfault_register`] and its neighbours, [`UserFaultHandler`] | `userfault`, `monitor`, `absent` |
+//! | userfaultfd | [`AddressSpace::userfault_register`] and its neighbours, [`UserFaultHandler`] | `userfault`, `monitor`, `userfault_move`, `absent` |
 //! | soft-dirty and referenced pages; PAGEMAP_SCAN | [`AddressSpace::clear_soft_dirty`], [`AddressSpace::scan`] | `track`, `scan` |
 //! | mincore; resident pages; maps | [`AddressSpace::mincore`] and its neighbours | `look` |
 //! | smaps, pagemap, totals | [`AddressSpace::write_smaps`] and its neighbours | `usage` |
@@ -97,6 +97,7 @@ mod touch;
 mod track;
 mod usage;
 mod userfault;
+mod userfault_move;
 mod visit;
 mod waiting;
 mod zero;

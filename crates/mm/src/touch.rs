@@ -53,22 +53,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// The fault at an absent page of anonymous memory that the VMA allows: a write gets a frame of
-    /// zeros, a read the zero frame. The VMA of a write has an anon_vma.
+    /// zeros, a read the zero frame. The VMA of a write has an anon_vma. With `marks`, the entry is
+    /// that of an absent page with a mark (`absent`), and the page gets these marks.
     #[inline]
     pub(crate) fn first_touch(
-        &self,
-        look: &Look<'_, M, G>,
-        place: &Found<'_>,
-        want: Want,
-        fresh: &Fresh<'_, M>,
-    ) -> Result<Step, FaultError> {
-        self.touch_absent(look, place, want, fresh, None)
-    }
-
-    /// As [`first_touch`](Self::first_touch). With `marks`, the entry is that of an absent page
-    /// with a mark (`absent`), and the page gets these marks.
-    #[inline]
-    pub(crate) fn touch_absent(
         &self,
         look: &Look<'_, M, G>,
         place: &Found<'_>,

@@ -224,20 +224,26 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         kind.map(Step::NeedsUser)
     }
 
-    /// Whether a write to a write-protected page of the VMA is the monitor's to resolve.
-    pub(crate) fn is_write_protected(&self, vma: &Vma<Backing<M>>) -> bool {
+    /// Whether the VMA is registered for write-protection with a userfaultfd of which `is` holds.
+    pub(crate) fn protects(
+        &self,
+        vma: &Vma<Backing<M>>,
+        is: impl FnOnce(&dyn UserFaultHandler, u64) -> bool,
+    ) -> bool {
         let Some(uffd) = vma.uffd() else { return false };
         let handler = self.core.userfaults.get();
         vma.flags.contains(VmFlags::UFFD_WP)
-            && handler.is_some_and(|handler| !handler.is_write_protect_async(uffd.id))
+            && handler.is_some_and(|handler| is(&**handler, uffd.id))
+    }
+
+    /// Whether a write to a write-protected page of the VMA is the monitor's to resolve.
+    pub(crate) fn is_write_protected(&self, vma: &Vma<Backing<M>>) -> bool {
+        self.protects(vma, |handler, uffd| !handler.is_write_protect_async(uffd))
     }
 
     /// Whether the VMA is registered for write-protection that needs no monitor.
     pub(crate) fn is_write_protect_async(&self, vma: &Vma<Backing<M>>) -> bool {
-        let Some(uffd) = vma.uffd() else { return false };
-        let handler = self.core.userfaults.get();
-        vma.flags.contains(VmFlags::UFFD_WP)
-            && handler.is_some_and(|handler| handler.is_write_protect_async(uffd.id))
+        self.protects(vma, |handler, uffd| handler.is_write_protect_async(uffd))
     }
 
     /// Calls the host. Nothing is held.
