@@ -9,6 +9,7 @@
 //! | `node` | inodes |
 //! | `tree` | changes of folders: create, remove, rename, link |
 //! | `open` | open descriptions: reads, writes, positions, maps |
+//! | `ready` | what a poll finds |
 //! | `pipe` | pipes |
 //! | `locks` | advisory locks |
 //! | `monitor` | userfaultfd |
@@ -29,6 +30,7 @@ pub(crate) mod node;
 pub(crate) mod open;
 pub(crate) mod pipe;
 pub(crate) mod proc;
+mod ready;
 mod start;
 pub(crate) mod tree;
 

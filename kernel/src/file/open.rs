@@ -7,23 +7,20 @@
 use super::budget::Charge;
 use super::locks::Of;
 use super::node::{CHANGED, Device, Kind, Node, READ, WRITTEN};
-use super::pipe::{PIPE_BUF, Pipe};
+use super::pipe::Pipe;
 use super::proc::Content;
 use crate::call::Errno;
 use crate::machine::Kernel;
 use crate::output::{self, Stream};
 use crate::random;
-use crate::task::{Space, WaitQueue, lock};
+use crate::task::{Space, lock};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use linux_raw_sys::errno::{
     EBADF, EFBIG, EINVAL, EISDIR, ENFILE, ENOENT, ENOMEM, ENOSPC, ENOTDIR, ENXIO, EPERM,
 };
-use linux_raw_sys::general::{
-    O_APPEND, O_DIRECT, O_NOATIME, O_NONBLOCK, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDNORM,
-    POLLWRNORM,
-};
+use linux_raw_sys::general::{O_APPEND, O_DIRECT, O_NOATIME, O_NONBLOCK};
 use mm::{Backing, ObjectError, Shmem};
 use spin::Once;
 use spin::mutex::SpinMutex;
@@ -381,39 +378,6 @@ impl Open {
                 Ok((listing, position))
             }
         }
-    }
-
-    /// Where a poll waits for a change, if there can be one.
-    pub(crate) fn changed(&self) -> Option<&WaitQueue> {
-        match &self.node.kind {
-            Kind::Monitor(monitor) => Some(&monitor.changed),
-            _ => self.pipe_of().map(|pipe| &pipe.changed),
-        }
-    }
-
-    /// What poll finds.
-    pub(crate) fn ready(&self) -> u32 {
-        if let Kind::Monitor(monitor) = &self.node.kind {
-            return match monitor.is_ready() && self.is_nonblocking() {
-                true if monitor.has_message() => POLLIN | POLLRDNORM,
-                true => 0,
-                false => POLLERR,
-            };
-        }
-        let Some(pipe) = self.pipe_of() else {
-            return POLLIN | POLLOUT | POLLRDNORM | POLLWRNORM;
-        };
-        let ready = pipe.ready();
-        let mut events = 0;
-        if self.mode.read {
-            events |= if ready.bytes > 0 { POLLIN | POLLRDNORM } else { 0 };
-            events |= if ready.writers { 0 } else { POLLHUP };
-        }
-        if self.mode.write {
-            events |= if ready.room >= PIPE_BUF { POLLOUT | POLLWRNORM } else { 0 };
-            events |= if ready.readers { 0 } else { POLLERR };
-        }
-        events
     }
 
     /// The owner of locks that belong to the description.

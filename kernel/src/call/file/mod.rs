@@ -5,6 +5,7 @@
 //! | `open` | open, close, descriptors, pipes, memfd_create |
 //! | `control` | fcntl, flock, ioctl |
 //! | `transfer` | read, write, and what is like them |
+//! | `parts` | the parts of memory that these name |
 //! | `size` | lseek, truncate, fallocate |
 //! | `names` | folders, links, names |
 //! | `status` | stat, access, permissions, times |
@@ -15,6 +16,7 @@ pub(super) mod control;
 pub(super) mod monitor;
 pub(super) mod names;
 pub(super) mod open;
+mod parts;
 pub(super) mod poll;
 pub(super) mod size;
 pub(super) mod status;

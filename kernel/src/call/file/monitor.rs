@@ -69,8 +69,8 @@ pub(super) fn ioctl(call: &mut Call<'_>, monitor: &Monitor, request: u64, at: u6
         REGISTER => {
             let [start, len, modes]: [u64; 3] = user.read(at)?;
             monitor.register([start, len], modes)?;
-            let of_modes = (modes & 2) << 5 | (modes & 4) << 5;
-            user.write(at + 24, &(OF_RANGE | of_modes))?;
+            // UFFDIO_WRITEPROTECT and UFFDIO_CONTINUE, for the modes of WP and MINOR.
+            user.write(at + 24, &(OF_RANGE | (modes & 6) << 5))?;
         }
         UNREGISTER => {
             let [start, len]: [u64; 2] = user.read(at)?;
@@ -155,7 +155,7 @@ fn copy(
         let read = call.user().read_bytes(from + done, &mut page);
         read.map_err(|_| Stopped { done, errno: Errno(EFAULT) })?;
         let copied = space.userfault_copy((to + done) as usize, &page, protect);
-        copied.map_err(|error| Stopped { done, errno: Stopped::from(error).errno })?;
+        copied.map_err(|failed| Stopped { done, errno: failed.error.into() })?;
     }
     Ok(())
 }
