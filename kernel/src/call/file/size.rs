@@ -53,6 +53,7 @@ pub(in crate::call) fn ftruncate(call: &mut Call<'_>) -> Outcome {
     }
     let open = call.open(fd)?;
     if let Kind::Huge(size) = &open.node.kind
+        && open.mode.write
         && len.is_multiple_of(HUGE)
     {
         // Relaxed: only the number.
