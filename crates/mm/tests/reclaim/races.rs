@@ -2,25 +2,50 @@
 
 use super::*;
 
-/// One CPU reclaims a page, one writes it, two read it. The readers see what was written, whichever
-/// frame holds the page meanwhile.
-fn one_page_for_all(seed: u64) -> Result<(), Failure> {
-    let config = Config { cpus: 4, frames: 512, checks: RACING, ..Config::default() };
+/// Lets each CPU run `each` in a space with swap and with so many pages at [`AT`], which `prepare`
+/// may use first. At the end nothing is left.
+fn in_turns(
+    seed: u64,
+    [cpus, pages]: [usize; 2],
+    prepare: impl FnOnce(&Space),
+    each: impl Fn(usize, &Sim, &Space) + Sync,
+) -> Result<(), Failure> {
+    let config = Config { cpus, frames: 512, checks: RACING, ..Config::default() };
     let sim = Sim::new(config).unwrap();
     let ram = Arc::new(Ram::default());
     let swap = Some(ram.clone() as Arc<dyn Swap>);
     let shared = Paging::<_, X86_64L4>::try_with_swap(sim.clone(), PageSize::Size1G, swap).unwrap();
     let space = sim.on_cpu(0, || {
         let space = ManuallyDrop::new(new_space(&shared, 1).unwrap());
-        // The other pages are replaced after the one that is used, before the flush.
-        space.mmap(AT, 4 * PAGE, 3, FIXED).unwrap();
-        (0..4).for_each(|page| space.write(AT + page * PAGE, &[0]).unwrap());
+        space.mmap(AT, pages * PAGE, 3, FIXED).unwrap();
+        prepare(&space);
         space
     });
-    let written = AtomicU64::new(0);
     let make = |cpu: usize| -> Program<'_> {
-        let (sim, space, written) = (&sim, &space, &written);
-        Box::new(move || {
+        let (sim, space, each) = (&sim, &space, &each);
+        Box::new(move || each(cpu, sim, space))
+    };
+    seeded(&sim, seed, (0..cpus).map(make).collect())?;
+    sim.on_cpu(0, || {
+        assert!(sim.settle());
+        drop(ManuallyDrop::into_inner(space));
+    });
+    assert_eq!(ram.used(), 0);
+    Ok(all_given_back(&sim, &shared)?)
+}
+
+/// One CPU reclaims a page, one writes it, two read it. The readers see what was written, whichever
+/// frame holds the page meanwhile.
+fn one_page_for_all(seed: u64) -> Result<(), Failure> {
+    let written = AtomicU64::new(0);
+    in_turns(
+        seed,
+        [4, 4],
+        |space| {
+            // The other pages are replaced after the one that is used, before the flush.
+            (0..4).for_each(|page| space.write(AT + page * PAGE, &[0]).unwrap());
+        },
+        |cpu, sim, space| {
             // SAFETY: no other mapping is needed, and no other tables have the tag.
             unsafe { space.activate() };
             for turn in 1..4 {
@@ -41,15 +66,8 @@ fn one_page_for_all(seed: u64) -> Result<(), Failure> {
             }
             // SAFETY: nothing of it is used on this CPU any more.
             unsafe { space.leave() };
-        })
-    };
-    seeded(&sim, seed, (0..4).map(make).collect())?;
-    sim.on_cpu(0, || {
-        assert!(sim.settle());
-        drop(ManuallyDrop::into_inner(space));
-    });
-    assert_eq!(ram.used(), 0);
-    Ok(all_given_back(&sim, &shared)?)
+        },
+    )
 }
 
 #[test]
@@ -60,19 +78,11 @@ fn all_cpus_see_one_page_beside_reclaim() {
 /// Two CPUs write and read words of their own while the third reclaims, unmaps other pages and
 /// forks. No write is lost.
 fn beside_reclaim(seed: u64) -> Result<(), Failure> {
-    let config = Config { cpus: 3, frames: 512, checks: RACING, ..Config::default() };
-    let sim = Sim::new(config).unwrap();
-    let ram = Arc::new(Ram::default());
-    let swap = Some(ram.clone() as Arc<dyn Swap>);
-    let shared = Paging::<_, X86_64L4>::try_with_swap(sim.clone(), PageSize::Size1G, swap).unwrap();
-    let space = sim.on_cpu(0, || {
-        let space = ManuallyDrop::new(new_space(&shared, 1).unwrap());
-        space.mmap(AT, 4 * PAGE, 3, FIXED).unwrap();
-        space
-    });
-    let make = |cpu: usize| -> Program<'_> {
-        let (sim, space) = (&sim, &space);
-        Box::new(move || {
+    in_turns(
+        seed,
+        [3, 4],
+        |_| {},
+        |cpu, sim, space| {
             // SAFETY: no other mapping is needed, and no other tables have the tag.
             unsafe { space.activate() };
             for turn in 1..6 {
@@ -101,15 +111,8 @@ fn beside_reclaim(seed: u64) -> Result<(), Failure> {
             }
             // SAFETY: nothing of it is used on this CPU any more.
             unsafe { space.leave() };
-        })
-    };
-    seeded(&sim, seed, (0..3).map(make).collect())?;
-    sim.on_cpu(0, || {
-        assert!(sim.settle());
-        drop(ManuallyDrop::into_inner(space));
-    });
-    assert_eq!(ram.used(), 0);
-    Ok(all_given_back(&sim, &shared)?)
+        },
+    )
 }
 
 #[test]
@@ -122,19 +125,11 @@ fn no_write_is_lost_beside_reclaim() {
 fn pins_beside_reclaim(seed: u64) -> Result<(), Failure> {
     use machine::{Memory, Step};
 
-    let config = Config { cpus: 2, frames: 512, checks: RACING, ..Config::default() };
-    let sim = Sim::new(config).unwrap();
-    let ram = Arc::new(Ram::default());
-    let swap = Some(ram.clone() as Arc<dyn Swap>);
-    let shared = Paging::<_, X86_64L4>::try_with_swap(sim.clone(), PageSize::Size1G, swap).unwrap();
-    let space = sim.on_cpu(0, || {
-        let space = ManuallyDrop::new(new_space(&shared, 1).unwrap());
-        space.mmap(AT, PAGE, 3, FIXED).unwrap();
-        space
-    });
-    let make = |cpu: usize| -> Program<'_> {
-        let (sim, space) = (&sim, &space);
-        Box::new(move || {
+    in_turns(
+        seed,
+        [2, 1],
+        |_| {},
+        |cpu, sim, space| {
             for turn in 1..5 {
                 if cpu == 0 {
                     space.reclaim(1).unwrap();
@@ -153,15 +148,8 @@ fn pins_beside_reclaim(seed: u64) -> Result<(), Failure> {
                 drop(pins);
                 assert_eq!(word(space, AT), turn + 10);
             }
-        })
-    };
-    seeded(&sim, seed, (0..2).map(make).collect())?;
-    sim.on_cpu(0, || {
-        assert!(sim.settle());
-        drop(ManuallyDrop::into_inner(space));
-    });
-    assert_eq!(ram.used(), 0);
-    Ok(all_given_back(&sim, &shared)?)
+        },
+    )
 }
 
 #[test]
