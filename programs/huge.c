@@ -69,7 +69,8 @@ static void holds(int line, const char *at, int from, int to, int seed)
 {
 	for (int i = from; i < to; i++)
 		if (at[i * PAGE + i] != (char)(seed + i))
-			differs(__FILE__, line, "page %d is %d, not of %d", i, at[i * PAGE + i], seed);
+			differs(__FILE__, line, "page %d is %d, not of %d", i, at[i * PAGE + i],
+				seed);
 }
 #define HOLDS(at, from, to, seed) holds(__LINE__, at, from, to, seed)
 

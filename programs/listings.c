@@ -20,7 +20,8 @@ static long scan(int fd, char *from, unsigned long pages, int flags, unsigned lo
 static void written(void)
 {
 	enum { USER_MODE = 1, API = 0xc018aa3f, REGISTER = 0xc020aa00, UNREGISTER = 0x8010aa01,
-	       PROTECT = 0xc018aa06, MISSING = 1, WP = 2, ASYNC = 1 << 15, MATCHING = 1, CHECKS = 2 };
+	       PROTECT = 0xc018aa06, MISSING = 1, WP = 2, ASYNC = 1 << 15, MATCHING = 1,
+	       CHECKS = 2 };
 	unsigned long regions[4][3], end;
 	char *p = map(16 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE);
 	int pagemap = OK(open("/proc/self/pagemap", O_RDONLY));

@@ -48,8 +48,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ///
     /// # Errors
     /// [`Error::Vma`] or [`Error::Tables`]: no memory, also for copies of pinned pages within the
-    /// limit of the group, or no such tag. Nothing that a program can
-    /// see has changed.
+    /// limit of the group, or no such tag. Nothing that a program can see has changed.
     pub fn fork(&self, tag: impl Into<Tag>) -> Result<Self, Error> {
         let tag = tag.into();
         match self.try_fork(tag) {

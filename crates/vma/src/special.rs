@@ -68,8 +68,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     ///
     /// # Errors
     /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::OffsetOverflow`], [`Error::Sealed`],
-    /// [`Error::TooManyMaps`], [`Error::OutOfMemory`], and those of [`Pages::map`](crate::Pages::map). With pages,
-    /// [`Error::WrongKind`] for shared memory without a file.
+    /// [`Error::TooManyMaps`], [`Error::OutOfMemory`], and those of
+    /// [`Pages::map`](crate::Pages::map). With pages, [`Error::WrongKind`] for shared memory
+    /// without a file.
     pub fn adopt(&mut self, whole: WholeVma<F>) -> Result<(), Error> {
         let WholeVma { start, end, flags, pgoff, file, name } = whole;
         if !start.is_multiple_of(PAGE_SIZE) || !end.is_multiple_of(PAGE_SIZE) {

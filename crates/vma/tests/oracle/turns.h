@@ -28,8 +28,8 @@ static void give_turn(int to)
 }
 
 #ifdef HUGE
-/* Waits until a process that ends has no memory any more: Linux copies a part of a huge page only as
- * long as another process has it. */
+/* Waits until a process that ends has no memory any more: Linux copies a part of a huge page only
+ * as long as another process has it. */
 static void await_end(pid_t process)
 {
     char name[64], state;

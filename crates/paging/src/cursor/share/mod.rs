@@ -222,7 +222,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// for that. Nothing that a program can see changes.
     ///
     /// Cost: nothing but a load if the tables were never shared. Otherwise a walk for each table,
-    /// for each shared one as the module says, and a load for each absent entry above them. May reclaim: see [Context](Self#context).
+    /// for each shared one as the module says, and a load for each absent entry above them. May
+    /// reclaim: see [Context](Self#context).
     ///
     /// # Errors
     /// [`Error::Empty`], [`Error::Misaligned`], [`Error::NotCanonical`], [`Error::Kernel`],
