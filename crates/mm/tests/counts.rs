@@ -6,6 +6,7 @@
 use std::{
     cell::{Cell, RefCell},
     sync::Arc,
+    time::Duration,
 };
 
 use machine::{Asid, PageSize, VirtAddr};
@@ -19,6 +20,8 @@ type Space = AddressSpace<Bare, X86_64L4, BareGrace>;
 const PAGE: usize = 4096;
 const FIXED: MapFlags = MapFlags::PRIVATE.union(MapFlags::ANONYMOUS).union(MapFlags::FIXED);
 const RUNS: usize = 3;
+/// Of each count. A busy machine steps slowly, so the limit only ends what hangs.
+const LIMIT: Duration = Duration::from_secs(1800);
 const AT: usize = 0x4000_0000;
 
 fn count(prepare: impl FnMut(&Space), mut run: impl FnMut(&Space)) -> Counts {
@@ -34,7 +37,9 @@ fn count(prepare: impl FnMut(&Space), mut run: impl FnMut(&Space)) -> Counts {
         let registers = Region::new("registers", Bare::registers());
         operation(|| (), |()| run(&space))
             .prepare(|()| prepare(&space))
+            .warm_up(RUNS)
             .runs(RUNS)
+            .time_limit(LIMIT)
             .regions(|()| vec![registers])
             .count()
             .unwrap()
