@@ -324,7 +324,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 }
                 return self.huge_first_touch(&look, &huge, want, fresh);
             }
-            return self.first_touch(&look, &place, want, fresh, None);
+            let step = self.first_touch(&look, &place, want, fresh, None)?;
+            if step == Step::MappedFresh {
+                self.fill_block(&look, &range);
+            }
+            return Ok(step);
         }
         if is_marked {
             return self.touch_marked(&look, &place, want, fresh);

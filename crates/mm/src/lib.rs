@@ -52,6 +52,7 @@ mod anon;
 mod around;
 mod bags;
 mod batch;
+mod block;
 mod cache;
 mod call;
 mod calls;
@@ -103,6 +104,7 @@ mod waiting;
 mod zero;
 
 pub use access::CopyError;
+pub use block::FaultBlocks;
 pub use collapse::CollapseError;
 pub use commitment::{Commitment, Overcommit};
 pub use device::DeviceMemory;

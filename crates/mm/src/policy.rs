@@ -1,17 +1,19 @@
 //! The huge pages of a space: where faults bring them in, and the huge zero page.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use machine::{Machine, PageSize};
 use paging::{Format, Paging};
 use spin::Once;
 
-use crate::{HugePages, zero::ZeroFrame};
+use crate::{FaultBlocks, HugePages, zero::ZeroFrame};
 
 /// State of a space and its forks.
 pub(crate) struct HugeState<M: Machine, F: Format> {
     policy: AtomicU8,
+    /// The orders of blocks: everywhere in the upper half, by madvise in the lower.
+    blocks: AtomicU32,
     /// Whether there was ever a way for a huge page to come, here or in a parent.
     ever: AtomicBool,
     zero: Arc<Once<ZeroFrame<M, F>>>,
@@ -20,13 +22,14 @@ pub(crate) struct HugeState<M: Machine, F: Format> {
 impl<M: Machine, F: Format> HugeState<M, F> {
     pub(crate) fn new() -> Self {
         let (policy, ever) = (AtomicU8::new(HugePages::Never as u8), AtomicBool::new(false));
-        HugeState { policy, ever, zero: Arc::new(Once::new()) }
+        HugeState { policy, blocks: AtomicU32::new(0), ever, zero: Arc::new(Once::new()) }
     }
 
     /// That of a forked child.
     pub(crate) fn fork(&self) -> Self {
         let child = HugeState { zero: Arc::clone(&self.zero), ..HugeState::new() };
         child.policy.store(self.policy.load(Ordering::Relaxed), Ordering::Relaxed);
+        child.blocks.store(self.blocks.load(Ordering::Relaxed), Ordering::Relaxed);
         child.ever.store(self.may_exist(), Ordering::Relaxed);
         child
     }
@@ -50,6 +53,19 @@ impl<M: Machine, F: Format> HugeState<M, F> {
             3 => HugePages::Disabled,
             _ => HugePages::Never,
         }
+    }
+
+    pub(crate) fn set_blocks(&self, blocks: FaultBlocks) {
+        let word = u32::from(blocks.always) << 16 | u32::from(blocks.madvise);
+        // Relaxed: a fault that reads the old sizes acts by them.
+        self.blocks.store(word, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn blocks(&self) -> FaultBlocks {
+        // Relaxed: as in `set_blocks`.
+        let word = self.blocks.load(Ordering::Relaxed);
+        FaultBlocks { always: (word >> 16) as u16, madvise: word as u16 }
     }
 
     /// A huge page is about to be made. The caller has the write right, as each call has that cuts

@@ -218,8 +218,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 let (guard, mut usage) = (G::pin(), Usage::default());
                 self.each_page(&guard, range.clone(), vma, |page| usage.add(page));
                 let aligned = range.start.next_multiple_of(HUGE);
-                let eligible =
-                    self.core.huge.policy().allows(vma) && huge_around(aligned, &range).is_some();
+                let eligible = self.core.huge.policy().allows(vma)
+                    && huge_around(aligned, &range).is_some()
+                    || self.may_have_block(&range, vma);
                 write_usage(out, range.len(), &usage, vma, eligible)
             });
             Ok::<_, vma::Error>(())

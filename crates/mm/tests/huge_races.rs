@@ -47,6 +47,10 @@ fn run(
             space.write(AT, &[0; 4 * PAGE]).unwrap();
             space.madvise(AT, 2 * HUGE, Advice::HugePage).unwrap();
         }
+        // And then, every other time, in blocks.
+        if seed % 4 == 3 {
+            space.set_fault_blocks(FaultBlocks { always: 0b1_0101_0100, madvise: 0 }).unwrap();
+        }
         ManuallyDrop::new(space)
     });
     let random = |cpu: usize| {
@@ -229,14 +233,13 @@ fn collapse_beside_writes_and_pins() {
     });
 }
 
-/// The first touch of a huge page beside one call that cuts it.
-#[test]
-fn a_first_touch_beside_a_cut() {
+/// The first touches of a huge page, or of a block, beside one call that cuts it in the middle.
+fn touch_beside_a_cut(begin: usize, pages: usize, run_of: impl Fn(u64) -> u64 + Sync) {
     explore(4 * SEEDS, |seed| {
-        run(2 * seed, |sim, space, cpu, _| {
+        run(run_of(seed), |sim, space, cpu, _| {
             Box::new(move || {
                 activate(space);
-                let (half, len) = (AT + 256 * PAGE, 300 * PAGE);
+                let (half, len) = (begin + pages / 2 * PAGE, (pages / 2 + 44) * PAGE);
                 let moved = AT + 4 * HUGE + PAGE;
                 match (cpu, seed % 4) {
                     (0, 0) => space.munmap(half, len).unwrap(),
@@ -254,7 +257,7 @@ fn a_first_touch_beside_a_cut() {
                         moved.map(drop).unwrap();
                     }
                     _ => {
-                        let at = AT + cpu * PAGE;
+                        let at = begin + cpu * PAGE;
                         store(sim, space, at, cpu as u64).unwrap();
                         assert_eq!(load(sim, space, at), Ok(cpu as u64));
                     }
@@ -269,6 +272,17 @@ fn a_first_touch_beside_a_cut() {
         })
     })
     .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn a_first_touch_beside_a_cut() {
+    touch_beside_a_cut(AT, 512, |seed| 2 * seed);
+}
+
+/// Blocks of 64 pages.
+#[test]
+fn a_block_beside_a_cut() {
+    touch_beside_a_cut(AT + 64 * PAGE, 64, |seed| 4 * seed + 3);
 }
 
 /// A huge page that a child shares moves while another CPU writes to it, and so splits it.
