@@ -1,6 +1,7 @@
 /* Checks huge pages of programs: contents when a part of one is unmapped, protected, discarded,
- * moved, copied by a fork; the huge zero page; PR_SET_THP_DISABLE; page faults in getrusage. Linux
- * may give small pages instead at any time. On Samara each must be huge where it is asked for. */
+ * moved, copied by a fork; the huge zero page; PR_SET_THP_DISABLE; page faults in getrusage; blocks
+ * of several pages. Linux may give small pages instead at any time. On Samara each must be huge
+ * where it is asked for. */
 #include "test.h"
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -215,6 +216,89 @@ static void usage(void)
 	drop(large, 1);
 }
 
+/* Writes a setting. Returns the error. */
+static int set(const char *name, const char *word)
+{
+	char path[128];
+	snprintf(path, sizeof path, "/sys/kernel/mm/transparent_hugepage/%s", name);
+	int fd = open(path, O_WRONLY | O_TRUNC);
+	CHECK(fd >= 0);
+	int error = write(fd, word, strlen(word)) < 0 ? errno : 0;
+	OK(close(fd));
+	return error;
+}
+
+/* Pages that a write to fresh memory brings in. */
+static long brought_in(void)
+{
+	enum { LENGTH = 128 << 10 };
+	unsigned char present[LENGTH / PAGE];
+	char *whole = map(2 * LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE);
+	char *at = (char *)(((uintptr_t)whole + LENGTH) & ~(uintptr_t)(LENGTH - 1));
+	long count = 0;
+	at[5 * PAGE] = 1;
+	OK(mincore(at, LENGTH, present));
+	for (size_t page = 0; page < LENGTH / PAGE; page++) {
+		count += present[page] & 1;
+		CHECK(at[page * PAGE] == (page == 5));
+	}
+	OK(munmap(whole, 2 * LENGTH));
+	return count;
+}
+
+/* Blocks of several pages, and the settings. They are those of the whole machine, so Linux keeps
+ * its own. */
+static void blocks(void)
+{
+	char text[64] = "";
+	int ready[2], go[2], status;
+	char byte = 0;
+	if (!exact)
+		return;
+	CHECK(brought_in() == 1);
+	OK(pipe(ready));
+	OK(pipe(go));
+	/* A program that runs already gets a setting, too. */
+	pid_t child = fork();
+	if (child == 0) {
+		CHECK(write(ready[1], &byte, 1) == 1 && read(go[0], &byte, 1) == 1);
+		_exit(brought_in() == 16 ? 0 : 1);
+	}
+	CHECK(child > 0 && read(ready[0], &byte, 1) == 1);
+	CHECK(set("hugepages-64kB/enabled", "always\n") == 0);
+	CHECK(write(go[1], &byte, 1) == 1);
+	OK(waitpid(child, &status, 0));
+	CHECK(status == 0);
+	CHECK(brought_in() == 16);
+	CHECK(set("hugepages-16kB/enabled", "always") == 0);
+	CHECK(brought_in() == 16);
+	CHECK(set("hugepages-64kB/enabled", "madvise") == 0);
+	CHECK(brought_in() == 4);
+	OK(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0));
+	CHECK(brought_in() == 1);
+	CHECK(set("hugepages-16kB/enabled", "always") == 0);
+	CHECK(brought_in() == 1);
+	OK(prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0));
+	/* As `enabled` says, which is madvise. */
+	CHECK(set("hugepages-16kB/enabled", "inherit") == 0);
+	CHECK(brought_in() == 1);
+	CHECK(set("enabled", "always") == 0);
+	CHECK(brought_in() == 4);
+	int fd = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY);
+	CHECK(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
+	OK(close(fd));
+	CHECK(strcmp(text, "[always] madvise never\n") == 0);
+	CHECK(set("enabled", "sometimes") == EINVAL);
+	CHECK(set("enabled", "madvise") == 0);
+	CHECK(set("hugepages-16kB/enabled", "never") == 0);
+	CHECK(set("hugepages-64kB/enabled", "never") == 0);
+	CHECK(set("defrag", "always") == EINVAL && set("defrag", "never") == 0);
+	for (int end = 0; end < 2; end++) {
+		OK(close(ready[end]));
+		OK(close(go[end]));
+	}
+}
+
 int main(int argc, char **argv)
 {
 	struct utsname name;
@@ -226,6 +310,7 @@ int main(int argc, char **argv)
 		IS_HUGE(at, 0);
 		return prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1 ? 7 : 1;
 	}
+	blocks();
 	long rounds = sized(argc, argv, 20);
 	for (long i = 0; i < rounds; i++) {
 		parts();

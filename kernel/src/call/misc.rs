@@ -1,6 +1,7 @@
 //! Calls that tell about the machine and the program, and the futex call.
 
 use super::{Call, Errno, Outcome, Stop, fail, time};
+use crate::file::setting;
 use crate::futex::{self, Found, Key};
 use crate::machine::Kernel;
 use crate::task::{lock, process, timer};
@@ -219,8 +220,7 @@ pub(super) fn prctl(call: &mut Call<'_>) -> Outcome {
         4 | 38 => Ok(0),
         // PR_SET_THP_DISABLE, PR_GET_THP_DISABLE
         41 if rest == [0; 3] => {
-            let policy = if at == 0 { HugePages::Madvise } else { HugePages::Disabled };
-            call.space().set_huge_pages(policy)?;
+            setting::forbid(call.space(), at != 0);
             Ok(0)
         }
         42 if at == 0 && rest == [0; 3] => {

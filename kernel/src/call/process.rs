@@ -1,6 +1,7 @@
 //! Calls on processes and threads: clone, execve, wait, exit.
 
 use super::{Call, Errno, Outcome, Stop, fail};
+use crate::file::setting;
 use crate::load;
 use crate::task::process::{self, Exit, Program};
 use crate::task::{Own, Process, Thread, exit, lock, run, signal};
@@ -9,6 +10,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{E2BIG, EACCES, EAGAIN, EINVAL, ENOMEM, EPERM, ESRCH};
+use mm::HugePages;
 use paging::Tag;
 use zerocopy::IntoBytes;
 
@@ -246,12 +248,13 @@ pub(super) fn execve(call: &mut Call<'_>) -> Outcome {
     loaded.space.set_limits(mm::Limits { may_lock: true, ..call.space().limits() });
     let denies = call.space().with_vmas(|calls| Ok(calls.inherited_deny_exec()))?;
     loaded.space.with_vmas(|calls| calls.set_deny_exec(denies))?;
-    loaded.space.set_huge_pages(call.space().huge_pages())?;
+    setting::forbid(&loaded.space, call.space().huge_pages() == HugePages::Disabled);
     // The other threads end. If another one does the same, it is this one's end.
     end_others(call)?;
     let own = &mut *call.own;
     own.set_space(Arc::clone(&loaded.space));
-    let old = lock(&process.space).replace(loaded.space);
+    let old = lock(&process.space).replace(Arc::clone(&loaded.space));
+    setting::apply(&loaded.space);
     exit::end_vfork(process);
     set_program(process, &resolved, &arguments);
     if let Some(files) = process.files() {

@@ -14,6 +14,7 @@
 //! | `locks` | advisory locks |
 //! | `monitor` | userfaultfd |
 //! | `proc` | `/proc` |
+//! | `setting` | the settings of huge pages under `/sys` |
 //! | `start` | the tree at the start: `/dev`, `/sys`, the archive |
 //! | `budget` | the heap that all these may use |
 //!
@@ -31,6 +32,7 @@ pub(crate) mod open;
 pub(crate) mod pipe;
 pub(crate) mod proc;
 mod ready;
+pub(crate) mod setting;
 mod start;
 pub(crate) mod tree;
 

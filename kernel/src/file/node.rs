@@ -10,6 +10,7 @@ use super::monitor::Monitor;
 use super::open::refused;
 use super::pipe::Pipe;
 use super::proc;
+use super::setting::Setting;
 use crate::call::{self, Errno};
 use crate::machine::Kernel;
 use crate::space::tables;
@@ -72,6 +73,8 @@ pub(crate) enum Kind {
     Huge(AtomicU64),
     /// A userfaultfd.
     Monitor(Arc<Monitor>),
+    /// A setting under `/sys`.
+    Setting(&'static Setting),
     /// An entry of `/proc`; its inode is made anew at each look.
     Proc(proc::Entry),
 }
@@ -188,7 +191,7 @@ impl Node {
     pub(crate) fn mode(&self) -> u32 {
         let kind = match &self.kind {
             Kind::Folder(_) => S_IFDIR,
-            Kind::File(_) | Kind::Huge(_) => S_IFREG,
+            Kind::File(_) | Kind::Huge(_) | Kind::Setting(_) => S_IFREG,
             Kind::Link(_) => S_IFLNK,
             Kind::Device(_) => S_IFCHR,
             Kind::Pipe(_) => S_IFIFO,

@@ -218,6 +218,13 @@ impl Open {
                 }
                 Ok(count)
             }
+            Kind::Setting(setting) => {
+                let text = setting.text();
+                let from = text.as_bytes().get(at as usize..).unwrap_or_default();
+                let count = from.len().min(into.len());
+                into[..count].copy_from_slice(&from[..count]);
+                Ok(count)
+            }
             Kind::Huge(_) | Kind::Device(Device::Null | Device::Console | Device::Errors) => Ok(0),
             Kind::Device(Device::Zero | Device::Full) => {
                 into.fill(0);
@@ -280,6 +287,7 @@ impl Open {
                 output::write(if errors { Stream::Err } else { Stream::Out }, from);
                 Ok(from.len())
             }
+            Kind::Setting(setting) => setting.write(from).map(|()| from.len()),
             Kind::Proc(_) => self.content.write(at, from),
             Kind::Folder(_) => Err(Errno(EISDIR)),
             Kind::Link(_) | Kind::Pipe(_) | Kind::Monitor(_) | Kind::Huge(_) => Err(Errno(EINVAL)),

@@ -2,7 +2,7 @@
 
 use super::node::{Device, Kind, Node};
 use super::open::refused;
-use super::{budget, proc, tree};
+use super::{budget, proc, setting, tree};
 use crate::call::Errno;
 use crate::machine::Kernel;
 use crate::path::Start;
@@ -103,12 +103,10 @@ fn cpus() -> Result<(), Errno> {
 }
 
 /// `/sys/kernel/mm/transparent_hugepage`: what faults do. There is no khugepaged, so it scans
-/// nothing. As all of `/sys`, they are plain files: a program that writes one changes no setting.
+/// nothing. The numbers are plain files: a program that writes one changes nothing.
 fn huge_pages() -> Result<(), Errno> {
+    const FOLDER: &str = "/sys/kernel/mm/transparent_hugepage";
     for (name, text) in [
-        ("enabled", "always [madvise] never\n"),
-        ("defrag", "always defer defer+madvise madvise [never]\n"),
-        ("shmem_enabled", "always within_size advise [never] deny force\n"),
         ("use_zero_page", "1\n"),
         ("hpage_pmd_size", "2097152\n"),
         ("khugepaged/defrag", "0\n"),
@@ -119,10 +117,12 @@ fn huge_pages() -> Result<(), Errno> {
         ("khugepaged/max_ptes_shared", "256\n"),
         ("khugepaged/pages_to_scan", "0\n"),
     ] {
-        let path = format!("/sys/kernel/mm/transparent_hugepage/{name}");
-        add(path.as_bytes(), S_IFREG | 0o444, text.as_bytes())?;
+        add(format!("{FOLDER}/{name}").as_bytes(), S_IFREG | 0o444, text.as_bytes())?;
     }
-    Ok(())
+    setting::all().try_for_each(|setting| {
+        let node = Node::new(Kind::Setting(setting), 0o644)?;
+        put(format!("{FOLDER}/{}", setting.path).as_bytes(), &node)
+    })
 }
 
 /// Adds an entry of the archive, or one like it, with the folders that lead to it. A regular file

@@ -25,6 +25,7 @@ pub(crate) mod usage;
 pub(crate) mod wait;
 
 use crate::file::monitor::Monitors;
+use crate::file::setting;
 use crate::grace::Grace;
 use crate::machine::Kernel;
 use crate::smp::tlb_grace;
@@ -33,7 +34,7 @@ use alloc::sync::Arc;
 /// What `state` uses; its models have loom's.
 use core::sync::atomic as sync;
 use core::sync::atomic::{AtomicBool, Ordering};
-use mm::{HugePages, Layout, Profile, UnmapPolicy};
+use mm::{Layout, Profile, UnmapPolicy};
 use paging::{Tag, X86_64L4};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
@@ -45,20 +46,21 @@ pub(crate) use wait::WaitQueue;
 pub(crate) type Space = mm::AddressSpace<Kernel, X86_64L4, Grace>;
 
 /// An empty address space. Tags are assigned; this machine has one, which all get. Huge pages come
-/// where a program asks for them by madvise(2).
+/// where the settings say.
 pub(crate) fn new_space(layout: Layout) -> Result<Arc<Space>, mm::Error> {
     let kernel = Some(Arc::clone(tables()));
     let paging = tables().paging();
     let mut space = Space::try_new(paging, Tag::Assigned, kernel, Profile::LINUX_6_18, layout)?;
     space.set_userfault_handler(Arc::new(Monitors));
-    space.set_huge_pages(HugePages::Madvise)?;
     // Relaxed: written before there are programs.
     if GRACE.load(Ordering::Relaxed) {
         // SAFETY: these are the machine's periods. Each CPU that runs programs takes part, and
         // makes the kernel's tables active before it goes idle (`run`).
         unsafe { space.set_unmap_policy(UnmapPolicy::Grace(Arc::clone(tlb_grace()))) }?;
     }
-    Ok(Arc::new(space))
+    let space = Arc::new(space);
+    setting::apply(&space);
+    Ok(space)
 }
 
 /// Whether munmap waits for TLB grace periods instead of interrupting CPUs.

@@ -3,6 +3,7 @@
 use super::usage::Usage;
 use super::{Space, Thread, WaitQueue, lock, signal};
 use crate::file::Files;
+use crate::file::setting;
 use crate::machine::Kernel;
 use crate::path::Place;
 use alloc::collections::BTreeMap;
@@ -181,6 +182,8 @@ impl Process {
         if let Some(maker) = maker {
             process.join_parent(maker, beside);
         }
+        let space = lock(&process.space).clone();
+        space.iter().for_each(setting::apply);
         Some(process)
     }
 
