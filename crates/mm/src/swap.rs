@@ -60,6 +60,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     pub(crate) fn swap_out(&self, cold: Vec<(usize, Reference<'_, M>)>) -> Result<usize, Error> {
         let (machine, paging) = (self.core.tables.machine(), self.core.tables.paging());
         let mut written = Vec::new();
+        if cold.is_empty() {
+            return Ok(0);
+        }
         // Otherwise a write takes the marks away.
         let (Some(swap), Some(mut copy)) = (paging.swap(), buffer()) else { return Ok(0) };
         // SeqCst: pairs with the second look of a pin. Either it finds the mark, and fails, or the
