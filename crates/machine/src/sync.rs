@@ -29,6 +29,26 @@ impl<T> UnsafeCell<T> {
     }
 }
 
+/// Orders an atomic update of this CPU before its loads that follow: a SeqCst fence, for a protocol
+/// in which each of two CPUs stores first and then looks. On x86-64 an update does so by itself,
+/// and this is free. Any context.
+///
+/// ```
+/// use core::sync::atomic::{AtomicU64, Ordering};
+/// let (pins, entry) = (AtomicU64::new(0), AtomicU64::new(7));
+/// pins.fetch_add(1, Ordering::Acquire);
+/// machine::after_update();
+/// assert_eq!(entry.load(Ordering::Acquire), 7);
+/// ```
+#[inline(always)]
+pub fn after_update() {
+    if cfg!(any(loom, not(target_arch = "x86_64"))) {
+        fence(Ordering::SeqCst);
+    } else {
+        core::sync::atomic::compiler_fence(Ordering::SeqCst);
+    }
+}
+
 /// Whether a model has failed. Its atomics are gone then, and unwinding code must not touch them.
 /// Always false outside models.
 #[inline(always)]

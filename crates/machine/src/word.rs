@@ -11,7 +11,7 @@ mod loom_tests;
 mod placed;
 
 #[cfg(loom)]
-pub use placed::{Placed, clear, copy, forget, model_begins, model_ends};
+pub use placed::{Placed, clear, copy, fill, forget, model_begins, model_ends};
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

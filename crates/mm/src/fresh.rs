@@ -267,7 +267,12 @@ pub(crate) fn copy_bytes<M: Machine>(
 /// Copies a frame, which programs may write to meanwhile, to bytes. Returns whether it could.
 pub(crate) fn read_words<M: Machine>(machine: &M, from: Frame, to: &mut [u8]) -> bool {
     let Some(at) = machine.frame_ptr(from) else { return false };
+    #[cfg(not(loom))]
     let words = at.cast::<AtomicU64>();
+    #[cfg(loom)]
+    use machine::word::Word;
+    #[cfg(loom)]
+    let words = at.cast::<machine::word::MemoryWord>();
     for (index, chunk) in to.chunks_exact_mut(8).enumerate().take(ENTRIES) {
         // SAFETY: within the frame, to which the caller has a reference. Relaxed: the words may be
         // of different moments; then the copy is not used.

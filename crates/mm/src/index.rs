@@ -14,16 +14,13 @@
 use core::sync::atomic::AtomicU64 as Word;
 #[cfg(not(loom))]
 use core::sync::atomic::fence;
-use core::{
-    ops::Range,
-    sync::atomic::{Ordering, compiler_fence},
-};
+use core::{ops::Range, sync::atomic::Ordering};
 
 #[cfg(loom)]
 use loom::sync::atomic::fence;
 #[cfg(loom)]
 use machine::word::{MemoryWord as Word, Word as _};
-use machine::{Access, ENTRIES, Frame, FrameError, Machine, Owner};
+use machine::{Access, ENTRIES, Frame, FrameError, Machine, Owner, after_update};
 
 use crate::{ObjectError, reference::Reference, zero::zero};
 
@@ -40,16 +37,6 @@ const NUMBER: u32 = 12;
 const BITS: u32 = 9;
 /// The most levels: 2^36 pages, 2^48 bytes.
 const LEVELS: u32 = 4;
-
-/// Orders an atomic update before the loads that follow it. On x86-64 it does so by itself.
-#[inline]
-fn after_update() {
-    if cfg!(any(loom, not(target_arch = "x86_64"))) {
-        fence(Ordering::SeqCst);
-    } else {
-        compiler_fence(Ordering::SeqCst);
-    }
-}
 
 /// A slot's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -77,7 +77,11 @@ mod look;
 #[cfg(all(test, loom))]
 mod loom_objects;
 #[cfg(all(test, loom))]
+mod loom_reclaim;
+#[cfg(all(test, loom))]
 mod loom_tests;
+#[cfg(all(test, loom))]
+mod loom_waiting;
 mod mappings;
 mod monitor;
 mod object;

@@ -12,20 +12,23 @@ use core::cell::Cell;
 
 use grace::Reclaim;
 use machine::{Access as Step, Asid, EntryOp, Frame, PageSize, VirtAddr};
-use paging::{Flags, Paging, X86_64};
+use paging::{Flags, Paging, Swap, X86_64};
 use sim::{Model, ModelGrace, model};
 use vma::{Advice, Layout, MapFlags, Profile};
 
 use crate::{Access, AddressSpace, FaultError};
 
-const LEVELS: u8 = 3;
+pub(crate) const LEVELS: u8 = 3;
 /// A page that has an entry in the short tables of models.
-const AT: usize = 0x20_0000;
-const PAGE: usize = 4096;
+pub(crate) const AT: usize = 0x20_0000;
+pub(crate) const PAGE: usize = 4096;
+/// A private map at a fixed address.
+pub(crate) const FIXED: MapFlags =
+    MapFlags::PRIVATE.union(MapFlags::ANONYMOUS).union(MapFlags::FIXED);
 /// A CPU that runs no thread. Its TLB keeps what it has cached before.
-const IDLE: usize = 3;
+pub(crate) const IDLE: usize = 3;
 
-type Space = AddressSpace<Model, X86_64<LEVELS>, ModelGrace>;
+pub(crate) type Space = AddressSpace<Model, X86_64<LEVELS>, ModelGrace>;
 
 /// A space with a page at [`AT`], whose words are 1, 0, 0...; and its child. The page must be
 /// copied before a write. The tables are each space's own.
@@ -55,24 +58,28 @@ impl Family {
 
 /// A space with two pages at [`AT`], which is active on this CPU.
 fn new_space(model: &Model) -> Arc<Space> {
-    let paging = Paging::try_new(model.clone(), PageSize::Size1G).unwrap();
+    space_with(model, None)
+}
+
+/// The same, on a host that may have swap.
+pub(crate) fn space_with(model: &Model, swap: Option<Arc<dyn Swap>>) -> Arc<Space> {
+    let paging = Paging::try_with_swap(model.clone(), PageSize::Size1G, swap).unwrap();
     let layout = Layout { mmap_base: 8 * AT, start_brk: AT, brk: AT, start_stack: 0 };
     let profile = Profile { task_size: 16 * AT, ..Profile::LINUX_6_18 };
     let space = Space::try_new(&paging, Asid(1), None, profile, layout).unwrap();
-    let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED;
-    assert_eq!(space.mmap(AT, 2 * PAGE, 3, flags), Ok(AT));
+    assert_eq!(space.mmap(AT, 2 * PAGE, 3, FIXED), Ok(AT));
     run(&space);
     Arc::new(space)
 }
 
 /// Makes this CPU translate by the space.
-fn run(space: &Space) {
+pub(crate) fn run(space: &Space) {
     // SAFETY: the CPU needs no mapping of its own, and each space has a tag of its own.
     unsafe { space.activate() };
 }
 
 /// An access of a program: faults until it succeeds. Returns what `f` has with the frame.
-fn touch<T>(model: &Model, space: &Space, access: Access, f: impl Fn(Frame) -> T) -> T {
+pub(crate) fn touch<T>(model: &Model, space: &Space, access: Access, f: impl Fn(Frame) -> T) -> T {
     let at = VirtAddr::new(AT as u64);
     loop {
         if let Some(result) = model.access(at, access == Access::Write, &f) {
@@ -82,12 +89,12 @@ fn touch<T>(model: &Model, space: &Space, access: Access, f: impl Fn(Frame) -> T
     }
 }
 
-fn load(model: &Model, space: &Space, word: usize) -> u64 {
+pub(crate) fn load(model: &Model, space: &Space, word: usize) -> u64 {
     touch(model, space, Access::Read, |frame| model.load(frame, word))
 }
 
 /// Returns the frame.
-fn store(model: &Model, space: &Space, word: usize, value: u64) -> Frame {
+pub(crate) fn store(model: &Model, space: &Space, word: usize, value: u64) -> Frame {
     touch(model, space, Access::Write, |frame| {
         model.store(frame, word, value);
         frame

@@ -25,7 +25,7 @@
 //! right twice, and two flushes.
 
 use alloc::{boxed::Box, vec::Vec};
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::Ordering;
 
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr};
@@ -65,9 +65,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
         // Otherwise a write takes the marks away.
         let (Some(swap), Some(mut copy)) = (paging.swap(), buffer()) else { return Ok(0) };
-        // SeqCst: pairs with the second look of a pin. Either it finds the mark, and fails, or the
-        // pin is seen here.
-        fence(Ordering::SeqCst);
+        // The flush of the marks has a SeqCst fence (`AtomicCpuSet::targets`), which pairs with the
+        // one of a pin before its second look (`paging`, `gup`). Either that look finds the mark,
+        // and fails, or the pin is seen here.
         for (at, held) in cold {
             let pinned = block_of(machine, held.frame()).is_none_or(|(_, info)| info.pins() != 0);
             if pinned
@@ -213,7 +213,13 @@ pub(crate) fn read_slot<M: Machine>(
         return false;
     }
     // SAFETY: the frame is ours alone, and a page long.
-    swap.read(slot, unsafe { &mut *at.cast::<[u8; PAGE_SIZE]>().as_ptr() })
+    let done = swap.read(slot, unsafe { &mut *at.cast::<[u8; PAGE_SIZE]>().as_ptr() });
+    // SAFETY: as above.
+    #[cfg(loom)]
+    unsafe {
+        machine::word::fill(at.cast())
+    };
+    done
 }
 
 /// Room for a page.

@@ -76,6 +76,19 @@ pub unsafe fn clear(frame: NonNull<Placed<AtomicU64>>) {
     }
 }
 
+/// The words of a frame get what was written to it as plain memory, as loom sees them.
+///
+/// # Safety
+/// As for [`clear`].
+pub unsafe fn fill(frame: NonNull<Placed<AtomicU64>>) {
+    for index in 0..crate::ENTRIES {
+        // SAFETY: within the frame.
+        let word = unsafe { frame.add(index).as_ref() };
+        // Relaxed: as in `clear`.
+        word.store(word.0.get(), Ordering::Relaxed);
+    }
+}
+
 /// A plain atomic word: of 32 or 64 bits.
 pub trait Plain {
     /// Its value.

@@ -4,7 +4,7 @@
 
 use super::pins::{pin_one, unpin, why_not};
 use super::take::Taken;
-use machine::{Frame, Machine};
+use machine::{Frame, Machine, after_update};
 
 /// The outcome of [`hold`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +30,9 @@ pub(super) fn hold<P>(
     if !pin(pins) {
         return Held::Free;
     }
+    // Pairs with the fence of a caller that takes rights from an entry and then looks for pins.
+    // Either it sees this pin, or the second look sees its entry.
+    after_update();
     let same = look();
     #[cfg(test)]
     let same = same || super::tests::SECOND_LOOK_LEFT_OUT.get();

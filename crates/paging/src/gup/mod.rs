@@ -22,6 +22,12 @@
 //! A pin that is given back in step 3 was held on another owner's frame for a moment. So owners of
 //! frames that were ever mapped free them by [`release`](machine::FrameSource::release).
 //!
+//! # A call that looks for pins
+//! Reclaim keeps a page that is pinned for writing: it takes the right to write from the entry, and
+//! then looks at the pins of the frame. Between steps 2 and 3 is a SeqCst fence, and between these
+//! two that of the flush. So the call sees the pin, or step 3 sees that the right is gone. On
+//! x86-64 the pin itself is the fence.
+//!
 //! # The locked path
 //! If an entry is absent, lacks a wanted right or has changed, the page is pinned with its table
 //! locked, after the caller has faulted it in. The callback `bring_in` does that: in most kernels a
