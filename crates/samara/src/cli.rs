@@ -36,8 +36,8 @@ pub(crate) enum Command {
 Reports go to standard error, apart from the program's output.
 
 Examples:
-  samara trace -- bash -c 'seq 9 | sort -r'   compare after every memory call
-  samara trace --every 100 -- cargo build     after every hundredth: faster
+  samara trace -- bash -c 'seq 9 | sort -r'   compare after every memory call, around the change
+  samara trace --verify -- bash -c 'seq 9'    compare the whole listing each time
   samara trace --json a.json -- java Main     the counts, for a script
   samara trace --record a.vmtrace -- git log  a recording, for samara replay
 
@@ -90,9 +90,14 @@ Exit code: 0 if all was measured, whether or not targets are met; 2 if not.
 
 #[derive(Args, Debug)]
 pub(crate) struct Trace {
-    /// Compare after every Nth memory call of an address space, and always at its end
-    #[arg(long, value_name = "N", default_value = "1")]
-    pub(crate) every: NonZeroU32,
+    /// Compare whole listings after every Nth memory call of an address space, and at its end; else
+    /// the VMAs around each change [default: 1000, with --record 1]
+    #[arg(long, value_name = "N", conflicts_with = "verify")]
+    pub(crate) every: Option<NonZeroU32>,
+
+    /// Compare whole listings after every memory call: slow with many VMAs
+    #[arg(long)]
+    pub(crate) verify: bool,
 
     /// Exit with 122 also for uncertain differences, and with 125 if a process was not followed
     #[arg(long)]
@@ -187,7 +192,7 @@ mod tests {
         let Command::Trace(trace) = Arguments::try_parse_from(line).unwrap().command else {
             panic!("not a trace")
         };
-        assert_eq!((trace.every.get(), trace.json), (7, None));
+        assert_eq!((trace.every.map(NonZeroU32::get), trace.json), (Some(7), None));
         assert_eq!(trace.command, ["ls", "--json", "-l"]);
         assert!(Arguments::try_parse_from(["samara", "trace"]).is_err());
         assert!(Arguments::try_parse_from(["samara", "trace", "--every", "0", "ls"]).is_err());

@@ -54,7 +54,8 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
     };
     let mut session =
         Session::new(&what, profile, recording.map(|out| (out, &header))).map_err(unwritten)?;
-    let follow = live::Options { every: options.every.get().into(), forward_signals: true };
+    let every = every(options);
+    let follow = live::Options { every, around: every > 1, forward_signals: true };
     let exit = live::run(follow, &options.command, &mut session).map_err(start_failure)?;
     let unfollowed = session.unfollowed().map(str::to_owned);
     let summary = session.finish().map_err(unwritten)?;
@@ -65,6 +66,16 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
             .map_err(|error| (FAILED, format!("cannot write {}: {error}", path.display())))?;
     }
     judge(&summary, unfollowed, options.strict).map_or_else(|| Ok(code_of(exit)), Err)
+}
+
+/// The calls between two comparisons of whole listings. A recording has one after each call.
+fn every(options: &cli::Trace) -> u64 {
+    const SELDOM: u32 = 1000;
+    match options.every {
+        Some(every) => every.get().into(),
+        None if options.verify || options.record.is_some() => 1,
+        None => SELDOM.into(),
+    }
 }
 
 /// The reason why the exit code is not the program's, if it is not.

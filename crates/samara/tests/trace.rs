@@ -103,6 +103,28 @@ fn comparing_less_often_still_compares_the_end() {
 }
 
 #[test]
+fn changes_are_compared_where_they_are_and_all_of_it_on_request() {
+    let json = temporary("around.json");
+    let run = |more: &[&str]| {
+        let script = ["--json", json.to_str().unwrap(), "--", "bash", "-c", "ls / | sort"];
+        let out = samara(&[more, &script].concat());
+        let err = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(0), "{err}");
+        let live = object(&json);
+        assert_eq!(live["mismatches"], 0, "{err}");
+        ["calls", "listings", "neighbourhoods"].map(|key| live[key].as_u64().unwrap())
+    };
+    let [calls, listings, around] = run(&[]);
+    // Each call is compared in one of both ways, and each end and fork with a whole listing.
+    assert!(listings < calls / 2, "{calls} calls, {listings} listings");
+    assert!(around > calls / 2, "{calls} calls, {around} neighbourhoods");
+    let [calls, listings, around] = run(&["--verify"]);
+    assert!(listings >= calls && around == 0, "{calls} calls, {listings} listings");
+    let refused = samara(&["--verify", "--every", "3", "--", "true"]);
+    assert_eq!(refused.status.code(), Some(2));
+}
+
+#[test]
 fn a_program_that_cannot_be_run_is_named() {
     let out = samara(&["--", "/nowhere/at/all"]);
     assert_eq!(out.status.code(), Some(127));

@@ -9,6 +9,21 @@ use vma::VmFlags;
 
 use crate::record::{MmId, Record};
 
+/// A VMA as the kernel describes it, without its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelVma {
+    /// Its addresses.
+    pub range: Range<usize>,
+    /// READ, WRITE, EXEC, and MAYSHARE if it is shared.
+    pub rights: VmFlags,
+    /// The offset in its file, in bytes; 0 without a file.
+    pub offset: usize,
+    /// Major and minor number of its file's device.
+    pub dev: (u32, u32),
+    /// Its file's inode; 0 without a file.
+    pub inode: u64,
+}
+
 /// The receiver of a program's events. Calls come one at a time, in the order in which the events
 /// took effect.
 ///
@@ -32,6 +47,13 @@ pub trait Observer {
         maps: &str,
         smaps: &mut dyn FnMut() -> io::Result<Vec<(usize, VmFlags)>>,
     );
+
+    /// Whether the kernel's VMAs in `around` and next to it, after the newest record of `mm`, are
+    /// the observer's. If not, the tracer passes the whole [`listing`](Self::listing).
+    fn agrees_around(&mut self, mm: MmId, around: Range<usize>, kernel: &[KernelVma]) -> bool {
+        let _ = (mm, around, kernel);
+        false
+    }
 
     /// The private VMAs of `mm` that overlap `around` or lie next to it, and that have not seen a
     /// first write. The tracer looks there for first writes before the next call.

@@ -11,7 +11,7 @@ use vma::{Profile, VmFlags};
 
 use crate::{
     mirror::{Mirror, Verdict},
-    observer::Observer,
+    observer::{KernelVma, Observer},
     record::{FileId, MmId, Record},
     report::{Progress, Summary, messages},
     text::{Header, Printer, fnv1a64},
@@ -150,6 +150,10 @@ impl<W: Write> Observer for Session<W> {
         if let Err(error) = taken {
             self.notice(&format!("address space {mm} is not followed any longer: {error}"));
         }
+    }
+
+    fn agrees_around(&mut self, mm: MmId, around: Range<usize>, kernel: &[KernelVma]) -> bool {
+        self.mirror.agrees_around(mm, around, kernel)
     }
 
     fn untouched(&self, mm: MmId, around: Range<usize>) -> Vec<Range<usize>> {

@@ -3,6 +3,7 @@
 use std::{os::fd::AsFd, time::Duration};
 
 use super::{
+    around::Changed,
     calls::{self, Kind},
     files::{self, Identity},
     follower::Follower,
@@ -62,8 +63,11 @@ impl Follower<'_> {
         if listing {
             space.calls += 1;
             let due = self.options.every != 0 && space.calls.is_multiple_of(self.options.every);
-            if due && space.flying.is_empty() {
+            let alone = space.flying.is_empty();
+            if due && alone {
                 self.compare(mm);
+            } else if self.options.around && alone {
+                self.compare_changed(mm);
             }
         }
     }
@@ -106,6 +110,9 @@ impl Follower<'_> {
         if op == Op::Mmap {
             // A descriptor is an int. The upper half of the register does not matter.
             call.args[4] &= 0xffff_ffff;
+        }
+        if let Some(space) = self.spaces.get_mut(&mm) {
+            space.changed = Changed::by(&call, space.brk);
         }
         if op == Op::Brk
             && let Some(space) = self.spaces.get_mut(&mm)

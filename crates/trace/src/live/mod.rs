@@ -45,9 +45,11 @@
 //!
 //! # Cost
 //!
-//! Per memory call: two stops (four context switches), three to six small system calls of the
-//! tracer, and the text of the listing, which grows with the number of VMAs.
+//! Per memory call: two stops (four context switches), and three to six small system calls of the
+//! tracer. Then one more for each VMA around the change (see `around`), or the text of the whole
+//! listing, which grows with the number of VMAs.
 
+mod around;
 mod calls;
 mod confine;
 mod descriptors;
@@ -95,6 +97,8 @@ pub struct Options {
     /// Read the listing after every Nth memory call of an address space. 0: only when an address
     /// space begins and ends.
     pub every: u64,
+    /// After all other memory calls, compare the VMAs around what the call has changed.
+    pub around: bool,
     /// Forward SIGINT, SIGTERM, SIGHUP and SIGQUIT of this process to the program. A second one
     /// kills the program and all its children. Only one run in a process can have this at a time.
     pub forward_signals: bool,
@@ -102,7 +106,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { every: 1, forward_signals: false }
+        Options { every: 1, around: false, forward_signals: false }
     }
 }
 

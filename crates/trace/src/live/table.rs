@@ -17,6 +17,7 @@ use std::{
 use vma::VmFlags;
 
 use super::{
+    around::Changed,
     calls::Kind,
     sys::{self, Tid, ptrace::Status},
     userfault::Watcher,
@@ -120,6 +121,8 @@ pub(super) struct Space {
     pub(super) queue: VecDeque<Tid>,
     /// The start of the newest operation.
     pub(super) since: Instant,
+    /// What the newest call has changed.
+    pub(super) changed: Changed,
     /// The number of calls since the beginning, for comparisons after every Nth.
     pub(super) calls: u64,
     /// The end of the heap.
@@ -152,6 +155,7 @@ impl Space {
             asleep: 0,
             blocked: BTreeSet::new(),
             doubted: HashSet::new(),
+            changed: Changed::default(),
             calls: 0,
             brk,
             watchers: Vec::new(),

@@ -5,6 +5,7 @@
 //! kernel's choice. The mirror does not know the source of the records: a file and a live program
 //! look the same.
 
+mod around;
 mod beside;
 mod calls;
 mod compare;

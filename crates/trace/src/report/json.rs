@@ -30,6 +30,7 @@ fn stats(stats: &SpaceStats) -> Map<String, Value> {
         "calls": stats.calls(),
         "refused": stats.refused,
         "listings": stats.listings,
+        "neighbourhoods": stats.neighbourhoods,
         "mismatches": stats.mismatches,
         "cannot_tell": stats.cannot_tell,
         "predicted": stats.predicted,

@@ -208,6 +208,8 @@ pub struct SpaceStats {
     pub refused: u64,
     /// The listings that were compared with the kernel's.
     pub listings: u64,
+    /// Comparisons of the VMAs around what a call has changed.
+    pub neighbourhoods: u64,
     /// The failed comparisons of any sort.
     pub mismatches: u64,
     /// The failed comparisons where the order of events is uncertain.
@@ -246,6 +248,7 @@ impl SpaceStats {
         }
         self.refused += other.refused;
         self.listings += other.listings;
+        self.neighbourhoods += other.neighbourhoods;
         self.mismatches += other.mismatches;
         self.cannot_tell += other.cannot_tell;
         self.predicted += other.predicted;

@@ -143,9 +143,13 @@ fn total(summary: &Summary, style: Style) -> String {
         0 => String::new(),
         some => style.paint("33", &format!(", {} uncertain", count(some))),
     };
+    let around = match total.neighbourhoods {
+        0 => String::new(),
+        some => format!(" and {} neighbourhoods", count(some)),
+    };
     format!(
         "{} memory calls ({} refused) in {} address spaces, {:.2} s\n\
-         {} listings compared, {mismatches}{cannot_tell}; {} addresses predicted\n\
+         {} listings{around} compared, {mismatches}{cannot_tell}; {} addresses predicted\n\
          most VMAs {}; tree: height {}, {} nodes, {}\n{unfollowed}",
         count(total.calls()),
         count(total.refused),

@@ -20,7 +20,7 @@ const SCRIPT: &str = "SAMARA_TEST_SCRIPT";
 fn follow_a_script() {
     let script = env::var(SCRIPT).expect("the script to follow");
     let mut seen = Recorder::default();
-    let options = Options { every: 1, forward_signals: true };
+    let options = Options { forward_signals: true, ..Options::default() };
     let exit = live::run(options, &["bash", "-c", &script], &mut seen).unwrap();
     std::process::exit(match exit {
         Exit::Code(code) => code,

@@ -10,7 +10,10 @@ use std::{
     sync::OnceLock,
 };
 
+use vma::VmFlags;
+
 use super::check;
+use crate::observer::KernelVma;
 
 const PAGE: usize = 4096;
 
@@ -188,6 +191,35 @@ pub(in crate::live) fn query(
                 name
             },
             range: arg.vma_start as usize..arg.vma_end as usize,
+            offset: arg.vma_offset as usize,
+            dev: (arg.dev_major, arg.dev_minor),
+            inode: arg.inode,
+        })),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The VMA that covers `address`, or the next one. One call without text.
+pub(in crate::live) fn query_next(maps: &File, address: usize) -> io::Result<Option<KernelVma>> {
+    const COVERING_OR_NEXT_VMA: u64 = 0x10;
+    // In the order of the kernel's bits.
+    const RIGHTS: [VmFlags; 4] = [VmFlags::READ, VmFlags::WRITE, VmFlags::EXEC, VmFlags::MAYSHARE];
+    let mut arg = QueryArg {
+        size: size_of::<QueryArg>() as u64,
+        query_flags: COVERING_OR_NEXT_VMA,
+        query_addr: address as u64,
+        ..QueryArg::default()
+    };
+    let set = |flags: u64| {
+        let all = RIGHTS.iter().enumerate().filter(|(bit, _)| flags & 1 << bit != 0);
+        all.fold(VmFlags::empty(), |all, (_, one)| all | *one)
+    };
+    // SAFETY: `arg` lives during the call and has the kernel's layout. It has no pointers.
+    match check(unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, &raw mut arg) } as _) {
+        Ok(_) => Ok(Some(KernelVma {
+            range: arg.vma_start as usize..arg.vma_end as usize,
+            rights: set(arg.vma_flags),
             offset: arg.vma_offset as usize,
             dev: (arg.dev_major, arg.dev_minor),
             inode: arg.inode,

@@ -1,0 +1,125 @@
+//! Compares the VMAs around what a call has changed, by PROCMAP_QUERY.
+//!
+//! A whole listing costs the kernel and the mirror time for each VMA. The VMAs that a call can
+//! change lie in the ranges of its arguments and its result, and next to them. These cost one short
+//! call of the tracer each. Names are left out: they cost more, and a rename is no memory call.
+//!
+//! This only decides whether to look closer. Where something differs, or a call may change VMAs
+//! elsewhere, the whole listing is compared, and a mismatch is reported from that.
+
+use std::ops::Range;
+
+use super::{calls, follower::Follower, sys::pages, table::Space};
+use crate::{
+    observer::KernelVma,
+    record::{Call, MmId, Op},
+};
+
+/// Where a call may have changed VMAs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Changed {
+    /// Somewhere: the arguments do not tell.
+    #[default]
+    Anywhere,
+    /// In these ranges, or next to them.
+    In([Option<Range<usize>>; 3]),
+}
+
+/// More VMAs than this are read faster as a listing.
+const MOST: usize = 32;
+
+impl Changed {
+    /// By a call with its result. `brk` was the end of the heap before it.
+    pub(super) fn by(call: &Call, brk: usize) -> Changed {
+        match call.op {
+            // Their ranges are in memory, or are those of an object; or they concern all VMAs.
+            Op::Mlockall
+            | Op::Munlockall
+            | Op::Prctl
+            | Op::Shmat
+            | Op::Shmdt
+            | Op::Close
+            | Op::Ioctl
+            | Op::ProcessMadvise
+            | Op::IoSetup
+            | Op::IoDestroy
+            | Op::MapShadowStack
+            | Op::Personality => Changed::Anywhere,
+            op => {
+                let [first, second] = calls::places(op, &call.args, brk);
+                Changed::In([first, second, calls::chosen(op, &call.args, call.result)])
+            }
+        }
+    }
+}
+
+/// The kernel's VMAs in a range and next to it; `None` if there are too many, or the kernel cannot
+/// tell.
+fn kernel_around(space: &Space, range: &Range<usize>) -> Option<Vec<KernelVma>> {
+    let mut found = Vec::new();
+    let mut at = range.start.saturating_sub(1);
+    while let Some(vma) = pages::query_next(&space.maps, at).ok()? {
+        if vma.range.start > range.end {
+            break;
+        }
+        at = vma.range.end;
+        found.push(vma);
+        if found.len() > MOST {
+            return None;
+        }
+    }
+    Some(found)
+}
+
+impl Follower<'_> {
+    /// Compares what the newest call has changed. Call only while no operation is in flight.
+    pub(super) fn compare_changed(&mut self, mm: MmId) {
+        let Some(space) = self.spaces.get_mut(&mm) else { return };
+        let changed = std::mem::take(&mut space.changed);
+        let agrees = match changed {
+            Changed::In(ranges) if self.facilities.query => {
+                ranges.into_iter().flatten().all(|range| self.agrees_around(mm, range))
+            }
+            _ => false,
+        };
+        if !agrees {
+            self.compare(mm);
+        }
+    }
+
+    fn agrees_around(&mut self, mm: MmId, range: Range<usize>) -> bool {
+        let Some(space) = self.spaces.get(&mm) else { return true };
+        match kernel_around(space, &range) {
+            Some(kernel) => self.observer.agrees_around(mm, range, &kernel),
+            None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_changes_its_ranges_and_the_place_of_its_result() {
+        let call = |op, args: [usize; 6], result| Call {
+            mm: 1,
+            tid: 1,
+            op,
+            args,
+            file: 0,
+            memory: None,
+            result,
+        };
+        let of = |op, args, result| Changed::by(&call(op, args, result), 0x5000);
+        let mmap = of(Op::Mmap, [0, 0x3000, 3, 0x22, 0, 0], 0x7000);
+        assert_eq!(mmap, Changed::In([None, None, Some(0x7000..0xa000)]));
+        let failed = of(Op::Mmap, [0, 0x3000, 3, 0x22, 0, 0], -12);
+        assert_eq!(failed, Changed::In([None, None, None]));
+        let grows = of(Op::Brk, [0x9000, 0, 0, 0, 0, 0], 0x9000);
+        assert_eq!(grows, Changed::In([Some(0x5000..0x9000), None, None]));
+        let moves = of(Op::Mremap, [0x1000, 0x1000, 0x2000, 1, 0, 0], 0xb000);
+        assert_eq!(moves, Changed::In([Some(0x1000..0x3000), None, Some(0xb000..0xd000)]));
+        assert_eq!(of(Op::Mlockall, [1, 0, 0, 0, 0, 0], 0), Changed::Anywhere);
+    }
+}
