@@ -1,6 +1,9 @@
 //! Objects that a host maps by the calls on VMAs.
 
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::{
+    Arc, OnceLock, Weak,
+    atomic::{AtomicU8, Ordering::Relaxed},
+};
 
 use machine::{Frame, FrameRange};
 use mm::*;
@@ -132,6 +135,37 @@ fn write_beside_seal(seed: u64) -> Result<(), Failure> {
     sim.on_cpu(0, || assert_eq!(read(), sealed.load(Relaxed), "a sealed object has changed"));
     sim.on_cpu(0, || drop(memory));
     Ok(all_given_back(&sim, &shared)?)
+}
+
+/// What a host that seals an object needs.
+type Sealed = OnceLock<(Weak<Shmem<Sim>>, Weak<FrameGroup<Sim>>)>;
+
+/// A host that seals an object when a write to it needs room.
+struct SealsFirst(Arc<Sealed>);
+
+impl OnLimit for SealsFirst {
+    fn make_room(&self, _: usize) -> bool {
+        let (memory, group) = self.0.get().unwrap();
+        memory.upgrade().unwrap().add_seals(Seals::WRITE).unwrap();
+        group.upgrade().unwrap().set_limit(8);
+        true
+    }
+}
+
+/// The seal comes between the first look of a write and its copy.
+#[test]
+fn a_write_looks_for_seals_when_it_has_its_pages() {
+    with_space(64, |sim, shared, _| {
+        let sealed = Arc::new(Sealed::new());
+        let group = FrameGroup::try_new(sim, 0, Box::new(SealsFirst(sealed.clone()))).unwrap();
+        let memory = Shmem::memfd(shared, "name", 1);
+        memory.set_group(&group).unwrap();
+        sealed.set((Arc::downgrade(&memory), Arc::downgrade(&group))).unwrap();
+        assert_eq!(memory.write(0, &[2; 16]), Err(ObjectError::Sealed));
+        let mut found = [1];
+        memory.read(0, &mut found);
+        assert_eq!(found, [0]);
+    });
 }
 
 #[test]
