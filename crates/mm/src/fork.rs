@@ -31,6 +31,7 @@ use crate::{
     AddressSpace, Commitment, Error,
     hook::Hook,
     reference::{NoFrame, Reference},
+    shared::Room,
     space::Core,
 };
 
@@ -64,6 +65,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     fn try_fork(&self, tag: Tag) -> Result<Self, Error> {
         self.change(|calls| {
+            // Before the fork of the tables, which cannot be undone without a flush.
+            let room = Room::try_new()?;
             let mut vmas = calls.fork()?;
             let commitment = self.core.commitment.get();
             let promised = vmas.get_mut().sizes().accounted;
@@ -88,10 +91,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let forked = unsafe { self.core.tables.fork_with(tag, pinned.then_some(&copies)) };
             let (tables, pending) = forked.map_err(|failed| Error::Tables(failed.error))?;
             pending.flush();
-            let [zero, guard] = [&self.core.zero, &self.core.guard].map(Arc::clone);
-            let family = Arc::clone(&self.family);
+            let zeros = [self.core.zero.clone(), self.core.guard.clone()];
+            let family = self.family.clone();
             let (huge, waiting) = (self.core.huge.fork(), self.core.waiting.fork());
-            let core = Core { huge, waiting, ..Core::new(vmas, tables, zero, guard) };
+            let core = Core { waiting, ..Core::new(vmas, tables, huge, zeros) };
             if let Some(commitment) = commitment {
                 core.commitment.call_once(|| Arc::clone(commitment));
             }
@@ -105,7 +108,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             core.had_marks.store(self.core.had_marks.load(Ordering::Relaxed), Ordering::Relaxed);
             core.tracks_new.store(self.core.tracks_new.load(Ordering::Relaxed), Ordering::Relaxed);
             promise.keep();
-            let child = AddressSpace::from_core(core, family, self.stack_limit)?;
+            let child = AddressSpace::from_core(room.put(core), family, self.stack_limit)?;
             calls.not_inherited().try_for_each(|range| {
                 let mut pages = Hook::new(&child.core, None);
                 pages.prepare(range.clone(), PageWork::Empty)?;

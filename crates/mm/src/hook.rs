@@ -5,6 +5,7 @@ use core::{cell::Cell, ops::Range};
 
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
+use maple::RefCounted;
 use paging::{Format, PageTables, PendingFlush, Relocation, Reserve, SweepChange};
 use vma::{Advice, PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
 
@@ -42,7 +43,7 @@ pub(crate) struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
     /// Pages that MADV_REMOVE frees in their objects after the call.
     pub(crate) to_remove: Vec<(Backing<M>, Range<u64>)>,
     /// The family of the space, if the call may map objects.
-    family: Option<&'a Arc<Family>>,
+    family: Option<&'a RefCounted<Family>>,
     pub(crate) huge: &'a HugeState<M, F>,
     /// The tables for huge pages that a range cuts.
     reserve: Option<Reserve<'a, M, F, G>>,
@@ -66,7 +67,7 @@ pub(crate) fn virt(range: Range<usize>) -> Option<VirtRange> {
 }
 
 impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
-    pub(crate) fn new(core: &'a Core<M, F, G>, family: Option<&'a Arc<Family>>) -> Self {
+    pub(crate) fn new(core: &'a Core<M, F, G>, family: Option<&'a RefCounted<Family>>) -> Self {
         let (to_bring_in, to_remove) = (Vec::new(), Vec::new());
         let (tables, guard, changes) = (&core.tables, &*core.guard, &core.changes);
         let (commitment, promised) = (core.commitment.get(), Cell::new(0));

@@ -94,6 +94,7 @@ mod reclaim;
 mod reference;
 mod rights;
 mod scan;
+mod shared;
 mod shmem;
 mod space;
 mod swap;

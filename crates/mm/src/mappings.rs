@@ -26,14 +26,14 @@
 //! A visit: one lookup for each range and each member of its family. Stale ranges are dropped when
 //! the list has doubled since the last time.
 
-use alloc::{
-    sync::{Arc, Weak},
-    vec::Vec,
-};
+use alloc::vec::Vec;
 use core::{fmt, ops::Range};
 
 use machine::{Frame, Step, lock};
+use maple::RefCounted;
 use spin::mutex::SpinMutex;
+
+use crate::shared::Weak;
 
 /// What a visit takes from a space.
 pub(crate) struct TakeBack<'a> {
@@ -131,20 +131,21 @@ pub(crate) struct Family {
 }
 
 impl Family {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Family { members: SpinMutex::new(List::new()) })
+    pub(crate) fn try_new() -> Result<RefCounted<Self>, vma::Error> {
+        let family = Family { members: SpinMutex::new(List::new()) };
+        RefCounted::new(family).map_err(|_| vma::Error::OutOfMemory)
     }
 
     /// Adds a space. If it is a fork, the caller holds the parent's write right.
     pub(crate) fn add(&self, step: &impl Step, space: Weak<dyn Visit>) -> Result<(), vma::Error> {
-        lock(step, &self.members).push(space, |space| space.strong_count() != 0)
+        lock(step, &self.members).push(space, |space| !space.is_gone())
     }
 }
 
 /// A range of addresses at which the spaces of a family may map the object.
 #[derive(Clone)]
 struct Place {
-    family: Arc<Family>,
+    family: RefCounted<Family>,
     addresses: Range<usize>,
 }
 
@@ -163,7 +164,7 @@ impl Mappings {
     pub(crate) fn add(
         &self,
         step: &impl Step,
-        family: &Arc<Family>,
+        family: &RefCounted<Family>,
         addresses: Range<usize>,
     ) -> Result<(), vma::Error> {
         // Dropped without the lock: a space may end with the last of these.
@@ -181,7 +182,7 @@ impl Mappings {
                 maps
             })
         };
-        let place = Place { family: Arc::clone(family), addresses };
+        let place = Place { family: family.clone(), addresses };
         lock(step, &self.places).push(place, &mut is_mapped)
     }
 

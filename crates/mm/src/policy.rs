@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use machine::{Machine, PageSize};
+use maple::RefCounted;
 use paging::{Format, Paging};
 use spin::Once;
 
@@ -16,18 +17,23 @@ pub(crate) struct HugeState<M: Machine, F: Format> {
     blocks: AtomicU32,
     /// Whether there was ever a way for a huge page to come, here or in a parent.
     ever: AtomicBool,
-    zero: Arc<Once<ZeroFrame<M, F>>>,
+    zero: RefCounted<Once<ZeroFrame<M, F>>>,
 }
 
 impl<M: Machine, F: Format> HugeState<M, F> {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn try_new() -> Result<Self, vma::Error> {
+        let zero = RefCounted::new(Once::new()).map_err(|_| vma::Error::OutOfMemory)?;
+        Ok(HugeState::of(zero))
+    }
+
+    fn of(zero: RefCounted<Once<ZeroFrame<M, F>>>) -> Self {
         let (policy, ever) = (AtomicU8::new(HugePages::Never as u8), AtomicBool::new(false));
-        HugeState { policy, blocks: AtomicU32::new(0), ever, zero: Arc::new(Once::new()) }
+        HugeState { policy, blocks: AtomicU32::new(0), ever, zero }
     }
 
     /// That of a forked child.
     pub(crate) fn fork(&self) -> Self {
-        let child = HugeState { zero: Arc::clone(&self.zero), ..HugeState::new() };
+        let child = HugeState::of(self.zero.clone());
         child.policy.store(self.policy.load(Ordering::Relaxed), Ordering::Relaxed);
         child.blocks.store(self.blocks.load(Ordering::Relaxed), Ordering::Relaxed);
         child.ever.store(self.may_exist(), Ordering::Relaxed);

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize};
 
 use grace::Concurrent;
 use machine::{Frame, Machine};
+use maple::RefCounted;
 #[expect(unused_imports, reason = "for links")]
 use paging::TlbGrace;
 use paging::{Format, Mapping, PageTables, Paging, Tag, Walk};
@@ -19,9 +20,10 @@ use crate::{
     changes::Changes,
     commitment::Commitment,
     hook::Hook,
-    mappings::{Family, Visit},
+    mappings::Family,
     pinned::PinCounts,
     policy::HugeState,
+    shared::{Room, Shared},
     waiting::Waiting,
     zero::ZeroFrame,
 };
@@ -45,9 +47,9 @@ pub(crate) type Writer<'a, M, G> = vma::Writer<'a, Backing<M>, G>;
 /// When it is dropped, its frames and tables are given back. The host has deactivated it on every
 /// CPU by then ([`activate`](Self::activate)).
 pub struct AddressSpace<M: Machine, F: Format, G: Concurrent> {
-    pub(crate) core: Arc<Core<M, F, G>>,
+    pub(crate) core: Shared<Core<M, F, G>>,
     /// Where objects find the spaces that this one was forked from, and its children.
-    pub(crate) family: Arc<Family>,
+    pub(crate) family: RefCounted<Family>,
     /// The pins for writing, and the forks.
     pub(crate) pins: PinCounts,
     /// The longest that a stack becomes, in bytes (RLIMIT_STACK).
@@ -77,9 +79,9 @@ pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
     /// The host's part of userfaultfd, if it has any.
     pub(crate) userfaults: Once<Arc<dyn UserFaultHandler>>,
     /// Dropped after the tables, which lead to it.
-    pub(crate) zero: Arc<ZeroFrame<M, F>>,
+    pub(crate) zero: RefCounted<ZeroFrame<M, F>>,
     /// The frame of guard pages (`guard`).
-    pub(crate) guard: Arc<ZeroFrame<M, F>>,
+    pub(crate) guard: RefCounted<ZeroFrame<M, F>>,
 }
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
@@ -100,20 +102,22 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
         let tables = PageTables::user(paging, tag, kernel)?;
         let vmas = vma::AddressSpace::new(profile, layout);
-        let zero = Arc::new(ZeroFrame::new(Arc::clone(paging)));
-        let guard = Arc::new(ZeroFrame::new(Arc::clone(paging)));
-        AddressSpace::from_core(Core::new(vmas, tables, zero, guard), Family::new(), 8 << 20)
+        let (room, huge, family) = (Room::try_new()?, HugeState::try_new()?, Family::try_new()?);
+        let counted = || {
+            let frame = ZeroFrame::new(Arc::clone(paging));
+            RefCounted::new(frame).map_err(|_| vma::Error::OutOfMemory)
+        };
+        let core = Core::new(vmas, tables, huge, [counted()?, counted()?]);
+        AddressSpace::from_core(room.put(core), family, 8 << 20)
     }
 
     pub(crate) fn from_core(
-        core: Core<M, F, G>,
-        family: Arc<Family>,
+        core: Shared<Core<M, F, G>>,
+        family: RefCounted<Family>,
         stack_limit: usize,
     ) -> Result<Self, Error> {
-        let core = Arc::new(core);
         let space = AddressSpace { core, family, pins: PinCounts::new(), stack_limit };
-        let seen: Arc<dyn Visit> = space.core.clone();
-        space.family.add(space.core.tables.machine(), Arc::downgrade(&seen))?;
+        space.family.add(space.core.tables.machine(), space.core.visitor())?;
         Ok(space)
     }
 
@@ -304,11 +308,11 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     pub(crate) fn new(
         vmas: vma::AddressSpace<Backing<M>, G>,
         tables: PageTables<M, F, G>,
-        zero: Arc<ZeroFrame<M, F>>,
-        guard: Arc<ZeroFrame<M, F>>,
+        huge: HugeState<M, F>,
+        [zero, guard]: [RefCounted<ZeroFrame<M, F>>; 2],
     ) -> Self {
         let (commitment, group) = (Once::new(), Once::new());
-        let (changes, huge) = (Changes::new(), HugeState::new());
+        let changes = Changes::new();
         let userfaults = Once::new();
         let (hand, waiting) = (AtomicUsize::new(0), Waiting::new());
         let (swapping, tracks_new) = (AtomicBool::new(false), AtomicBool::new(false));

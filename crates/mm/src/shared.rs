@@ -1,0 +1,229 @@
+//! A shared value with weak references, whose allocation can fail: `alloc::sync::Arc` aborts
+//! instead (I7).
+//!
+//! It is correct for the same reasons as `Arc`. All strong references together hold one weak one.
+//! The user that drops the last strong reference drops the value, and the one that drops the last
+//! weak reference frees the memory. Each sees what the others did before they dropped theirs.
+
+use alloc::boxed::Box;
+#[cfg(not(loom))]
+use core::sync::atomic::{AtomicUsize, fence};
+use core::{
+    marker::PhantomData,
+    mem::{ManuallyDrop, MaybeUninit},
+    ops::Deref,
+    ptr::NonNull,
+    sync::atomic::Ordering,
+};
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicUsize, fence};
+
+use crate::mappings::Visit;
+
+struct Inner<T: ?Sized> {
+    strong: AtomicUsize,
+    weak: AtomicUsize,
+    value: ManuallyDrop<T>,
+}
+
+/// A strong reference.
+pub(crate) struct Shared<T: ?Sized>(NonNull<Inner<T>>, PhantomData<Inner<T>>);
+
+/// A weak reference: it keeps the memory, and not the value.
+pub(crate) struct Weak<T: ?Sized>(NonNull<Inner<T>>);
+
+// SAFETY: as for `Arc`: it lends `&T` to several threads, and the last of them drops the `T`.
+unsafe impl<T: Send + Sync + ?Sized> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync + ?Sized> Sync for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync + ?Sized> Send for Weak<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync + ?Sized> Sync for Weak<T> {}
+
+/// The memory for a shared value: allocated before steps that cannot be undone.
+pub(crate) struct Room<T>(Box<MaybeUninit<Inner<T>>>);
+
+impl<T> Room<T> {
+    pub(crate) fn try_new() -> Result<Self, vma::Error> {
+        let room = maple::try_box(MaybeUninit::uninit());
+        room.map(Room).map_err(|_| vma::Error::OutOfMemory)
+    }
+
+    /// Puts the value there.
+    pub(crate) fn put(mut self, value: T) -> Shared<T> {
+        let (strong, weak) = (AtomicUsize::new(1), AtomicUsize::new(1));
+        self.0.write(Inner { strong, weak, value: ManuallyDrop::new(value) });
+        Shared(NonNull::from(Box::leak(self.0)).cast(), PhantomData)
+    }
+}
+
+impl<T: Visit + 'static> Shared<T> {
+    /// A weak reference to what objects find of a space.
+    pub(crate) fn visitor(&self) -> Weak<dyn Visit> {
+        let inner: *mut Inner<dyn Visit> = self.0.as_ptr();
+        // Relaxed: we have a reference, so the memory stays. Only code that forgets references
+        // comes near an overflow.
+        self.inner().weak.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: it comes from a pointer that is not null.
+        Weak(unsafe { NonNull::new_unchecked(inner) })
+    }
+}
+
+impl<T: ?Sized> Shared<T> {
+    fn inner(&self) -> &Inner<T> {
+        // SAFETY: our reference keeps it alive.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T: ?Sized> Deref for Shared<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.inner().value
+    }
+}
+
+impl<T: ?Sized> Drop for Shared<T> {
+    fn drop(&mut self) {
+        // Release: our accesses to the value come before its end.
+        if self.inner().strong.fetch_sub(1, Ordering::Release) != 1 {
+            return;
+        }
+        // Acquire: pairs with the Release of the other users.
+        fence(Ordering::Acquire);
+        // The weak reference of the strong ones, which is dropped also if the value panics.
+        let _memory = Weak(self.0);
+        // SAFETY: there is no strong reference any more, and none comes: `upgrade` finds 0. No
+        // reference to the counts is made.
+        unsafe { ManuallyDrop::drop(&mut (*self.0.as_ptr()).value) };
+    }
+}
+
+impl<T: ?Sized> Weak<T> {
+    fn counts(&self) -> (&AtomicUsize, &AtomicUsize) {
+        let inner = self.0.as_ptr();
+        // SAFETY: our reference keeps the memory. The value may be dropped at this moment, so no
+        // reference to it is made.
+        unsafe { (&(*inner).strong, &(*inner).weak) }
+    }
+
+    /// The value, if it still lives.
+    pub(crate) fn upgrade(&self) -> Option<Shared<T>> {
+        let more = |strong: usize| (strong != 0).then(|| strong + 1);
+        // Acquire: pairs with the Release that published the value. Relaxed on failure: nothing is
+        // accessed then.
+        let done = self.counts().0.fetch_update(Ordering::Acquire, Ordering::Relaxed, more);
+        done.ok().map(|_| Shared(self.0, PhantomData))
+    }
+
+    /// Whether the value is gone for good.
+    pub(crate) fn is_gone(&self) -> bool {
+        // Relaxed: nothing is accessed.
+        self.counts().0.load(Ordering::Relaxed) == 0
+    }
+}
+
+impl<T: ?Sized> Clone for Weak<T> {
+    fn clone(&self) -> Self {
+        // Relaxed: as in `visitor`.
+        self.counts().1.fetch_add(1, Ordering::Relaxed);
+        Weak(self.0)
+    }
+}
+
+impl<T: ?Sized> Drop for Weak<T> {
+    fn drop(&mut self) {
+        // Release: our accesses to the counts come before the memory is freed.
+        if self.counts().1.fetch_sub(1, Ordering::Release) == 1 {
+            // Acquire: pairs with the Release of the other users.
+            fence(Ordering::Acquire);
+            // SAFETY: it came from a box, and there is no reference any more. The value, in its
+            // `ManuallyDrop`, is dropped already.
+            drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mappings::{Mappings, TakeBack};
+    use alloc::sync::Arc;
+    use core::ops::Range;
+
+    #[cfg(not(loom))]
+    use core::cell::Cell as Value;
+    #[cfg(loom)]
+    use loom::cell::Cell as Value;
+
+    /// Says that it is dropped. A user reads the value.
+    struct Space {
+        value: Value<u32>,
+        dropped: Arc<core::sync::atomic::AtomicBool>,
+    }
+
+    // SAFETY: users read the value, and the last one writes it.
+    unsafe impl Sync for Space {}
+
+    impl Visit for Space {
+        fn take_back(&self, _: &TakeBack<'_>) {}
+
+        fn maps(&self, _: Range<usize>, _: &Mappings) -> bool {
+            self.value.get() == 1
+        }
+
+        fn may_write(&self, _: Range<usize>, _: &Mappings) -> bool {
+            false
+        }
+    }
+
+    impl Drop for Space {
+        fn drop(&mut self) {
+            self.value.set(2);
+            assert!(!self.dropped.swap(true, Ordering::SeqCst));
+        }
+    }
+
+    /// A space; whether it was dropped.
+    fn space() -> (Shared<Space>, Arc<core::sync::atomic::AtomicBool>) {
+        let dropped = Arc::<core::sync::atomic::AtomicBool>::default();
+        let space = Space { value: Value::new(1), dropped: Arc::clone(&dropped) };
+        (Room::try_new().unwrap().put(space), dropped)
+    }
+
+    fn visit(weak: &Weak<dyn Visit>) -> Option<bool> {
+        weak.upgrade().map(|space| space.maps(0..1, &Mappings::new()))
+    }
+
+    #[cfg(not(loom))]
+    #[test]
+    fn the_last_strong_reference_drops_the_value() {
+        let (shared, dropped) = space();
+        let weak = shared.visitor();
+        let (strong, other) = (weak.upgrade().unwrap(), weak.clone());
+        drop(shared);
+        assert_eq!((visit(&other), other.is_gone()), (Some(true), false));
+        assert!(!dropped.load(Ordering::SeqCst));
+        drop(strong);
+        assert!(dropped.load(Ordering::SeqCst));
+        assert_eq!((visit(&weak), weak.is_gone()), (None, true));
+        drop(weak);
+        assert_eq!(visit(&other), None);
+    }
+
+    /// A visit beside the end of a space: it finds the space whole, or nothing.
+    #[cfg(loom)]
+    #[test]
+    fn loom_a_visit_beside_the_end_of_a_space() {
+        loom::model(|| {
+            let (shared, dropped) = space();
+            let weak = shared.visitor();
+            let other = loom::thread::spawn(move || visit(&weak));
+            drop(shared);
+            assert_ne!(other.join().unwrap(), Some(false));
+            assert!(dropped.load(Ordering::SeqCst));
+        });
+    }
+}

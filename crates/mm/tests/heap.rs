@@ -1,0 +1,338 @@
+//! The heap is exhausted at some point of a call: the call says so, and nothing has changed (I7);
+//! or it does without. With memory again, it succeeds. The tests `failure` do the same with frames.
+
+use std::{
+    alloc::{GlobalAlloc, Layout as Block, System},
+    cell::Cell,
+    collections::HashMap,
+    fmt::Write,
+    sync::{Arc, Mutex},
+};
+
+use machine::{Asid, Frame, FrameSource, PageSize};
+use mm::*;
+use paging::{Paging, TlbGrace, X86_64L4};
+use sim::{Bare, BareGrace};
+
+/// A heap that refuses allocations of this thread.
+struct Failing;
+
+thread_local! {
+    /// The allocations that it still grants.
+    static LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
+    /// Whether it refuses all that follow, or one.
+    static ALL: Cell<bool> = const { Cell::new(false) };
+    static REFUSED: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: as the system allocator.
+unsafe impl GlobalAlloc for Failing {
+    unsafe fn alloc(&self, block: Block) -> *mut u8 {
+        match LEFT.get() {
+            usize::MAX => {}
+            0 => {
+                REFUSED.set(REFUSED.get() + 1);
+                if !ALL.get() {
+                    LEFT.set(usize::MAX);
+                }
+                return std::ptr::null_mut();
+            }
+            left => LEFT.set(left - 1),
+        }
+        // SAFETY: passed on.
+        unsafe { System.alloc(block) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, block: Block) {
+        // SAFETY: passed on.
+        unsafe { System.dealloc(at, block) }
+    }
+}
+
+#[global_allocator]
+static HEAP: Failing = Failing;
+
+const PAGE: usize = 4096;
+const AT: usize = 0x4000_0000;
+const FAR: usize = AT + (64 << 21);
+const SHARED: usize = AT + 16 * PAGE;
+const FRAMES: u64 = 512;
+const FIXED: MapFlags = MapFlags::PRIVATE.union(MapFlags::ANONYMOUS).union(MapFlags::FIXED);
+
+type Space = AddressSpace<Bare, X86_64L4, BareGrace>;
+
+/// Swap in memory, which itself does not fail.
+#[derive(Default)]
+struct Ram(Mutex<HashMap<u64, (u32, Vec<u8>)>>);
+
+/// Runs `f` with the heap as it is otherwise.
+fn with_heap<T>(f: impl FnOnce() -> T) -> T {
+    let left = LEFT.replace(usize::MAX);
+    let done = f();
+    LEFT.set(left);
+    done
+}
+
+impl Swap for Ram {
+    fn write(&self, page: &[u8; PAGE]) -> Option<u64> {
+        with_heap(|| {
+            let mut slots = self.0.lock().unwrap();
+            let slot = slots.keys().max().map_or(0, |last| last + 1);
+            slots.insert(slot, (1, page.to_vec()));
+            Some(slot)
+        })
+    }
+
+    fn read(&self, slot: u64, page: &mut [u8; PAGE]) -> bool {
+        page.copy_from_slice(&self.0.lock().unwrap()[&slot].1);
+        true
+    }
+
+    fn hold(&self, slot: u64) -> bool {
+        self.0.lock().unwrap().get_mut(&slot).map(|slot| slot.0 += 1).is_some()
+    }
+
+    fn release(&self, slot: u64) {
+        let mut slots = self.0.lock().unwrap();
+        let count = &mut slots.get_mut(&slot).unwrap().0;
+        *count -= 1;
+        if *count == 0 {
+            slots.remove(&slot);
+        }
+    }
+}
+
+/// A monitor that resolves nothing.
+struct Monitor;
+
+impl UserFaultHandler for Monitor {
+    fn handle(&self, _: UserFault) -> bool {
+        false
+    }
+
+    fn marks_absent_pages(&self, _: u64) -> bool {
+        true
+    }
+}
+
+/// What a program can see without touching anything: its VMAs, and which pages are present.
+fn seen(space: &Space) -> (String, Vec<usize>) {
+    let mut maps = String::new();
+    space.write_maps(&mut maps).unwrap();
+    writeln!(maps, "{:?}", space.sizes()).unwrap();
+    let pages = (0..20).flat_map(|page| [AT + page * PAGE, FAR + page * PAGE]);
+    (maps, pages.map(|at| space.resident(at..at + PAGE)).collect())
+}
+
+/// A space that two CPUs use: 8 pages at `AT` of which 5 are written, and 2 pages of an object.
+struct World {
+    bare: Bare,
+    paging: Arc<Paging<Bare, X86_64L4>>,
+    memory: Arc<Shmem<Bare>>,
+    space: Space,
+}
+
+impl World {
+    fn new(grace: bool) -> World {
+        let bare = Bare::new(2, FRAMES).unwrap();
+        let swap = Some(Arc::new(Ram::default()) as Arc<dyn Swap>);
+        let paging = Paging::<Bare, X86_64L4>::try_with_swap(bare.clone(), PageSize::Size1G, swap);
+        let paging = paging.unwrap();
+        let (memory, space) = bare.on_cpu(0, || {
+            let layout = Layout { mmap_base: 0x7000_0000, ..Layout::default() };
+            let profile = Profile::LINUX_6_18;
+            let mut space = Space::try_new(&paging, Asid(1), None, profile, layout).unwrap();
+            space.set_userfault_handler(Arc::new(Monitor));
+            if grace {
+                let periods = TlbGrace::try_new(bare.clone()).unwrap();
+                // SAFETY: the machine's periods; each CPU that uses the space takes part.
+                unsafe { space.set_unmap_policy(UnmapPolicy::Grace(periods)) }.unwrap();
+            }
+            let memory = Shmem::memfd(&paging, "name", 1);
+            memory.set_size(2 * PAGE as u64).unwrap();
+            (memory, space)
+        });
+        bare.on_cpu(1, || space.enter());
+        bare.on_cpu(0, || {
+            space.enter();
+            space.mmap(AT, 8 * PAGE, 3, FIXED).unwrap();
+            (0..5).for_each(|page| space.write(AT + page * PAGE, &[page as u8 + 1]).unwrap());
+            let file = Backing::open(memory.clone(), true);
+            let flags = MapFlags::SHARED | MapFlags::FIXED;
+            space.mmap_object(SHARED, 2 * PAGE, 3, flags, file, 0).unwrap();
+            space.write(SHARED, &[9]).unwrap();
+        });
+        World { bare, paging, memory, space }
+    }
+
+    fn end(self) {
+        let World { bare, paging, memory, space } = self;
+        bare.on_cpu(0, || {
+            drop(space);
+            drop(memory);
+            assert!(bare.settle());
+            paging.quick().drain();
+            assert_eq!(bare.free_frames() as u64, FRAMES);
+        });
+    }
+}
+
+/// Runs `call` with each allocation refused in turn: it alone, or with all that follow. `least`: so
+/// many allocations make the call fail.
+fn each_allocation_fails(
+    name: &str,
+    least: usize,
+    is_whole: bool,
+    call: impl Fn(&World) -> Result<(), Error>,
+) {
+    for (grace, all) in [(false, false), (false, true), (true, true)] {
+        let mut failures = 0;
+        for nth in 0.. {
+            let world = World::new(grace);
+            let refused = world.bare.on_cpu(0, || {
+                let before = seen(&world.space);
+                ALL.set(all);
+                REFUSED.set(0);
+                LEFT.set(nth);
+                let done = call(&world);
+                LEFT.set(usize::MAX);
+                let refused = REFUSED.get() > 0;
+                if let Err(error) = done {
+                    assert!(refused, "{name}: {error} though memory is left");
+                    assert_eq!(error.errno(), 12, "{name}: {error}");
+                    if is_whole {
+                        assert_eq!(seen(&world.space), before, "{name}, {nth}: after {error}");
+                    }
+                    failures += 1;
+                    call(&world).unwrap_or_else(|error| panic!("{name}, with memory: {error}"));
+                }
+                (0..5).for_each(|page| {
+                    let mut found = [0];
+                    if world.space.read(AT + page * PAGE, &mut found).is_ok() {
+                        let expected = [0, 7, page as u8 + 1];
+                        assert!(expected.contains(&found[0]), "{name}: {found:?} in page {page}");
+                    }
+                });
+                refused
+            });
+            world.end();
+            if !refused {
+                break;
+            }
+        }
+        assert!(failures >= least, "{name}: only {failures} allocations make it fail");
+    }
+}
+
+#[test]
+fn calls_that_change_vmas() {
+    let run = |name, least, call: &dyn Fn(&Space) -> Result<(), Error>| {
+        each_allocation_fails(name, least, true, |world| call(&world.space));
+    };
+    run("mmap", 1, &|space| space.mmap(0, PAGE, 1, FIXED - MapFlags::FIXED).map(drop));
+    run("mmap over", 1, &|space| space.mmap(AT + PAGE, PAGE, 1, FIXED).map(drop));
+    run("munmap", 1, &|space| space.munmap(AT + PAGE, PAGE));
+    run("mprotect", 1, &|space| space.mprotect(AT + PAGE, PAGE, 1, None));
+    run("mlock", 1, &|space| space.mlock(AT + PAGE, PAGE, false));
+    run("brk", 0, &|space| {
+        let end = space.brk(0)?;
+        space.brk(end + PAGE).map(drop)
+    });
+    let fixed = Some(FAR);
+    let (addr, old_len, new_len) = (AT, 4 * PAGE, 5 * PAGE);
+    let move_it = RemapRequest { addr, old_len, new_len, may_move: true, fixed, dont_unmap: None };
+    run("mremap", 2, &|space| space.mremap(move_it).map(drop));
+    let modes = UserFaultModes::MISSING | UserFaultModes::WP;
+    run("register", 1, &|space| space.userfault_register(AT + PAGE, PAGE, modes, Uffd::new(1)));
+    for advice in [Advice::DontNeed, Advice::DontFork, Advice::Random] {
+        run("madvise", 0, &|space| space.madvise(AT + PAGE, PAGE, advice));
+    }
+}
+
+#[test]
+fn calls_that_change_pages() {
+    let run = |name, call: &dyn Fn(&World) -> Result<(), Error>| {
+        each_allocation_fails(name, 0, false, call);
+    };
+    let fault = |error| Error::Fault(error);
+    run("faults", &|world| {
+        let touch =
+            |at, access| world.space.handle_fault(machine::VirtAddr::new(at as u64), access);
+        touch(AT + 6 * PAGE, Access::Read).map_err(fault)?;
+        touch(AT + 7 * PAGE, Access::Write).map_err(fault)?;
+        touch(SHARED + PAGE, Access::Write).map(drop).map_err(fault)
+    });
+    run("pins", &|world| {
+        let mut frames = [Frame::default(); 3];
+        drop(world.space.pin_pages(AT + 5 * PAGE, Access::Write, &mut frames).map_err(fault)?);
+        world.space.pin_pages_long_term(AT, &mut frames).map(drop).map_err(fault)
+    });
+    run("guards", &|world| {
+        world.space.madvise(AT + 6 * PAGE, PAGE, Advice::GuardInstall)?;
+        world.space.madvise(AT + 6 * PAGE, PAGE, Advice::GuardRemove)
+    });
+    run("reclaim", &|world| {
+        world.space.clear_referenced()?;
+        for _ in 0..2 {
+            world.space.reclaim(8)?;
+        }
+        (0..5).try_for_each(|page| {
+            world.space.write(AT + page * PAGE, &[7]).map_err(|error| fault(error.error))
+        })
+    });
+    run("tracking", &|world| {
+        world.space.clear_soft_dirty()?;
+        let scan = Scan { return_mask: PageCategories::PRESENT, ..Scan::default() };
+        world.space.scan(AT..AT + 8 * PAGE, &scan).map(drop)
+    });
+    run("objects", &|world| {
+        let object = |error| Error::Object(error);
+        world.memory.set_size(3 * PAGE as u64).map_err(object)?;
+        world.memory.write(2 * PAGE as u64, &[1]).map_err(object)?;
+        world.memory.punch_hole(0..PAGE as u64).map_err(object)?;
+        world.memory.set_size(2 * PAGE as u64).map_err(object)?;
+        world.space.msync(SHARED, PAGE, SyncFlags::SYNC)
+    });
+    let modes = UserFaultModes::MISSING | UserFaultModes::WP;
+    run("monitor", &|world| {
+        let space = &world.space;
+        space.userfault_register(AT, 8 * PAGE, modes, Uffd::new(1))?;
+        space.userfault_write_protect(AT, 8 * PAGE, true)?;
+        space.userfault_write_protect(AT, 8 * PAGE, false)?;
+        space.userfault_copy(AT + 6 * PAGE, &[7; PAGE], false).map_err(|stopped| stopped.error)?;
+        space.userfault_zeropage(AT + 7 * PAGE, PAGE).map_err(|stopped| stopped.error)?;
+        space.madvise(AT + 6 * PAGE, 2 * PAGE, Advice::DontNeed)?;
+        space.userfault_unregister(AT, 8 * PAGE)
+    });
+    run("populate", &|world| {
+        world.space.madvise(AT, 8 * PAGE, Advice::PopulateWrite)?;
+        world.space.madvise(AT, 8 * PAGE, Advice::WillNeed)
+    });
+}
+
+#[test]
+fn new_spaces() {
+    each_allocation_fails("fork", 1, true, |world| {
+        let child = world.space.fork(Asid(2))?;
+        let mut found = [0];
+        child.read(AT, &mut found).unwrap();
+        assert_eq!(found, [1]);
+        Ok(())
+    });
+    // A family that is too large for its list.
+    each_allocation_fails("forks", 5, true, |world| {
+        let first = world.space.fork(Asid(2))?;
+        let second = first.fork(Asid(3))?;
+        let third = second.fork(Asid(4))?;
+        third.fork(Asid(5)).map(|fourth| drop((first, second, third, fourth)))
+    });
+    each_allocation_fails("fork of pinned pages", 1, true, |world| {
+        let mut frames = [Frame::default(); 1];
+        let pins = world.space.pin_pages(AT, Access::Write, &mut frames).unwrap();
+        world.space.fork(Asid(2)).map(|child| drop((child, pins)))
+    });
+    each_allocation_fails("exec", 5, true, |world| {
+        let profile = Profile::LINUX_6_18;
+        Space::try_new(&world.paging, Asid(3), None, profile, Layout::default()).map(drop)
+    });
+}
