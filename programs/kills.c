@@ -1,10 +1,13 @@
 /* Kills at random moments: `kills PERCENT SEED [KILLS]`. A child works with threads and children of
  * its own: faults, forks, futexes, pipes, signals, storms of mmap, execve. It is killed after a
  * random time. It must end, its status must say SIGKILL, its children must not be left, and the
- * frames must come back, which programs/check looks at. The child may not end by itself. */
+ * frames must come back, which programs/check looks at. The child may not end by itself.
+ *
+ * Before that: kills within calls that take long. */
 #include "test.h"
 #include <pthread.h>
 #include <sys/prctl.h>
+#include <sys/uio.h>
 
 enum { THREADS = 3, PAGES = 32 };
 static int word, ends[2];
@@ -108,6 +111,49 @@ static void victim(uint64_t seed)
 	work(seed, own_name);
 }
 
+/* A process is killed within a call on 2 GiB, which one file gives, mapped many times. Without a
+ * bound, process_vm_readv would copy 2 TiB. */
+static void long_calls(void)
+{
+	enum { MAPS = 32, PIECES = 1024 };
+	const size_t part = 64UL << 20;
+	for (int which = 0; which < 3; which++) {
+		pid_t pid = OK(fork());
+		if (pid == 0) {
+			static struct iovec pieces[PIECES];
+			int file = OK(syscall(SYS_memfd_create, "long", 0));
+			OK(ftruncate(file, part));
+			char *at = mmap(NULL, MAPS * part, PROT_NONE,
+					MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+			CHECK(at != MAP_FAILED);
+			for (int i = 0; i < MAPS; i++)
+				CHECK(mmap(at + i * part, part, PROT_READ | PROT_WRITE,
+					   MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED);
+			for (int i = 0; i < PIECES; i++)
+				pieces[i] = (struct iovec){at, MAPS * part};
+			int zeros = OK(open("/dev/zero", O_RDONLY));
+			for (;;)
+				if (which == 0)
+					process_vm_readv(getpid(), pieces, PIECES, pieces, PIECES, 0);
+				else if (which == 1)
+					syscall(SYS_getrandom, at, MAPS * part, 0);
+				else
+					readv(zeros, pieces, PIECES);
+		}
+		struct timespec time = {0, 300000000}, start, end;
+		nanosleep(&time, NULL);
+		clock_gettime(CLOCK_MONOTONIC, &start);
+		OK(kill(pid, SIGKILL));
+		killed_by(pid, SIGKILL);
+		clock_gettime(CLOCK_MONOTONIC, &end);
+		/* Bringing in 64 MiB may take an emulator a second. */
+		CHECK(end.tv_sec - start.tv_sec < 8);
+	}
+	struct iovec long_one = {&word, 1UL << 63}, short_one = {&word, 4};
+	ERR(process_vm_readv(getpid(), &long_one, 1, &short_one, 1, 0), EINVAL);
+	ERR(process_vm_readv(getpid(), &short_one, 1, &long_one, 1, 0), EINVAL);
+}
+
 int main(int argc, char **argv)
 {
 	own_name = argv[0];
@@ -120,6 +166,7 @@ int main(int argc, char **argv)
 	/* The children of a killed process become ours: by this, or because we are the first. */
 	if (getpid() != 1)
 		OK(prctl(PR_SET_CHILD_SUBREAPER, 1));
+	long_calls();
 	for (long i = 0; i < kills; i++) {
 		/* Mostly soon, while it starts or forks. */
 		uint64_t least = 1UL << (next_random(&state) % 12);

@@ -182,6 +182,8 @@ pub(super) fn process_vm(call: &mut Call<'_>, write: bool) -> Outcome {
     /// The most pieces of a list, and the bytes that are copied together.
     const PIECES: u64 = 1024;
     const PART: usize = 16 << 10;
+    /// The most bytes of a call, as in Linux.
+    const MOST: u64 = 0x7fff_f000;
     let [pid, local, local_count, remote, remote_count, flags] = call.args;
     if flags != 0 || local_count > PIECES || remote_count > PIECES {
         return fail(EINVAL);
@@ -195,6 +197,14 @@ pub(super) fn process_vm(call: &mut Call<'_>, write: bool) -> Outcome {
         Ok(read.collect::<Result<_, _>>()?)
     };
     let (mut here, mut there) = (pieces(local, local_count)?, pieces(remote, remote_count)?);
+    if here.iter().chain(&there).any(|piece| piece[1] > i64::MAX as u64) {
+        return fail(EINVAL);
+    }
+    let mut left = MOST;
+    for piece in &mut here {
+        piece[1] = piece[1].min(left);
+        left -= piece[1];
+    }
     let mut bytes = vec![0; PART];
     let (mut from, mut to, mut done) = (0, 0, 0_u64);
     while let (Some(own), Some(others)) = (here.get_mut(from), there.get_mut(to)) {
@@ -222,6 +232,9 @@ pub(super) fn process_vm(call: &mut Call<'_>, write: bool) -> Outcome {
         }
         from += usize::from(own[1] == 0);
         to += usize::from(others[1] == 0);
+        if call.is_ending() {
+            break;
+        }
     }
     Ok(done)
 }

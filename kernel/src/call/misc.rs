@@ -4,7 +4,7 @@ use super::{Call, Errno, Outcome, Stop, fail, time};
 use crate::file::setting;
 use crate::futex::{self, Found, Key};
 use crate::machine::Kernel;
-use crate::task::{lock, process, timer};
+use crate::task::{lock, process, signal, timer};
 use crate::{clock, random, user};
 use alloc::sync::Arc;
 use linux_raw_sys::errno::{EFAULT, EINVAL, ENOSYS, EPERM, ESRCH, ETIMEDOUT};
@@ -67,7 +67,8 @@ pub(super) fn getrandom(call: &mut Call<'_>) -> Outcome {
         let bytes = &part.as_bytes()[..(len - done).min(256) as usize];
         let copied = call.user().write_some(into.wrapping_add(done), bytes) as u64;
         done += copied;
-        if copied < bytes.len() as u64 {
+        // As in Linux, a signal ends it early, looked for at each page.
+        if copied < bytes.len() as u64 || done % 4096 == 0 && signal::is_pending(call.thread) {
             break;
         }
     }

@@ -147,6 +147,12 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Whether the thread is to end. A call that moves many bytes asks between pieces, and returns
+    /// what it has moved: no signal ends it otherwise. Two locks.
+    pub(crate) fn is_ending(&self) -> bool {
+        task::signal::is_ending(self.thread)
+    }
+
     /// Ends a call that has begun to wait: it waits, unless a signal is pending.
     pub(crate) fn rest(&mut self) -> Stop {
         if task::signal::is_pending(self.thread) {

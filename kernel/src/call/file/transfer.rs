@@ -59,7 +59,7 @@ fn read_into(call: &mut Call<'_>, open: &Open, at: Option<u64>, parts: &Parts) -
             }
             break;
         }
-        if count < piece.len() {
+        if count < piece.len() || call.is_ending() {
             break;
         }
     }
@@ -161,7 +161,7 @@ fn write_from(call: &mut Call<'_>, open: &Open, at: Option<u64>, parts: &Parts) 
         match written {
             Ok(written) => {
                 done += written as u64;
-                if written < wanted {
+                if written < wanted || call.is_ending() {
                     break;
                 }
             }
@@ -422,6 +422,9 @@ pub(in crate::call) fn sendfile(call: &mut Call<'_>) -> Outcome {
                 break;
             }
         }
+        if call.is_ending() {
+            break;
+        }
     }
     if let (Some(error), 0) = (failed, done) {
         if error == Errno(EPIPE) {
@@ -468,6 +471,9 @@ pub(in crate::call) fn copy_file_range(call: &mut Call<'_>) -> Outcome {
             Ok(written) => done += written as u64,
             Err(_) if done > 0 => break,
             Err(error) => return Err(error.into()),
+        }
+        if call.is_ending() {
+            break;
         }
     }
     from.finish(call, done)?;
