@@ -3,7 +3,7 @@
  * random time. It must end, its status must say SIGKILL, its children must not be left, and the
  * frames must come back, which programs/check looks at. The child may not end by itself.
  *
- * Before that: kills within calls that take long. */
+ * Before that: kills within calls that take long, and an execve that fails beside other threads. */
 #include "test.h"
 #include <pthread.h>
 #include <sys/prctl.h>
@@ -154,6 +154,53 @@ static void long_calls(void)
 	ERR(process_vm_readv(getpid(), &short_one, 1, &long_one, 1, 0), EINVAL);
 }
 
+static volatile char flipped[] = "/proc/self/exe";
+static volatile int beats[THREADS];
+
+static void *flip(void *own)
+{
+	for (;;) {
+		flipped[0] ^= '/' ^ 'x';
+		++*(volatile int *)own;
+	}
+	return NULL;
+}
+
+static int all_beat(void)
+{
+	int before[THREADS], beating = 0;
+	for (int i = 0; i < THREADS; i++)
+		before[i] = beats[i];
+	for (int tries = 0; tries < 500 && beating < THREADS; tries++) {
+		usleep(1000);
+		beating = 0;
+		for (int i = 0; i < THREADS; i++)
+			beating += beats[i] != before[i];
+	}
+	return beating == THREADS;
+}
+
+/* Threads change the path of an execve: it succeeds, or it fails and they are there. */
+static void execs(char *self, long rounds)
+{
+	static char *no_environment[] = {NULL};
+	char *arguments[] = {self, "--sleep", NULL};
+	for (long i = 0; i < rounds; i++) {
+		pid_t pid = OK(fork());
+		if (pid == 0) {
+			pthread_t thread;
+			for (int j = 0; j < THREADS; j++)
+				EQ(pthread_create(&thread, NULL, flip, (void *)&beats[j]), 0);
+			for (;;) {
+				execve((char *)flipped, arguments, no_environment);
+				EQ(errno, ENOENT);
+				CHECK(all_beat());
+			}
+		}
+		exits_with(pid, 0);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	own_name = argv[0];
@@ -167,6 +214,7 @@ int main(int argc, char **argv)
 	if (getpid() != 1)
 		OK(prctl(PR_SET_CHILD_SUBREAPER, 1));
 	long_calls();
+	execs(argv[0], 10);
 	for (long i = 0; i < kills; i++) {
 		/* Mostly soon, while it starts or forks. */
 		uint64_t least = 1UL << (next_random(&state) % 12);

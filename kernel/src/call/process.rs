@@ -2,7 +2,7 @@
 
 use super::{Call, Errno, Outcome, Stop, fail};
 use crate::file::setting;
-use crate::load;
+use crate::load::{self, Loaded};
 use crate::task::process::{self, Exit, Program};
 use crate::task::{Own, Process, Thread, exit, lock, run, signal};
 use alloc::string::String;
@@ -232,8 +232,8 @@ pub(super) fn exit_group(call: &mut Call<'_>) -> Outcome {
     Err(Stop::Registers)
 }
 
-/// execve(2).
-pub(super) fn execve(call: &mut Call<'_>) -> Outcome {
+/// Loads the program that an execve names.
+fn load_program(call: &Call<'_>) -> Result<(Loaded, Program), Stop> {
     /// The most bytes of arguments and environment together.
     const MOST: usize = 2 << 20;
     let [path, arguments, environment, ..] = call.args;
@@ -249,14 +249,33 @@ pub(super) fn execve(call: &mut Call<'_>) -> Outcome {
     let denies = call.space().with_vmas(|calls| Ok(calls.inherited_deny_exec()))?;
     loaded.space.with_vmas(|calls| calls.set_deny_exec(denies))?;
     setting::forbid(&loaded.space, call.space().huge_pages() == HugePages::Disabled);
+    let program = program(&resolved, &arguments)?;
+    Ok((loaded, program))
+}
+
+/// execve(2).
+pub(super) fn execve(call: &mut Call<'_>) -> Outcome {
+    let process = call.process();
+    // Loaded once: another thread may change the arguments until it ends, and a failure then would
+    // return to a program that has lost its threads.
+    let (loaded, program) = match call.own.resume.program.take() {
+        Some(prepared) => prepared,
+        None => load_program(call)?,
+    };
     // The other threads end. If another one does the same, it is this one's end.
-    end_others(call)?;
+    if let Err(stop) = end_others(call) {
+        if stop == Stop::Wait {
+            call.own.resume.program = Some((loaded, program));
+        }
+        return Err(stop);
+    }
     let own = &mut *call.own;
     own.set_space(Arc::clone(&loaded.space));
     let old = lock(&process.space).replace(Arc::clone(&loaded.space));
     setting::apply(&loaded.space);
     exit::end_vfork(process);
-    set_program(process, &resolved, &arguments);
+    let before = core::mem::replace(&mut *lock(&process.program), program);
+    drop(before);
     if let Some(files) = process.files() {
         // A table that is shared becomes the process's own.
         let files = match Arc::strong_count(&files) {
@@ -314,16 +333,21 @@ pub(crate) fn start(own: &mut Own, entry: u64, stack: u64) {
     own.resume.clear();
 }
 
-/// Records what /proc says of a program.
-pub(crate) fn set_program(process: &Process, path: &[u8], arguments: &[Vec<u8>]) {
+/// What /proc says of a program.
+///
+/// # Errors
+/// ENOMEM.
+fn program(path: &[u8], arguments: &[Vec<u8>]) -> Result<Program, Errno> {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     let name = String::from_utf8_lossy(&name[..name.len().min(15)]).into_owned();
     let mut line = Vec::new();
+    let bytes = arguments.iter().map(|argument| argument.len() + 1).sum();
+    line.try_reserve_exact(bytes).map_err(|_| Errno(ENOMEM))?;
     for argument in arguments {
         line.extend_from_slice(argument);
         line.push(0);
     }
-    *lock(&process.program) = Program { name, path: path.to_vec(), arguments: line };
+    Ok(Program { name, path: path.to_vec(), arguments: Arc::new(line) })
 }
 
 pub(super) fn getpid(call: &mut Call<'_>) -> Outcome {
@@ -406,10 +430,11 @@ pub(crate) fn first(
 ) -> Result<Arc<Process>, Errno> {
     let (file, resolved) = crate::file::program(path, &Default::default(), 0)?;
     let loaded = load::load(&file, path, arguments, environment)?;
+    let program = program(&resolved, arguments)?;
     let mut own = Own::try_new(Arc::clone(&loaded.space)).ok_or(Errno(ENOMEM))?;
     let process = Process::new(None, false, 0, loaded.space, files).ok_or(Errno(EACCES))?;
     start(&mut own, loaded.entry, loaded.stack);
-    set_program(&process, &resolved, arguments);
+    *lock(&process.program) = program;
     let thread = Thread::new(process.pid, Arc::clone(&process), own);
     if !process.add(&thread) {
         return Err(Errno(EACCES));

@@ -86,7 +86,8 @@ pub(crate) struct Process {
 pub(crate) struct Program {
     pub(crate) name: String,
     pub(crate) path: Vec<u8>,
-    pub(crate) arguments: Vec<u8>,
+    /// Each with a zero behind it. Shared with the processes that fork: there may be megabytes.
+    pub(crate) arguments: Arc<Vec<u8>>,
 }
 
 static ALL: SpinMutex<BTreeMap<u32, Arc<Process>>> = SpinMutex::new(BTreeMap::new());

@@ -4,12 +4,14 @@
 //! [`Own`] belongs to the CPU that runs the thread: no lock, no atomics. It changes hands with the
 //! thread's state, which `state.rs` describes. A thread is in one queue at most.
 
+use super::process::Program;
 use super::state::State;
 use super::timer::Timer;
 use super::usage::Clock;
 use super::{Process, Space, queue, signal};
 use crate::file::monitor::Monitor;
 use crate::futex::Waiter;
+use crate::load::Loaded;
 use crate::machine::Kernel;
 use crate::trap::Registers;
 use crate::user::xstate::XState;
@@ -75,6 +77,8 @@ pub(crate) struct Resume {
     pub(crate) child: Option<Arc<Process>>,
     /// The mask to restore after rt_sigsuspend or ppoll.
     pub(crate) mask: Option<u64>,
+    /// The program that an execve has loaded, while it waits for the other threads to end.
+    pub(crate) program: Option<(Loaded, Program)>,
     /// The bytes that a read or write has copied so far.
     pub(crate) done: usize,
 }

@@ -9,9 +9,10 @@ use crate::user::HOLE;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
-use linux_raw_sys::errno::{ENOENT, ESRCH};
+use linux_raw_sys::errno::{ENOENT, ENOMEM, ESRCH};
 use mm::Totals;
 
 macro_rules! files {
@@ -90,8 +91,11 @@ impl What {
             What::ClearRefs => return Ok(Content::ClearRefs(weak()?)),
             What::PageMap => return Ok(Content::PageMap(weak()?)),
             What::Cmdline => {
-                let arguments = lock(&process.program).arguments.clone();
-                return Content::of(arguments);
+                let arguments = Arc::clone(&lock(&process.program).arguments);
+                let mut text = Vec::new();
+                text.try_reserve_exact(arguments.len()).map_err(|_| Errno(ENOMEM))?;
+                text.extend_from_slice(&arguments);
+                return Content::of(text);
             }
             _ => {}
         }
