@@ -85,6 +85,16 @@ fn deadline(call: &mut Call<'_>, nanos: Option<u64>) -> Option<u64> {
     Some(*call.own.resume.deadline.get_or_insert_with(until))
 }
 
+/// As [`deadline`], from a timespec of the program; a null pointer is none. It is read once:
+/// another thread may change it, and a failure while the call waits would lose the mask to restore.
+fn deadline_at(call: &mut Call<'_>, at: u64) -> Result<Option<u64>, Stop> {
+    if call.own.resume.deadline.is_some() {
+        return Ok(call.own.resume.deadline);
+    }
+    let nanos = if at == 0 { None } else { Some(timespec(call, at)?) };
+    Ok(deadline(call, nanos))
+}
+
 /// poll(2).
 pub(in crate::call) fn poll(call: &mut Call<'_>) -> Outcome {
     let [at, count, timeout, ..] = call.args;
@@ -96,8 +106,7 @@ pub(in crate::call) fn poll(call: &mut Call<'_>) -> Outcome {
 /// ppoll(2).
 pub(in crate::call) fn ppoll(call: &mut Call<'_>) -> Outcome {
     let [at, count, timeout, mask, mask_len, _] = call.args;
-    let nanos = if timeout == 0 { None } else { Some(timespec(call, timeout)?) };
-    let deadline = deadline(call, nanos);
+    let deadline = deadline_at(call, timeout)?;
     with_mask(call, mask, mask_len, |call| poll_until(call, at, count, deadline))
 }
 
@@ -181,9 +190,9 @@ pub(in crate::call) fn select(call: &mut Call<'_>) -> Outcome {
 /// pselect6(2).
 pub(in crate::call) fn pselect6(call: &mut Call<'_>) -> Outcome {
     let [.., timeout, mask] = call.args;
-    let nanos = if timeout == 0 { None } else { Some(timespec(call, timeout)?) };
-    let [mask, len] = if mask == 0 { [0; 2] } else { call.user().read(mask)? };
-    let deadline = deadline(call, nanos);
+    let deadline = deadline_at(call, timeout)?;
+    let is_set = mask == 0 || call.own.resume.mask.is_some();
+    let [mask, len] = if is_set { [0; 2] } else { call.user().read(mask)? };
     with_mask(call, mask, len, |call| select_until(call, deadline))
 }
 
