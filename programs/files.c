@@ -341,6 +341,35 @@ static void proc(void)
 	EQ(one.st_size, two.st_size);
 }
 
+/* Folders nested so deep that a path from the root is too long. */
+static void deep(void)
+{
+	enum { DEPTH = 20 };
+	char name[256], link[64], text[8192];
+	memset(name, 'd', 255);
+	name[255] = 0;
+	OK(chdir(folder));
+	for (int depth = 0; depth < DEPTH; depth++) {
+		OK(mkdir(name, 0700));
+		OK(chdir(name));
+	}
+	int file = OK(open("file", O_CREAT | O_EXCL | O_RDWR, 0600));
+	ERR(syscall(SYS_getcwd, text, sizeof text), ENAMETOOLONG);
+	sprintf(link, "/proc/self/fd/%d", file);
+	ERR(readlink(link, text, sizeof text), ENAMETOOLONG);
+	EQ(write(file, "deep", 4), 4);
+	void *at = (void *)OK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, file, 0));
+	EQ(memcmp(at, "deep", 4), 0);
+	OK(munmap(at, PAGE));
+	OK(close(file));
+	OK(unlink("file"));
+	for (int depth = 0; depth < DEPTH; depth++) {
+		OK(chdir(".."));
+		OK(rmdir(name));
+	}
+	OK(chdir("/"));
+}
+
 int main(int argc, char **argv)
 {
 	long rounds = sized(argc, argv, 20);
@@ -349,6 +378,7 @@ int main(int argc, char **argv)
 		OK(mkdir(folder, 0700));
 		contents();
 		directories();
+		deep();
 		descriptors();
 		maps(path("m"));
 		char name[64];

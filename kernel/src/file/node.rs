@@ -15,12 +15,13 @@ use crate::call::{self, Errno};
 use crate::machine::Kernel;
 use crate::space::tables;
 use crate::task::lock;
+use crate::user::copy::PATH_MAX;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use linux_raw_sys::errno::{ENOENT, ENOMEM, ENOTDIR};
+use linux_raw_sys::errno::{ENAMETOOLONG, ENOENT, ENOMEM, ENOTDIR};
 use linux_raw_sys::general::{S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG};
 use mm::{Object, Seals, Shmem, ShmemKind};
 use spin::mutex::SpinMutex;
@@ -31,6 +32,8 @@ const MEMORY: (u32, u32) = (0, 1);
 const PROC: u64 = 22;
 /// The heap that an inode uses, about: itself and its place in a folder.
 const NODE: usize = 512;
+/// What Linux's trace of maps shows instead of a path that is too long.
+const TOO_LONG: &[u8] = b"//toolong";
 
 /// A device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -276,8 +279,10 @@ impl Node {
     /// The path of a folder, or of an entry `name` in it.
     ///
     /// # Errors
-    /// ENOENT: it is in no folder any more. ENOMEM.
+    /// ENOENT: it is in no folder any more. ENAMETOOLONG: programs nest folders as deep as they
+    /// like. ENOMEM.
     pub(crate) fn path(self: &Arc<Self>, name: Option<&[u8]>) -> Result<Vec<u8>, Errno> {
+        let mut room = PATH_MAX;
         let mut names: Vec<Vec<u8>> = name.map(|name| name.to_vec()).into_iter().collect();
         let mut here = Arc::clone(self);
         loop {
@@ -286,7 +291,9 @@ impl Node {
                 break;
             }
             names.try_reserve(1).map_err(|_| Errno(ENOMEM))?;
-            names.push(parent.name_of(&here).ok_or(Errno(ENOENT))?);
+            let name = parent.name_of(&here).ok_or(Errno(ENOENT))?;
+            room = room.checked_sub(name.len() + 1).ok_or(Errno(ENAMETOOLONG))?;
+            names.push(name);
             here = parent;
         }
         let mut path = Vec::new();
@@ -299,6 +306,17 @@ impl Node {
             path.push(b'/');
         }
         Ok(path)
+    }
+
+    /// The path by which listings of maps show a new file `name` in this folder.
+    ///
+    /// # Errors
+    /// Those of [`path`](Self::path), but for a path that is too long.
+    pub(crate) fn shown_path(self: &Arc<Self>, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        match self.path(Some(name)) {
+            Err(Errno(ENAMETOOLONG)) => Ok(TOO_LONG.into()),
+            path => path,
+        }
     }
 
     /// The name of an entry.

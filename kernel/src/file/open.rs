@@ -18,7 +18,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use linux_raw_sys::errno::{
-    EBADF, EFBIG, EINVAL, EISDIR, ENFILE, ENOENT, ENOMEM, ENOSPC, ENOTDIR, ENXIO, EPERM,
+    EBADF, EFBIG, EINVAL, EISDIR, ENAMETOOLONG, ENFILE, ENOENT, ENOMEM, ENOSPC, ENOTDIR, ENXIO,
+    EPERM,
 };
 use linux_raw_sys::general::{O_APPEND, O_DIRECT, O_NOATIME, O_NONBLOCK};
 use mm::{Backing, ObjectError, Shmem};
@@ -157,11 +158,21 @@ impl Open {
     }
 
     /// The path, for `/proc/PID/fd`.
-    pub(crate) fn path(&self) -> Vec<u8> {
-        match (&self.location, &self.node.kind) {
-            (_, Kind::Folder(_)) => self.node.path(None).unwrap_or_else(|_| b"(deleted)".into()),
+    ///
+    /// # Errors
+    /// ENAMETOOLONG.
+    pub(crate) fn path(&self) -> Result<Vec<u8>, Errno> {
+        let too_long = Err(Errno(ENAMETOOLONG));
+        Ok(match (&self.location, &self.node.kind) {
+            (_, Kind::Folder(_)) => match self.node.path(None) {
+                path if path == too_long => return path,
+                path => path.unwrap_or_else(|_| b"(deleted)".into()),
+            },
             (Some((folder, name)), _) => {
-                let mut path = folder.path(Some(name)).unwrap_or_default();
+                let mut path = match folder.path(Some(name)) {
+                    path if path == too_long => return path,
+                    path => path.unwrap_or_default(),
+                };
                 let there = folder.child(name).ok().flatten();
                 let same = |there: &Arc<Node>| there.number == self.node.number;
                 if !there.as_ref().is_some_and(same) {
@@ -178,7 +189,7 @@ impl Open {
                 path.into()
             }
             (None, _) => alloc::format!("anon_inode:[{}]", self.node.number).into(),
-        }
+        })
     }
 
     /// What it maps: `None` for /dev/zero, which maps anonymous memory. The rights were checked.

@@ -16,7 +16,7 @@ use mm::Access;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// The longest path, with its zero.
-const PATH_MAX: usize = 4096;
+pub(crate) const PATH_MAX: usize = 4096;
 
 /// The memory of the program that this CPU has active.
 #[derive(Clone, Copy)]

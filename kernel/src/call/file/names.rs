@@ -46,7 +46,7 @@ pub(in crate::call) fn mknodat(call: &mut Call<'_>) -> Outcome {
     if found.folder {
         return fail(ENOENT);
     }
-    let shown = found.parent.path(Some(&found.name))?;
+    let shown = found.parent.shown_path(&found.name)?;
     let node = Node::file(&shown, mode as u32 & !call.umask())?;
     tree::insert(&found.parent, &found.name, &node)?;
     Ok(0)

@@ -73,7 +73,7 @@ fn open_path(call: &Call<'_>, folder: u64, path: u64, flags: u32, mode: u32) -> 
         if found.folder {
             return fail(EISDIR);
         }
-        let shown = found.parent.path(Some(&found.name))?;
+        let shown = found.parent.shown_path(&found.name)?;
         let node = Node::file(&shown, mode & 0o7777 & !call.umask())?;
         match tree::insert(&found.parent, &found.name, &node) {
             Ok(()) => break (found, node, true),
@@ -133,8 +133,7 @@ fn open_unnamed(call: &Call<'_>, folder: &Arc<Node>, how: Mode, flags: u32, mode
     if matches!(folder.kind, Kind::Proc(_)) {
         return fail(EOPNOTSUPP);
     }
-    let mut shown = folder.path(None)?;
-    shown.extend_from_slice(b"/# (deleted)");
+    let shown = folder.shown_path(b"# (deleted)")?;
     let node = Node::file(&shown, mode & 0o7777 & !call.umask())?;
     // Relaxed: no other thread has it. With O_EXCL it cannot get a name.
     node.links.store(0, Ordering::Relaxed);

@@ -238,7 +238,7 @@ impl Entry {
             (_, Target::Path(path)) => Ok(path),
             (Entry::Descriptor(pid, fd), _) => {
                 let files = find(pid)?.files().ok_or(Errno(ENOENT))?;
-                Ok(files.get(fd).map_err(|_| Errno(ENOENT))?.path())
+                files.get(fd).map_err(|_| Errno(ENOENT))?.path()
             }
             (_, Target::Node(node)) => node.path(None),
         }
