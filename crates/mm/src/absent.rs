@@ -3,8 +3,14 @@
 //! The mark of a present page is a bit of its entry ([`WP`]). An absent page of anonymous memory
 //! gets an entry for it: that of a guard page, with the bit. So it moves, forks and goes with its
 //! VMA as guard pages do. Otherwise the page is absent: a fault there brings it in, with the mark.
-//! Advice that discards pages removes the mark, too. In a VMA that is not registered for
-//! write-protection, such as that of a forked child, the entry means nothing.
+//! In a VMA that is not registered for write-protection, such as that of a forked child, the entry
+//! means nothing.
+//!
+//! Advice that discards pages of anonymous memory removes the mark, too. A page of an object keeps
+//! it, as the markers of Linux do: when reclaim, truncation or advice takes a write-protected page
+//! from a map of an object, the page leaves the entry of an absent one. Only an unmapping removes
+//! the mark. Tables that a fork shares get the entry for all their spaces, so it does not matter
+//! which of the VMAs is registered.
 //!
 //! # Correctness
 //! The entry is stored with the lock of its table. A fault is before it, and then the page is
@@ -14,8 +20,8 @@
 use core::ops::Range;
 
 use grace::Concurrent;
-use machine::{FrameError, Machine, VirtAddr};
-use paging::{Attrs, EntryChange, Format, Found};
+use machine::{Frame, FrameError, Machine, PageSize, VirtAddr};
+use paging::{Attrs, EntryChange, Format, Found, Mapping, SweepChange};
 use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
@@ -27,7 +33,7 @@ use crate::{
     huge::HUGE,
     rights::Want,
     touch::Look,
-    track::{POISON, WP},
+    track::{POISON, WP, marked},
 };
 
 /// Whether the entry of a guard page is that of an absent page with a mark.
@@ -35,9 +41,33 @@ pub(crate) fn is_mark(attrs: Attrs) -> bool {
     attrs.soft & (WP | POISON) == WP
 }
 
+/// The attributes of an absent page with a mark.
+fn mark() -> Attrs {
+    let attrs = guard::attrs();
+    Attrs { soft: attrs.soft | WP, ..attrs }
+}
+
+/// The change that takes a page from a map of an object. A write-protected page leaves its mark.
+/// The frame of guards exists as soon as memory is registered for write-protection.
+pub(crate) fn clear_of_object(page: &Mapping, guard: Option<Frame>) -> SweepChange {
+    let leaves = page.attrs.soft & WP != 0 && page.size == PageSize::Size4K;
+    guard.filter(|_| leaves).map_or(SweepChange::Clear, |guard| SweepChange::Replace(guard, mark()))
+}
+
+/// The change of an absent entry, where the entry has a mark. The page that comes in keeps the mark
+/// if `keeps`.
+pub(crate) fn over_mark(change: EntryChange, keeps: bool) -> EntryChange {
+    match change {
+        EntryChange::Set(frame, attrs) => {
+            EntryChange::Replace(frame, marked(attrs, if keeps { WP } else { 0 }))
+        }
+        change => change,
+    }
+}
+
 impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
-    /// Marks the absent pages of a part of a VMA of anonymous memory, whose tables are the space's
-    /// own. Allocates tables. If memory runs out, a part is marked. O(pages).
+    /// Marks the absent pages of a part of a VMA, whose tables are the space's own. Allocates
+    /// tables. If memory runs out, a part is marked. O(pages).
     pub(crate) fn mark_absent(&mut self, range: Range<usize>, vma: &Vma<Backing<M>>) {
         vma.mark_touched_for_call();
         if self.guard.make().is_err() {
@@ -66,13 +96,11 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
 
     fn mark_one(&self, at: usize) -> Result<(), paging::Error> {
         let Some(frame) = self.guard.get() else { return Ok(()) };
-        let attrs = guard::attrs();
-        let mark = Attrs { soft: attrs.soft | WP, ..attrs };
         // SAFETY: the space owns the page. The frame of guards outlives the tables, and has no
         // references.
         let done = unsafe {
             self.tables.with_entry(&G::pin(), VirtAddr::new(at as u64), |now| match now {
-                None => (EntryChange::Set(frame, mark), ()),
+                None => (EntryChange::Set(frame, mark()), ()),
                 Some(_) => (EntryChange::Keep, ()),
             })
         };
@@ -87,14 +115,21 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
 }
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
-    /// Whether the VMA is anonymous memory, registered with a userfaultfd that marks absent pages.
+    /// Whether the VMA is registered with a userfaultfd that marks its absent pages. As in Linux,
+    /// those of objects are marked always.
     pub(crate) fn marks_absent(&self, vma: &Vma<Backing<M>>) -> bool {
         let marks = |handler: &dyn UserFaultHandler, uffd| handler.marks_absent_pages(uffd);
-        vma.file.is_none() && self.protects(vma, marks)
+        self.protects(vma, |handler, uffd| vma.file.is_some() || marks(handler, uffd))
     }
 
-    /// The first touch of an absent page with a mark. A write in memory that needs no monitor takes
-    /// the mark away; otherwise the page keeps it, and a write faults once more.
+    /// Whether an absent page with a mark keeps it when it comes in.
+    pub(crate) fn keeps_mark(&self, vma: &Vma<Backing<M>>, want: Want) -> bool {
+        vma.flags.contains(VmFlags::UFFD_WP) && !(want.writes() && self.is_write_protect_async(vma))
+    }
+
+    /// The first touch of an absent page of anonymous memory with a mark. A write in memory that
+    /// needs no monitor takes the mark away; otherwise the page keeps it, and a write faults once
+    /// more.
     #[cold]
     pub(crate) fn touch_marked(
         &self,
@@ -103,8 +138,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         want: Want,
         fresh: &Fresh<'_, M>,
     ) -> Result<Step, FaultError> {
-        let keeps = look.vma.flags.contains(VmFlags::UFFD_WP)
-            && !(want.writes() && self.is_write_protect_async(look.vma));
+        let keeps = self.keeps_mark(look.vma, want);
         let step = self.first_touch(look, place, want, fresh, Some(if keeps { WP } else { 0 }))?;
         if step != Step::MappedFresh || !keeps {
             return Ok(step);

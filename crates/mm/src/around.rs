@@ -8,10 +8,10 @@ use core::ops::Range;
 
 use grace::Concurrent;
 use machine::{ENTRIES, Machine, VirtAddr};
-use paging::{EntryChange, Format, Share};
+use paging::{EntryChange, Format, Mapping, Share};
 use vma::{PAGE_SIZE, VmFlags, Vma};
 
-use crate::{AddressSpace, Backing, object::HeldPage, rights};
+use crate::{AddressSpace, Backing, absent::over_mark, object::HeldPage, rights};
 
 /// The pages that a fault maps (`fault_around_bytes` of Linux, in pages).
 const PAGES: usize = 16;
@@ -46,7 +46,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let share = if read_only { Share::CopyOnWrite } else { Share::Object };
         for at in window(addr, range).step_by(PAGE_SIZE).filter(|at| *at != addr) {
             let (page, index) = (VirtAddr::new(at as u64), vma.offset_at(at) as u64);
-            if !object.is_present(index) || walk.get(page).is_some() {
+            // A mark of an earlier registration means nothing.
+            let is_mark = |page: &Mapping| self.core.is_mark(page);
+            if !object.is_present(index) || walk.get(page).is_some_and(|page| !is_mark(&page)) {
                 continue;
             }
             let Ok(held) = HeldPage::get(machine, object, index) else { continue };
@@ -54,18 +56,22 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             // the entry.
             let done = unsafe {
                 self.core.tables.with_entry(guard, page, |now| {
-                    let fits = now.is_none()
+                    let fits = now.as_ref().is_none_or(is_mark)
                         && self.core.vmas.is_current(guard, at, vma)
                         && held.is_current();
-                    let attrs = rights::attrs_in(vma, share);
-                    match fits {
-                        true => (EntryChange::Set(held.frame(), attrs), true),
-                        false => (EntryChange::Keep, false),
+                    let set = EntryChange::Set(held.frame(), rights::attrs_in(vma, share));
+                    match (fits, now) {
+                        (true, None) => (set, true),
+                        (true, Some(_)) => (over_mark(set, false), true),
+                        (false, _) => (EntryChange::Keep, false),
                     }
                 })
             };
             match done {
-                Ok((true, _)) => held.mapped(),
+                Ok((true, pending)) => {
+                    pending.flush();
+                    held.mapped();
+                }
                 Ok((false, _)) => {}
                 // No memory, or a fork is under way.
                 Err(_) => return,

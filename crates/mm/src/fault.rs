@@ -330,9 +330,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
             return Ok(step);
         }
-        if is_marked {
+        if is_marked && vma.file.is_none() {
             return self.touch_marked(&look, &place, want, fresh);
         }
+        // The object's page is absent; its mark goes over to the page that comes in.
+        let found = present;
+        let keeps = is_marked && self.keeps_mark(vma, want);
         self.refuse_guard(found, at)?;
         if let Some(page) = found
             && self.core.tables.paging().slot_of(page.frame).is_some()
@@ -363,7 +366,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         if let Some(needed) = prepared.needs(vma, want, found) {
             // A frame that is to be copied is held from here on. If the entry leads to it now, it
             // has not been given to another user in between.
-            let still = walk.get(page).map(|page| (page.frame, page.attrs.share()));
+            let still = walk.get(page).filter(|page| !self.core.is_mark(page));
+            let still = still.map(|page| (page.frame, page.attrs.share()));
             if still != found.map(|page| (page.frame, page.attrs.share())) {
                 return Ok(Step::Again);
             }
@@ -386,10 +390,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     return (EntryChange::Keep, Step::Again);
                 }
                 // A guard was installed since the first look, or the page went to swap.
-                if now.is_some_and(|page| self.core.is_special(page.frame)) {
+                let has_mark = now.is_some_and(|page| self.core.is_mark(&page));
+                let special = now.is_some_and(|page| self.core.is_special(page.frame));
+                if has_mark != is_marked || special && !has_mark {
                     return (EntryChange::Keep, Step::Again);
                 }
-                anon::decide(vma, want, now, &prepared)
+                let (change, step) = anon::decide(vma, want, now.filter(|_| !has_mark), &prepared);
+                (if has_mark { absent::over_mark(change, keeps) } else { change }, step)
             })
         };
         match done {
@@ -408,9 +415,17 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                         self.flush_everywhere(page);
                         self.end_replacement(&guard, page, vma, found.map(|page| page.frame))
                     }
+                    // A write goes on with the fault of a protected page.
+                    Step::MappedFresh if keeps => {
+                        fresh.mapped();
+                        Step::Again
+                    }
                     Step::MappedObject => {
                         // The entry has the reference now.
                         prepared.object.into_iter().for_each(HeldPage::mapped);
+                        if keeps && want.writes() {
+                            return Ok(Step::Again);
+                        }
                         if !want.writes() {
                             self.fault_around(&guard, addr, &range, vma);
                         }

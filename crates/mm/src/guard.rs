@@ -37,7 +37,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         self.guard.make().map_err(|_| vma::Error::OutOfMemory)?;
         let Some(guard) = self.guard.get() else { return Err(vma::Error::OutOfMemory) };
         Pages::prepare(self, range.clone(), PageWork::Protect)?;
-        self.remove_but(range.clone(), Some(guard));
+        self.remove_but(range.clone(), Some(guard), None);
         range.step_by(PAGE_SIZE).try_for_each(|at| self.install_guard(at, guard))
     }
 

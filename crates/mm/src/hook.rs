@@ -11,6 +11,7 @@ use vma::{Advice, PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
 
 use crate::{
     Backing, CollapseError, Commitment, FrameGroup,
+    absent::{clear_of_object, is_mark},
     bags::unlink_empty,
     batch::FrameBatch,
     changes::Changes,
@@ -159,11 +160,17 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
     /// that a forked space shares are left to it. The tables at the ends of the range are this
     /// space's own (`prepare`), so this needs no memory.
     pub(crate) fn remove(&mut self, range: Range<usize>) {
-        self.remove_but(range, None);
+        self.remove_but(range, None, None);
     }
 
-    /// As [`remove`](Self::remove), but keeps guard pages, whose frame is `kept`.
-    pub(crate) fn remove_but(&mut self, range: Range<usize>, kept: Option<Frame>) {
+    /// As [`remove`](Self::remove), but keeps guard pages, whose frame is `kept`; and with `marks`,
+    /// the same frame, write-protected pages leave their marks.
+    pub(crate) fn remove_but(
+        &mut self,
+        range: Range<usize>,
+        kept: Option<Frame>,
+        marks: Option<Frame>,
+    ) {
         self.count_change();
         self.split_ends(&range);
         let mut rest = range.clone();
@@ -186,9 +193,10 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
             pending.keep_tables(keeps);
             let clear = |page: paging::Mapping| match page.frame {
                 _ if kept.is_some_and(|guard| is_guard(&page, guard)) => SweepChange::Keep,
+                frame if marks == Some(frame) && is_mark(page.attrs) => SweepChange::Keep,
                 frame if batch.take(self.tables.paging(), frame) => {
                     pages += page.size.bytes() as usize / PAGE_SIZE;
-                    SweepChange::Clear
+                    clear_of_object(&page, marks)
                 }
                 _ => SweepChange::Stop,
             };
@@ -406,7 +414,8 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
                 let guard = self.guard.get();
                 let work = if guard.is_some() { PageWork::Protect } else { PageWork::Empty };
                 Pages::prepare(self, range.clone(), work)?;
-                self.remove_but(range, guard);
+                let marks = vma.file.is_some() && vma.flags.contains(VmFlags::UFFD_WP);
+                self.remove_but(range, guard, guard.filter(|_| marks));
                 Ok(())
             }
             Advice::Collapse => {

@@ -121,10 +121,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         })
     }
 
-    /// UFFDIO_WRITEPROTECT: write-protects the pages of a range, or ends that. Absent pages are
-    /// left out, unless the userfaultfd marks them
-    /// ([`marks_absent_pages`](crate::UserFaultHandler::marks_absent_pages)): then it allocates the
-    /// page tables of the range.
+    /// UFFDIO_WRITEPROTECT: write-protects the pages of a range, or ends that. Absent pages of
+    /// anonymous memory are left out, unless the userfaultfd marks them
+    /// ([`marks_absent_pages`](crate::UserFaultHandler::marks_absent_pages)). For pages that it
+    /// marks, and for objects, it allocates the page tables of the range.
     ///
     /// # Errors
     /// [`UserFaultError::NotRegistered`]: nothing is mapped in the range, or a VMA is not

@@ -22,6 +22,7 @@ use vma::{PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing, Error,
+    absent::clear_of_object,
     hook::Hook,
     reference::{Reference, block_of, hold, is_counted},
     rights,
@@ -234,7 +235,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     // SAFETY: the entry's reference. It is dropped after the flush.
                     let held = unsafe { Reference::new(machine, page.frame) };
                     found.of_objects.push((file, index, held));
-                    SweepChange::Clear
+                    clear_of_object(page, self.core.guard.get())
                 }
                 None if page.size != PageSize::Size4K => {
                     found.huge = found.huge.or(has_swap.then_some(at));

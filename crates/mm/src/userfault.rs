@@ -74,9 +74,9 @@ pub trait UserFaultHandler: Send + Sync + 'static {
         false
     }
 
-    /// Whether this userfaultfd write-protects absent pages of anonymous memory, too
-    /// (UFFD_FEATURE_WP_UNPOPULATED, which UFFD_FEATURE_WP_ASYNC implies). Called with the write
-    /// right held: only loads.
+    /// Whether this userfaultfd write-protects absent pages of anonymous memory, as it does those
+    /// of objects (UFFD_FEATURE_WP_UNPOPULATED, which UFFD_FEATURE_WP_ASYNC implies). Called with
+    /// the write right held: only loads.
     fn marks_absent_pages(&self, uffd: u64) -> bool {
         self.is_write_protect_async(uffd)
     }
@@ -149,6 +149,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ) -> Result<(), Error> {
         if modes.contains(UserFaultModes::WP) {
             Self::check_marks()?;
+            // A page of an object that goes needs it for its mark, without memory.
+            self.core.guard.make().map_err(FaultError::OutOfMemory)?;
         }
         let mut flags = VmFlags::empty();
         flags.set(VmFlags::UFFD_MISSING, modes.contains(UserFaultModes::MISSING));

@@ -9,6 +9,7 @@ use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
     Backing, Mappings,
+    absent::clear_of_object,
     batch::FrameBatch,
     hook::virt,
     mappings::{Take, TakeBack, Visit},
@@ -68,15 +69,17 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
             let mut batch = FrameBatch::new();
             let mut pending = self.tables.no_flush();
             let mut clear = |page: &Mapping| match batch.take(self.tables.paging(), page.frame) {
-                true => SweepChange::Clear,
+                true => clear_of_object(page, self.guard.get()),
                 false => SweepChange::Stop,
             };
             let change = |page: Mapping| match (what.what, page.attrs.share()) {
                 // Lost contents go with the copies.
-                (Take::All, _) if is_poison(page.attrs) => SweepChange::Clear,
+                (Take::All, _) if is_poison(page.attrs) && self.is_guard(page.frame) => {
+                    SweepChange::Clear
+                }
                 _ if self.is_guard(page.frame) => SweepChange::Keep,
                 // UFFDIO_ZEROPAGE has put it there. It is no copy, so Linux removes it.
-                (Take::Own(_), _) if Some(page.frame) == self.zero.get() => SweepChange::Clear,
+                (Take::Own(_), _) if Some(page.frame) == self.zero.get() => clear(&page),
                 // A copy, which goes with the others only.
                 (Take::Write | Take::Own(_), _) if self.is_special(page.frame) => SweepChange::Keep,
                 (Take::Write, Share::Object) => SweepChange::Set(rights::attrs_kept(

@@ -303,6 +303,30 @@ fn a_sweep_changes_page_by_page() {
     });
 }
 
+/// A page gets another frame in a sweep, which no CPU reads by its old translation after the flush.
+#[test]
+fn a_sweep_replaces_a_page() {
+    with_space(|sim, space| {
+        let (old, new) = (block(sim, 1), block(sim, 0));
+        space.map_own(pages(AT, 2), old, Attrs::USER_RW).unwrap();
+        assert!(store(sim, AT) && store(sim, AT + 0x1000));
+        let mut pending = space.no_flush();
+        let no_rights = Attrs::new(Flags::empty());
+        let replace = |page: Mapping| match page.page == virt(AT) {
+            true => SweepChange::Replace(new, no_rights),
+            false => SweepChange::Keep,
+        };
+        let swept = space.sweep_own(pages(AT, 2), &mut pending, |_| true, replace);
+        assert_eq!((swept, pending.range()), (Ok(None), Some(pages(AT, 1))));
+        pending.flush();
+        assert!(!store(sim, AT) && store(sim, AT + 0x1000));
+        let found = get(space, AT).unwrap();
+        assert_eq!((found.frame, found.attrs.flags), (new, Flags::empty()));
+        assert_eq!(clear(space, pages(AT, 2)).len(), 2);
+        [old, new].into_iter().for_each(|frame| release(sim, frame));
+    });
+}
+
 /// A refused sweep changes nothing; one whose `change` returns what no page can have stops there.
 #[test]
 fn a_sweep_refuses() {

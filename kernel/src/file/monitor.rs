@@ -32,8 +32,7 @@ const EXACT_ADDRESS: u64 = 1 << 11;
 const UNPOPULATED: u64 = 1 << 13;
 const ASYNC: u64 = 1 << 15;
 /// All that are here: also WP and MINOR faults, of shared memory, too, and of hugetlb, of which
-/// there is none; POISON; MOVE. There are no messages of forks, moves and unmappings. An absent
-/// page of a file gets no mark of write-protection.
+/// there is none; POISON; MOVE. There are no messages of forks, moves and unmappings.
 pub(crate) const FEATURES: u64 = 1
     | 1 << 4
     | 1 << 5

@@ -3,7 +3,7 @@
 use crate::{
     monitor::{Call, Scan},
     monitored::CATEGORIES,
-    program::{Kind, Of, PAGE, PAGES, Place, Span, Step, Way},
+    program::{Advice, Kind, Of, PAGE, PAGES, Place, Span, Step, Way},
     random::{Rng, Window, of_object, some_prot, step},
 };
 
@@ -39,7 +39,7 @@ pub(crate) fn random(about: About, seed: u64, steps: usize) -> Vec<Step> {
     let mut rng = Rng::new(seed ^ 0x00f1_1e5d);
     let pages = rng.of(&[6, 12, 24]);
     let window = Window { first: (PAGES - pages) / 2, pages };
-    let objects = about == About::Monitors && rng.one_in(2);
+    let objects = rng.one_in(2);
     let forks = rng.one_in(4);
     let mut features = feature::SIGBUS;
     features |= match about {
@@ -51,10 +51,11 @@ pub(crate) fn random(about: About, seed: u64, steps: usize) -> Vec<Step> {
     // All with WP, or none: where a registration without it follows one with it, Linux leaves the
     // marks in the entries. Only PAGEMAP_SCAN sees them then, and ours forgets them.
     let modes: &[u64] = match about {
-        About::Monitors if objects || rng.one_in(3) => &[1, 1, 4, 5, 0],
+        About::Monitors if rng.one_in(3) => &[1, 1, 4, 5, 0],
         About::Monitors => &[2, 3, 2, 3, 0, 6, 7],
         About::Scans => &[2],
     };
+    let marks = modes[0] == 2;
     let mut program = begin(&mut rng, &window, objects);
     program.push(Step::Monitor(Call::Open { features }));
     let mode = rng.of(&modes[..modes.len().min(4)]);
@@ -71,14 +72,19 @@ pub(crate) fn random(about: About, seed: u64, steps: usize) -> Vec<Step> {
                     program.push(Step::Switch { to: now });
                 }
             },
-            0..3 if objects => program.push(of_object(&mut rng, &window, number)),
+            0..3 if objects => match of_object(&mut rng, &window, number) {
+                // Over the marker of an absent page of an object, Linux repeats it endlessly.
+                Step::Advise { advice: Advice::GuardInstall, .. } if marks => {}
+                step => program.push(step),
+            },
             3..6 => program.push(Step::Write { at: window.byte(&mut rng), byte: byte(number) }),
             6..8 => program.push(Step::Read { at: window.byte(&mut rng) }),
             8..12 => match step(&mut rng, &window, number) {
                 // Limits and the heap have nothing to do with it.
                 Step::Limit { .. } | Step::Brk { .. } => {}
+                Step::Advise { advice: Advice::GuardInstall, .. } if objects && marks => {}
                 // Where mremap unregisters a VMA that the moved one joins, Linux leaves its marks.
-                Step::Remap { way, .. } if modes[0] == 2 && way != Way::Stay => {}
+                Step::Remap { way, .. } if marks && way != Way::Stay => {}
                 step => program.push(step),
             },
             12..15 if about == About::Scans => program.push(scan(&mut rng, &window)),

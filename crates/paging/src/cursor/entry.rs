@@ -280,7 +280,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 
     /// Changes the entry of a page.
     #[inline(always)]
-    fn apply(
+    pub(super) fn apply(
         &self,
         slot: Slot<'_, M>,
         found: Option<Mapping>,

@@ -3,7 +3,7 @@
 //! `unmap` and `protect` need no lock where there is no page. A sweep takes it nevertheless, so
 //! that it is ordered with each [`with_entry`](PageTables::with_entry) in the range: see `entry`.
 
-use super::{Changing, Error, Slot, covers};
+use super::{Changing, EntryChange, Error, Slot, covers};
 use crate::format::{Attrs, Decoded, Format, size_at};
 use crate::lock::lock;
 use crate::pending::PendingFlush;
@@ -26,6 +26,9 @@ pub enum SweepChange {
     /// The page loses its accessed bit. No flush is pending: a CPU that has cached the translation
     /// does not set the bit again until it loads the entry anew.
     Age,
+    /// The page's entry maps this frame with these attributes instead, as with
+    /// [`EntryChange::Replace`](super::EntryChange::Replace).
+    Replace(Frame, Attrs),
     /// The page stays, and the sweep ends before it.
     Stop,
 }
@@ -187,6 +190,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         {
             return Ok(());
         }
+        let old = attrs;
         match change(Mapping { page, size, frame, attrs }) {
             SweepChange::Keep => {}
             SweepChange::Clear => slot.clear::<F>(count, &mut pending.gather),
@@ -195,6 +199,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 slot.set::<F>(attrs, &mut pending.gather)?;
             }
             SweepChange::Age => slot.age::<F>()?,
+            SweepChange::Replace(new, attrs) => {
+                let found = Some(Mapping { page, size, frame, attrs: old });
+                let change = EntryChange::Replace(new, attrs);
+                self.apply(slot, found, change, count, &mut pending.gather)?;
+            }
             SweepChange::Stop => return Err(Ended::Stopped(page)),
         }
         Ok(())

@@ -10,7 +10,8 @@ use machine::{Flush, Machine, VirtAddr, VirtRange};
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Changes pages of a range as [`sweep`](Self::sweep) does, for this space and for all that
-    /// share its tables. It only clears pages, or takes rights from them. For pages that an object
+    /// share its tables. It only clears pages, replaces
+    /// them by pages without rights, or takes rights from them. For pages that an object
     /// takes back: the truncation of a file takes them from every space that maps it, and must not
     /// need memory for tables.
     ///
@@ -46,7 +47,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let mut shared = false;
         let change = |page, own: bool| {
             let change = change(page);
-            shared |= !own && matches!(change, SweepChange::Clear | SweepChange::Set(_));
+            shared |= !own && !matches!(change, SweepChange::Keep | SweepChange::Stop);
             change
         };
         let result = self.sweep_tables(range, pending, owns, &mut |_| true, change);
