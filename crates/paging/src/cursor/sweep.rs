@@ -27,7 +27,7 @@ pub enum SweepChange {
     /// does not set the bit again until it loads the entry anew.
     Age,
     /// The page's entry maps this frame with these attributes instead, as with
-    /// [`EntryChange::Replace`](super::EntryChange::Replace).
+    /// [`EntryChange::Replace`].
     Replace(Frame, Attrs),
     /// The page stays, and the sweep ends before it.
     Stop,
