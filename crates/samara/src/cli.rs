@@ -39,6 +39,8 @@ Examples:
   samara trace -- bash -c 'seq 9 | sort -r'   compare after every memory call, around the change
   samara trace --verify -- bash -c 'seq 9'    compare the whole listing each time
   samara trace --json a.json -- java Main     the counts, for a script
+  samara trace -q --json - -- ls | jq .calls  nothing but the counts, after the program's output
+  samara trace -o report.txt -- make          the report in a file
   samara trace --record a.vmtrace -- git log  a recording, for samara replay
 
 A difference is uncertain if it may come from a race between threads, in which the order of a write
@@ -107,17 +109,20 @@ pub(crate) struct Trace {
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
 
-    /// Write the counts to FILE, as one JSON object
+    /// Write the counts to FILE, as one JSON object; - for standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// The program and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "COMMAND"
-    )]
+    /// Write the report to FILE instead of standard error
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Report nothing but a mismatch, and what could not be followed
+    #[arg(short, long, conflicts_with = "output")]
+    pub(crate) quiet: bool,
+
+    /// The program and its arguments; after --, if it begins with a hyphen
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -195,6 +200,17 @@ mod tests {
         assert_eq!((trace.every.map(NonZeroU32::get), trace.json), (Some(7), None));
         assert_eq!(trace.command, ["ls", "--json", "-l"]);
         assert!(Arguments::try_parse_from(["samara", "trace"]).is_err());
+        for line in [&["--jsno", "a", "ls"][..], &["-x", "ls"], &["-q", "-o", "a", "ls"]] {
+            let line = ["samara", "trace"].iter().chain(line);
+            assert!(Arguments::try_parse_from(line).is_err());
+        }
+        for line in [&["ls", "--json", "-q"][..], &["--", "-x", "-q"]] {
+            let line = ["samara", "trace"].iter().chain(line);
+            let Command::Trace(trace) = Arguments::try_parse_from(line).unwrap().command else {
+                panic!("not a trace")
+            };
+            assert!(!trace.quiet && trace.json.is_none());
+        }
         assert!(Arguments::try_parse_from(["samara", "trace", "--every", "0", "ls"]).is_err());
         assert!(Arguments::try_parse_from(["samara", "replay"]).is_err());
         let line = ["samara", "bench", "--cpus", "1,8", "gup"];

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{BufWriter, ErrorKind, Write},
+    io::{self, BufWriter, ErrorKind, Write},
     path::Path,
     process::ExitCode,
 };
@@ -38,9 +38,32 @@ pub(crate) fn run(options: &cli::Trace) -> ExitCode {
 
 type Failure = (u8, String);
 
+/// Where a result goes.
+struct Sink<'a> {
+    path: &'a Path,
+    out: Box<dyn Write>,
+}
+
+impl<'a> Sink<'a> {
+    /// A file, or standard output for `-`.
+    fn create(path: &'a Path) -> Result<Self, Failure> {
+        let out: Box<dyn Write> = match path.to_str() {
+            Some("-") => Box::new(io::stdout()),
+            _ => Box::new(create(path)?),
+        };
+        Ok(Sink { path, out })
+    }
+
+    fn write(mut self, text: &str) -> Result<(), Failure> {
+        let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+        written.map_err(|error| (FAILED, format!("cannot write {}: {error}", self.path.display())))
+    }
+}
+
 fn follow(options: &cli::Trace) -> Result<u8, Failure> {
-    // Both files are created before the run, so that one that cannot be written is reported first.
-    let json = options.json.as_deref().map(|path| Ok((path, create(path)?))).transpose()?;
+    // Files are created before the run, so that one that cannot be written is reported first.
+    let json = options.json.as_deref().map(Sink::create).transpose()?;
+    let output = options.output.as_deref().map(Sink::create).transpose()?;
     let recording = options.record.as_deref().map(create).transpose()?.map(BufWriter::new);
 
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -60,10 +83,13 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
     let unfollowed = session.unfollowed().map(str::to_owned);
     let summary = session.finish().map_err(unwritten)?;
 
-    report(&summary);
-    if let Some((path, mut file)) = json {
-        writeln!(file, "{}", json::object(&summary))
-            .map_err(|error| (FAILED, format!("cannot write {}: {error}", path.display())))?;
+    match output {
+        Some(file) => file.write(&report(&summary, Style::PLAIN))?,
+        None if options.quiet => messages::show(&first_mismatch(&summary, Style::of_stderr())),
+        None => messages::show(&report(&summary, Style::of_stderr())),
+    }
+    if let Some(file) = json {
+        file.write(&format!("{}\n", json::object(&summary)))?;
     }
     judge(&summary, unfollowed, options.strict).map_or_else(|| Ok(code_of(exit)), Err)
 }
@@ -137,13 +163,15 @@ fn start_failure(error: live::Error) -> Failure {
     (code, error.to_string())
 }
 
-fn report(summary: &Summary) {
-    let style = Style::of_stderr();
-    let mut text = String::new();
-    if let Some(first) = &summary.first_mismatch {
-        text += &mismatch::render(first, style);
-        text.push('\n');
+fn first_mismatch(summary: &Summary, style: Style) -> String {
+    match &summary.first_mismatch {
+        Some(first) => format!("{}\n", mismatch::render(first, style)),
+        None => String::new(),
     }
+}
+
+fn report(summary: &Summary, style: Style) -> String {
+    let mut text = first_mismatch(summary, style);
     text += &tables::render(summary, style);
     for notice in summary.notices.iter().filter(|notice| notice.times > 1) {
         text += &format!("samara: {notice}\n");
@@ -152,5 +180,5 @@ fn report(summary: &Summary) {
         text.push('\n');
         text += &picture::render(largest, style);
     }
-    messages::show(&text);
+    text
 }

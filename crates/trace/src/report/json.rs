@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Space, SpaceStats, Style, Summary, mismatch};
+use super::{Space, SpaceStats, Style, Summary, Timing, mismatch};
 
 /// The whole summary. The keys `calls`, `listings`, `mismatches`, `cannot_tell`, `predicted`,
 /// `predictable`, `address_spaces`, `unfollowed` and `vmas_peak` are always present, as numbers.
@@ -52,7 +52,7 @@ fn kinds(summary: &Summary) -> Value {
     let one = |(op, calls): (&crate::record::Op, &u64)| {
         let timing = summary.timing.get(op);
         let ours = timing.and_then(|timing| timing.ours.median());
-        let kernel = timing.and_then(|timing| timing.kernel.median());
+        let kernel = timing.and_then(Timing::kernel_median);
         (
             op.name().to_string(),
             json!({ "calls": calls, "ours_median_ns": ours, "kernel_median_ns": kernel }),

@@ -303,6 +303,14 @@ pub struct Timing {
     pub kernel: Nanoseconds,
 }
 
+impl Timing {
+    /// The median of the kernel's times. `None` also for 0: the difference of two times that vary
+    /// by more than the call takes says nothing.
+    pub fn kernel_median(&self) -> Option<u64> {
+        self.kernel.median().filter(|ns| *ns > 0)
+    }
+}
+
 /// A distribution of durations, exact to 1%. It has a fixed size of about 15 KiB.
 ///
 /// ```
@@ -411,6 +419,16 @@ mod tests {
             summary.spaces().iter().any(|space| space.mm == 17),
             "a space with a mismatch was dropped"
         );
+    }
+
+    #[test]
+    fn a_median_of_nothing_is_none() {
+        let mut timing = Timing::default();
+        timing.kernel.add(Duration::ZERO);
+        assert_eq!((timing.kernel.median(), timing.kernel_median()), (Some(0), None));
+        timing.kernel.add(Duration::from_nanos(70));
+        timing.kernel.add(Duration::from_nanos(70));
+        assert_eq!(timing.kernel_median(), Some(70));
     }
 
     #[test]

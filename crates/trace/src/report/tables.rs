@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use super::{Space, SpaceStats, Summary, style::Style, style::bytes, style::count};
+use super::{Space, SpaceStats, Summary, Timing, style::Style, style::bytes, style::count};
 
 /// The number of address spaces shown one by one. If there are more, the busiest are shown.
 const SHOWN: usize = 20;
@@ -47,7 +47,7 @@ fn kinds(summary: &Summary) -> Table {
         let timing = summary.timing.get(op);
         let median = |ns: Option<u64>| ns.map_or_else(|| "-".into(), count);
         let ours = median(timing.and_then(|timing| timing.ours.median()));
-        let kernel = median(timing.and_then(|timing| timing.kernel.median()));
+        let kernel = median(timing.and_then(Timing::kernel_median));
         table.add_row([op.name().to_string(), count(calls), ours, kernel]);
     }
     table
