@@ -67,7 +67,9 @@ static const unsigned long bad[] = {
 	0xffff888001000000, 0xffffc90000000000, 0xffffffff80000000, 0xffffffff80200000,
 	0xfffffffffffff000, -8, -1,
 };
-#define SYSTEM_FILE "/sys/kernel/mm/transparent_hugepage/enabled"
+/* A plain file from before, and a setting, which has no frames. */
+#define SYSTEM_FILE "/sys/kernel/mm/transparent_hugepage/use_zero_page"
+#define SETTING "/sys/kernel/mm/transparent_hugepage/enabled"
 #define OF(table) table[pick(state, sizeof table / sizeof *table)]
 static char long_name[5000];
 static const char *paths[] = {
@@ -76,7 +78,7 @@ static const char *paths[] = {
 	"/proc/self/status", "/proc/self/stat", "/proc/self/pagemap", "/proc/self/fd/0",
 	"/proc/self/fd", "/proc/self/task", "/proc/meminfo", "/proc/stat", "/proc",
 	"e0", "e0", "/proc/self/cmdline", "/proc/self/mem",
-	"/proc/sys/vm/overcommit_memory", SYSTEM_FILE,
+	"/proc/sys/vm/overcommit_memory", SYSTEM_FILE, SETTING,
 };
 static char *area;
 static __thread sigjmp_buf again;

@@ -299,7 +299,9 @@ int main(int argc, char **argv)
 	}
 	OK(chdir("/"));
 	OK(rmdir("fuzz.d"));
-	/* The only file from before that the calls can name: the same frames as at the start. */
+	/* The only files from before that the calls can name: the same frames as at the start. A file
+	 * may have replaced the setting. */
+	unlink(SETTING);
 	unlink(SYSTEM_FILE);
 	int file = OK(open(SYSTEM_FILE, O_WRONLY | O_CREAT, 0444));
 	EQ(write(file, "\n", 1), 1);
