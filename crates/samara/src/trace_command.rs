@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, BufWriter, ErrorKind, Write},
+    io::{BufWriter, ErrorKind},
     path::Path,
     process::ExitCode,
 };
@@ -15,7 +15,7 @@ use trace::{
 };
 use vma::Profile;
 
-use crate::{cli, complain};
+use crate::{bench::output, cli, complain};
 
 /// Our listing, an address or a result differed from the kernel's. Few programs use this code.
 const DIFFERS: u8 = 122;
@@ -38,32 +38,11 @@ pub(crate) fn run(options: &cli::Trace) -> ExitCode {
 
 type Failure = (u8, String);
 
-/// Where a result goes.
-struct Sink<'a> {
-    path: &'a Path,
-    out: Box<dyn Write>,
-}
-
-impl<'a> Sink<'a> {
-    /// A file, or standard output for `-`.
-    fn create(path: &'a Path) -> Result<Self, Failure> {
-        let out: Box<dyn Write> = match path.to_str() {
-            Some("-") => Box::new(io::stdout()),
-            _ => Box::new(create(path)?),
-        };
-        Ok(Sink { path, out })
-    }
-
-    fn write(mut self, text: &str) -> Result<(), Failure> {
-        let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
-        written.map_err(|error| (FAILED, format!("cannot write {}: {error}", self.path.display())))
-    }
-}
-
 fn follow(options: &cli::Trace) -> Result<u8, Failure> {
     // Files are created before the run, so that one that cannot be written is reported first.
-    let json = options.json.as_deref().map(Sink::create).transpose()?;
-    let output = options.output.as_deref().map(Sink::create).transpose()?;
+    let failed = |what| (FAILED, what);
+    let json = output::open(options.json.as_deref()).map_err(failed)?;
+    let report_file = output::open(options.output.as_deref()).map_err(failed)?;
     let recording = options.record.as_deref().map(create).transpose()?.map(BufWriter::new);
 
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -83,14 +62,12 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
     let unfollowed = session.unfollowed().map(str::to_owned);
     let summary = session.finish().map_err(unwritten)?;
 
-    match output {
-        Some(file) => file.write(&report(&summary, Style::PLAIN))?,
+    match &options.output {
+        Some(_) => report_file.write(&report(&summary, Style::PLAIN)).map_err(failed)?,
         None if options.quiet => messages::show(&first_mismatch(&summary, Style::of_stderr())),
         None => messages::show(&report(&summary, Style::of_stderr())),
     }
-    if let Some(file) = json {
-        file.write(&format!("{}\n", json::object(&summary)))?;
-    }
+    json.write(&format!("{}\n", json::object(&summary))).map_err(failed)?;
     judge(&summary, unfollowed, options.strict).map_or_else(|| Ok(code_of(exit)), Err)
 }
 

@@ -5,14 +5,14 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// The destination of the JSON lines.
+/// The destination of a result.
 pub(crate) enum Lines<'a> {
     Nowhere,
     Stdout,
     File(File, &'a Path),
 }
 
-/// Opens the destination before anything is measured, because that takes minutes.
+/// Opens the destination: `-` is standard output. Do it before the work, which takes minutes.
 pub(crate) fn open(json: Option<&Path>) -> Result<Lines<'_>, String> {
     match json {
         None => Ok(Lines::Nowhere),
@@ -24,17 +24,27 @@ pub(crate) fn open(json: Option<&Path>) -> Result<Lines<'_>, String> {
     }
 }
 
-pub(crate) fn write(report: &Report, lines: Lines<'_>) -> Result<(), String> {
-    let text = match lines {
-        Lines::Stdout => report.json_lines(),
-        _ => report.to_string(),
-    };
-    let mut out = io::stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    written.map_err(|error| format!("cannot write to standard output: {error}"))?;
-    if let Lines::File(mut file, path) = lines {
-        let written = file.write_all(report.json_lines().as_bytes());
-        written.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+impl Lines<'_> {
+    /// Writes all of a result there.
+    pub(crate) fn write(self, text: &str) -> Result<(), String> {
+        match self {
+            Lines::Nowhere => Ok(()),
+            Lines::Stdout => {
+                let mut out = io::stdout().lock();
+                let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+                written.map_err(|error| format!("cannot write to standard output: {error}"))
+            }
+            Lines::File(mut file, path) => {
+                let written = file.write_all(text.as_bytes());
+                written.map_err(|error| format!("cannot write {}: {error}", path.display()))
+            }
+        }
     }
-    Ok(())
+}
+
+pub(crate) fn write(report: &Report, lines: Lines<'_>) -> Result<(), String> {
+    if !matches!(lines, Lines::Stdout) {
+        Lines::Stdout.write(&report.to_string())?;
+    }
+    lines.write(&report.json_lines())
 }

@@ -32,23 +32,25 @@ impl Changed {
     /// By a call with its result. `brk` was the end of the heap before it.
     pub(super) fn by(call: &Call, brk: usize) -> Changed {
         match call.op {
-            // Their ranges are in memory, or are those of an object; or they concern all VMAs.
-            Op::Mlockall
-            | Op::Munlockall
-            | Op::Prctl
-            | Op::Shmat
-            | Op::Shmdt
-            | Op::Close
-            | Op::Ioctl
-            | Op::ProcessMadvise
-            | Op::IoSetup
-            | Op::IoDestroy
-            | Op::MapShadowStack
-            | Op::Personality => Changed::Anywhere,
-            op => {
-                let [first, second] = calls::places(op, &call.args, brk);
-                Changed::In([first, second, calls::chosen(op, &call.args, call.result)])
+            Op::Mmap
+            | Op::Munmap
+            | Op::Mprotect
+            | Op::PkeyMprotect
+            | Op::Brk
+            | Op::Madvise
+            | Op::Mremap
+            | Op::Mlock
+            | Op::Mlock2
+            | Op::Munlock
+            | Op::Mbind
+            | Op::SetMempolicyHomeNode
+            | Op::RemapFilePages
+            | Op::Mseal => {
+                let [first, second] = calls::places(call.op, &call.args, brk);
+                Changed::In([first, second, calls::chosen(call.op, &call.args, call.result)])
             }
+            // Their ranges are in memory, or are those of an object; or they concern all VMAs.
+            _ => Changed::Anywhere,
         }
     }
 }

@@ -55,8 +55,9 @@ impl Follower<'_> {
                 None if self.facilities.query => pages::query(&space.maps, range.end - 1, false)
                     .ok()
                     .flatten()
-                    .filter(|vma| vma.range.end == range.end)
-                    .map(|vma| vma.range.start),
+                    .map(|found| found.vma.range)
+                    .filter(|found| found.end == range.end)
+                    .map(|found| found.start),
                 None => read_text(space).ok().and_then(|text| start_of(&text, range.end)),
             };
             if let Some(start) = start.filter(|&start| start < range.start) {
@@ -250,15 +251,15 @@ impl Follower<'_> {
         let space = self.spaces.get(&mm)?;
         // A path of more than 4,095 bytes is an error there. The listing has it.
         let query = self.facilities.query.then(|| pages::query(&space.maps, address, true));
-        if let Some(Ok(vma)) = query {
-            let vma = vma?;
+        if let Some(Ok(found)) = query {
+            let pages::Covering { vma, name } = found?;
             return Some(Area {
                 range: vma.range,
                 flags: vma::VmFlags::empty(),
                 offset: vma.offset,
                 dev: vma.dev,
                 inode: vma.inode,
-                name: escape(image::text(vma.name)),
+                name: escape(image::text(name)),
             });
         }
         let text = read_text(space).ok()?;

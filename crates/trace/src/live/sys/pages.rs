@@ -154,16 +154,30 @@ struct QueryArg {
 /// A VMA as the kernel describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::live) struct Covering {
-    /// Its addresses.
-    pub(in crate::live) range: Range<usize>,
-    /// The offset in its file, in bytes.
-    pub(in crate::live) offset: usize,
-    /// Major and minor number of its file's device.
-    pub(in crate::live) dev: (u32, u32),
-    /// Its file's inode; 0 without a file.
-    pub(in crate::live) inode: u64,
+    pub(in crate::live) vma: KernelVma,
     /// The path or name, not escaped. Empty without one, or if it was not requested.
     pub(in crate::live) name: Vec<u8>,
+}
+
+/// Asks for the VMA that covers `address` in the address space of `maps`, or with `next`, for the
+/// next one if there is none. The kernel writes its name to `name`, unless that is empty.
+fn ask(maps: &File, address: usize, next: bool, name: &mut [u8]) -> io::Result<Option<QueryArg>> {
+    const COVERING_OR_NEXT_VMA: u64 = 0x10;
+    let mut arg = QueryArg {
+        size: size_of::<QueryArg>() as u64,
+        query_flags: if next { COVERING_OR_NEXT_VMA } else { 0 },
+        query_addr: address as u64,
+        vma_name_size: name.len() as u32,
+        vma_name_addr: if name.is_empty() { 0 } else { name.as_mut_ptr() as u64 },
+        ..QueryArg::default()
+    };
+    // SAFETY: `arg` lives during the call and has the kernel's layout. Its only pointer is to
+    // `name`, which is `vma_name_size` bytes long and also lives during the call.
+    match check(unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, &raw mut arg) } as _) {
+        Ok(_) => Ok(Some(arg)),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The VMA that covers `address` in the address space of `maps`. One call without text. With
@@ -174,58 +188,33 @@ pub(in crate::live) fn query(
     named: bool,
 ) -> io::Result<Option<Covering>> {
     let mut name = vec![0u8; if named { libc::PATH_MAX as usize } else { 0 }];
-    let mut arg = QueryArg {
-        size: size_of::<QueryArg>() as u64,
-        query_addr: address as u64,
-        vma_name_size: name.len() as u32,
-        vma_name_addr: if named { name.as_mut_ptr() as u64 } else { 0 },
-        ..QueryArg::default()
-    };
-    // SAFETY: `arg` lives during the call and has the kernel's layout. Its only pointer is to
-    // `name`, which is `vma_name_size` bytes long and also lives during the call.
-    match check(unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, &raw mut arg) } as _) {
-        Ok(_) => Ok(Some(Covering {
-            name: {
-                // The kernel's size includes the final zero. It is 0 without a name.
-                name.truncate((arg.vma_name_size as usize).saturating_sub(1));
-                name
-            },
-            range: arg.vma_start as usize..arg.vma_end as usize,
-            offset: arg.vma_offset as usize,
-            dev: (arg.dev_major, arg.dev_minor),
-            inode: arg.inode,
-        })),
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-        Err(error) => Err(error),
-    }
+    let found = ask(maps, address, false, &mut name)?;
+    Ok(found.map(|arg| {
+        // The kernel's size includes the final zero. It is 0 without a name.
+        name.truncate((arg.vma_name_size as usize).saturating_sub(1));
+        Covering { vma: arg.vma(), name }
+    }))
 }
 
 /// The VMA that covers `address`, or the next one. One call without text.
 pub(in crate::live) fn query_next(maps: &File, address: usize) -> io::Result<Option<KernelVma>> {
-    const COVERING_OR_NEXT_VMA: u64 = 0x10;
-    // In the order of the kernel's bits.
-    const RIGHTS: [VmFlags; 4] = [VmFlags::READ, VmFlags::WRITE, VmFlags::EXEC, VmFlags::MAYSHARE];
-    let mut arg = QueryArg {
-        size: size_of::<QueryArg>() as u64,
-        query_flags: COVERING_OR_NEXT_VMA,
-        query_addr: address as u64,
-        ..QueryArg::default()
-    };
-    let set = |flags: u64| {
-        let all = RIGHTS.iter().enumerate().filter(|(bit, _)| flags & 1 << bit != 0);
-        all.fold(VmFlags::empty(), |all, (_, one)| all | *one)
-    };
-    // SAFETY: `arg` lives during the call and has the kernel's layout. It has no pointers.
-    match check(unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, &raw mut arg) } as _) {
-        Ok(_) => Ok(Some(KernelVma {
-            range: arg.vma_start as usize..arg.vma_end as usize,
-            rights: set(arg.vma_flags),
-            offset: arg.vma_offset as usize,
-            dev: (arg.dev_major, arg.dev_minor),
-            inode: arg.inode,
-        })),
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-        Err(error) => Err(error),
+    Ok(ask(maps, address, true, &mut [])?.map(|arg| arg.vma()))
+}
+
+impl QueryArg {
+    /// The answer.
+    fn vma(&self) -> KernelVma {
+        // In the order of the kernel's bits.
+        const RIGHTS: [VmFlags; 4] =
+            [VmFlags::READ, VmFlags::WRITE, VmFlags::EXEC, VmFlags::MAYSHARE];
+        let set = RIGHTS.iter().enumerate().filter(|(bit, _)| self.vma_flags & 1 << bit != 0);
+        KernelVma {
+            range: self.vma_start as usize..self.vma_end as usize,
+            rights: set.fold(VmFlags::empty(), |all, (_, one)| all | *one),
+            offset: self.vma_offset as usize,
+            dev: (self.dev_major, self.dev_minor),
+            inode: self.inode,
+        }
     }
 }
 
