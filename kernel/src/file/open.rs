@@ -8,7 +8,7 @@ use super::budget::Charge;
 use super::locks::Of;
 use super::node::{CHANGED, Device, Kind, Node, READ, WRITTEN};
 use super::pipe::Pipe;
-use super::proc::Content;
+use super::proc::{Content, read_text};
 use crate::call::Errno;
 use crate::machine::Kernel;
 use crate::output::{self, Stream};
@@ -162,17 +162,14 @@ impl Open {
     /// # Errors
     /// ENAMETOOLONG.
     pub(crate) fn path(&self) -> Result<Vec<u8>, Errno> {
-        let too_long = Err(Errno(ENAMETOOLONG));
+        let known = |path: Result<Vec<u8>, Errno>, otherwise: &[u8]| match path {
+            Err(Errno(ENAMETOOLONG)) => path,
+            path => Ok(path.unwrap_or_else(|_| otherwise.into())),
+        };
         Ok(match (&self.location, &self.node.kind) {
-            (_, Kind::Folder(_)) => match self.node.path(None) {
-                path if path == too_long => return path,
-                path => path.unwrap_or_else(|_| b"(deleted)".into()),
-            },
+            (_, Kind::Folder(_)) => known(self.node.path(None), b"(deleted)")?,
             (Some((folder, name)), _) => {
-                let mut path = match folder.path(Some(name)) {
-                    path if path == too_long => return path,
-                    path => path.unwrap_or_default(),
-                };
+                let mut path = known(folder.path(Some(name)), b"")?;
                 let there = folder.child(name).ok().flatten();
                 let same = |there: &Arc<Node>| there.number == self.node.number;
                 if !there.as_ref().is_some_and(same) {
@@ -229,13 +226,7 @@ impl Open {
                 }
                 Ok(count)
             }
-            Kind::Setting(setting) => {
-                let text = setting.text();
-                let from = text.as_bytes().get(at as usize..).unwrap_or_default();
-                let count = from.len().min(into.len());
-                into[..count].copy_from_slice(&from[..count]);
-                Ok(count)
-            }
+            Kind::Setting(setting) => Ok(read_text(setting.text().as_bytes(), at, into)),
             Kind::Huge(_) | Kind::Device(Device::Null | Device::Console | Device::Errors) => Ok(0),
             Kind::Device(Device::Zero | Device::Full) => {
                 into.fill(0);

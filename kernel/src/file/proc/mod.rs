@@ -268,6 +268,14 @@ fn above(path: &'static str) -> Entry {
     path.rsplit_once('/').map_or(Entry::Root, |(folder, _)| Entry::Folder(folder))
 }
 
+/// Reads bytes of a text at a place. Returns how many.
+pub(super) fn read_text(text: &[u8], at: u64, into: &mut [u8]) -> usize {
+    let from = &text[at.min(text.len() as u64) as usize..];
+    let count = from.len().min(into.len());
+    into[..count].copy_from_slice(&from[..count]);
+    count
+}
+
 /// A text that grows, or fails without memory.
 struct Text(Vec<u8>);
 
@@ -318,14 +326,7 @@ impl Content {
         match self {
             Content::None => Err(Errno(EISDIR)),
             Content::ClearRefs(_) => Err(Errno(EINVAL)),
-            Content::Text(listing) => {
-                let listing = lock(listing);
-                let text = &listing.text;
-                let from = text.get(at.min(text.len() as u64) as usize..).unwrap_or_default();
-                let count = from.len().min(into.len());
-                into[..count].copy_from_slice(&from[..count]);
-                Ok(count)
-            }
+            Content::Text(listing) => Ok(read_text(&lock(listing).text, at, into)),
             Content::PageMap(space) => {
                 if !at.is_multiple_of(ENTRY) || !(into.len() as u64).is_multiple_of(ENTRY) {
                     return Err(Errno(EINVAL));
