@@ -25,12 +25,13 @@
 //! makes it exclusive. Its table is this space's own, so the reference is this entry's
 //! (`paging::cursor::share`).
 
-use machine::{Frame, Machine};
-use paging::{EntryChange, Mapping, Share};
+use grace::Concurrent;
+use machine::{Frame, Machine, VirtAddr};
+use paging::{EntryChange, Format, Mapping, Share};
 use vma::Vma;
 
 use crate::{
-    Backing,
+    AddressSpace, Backing,
     fault::Step,
     fresh::Fresh,
     object::HeldPage,
@@ -161,5 +162,37 @@ fn decide_absent_of_object<M: Machine>(
         _ if !want.writes() => set(page.frame(), Share::CopyOnWrite, Step::MappedObject),
         Some(copy) => set(copy, Share::Exclusive, Step::MappedFresh),
         None => again,
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
+    /// Makes a page exclusive that has replaced another one, after the flush: no CPU reads the old
+    /// frame any more. If the entry or the VMA has changed since, the fault begins again.
+    pub(crate) fn end_replacement<'g>(
+        &'g self,
+        guard: &'g G::Guard,
+        page: VirtAddr,
+        vma: &'g Vma<Backing<M>>,
+        new: Option<Frame>,
+    ) -> Step {
+        let addr = page.get() as usize;
+        // SAFETY: the space owns the page. The frame stays.
+        let done = unsafe {
+            self.core.tables.with_entry(guard, page, |now| match now {
+                Some(now)
+                    if Some(now.frame) == new
+                        && now.attrs.share() == Share::Flushing
+                        && self.core.vmas.is_current(guard, addr, vma) =>
+                {
+                    let attrs = rights::attrs(vma.flags, Share::Exclusive);
+                    (EntryChange::Set(now.frame, attrs), Step::Mapped)
+                }
+                _ => (EntryChange::Keep, Step::Again),
+            })
+        };
+        done.map_or(Step::Again, |(step, pending)| {
+            pending.flush();
+            step
+        })
     }
 }

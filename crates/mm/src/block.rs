@@ -153,14 +153,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let machine = self.core.tables.machine();
         let new = Reference::alloc_page(machine, self.core.group(), 0).ok()?;
         zero(machine, new.frame()).ok()?;
-        let at = page.get() as usize;
+        let look = Look { at: page, addr: page.get() as usize, ..*look };
         // SAFETY: as in `first_touch`: the space owns its lower half. The frame is ours until it is
         // mapped, and then the page's.
         let done = unsafe {
             self.core.tables.with_entry(look.guard, page, |now| {
-                let fits = now.is_none()
-                    && (self.core.changes.is(machine, look.seen)
-                        || self.core.vmas.is_current(look.guard, at, look.vma));
+                let fits = now.is_none() && self.is_current(&look);
                 match fits {
                     true => {
                         let attrs = rights::attrs(look.vma.flags, Share::Exclusive);

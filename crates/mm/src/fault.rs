@@ -2,20 +2,20 @@
 
 use grace::Concurrent;
 use machine::{Frame, FrameError, Machine, PageSize, VirtAddr};
-use paging::{EntryChange, Format, Mapping, Share};
+use paging::{EntryChange, Format};
 use vma::{Touched, VmFlags};
 
 use crate::{
-    Access, AddressSpace, Backing, FaultError, HugePages, ObjectError, UserFaultKind, absent,
+    Access, AddressSpace, FaultError, HugePages, ObjectError, UserFaultKind,
+    absent::over_mark,
     anon::{self, Prepared},
     changes::Changes,
     fresh::{Fresh, Huge, Unready},
     huge::huge_around,
     object::HeldPage,
     reference::NoFrame,
-    rights::{self, Want},
+    rights::Want,
     touch::{Look, refused},
-    track,
 };
 
 /// How a fault was handled. The access can be repeated.
@@ -222,46 +222,6 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         self.core.tables.flush_page(at, PageSize::Size4K);
     }
 
-    /// Makes a page exclusive that has replaced another one, after the flush: no CPU reads the old
-    /// frame any more. If the entry or the VMA has changed since, the fault begins again.
-    fn end_replacement<'g>(
-        &'g self,
-        guard: &'g G::Guard,
-        page: VirtAddr,
-        vma: &'g vma::Vma<Backing<M>>,
-        new: Option<Frame>,
-    ) -> Step {
-        let addr = page.get() as usize;
-        // SAFETY: the space owns the page. The frame stays.
-        let done = unsafe {
-            self.core.tables.with_entry(guard, page, |now| match now {
-                Some(now)
-                    if Some(now.frame) == new
-                        && now.attrs.share() == Share::Flushing
-                        && self.core.vmas.is_current(guard, addr, vma) =>
-                {
-                    let attrs = rights::attrs(vma.flags, Share::Exclusive);
-                    (EntryChange::Set(now.frame, attrs), Step::Mapped)
-                }
-                _ => (EntryChange::Keep, Step::Again),
-            })
-        };
-        done.map_or(Step::Again, |(step, pending)| {
-            pending.flush();
-            step
-        })
-    }
-
-    /// Fails if the page is a guard page, or poisoned.
-    fn refuse_guard(&self, page: Option<Mapping>, at: VirtAddr) -> Result<(), FaultError> {
-        match page.filter(|page| self.core.is_guard(page.frame)) {
-            Some(page) if track::is_poison(page.attrs) => Err(FaultError::Poisoned(at)),
-            Some(page) if absent::is_mark(page.attrs) => Ok(()),
-            Some(_) => Err(FaultError::Guard(at)),
-            None => Ok(()),
-        }
-    }
-
     /// One attempt: the first look, the entry with the second look in it.
     fn attempt(&self, at: VirtAddr, want: Want, fresh: &Fresh<'_, M>) -> Result<Step, FaultError> {
         let page = at.align_down(PageSize::Size4K);
@@ -396,7 +356,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     return (EntryChange::Keep, Step::Again);
                 }
                 let (change, step) = anon::decide(vma, want, now.filter(|_| !has_mark), &prepared);
-                (if has_mark { absent::over_mark(change, keeps) } else { change }, step)
+                (if has_mark { over_mark(change, keeps) } else { change }, step)
             })
         };
         match done {

@@ -16,8 +16,10 @@ use paging::{Attrs, EntryChange, Flags, Format, Mapping, Share, SweepChange};
 use vma::{PAGE_SIZE, PageWork, Pages};
 
 use crate::{
+    AddressSpace, FaultError,
+    absent::is_mark,
     hook::{Hook, no_memory, virt},
-    track::{POISON, WP},
+    track::{POISON, WP, is_poison},
 };
 
 /// The attributes of a guard page.
@@ -37,7 +39,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         self.guard.make().map_err(|_| vma::Error::OutOfMemory)?;
         let Some(guard) = self.guard.get() else { return Err(vma::Error::OutOfMemory) };
         Pages::prepare(self, range.clone(), PageWork::Protect)?;
-        self.remove_but(range.clone(), Some(guard), None);
+        self.remove_but(range.clone(), Some(guard), false);
         range.step_by(PAGE_SIZE).try_for_each(|at| self.install_guard(at, guard))
     }
 
@@ -101,5 +103,21 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
             }
         }
         Ok(())
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
+    /// Fails if the page is a guard page, or poisoned.
+    pub(crate) fn refuse_guard(
+        &self,
+        page: Option<Mapping>,
+        at: VirtAddr,
+    ) -> Result<(), FaultError> {
+        match page.filter(|page| self.core.is_guard(page.frame)) {
+            Some(page) if is_poison(page.attrs) => Err(FaultError::Poisoned(at)),
+            Some(page) if is_mark(page.attrs) => Ok(()),
+            Some(_) => Err(FaultError::Guard(at)),
+            None => Ok(()),
+        }
     }
 }

@@ -160,17 +160,13 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
     /// that a forked space shares are left to it. The tables at the ends of the range are this
     /// space's own (`prepare`), so this needs no memory.
     pub(crate) fn remove(&mut self, range: Range<usize>) {
-        self.remove_but(range, None, None);
+        self.remove_but(range, None, false);
     }
 
     /// As [`remove`](Self::remove), but keeps guard pages, whose frame is `kept`; and with `marks`,
-    /// the same frame, write-protected pages leave their marks.
-    pub(crate) fn remove_but(
-        &mut self,
-        range: Range<usize>,
-        kept: Option<Frame>,
-        marks: Option<Frame>,
-    ) {
+    /// write-protected pages leave their marks.
+    pub(crate) fn remove_but(&mut self, range: Range<usize>, kept: Option<Frame>, marks: bool) {
+        let marks = kept.filter(|_| marks);
         self.count_change();
         self.split_ends(&range);
         let mut rest = range.clone();
@@ -415,7 +411,7 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
                 let work = if guard.is_some() { PageWork::Protect } else { PageWork::Empty };
                 Pages::prepare(self, range.clone(), work)?;
                 let marks = vma.file.is_some() && vma.flags.contains(VmFlags::UFFD_WP);
-                self.remove_but(range, guard, guard.filter(|_| marks));
+                self.remove_but(range, guard, marks);
                 Ok(())
             }
             Advice::Collapse => {

@@ -1,17 +1,20 @@
 //! The heap is exhausted at some point of a call: the call says so, and nothing has changed (I7);
 //! or it does without. With memory again, it succeeds. The tests `failure` do the same with frames.
 
+#[path = "common/ram.rs"]
+mod ram;
+
 use std::{
     alloc::{GlobalAlloc, Layout as Block, System},
     cell::Cell,
-    collections::HashMap,
     fmt::Write,
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
 use machine::{Asid, Frame, FrameSource, PageSize};
 use mm::*;
 use paging::{Paging, TlbGrace, X86_64L4};
+use ram::Ram;
 use sim::{Bare, BareGrace};
 
 /// A heap that refuses allocations of this thread.
@@ -61,10 +64,6 @@ const FIXED: MapFlags = MapFlags::PRIVATE.union(MapFlags::ANONYMOUS).union(MapFl
 
 type Space = AddressSpace<Bare, X86_64L4, BareGrace>;
 
-/// Swap in memory, which itself does not fail.
-#[derive(Default)]
-struct Ram(Mutex<HashMap<u64, (u32, Vec<u8>)>>);
-
 /// Runs `f` with the heap as it is otherwise.
 fn with_heap<T>(f: impl FnOnce() -> T) -> T {
     let left = LEFT.replace(usize::MAX);
@@ -73,32 +72,25 @@ fn with_heap<T>(f: impl FnOnce() -> T) -> T {
     done
 }
 
-impl Swap for Ram {
+/// Swap in memory, which itself does not fail.
+#[derive(Default)]
+struct Sure(Ram);
+
+impl Swap for Sure {
     fn write(&self, page: &[u8; PAGE]) -> Option<u64> {
-        with_heap(|| {
-            let mut slots = self.0.lock().unwrap();
-            let slot = slots.keys().max().map_or(0, |last| last + 1);
-            slots.insert(slot, (1, page.to_vec()));
-            Some(slot)
-        })
+        with_heap(|| self.0.write(page))
     }
 
     fn read(&self, slot: u64, page: &mut [u8; PAGE]) -> bool {
-        page.copy_from_slice(&self.0.lock().unwrap()[&slot].1);
-        true
+        self.0.read(slot, page)
     }
 
     fn hold(&self, slot: u64) -> bool {
-        self.0.lock().unwrap().get_mut(&slot).map(|slot| slot.0 += 1).is_some()
+        self.0.hold(slot)
     }
 
     fn release(&self, slot: u64) {
-        let mut slots = self.0.lock().unwrap();
-        let count = &mut slots.get_mut(&slot).unwrap().0;
-        *count -= 1;
-        if *count == 0 {
-            slots.remove(&slot);
-        }
+        self.0.release(slot);
     }
 }
 
@@ -135,7 +127,7 @@ struct World {
 impl World {
     fn new(grace: bool) -> World {
         let bare = Bare::new(2, FRAMES).unwrap();
-        let swap = Some(Arc::new(Ram::default()) as Arc<dyn Swap>);
+        let swap = Some(Arc::new(Sure::default()) as Arc<dyn Swap>);
         let paging = Paging::<Bare, X86_64L4>::try_with_swap(bare.clone(), PageSize::Size1G, swap);
         let paging = paging.unwrap();
         let (memory, space) = bare.on_cpu(0, || {

@@ -1,16 +1,14 @@
 //! Faults, calls, objects and swap on real threads, without checks in between.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering::SeqCst},
-    },
-};
+#[path = "common/ram.rs"]
+mod ram;
+
+use std::sync::{Arc, Mutex};
 
 use machine::{Asid, Frame, FrameSource, PageSize};
 use mm::*;
 use paging::{Paging, X86_64L4};
+use ram::Ram;
 use sim::{Bare, BareGrace as Grace, Program};
 
 // Under Miri a round takes half a minute.
@@ -24,39 +22,6 @@ const FIXED: MapFlags = MapFlags::PRIVATE.union(MapFlags::ANONYMOUS).union(MapFl
 const SHARED: MapFlags = MapFlags::SHARED.union(MapFlags::FIXED);
 
 type Space = AddressSpace<Bare, X86_64L4, Grace>;
-
-/// Each slot with its count.
-type Slots = HashMap<u64, (u32, Box<[u8; PAGE]>)>;
-
-/// Swap in memory.
-#[derive(Default)]
-struct Ram(Mutex<Slots>, AtomicUsize);
-
-impl Swap for Ram {
-    fn write(&self, page: &[u8; PAGE]) -> Option<u64> {
-        let slot = self.1.fetch_add(1, SeqCst) as u64;
-        self.0.lock().unwrap().insert(slot, (1, Box::new(*page)));
-        Some(slot)
-    }
-
-    fn read(&self, slot: u64, page: &mut [u8; PAGE]) -> bool {
-        *page = *self.0.lock().unwrap()[&slot].1;
-        true
-    }
-
-    fn hold(&self, slot: u64) -> bool {
-        self.0.lock().unwrap().get_mut(&slot).map(|slot| slot.0 += 1).is_some()
-    }
-
-    fn release(&self, slot: u64) {
-        let mut slots = self.0.lock().unwrap();
-        let count = &mut slots.get_mut(&slot).unwrap().0;
-        *count -= 1;
-        if *count == 0 {
-            slots.remove(&slot);
-        }
-    }
-}
 
 /// The pages of a file, ones at first.
 struct Disk(Mutex<[[u8; PAGE]; 2]>);
@@ -181,7 +146,7 @@ fn threads() {
         assert!(bare.settle());
         drop((space, memory, file));
     });
-    assert!(ram.0.lock().unwrap().is_empty());
+    assert_eq!(ram.used(), 0);
     // The lists of CPUs whose threads have ended.
     for cpu in 0..3 {
         bare.on_cpu(cpu, || {

@@ -6,13 +6,14 @@ mod files;
 mod marks;
 mod model;
 mod races;
+#[path = "../common/ram.rs"]
+mod ram;
 
 use std::{
-    collections::HashMap,
     mem::ManuallyDrop,
     sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc,
+        atomic::{AtomicU64, Ordering},
     },
 };
 
@@ -21,57 +22,11 @@ use machine::{Asid, Frame, PageSize};
 use mm::*;
 use paging::{Paging, X86_64L4};
 use proptest::{collection::vec, prelude::*};
+use ram::Ram;
 use sim::{Config, Failure, Program, Sim, explore, seeded};
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 300 } else { 5_000 };
 const AT: usize = 0x4000_0000;
-
-type Slots = HashMap<u64, (u32, Box<[u8; PAGE]>)>;
-
-/// Swap in the memory of the test.
-#[derive(Default)]
-struct Ram {
-    slots: Mutex<Slots>,
-    last: AtomicU64,
-    is_full: AtomicBool,
-    is_broken: AtomicBool,
-}
-
-impl Ram {
-    fn used(&self) -> usize {
-        self.slots.lock().unwrap().len()
-    }
-}
-
-impl Swap for Ram {
-    fn write(&self, page: &[u8; PAGE]) -> Option<u64> {
-        if self.is_full.load(Ordering::Relaxed) {
-            return None;
-        }
-        let slot = self.last.fetch_add(1, Ordering::Relaxed);
-        self.slots.lock().unwrap().insert(slot, (1, Box::new(*page)));
-        Some(slot)
-    }
-
-    fn read(&self, slot: u64, page: &mut [u8; PAGE]) -> bool {
-        page.copy_from_slice(&self.slots.lock().unwrap()[&slot].1[..]);
-        !self.is_broken.load(Ordering::Relaxed)
-    }
-
-    fn hold(&self, slot: u64) -> bool {
-        let mut slots = self.slots.lock().unwrap();
-        slots.get_mut(&slot).map(|slot| slot.0 += 1).is_some()
-    }
-
-    fn release(&self, slot: u64) {
-        let mut slots = self.slots.lock().unwrap();
-        let count = &mut slots.get_mut(&slot).unwrap().0;
-        *count -= 1;
-        if *count == 0 {
-            slots.remove(&slot);
-        }
-    }
-}
 
 /// Runs a test in a space with swap that is active on the only CPU.
 fn with_swap(frames: u64, test: impl FnOnce(&Sim, &Shared, &Arc<Ram>, &Space)) {
