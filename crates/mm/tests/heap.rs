@@ -1,59 +1,22 @@
 //! The heap is exhausted at some point of a call: the call says so, and nothing has changed (I7);
 //! or it does without. With memory again, it succeeds. The tests `failure` do the same with frames.
 
+#[path = "common/failing_heap.rs"]
+mod failing_heap;
 #[path = "common/ram.rs"]
 mod ram;
 
 use std::{
-    alloc::{GlobalAlloc, Layout as Block, System},
-    cell::Cell,
     fmt::Write,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
+use failing_heap::{refusing, with_heap};
 use machine::{Asid, Frame, FrameSource, PageSize};
 use mm::*;
 use paging::{Paging, TlbGrace, X86_64L4};
 use ram::Ram;
 use sim::{Bare, BareGrace};
-
-/// A heap that refuses allocations of this thread.
-struct Failing;
-
-thread_local! {
-    /// The allocations that it still grants.
-    static LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
-    /// Whether it refuses all that follow, or one.
-    static ALL: Cell<bool> = const { Cell::new(false) };
-    static REFUSED: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: as the system allocator.
-unsafe impl GlobalAlloc for Failing {
-    unsafe fn alloc(&self, block: Block) -> *mut u8 {
-        match LEFT.get() {
-            usize::MAX => {}
-            0 => {
-                REFUSED.set(REFUSED.get() + 1);
-                if !ALL.get() {
-                    LEFT.set(usize::MAX);
-                }
-                return std::ptr::null_mut();
-            }
-            left => LEFT.set(left - 1),
-        }
-        // SAFETY: passed on.
-        unsafe { System.alloc(block) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, block: Block) {
-        // SAFETY: passed on.
-        unsafe { System.dealloc(at, block) }
-    }
-}
-
-#[global_allocator]
-static HEAP: Failing = Failing;
 
 const PAGE: usize = 4096;
 const AT: usize = 0x4000_0000;
@@ -64,13 +27,8 @@ const FIXED: MapFlags = MapFlags::PRIVATE.union(MapFlags::ANONYMOUS).union(MapFl
 
 type Space = AddressSpace<Bare, X86_64L4, BareGrace>;
 
-/// Runs `f` with the heap as it is otherwise.
-fn with_heap<T>(f: impl FnOnce() -> T) -> T {
-    let left = LEFT.replace(usize::MAX);
-    let done = f();
-    LEFT.set(left);
-    done
-}
+/// The threads of the tests share a pool of nodes, so one of them at a time measures.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Swap in memory, which itself does not fail.
 #[derive(Default)]
@@ -177,18 +135,14 @@ fn each_allocation_fails(
     is_whole: bool,
     call: impl Fn(&World) -> Result<(), Error>,
 ) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut failures = 0;
     for (grace, all) in [(false, false), (false, true), (true, true)] {
         for nth in 0.. {
             let world = World::new(grace);
             let refused = world.bare.on_cpu(0, || {
                 let before = seen(&world.space);
-                ALL.set(all);
-                REFUSED.set(0);
-                LEFT.set(nth);
-                let done = call(&world);
-                LEFT.set(usize::MAX);
-                let refused = REFUSED.get() > 0;
+                let (done, refused) = refusing(nth, all, || call(&world));
                 if let Err(error) = done {
                     assert!(refused, "{name}: {error} though memory is left");
                     assert_eq!(error.errno(), 12, "{name}: {error}");

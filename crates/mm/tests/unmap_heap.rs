@@ -2,48 +2,17 @@
 //! nothing, or flushes at once, or its pages wait (I7).
 
 mod common;
+#[path = "common/failing_heap.rs"]
+mod failing_heap;
 
-use std::{
-    alloc::{GlobalAlloc, Layout as Block, System},
-    cell::Cell,
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use common::{FIXED, PAGE};
+use failing_heap::refusing;
 use machine::{Asid, FrameSource, PageSize, VirtAddr};
 use mm::*;
 use paging::{Paging, TlbGrace, X86_64L4};
 use sim::{Bare, BareGrace};
-
-/// A heap that refuses all allocations of this thread after some.
-struct Failing;
-
-thread_local! {
-    static LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
-}
-
-// SAFETY: as the system allocator.
-unsafe impl GlobalAlloc for Failing {
-    unsafe fn alloc(&self, block: Block) -> *mut u8 {
-        let left = LEFT.get();
-        if left == 0 {
-            return std::ptr::null_mut();
-        }
-        if left != usize::MAX {
-            LEFT.set(left - 1);
-        }
-        // SAFETY: passed on.
-        unsafe { System.alloc(block) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, block: Block) {
-        // SAFETY: passed on.
-        unsafe { System.dealloc(at, block) }
-    }
-}
-
-#[global_allocator]
-static HEAP: Failing = Failing;
 
 const AT: usize = 0x3fff_f000;
 const LEN: usize = 2 * PAGE;
@@ -77,9 +46,7 @@ fn unmap(allocations: usize) -> Outcome {
             space.handle_fault(VirtAddr::new(page as u64), Access::Write).unwrap();
         }
         let before = bare.ipis();
-        LEFT.set(allocations);
-        let done = space.munmap(AT, LEN);
-        LEFT.set(usize::MAX);
+        let (done, _) = refusing(allocations, true, || space.munmap(AT, LEN));
         let seen = (space.waiting() > 0, bare.ipis() - before, space.resident(AT..AT + LEN));
         let outcome = match (done, seen) {
             (Err(Error::Vma(vma::Error::OutOfMemory)), (false, 0, 2)) => Outcome::Failed,
