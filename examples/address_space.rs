@@ -94,10 +94,10 @@ fn share(
     paging: &Arc<Paging<Sim, X86_64L4>>,
     space: &Space,
 ) -> Result<(), Box<dyn Error>> {
-    let memory = Shmem::memfd(paging, "example", 1);
+    let memory = Shmem::memfd(paging, "example", 1)?;
     memory.set_size(2 * PAGE as u64)?;
     let map = |flags| {
-        let file = Backing::open(memory.clone(), true);
+        let file = Backing::open(memory.clone(), true)?;
         space.mmap_object(0, 2 * PAGE, 3, flags, file, 0)
     };
     let (shared, private) = (map(MapFlags::SHARED)?, map(MapFlags::PRIVATE)?);

@@ -26,7 +26,7 @@ use spin::{
 use vma::PAGE_SIZE;
 
 use crate::{
-    FrameGroup, GroupError, Mappings, ObjectError,
+    FrameGroup, GroupError, Mappings, ObjectError, Shared,
     index::{MAX_PAGES, PageIndex, Slot},
     reference::{NoFrame, Reference},
 };
@@ -44,7 +44,7 @@ pub(crate) struct PageCache<M: Machine> {
     changes: SpinMutex<()>,
     pub(crate) mappings: Mappings,
     /// Whose limit the pages count for. Dropped after the pages.
-    group: Once<Arc<FrameGroup<M>>>,
+    group: Once<Shared<FrameGroup<M>>>,
 }
 
 impl<M: Machine> PageCache<M> {
@@ -63,9 +63,9 @@ impl<M: Machine> PageCache<M> {
     }
 
     /// Pages that come from now on count for a group. Later calls change nothing.
-    pub(crate) fn set_group(&self, group: &Arc<FrameGroup<M>>) -> Result<(), GroupError> {
+    pub(crate) fn set_group(&self, group: &Shared<FrameGroup<M>>) -> Result<(), GroupError> {
         group.check_home(&self.machine)?;
-        self.group.call_once(|| Arc::clone(group));
+        self.group.call_once(|| group.clone());
         Ok(())
     }
 

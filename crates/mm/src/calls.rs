@@ -1,6 +1,6 @@
 //! The calls of a program.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::vec::Vec;
 use core::{
     ops::Range,
     sync::atomic::{AtomicU64, Ordering},
@@ -14,8 +14,8 @@ use vma::{Advice, AttachRequest, Layout, MapFlags, MapRequest, PAGE_SIZE, VmFlag
 #[expect(unused_imports, reason = "for links")]
 use crate::UnmapPolicy;
 use crate::{
-    Access, AddressSpace, Backing, Commitment, Error, FaultError, ObjectError, Shmem, ShmemKind,
-    rights,
+    Access, AddressSpace, Backing, Commitment, Error, FaultError, ObjectError, Shared, Shmem,
+    ShmemKind, object::text, rights,
 };
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
@@ -105,16 +105,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     fn shared_memory(&self, len: usize, flags: MapFlags) -> Result<Backing<M>, Error> {
         /// The inode numbers of these objects, which have no other name.
         static INODES: AtomicU64 = AtomicU64::new(1);
-        let memory = Shmem::new(
-            self.core.tables.paging(),
-            ShmemKind {
-                path: "/dev/zero (deleted)".into(),
-                // Relaxed: only the number counts.
-                inode: INODES.fetch_add(1, Ordering::Relaxed),
-                device: (0, 1),
-                segment: false,
-            },
-        );
+        let kind = ShmemKind {
+            path: text(format_args!("/dev/zero (deleted)"))?,
+            // Relaxed: only the number counts.
+            inode: INODES.fetch_add(1, Ordering::Relaxed),
+            device: (0, 1),
+            segment: false,
+        };
+        let memory = Shmem::try_new(self.core.tables.paging(), kind)?;
         // What is too long for an object is too long for an address space.
         let pages = len.checked_next_multiple_of(PAGE_SIZE).ok_or(vma::Error::TooLong)?;
         memory.set_size(pages as u64).map_err(|_| vma::Error::NoSpace)?;
@@ -122,13 +120,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let ours = memory.set_group(group);
             debug_assert!(ours.is_ok(), "the group of a space is of its machine");
         }
-        let reserves = |commitment: &&Arc<Commitment<M>>| {
+        let reserves = |commitment: &&Shared<Commitment<M>>| {
             !flags.contains(MapFlags::NORESERVE) || !commitment.honours_noreserve()
         };
         if let Some(commitment) = self.core.commitment.get().filter(reserves) {
             memory.set_commitment(commitment).map_err(|_| vma::Error::Overcommit)?;
         }
-        Ok(Backing::open(memory, true))
+        Ok(Backing::open(memory, true)?)
     }
 
     /// shmat(2). Returns the address.

@@ -12,13 +12,14 @@
 //!
 //! Cost: one locked instruction on a line of this CPU; with a limit, also a load for each CPU.
 
-use alloc::{collections::TryReserveError, sync::Arc};
 use core::{
     fmt,
     sync::atomic::{AtomicIsize, Ordering},
 };
 
 use machine::{Access, Machine, PerCpu};
+
+use crate::Shared;
 
 /// How much a host promises, as `vm.overcommit_memory` says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,10 +77,11 @@ impl<M: Machine> Commitment<M> {
     /// Nothing is promised yet. Allocates.
     ///
     /// # Errors
-    /// There is not enough memory.
-    pub fn try_new(machine: &M, rule: Overcommit) -> Result<Arc<Self>, TryReserveError> {
-        let counts = PerCpu::try_new(machine.count(), |_| AtomicIsize::new(0))?;
-        Ok(Arc::new(Commitment { machine: machine.clone(), rule, counts }))
+    /// [`Error::OutOfMemory`](vma::Error::OutOfMemory).
+    pub fn try_new(machine: &M, rule: Overcommit) -> Result<Shared<Self>, vma::Error> {
+        let counts = PerCpu::try_new(machine.count(), |_| AtomicIsize::new(0));
+        let counts = counts.map_err(|_| vma::Error::OutOfMemory)?;
+        Shared::try_new(Commitment { machine: machine.clone(), rule, counts })
     }
 
     /// The bytes promised to all spaces (Committed_AS). Exact while no call is under way.

@@ -11,7 +11,10 @@ use machine::{Frame, FrameRange, Machine};
 use paging::{Cache, Format, Paging};
 use vma::VmFlags;
 
-use crate::{Mappings, Object, ObjectError};
+use crate::{
+    Mappings, Object, ObjectError, Shared,
+    object::{share, text},
+};
 
 /// The memory of a device.
 pub struct DeviceMemory {
@@ -31,7 +34,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     /// [`ObjectError::Foreign`]: a frame is memory of the frame source, or its number stands for a
-    /// slot of swap.
+    /// slot of swap. [`ObjectError::HeapExhausted`].
     ///
     /// # Safety
     /// Programs that map it may read and write these addresses at any time, for as long as it
@@ -43,14 +46,15 @@ impl DeviceMemory {
         path: &str,
         device: (u32, u32),
         inode: u64,
-    ) -> Result<Arc<Self>, ObjectError> {
+    ) -> Result<Shared<Self>, ObjectError> {
         let machine = paging.machine();
         let is_memory = |frame| machine.info(frame).is_some_and(machine::FrameInfo::is_memory);
         if frames.iter().any(|frame| is_memory(frame) || paging.slot_of(frame).is_some()) {
             return Err(ObjectError::Foreign);
         }
-        let (home, path, mappings) = (paging.clone(), path.into(), Mappings::new());
-        Ok(Arc::new(DeviceMemory { home, frames, cache, path, device, inode, mappings }))
+        let (home, mappings) = (paging.clone(), Mappings::new());
+        let path = text(format_args!("{path}"))?;
+        share(DeviceMemory { home, frames, cache, path, device, inode, mappings })
     }
 
     fn frame(&self, index: u64) -> Option<Frame> {

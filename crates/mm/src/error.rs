@@ -118,7 +118,10 @@ impl Error {
             Error::Object(ObjectError::Failed) => 5,
             Error::Object(ObjectError::Absent) => 11,
             Error::Object(
-                ObjectError::OutOfMemory(_) | ObjectError::GroupLimit | ObjectError::Overcommit,
+                ObjectError::OutOfMemory(_)
+                | ObjectError::HeapExhausted
+                | ObjectError::GroupLimit
+                | ObjectError::Overcommit,
             ) => 12,
             Error::Object(ObjectError::BeyondEnd) => 27,
             Error::Object(ObjectError::NotSupported) => 95,

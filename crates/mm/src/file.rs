@@ -23,9 +23,10 @@ use spin::mutex::SpinMutex;
 use vma::{PAGE_SIZE, Placement};
 
 use crate::{
-    FrameGroup, GroupError, Mappings, Object, ObjectError,
+    FrameGroup, GroupError, Mappings, Object, ObjectError, Shared,
     cache::{PAGE, PageCache},
     index::MAX_PAGES,
+    object::share,
 };
 
 /// Where the pages of a [`File`] come from. The host implements it for its files.
@@ -79,17 +80,17 @@ pub struct File<M: Machine, S: PageSource> {
 }
 
 impl<M: Machine, S: PageSource> File<M, S> {
-    /// A file of `size` bytes, for address spaces with this [`Paging`].
+    /// A file of `size` bytes, for address spaces with this [`Paging`]. Allocates once.
     ///
     /// # Errors
-    /// [`ObjectError::BeyondEnd`]: larger than objects can be.
+    /// [`ObjectError::BeyondEnd`]: larger than objects can be; [`ObjectError::HeapExhausted`].
     pub fn try_new<F: Format>(
         paging: &Arc<Paging<M, F>>,
         source: S,
         size: u64,
-    ) -> Result<Arc<Self>, ObjectError> {
+    ) -> Result<Shared<Self>, ObjectError> {
         let pages = PageCache::new(paging);
-        let file = Arc::new(File { pages, syncs: SpinMutex::new(()), source });
+        let file = share(File { pages, syncs: SpinMutex::new(()), source })?;
         file.set_size(size)?;
         Ok(file)
     }
@@ -120,7 +121,7 @@ impl<M: Machine, S: PageSource> File<M, S> {
     ///
     /// # Errors
     /// [`GroupError::Foreign`].
-    pub fn set_group(&self, group: &Arc<FrameGroup<M>>) -> Result<(), GroupError> {
+    pub fn set_group(&self, group: &Shared<FrameGroup<M>>) -> Result<(), GroupError> {
         self.pages.set_group(group)
     }
 

@@ -28,7 +28,7 @@ use paging::{Format, Tag};
 use vma::{PageWork, Pages};
 
 use crate::{
-    AddressSpace, Commitment, Error,
+    AddressSpace, Commitment, Error, Shared,
     hook::Hook,
     reference::{NoFrame, Reference},
     shared::Room,
@@ -96,13 +96,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let (huge, waiting) = (self.core.huge.fork(), self.core.waiting.fork());
             let core = Core { waiting, ..Core::new(vmas, tables, huge, zeros) };
             if let Some(commitment) = commitment {
-                core.commitment.call_once(|| Arc::clone(commitment));
+                core.commitment.call_once(|| commitment.clone());
             }
             if let Some(handler) = self.core.userfaults.get() {
                 core.userfaults.call_once(|| Arc::clone(handler));
             }
             if let Some(group) = self.core.group.get() {
-                core.group.call_once(|| Arc::clone(group));
+                core.group.call_once(|| group.clone());
             }
             // Relaxed: the child is not used before it is returned.
             core.had_marks.store(self.core.had_marks.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -122,7 +122,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
 /// Memory promised to a child that does not exist yet.
 struct Promise<'a, M: Machine> {
-    commitment: Option<&'a Arc<Commitment<M>>>,
+    commitment: Option<&'a Shared<Commitment<M>>>,
     bytes: usize,
 }
 

@@ -13,13 +13,15 @@
 //! Cost of a charge: one locked instruction on a line of this CPU; for each batch one on the
 //! group's.
 
-use alloc::{boxed::Box, collections::TryReserveError, sync::Arc};
+use alloc::{boxed::Box, collections::TryReserveError};
 use core::{
     fmt,
     sync::atomic::{AtomicUsize, Ordering},
 };
 
 use machine::{Access, Account, CpuId, Frame, Machine, PerCpu};
+
+use crate::Shared;
 
 /// The frames that a CPU takes from the limit at once.
 const BATCH: usize = 32;
@@ -118,12 +120,13 @@ impl<M: Machine> FrameGroup<M> {
         machine: &M,
         limit: usize,
         host: Box<dyn OnLimit>,
-    ) -> Result<Arc<Self>, GroupError> {
+    ) -> Result<Shared<Self>, GroupError> {
         let stocks = PerCpu::try_new(machine.count(), |_| AtomicUsize::new(0))?;
         let accounts = machine.accounts().ok_or(GroupError::NoAccounts)?;
         let account = accounts.open().ok_or(GroupError::TooMany)?;
         let (limit, taken) = (AtomicUsize::new(limit), AtomicUsize::new(0));
-        Ok(Arc::new(FrameGroup { machine: machine.clone(), account, limit, taken, stocks, host }))
+        let group = FrameGroup { machine: machine.clone(), account, limit, taken, stocks, host };
+        Shared::try_new(group).map_err(|_| GroupError::OutOfMemory)
     }
 
     /// The limit, in frames.

@@ -1,6 +1,6 @@
 //! The work of calls on pages: removes and protects them, as [`vma::Pages`] says.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::vec::Vec;
 use core::{cell::Cell, ops::Range};
 
 use grace::Concurrent;
@@ -10,7 +10,7 @@ use paging::{Format, PageTables, PendingFlush, Relocation, Reserve, SweepChange}
 use vma::{Advice, PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
 
 use crate::{
-    Backing, CollapseError, Commitment, FrameGroup,
+    Backing, CollapseError, Commitment, FrameGroup, Shared,
     absent::{clear_of_object, is_mark},
     bags::unlink_empty,
     batch::FrameBatch,
@@ -30,7 +30,7 @@ pub(crate) struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
     pub(crate) tables: &'a PageTables<M, F, G>,
     pub(crate) guard: &'a ZeroFrame<M, F>,
     changes: &'a Changes,
-    commitment: Option<&'a Arc<Commitment<M>>>,
+    commitment: Option<&'a Shared<Commitment<M>>>,
     /// Bytes that were promised to the call.
     promised: Cell<usize>,
     pub(crate) group: Option<&'a FrameGroup<M>>,

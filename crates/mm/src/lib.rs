@@ -126,6 +126,7 @@ pub use pin::UserPins;
 pub use reclaim::Reclaimed;
 pub use rights::Access;
 pub use scan::{PageCategories, PageRegion, Scan, Scanned};
+pub use shared::{Shared, WeakShared};
 pub use shmem::{Seals, Shmem, ShmemKind};
 pub use space::AddressSpace;
 pub use sync::SyncFlags;

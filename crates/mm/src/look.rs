@@ -75,7 +75,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let file = vma.file.as_ref().filter(|_| !vma.is_private())?;
         let page = vma.offset_at(at) as u64;
         let byte = page.checked_mul(PAGE_SIZE as u64)? + (at % PAGE_SIZE) as u64;
-        Some((alloc::sync::Arc::as_ptr(file.object()).addr(), byte))
+        Some((core::ptr::from_ref(&**file.object()).addr(), byte))
     }
 
     /// Writes the listing of `/proc/PID/maps`. Waits for the write right.

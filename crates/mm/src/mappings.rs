@@ -33,7 +33,7 @@ use machine::{Frame, Step, lock};
 use maple::RefCounted;
 use spin::mutex::SpinMutex;
 
-use crate::shared::Weak;
+use crate::shared::WeakShared;
 
 /// What a visit takes from a space.
 pub(crate) struct TakeBack<'a> {
@@ -127,7 +127,7 @@ impl<T, S: Step> Drop for Elements<'_, T, S> {
 
 /// A space and all that were forked from it, and from those.
 pub(crate) struct Family {
-    members: SpinMutex<List<Weak<dyn Visit>>>,
+    members: SpinMutex<List<WeakShared<dyn Visit>>>,
 }
 
 impl Family {
@@ -137,7 +137,11 @@ impl Family {
     }
 
     /// Adds a space. If it is a fork, the caller holds the parent's write right.
-    pub(crate) fn add(&self, step: &impl Step, space: Weak<dyn Visit>) -> Result<(), vma::Error> {
+    pub(crate) fn add(
+        &self,
+        step: &impl Step,
+        space: WeakShared<dyn Visit>,
+    ) -> Result<(), vma::Error> {
         lock(step, &self.members).push(space, |space| !space.is_gone())
     }
 }

@@ -12,7 +12,7 @@
 //! the removal sees the fault's entry. It is the argument of [`crate::protocol`], with the mark in
 //! the place of the VMA.
 
-use alloc::sync::Arc;
+use alloc::{string::String, sync::Arc};
 use core::{fmt, ops::Range};
 
 use machine::{Frame, FrameError, Machine};
@@ -20,7 +20,7 @@ use paging::{Cache, Format, Paging};
 use vma::{MappedFile, Placement, VmFlags};
 
 use crate::{
-    Mappings, device,
+    Mappings, Shared, device,
     error::GROUP_LIMIT,
     reference::{Reference, is_counted},
 };
@@ -47,6 +47,8 @@ pub enum ObjectError {
     Sealed,
     /// The object is for address spaces of another [`Paging`].
     Foreign,
+    /// There is no heap for the object, or for what it keeps of a page.
+    HeapExhausted,
 }
 
 impl fmt::Display for ObjectError {
@@ -63,11 +65,17 @@ impl fmt::Display for ObjectError {
             ObjectError::Foreign => f.write_str(
                 "the object belongs to another machine; make it with the `Paging` of the space",
             ),
+            ObjectError::HeapExhausted => f.write_str("no heap for an object; free some"),
         }
     }
 }
 
 impl core::error::Error for ObjectError {}
+
+/// An object or a description, with one user.
+pub(crate) fn share<T>(value: T) -> Result<Shared<T>, ObjectError> {
+    Shared::try_new(value).map_err(|_| ObjectError::HeapExhausted)
+}
 
 /// Memory that address spaces map: a file, or memory that programs share. Pages are counted from
 /// its start, in units of 4 KiB.
@@ -211,30 +219,60 @@ pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
     fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result;
 }
 
+/// A text in memory of its own.
+pub(crate) fn text(parts: fmt::Arguments<'_>) -> Result<String, ObjectError> {
+    struct Text(String);
+
+    impl fmt::Write for Text {
+        fn write_str(&mut self, part: &str) -> fmt::Result {
+            self.0.try_reserve(part.len()).map_err(|_| fmt::Error)?;
+            self.0.push_str(part);
+            Ok(())
+        }
+    }
+
+    let mut text = Text(String::new());
+    fmt::write(&mut text, parts).map_err(|_| ObjectError::HeapExhausted)?;
+    Ok(text.0)
+}
+
 struct Description<M: Machine> {
-    object: Arc<dyn Object<M>>,
+    object: Shared<dyn Object<M>>,
     writable: bool,
     noexec: bool,
 }
 
 /// An open file description of an object: what a VMA maps. Clones are the same description; two
 /// VMAs merge only if theirs is the same.
-pub struct Backing<M: Machine>(Arc<Description<M>>);
+pub struct Backing<M: Machine>(Shared<Description<M>>);
 
 impl<M: Machine> Backing<M> {
-    /// Opens the object. If it is not `writable`, its shared maps never become writable.
-    pub fn open(object: Arc<dyn Object<M>>, writable: bool) -> Self {
-        Backing(Arc::new(Description { object, writable, noexec: false }))
+    /// Opens the object. If it is not `writable`, its shared maps never become writable. Allocates
+    /// once.
+    ///
+    /// # Errors
+    /// [`ObjectError::HeapExhausted`].
+    pub fn open(
+        object: impl Into<Shared<dyn Object<M>>>,
+        writable: bool,
+    ) -> Result<Self, ObjectError> {
+        share(Description { object: object.into(), writable, noexec: false }).map(Backing)
     }
 
     /// Opens the object on a mount that forbids execution: its maps never become executable. See
     /// [`open`](Self::open).
-    pub fn open_noexec(object: Arc<dyn Object<M>>, writable: bool) -> Self {
-        Backing(Arc::new(Description { object, writable, noexec: true }))
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_noexec(
+        object: impl Into<Shared<dyn Object<M>>>,
+        writable: bool,
+    ) -> Result<Self, ObjectError> {
+        share(Description { object: object.into(), writable, noexec: true }).map(Backing)
     }
 
     /// The object.
-    pub fn object(&self) -> &Arc<dyn Object<M>> {
+    pub fn object(&self) -> &Shared<dyn Object<M>> {
         &self.0.object
     }
 
@@ -251,13 +289,13 @@ impl<M: Machine> Backing<M> {
 
 impl<M: Machine> Clone for Backing<M> {
     fn clone(&self) -> Self {
-        Backing(Arc::clone(&self.0))
+        Backing(self.0.clone())
     }
 }
 
 impl<M: Machine> PartialEq for Backing<M> {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Shared::ptr_eq(&self.0, &other.0)
     }
 }
 

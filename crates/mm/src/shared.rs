@@ -1,5 +1,5 @@
 //! A shared value with weak references, whose allocation can fail: `alloc::sync::Arc` aborts
-//! instead (I7).
+//! instead (I7). Spaces, objects, groups and promises of memory live in one.
 //!
 //! It is correct for the same reasons as `Arc`. All strong references together hold one weak one.
 //! The user that drops the last strong reference drops the value, and the one that drops the last
@@ -9,6 +9,7 @@ use alloc::boxed::Box;
 #[cfg(not(loom))]
 use core::sync::atomic::{AtomicUsize, fence};
 use core::{
+    fmt,
     marker::PhantomData,
     mem::{ManuallyDrop, MaybeUninit},
     ops::Deref,
@@ -18,7 +19,9 @@ use core::{
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicUsize, fence};
 
-use crate::mappings::Visit;
+use machine::Machine;
+
+use crate::{Object, mappings::Visit};
 
 struct Inner<T: ?Sized> {
     strong: AtomicUsize,
@@ -26,20 +29,44 @@ struct Inner<T: ?Sized> {
     value: ManuallyDrop<T>,
 }
 
-/// A strong reference.
-pub(crate) struct Shared<T: ?Sized>(NonNull<Inner<T>>, PhantomData<Inner<T>>);
+/// A counted reference to a value that several users share, as `Arc`. Without heap, it returns an
+/// error instead of aborting.
+///
+/// Objects are lent to maps in it: a `Shared` of a type that implements [`Object`] becomes a
+/// `Shared<dyn Object<_>>` by `into`.
+///
+/// ```
+/// # use mm::Shared;
+/// let one = Shared::try_new(vec![1, 2])?;
+/// let two = one.clone();
+/// assert!(Shared::ptr_eq(&one, &two));
+/// assert_eq!(two.len(), 2);
+/// # Ok::<(), mm::Error>(())
+/// ```
+pub struct Shared<T: ?Sized>(NonNull<Inner<T>>, PhantomData<Inner<T>>);
 
 /// A weak reference: it keeps the memory, and not the value.
-pub(crate) struct Weak<T: ?Sized>(NonNull<Inner<T>>);
+pub struct WeakShared<T: ?Sized>(NonNull<Inner<T>>);
 
 // SAFETY: as for `Arc`: it lends `&T` to several threads, and the last of them drops the `T`.
 unsafe impl<T: Send + Sync + ?Sized> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync + ?Sized> Sync for Shared<T> {}
 // SAFETY: as above.
-unsafe impl<T: Send + Sync + ?Sized> Send for Weak<T> {}
+unsafe impl<T: Send + Sync + ?Sized> Send for WeakShared<T> {}
 // SAFETY: as above.
-unsafe impl<T: Send + Sync + ?Sized> Sync for Weak<T> {}
+unsafe impl<T: Send + Sync + ?Sized> Sync for WeakShared<T> {}
+
+/// Counts one more reference. The caller has one.
+fn add(count: &AtomicUsize) {
+    // Relaxed: the caller's reference keeps what is counted. The new one reaches another thread by
+    // other synchronisation.
+    if count.fetch_add(1, Ordering::Relaxed) > isize::MAX as usize {
+        // Relaxed: as above. Undone, so that caught panics do not add up to an overflow.
+        count.fetch_sub(1, Ordering::Relaxed);
+        panic!("a value has isize::MAX references; are clones forgotten?");
+    }
+}
 
 /// The memory for a shared value: allocated before steps that cannot be undone.
 pub(crate) struct Room<T>(Box<MaybeUninit<Inner<T>>>);
@@ -58,22 +85,53 @@ impl<T> Room<T> {
     }
 }
 
-impl<T: Visit + 'static> Shared<T> {
-    /// A weak reference to what objects find of a space.
-    pub(crate) fn visitor(&self) -> Weak<dyn Visit> {
-        let inner: *mut Inner<dyn Visit> = self.0.as_ptr();
-        // Relaxed: we have a reference, so the memory stays. Only code that forgets references
-        // comes near an overflow.
-        self.inner().weak.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: it comes from a pointer that is not null.
-        Weak(unsafe { NonNull::new_unchecked(inner) })
+impl<T> Shared<T> {
+    /// Moves a value to the heap, with one user. Allocates once; waits for nothing.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](vma::Error::OutOfMemory); the value is dropped.
+    pub fn try_new(value: T) -> Result<Self, vma::Error> {
+        Room::try_new().map(|room| room.put(value))
+    }
+}
+
+impl<M: Machine, O: Object<M> + 'static> From<Shared<O>> for Shared<dyn Object<M>> {
+    fn from(object: Shared<O>) -> Self {
+        let inner: *mut Inner<dyn Object<M>> = ManuallyDrop::new(object).0.as_ptr();
+        // SAFETY: it comes from a pointer that is not null. The reference moves into the result.
+        Shared(unsafe { NonNull::new_unchecked(inner) }, PhantomData)
     }
 }
 
 impl<T: ?Sized> Shared<T> {
+    /// Whether both are references to the same value.
+    pub fn ptr_eq(a: &Self, b: &Self) -> bool {
+        core::ptr::addr_eq(a.0.as_ptr(), b.0.as_ptr())
+    }
+
+    /// A weak reference to the value.
+    pub fn downgrade(this: &Self) -> WeakShared<T> {
+        add(&this.inner().weak);
+        WeakShared(this.0)
+    }
+
     fn inner(&self) -> &Inner<T> {
         // SAFETY: our reference keeps it alive.
         unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T: ?Sized> Clone for Shared<T> {
+    /// Cost: one locked instruction.
+    fn clone(&self) -> Self {
+        add(&self.inner().strong);
+        Shared(self.0, PhantomData)
+    }
+}
+
+impl<T: fmt::Debug + ?Sized> fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
     }
 }
 
@@ -94,14 +152,14 @@ impl<T: ?Sized> Drop for Shared<T> {
         // Acquire: pairs with the Release of the other users.
         fence(Ordering::Acquire);
         // The weak reference of the strong ones, which is dropped also if the value panics.
-        let _memory = Weak(self.0);
+        let _memory = WeakShared(self.0);
         // SAFETY: there is no strong reference any more, and none comes: `upgrade` finds 0. No
         // reference to the counts is made.
         unsafe { ManuallyDrop::drop(&mut (*self.0.as_ptr()).value) };
     }
 }
 
-impl<T: ?Sized> Weak<T> {
+impl<T: ?Sized> WeakShared<T> {
     fn counts(&self) -> (&AtomicUsize, &AtomicUsize) {
         let inner = self.0.as_ptr();
         // SAFETY: our reference keeps the memory. The value may be dropped at this moment, so no
@@ -110,7 +168,7 @@ impl<T: ?Sized> Weak<T> {
     }
 
     /// The value, if it still lives.
-    pub(crate) fn upgrade(&self) -> Option<Shared<T>> {
+    pub fn upgrade(&self) -> Option<Shared<T>> {
         let more = |strong: usize| (strong != 0).then(|| strong + 1);
         // Acquire: pairs with the Release that published the value. Relaxed on failure: nothing is
         // accessed then.
@@ -125,15 +183,30 @@ impl<T: ?Sized> Weak<T> {
     }
 }
 
-impl<T: ?Sized> Clone for Weak<T> {
-    fn clone(&self) -> Self {
-        // Relaxed: as in `visitor`.
-        self.counts().1.fetch_add(1, Ordering::Relaxed);
-        Weak(self.0)
+impl WeakShared<dyn Visit> {
+    /// A reference to what objects find of a space.
+    pub(crate) fn of<T: Visit + 'static>(space: &Shared<T>) -> Self {
+        let inner: *mut Inner<dyn Visit> = space.0.as_ptr();
+        add(&space.inner().weak);
+        // SAFETY: it comes from a pointer that is not null.
+        WeakShared(unsafe { NonNull::new_unchecked(inner) })
     }
 }
 
-impl<T: ?Sized> Drop for Weak<T> {
+impl<T: ?Sized> fmt::Debug for WeakShared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeakShared(..)")
+    }
+}
+
+impl<T: ?Sized> Clone for WeakShared<T> {
+    fn clone(&self) -> Self {
+        add(self.counts().1);
+        WeakShared(self.0)
+    }
+}
+
+impl<T: ?Sized> Drop for WeakShared<T> {
     fn drop(&mut self) {
         // Release: our accesses to the counts come before the memory is freed.
         if self.counts().1.fetch_sub(1, Ordering::Release) == 1 {
@@ -193,7 +266,7 @@ mod tests {
         (Room::try_new().unwrap().put(space), dropped)
     }
 
-    fn visit(weak: &Weak<dyn Visit>) -> Option<bool> {
+    fn visit(weak: &WeakShared<dyn Visit>) -> Option<bool> {
         weak.upgrade().map(|space| space.maps(0..1, &Mappings::new()))
     }
 
@@ -201,7 +274,7 @@ mod tests {
     #[test]
     fn the_last_strong_reference_drops_the_value() {
         let (shared, dropped) = space();
-        let weak = shared.visitor();
+        let weak = WeakShared::of(&shared);
         let (strong, other) = (weak.upgrade().unwrap(), weak.clone());
         drop(shared);
         assert_eq!((visit(&other), other.is_gone()), (Some(true), false));
@@ -219,7 +292,7 @@ mod tests {
     fn loom_a_visit_beside_the_end_of_a_space() {
         loom::model(|| {
             let (shared, dropped) = space();
-            let weak = shared.visitor();
+            let weak = WeakShared::of(&shared);
             let other = loom::thread::spawn(move || visit(&weak));
             drop(shared);
             assert_ne!(other.join().unwrap(), Some(false));

@@ -14,8 +14,9 @@ use paging::{Format, Paging};
 use spin::Once;
 
 use crate::{
-    Commitment, FrameGroup, GroupError, Mappings, Object, ObjectError,
+    Commitment, FrameGroup, GroupError, Mappings, Object, ObjectError, Shared,
     cache::{PAGE, PageCache},
+    object::{share, text},
     zero::zero,
 };
 
@@ -67,9 +68,9 @@ pub struct ShmemKind {
 /// # let layout = Layout { mmap_base: 0x7000_0000, ..Layout::default() };
 /// # let profile = Profile::LINUX_6_18;
 /// # let space = AddressSpace::<_, _, Grace>::try_new(&paging, Asid(1), None, profile, layout)?;
-/// let memory = Shmem::memfd(&paging, "name", 7);
+/// let memory = Shmem::memfd(&paging, "name", 7)?;
 /// memory.set_size(8192)?;
-/// let file = Backing::open(memory.clone(), true);
+/// let file = Backing::open(memory.clone(), true)?;
 /// let at = space.mmap_object(0, 8192, 3, MapFlags::SHARED, file, 0)?;
 /// space.write(at + 4096, b"hello").unwrap();
 /// let mut found = [0; 5];
@@ -83,35 +84,48 @@ pub struct Shmem<M: Machine> {
     seals: AtomicU32,
     kind: ShmemKind,
     /// Where its size is promised, if it is.
-    commitment: Once<Arc<Commitment<M>>>,
+    commitment: Once<Shared<Commitment<M>>>,
 }
 
 impl<M: Machine> Shmem<M> {
-    /// An object of no bytes, for address spaces with this [`Paging`].
-    pub fn new<F: Format>(paging: &Arc<Paging<M, F>>, kind: ShmemKind) -> Arc<Self> {
+    /// An object of no bytes, for address spaces with this [`Paging`]. Allocates once.
+    ///
+    /// # Errors
+    /// [`ObjectError::HeapExhausted`].
+    pub fn try_new<F: Format>(
+        paging: &Arc<Paging<M, F>>,
+        kind: ShmemKind,
+    ) -> Result<Shared<Self>, ObjectError> {
         let (pages, seals) = (PageCache::new(paging), AtomicU32::new(0));
-        Arc::new(Shmem { pages, seals, kind, commitment: Once::new() })
+        share(Shmem { pages, seals, kind, commitment: Once::new() })
     }
 
     /// As memfd_create(2) makes it.
-    pub fn memfd<F: Format>(paging: &Arc<Paging<M, F>>, name: &str, inode: u64) -> Arc<Self> {
-        let path = alloc::format!("/memfd:{name} (deleted)");
-        Shmem::new(paging, ShmemKind { path, inode, device: (0, 1), segment: false })
+    ///
+    /// # Errors
+    /// As [`try_new`](Self::try_new).
+    pub fn memfd<F: Format>(
+        paging: &Arc<Paging<M, F>>,
+        name: &str,
+        inode: u64,
+    ) -> Result<Shared<Self>, ObjectError> {
+        let path = text(format_args!("/memfd:{name} (deleted)"))?;
+        Shmem::try_new(paging, ShmemKind { path, inode, device: (0, 1), segment: false })
     }
 
     /// A segment of SysV shared memory, as shmget(2) makes it.
     ///
     /// # Errors
-    /// As [`set_size`](Self::set_size).
+    /// As [`try_new`](Self::try_new) and [`set_size`](Self::set_size).
     pub fn segment<F: Format>(
         paging: &Arc<Paging<M, F>>,
         key: u32,
         id: u64,
         size: u64,
-    ) -> Result<Arc<Self>, ObjectError> {
-        let path = alloc::format!("/SYSV{key:08x} (deleted)");
-        let memory =
-            Shmem::new(paging, ShmemKind { path, inode: id, device: (0, 1), segment: true });
+    ) -> Result<Shared<Self>, ObjectError> {
+        let path = text(format_args!("/SYSV{key:08x} (deleted)"))?;
+        let kind = ShmemKind { path, inode: id, device: (0, 1), segment: true };
+        let memory = Shmem::try_new(paging, kind)?;
         memory.set_size(size)?;
         Ok(memory)
     }
@@ -125,7 +139,7 @@ impl<M: Machine> Shmem<M> {
     ///
     /// # Errors
     /// [`GroupError::Foreign`].
-    pub fn set_group(&self, group: &Arc<FrameGroup<M>>) -> Result<(), GroupError> {
+    pub fn set_group(&self, group: &Shared<FrameGroup<M>>) -> Result<(), GroupError> {
         self.pages.set_group(group)
     }
 
@@ -137,7 +151,7 @@ impl<M: Machine> Shmem<M> {
     ///
     /// # Errors
     /// [`ObjectError::Overcommit`]; nothing has changed.
-    pub fn set_commitment(&self, commitment: &Arc<Commitment<M>>) -> Result<(), ObjectError> {
+    pub fn set_commitment(&self, commitment: &Shared<Commitment<M>>) -> Result<(), ObjectError> {
         let _locked = self.pages.lock();
         if self.commitment.is_completed() {
             return Ok(());
@@ -145,7 +159,7 @@ impl<M: Machine> Shmem<M> {
         if !commitment.charge(promised(self.size())) {
             return Err(ObjectError::Overcommit);
         }
-        self.commitment.call_once(|| Arc::clone(commitment));
+        self.commitment.call_once(|| commitment.clone());
         Ok(())
     }
 

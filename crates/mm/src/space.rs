@@ -23,7 +23,7 @@ use crate::{
     mappings::Family,
     pinned::PinCounts,
     policy::HugeState,
-    shared::{Room, Shared},
+    shared::{Room, Shared, WeakShared},
     waiting::Waiting,
     zero::ZeroFrame,
 };
@@ -62,9 +62,9 @@ pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
     pub(crate) tables: PageTables<M, F, G>,
     pub(crate) changes: Changes,
     /// Where memory is promised, if the host counts.
-    pub(crate) commitment: Once<Arc<Commitment<M>>>,
+    pub(crate) commitment: Once<Shared<Commitment<M>>>,
     /// Whose limit the pages count for, if any.
-    pub(crate) group: Once<Arc<FrameGroup<M>>>,
+    pub(crate) group: Once<Shared<FrameGroup<M>>>,
     /// The address at which reclaim goes on.
     pub(crate) hand: AtomicUsize,
     /// Whether the flush of entries that have become swap entries is pending (`swap`).
@@ -117,16 +117,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         stack_limit: usize,
     ) -> Result<Self, Error> {
         let space = AddressSpace { core, family, pins: PinCounts::new(), stack_limit };
-        space.family.add(space.core.tables.machine(), space.core.visitor())?;
+        space.family.add(space.core.tables.machine(), WeakShared::of(&space.core))?;
         Ok(space)
     }
 
     /// Makes this space's private writable memory count, from now on and with what it has. Children
     /// count there, too. Later calls change nothing.
-    pub fn set_commitment(&mut self, commitment: &Arc<Commitment<M>>) {
+    pub fn set_commitment(&mut self, commitment: &Shared<Commitment<M>>) {
         if self.core.commitment.get().is_none() {
             let accounted = self.sizes().accounted;
-            self.core.commitment.call_once(|| Arc::clone(commitment)).settle(accounted as isize);
+            self.core.commitment.call_once(|| commitment.clone()).settle(accounted as isize);
         }
     }
 
@@ -135,9 +135,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ///
     /// # Errors
     /// [`GroupError::Foreign`].
-    pub fn set_group(&mut self, group: &Arc<FrameGroup<M>>) -> Result<(), GroupError> {
+    pub fn set_group(&mut self, group: &Shared<FrameGroup<M>>) -> Result<(), GroupError> {
         group.check_home(self.core.tables.machine())?;
-        self.core.group.call_once(|| Arc::clone(group));
+        self.core.group.call_once(|| group.clone());
         Ok(())
     }
 

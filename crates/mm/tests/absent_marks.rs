@@ -42,7 +42,7 @@ impl UserFaultHandler for Marks {
 fn with_marks(
     asynchronous: bool,
     modes: UserFaultModes,
-    test: impl FnOnce(&Space, &Marks, &Shared),
+    test: impl FnOnce(&Space, &Marks, &SharedPaging),
 ) {
     with_space(4096, |_, shared, _| {
         let marks = Arc::new(Marks { asynchronous, ..Marks::default() });

@@ -16,11 +16,11 @@ const PRIVATE: MapFlags = MapFlags::PRIVATE.union(MapFlags::ANONYMOUS);
 const FIXED: MapFlags = PRIVATE.union(MapFlags::FIXED);
 
 type Space = AddressSpace<Bare, X86_64L4, BareGrace>;
-type Shared = Arc<Paging<Bare, X86_64L4>>;
+type SharedPaging = Arc<Paging<Bare, X86_64L4>>;
 
 /// Runs a test on CPU 0 in a new space on a machine with two CPUs, of which the other one uses the
 /// space, too. Then checks that no frame is left.
-fn with_space(frames: u64, test: impl FnOnce(&Bare, &Shared, &mut Space)) {
+fn with_space(frames: u64, test: impl FnOnce(&Bare, &SharedPaging, &mut Space)) {
     let bare = Bare::new(2, frames).unwrap();
     let paging = Paging::<Bare, X86_64L4>::try_new(bare.clone(), PageSize::Size1G).unwrap();
     let mut space = bare.on_cpu(0, || {
@@ -172,7 +172,7 @@ fn pins_and_memory_of_devices() {
         // SAFETY: there is no such device, and no access.
         let device =
             unsafe { DeviceMemory::try_new(paging, device, Cache::Uncached, "/dev/x", (9, 1), 5) };
-        let device = Backing::open(device.unwrap(), true);
+        let device = Backing::open(device.unwrap(), true).unwrap();
         let at = space.mmap_object(0, 2 * PAGE, 3, MapFlags::SHARED, device, 0).unwrap();
         space.handle_fault(VirtAddr::new(at as u64), Access::Write).unwrap();
     });

@@ -71,7 +71,7 @@ impl PageSource for OnDisk {
     }
 }
 
-type OurFile = Arc<File<Sim, OnDisk>>;
+type OurFile = mm::Shared<File<Sim, OnDisk>>;
 
 /// Runs `test` with a space that maps a file shared and privately.
 fn with_file(ahead: u64, test: impl FnOnce(&Sim, &Space, &OurFile, &Mutex<Disk>)) {
@@ -86,7 +86,7 @@ fn with_file(ahead: u64, test: impl FnOnce(&Sim, &Space, &OurFile, &Mutex<Disk>)
         let source = OnDisk { disk: Arc::clone(&disk), ahead };
         let file = File::try_new(&shared, source, LEN as u64).unwrap();
         for (at, kind) in [(SHARED, MapFlags::SHARED), (PRIVATE, MapFlags::PRIVATE)] {
-            let opened = Backing::open(file.clone(), true);
+            let opened = Backing::open(file.clone(), true).unwrap();
             space.mmap_object(at, LEN, 3, kind | MapFlags::FIXED, opened, 0).unwrap();
         }
         test(&sim, &space, &file, &disk);
@@ -325,7 +325,7 @@ fn beside_writers(seed: u64) -> Result<(), Failure> {
     let file = sim.on_cpu(0, || {
         let source = OnDisk { disk: Arc::clone(&disk), ahead: 0 };
         let file = File::try_new(&shared, source, LEN as u64).unwrap();
-        let opened = Backing::open(file.clone(), true);
+        let opened = Backing::open(file.clone(), true).unwrap();
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         space.mmap_object(SHARED, LEN, 3, flags, opened, 0).unwrap();
         ManuallyDrop::new(file)
@@ -394,7 +394,7 @@ fn the_question_for_the_end_takes_no_reference() {
     with_space(64, |sim, shared, space| {
         let source = OnDisk { disk: Arc::new(Mutex::new(Disk::default())), ahead: 0 };
         let file = File::try_new(shared, source, LEN as u64).unwrap();
-        let opened = Backing::open(file.clone(), true);
+        let opened = Backing::open(file.clone(), true).unwrap();
         let at = space.mmap_object(0, LEN, 1, MapFlags::SHARED, opened, 0).unwrap();
         load(sim, space, at).unwrap();
         assert!(!file.is_beyond_end(0) && !file.is_beyond_end(PAGES as u64 - 1));

@@ -4,10 +4,7 @@ mod common;
 
 use std::{
     mem::ManuallyDrop,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use common::*;
@@ -17,11 +14,11 @@ use sim::{Config, Failure, Program, Sim, explore, seeded};
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 100 } else { 1_000 };
 
-fn group(sim: &Sim, limit: usize) -> Arc<FrameGroup<Sim>> {
+fn group(sim: &Sim, limit: usize) -> mm::Shared<FrameGroup<Sim>> {
     FrameGroup::try_new(sim, limit, Box::new(())).unwrap()
 }
 
-fn grouped(shared: &Shared, asid: u16, group: &Arc<FrameGroup<Sim>>) -> Space {
+fn grouped(shared: &SharedPaging, asid: u16, group: &mm::Shared<FrameGroup<Sim>>) -> Space {
     let mut space = new_space(shared, asid).unwrap();
     space.set_group(group).unwrap();
     space
@@ -56,10 +53,10 @@ fn each_frame_counts_until_it_is_free() {
 fn objects_count_for_their_group() {
     with_space(256, |sim, shared, space| {
         let group = group(sim, 3);
-        let memory = Shmem::memfd(shared, "name", 1);
+        let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.set_group(&group).unwrap();
         memory.set_size(8 * PAGE as u64).unwrap();
-        let file = Backing::open(memory.clone(), true);
+        let file = Backing::open(memory.clone(), true).unwrap();
         let at = space.mmap_object(0, 8 * PAGE, 3, MapFlags::SHARED, file, 0).unwrap();
         assert_eq!(space.write(at, &[1; 4 * PAGE]).unwrap_err().error, FaultError::GroupLimit);
         assert_eq!(memory.write(4 * PAGE as u64, b"x"), Err(ObjectError::GroupLimit));

@@ -12,9 +12,9 @@ use std::{
 };
 
 use failing_heap::{refusing, with_heap};
-use machine::{Asid, Frame, FrameSource, PageSize};
+use machine::{Asid, Frame, FrameRange, FrameSource, PageSize};
 use mm::*;
-use paging::{Paging, TlbGrace, X86_64L4};
+use paging::{Cache, Paging, TlbGrace, X86_64L4};
 use ram::Ram;
 use sim::{Bare, BareGrace};
 
@@ -52,6 +52,31 @@ impl Swap for Sure {
     }
 }
 
+/// A file of zeros.
+struct Zeros;
+
+impl PageSource for Zeros {
+    fn read(&self, _: u64, _: &mut [u8; PAGE]) -> Result<(), ObjectError> {
+        Ok(())
+    }
+
+    fn write(&self, _: u64, _: &[u8; PAGE]) -> Result<(), ObjectError> {
+        Ok(())
+    }
+
+    fn device(&self) -> (u32, u32) {
+        (8, 1)
+    }
+
+    fn inode(&self) -> u64 {
+        4
+    }
+
+    fn write_path(&self, out: &mut dyn Write) -> std::fmt::Result {
+        out.write_str("/file")
+    }
+}
+
 /// A monitor that resolves nothing.
 struct Monitor;
 
@@ -78,7 +103,7 @@ fn seen(space: &Space) -> (String, Vec<usize>) {
 struct World {
     bare: Bare,
     paging: Arc<Paging<Bare, X86_64L4>>,
-    memory: Arc<Shmem<Bare>>,
+    memory: mm::Shared<Shmem<Bare>>,
     space: Space,
 }
 
@@ -98,7 +123,7 @@ impl World {
                 // SAFETY: the machine's periods; each CPU that uses the space takes part.
                 unsafe { space.set_unmap_policy(UnmapPolicy::Grace(periods)) }.unwrap();
             }
-            let memory = Shmem::memfd(&paging, "name", 1);
+            let memory = Shmem::memfd(&paging, "name", 1).unwrap();
             memory.set_size(2 * PAGE as u64).unwrap();
             (memory, space)
         });
@@ -107,7 +132,7 @@ impl World {
             space.enter();
             space.mmap(AT, 8 * PAGE, 3, FIXED).unwrap();
             (0..5).for_each(|page| space.write(AT + page * PAGE, &[page as u8 + 1]).unwrap());
-            let file = Backing::open(memory.clone(), true);
+            let file = Backing::open(memory.clone(), true).unwrap();
             let flags = MapFlags::SHARED | MapFlags::FIXED;
             space.mmap_object(SHARED, 2 * PAGE, 3, flags, file, 0).unwrap();
             space.write(SHARED, &[9]).unwrap();
@@ -253,6 +278,45 @@ fn calls_that_change_pages() {
     run("populate", &|world| {
         world.space.madvise(AT, 8 * PAGE, Advice::PopulateWrite)?;
         world.space.madvise(AT, 8 * PAGE, Advice::WillNeed)
+    });
+}
+
+#[test]
+fn new_objects() {
+    let object = |error| Error::Object(error);
+    each_allocation_fails("memfd", 2, true, |world| {
+        Shmem::memfd(&world.paging, "name", 2).map(drop).map_err(object)
+    });
+    each_allocation_fails("shmget", 2, true, |world| {
+        Shmem::segment(&world.paging, 7, 2, PAGE as u64).map(drop).map_err(object)
+    });
+    each_allocation_fails("open", 1, true, |world| {
+        Backing::open(world.memory.clone(), true).map(drop).map_err(object)
+    });
+    each_allocation_fails("file", 1, true, |world| {
+        File::try_new(&world.paging, Zeros, PAGE as u64).map(drop).map_err(object)
+    });
+    each_allocation_fails("device", 2, true, |world| {
+        let frames = FrameRange::new(Frame::new(1 << 20).unwrap(), 1).unwrap();
+        // SAFETY: the test maps it nowhere.
+        let device = unsafe {
+            DeviceMemory::try_new(&world.paging, frames, Cache::WriteBack, "/dev/d", (1, 1), 3)
+        };
+        device.map(drop).map_err(object)
+    });
+    each_allocation_fails("shared anonymous memory", 3, true, |world| {
+        let flags = MapFlags::SHARED | MapFlags::ANONYMOUS | MapFlags::FIXED;
+        world.space.mmap(FAR, PAGE, 3, flags).map(drop)
+    });
+    each_allocation_fails("group", 2, true, |world| {
+        let group = FrameGroup::try_new(&world.bare, 8, Box::new(()));
+        group.map(drop).map_err(|error| {
+            assert_eq!(error, GroupError::OutOfMemory);
+            Error::Vma(vma::Error::OutOfMemory)
+        })
+    });
+    each_allocation_fails("commitment", 2, true, |world| {
+        Ok(Commitment::try_new(&world.bare, Overcommit::Always).map(drop)?)
     });
 }
 

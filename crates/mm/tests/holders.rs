@@ -13,7 +13,7 @@ use sim::{Config, Sim};
 /// A space that is active on each CPU of a machine. A page stays, so that no table is unlinked.
 struct World {
     sim: Sim,
-    shared: Shared,
+    shared: SharedPaging,
     space: ManuallyDrop<Space>,
 }
 

@@ -10,14 +10,14 @@ use sim::{Config, Sim};
 const HUGE: usize = 512 * PAGE;
 const AT: usize = 0x4000_0000;
 
-fn huge_space(shared: &Shared, asid: u16) -> Space {
+fn huge_space(shared: &SharedPaging, asid: u16) -> Space {
     let space = new_space(shared, asid).unwrap();
     space.set_huge_pages(HugePages::Always).unwrap();
     space
 }
 
 /// Runs a test in a space with huge pages that is active on the only CPU.
-fn with_huge(frames: u64, test: impl FnOnce(&Sim, &Shared, &Space)) {
+fn with_huge(frames: u64, test: impl FnOnce(&Sim, &SharedPaging, &Space)) {
     let sim = Sim::new(Config { cpus: 1, frames, ..Config::default() }).unwrap();
     let shared = paging(&sim);
     let space = sim.on_cpu(0, || {
@@ -452,10 +452,11 @@ fn what_cannot_become_huge_stays_as_it_was() {
         let guarded = space.madvise(at, HUGE, Advice::Collapse).unwrap_err();
         assert_eq!(guarded, Error::Collapse(CollapseError::NoPages));
         assert_eq!(load(sim, space, at + 2 * PAGE), Ok(2));
-        let memory = Shmem::memfd(shared, "name", 1);
+        let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.set_size(HUGE as u64).unwrap();
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        let at = space.mmap_object(AT + HUGE, HUGE, 3, flags, Backing::open(memory, true), 0);
+        let at =
+            space.mmap_object(AT + HUGE, HUGE, 3, flags, Backing::open(memory, true).unwrap(), 0);
         let shared = space.madvise(at.unwrap(), HUGE, Advice::Collapse).unwrap_err();
         assert_eq!(shared.errno(), 22);
         assert_eq!(space.madvise(AT + 100 * HUGE, HUGE, Advice::Collapse).unwrap_err().errno(), 12);

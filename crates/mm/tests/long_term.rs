@@ -61,9 +61,9 @@ fn the_holder_sees_later_writes() {
 #[test]
 fn shared_memory_and_huge_pages_are_pinned_where_they_are() {
     with_space(2048, |sim, shared, space| {
-        let memory = Shmem::memfd(shared, "buffer", 1);
+        let memory = Shmem::memfd(shared, "buffer", 1).unwrap();
         memory.set_size(PAGE as u64).unwrap();
-        let backing = Backing::open(memory.clone(), true);
+        let backing = Backing::open(memory.clone(), true).unwrap();
         let at = space.mmap_object(0, PAGE, 3, MapFlags::SHARED, backing, 0).unwrap();
         let mut frames = [Frame::default()];
         let pins = space.pin_pages_long_term(at, &mut frames).unwrap();

@@ -26,11 +26,11 @@ impl UserFaultHandler for Never {
 }
 
 /// A space with a monitor that resolves nothing, and an object of 16 pages.
-fn with_rules(asynchronous: bool, test: impl FnOnce(&Space, Arc<Shmem<sim::Sim>>)) {
+fn with_rules(asynchronous: bool, test: impl FnOnce(&Space, mm::Shared<Shmem<sim::Sim>>)) {
     with_space(4096, |_, shared, _| {
         let mut space = new_space(shared, 2).unwrap();
         space.set_userfault_handler(Arc::new(Never { asynchronous }));
-        let memory = Shmem::memfd(shared, "name", 1);
+        let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.set_size(WHOLE as u64).unwrap();
         test(&space, memory);
     });
@@ -43,9 +43,14 @@ fn private(space: &Space, at: usize, pages: usize, modes: UserFaultModes) {
 }
 
 /// Maps the object at `AT`, and registers it.
-fn object(space: &Space, memory: &Arc<Shmem<sim::Sim>>, shared: bool, modes: UserFaultModes) {
+fn object(
+    space: &Space,
+    memory: &mm::Shared<Shmem<sim::Sim>>,
+    shared: bool,
+    modes: UserFaultModes,
+) {
     let kind = if shared { MapFlags::SHARED } else { MapFlags::PRIVATE };
-    let file = Backing::open(memory.clone(), true);
+    let file = Backing::open(memory.clone(), true).unwrap();
     space.mmap_object(AT, WHOLE, 3, kind | MapFlags::FIXED, file, 0).unwrap();
     space.userfault_register(AT, WHOLE, modes, Uffd::new(7)).unwrap();
 }

@@ -36,7 +36,7 @@ fn with_protected(asynchronous: bool, flags: MapFlags, test: impl FnOnce(&World)
         let counts = Arc::new(Counts { asynchronous, ..Counts::default() });
         let mut space = new_space(shared, 2).unwrap();
         space.set_userfault_handler(counts.clone());
-        let memory = Shmem::memfd(shared, "name", 1);
+        let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.set_size((PAGES * PAGE) as u64).unwrap();
         let world = World { space, memory, counts };
         world.map(flags);
@@ -47,13 +47,13 @@ fn with_protected(asynchronous: bool, flags: MapFlags, test: impl FnOnce(&World)
 
 struct World {
     space: Space,
-    memory: Arc<Shmem<sim::Sim>>,
+    memory: mm::Shared<Shmem<sim::Sim>>,
     counts: Arc<Counts>,
 }
 
 impl World {
     fn map(&self, flags: MapFlags) {
-        let file = Backing::open(self.memory.clone(), true);
+        let file = Backing::open(self.memory.clone(), true).unwrap();
         let flags = flags | MapFlags::FIXED;
         self.space.mmap_object(AT, PAGES * PAGE, 3, flags, file, 0).unwrap();
         let modes = UserFaultModes::WP;

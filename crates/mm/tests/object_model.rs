@@ -3,8 +3,6 @@
 
 mod common;
 
-use std::sync::Arc;
-
 use common::*;
 use machine::Asid;
 use mm::*;
@@ -97,7 +95,7 @@ struct Contents {
 struct World<'s> {
     sim: &'s Sim,
     processes: [Option<Process>; PROCESSES],
-    objects: [(Arc<Shmem<Sim>>, Contents); OBJECTS],
+    objects: [(mm::Shared<Shmem<Sim>>, Contents); OBJECTS],
 }
 
 /// The error of an access to an address.
@@ -190,7 +188,7 @@ impl World<'_> {
         match *op {
             Op::Map { from, len, prot, shared, object, index } => {
                 let kind = if shared { MapFlags::SHARED } else { MapFlags::PRIVATE };
-                let file = Backing::open(self.objects[object].0.clone(), true);
+                let file = Backing::open(self.objects[object].0.clone(), true).unwrap();
                 let offset = (FIRST + index) as usize * PAGE;
                 let flags = kind | MapFlags::FIXED;
                 space.mmap_object(at(from), len * PAGE, prot, flags, file, offset).unwrap();
@@ -303,7 +301,7 @@ proptest! {
         let shared = paging(&sim);
         let processes = sim.on_cpu(0, || {
             let objects = core::array::from_fn(|number| {
-                let memory = Shmem::memfd(&shared, "test", number as u64 + 1);
+                let memory = Shmem::memfd(&shared, "test", number as u64 + 1).unwrap();
                 memory.set_size((FIRST + MOST) * PAGE as u64).unwrap();
                 (memory, Contents { size: MOST, ..Contents::default() })
             });

@@ -11,10 +11,7 @@ mod common;
 
 use std::{
     mem::ManuallyDrop,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
+    sync::atomic::{AtomicU64, Ordering::SeqCst},
 };
 
 use common::*;
@@ -34,7 +31,7 @@ const ROUNDS: u64 = 6;
 struct World<'s> {
     sim: &'s Sim,
     space: &'s Space,
-    memory: Arc<Shmem<Sim>>,
+    memory: mm::Shared<Shmem<Sim>>,
     /// Odd while the object has no page.
     count: AtomicU64,
 }
@@ -146,7 +143,7 @@ fn run(seed: u64) -> Result<(), Failure> {
     };
     let sim = Sim::new(config).unwrap();
     let shared = paging(&sim);
-    let memory = Shmem::memfd(&shared, "test", 1);
+    let memory = Shmem::memfd(&shared, "test", 1).unwrap();
     // Leaked by a failed run: there is no CPU on which it could be dropped.
     let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));
     sim.on_cpu(0, || {
@@ -155,7 +152,7 @@ fn run(seed: u64) -> Result<(), Failure> {
         // What moves is shared in one half of the runs.
         let moves = if seed.is_multiple_of(2) { MapFlags::SHARED } else { MapFlags::PRIVATE };
         for (at, kind) in kinds.into_iter().chain([(MOVES[0], moves)]) {
-            let file = Backing::open(memory.clone(), true);
+            let file = Backing::open(memory.clone(), true).unwrap();
             let flags = kind | MapFlags::FIXED;
             assert_eq!(space.mmap_object(at, LEN, 3, flags, file, 0), Ok(at));
         }
@@ -200,7 +197,7 @@ fn pages_are_filled_once() {
     let fill = |seed| -> Result<(), Failure> {
         let sim = Sim::new(Config { cpus: 3, frames: 64, ..Config::default() }).unwrap();
         let shared = paging(&sim);
-        let memory = Shmem::memfd(&shared, "test", 1);
+        let memory = Shmem::memfd(&shared, "test", 1).unwrap();
         sim.on_cpu(0, || memory.set_size(1 << 32).unwrap());
         let writer = |own: u64| {
             let memory = memory.clone();
@@ -235,7 +232,7 @@ fn nothing_is_left_beyond_the_end() {
     let beside = |seed| -> Result<(), Failure> {
         let sim = Sim::new(Config { cpus: 2, frames: 64, ..Config::default() }).unwrap();
         let shared = paging(&sim);
-        let memory = Shmem::memfd(&shared, "test", 1);
+        let memory = Shmem::memfd(&shared, "test", 1).unwrap();
         sim.on_cpu(0, || memory.set_size(1 << 20).unwrap());
         let brings = || {
             for page in [0, 1, 2, 1] {
@@ -266,7 +263,7 @@ fn a_read_finds_no_other_objects_page() {
     let beside = |seed| -> Result<(), Failure> {
         let sim = Sim::new(Config { cpus: 2, frames: 16, ..Config::default() }).unwrap();
         let shared = paging(&sim);
-        let [read, other] = [1, 2].map(|inode| Shmem::memfd(&shared, "test", inode));
+        let [read, other] = [1, 2].map(|inode| Shmem::memfd(&shared, "test", inode).unwrap());
         let fill = |memory: &Shmem<Sim>, value: u64| memory.write(0, &value.to_le_bytes()).unwrap();
         let comes_and_goes = || {
             for _ in 0..4 {
@@ -300,11 +297,11 @@ fn a_discarded_page_comes_from_the_object_again() {
         let sim =
             Sim::new(Config { cpus: 2, frames: 64, checks: RACING, ..Config::default() }).unwrap();
         let shared = paging(&sim);
-        let memory = Shmem::memfd(&shared, "test", 1);
+        let memory = Shmem::memfd(&shared, "test", 1).unwrap();
         let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));
         sim.on_cpu(0, || {
             memory.write(0, &7_u64.to_le_bytes()).unwrap();
-            let file = Backing::open(memory.clone(), true);
+            let file = Backing::open(memory.clone(), true).unwrap();
             let flags = MapFlags::PRIVATE | MapFlags::FIXED;
             space.mmap_object(SHARED, PAGE, 1, flags, file, 0).unwrap();
         });
@@ -348,12 +345,12 @@ fn no_page_is_left_in_a_copy_of_a_table() {
             Config { cpus: 2, frames: 96, tick: Some(23), checks: RACING, ..Config::default() };
         let sim = Sim::new(config).unwrap();
         let shared = paging(&sim);
-        let memory = Shmem::memfd(&shared, "test", 1);
+        let memory = Shmem::memfd(&shared, "test", 1).unwrap();
         let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));
         let other = SHARED - 2 * PAGE;
         let child = sim.on_cpu(0, || {
             memory.set_size(PAGE as u64).unwrap();
-            let file = Backing::open(memory.clone(), true);
+            let file = Backing::open(memory.clone(), true).unwrap();
             let flags = MapFlags::SHARED | MapFlags::FIXED;
             space.mmap_object(SHARED, PAGE, 3, flags, file, 0).unwrap();
             space.mmap(other, PAGE, 3, FIXED).unwrap();

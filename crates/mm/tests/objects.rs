@@ -39,10 +39,10 @@ fn shared_memory_has_one_place_in_all_spaces() {
         let private = space.mmap(0, PAGE, 3, MapFlags::PRIVATE | MapFlags::ANONYMOUS).unwrap();
         assert_eq!(space.shared_place(private), None);
         assert_eq!(space.shared_place(private + PAGE), None);
-        let memory = Shmem::memfd(shared, "name", 1);
+        let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.set_size(4 * PAGE as u64).unwrap();
         let map = |flags, offset| {
-            let file = Backing::open(memory.clone(), true);
+            let file = Backing::open(memory.clone(), true).unwrap();
             space.mmap_object(0, 2 * PAGE, 3, flags, file, offset).unwrap()
         };
         let (first, second) = (map(MapFlags::SHARED, 0), map(MapFlags::SHARED, PAGE));
@@ -61,9 +61,9 @@ fn shared_memory_has_one_place_in_all_spaces() {
 #[test]
 fn the_rest_of_the_last_page_becomes_zeros() {
     with_space(256, |sim, shared, space| {
-        let memory = Shmem::memfd(shared, "name", 1);
+        let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.set_size(2 * PAGE as u64).unwrap();
-        let file = Backing::open(memory.clone(), true);
+        let file = Backing::open(memory.clone(), true).unwrap();
         let near = space.mmap_object(0, 2 * PAGE, 3, MapFlags::SHARED, file, 0).unwrap();
         for word in [0, 8, PAGE] {
             store(sim, space, near + word, 7).unwrap();
@@ -82,9 +82,9 @@ fn the_rest_of_the_last_page_becomes_zeros() {
 #[test]
 fn seals_forbid_what_they_say() {
     with_space(256, |sim, shared, space| {
-        let memory = Shmem::memfd(shared, "name", 1);
+        let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.set_size(PAGE as u64).unwrap();
-        let open = || Backing::open(memory.clone(), true);
+        let open = || Backing::open(memory.clone(), true).unwrap();
         let map = |prot, flags| space.mmap_object(0, PAGE, prot, flags, open(), 0);
         let writable = map(3, MapFlags::SHARED).unwrap();
         assert_eq!(memory.add_seals(Seals::WRITE), Err(ObjectError::Sealed));
@@ -139,14 +139,14 @@ fn a_page_of_an_object_is_in_core_though_it_is_not_mapped() {
 #[test]
 fn a_mount_that_forbids_execution_is_obeyed() {
     with_space(64, |_, shared, space| {
-        let memory = Shmem::memfd(shared, "name", 1);
+        let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.set_size(PAGE as u64).unwrap();
-        let file = Backing::open_noexec(memory.clone(), true);
+        let file = Backing::open_noexec(memory.clone(), true).unwrap();
         let map = |prot| space.mmap_object(0, PAGE, prot, MapFlags::SHARED, file.clone(), 0);
         assert_eq!(map(5).unwrap_err().errno(), 1);
         let at = map(1).unwrap();
         assert_eq!(space.mprotect(at, PAGE, 5, None).unwrap_err().errno(), 13);
-        let other = Backing::open(memory, true);
+        let other = Backing::open(memory, true).unwrap();
         space.mmap_object(0, PAGE, 5, MapFlags::SHARED, other, 0).unwrap();
     });
 }
@@ -155,8 +155,8 @@ fn a_mount_that_forbids_execution_is_obeyed() {
 fn an_object_of_another_machine_is_refused() {
     with_space(256, |_, _, space| {
         let other = Sim::new(Config::default()).unwrap();
-        let memory = Shmem::memfd(&paging(&other), "name", 1);
-        let file = Backing::open(memory, true);
+        let memory = Shmem::memfd(&paging(&other), "name", 1).unwrap();
+        let file = Backing::open(memory, true).unwrap();
         let refused = space.mmap_object(0, PAGE, 3, MapFlags::SHARED, file, 0);
         assert_eq!(refused, Err(Error::Object(ObjectError::Foreign)));
     });
@@ -168,7 +168,7 @@ fn segments_are_attached_and_detached() {
         let segment = Shmem::segment(shared, 0x2a, 3, 2 * PAGE as u64).unwrap();
         let attach = |addr, read_only| {
             space.shmat(AttachRequest {
-                segment: Backing::open(segment.clone(), true),
+                segment: Backing::open(segment.clone(), true).unwrap(),
                 len: 2 * PAGE,
                 addr,
                 read_only,
@@ -198,9 +198,9 @@ fn calls_on_objects_fail_whole() {
     for nth in 1..100 {
         let mut failed = false;
         with_space(256, |sim, shared, space| {
-            let memory = Shmem::memfd(shared, "name", 1);
+            let memory = Shmem::memfd(shared, "name", 1).unwrap();
             memory.set_size(2 * PAGE as u64).unwrap();
-            let open = || Backing::open(memory.clone(), true);
+            let open = || Backing::open(memory.clone(), true).unwrap();
             let (near, far) = (0x3fff_f000, 0x55_0000_0000);
             let map =
                 |at, flags| space.mmap_object(at, 2 * PAGE, 3, flags | MapFlags::FIXED, open(), 0);
@@ -273,12 +273,12 @@ fn a_shared_page_with_too_many_references_fails() {
 #[test]
 fn a_page_with_too_many_references_fails() {
     with_space(256, |sim, shared, space| {
-        let memory = Shmem::memfd(shared, "name", 1);
+        let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.write(0, &[1]).unwrap();
         let frame = memory.page(0).unwrap();
         let info = sim.info(frame).unwrap();
         let pins: u32 = (0..32).rev().map(|bit| 1 << bit).filter(|pins| info.try_pin(*pins)).sum();
-        let file = Backing::open(memory.clone(), true);
+        let file = Backing::open(memory.clone(), true).unwrap();
         let near = space.mmap_object(0, PAGE, 3, MapFlags::SHARED, file, 0).unwrap();
         let failed = space.handle_fault(VirtAddr::new(near as u64), Access::Read);
         assert!(matches!(failed, Err(FaultError::OutOfMemory(_))), "{failed:?}");

@@ -52,7 +52,7 @@ fn segments_of_a_locked_program_are_brought_in() {
         let len = 3 * PAGE;
         let segment = Shmem::segment(shared, 1, 2, len as u64).unwrap();
         let request = vma::AttachRequest {
-            segment: Backing::open(segment, true),
+            segment: Backing::open(segment, true).unwrap(),
             len,
             addr: None,
             read_only: false,
@@ -79,9 +79,9 @@ fn a_debugger_writes_where_the_program_may_not() {
             assert!(matches!(denied, Err(FaultError::Denied(..))), "the right is not given");
         }
         // A private map of an object gets a copy; the object stays.
-        let memory = Shmem::memfd(shared, "text", 1);
+        let memory = Shmem::memfd(shared, "text", 1).unwrap();
         memory.write(0, b"text").unwrap();
-        let file = Backing::open(memory.clone(), false);
+        let file = Backing::open(memory.clone(), false).unwrap();
         let text = space.mmap_object(0, PAGE, 5, MapFlags::PRIVATE, file.clone(), 0).unwrap();
         let other = space.mmap_object(0, PAGE, 1, MapFlags::PRIVATE, file.clone(), 0).unwrap();
         let mut found = [0; 4];
@@ -136,7 +136,7 @@ fn the_memory_of_a_device_is_mapped_and_never_counted() {
         let device = unsafe {
             DeviceMemory::try_new(shared, range(first, 8), Cache::Uncached, "/dev/x", (9, 1), 5)
         };
-        let device = Backing::open(device.unwrap(), true);
+        let device = Backing::open(device.unwrap(), true).unwrap();
         let at = space.mmap_object(0, 4 * PAGE, 3, MapFlags::SHARED, device.clone(), PAGE).unwrap();
         let fault = |page: usize| {
             space.handle_fault(VirtAddr::new((at + page * PAGE) as u64), Access::Write)

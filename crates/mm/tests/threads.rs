@@ -91,13 +91,13 @@ fn threads() {
     let (space, memory, file) = bare.on_cpu(0, || {
         let profile = Profile::LINUX_6_18;
         let space = Space::try_new(&paging, Asid(1), None, profile, layout).unwrap();
-        let memory = Shmem::memfd(&paging, "name", 1);
+        let memory = Shmem::memfd(&paging, "name", 1).unwrap();
         memory.set_size(2 * PAGE as u64).unwrap();
         let file =
             File::try_new(&paging, Disk(Mutex::new([[1; PAGE]; 2])), 2 * PAGE as u64).unwrap();
-        let opened = Backing::open(memory.clone(), true);
+        let opened = Backing::open(memory.clone(), true).unwrap();
         space.mmap_object(OBJECT, 2 * PAGE, 3, SHARED, opened, 0).unwrap();
-        let opened = Backing::open(file.clone(), true);
+        let opened = Backing::open(file.clone(), true).unwrap();
         space.mmap_object(FILE, 2 * PAGE, 3, SHARED, opened, 0).unwrap();
         space.mmap(AT, PAGE, 3, FIXED).unwrap();
         (space, memory, file)

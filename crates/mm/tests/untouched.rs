@@ -46,10 +46,10 @@ fn guard_pages() {
     leaves_nothing(|_, space| space.madvise(BASE, PAGE, Advice::GuardInstall).unwrap());
     // Those of a file give the VMA no anon_vma.
     with_space(256, |sim, shared, space| {
-        let memory = Shmem::memfd(shared, "name", 1);
+        let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.set_size(PAGE as u64).unwrap();
         let flags = MapFlags::PRIVATE | MapFlags::FIXED;
-        let file = Backing::open(memory, true);
+        let file = Backing::open(memory, true).unwrap();
         space.mmap_object(BASE, PAGE, 3, flags, file, 0).unwrap();
         space.madvise(BASE, PAGE, Advice::GuardInstall).unwrap();
         space.munmap(BASE, PAGE).unwrap();

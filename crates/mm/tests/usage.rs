@@ -80,10 +80,10 @@ fn pages_of_a_fork_are_shared_until_they_are_written() {
 #[test]
 fn pagemap_tells_frames_and_whose_they_are() {
     with_space(256, |sim, shared, space| {
-        let memory = Shmem::memfd(shared, "name", 1);
+        let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.set_size(2 * PAGE as u64).unwrap();
         let map = |at, kind| {
-            let file = Backing::open(memory.clone(), true);
+            let file = Backing::open(memory.clone(), true).unwrap();
             space.mmap_object(at, 2 * PAGE, 3, kind | MapFlags::FIXED, file, 0).unwrap();
         };
         map(AT, MapFlags::SHARED);

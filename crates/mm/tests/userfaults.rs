@@ -59,7 +59,7 @@ fn with_monitor(
     modes: UserFaultModes,
     monitor: &Arc<Monitor>,
     object: bool,
-    test: impl FnOnce(&Sim, &Shared, &Space, usize),
+    test: impl FnOnce(&Sim, &SharedPaging, &Space, usize),
 ) {
     with_space(4096, |sim, shared, _| {
         let mut space = new_space(shared, 2).unwrap();
@@ -69,10 +69,10 @@ fn with_monitor(
         let at = match object {
             false => space.mmap(0, 16 * PAGE, 3, PRIVATE).unwrap(),
             true => {
-                let memory = Shmem::memfd(shared, "name", 1);
+                let memory = Shmem::memfd(shared, "name", 1).unwrap();
                 memory.set_size(16 * PAGE as u64).unwrap();
                 memory.write(5 * PAGE as u64, b"here").unwrap();
-                let file = Backing::open(memory, true);
+                let file = Backing::open(memory, true).unwrap();
                 space.mmap_object(0, 16 * PAGE, 3, SHARED, file, 0).unwrap()
             }
         };

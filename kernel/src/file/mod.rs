@@ -44,7 +44,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::{EACCES, EBADF, EMFILE, ENOENT, ENOMEM};
 use locks::Of;
-use mm::Shmem;
+use mm::{Shared, Shmem};
 use node::Kind;
 use open::{Mode, Open};
 use spin::mutex::SpinMutex;
@@ -234,7 +234,7 @@ pub(crate) fn program(
     path: &[u8],
     place: &Place,
     pid: u32,
-) -> Result<(Arc<Shmem<Kernel>>, Vec<u8>), Errno> {
+) -> Result<(Shared<Shmem<Kernel>>, Vec<u8>), Errno> {
     let start = Start { folder: place.folder(), pid };
     let found = start.walk(path, true)?;
     let node = found.node.ok_or(Errno(ENOENT))?;
@@ -242,7 +242,7 @@ pub(crate) fn program(
         Kind::File(memory) if node.mode() & 0o111 != 0 => {
             // A program whose file was removed, which /proc leads to, has no path.
             let resolved = found.parent.path(Some(&found.name)).unwrap_or_default();
-            Ok((Arc::clone(memory), resolved))
+            Ok((memory.clone(), resolved))
         }
         _ => Err(Errno(EACCES)),
     }

@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use linux_raw_sys::errno::{ENAMETOOLONG, ENOENT, ENOMEM, ENOTDIR};
 use linux_raw_sys::general::{S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG};
-use mm::{Object, Seals, Shmem, ShmemKind};
+use mm::{Object, Seals, Shared, Shmem, ShmemKind};
 use spin::mutex::SpinMutex;
 
 /// The device of the files in memory, as the listings of maps show it: major and minor number.
@@ -68,7 +68,7 @@ impl Device {
 /// What an inode is.
 pub(crate) enum Kind {
     Folder(SpinMutex<Folder>),
-    File(Arc<Shmem<Kernel>>),
+    File(Shared<Shmem<Kernel>>),
     Link(Vec<u8>),
     Device(Device),
     Pipe(Arc<Pipe>),
@@ -167,7 +167,7 @@ impl Node {
         let number = number();
         let path = String::from_utf8_lossy(path).into_owned();
         let kind = ShmemKind { path, inode: number, device: MEMORY, segment: false };
-        let memory = Shmem::new(tables().paging(), kind);
+        let memory = Shmem::try_new(tables().paging(), kind).map_err(refused)?;
         // As in Linux, only memfd_create makes files that can be sealed.
         memory.add_seals(Seals::SEAL).map_err(refused)?;
         Ok(Node::make(number, Kind::File(memory), mode, Some(charge)))
@@ -179,7 +179,7 @@ impl Node {
     }
 
     /// A file of this memory, which has its number.
-    pub(crate) fn memory(memory: Arc<Shmem<Kernel>>, mode: u32) -> Result<Arc<Node>, Errno> {
+    pub(crate) fn memory(memory: Shared<Shmem<Kernel>>, mode: u32) -> Result<Arc<Node>, Errno> {
         let charge = Charge::new(NODE)?;
         let number = Object::inode(&*memory);
         Ok(Node::make(number, Kind::File(memory), mode, Some(charge)))

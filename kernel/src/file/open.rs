@@ -18,11 +18,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use linux_raw_sys::errno::{
-    EBADF, EFBIG, EINVAL, EISDIR, ENAMETOOLONG, ENFILE, ENOENT, ENOMEM, ENOSPC, ENOTDIR, ENXIO,
-    EPERM,
+    EBADF, EFBIG, EINVAL, EISDIR, ENAMETOOLONG, ENFILE, ENODEV, ENOENT, ENOMEM, ENOSPC, ENOTDIR,
+    ENXIO, EPERM,
 };
 use linux_raw_sys::general::{O_APPEND, O_DIRECT, O_NOATIME, O_NONBLOCK};
-use mm::{Backing, ObjectError, Shmem};
+use mm::{Backing, ObjectError, Shared, Shmem};
 use spin::Once;
 use spin::mutex::SpinMutex;
 
@@ -142,7 +142,7 @@ impl Open {
     }
 
     /// The memory of a regular file.
-    pub(crate) fn memory(&self) -> Option<&Arc<Shmem<Kernel>>> {
+    pub(crate) fn memory(&self) -> Option<&Shared<Shmem<Kernel>>> {
         if let Kind::File(memory) = &self.node.kind { Some(memory) } else { None }
     }
 
@@ -190,14 +190,17 @@ impl Open {
     }
 
     /// What it maps: `None` for /dev/zero, which maps anonymous memory. The rights were checked.
-    pub(crate) fn backing(&self) -> Option<Option<Backing<Kernel>>> {
+    ///
+    /// # Errors
+    /// ENODEV: it cannot be mapped. ENOMEM.
+    pub(crate) fn backing(&self) -> Result<Option<Backing<Kernel>>, Errno> {
         match &self.node.kind {
             Kind::File(memory) => {
                 let open = || Backing::open(memory.clone(), self.mode.write);
-                Some(Some(self.backing.call_once(open).clone()))
+                self.backing.try_call_once(open).cloned().map(Some).map_err(refused)
             }
-            Kind::Device(Device::Zero) => Some(None),
-            _ => None,
+            Kind::Device(Device::Zero) => Ok(None),
+            _ => Err(Errno(ENODEV)),
         }
     }
 
@@ -425,9 +428,10 @@ impl Drop for Open {
 /// The errno for a file's object.
 pub(crate) fn refused(error: ObjectError) -> Errno {
     match error {
-        ObjectError::OutOfMemory(_) | ObjectError::GroupLimit | ObjectError::Overcommit => {
-            Errno(ENOSPC)
-        }
+        ObjectError::OutOfMemory(_)
+        | ObjectError::HeapExhausted
+        | ObjectError::GroupLimit
+        | ObjectError::Overcommit => Errno(ENOSPC),
         ObjectError::Sealed => Errno(EPERM),
         ObjectError::BeyondEnd => Errno(EFBIG),
         other => mm::Error::Object(other).into(),

@@ -5,14 +5,13 @@ use crate::machine::Kernel;
 use crate::random;
 use crate::task::Space;
 use crate::user::END;
-use alloc::sync::Arc;
 use alloc::vec;
 use elf::abi::{EM_X86_64, ET_DYN, ET_EXEC, PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD};
 use elf::endian::LittleEndian;
 use elf::file::{Class, FileHeader};
 use elf::segment::ProgramHeader;
 use linux_raw_sys::errno::{EACCES, ENOEXEC, ENOMEM};
-use mm::{Backing, MapFlags, Shmem};
+use mm::{Backing, MapFlags, Shared, Shmem};
 
 const PAGE: usize = 4096;
 /// The bytes of a header, and of a segment's header.
@@ -34,7 +33,7 @@ pub(super) struct Image {
 }
 
 /// Maps the segments of a file.
-pub(super) fn map(space: &Space, file: &Arc<Shmem<Kernel>>) -> Result<Image, Errno> {
+pub(super) fn map(space: &Space, file: &Shared<Shmem<Kernel>>) -> Result<Image, Errno> {
     let refused = |_| Errno(ENOEXEC);
     let mut bytes = [0; HEADER];
     if file.read(0, &mut bytes) < HEADER {
@@ -72,7 +71,7 @@ pub(super) fn map(space: &Space, file: &Arc<Shmem<Kernel>>) -> Result<Image, Err
         }
         _ => return Err(Errno(ENOEXEC)),
     };
-    let backing = Backing::open(file.clone(), false);
+    let backing = Backing::open(file.clone(), false).map_err(|_| Errno(ENOMEM))?;
     let (mut end, mut headers) = (0, 0);
     for segment in loads() {
         let here = map_segment(space, &backing, &segment, base)?;

@@ -21,7 +21,7 @@ use crate::task::{Space, new_space};
 use crate::user::END;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use mm::{Layout, MapFlags, Shmem};
+use mm::{Layout, MapFlags, Shared, Shmem};
 
 /// The longest that a stack becomes.
 pub(crate) const STACK: usize = 8 << 20;
@@ -40,7 +40,7 @@ pub(crate) struct Loaded {
 /// # Errors
 /// ENOEXEC: the file is no static program of this machine. ENOMEM.
 pub(crate) fn load(
-    file: &Arc<Shmem<Kernel>>,
+    file: &Shared<Shmem<Kernel>>,
     path: &[u8],
     arguments: &[Vec<u8>],
     environment: &[Vec<u8>],

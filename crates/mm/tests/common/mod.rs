@@ -9,7 +9,7 @@ use paging::{Paging, Tag, X86_64L4};
 use sim::{Checks, Config, Grace, Report, Sim, Stale};
 
 pub(crate) type Space = AddressSpace<Sim, X86_64L4, Grace>;
-pub(crate) type Shared = Arc<Paging<Sim, X86_64L4>>;
+pub(crate) type SharedPaging = Arc<Paging<Sim, X86_64L4>>;
 
 pub(crate) const PAGE: usize = 4096;
 pub(crate) const BASE: usize = 0x7000_0000;
@@ -17,15 +17,15 @@ pub(crate) const HEAP: usize = 0x1000_0000;
 pub(crate) const PRIVATE: MapFlags = MapFlags::PRIVATE.union(MapFlags::ANONYMOUS);
 pub(crate) const FIXED: MapFlags = PRIVATE.union(MapFlags::FIXED);
 
-pub(crate) fn paging(sim: &Sim) -> Shared {
+pub(crate) fn paging(sim: &Sim) -> SharedPaging {
     Paging::try_new(sim.clone(), PageSize::Size1G).unwrap()
 }
 
-pub(crate) fn new_space(shared: &Shared, asid: u16) -> Result<Space, Error> {
+pub(crate) fn new_space(shared: &SharedPaging, asid: u16) -> Result<Space, Error> {
     tagged_space(shared, Asid(asid).into())
 }
 
-pub(crate) fn tagged_space(shared: &Shared, tag: Tag) -> Result<Space, Error> {
+pub(crate) fn tagged_space(shared: &SharedPaging, tag: Tag) -> Result<Space, Error> {
     let layout = Layout { mmap_base: BASE, start_brk: HEAP, brk: HEAP, start_stack: 0 };
     Space::try_new(shared, tag, None, Profile::LINUX_6_18, layout)
 }
@@ -36,7 +36,7 @@ pub(crate) const RACING: Checks = Checks { stale: Stale::Freed, walked: true, ..
 
 /// Runs a test in a space that is active on the only CPU of a machine with this many frames. Then
 /// ends the space, and checks that no frame is left.
-pub(crate) fn with_space(frames: u64, test: impl FnOnce(&Sim, &Shared, &Space)) {
+pub(crate) fn with_space(frames: u64, test: impl FnOnce(&Sim, &SharedPaging, &Space)) {
     let sim = Sim::new(Config { cpus: 1, frames, ..Config::default() }).unwrap();
     let shared = paging(&sim);
     let space = sim.on_cpu(0, || {

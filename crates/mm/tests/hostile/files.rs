@@ -62,7 +62,7 @@ impl PageSource for OnDisk {
     }
 }
 
-type OurFile = Arc<File<Sim, OnDisk>>;
+type OurFile = mm::Shared<File<Sim, OnDisk>>;
 
 fn with_file(test: impl FnOnce(&Space, &OurFile, &Arc<Disk>)) {
     with_space(256, |_, shared, space| {
@@ -104,7 +104,9 @@ fn a_write_reaches_pages_that_were_evicted() {
 #[test]
 fn a_panic_in_write_back_loses_no_page() {
     with_file(|space, file, disk| {
-        space.mmap_object(AT, 4 * PAGE, 3, SHARED, Backing::open(file.clone(), true), 0).unwrap();
+        space
+            .mmap_object(AT, 4 * PAGE, 3, SHARED, Backing::open(file.clone(), true).unwrap(), 0)
+            .unwrap();
         for page in [0, 2] {
             space.write(AT + page * PAGE, &9_u64.to_le_bytes()).unwrap();
         }
@@ -126,7 +128,7 @@ fn writes_beside_evictions(seed: u64) -> Result<(), Failure> {
     let (space, file) = sim.on_cpu(0, || {
         let file = File::try_new(&shared, OnDisk(disk.clone()), 4 * PAGE as u64).unwrap();
         let space = ManuallyDrop::new(new_space(&shared, 1).unwrap());
-        let opened = Backing::open(file.clone(), true);
+        let opened = Backing::open(file.clone(), true).unwrap();
         space.mmap_object(AT, PAGE, 3, SHARED, opened, 0).unwrap();
         (space, file)
     });

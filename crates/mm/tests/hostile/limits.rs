@@ -15,7 +15,7 @@ use super::*;
 const WILD: VirtAddr = VirtAddr::new(0x1000);
 
 /// Runs a test on the only CPU of a machine. Nothing is left afterwards.
-fn on_machine(test: impl FnOnce(&Sim, &Shared)) {
+fn on_machine(test: impl FnOnce(&Sim, &SharedPaging)) {
     let sim = Sim::new(Config { cpus: 1, frames: 256, ..Config::default() }).unwrap();
     let shared = paging(&sim);
     sim.on_cpu(0, || test(&sim, &shared));
@@ -108,7 +108,7 @@ fn a_group_of_another_machine_is_refused() {
     on_machine(|_, shared| {
         let mut space = new_space(shared, 1).unwrap();
         assert_eq!(space.set_group(&group), Err(GroupError::Foreign));
-        let memory = Shmem::memfd(shared, "name", 1);
+        let memory = Shmem::memfd(shared, "name", 1).unwrap();
         assert_eq!(memory.set_group(&group), Err(GroupError::Foreign));
         let at = space.mmap(0, PAGE, 3, PRIVATE).unwrap();
         space.write(at, &[1]).unwrap();

@@ -2,7 +2,7 @@
 
 use std::{
     mem::ManuallyDrop,
-    sync::{Arc, OnceLock, Weak},
+    sync::{Arc, OnceLock},
 };
 
 use mm::*;
@@ -32,7 +32,7 @@ fn map_registered(space: &Space, file: Option<(Backing<Sim>, usize)>) {
 
 /// The limit of a group is reached: something happens, and it is raised.
 #[derive(Default)]
-struct AtLimit(Work, OnceLock<Weak<FrameGroup<Sim>>>);
+struct AtLimit(Work, OnceLock<WeakShared<FrameGroup<Sim>>>);
 
 struct Host(Arc<AtLimit>);
 
@@ -52,15 +52,15 @@ fn a_page_fits_the_map_that_is_there() {
     sim.on_cpu(0, || {
         let host = Arc::new(AtLimit::default());
         let group = FrameGroup::try_new(&sim, 0, Box::new(Host(host.clone()))).unwrap();
-        host.1.set(Arc::downgrade(&group)).unwrap();
+        host.1.set(mm::Shared::downgrade(&group)).unwrap();
         let mut space = new_space(&shared, 1).unwrap();
         space.set_group(&group).unwrap();
         space.set_userfault_handler(Arc::new(Never));
         let space = Arc::new(space);
         map_registered(&space, None);
-        let memory = Shmem::memfd(&shared, "name", 1);
+        let memory = Shmem::memfd(&shared, "name", 1).unwrap();
         memory.write(0, &[1; PAGE]).unwrap();
-        let (same, file) = (Arc::downgrade(&space), Backing::open(memory, true));
+        let (same, file) = (Arc::downgrade(&space), Backing::open(memory, true).unwrap());
         *host.0.lock().unwrap() =
             Some(Box::new(move || map_registered(&same.upgrade().unwrap(), Some((file, 0)))));
         assert!(space.userfault_copy(AT, &[2; PAGE], false).is_err());
@@ -81,12 +81,12 @@ fn pages_beside_maps(seed: u64) -> Result<(), Failure> {
         let mut space = new_space(&shared, 1).unwrap();
         space.set_userfault_handler(Arc::new(Never));
         map_registered(&space, None);
-        let memory = Shmem::memfd(&shared, "name", 1);
+        let memory = Shmem::memfd(&shared, "name", 1).unwrap();
         memory.write(0, &[1; PAGE]).unwrap();
         memory.write(PAGE as u64, &[2; PAGE]).unwrap();
         (ManuallyDrop::new(space), memory)
     });
-    let file = Backing::open(memory.clone(), true);
+    let file = Backing::open(memory.clone(), true).unwrap();
     let make = |cpu: usize| -> Program<'_> {
         let (space, file) = (&space, &file);
         Box::new(move || {

@@ -36,14 +36,14 @@ const OBJECT: usize = AT + 8 * PAGE;
 
 struct World<'a> {
     space: &'a Space,
-    memory: std::sync::Arc<Shmem<sim::Sim>>,
+    memory: mm::Shared<Shmem<sim::Sim>>,
 }
 
 type Call = fn(&World<'_>, usize, usize);
 
 impl World<'_> {
     fn file(&self) -> Backing<sim::Sim> {
-        Backing::open(self.memory.clone(), true)
+        Backing::open(self.memory.clone(), true).unwrap()
     }
 
     /// The maps of the start.
@@ -59,7 +59,7 @@ impl World<'_> {
 /// Calls each with all pairs of numbers.
 fn with_all_numbers(calls: &[(&str, Call)]) {
     with_space(512, |_, shared, space| {
-        let memory = Shmem::memfd(shared, "name", 1);
+        let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.set_size(4 * PAGE as u64).unwrap();
         let world = World { space, memory };
         let mut failed = Vec::new();

@@ -1,7 +1,7 @@
 //! Objects that a host maps by the calls on VMAs.
 
 use std::sync::{
-    Arc, OnceLock, Weak,
+    Arc, OnceLock,
     atomic::{AtomicU8, Ordering::Relaxed},
 };
 
@@ -28,8 +28,8 @@ fn whole(file: &Backing<Sim>, flags: VmFlags, pages: usize) -> WholeVma<Backing<
 #[test]
 fn an_object_of_another_machine_is_refused() {
     let other = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
-    let memory = Shmem::memfd(&paging(&other), "foreign", 1);
-    let file = Backing::open(memory, true);
+    let memory = Shmem::memfd(&paging(&other), "foreign", 1).unwrap();
+    let file = Backing::open(memory, true).unwrap();
     with_space(256, |_, _, space| {
         let refused = [
             space.mmap_object(AT, PAGE, 3, SHARED, file.clone(), 0).map(drop),
@@ -52,7 +52,7 @@ fn a_private_map_of_a_device_is_refused() {
         let device = unsafe {
             DeviceMemory::try_new(shared, frames, Cache::default(), "/dev/test", (1, 1), 1)
         };
-        let file = Backing::open(device.unwrap(), true);
+        let file = Backing::open(device.unwrap(), true).unwrap();
         let private = MapFlags::PRIVATE | MapFlags::FIXED;
         let refused = space.with_vmas(|calls| calls.mmap(request(&file, private))).unwrap_err();
         assert_eq!(refused.errno(), 22);
@@ -65,9 +65,9 @@ fn a_private_map_of_a_device_is_refused() {
 #[test]
 fn an_adopted_map_loses_the_pages_of_its_object() {
     with_space(256, |sim, shared, space| {
-        let memory = Shmem::memfd(shared, "name", 1);
+        let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.set_size(2 * PAGE as u64).unwrap();
-        let file = Backing::open(memory.clone(), true);
+        let file = Backing::open(memory.clone(), true).unwrap();
         let flags = VmFlags::from_prot(3) | VmFlags::SHARED | VmFlags::MAYREAD | VmFlags::MAYWRITE;
         space.with_vmas(|calls| calls.adopt(whole(&file, flags, 2))).unwrap();
         store(sim, space, AT + PAGE, 1).unwrap();
@@ -81,9 +81,9 @@ fn an_adopted_map_loses_the_pages_of_its_object() {
 #[test]
 fn maps_of_different_objects_do_not_become_one() {
     with_space(256, |_, shared, space| {
-        let memory = Shmem::memfd(shared, "name", 1);
+        let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.set_size(2 * PAGE as u64).unwrap();
-        space.mmap_object(AT, PAGE, 3, SHARED, Backing::open(memory, true), 0).unwrap();
+        space.mmap_object(AT, PAGE, 3, SHARED, Backing::open(memory, true).unwrap(), 0).unwrap();
         space.mmap(AT + PAGE, PAGE, 3, FIXED).unwrap();
         let settle = |flags| space.with_vmas(|calls| calls.settle(AT, AT + 2 * PAGE, flags));
         assert!(settle(Some(VmFlags::READ)).is_err());
@@ -114,7 +114,7 @@ fn write_beside_seal(seed: u64) -> Result<(), Failure> {
     let sim = Sim::new(Config { cpus: 2, frames: 64, ..Config::default() }).unwrap();
     let shared = paging(&sim);
     let memory = sim.on_cpu(0, || {
-        let memory = Shmem::memfd(&shared, "name", 1);
+        let memory = Shmem::memfd(&shared, "name", 1).unwrap();
         memory.write(0, &[1; 16]).unwrap();
         memory
     });
@@ -138,7 +138,7 @@ fn write_beside_seal(seed: u64) -> Result<(), Failure> {
 }
 
 /// What a host that seals an object needs.
-type Sealed = OnceLock<(Weak<Shmem<Sim>>, Weak<FrameGroup<Sim>>)>;
+type Sealed = OnceLock<(WeakShared<Shmem<Sim>>, WeakShared<FrameGroup<Sim>>)>;
 
 /// A host that seals an object when a write to it needs room.
 struct SealsFirst(Arc<Sealed>);
@@ -158,9 +158,9 @@ fn a_write_looks_for_seals_when_it_has_its_pages() {
     with_space(64, |sim, shared, _| {
         let sealed = Arc::new(Sealed::new());
         let group = FrameGroup::try_new(sim, 0, Box::new(SealsFirst(sealed.clone()))).unwrap();
-        let memory = Shmem::memfd(shared, "name", 1);
+        let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.set_group(&group).unwrap();
-        sealed.set((Arc::downgrade(&memory), Arc::downgrade(&group))).unwrap();
+        sealed.set((mm::Shared::downgrade(&memory), mm::Shared::downgrade(&group))).unwrap();
         assert_eq!(memory.write(0, &[2; 16]), Err(ObjectError::Sealed));
         let mut found = [1];
         memory.read(0, &mut found);
@@ -177,9 +177,9 @@ fn a_sealed_object_does_not_change() {
 #[test]
 fn an_object_with_a_pinned_page_is_not_sealed() {
     with_space(256, |_, shared, space| {
-        let memory = Shmem::memfd(shared, "name", 1);
+        let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.write(0, &[1; 16]).unwrap();
-        let file = Backing::open(memory.clone(), true);
+        let file = Backing::open(memory.clone(), true).unwrap();
         space.mmap_object(AT, PAGE, 3, SHARED, file, 0).unwrap();
         let mut frames = [Frame::default()];
         let pins = space.pin_pages(AT, Access::Write, &mut frames).unwrap();

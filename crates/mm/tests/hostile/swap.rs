@@ -47,7 +47,7 @@ impl Swap for Mad {
 fn with_mad(test: impl FnOnce(&Arc<Mad>, &Space)) {
     let sim = Sim::new(Config { cpus: 1, frames: 256, ..Config::default() }).unwrap();
     let mad = Arc::new(Mad::default());
-    let shared: Shared =
+    let shared: SharedPaging =
         Paging::try_with_swap(sim.clone(), PageSize::Size1G, Some(mad.clone())).unwrap();
     sim.on_cpu(0, || test(&mad, &new_space(&shared, 1).unwrap()));
     assert_eq!(mad.held.load(Relaxed), 0, "slots are left");
@@ -108,7 +108,7 @@ fn a_page_that_swap_does_not_fill_is_zero() {
 fn a_page_of_an_object_that_is_not_filled_is_zero() {
     with_space(256, |_, shared, space| {
         leave_secrets(space);
-        let memory = Shmem::memfd(shared, "name", 1);
+        let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.set_size(PAGE as u64).unwrap();
         Object::fill(&*memory, 0, &|_| Ok(())).unwrap();
         let mut found = [1; PAGE];

@@ -89,7 +89,7 @@ struct Alive {
 /// The processes, and their file.
 struct World<'a> {
     sim: &'a Sim,
-    file: Arc<Shmem<Sim>>,
+    file: mm::Shared<Shmem<Sim>>,
     opened: Backing<Sim>,
     /// By their numbers.
     processes: Vec<Option<Alive>>,
@@ -106,9 +106,9 @@ impl<'a> World<'a> {
         if chunks::HAS_HUGE {
             space.set_huge_pages(HugePages::Madvise).unwrap();
         }
-        let file = Shmem::memfd(paging, "pages", 1);
+        let file = Shmem::memfd(paging, "pages", 1).unwrap();
         file.set_size((FILE_PAGES * PAGE) as u64).unwrap();
-        let opened = Backing::open(file.clone(), true);
+        let opened = Backing::open(file.clone(), true).unwrap();
         let processes = vec![Some(Alive { space, thread: 0, chunks: Chunks::default() })];
         World { sim, file, opened, processes, now: 0, monitor }
     }
@@ -216,7 +216,7 @@ fn shared(flags: VmFlags) -> char {
 struct Process<'a> {
     sim: &'a Sim,
     space: &'a Space,
-    file: &'a Arc<Shmem<Sim>>,
+    file: &'a mm::Shared<Shmem<Sim>>,
     opened: &'a Backing<Sim>,
 }
 

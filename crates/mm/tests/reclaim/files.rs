@@ -33,7 +33,7 @@ impl PageSource for Numbers {
 fn cold_pages_of_files_go_back_to_them() {
     with_swap(256, |sim, shared, _, space| {
         let file = File::try_new(shared, Numbers(AtomicU64::new(0)), 4 * PAGE as u64).unwrap();
-        let backing = Backing::open(file.clone(), true);
+        let backing = Backing::open(file.clone(), true).unwrap();
         let at = space.mmap_object(0, 4 * PAGE, 3, MapFlags::SHARED, backing.clone(), 0).unwrap();
         (0..4).for_each(|page| assert_eq!(word(space, at + page * PAGE), page as u64 + 1));
         store(sim, space, at + 2 * PAGE, 30).unwrap();

@@ -29,10 +29,10 @@ const SEEDS: u64 = if cfg!(debug_assertions) { 300 } else { 5_000 };
 const AT: usize = 0x4000_0000;
 
 /// Runs a test in a space with swap that is active on the only CPU.
-fn with_swap(frames: u64, test: impl FnOnce(&Sim, &Shared, &Arc<Ram>, &Space)) {
+fn with_swap(frames: u64, test: impl FnOnce(&Sim, &SharedPaging, &Arc<Ram>, &Space)) {
     let sim = Sim::new(Config { cpus: 1, frames, ..Config::default() }).unwrap();
     let ram = Arc::new(Ram::default());
-    let shared: Shared =
+    let shared: SharedPaging =
         Paging::<_, X86_64L4>::try_with_swap(sim.clone(), PageSize::Size1G, Some(ram.clone()))
             .unwrap();
     let space = sim.on_cpu(0, || {

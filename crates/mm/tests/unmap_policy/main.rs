@@ -22,7 +22,7 @@ const FAR: usize = 0x1234_5000;
 /// A machine of two CPUs that both use a space under the policy. CPU 1 has pages cached.
 struct World {
     sim: Sim,
-    shared: Shared,
+    shared: SharedPaging,
     periods: Periods,
     /// Leaked by a failed test: there is no CPU on which it could be dropped.
     space: ManuallyDrop<Space>,

@@ -104,10 +104,10 @@ fn a_map_at_a_waiting_address_flushes_first() {
                     device: (0, 1),
                     segment: true,
                 };
-                let segment = Shmem::new(&world.shared, kind);
+                let segment = Shmem::try_new(&world.shared, kind).unwrap();
                 segment.set_size(PAGE as u64).unwrap();
                 let request = AttachRequest {
-                    segment: Backing::open(segment, true),
+                    segment: Backing::open(segment, true).unwrap(),
                     len: PAGE,
                     addr: Some(at),
                     read_only: false,

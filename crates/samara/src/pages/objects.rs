@@ -9,7 +9,7 @@ use std::{
     collections::HashMap,
     fmt,
     ops::Range,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, PoisonError},
 };
 
 use mm::{Backing, File as PagedFile, Object, ObjectError, PageSource, Shmem, ShmemKind};
@@ -39,7 +39,7 @@ pub(super) struct Objects {
 }
 
 struct Known {
-    object: Arc<dyn Object<Sim>>,
+    object: mm::Shared<dyn Object<Sim>>,
     /// Whether its pages begin with a word, and not with zeros.
     is_file: bool,
 }
@@ -59,14 +59,17 @@ impl Objects {
             Step::Shmat(request) => request.len as u64,
             _ => SIZE,
         };
+        // Stands for what could not be opened, in a step that is not made.
+        let kind = ShmemKind { path: String::new(), inode: 0, device: (0, 0), segment: false };
+        let nothing =
+            Shmem::try_new(paging, kind).and_then(|nothing| Backing::open(nothing, false));
+        let nothing = nothing.map_err(|error| error.to_string())?;
         let mut failed = None;
         let step = step.clone().with_files(|file| {
             let opened = self.open(paging, &file, size, figures);
             opened.unwrap_or_else(|error| {
                 failed = Some(error);
-                let kind =
-                    ShmemKind { path: String::new(), inode: 0, device: (0, 0), segment: false };
-                Backing::open(Shmem::new(paging, kind), false)
+                nothing.clone()
             })
         });
         match failed {
@@ -88,10 +91,10 @@ impl Objects {
         }
         let key = (desc.dev, desc.inode);
         let object = match self.by_key.get(&key) {
-            Some(known) => Arc::clone(&known.object),
+            Some(known) => known.object.clone(),
             None => {
                 let (object, is_file) = make(paging, file, size)?;
-                self.by_key.insert(key, Known { object: Arc::clone(&object), is_file });
+                self.by_key.insert(key, Known { object: object.clone(), is_file });
                 object
             }
         };
@@ -106,8 +109,8 @@ impl Objects {
             _ => {}
         }
         let opened = match desc.noexec {
-            true => Backing::open_noexec(object, desc.writable),
-            false => Backing::open(object, desc.writable),
+            true => Backing::open_noexec(object, desc.writable)?,
+            false => Backing::open(object, desc.writable)?,
         };
         self.opened.insert(desc.id, opened.clone());
         Ok(opened)
@@ -156,23 +159,23 @@ fn make(
     paging: &Shared,
     file: &File,
     size: u64,
-) -> Result<(Arc<dyn Object<Sim>>, bool), ObjectError> {
+) -> Result<(mm::Shared<dyn Object<Sim>>, bool), ObjectError> {
     let desc = file.description();
     let segment = file.segment_size();
     match desc.kind {
         FileKind::Exec | FileKind::Regular | FileKind::RegularThp => {
-            Ok((PagedFile::try_new(paging, Contents::new(file, true), SIZE)?, true))
+            Ok((PagedFile::try_new(paging, Contents::new(file, true), SIZE)?.into(), true))
         }
         // Zeros that are placed in their own way.
         FileKind::ShmemThp | FileKind::Huge | FileKind::Device => {
-            Ok((PagedFile::try_new(paging, Contents::new(file, false), SIZE)?, false))
+            Ok((PagedFile::try_new(paging, Contents::new(file, false), SIZE)?.into(), false))
         }
         FileKind::Shmem | FileKind::ShmAnon | FileKind::Adopted => {
             let FileDesc { path, inode, dev: device, .. } = desc.clone();
             let kind = ShmemKind { path, inode, device, segment: segment.is_some() };
-            let memory = Shmem::new(paging, kind);
+            let memory = Shmem::try_new(paging, kind)?;
             memory.set_size(segment.map_or(size, |bytes| bytes as u64))?;
-            Ok((memory, false))
+            Ok((memory.into(), false))
         }
     }
 }

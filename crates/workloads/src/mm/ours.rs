@@ -12,7 +12,7 @@ use paging::{Mapping, TlbGrace, X86_64L4};
 pub(super) struct Ours<M: Machine, G: Concurrent> {
     space: AddressSpace<M, X86_64L4, G>,
     world: Arc<World<M>>,
-    file: Arc<Shmem<M>>,
+    file: mm::Shared<Shmem<M>>,
     /// If munmap waits for TLB grace periods.
     periods: Option<Arc<TlbGrace<M>>>,
 }
@@ -31,7 +31,7 @@ impl<M: Machine, G: Concurrent> Ours<M, G> {
 
     fn new(world: &Arc<World<M>>, periods: Option<Arc<TlbGrace<M>>>) -> Result<Self, Error> {
         let layout = Layout { mmap_base: TOP, start_brk: HEAP, brk: HEAP, ..Layout::default() };
-        let file = Shmem::memfd(&world.paging, "bench", 1);
+        let file = Shmem::memfd(&world.paging, "bench", 1)?;
         file.set_size((world.file.len() * PAGE) as u64)?;
         for page in 0..world.file.len() {
             file.write((page * PAGE) as u64, &[1])?;
@@ -80,7 +80,7 @@ impl<M: Machine, G: Concurrent> Memory for Ours<M, G> {
         Ok(match of {
             Of::Nothing => self.space.mmap(at, len, prot, kind | MapFlags::ANONYMOUS | fixed)?,
             _ => {
-                let file = Backing::open(self.file.clone(), true);
+                let file = Backing::open(self.file.clone(), true)?;
                 self.space.mmap_object(at, len, prot, kind | fixed, file, 0)?
             }
         })
@@ -102,7 +102,7 @@ impl<M: Machine, G: Concurrent> Memory for Ours<M, G> {
 
     fn fork(&self) -> Result<Shared, Error> {
         let space = self.space.fork(self.world.next_asid())?;
-        let (world, file) = (Arc::clone(&self.world), Arc::clone(&self.file));
+        let (world, file) = (Arc::clone(&self.world), self.file.clone());
         let periods = self.periods.clone();
         Ok(Arc::new(Ours { space, world, file, periods }))
     }

@@ -30,7 +30,7 @@ use crate::machine::Kernel;
 use crate::path::{Found, Start};
 use crate::task::lock;
 use alloc::sync::Arc;
-use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENODEV, ENOENT, ENOMEM, ENOTDIR};
+use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENOENT, ENOMEM, ENOTDIR};
 use linux_raw_sys::general::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW};
 use mm::MapFlags;
 
@@ -132,7 +132,7 @@ pub(super) fn backing(
     if matches!(open.node.kind, Kind::Huge(_)) {
         return Err(Errno(ENOMEM));
     }
-    let backing = open.backing().ok_or(Errno(ENODEV))?;
+    let backing = open.backing()?;
     open.mapped();
     Ok(backing)
 }

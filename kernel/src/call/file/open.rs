@@ -272,7 +272,7 @@ pub(in crate::call) fn memfd_create(call: &mut Call<'_>) -> Outcome {
         return huge_memfd(call, flags, flags & CLOEXEC != 0);
     }
     let name = String::from_utf8_lossy(&name);
-    let memory = Shmem::memfd(tables().paging(), &name, Node::next_number());
+    let memory = Shmem::memfd(tables().paging(), &name, Node::next_number()).map_err(refused)?;
     if flags & (ALLOW_SEALING | NOEXEC_SEAL) == 0 {
         memory.add_seals(Seals::SEAL).map_err(refused)?;
     }
