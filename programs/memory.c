@@ -280,6 +280,31 @@ static void files(void)
 	ERR(syscall(SYS_memfd_create, "huge", HUGE | SIZE_8K), ENODEV);
 }
 
+/* Whether a memfd may be executed can be sealed; then what may be executed is not written. */
+static void sealed_execution(void)
+{
+	enum { NOEXEC_SEAL = 8, SEAL_EXEC = 0x20, ALL_BUT_SEAL = 0x3e };
+	int fd = OK(syscall(SYS_memfd_create, "noexec", NOEXEC_SEAL));
+	struct stat status;
+	OK(fstat(fd, &status));
+	EQ(status.st_mode & 0777, 0666);
+	EQ(fcntl(fd, F_GET_SEALS), SEAL_EXEC);
+	ERR(fchmod(fd, 0777), EPERM);
+	OK(fchmod(fd, 0600));
+	OK(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK));
+	OK(close(fd));
+	fd = OK(syscall(SYS_memfd_create, "exec", MFD_ALLOW_SEALING));
+	OK(ftruncate(fd, PAGE));
+	void *shared = OK(mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+	ERR(fcntl(fd, F_ADD_SEALS, SEAL_EXEC), EBUSY);
+	OK(munmap(shared, PAGE));
+	OK(fcntl(fd, F_ADD_SEALS, SEAL_EXEC));
+	EQ(fcntl(fd, F_GET_SEALS), ALL_BUT_SEAL);
+	ERR(write(fd, "x", 1), EPERM);
+	ERR(fchmod(fd, 0666), EPERM);
+	OK(close(fd));
+}
+
 /* Memory that a process cannot get any more, and memory that no call changes. */
 static void denials(void)
 {
@@ -415,6 +440,7 @@ int main(int argc, char **argv)
 		advice();
 		heap();
 		files();
+	sealed_execution();
 		forks();
 		denials();
 		splices();

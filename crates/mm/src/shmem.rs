@@ -35,6 +35,9 @@ impl Seals {
     pub const WRITE: Seals = Seals(8);
     /// As WRITE, but writable maps that exist stay so.
     pub const FUTURE_WRITE: Seals = Seals(16);
+    /// Its permissions to execute do not change. The host asks for it in chmod(2). A host whose
+    /// object is executable adds the seals against changes with it, as Linux does.
+    pub const EXEC: Seals = Seals(32);
 
     /// Whether it has one of these.
     pub fn intersects(self, others: Seals) -> bool {

@@ -21,7 +21,7 @@ use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use linux_raw_sys::errno::{ENAMETOOLONG, ENOENT, ENOMEM, ENOTDIR};
+use linux_raw_sys::errno::{ENAMETOOLONG, ENOENT, ENOMEM, ENOTDIR, EPERM};
 use linux_raw_sys::general::{S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG};
 use mm::{Object, Seals, Shared, Shmem, ShmemKind};
 use spin::mutex::SpinMutex;
@@ -205,9 +205,18 @@ impl Node {
         kind | self.mode.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_mode(&self, mode: u32) {
+    /// # Errors
+    /// EPERM: a seal of a memfd keeps the permissions to execute.
+    pub(crate) fn set_mode(&self, mode: u32) -> Result<(), Errno> {
+        if let Kind::File(memory) = &self.kind
+            && memory.seals().intersects(Seals::EXEC)
+            && (self.mode() ^ mode) & 0o111 != 0
+        {
+            return Err(Errno(EPERM));
+        }
         self.mode.store(mode & 0o7777, Ordering::Relaxed);
         self.touch(&[CHANGED]);
+        Ok(())
     }
 
     /// Sets these times to now.

@@ -164,8 +164,7 @@ fn put(path: &[u8], node: &Arc<Node>) -> Result<(), Errno> {
     }
     match &found.node {
         Some(old) if old.is_folder() && node.is_folder() => {
-            old.set_mode(node.mode());
-            return Ok(());
+            return old.set_mode(node.mode());
         }
         Some(old) if old.is_folder() => return Err(Errno(EEXIST)),
         Some(_) => tree::remove(&found, false)?,

@@ -93,8 +93,12 @@ pub(in crate::call) fn fcntl(call: &mut Call<'_>) -> Outcome {
             if argument as u32 & !KNOWN != 0 {
                 return fail(EINVAL);
             }
-            let new = Seals(argument as u32);
-            memory.add_seals(new).map_err(|_| {
+            let mut new = argument as u32;
+            if new & Seals::EXEC.0 != 0 && open.node.mode() & 0o111 != 0 {
+                // What may be executed is not written.
+                new |= KNOWN & !Seals::SEAL.0;
+            }
+            memory.add_seals(Seals(new)).map_err(|_| {
                 let sealed = memory.seals().intersects(Seals::SEAL);
                 // A map that may write is in the way.
                 Errno(if sealed { EPERM } else { linux_raw_sys::errno::EBUSY })

@@ -273,10 +273,12 @@ pub(in crate::call) fn memfd_create(call: &mut Call<'_>) -> Outcome {
     }
     let name = String::from_utf8_lossy(&name);
     let memory = Shmem::memfd(tables().paging(), &name, Node::next_number()).map_err(refused)?;
-    if flags & (ALLOW_SEALING | NOEXEC_SEAL) == 0 {
-        memory.add_seals(Seals::SEAL).map_err(refused)?;
-    }
-    let mode = if flags & NOEXEC_SEAL != 0 { 0o666 } else { 0o777 };
+    let (mode, seals) = match flags & (ALLOW_SEALING | NOEXEC_SEAL) {
+        0 => (0o777, Seals::SEAL),
+        ALLOW_SEALING => (0o777, Seals::default()),
+        _ => (0o666, Seals::EXEC),
+    };
+    memory.add_seals(seals).map_err(refused)?;
     let node = Node::memory(memory, mode)?;
     // Relaxed: no other thread has it.
     node.links.store(0, Ordering::Relaxed);

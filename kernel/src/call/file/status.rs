@@ -243,21 +243,21 @@ pub(in crate::call) fn faccessat2(call: &mut Call<'_>) -> Outcome {
 /// chmod(2).
 pub(in crate::call) fn chmod(call: &mut Call<'_>) -> Outcome {
     let [path, mode, ..] = call.args;
-    call.find(HERE, path, 0)?.set_mode(mode as u32);
+    call.find(HERE, path, 0)?.set_mode(mode as u32)?;
     Ok(0)
 }
 
 /// fchmod(2).
 pub(in crate::call) fn fchmod(call: &mut Call<'_>) -> Outcome {
     let [fd, mode, ..] = call.args;
-    call.open(fd)?.node.set_mode(mode as u32);
+    call.open(fd)?.node.set_mode(mode as u32)?;
     Ok(0)
 }
 
 /// fchmodat(2).
 pub(in crate::call) fn fchmodat(call: &mut Call<'_>) -> Outcome {
     let [folder, path, mode, ..] = call.args;
-    call.find(folder, path, 0)?.set_mode(mode as u32);
+    call.find(folder, path, 0)?.set_mode(mode as u32)?;
     Ok(0)
 }
 
