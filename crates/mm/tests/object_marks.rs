@@ -169,8 +169,11 @@ fn a_fork_leaves_the_parent_protected() {
             assert!(!world.write(0) && !world.write(1));
             let seen = if flags == MapFlags::SHARED { 5 } else { 0 };
             assert_eq!((world.read(0), world.read(1)), (seen, seen));
-            // What the child had as marks is nothing that a later registration finds.
+            // What the child had as marks is nothing that a later registration finds, also where a
+            // page came in.
+            child.read(page(2), &mut [0]).unwrap();
             child.userfault_register(AT, PAGES * PAGE, UserFaultModes::WP, Uffd::new(9)).unwrap();
+            child.write(page(2), &[1]).unwrap();
             child.write(page(4), &[1]).unwrap();
         });
     }
@@ -183,6 +186,9 @@ fn reads_map_the_pages_around_over_old_marks() {
         world.space.madvise(AT, PAGES * PAGE, Advice::DontNeed).unwrap();
         world.space.userfault_unregister(AT, PAGES * PAGE).unwrap();
         assert_eq!((world.read(0), world.space.totals().resident), (0, PAGES * PAGE));
+        let modes = UserFaultModes::WP;
+        world.space.userfault_register(AT, PAGES * PAGE, modes, Uffd::new(8)).unwrap();
+        assert!((0..PAGES).all(|number| !world.is_protected(number)));
         assert!((0..PAGES).all(|number| world.write(number)));
     });
 }
