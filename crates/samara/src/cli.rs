@@ -40,6 +40,7 @@ Examples:
   samara trace --verify -- bash -c 'seq 9'    compare the whole listing each time
   samara trace --json a.json -- java Main     the counts, for a script
   samara trace -q --json - -- ls | jq .calls  nothing but the counts, after the program's output
+  samara trace --json-lines calls.jsonl -- ls each call as it happens: time, thread, result, size
   samara trace -o report.txt -- make          the report in a file
   samara trace --record a.vmtrace -- git log  a recording, for samara replay
 
@@ -112,6 +113,10 @@ pub(crate) struct Trace {
     /// Write the counts to FILE, as one JSON object; - for standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+
+    /// Write each call to FILE as it happens, as one JSON object a line; - for standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json_lines: Option<PathBuf>,
 
     /// Write the report to FILE instead of standard error
     #[arg(short, long, value_name = "FILE")]

@@ -11,6 +11,7 @@ use trace::{
     live::{self, Exit},
     report::{Style, Summary, json, messages, mismatch, picture, tables},
     session::Session,
+    stream::Stream,
     text::Header,
 };
 use vma::Profile;
@@ -42,6 +43,7 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
     // Files are created before the run, so that one that cannot be written is reported first.
     let failed = |what| (FAILED, what);
     let json = output::open(options.json.as_deref()).map_err(failed)?;
+    let calls = output::open(options.json_lines.as_deref()).map_err(failed)?;
     let report_file = output::open(options.output.as_deref()).map_err(failed)?;
     let recording = options.record.as_deref().map(create).transpose()?.map(BufWriter::new);
 
@@ -56,10 +58,16 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
     };
     let mut session =
         Session::new(&what, profile, recording.map(|out| (out, &header))).map_err(unwritten)?;
+    match calls {
+        output::Lines::Nowhere => {}
+        output::Lines::Stdout => session.set_stream(Stream::new(std::io::stdout())),
+        output::Lines::File(file, _) => session.set_stream(Stream::new(file)),
+    }
     let every = every(options);
     let follow = live::Options { every, around: every > 1, forward_signals: true };
     let exit = live::run(follow, &options.command, &mut session).map_err(start_failure)?;
     let unfollowed = session.unfollowed().map(str::to_owned);
+    let unstreamed = session.unstreamed();
     let summary = session.finish().map_err(unwritten)?;
 
     match &options.output {
@@ -68,7 +76,15 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
         None => messages::show(&report(&summary, Style::of_stderr())),
     }
     json.write(&format!("{}\n", json::object(&summary))).map_err(failed)?;
-    judge(&summary, unfollowed, options.strict).map_or_else(|| Ok(code_of(exit)), Err)
+    if let Some(failure) = judge(&summary, unfollowed, options.strict) {
+        return Err(failure);
+    }
+    match unstreamed {
+        Some(error) => {
+            Err((FAILED, format!("the JSON lines of the calls are incomplete: {error}")))
+        }
+        None => Ok(code_of(exit)),
+    }
 }
 
 /// The calls between two comparisons of whole listings. A recording has one after each call.

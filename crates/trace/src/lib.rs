@@ -15,6 +15,7 @@ pub mod record;
 pub mod replay;
 pub mod report;
 pub mod session;
+pub mod stream;
 pub mod text;
 
 #[cfg(doctest)]

@@ -95,6 +95,10 @@ pub trait Observer {
         0
     }
 
+    /// All records of the newest call were reported. It may be left out, and is for observers that
+    /// show each call at once.
+    fn call_reported(&mut self) {}
+
     /// The files that have lost their last VMA since the previous question. The tracer closes its
     /// copies of their descriptors.
     fn released(&mut self) -> Vec<crate::record::FileId>;

@@ -304,13 +304,16 @@ pub struct InitialVma {
 /// ```
 /// use trace::record::*;
 /// let call = Call {
-///     mm: 1, tid: 7, op: Op::Munmap, args: [0x1000, 0x2000, 0, 0, 0, 0], file: 0, memory: None,
-///     result: 0,
+///     at: None, mm: 1, tid: 7, op: Op::Munmap, args: [0x1000, 0x2000, 0, 0, 0, 0], file: 0,
+///     memory: None, result: 0,
 /// };
 /// assert_eq!(call.op.arity(), 2);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
+    /// The time of the record in nanoseconds since the run began, right after the call returned.
+    /// The live session sets it. Recordings of older versions have none.
+    pub at: Option<u64>,
     /// The address space that it acted on.
     pub mm: MmId,
     /// The calling thread.

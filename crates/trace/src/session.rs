@@ -14,6 +14,7 @@ use crate::{
     observer::{KernelVma, Observer},
     record::{FileId, MmId, Record},
     report::{Progress, Summary, messages},
+    stream::Stream,
     text::{Header, Printer, fnv1a64},
 };
 
@@ -35,6 +36,9 @@ pub struct Session<W> {
     recording: Option<Printer<W>>,
     /// The first error of writing the recording. Nothing is written after it.
     unwritten: Option<io::Error>,
+    stream: Option<Stream>,
+    /// The first error of writing the stream. Nothing is written after it.
+    unstreamed: Option<io::Error>,
     /// The reason why the program's first process was not followed to its end, if it was not.
     unfollowed: Option<String>,
     progress: Progress,
@@ -53,12 +57,26 @@ impl<W: Write> Session<W> {
             mirror: Mirror::new(profile),
             recording: recording.map(|(out, header)| Printer::new(out, header)).transpose()?,
             unwritten: None,
+            stream: None,
+            unstreamed: None,
             unfollowed: None,
             progress: Progress::new(what),
             begun: Instant::now(),
             calls: 0,
             mismatches: 0,
         })
+    }
+
+    /// Shows each call in `stream` as it happens.
+    pub fn set_stream(&mut self, stream: Stream) {
+        self.stream = Some(stream);
+    }
+
+    /// The first error of writing the stream, if there was one. Call it before
+    /// [`finish`](Self::finish).
+    pub fn unstreamed(&mut self) -> Option<io::Error> {
+        self.show_call();
+        self.unstreamed.take()
     }
 
     /// Ends the run.
@@ -93,6 +111,16 @@ impl<W: Write> Session<W> {
         }
     }
 
+    /// Shows the newest call, with the size of its address space after it.
+    fn show_call(&mut self) {
+        let Some(stream) = &mut self.stream else { return };
+        if let Err(error) = stream.show(|mm| self.mirror.size(mm)) {
+            self.notice(&format!("the calls are not shown any longer: {error}"));
+            self.stream = None;
+            self.unstreamed = Some(error);
+        }
+    }
+
     fn judge(&mut self, verdict: Result<Verdict, String>) -> bool {
         match verdict {
             Ok(Verdict::Agrees) => true,
@@ -116,8 +144,17 @@ impl<W: Write> Session<W> {
 }
 
 impl<W: Write> Observer for Session<W> {
-    fn record(&mut self, record: Record, kernel: Option<Duration>) {
+    fn record(&mut self, mut record: Record, kernel: Option<Duration>) {
+        if let Record::Call(call) = &mut record {
+            // A run of more than 500 years would need more bits.
+            call.at = Some(self.begun.elapsed().as_nanos() as u64);
+            // Several records may come from one system call.
+            self.show_call();
+        }
         self.write(&record);
+        if let Some(stream) = &mut self.stream {
+            stream.record(&record);
+        }
         let verdict = self.mirror.apply(&record, || None);
         self.judge(verdict);
         if let Record::Call(call) = &record {
@@ -184,6 +221,10 @@ impl<W: Write> Observer for Session<W> {
 
     fn file_at(&self, mm: MmId, addr: usize) -> FileId {
         self.mirror.file_at(mm, addr)
+    }
+
+    fn call_reported(&mut self) {
+        self.show_call();
     }
 
     fn released(&mut self) -> Vec<FileId> {

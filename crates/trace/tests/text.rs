@@ -158,6 +158,36 @@ fn comments_are_skipped_and_counted() {
 }
 
 #[test]
+fn a_time_belongs_to_the_call_after_it() {
+    let call = "M 2 7 brk 0 = 4000\n";
+    let parsed = |lines: &str| {
+        let text = format!("{SPACE}{lines}Q 2\n");
+        let records = Parser::new(text.as_bytes(), "t").unwrap().collect::<Result<Vec<_>, _>>();
+        records.map(|records| {
+            let times = records.iter().filter_map(|record| match record {
+                Record::Call(call) => Some(call.at),
+                _ => None,
+            });
+            times.collect::<Vec<_>>()
+        })
+    };
+    let timed = parsed(&format!("{call}#@ 18446744073709551615\n# so\n{call}#@ 0\n{call}{call}"));
+    assert_eq!(timed.unwrap(), [None, Some(u64::MAX), Some(0), None]);
+    for (lines, expected) in [
+        ("#@ 12\n", "the M line"),
+        ("#@ 12\nL 2 -\n", "the M line"),
+        ("#@ 1\n#@ 2\nM 2 7 brk 0 = 4000\n", "the M line"),
+        ("#@ -1\n", "the nanoseconds"),
+        ("#@ 18446744073709551616\n", "the nanoseconds"),
+    ] {
+        let message = parsed(lines).unwrap_err().to_string();
+        assert!(message.contains(expected), "{lines}: {message}");
+    }
+    let cut = format!("{SPACE}Q 2\n#@ 12\n");
+    assert!(error(cut.as_bytes()).contains("the M line"));
+}
+
+#[test]
 fn every_kind_of_record_reads_back() {
     let mut records = vec![Record::Exec {
         mm: 2,
@@ -203,7 +233,8 @@ fn every_kind_of_record_reads_back() {
         let file = if op == Op::Mmap { 3 } else { 0 };
         let memory = matches!(op, Op::Mbind | Op::Ioctl).then_some([1, 0xff, 0]);
         let result = if i % 2 == 0 { -12 } else { 0x7fff_0000 };
-        records.push(Record::Call(Call { mm: 2, tid: 7, op, args, file, memory, result }));
+        let at = (i % 3 != 0).then_some(i as u64 * 1_000_000_007);
+        records.push(Record::Call(Call { at, mm: 2, tid: 7, op, args, file, memory, result }));
     }
     records.push(Record::DriverFlags { mm: 2, flags });
     records.push(Record::Adopt { mm: 2, vma });

@@ -50,6 +50,7 @@ impl Follower<'_> {
             self.check_exposed(mm, tid, op, &flight.exposed);
         }
         self.tell_call(mm, tid, flight, result, timed);
+        self.observer.call_reported();
         self.land(mm, tid, memory);
         self.run(tid);
         self.resume_paused(mm);
@@ -88,7 +89,8 @@ impl Follower<'_> {
         if let Some(place) = calls::chosen(op, &args, result) {
             self.tell_touches(mm, tid, place);
         }
-        let mut call = Call { mm, tid: tid as u32, op, args, file: 0, memory: None, result };
+        let (at, memory) = (None, None);
+        let mut call = Call { at, mm, tid: tid as u32, op, args, file: 0, memory, result };
         for arg in &mut call.args[op.arity()..] {
             *arg = 0;
         }

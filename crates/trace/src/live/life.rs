@@ -307,7 +307,10 @@ impl Follower<'_> {
         }
         match ptrace::result_register(tid) {
             Ok(result) if result == -(libc::ENOSYS as isize) => {}
-            Ok(result) => self.tell_call(mm, tid, flight, result, None),
+            Ok(result) => {
+                self.tell_call(mm, tid, flight, result, None);
+                self.observer.call_reported();
+            }
             Err(_) => self.notice(
                 "a thread was killed inside a memory call, and the effect of the call is unknown",
             ),

@@ -250,7 +250,8 @@ impl Follower<'_> {
             self.userfaults.remove(&inode);
             let args = [id as usize, 0, 0, 0, 0, 0];
             let tid = tid as u32;
-            let call = Call { mm, tid, op: Op::Close, args, file: 0, memory: None, result: 0 };
+            let (op, at, memory) = (Op::Close, None, None);
+            let call = Call { at, mm, tid, op, args, file: 0, memory, result: 0 };
             self.observer.record(Record::Call(call), None);
         }
     }

@@ -47,6 +47,13 @@ impl Mirror {
             .collect()
     }
 
+    /// The number of VMAs and of mapped bytes (Linux: `map_count`, and `total_vm` in bytes).
+    /// Constant time.
+    pub fn size(&mut self, mm: MmId) -> Option<(usize, usize)> {
+        let space = self.spaces.get_mut(&mm)?.space.get_mut();
+        Some((space.count(), space.sizes().total))
+    }
+
     /// The file behind the VMA at `addr`; 0 if there is none.
     pub fn file_at(&self, mm: MmId, addr: usize) -> FileId {
         let Some(mirrored) = self.spaces.get(&mm) else { return 0 };

@@ -5,6 +5,9 @@
 //! same bytes. Numbers are hexadecimal, except counts, error codes, inodes, and the numbers of
 //! address spaces, files and threads.
 //!
+//! A line `#@ NANOSECONDS` before an `M` line has the time of that call. Parsers of earlier
+//! versions skip it as a comment, and recordings of earlier versions have none.
+//!
 //! A parser that reaches the end without an [`Error`] has shown that the trace is *complete*: each
 //! announced line is there, each file and address space was introduced before its use, and each
 //! address space ended. So a truncated file is recognised.

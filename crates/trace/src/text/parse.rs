@@ -8,7 +8,7 @@ use super::{
     fields::{Fields, decimal, hex},
     header::Header,
     lines::{Lines, NoLine},
-    print::FILE_KINDS,
+    print::{FILE_KINDS, TIME},
 };
 use crate::record::{Call, Doubt, FileDesc, FileKind, InitialVma, Listing, Op, Record};
 
@@ -79,10 +79,19 @@ impl<R: BufRead> Parser<R> {
     /// The next record; `None` at the end of a complete trace.
     pub fn next_record(&mut self) -> Result<Option<Record>, Error> {
         let mut promised = 0;
+        let mut time = None;
         let record = loop {
             match self.lines.advance() {
+                Ok(line) if line.starts_with(TIME) && time.is_none() => match time_line(line) {
+                    Ok(at) => time = Some(at),
+                    Err(expected) => return Err(self.error(expected)),
+                },
+                Ok(line) if line.starts_with(TIME) => return Err(self.error(TIMED)),
                 Ok(line) if line.starts_with('#') => {}
                 Ok(line) => break record(line, &mut promised),
+                Err(NoLine::End) if time.is_some() => {
+                    return Err(self.no_line(NoLine::End, TIMED.into()));
+                }
                 Err(NoLine::End) => {
                     return match self.complete.end() {
                         Ok(()) => Ok(None),
@@ -93,6 +102,11 @@ impl<R: BufRead> Parser<R> {
             }
         };
         let mut record = record.map_err(|expected| self.error(expected))?;
+        match &mut record {
+            Record::Call(call) => call.at = time,
+            _ if time.is_some() => return Err(self.error(TIMED)),
+            _ => {}
+        }
         self.complete.check(&record).map_err(|expected| self.error(expected))?;
         if let Record::Listing(listing) = &mut record {
             self.listing(listing, promised)?;
@@ -153,6 +167,7 @@ impl<R: BufRead> Iterator for Parser<R> {
 const MM: &str = "the number of an address space";
 const TID: &str = "the number of a thread";
 const FILE: &str = "the number of a file";
+const TIMED: &str = "the M line of the call whose time the #@ line has";
 
 /// Parses one line. A `Z` line gives an empty [`Listing`], and sets the number of announced lines.
 fn record(line: &str, promised: &mut usize) -> Result<Record, Expected> {
@@ -305,6 +320,13 @@ fn vma(f: &mut Fields<'_>) -> Result<InitialVma, Expected> {
     })
 }
 
+/// The time of the call in the next line.
+fn time_line(line: &str) -> Result<u64, Expected> {
+    const WHAT: &str = "#@ and the nanoseconds since the run began";
+    let at = line.strip_prefix(TIME).and_then(decimal);
+    at.ok_or(WHAT.into())
+}
+
 fn flag_line(line: &str) -> Result<(usize, vma::VmFlags), Expected> {
     let mut f = Fields::new(line.strip_prefix("f ").ok_or("f")?);
     let flags = (f.page("the start of a VMA")?, f.flags()?);
@@ -358,5 +380,5 @@ fn call(f: &mut Fields<'_>) -> Result<Call, Expected> {
         }
         None => hex(word).and_then(|value| isize::try_from(value).ok()),
     };
-    Ok(Call { mm, tid, op, args, file, memory, result: result.ok_or(RESULT)? })
+    Ok(Call { at: None, mm, tid, op, args, file, memory, result: result.ok_or(RESULT)? })
 }

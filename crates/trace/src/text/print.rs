@@ -21,6 +21,9 @@ pub(super) const FILE_KINDS: [(FileKind, &str); 9] = [
     (FileKind::Adopted, "adopted"),
 ];
 
+/// The start of the line before an `M` line that has the time of the call.
+pub(super) const TIME: &str = "#@ ";
+
 /// Writes a trace. Each record is one `write_all`, so the writer should be buffered.
 ///
 /// ```
@@ -162,6 +165,10 @@ fn write_vma(out: &mut String, vma: &InitialVma) -> fmt::Result {
 }
 
 fn write_call(out: &mut String, call: &Call) -> fmt::Result {
+    // A line of its own, which older parsers skip as a comment.
+    if let Some(at) = call.at {
+        writeln!(out, "{TIME}{at}")?;
+    }
     write!(out, "M {} {} {}", call.mm, call.tid, call.op.name())?;
     for arg in &call.args[..call.op.arity()] {
         write!(out, " {arg:x}")?;

@@ -1,0 +1,134 @@
+//! Shows each memory call as it happens, as one JSON object a line.
+//!
+//! A line is written after all records of its call, because some calls make their VMA by a record
+//! of its own (shmat), or have changed something before they failed. So the size of the address
+//! space is the one after the call. The thread is stopped meanwhile: the line comes before the
+//! program's later output.
+//!
+//! Cost: one write a call. The size is read from counters.
+
+use std::{
+    collections::HashMap,
+    io::{self, Write},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    record::{Call, MmId, Record},
+    report::call,
+};
+
+/// The calls of a run as JSON lines.
+///
+/// ```
+/// use trace::{record::{Call, Op, Record}, stream::Stream};
+///
+/// let mut stream = Stream::new(std::io::sink());
+/// stream.record(&Record::Call(Call {
+///     at: Some(12), mm: 1, tid: 7, op: Op::Munmap, args: [0x1000, 0x1000, 0, 0, 0, 0], file: 0,
+///     memory: None, result: 0,
+/// }));
+/// stream.show(|_mm| Some((20, 4 << 20)))?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct Stream {
+    out: Box<dyn Write>,
+    /// The process of each thread that is not the first of its process, and its address space.
+    threads: HashMap<u32, (MmId, u32)>,
+    /// The newest call, until it is shown.
+    call: Option<Call>,
+}
+
+impl Stream {
+    /// Shows calls in `out`, each by one `write_all` and a flush.
+    pub fn new(out: impl Write + 'static) -> Stream {
+        Stream { out: Box::new(out), threads: HashMap::new(), call: None }
+    }
+
+    /// Takes note of a record. A call is shown by the next [`show`](Self::show).
+    pub fn record(&mut self, record: &Record) {
+        match record {
+            Record::Call(call) => self.call = Some(call.clone()),
+            Record::Share { mm, tid, child_tid, vfork: false } => {
+                let process = self.process(*tid);
+                self.threads.insert(*child_tid, (*mm, process));
+            }
+            // Thread ids are reused.
+            Record::Share { child_tid, .. } | Record::Fork { child_tid, .. } => {
+                self.threads.remove(child_tid);
+            }
+            Record::ExitMmap { mm } => self.threads.retain(|_, (other, _)| other != mm),
+            _ => {}
+        }
+    }
+
+    /// Shows the newest call, if it was not shown. `size`: the VMAs and mapped bytes of its address
+    /// space after it.
+    ///
+    /// # Errors
+    /// Those of the output. The call counts as shown.
+    pub fn show(&mut self, size: impl FnOnce(MmId) -> Option<(usize, usize)>) -> io::Result<()> {
+        let Some(call) = self.call.take() else { return Ok(()) };
+        let line = format!("{}\n", self.object(&call, size(call.mm)));
+        self.out.write_all(line.as_bytes())?;
+        self.out.flush()
+    }
+
+    fn object(&self, call: &Call, size: Option<(usize, usize)>) -> Value {
+        let (vmas, mapped) = size.unzip();
+        let failed = (-4095..0).contains(&call.result);
+        json!({
+            "time_ns": call.at,
+            "pid": self.process(call.tid),
+            "tid": call.tid,
+            "mm": call.mm,
+            "call": call.op.name(),
+            "arguments": call.args[..call.op.arity()],
+            "result": call.result,
+            "error": failed.then(|| call::result(call.result).trim_start_matches('-').to_owned()),
+            "text": call::describe(call, None),
+            "vmas": vmas,
+            "mapped_bytes": mapped,
+        })
+    }
+
+    fn process(&self, tid: u32) -> u32 {
+        self.threads.get(&tid).map_or(tid, |&(_, process)| process)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Op;
+
+    #[test]
+    fn threads_have_their_process_until_their_memory_ends() {
+        let mut stream = Stream::new(io::sink());
+        let share = |tid, child_tid, vfork| Record::Share { mm: 1, tid, child_tid, vfork };
+        stream.record(&share(7, 8, false));
+        stream.record(&share(8, 9, false));
+        stream.record(&share(9, 10, true));
+        assert_eq!([7, 8, 9, 10].map(|tid| stream.process(tid)), [7, 7, 7, 10]);
+        stream.record(&Record::Fork { mm: 1, child: 2, tid: 7, child_tid: 9 });
+        assert_eq!([8, 9].map(|tid| stream.process(tid)), [7, 9]);
+        stream.record(&Record::ExitMmap { mm: 1 });
+        assert_eq!(stream.process(8), 8);
+    }
+
+    #[test]
+    fn an_object_has_numbers_for_programs_and_text_for_people() {
+        let stream = Stream::new(io::sink());
+        let args = [0x1000, 4096, 1, 0, 0, 0];
+        let (op, at, memory) = (Op::Mprotect, Some(5), None);
+        let call = Call { at, mm: 2, tid: 7, op, args, file: 0, memory, result: -12 };
+        let object = stream.object(&call, Some((3, 8192)));
+        let expected = json!({
+            "time_ns": 5, "pid": 7, "tid": 7, "mm": 2, "call": "mprotect",
+            "arguments": [4096, 4096, 1], "result": -12, "error": "ENOMEM",
+            "text": "mprotect(0x1000, 4096, PROT_READ) = -ENOMEM", "vmas": 3, "mapped_bytes": 8192,
+        });
+        assert_eq!(object, expected);
+    }
+}
