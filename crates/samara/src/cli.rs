@@ -8,6 +8,7 @@ use crate::bench::names;
 pub(crate) use boot::{Boot, BootBench, LEAST_MIB, Machine, Run, Task, Trials, Unmap, mib};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
+use trace::record::Op;
 
 /// Runs real programs on Samara's own address spaces, and compares every step with the Linux
 /// kernel.
@@ -41,6 +42,8 @@ Examples:
   samara trace --json a.json -- java Main     the counts, for a script
   samara trace -q --json - -- ls | jq .calls  nothing but the counts, after the program's output
   samara trace --json-lines calls.jsonl -- ls each call as it happens: time, thread, result, size
+  samara trace -e mmap,munmap -- ls           only these calls in the table
+  samara trace --follow none -- make          the program without its children
   samara trace -o report.txt -- make          the report in a file
   samara trace --record a.vmtrace -- git log  a recording, for samara replay
 
@@ -118,6 +121,17 @@ pub(crate) struct Trace {
     #[arg(long, value_name = "FILE")]
     pub(crate) json_lines: Option<PathBuf>,
 
+    /// Show only these calls in the tables and in --json-lines, such as mmap,munmap; all calls are
+    /// mirrored and compared
+    #[arg(short = 'e', value_name = "CALLS", value_delimiter = ',',
+        value_parser = PossibleValuesParser::new(Op::ALL.iter().map(|op| op.name())),
+        hide_possible_values = true)]
+    pub(crate) calls: Vec<String>,
+
+    /// The processes to follow; the program's threads are always followed
+    #[arg(long, value_enum, default_value_t = Follow::All)]
+    pub(crate) follow: Follow,
+
     /// Write the report to FILE instead of standard error
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -129,6 +143,15 @@ pub(crate) struct Trace {
     /// The program and its arguments; after --, if it begins with a hyphen
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// The processes to follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Follow {
+    /// The program and its children
+    All,
+    /// The program alone; its children run unobserved
+    None,
 }
 
 #[derive(Args, Debug)]

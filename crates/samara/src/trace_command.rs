@@ -9,6 +9,7 @@ use std::{
 
 use trace::{
     live::{self, Exit},
+    record::Op,
     report::{Style, Summary, json, messages, mismatch, picture, tables},
     session::Session,
     stream::Stream,
@@ -58,17 +59,30 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
     };
     let mut session =
         Session::new(&what, profile, recording.map(|out| (out, &header))).map_err(unwritten)?;
-    match calls {
-        output::Lines::Nowhere => {}
-        output::Lines::Stdout => session.set_stream(Stream::new(std::io::stdout())),
-        output::Lines::File(file, _) => session.set_stream(Stream::new(file)),
+    let stream = match calls {
+        output::Lines::Nowhere => None,
+        output::Lines::Stdout => Some(Stream::new(std::io::stdout())),
+        output::Lines::File(file, _) => Some(Stream::new(file)),
+    };
+    let shown = shown(options);
+    if let Some(stream) = stream {
+        session.set_stream(match &shown {
+            Some(shown) => stream.only(shown),
+            None => stream,
+        });
     }
     let every = every(options);
-    let follow = live::Options { every, around: every > 1, forward_signals: true };
+    let follow = live::Options {
+        every,
+        around: every > 1,
+        forward_signals: true,
+        children: options.follow == cli::Follow::All,
+    };
     let exit = live::run(follow, &options.command, &mut session).map_err(start_failure)?;
     let unfollowed = session.unfollowed().map(str::to_owned);
     let unstreamed = session.unstreamed();
-    let summary = session.finish().map_err(unwritten)?;
+    let mut summary = session.finish().map_err(unwritten)?;
+    summary.shown = shown;
 
     match &options.output {
         Some(_) => report_file.write(&report(&summary, Style::PLAIN)).map_err(failed)?,
@@ -85,6 +99,13 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
         }
         None => Ok(code_of(exit)),
     }
+}
+
+/// The calls to show; `None` for all.
+fn shown(options: &cli::Trace) -> Option<Vec<Op>> {
+    // The names were checked when they were parsed.
+    let ops: Vec<Op> = options.calls.iter().filter_map(|name| Op::named(name)).collect();
+    (!ops.is_empty()).then_some(ops)
 }
 
 /// The calls between two comparisons of whole listings. A recording has one after each call.

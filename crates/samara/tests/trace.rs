@@ -3,35 +3,19 @@
 #[path = "../../trace/tests/common/needs.rs"]
 mod needs;
 
+mod traced;
+
 use std::{
     fs,
     io::{BufRead, BufReader},
     os::unix::process::ExitStatusExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
 use serde_json::Value;
-
-fn samara(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_samara"))
-        .arg("trace")
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
-
-fn temporary(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_file(&path);
-    path
-}
-
-fn object(path: &Path) -> Value {
-    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
-}
+use traced::{compile, object, samara, temporary};
 
 #[test]
 fn the_programs_output_and_exit_code_stay_its_own() {
@@ -89,89 +73,6 @@ fn json_and_recording_tell_the_same() {
     for key in ["calls", "mismatches", "predicted", "predictable", "address_spaces", "vmas_peak"] {
         assert_eq!(again[key], live[key], "{key}");
     }
-}
-
-/// The calls of a program with a thread and a child that shares SysV memory.
-const STREAMED: &str = r#"
-#include <pthread.h>
-#include <stdio.h>
-#include <sys/mman.h>
-#include <sys/shm.h>
-#include <sys/wait.h>
-#include <unistd.h>
-static void *work(void *p) {
-    char *a = mmap(0, 1 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    munmap(a, 4096);
-    return 0;
-}
-int main(void) {
-    pthread_t thread;
-    pthread_create(&thread, 0, work, 0);
-    pthread_join(thread, 0);
-    int id = shmget(IPC_PRIVATE, 8192, 0600);
-    void *shared = shmat(id, 0, 0);
-    shmctl(id, IPC_RMID, 0);
-    if (fork() == 0) { mprotect(shared, 4096, PROT_READ); _exit(0); }
-    wait(0);
-    if (write(1, "done\n", 5) != 5) return 1;
-    munmap((void *)1, 4096);
-    return 0;
-}
-"#;
-
-#[test]
-fn each_call_is_a_json_line_as_it_happens() {
-    let program = compile("streamed", STREAMED, &["-pthread"]);
-    let (file, recording) = (temporary("calls.jsonl"), temporary("calls.vmtrace"));
-    let run = |to: &str| {
-        let recording = recording.to_str().unwrap();
-        let program = program.to_str().unwrap();
-        samara(&["-q", "--json-lines", to, "--record", recording, "--", program])
-    };
-    let out = run("-");
-    let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!((out.status.code(), stderr.as_str()), (Some(0), ""));
-    let text = String::from_utf8(out.stdout).unwrap();
-    // The last calls come after the program's own output.
-    let (before, after) = text.split_once("done\n").unwrap();
-    let parse = |text: &str| -> Vec<Value> {
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    };
-    let (calls, last) = (parse(before), parse(after));
-    assert_eq!(
-        (last[0]["call"].as_str(), last[0]["error"].as_str()),
-        (Some("munmap"), Some("EINVAL"))
-    );
-    let root = &calls[0]["pid"];
-    let times: Vec<u64> =
-        calls.iter().chain(&last).map(|call| call["time_ns"].as_u64().unwrap()).collect();
-    assert!(times.is_sorted() && times[0] > 0, "{times:?}");
-    let recorded = fs::read_to_string(&recording).unwrap();
-    let timed = recorded.lines().filter_map(|line| line.strip_prefix("#@ ")?.parse().ok());
-    assert_eq!(timed.collect::<Vec<u64>>(), times, "the recording has the same times");
-
-    // The thread's own map: its munmap leaves one VMA, a page shorter.
-    let number = |call: &Value, key: &str| call[key].as_i64().unwrap();
-    let mine = |call: &&Value| call["arguments"][1] == 1 << 20 && call["call"] == "mmap";
-    let at = calls.iter().position(|call| mine(&call) && call["pid"] != call["tid"]).unwrap();
-    assert_eq!(&calls[at]["pid"], root);
-    let cut = calls[at..].iter().find(|call| call["call"] == "munmap").unwrap();
-    assert_eq!(number(cut, "mapped_bytes"), number(&calls[at], "mapped_bytes") - 4096);
-    assert!(calls[at]["text"].as_str().unwrap().starts_with("mmap(NULL, 0x100000, PROT_READ"));
-    // The VMA of shmat counts in the line of shmat.
-    let at = calls.iter().position(|call| call["call"] == "shmat").unwrap();
-    assert_eq!(number(&calls[at], "mapped_bytes"), number(&calls[at - 1], "mapped_bytes") + 8192);
-    // The child has its own process, and splits the VMA.
-    let child = calls.iter().find(|call| call["call"] == "mprotect" && call["pid"] != *root);
-    let child = child.unwrap();
-    assert_eq!(child["pid"], child["tid"]);
-    assert_eq!(number(child, "vmas"), number(&calls[at], "vmas") + 1);
-
-    assert_eq!(run(file.to_str().unwrap()).stdout, b"done\n");
-    assert_eq!(fs::read_to_string(&file).unwrap().lines().count(), times.len());
-    let out = run("/dev/full");
-    assert_eq!((out.status.code(), out.stdout.as_slice()), (Some(125), &b"done\n"[..]));
-    assert!(String::from_utf8_lossy(&out.stderr).contains("not shown any longer"));
 }
 
 #[test]
@@ -312,16 +213,6 @@ fn notices_into_a_full_device_end_no_program() {
     assert_eq!(out.status.code(), Some(125));
     let out = shell(&format!("samara trace -- {} 2>&1 | grep -c 'uses ptrace'", program.display()));
     assert_eq!(out.stdout, b"1\n");
-}
-
-/// A small C program.
-fn compile(name: &str, source: &str, flags: &[&str]) -> PathBuf {
-    let program = temporary(name);
-    let file = program.with_extension("c");
-    fs::write(&file, source).unwrap();
-    let done = Command::new("cc").args(flags).arg("-o").arg(&program).arg(&file).status();
-    assert!(done.unwrap().success());
-    program
 }
 
 #[test]

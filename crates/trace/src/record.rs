@@ -350,6 +350,11 @@ macro_rules! ops {
             /// Every call, in a fixed order.
             pub const ALL: &'static [Op] = &[$(Op::$variant),*];
 
+            /// The call of that name.
+            pub fn named(name: &str) -> Option<Op> {
+                Op::ALL.iter().copied().find(|op| op.name() == name)
+            }
+
             /// The name of the system call in a trace.
             pub fn name(self) -> &'static str {
                 match self { $(Op::$variant => $name),* }

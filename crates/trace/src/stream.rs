@@ -15,7 +15,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    record::{Call, MmId, Record},
+    record::{Call, MmId, Op, Record},
     report::call,
 };
 
@@ -38,18 +38,27 @@ pub struct Stream {
     threads: HashMap<u32, (MmId, u32)>,
     /// The newest call, until it is shown.
     call: Option<Call>,
+    /// The calls to show; `None` for all.
+    only: Option<Vec<Op>>,
 }
 
 impl Stream {
     /// Shows calls in `out`, each by one `write_all` and a flush.
     pub fn new(out: impl Write + 'static) -> Stream {
-        Stream { out: Box::new(out), threads: HashMap::new(), call: None }
+        Stream { out: Box::new(out), threads: HashMap::new(), call: None, only: None }
+    }
+
+    /// Shows only these kinds of calls.
+    pub fn only(self, ops: &[Op]) -> Stream {
+        Stream { only: Some(ops.to_vec()), ..self }
     }
 
     /// Takes note of a record. A call is shown by the next [`show`](Self::show).
     pub fn record(&mut self, record: &Record) {
         match record {
-            Record::Call(call) => self.call = Some(call.clone()),
+            Record::Call(call) if self.only.as_ref().is_none_or(|only| only.contains(&call.op)) => {
+                self.call = Some(call.clone());
+            }
             Record::Share { mm, tid, child_tid, vfork: false } => {
                 let process = self.process(*tid);
                 self.threads.insert(*child_tid, (*mm, process));
@@ -101,7 +110,6 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Op;
 
     #[test]
     fn threads_have_their_process_until_their_memory_ends() {

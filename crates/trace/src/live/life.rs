@@ -51,6 +51,9 @@ impl Follower<'_> {
                     space.users.insert(child);
                 }
                 Some(mm)
+            } else if !self.options.children {
+                // The filter still stops it, so it stays traced and is only resumed.
+                None
             } else {
                 if flight.is_none() {
                     // The filter did not stop this fork. Look now, before the child has run.
@@ -144,7 +147,9 @@ impl Follower<'_> {
         if pid == self.root {
             self.started = true;
         }
-        let new = match self.new_image(pid) {
+        let wanted = pid == self.root || self.options.children;
+        let image = if wanted { self.new_image(pid) } else { Ok(None) };
+        let new = match image {
             Ok(new) => new,
             Err(error) => {
                 self.unfollowed(

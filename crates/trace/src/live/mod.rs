@@ -102,11 +102,15 @@ pub struct Options {
     /// Forward SIGINT, SIGTERM, SIGHUP and SIGQUIT of this process to the program. A second one
     /// kills the program and all its children. Only one run in a process can have this at a time.
     pub forward_signals: bool,
+    /// Follow the program's children, too. Otherwise they run on unobserved. The program's threads
+    /// are always followed, and a vforked child until its execve, because it uses the program's
+    /// memory.
+    pub children: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { every: 1, around: false, forward_signals: false }
+        Options { every: 1, around: false, forward_signals: false, children: true }
     }
 }
 

@@ -37,6 +37,8 @@ pub struct Summary {
     pub unfollowed: u64,
     /// The duration of the run.
     pub elapsed: Duration,
+    /// The calls that tables show one by one; `None` for all. The counts have all calls.
+    pub shown: Option<Vec<Op>>,
     spaces: Vec<Space>,
 }
 
@@ -79,6 +81,11 @@ impl Summary {
         }
         self.unfollowed += other.unfollowed;
         self.elapsed += other.elapsed;
+    }
+
+    /// Whether tables show calls of this kind one by one.
+    pub(super) fn shows(&self, op: Op) -> bool {
+        self.shown.as_ref().is_none_or(|shown| shown.contains(&op))
     }
 
     fn keep(&mut self, spaces: impl IntoIterator<Item = Space>) {

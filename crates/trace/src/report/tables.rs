@@ -11,7 +11,7 @@ const SHOWN: usize = 20;
 /// the end.
 pub fn render(summary: &Summary, style: Style) -> String {
     let mut out = String::new();
-    if summary.total.calls() > 0 {
+    if summary.total.by_kind.keys().any(|&op| summary.shows(op)) {
         out += &format!("{}\n\n", kinds(summary).trim_fmt());
     }
     if summary.address_spaces > 1 {
@@ -43,7 +43,7 @@ fn table(head: &[&str], left: &[usize]) -> Table {
 
 fn kinds(summary: &Summary) -> Table {
     let mut table = table(&["call", "count", "ours, median ns", "kernel, median ns"], &[0]);
-    for (op, &calls) in &summary.total.by_kind {
+    for (op, &calls) in summary.total.by_kind.iter().filter(|(op, _)| summary.shows(**op)) {
         let timing = summary.timing.get(op);
         let median = |ns: Option<u64>| ns.map_or_else(|| "-".into(), count);
         let ours = median(timing.and_then(|timing| timing.ours.median()));
@@ -104,7 +104,9 @@ fn spaces(shown: &[&Space]) -> Table {
 
 /// The calls by kind, one line per address space. Kinds that do not fit are counted together.
 fn calls(summary: &Summary, shown: &[&Space], style: Style) -> Table {
-    let mut kinds: Vec<_> = summary.total.by_kind.iter().map(|(&op, &calls)| (calls, op)).collect();
+    let all = summary.total.by_kind.iter();
+    let mut kinds: Vec<_> =
+        all.filter(|(op, _)| summary.shows(**op)).map(|(&op, &calls)| (calls, op)).collect();
     kinds.sort_unstable_by(|a, b| b.cmp(a));
     let fit = style.width.saturating_sub(30) / 10;
     let rest = kinds.split_off(fit.clamp(1, kinds.len().max(1)).min(kinds.len()));

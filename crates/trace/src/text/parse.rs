@@ -337,11 +337,7 @@ fn flag_line(line: &str) -> Result<(usize, vma::VmFlags), Expected> {
 fn call(f: &mut Fields<'_>) -> Result<Call, Expected> {
     let (mm, tid) = (f.decimal(MM)?, f.decimal(TID)?);
     let name = f.word("the name of a system call")?;
-    let op = Op::ALL
-        .iter()
-        .copied()
-        .find(|op| op.name() == name)
-        .ok_or("the name of a system call that changes VMAs")?;
+    let op = Op::named(name).ok_or("the name of a system call that changes VMAs")?;
     let mut args = [0; 6];
     // The number of arguments of prctl and ioctl depends on the first ones.
     let (least, most) =

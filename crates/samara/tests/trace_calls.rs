@@ -1,0 +1,154 @@
+//! `samara trace`: which calls and processes it shows, and how.
+
+mod traced;
+
+use std::fs;
+
+use serde_json::Value;
+use traced::{compile, object, samara, temporary};
+
+/// The calls of a program with a thread and a child that shares SysV memory.
+const STREAMED: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void *work(void *p) {
+    char *a = mmap(0, 1 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    munmap(a, 4096);
+    return 0;
+}
+int main(void) {
+    pthread_t thread;
+    pthread_create(&thread, 0, work, 0);
+    pthread_join(thread, 0);
+    int id = shmget(IPC_PRIVATE, 8192, 0600);
+    void *shared = shmat(id, 0, 0);
+    shmctl(id, IPC_RMID, 0);
+    if (fork() == 0) { mprotect(shared, 4096, PROT_READ); _exit(0); }
+    wait(0);
+    if (write(1, "done\n", 5) != 5) return 1;
+    munmap((void *)1, 4096);
+    return 0;
+}
+"#;
+
+#[test]
+fn each_call_is_a_json_line_as_it_happens() {
+    let program = compile("streamed", STREAMED, &["-pthread"]);
+    let (file, recording) = (temporary("calls.jsonl"), temporary("calls.vmtrace"));
+    let run = |to: &str| {
+        let recording = recording.to_str().unwrap();
+        let program = program.to_str().unwrap();
+        samara(&["-q", "--json-lines", to, "--record", recording, "--", program])
+    };
+    let out = run("-");
+    let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!((out.status.code(), stderr.as_str()), (Some(0), ""));
+    let text = String::from_utf8(out.stdout).unwrap();
+    // The last calls come after the program's own output.
+    let (before, after) = text.split_once("done\n").unwrap();
+    let parse = |text: &str| -> Vec<Value> {
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let (calls, last) = (parse(before), parse(after));
+    assert_eq!(
+        (last[0]["call"].as_str(), last[0]["error"].as_str()),
+        (Some("munmap"), Some("EINVAL"))
+    );
+    let root = &calls[0]["pid"];
+    let times: Vec<u64> =
+        calls.iter().chain(&last).map(|call| call["time_ns"].as_u64().unwrap()).collect();
+    assert!(times.is_sorted() && times[0] > 0, "{times:?}");
+    let recorded = fs::read_to_string(&recording).unwrap();
+    let timed = recorded.lines().filter_map(|line| line.strip_prefix("#@ ")?.parse().ok());
+    assert_eq!(timed.collect::<Vec<u64>>(), times, "the recording has the same times");
+
+    // The thread's own map: its munmap leaves one VMA, a page shorter.
+    let number = |call: &Value, key: &str| call[key].as_i64().unwrap();
+    let mine = |call: &&Value| call["arguments"][1] == 1 << 20 && call["call"] == "mmap";
+    let at = calls.iter().position(|call| mine(&call) && call["pid"] != call["tid"]).unwrap();
+    assert_eq!(&calls[at]["pid"], root);
+    let cut = calls[at..].iter().find(|call| call["call"] == "munmap").unwrap();
+    assert_eq!(number(cut, "mapped_bytes"), number(&calls[at], "mapped_bytes") - 4096);
+    assert!(calls[at]["text"].as_str().unwrap().starts_with("mmap(NULL, 0x100000, PROT_READ"));
+    // The VMA of shmat counts in the line of shmat.
+    let at = calls.iter().position(|call| call["call"] == "shmat").unwrap();
+    assert_eq!(number(&calls[at], "mapped_bytes"), number(&calls[at - 1], "mapped_bytes") + 8192);
+    // The child has its own process, and splits the VMA.
+    let child = calls.iter().find(|call| call["call"] == "mprotect" && call["pid"] != *root);
+    let child = child.unwrap();
+    assert_eq!(child["pid"], child["tid"]);
+    assert_eq!(number(child, "vmas"), number(&calls[at], "vmas") + 1);
+
+    assert_eq!(run(file.to_str().unwrap()).stdout, b"done\n");
+    assert_eq!(fs::read_to_string(&file).unwrap().lines().count(), times.len());
+    let out = run("/dev/full");
+    assert_eq!((out.status.code(), out.stdout.as_slice()), (Some(125), &b"done\n"[..]));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("not shown any longer"));
+}
+
+#[test]
+fn only_some_calls_are_shown_and_all_are_mirrored() {
+    let (json, lines) = (temporary("some.json"), temporary("some.jsonl"));
+    let (json_name, lines_name) = (json.to_str().unwrap(), lines.to_str().unwrap());
+    let to = ["--json", json_name, "--json-lines", lines_name];
+    let script = ["--", "sh", "-c", "ls / > /dev/null; true"];
+    let out = samara(&[&["-e", "munmap,mprotect", "-e", "brk"], &to[..], &script].concat());
+    let err = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(0), "{err}");
+    assert!(err.contains("munmap") && !err.contains("mmap "), "{err}");
+    let counts = object(&json);
+    assert!(counts["kinds"]["mmap"].is_object() && counts["mismatches"] == 0, "{counts}");
+    let shown = ["munmap", "mprotect", "brk"];
+    let calls: Vec<Value> = fs::read_to_string(&lines)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(calls.iter().all(|call| shown.iter().any(|name| call["call"] == *name)));
+    let counted = shown.map(|name| counts["kinds"][name]["calls"].as_u64().unwrap());
+    assert_eq!(calls.len() as u64, counted.iter().sum::<u64>());
+
+    let out = samara(&["-e", "mmap,open", "--", "true"]);
+    let err = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(2), "{err}");
+    for expected in ["'open'", "mmap", "munmap", "set_mempolicy_home_node"] {
+        assert!(err.contains(expected), "{expected} in {err}");
+    }
+}
+
+#[test]
+fn children_are_followed_unless_asked_not_to() {
+    let json = temporary("follow.json");
+    // One child by fork, one by fork and execve, one by vfork (posix_spawn) and execve.
+    let script = "
+import os, subprocess, threading
+if os.fork() == 0:
+    bytearray(1 << 24); os._exit(0)
+os.wait()
+subprocess.run(['sh', '-c', 'ls / | wc -l'], stdout=subprocess.DEVNULL)
+os.waitpid(os.posix_spawn('/bin/true', ['true'], {}), 0)
+thread = threading.Thread(target=lambda: bytearray(1 << 25))
+thread.start(); thread.join()
+os._exit(9)
+";
+    // The program may execute others before it is python.
+    let processes = |follow: &[&str]| {
+        let to = ["-q", "--strict", "--json", json.to_str().unwrap()];
+        let out = samara(&[&to[..], follow, &["--", "python3", "-c", script]].concat());
+        let err = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(9), "{err}");
+        let counts = object(&json);
+        assert_eq!(counts["mismatches"], 0, "{counts}");
+        let spaces = counts["spaces"].as_array().unwrap();
+        let pids = spaces.iter().map(|space| space["pid"].as_u64().unwrap());
+        pids.collect::<std::collections::BTreeSet<_>>().len()
+    };
+    assert!(processes(&["--follow", "all"]) >= 4);
+    assert_eq!(processes(&["--follow", "none"]), 1);
+    assert!(processes(&[]) >= 4);
+    assert_eq!(samara(&["--follow", "some", "--", "true"]).status.code(), Some(2));
+}
