@@ -60,10 +60,10 @@ written; 126 if it could not be run; 127 if it was not found.
 Every listing, flag and address in the recording is checked.
 
 Examples:
-  samara replay a.vmtrace b.vmtrace           check two recordings
-  samara replay --json a.vmtrace | jq .calls  the counts, for a script
-  samara replay --repeat 20 a.vmtrace         measure our operations
-  samara replay --pages a.vmtrace             the calls with pages, on a machine in software
+  samara replay a.vmtrace b.vmtrace             check two recordings
+  samara replay --json - a.vmtrace | jq .calls  the counts, for a script
+  samara replay --repeat 20 a.vmtrace           measure our operations
+  samara replay --pages a.vmtrace               the calls with pages, on a machine in software
 
 With --pages, each call also changes pages: it faults them in, copies, moves and frees them. The
 machine checks page tables, TLBs and frames, and at the end nothing may be left.
@@ -156,9 +156,9 @@ pub(crate) enum Follow {
 
 #[derive(Args, Debug)]
 pub(crate) struct Replay {
-    /// Print the counts to standard output, as one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
+    /// Write the counts to FILE, as one JSON object; - for standard output, instead of the report
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
 
     /// Exit with 3 also for uncertain differences
     #[arg(long)]

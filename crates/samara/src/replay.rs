@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{BufReader, Write},
+    io::{BufReader, Read},
     path::Path,
     process::ExitCode,
     time::{Duration, Instant},
@@ -18,6 +18,7 @@ use trace::{
 };
 
 use crate::{
+    bench::output::{self, Lines},
     cli, complain,
     pages::{Failure, Figures, Pages},
 };
@@ -30,6 +31,15 @@ const WRONG: u8 = 1;
 const MALFORMED: u8 = 2;
 
 pub(crate) fn run(options: &cli::Replay) -> ExitCode {
+    // It is opened first, so that a file that cannot be written is reported before the work.
+    let json = match destination(options.json.as_deref()) {
+        Ok(json) => json,
+        Err(what) => {
+            complain(what);
+            return MALFORMED.into();
+        }
+    };
+    let to_stdout = matches!(json, Lines::Stdout);
     let style = Style::of_stderr();
     let mut all = Summary::default();
     let mut speed = Speed::default();
@@ -55,7 +65,7 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
     if options.repeat.is_some() {
         all.timing = speed.summary.timing.clone();
     }
-    if options.json {
+    if !matches!(json, Lines::Nowhere) {
         let mut object = json::object(&all);
         if let Value::Object(map) = &mut object {
             map.insert("errors".into(), json!(errors));
@@ -68,12 +78,12 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
                 map.insert("mirrored_per_second".into(), json!(speed.mirrored_per_second()));
             }
         }
-        let mut out = std::io::stdout().lock();
-        if let Err(error) = writeln!(out, "{object}").and_then(|()| out.flush()) {
-            complain(format_args!("cannot write to standard output: {error}"));
+        if let Err(what) = json.write(&format!("{object}\n")) {
+            complain(what);
             return MALFORMED.into();
         }
-    } else if errors.len() < options.files.len() {
+    }
+    if !to_stdout && errors.len() < options.files.len() {
         messages::show(&tables::render(&all, style));
         pages.texts.iter().for_each(|text| messages::show(&format!("\n{text}")));
         if options.repeat.is_some() {
@@ -89,9 +99,25 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
             messages::show(&format!("\n{}", picture::render(largest, style)));
         }
     }
-    // The report could not be written. With --json it went elsewhere.
-    let unwritten = !options.json && messages::failure().is_some();
+    // The report could not be written. With --json - there is none.
+    let unwritten = !to_stdout && messages::failure().is_some();
     ending(&all, errors.is_empty(), pages.failed, options.strict, unwritten).into()
+}
+
+/// Opens the destination of the counts. `--json` was without FILE once, so a recording may stand in
+/// its place, and must not be lost.
+fn destination(json: Option<&Path>) -> Result<Lines<'_>, String> {
+    const START: &[u8] = b"# vmtrace";
+    if let Some(path) = json.filter(|path| path.is_file()) {
+        let mut start = Vec::new();
+        let read =
+            File::open(path).map(|file| file.take(START.len() as u64).read_to_end(&mut start));
+        if read.is_ok() && start == START {
+            let path = path.display();
+            return Err(format!("--json would overwrite the recording {path}; write --json -"));
+        }
+    }
+    output::open(json)
 }
 
 /// The exit code.

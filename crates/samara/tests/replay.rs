@@ -57,7 +57,7 @@ fn changed(name: &str, change: impl FnOnce(&mut Vec<String>)) -> PathBuf {
 #[test]
 fn every_recording_agrees_to_the_last_byte() {
     for path in data() {
-        let (code, out, err) = replay(&["--json", path.to_str().unwrap()]);
+        let (code, out, err) = replay(&["--json", "-", path.to_str().unwrap()]);
         assert_eq!(code, Some(0), "{}: {err}", path.display());
         let object = json(&out);
         let number =
@@ -94,7 +94,7 @@ fn every_recording_has_pages_and_leaves_none() {
             path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("stressng-lazy.vmtrace");
             fs::write(&path, lines.join("\n").replace(" 8022 ", " 22 ") + "\n").unwrap();
         }
-        let (code, out, err) = replay(&["--pages", "--json", path.to_str().unwrap()]);
+        let (code, out, err) = replay(&["--pages", "--json", "-", path.to_str().unwrap()]);
         assert_eq!(code, Some(0), "{}: {err}", path.display());
         let object = json(&out);
         let pages = &object["pages"][0];
@@ -133,8 +133,8 @@ fn pages_of_several_files_are_reported_one_by_one() {
 fn several_files_are_one_object() {
     let files = data();
     let names: Vec<&str> = files.iter().map(|path| path.to_str().unwrap()).collect();
-    let (code, out, _) = replay(&[&["--json"], &names[..]].concat());
-    let single = |name: &&str| json(&replay(&["--json", name]).1)["calls"].as_u64().unwrap();
+    let (code, out, _) = replay(&[&["--json", "-"], &names[..]].concat());
+    let single = |name: &&str| json(&replay(&["--json", "-", name]).1)["calls"].as_u64().unwrap();
     assert_eq!(
         (code, json(&out)["calls"].as_u64()),
         (Some(0), Some(names.iter().map(single).sum()))
@@ -152,8 +152,28 @@ fn the_report_goes_to_standard_error() {
 }
 
 #[test]
+fn json_goes_to_its_file_and_over_no_recording() {
+    let (gcc, malloc) = (sample("gcc"), changed("not-a-result.vmtrace", |_| ()));
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("replay.json");
+    let (code, out, err) = replay(&["--json", file.to_str().unwrap(), gcc.to_str().unwrap()]);
+    assert_eq!((code, out.as_str()), (Some(0), ""), "{err}");
+    assert!(err.contains("0 mismatches"), "{err}");
+    assert_eq!(json(&fs::read_to_string(&file).unwrap())["mismatches"], 0);
+    assert_eq!(replay(&["--json", "-", gcc.to_str().unwrap()]).2, "");
+    // An earlier result is replaced, a recording is not.
+    assert_eq!(replay(&["--json", file.to_str().unwrap(), gcc.to_str().unwrap()]).0, Some(0));
+    let before = fs::read(&malloc).unwrap();
+    let (code, _, err) = replay(&["--json", malloc.to_str().unwrap(), gcc.to_str().unwrap()]);
+    assert!(code == Some(2) && err.contains("overwrite the recording"), "{err}");
+    assert_eq!(fs::read(&malloc).unwrap(), before);
+    let (code, _, err) = replay(&["--json", "/nowhere/x.json", gcc.to_str().unwrap()]);
+    assert!(code == Some(2) && err.contains("/nowhere/x.json"), "{err}");
+}
+
+#[test]
 fn repeating_measures_each_kind() {
-    let (code, out, err) = replay(&["--json", "--repeat", "3", sample("gcc").to_str().unwrap()]);
+    let (code, out, err) =
+        replay(&["--json", "-", "--repeat", "3", sample("gcc").to_str().unwrap()]);
     assert_eq!(code, Some(0), "{err}");
     let object = json(&out);
     assert_eq!(object["operations"].as_u64().unwrap(), 3 * object["calls"].as_u64().unwrap());
@@ -167,7 +187,7 @@ fn repeating_measures_each_kind() {
 fn a_kernel_that_was_not_checked_is_named() {
     let path =
         changed("old.vmtrace", |lines| lines[0] = lines[0].replace("kernel=6.18", "kernel=5.10.1"));
-    let (_, out, err) = replay(&["--json", path.to_str().unwrap()]);
+    let (_, out, err) = replay(&["--json", "-", path.to_str().unwrap()]);
     assert!(err.contains("old.vmtrace: recorded on Linux 5.10.1"), "{err}");
     assert!(json(&out)["notices"][0].as_str().unwrap().contains("5.10.1"), "{out}");
 }
@@ -179,7 +199,7 @@ fn a_wrong_listing_is_shown_with_its_call() {
         assert!(lines[at].starts_with("C 2 "));
         lines[at] = "C 2 24 0123456789abcdef".into();
     });
-    let (code, out, err) = replay(&["--json", path.to_str().unwrap()]);
+    let (code, out, err) = replay(&["--json", "-", path.to_str().unwrap()]);
     assert_eq!(code, Some(3), "{err}");
     let object = json(&out);
     assert_eq!(object["mismatches"], 1);
@@ -224,7 +244,7 @@ fn wrong_flags_and_wrong_addresses_are_noticed() {
         let (call, result) = lines[at].rsplit_once(' ').unwrap();
         lines[at] = format!("{call} {:x}", usize::from_str_radix(result, 16).unwrap() - 0x1000);
     });
-    let (code, out, _) = replay(&["--json", address.to_str().unwrap()]);
+    let (code, out, _) = replay(&["--json", "-", address.to_str().unwrap()]);
     let object = json(&out);
     assert_eq!(code, Some(3));
     assert!(object["predicted"].as_u64() < object["predictable"].as_u64(), "{object}");
@@ -239,13 +259,14 @@ fn a_damaged_file_is_named_with_its_line() {
     assert!(err.contains(&format!("{name}:11: expected 7 more V lines")), "{err}");
 
     let word = changed("word.vmtrace", |lines| lines[2] = lines[2].replace("vmas=", "areas="));
-    let (code, out, err) = replay(&["--json", word.to_str().unwrap()]);
+    let (code, out, err) = replay(&["--json", "-", word.to_str().unwrap()]);
     assert_eq!(code, Some(2));
     assert!(err.contains("word.vmtrace:3: expected vmas= and the number of VMAs"), "{err}");
     assert!(json(&out)["errors"][0].as_str().unwrap().contains("word.vmtrace:3:"));
 
     let good = sample("gcc");
-    let (code, out, err) = replay(&["--json", name, good.to_str().unwrap(), "/nowhere/at/all"]);
+    let (code, out, err) =
+        replay(&["--json", "-", name, good.to_str().unwrap(), "/nowhere/at/all"]);
     assert_eq!(code, Some(2));
     assert!(err.contains("/nowhere/at/all: cannot read: No such file"), "{err}");
     assert!(json(&out)["calls"].as_u64().unwrap() > 0, "the good file was replayed all the same");

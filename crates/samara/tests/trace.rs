@@ -64,7 +64,7 @@ fn json_and_recording_tell_the_same() {
     assert!(kernel.is_null() || kernel.as_u64() > Some(0), "{live}");
 
     let replay = Command::new(env!("CARGO_BIN_EXE_samara"))
-        .args(["replay", "--json"])
+        .args(["replay", "--json", "-"])
         .arg(&recording)
         .output()
         .unwrap();
