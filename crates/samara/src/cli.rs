@@ -92,6 +92,20 @@ Exit code: 0 if all was measured, whether or not targets are met; 2 if not.
     /// Boot a small kernel on Samara in QEMU: test and measure it on real page tables
     #[command(after_help = boot::HELP)]
     Boot(Boot),
+    /// Write completions for a shell to standard output
+    #[command(after_help = "\
+Examples:
+  samara completions bash > ~/.local/share/bash-completion/completions/samara
+  samara completions zsh > _samara            into a directory of $fpath
+  samara completions fish > ~/.config/fish/completions/samara.fish
+")]
+    Completions(Completions),
+    /// Write a manual page of each command to a directory
+    #[command(after_help = "\
+Example:
+  samara man ~/.local/share/man/man1 && man samara-trace
+")]
+    Man(Man),
 }
 
 #[derive(Args, Debug)]
@@ -196,6 +210,20 @@ pub(crate) struct Bench {
     /// tables
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Completions {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Man {
+    /// The directory; it is made if it is missing
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
 }
 
 /// The effort of the measurement.

@@ -6,6 +6,7 @@
 mod bench;
 mod boot;
 mod cli;
+mod manual;
 mod pages;
 mod replay;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -32,6 +33,8 @@ fn main() -> ExitCode {
         cli::Command::Replay(options) => replay::run(&options),
         cli::Command::Bench(options) => bench::run(&options),
         cli::Command::Boot(options) => boot::run(&options),
+        cli::Command::Completions(options) => manual::completions(&options),
+        cli::Command::Man(options) => manual::man(&options),
     }
 }
 

@@ -1,0 +1,73 @@
+//! `samara completions` and `samara man`.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+fn samara(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_samara")).args(arguments).output().unwrap()
+}
+
+fn temporary(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+#[test]
+fn bash_completes_commands_options_and_values() {
+    let out = samara(&["completions", "bash"]);
+    assert_eq!(out.status.code(), Some(0));
+    let script = temporary("samara.bash");
+    fs::write(&script, out.stdout).unwrap();
+    let complete = |words: &[&str]| {
+        let (last, all) = (words.len() - 1, words.join(" "));
+        let text = format!(
+            "source {}; COMP_WORDS=({all}); COMP_CWORD={last}; _samara samara '{}' '{}'; \
+             echo ${{COMPREPLY[@]}}",
+            script.display(),
+            words[last],
+            words[last - 1],
+        );
+        let out = Command::new("bash").args(["-c", &text]).output().unwrap();
+        let error = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success() && error.is_empty(), "{error}");
+        String::from_utf8(out.stdout).unwrap().trim().to_string()
+    };
+    assert_eq!(complete(&["samara", "tra"]), "trace");
+    assert_eq!(complete(&["samara", "trace", "--json"]), "--json --json-lines");
+    assert_eq!(complete(&["samara", "trace", "--follow", "n"]), "none");
+}
+
+#[test]
+fn other_shells_have_completions_too() {
+    for (shell, expected) in [("zsh", "#compdef samara"), ("fish", "complete -c samara")] {
+        let out = samara(&["completions", shell]);
+        let text = String::from_utf8(out.stdout).unwrap();
+        assert!(text.contains(expected) && text.contains("json-lines"), "{shell}");
+    }
+    assert_eq!(samara(&["completions", "csh"]).status.code(), Some(2));
+}
+
+#[test]
+fn every_command_has_a_page_with_its_examples() {
+    let directory = temporary("man");
+    let _ = fs::remove_dir_all(&directory);
+    let out = samara(&["man", directory.to_str().unwrap()]);
+    let err = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!((out.status.code(), err.as_str()), (Some(0), ""));
+    let page = |name: &str| fs::read_to_string(directory.join(name)).unwrap();
+    for name in ["samara.1", "samara-trace.1", "samara-replay.1", "samara-bench.1"] {
+        assert!(page(name).starts_with(".ie") && page(name).contains(".TH samara"), "{name}");
+    }
+    let trace = page("samara-trace.1");
+    // An example is a line of its own, so it must stand between .nf and .fi.
+    let (_, notes) = trace.split_once(".nf\n").unwrap();
+    let (notes, _) = notes.split_once(".fi\n").unwrap();
+    let example = "  samara trace \\-\\-verify \\-\\- bash";
+    assert!(notes.lines().any(|line| line.starts_with(example)), "{notes}");
+    assert!(trace.contains("Exit code") && trace.contains("\\-\\-json\\-lines"), "{trace}");
+    let out = samara(&["man", "/dev/null/x"]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("/dev/null/x"));
+}
