@@ -92,6 +92,18 @@ Exit code: 0 if all was measured, whether or not targets are met; 2 if not.
     /// Boot a small kernel on Samara in QEMU: test and measure it on real page tables
     #[command(after_help = boot::HELP)]
     Boot(Boot),
+    /// Show the counts of two runs side by side: recordings, or results of trace --json
+    #[command(after_help = "\
+Examples:
+  samara diff before.vmtrace after.vmtrace    calls, address spaces, peaks, and cost of each call
+  samara diff --json - a.json b.json | jq     the same, for a script
+
+Numbers of single address spaces are left out. The times of a recording are those of our operations
+in its replay.
+
+Exit code: 0 if both could be read; 2 if not, or if the result cannot be written.
+")]
+    Diff(Diff),
     /// Write completions for a shell to standard output
     #[command(after_help = "\
 Examples:
@@ -210,6 +222,19 @@ pub(crate) struct Bench {
     /// tables
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Diff {
+    /// Write the numbers to FILE, as one JSON object; - for standard output, instead of the table
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// The first run
+    pub(crate) a: PathBuf,
+
+    /// The second run
+    pub(crate) b: PathBuf,
 }
 
 #[derive(Args, Debug)]

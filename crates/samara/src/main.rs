@@ -6,6 +6,7 @@
 mod bench;
 mod boot;
 mod cli;
+mod diff;
 mod manual;
 mod pages;
 mod replay;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         cli::Command::Replay(options) => replay::run(&options),
         cli::Command::Bench(options) => bench::run(&options),
         cli::Command::Boot(options) => boot::run(&options),
+        cli::Command::Diff(options) => diff::run(&options),
         cli::Command::Completions(options) => manual::completions(&options),
         cli::Command::Man(options) => manual::man(&options),
     }

@@ -106,7 +106,7 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
 
 /// Opens the destination of the counts. `--json` was without FILE once, so a recording may stand in
 /// its place, and must not be lost.
-fn destination(json: Option<&Path>) -> Result<Lines<'_>, String> {
+pub(crate) fn destination(json: Option<&Path>) -> Result<Lines<'_>, String> {
     const START: &[u8] = b"# vmtrace";
     if let Some(path) = json.filter(|path| path.is_file()) {
         let mut start = Vec::new();

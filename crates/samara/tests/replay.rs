@@ -171,6 +171,38 @@ fn json_goes_to_its_file_and_over_no_recording() {
 }
 
 #[test]
+fn two_runs_stand_side_by_side() {
+    let (gcc, malloc) = (sample("gcc"), sample("malloc"));
+    let (gcc, malloc) = (gcc.to_str().unwrap(), malloc.to_str().unwrap());
+    let result = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("diff.json");
+    let result = result.to_str().unwrap();
+    assert_eq!(replay(&["--json", result, malloc]).0, Some(0));
+    let out = samara(&["diff", "--json", "-", gcc, result]);
+    assert_eq!(out.status.code(), Some(0));
+    let object = json(&String::from_utf8(out.stdout).unwrap());
+    let counts = |name: &str| json(&replay(&["--json", "-", name]).1);
+    let (a, b) = (counts(gcc), counts(malloc));
+    for (key, a, b) in [
+        ("calls", &a["calls"], &b["calls"]),
+        ("vmas_peak", &a["vmas_peak"], &b["vmas_peak"]),
+        ("kinds.mmap.calls", &a["kinds"]["mmap"]["calls"], &b["kinds"]["mmap"]["calls"]),
+    ] {
+        assert_eq!(object[key]["a"].as_f64(), a.as_f64(), "{key}");
+        assert_eq!(object[key]["b"].as_f64(), b.as_f64(), "{key}");
+        assert!(a.is_u64() && b.is_u64() && a != b, "{key}");
+    }
+    let out = samara(&["diff", gcc, gcc]);
+    let text = String::from_utf8(out.stdout).unwrap();
+    let calls = text.lines().find(|line| line.starts_with("calls ")).unwrap();
+    assert!(calls.ends_with(" ="), "{text}");
+    for bad in ["/nowhere/at/all", "Cargo.toml"] {
+        let out = samara(&["diff", gcc, bad]);
+        let err = String::from_utf8(out.stderr).unwrap();
+        assert!(out.status.code() == Some(2) && err.contains(bad), "{err}");
+    }
+}
+
+#[test]
 fn repeating_measures_each_kind() {
     let (code, out, err) =
         replay(&["--json", "-", "--repeat", "3", sample("gcc").to_str().unwrap()]);
