@@ -77,7 +77,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     fn map(&self, request: MapRequest<Backing<M>>) -> Result<usize, Error> {
         let (flags, len) = (request.flags, request.len);
-        let at = self.change(|calls| calls.mmap(request))?;
+        let replaced = pages_of(request.addr, len);
+        let replaces =
+            flags.contains(MapFlags::FIXED) && !flags.contains(MapFlags::FIXED_NOREPLACE);
+        let at = self.change_and_tell(
+            |_, events| if replaces { self.add_unmap(replaced, events) } else { Ok(()) },
+            |calls, _| calls.mmap(request),
+        )?;
         let now = flags.contains(MapFlags::POPULATE) && !flags.contains(MapFlags::NONBLOCK);
         self.populate(at, len, now);
         Ok(at)
@@ -191,7 +197,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// # Errors
     /// As in the manual page of munmap; nothing has changed.
     pub fn munmap(&self, addr: usize, len: usize) -> Result<(), Error> {
-        self.change(|calls| calls.munmap(addr, len))
+        self.change_and_tell(
+            |_, events| self.add_unmap(pages_of(addr, len), events),
+            |calls, _| calls.munmap(addr, len),
+        )
     }
 
     /// What execve(2) does to the memory of a program: unmaps everything, sealed or not, and begins
@@ -240,10 +249,19 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// # Errors
     /// [`Error::Tables`] if the page tables are corrupt.
     pub fn brk(&self, to: usize) -> Result<usize, Error> {
-        let (old, end) =
-            self.change(|calls| Ok::<_, vma::Error>((calls.layout().brk, calls.brk(to))))?;
-        // After mlockall with MCL_FUTURE the heap is locked.
         let page = |at: usize| at.checked_next_multiple_of(PAGE_SIZE).unwrap_or(usize::MAX);
+        let (old, end) = self.change_and_tell(
+            |calls, events| self.add_unmap(page(to)..page(calls.layout().brk), events),
+            |calls, events| {
+                let old = calls.layout().brk;
+                let end = calls.brk(to);
+                if end == old {
+                    events.clear();
+                }
+                Ok((old, end))
+            },
+        )?;
+        // After mlockall with MCL_FUTURE the heap is locked.
         let grown = page(old)..page(end);
         if !grown.is_empty()
             && self.flags_at(grown.start).is_some_and(|flags| flags.contains(VmFlags::LOCKED))
@@ -281,6 +299,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// As in the manual page of madvise; a part may have changed. [`Error::Collapse`]: the last
     /// huge page that could not be made.
     pub fn madvise(&self, addr: usize, len: usize, advice: Advice) -> Result<(), Error> {
+        self.announce_removal(addr, len, advice)?;
+        self.madvise_announced(addr, len, advice)
+    }
+
+    /// As [`madvise`](Self::madvise), without events of removals: the host has
+    /// [announced](Self::announce_removal) them.
+    ///
+    /// # Errors
+    /// As [`madvise`](Self::madvise).
+    pub fn madvise_announced(&self, addr: usize, len: usize, advice: Advice) -> Result<(), Error> {
         let (mut to_remove, mut refused) = (Vec::new(), None);
         let done = self.change_with(
             |calls| calls.madvise(addr, len, advice),
@@ -356,4 +384,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// The pages that a call unmaps, as far as there are addresses.
+pub(crate) fn pages_of(addr: usize, len: usize) -> Range<usize> {
+    addr..addr
+        .checked_add(len)
+        .and_then(|end| end.checked_next_multiple_of(PAGE_SIZE))
+        .unwrap_or(addr)
 }

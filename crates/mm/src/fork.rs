@@ -33,12 +33,14 @@ use crate::{
     reference::{NoFrame, Reference},
     shared::Room,
     space::Core,
+    userfault_events::Children,
 };
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The address space of a forked child, with `tag` as in [`PageTables::user`]. It has the same
     /// memory; what either of the two writes afterwards, the other does not see. Memory under
-    /// MADV_DONTFORK is missing in it, and memory under MADV_WIPEONFORK is empty.
+    /// MADV_DONTFORK is missing in it, and memory under MADV_WIPEONFORK is empty. It is registered
+    /// only with userfaultfds that follow forks: their monitors hear of it before this returns.
     ///
     /// Cost: the same however much is mapped, if there is no such memory, and none is locked; see
     /// [`vma::Writer::fork`] and [`paging::PageTables::fork`]. One flush on the CPUs that use this
@@ -64,10 +66,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     fn try_fork(&self, tag: Tag) -> Result<Self, Error> {
-        self.change(|calls| {
+        let mut children = Children::default();
+        let child = self.change(|calls| {
             // Before the fork of the tables, which cannot be undone without a flush.
             let room = Room::try_new()?;
-            let mut vmas = calls.fork()?;
+            let mut vmas = calls.fork_with(|uffd| children.of(self, uffd))?;
             let commitment = self.core.commitment.get();
             let promised = vmas.get_mut().sizes().accounted;
             if commitment.is_some_and(|commitment| !commitment.charge_child(promised)) {
@@ -107,6 +110,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             // Relaxed: the child is not used before it is returned.
             core.had_marks.store(self.core.had_marks.load(Ordering::Relaxed), Ordering::Relaxed);
             core.tracks_new.store(self.core.tracks_new.load(Ordering::Relaxed), Ordering::Relaxed);
+            self.inherit_events(&core.has_events);
             promise.keep();
             let child = AddressSpace::from_core(room.put(core), family, self.stack_limit)?;
             calls.not_inherited().try_for_each(|range| {
@@ -115,8 +119,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 pages.remove(range);
                 pages.failed.map_or(Ok(()), |error| Err(Error::Tables(error)))
             })?;
+            self.begin_changes(children.events());
             Ok::<_, Error>(child)
-        })
+        })?;
+        self.deliver(children.into_events());
+        Ok(child)
     }
 }
 

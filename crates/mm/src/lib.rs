@@ -21,7 +21,7 @@
 //! | copies of a program's memory, pins | [`AddressSpace::read`], [`AddressSpace::copy_from_user`], [`AddressSpace::pin_pages`], [`AddressSpace::pin_pages_long_term`] | `access`, `pin`, `pinned`, `long_term` |
 //! | a debugger's copies | [`AddressSpace::peek`], [`AddressSpace::poke`] | `force` |
 //! | reclaim, swap | [`AddressSpace::reclaim`], [`Swap`] | `reclaim`, `swap` |
-//! | userfaultfd | [`AddressSpace::userfault_register`] and its neighbours, [`UserFaultHandler`] | `userfault`, `monitor`, `userfault_move`, `absent` |
+//! | userfaultfd | [`AddressSpace::userfault_register`] and its neighbours, [`UserFaultHandler`] | `userfault`, `userfault_events`, `monitor`, `userfault_move`, `absent` |
 //! | soft-dirty and referenced pages; PAGEMAP_SCAN | [`AddressSpace::clear_soft_dirty`], [`AddressSpace::scan`] | `track`, `scan` |
 //! | mincore; resident pages; maps | [`AddressSpace::mincore`] and its neighbours | `look` |
 //! | smaps, pagemap, totals | [`AddressSpace::write_smaps`] and its neighbours | `usage` |
@@ -103,6 +103,7 @@ mod touch;
 mod track;
 mod usage;
 mod userfault;
+mod userfault_events;
 mod userfault_move;
 mod visit;
 mod waiting;
@@ -132,6 +133,7 @@ pub use space::AddressSpace;
 pub use sync::SyncFlags;
 pub use usage::{Totals, Usage, pagemap};
 pub use userfault::{UserFault, UserFaultError, UserFaultHandler, UserFaultKind, UserFaultModes};
+pub use userfault_events::{UserFaultChange, UserFaultEvent, UserFaultEvents};
 pub use vma::{
     Advice, AttachRequest, Layout, Limits, LockAll, MapFlags, Profile, RemapRequest, Sizes, Uffd,
 };

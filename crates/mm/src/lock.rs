@@ -76,7 +76,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// As [`vma::Writer::mremap`]. If there is no memory for the page tables of the new place,
     /// nothing has changed.
     pub fn mremap(&self, request: RemapRequest) -> Result<usize, Error> {
-        let at = self.change(|calls| calls.mremap(request))?;
+        let at = self.change_and_tell(
+            |_, events| self.add_remap(&request, events),
+            |calls, events| {
+                let at = calls.mremap(request)?;
+                Self::finish_remap(&request, at, events);
+                Ok(at)
+            },
+        )?;
         let kept = request.old_len.next_multiple_of(PAGE_SIZE);
         let end = at.saturating_add(request.new_len.next_multiple_of(PAGE_SIZE));
         if let Some((_, flags)) = self.next_vma(at)

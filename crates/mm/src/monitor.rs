@@ -137,8 +137,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         protect: bool,
     ) -> Result<(), Error> {
         let range = aligned(addr, len)?;
-        let mut registered = None;
+        let (mut registered, mut unchanging) = (None, Ok(()));
         self.change_with_hook(range, |hook, part, vma| {
+            unchanging = unchanging.and_then(|()| self.check_unchanging(vma.uffd()));
+            if unchanging.is_err() {
+                return;
+            }
             let all = registered.unwrap_or(true) && vma.flags.contains(VmFlags::UFFD_WP);
             registered = Some(all);
             if all {
@@ -148,6 +152,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 }
             }
         })?;
+        unchanging?;
         match registered {
             Some(true) => Ok(()),
             _ => Err(UserFaultError::NotRegistered.into()),
@@ -287,6 +292,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let guard = G::pin();
         let found = self.core.vmas.lookup(&guard, at);
         let (_, vma) = found.ok_or(UserFaultError::NotRegistered)?;
+        // A first look, before an object gets a page. `place` decides.
+        self.check_unchanging(vma.uffd())?;
         match vma.flags.intersects(modes) {
             true => Ok((vma.file.clone(), vma.offset_at(at) as u64)),
             false => Err(UserFaultError::NotRegistered),
@@ -309,6 +316,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 if !area.vma.flags.intersects(VmFlags::UFFD) || area.vma.is_busy() {
                     return Err(UserFaultError::NotRegistered.into());
                 }
+                self.check_unchanging(area.vma.uffd())?;
                 if area.vma.is_private() && area.vma.file.is_none() {
                     calls.first_write(at)?;
                 }

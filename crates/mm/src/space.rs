@@ -73,6 +73,9 @@ pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
     pub(crate) tracks_new: AtomicBool,
     /// Whether memory of the space or of a parent was ever registered for write-protection.
     pub(crate) had_marks: AtomicBool,
+    /// Whether memory of the space or of a parent was ever registered with a userfaultfd that wants
+    /// events.
+    pub(crate) has_events: AtomicBool,
     pub(crate) huge: HugeState<M, F>,
     /// What munmap has let wait.
     pub(crate) waiting: Waiting<M, F, G>,
@@ -316,7 +319,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
         let userfaults = Once::new();
         let (hand, waiting) = (AtomicUsize::new(0), Waiting::new());
         let (swapping, tracks_new) = (AtomicBool::new(false), AtomicBool::new(false));
-        let had_marks = AtomicBool::new(false);
+        let (had_marks, has_events) = (AtomicBool::new(false), AtomicBool::new(false));
         Core {
             vmas,
             tables,
@@ -327,6 +330,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
             swapping,
             tracks_new,
             had_marks,
+            has_events,
             huge,
             waiting,
             userfaults,

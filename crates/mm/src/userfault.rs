@@ -6,11 +6,13 @@
 //! the page in by one of the calls below. Then the host returns from the upcall, and the fault
 //! begins again.
 //!
+//! A monitor also hears of changes of its memory: `userfault_events`.
+//!
 //! # Correctness
 //! The fault asks before it takes the table's lock, and a page that was write-protected since is
 //! seen under it (`anon`). The calls of the monitor are in `monitor`.
 
-use alloc::sync::Arc;
+use alloc::{sync::Arc, vec::Vec};
 use core::{fmt, ops::Range, sync::atomic::Ordering};
 
 use grace::Concurrent;
@@ -19,8 +21,8 @@ use paging::Format;
 use vma::{Uffd, VmFlags, Vma};
 
 use crate::{
-    Access, AddressSpace, Backing, Error, FaultError, fault::Step, monitor::aligned, rights::Want,
-    touch::Look, track::WP,
+    Access, AddressSpace, Backing, Error, FaultError, UserFaultEvent, UserFaultEvents, fault::Step,
+    monitor::aligned, rights::Want, touch::Look, track::WP,
 };
 
 bitflags::bitflags! {
@@ -80,6 +82,42 @@ pub trait UserFaultHandler: Send + Sync + 'static {
     fn marks_absent_pages(&self, uffd: u64) -> bool {
         self.is_write_protect_async(uffd)
     }
+
+    /// The events that the monitor of this userfaultfd wants; the same ones each time. A
+    /// registration with FORK or REMAP has [`Uffd::follows_fork`] or [`Uffd::follows_remap`].
+    /// Called with the write right held: only loads.
+    fn events(&self, uffd: u64) -> UserFaultEvents {
+        let _ = uffd;
+        UserFaultEvents::empty()
+    }
+
+    /// Memory of this userfaultfd has changed, or its pages are about to be removed. An event
+    /// follows for each such call. Called with the write right held: it does not wait, and calls no
+    /// space.
+    fn begin_change(&self, uffd: u64) {
+        let _ = uffd;
+    }
+
+    /// Whether the monitor has not read an event yet of a change that has begun. Context: as
+    /// [`begin_change`](Self::begin_change).
+    fn is_changing(&self, uffd: u64) -> bool {
+        let _ = uffd;
+        false
+    }
+
+    /// Makes a userfaultfd, with the same features, for the memory of a child that is being forked.
+    /// Returns its number, or `None` without memory. If the fork fails, no event has the number.
+    /// Context: as [`begin_change`](Self::begin_change).
+    fn make_child(&self, uffd: u64) -> Option<u64> {
+        let _ = uffd;
+        None
+    }
+
+    /// Tells the monitors of these events, in this order. Called with nothing held, in the context
+    /// of the call that has changed the memory: it may wait until each was read.
+    fn deliver(&self, events: Vec<UserFaultEvent>) {
+        let _ = events;
+    }
 }
 
 /// Why a call of the monitor failed.
@@ -96,6 +134,8 @@ pub enum UserFaultError {
     Hole,
     /// The page to move is pinned, or is not the program's alone: EBUSY.
     Busy,
+    /// The monitor has not read yet of a change of the memory: EAGAIN.
+    Changing,
 }
 
 impl UserFaultError {
@@ -105,6 +145,7 @@ impl UserFaultError {
             UserFaultError::Present => 17,
             UserFaultError::Absent => 14,
             UserFaultError::Busy => 16,
+            UserFaultError::Changing => 11,
         }
     }
 }
@@ -116,6 +157,7 @@ impl fmt::Display for UserFaultError {
             UserFaultError::Present => "the page is present already",
             UserFaultError::Absent => "the object has no such page",
             UserFaultError::Hole => "there is no page to move; allow holes, or bring it in",
+            UserFaultError::Changing => "the memory has changed; read the event first",
             UserFaultError::Busy => "the page is pinned, or another process shares it",
         })
     }
@@ -163,7 +205,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             // Relaxed: pages get marks after this.
             self.core.had_marks.store(true, Ordering::Relaxed);
         }
-        self.change(|calls| calls.watch(addr, len, flags, uffd))
+        self.change(|calls| {
+            self.note_events(uffd);
+            calls.watch(addr, len, flags, uffd)
+        })
     }
 
     /// Clears the marks that an earlier registration has left, which nothing has looked at since.

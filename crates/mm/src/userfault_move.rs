@@ -121,6 +121,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ) -> Result<(), Error> {
         let machine = self.core.tables.machine();
         let guard = G::pin();
+        let target = self.core.vmas.lookup(&guard, to.start);
+        self.check_unchanging(target.and_then(|(_, vma)| vma.uffd()))?;
         if self.has_pages(to) {
             return Err(UserFaultError::Present.into());
         }

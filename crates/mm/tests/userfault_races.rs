@@ -166,3 +166,79 @@ fn protection_holds_from_its_return_on() {
     })
     .unwrap_or_else(|failure| panic!("{failure}"));
 }
+
+/// A host whose monitor has not read the event of a fork yet.
+#[derive(Default)]
+struct Forks {
+    changing: AtomicU64,
+}
+
+impl UserFaultHandler for Forks {
+    fn handle(&self, _: UserFault) -> bool {
+        false
+    }
+
+    fn events(&self, _: u64) -> UserFaultEvents {
+        UserFaultEvents::FORK
+    }
+
+    fn begin_change(&self, _: u64) {
+        self.changing.fetch_add(1, SeqCst);
+    }
+
+    fn is_changing(&self, _: u64) -> bool {
+        self.changing.load(SeqCst) > 0
+    }
+
+    fn make_child(&self, uffd: u64) -> Option<u64> {
+        Some(uffd + 1)
+    }
+}
+
+/// A monitor copies pages beside a fork. Each page that it has copied the child has, too; the
+/// monitor hears of the others that it must copy them twice.
+#[test]
+fn no_copy_is_lost_between_a_fork_and_its_event() {
+    explore(SEEDS / 4, |seed| {
+        let config = Config { cpus: 2, frames: 128, checks: RACING, ..Config::default() };
+        let sim = Sim::new(config).unwrap();
+        let shared = paging(&sim);
+        let space = sim.on_cpu(0, || {
+            let mut space = new_space(&shared, 1).unwrap();
+            space.set_userfault_handler(Arc::new(Forks::default()));
+            space.mmap(AT, 8 * PAGE, 3, FIXED).unwrap();
+            let uffd = Uffd { follows_fork: true, ..Uffd::new(1) };
+            space.userfault_register(AT, 8 * PAGE, UserFaultModes::MISSING, uffd).unwrap();
+            ManuallyDrop::new(space)
+        });
+        let (copied, child) = (AtomicU64::new(0), std::sync::Mutex::new(None));
+        let monitor: Program<'_> = Box::new(|| {
+            for page in 0..8 {
+                match space.userfault_copy(AT + page * PAGE, &[3; PAGE], false) {
+                    Ok(()) => copied.fetch_or(1 << page, SeqCst),
+                    Err(failed) => {
+                        assert_eq!(failed.error, UserFaultError::Changing.into());
+                        break;
+                    }
+                };
+            }
+        });
+        let program: Program<'_> = Box::new(|| {
+            *child.lock().unwrap() = Some(ManuallyDrop::new(space.fork(machine::Asid(2)).unwrap()));
+        });
+        seeded(&sim, seed, vec![monitor, program])?;
+        sim.on_cpu(0, || {
+            let child = ManuallyDrop::into_inner(child.into_inner().unwrap().unwrap());
+            for page in 0..8 {
+                let mut byte = [0];
+                let has = child.read(AT + page * PAGE, &mut byte).is_ok();
+                assert_eq!(has, copied.load(SeqCst) & 1 << page != 0, "page {page}");
+            }
+            drop(child);
+            drop(ManuallyDrop::into_inner(space));
+            assert!(sim.settle());
+        });
+        Ok(all_given_back(&sim, &shared)?)
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+}

@@ -124,7 +124,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
                     break;
                 }
             }
-            if let Some(refusal) = refusal(look.vma, advice) {
+            if let Some(refusal) = look.vma.refusal(advice) {
                 return Err(refusal);
             }
             let (stop, middle) = (end.min(look.end), look.middle());
@@ -177,7 +177,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let Ok(end) = range_end(start, len) else { return false };
         self.areas_from(start)
             .take_while(|area| area.start < end)
-            .any(|area| refusal(&area.vma, advice).is_some() || advised(&area.vma, advice).is_err())
+            .any(|area| area.vma.refusal(advice).is_some() || advised(&area.vma, advice).is_err())
     }
 
     /// Records that a VMA has guard pages. The kernel's version decides what the VMA records.
@@ -221,38 +221,40 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     }
 }
 
-/// Why the advice is refused, before the new flags are computed.
-fn refusal<F: MappedFile>(vma: &Vma<F>, advice: Advice) -> Option<Error> {
-    use Advice::*;
-    let flags = vma.flags;
-    let discards = matches!(
-        advice,
-        Free | DontNeed | DontNeedLocked | Remove | DontFork | WipeOnFork | GuardInstall
-    );
-    // A sealed VMA that is not writable may not be emptied either.
-    let sealed = flags.contains(VmFlags::SEALED) && !flags.contains(VmFlags::WRITE);
-    if discards && sealed && vma.is_anonymous() {
-        return Some(Error::Sealed);
+impl<F: MappedFile> Vma<F> {
+    /// Why madvise stops at this VMA, if it does.
+    pub fn refusal(&self, advice: Advice) -> Option<Error> {
+        use Advice::*;
+        let flags = self.flags;
+        let discards = matches!(
+            advice,
+            Free | DontNeed | DontNeedLocked | Remove | DontFork | WipeOnFork | GuardInstall
+        );
+        // A sealed VMA that is not writable may not be emptied either.
+        let sealed = flags.contains(VmFlags::SEALED) && !flags.contains(VmFlags::WRITE);
+        if discards && sealed && self.is_anonymous() {
+            return Some(Error::Sealed);
+        }
+        let kept = match advice {
+            DontNeed => VmFlags::PFNMAP | VmFlags::LOCKED,
+            DontNeedLocked => VmFlags::PFNMAP,
+            Free | Cold | PageOut => VmFlags::PFNMAP | VmFlags::LOCKED | VmFlags::HUGETLB,
+            Remove => VmFlags::LOCKED,
+            GuardInstall => VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::LOCKED,
+            GuardRemove => VmFlags::SPECIAL | VmFlags::HUGETLB,
+            _ => VmFlags::empty(),
+        };
+        let wrong = match advice {
+            Free => !self.is_anonymous(),
+            Remove => self.file.is_none(),
+            _ => false,
+        };
+        if wrong || flags.intersects(kept) {
+            return Some(Error::WrongKind);
+        }
+        let writes = VmFlags::SHARED | VmFlags::MAYWRITE;
+        (advice == Remove && !flags.contains(writes)).then_some(Error::Access)
     }
-    let kept = match advice {
-        DontNeed => VmFlags::PFNMAP | VmFlags::LOCKED,
-        DontNeedLocked => VmFlags::PFNMAP,
-        Free | Cold | PageOut => VmFlags::PFNMAP | VmFlags::LOCKED | VmFlags::HUGETLB,
-        Remove => VmFlags::LOCKED,
-        GuardInstall => VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::LOCKED,
-        GuardRemove => VmFlags::SPECIAL | VmFlags::HUGETLB,
-        _ => VmFlags::empty(),
-    };
-    let wrong = match advice {
-        Free => !vma.is_anonymous(),
-        Remove => vma.file.is_none(),
-        _ => false,
-    };
-    if wrong || flags.intersects(kept) {
-        return Some(Error::WrongKind);
-    }
-    let writes = VmFlags::SHARED | VmFlags::MAYWRITE;
-    (advice == Remove && !flags.contains(writes)).then_some(Error::Access)
 }
 
 /// The flags of a VMA after the advice.

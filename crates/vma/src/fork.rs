@@ -8,7 +8,7 @@
 use core::ops::Range;
 
 use crate::{
-    AddressSpace, Area, Error, MappedFile, RefCounted, VmFlags, Vma, space::Writer,
+    AddressSpace, Area, Error, MappedFile, RefCounted, Uffd, VmFlags, Vma, space::Writer,
     state::VmaCounts, tree::Change,
 };
 
@@ -23,10 +23,22 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub fn fork(&mut self) -> Result<AddressSpace<F, R, A>, Error> {
+        self.fork_with(|uffd| Ok(uffd.follows_fork.then_some(uffd)))
+    }
+
+    /// As [`fork`](Self::fork), with the child's registrations: `child_uffd` gets that of each
+    /// registered VMA, and returns the one of the child's VMA, if it stays registered.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; those of `child_uffd`.
+    pub fn fork_with(
+        &mut self,
+        mut child_uffd: impl FnMut(Uffd) -> Result<Option<Uffd>, Error>,
+    ) -> Result<AddressSpace<F, R, A>, Error> {
         let tree = self.tree.duplicate()?;
         let mut child = AddressSpace::from_parts(*self.profile, tree, self.state.fork());
         if self.state.counts().unshared > 0 {
-            self.unshare(&mut child.get_mut())?;
+            self.unshare(&mut child.get_mut(), &mut child_uffd)?;
         }
         Ok(child)
     }
@@ -42,16 +54,27 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     }
 
     /// Gives the child its own VMAs where they differ from the parent's.
-    fn unshare(&self, child: &mut Writer<'_, F, R, A>) -> Result<(), Error> {
+    fn unshare(
+        &self,
+        child: &mut Writer<'_, F, R, A>,
+        child_uffd: &mut impl FnMut(Uffd) -> Result<Option<Uffd>, Error>,
+    ) -> Result<(), Error> {
         let all = self.tree.iter(0..=usize::MAX);
         for (range, vma) in all.filter(|(_, vma)| vma.get().changes_at_fork()) {
-            child.unshare_one(*range.start(), range.end() + 1, vma.get())?;
+            let range = *range.start()..range.end() + 1;
+            child.unshare_one(range, vma.get(), child_uffd)?;
         }
         Ok(())
     }
 
     /// Stores or erases one VMA of the child.
-    fn unshare_one(&mut self, start: usize, end: usize, parents: &Vma<F>) -> Result<(), Error> {
+    fn unshare_one(
+        &mut self,
+        range: Range<usize>,
+        parents: &Vma<F>,
+        child_uffd: &mut impl FnMut(Uffd) -> Result<Option<Uffd>, Error>,
+    ) -> Result<(), Error> {
+        let Range { start, end } = range;
         let mut gone = VmaCounts::default();
         gone.count(parents, -1);
         let gone = gone.size(parents.flags, end - start, -1);
@@ -60,9 +83,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         let mut vma = Vma::clone(parents);
         vma.flags -= VmFlags::LOCKED_MASK;
-        if vma.uffd.is_some_and(|uffd| !uffd.follows_fork) {
-            vma.flags -= VmFlags::UFFD;
-            vma.uffd = None;
+        if let Some(uffd) = vma.uffd {
+            vma.uffd = child_uffd(uffd)?;
+            if vma.uffd.is_none() {
+                vma.flags -= VmFlags::UFFD;
+            }
         }
         if vma.flags.contains(VmFlags::WIPEONFORK) {
             vma.anon = Default::default();

@@ -136,7 +136,7 @@ impl<F> Vma<F> {
     /// Whether fork drops it or changes its contents. A first write does not change that.
     pub(crate) fn changes_at_fork(&self) -> bool {
         let flags = VmFlags::LOCKED_MASK | VmFlags::DONTCOPY | VmFlags::WIPEONFORK;
-        self.flags.intersects(flags) || self.uffd.is_some_and(|uffd| !uffd.follows_fork)
+        self.flags.intersects(flags) || self.uffd.is_some()
     }
 
     /// Whether a call is about to change the pages of the VMA, so that a page fault must wait for
