@@ -1,5 +1,6 @@
 /* Checks userfaultfd with monitors: threads that wait for missing, write-protected and minor pages;
- * reads and polls of messages; signals, kills and closing while threads wait; SIGBUS instead. */
+ * reads and polls of messages; signals, kills and closing while threads wait; SIGBUS instead.
+ * Calls that wait until monitors have read of forks, moves, removals and unmappings. */
 #include "test.h"
 #include <linux/userfaultfd.h>
 #include <poll.h>
@@ -289,6 +290,249 @@ static void refused(void)
 	OK(close(zero));
 }
 
+/* A call of another thread, which waits until the monitor has read of it. */
+enum { HEARS_ALL = 0xe | 1 << 6, EVENT_PAGES = 8 };
+
+struct change {
+	void (*make)(char *at);
+	char *at;
+	volatile int returned;
+	pthread_t thread;
+};
+
+static void *make_change(void *argument)
+{
+	struct change *of = argument;
+	of->make(of->at);
+	of->returned = 1;
+	return NULL;
+}
+
+static void begin(struct change *of, int fd, void (*make)(char *), char *at)
+{
+	struct pollfd look = {fd, POLLIN, 0};
+	*of = (struct change){.make = make, .at = at};
+	EQ(pthread_create(&of->thread, NULL, make_change, of), 0);
+	EQ(poll(&look, 1, -1), 1);
+	EQ(look.revents, POLLIN);
+	EQ(of->returned, 0);
+}
+
+/* The next message is this event. */
+static struct uffd_msg hears(int fd, int event)
+{
+	struct uffd_msg message;
+	struct pollfd look = {fd, POLLIN, 0};
+	EQ(poll(&look, 1, -1), 1);
+	EQ(read(fd, &message, sizeof message), sizeof message);
+	EQ(message.event, event);
+	return message;
+}
+
+static void hears_range(int fd, int event, char *from, char *to)
+{
+	struct uffd_msg message = hears(fd, event);
+	EQ(message.arg.remove.start, (unsigned long)from);
+	EQ(message.arg.remove.end, (unsigned long)to);
+}
+
+static void end(struct change *of)
+{
+	EQ(pthread_join(of->thread, NULL), 0);
+	EQ(of->returned, 1);
+}
+
+static int copy_page(int fd, char *to, int byte)
+{
+	char page[PAGE];
+	memset(page, byte, PAGE);
+	struct uffdio_copy copy = {(unsigned long)to, (unsigned long)page, PAGE, 0, 0};
+	int done = ioctl(fd, UFFDIO_COPY, &copy);
+	EQ(copy.copy, done ? -errno : (long)PAGE);
+	return done;
+}
+
+static char *elsewhere;
+
+static void unmaps(char *at)
+{
+	OK(munmap(at + PAGE, 2 * PAGE - 1));
+}
+
+static void maps_over(char *at)
+{
+	OK(mmap(at, 2 * PAGE, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+}
+
+static void shrinks(char *at)
+{
+	EQ(mremap(at, EVENT_PAGES * PAGE, (EVENT_PAGES - 1) * PAGE, 0), at);
+}
+
+static void moves(char *at)
+{
+	char *to = mremap(at + 3 * PAGE, 4 * PAGE, 4 * PAGE, 3, elsewhere);
+	EQ(to, elsewhere);
+}
+
+static void removes(char *at)
+{
+	OK(madvise(at, 3 * PAGE, MADV_DONTNEED));
+}
+
+static char *registered(int fd)
+{
+	char *at = map(EVENT_PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE);
+	register_at(fd, at, EVENT_PAGES, UFFDIO_REGISTER_MODE_MISSING);
+	return at;
+}
+
+static void changes(void)
+{
+	struct change change;
+	int fd = open_monitor(HEARS_ALL, O_NONBLOCK);
+	char *at = registered(fd);
+	/* The pages are there until the monitor has read of their removal, and it resolves none. */
+	OK(copy_page(fd, at, 'a'));
+	begin(&change, fd, removes, at);
+	EQ(*(volatile char *)at, 'a');
+	ERR(copy_page(fd, at + PAGE, 'b'), EAGAIN);
+	struct uffdio_zeropage zeros = {{(unsigned long)at + PAGE, PAGE}, 0, 0};
+	ERR(ioctl(fd, UFFDIO_ZEROPAGE, &zeros), EAGAIN);
+	EQ(zeros.zeropage, -EAGAIN);
+	handled = 0;
+	EQ(pthread_kill(change.thread, SIGUSR1), 0);
+	usleep(2000);
+	EQ(change.returned + handled, 0); /* Only its end ends the waiting. */
+	hears_range(fd, UFFD_EVENT_REMOVE, at, at + 3 * PAGE);
+	end(&change);
+	EQ(handled, 1);
+	OK(copy_page(fd, at, 'c'));
+
+	begin(&change, fd, shrinks, at);
+	hears_range(fd, UFFD_EVENT_UNMAP, at + 7 * PAGE, at + 8 * PAGE);
+	end(&change);
+	begin(&change, fd, unmaps, at);
+	ERR(copy_page(fd, at + PAGE, 'b'), EAGAIN);
+	hears_range(fd, UFFD_EVENT_UNMAP, at + PAGE, at + 3 * PAGE);
+	end(&change);
+	ERR(copy_page(fd, at + PAGE, 'b'), ENOENT);
+	begin(&change, fd, maps_over, at);
+	hears_range(fd, UFFD_EVENT_UNMAP, at, at + 2 * PAGE);
+	end(&change);
+	at[0] = 'x'; /* The new map is not registered. */
+
+	/* A move over registered memory: its target, the move, its source. */
+	OK(copy_page(fd, at + 4 * PAGE, 'm'));
+	elsewhere = registered(fd);
+	begin(&change, fd, moves, at);
+	hears_range(fd, UFFD_EVENT_UNMAP, elsewhere, elsewhere + 4 * PAGE);
+	struct uffd_msg message = hears(fd, UFFD_EVENT_REMAP);
+	EQ(change.returned, 0);
+	EQ(message.arg.remap.from, (unsigned long)at + 3 * PAGE);
+	EQ(message.arg.remap.to, (unsigned long)elsewhere);
+	EQ(message.arg.remap.len, 4 * PAGE);
+	hears_range(fd, UFFD_EVENT_UNMAP, at + 3 * PAGE, at + 7 * PAGE);
+	end(&change);
+	EQ(elsewhere[PAGE], 'm');
+	OK(copy_page(fd, elsewhere, 'n'));
+	EQ(elsewhere[0], 'n');
+
+	/* Closing it lets the call go on. */
+	begin(&change, fd, removes, elsewhere);
+	OK(close(fd));
+	end(&change);
+	EQ(elsewhere[0], 0);
+	OK(munmap(elsewhere, EVENT_PAGES * PAGE));
+	OK(munmap(at, 2 * PAGE));
+}
+
+static pid_t forked;
+static int expected;
+
+static void use_and_end(char *at)
+{
+	if (forked == 0)
+		_exit(*(volatile char *)(at + 2 * PAGE) != expected);
+}
+
+static void forks(char *at)
+{
+	forked = OK(fork());
+	use_and_end(at);
+}
+
+/* The child has no descriptors of its own, which would keep the monitor. */
+static void forks_with_files(char *at)
+{
+	forked = OK(syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0));
+	use_and_end(at);
+}
+
+static void children(void)
+{
+	struct change change;
+	int fd = open_monitor(HEARS_ALL, O_NONBLOCK);
+	char *at = registered(fd);
+	expected = 'k';
+	begin(&change, fd, forks, at);
+	ERR(copy_page(fd, at, 'b'), EAGAIN);
+	struct uffd_msg message = hears(fd, UFFD_EVENT_FORK);
+	int child = message.arg.fork.ufd;
+	CHECK(child > fd);
+	end(&change);
+	message = hears(child, UFFD_EVENT_PAGEFAULT);
+	EQ(message.arg.pagefault.address, (unsigned long)at + 2 * PAGE);
+	/* Each has its own memory. */
+	OK(copy_page(fd, at + 2 * PAGE, 'p'));
+	OK(copy_page(child, at + 2 * PAGE, 'k'));
+	exits_with(forked, 0);
+	EQ(at[2 * PAGE], 'p');
+	struct uffdio_zeropage zeros = {{(unsigned long)at, PAGE}, 0, 0};
+	/* A CPU may still have its memory active. */
+	while (ioctl(child, UFFDIO_ZEROPAGE, &zeros) == 0 || errno == EEXIST)
+		sched_yield();
+	EQ(errno, ESRCH);
+	OK(close(child));
+
+	/* The child of a monitor that is closed before it reads has ordinary memory. */
+	expected = 'p';
+	begin(&change, fd, forks_with_files, at);
+	OK(close(fd));
+	end(&change);
+	exits_with(forked, 0);
+	OK(munmap(at, EVENT_PAGES * PAGE));
+
+	/* And that of a monitor that does not hear of forks. */
+	fd = open_monitor(1 << 6, O_NONBLOCK);
+	at = registered(fd);
+	expected = 0;
+	forks(at);
+	exits_with(forked, 0);
+	/* A call that nothing waits for: it was closed. */
+	OK(close(fd));
+	OK(munmap(at, EVENT_PAGES * PAGE));
+}
+
+/* A process is killed, or ends, while a call of its waits. */
+static void ended(int how)
+{
+	pid_t child = OK(fork());
+	if (child == 0) {
+		struct change change;
+		int fd = open_monitor(HEARS_ALL, O_NONBLOCK);
+		char *at = registered(fd);
+		begin(&change, fd, how & 1 ? forks : unmaps, at);
+		if (how & 2)
+			_exit(7);
+		kill(getpid(), SIGKILL);
+	}
+	if (how & 2)
+		exits_with(child, 7);
+	else
+		killed_by(child, SIGKILL);
+}
+
 int main(int argc, char **argv)
 {
 	struct sigaction action = {.sa_handler = on_signal};
@@ -300,6 +544,10 @@ int main(int argc, char **argv)
 		interrupted();
 		killed();
 		refused();
+		changes();
+		children();
+		for (int how = 0; how < 4; how++)
+			ended(how);
 	}
 	printf("monitors: %ld rounds\n", rounds);
 	return 0;

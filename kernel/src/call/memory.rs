@@ -10,6 +10,10 @@ const PAGE: u64 = 4096;
 
 /// mmap(2).
 pub(super) fn mmap(call: &mut Call<'_>) -> Outcome {
+    call.change(map)
+}
+
+fn map(call: &mut Call<'_>) -> Outcome {
     let [addr, len, prot, flags, fd, offset] = call.args;
     let flags = MapFlags::from_bits_retain(flags as u32);
     let prot = prot as u32;
@@ -42,8 +46,10 @@ pub(super) fn mmap(call: &mut Call<'_>) -> Outcome {
 /// munmap(2).
 pub(super) fn munmap(call: &mut Call<'_>) -> Outcome {
     let [addr, len, ..] = call.args;
-    call.space().munmap(addr as usize, len as usize)?;
-    Ok(0)
+    call.change(|call| {
+        call.space().munmap(addr as usize, len as usize)?;
+        Ok(0)
+    })
 }
 
 /// mprotect(2).
@@ -75,19 +81,25 @@ pub(super) fn mremap(call: &mut Call<'_>) -> Outcome {
         fixed: to(FIXED),
         dont_unmap: to(DONTUNMAP),
     };
-    Ok(call.space().mremap(request)? as u64)
+    call.change(|call| Ok(call.space().mremap(request)? as u64))
 }
 
 /// brk(2): never fails, but for the result.
 pub(super) fn brk(call: &mut Call<'_>) -> Outcome {
-    Ok(call.space().brk(call.args[0] as usize)? as u64)
+    call.change(|call| Ok(call.space().brk(call.args[0] as usize)? as u64))
 }
 
 /// madvise(2).
 pub(super) fn madvise(call: &mut Call<'_>) -> Outcome {
     let [addr, len, advice, ..] = call.args;
     let Some(advice) = Advice::from_number(advice as u32) else { return fail(EINVAL) };
-    call.space().madvise(addr as usize, len as usize, advice)?;
+    let (addr, len) = (addr as usize, len as usize);
+    // Monitors read of what it removes before it does.
+    call.change(|call| {
+        call.space().announce_removal(addr, len, advice)?;
+        Ok(0)
+    })?;
+    call.space().madvise_announced(addr, len, advice)?;
     Ok(0)
 }
 

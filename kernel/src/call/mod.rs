@@ -9,6 +9,7 @@
 //! done it records in [`Resume`](crate::task::thread::Resume), which is empty at the first time.
 
 mod capability;
+mod events;
 mod file;
 mod memory;
 mod misc;
@@ -176,7 +177,14 @@ pub(crate) fn make(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
     let space = Arc::clone(own.space());
     let mut call = Call { thread, own, args, space: &space };
     let outcome = match table::find(number) {
-        Some(_) if heap::is_short() && !table::works_in_shortage(number) => fail(ENOMEM),
+        // One that waits for monitors has done its work.
+        Some(_)
+            if heap::is_short()
+                && !table::works_in_shortage(number)
+                && call.own.resume.events.is_none() =>
+        {
+            fail(ENOMEM)
+        }
         Some(entry) => {
             call.args = entry.arguments(args);
             (entry.function)(&mut call)

@@ -1,9 +1,11 @@
 //! Calls on processes and threads: clone, execve, wait, exit.
 
 use super::{Call, Errno, Outcome, Stop, fail};
+use crate::file::events::Events;
 use crate::file::setting;
 use crate::load::{self, Loaded};
 use crate::task::process::{self, Exit, Program};
+use crate::task::thread::Forked;
 use crate::task::{Own, Process, Thread, exit, lock, run, signal};
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -124,12 +126,10 @@ fn make(call: &mut Call<'_>, new: New) -> Outcome {
         return fail(EPERM);
     }
     // Everything that needs memory, before anything can be seen.
-    let space = match has(VM) {
-        true => Arc::clone(call.space()),
-        false => Arc::new(call.space().fork(Tag::Assigned)?),
-    };
+    let forked = if has(THREAD) { None } else { Some(for_process(call, &new)?) };
+    let space = forked.as_ref().map_or(call.space(), |forked| &forked.space);
     call.own.xstate.save();
-    let mut own = call.own.try_clone(Arc::clone(&space)).ok_or(Errno(ENOMEM))?;
+    let mut own = call.own.try_clone(Arc::clone(space)).ok_or(Errno(ENOMEM))?;
     own.registers.rax = 0;
     if new.stack != 0 {
         own.registers.rsp = new.stack;
@@ -143,10 +143,9 @@ fn make(call: &mut Call<'_>, new: New) -> Outcome {
     if has(VM) && !has(VFORK) {
         own.stack = Default::default();
     }
-    let thread = if has(THREAD) {
-        Thread::new(process::number(), Arc::clone(call.process()), own)
-    } else {
-        new_process(call, &new, own, space)?
+    let thread = match forked {
+        Some(forked) => new_process(call, &new, own, forked)?,
+        None => Thread::new(process::number(), Arc::clone(call.process()), own),
     };
     signal::inherit(call.thread, &thread);
     *lock(&thread.affinity) = *lock(&call.thread.affinity);
@@ -187,15 +186,30 @@ fn make(call: &mut Call<'_>, new: New) -> Outcome {
     Ok(tid.into())
 }
 
-fn new_process(
-    call: &Call<'_>,
-    new: &New,
-    own: Own,
-    space: Arc<crate::task::Space>,
-) -> Result<Arc<Thread>, Errno> {
+/// What a new process gets. Monitors of userfaultfd have read of a fork of the memory.
+fn for_process(call: &mut Call<'_>, new: &New) -> Result<Forked, Stop> {
+    let forked = match call.own.resume.forked.take() {
+        Some(forked) => forked,
+        None => {
+            let files = call.process().files().ok_or(Errno(EAGAIN))?;
+            let files = if new.flags & FILES != 0 { files } else { files.copy()? };
+            if new.flags & VM != 0 {
+                return Ok(Forked { space: Arc::clone(call.space()), files });
+            }
+            let space = call.space().fork(Tag::Assigned);
+            // What was made for the events of one that failed.
+            let space = Arc::new(space.inspect_err(|_| drop(Events::take(None)))?);
+            Forked { space, files }
+        }
+    };
+    let told = call.tell_monitors(Some(&forked.space));
+    told.inspect_err(|_| call.own.resume.forked = Some(forked.clone()))?;
+    Ok(forked)
+}
+
+fn new_process(call: &Call<'_>, new: &New, own: Own, forked: Forked) -> Result<Arc<Thread>, Errno> {
     let of = call.process();
-    let files = of.files().ok_or(Errno(EAGAIN))?;
-    let files = if new.flags & FILES != 0 { files } else { files.copy()? };
+    let Forked { space, files } = forked;
     let beside = new.flags & PARENT != 0;
     // Relaxed: only the number.
     let inherited = of.exit_signal.load(Ordering::Relaxed);

@@ -13,6 +13,7 @@
 //! | `pipe` | pipes |
 //! | `locks` | advisory locks |
 //! | `monitor` | userfaultfd |
+//! | `events` | its events: forks, moves and unmappings of which a monitor reads |
 //! | `proc` | `/proc` |
 //! | `setting` | the settings of huge pages under `/sys` |
 //! | `start` | the tree at the start: `/dev`, `/sys`, the archive |
@@ -25,6 +26,7 @@
 //! copy may fault, and a fault may wait. Nothing is dropped with one held that may close a file.
 
 mod budget;
+pub(crate) mod events;
 pub(crate) mod locks;
 pub(crate) mod monitor;
 pub(crate) mod node;

@@ -11,41 +11,37 @@
 //! last descriptor unregisters the memory, and then wakes all.
 
 use super::budget::Charge;
+use super::events::{Event, Message, Told};
 use crate::call::Errno;
 use crate::machine::Kernel;
 use crate::task::{Space, Thread, WaitQueue, lock};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::errno::{EINVAL, ENOMEM, ESRCH};
 use machine::Cpus;
-use mm::{Access, Uffd, UserFault, UserFaultHandler, UserFaultKind, UserFaultModes};
+use mm::{
+    Access, Uffd, UserFault, UserFaultEvent, UserFaultEvents, UserFaultHandler, UserFaultKind,
+    UserFaultModes,
+};
 use spin::{Once, mutex::SpinMutex};
 
 /// Features, by the numbers of UFFDIO_API.
+const EVENT_FORK: u64 = 1 << 1;
+const EVENT_REMAP: u64 = 1 << 2;
+const EVENT_REMOVE: u64 = 1 << 3;
+const EVENT_UNMAP: u64 = 1 << 6;
 const SIGBUS: u64 = 1 << 7;
 const THREAD_ID: u64 = 1 << 8;
 const EXACT_ADDRESS: u64 = 1 << 11;
 const UNPOPULATED: u64 = 1 << 13;
 const ASYNC: u64 = 1 << 15;
-/// All that are here: also WP and MINOR faults, of shared memory, too, and of hugetlb, of which
-/// there is none; POISON; MOVE. There are no messages of forks, moves and unmappings.
-pub(crate) const FEATURES: u64 = 1
-    | 1 << 4
-    | 1 << 5
-    | 1 << 9
-    | SIGBUS
-    | THREAD_ID
-    | 1 << 10
-    | EXACT_ADDRESS
-    | 1 << 12
-    | UNPOPULATED
-    | 1 << 14
-    | ASYNC
-    | 1 << 16;
+/// All that are here, those of Linux 6.18: also WP and MINOR faults, of shared memory, too, and of
+/// hugetlb, of which there is none; POISON; MOVE.
+pub(crate) const FEATURES: u64 = (1 << 17) - 1;
 /// Set when the features were chosen.
 const READY: u64 = 1 << 63;
 
@@ -53,7 +49,9 @@ const READY: u64 = 1 << 63;
 mod id {
     pub(super) const ASYNC: u64 = 1;
     pub(super) const MARKS: u64 = 2;
-    pub(super) const BITS: u32 = 2;
+    /// The first of those of `mm::UserFaultEvents`.
+    pub(super) const EVENTS: u32 = 2;
+    pub(super) const BITS: u32 = 6;
 }
 
 /// The bytes of a message.
@@ -62,7 +60,31 @@ pub(crate) const MESSAGE: usize = 32;
 const SIZE: usize = 256;
 
 static NUMBER: AtomicU64 = AtomicU64::new(1);
-static MONITORS: SpinMutex<BTreeMap<u64, Weak<Monitor>>> = SpinMutex::new(BTreeMap::new());
+static MONITORS: SpinMutex<BTreeMap<u64, Known>> = SpinMutex::new(BTreeMap::new());
+
+/// What calls of `mm` may ask of a monitor without keeping it.
+struct Known {
+    monitor: Weak<Monitor>,
+    features: u64,
+    flags: u32,
+    /// The changes of its memory of which it has not read.
+    changing: usize,
+}
+
+/// Uses what is known of the monitor with this number of `mm`, unless it was closed.
+fn known<T>(uffd: u64, use_it: impl FnOnce(&mut Known) -> T) -> Option<T> {
+    lock(&MONITORS).get_mut(&(uffd >> id::BITS)).map(use_it)
+}
+
+/// The monitor with this number of `mm`.
+pub(super) fn find(uffd: u64) -> Option<Arc<Monitor>> {
+    known(uffd, |known| known.monitor.clone()).and_then(|monitor| monitor.upgrade())
+}
+
+/// The monitor has read of a change, or does not need to any more.
+pub(super) fn end_change(uffd: u64) {
+    known(uffd, |known| known.changing -= 1);
+}
 
 /// A thread that waits.
 struct Waiting {
@@ -76,11 +98,16 @@ struct Waiting {
 /// What a descriptor of userfaultfd leads to. Dropping it unregisters its memory.
 pub(crate) struct Monitor {
     number: u64,
-    space: Weak<Space>,
+    /// That of a child is known when the fork is done.
+    space: Once<Weak<Space>>,
+    /// O_NONBLOCK and O_CLOEXEC of the call that made it.
+    flags: u32,
     /// The features, and `READY`.
     features: AtomicU64,
     /// In the order of their faults.
     waiting: SpinMutex<Vec<Waiting>>,
+    /// The changes of its memory of which it has not read.
+    events: SpinMutex<VecDeque<Event>>,
     /// Woken when there is a message.
     pub(crate) changed: WaitQueue,
     _charge: Charge,
@@ -89,18 +116,37 @@ pub(crate) struct Monitor {
 impl Monitor {
     /// # Errors
     /// ENOSPC: the budget is used up.
-    pub(crate) fn new(space: &Arc<Space>) -> Result<Arc<Monitor>, Errno> {
+    pub(crate) fn new(space: &Arc<Space>, flags: u32) -> Result<Arc<Monitor>, Errno> {
+        let monitor = Monitor::with(0, flags)?;
+        monitor.set_space(space);
+        Ok(monitor)
+    }
+
+    fn with(features: u64, flags: u32) -> Result<Arc<Monitor>, Errno> {
         let monitor = Arc::new(Monitor {
             // Relaxed: only the number.
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
-            space: Arc::downgrade(space),
-            features: AtomicU64::new(0),
+            space: Once::new(),
+            flags,
+            features: AtomicU64::new(features),
             waiting: SpinMutex::new(Vec::new()),
+            events: SpinMutex::new(VecDeque::new()),
             changed: WaitQueue::new(),
             _charge: Charge::new(SIZE)?,
         });
-        lock(&MONITORS).insert(monitor.number, Arc::downgrade(&monitor));
+        let known = Known { monitor: Arc::downgrade(&monitor), features, flags, changing: 0 };
+        lock(&MONITORS).insert(monitor.number, known);
         Ok(monitor)
+    }
+
+    /// Says whose memory it serves.
+    pub(super) fn set_space(&self, space: &Arc<Space>) {
+        self.space.call_once(|| Arc::downgrade(space));
+    }
+
+    /// The flags of the call that made it.
+    pub(crate) fn flags(&self) -> u32 {
+        self.flags
     }
 
     /// Chooses the features.
@@ -113,7 +159,11 @@ impl Monitor {
         // Relaxed: only the number.
         let done = features & !FEATURES == 0
             && self.features.compare_exchange(0, chosen, relaxed, relaxed).is_ok();
-        if done { Ok(()) } else { Err(Errno(EINVAL)) }
+        if !done {
+            return Err(Errno(EINVAL));
+        }
+        known(self.id(), |known| known.features = chosen);
+        Ok(())
     }
 
     fn has(&self, feature: u64) -> bool {
@@ -129,7 +179,32 @@ impl Monitor {
     /// The number by which `mm` knows it.
     fn id(&self) -> u64 {
         let bit = |feature, bit| if self.has(feature) { bit } else { 0 };
-        self.number << id::BITS | bit(ASYNC, id::ASYNC) | bit(UNPOPULATED, id::MARKS)
+        let events = [
+            (EVENT_FORK, UserFaultEvents::FORK),
+            (EVENT_REMAP, UserFaultEvents::REMAP),
+            (EVENT_REMOVE, UserFaultEvents::REMOVE),
+            (EVENT_UNMAP, UserFaultEvents::UNMAP),
+        ];
+        let events = events.iter().fold(0, |bits, (feature, event)| {
+            bits | bit(*feature, u64::from(event.bits()) << id::EVENTS)
+        });
+        self.number << id::BITS | events | bit(ASYNC, id::ASYNC) | bit(UNPOPULATED, id::MARKS)
+    }
+
+    /// Whether this is the monitor with this number of `mm`.
+    pub(super) fn is(&self, uffd: u64) -> bool {
+        uffd >> id::BITS == self.number
+    }
+
+    /// How its memory is registered.
+    fn uffd(&self) -> Uffd {
+        let (follows_fork, follows_remap) = (self.has(EVENT_FORK), self.has(EVENT_REMAP));
+        Uffd { id: self.id(), follows_fork, follows_remap }
+    }
+
+    /// Whether its memory has changed, and it has not read of that.
+    pub(crate) fn is_changing(&self) -> bool {
+        known(self.id(), |known| known.changing > 0) == Some(true)
     }
 
     /// Its space.
@@ -138,7 +213,7 @@ impl Monitor {
     /// EINVAL: the features were not chosen. ESRCH: the program has ended.
     pub(crate) fn space(&self) -> Result<Arc<Space>, Errno> {
         match self.is_ready() {
-            true => self.space.upgrade().ok_or(Errno(ESRCH)),
+            true => self.space.get().and_then(Weak::upgrade).ok_or(Errno(ESRCH)),
             false => Err(Errno(EINVAL)),
         }
     }
@@ -151,7 +226,7 @@ impl Monitor {
         let (space, [at, len]) = (self.space()?, range);
         let modes = UserFaultModes::from_bits(modes as u32).filter(|_| modes >> 32 == 0);
         let modes = modes.filter(|modes| !modes.is_empty()).ok_or(Errno(EINVAL))?;
-        let done = space.userfault_register(at as usize, len as usize, modes, Uffd::new(self.id()));
+        let done = space.userfault_register(at as usize, len as usize, modes, self.uffd());
         done.map_err(no_hole)
     }
 
@@ -179,22 +254,60 @@ impl Monitor {
 
     /// Whether there is a message that was not read.
     pub(crate) fn has_message(&self) -> bool {
-        lock(&self.waiting).iter().any(|one| !one.is_read)
+        lock(&self.waiting).iter().any(|one| !one.is_read) || !lock(&self.events).is_empty()
     }
 
-    /// The next message, and whose it is.
-    pub(crate) fn take(&self) -> Option<([u64; MESSAGE / 8], Arc<Thread>)> {
+    /// The next message: as in Linux, faults come first.
+    pub(crate) fn take(&self) -> Option<Message> {
         let mut waiting = lock(&self.waiting);
-        let next = waiting.iter_mut().find(|one| !one.is_read)?;
-        next.is_read = true;
-        Some((next.message, Arc::clone(&next.thread)))
+        if let Some(next) = waiting.iter_mut().find(|one| !one.is_read) {
+            next.is_read = true;
+            return Some(Message::Fault(next.message, Arc::clone(&next.thread)));
+        }
+        drop(waiting);
+        lock(&self.events).pop_front().map(Message::Event)
     }
 
-    /// The message of a thread could not be delivered.
-    pub(crate) fn put_back(&self, thread: &Arc<Thread>) {
-        let mut waiting = lock(&self.waiting);
-        let of = waiting.iter_mut().find(|one| Arc::ptr_eq(&one.thread, thread));
-        of.into_iter().for_each(|one| one.is_read = false);
+    /// A message could not be delivered.
+    pub(crate) fn put_back(&self, message: Message) {
+        match message {
+            Message::Fault(_, thread) => {
+                let mut waiting = lock(&self.waiting);
+                let of = waiting.iter_mut().find(|one| Arc::ptr_eq(&one.thread, &thread));
+                of.into_iter().for_each(|one| one.is_read = false);
+            }
+            Message::Event(event) => {
+                let mut events = lock(&self.events);
+                // The call may have been given up meanwhile: it marks the event, then looks here.
+                if !event.told.is_done() {
+                    // There is room: it was here before.
+                    events.push_front(event);
+                }
+            }
+        }
+    }
+
+    /// Adds an event for which a call waits.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub(super) fn post(&self, event: Event) -> Result<(), Errno> {
+        let mut events = lock(&self.events);
+        events.try_reserve(1).map_err(|_| Errno(ENOMEM))?;
+        events.push_back(event);
+        drop(events);
+        self.changed.wake_all();
+        Ok(())
+    }
+
+    /// No call waits for this event any more.
+    pub(super) fn take_back(&self, told: &Arc<Told>) {
+        let mut events = lock(&self.events);
+        let place = events.iter().position(|event| Arc::ptr_eq(&event.told, told));
+        let event = place.and_then(|place| events.remove(place));
+        drop(events);
+        // It may drop the monitor of a child.
+        drop(event);
     }
 
     /// The thread does not wait any more.
@@ -239,31 +352,43 @@ fn no_hole(error: mm::Error) -> Errno {
 
 impl Drop for Monitor {
     fn drop(&mut self) {
-        lock(&MONITORS).remove(&self.number);
-        if let (Some(space), true) = (self.space.upgrade(), self.is_ready()) {
+        if let (Some(space), true) = (self.space.get().and_then(Weak::upgrade), self.is_ready()) {
             // Without memory it stays registered, and accesses there end with SIGBUS.
             let _ = space.userfault_close(self.id());
         }
+        lock(&MONITORS).remove(&self.number);
         self.wake(0..u64::MAX);
+        // The calls that wait for it go on.
+        let events = core::mem::take(&mut *lock(&self.events));
+        events.iter().for_each(|event| event.told.finish());
     }
 }
 
 /// The monitors, as `mm` knows them.
 pub(crate) struct Monitors;
 
-/// The last fault of each CPU that is a monitor's. A CPU reads its own, right after `mm` has called
-/// it: kernel code stays on its CPU.
-static FOUND: Once<Box<[SpinMutex<Option<UserFault>>]>> = Once::new();
+/// What `mm` has told a CPU in the call or fault under way. A CPU reads its own, right after `mm`
+/// has called it: kernel code stays on its CPU.
+#[derive(Default)]
+pub(super) struct Found {
+    /// The last fault that is a monitor's.
+    fault: Option<UserFault>,
+    pub(super) events: Vec<UserFaultEvent>,
+    /// The monitors for the memory of a child that is being forked.
+    pub(super) children: Vec<Arc<Monitor>>,
+}
 
-fn found() -> &'static SpinMutex<Option<UserFault>> {
-    let all = FOUND.call_once(|| (0..Kernel.count()).map(|_| SpinMutex::new(None)).collect());
+static FOUND: Once<Box<[SpinMutex<Found>]>> = Once::new();
+
+pub(super) fn found() -> &'static SpinMutex<Found> {
+    let all = FOUND.call_once(|| (0..Kernel.count()).map(|_| SpinMutex::default()).collect());
     &all[Kernel.current().index()]
 }
 
 impl UserFaultHandler for Monitors {
     /// The thread cannot wait here. The fault fails, and [`wait`] makes the thread wait.
     fn handle(&self, fault: UserFault) -> bool {
-        *lock(found()) = Some(fault);
+        lock(found()).fault = Some(fault);
         false
     }
 
@@ -273,6 +398,33 @@ impl UserFaultHandler for Monitors {
 
     fn marks_absent_pages(&self, uffd: u64) -> bool {
         uffd & id::MARKS != 0
+    }
+
+    fn events(&self, uffd: u64) -> UserFaultEvents {
+        UserFaultEvents::from_bits_truncate((uffd >> id::EVENTS) as u32)
+    }
+
+    fn begin_change(&self, uffd: u64) {
+        known(uffd, |known| known.changing += 1);
+    }
+
+    fn is_changing(&self, uffd: u64) -> bool {
+        known(uffd, |known| known.changing > 0) == Some(true)
+    }
+
+    fn make_child(&self, uffd: u64) -> Option<u64> {
+        let (features, flags) = known(uffd, |known| (known.features, known.flags))?;
+        let mut found = lock(found());
+        found.children.try_reserve(1).ok()?;
+        let child = Monitor::with(features, flags).ok()?;
+        let number = child.id();
+        found.children.push(child);
+        Some(number)
+    }
+
+    /// The call cannot wait here: [`Events::take`](super::events::Events::take) lets it wait later.
+    fn deliver(&self, events: Vec<UserFaultEvent>) {
+        lock(found()).events = events;
     }
 }
 
@@ -289,9 +441,9 @@ pub(crate) enum Then {
 /// Lets a thread wait whose fault `mm` has just refused as a monitor's. `again` makes the fault
 /// once more; it returns whether it is still the monitor's.
 pub(crate) fn wait(thread: &Arc<Thread>, again: impl FnOnce() -> bool) -> Then {
-    let Some(fault) = lock(found()).take() else { return Then::Fail };
-    let monitor = lock(&MONITORS).get(&(fault.uffd >> id::BITS)).cloned();
-    // It is being closed, or could not unregister its memory.
+    let Some(fault) = lock(found()).fault.take() else { return Then::Fail };
+    let monitor = known(fault.uffd, |known| known.monitor.clone());
+    // It could not unregister its memory.
     let Some(monitor) = monitor else { return Then::Fail };
     let Some(strong) = monitor.upgrade() else { return Then::GoOn };
     if strong.has(SIGBUS) {

@@ -9,6 +9,9 @@ use super::state::State;
 use super::timer::Timer;
 use super::usage::Clock;
 use super::{Process, Space, queue, signal};
+use crate::call::Outcome;
+use crate::file::Files;
+use crate::file::events::Events;
 use crate::file::monitor::Monitor;
 use crate::futex::Waiter;
 use crate::load::Loaded;
@@ -79,8 +82,22 @@ pub(crate) struct Resume {
     pub(crate) mask: Option<u64>,
     /// The program that an execve has loaded, while it waits for the other threads to end.
     pub(crate) program: Option<(Loaded, Program)>,
+    /// The events of which monitors of userfaultfd are to read before the call returns.
+    pub(crate) events: Option<Events>,
+    /// What a call returns that has changed memory, when they have read of it.
+    pub(crate) changed: Option<Outcome>,
+    /// What the child of a fork gets, of which they are to read.
+    pub(crate) forked: Option<Forked>,
     /// The bytes that a read or write has copied so far.
     pub(crate) done: usize,
+}
+
+/// What a fork has made for a child. The files are those of before its monitors have read of it: a
+/// descriptor that one of them gets is not the child's.
+#[derive(Clone)]
+pub(crate) struct Forked {
+    pub(crate) space: Arc<Space>,
+    pub(crate) files: Arc<Files>,
 }
 
 impl Resume {

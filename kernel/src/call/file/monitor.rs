@@ -44,9 +44,16 @@ pub(super) fn new(call: &mut Call<'_>, flags: u64) -> Outcome {
     const USER_MODE_ONLY: u32 = 1;
     check_flags(flags, O_CLOEXEC | O_NONBLOCK | USER_MODE_ONLY)?;
     let flags = flags as u32;
-    let node = Node::new(Kind::Monitor(Monitor::new(call.space())?), 0o600)?;
+    let monitor = Monitor::new(call.space(), flags & (O_CLOEXEC | O_NONBLOCK))?;
+    Ok(descriptor(call, monitor)?.into())
+}
+
+/// A descriptor of a monitor.
+pub(super) fn descriptor(call: &Call<'_>, monitor: Arc<Monitor>) -> Result<u32, Errno> {
+    let flags = monitor.flags();
+    let node = Node::new(Kind::Monitor(monitor), 0o600)?;
     let open = Open::new(node, None, Mode::READ_WRITE, flags & O_NONBLOCK)?;
-    Ok(call.files()?.insert(open, flags & O_CLOEXEC != 0, 0)?.into())
+    call.files()?.insert(open, flags & O_CLOEXEC != 0, 0)
 }
 
 /// An ioctl of a descriptor of userfaultfd.
@@ -57,6 +64,15 @@ pub(super) fn ioctl(call: &mut Call<'_>, monitor: &Monitor, request: u64, at: u6
     const PROTECT: u64 = 2;
     const HOLES: u64 = 2;
     let user = call.user();
+    let told_at = match request {
+        COPY | MOVE => Some(at + 32),
+        ZEROPAGE | CONTINUE | POISON => Some(at + 24),
+        _ => None,
+    };
+    if (told_at.is_some() || request == WRITEPROTECT) && monitor.is_changing() {
+        let told = told_at.map_or(Ok(()), |at| user.write(at, &-i64::from(EAGAIN)));
+        return told.map_err(Into::into).and(fail(EAGAIN));
+    }
     match request {
         API => {
             let [version, features, _]: [u64; 3] = user.read(at)?;

@@ -98,7 +98,7 @@ fn read_pipe(
     Ok(done)
 }
 
-/// Reads messages of faults, as many as there are and fit.
+/// Reads messages, as many as there are and fit.
 fn read_messages(
     call: &mut Call<'_>,
     open: &Open,
@@ -110,19 +110,37 @@ fn read_messages(
     }
     let mut done = 0;
     while parts.total - done >= MESSAGE as u64 {
-        let (message, thread) = match monitor.take() {
+        let message = match monitor.take() {
             Some(next) => next,
             None if done > 0 => break,
             None if open.is_nonblocking() => return fail(EAGAIN),
             None => call.wait(&monitor.changed, |_| monitor.take())?,
         };
-        if parts.scatter(call.user(), done, message.as_bytes()) < MESSAGE {
-            monitor.put_back(&thread);
+        let mut words = message.words();
+        let child = message.child().cloned();
+        let fd = match child.map(|child| super::monitor::descriptor(call, child)).transpose() {
+            Ok(fd) => fd,
+            Err(_) if done > 0 => {
+                monitor.put_back(message);
+                break;
+            }
+            Err(error) => {
+                monitor.put_back(message);
+                return Err(error.into());
+            }
+        };
+        words[1] = fd.map_or(words[1], u64::from);
+        if parts.scatter(call.user(), done, words.as_bytes()) < MESSAGE {
+            monitor.put_back(message);
+            if let Some(fd) = fd {
+                call.files()?.close(fd)?;
+            }
             if done == 0 {
                 return fail(EFAULT);
             }
             break;
         }
+        message.finish();
         done += MESSAGE as u64;
     }
     Ok(done)
