@@ -6,7 +6,7 @@
 //! the lock of the page's table decides which came first. A page that is present already is not
 //! replaced (EEXIST), so the contents that a program has seen stay.
 
-use core::{fmt, ops::Range};
+use core::{cell::Cell, fmt, ops::Range};
 
 use grace::Concurrent;
 use machine::{Frame, Machine, VirtAddr};
@@ -210,9 +210,19 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 return Err(UserFaultError::Present.into());
             }
             let machine = self.core.tables.machine();
-            file.object()
-                .fill(index, &|frame| fill(machine, frame).map_err(ObjectError::OutOfMemory))?;
-            return self.map_object_page(at, protect);
+            let filled = Cell::new(false);
+            file.object().fill(index, &|frame| {
+                filled.set(true);
+                fill(machine, frame).map_err(ObjectError::OutOfMemory)
+            })?;
+            return match self.map_object_page(at, protect) {
+                // The fault that waits for the page has found it in the object, and mapped it.
+                Err(Error::UserFault(UserFaultError::Present)) if filled.get() => match protect {
+                    true => self.userfault_write_protect(at, PAGE_SIZE, true),
+                    false => Ok(()),
+                },
+                mapped => mapped,
+            };
         }
         let machine = self.core.tables.machine();
         let new =
