@@ -281,6 +281,10 @@ fn a_child_has_userfaultfds_of_its_own() {
         }
         let faults = core::mem::take(&mut *host.faults.lock().unwrap());
         assert_eq!(faults, [numbers[1], two.id, deaf.id, numbers[0], one.id]);
+        // Its changes are told of, too.
+        let (first, end) = (Uffd { id: numbers[0], ..one }, at + 6 * PAGE);
+        child.munmap(end - PAGE, PAGE).unwrap();
+        assert_eq!(host.told(), [unmap(first, end - PAGE, end)]);
         // The child's is its own: closed there, the parent keeps its registration.
         child.userfault_close(numbers[0]).unwrap();
         assert!(!is_registered(&child, at + 4 * PAGE) && is_registered(space, at + 4 * PAGE));
