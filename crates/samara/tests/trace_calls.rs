@@ -152,3 +152,49 @@ os._exit(9)
     assert!(processes(&[]) >= 4);
     assert_eq!(samara(&["--follow", "some", "--", "true"]).status.code(), Some(2));
 }
+
+/// Touches 16 MiB, gives back 12 of them, and becomes another program.
+const RESIDENT: &str = r#"
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    size_t size = 16 << 20;
+    char *a = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    madvise(a, size, MADV_NOHUGEPAGE);
+    memset(a, 1, size);
+    munmap(a + (4 << 20), size - (4 << 20));
+    if (argc > 1) execl(argv[0], argv[0], (char *)0);
+    return 0;
+}
+"#;
+
+/// What was resident, at the peak and at the end, and the page faults, each of its address space.
+#[test]
+fn the_use_of_memory_is_told() {
+    let program = compile("resident", RESIDENT, &[]);
+    let program = program.to_str().unwrap();
+    let file = temporary("resident.json");
+    let out = samara(&["--json", file.to_str().unwrap(), "--", program, "again"]);
+    let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(0), "{stderr}");
+    let result = object(&file);
+    let spaces = result["spaces"].as_array().unwrap();
+    assert_eq!(spaces.len(), 2);
+    for space in spaces {
+        let usage = &space["usage"];
+        let number = |value: &Value| value.as_u64().unwrap();
+        let (pages, mib) = (4096, 1 << 20);
+        assert!((16 * mib..20 * mib).contains(&number(&usage["resident_peak"])), "{usage}");
+        assert!((pages..pages + 400).contains(&number(&usage["minor_faults"])), "{usage}");
+        let anonymous = &usage["kinds"]["anon"];
+        for key in ["mapped", "resident", "private_dirty"] {
+            assert!((4 * mib..5 * mib).contains(&number(&anonymous[key])), "{usage}");
+        }
+        assert_eq!(number(&anonymous["swapped"]), 0);
+    }
+    let total = stderr.lines().find(|line| line.contains("page faults:")).unwrap();
+    assert!(total.starts_with("resident at most 1"), "{stderr}");
+    let anonymous = stderr.lines().find(|line| line.trim_start().starts_with("anon ")).unwrap();
+    assert_eq!(anonymous.split_whitespace().filter(|word| *word == "MiB").count(), 3, "{stderr}");
+}

@@ -7,7 +7,10 @@ use std::{io, ops::Range, time::Duration};
 
 use vma::VmFlags;
 
-use crate::record::{MmId, Record};
+use crate::{
+    record::{MmId, Record},
+    report::Usage,
+};
 
 /// A VMA as the kernel describes it, without its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,6 +101,11 @@ pub trait Observer {
     /// All records of the newest call were reported. It may be left out, and is for observers that
     /// show each call at once.
     fn call_reported(&mut self) {}
+
+    /// What an address space used of the machine's memory, right before it ends.
+    fn used(&mut self, mm: MmId, usage: Usage) {
+        let _ = (mm, usage);
+    }
 
     /// The files that have lost their last VMA since the previous question. The tracer closes its
     /// copies of their descriptors.

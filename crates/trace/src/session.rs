@@ -13,7 +13,7 @@ use crate::{
     mirror::{Mirror, Verdict},
     observer::{KernelVma, Observer},
     record::{FileId, MmId, Record},
-    report::{Progress, Summary, messages},
+    report::{Progress, Summary, Usage, messages},
     stream::Stream,
     text::{Header, Printer, fnv1a64},
 };
@@ -225,6 +225,10 @@ impl<W: Write> Observer for Session<W> {
 
     fn call_reported(&mut self) {
         self.show_call();
+    }
+
+    fn used(&mut self, mm: MmId, usage: Usage) {
+        self.mirror.used(mm, usage);
     }
 
     fn released(&mut self) -> Vec<FileId> {

@@ -4,7 +4,7 @@
 //! Cost: the kernel walks the page tables, at least some microseconds per VMA. So the tracer reads
 //! smaps only where the listing does not suffice.
 
-use std::{fs, io, ops::Range};
+use std::{fs, io, ops::Range, str::FromStr};
 
 use vma::VmFlags;
 
@@ -61,14 +61,18 @@ fn flags(names: &str) -> (VmFlags, usize) {
     (known, unknown)
 }
 
+/// Whether a line of smaps is the first one of a VMA. It begins with an address in lower case, the
+/// fields that follow with a capital letter.
+pub(super) fn is_head(line: &str) -> bool {
+    line.starts_with(|c: char| c.is_ascii_digit() || c.is_ascii_lowercase())
+}
+
 /// Every VMA of user space in the text of smaps, and the number of unknown flags.
 pub(super) fn parse(smaps: &str) -> (Vec<Area>, usize) {
     let mut areas: Vec<Area> = Vec::new();
     let mut unknown = 0;
     for line in smaps.lines() {
-        // The first line of a VMA begins with an address in lower case, its fields with a capital
-        // letter.
-        if line.starts_with(|c: char| c.is_ascii_digit() || c.is_ascii_lowercase()) {
+        if is_head(line) {
             areas.extend(head(line));
         } else if let (Some(area), Some((key, value))) = (areas.last_mut(), line.split_once(':')) {
             match key {
@@ -91,7 +95,12 @@ pub(super) fn parse(smaps: &str) -> (Vec<Area>, usize) {
 
 /// Every VMA of the address space of `tid`, and the number of unknown flags.
 pub(super) fn read(tid: Tid) -> io::Result<(Vec<Area>, usize)> {
-    Ok(parse(&text(fs::read(format!("/proc/{tid}/smaps"))?)))
+    Ok(parse(&smaps(tid)?))
+}
+
+/// The text of smaps.
+pub(super) fn smaps(tid: Tid) -> io::Result<String> {
+    fs::read(format!("/proc/{tid}/smaps")).map(text)
 }
 
 /// Converts bytes to text. Names are arbitrary bytes, and mostly UTF-8.
@@ -109,13 +118,15 @@ pub(super) struct Marks {
     pub(super) start_stack: usize,
 }
 
-/// The marks in the text of stat. The name may contain anything, but ends at the last parenthesis.
-fn marks_in(stat: &str) -> Option<Marks> {
+/// Field `n` in the text of stat, counted from 1, from the third on. The name before it may contain
+/// anything, but ends at the last parenthesis.
+pub(super) fn stat_field<T: FromStr>(stat: &str, n: usize) -> Option<T> {
     let (_, tail) = stat.rsplit_once(") ")?;
-    let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
-    // Fields count from 1, and the first one after the name is the third.
-    let field = |n: usize| fields.get(n - 3)?.parse().ok();
-    Some(Marks { start_stack: field(28)?, start_brk: field(47)? })
+    tail.split_ascii_whitespace().nth(n - 3)?.parse().ok()
+}
+
+fn marks_in(stat: &str) -> Option<Marks> {
+    Some(Marks { start_stack: stat_field(stat, 28)?, start_brk: stat_field(stat, 47)? })
 }
 
 /// The marks of the address space of `tid`.

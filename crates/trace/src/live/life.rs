@@ -352,7 +352,8 @@ impl Follower<'_> {
 
     fn end_space(&mut self, mm: MmId, tid: Tid, exec: bool, last: Option<Last>) {
         match last {
-            Some(Last { text, flags }) => {
+            Some(Last { text, flags, usage }) => {
+                self.observer.used(mm, usage);
                 let lines = text.lines().map(str::to_owned).collect();
                 let listing = Listing { mm, tid: tid as u32, exec, lines, flags };
                 self.observer.record(Record::Listing(listing), None);

@@ -66,6 +66,7 @@ mod life;
 mod pause;
 mod sys;
 mod table;
+mod usage;
 mod userfault;
 mod watch;
 

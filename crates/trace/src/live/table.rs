@@ -20,9 +20,13 @@ use super::{
     around::Changed,
     calls::Kind,
     sys::{self, Tid, ptrace::Status},
+    usage::{self, Faults},
     userfault::Watcher,
 };
-use crate::record::{Doubt, MmId, Op};
+use crate::{
+    record::{Doubt, MmId, Op},
+    report::Usage,
+};
 
 /// A followed thread.
 pub(super) struct Task {
@@ -105,6 +109,7 @@ pub(super) struct Image {
 pub(super) struct Last {
     pub(super) text: String,
     pub(super) flags: Vec<(usize, VmFlags)>,
+    pub(super) usage: Usage,
 }
 
 /// A followed address space.
@@ -139,6 +144,8 @@ pub(super) struct Space {
     pub(super) watchers: Vec<Watcher>,
     /// The growing VMAs, as the observer returned them; `None` when it must be asked again.
     pub(super) growing: Option<Vec<Range<usize>>>,
+    /// The page faults that its process had before.
+    pub(super) faults: Faults,
 }
 
 impl Space {
@@ -160,6 +167,7 @@ impl Space {
             brk,
             watchers: Vec::new(),
             growing: None,
+            faults: usage::faults(tid),
         })
     }
 

@@ -13,6 +13,7 @@ use super::{
     image::{self, Area},
     sys::{self, Tid, pages},
     table::{Last, Space},
+    usage,
 };
 use crate::record::{Call, FileId, MmId, Op, Record};
 
@@ -197,16 +198,19 @@ impl Follower<'_> {
             }
         };
         self.tell_growth(mm, Some(&text));
-        let (areas, unknown) = match image::read(tid) {
-            Ok(read) => read,
+        let smaps = match image::smaps(tid) {
+            Ok(smaps) => smaps,
             Err(error) => {
                 self.lost_listing(&error);
                 return None;
             }
         };
+        let (areas, unknown) = image::parse(&smaps);
         self.strange_flags(unknown);
+        let before = self.spaces.get(&mm).map_or((0, 0), |space| space.faults);
+        let usage = usage::read(tid, before, &smaps);
         let flags = areas.into_iter().map(|area| (area.range.start, area.flags)).collect();
-        Some(Last { text, flags })
+        Some(Last { text, flags, usage })
     }
 
     fn lost_listing(&mut self, error: &io::Error) {

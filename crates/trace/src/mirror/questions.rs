@@ -5,7 +5,10 @@ use std::ops::Range;
 use vma::{VmFlags, Vma};
 
 use super::{Mirror, file::File};
-use crate::record::{FileId, MmId};
+use crate::{
+    record::{FileId, MmId},
+    report::Usage,
+};
 
 impl Mirror {
     /// Private VMAs that overlap `around` or lie next to it, and that have not seen a first write.
@@ -52,6 +55,13 @@ impl Mirror {
     pub fn size(&mut self, mm: MmId) -> Option<(usize, usize)> {
         let space = self.spaces.get_mut(&mm)?.space.get_mut();
         Some((space.count(), space.sizes().total))
+    }
+
+    /// What an address space used of the machine's memory.
+    pub fn used(&mut self, mm: MmId, usage: Usage) {
+        if let Some(mirrored) = self.spaces.get_mut(&mm) {
+            mirrored.figures.stats.usage = usage;
+        }
     }
 
     /// The file behind the VMA at `addr`; 0 if there is none.

@@ -36,6 +36,7 @@ fn stats(stats: &SpaceStats) -> Map<String, Value> {
         "predicted": stats.predicted,
         "predictable": stats.predictable,
         "vmas_peak": stats.vmas_peak,
+        "usage": stats.usage.object(),
         "tree": {
             "height": stats.tree.height,
             "nodes": stats.tree.nodes,

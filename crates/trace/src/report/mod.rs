@@ -15,8 +15,11 @@ mod progress;
 mod style;
 mod summary;
 pub mod tables;
+mod usage;
 
 pub use mismatch::{Difference, Mismatch};
 pub use progress::Progress;
 pub use style::Style;
 pub use summary::{Nanoseconds, Notice, Portrait, Space, SpaceStats, Summary, Timing, Tree};
+pub use usage::Usage;
+pub(crate) use {picture::Kind, usage::Residency};

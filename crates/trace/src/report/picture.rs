@@ -10,8 +10,8 @@ use super::{
 };
 
 /// The purpose of a region, derived from its line in the listing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Kind {
     /// An executable file.
     Text,
     /// A private, writable file.
@@ -44,6 +44,16 @@ impl Kind {
         Kind::Special,
         Kind::Guard,
     ];
+
+    /// Its name, as in the picture.
+    pub(crate) fn name(self) -> &'static str {
+        self.look().1
+    }
+
+    /// That of the VMA with this line in the listing.
+    pub(crate) fn of_line(line: &str) -> Option<Kind> {
+        Region::parse(line).map(|region| region.kind)
+    }
 
     /// The letter, the name, and the colour as parameters of an SGR sequence.
     fn look(self) -> (char, &'static str, &'static str) {

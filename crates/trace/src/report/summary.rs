@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use hdrhistogram::Histogram;
 
-use super::{Mismatch, style::count};
+use super::{Mismatch, Usage, style::count};
 use crate::record::{MmId, Op};
 
 /// The counts of a whole run. Its size is bounded, however many address spaces a program makes:
@@ -50,13 +50,7 @@ impl Summary {
     pub fn add(&mut self, space: Space) {
         self.address_spaces += 1;
         self.total.add(&space.stats);
-        self.spaces.push(space);
-        if self.spaces.len() >= 2 * Self::KEPT {
-            self.spaces.sort_by_key(|space| {
-                std::cmp::Reverse((space.stats.mismatches, space.stats.calls()))
-            });
-            self.spaces.truncate(Self::KEPT);
-        }
+        self.keep([space]);
     }
 
     /// Adds another run: the totals of several recordings.
@@ -229,6 +223,8 @@ pub struct SpaceStats {
     pub vmas_peak: usize,
     /// The peak size of the tree that holds the VMAs.
     pub tree: Tree,
+    /// What it used of the machine's memory, if the kernel was asked.
+    pub usage: Usage,
 }
 
 impl SpaceStats {
@@ -261,6 +257,7 @@ impl SpaceStats {
         self.predicted += other.predicted;
         self.predictable += other.predictable;
         self.size(other.vmas_peak, other.tree);
+        self.usage.add(&other.usage);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use super::{Space, SpaceStats, Summary, Timing, style::Style, style::bytes, style::count};
+use super::{Space, SpaceStats, Summary, Timing, Usage, style::Style, style::bytes, style::count};
 
 /// The number of address spaces shown one by one. If there are more, the busiest are shown.
 const SHOWN: usize = 20;
@@ -22,6 +22,9 @@ pub fn render(summary: &Summary, style: Style) -> String {
             out += &format!("and {} address spaces with fewer calls\n", count(more));
         }
         out.push('\n');
+    }
+    if summary.total.usage.is_known() {
+        out += &format!("{}\n\n", usage(&summary.total.usage).trim_fmt());
     }
     out += &total(summary, style);
     out
@@ -76,8 +79,14 @@ fn spaces(shown: &[&Space]) -> Table {
     let after = ["predicted", "VMAs", "height", "nodes", "bytes"];
     // This column is nearly always empty, so it is shown only if needed.
     let unsure = shown.iter().any(|space| space.stats.cannot_tell > 0);
-    let head: Vec<&str> =
-        before.into_iter().chain(unsure.then_some("uncertain")).chain(after).collect();
+    let used = shown.iter().any(|space| space.stats.usage.is_known());
+    let used = used.then_some(["resident", "faults"]);
+    let head: Vec<&str> = before
+        .into_iter()
+        .chain(unsure.then_some("uncertain"))
+        .chain(after)
+        .chain(used.into_iter().flatten())
+        .collect();
     let mut table = table(&head, &[2]);
     for space in shown {
         let SpaceStats { tree, vmas_peak, .. } = space.stats;
@@ -97,6 +106,14 @@ fn spaces(shown: &[&Space]) -> Table {
             tree.nodes.to_string(),
             tree.bytes.to_string(),
         ]);
+        if used.is_some() {
+            let usage = &space.stats.usage;
+            let faults = count(usage.minor_faults + usage.major_faults);
+            match usage.is_known() {
+                true => row.extend([bytes(usage.resident_peak as usize), faults]),
+                false => row.extend(["-".into(), "-".into()]),
+            }
+        }
         table.add_row(row);
     }
     table
@@ -128,6 +145,26 @@ fn calls(summary: &Summary, shown: &[&Space], style: Style) -> Table {
     table
 }
 
+/// What was resident at the end, by kind, in the address space with the highest peak.
+fn usage(usage: &Usage) -> Table {
+    let head = ["memory", "VMAs", "mapped", "resident", "dirty", "shared", "swapped", "huge"];
+    let mut table = table(&head, &[0]);
+    for (kind, one) in &usage.kinds {
+        let size = |size: u64| if size == 0 { "-".into() } else { bytes(size as usize) };
+        table.add_row([
+            kind.name().to_owned(),
+            count(one.vmas),
+            size(one.mapped),
+            size(one.resident),
+            size(one.private_dirty),
+            size(one.shared),
+            size(one.swapped),
+            size(one.huge),
+        ]);
+    }
+    table
+}
+
 fn predicted(stats: &SpaceStats) -> String {
     format!("{}/{}", count(stats.predicted), count(stats.predictable))
 }
@@ -145,6 +182,15 @@ fn total(summary: &Summary, style: Style) -> String {
         0 => String::new(),
         some => style.paint("33", &format!(", {} uncertain", count(some))),
     };
+    let usage = match &total.usage {
+        known if known.is_known() => format!(
+            "resident at most {}; page faults: {} minor, {} major\n",
+            bytes(known.resident_peak as usize),
+            count(known.minor_faults),
+            count(known.major_faults),
+        ),
+        _ => String::new(),
+    };
     let around = match total.neighbourhoods {
         0 => String::new(),
         some => format!(" and {} neighbourhoods", count(some)),
@@ -152,7 +198,7 @@ fn total(summary: &Summary, style: Style) -> String {
     format!(
         "{} memory calls ({} refused) in {} address spaces, {:.2} s\n\
          {} listings{around} compared, {mismatches}{cannot_tell}; {} addresses predicted\n\
-         most VMAs {}; tree: height {}, {} nodes, {}\n{unfollowed}",
+         most VMAs {}; tree: height {}, {} nodes, {}\n{usage}{unfollowed}",
         count(total.calls()),
         count(total.refused),
         count(summary.address_spaces),
