@@ -158,6 +158,10 @@ pub(crate) struct Trace {
     #[arg(long, value_enum, default_value_t = Follow::All)]
     pub(crate) follow: Follow,
 
+    /// Show the whole picture, and every address space, however many there are
+    #[arg(long)]
+    pub(crate) full: bool,
+
     /// Write the report to FILE instead of standard error
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -189,6 +193,10 @@ pub(crate) struct Replay {
     /// Exit with 3 also for uncertain differences
     #[arg(long)]
     pub(crate) strict: bool,
+
+    /// Show the whole picture, and every address space, however many there are
+    #[arg(long)]
+    pub(crate) full: bool,
 
     /// After the check, run each recording N times without comparisons, and measure the operations
     #[arg(long, value_name = "N")]

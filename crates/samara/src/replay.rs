@@ -40,7 +40,7 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
         }
     };
     let to_stdout = matches!(json, Lines::Stdout);
-    let style = Style::of_stderr();
+    let style = Style { full: options.full, ..Style::of_stderr() };
     let mut all = Summary::default();
     let mut speed = Speed::default();
     let mut errors = Vec::new();

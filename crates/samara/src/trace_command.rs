@@ -85,9 +85,14 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
     summary.shown = shown;
 
     match &options.output {
-        Some(_) => report_file.write(&report(&summary, Style::PLAIN)).map_err(failed)?,
+        Some(_) => report_file
+            .write(&report(&summary, Style { full: options.full, ..Style::PLAIN }))
+            .map_err(failed)?,
         None if options.quiet => messages::show(&first_mismatch(&summary, Style::of_stderr())),
-        None => messages::show(&report(&summary, Style::of_stderr())),
+        None => {
+            let style = Style { full: options.full, ..Style::of_stderr() };
+            messages::show(&report(&summary, style));
+        }
     }
     json.write(&format!("{}\n", json::object(&summary))).map_err(failed)?;
     if let Some(failure) = judge(&summary, unfollowed, options.strict) {

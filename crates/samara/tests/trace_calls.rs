@@ -198,3 +198,34 @@ fn the_use_of_memory_is_told() {
     let anonymous = stderr.lines().find(|line| line.trim_start().starts_with("anon ")).unwrap();
     assert_eq!(anonymous.split_whitespace().filter(|word| *word == "MiB").count(), 3, "{stderr}");
 }
+
+/// Has 3,000 VMAs, and unmaps them.
+const PEAK: &str = r#"
+#include <sys/mman.h>
+int main(void) {
+    static void *all[3000];
+    for (int i = 0; i < 3000; i++)
+        all[i] = mmap(0, 4096, i % 2 ? PROT_READ : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int i = 0; i < 3000; i++) munmap(all[i], 4096);
+    return 0;
+}
+"#;
+
+#[test]
+fn the_picture_is_that_of_the_peak_and_fits_a_screen() {
+    let program = compile("peak", PEAK, &[]);
+    let run = |options: &[&str]| {
+        let out = samara(&[options, &["--", program.to_str().unwrap()]].concat());
+        assert_eq!(out.status.code(), Some(0));
+        String::from_utf8(out.stderr).unwrap()
+    };
+    let text = run(&[]);
+    let picture = &text[text.find("address space 1 ").unwrap()..];
+    let vmas = picture.split_once("): ").unwrap().1.split_once(" VMAs").unwrap().0;
+    let vmas = vmas.replace(',', "").parse::<usize>().unwrap();
+    assert!((2670..3030).contains(&vmas), "an eighth less than the peak at most: {text}");
+    assert!(picture.lines().count() < 30 && picture.contains("VMAs are left out"), "{picture}");
+    let full = run(&["--full"]);
+    let picture = &full[full.find("address space 1 ").unwrap()..];
+    assert!(picture.lines().count() > 35 && !picture.contains("left out"), "{picture}");
+}

@@ -11,6 +11,7 @@ mod calls;
 mod compare;
 mod file;
 mod mirrored;
+mod peak;
 mod personality;
 mod questions;
 mod settle;
@@ -345,6 +346,7 @@ impl<B: Beside> Mirror<B> {
 
     fn call(&mut self, call: &Call) -> Result<Option<Difference>, Expected> {
         self.personalities.call(call);
+        self.keep_peak(call.mm);
         let features = self.features(call);
         let file = self.file(call.file)?;
         let reads_execute = self.personalities.reads_execute(call.tid);

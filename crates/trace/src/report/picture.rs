@@ -6,7 +6,7 @@
 
 use super::{
     Portrait,
-    style::{Style, bytes},
+    style::{Style, bytes, count},
 };
 
 /// The purpose of a region, derived from its line in the listing.
@@ -106,6 +106,9 @@ impl Region {
 const FOLDS: usize = 12;
 const LEAST_FOLD: usize = 16 << 20;
 
+/// About so many lines of bands fit a screen.
+const ROWS: usize = 16;
+
 /// The picture, with a newline at the end. Empty for an empty listing. Cost grows with the length
 /// of the listing.
 ///
@@ -131,11 +134,15 @@ pub fn render(portrait: &Portrait, style: Style) -> String {
     let Portrait { mm, exe, vmas, .. } = portrait;
     let mut out = format!("address space {mm} ({exe}): {vmas} VMAs, {} mapped\n", bytes(mapped));
     let clusters = cluster(&regions);
+    let bands: Vec<Vec<Cell>> = clusters.iter().map(|cluster| band(cluster)).collect();
+    let rows: usize = bands.iter().map(|band| band.len().div_ceil(columns(style))).sum();
     for (i, cluster) in clusters.iter().enumerate() {
         if let Some(before) = i.checked_sub(1).and_then(|i| clusters[i].last()) {
             out += &format!("{:>16}  {} free\n", ":", bytes(cluster[0].start - before.end));
         }
-        draw(&mut out, cluster, style);
+        let share = ROWS * bands[i].len().div_ceil(columns(style)) / rows.max(1);
+        let most = if style.full || rows <= ROWS { usize::MAX } else { share.max(2) };
+        draw(&mut out, cluster[0].start, &bands[i], style, most);
     }
     out + &legend(&regions, style)
 }
@@ -165,13 +172,18 @@ fn cluster(regions: &[Region]) -> Vec<&[Region]> {
 /// A cell of a band: its character and colour.
 type Cell = (char, &'static str);
 
+/// The cells on a line.
+fn columns(style: Style) -> usize {
+    style.width.saturating_sub(18).max(20)
+}
+
 /// One cell for each factor of four above a page: 1 for a page, 5 for 1 MiB, 10 for 1 GiB.
 fn cells(size: usize) -> usize {
     1 + (size / 4096).max(1).ilog2() as usize / 2
 }
 
-/// Draws the band of one cluster: the address, then the cells, on as many lines as they need.
-fn draw(out: &mut String, cluster: &[Region], style: Style) {
+/// The band of one cluster.
+fn band(cluster: &[Region]) -> Vec<Cell> {
     let mut band: Vec<Cell> = Vec::new();
     let mut previous: Option<Region> = None;
     for region in cluster {
@@ -185,8 +197,27 @@ fn draw(out: &mut String, cluster: &[Region], style: Style) {
         band.extend(std::iter::repeat_n(('-', colour), cells(region.end - region.start) - 1));
         previous = Some(*region);
     }
-    for (i, line) in band.chunks(style.width.saturating_sub(18).max(20)).enumerate() {
-        let label = if i == 0 { format!("{:016x}", cluster[0].start) } else { String::new() };
+    band
+}
+
+/// Draws a band of a cluster that begins at `start`: the address, then the cells, on so many lines
+/// at most. The lines in the middle are left out if there are more.
+fn draw(out: &mut String, start: usize, band: &[Cell], style: Style, most: usize) {
+    let lines: Vec<&[Cell]> = band.chunks(columns(style)).collect();
+    let head = if lines.len() > most { most / 2 } else { lines.len() };
+    let tail = if lines.len() > most { lines.len() - (most - head) } else { head };
+    for (i, line) in lines.iter().enumerate() {
+        if (head..tail).contains(&i) {
+            if i == head {
+                let left_out = lines[head..tail].concat();
+                let regions = left_out.iter().filter(|cell| cell.0.is_ascii_alphabetic()).count();
+                let text =
+                    format!("{} VMAs are left out; --full shows them", count(regions as u64));
+                out.push_str(&format!("{:>16}  {text}\n", ":"));
+            }
+            continue;
+        }
+        let label = if i == 0 { format!("{start:016x}") } else { String::new() };
         out.push_str(&format!("{label:>16}  "));
         for run in line.chunk_by(|a, b| a.1 == b.1) {
             let text: String = run.iter().map(|(character, _)| character).collect();
@@ -245,7 +276,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
 
     #[test]
     fn regions_by_kind_and_gaps_folded() {
-        let text = render(&portrait(LISTING), Style { width: 80, colour: false });
+        let text = render(&portrait(LISTING), Style { width: 80, ..Style::PLAIN });
         assert!(
             text.starts_with("address space 2 (/usr/local/bin/fuzz2): 9 VMAs, 1.00 GiB mapped\n"),
             "{text}"
@@ -263,7 +294,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
             .map(|i| format!("{:x}-{:x} rw-p 0 0:0 0\n", i * 0x3000, i * 0x3000 + 0x1000))
             .collect();
         for width in [40, 80, 200] {
-            let text = render(&portrait(&many), Style { width, colour: false });
+            let text = render(&portrait(&many), Style { width, full: true, ..Style::PLAIN });
             assert!(
                 text.lines().skip(1).all(|line| line.chars().count() <= width),
                 "{width}\n{text}"
@@ -273,10 +304,25 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
     }
 
     #[test]
+    fn a_picture_fits_a_screen() {
+        let many: String = (0..5000)
+            .map(|i| format!("{:x}-{:x} rw-p 0 0:0 0\n", i * 0x3000, i * 0x3000 + 0x1000))
+            .collect();
+        let text = render(&portrait(&many), Style { width: 80, ..Style::PLAIN });
+        assert!((12..24).contains(&text.lines().count()), "{text}");
+        // 18 columns are the address; a VMA and a gap take two or three cells.
+        let drawn: usize = text.lines().skip(1).map(|line| line.matches("A").count()).sum();
+        let left_out = text.lines().find(|line| line.contains("VMAs are left out")).unwrap();
+        let number = left_out.split_whitespace().nth(1).unwrap().replace(',', "");
+        // The legend has one A, and the line of what is left out another one.
+        assert_eq!(drawn - 2 + number.parse::<usize>().unwrap(), 5000, "{text}");
+    }
+
+    #[test]
     fn colours_only_where_wanted_and_nonsense_is_no_picture() {
         assert!(!render(&portrait(LISTING), Style::PLAIN).contains('\x1b'));
         assert!(
-            render(&portrait(LISTING), Style { width: 80, colour: true })
+            render(&portrait(LISTING), Style { width: 80, colour: true, full: false })
                 .contains("\x1b[30;41mH--\x1b[0m")
         );
         assert_eq!(render(&portrait("5-3 rw-p\nx\n\n"), Style::PLAIN), "");

@@ -16,11 +16,14 @@ pub struct Style {
     pub width: usize,
     /// Whether to use colours.
     pub colour: bool,
+    /// Whether to show everything, however long it is. Otherwise a picture fits a screen, and only
+    /// the busiest address spaces are shown.
+    pub full: bool,
 }
 
 impl Style {
     /// The style for files and pipes.
-    pub const PLAIN: Style = Style { width: 100, colour: false };
+    pub const PLAIN: Style = Style { width: 100, colour: false, full: false };
 
     /// The style for standard error. Colours need a terminal that is not dumb, and no `NO_COLOR`.
     pub fn of_stderr() -> Style {
@@ -31,7 +34,7 @@ impl Style {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         let width =
             console::Term::stderr().size_checked().map_or(80, |(_, columns)| usize::from(columns));
-        Style { width: width.clamp(40, 250), colour: !refused && !dumb }
+        Style { width: width.clamp(40, 250), colour: !refused && !dumb, full: false }
     }
 
     /// `text` in an ANSI colour: the parameters of an SGR sequence.

@@ -27,7 +27,7 @@ pub struct Summary {
     pub address_spaces: u64,
     /// The cost of each kind of call, over all address spaces.
     pub timing: BTreeMap<Op, Timing>,
-    /// The address space with the most VMAs, as of its end or its last comparison.
+    /// The address space with the most VMAs, near its peak.
     pub largest: Option<Portrait>,
     /// The first mismatch of the run.
     pub first_mismatch: Option<Mismatch>,

@@ -15,7 +15,7 @@ pub fn render(summary: &Summary, style: Style) -> String {
         out += &format!("{}\n\n", kinds(summary).trim_fmt());
     }
     if summary.address_spaces > 1 {
-        let shown = shown(summary);
+        let shown = shown(summary, style);
         out += &format!("{}\n\n", spaces(&shown).trim_fmt());
         out += &format!("{}\n", calls(summary, &shown, style).trim_fmt());
         if let more @ 1.. = summary.address_spaces - shown.len() as u64 {
@@ -57,9 +57,9 @@ fn kinds(summary: &Summary) -> Table {
 }
 
 /// The address spaces that get a line: all, or the busiest and those with mismatches.
-fn shown(summary: &Summary) -> Vec<&Space> {
+fn shown(summary: &Summary, style: Style) -> Vec<&Space> {
     let mut spaces = summary.spaces();
-    if spaces.len() > SHOWN {
+    if !style.full && spaces.len() > SHOWN {
         spaces
             .sort_by_key(|space| std::cmp::Reverse((space.stats.mismatches, space.stats.calls())));
         spaces.truncate(SHOWN);
@@ -232,7 +232,7 @@ mod tests {
             }
             summary.add(space);
         }
-        let text = render(&summary, Style { width: 80, colour: false });
+        let text = render(&summary, Style { width: 80, ..Style::PLAIN });
         let words = |line: &str| line.split_whitespace().map(str::to_string).collect::<Vec<_>>();
         let lines: Vec<_> = text.lines().map(words).collect();
         let at =
@@ -257,6 +257,8 @@ mod tests {
         }
         let text = render(&summary, Style::PLAIN);
         assert!(text.contains("and 80 address spaces with fewer calls"), "{text}");
+        let full = render(&summary, Style { full: true, ..Style::PLAIN });
+        assert!(!full.contains("with fewer calls") && full.lines().count() > 200, "{full}");
         assert!(
             text.contains("4,950 memory calls (4,950 refused) in 100 address spaces"),
             "{text}"
