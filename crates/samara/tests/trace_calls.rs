@@ -193,6 +193,12 @@ fn the_use_of_memory_is_told() {
         }
         assert_eq!(number(&anonymous["swapped"]), 0);
     }
+    let timeline = result["timeline"].as_array().unwrap();
+    let of = |key: &'static str| timeline.iter().map(move |bin| bin[key].as_u64().unwrap());
+    assert_eq!(of("calls").sum::<u64>(), result["calls"].as_u64().unwrap());
+    assert_eq!(of("vmas").max(), result["vmas_peak"].as_u64());
+    assert!(of("mapped").max().unwrap() >= 16 << 20 && timeline.len() <= 64);
+    assert!(stderr.contains("\n mapped "), "{stderr}");
     let total = stderr.lines().find(|line| line.contains("page faults:")).unwrap();
     assert!(total.starts_with("resident at most 1"), "{stderr}");
     let anonymous = stderr.lines().find(|line| line.trim_start().starts_with("anon ")).unwrap();

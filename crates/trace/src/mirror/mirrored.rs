@@ -23,6 +23,12 @@ impl Mirrored {
         text
     }
 
+    /// The VMAs and the mapped bytes. Constant time.
+    pub(super) fn size(&mut self) -> (usize, usize) {
+        let space = self.space.get_mut();
+        (space.count(), space.sizes().total)
+    }
+
     pub(super) fn measure(&mut self) {
         let space = self.space.get_mut();
         let stats = space.tree_stats();

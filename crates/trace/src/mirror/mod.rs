@@ -272,6 +272,7 @@ impl<B: Beside> Mirror<B> {
         let Some(mut mirrored) = self.spaces.remove(&mm) else { return };
         self.beside.end(mm);
         mirrored.measure();
+        self.summary.timeline.end(mm);
         let vmas = mirrored.space.get_mut().count();
         let exe = mirrored.figures.exe.clone();
         self.summary.offer(mm, &exe, vmas, || mirrored.listing());
@@ -377,8 +378,12 @@ impl<B: Beside> Mirror<B> {
                 Some(addr as isize)
             }
         };
-        mirrored.figures.stats.vmas_peak =
-            mirrored.figures.stats.vmas_peak.max(mirrored.space.get_mut().count());
+        let (vmas, mapped) = mirrored.size();
+        let peak = &mut mirrored.figures.stats.vmas_peak;
+        *peak = (*peak).max(vmas);
+        if let Some(at) = call.at {
+            self.summary.timeline.call(at, call.mm, (vmas, mapped));
+        }
         if ours != Ours::Unknown {
             self.summary.time(call.op, Some(took), None);
         }

@@ -53,8 +53,7 @@ impl Mirror {
     /// The number of VMAs and of mapped bytes (Linux: `map_count`, and `total_vm` in bytes).
     /// Constant time.
     pub fn size(&mut self, mm: MmId) -> Option<(usize, usize)> {
-        let space = self.spaces.get_mut(&mm)?.space.get_mut();
-        Some((space.count(), space.sizes().total))
+        Some(self.spaces.get_mut(&mm)?.size())
     }
 
     /// What an address space used of the machine's memory.

@@ -13,6 +13,7 @@ pub fn object(summary: &Summary) -> Value {
     object.insert("kinds".into(), kinds(summary));
     object.insert("notices".into(), notices(summary));
     object.insert("unfollowed".into(), json!(summary.unfollowed));
+    object.insert("timeline".into(), summary.timeline.object());
     object.insert("spaces".into(), summary.spaces().into_iter().map(space).collect());
     if let Some(first) = &summary.first_mismatch {
         object.insert("first_mismatch".into(), json!(mismatch::render(first, Style::PLAIN)));

@@ -15,6 +15,7 @@ mod progress;
 mod style;
 mod summary;
 pub mod tables;
+mod timeline;
 mod usage;
 
 pub use mismatch::{Difference, Mismatch};

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use hdrhistogram::Histogram;
 
-use super::{Mismatch, Usage, style::count};
+use super::{Mismatch, Usage, style::count, timeline::Timeline};
 use crate::record::{MmId, Op};
 
 /// The counts of a whole run. Its size is bounded, however many address spaces a program makes:
@@ -39,6 +39,7 @@ pub struct Summary {
     pub elapsed: Duration,
     /// The calls that tables show one by one; `None` for all. The counts have all calls.
     pub shown: Option<Vec<Op>>,
+    pub(crate) timeline: Timeline,
     spaces: Vec<Space>,
 }
 
@@ -74,6 +75,10 @@ impl Summary {
             self.count_notice(&notice.text, notice.times - 1);
         }
         self.unfollowed += other.unfollowed;
+        // Runs that were recorded one by one have no common time.
+        if self.timeline.is_empty() {
+            self.timeline = other.timeline;
+        }
         self.elapsed += other.elapsed;
     }
 

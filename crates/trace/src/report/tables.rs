@@ -26,6 +26,9 @@ pub fn render(summary: &Summary, style: Style) -> String {
     if summary.total.usage.is_known() {
         out += &format!("{}\n\n", usage(&summary.total.usage).trim_fmt());
     }
+    if !summary.timeline.is_empty() {
+        out += &format!("{}\n", summary.timeline.render(style));
+    }
     out += &total(summary, style);
     out
 }
