@@ -86,6 +86,35 @@ fn qemu_gets_the_machine_and_the_words_but_not_our_input() {
     assert!(err.contains("-append 'test pins seed=7'"), "{err}");
 }
 
+/// A program far from its checkout, which may be gone.
+#[test]
+fn an_installed_program_finds_its_kernel() {
+    let directory = directory("installed");
+    script(&directory, "qemu-system-x86_64", r#"for word; do echo "<$word>"; done; exit 33"#);
+    let (bin, lib) = (directory.join("bin"), directory.join("lib/samara"));
+    fs::create_dir_all(&bin).unwrap();
+    fs::create_dir_all(&lib).unwrap();
+    let program = bin.join("samara");
+    fs::copy(env!("CARGO_BIN_EXE_samara"), &program).unwrap();
+    let path = format!("{}:{}", directory.display(), env::var("PATH").unwrap());
+    let boot = || {
+        let mut command = Command::new(&program);
+        command.arg("boot").env("PATH", &path).env("SAMARA_CHECKOUT", directory.join("gone"));
+        told(command.stdin(Stdio::null()).output().unwrap())
+    };
+    let (code, out, err) = boot();
+    assert_eq!((code, out.as_str()), (Some(2), ""), "{err}");
+    for part in ["installed/gone: ", "SAMARA_CHECKOUT", "--kernel FILE"] {
+        assert!(err.contains(part), "{part} in {err}");
+    }
+    let kernel = lib.join("kernel");
+    fs::write(&kernel, "a kernel").unwrap();
+    let (code, out, err) = boot();
+    assert_eq!(code, Some(0), "{err}");
+    let kernel = fs::canonicalize(kernel).unwrap();
+    assert!(out.contains(&format!("<-kernel>\n<{}>", kernel.display())), "{out}");
+}
+
 #[test]
 fn a_machine_without_room_for_the_kernel_is_refused_at_once() {
     let directory = directory("memory");

@@ -1,5 +1,7 @@
-//! Builds the kernel: a separate package for another target, with a target directory of its own.
+//! The kernel: built from a checkout, as a separate package for another target, with a target
+//! directory of its own; or the file of an installation.
 
+use super::needs;
 use std::env;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -17,8 +19,11 @@ const NOT_OURS: [&str; 5] = [
     "CARGO_TARGET_X86_64_UNKNOWN_NONE_RUSTFLAGS",
 ];
 
-/// The checkout that this program was built from.
+/// The checkout that `SAMARA_CHECKOUT` names, or that this program was built from.
 pub(super) fn checkout() -> PathBuf {
+    if let Some(named) = env::var_os("SAMARA_CHECKOUT") {
+        return PathBuf::from(named);
+    }
     // crates/samara
     let mut path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     path.pop();
@@ -32,19 +37,40 @@ pub(super) fn target() -> Result<PathBuf, String> {
     std::path::absolute(target).map_err(|error| format!("the target directory: {error}"))
 }
 
+/// The kernel's folder in the checkout, if it is there.
+fn home() -> Option<PathBuf> {
+    Some(checkout().join("kernel")).filter(|home| home.join("Cargo.toml").is_file())
+}
+
+/// The kernel of an installation: `lib/samara/kernel` beside the folder of this program.
+fn installed() -> Option<PathBuf> {
+    let program = env::current_exe().ok()?;
+    let kernel = program.parent()?.parent()?.join("lib/samara/kernel");
+    kernel.is_file().then_some(kernel)
+}
+
+/// The kernel's ELF file: `named`, or that of the checkout, which is built, or the installed one.
+///
 /// # Errors
-/// The checkout is gone, or the build failed. Cargo's output went to standard error.
-pub(super) fn build() -> Result<PathBuf, String> {
-    let checkout = checkout();
-    let home = checkout.join("kernel");
-    if !home.join("Cargo.toml").is_file() {
-        let home = home.display();
-        return Err(format!(
-            "there is no kernel in {home}: boot works from a checkout, with cargo run"
-        ));
+/// There is none, or a program is missing, or the build failed. Cargo's output went to standard
+/// error.
+pub(super) fn find(named: Option<&Path>) -> Result<PathBuf, String> {
+    let home = home();
+    let file = named.map(Path::to_owned).or_else(|| installed().filter(|_| home.is_none()));
+    match (file, home) {
+        (Some(file), _) => needs::check(false).map(|()| file),
+        (None, Some(home)) => needs::check(true).and_then(|()| build(&home)),
+        (None, None) => Err(format!(
+            "there is no kernel in {}: name a checkout by SAMARA_CHECKOUT=DIR, or a kernel by \
+             --kernel FILE",
+            checkout().display()
+        )),
     }
+}
+
+fn build(home: &Path) -> Result<PathBuf, String> {
     let target = target()?.join("kernel");
-    let mut build = command(&home, &target);
+    let mut build = command(home, &target);
     messages::show("building the kernel\n");
     // On a terminal cargo shows its progress; elsewhere it prints only errors.
     let shown = io::stderr().is_terminal();

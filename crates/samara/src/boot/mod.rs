@@ -32,7 +32,6 @@ use outcome::Outcome;
 use run::Output;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use streams::Streams;
 use trace::report::messages;
@@ -71,7 +70,7 @@ fn boot(options: &cli::Boot) -> Result<(), Failure> {
     // Opened before the build, which takes long: an output file that cannot be written is reported
     // first.
     let json = output::open(json)?;
-    let elf = kernel(options)?;
+    let elf = kernel::find(options.kernel.as_deref())?;
     let command = qemu::command(options, &elf, &words);
     messages::show(&format!("booting: {}\n", qemu::shown(&command)));
     let mut console = Console::new(json, &elf);
@@ -111,7 +110,7 @@ fn execute<'a>(
     let no_machine = |what| Failure { code: NO_MACHINE, what };
     let archive = program::archive(run, &options.memory)?;
     let words = qemu::words(options).map_err(no_machine)?;
-    let elf = kernel(options).map_err(no_machine)?;
+    let elf = kernel::find(options.kernel.as_deref()).map_err(no_machine)?;
     let mut command = qemu::command(options, &elf, &words);
     streams::inherit(&archive).map_err(no_machine)?;
     command.args(["-initrd", &format!("/dev/fd/{}", archive.as_raw_fd())]);
@@ -123,13 +122,4 @@ fn execute<'a>(
     let ended = run::run(command, limit, Some((streams, output)), |line| console.line(line));
     ending::judge_run(ended.map_err(no_machine)?, limit)?;
     Outcome::of(console.record())
-}
-
-/// The kernel's ELF file. Builds it, unless the options name one.
-fn kernel(options: &cli::Boot) -> Result<PathBuf, String> {
-    needs::check(options.kernel.is_none())?;
-    match &options.kernel {
-        Some(file) => Ok(file.clone()),
-        None => kernel::build(),
-    }
 }

@@ -11,8 +11,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(super) const HELP: &str = "\
-Builds the kernel from this checkout and runs it in QEMU. The kernel's console goes to standard
-output line by line, progress to standard error.
+Builds the kernel and runs it in QEMU. The kernel's console goes to standard output line by line,
+progress to standard error.
+
+The kernel is that of the checkout that this program was built from, or that SAMARA_CHECKOUT names.
+Without one, it is lib/samara/kernel beside the folder of this program, or what --kernel names.
 
 Examples:
   samara boot                                 boot, and print what the kernel finds
@@ -86,8 +89,8 @@ pub(crate) struct Boot {
     #[arg(long, global = true, hide = true, value_name = "WORDS")]
     pub(crate) append: Option<String>,
 
-    /// Boot this ELF file instead of building the kernel
-    #[arg(long, global = true, hide = true, value_name = "FILE")]
+    /// Boot this ELF file instead of building the kernel of the checkout
+    #[arg(long, global = true, value_name = "FILE")]
     pub(crate) kernel: Option<PathBuf>,
 
     #[command(subcommand)]

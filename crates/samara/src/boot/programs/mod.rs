@@ -55,7 +55,7 @@ impl System {
 pub(super) fn bench(options: &Boot, bench: &BootBench) -> Result<(), Failure> {
     let json = output::open(bench.json.as_deref())?;
     let files = loops::build()?;
-    let elf = super::kernel(options)?;
+    let elf = super::kernel::find(options.kernel.as_deref())?;
     let mut systems = vec![System::Ours(Unmap::Immediate), System::Ours(Unmap::Grace)];
     if let Some(linux) = &bench.linux {
         if bench.waiting {
