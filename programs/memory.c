@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 
 static sigjmp_buf back;
@@ -295,7 +296,8 @@ static void sealed_execution(void)
 	OK(close(fd));
 	fd = OK(syscall(SYS_memfd_create, "exec", MFD_ALLOW_SEALING));
 	OK(ftruncate(fd, PAGE));
-	void *shared = OK(mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+	char *shared =
+		(char *)OK(mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
 	ERR(fcntl(fd, F_ADD_SEALS, SEAL_EXEC), EBUSY);
 	OK(munmap(shared, PAGE));
 	OK(fcntl(fd, F_ADD_SEALS, SEAL_EXEC));
