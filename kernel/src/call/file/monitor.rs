@@ -65,8 +65,8 @@ pub(super) fn ioctl(call: &mut Call<'_>, monitor: &Monitor, request: u64, at: u6
     const HOLES: u64 = 2;
     let user = call.user();
     let told_at = match request {
-        COPY | MOVE => Some(at + 32),
-        ZEROPAGE | CONTINUE | POISON => Some(at + 24),
+        COPY | MOVE => Some(at.wrapping_add(32)),
+        ZEROPAGE | CONTINUE | POISON => Some(at.wrapping_add(24)),
         _ => None,
     };
     if (told_at.is_some() || request == WRITEPROTECT) && monitor.is_changing() {
