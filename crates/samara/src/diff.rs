@@ -9,22 +9,17 @@ use std::{collections::BTreeMap, fs, path::Path, process::ExitCode};
 use serde_json::{Value, json};
 use trace::{replay::replay, report::json};
 
-use crate::{bench::output::Lines, cli, complain, replay::destination};
-
-/// A file cannot be read or is malformed, or the result cannot be written.
-const FAILED: u8 = 2;
+use crate::{
+    bench::output::Lines,
+    cli, ending,
+    replay::{RECORDING, destination},
+};
 
 /// The numbers of a run by their path in its object, such as `kinds.mmap.calls`.
 type Numbers = BTreeMap<String, f64>;
 
 pub(crate) fn run(options: &cli::Diff) -> ExitCode {
-    match compare(options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(what) => {
-            complain(what);
-            FAILED.into()
-        }
-    }
+    ending(compare(options))
 }
 
 fn compare(options: &cli::Diff) -> Result<(), String> {
@@ -44,7 +39,7 @@ fn compare(options: &cli::Diff) -> Result<(), String> {
 fn read(path: &Path) -> Result<Numbers, String> {
     let name = path.display();
     let bytes = fs::read(path).map_err(|error| format!("cannot read {name}: {error}"))?;
-    let object = if bytes.starts_with(b"# vmtrace") {
+    let object = if bytes.starts_with(RECORDING) {
         let summary = replay(&bytes[..], &name.to_string()).map_err(|error| error.to_string())?;
         let mut object = json::object(&summary);
         // These are times of the replay, which say nothing about the run.

@@ -40,6 +40,17 @@ fn main() -> ExitCode {
     }
 }
 
+/// The exit code of a command that only succeeds or fails with 2.
+fn ending(done: Result<(), String>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(what) => {
+            complain(what);
+            ExitCode::from(2)
+        }
+    }
+}
+
 /// Prints an error to standard error: the cause, and the cure.
 fn complain(what: impl Display) {
     messages::tell(what);

@@ -5,10 +5,7 @@ use std::{fs, io, path::Path, process::ExitCode};
 
 use clap::{Command, CommandFactory};
 
-use crate::{bench::output::Lines, cli, complain};
-
-/// The result could not be written.
-const FAILED: u8 = 2;
+use crate::{bench::output::Lines, cli, ending};
 
 /// Writes a shell's completions to standard output.
 pub(crate) fn completions(options: &cli::Completions) -> ExitCode {
@@ -26,16 +23,6 @@ pub(crate) fn man(options: &cli::Man) -> ExitCode {
     command.build();
     let written = fs::create_dir_all(directory).and_then(|()| pages(&command, directory));
     ending(written.map_err(|error| format!("cannot write to {}: {error}", directory.display())))
-}
-
-fn ending(written: Result<(), String>) -> ExitCode {
-    match written {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(what) => {
-            complain(what);
-            FAILED.into()
-        }
-    }
 }
 
 /// The pages of a command and of all below it.

@@ -104,15 +104,17 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
     ending(&all, errors.is_empty(), pages.failed, options.strict, unwritten).into()
 }
 
+/// The first bytes of a recording.
+pub(crate) const RECORDING: &[u8] = b"# vmtrace";
+
 /// Opens the destination of the counts. `--json` was without FILE once, so a recording may stand in
 /// its place, and must not be lost.
 pub(crate) fn destination(json: Option<&Path>) -> Result<Lines<'_>, String> {
-    const START: &[u8] = b"# vmtrace";
     if let Some(path) = json.filter(|path| path.is_file()) {
         let mut start = Vec::new();
         let read =
-            File::open(path).map(|file| file.take(START.len() as u64).read_to_end(&mut start));
-        if read.is_ok() && start == START {
+            File::open(path).map(|file| file.take(RECORDING.len() as u64).read_to_end(&mut start));
+        if read.is_ok() && start == RECORDING {
             let path = path.display();
             return Err(format!("--json would overwrite the recording {path}; write --json -"));
         }

@@ -84,15 +84,11 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
     let mut summary = session.finish().map_err(unwritten)?;
     summary.shown = shown;
 
+    let full = |style| Style { full: options.full, ..style };
     match &options.output {
-        Some(_) => report_file
-            .write(&report(&summary, Style { full: options.full, ..Style::PLAIN }))
-            .map_err(failed)?,
+        Some(_) => report_file.write(&report(&summary, full(Style::PLAIN))).map_err(failed)?,
         None if options.quiet => messages::show(&first_mismatch(&summary, Style::of_stderr())),
-        None => {
-            let style = Style { full: options.full, ..Style::of_stderr() };
-            messages::show(&report(&summary, style));
-        }
+        None => messages::show(&report(&summary, full(Style::of_stderr()))),
     }
     json.write(&format!("{}\n", json::object(&summary))).map_err(failed)?;
     if let Some(failure) = judge(&summary, unfollowed, options.strict) {

@@ -100,7 +100,12 @@ pub(super) fn read(tid: Tid) -> io::Result<(Vec<Area>, usize)> {
 
 /// The text of smaps.
 pub(super) fn smaps(tid: Tid) -> io::Result<String> {
-    fs::read(format!("/proc/{tid}/smaps")).map(text)
+    proc_text(tid, "smaps")
+}
+
+/// The text of a file of a thread in `/proc`.
+pub(super) fn proc_text(tid: Tid, name: &str) -> io::Result<String> {
+    fs::read(format!("/proc/{tid}/{name}")).map(text)
 }
 
 /// Converts bytes to text. Names are arbitrary bytes, and mostly UTF-8.
@@ -125,13 +130,14 @@ pub(super) fn stat_field<T: FromStr>(stat: &str, n: usize) -> Option<T> {
     tail.split_ascii_whitespace().nth(n - 3)?.parse().ok()
 }
 
+/// The marks in the text of stat.
 fn marks_in(stat: &str) -> Option<Marks> {
     Some(Marks { start_stack: stat_field(stat, 28)?, start_brk: stat_field(stat, 47)? })
 }
 
 /// The marks of the address space of `tid`.
 pub(super) fn marks(tid: Tid) -> io::Result<Marks> {
-    let stat = text(fs::read(format!("/proc/{tid}/stat"))?);
+    let stat = proc_text(tid, "stat")?;
     marks_in(&stat).ok_or_else(|| io::Error::other("/proc/PID/stat has too few fields"))
 }
 

@@ -1,8 +1,6 @@
 //! What a process uses of the machine's memory: from `/proc/PID/stat` and `/proc/PID/status`, two
 //! small files, and from smaps, which the tracer has read for the last listing anyway.
 
-use std::fs;
-
 use super::{image, sys::Tid};
 use crate::report::{Kind, Residency, Usage};
 
@@ -12,7 +10,7 @@ pub(super) type Faults = (u64, u64);
 /// The page faults of the process of `tid` so far. They are not the address space's: execve keeps
 /// them.
 pub(super) fn faults(tid: Tid) -> Faults {
-    let stat = fs::read(format!("/proc/{tid}/stat")).map(image::text).unwrap_or_default();
+    let stat = image::proc_text(tid, "stat").unwrap_or_default();
     let field = |n| image::stat_field(&stat, n).unwrap_or(0);
     (field(10), field(12))
 }
@@ -20,7 +18,7 @@ pub(super) fn faults(tid: Tid) -> Faults {
 /// The use of an address space that began with so many page faults of the process, and has this
 /// smaps.
 pub(super) fn read(tid: Tid, before: Faults, smaps: &str) -> Usage {
-    let status = fs::read(format!("/proc/{tid}/status")).map(image::text).unwrap_or_default();
+    let status = image::proc_text(tid, "status").unwrap_or_default();
     let now = faults(tid);
     let mut usage = Usage {
         resident_peak: peak_in(&status),

@@ -269,13 +269,11 @@ impl<B: Beside> Mirror<B> {
     }
 
     fn end(&mut self, mm: MmId) {
+        self.keep_picture(mm, 0);
         let Some(mut mirrored) = self.spaces.remove(&mm) else { return };
         self.beside.end(mm);
         mirrored.measure();
         self.summary.timeline.end(mm);
-        let vmas = mirrored.space.get_mut().count();
-        let exe = mirrored.figures.exe.clone();
-        self.summary.offer(mm, &exe, vmas, || mirrored.listing());
         self.summary.add(mirrored.figures);
     }
 
