@@ -292,15 +292,14 @@ impl Children {
         space: &AddressSpace<M, F, G>,
         uffd: Uffd,
     ) -> Result<Option<Uffd>, vma::Error> {
-        let handler = space.core.userfaults.get();
-        let wants = |uffd: Uffd| {
-            handler.filter(|handler| handler.events(uffd.id).contains(UserFaultEvents::FORK))
-        };
         if !uffd.follows_fork {
             return Ok(None);
         }
+        let handler = space.core.userfaults.get();
+        let wants =
+            handler.filter(|handler| handler.events(uffd.id).contains(UserFaultEvents::FORK));
         // The host has no events: the child has the same one.
-        let Some(handler) = wants(uffd) else { return Ok(Some(uffd)) };
+        let Some(handler) = wants else { return Ok(Some(uffd)) };
         let known = self.0.iter().find(|event| event.uffd == uffd.id);
         if let Some(UserFaultChange::Fork { child }) = known.map(|event| &event.change) {
             return Ok(Some(Uffd { id: *child, ..uffd }));
