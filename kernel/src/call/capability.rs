@@ -51,7 +51,7 @@ pub(super) fn capget(call: &mut Call<'_>) -> Outcome {
 pub(super) fn capset(call: &mut Call<'_>) -> Outcome {
     let [at, data, ..] = call.args;
     let (Some(_), pid) = header(call, at)? else { return fail(EINVAL) };
-    if pid != 0 && pid != call.thread.tid {
+    if pid != 0 && pid != call.thread.tid() {
         return fail(EPERM);
     }
     let [effective, ..]: [u32; 3] = call.user().read(data)?;

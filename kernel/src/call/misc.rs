@@ -198,21 +198,16 @@ fn limits(call: &Call<'_>, which: u64) -> Result<[u64; 2], Errno> {
 /// prctl(2): the name of a thread, and what libraries ask.
 pub(super) fn prctl(call: &mut Call<'_>) -> Outcome {
     let [what, at, rest @ .., _] = call.args;
-    let program = &call.process().program;
     match what {
         // PR_SET_NAME
         15 => {
-            let name = call.user().read::<[u8; 16]>(at)?;
-            let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-            lock(program).name = alloc::string::String::from_utf8_lossy(name).into_owned();
+            let name = call.user().name(at)?;
+            *lock(call.thread.name()) = name;
             Ok(0)
         }
         // PR_GET_NAME
         16 => {
-            let mut name = [0; 16];
-            let text = lock(program).name.clone();
-            let len = text.len().min(15);
-            name[..len].copy_from_slice(&text.as_bytes()[..len]);
+            let name = *lock(call.thread.name());
             call.user().write(at, &name)?;
             Ok(0)
         }

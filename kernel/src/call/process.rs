@@ -2,12 +2,11 @@
 
 use super::{Call, Errno, Outcome, Stop, fail};
 use crate::file::events::Events;
-use crate::file::setting;
+use crate::file::{Executable, setting};
 use crate::load::{self, Loaded};
 use crate::task::process::{self, Exit, Program};
 use crate::task::thread::Forked;
 use crate::task::{Own, Process, Thread, exit, lock, run, signal};
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -103,6 +102,9 @@ pub(super) fn clone3(call: &mut Call<'_>) -> Outcome {
         return fail(EINVAL);
     }
     let Some(stack) = stack.checked_add(stack_size) else { return fail(EINVAL) };
+    if flags & (THREAD | PARENT) != 0 && exit_signal != 0 {
+        return fail(EINVAL);
+    }
     let exit_signal = exit_signal as u32;
     make(call, New { flags, exit_signal, stack, parent_tid, child_tid, tls })
 }
@@ -148,20 +150,20 @@ fn make(call: &mut Call<'_>, new: New) -> Outcome {
         None => Thread::new(process::number(), Arc::clone(call.process()), own),
     };
     signal::inherit(call.thread, &thread);
+    *lock(thread.name()) = *lock(call.thread.name());
     *lock(&thread.affinity) = *lock(&call.thread.affinity);
-    let user = call.user();
+    let (user, tid) = (call.user(), thread.tid());
     if has(PARENT_SETTID) {
         // As in Linux, a bad address is not told.
-        let _ = user.write(new.parent_tid, &thread.tid);
+        let _ = user.write(new.parent_tid, &tid);
     }
     if has(CHILD_SETTID) {
         let _ = match has(VM) {
-            true => user.write(new.child_tid, &thread.tid).ok(),
-            // SAFETY: this CPU has the thread, which is in no queue.
-            false => unsafe { thread.own() }
-                .space()
-                .write(new.child_tid as usize, thread.tid.as_bytes())
-                .ok(),
+            true => user.write(new.child_tid, &tid).ok(),
+            false => {
+                // SAFETY: this CPU has the thread, which is in no queue.
+                unsafe { thread.own() }.space().write(new.child_tid as usize, tid.as_bytes()).ok()
+            }
         };
     }
     if !thread.process.add(&thread) {
@@ -172,16 +174,13 @@ fn make(call: &mut Call<'_>, new: New) -> Outcome {
         }
         return fail(EAGAIN);
     }
-    let child = Arc::clone(&thread.process);
-    let tid = thread.tid;
     if has(VFORK) {
-        // Relaxed: the queue orders it.
-        child.holds_vfork.store(true, Ordering::Relaxed);
+        *lock(&thread.vfork) = Some(Arc::clone(call.thread));
     }
     thread.wake();
     if has(VFORK) {
-        call.own.resume.child = Some(Arc::clone(&child));
-        return wait_for_vfork(call, &child);
+        call.own.resume.child = Some(Arc::clone(&thread));
+        return wait_for_vfork(call, &thread);
     }
     Ok(tid.into())
 }
@@ -221,12 +220,16 @@ fn new_process(call: &Call<'_>, new: &New, own: Own, forked: Forked) -> Result<A
     Ok(Thread::new(child.pid, child, own))
 }
 
-fn wait_for_vfork(call: &mut Call<'_>, child: &Arc<Process>) -> Outcome {
-    let process = call.process();
-    // Acquire: pairs with the Release of `end_vfork`.
-    let over = |_: &mut Call<'_>| (!child.holds_vfork.load(Ordering::Acquire)).then_some(());
-    call.wait_killable(&process.events, over)?;
-    Ok(child.pid.into())
+/// Waits until the child has ended or replaces its program. Only the end of this thread
+/// interrupts it.
+fn wait_for_vfork(call: &mut Call<'_>, child: &Thread) -> Outcome {
+    call.thread.begin_wait();
+    let over = lock(&child.vfork).is_none();
+    if over || call.is_ending() {
+        call.thread.end_wait();
+        return if over { Ok(child.tid().into()) } else { Err(Stop::Interrupted) };
+    }
+    Err(Stop::Wait)
 }
 
 /// exit(2).
@@ -257,13 +260,13 @@ fn load_program(call: &Call<'_>) -> Result<(Loaded, Program), Stop> {
     let arguments = user.texts(arguments, MOST)?;
     let environment = user.texts(environment, MOST)?;
     let place = lock(&process.place).clone();
-    let (file, resolved) = crate::file::program(&path, &place, process.pid)?;
-    let loaded = load::load(&file, &path, &arguments, &environment)?;
+    let file = crate::file::program(&path, &place, process.pid)?;
+    let loaded = load::load(&file.memory, &path, &arguments, &environment)?;
     loaded.space.set_limits(mm::Limits { may_lock: true, ..call.space().limits() });
     let denies = call.space().with_vmas(|calls| Ok(calls.inherited_deny_exec()))?;
     loaded.space.with_vmas(|calls| calls.set_deny_exec(denies))?;
     setting::forbid(&loaded.space, call.space().huge_pages() == HugePages::Disabled);
-    let program = program(&resolved, &arguments)?;
+    let program = program(file, &arguments)?;
     Ok((loaded, program))
 }
 
@@ -287,7 +290,9 @@ pub(super) fn execve(call: &mut Call<'_>) -> Outcome {
     own.set_space(Arc::clone(&loaded.space));
     let old = lock(&process.space).replace(Arc::clone(&loaded.space));
     setting::apply(&loaded.space);
-    exit::end_vfork(process);
+    exit::end_vfork(call.thread);
+    process.make_first(call.thread);
+    *lock(&process.name) = loaded.name;
     let before = core::mem::replace(&mut *lock(&process.program), program);
     drop(before);
     if let Some(files) = process.files() {
@@ -317,7 +322,7 @@ pub(super) fn execve(call: &mut Call<'_>) -> Outcome {
 /// already, this one ends.
 fn end_others(call: &mut Call<'_>) -> Result<(), Stop> {
     let process = call.process();
-    if *lock(&process.replacing).get_or_insert(call.thread.tid) != call.thread.tid {
+    if *lock(&process.replacing).get_or_insert(call.thread.tid()) != call.thread.tid() {
         signal::end_thread(call.thread);
         return Err(Stop::Registers);
     }
@@ -351,9 +356,7 @@ pub(crate) fn start(own: &mut Own, entry: u64, stack: u64) {
 ///
 /// # Errors
 /// ENOMEM.
-fn program(path: &[u8], arguments: &[Vec<u8>]) -> Result<Program, Errno> {
-    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    let name = String::from_utf8_lossy(&name[..name.len().min(15)]).into_owned();
+fn program(file: Executable, arguments: &[Vec<u8>]) -> Result<Program, Errno> {
     let mut line = Vec::new();
     let bytes = arguments.iter().map(|argument| argument.len() + 1).sum();
     line.try_reserve_exact(bytes).map_err(|_| Errno(ENOMEM))?;
@@ -361,7 +364,7 @@ fn program(path: &[u8], arguments: &[Vec<u8>]) -> Result<Program, Errno> {
         line.extend_from_slice(argument);
         line.push(0);
     }
-    Ok(Program { name, path: path.to_vec(), arguments: Arc::new(line) })
+    Ok(Program { path: file.path, image: Some(Arc::new(file.image)), arguments: Arc::new(line) })
 }
 
 pub(super) fn getpid(call: &mut Call<'_>) -> Outcome {
@@ -369,7 +372,7 @@ pub(super) fn getpid(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn gettid(call: &mut Call<'_>) -> Outcome {
-    Ok(call.thread.tid.into())
+    Ok(call.thread.tid().into())
 }
 
 pub(super) fn getppid(call: &mut Call<'_>) -> Outcome {
@@ -427,7 +430,7 @@ pub(super) fn setsid(call: &mut Call<'_>) -> Outcome {
 /// set_tid_address(2).
 pub(super) fn set_tid_address(call: &mut Call<'_>) -> Outcome {
     call.own.clear_tid = call.args[0];
-    Ok(call.thread.tid.into())
+    Ok(call.thread.tid().into())
 }
 
 /// Calls that ask for the user or the group: root.
@@ -442,13 +445,14 @@ pub(crate) fn first(
     environment: &[Vec<u8>],
     files: Arc<crate::file::Files>,
 ) -> Result<Arc<Process>, Errno> {
-    let (file, resolved) = crate::file::program(path, &Default::default(), 0)?;
-    let loaded = load::load(&file, path, arguments, environment)?;
-    let program = program(&resolved, arguments)?;
+    let file = crate::file::program(path, &Default::default(), 0)?;
+    let loaded = load::load(&file.memory, path, arguments, environment)?;
+    let program = program(file, arguments)?;
     let mut own = Own::try_new(Arc::clone(&loaded.space)).ok_or(Errno(ENOMEM))?;
     let process = Process::new(None, false, 0, loaded.space, files).ok_or(Errno(EACCES))?;
     start(&mut own, loaded.entry, loaded.stack);
     *lock(&process.program) = program;
+    *lock(&process.name) = loaded.name;
     let thread = Thread::new(process.pid, Arc::clone(&process), own);
     if !process.add(&thread) {
         return Err(Errno(EACCES));

@@ -258,7 +258,7 @@ pub(super) fn rt_tgsigqueueinfo(call: &mut Call<'_>) -> Outcome {
     if group <= 0 || tid <= 0 {
         return fail(EINVAL);
     }
-    let info = read_info(call, info, of, call.thread.tid, tid)?;
+    let info = read_info(call, info, of, call.thread.tid(), tid)?;
     let thread = find_thread(Some(group), tid)?;
     if number(of)?.is_some() {
         signal::send_to_thread(&thread, info)?;

@@ -9,6 +9,7 @@
 //! | `node` | inodes |
 //! | `tree` | changes of folders: create, remove, rename, link |
 //! | `open` | open descriptions: reads, writes, positions, maps |
+//! | `image` | files that are executed and not written, or the reverse |
 //! | `ready` | what a poll finds |
 //! | `pipe` | pipes |
 //! | `locks` | advisory locks |
@@ -27,6 +28,7 @@
 
 mod budget;
 pub(crate) mod events;
+pub(crate) mod image;
 pub(crate) mod locks;
 pub(crate) mod monitor;
 pub(crate) mod node;
@@ -44,6 +46,7 @@ use crate::path::{Place, Start};
 use crate::task::lock;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use image::Image;
 use linux_raw_sys::errno::{EACCES, EBADF, EMFILE, ENOENT, ENOMEM};
 use locks::Of;
 use mm::{Shared, Shmem};
@@ -228,23 +231,28 @@ impl Drop for Files {
     }
 }
 
-/// The program file of this path, and its path from the root, for execve(2).
+/// What execve(2) needs of a program file.
+pub(crate) struct Executable {
+    pub(crate) memory: Shared<Shmem<Kernel>>,
+    /// From the root; empty for a file without a name, which `/proc` leads to.
+    pub(crate) path: Vec<u8>,
+    /// Keeps writers out.
+    pub(crate) image: Image,
+}
+
+/// The program file of this path.
 ///
 /// # Errors
-/// Those of a walk; EACCES: it is no regular file, or no right to execute it is set.
-pub(crate) fn program(
-    path: &[u8],
-    place: &Place,
-    pid: u32,
-) -> Result<(Shared<Shmem<Kernel>>, Vec<u8>), Errno> {
+/// Those of a walk; EACCES: it is no regular file, or no right to execute it is set. ETXTBSY.
+pub(crate) fn program(path: &[u8], place: &Place, pid: u32) -> Result<Executable, Errno> {
     let start = Start { folder: place.folder(), pid };
     let found = start.walk(path, true)?;
     let node = found.node.ok_or(Errno(ENOENT))?;
     match &node.kind {
         Kind::File(memory) if node.mode() & 0o111 != 0 => {
-            // A program whose file was removed, which /proc leads to, has no path.
-            let resolved = found.parent.path(Some(&found.name)).unwrap_or_default();
-            Ok((memory.clone(), resolved))
+            let path = found.parent.path(Some(&found.name)).unwrap_or_default();
+            let memory = memory.clone();
+            Ok(Executable { memory, path, image: Image::new(node)? })
         }
         _ => Err(Errno(EACCES)),
     }

@@ -331,7 +331,7 @@ impl Monitor {
         };
         let flags = kind | u64::from(fault.access == Access::Write);
         let address = if self.has(EXACT_ADDRESS) { fault.at.get() } else { page };
-        let tid = if self.has(THREAD_ID) { thread.tid.into() } else { 0 };
+        let tid = if self.has(THREAD_ID) { thread.tid().into() } else { 0 };
         let message = [PAGEFAULT, flags, address, tid];
         let mut waiting = lock(&self.waiting);
         waiting.try_reserve(1).map_err(|_| Errno(ENOMEM))?;

@@ -5,6 +5,7 @@
 //! held, and each insertion looks at it with the same lock.
 
 use super::budget::Charge;
+use super::image::Users;
 use super::locks::FileLocks;
 use super::monitor::Monitor;
 use super::open::refused;
@@ -30,8 +31,10 @@ use spin::mutex::SpinMutex;
 const MEMORY: (u32, u32) = (0, 1);
 /// The device of `/proc`.
 const PROC: u64 = 22;
-/// The heap that an inode uses, about: itself and its place in a folder.
-const NODE: usize = 512;
+/// The heap that an inode uses, about.
+const NODE: usize = 448;
+/// The heap that an entry of a folder uses besides its name, about.
+const ENTRY: usize = 96;
 /// What Linux's trace of maps shows instead of a path that is too long.
 const TOO_LONG: &[u8] = b"//toolong";
 
@@ -82,10 +85,24 @@ pub(crate) enum Kind {
     Proc(proc::Entry),
 }
 
+/// What a name in a folder leads to.
+pub(crate) struct Entry {
+    pub(crate) node: Arc<Node>,
+    _charge: Charge,
+}
+
+impl Entry {
+    /// # Errors
+    /// ENOSPC: the budget of the heap is used up.
+    pub(super) fn new(name: &[u8], node: &Arc<Node>) -> Result<Entry, Errno> {
+        Ok(Entry { node: Arc::clone(node), _charge: Charge::new(ENTRY + name.len())? })
+    }
+}
+
 /// The contents of a folder.
 #[derive(Default)]
 pub(crate) struct Folder {
-    pub(crate) entries: BTreeMap<Vec<u8>, Arc<Node>>,
+    pub(crate) entries: BTreeMap<Vec<u8>, Entry>,
     /// The parent; none for the root. A folder that was removed keeps it.
     pub(crate) parent: Weak<Node>,
     /// It is in no folder any more, so nothing may be added.
@@ -105,6 +122,7 @@ pub(crate) struct Node {
     /// Nanoseconds since 1970: last read, last write, last change of the inode, creation.
     pub(crate) times: [AtomicU64; 4],
     pub(crate) locks: FileLocks,
+    pub(super) users: Users,
     /// Serializes writes, as far as they depend on the size.
     pub(crate) writing: SpinMutex<()>,
     _charge: Option<Charge>,
@@ -137,6 +155,7 @@ impl Node {
             links: AtomicU32::new(links),
             times: [const { AtomicU64::new(0) }; 4].map(|_: AtomicU64| AtomicU64::new(now)),
             locks: FileLocks::default(),
+            users: Users::default(),
             writing: SpinMutex::new(()),
             _charge: charge,
         })
@@ -263,7 +282,9 @@ impl Node {
     /// ENOTDIR.
     pub(crate) fn child(&self, name: &[u8]) -> Result<Option<Arc<Node>>, Errno> {
         match &self.kind {
-            Kind::Folder(folder) => Ok(lock(folder).entries.get(name).cloned()),
+            Kind::Folder(folder) => {
+                Ok(lock(folder).entries.get(name).map(|entry| Arc::clone(&entry.node)))
+            }
             Kind::Proc(entry) => entry.child(name),
             _ => Err(Errno(ENOTDIR)),
         }
@@ -334,7 +355,8 @@ impl Node {
             (_, Kind::Proc(entry)) => Some(entry.name()),
             (Kind::Folder(folder), _) => {
                 let folder = lock(folder);
-                let found = folder.entries.iter().find(|(_, node)| Arc::ptr_eq(node, child));
+                let mut entries = folder.entries.iter();
+                let found = entries.find(|(_, entry)| Arc::ptr_eq(&entry.node, child));
                 found.map(|(name, _)| name.clone())
             }
             _ => None,

@@ -5,8 +5,9 @@
 //! inode take its `writing`, too: an append finds the end and writes there as one step.
 
 use super::budget::Charge;
+use super::image::Writer;
 use super::locks::Of;
-use super::node::{CHANGED, Device, Kind, Node, READ, WRITTEN};
+use super::node::{CHANGED, Device, Entry, Kind, Node, READ, WRITTEN};
 use super::pipe::Pipe;
 use super::proc::{Content, read_text};
 use crate::call::Errno;
@@ -74,6 +75,7 @@ pub(crate) struct Open {
     backing: Once<Backing<Kernel>>,
     /// It may have locks.
     pub(crate) has_locks: AtomicBool,
+    _writer: Option<Writer>,
     _charge: Charge,
 }
 
@@ -81,7 +83,7 @@ impl Open {
     /// Opens an inode.
     ///
     /// # Errors
-    /// ENFILE: no budget. Those of `/proc`. ENXIO.
+    /// ENFILE: no budget. Those of `/proc`. ENXIO. ETXTBSY.
     pub(crate) fn new(
         node: Arc<Node>,
         location: Location,
@@ -95,6 +97,9 @@ impl Open {
             _ => Content::None,
         };
         let charge = Charge::new(OPEN).map_err(|_| Errno(ENFILE))?;
+        // As in Linux, the description that memfd_create returns does not count.
+        let counts = mode.write && location.is_some();
+        let writer = if counts { Writer::new(&node)? } else { None };
         if let (Kind::Pipe(pipe), false) = (&node.kind, mode.path) {
             pipe.open(mode.read, mode.write);
         }
@@ -108,6 +113,7 @@ impl Open {
             listing: SpinMutex::new(None),
             backing: Once::new(),
             has_locks: AtomicBool::new(false),
+            _writer: writer,
             _charge: charge,
         }))
     }
@@ -477,7 +483,7 @@ fn list(node: &Arc<Node>) -> Result<Listing, Errno> {
             // The budget bounds the entries of all folders, so this lock is held for a bounded
             // time.
             let folder = lock(folder);
-            for (name, node) in &folder.entries {
+            for (name, Entry { node, .. }) in &folder.entries {
                 add(name, node.number, node.entry_type())?;
             }
         }

@@ -4,7 +4,7 @@
 //! it has seen stays so. Walks do not take it: a rename adds the new name before it removes the old
 //! one, so a walk finds the inode by one of them.
 
-use super::node::{CHANGED, Folder, Kind, Node, WRITTEN};
+use super::node::{CHANGED, Entry, Folder, Kind, Node, WRITTEN};
 use crate::call::Errno;
 use crate::path::Found;
 use crate::task::lock;
@@ -44,7 +44,7 @@ fn contents(node: &Node) -> Result<SpinMutexGuard<'_, Folder>, Errno> {
 /// Adds an inode that is in no folder yet.
 ///
 /// # Errors
-/// EEXIST; ENOENT: the folder was removed, or is in `/proc`. Nothing has changed.
+/// EEXIST; ENOENT: the folder was removed, or is in `/proc`. ENOSPC. Nothing has changed.
 pub(crate) fn insert(parent: &Arc<Node>, name: &[u8], node: &Arc<Node>) -> Result<(), Errno> {
     let _changes = lock(&CHANGES);
     add(parent, name, node)?;
@@ -56,6 +56,7 @@ pub(crate) fn insert(parent: &Arc<Node>, name: &[u8], node: &Arc<Node>) -> Resul
 }
 
 fn add(parent: &Node, name: &[u8], node: &Arc<Node>) -> Result<(), Errno> {
+    let entry = Entry::new(name, node)?;
     let mut folder = contents(parent)?;
     if folder.removed {
         return Err(Errno(ENOENT));
@@ -63,7 +64,7 @@ fn add(parent: &Node, name: &[u8], node: &Arc<Node>) -> Result<(), Errno> {
     if folder.entries.contains_key(name) {
         return Err(Errno(EEXIST));
     }
-    folder.entries.insert(name.to_vec(), Arc::clone(node));
+    folder.entries.insert(name.to_vec(), entry);
     drop(folder);
     parent.touch(&[WRITTEN, CHANGED]);
     Ok(())
@@ -189,6 +190,7 @@ pub(crate) fn rename(from: &Found, to: &Found, existing: Existing) -> Result<(),
     if is_within(&to.parent, &node)? {
         return Err(Errno(EINVAL));
     }
+    let entry = Entry::new(&to.name, &node)?;
     match (&old, existing) {
         (None, Existing::Exchange) => return Err(Errno(ENOENT)),
         (Some(_), Existing::Refuse) => return Err(Errno(EEXIST)),
@@ -206,21 +208,29 @@ pub(crate) fn rename(from: &Found, to: &Found, existing: Existing) -> Result<(),
         },
         (None, _) => {}
     }
+    let exchanged = match (&old, existing) {
+        (Some(old), Existing::Exchange) => Some(Entry::new(&from.name, old)?),
+        _ => None,
+    };
     {
         let mut folder = contents(&to.parent)?;
         if folder.removed {
             return Err(Errno(ENOENT));
         }
-        folder.entries.insert(to.name.clone(), Arc::clone(&node));
+        let replaced = folder.entries.insert(to.name.clone(), entry);
+        drop(folder);
+        drop(replaced);
     }
     moved(&node, &from.parent, &to.parent);
-    match &old {
-        Some(old) if existing == Existing::Exchange => {
-            contents(&from.parent)?.entries.insert(from.name.clone(), Arc::clone(old));
+    match (&old, exchanged) {
+        (Some(old), Some(entry)) => {
+            let replaced = contents(&from.parent)?.entries.insert(from.name.clone(), entry);
+            drop(replaced);
             moved(old, &to.parent, &from.parent);
         }
-        old => {
-            contents(&from.parent)?.entries.remove(&from.name);
+        (old, _) => {
+            let gone = contents(&from.parent)?.entries.remove(&from.name);
+            drop(gone);
             if let Some(old) = old {
                 unlinked(&to.parent, old);
             }

@@ -17,6 +17,7 @@ pub(crate) use stack::CLOCK_TICKS;
 use crate::call::Errno;
 use crate::machine::Kernel;
 use crate::random;
+use crate::task::process::Name;
 use crate::task::{Space, new_space};
 use crate::user::END;
 use alloc::sync::Arc;
@@ -33,6 +34,17 @@ pub(crate) struct Loaded {
     pub(crate) space: Arc<Space>,
     pub(crate) entry: u64,
     pub(crate) stack: u64,
+    /// The name of its first thread.
+    pub(crate) name: Name,
+}
+
+/// The name of the first thread: that of the file, as the program's starter wrote it.
+fn name(path: &[u8]) -> Name {
+    let last = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let mut name = Name::default();
+    let len = last.len().min(name.len() - 1);
+    name[..len].copy_from_slice(&last[..len]);
+    name
 }
 
 /// Loads a program with its arguments and environment.
@@ -66,5 +78,5 @@ pub(crate) fn load(
         Ok(())
     })?;
     let stack = stack::fill(&space, end, path, arguments, environment, &image)?;
-    Ok(Loaded { space, entry: image.entry as u64, stack })
+    Ok(Loaded { space, entry: image.entry as u64, stack, name: name(path) })
 }

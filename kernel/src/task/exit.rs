@@ -19,7 +19,7 @@ pub(crate) fn thread(thread: &Arc<Thread>, own: &mut Own) {
         let space = Arc::clone(own.space());
         // SAFETY: this CPU runs the thread, and has its space active.
         let user = unsafe { User::new(&space) };
-        futex::leave_robust(user, own.robust_list, thread.tid);
+        futex::leave_robust(user, own.robust_list, thread.tid());
         if own.clear_tid != 0 {
             // A bad address is the program's.
             let _ = user.write(own.clear_tid, &0_u32);
@@ -29,6 +29,7 @@ pub(crate) fn thread(thread: &Arc<Thread>, own: &mut Own) {
     own.resume.clear();
     own.clock.tell(&process.used);
     own.end();
+    end_vfork(thread);
     let last = process.remove(thread);
     if last {
         end(process);
@@ -44,8 +45,9 @@ fn end(process: &Arc<Process>) {
     // Each is dropped without a lock: they give back a lot.
     drop(mem::take(&mut *lock(&process.files)));
     drop(mem::take(&mut *lock(&process.space)));
+    let image = lock(&process.program).image.take();
+    drop(image);
     signal::end(process);
-    end_vfork(process);
     give_up_children(process);
     tell_parent(process, how);
     if process.pid == FIRST {
@@ -84,12 +86,11 @@ fn tell_parent(process: &Arc<Process>, how: Exit) {
     }
 }
 
-/// Lets a parent go on that waits in vfork.
-pub(crate) fn end_vfork(process: &Arc<Process>) {
-    // Release: what the child did to the memory comes before; pairs with the Acquire of clone.
-    process.holds_vfork.store(false, Ordering::Release);
-    if let Some(parent) = lock(&process.parent).upgrade() {
-        parent.events.wake_all();
+/// Lets the thread go on that waits in vfork for this one, which uses its memory no more.
+pub(crate) fn end_vfork(thread: &Thread) {
+    let waits = lock(&thread.vfork).take();
+    if let Some(waits) = waits {
+        waits.wake();
     }
 }
 

@@ -3,14 +3,14 @@
 use super::usage::Usage;
 use super::{Space, Thread, WaitQueue, lock, signal};
 use crate::file::Files;
+use crate::file::image::Image;
 use crate::file::setting;
 use crate::machine::Kernel;
 use crate::path::Place;
 use alloc::collections::BTreeMap;
-use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use machine::Step;
 use spin::mutex::SpinMutex;
 
@@ -65,14 +65,14 @@ pub(crate) struct Process {
     pub(crate) programs: AtomicU32,
     /// Those that its parent had started when it made this process.
     pub(crate) programs_of_parent: AtomicU32,
-    /// Woken when a child ends, or a vfork is over.
+    /// Woken when a child ends.
     pub(crate) events: WaitQueue,
     /// The thread that replaces the program waits here for the others to end.
     pub(crate) alone: WaitQueue,
     /// The thread that replaces the program, while it waits for the others to end.
     pub(crate) replacing: SpinMutex<Option<u32>>,
-    /// Whether its parent's vfork still waits.
-    pub(crate) holds_vfork: AtomicBool,
+    /// The name of its first thread.
+    pub(crate) name: SpinMutex<Name>,
     /// The program, for /proc.
     pub(crate) program: SpinMutex<Program>,
     /// What its threads have used in turns that are over.
@@ -81,11 +81,15 @@ pub(crate) struct Process {
     pub(crate) used_by_children: Usage,
 }
 
+/// The name of a thread: up to 15 bytes, and zeros.
+pub(crate) type Name = [u8; 16];
+
 /// What /proc says of a program.
 #[derive(Clone, Default)]
 pub(crate) struct Program {
-    pub(crate) name: String,
     pub(crate) path: Vec<u8>,
+    /// Keeps writers of its file out; none when the process has ended.
+    pub(crate) image: Option<Arc<Image>>,
     /// Each with a zero behind it. Shared with the processes that fork: there may be megabytes.
     pub(crate) arguments: Arc<Vec<u8>>,
 }
@@ -168,7 +172,7 @@ impl Process {
             events: WaitQueue::new(),
             alone: WaitQueue::new(),
             replacing: SpinMutex::default(),
-            holds_vfork: false.into(),
+            name: SpinMutex::default(),
             program: SpinMutex::default(),
             used: Usage::default(),
             used_by_children: Usage::default(),
@@ -217,7 +221,7 @@ impl Process {
             return false;
         }
         threads.push(Arc::clone(thread));
-        lock(&THREADS).insert(thread.tid, Arc::downgrade(thread));
+        lock(&THREADS).insert(thread.tid(), Arc::downgrade(thread));
         true
     }
 
@@ -225,8 +229,18 @@ impl Process {
     pub(super) fn remove(&self, thread: &Arc<Thread>) -> bool {
         let mut threads = lock(&self.threads);
         threads.retain(|other| !Arc::ptr_eq(other, thread));
-        lock(&THREADS).remove(&thread.tid);
+        lock(&THREADS).remove(&thread.tid());
         threads.is_empty()
+    }
+
+    /// Gives the number of the process to its only thread, which replaces the program.
+    pub(crate) fn make_first(&self, thread: &Arc<Thread>) {
+        let mut threads = lock(&THREADS);
+        if thread.tid() != self.pid {
+            threads.remove(&thread.tid());
+            thread.set_tid(self.pid);
+            threads.insert(self.pid, Arc::downgrade(thread));
+        }
     }
 
     /// Takes a process that has ended out of the table.

@@ -4,7 +4,7 @@
 //! [`Own`] belongs to the CPU that runs the thread: no lock, no atomics. It changes hands with the
 //! thread's state, which `state.rs` describes. A thread is in one queue at most.
 
-use super::process::Program;
+use super::process::{Name, Program};
 use super::state::State;
 use super::timer::Timer;
 use super::usage::Clock;
@@ -20,14 +20,19 @@ use crate::trap::Registers;
 use crate::user::xstate::XState;
 use alloc::sync::{Arc, Weak};
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use machine::{CpuSet, Cpus};
 use spin::mutex::SpinMutex;
 
 /// A thread of a program.
 pub(crate) struct Thread {
-    pub(crate) tid: u32,
+    /// Its number. An execve gives the thread the number of its process.
+    tid: AtomicU32,
     pub(crate) process: Arc<Process>,
+    /// The name of a thread that is not the first of its process.
+    name: SpinMutex<Name>,
+    /// The thread that waits until this one ends or replaces its program (CLONE_VFORK).
+    pub(crate) vfork: SpinMutex<Option<Arc<Thread>>>,
     own: UnsafeCell<Own>,
     state: State,
     /// The CPU that ran it last.
@@ -76,8 +81,8 @@ pub(crate) struct Resume {
     /// The timer that runs for it.
     pub(crate) timer: Option<Timer>,
     pub(crate) futex: Option<Arc<Waiter>>,
-    /// The child that a vfork waits for.
-    pub(crate) child: Option<Arc<Process>>,
+    /// The new thread that a vfork waits for.
+    pub(crate) child: Option<Arc<Thread>>,
     /// The mask to restore after rt_sigsuspend or ppoll.
     pub(crate) mask: Option<u64>,
     /// The program that an execve has loaded, while it waits for the other threads to end.
@@ -170,14 +175,32 @@ impl Thread {
     /// A thread that is in no queue yet.
     pub(crate) fn new(tid: u32, process: Arc<Process>, own: Own) -> Arc<Thread> {
         Arc::new(Thread {
-            tid,
+            tid: AtomicU32::new(tid),
             process,
+            name: SpinMutex::default(),
+            vfork: SpinMutex::default(),
             own: UnsafeCell::new(own),
             state: State::parked(),
             cpu: AtomicUsize::new(Kernel.current().index()),
             affinity: SpinMutex::new(Kernel.online()),
             signals: SpinMutex::new(signal::OfThread::default()),
         })
+    }
+
+    /// Its number.
+    pub(crate) fn tid(&self) -> u32 {
+        // Relaxed: only the number.
+        self.tid.load(Ordering::Relaxed)
+    }
+
+    /// Sets the number. The table of threads has to follow.
+    pub(super) fn set_tid(&self, tid: u32) {
+        self.tid.store(tid, Ordering::Relaxed);
+    }
+
+    /// Its name. That of the first thread is its process's, and outlives the thread.
+    pub(crate) fn name(&self) -> &SpinMutex<Name> {
+        if self.tid() == self.process.pid { &self.process.name } else { &self.name }
     }
 
     /// What only this CPU uses.

@@ -60,7 +60,7 @@ pub(crate) fn wake_at(time: u64, thread: &Arc<Thread>, resume: &mut Resume) {
     if let Some(before) = resume.timer.take() {
         before.cancel();
     }
-    resume.timer = Some(start((time, thread.tid), Due::Wake(Arc::downgrade(thread))));
+    resume.timer = Some(start((time, thread.tid()), Due::Wake(Arc::downgrade(thread))));
 }
 
 /// Tells the process's alarm at this time, or later. A process has one timer at most.

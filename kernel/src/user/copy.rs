@@ -7,6 +7,7 @@
 use crate::call::Errno;
 use crate::machine::compare_exchange;
 use crate::task::Space;
+use crate::task::process::Name;
 use crate::user::END;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -109,6 +110,19 @@ impl<'a> User<'a> {
                 return Ok(text);
             }
         }
+    }
+
+    /// Copies the name of a thread, which ends with a zero or is cut.
+    pub(crate) fn name(self, at: u64) -> Result<Name, Errno> {
+        let mut name = Name::default();
+        let last = name.len() - 1;
+        for (place, byte) in (at..).zip(&mut name[..last]) {
+            *byte = self.read(place)?;
+            if *byte == 0 {
+                break;
+            }
+        }
+        Ok(name)
     }
 
     /// Copies a path.

@@ -5,6 +5,7 @@
 //! | `open` | open, close, descriptors, pipes, memfd_create |
 //! | `control` | fcntl, flock, ioctl |
 //! | `transfer` | read, write, and what is like them |
+//! | `copy` | sendfile, copy_file_range |
 //! | `parts` | the parts of memory that these name |
 //! | `size` | lseek, truncate, fallocate |
 //! | `names` | folders, links, names |
@@ -13,6 +14,7 @@
 
 mod buffer;
 pub(super) mod control;
+pub(super) mod copy;
 pub(super) mod monitor;
 pub(super) mod names;
 pub(super) mod open;

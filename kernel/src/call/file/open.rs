@@ -2,6 +2,7 @@
 
 use super::{Call, Errno, HERE, Outcome, check_flags};
 use crate::call::fail;
+use crate::file::image::Writer;
 use crate::file::node::{Kind, Node};
 use crate::file::open::{Mode, Open, refused, truncate};
 use crate::file::{DESCRIPTORS, tree};
@@ -86,6 +87,7 @@ fn open_path(call: &Call<'_>, folder: u64, path: u64, flags: u32, mode: u32) -> 
         let location = Some((Arc::clone(&found.parent), found.name.clone()));
         let truncates = has(O_TRUNC) && !created && matches!(node.kind, Kind::File(_));
         let kept = flags & KEPT;
+        let _writer = if truncates && !how.path { Writer::new(&node)? } else { None };
         let open = Open::new(Arc::clone(&node), location, how, kept)?;
         let fd = call.files()?.insert(open, has(O_CLOEXEC), 0)?;
         if truncates

@@ -2,12 +2,13 @@
 
 use super::{Call, Errno, HERE, Outcome};
 use crate::call::fail;
+use crate::file::image::Writer;
 use crate::file::node::{CHANGED, Kind, Node, WRITTEN};
 use crate::file::open::{refused, truncate as set_size};
-use crate::task::lock;
+use crate::task::{lock, signal};
 use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{
-    EBADF, EFBIG, EINVAL, EISDIR, ENODEV, ENOSPC, ENXIO, EOPNOTSUPP, EPERM, ESPIPE,
+    EBADF, EFBIG, EINTR, EINVAL, EISDIR, ENODEV, ENOSPC, ENXIO, EOPNOTSUPP, EPERM, ESPIPE,
 };
 use mm::{Object, ObjectError, Seals};
 
@@ -41,6 +42,7 @@ pub(in crate::call) fn truncate(call: &mut Call<'_>) -> Outcome {
         return fail(EINVAL);
     }
     let node = call.find(HERE, path, 0)?;
+    let _writer = Writer::new(&node)?;
     set_size(&node, len)?;
     Ok(0)
 }
@@ -112,16 +114,17 @@ pub(in crate::call) fn fallocate(call: &mut Call<'_>) -> Outcome {
     // Pages beyond the end have no place in the object; those within it come in now.
     let last = end.min(memory.size()).div_ceil(PAGE);
     for page in offset / PAGE..last {
-        match memory.bring_in(page) {
-            Ok(()) => {}
+        let error = match memory.bring_in(page) {
+            // As in Linux, any signal ends it.
+            Ok(()) if signal::is_pending(call.thread) => Errno(EINTR),
+            Ok(()) => continue,
             Err(ObjectError::BeyondEnd) => break,
-            Err(error) => {
-                if grows {
-                    let _ = memory.set_size(before);
-                }
-                return Err(refused(error).into());
-            }
+            Err(error) => refused(error),
+        };
+        if grows {
+            let _ = memory.set_size(before);
         }
+        return Err(error.into());
     }
     open.node.touch(&[CHANGED]);
     Ok(0)

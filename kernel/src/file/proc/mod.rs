@@ -13,7 +13,8 @@ use super::node::Node;
 use super::open::Mode;
 use crate::call::Errno;
 use crate::path::Target;
-use crate::task::{Process, Space, lock, process as processes};
+use crate::task::process::{self as processes, Name};
+use crate::task::{Process, Space, Thread, lock};
 use crate::user::HOLE;
 use alloc::format;
 use alloc::sync::{Arc, Weak};
@@ -45,8 +46,8 @@ pub(crate) enum Entry {
     Descriptors(u32),
     /// `PID/fd/N`
     Descriptor(u32, u32),
-    /// `PID/NAME`
-    Of(u32, What),
+    /// `PID/NAME`, or of a thread `PID/task/TID/NAME`
+    Of(u32, Option<u32>, What),
     /// A folder of the system: its path.
     Folder(&'static str),
     /// A file of the system: its place in the table.
@@ -63,6 +64,8 @@ pub(crate) struct Listing {
 pub(crate) enum Content {
     None,
     Text(SpinMutex<Listing>),
+    /// The name of a thread.
+    Name(Weak<Thread>),
     PageMap(Weak<Space>),
     Memory(Weak<Space>),
     ClearRefs(Weak<Space>),
@@ -96,7 +99,10 @@ impl Entry {
             Entry::Process(pid) => (u64::from(pid) << 24, 0o555),
             Entry::Tasks(pid) => (u64::from(pid) << 24 | 1, 0o555),
             Entry::Descriptors(pid) => (u64::from(pid) << 24 | 2, 0o500),
-            Entry::Of(pid, what) => ((u64::from(pid) << 24) | (16 + what as u64), what.mode()),
+            Entry::Of(pid, None, what) => (u64::from(pid) << 24 | (16 + what as u64), what.mode()),
+            Entry::Of(_, Some(tid), what) => {
+                (1 << 61 | u64::from(tid) << 24 | (16 + what as u64), what.mode())
+            }
             Entry::Descriptor(pid, fd) => (u64::from(pid) << 24 | 1 << 16 | u64::from(fd), 0o700),
             Entry::Task(pid, tid) => (u64::from(pid) << 24 | 1 << 60 | u64::from(tid), 0o555),
         };
@@ -106,7 +112,7 @@ impl Entry {
     pub(crate) fn file_type(self) -> u32 {
         match self {
             Entry::Own | Entry::Mounts | Entry::Descriptor(..) => S_IFLNK,
-            Entry::Of(_, what) if what.is_link() => S_IFLNK,
+            Entry::Of(.., what) if what.is_link() => S_IFLNK,
             Entry::Of(..) | Entry::System(_) => S_IFREG,
             _ => S_IFDIR,
         }
@@ -122,7 +128,7 @@ impl Entry {
             }
             Entry::Tasks(_) => b"task".into(),
             Entry::Descriptors(_) => b"fd".into(),
-            Entry::Of(_, what) => what.name().into(),
+            Entry::Of(.., what) => what.name().into(),
             Entry::Folder(path) => last(path).into(),
             Entry::System(place) => last(system::path(place)).into(),
         }
@@ -133,7 +139,10 @@ impl Entry {
         let parent = match self {
             Entry::Root => return Ok(Arc::clone(super::tree::root())),
             Entry::Own | Entry::Mounts | Entry::Process(_) => Entry::Root,
-            Entry::Tasks(pid) | Entry::Descriptors(pid) | Entry::Of(pid, _) => Entry::Process(pid),
+            Entry::Tasks(pid) | Entry::Descriptors(pid) | Entry::Of(pid, None, _) => {
+                Entry::Process(pid)
+            }
+            Entry::Of(pid, Some(tid), _) => Entry::Task(pid, tid),
             Entry::Task(pid, _) => Entry::Tasks(pid),
             Entry::Descriptor(pid, _) => Entry::Descriptors(pid),
             Entry::Folder(path) => above(path),
@@ -159,9 +168,9 @@ impl Entry {
             Entry::Process(pid) => match name {
                 b"task" => Some(Entry::Tasks(pid)),
                 b"fd" => Some(Entry::Descriptors(pid)),
-                _ => What::find(name).map(|what| Entry::Of(pid, what)),
+                _ => What::find(name).map(|what| Entry::Of(pid, None, what)),
             },
-            Entry::Task(pid, _) => What::find(name).map(|what| Entry::Of(pid, what)),
+            Entry::Task(pid, tid) => What::find(name).map(|what| Entry::Of(pid, Some(tid), what)),
             Entry::Tasks(pid) => number(name).and_then(|tid| {
                 let thread = processes::thread(tid)?;
                 (thread.process.pid == pid).then_some(Entry::Task(pid, tid))
@@ -194,12 +203,14 @@ impl Entry {
             Entry::Process(pid) => {
                 find(pid)?;
                 [Entry::Tasks(pid), Entry::Descriptors(pid)].into_iter().try_for_each(&mut add)?;
-                What::all().try_for_each(|what| add(Entry::Of(pid, what)))
+                What::all().try_for_each(|what| add(Entry::Of(pid, None, what)))
             }
-            Entry::Task(pid, _) => What::all().try_for_each(|what| add(Entry::Of(pid, what))),
+            Entry::Task(pid, tid) => {
+                What::all().try_for_each(|what| add(Entry::Of(pid, Some(tid), what)))
+            }
             Entry::Tasks(pid) => {
                 let threads = lock(&find(pid)?.threads).clone();
-                threads.iter().try_for_each(|thread| add(Entry::Task(pid, thread.tid)))
+                threads.iter().try_for_each(|thread| add(Entry::Task(pid, thread.tid())))
             }
             Entry::Descriptors(pid) => match find(pid)?.files() {
                 Some(files) => {
@@ -224,7 +235,7 @@ impl Entry {
                 let files = find(pid)?.files().ok_or(gone)?;
                 Ok(Target::Node(Arc::clone(&files.get(fd).map_err(|_| gone)?.node)))
             }
-            Entry::Of(pid, what) => what.target(&*find(pid)?),
+            Entry::Of(pid, _, what) => what.target(&*find(pid)?),
             _ => Err(gone),
         }
     }
@@ -252,7 +263,7 @@ impl Entry {
         match self {
             Entry::System(_) if mode.write => Err(Errno(EROFS)),
             Entry::System(place) => Content::of(text(|out| system::write(place, out))?),
-            Entry::Of(pid, what) => what.open(&*find(pid)?),
+            Entry::Of(pid, tid, what) => what.open(&*find(pid)?, tid),
             _ => Ok(Content::None),
         }
     }
@@ -327,6 +338,12 @@ impl Content {
             Content::None => Err(Errno(EISDIR)),
             Content::ClearRefs(_) => Err(Errno(EINVAL)),
             Content::Text(listing) => Ok(read_text(&lock(listing).text, at, into)),
+            Content::Name(thread) => {
+                let thread = thread.upgrade().ok_or(Errno(ESRCH))?;
+                let name = *lock(thread.name());
+                let line = format!("{}\n", process::shown(&name));
+                Ok(read_text(line.as_bytes(), at, into))
+            }
             Content::PageMap(space) => {
                 if !at.is_multiple_of(ENTRY) || !(into.len() as u64).is_multiple_of(ENTRY) {
                     return Err(Errno(EINVAL));
@@ -362,6 +379,14 @@ impl Content {
             Content::Memory(space) => {
                 let Some(space) = space.upgrade() else { return Ok(0) };
                 at_address(at, |at| space.poke(at, from), from.len())
+            }
+            Content::Name(thread) => {
+                let thread = thread.upgrade().ok_or(Errno(ESRCH))?;
+                let mut name = Name::default();
+                let shown = from.iter().take(name.len() - 1).take_while(|byte| **byte != 0);
+                name.iter_mut().zip(shown).for_each(|(into, byte)| *into = *byte);
+                *lock(thread.name()) = name;
+                Ok(from.len())
             }
             Content::ClearRefs(space) => {
                 let Some(space) = space.upgrade() else { return Err(Errno(ESRCH)) };

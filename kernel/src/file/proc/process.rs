@@ -4,6 +4,7 @@ use super::{Content, text};
 use crate::call::Errno;
 use crate::load::CLOCK_TICKS;
 use crate::path::Target;
+use crate::task::process::{self as processes, Name};
 use crate::task::{Process, Space, lock};
 use crate::user::HOLE;
 use alloc::format;
@@ -30,7 +31,7 @@ macro_rules! files {
 files! {
     ClearRefs "clear_refs" 0o200,
     Cmdline "cmdline" 0o444,
-    Comm "comm" 0o444,
+    Comm "comm" 0o644,
     Cwd "cwd" 0o777,
     Exe "exe" 0o777,
     Limits "limits" 0o444,
@@ -82,14 +83,21 @@ impl What {
         }
     }
 
-    /// What an open description reads.
-    pub(super) fn open(self, process: &Process) -> Result<Content, Errno> {
+    /// What an open description reads, of the process or of one of its threads.
+    pub(super) fn open(self, process: &Process, tid: Option<u32>) -> Result<Content, Errno> {
+        let tid = tid.unwrap_or(process.pid);
+        let thread = processes::thread(tid);
         let space = lock(&process.space).clone();
         let weak = || space.as_ref().map(Arc::downgrade).ok_or(Errno(ESRCH));
         match self {
             What::Mem => return Ok(Content::Memory(weak()?)),
             What::ClearRefs => return Ok(Content::ClearRefs(weak()?)),
             What::PageMap => return Ok(Content::PageMap(weak()?)),
+            What::Comm => {
+                if let Some(thread) = &thread {
+                    return Ok(Content::Name(Arc::downgrade(thread)));
+                }
+            }
             What::Cmdline => {
                 let arguments = Arc::clone(&lock(&process.program).arguments);
                 let mut text = Vec::new();
@@ -100,25 +108,30 @@ impl What {
             _ => {}
         }
         let space = space.as_deref();
+        // The name of a process outlives its threads.
+        let name = *lock(thread.as_ref().map_or(&process.name, |thread| thread.name()));
+        let name = shown(&name);
         let text = text(|out| match self {
             What::Maps => space.map_or(Ok(()), |space| space.write_maps(out)),
             What::Smaps => space.map_or(Ok(()), |space| space.write_smaps(out)),
             What::SmapsRollup => space.map_or(Ok(()), |space| rollup(space, out)),
-            What::Comm => writeln!(out, "{}", name(process)),
-            What::Limits => limits(out),
+            What::Comm => writeln!(out, "{name}"),
+            What::Limits => limits(space, out),
             What::Mounts => mounts(out),
             What::OomScore | What::OomScoreAdj => out.write_str("0\n"),
-            What::Stat => stat(process, space, out),
+            What::Stat => stat(process, (tid, &name), space, out),
             What::Statm => statm(space, out),
-            What::Status => status(process, space, out),
+            What::Status => status(process, (tid, &name), space, out),
             _ => Ok(()),
         })?;
         Content::of(text)
     }
 }
 
-fn name(process: &Process) -> String {
-    lock(&process.program).name.clone()
+/// A name as texts show it.
+pub(super) fn shown(name: &Name) -> String {
+    let text = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
 }
 
 /// The number of the parent; 0 for none.
@@ -141,13 +154,20 @@ fn mounts(out: &mut dyn Write) -> fmt::Result {
     )
 }
 
-fn limits(out: &mut dyn Write) -> fmt::Result {
+fn limits(space: Option<&Space>, out: &mut dyn Write) -> fmt::Result {
+    let limits = space.map(Space::limits).unwrap_or_default();
     writeln!(out, "{:25} {:20} {:20} {:10}", "Limit", "Soft Limit", "Hard Limit", "Units")?;
     let files = crate::file::DESCRIPTORS;
     writeln!(out, "{:25} {files:<20} {files:<20} {:10}", "Max open files", "files")?;
     let stack = crate::load::STACK;
     writeln!(out, "{:25} {stack:<20} {:20} {:10}", "Max stack size", "unlimited", "bytes")?;
-    writeln!(out, "{:25} {:20} {:20} {:10}", "Max address space", "unlimited", "unlimited", "bytes")
+    for (name, most) in
+        [("Max locked memory", limits.locked), ("Max address space", limits.address_space)]
+    {
+        let most = if most == usize::MAX { "unlimited".into() } else { format!("{most}") };
+        writeln!(out, "{name:25} {most:20} {:20} {:10}", "unlimited", "bytes")?;
+    }
+    Ok(())
 }
 
 fn statm(space: Option<&Space>, out: &mut dyn Write) -> fmt::Result {
@@ -164,7 +184,13 @@ fn statm(space: Option<&Space>, out: &mut dyn Write) -> fmt::Result {
     )
 }
 
-fn stat(process: &Process, space: Option<&Space>, out: &mut dyn Write) -> fmt::Result {
+/// The times are those of the whole process.
+fn stat(
+    process: &Process,
+    (tid, name): (u32, &str),
+    space: Option<&Space>,
+    out: &mut dyn Write,
+) -> fmt::Result {
     let totals = totals(space);
     // Relaxed, here and below: numbers only.
     let ticks = |nanos: u64| nanos / (1_000_000_000 / CLOCK_TICKS);
@@ -174,8 +200,8 @@ fn stat(process: &Process, space: Option<&Space>, out: &mut dyn Write) -> fmt::R
     write!(
         out,
         "{} ({}) {} {} {} {} 0 -1 0 0 0 0 0 {used} 0 {children} 0 20 0 {threads} 0 0 {} {}",
-        process.pid,
-        name(process),
+        tid,
+        name,
         &state(process)[..1],
         parent(process),
         process.group.load(Ordering::Relaxed),
@@ -187,13 +213,18 @@ fn stat(process: &Process, space: Option<&Space>, out: &mut dyn Write) -> fmt::R
     writeln!(out, " 18446744073709551615{}", " 0".repeat(27))
 }
 
-fn status(process: &Process, space: Option<&Space>, out: &mut dyn Write) -> fmt::Result {
+fn status(
+    process: &Process,
+    (tid, name): (u32, &str),
+    space: Option<&Space>,
+    out: &mut dyn Write,
+) -> fmt::Result {
     let totals = totals(space);
     let pid = process.pid;
-    writeln!(out, "Name:\t{}", name(process))?;
+    writeln!(out, "Name:\t{name}")?;
     writeln!(out, "Umask:\t{:04o}", lock(&process.place).umask)?;
     writeln!(out, "State:\t{}", state(process))?;
-    writeln!(out, "Tgid:\t{pid}\nNgid:\t0\nPid:\t{pid}\nPPid:\t{}", parent(process))?;
+    writeln!(out, "Tgid:\t{pid}\nNgid:\t0\nPid:\t{tid}\nPPid:\t{}", parent(process))?;
     writeln!(out, "TracerPid:\t0\nUid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0")?;
     writeln!(out, "FDSize:\t{}", crate::file::DESCRIPTORS)?;
     if space.is_some() {

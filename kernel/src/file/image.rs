@@ -1,0 +1,69 @@
+//! Files that programs execute are not written, and files that are written are not executed
+//! (ETXTBSY).
+//!
+//! An inode counts its users: descriptions that write up, programs down. The first of one kind keeps
+//! the other kind out. Each user is a guard, so none is forgotten. A program that was forked shares
+//! the guard of its maker.
+
+use super::node::{Kind, Node};
+use crate::call::Errno;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicI32, Ordering};
+use linux_raw_sys::errno::ETXTBSY;
+
+/// The users of a regular file: those that write it, or minus those that execute it.
+#[derive(Default)]
+pub(crate) struct Users(AtomicI32);
+
+impl Users {
+    fn change(&self, by: i32) -> Result<(), Errno> {
+        // Relaxed, here and below: only the number. No user reads by it what another has written.
+        self.0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |users| {
+                (users.signum() != -by).then_some(users + by)
+            })
+            .map(drop)
+            .map_err(|_| Errno(ETXTBSY))
+    }
+}
+
+/// A user that writes.
+pub(crate) struct Writer(Arc<Node>);
+
+impl Writer {
+    /// A user of a regular file. None: another inode is not counted.
+    ///
+    /// # Errors
+    /// ETXTBSY: a program executes it.
+    pub(crate) fn new(node: &Arc<Node>) -> Result<Option<Writer>, Errno> {
+        if !matches!(node.kind, Kind::File(_)) {
+            return Ok(None);
+        }
+        node.users.change(1)?;
+        Ok(Some(Writer(Arc::clone(node))))
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.0.users.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A program that executes a file.
+pub(crate) struct Image(Arc<Node>);
+
+impl Image {
+    /// # Errors
+    /// ETXTBSY: a description may write it.
+    pub(super) fn new(node: Arc<Node>) -> Result<Image, Errno> {
+        node.users.change(-1)?;
+        Ok(Image(node))
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        self.0.users.0.fetch_add(1, Ordering::Relaxed);
+    }
+}

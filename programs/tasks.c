@@ -1,0 +1,231 @@
+/* Checks what belongs to a thread, not to its process: its name, its number when it replaces the
+ * program, and the wait of CLONE_VFORK, of siblings and of threads too. `tasks PERCENT`. */
+#include "test.h"
+#include <pthread.h>
+#include <sys/prctl.h>
+
+enum {
+	VM = 0x100,
+	FS = 0x200,
+	FILES = 0x400,
+	SIGHAND = 0x800,
+	VFORK = 0x4000,
+	PARENT = 0x8000,
+	THREAD = 0x10000,
+	NAME = 16
+};
+
+static char stack[64 << 10] __attribute__((aligned(16)));
+static volatile int shared;
+static pthread_barrier_t barrier;
+
+static pid_t own_number(void) { return syscall(SYS_gettid); }
+
+/* The bytes of a file, with a zero behind them. */
+static const char *contents(const char *path)
+{
+	static char text[4096];
+	int fd = OK(open(path, O_RDONLY));
+	text[OK(read(fd, text, sizeof text - 1))] = 0;
+	OK(close(fd));
+	return text;
+}
+
+/* This thread has this name, by all ways to ask. */
+static void named(const char *expected)
+{
+	char name[NAME], path[80], line[NAME + 1];
+	memset(name, 'x', sizeof name);
+	OK(prctl(PR_GET_NAME, name));
+	if (strcmp(name, expected))
+		differs(__FILE__, __LINE__, "name is %s, not %s", name, expected);
+	snprintf(line, sizeof line, "%s\n", expected);
+	snprintf(path, sizeof path, "/proc/self/task/%d/comm", own_number());
+	if (strcmp(contents(path), line))
+		differs(__FILE__, __LINE__, "%s is %s", path, contents(path));
+	snprintf(path, sizeof path, "/proc/self/task/%d/status", own_number());
+	char status[2 * NAME];
+	snprintf(status, sizeof status, "Name:\t%s\n", expected);
+	CHECK(strncmp(contents(path), status, strlen(status)) == 0);
+	snprintf(path, sizeof path, "/proc/self/task/%d/stat", own_number());
+	snprintf(status, sizeof status, "%d (%s) ", own_number(), expected);
+	CHECK(strncmp(contents(path), status, strlen(status)) == 0);
+}
+
+static void *second(void *first)
+{
+	named(first);
+	OK(prctl(PR_SET_NAME, "second"));
+	named("second");
+	CHECK(strcmp(contents("/proc/self/comm"), "first\n") == 0);
+	/* A child has the name of the thread that makes it. */
+	pid_t pid = OK(fork());
+	if (pid == 0) {
+		named("second");
+		_exit(0);
+	}
+	exits_with(pid, 0);
+	return NULL;
+}
+
+static void names(void)
+{
+	char *page = map(2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE);
+	OK(munmap(page + PAGE, PAGE));
+	/* The text may end with the last page that is mapped. */
+	strcpy(page + PAGE - 6, "first");
+	OK(prctl(PR_SET_NAME, page + PAGE - 6));
+	named("first");
+	pthread_t thread;
+	EQ(pthread_create(&thread, NULL, second, "first"), 0);
+	EQ(pthread_join(thread, NULL), 0);
+	named("first");
+	memset(page, 'n', 100);
+	OK(prctl(PR_SET_NAME, page));
+	named("nnnnnnnnnnnnnnn");
+	memset(page + PAGE - 5, 'n', 5);
+	ERR(prctl(PR_SET_NAME, page + PAGE - 5), EFAULT);
+	ERR(prctl(PR_SET_NAME, NULL), EFAULT);
+	ERR(prctl(PR_GET_NAME, NULL), EFAULT);
+	named("nnnnnnnnnnnnnnn");
+	int fd = OK(open("/proc/self/comm", O_RDWR));
+	EQ(write(fd, "written", 7), 7);
+	named("written");
+	EQ(lseek(fd, 0, SEEK_SET), 0);
+	EQ(write(fd, page, 100), 100);
+	named("nnnnnnnnnnnnnnn");
+	OK(close(fd));
+	OK(munmap(page, PAGE));
+}
+
+static void *wait_for_ever(void *unused)
+{
+	pthread_barrier_wait(&barrier);
+	for (;;)
+		pause();
+	return unused;
+}
+
+static void *replace(void *program)
+{
+	char number[12];
+	snprintf(number, sizeof number, "%d", getpid());
+	CHECK(own_number() != getpid());
+	OK(prctl(PR_SET_NAME, "replaces"));
+	pthread_barrier_wait(&barrier);
+	execv(program, (char *[]){"tasks", ":", number, NULL});
+	_exit(98);
+}
+
+/* A thread that is not the first replaces the program, and becomes the first. The first one waits,
+ * or has ended. */
+static void replacing(char *program, int first_ends)
+{
+	pid_t pid = OK(fork());
+	if (pid == 0) {
+		pthread_t thread;
+		pthread_barrier_init(&barrier, NULL, 3);
+		EQ(pthread_create(&thread, NULL, wait_for_ever, NULL), 0);
+		EQ(pthread_create(&thread, NULL, replace, program), 0);
+		if (first_ends) {
+			pthread_barrier_wait(&barrier);
+			syscall(SYS_exit, 97);
+		}
+		wait_for_ever(NULL);
+	}
+	exits_with(pid, 41);
+}
+
+static int role(int pid, const char *program)
+{
+	EQ(getpid(), pid);
+	EQ(own_number(), pid);
+	named(program);
+	OK(kill(pid, 0));
+	OK(syscall(SYS_tgkill, pid, pid, 0));
+	/* Its number is in use once. */
+	pthread_t thread;
+	pthread_barrier_init(&barrier, NULL, 2);
+	EQ(pthread_create(&thread, NULL, wait_for_ever, NULL), 0);
+	pthread_barrier_wait(&barrier);
+	return 41;
+}
+
+static int work(void *how)
+{
+	for (int i = 0; i < 50; i++)
+		sched_yield();
+	shared = 1;
+	if (*(char *)how == 'k')
+		kill(getpid(), SIGKILL);
+	return 7;
+}
+
+/* Each returns when its child has ended. */
+static void vforks(void)
+{
+	shared = 0;
+	pid_t pid = OK(clone(work, stack + sizeof stack, VM | VFORK | SIGCHLD, "exit"));
+	EQ(shared, 1);
+	exits_with(pid, 7);
+	shared = 0;
+	pid = OK(clone(work, stack + sizeof stack, VM | VFORK | SIGCHLD, "kill"));
+	EQ(shared, 1);
+	killed_by(pid, SIGKILL);
+	/* Memory that is not shared: it waits all the same. */
+	pid = OK(clone(work, stack + sizeof stack, VFORK | SIGCHLD, "exit"));
+	exits_with(pid, 7);
+	/* A sibling: its end wakes its maker, which is not its parent. */
+	pid_t maker = OK(fork());
+	if (maker == 0) {
+		shared = 0;
+		pid = OK(clone(work, stack + sizeof stack, VM | VFORK | PARENT | SIGCHLD, "exit"));
+		EQ(shared, 1);
+		ERR(waitpid(pid, NULL, 0), ECHILD);
+		_exit(3);
+	}
+	exits_with(maker, 3);
+	int status;
+	OK(waitpid(-1, &status, 0));
+	EQ(WEXITSTATUS(status), 7);
+	/* A thread. */
+	for (int i = 0; i < 3; i++) {
+		shared = 0;
+		OK(clone(work, stack + sizeof stack, VM | FS | FILES | SIGHAND | THREAD | VFORK,
+			 "exit"));
+		EQ(shared, 1);
+	}
+}
+
+/* Threads and siblings have no exit signal of their own. */
+static void refusals(void)
+{
+	uint64_t arguments[8] = {THREAD | SIGHAND | VM, 0, 0, 0, SIGCHLD, (uintptr_t)stack,
+				 sizeof stack};
+	ERR(syscall(SYS_clone3, arguments, sizeof arguments), EINVAL);
+	arguments[0] = PARENT;
+	arguments[5] = arguments[6] = 0;
+	ERR(syscall(SYS_clone3, arguments, sizeof arguments), EINVAL);
+}
+
+int main(int argc, char **argv)
+{
+	char program[256];
+	long length = OK(readlink("/proc/self/exe", program, sizeof program - 1));
+	program[length] = 0;
+	char name[NAME];
+	snprintf(name, sizeof name, "%s", strrchr(program, '/') + 1);
+	if (argc > 2 && strcmp(argv[1], ":") == 0)
+		return role(atoi(argv[2]), name);
+	long rounds = sized(argc, argv, 50);
+	named(name);
+	names();
+	for (long i = 0; i < rounds; i++) {
+		replacing(program, 0);
+		replacing(program, 1);
+		vforks();
+	}
+	refusals();
+	printf("tasks: %ld rounds\n", rounds);
+	return 0;
+}
