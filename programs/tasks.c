@@ -172,7 +172,7 @@ static void vforks(void)
 	pid = OK(clone(work, stack + sizeof stack, VM | VFORK | SIGCHLD, "kill"));
 	EQ(shared, 1);
 	killed_by(pid, SIGKILL);
-	/* Memory that is not shared: it waits all the same. */
+	/* It waits also if the memory is not shared. */
 	pid = OK(clone(work, stack + sizeof stack, VFORK | SIGCHLD, "exit"));
 	exits_with(pid, 7);
 	/* A sibling: its end wakes its maker, which is not its parent. */

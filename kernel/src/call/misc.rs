@@ -2,7 +2,7 @@
 
 use super::{Call, Errno, Outcome, Stop, fail, time};
 use crate::file::setting;
-use crate::futex::{self, Found, Key};
+use crate::futex::{self, Key};
 use crate::machine::Kernel;
 use crate::task::{lock, process, signal, timer};
 use crate::{clock, random, user};
@@ -356,26 +356,24 @@ fn wait(call: &mut Call<'_>, value: u32, bits: u32, kind: Time) -> Outcome {
         }
     };
     call.thread.begin_wait();
-    let stop = match waiter.look() {
-        Found::Woken => {
+    if waiter.is_woken() {
+        call.thread.end_wait();
+        return Ok(0);
+    }
+    let stop = match call.own.resume.deadline {
+        Some(deadline) if clock::now() >= deadline => {
             call.thread.end_wait();
-            return Ok(0);
+            Stop::Errno(Errno(ETIMEDOUT))
         }
-        Found::Waits => match call.own.resume.deadline {
-            Some(deadline) if clock::now() >= deadline => {
-                call.thread.end_wait();
-                Stop::Errno(Errno(ETIMEDOUT))
-            }
-            Some(deadline) => {
-                timer::wake_at(deadline, call.thread, &mut call.own.resume);
-                call.rest()
-            }
-            None => call.rest(),
-        },
+        Some(deadline) => {
+            timer::wake_at(deadline, call.thread, &mut call.own.resume);
+            call.rest()
+        }
+        None => call.rest(),
     };
     if stop != Stop::Wait {
         call.own.resume.futex = None;
-        if waiter.give_up() {
+        if futex::give_up(&waiter) {
             // It was woken after all.
             return Ok(0);
         }

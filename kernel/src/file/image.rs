@@ -1,9 +1,9 @@
 //! Files that programs execute are not written, and files that are written are not executed
 //! (ETXTBSY).
 //!
-//! An inode counts its users: descriptions that write up, programs down. The first of one kind keeps
-//! the other kind out. Each user is a guard, so none is forgotten. A program that was forked shares
-//! the guard of its maker.
+//! An inode counts its users: up for descriptions that write, down for programs. Users of one kind
+//! keep the other kind out. Each user is a guard, so none is forgotten. A program that was forked
+//! shares the guard of its maker.
 
 use super::node::{Kind, Node};
 use crate::call::Errno;

@@ -13,7 +13,7 @@ use crate::call::Outcome;
 use crate::file::Files;
 use crate::file::events::Events;
 use crate::file::monitor::Monitor;
-use crate::futex::Waiter;
+use crate::futex::{self, Waiter};
 use crate::load::Loaded;
 use crate::machine::Kernel;
 use crate::trap::Registers;
@@ -109,7 +109,7 @@ impl Resume {
     /// The call is over.
     pub(crate) fn clear(&mut self) {
         if let Some(waiter) = self.futex.take() {
-            waiter.give_up();
+            futex::give_up(&waiter);
         }
         if let Some(timer) = self.timer.take() {
             timer.cancel();
