@@ -271,7 +271,7 @@ fn a_cursor_that_stays_sees_every_write() {
     let at = n / 2 * 10;
     let mut cursor = tree.cursor(&guard, at);
     assert_eq!(cursor.walk(), Some(1));
-    for round in 2..200 {
+    for round in 2..if cfg!(miri) { 50 } else { 200 } {
         // Copies of the leaf, then splits of it, of its parent, and so on.
         tree.store_range(at + 1..=at + 1, round).unwrap();
         cursor.set(at + 1);

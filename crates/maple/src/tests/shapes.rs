@@ -119,11 +119,14 @@ fn grow_and_shrink(order: impl Fn(usize) -> usize, away: impl Fn(usize) -> usize
 fn growth_in_every_direction() {
     let nodes = Flaky::live();
     let shuffled = |i: usize| i * 7 % N;
-    grow_and_shrink(|i| i, |i| i);
     grow_and_shrink(|i| N - 1 - i, |i| i);
-    grow_and_shrink(|i| i, |i| N - 1 - i);
-    grow_and_shrink(shuffled, |i| i);
-    grow_and_shrink(|i| i, shuffled);
+    grow_and_shrink(shuffled, |i| N - 1 - i);
+    if !cfg!(miri) {
+        grow_and_shrink(|i| i, |i| i);
+        grow_and_shrink(|i| i, |i| N - 1 - i);
+        grow_and_shrink(shuffled, |i| i);
+        grow_and_shrink(|i| i, shuffled);
+    }
     assert_eq!(Flaky::live(), nodes);
 }
 
@@ -172,8 +175,8 @@ fn one_store_over_everything() {
         [(0, 2 * N + 1), (1, 2 * N), (2 * N - 2, 2 * N), (0, N), (N, 2 * N + 1), (1, 1)]
     {
         for hole in [false, true] {
-            if cfg!(miri) && hole != (from % 2 == 0) {
-                continue; // half of them, for time
+            if cfg!(miri) && (hole != (from % 2 == 0) || from == to) {
+                continue; // less than half of them, for time
             }
             let mut cells = Cells::new(2 * N + 2);
             let mut tree = Tree::new_in();
