@@ -29,11 +29,11 @@
 use alloc::vec::Vec;
 use core::{fmt, ops::Range};
 
-use machine::{Frame, Step, lock};
+use machine::{Frame, Step, VirtAddr, lock};
 use maple::RefCounted;
 use spin::mutex::SpinMutex;
 
-use crate::shared::WeakShared;
+use crate::shared::{Shared, WeakShared};
 
 /// What a visit takes from a space.
 pub(crate) struct TakeBack<'a> {
@@ -67,6 +67,12 @@ pub(crate) trait Visit: Send + Sync {
     /// Whether a VMA in this range maps the object, shared, and may become writable. Takes the
     /// write right.
     fn may_write(&self, addresses: Range<usize>, mappings: &Mappings) -> bool;
+
+    /// The table whose entry decides about an address, if it has pages. Takes no lock.
+    fn table_at(&self, at: VirtAddr) -> Option<Frame>;
+
+    /// The frame of the page at an address. Takes no lock.
+    fn frame_at(&self, at: VirtAddr) -> Option<Frame>;
 }
 
 /// A list whose elements visits go through one by one, without its lock in between.
@@ -143,6 +149,11 @@ impl Family {
         space: WeakShared<dyn Visit>,
     ) -> Result<(), vma::Error> {
         lock(step, &self.members).push(space, |space| !space.is_gone())
+    }
+
+    /// Calls `each` for each space that lives, with no lock held.
+    pub(crate) fn visit(&self, step: &impl Step, each: impl FnMut(Shared<dyn Visit>)) {
+        Elements::of(&self.members, step).filter_map(|space| space.upgrade()).for_each(each);
     }
 }
 

@@ -225,6 +225,7 @@ mod tests {
     use crate::mappings::{Mappings, TakeBack};
     use alloc::sync::Arc;
     use core::ops::Range;
+    use machine::{Frame, VirtAddr};
 
     #[cfg(not(loom))]
     use core::cell::Cell as Value;
@@ -249,6 +250,14 @@ mod tests {
 
         fn may_write(&self, _: Range<usize>, _: &Mappings) -> bool {
             false
+        }
+
+        fn table_at(&self, _: VirtAddr) -> Option<Frame> {
+            None
+        }
+
+        fn frame_at(&self, _: VirtAddr) -> Option<Frame> {
+            None
         }
     }
 

@@ -18,6 +18,7 @@ use crate::{
     absent::is_mark,
     hook::virt,
     huge::{HUGE, huge_around},
+    kin::Kin,
     look::bytes_in,
     reference::{block_of, is_counted},
     track::{CLEAN, POISON, WP},
@@ -28,8 +29,8 @@ use crate::{
 pub struct Usage {
     /// Rss: present pages.
     pub resident: usize,
-    /// Pss: each page divided by the number of its maps, as far as this space knows them. The maps
-    /// of spaces that share another table may be missing.
+    /// Pss: each page divided by the number of its maps. Exact within the spaces that forks have
+    /// made of one; other spaces count as many maps of an object's page as they have tables.
     pub proportional: usize,
     /// The part of `proportional` that was written.
     pub proportional_dirty: usize,
@@ -130,13 +131,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The memory of a range. O(pages).
     pub fn usage(&self, range: Range<usize>) -> Usage {
         let guard = G::pin();
-        let mut usage = Usage::default();
+        let (mut usage, mut kin) = (Usage::default(), self.kin());
         for (part, vma) in self.core.vmas.iter(&guard, range.start) {
             if part.start >= range.end {
                 break;
             }
             let part = part.start.max(range.start)..part.end.min(range.end);
-            self.each_page(&guard, part, vma, |page| usage.add(page));
+            self.each_page(&guard, &mut kin, part, vma, |page| usage.add(page));
         }
         usage
     }
@@ -144,7 +145,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The memory of the space. O(pages).
     pub fn totals(&self) -> Totals {
         let guard = G::pin();
-        let mut totals = Totals::default();
+        let (mut totals, mut kin) = (Totals::default(), Kin::new(None, self.core.tables.machine()));
         for (range, vma) in self.core.vmas.iter(&guard, 0) {
             let (len, flags) = (range.len(), vma.flags);
             let has = |flag| flags.contains(flag);
@@ -156,7 +157,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 (false, false) if has(VmFlags::EXEC) => totals.executable += len,
                 _ => {}
             }
-            self.each_page(&guard, range, vma, |page| {
+            self.each_page(&guard, &mut kin, range, vma, |page| {
                 if page.swapped {
                     totals.swap += page.bytes;
                     return;
@@ -171,7 +172,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The entries of `/proc/PID/pagemap` for the pages from `addr` on; see [`pagemap`].
     pub fn pagemap(&self, addr: usize, into: &mut [u64]) {
         let guard = G::pin();
-        let walk = self.core.tables.walk(&guard);
+        let (walk, mut kin) = (self.core.tables.walk(&guard), self.kin());
         let first = addr & !(PAGE_SIZE - 1);
         for (entry, number) in into.iter_mut().zip(0_usize..) {
             *entry = 0;
@@ -200,7 +201,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
             let frame = page.frame_of(VirtAddr::new(at as u64)).unwrap_or(page.frame);
             *entry |= pagemap::PRESENT | frame.number() | protected;
-            if let Some(known) = self.look_at(&guard, &page, vma) {
+            if let Some(known) = self.look_at(&mut kin, &page, vma) {
                 *entry |= if known.anonymous { 0 } else { pagemap::OF_OBJECT };
                 *entry |= if known.maps == 1 { pagemap::EXCLUSIVE } else { 0 };
             }
@@ -212,11 +213,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// # Errors
     /// Those of `out`.
     pub fn write_smaps(&self, out: &mut dyn fmt::Write) -> fmt::Result {
-        let mut written = Ok(());
+        let (mut written, mut kin) = (Ok(()), self.kin());
         let outcome = self.change(|calls| {
             written = calls.write_maps_with(out, &mut |out, range, vma| {
                 let (guard, mut usage) = (G::pin(), Usage::default());
-                self.each_page(&guard, range.clone(), vma, |page| usage.add(page));
+                self.each_page(&guard, &mut kin, range.clone(), vma, |page| usage.add(page));
                 let aligned = range.start.next_multiple_of(HUGE);
                 let eligible = self.core.huge.policy().allows(vma)
                     && huge_around(aligned, &range).is_some()
@@ -233,6 +234,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     fn each_page(
         &self,
         guard: &G::Guard,
+        kin: &mut Kin<'_, M>,
         range: Range<usize>,
         vma: &Vma<Backing<M>>,
         mut each: impl FnMut(&Page),
@@ -240,7 +242,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let Some(range) = virt(range) else { return };
         for page in self.core.tables.walk(guard).pages(range) {
             let bytes = bytes_in(range, &page);
-            if let Some(page) = self.look_at(guard, &page, vma) {
+            if let Some(page) = self.look_at(kin, &page, vma) {
                 // A part of one counts as small pages: on Linux, a VMA's end splits it.
                 let huge = page.huge && bytes == page.bytes;
                 each(&Page { bytes, huge, ..page });
@@ -248,7 +250,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
     }
 
-    fn look_at(&self, guard: &G::Guard, page: &Mapping, vma: &Vma<Backing<M>>) -> Option<Page> {
+    /// The spaces that may share tables with this one.
+    fn kin(&self) -> Kin<'_, M> {
+        let tables = &self.core.tables;
+        Kin::new(tables.forks().then_some(&*self.family), tables.machine())
+    }
+
+    fn look_at(&self, kin: &mut Kin<'_, M>, page: &Mapping, vma: &Vma<Backing<M>>) -> Option<Page> {
         let machine = self.core.tables.machine();
         if self.core.tables.paging().slot_of(page.frame).is_some() {
             let bytes = page.size.bytes() as usize;
@@ -266,7 +274,6 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let of_object = file.is_some_and(|file| file.object().is_current(index, page.frame));
         // Each entry has a reference, and so has the object. Pins are references, too.
         let others = info.refs().saturating_sub(info.pins() + u32::from(of_object));
-        let sharers = self.core.tables.sharers(guard, page.page);
         let huge = page.size != PageSize::Size4K;
         // A part of a block that was split has as many references as all its parts.
         let others = match (huge, page.attrs.share()) {
@@ -278,7 +285,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             bytes: page.size.bytes() as usize,
             swapped: false,
             huge,
-            maps: others.max(1).saturating_add(sharers - 1),
+            maps: others.max(1).saturating_add(kin.more_maps(page.page, page.frame)),
             dirty: page.attrs.flags.contains(Flags::DIRTY),
             referenced: page.attrs.flags.contains(Flags::ACCESSED),
             anonymous: !of_object,

@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 use grace::Concurrent;
-use machine::Machine;
+use machine::{Frame, Machine, VirtAddr};
 use paging::{Format, Mapping, Share, SweepChange};
 use vma::{PAGE_SIZE, VmFlags, Vma};
 
@@ -54,6 +54,14 @@ impl<M: Machine, F: Format, G: Concurrent> Visit for Core<M, F, G> {
             .areas_from(addresses.start)
             .take_while(|area| area.start < addresses.end)
             .any(|area| is_of(&area.vma, mappings) && area.vma.flags.contains(writes))
+    }
+
+    fn table_at(&self, at: VirtAddr) -> Option<Frame> {
+        self.tables.walk(&G::pin()).table_at(at)
+    }
+
+    fn frame_at(&self, at: VirtAddr) -> Option<Frame> {
+        self.tables.walk(&G::pin()).get(at)?.frame_of(at)
     }
 }
 

@@ -77,6 +77,61 @@ fn pages_of_a_fork_are_shared_until_they_are_written() {
     });
 }
 
+/// The tables of a page are shared in part: two of three spaces share one, or some share an upper
+/// table only. Each space counts the maps of all.
+#[test]
+fn each_space_of_a_family_counts_the_maps_of_all() {
+    with_space(256, |sim, _, space| {
+        // In one table each, and in one upper table.
+        let (near, far) = (AT + PAGE, AT + (2 << 20));
+        space.mmap(AT, 4 << 20, 3, FIXED).unwrap();
+        for at in [AT, near, far] {
+            store(sim, space, at, 1).unwrap();
+        }
+        let counts = |of: &Space, at: usize| {
+            let usage = of.usage(at..at + PAGE);
+            let shared = usage.shared_clean + usage.shared_dirty;
+            assert_eq!(shared + usage.private_clean + usage.private_dirty, PAGE);
+            (PAGE / usage.proportional, shared == PAGE)
+        };
+        // The page is copied: its CPU has none of them.
+        let write = |of: &Space, byte| of.write(AT, &[byte]).unwrap();
+        let one = space.fork(Asid(2)).unwrap();
+        // It has tables of its own at `AT` now; the page next to it is shared by two tables.
+        write(&one, 2);
+        let two = one.fork(Asid(3)).unwrap();
+        for of in [space, &one, &two] {
+            assert_eq!(counts(of, near), (3, true));
+            assert_eq!(counts(of, far), (3, true));
+        }
+        assert_eq!(counts(space, AT), (1, false));
+        assert_eq!(counts(&one, AT), (2, true));
+        // Two tables in one listing.
+        let all = space.usage(AT..AT + (4 << 20));
+        assert_eq!((all.resident, all.proportional), (3 * PAGE, PAGE + 2 * (PAGE / 3)));
+        // Three tables.
+        write(&two, 3);
+        for of in [space, &one, &two] {
+            assert_eq!(counts(of, AT), (1, false));
+            assert_eq!(counts(of, near), (3, true));
+            assert_eq!(counts(of, far), (3, true));
+        }
+        drop(space.fork(Asid(4)).unwrap());
+        drop(one);
+        for of in [space, &two] {
+            assert_eq!(counts(of, near), (2, true));
+            assert_eq!(counts(of, far), (2, true));
+        }
+        two.munmap(AT, 4 << 20).unwrap();
+        for at in [AT, near, far] {
+            assert_eq!(counts(space, at), (1, false));
+            let mut entry = [0];
+            space.pagemap(at, &mut entry);
+            assert_ne!(entry[0] & pagemap::EXCLUSIVE, 0);
+        }
+    });
+}
+
 #[test]
 fn pagemap_tells_frames_and_whose_they_are() {
     with_space(256, |sim, shared, space| {

@@ -24,11 +24,6 @@ const DEAD: u32 = 1 << 30;
 const COUNT: u32 = (1 << SHARES) - 1;
 /// The position of the number of shares.
 const SHARES: u32 = 10;
-/// The number of shares in a lock word that was read without the lock.
-pub(crate) fn shares_in(word: u32) -> u32 {
-    word >> SHARES & MAX_SHARES
-}
-
 /// The most shares that fit below the flags.
 pub(crate) const MAX_SHARES: u32 = (1 << (30 - SHARES)) - 1;
 
@@ -64,7 +59,7 @@ impl<'m> Locked<'m> {
             // them. Relaxed on failure: the loop tries again.
             match word.compare_exchange(seen, seen | LOCKED, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {
-                    let (count, shares) = (seen & COUNT, shares_in(seen));
+                    let (count, shares) = (seen & COUNT, seen >> SHARES & MAX_SHARES);
                     return Some(Locked { word, count, shares, dead: false });
                 }
                 Err(now) => seen = now,

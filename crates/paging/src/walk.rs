@@ -172,6 +172,15 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
         mapping::<M, F>(at, &self.find(at, 0)?)
     }
 
+    /// The table whose entry decides about `at`: the lowest one, or the one of a huge page. `None`
+    /// if no page can be there. Spaces that a fork has made share the page if they share the table.
+    /// Out of date when it returns, as [`get`](Self::get).
+    pub fn table_at(&self, at: VirtAddr) -> Option<Frame> {
+        let spot = if F::is_canonical(at) { self.find(at, 0)? } else { return None };
+        let has_pages = spot.level == 0 || matches!(spot.found, Decoded::Page(..));
+        has_pages.then(|| spot.entry.table())
+    }
+
     /// As [`get`](Self::get), with the table that the walk has reached.
     pub fn look(&self, at: VirtAddr) -> Found<'g> {
         let spot = if F::is_canonical(at) { self.find(at, 0) } else { None };

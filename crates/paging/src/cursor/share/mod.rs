@@ -50,7 +50,7 @@ pub(crate) use leave::leave_table;
 
 use super::{Error, covers_entry};
 use crate::format::Format;
-use crate::lock::{Locked, lock, shares_in};
+use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::{Walk, beyond};
@@ -102,24 +102,6 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ) -> bool {
         let found = walk.descend(at, level);
         found.is_some_and(|(entry, _, _, is_own)| entry.table() == table && (is_own || !own))
-    }
-
-    /// How many spaces reach a page at `at` by the same entry, this one included. Out of date when
-    /// it returns, if spaces fork or end. One load for each table on the way.
-    pub fn sharers(&self, guard: &G::Guard, at: VirtAddr) -> u32 {
-        let (walk, mut sharers) = (self.walk(guard), 1_u32);
-        for level in (0..F::LEVELS - 1).rev() {
-            let Some((entry, found, ..)) = walk.descend(at, level) else { break };
-            if found != level {
-                break;
-            }
-            let word = self.machine().info(entry.table()).map_or(0, |info| {
-                // SAFETY: a table; only its lock word is read. Relaxed: a hint.
-                unsafe { info.word() }.load(Ordering::Relaxed)
-            });
-            sharers = sharers.saturating_mul(1 + shares_in(word));
-        }
-        sharers
     }
 
     /// Makes the tables on the way to `at` this space's own, down to the table of level `stop`.
