@@ -96,7 +96,8 @@ pub(crate) fn decide<M: Machine>(
     now: Option<Mapping>,
     prepared: &Prepared<'_, '_, M>,
 ) -> (EntryChange, Step) {
-    let set = |frame, share, step| (EntryChange::Set(frame, rights::attrs_in(vma, share)), step);
+    let set =
+        |frame, share, step| (EntryChange::Set(frame, rights::attrs_for(vma, share, want)), step);
     let keep = |step| (EntryChange::Keep, step);
     let Some(page) = now else {
         // Another CPU has unmapped a page of anonymous memory: the fault becomes a first touch.
@@ -127,7 +128,7 @@ pub(crate) fn decide<M: Machine>(
         }
         Share::CopyOnWrite => match prepared.fresh.copy_of(page.frame) {
             Some(copy) => {
-                let attrs = rights::attrs(vma.flags, Share::Flushing);
+                let attrs = rights::attrs_for(vma, Share::Flushing, want);
                 (EntryChange::Replace(copy, attrs), Step::Replaced(page.frame))
             }
             // It was exclusive, in a table that is this space's own only now.
@@ -143,7 +144,8 @@ fn decide_absent_of_object<M: Machine>(
     want: Want,
     prepared: &Prepared<'_, '_, M>,
 ) -> (EntryChange, Step) {
-    let set = |frame, share, step| (EntryChange::Set(frame, rights::attrs_in(vma, share)), step);
+    let set =
+        |frame, share, step| (EntryChange::Set(frame, rights::attrs_for(vma, share, want)), step);
     let again = (EntryChange::Keep, Step::Again);
     // The object may have taken the page back since, or the entry was present at the first look.
     let Some(page) = prepared.object.as_ref().filter(|page| page.is_current()) else {

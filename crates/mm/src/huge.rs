@@ -146,7 +146,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 if now.is_some() || !self.is_current_huge(look, huge) {
                     return (EntryChange::Keep, Step::Again);
                 }
-                (EntryChange::Set(frame, rights::attrs(look.vma.flags, share)), step)
+                (EntryChange::Set(frame, rights::attrs_for(look.vma, share, want)), step)
             })
         };
         match done {
@@ -206,7 +206,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             _ => {}
         }
         let huge = page.page.get() as usize..page.page.get() as usize + HUGE;
-        let set = |share| EntryChange::Set(page.frame, rights::attrs(look.vma.flags, share));
+        let set = |share| EntryChange::Set(page.frame, rights::attrs_for(look.vma, share, want));
         // SAFETY: as in `huge_first_touch`.
         let done = unsafe {
             self.core.tables.with_large(look.guard, page.page, |now| {
@@ -221,7 +221,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                         (EntryChange::Keep, Step::Again)
                     }
                     (Share::CopyOnWrite, Some(new)) => {
-                        let attrs = rights::attrs(look.vma.flags, Share::Flushing);
+                        let attrs = rights::attrs_for(look.vma, Share::Flushing, want);
                         (EntryChange::Replace(new, attrs), Step::Replaced(page.frame))
                     }
                     (Share::CopyOnWrite, None) if want.writes() => match is_alone() {

@@ -77,6 +77,14 @@ impl Want {
         }
     }
 
+    /// The marks that hardware leaves in the entry of the page.
+    pub(crate) fn leaves(self) -> Flags {
+        match self.writes() {
+            true => Flags::ACCESSED | Flags::DIRTY,
+            false => Flags::ACCESSED,
+        }
+    }
+
     /// Whether a page with these attributes needs no fault.
     pub(crate) fn is_met(self, attrs: Attrs) -> bool {
         let kept = attrs.share() == Share::Exclusive && attrs.soft & MARKS == 0;
@@ -106,6 +114,14 @@ pub(crate) fn attrs(flags: VmFlags, share: Share) -> Attrs {
 pub(crate) fn attrs_in<M: Machine>(vma: &Vma<Backing<M>>, share: Share) -> Attrs {
     let cache = vma.file.as_ref().and_then(|file| file.object().device_memory());
     Attrs { cache: cache.unwrap_or_default(), ..attrs(vma.flags, share) }
+}
+
+/// As [`attrs_in`], for a page that a fault brings in or makes writable. As in Linux, it has the
+/// marks of the access, also if software makes it: mlock, a copy by the kernel, a pin.
+pub(crate) fn attrs_for<M: Machine>(vma: &Vma<Backing<M>>, share: Share, want: Want) -> Attrs {
+    let mut attrs = attrs_in(vma, share);
+    attrs.flags |= want.leaves();
+    attrs
 }
 
 /// As [`attrs_in`], for a page that keeps its marks ([`crate::track`]).

@@ -89,10 +89,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     return (EntryChange::Keep, Step::Again);
                 }
                 let mut attrs = rights::attrs(look.vma.flags, share);
-                // The access is repeated at once, so a loaded translation must allow it.
-                if self.core.tables.machine().preloads() && want.writes() {
-                    attrs.flags |= Flags::DIRTY;
-                }
+                // A loaded translation must allow the access, which is repeated at once. The page
+                // of a holder counts as accessed, without the bit.
+                attrs.flags |= match self.core.tables.machine().preloads() {
+                    true => want.leaves() - Flags::ACCESSED,
+                    false => want.leaves(),
+                };
                 match marks {
                     None => (EntryChange::Fill(frame, attrs), step),
                     Some(marks) => (EntryChange::Replace(frame, marked(attrs, marks)), step),

@@ -286,7 +286,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             swapped: false,
             huge,
             maps: others.max(1).saturating_add(kin.more_maps(page.page, page.frame)),
-            dirty: page.attrs.flags.contains(Flags::DIRTY),
+            // A page of its own was written, by the program or for it.
+            dirty: !of_object || page.attrs.flags.contains(Flags::DIRTY),
             referenced: page.attrs.flags.contains(Flags::ACCESSED),
             anonymous: !of_object,
         })

@@ -132,6 +132,56 @@ fn each_space_of_a_family_counts_the_maps_of_all() {
     });
 }
 
+/// What software brings in or writes is referenced and dirty, as on Linux.
+#[test]
+fn pages_that_software_writes_are_dirty() {
+    with_space(256, |sim, shared, space| {
+        let check = |at: usize, dirty: usize, name: &str| {
+            let usage = space.usage(at..at + 2 * PAGE);
+            let expected = (2 * PAGE, dirty, 2 * PAGE, 2 * PAGE - dirty);
+            let clean = usage.private_clean + usage.shared_clean;
+            assert_eq!(
+                (usage.resident, usage.proportional_dirty, usage.referenced, clean),
+                expected,
+                "{name}"
+            );
+        };
+        let new = |flags: MapFlags| space.mmap(0, 2 * PAGE, 3, flags).unwrap();
+        check(new(PRIVATE | MapFlags::POPULATE), 2 * PAGE, "populate");
+        let at = new(PRIVATE);
+        space.mlock(at, 2 * PAGE, false).unwrap();
+        check(at, 2 * PAGE, "mlock");
+        let at = new(PRIVATE);
+        space.write(at + PAGE - 1, &[1, 2]).unwrap();
+        check(at, 2 * PAGE, "process_vm_writev");
+        let memory = MapFlags::SHARED | MapFlags::ANONYMOUS;
+        let at = new(memory);
+        space.madvise(at, 2 * PAGE, Advice::PopulateRead).unwrap();
+        check(at, 0, "shared, read");
+        let at = new(memory);
+        space.madvise(at, 2 * PAGE, Advice::PopulateWrite).unwrap();
+        check(at, 2 * PAGE, "shared, written");
+        // A block of pages for the write of one, of which the other ones are not referenced.
+        space.set_fault_blocks(FaultBlocks { always: 1 << 2, madvise: 0 }).unwrap();
+        space.mmap(AT, 4 * PAGE, 3, FIXED).unwrap();
+        store(sim, space, AT, 1).unwrap();
+        let usage = space.usage(AT..AT + 4 * PAGE);
+        assert_eq!((usage.private_dirty, usage.referenced), (4 * PAGE, PAGE));
+        space.set_fault_blocks(FaultBlocks { always: 0, madvise: 0 }).unwrap();
+        let file = Shmem::memfd(shared, "name", 1).unwrap();
+        file.set_size(2 * PAGE as u64).unwrap();
+        let at = new(PRIVATE);
+        let backing = Backing::open(file, true).unwrap();
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+        space.mmap_object(at, 2 * PAGE, 3, flags, backing, 0).unwrap();
+        load(sim, space, at).unwrap();
+        space.write(at + PAGE, &[1]).unwrap();
+        check(at, PAGE, "one copied");
+        space.mprotect(at, 2 * PAGE, 0, None).unwrap();
+        check(at, PAGE, "protected");
+    });
+}
+
 #[test]
 fn pagemap_tells_frames_and_whose_they_are() {
     with_space(256, |sim, shared, space| {
