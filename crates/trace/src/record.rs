@@ -4,7 +4,11 @@
 //! one by one; a file holds them as text. The mirror cannot tell the two sources apart, so a
 //! recorded run replays exactly as it ran.
 
+mod stack;
+
 use vma::VmFlags;
+
+pub use stack::{Frame, Image, ImageId, Stack, StackEnd, StackId, Symbol};
 
 /// The number of an address space, chosen by the recorder.
 pub type MmId = u32;
@@ -145,6 +149,13 @@ pub enum Record {
         /// Address space.
         mm: MmId,
     },
+    /// `#i`: a file with code that is in a call stack.
+    Image(Image),
+    /// `#s`: a call stack, before the first call that has it.
+    Stack(Stack),
+    /// `#n`: a function at an address of a stack, after all calls. If it was inlined, the function
+    /// that contains it follows.
+    Symbol(Symbol),
 }
 
 impl Record {
@@ -304,8 +315,8 @@ pub struct InitialVma {
 /// ```
 /// use trace::record::*;
 /// let call = Call {
-///     at: None, mm: 1, tid: 7, op: Op::Munmap, args: [0x1000, 0x2000, 0, 0, 0, 0], file: 0,
-///     memory: None, result: 0,
+///     at: None, stack: 0, mm: 1, tid: 7, op: Op::Munmap, args: [0x1000, 0x2000, 0, 0, 0, 0],
+///     file: 0, memory: None, result: 0,
 /// };
 /// assert_eq!(call.op.arity(), 2);
 /// ```
@@ -314,6 +325,8 @@ pub struct Call {
     /// The time of the record in nanoseconds since the run began, right after the call returned.
     /// The live session sets it. Recordings of older versions have none.
     pub at: Option<u64>,
+    /// The call stack of the thread at the call; 0 if it was not recorded.
+    pub stack: StackId,
     /// The address space that it acted on.
     pub mm: MmId,
     /// The calling thread.

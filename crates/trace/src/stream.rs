@@ -26,8 +26,8 @@ use crate::{
 ///
 /// let mut stream = Stream::new(std::io::sink());
 /// stream.record(&Record::Call(Call {
-///     at: Some(12), mm: 1, tid: 7, op: Op::Munmap, args: [0x1000, 0x1000, 0, 0, 0, 0], file: 0,
-///     memory: None, result: 0,
+///     at: Some(12), stack: 0, mm: 1, tid: 7, op: Op::Munmap, args: [0x1000, 0x1000, 0, 0, 0, 0],
+///     file: 0, memory: None, result: 0,
 /// }));
 /// stream.show(|_mm| Some((20, 4 << 20)))?;
 /// # Ok::<(), std::io::Error>(())
@@ -130,7 +130,7 @@ mod tests {
         let stream = Stream::new(io::sink());
         let args = [0x1000, 4096, 1, 0, 0, 0];
         let (op, at, memory) = (Op::Mprotect, Some(5), None);
-        let call = Call { at, mm: 2, tid: 7, op, args, file: 0, memory, result: -12 };
+        let call = Call { at, stack: 0, mm: 2, tid: 7, op, args, file: 0, memory, result: -12 };
         let object = stream.object(&call, Some((3, 8192)));
         let expected = json!({
             "time_ns": 5, "pid": 7, "tid": 7, "mm": 2, "call": "mprotect",

@@ -3,7 +3,10 @@
 use std::{fs, path::PathBuf};
 
 use trace::{
-    record::{Call, Doubt, FileDesc, FileKind, InitialVma, Op, Record},
+    record::{
+        Call, Doubt, FileDesc, FileKind, Frame, Image, InitialVma, Op, Record, Stack, StackEnd,
+        Symbol,
+    },
     text::{Header, Parser, Printer},
 };
 
@@ -120,6 +123,22 @@ fn errors_say_where_and_what() {
         ("W 1\n", "t:5: expected a record: one of"),
         ("N 1 \n", "t:5: expected the new path"),
         ("U 2 perhaps\n", "t:5: expected touch, overlap or files"),
+        ("#i 0 8:1 4 /x\n", "t:5: expected the number of a file with code, from 1"),
+        ("#i 1 8 4 /x\n", "t:5: expected the device, major:minor"),
+        ("#s 1 end 12\n", "t:5: expected root, cut or lost"),
+        ("#s 0 root 12\n", "t:5: expected the number of a stack, from 1"),
+        ("#s 1 root 1+12\n", "t:5: expected a file with code that a #i line describes"),
+        ("#s 1 root 0+12\n", "t:5: expected a frame"),
+        ("#s 1 root  12\n", "t:5: expected a frame"),
+        ("#s 1 root x\n", "t:5: expected a frame"),
+        ("#n 0 12 \n", "t:5: expected the name of a function"),
+        ("#n 0 12 f\t3\n", "t:5: expected the name of a function"),
+        ("#n 0 12 f\tx\t/a\n", "t:5: expected the name of a function"),
+        ("#n 7 12 f\n", "t:5: expected a file with code"),
+        ("#^ 1\nM 2 7 brk 1 = 2\n", "t:6: expected a stack that a #s line describes"),
+        ("#^ 0\nM 2 7 brk 1 = 2\n", "t:5: expected #^ and the number of a stack"),
+        ("#^ 1\nQ 2\n", "t:6: expected the M line"),
+        ("#s 1 root\n#^ 1\n#^ 1\nM 2 7 brk 1 = 2\n", "t:7: expected the M line"),
     ] {
         let message = error(format!("{SPACE}{rest}").as_bytes());
         assert!(message.starts_with(expected), "{rest:?} gave: {message}");
@@ -149,6 +168,8 @@ fn errors_say_where_and_what() {
 #[test]
 fn comments_are_skipped_and_counted() {
     let text = format!("{SPACE}# a comment\n#\nL 2 -\nQ 2\n");
+    // Words of a person are no lines of stacks.
+    let text = text + "#stack\n#n\n#\u{e9}\n#i\n#^\n";
     let mut parser = Parser::new(text.as_bytes(), "t").unwrap();
     let mut lines = Vec::new();
     while parser.next_record().unwrap().is_some() {
@@ -226,6 +247,14 @@ fn every_kind_of_record_reads_back() {
     let flags = "rd,wr,mr,mw,me".parse().unwrap();
     let vma = InitialVma { start: 0x1000, end: 0x3000, flags, pgoff: 0xa, file: 1, name: None };
     records.push(Record::Vma(InitialVma { name: Some("[anon:a b]".into()), ..vma.clone() }));
+    let path = "/lib/a b.so (deleted)".into();
+    records.push(Record::Image(Image { id: 4, dev: (8, 0x11), inode: 12, path }));
+    let place = Frame { image: 4, address: 0x1139 };
+    for (id, end) in (1..).zip(StackEnd::ALL) {
+        let frames = [place, Frame { image: 0, address: u64::MAX }];
+        let frames = frames[..id as usize % 3].to_vec();
+        records.push(Record::Stack(Stack { id, frames, end }));
+    }
     records.push(Record::Vsyscall("ffffffffff600000 x  [vsyscall]".into()));
     for (i, &op) in Op::ALL.iter().enumerate() {
         let mut args = [0; 6];
@@ -234,7 +263,18 @@ fn every_kind_of_record_reads_back() {
         let memory = matches!(op, Op::Mbind | Op::Ioctl).then_some([1, 0xff, 0]);
         let result = if i % 2 == 0 { -12 } else { 0x7fff_0000 };
         let at = (i % 3 != 0).then_some(i as u64 * 1_000_000_007);
-        records.push(Record::Call(Call { at, mm: 2, tid: 7, op, args, file, memory, result }));
+        let stack = i as u32 % 4;
+        records.push(Record::Call(Call {
+            at,
+            stack,
+            mm: 2,
+            tid: 7,
+            op,
+            args,
+            file,
+            memory,
+            result,
+        }));
     }
     records.push(Record::DriverFlags { mm: 2, flags });
     records.push(Record::Adopt { mm: 2, vma });
@@ -258,6 +298,10 @@ fn every_kind_of_record_reads_back() {
     records.extend(Doubt::ALL.map(|cause| Record::Doubt { mm: 3, cause }));
     records.push(Record::ExitMmap { mm: 3 });
     records.push(Record::ExitMmap { mm: 2 });
+    for line in [None, Some(("/src/a b.c".to_string(), 12))] {
+        let name = "f(int, char const*)".into();
+        records.push(Record::Symbol(Symbol { frame: place, name, line }));
+    }
 
     let mut printer = Printer::new(Vec::new(), &Header::new().with("kernel", "6.18")).unwrap();
     for record in &records {

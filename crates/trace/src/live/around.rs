@@ -106,6 +106,7 @@ mod tests {
     fn a_call_changes_its_ranges_and_the_place_of_its_result() {
         let call = |op, args: [usize; 6], result| Call {
             at: None,
+            stack: 0,
             mm: 1,
             tid: 1,
             op,

@@ -90,7 +90,8 @@ impl Follower<'_> {
             self.tell_touches(mm, tid, place);
         }
         let (at, memory) = (None, None);
-        let mut call = Call { at, mm, tid: tid as u32, op, args, file: 0, memory, result };
+        let mut call =
+            Call { at, stack: 0, mm, tid: tid as u32, op, args, file: 0, memory, result };
         for arg in &mut call.args[op.arity()..] {
             *arg = 0;
         }

@@ -251,7 +251,7 @@ impl Follower<'_> {
             let args = [id as usize, 0, 0, 0, 0, 0];
             let tid = tid as u32;
             let (op, at, memory) = (Op::Close, None, None);
-            let call = Call { at, mm, tid, op, args, file: 0, memory, result: 0 };
+            let call = Call { at, stack: 0, mm, tid, op, args, file: 0, memory, result: 0 };
             self.observer.record(Record::Call(call), None);
         }
     }

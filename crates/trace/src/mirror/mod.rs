@@ -221,6 +221,8 @@ impl<B: Beside> Mirror<B> {
                 // A trace may end an address space that began before the trace.
                 self.end(*mm);
             }
+            // They change no VMA.
+            Record::Image(_) | Record::Stack(_) | Record::Symbol(_) => {}
         }
         Ok(None)
     }

@@ -192,7 +192,10 @@ mod tests {
     use super::*;
 
     fn call(op: Op, args: [usize; 6], result: isize) -> String {
-        describe(&Call { at: None, mm: 1, tid: 1, op, args, file: 0, memory: None, result }, None)
+        describe(
+            &Call { at: None, stack: 0, mm: 1, tid: 1, op, args, file: 0, memory: None, result },
+            None,
+        )
     }
 
     /// The tables hold the values that the C library has for this ABI.
@@ -253,6 +256,7 @@ mod tests {
     fn arguments_read_from_memory_are_shown() {
         let mut mbind = Call {
             at: None,
+            stack: 0,
             mm: 1,
             tid: 1,
             op: Op::Mbind,

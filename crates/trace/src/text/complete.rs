@@ -3,13 +3,15 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::error::Expected;
-use crate::record::{FileId, MmId, Record};
+use crate::record::{FileId, ImageId, MmId, Record, StackId};
 
 /// The state of the lines so far. Its size grows with the lines read, never with a number in a
 /// line.
 #[derive(Default)]
 pub(super) struct Complete {
     files: HashSet<FileId>,
+    images: HashSet<ImageId>,
+    stacks: HashSet<StackId>,
     open: BTreeSet<MmId>,
     /// The initial VMAs that the newest `X` announced and that are still missing.
     promised: usize,
@@ -21,7 +23,7 @@ impl Complete {
     /// Checks and counts a record. An error names what the trace lacks before it.
     pub(super) fn check(&mut self, record: &Record) -> Result<(), Expected> {
         match record {
-            Record::File(_) | Record::Rename { .. } => {}
+            Record::File(_) | Record::Rename { .. } | Record::Image(_) => {}
             Record::Vma(_) if self.promised > 0 => self.promised -= 1,
             Record::Vma(_) => return Err("no further V line: the X line announced fewer".into()),
             _ if self.promised > 0 => return Err(self.promise()),
@@ -43,6 +45,9 @@ impl Complete {
             Record::Vsyscall(_) => {}
             Record::Call(call) => {
                 self.alive(call.mm)?;
+                if call.stack != 0 && !self.stacks.contains(&call.stack) {
+                    return Err("a stack that a #s line describes".into());
+                }
                 // A failed call may name a file that no line describes, because it made no VMA.
                 if call.result >= 0 {
                     self.known(call.file)?;
@@ -69,6 +74,14 @@ impl Complete {
             Record::ExitMmap { mm } => {
                 self.open.remove(mm);
             }
+            Record::Image(image) => {
+                self.images.insert(image.id);
+            }
+            Record::Stack(stack) => {
+                stack.frames.iter().try_for_each(|frame| self.code(frame.image))?;
+                self.stacks.insert(stack.id);
+            }
+            Record::Symbol(symbol) => self.code(symbol.frame.image)?,
         }
         Ok(())
     }
@@ -101,6 +114,14 @@ impl Complete {
             Ok(())
         } else {
             Err("an address space that an X or K line made".into())
+        }
+    }
+
+    fn code(&self, image: ImageId) -> Result<(), Expected> {
+        if image == 0 || self.images.contains(&image) {
+            Ok(())
+        } else {
+            Err("a file with code that a #i line describes".into())
         }
     }
 

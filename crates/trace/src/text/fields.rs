@@ -95,6 +95,14 @@ impl<'a> Fields<'a> {
         if start < end { Ok(start..end) } else { Err("a VMA whose start is below its end".into()) }
     }
 
+    /// The major and minor number of a device.
+    pub(super) fn device(&mut self) -> Result<(u32, u32), Expected> {
+        const DEV: &str = "the device, major:minor";
+        let (major, minor) = self.word(DEV)?.split_once(':').ok_or(DEV)?;
+        let number = |word| hex(word).and_then(|n| u32::try_from(n).ok()).ok_or(DEV);
+        Ok((number(major)?, number(minor)?))
+    }
+
     /// The address of a page.
     pub(super) fn page(&mut self, what: &'static str) -> Result<usize, Expected> {
         let address = self.hex(what)?;

@@ -6,7 +6,8 @@
 //! address spaces, files and threads.
 //!
 //! A line `#@ NANOSECONDS` before an `M` line has the time of that call. Parsers of earlier
-//! versions skip it as a comment, and recordings of earlier versions have none.
+//! versions skip it as a comment, and recordings of earlier versions have none. The lines of call
+//! stacks are comments, too (see `stacks`).
 //!
 //! A parser that reaches the end without an [`Error`] has shown that the trace is *complete*: each
 //! announced line is there, each file and address space was introduced before its use, and each
@@ -33,6 +34,7 @@ mod header;
 mod lines;
 mod parse;
 mod print;
+mod stacks;
 
 pub use error::Error;
 pub use header::Header;

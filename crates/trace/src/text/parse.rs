@@ -9,8 +9,9 @@ use super::{
     header::Header,
     lines::{Lines, NoLine},
     print::{FILE_KINDS, TIME},
+    stacks::{self, STACK_OF},
 };
-use crate::record::{Call, Doubt, FileDesc, FileKind, InitialVma, Listing, Op, Record};
+use crate::record::{Call, Doubt, FileDesc, FileKind, InitialVma, Listing, Op, Record, StackId};
 
 /// Reads a trace, one record at a time. The first error is final.
 ///
@@ -79,18 +80,22 @@ impl<R: BufRead> Parser<R> {
     /// The next record; `None` at the end of a complete trace.
     pub fn next_record(&mut self) -> Result<Option<Record>, Error> {
         let mut promised = 0;
-        let mut time = None;
+        let mut of = OfCall::default();
         let record = loop {
             match self.lines.advance() {
-                Ok(line) if line.starts_with(TIME) && time.is_none() => match time_line(line) {
-                    Ok(at) => time = Some(at),
-                    Err(expected) => return Err(self.error(expected)),
-                },
-                Ok(line) if line.starts_with(TIME) => return Err(self.error(TIMED)),
-                Ok(line) if line.starts_with('#') => {}
+                Ok(line) if line.starts_with(TIME) || line.starts_with(STACK_OF) => {
+                    if let Err(expected) = of.line(line) {
+                        return Err(self.error(expected));
+                    }
+                }
+                Ok(line) if line.starts_with('#') => {
+                    if let Some(record) = stacks::record(line) {
+                        break record;
+                    }
+                }
                 Ok(line) => break record(line, &mut promised),
-                Err(NoLine::End) if time.is_some() => {
-                    return Err(self.no_line(NoLine::End, TIMED.into()));
+                Err(NoLine::End) if of != OfCall::default() => {
+                    return Err(self.no_line(NoLine::End, OF_CALL.into()));
                 }
                 Err(NoLine::End) => {
                     return match self.complete.end() {
@@ -103,8 +108,8 @@ impl<R: BufRead> Parser<R> {
         };
         let mut record = record.map_err(|expected| self.error(expected))?;
         match &mut record {
-            Record::Call(call) => call.at = time,
-            _ if time.is_some() => return Err(self.error(TIMED)),
+            Record::Call(call) => (call.at, call.stack) = (of.time, of.stack.unwrap_or(0)),
+            _ if of != OfCall::default() => return Err(self.error(OF_CALL)),
             _ => {}
         }
         self.complete.check(&record).map_err(|expected| self.error(expected))?;
@@ -167,7 +172,25 @@ impl<R: BufRead> Iterator for Parser<R> {
 const MM: &str = "the number of an address space";
 const TID: &str = "the number of a thread";
 const FILE: &str = "the number of a file";
-const TIMED: &str = "the M line of the call whose time the #@ line has";
+const OF_CALL: &str = "the M line of the call whose time or stack the # line before has";
+
+/// What the comment lines before an `M` line say of the call.
+#[derive(Default, PartialEq)]
+struct OfCall {
+    time: Option<u64>,
+    stack: Option<StackId>,
+}
+
+impl OfCall {
+    /// Parses such a line. Each kind comes once.
+    fn line(&mut self, line: &str) -> Result<(), Expected> {
+        let again = match line.starts_with(TIME) {
+            true => self.time.replace(time_line(line)?).is_some(),
+            false => self.stack.replace(stacks::stack_of(line)?).is_some(),
+        };
+        if again { Err(OF_CALL.into()) } else { Ok(()) }
+    }
+}
 
 /// Parses one line. A `Z` line gives an empty [`Listing`], and sets the number of announced lines.
 fn record(line: &str, promised: &mut usize) -> Result<Record, Expected> {
@@ -270,15 +293,12 @@ fn exec(f: &mut Fields<'_>) -> Result<Record, Expected> {
 }
 
 fn file(f: &mut Fields<'_>) -> Result<FileDesc, Expected> {
-    const DEV: &str = "the device, major:minor";
     const MODE: &str = "ro or rw, +noexec after it for such a mount";
     let id = f.decimal(FILE)?;
     if id == 0 {
         return Err("the number of a file, from 1".into());
     }
-    let (major, minor) = f.word(DEV)?.split_once(':').ok_or(DEV)?;
-    let number = |word| hex(word).and_then(|n| u32::try_from(n).ok()).ok_or(DEV);
-    let dev = (number(major)?, number(minor)?);
+    let dev = f.device()?;
     let inode = f.decimal("the inode")?;
     let kind = file_kind(f.word("the kind of file")?).ok_or(
         "the kind of file: exec, reg, reg-thp, shmem, shmem-thp, dev, huge, shmanon or adopted",
@@ -376,5 +396,5 @@ fn call(f: &mut Fields<'_>) -> Result<Call, Expected> {
         }
         None => hex(word).and_then(|value| isize::try_from(value).ok()),
     };
-    Ok(Call { at: None, mm, tid, op, args, file, memory, result: result.ok_or(RESULT)? })
+    Ok(Call { at: None, stack: 0, mm, tid, op, args, file, memory, result: result.ok_or(RESULT)? })
 }

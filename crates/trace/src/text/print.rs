@@ -5,7 +5,7 @@ use std::{
     io::{self, Write},
 };
 
-use super::header::Header;
+use super::{header::Header, stacks};
 use crate::record::{Call, FileDesc, FileKind, InitialVma, Record};
 
 /// The kinds of files and their words in a `D` line.
@@ -66,7 +66,7 @@ impl<W: Write> Printer<W> {
 }
 
 /// Text on one line: a newline is escaped as in the kernel's listing.
-struct OneLine<'a>(&'a str);
+pub(super) struct OneLine<'a>(pub(super) &'a str);
 
 impl fmt::Display for OneLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -142,6 +142,9 @@ fn write_record(out: &mut String, record: &Record) -> fmt::Result {
         }
         Record::Doubt { mm, cause } => writeln!(out, "U {mm} {}", cause.name()),
         Record::ExitMmap { mm } => writeln!(out, "Q {mm}"),
+        Record::Image(image) => stacks::write_image(out, image),
+        Record::Stack(stack) => stacks::write_stack(out, stack),
+        Record::Symbol(symbol) => stacks::write_symbol(out, symbol),
     }
 }
 
@@ -165,9 +168,12 @@ fn write_vma(out: &mut String, vma: &InitialVma) -> fmt::Result {
 }
 
 fn write_call(out: &mut String, call: &Call) -> fmt::Result {
-    // A line of its own, which older parsers skip as a comment.
+    // Lines of their own, which older parsers skip as comments.
     if let Some(at) = call.at {
         writeln!(out, "{TIME}{at}")?;
+    }
+    if call.stack != 0 {
+        writeln!(out, "{}{}", stacks::STACK_OF, call.stack)?;
     }
     write!(out, "M {} {} {}", call.mm, call.tid, call.op.name())?;
     for arg in &call.args[..call.op.arity()] {
