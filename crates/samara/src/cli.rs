@@ -46,6 +46,11 @@ Examples:
   samara trace --follow none -- make          the program without its children
   samara trace -o report.txt -- make          the report in a file
   samara trace --record a.vmtrace -- git log  a recording, for samara replay
+  samara trace --stacks -- python3 a.py       which functions map memory, and what they leave mapped
+
+A call site of --stacks is the function that called malloc, mmap or another allocator. Unwind tables
+and names are those of the program's files; without a symbol table, a place is file+address. The
+end is right before the program's first process exits; what all processes have mapped then counts.
 
 A difference is uncertain if it may come from a race between threads, in which the order of a write
 and a map cannot be known.
@@ -153,6 +158,16 @@ pub(crate) struct Trace {
         value_parser = PossibleValuesParser::new(Op::ALL.iter().map(|op| op.name())),
         hide_possible_values = true)]
     pub(crate) calls: Vec<String>,
+
+    /// Record the call stack of each memory call, and show a table of call sites, with the bytes
+    /// that each has mapped, and those still mapped at the end
+    #[arg(long)]
+    pub(crate) stacks: bool,
+
+    /// The most frames of a call stack, the innermost ones
+    #[arg(long, value_name = "N", default_value_t = 128,
+        value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) stack_depth: u16,
 
     /// The processes to follow; the program's threads are always followed
     #[arg(long, value_enum, default_value_t = Follow::All)]

@@ -77,6 +77,7 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
         around: every > 1,
         forward_signals: true,
         children: options.follow == cli::Follow::All,
+        stack_depth: if options.stacks { options.stack_depth.into() } else { 0 },
     };
     let exit = live::run(follow, &options.command, &mut session).map_err(start_failure)?;
     let unfollowed = session.unfollowed().map(str::to_owned);

@@ -27,6 +27,33 @@ pub struct KernelVma {
     pub inode: u64,
 }
 
+/// A VMA with code, in which a frame of a call stack may lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Code {
+    /// Its addresses.
+    pub range: Range<usize>,
+    /// The offset in its file, in bytes.
+    pub offset: usize,
+    /// Its contents.
+    pub source: CodeSource,
+}
+
+/// Where code comes from.
+///
+/// ```
+/// use trace::observer::CodeSource;
+/// assert_ne!(CodeSource::Memory, CodeSource::Vdso);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CodeSource {
+    /// A file, by its device and inode.
+    File((u32, u32), u64),
+    /// The vdso.
+    Vdso,
+    /// Anonymous memory, such as that of a just-in-time compiler.
+    Memory,
+}
+
 /// The receiver of a program's events. Calls come one at a time, in the order in which the events
 /// took effect.
 ///
@@ -96,6 +123,19 @@ pub trait Observer {
     fn file_at(&self, mm: MmId, addr: usize) -> crate::record::FileId {
         let _ = (mm, addr);
         0
+    }
+
+    /// The VMA with code at `addr`; `None` if there is no executable one. It is asked for each
+    /// frame of a call stack.
+    fn code_at(&self, mm: MmId, addr: usize) -> Option<Code> {
+        let _ = (mm, addr);
+        None
+    }
+
+    /// The path of the file at `addr`, as the listing shows it. Empty if there is none.
+    fn path_at(&self, mm: MmId, addr: usize) -> String {
+        let _ = (mm, addr);
+        String::new()
     }
 
     /// All records of the newest call were reported. It may be left out, and is for observers that

@@ -11,7 +11,7 @@ use vma::{Profile, VmFlags};
 
 use crate::{
     mirror::{Mirror, Verdict},
-    observer::{KernelVma, Observer},
+    observer::{Code, KernelVma, Observer},
     record::{FileId, MmId, Record},
     report::{Progress, Summary, Usage, messages},
     stream::Stream,
@@ -221,6 +221,14 @@ impl<W: Write> Observer for Session<W> {
 
     fn file_at(&self, mm: MmId, addr: usize) -> FileId {
         self.mirror.file_at(mm, addr)
+    }
+
+    fn code_at(&self, mm: MmId, addr: usize) -> Option<Code> {
+        self.mirror.code_at(mm, addr)
+    }
+
+    fn path_at(&self, mm: MmId, addr: usize) -> String {
+        self.mirror.path_at(mm, addr)
     }
 
     fn call_reported(&mut self) {

@@ -5,6 +5,10 @@
 //! space is the one after the call. The thread is stopped meanwhile: the line comes before the
 //! program's later output.
 //!
+//! If calls have stacks, a line has the number of its stack. A line with the frames of a stack
+//! comes before the first call that has it, and lines with the names of functions after all calls.
+//! Only lines of calls have `call`.
+//!
 //! Cost: one write a call. The size is read from counters.
 
 use std::{
@@ -15,7 +19,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    record::{Call, MmId, Op, Record},
+    record::{Call, Frame, ImageId, MmId, Op, Record, Stack, Symbol},
     report::call,
 };
 
@@ -38,6 +42,10 @@ pub struct Stream {
     threads: HashMap<u32, (MmId, u32)>,
     /// The newest call, until it is shown.
     call: Option<Call>,
+    /// The paths of files with code.
+    images: HashMap<ImageId, String>,
+    /// Lines about stacks, which come before the newest call's.
+    pending: String,
     /// The calls to show; `None` for all.
     only: Option<Vec<Op>>,
 }
@@ -45,7 +53,14 @@ pub struct Stream {
 impl Stream {
     /// Shows calls in `out`, each by one `write_all` and a flush.
     pub fn new(out: impl Write + 'static) -> Stream {
-        Stream { out: Box::new(out), threads: HashMap::new(), call: None, only: None }
+        Stream {
+            out: Box::new(out),
+            threads: HashMap::new(),
+            call: None,
+            images: HashMap::new(),
+            pending: String::new(),
+            only: None,
+        }
     }
 
     /// Shows only these kinds of calls.
@@ -67,6 +82,17 @@ impl Stream {
             Record::Share { child_tid, .. } | Record::Fork { child_tid, .. } => {
                 self.threads.remove(child_tid);
             }
+            Record::Image(image) => {
+                self.images.insert(image.id, image.path.clone());
+            }
+            Record::Stack(stack) => {
+                let line = self.stack(stack);
+                self.pending += &format!("{line}\n");
+            }
+            Record::Symbol(symbol) => {
+                let line = self.symbol(symbol);
+                self.pending += &format!("{line}\n");
+            }
             Record::ExitMmap { mm } => self.threads.retain(|_, (other, _)| other != mm),
             _ => {}
         }
@@ -78,10 +104,32 @@ impl Stream {
     /// # Errors
     /// Those of the output. The call counts as shown.
     pub fn show(&mut self, size: impl FnOnce(MmId) -> Option<(usize, usize)>) -> io::Result<()> {
-        let Some(call) = self.call.take() else { return Ok(()) };
-        let line = format!("{}\n", self.object(&call, size(call.mm)));
-        self.out.write_all(line.as_bytes())?;
+        let mut text = std::mem::take(&mut self.pending);
+        if let Some(call) = self.call.take() {
+            text += &format!("{}\n", self.object(&call, size(call.mm)));
+        }
+        if text.is_empty() {
+            return Ok(());
+        }
+        self.out.write_all(text.as_bytes())?;
         self.out.flush()
+    }
+
+    /// A stack, before the first call that has it.
+    fn stack(&self, stack: &Stack) -> Value {
+        let frame = |frame: &Frame| json!({ "image": self.images.get(&frame.image), "address": frame.address });
+        let frames: Vec<Value> = stack.frames.iter().map(frame).collect();
+        json!({ "stack": stack.id, "end": stack.end.name(), "frames": frames })
+    }
+
+    /// A function at a frame, after all calls.
+    fn symbol(&self, symbol: &Symbol) -> Value {
+        let Frame { image, address } = symbol.frame;
+        let (file, line) = symbol.line.clone().unzip();
+        json!({
+            "function": symbol.name, "image": self.images.get(&image), "address": address,
+            "file": file, "line": line,
+        })
     }
 
     fn object(&self, call: &Call, size: Option<(usize, usize)>) -> Value {
@@ -99,6 +147,7 @@ impl Stream {
             "text": call::describe(call, None),
             "vmas": vmas,
             "mapped_bytes": mapped,
+            "stack": (call.stack != 0).then_some(call.stack),
         })
     }
 
@@ -136,6 +185,7 @@ mod tests {
             "time_ns": 5, "pid": 7, "tid": 7, "mm": 2, "call": "mprotect",
             "arguments": [4096, 4096, 1], "result": -12, "error": "ENOMEM",
             "text": "mprotect(0x1000, 4096, PROT_READ) = -ENOMEM", "vmas": 3, "mapped_bytes": 8192,
+            "stack": null,
         });
         assert_eq!(object, expected);
     }

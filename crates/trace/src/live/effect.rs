@@ -89,9 +89,8 @@ impl Follower<'_> {
         if let Some(place) = calls::chosen(op, &args, result) {
             self.tell_touches(mm, tid, place);
         }
-        let (at, memory) = (None, None);
-        let mut call =
-            Call { at, stack: 0, mm, tid: tid as u32, op, args, file: 0, memory, result };
+        let (at, memory, stack) = (None, None, flight.stack);
+        let mut call = Call { at, stack, mm, tid: tid as u32, op, args, file: 0, memory, result };
         for arg in &mut call.args[op.arity()..] {
             *arg = 0;
         }

@@ -14,7 +14,7 @@ use super::{
     table::{Call, Flight, Image, Load, Space, Stage},
     userfault,
 };
-use crate::record::{Doubt, MmId, Op};
+use crate::record::{Doubt, MmId, Op, StackId};
 
 const MAP_ANONYMOUS: usize = 0x20;
 
@@ -57,10 +57,10 @@ impl Follower<'_> {
             }
             // A calibration call of the child, before it becomes the program.
             (Kind::Memory(Op::Munmap), None) if tid == self.root && !self.started => {
-                self.take_off(tid, call, Load::Calibration, Vec::new());
+                self.take_off(tid, call, Load::Calibration, Vec::new(), 0);
             }
             (Kind::Exec, None) => {
-                self.take_off(tid, call, Load::None, Vec::new());
+                self.take_off(tid, call, Load::None, Vec::new(), 0);
             }
             (_, None) => self.run(tid),
             (Kind::Fork, Some(_)) if !self.copies(tid, entry.number, &call.args) => self.run(tid),
@@ -126,6 +126,7 @@ impl Follower<'_> {
     fn begin(&mut self, mm: MmId, tid: Tid, call: Call) {
         self.tell_growth(mm, None);
         self.tell_closed_watchers(mm, tid);
+        let stack = if call.memory().is_some() { self.capture_stack(mm, tid) } else { 0 };
         let load = match call.kind {
             Kind::Memory(op) => self.prepare(mm, tid, op, &call.args),
             Kind::Fork => {
@@ -148,12 +149,19 @@ impl Follower<'_> {
             space.asleep = 0;
             self.hurry |= space.is_waited_for();
         }
-        self.take_off(tid, call, load, exposed);
+        self.take_off(tid, call, load, exposed, stack);
     }
 
-    fn take_off(&mut self, tid: Tid, call: Call, load: Load, exposed: Vec<Range<usize>>) {
+    fn take_off(
+        &mut self,
+        tid: Tid,
+        call: Call,
+        load: Load,
+        exposed: Vec<Range<usize>>,
+        stack: StackId,
+    ) {
         let since = Instant::now();
-        self.set_stage(tid, Stage::Flying(Flight { call, since, load, exposed }));
+        self.set_stage(tid, Stage::Flying(Flight { call, since, load, exposed, stack }));
         self.timed = Some((tid, Instant::now()));
         self.resume(tid, Resume::ToSyscallExit);
     }

@@ -10,6 +10,7 @@ use super::{
     Error, Exit, Options,
     facilities::Facilities,
     files::Files,
+    stacks::Stacks,
     sys::{
         self, Tid,
         beat::{self, Forwarding, Heartbeat},
@@ -18,7 +19,10 @@ use super::{
     table::{Overhead, Space, Stage, Task},
     userfault::Userfault,
 };
-use crate::{observer::Observer, record::MmId};
+use crate::{
+    observer::Observer,
+    record::{MmId, StackId},
+};
 
 /// The time that an operation may sleep while other threads wait for it. After that it counts as
 /// waiting for one of them itself (a file system in user space). It may also wait for a disk.
@@ -37,6 +41,8 @@ pub(super) struct Follower<'a> {
     pub(super) tasks: HashMap<Tid, Task>,
     pub(super) spaces: HashMap<MmId, Space>,
     pub(super) files: Files,
+    /// The call stacks, if they are recorded.
+    pub(super) stacks: Option<Stacks>,
     /// By inode.
     pub(super) userfaults: HashMap<u64, Userfault>,
     pub(super) overhead: Overhead,
@@ -79,6 +85,7 @@ impl<'a> Follower<'a> {
             tasks: HashMap::from([(root, first)]),
             spaces: HashMap::new(),
             files: Files::new(),
+            stacks: (options.stack_depth > 0).then(|| Stacks::new(options.stack_depth)),
             userfaults: HashMap::new(),
             overhead: Overhead::new(),
             last_mm: 0,
@@ -174,6 +181,22 @@ impl<'a> Follower<'a> {
         let stops = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
         let how = if stops.contains(&signal) { Resume::Listen } else { Resume::Freely(0) };
         self.resume(tid, how);
+    }
+
+    /// The call stack of a thread that is stopped at the entry of a call; 0 if stacks are not
+    /// recorded, or the thread was killed.
+    pub(super) fn capture_stack(&mut self, mm: MmId, tid: Tid) -> StackId {
+        match &mut self.stacks {
+            Some(stacks) => stacks.capture(mm, tid, self.observer),
+            None => 0,
+        }
+    }
+
+    /// Reports the names of all functions in stacks, after the last call.
+    pub(super) fn tell_symbols(&mut self) {
+        if let Some(stacks) = &mut self.stacks {
+            stacks.tell_symbols(self.observer);
+        }
     }
 
     pub(super) fn run(&mut self, tid: Tid) {

@@ -103,6 +103,9 @@ impl Follower<'_> {
         let record = Record::Fork { mm, child: new, tid: tid as u32, child_tid: child as u32 };
         self.observer.record(record, None);
         self.watch_child(mm, new);
+        if let Some(stacks) = &mut self.stacks {
+            stacks.forked(mm, new);
+        }
         self.compare(new);
         Some(new)
     }
@@ -365,6 +368,9 @@ impl Follower<'_> {
         }
         self.resume_paused(mm);
         self.spaces.remove(&mm);
+        if let Some(stacks) = &mut self.stacks {
+            stacks.ended(mm);
+        }
         self.observer.record(Record::ExitMmap { mm }, None);
         self.release_files();
     }

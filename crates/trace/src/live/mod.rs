@@ -64,6 +64,7 @@ mod huge;
 mod image;
 mod life;
 mod pause;
+mod stacks;
 mod sys;
 mod table;
 mod usage;
@@ -107,11 +108,13 @@ pub struct Options {
     /// are always followed, and a vforked child until its execve, because it uses the program's
     /// memory.
     pub children: bool,
+    /// Record the call stack of each memory call, with at most so many frames; 0 for none.
+    pub stack_depth: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { every: 1, around: false, forward_signals: false, children: true }
+        Options { every: 1, around: false, forward_signals: false, children: true, stack_depth: 0 }
     }
 }
 
@@ -214,6 +217,7 @@ fn run_with<S: AsRef<OsStr>>(
         false => None,
     };
     let exit = follower.run_all(&beat, forwarding.as_ref())?;
+    follower.tell_symbols();
     drop(follower);
     let report = child.failure().map_err(|cause| Error::Follow { doing: "ending", cause })?;
     match (report, exit) {

@@ -24,7 +24,7 @@ use super::{
     userfault::Watcher,
 };
 use crate::{
-    record::{Doubt, MmId, Op},
+    record::{Doubt, MmId, Op, StackId},
     report::Usage,
 };
 
@@ -79,6 +79,8 @@ pub(super) struct Flight {
     pub(super) load: Load,
     /// VMAs with which the call may race: another thread may make their first write.
     pub(super) exposed: Vec<Range<usize>>,
+    /// The call stack of the thread; 0 if it is not recorded.
+    pub(super) stack: StackId,
 }
 
 /// Data that is read at a call's entry and used at its exit.

@@ -299,6 +299,9 @@ impl Follower<'_> {
     pub(super) fn unfollow(&mut self, mm: MmId, why: &str) {
         self.resume_paused(mm);
         let Some(mut space) = self.spaces.remove(&mm) else { return };
+        if let Some(stacks) = &mut self.stacks {
+            stacks.ended(mm);
+        }
         // Threads of the first process count as that process.
         let first = space.users.contains(&self.root);
         self.observer.unfollowed(why, first);

@@ -10,7 +10,10 @@ use vma::{
     VmFlags, WholeVma, Writer,
 };
 
-use super::{Engine, File, Step};
+use super::{
+    Engine, File, Step,
+    owners::{Before, Owners},
+};
 use crate::record::{MmId, Record};
 
 /// Address spaces that follow the mirror's. Each method does nothing by default.
@@ -77,6 +80,7 @@ pub(super) struct Steps<'a> {
     pub(super) mm: MmId,
     pub(super) writer: Writer<'a, File, Engine>,
     pub(super) beside: &'a mut dyn Beside,
+    pub(super) owners: Option<&'a mut Owners>,
 }
 
 impl<'a> Deref for Steps<'a> {
@@ -89,7 +93,11 @@ impl<'a> Deref for Steps<'a> {
 
 impl Steps<'_> {
     fn step(&mut self, step: Step<File>) -> Result<usize, Error> {
+        let before = self.owners.as_ref().map(|_| Before::of(&self.writer));
         let result = step.carry_out(&mut self.writer);
+        if let (Some(owners), Some(before)) = (&mut self.owners, before) {
+            owners.step(&step, result, &self.writer, before);
+        }
         self.beside.step(self.mm, &step, result);
         result
     }

@@ -11,10 +11,12 @@ mod calls;
 mod compare;
 mod file;
 mod mirrored;
+mod owners;
 mod peak;
 mod personality;
 mod questions;
 mod settle;
+mod stacks;
 mod step;
 mod takeover;
 
@@ -30,6 +32,8 @@ use beside::Steps;
 pub use beside::{Alone, Beside};
 use calls::{Context, Ours, attach, bottom_up, perform};
 pub use file::File;
+pub(crate) use owners::Owner;
+use owners::Owners;
 use personality::Personalities;
 pub use step::Step;
 
@@ -59,6 +63,8 @@ pub struct Mirror<B = Alone> {
     spaces: HashMap<MmId, Mirrored>,
     files: HashMap<FileId, File>,
     newest: Option<MmId>,
+    /// The program's first process: the one that executed the first program.
+    root: Option<u32>,
     personalities: Personalities,
     /// The features of each userfaultfd.
     userfaults: HashMap<usize, usize>,
@@ -82,6 +88,8 @@ struct Mirrored {
     tainted: bool,
     /// The reason why its records may be wrong, if there is one.
     doubt: Option<Doubt>,
+    /// The call that mapped each byte; `None` until a call has a stack.
+    owners: Option<Owners>,
 }
 
 /// The result of a comparison.
@@ -121,6 +129,7 @@ impl<B: Beside> Mirror<B> {
             spaces: HashMap::new(),
             files: HashMap::new(),
             newest: None,
+            root: None,
             personalities: Personalities::default(),
             userfaults: HashMap::new(),
             summary: Summary::default(),
@@ -147,6 +156,7 @@ impl<B: Beside> Mirror<B> {
     pub fn finish_beside(mut self) -> (Summary, B) {
         let mut left: Vec<MmId> = self.spaces.keys().copied().collect();
         left.sort_unstable();
+        self.finished();
         for mm in left {
             self.end(mm);
         }
@@ -172,6 +182,7 @@ impl<B: Beside> Mirror<B> {
         match record {
             Record::Exec { mm, tid, brk, start_brk, start_stack, mmap_base, exe, .. } => {
                 self.personalities.exec(*tid);
+                self.began(*tid);
                 let layout = Layout {
                     start_brk: *start_brk,
                     brk: *brk,
@@ -196,7 +207,11 @@ impl<B: Beside> Mirror<B> {
             }
             Record::Call(call) => return self.call(call).map(|d| d.map(|d| (call.mm, d))),
             Record::DriverFlags { mm, flags } => self.known(*mm)?.driver_flags = Some(*flags),
-            Record::Adopt { mm, vma } => return self.adopted_by_call(*mm, vma),
+            Record::Adopt { mm, vma } => {
+                let difference = self.adopted_by_call(*mm, vma)?;
+                self.count_adopted(*mm);
+                return Ok(difference);
+            }
             Record::Fault { mm, addr } => self.fault(*mm, *addr)?,
             Record::Grow { mm, end, start } => self.grow(*mm, *end, *start)?,
             Record::Settled { mm, start, end, flags } => self.settle(*mm, *start, *end, *flags)?,
@@ -219,10 +234,12 @@ impl<B: Beside> Mirror<B> {
             Record::Doubt { mm, cause } => self.known(*mm)?.doubt = Some(*cause),
             Record::ExitMmap { mm } => {
                 // A trace may end an address space that began before the trace.
+                self.ended(*mm);
                 self.end(*mm);
             }
-            // They change no VMA.
-            Record::Image(_) | Record::Stack(_) | Record::Symbol(_) => {}
+            Record::Image(image) => self.summary.stacks.add_image(image.clone()),
+            Record::Stack(stack) => self.summary.stacks.add_stack(stack.clone()),
+            Record::Symbol(symbol) => self.summary.stacks.add_symbol(symbol.clone()),
         }
         Ok(None)
     }
@@ -238,8 +255,8 @@ impl<B: Beside> Mirror<B> {
         work: impl FnOnce(&mut Steps<'_>) -> T,
     ) -> Result<(&mut Mirrored, T), Expected> {
         let mirrored = self.spaces.get_mut(&mm).ok_or_else(|| unknown(mm))?;
-        let writer = mirrored.space.get_mut();
-        let done = work(&mut Steps { mm, writer, beside: &mut self.beside });
+        let (writer, owners) = (mirrored.space.get_mut(), mirrored.owners.as_mut());
+        let done = work(&mut Steps { mm, writer, beside: &mut self.beside, owners });
         Ok((mirrored, done))
     }
 
@@ -265,6 +282,7 @@ impl<B: Beside> Mirror<B> {
             determined: true,
             tainted: false,
             doubt: None,
+            owners: None,
         };
         self.spaces.insert(mm, mirrored);
         Ok(())
@@ -348,6 +366,7 @@ impl<B: Beside> Mirror<B> {
     fn call(&mut self, call: &Call) -> Result<Option<Difference>, Expected> {
         self.personalities.call(call);
         self.keep_peak(call.mm);
+        self.begin_owned(call)?;
         let features = self.features(call);
         let file = self.file(call.file)?;
         let reads_execute = self.personalities.reads_execute(call.tid);
@@ -368,6 +387,7 @@ impl<B: Beside> Mirror<B> {
             (ours, begun.elapsed())
         })?;
         mirrored.determined = ours != Ours::Unknown;
+        let mapped_now = mirrored.owners.as_mut().map_or(0, Owners::take_mapped);
         let stats = &mut mirrored.figures.stats;
         let result = match ours {
             Ours::Unknown => None,
@@ -384,6 +404,7 @@ impl<B: Beside> Mirror<B> {
         if let Some(at) = call.at {
             self.summary.timeline.call(at, call.mm, (vmas, mapped));
         }
+        self.count_stack(call, mapped_now);
         if ours != Ours::Unknown {
             self.summary.time(call.op, Some(took), None);
         }
@@ -417,13 +438,15 @@ impl<B: Beside> Mirror<B> {
 
     fn fork(&mut self, mm: MmId, child: MmId, tid: u32) -> Result<(), Expected> {
         let parent = self.known(mm)?;
-        let space = parent.space.get_mut().fork().map_err(|error| error.to_string())?;
+        let mut space = parent.space.get_mut().fork().map_err(|error| error.to_string())?;
+        let owners = parent.owners.as_mut().map(|owners| owners.fork(&space.get_mut()));
         let (vsyscall, exe) = (parent.vsyscall.clone(), parent.figures.exe.clone());
         let (tainted, doubt, reads_execute) = (parent.tainted, parent.doubt, parent.reads_execute);
         self.open(child, tid, exe, space, vsyscall)?;
         self.beside.fork(mm, child);
         let child = self.known(child)?;
         (child.tainted, child.doubt, child.reads_execute) = (tainted, doubt, reads_execute);
+        child.owners = owners;
         Ok(())
     }
 

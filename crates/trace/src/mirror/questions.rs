@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use vma::{VmFlags, Vma};
+use vma::{MappedFile, VmFlags, Vma};
 
 use super::{Mirror, file::File};
 use crate::{
+    observer::{Code, CodeSource},
     record::{FileId, MmId},
     report::Usage,
 };
@@ -61,6 +62,33 @@ impl Mirror {
         if let Some(mirrored) = self.spaces.get_mut(&mm) {
             mirrored.figures.stats.usage = usage;
         }
+    }
+
+    /// The executable VMA at `addr`. O(log VMAs).
+    pub fn code_at(&self, mm: MmId, addr: usize) -> Option<Code> {
+        let mirrored = self.spaces.get(&mm)?;
+        let guard = mirrored.space.pin();
+        let (range, vma) = mirrored.space.find(&guard, addr)?;
+        if !range.contains(&addr) || !vma.flags.contains(VmFlags::EXEC) {
+            return None;
+        }
+        let (offset, source) = match &vma.file {
+            Some(file) => {
+                let source = CodeSource::File(file.device(), file.inode());
+                (vma.offset_at(range.start) << 12, source)
+            }
+            None if vma.name() == Some("[vdso]") => (0, CodeSource::Vdso),
+            None => (0, CodeSource::Memory),
+        };
+        Some(Code { range, offset, source })
+    }
+
+    /// The current path of the file at `addr`; empty if there is none.
+    pub fn path_at(&self, mm: MmId, addr: usize) -> String {
+        let Some(mirrored) = self.spaces.get(&mm) else { return String::new() };
+        let guard = mirrored.space.pin();
+        let found = mirrored.space.find(&guard, addr).filter(|(range, _)| range.contains(&addr));
+        found.and_then(|(_, vma)| vma.file.as_ref().map(File::path)).unwrap_or_default()
     }
 
     /// The file behind the VMA at `addr`; 0 if there is none.

@@ -101,6 +101,9 @@ impl Mirror {
             };
             space.adopt(whole).map_err(|error| error.to_string())?;
         }
+        if let Some(owners) = &mut mirrored.owners {
+            owners.take_over(&space);
+        }
         Ok(())
     }
 

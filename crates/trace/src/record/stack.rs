@@ -97,7 +97,8 @@ pub struct Stack {
 ///
 /// ```
 /// use trace::record::*;
-/// let symbol = Symbol { frame: Frame { image: 1, address: 0x1139 }, name: "main".into(), line: None };
+/// let frame = Frame { image: 1, address: 0x1139 };
+/// let symbol = Symbol { frame, name: "main".into(), line: None };
 /// assert_eq!(Record::Symbol(symbol.clone()), Record::Symbol(symbol));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Space, SpaceStats, Style, Summary, Timing, mismatch};
+use super::{Space, SpaceStats, Style, Summary, Timing, mismatch, stacks};
 
 /// The whole summary. The keys `calls`, `listings`, `mismatches`, `cannot_tell`, `predicted`,
 /// `predictable`, `address_spaces`, `unfollowed` and `vmas_peak` are always present, as numbers.
@@ -15,6 +15,9 @@ pub fn object(summary: &Summary) -> Value {
     object.insert("unfollowed".into(), json!(summary.unfollowed));
     object.insert("timeline".into(), summary.timeline.object());
     object.insert("spaces".into(), summary.spaces().into_iter().map(space).collect());
+    if !summary.stacks.is_empty() {
+        object.insert("stacks".into(), stacks::object::object(&summary.stacks));
+    }
     if let Some(first) = &summary.first_mismatch {
         object.insert("first_mismatch".into(), json!(mismatch::render(first, Style::PLAIN)));
     }

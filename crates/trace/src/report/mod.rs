@@ -12,6 +12,7 @@ pub mod messages;
 pub mod mismatch;
 pub mod picture;
 mod progress;
+pub mod stacks;
 mod style;
 mod summary;
 pub mod tables;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use hdrhistogram::Histogram;
 
-use super::{Mismatch, Usage, style::count, timeline::Timeline};
+use super::{Mismatch, Usage, stacks::Stacks, style::count, timeline::Timeline};
 use crate::record::{MmId, Op};
 
 /// The counts of a whole run. Its size is bounded, however many address spaces a program makes:
@@ -39,6 +39,8 @@ pub struct Summary {
     pub elapsed: Duration,
     /// The calls that tables show one by one; `None` for all. The counts have all calls.
     pub shown: Option<Vec<Op>>,
+    /// The call stacks, if they were recorded.
+    pub stacks: Stacks,
     pub(crate) timeline: Timeline,
     spaces: Vec<Space>,
 }
@@ -79,6 +81,7 @@ impl Summary {
         if self.timeline.is_empty() {
             self.timeline = other.timeline;
         }
+        self.stacks.merge(other.stacks);
         self.elapsed += other.elapsed;
     }
 

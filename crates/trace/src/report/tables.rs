@@ -2,7 +2,10 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use super::{Space, SpaceStats, Summary, Timing, Usage, style::Style, style::bytes, style::count};
+use super::{
+    Space, SpaceStats, Summary, Timing, Usage, stacks,
+    style::{Style, bytes, count},
+};
 
 /// The number of address spaces shown one by one. If there are more, the busiest are shown.
 const SHOWN: usize = 20;
@@ -23,6 +26,9 @@ pub fn render(summary: &Summary, style: Style) -> String {
         }
         out.push('\n');
     }
+    if !summary.stacks.is_empty() {
+        out += &format!("{}\n", stacks::table::render(summary, style));
+    }
     if summary.total.usage.is_known() {
         out += &format!("{}\n\n", usage(&summary.total.usage).trim_fmt());
     }
@@ -34,7 +40,7 @@ pub fn render(summary: &Summary, style: Style) -> String {
 }
 
 /// A table with columns of minimal width and right-aligned numbers.
-fn table(head: &[&str], left: &[usize]) -> Table {
+pub(super) fn table(head: &[&str], left: &[usize]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(head);

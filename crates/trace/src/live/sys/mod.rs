@@ -36,6 +36,26 @@ pub(super) fn read_memory(tid: Tid, address: usize, out: &mut [u8]) -> io::Resul
     if got as usize == out.len() { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EFAULT)) }
 }
 
+/// Reads memory of thread `tid` from `address` on, up to the first page that cannot be read.
+/// Returns the number of bytes. One system call reads at most 1 MiB.
+pub(super) fn read_pages(tid: Tid, address: usize, out: &mut [u8]) -> usize {
+    const PAGE: usize = 4096;
+    // The kernel reads whole pieces only. So each piece is a page.
+    let mut pieces = Vec::with_capacity(out.len() / PAGE + 2);
+    let (mut at, end) = (address, address.saturating_add(out.len()));
+    while at < end && pieces.len() < 256 {
+        let next = end.min((at | (PAGE - 1)).saturating_add(1));
+        pieces.push(libc::iovec { iov_base: at as *mut libc::c_void, iov_len: next - at });
+        at = next;
+    }
+    let local = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
+    // SAFETY: `local` describes `out`, which this function may write. The pieces are only used as
+    // addresses of the other process, which the kernel checks.
+    let got =
+        unsafe { libc::process_vm_readv(tid, &local, 1, pieces.as_ptr(), pieces.len() as _, 0) };
+    usize::try_from(got).unwrap_or(0)
+}
+
 /// Writes a native word at `address` of thread `tid`.
 pub(super) fn write_word(tid: Tid, address: usize, word: usize) -> io::Result<()> {
     let bytes = word.to_ne_bytes();

@@ -253,6 +253,12 @@ pub(in crate::live) fn result_register(tid: Tid) -> io::Result<isize> {
     Ok(registers(tid)?.rax as isize)
 }
 
+/// The registers that a stack is unwound from: instruction pointer, stack pointer, frame pointer.
+pub(in crate::live) fn stack_registers(tid: Tid) -> io::Result<[u64; 3]> {
+    let registers = registers(tid)?;
+    Ok([registers.rip, registers.rsp, registers.rbp])
+}
+
 /// Cancels the call of a thread at a seccomp event. The call fails with ENOSYS.
 pub(in crate::live) fn refuse(tid: Tid) -> io::Result<()> {
     let mut registers = registers(tid)?;

@@ -1,0 +1,289 @@
+//! Owners: the call that mapped each byte of an address space last.
+//!
+//! A range map has the owner of each mapped byte. It follows the [`Step`]s, which are all changes
+//! of the VMAs. After a step, the range that it mapped gets a new owner, and where the VMAs have a
+//! hole in the range that it could change, nothing has an owner. So a step that failed half-way
+//! needs no rule of its own: the VMAs show how far it came.
+//!
+//! A map that moves belongs to the mremap that moved it. One that grows in its place belongs to it
+//! only with its new part. Bytes by which a stack grows belong to the owner of the stack.
+//!
+//! Cost: one or two stores into the tree for a step that maps or unmaps, and a walk over the VMAs
+//! in its range. A fork shares the parent's tree, in constant time. Address spaces have owners
+//! only if calls have stacks.
+
+use std::{
+    collections::BTreeMap,
+    num::NonZeroUsize,
+    ops::{Range, RangeInclusive},
+};
+
+use maple::MapleTree;
+use vma::{MappedFile, PAGE_SIZE, Placement, Writer};
+
+use super::{Engine, File, Step};
+use crate::record::{Op, StackId};
+
+/// The owner of mapped bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Owner {
+    /// execve, or another way before the first call with a stack.
+    Program,
+    /// It is not known, after a mismatch.
+    Unknown,
+    /// A kind of call with its stack; 0 if its stack was not recorded.
+    Call(StackId, Op),
+}
+
+impl Owner {
+    const PROGRAM: usize = 62;
+    const UNKNOWN: usize = 63;
+
+    /// As one word for the tree.
+    fn word(self) -> NonZeroUsize {
+        let word = match self {
+            Owner::Program => Self::PROGRAM,
+            Owner::Unknown => Self::UNKNOWN,
+            Owner::Call(stack, op) => ((stack as usize) << 6) | op as usize,
+        };
+        NonZeroUsize::MIN.saturating_add(word)
+    }
+
+    fn of(word: NonZeroUsize) -> Owner {
+        let word = word.get() - 1;
+        match Op::ALL.get(word & 63) {
+            Some(&op) => Owner::Call((word >> 6) as StackId, op),
+            None if word == Self::PROGRAM => Owner::Program,
+            None => Owner::Unknown,
+        }
+    }
+}
+
+/// Every call has a number below those of the other owners.
+const _: () = assert!(Op::ALL.len() <= Owner::PROGRAM);
+
+type Space<'a> = Writer<'a, File, Engine>;
+
+/// The owners of an address space.
+pub(super) struct Owners {
+    tree: MapleTree<NonZeroUsize>,
+    /// The newest call, which owns what the next steps map.
+    owner: Owner,
+    /// The bytes that it has mapped.
+    mapped: usize,
+    /// Whether memory ran out, so that some bytes have a former owner.
+    incomplete: bool,
+}
+
+/// The state that the effect of a step depends on.
+#[derive(Clone, Copy)]
+pub(super) struct Before {
+    brk: usize,
+}
+
+impl Before {
+    pub(super) fn of(space: &Space<'_>) -> Before {
+        Before { brk: space.layout().brk }
+    }
+}
+
+fn up(address: usize) -> usize {
+    address.checked_next_multiple_of(PAGE_SIZE).unwrap_or(usize::MAX & !(PAGE_SIZE - 1))
+}
+
+/// The pages of `length` bytes from `start`.
+fn pages(start: usize, length: usize) -> Range<usize> {
+    let first = start & !(PAGE_SIZE - 1);
+    first..up(start.saturating_add(length)).max(first)
+}
+
+impl Owners {
+    /// The owners of an address space without calls.
+    pub(super) fn new(space: &Space<'_>) -> Owners {
+        let mut owners =
+            Owners { tree: MapleTree::new(), owner: Owner::Program, mapped: 0, incomplete: false };
+        owners.resync(space, Owner::Program);
+        owners
+    }
+
+    /// Those of a forked child, whose VMAs are `space`.
+    pub(super) fn fork(&mut self, space: &Space<'_>) -> Owners {
+        let tree = self.tree.get_mut().duplicate().ok();
+        let mut child = Owners {
+            incomplete: self.incomplete || tree.is_none(),
+            tree: tree.unwrap_or_default(),
+            owner: Owner::Unknown,
+            mapped: 0,
+        };
+        // MADV_DONTFORK: the child has fewer VMAs.
+        if child.owned() != space.sizes().total {
+            child.resync(space, Owner::Unknown);
+        }
+        child
+    }
+
+    /// The next steps are those of this call.
+    pub(super) fn begin(&mut self, stack: StackId, op: Op) {
+        (self.owner, self.mapped) = (Owner::Call(stack, op), 0);
+    }
+
+    /// The bytes that the newest call has mapped since the last question.
+    pub(super) fn take_mapped(&mut self) -> u64 {
+        std::mem::take(&mut self.mapped) as u64
+    }
+
+    /// A step was carried out on `space`, which has the VMAs after it.
+    pub(super) fn step(
+        &mut self,
+        step: &Step<File>,
+        result: Result<usize, vma::Error>,
+        space: &Space<'_>,
+        before: Before,
+    ) {
+        match (step, result) {
+            (Step::Mmap(request), Ok(start)) => {
+                let huge = match request.file.as_ref().map(MappedFile::placement) {
+                    Some(Placement::HugeOnly(unit)) => unit,
+                    _ => PAGE_SIZE,
+                };
+                let length = request.len.checked_next_multiple_of(huge).unwrap_or(request.len);
+                self.map(pages(start, length), space);
+            }
+            (Step::Mmap(request), Err(_)) => self.unmap(pages(request.addr, request.len), space),
+            (Step::Munmap { addr, len }, _) => {
+                // After a map in the same call, it takes back a map at a wrong address.
+                self.mapped = 0;
+                self.unmap(pages(*addr, *len), space);
+            }
+            (Step::Mremap(request), Ok(to)) if to == request.addr => {
+                let (old, new) = (pages(to, request.old_len), pages(to, request.new_len));
+                if old.end < new.end {
+                    self.map(old.end..new.end, space);
+                }
+                self.unmap(old, space);
+            }
+            (Step::Mremap(request), result) => {
+                if let Ok(to) = result {
+                    self.map(pages(to, request.new_len), space);
+                }
+                if let Some(to) = request.fixed {
+                    self.unmap(pages(to, request.new_len), space);
+                }
+                self.unmap(pages(request.addr, request.old_len), space);
+            }
+            (Step::Brk(_), Ok(brk)) => {
+                let (old, new) = (up(before.brk), up(brk));
+                if old < new {
+                    self.map(old..new, space);
+                } else {
+                    self.unmap(new..old, space);
+                }
+            }
+            (Step::Shmat(request), Ok(start)) => self.map(pages(start, request.len), space),
+            // A failure may have unmapped the target, and shmdt unmaps what is left of the segment.
+            (Step::Shmat(_), Err(_)) => self.unmap(0..usize::MAX, space),
+            (Step::Shmdt(addr), _) => self.unmap(*addr..usize::MAX, space),
+            (Step::Adopt(whole), Ok(_)) => self.map(whole.start..whole.end, space),
+            (Step::RemapFilePages { addr, len, .. }, Ok(_)) => {
+                let start = addr & !(PAGE_SIZE - 1);
+                self.map(start..start.saturating_add(len & !(PAGE_SIZE - 1)), space);
+            }
+            (Step::GrowDown { end, start }, Ok(_)) => self.grow(*start, *end),
+            (Step::Settle { start, end, .. }, _) => self.unmap(*start..*end, space),
+            // The others change no hole.
+            _ => {}
+        }
+    }
+
+    /// The range belongs to the newest call now, but for holes in it.
+    fn map(&mut self, range: Range<usize>, space: &Space<'_>) {
+        self.store(range.clone(), self.owner);
+        let holes = self.follow(range.clone(), space, self.owner);
+        self.mapped += (range.end - range.start).saturating_sub(holes);
+    }
+
+    /// A step may have unmapped the range, or parts of it.
+    fn unmap(&mut self, range: Range<usize>, space: &Space<'_>) {
+        self.follow(range, space, self.owner);
+    }
+
+    /// A stack grew down to `start`.
+    fn grow(&mut self, start: usize, end: usize) {
+        let found = self.tree.get_mut().find(start..=end.saturating_sub(1));
+        let Some((owned, word)) = found else { return };
+        if start < *owned.start() {
+            self.store(start..*owned.start(), Owner::of(word));
+        }
+    }
+
+    fn store(&mut self, range: Range<usize>, owner: Owner) {
+        if !range.is_empty() {
+            let stored = self.tree.get_mut().store_range(range.start..=range.end - 1, owner.word());
+            self.incomplete |= stored.is_err();
+        }
+    }
+
+    fn erase(&mut self, range: Range<usize>) -> usize {
+        if range.is_empty() {
+            return 0;
+        }
+        let erased = self.tree.get_mut().erase_range(range.start..=range.end - 1);
+        self.incomplete |= erased.is_err();
+        range.end - range.start
+    }
+
+    /// Makes the owned bytes in a range the mapped ones: holes have no owner, and mapped bytes
+    /// without one get `other`. Returns the bytes of the holes. O(VMAs and owners in the range).
+    fn follow(&mut self, range: Range<usize>, space: &Space<'_>, other: Owner) -> usize {
+        let (mut at, mut holes) = (range.start, 0);
+        for area in space.areas_from(at).take_while(|area| area.start < range.end) {
+            holes += self.erase(at..area.start);
+            self.fill(at.max(area.start)..area.end.min(range.end), other);
+            at = area.end;
+        }
+        holes + self.erase(at..range.end)
+    }
+
+    /// Gives the bytes in a range that have no owner this one.
+    fn fill(&mut self, range: Range<usize>, owner: Owner) {
+        let mut at = range.start;
+        while at < range.end {
+            let found = self.tree.get_mut().find(at..=range.end - 1).map(|(owned, _)| owned);
+            let (free, next) = match found {
+                Some(owned) => (at..*owned.start(), owned.end() + 1),
+                None => (at..range.end, range.end),
+            };
+            self.store(free, owner);
+            at = next;
+        }
+    }
+
+    fn resync(&mut self, space: &Space<'_>, other: Owner) {
+        self.follow(0..usize::MAX, space, other);
+    }
+
+    /// After the VMAs were changed in another way than by steps. O(VMAs and owners).
+    pub(super) fn take_over(&mut self, space: &Space<'_>) {
+        self.resync(space, Owner::Unknown);
+    }
+
+    /// All bytes with an owner.
+    fn owned(&mut self) -> usize {
+        let length = |range: &RangeInclusive<usize>| range.end() - range.start() + 1;
+        self.tree.get_mut().iter(0..=usize::MAX).map(|(range, _)| length(&range)).sum()
+    }
+
+    /// Adds the mapped bytes of each owner. O(VMAs and owners).
+    pub(super) fn add_to(&mut self, sums: &mut BTreeMap<Owner, u64>, space: &Space<'_>) {
+        // Both are equal by construction, unless memory ran out.
+        if self.incomplete || self.owned() != space.sizes().total {
+            self.resync(space, Owner::Unknown);
+        }
+        for (range, word) in self.tree.get_mut().iter(0..=usize::MAX) {
+            *sums.entry(Owner::of(word)).or_default() += (range.end() - range.start() + 1) as u64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

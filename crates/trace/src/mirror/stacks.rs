@@ -1,0 +1,77 @@
+//! Calls with stacks: counts them, and follows what each has mapped.
+//!
+//! "The end" is the moment right before the program's first process ends. What it and all other
+//! processes have mapped then is still mapped at the end. What a process had mapped that ended
+//! before, or executed another program, is not.
+
+use std::collections::BTreeMap;
+
+use super::{Beside, Expected, Mirror, owners::Owners};
+use crate::record::{Call, MmId};
+
+impl<B: Beside> Mirror<B> {
+    /// The program's first process began with the first program. If it executes another one, its
+    /// former address space was not its last.
+    pub(super) fn began(&mut self, pid: u32) {
+        if *self.root.get_or_insert(pid) == pid {
+            self.summary.stacks.set_end(None);
+        }
+    }
+
+    /// An address space is about to end.
+    pub(super) fn ended(&mut self, mm: MmId) {
+        let first = self.spaces.get(&mm).map(|mirrored| mirrored.figures.pid);
+        if first.is_some() && first == self.root {
+            self.keep_end();
+        }
+    }
+
+    /// The run is over. If its first process has not ended, this is the end.
+    pub(super) fn finished(&mut self) {
+        if !self.summary.stacks.has_end() {
+            self.keep_end();
+        }
+    }
+
+    fn keep_end(&mut self) {
+        if self.summary.stacks.is_empty() {
+            return;
+        }
+        let mut sums = BTreeMap::new();
+        for mirrored in self.spaces.values_mut() {
+            let space = mirrored.space.get_mut();
+            let owners = mirrored.owners.get_or_insert_with(|| Owners::new(&space));
+            owners.add_to(&mut sums, &space);
+        }
+        self.summary.stacks.set_end(Some(sums));
+    }
+
+    /// Prepares the owners for a call.
+    pub(super) fn begin_owned(&mut self, call: &Call) -> Result<(), Expected> {
+        let mirrored = self.known(call.mm)?;
+        if call.stack != 0 && mirrored.owners.is_none() {
+            mirrored.owners = Some(Owners::new(&mirrored.space.get_mut()));
+        }
+        if let Some(owners) = &mut mirrored.owners {
+            owners.begin(call.stack, call.op);
+        }
+        Ok(())
+    }
+
+    /// Counts a call that has mapped so many bytes. Calls without a stack count beside those with
+    /// one.
+    pub(super) fn count_stack(&mut self, call: &Call, mapped: u64) {
+        if call.stack != 0 || !self.summary.stacks.is_empty() {
+            self.summary.stacks.count((call.stack, call.op), 1, mapped);
+        }
+    }
+
+    /// Counts what the newest call has mapped by a record of its own.
+    pub(super) fn count_adopted(&mut self, mm: MmId) {
+        let Some(mirrored) = self.spaces.get_mut(&mm) else { return };
+        if let (Some(owners), Some(call)) = (&mut mirrored.owners, &mirrored.last_call) {
+            let mapped = owners.take_mapped();
+            self.summary.stacks.count((call.stack, call.op), 0, mapped);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Call stacks: who made the memory calls, and what each has mapped.
+//!
+//! The mirror fills [`Stacks`] from records. The other modules only read it: [`site`] groups stacks
+//! by call site, [`table`] shows the sites, [`folded`] gives one line a stack, and
+//! [`object`] is for programs.
+//!
+//! Cost: one look-up in a map for each call with a stack. Names are looked up at the end.
+
+pub(crate) mod folded;
+pub(crate) mod object;
+pub(crate) mod site;
+pub(crate) mod table;
+
+use std::collections::{BTreeMap, HashMap};
+
+pub use folded::Measure;
+
+use crate::{
+    mirror::Owner,
+    record::{Frame, Image, ImageId, Op, Stack, StackEnd, StackId, Symbol},
+};
+
+/// The stacks of a run, with counts of their calls.
+///
+/// ```
+/// use trace::report::Summary;
+/// assert!(Summary::default().stacks.is_empty());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Stacks {
+    images: BTreeMap<ImageId, Image>,
+    stacks: BTreeMap<StackId, Stack>,
+    /// The functions of a frame, the innermost first. There are several if some were inlined.
+    symbols: HashMap<Frame, Vec<Symbol>>,
+    counts: BTreeMap<(StackId, Op), Count>,
+    /// The bytes that are still mapped at the end.
+    end: Option<BTreeMap<Owner, u64>>,
+}
+
+/// The counts of one kind of call with one stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) calls: u64,
+    /// The bytes that these calls have mapped.
+    pub(crate) mapped: u64,
+    /// Those of them that are still mapped at the end.
+    pub(crate) at_end: u64,
+}
+
+impl Count {
+    pub(crate) fn add(&mut self, other: Count) {
+        self.calls += other.calls;
+        self.mapped = self.mapped.saturating_add(other.mapped);
+        self.at_end = self.at_end.saturating_add(other.at_end);
+    }
+}
+
+impl Stacks {
+    /// Whether no call has a stack.
+    pub fn is_empty(&self) -> bool {
+        self.stacks.is_empty()
+    }
+
+    pub(crate) fn add_image(&mut self, image: Image) {
+        self.images.insert(image.id, image);
+    }
+
+    pub(crate) fn add_stack(&mut self, stack: Stack) {
+        self.stacks.insert(stack.id, stack);
+    }
+
+    pub(crate) fn add_symbol(&mut self, symbol: Symbol) {
+        self.symbols.entry(symbol.frame).or_default().push(symbol);
+    }
+
+    /// Counts calls.
+    pub(crate) fn count(&mut self, whose: (StackId, Op), calls: u64, mapped: u64) {
+        self.counts.entry(whose).or_default().add(Count { calls, mapped, at_end: 0 });
+    }
+
+    /// Sets what is mapped at the end.
+    pub(crate) fn set_end(&mut self, end: Option<BTreeMap<Owner, u64>>) {
+        self.end = end;
+    }
+
+    pub(crate) fn has_end(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// Adds the stacks of another run. Its numbers are other ones here.
+    pub(crate) fn merge(&mut self, other: Stacks) {
+        let last = |id: Option<&u32>| id.copied().unwrap_or(0);
+        let (images, stacks) = (last(self.images.keys().last()), last(self.stacks.keys().last()));
+        let image = |id: ImageId| if id == 0 { 0 } else { id.saturating_add(images) };
+        let stack = |id: StackId| if id == 0 { 0 } else { id.saturating_add(stacks) };
+        let moved = |frame: Frame| Frame { image: image(frame.image), ..frame };
+        for one in other.images.into_values() {
+            self.add_image(Image { id: image(one.id), ..one });
+        }
+        for one in other.stacks.into_values() {
+            let frames = one.frames.into_iter().map(moved).collect();
+            self.add_stack(Stack { id: stack(one.id), frames, end: one.end });
+        }
+        for (frame, symbols) in other.symbols {
+            let frame = moved(frame);
+            let there = symbols.into_iter().map(|symbol| Symbol { frame, ..symbol });
+            self.symbols.insert(frame, there.collect());
+        }
+        for ((id, op), count) in other.counts {
+            self.count((stack(id), op), count.calls, count.mapped);
+        }
+        for (owner, bytes) in other.end.unwrap_or_default() {
+            let owner = match owner {
+                Owner::Call(id, op) => Owner::Call(stack(id), op),
+                other => other,
+            };
+            *self.end.get_or_insert_default().entry(owner).or_default() += bytes;
+        }
+    }
+
+    fn end_of(&self, owner: Owner) -> u64 {
+        self.end.as_ref().and_then(|end| end.get(&owner)).copied().unwrap_or(0)
+    }
+
+    /// The counts of each kind of call with each stack. Calls without a stack have stack 0.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (StackId, Op, Count)> + '_ {
+        self.counts.iter().map(|(&(stack, op), &count)| {
+            (stack, op, Count { at_end: self.end_of(Owner::Call(stack, op)), ..count })
+        })
+    }
+
+    /// The bytes mapped at the end that no call with a stack has mapped: by execve, and those
+    /// whose owner is not known.
+    pub(crate) fn others_at_end(&self) -> [u64; 2] {
+        [Owner::Program, Owner::Unknown].map(|owner| self.end_of(owner))
+    }
+
+    /// The number of stacks that end in this way.
+    pub(crate) fn ends(&self, end: StackEnd) -> usize {
+        self.stacks.values().filter(|stack| stack.end == end).count()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.stacks.len()
+    }
+
+    fn stack(&self, id: StackId) -> Option<&Stack> {
+        self.stacks.get(&id)
+    }
+
+    /// The functions of a stack, the innermost first: more than frames, if some were inlined.
+    pub(crate) fn functions<'a>(&'a self, stack: &'a Stack) -> impl Iterator<Item = Function<'a>> {
+        stack.frames.iter().flat_map(|&frame| self.at(frame))
+    }
+
+    /// The functions at a frame, the innermost first. Without names it is one.
+    fn at(&self, frame: Frame) -> Vec<Function<'_>> {
+        let image = self.images.get(&frame.image);
+        match self.symbols.get(&frame) {
+            Some(all) => {
+                all.iter().map(|symbol| Function { frame, image, symbol: Some(symbol) }).collect()
+            }
+            None => vec![Function { frame, image, symbol: None }],
+        }
+    }
+}
+
+/// A function of a stack.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Function<'a> {
+    pub(crate) frame: Frame,
+    pub(crate) image: Option<&'a Image>,
+    pub(crate) symbol: Option<&'a Symbol>,
+}
+
+impl Function<'_> {
+    /// The last part of its file's path.
+    pub(crate) fn file(&self) -> Option<&str> {
+        let path = self.image?.path.trim_end_matches(" (deleted)");
+        Some(path.rsplit('/').next().unwrap_or(path))
+    }
+
+    /// Its name; without one, its file and the address there, or the address alone.
+    pub(crate) fn name(&self) -> String {
+        let address = self.frame.address;
+        match (self.symbol, self.file()) {
+            (Some(symbol), _) => symbol.name.clone(),
+            (None, Some(file)) => format!("{file}+{address:#x}"),
+            (None, None) => format!("{address:#x}"),
+        }
+    }
+
+    /// Its name, with the line in its source if that is known.
+    pub(crate) fn place(&self) -> String {
+        let line = self.symbol.and_then(|symbol| symbol.line.as_ref());
+        match line {
+            Some((file, line)) => {
+                let file = file.rsplit('/').next().unwrap_or(file);
+                format!("{} ({file}:{line})", self.name())
+            }
+            None => self.name(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

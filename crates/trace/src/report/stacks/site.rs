@@ -1,0 +1,138 @@
+//! Call sites: where a program asked for memory.
+//!
+//! The innermost frames of most stacks are those of malloc and of what it calls. The site is the
+//! caller of the outermost such function, and of the libraries of C and C++ around it. If the whole
+//! stack is in such libraries, as at the start of a program, the site is the innermost function that
+//! allocates nothing by its name.
+
+use std::collections::BTreeMap;
+
+use super::{Count, Function, Stacks};
+use crate::record::Op;
+
+/// A place that makes one kind of call.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Site {
+    pub(crate) op: Op,
+    /// The function, with its line if that is known.
+    pub(crate) place: String,
+    /// The function of a library that it called, such as malloc.
+    pub(crate) via: Option<String>,
+}
+
+/// The beginnings of names of files that provide memory for others.
+const FILES: [&str; 13] = [
+    "[vdso]",
+    "ld-2",
+    "ld-linux",
+    "ld-musl",
+    "ld.so",
+    "libc++",
+    "libc-",
+    "libc.",
+    "libjemalloc",
+    "libmimalloc",
+    "libpthread",
+    "libstdc++",
+    "libtcmalloc",
+];
+
+/// Functions that allocate memory for their callers, and may be linked into the program.
+const FUNCTIONS: [&str; 30] = [
+    "aligned_alloc",
+    "allocate_stack",
+    "brk",
+    "calloc",
+    "free",
+    "libc_calloc",
+    "libc_free",
+    "libc_malloc",
+    "libc_memalign",
+    "libc_realloc",
+    "madvise",
+    "malloc",
+    "memalign",
+    "minimal_malloc",
+    "mmap",
+    "mmap64",
+    "morecore",
+    "mprotect",
+    "mremap",
+    "munmap",
+    "posix_memalign",
+    "pthread_create",
+    "pvalloc",
+    "realloc",
+    "reallocarray",
+    "sbrk",
+    "shmat",
+    "shmdt",
+    "syscall",
+    "valloc",
+];
+
+/// The beginnings of names of such functions in C++ and Rust.
+const BEGINNINGS: [&str; 11] = [
+    "<alloc::",
+    "__brk_call",
+    "__pthread_create",
+    "__rust_",
+    "__rustc::",
+    "alloc::",
+    "operator delete",
+    "operator new",
+    "std::__new_allocator",
+    "std::allocator",
+    "std::sys::alloc",
+];
+
+/// The beginnings of names of a C library's own functions, which may be linked into the program.
+const INTERNAL: [&str; 6] = ["_IO_", "__libc_", "__pthread_", "_dl_", "_int_", "_start"];
+
+impl Function<'_> {
+    /// Whether it allocates for its caller, by its name.
+    fn allocates(&self) -> bool {
+        self.symbol.is_some_and(|symbol| {
+            // Versions, parameters and marks of the compiler are no part of the name.
+            let name = symbol.name.split(['@', '(', '.']).next().unwrap_or_default();
+            let name = name.trim_start_matches("__GI_").trim_start_matches('_');
+            FUNCTIONS.contains(&name)
+                || BEGINNINGS.iter().any(|known| symbol.name.starts_with(known))
+        })
+    }
+
+    /// Whether it belongs to a library that allocates for others.
+    fn is_internal(&self) -> bool {
+        let starts = |name: &str, known: &[&str]| known.iter().any(|known| name.starts_with(known));
+        self.file().is_some_and(|file| starts(file, &FILES))
+            || self.symbol.is_some_and(|symbol| starts(&symbol.name, &INTERNAL))
+    }
+}
+
+/// The site in a stack, and the function that it called, as positions from the innermost.
+fn site(functions: &[Function<'_>]) -> (usize, Option<usize>) {
+    let allocator = functions.iter().rposition(Function::allocates);
+    let from = allocator.map_or(0, |at| at + 1);
+    let outside = functions[from..].iter().position(|function| !function.is_internal());
+    match outside {
+        Some(more) => (from + more, (from + more).checked_sub(1)),
+        None if from < functions.len() => (from, allocator),
+        None => (0, None),
+    }
+}
+
+impl Stacks {
+    /// The call sites with their counts. The sum is that of all calls.
+    pub(crate) fn sites(&self) -> BTreeMap<Site, Count> {
+        let mut sites = BTreeMap::<Site, Count>::new();
+        for (id, op, count) in self.counts() {
+            let functions: Vec<Function<'_>> =
+                self.stack(id).map(|stack| self.functions(stack).collect()).unwrap_or_default();
+            let (at, via) = site(&functions);
+            let place = functions.get(at).map_or_else(|| "(no stack)".into(), Function::place);
+            let via = via.map(|via| functions[via].name());
+            sites.entry(Site { op, place, via }).or_default().add(count);
+        }
+        sites
+    }
+}
