@@ -1,5 +1,5 @@
-//! The waiters of the kernel's futexes (`kernel/src/futex/queue.rs`) under loom: the real file, with
-//! the real states of threads.
+//! The waiters of the kernel's futexes (`kernel/src/futex/queue.rs`) under loom: the real file,
+//! with the real states of threads.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p samara-machine --test
 //! futex_loom`
