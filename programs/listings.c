@@ -94,11 +94,72 @@ static void listings(void)
 	OK(close(fd));
 }
 
+/* A listing, with a zero behind it. */
+static void whole(const char *path, char *text, size_t size)
+{
+	int fd = OK(open(path, O_RDONLY));
+	size_t length = 0;
+	for (ssize_t got; (got = OK(read(fd, text + length, size - 1 - length))) > 0;)
+		length += got;
+	text[length] = 0;
+	OK(close(fd));
+}
+
+/* The sum of a line over all VMAs. */
+static long sum(const char *text, const char *name)
+{
+	char line[40];
+	long total = 0;
+	snprintf(line, sizeof line, "\n%s:", name);
+	for (const char *at = text; (at = strstr(at, line)) != NULL; at++)
+		total += atol(at + strlen(line));
+	return total;
+}
+
+/* smaps_rollup has the sums of smaps, from the first address to the last. */
+static void sums(void)
+{
+	static char all[1 << 16], sums[1 << 12];
+	static const char *names[] = {
+		"Rss",		"Shared_Dirty", "Private_Clean", "Private_Dirty", "Referenced",
+		"Anonymous",	"LazyFree",	"AnonHugePages", "Swap"};
+	unsigned long start, end, first, last;
+	char rights[5], name[16];
+	char *p = map(8 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE);
+	memset(p, 1, 5 * PAGE);
+	OK(mlock(p, 2 * PAGE));
+	for (int i = 0; i < 2; i++) {
+		/* The buffers are resident after the first time. */
+		whole("/proc/self/smaps", all, sizeof all);
+		whole("/proc/self/smaps_rollup", sums, sizeof sums);
+	}
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		if (sum(all, names[i]) != sum(sums, names[i]))
+			differs(__FILE__, __LINE__, "%s is %ld, not %ld", names[i],
+				sum(sums, names[i]), sum(all, names[i]));
+	EQ(sum(sums, "Locked"), 8);
+	EQ(sum(sums, "Pss_Anon") + sum(sums, "Pss_File") + sum(sums, "Pss_Shmem") <=
+		   sum(sums, "Pss") + 1,
+	   1);
+	EQ(sscanf(sums, "%lx-%lx %4s 00000000 00:00 0 %15s", &start, &end, rights, name), 4);
+	CHECK(strcmp(rights, "---p") == 0 && strcmp(name, "[rollup]") == 0);
+	EQ(sscanf(all, "%lx-", &first), 1);
+	EQ(start, first);
+	/* The last VMA; Linux lists the page of vsyscall, which is none, behind it. */
+	whole("/proc/self/maps", all, sizeof all);
+	for (char *line = all; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
+		if (sscanf(line, "%*x-%lx", &last) == 1 && last >> 63 == 0)
+			first = last;
+	EQ(end, first);
+	OK(munmap(p, 8 * PAGE));
+}
+
 int main(int argc, char **argv)
 {
 	long rounds = sized(argc, argv, 5);
 	for (long i = 0; i < rounds; i++) {
 		listings();
+		sums();
 		written();
 	}
 	printf("listings: %ld rounds\n", rounds);

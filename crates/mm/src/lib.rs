@@ -24,7 +24,7 @@
 //! | userfaultfd | [`AddressSpace::userfault_register`] and its neighbours, [`UserFaultHandler`] | `userfault`, `userfault_events`, `monitor`, `userfault_move`, `absent` |
 //! | soft-dirty and referenced pages; PAGEMAP_SCAN | [`AddressSpace::clear_soft_dirty`], [`AddressSpace::scan`] | `track`, `scan` |
 //! | mincore; resident pages; maps | [`AddressSpace::mincore`] and its neighbours | `look` |
-//! | smaps, pagemap, totals | [`AddressSpace::write_smaps`] and its neighbours | `usage`, `kin` |
+//! | smaps, pagemap, totals | [`AddressSpace::write_smaps`] and its neighbours | `usage`, `kin`, `rollup` |
 //! | exec | [`AddressSpace::exec`] | `calls` |
 //! | fork | [`AddressSpace::fork`] | `fork` |
 //! | a limit of frames for a group; promised memory; limits | [`FrameGroup`], [`Commitment`], [`AddressSpace::set_limits`] | `group`, `commitment` |
@@ -94,6 +94,7 @@ mod ranges;
 mod reclaim;
 mod reference;
 mod rights;
+mod rollup;
 mod scan;
 mod shared;
 mod shmem;

@@ -94,7 +94,7 @@ pub mod pagemap {
 }
 
 /// What is known of a present page.
-struct Page {
+pub(crate) struct Page {
     /// The part of it that lies in the range.
     bytes: usize,
     swapped: bool,
@@ -105,8 +105,14 @@ struct Page {
     anonymous: bool,
 }
 
+impl Page {
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.anonymous
+    }
+}
+
 impl Usage {
-    fn add(&mut self, page: &Page) {
+    pub(crate) fn add(&mut self, page: &Page) {
         if page.swapped {
             self.swap += page.bytes;
             return;
@@ -124,6 +130,28 @@ impl Usage {
             (false, false) => &mut self.private_clean,
             (false, true) => &mut self.private_dirty,
         } += one;
+    }
+
+    /// The lines that smaps and smaps_rollup have in common, in their order.
+    pub(crate) fn lines_of_both(&self, locked: usize) -> [(&'static str, usize); 16] {
+        [
+            ("Shared_Clean", self.shared_clean),
+            ("Shared_Dirty", self.shared_dirty),
+            ("Private_Clean", self.private_clean),
+            ("Private_Dirty", self.private_dirty),
+            ("Referenced", self.referenced),
+            ("Anonymous", self.anonymous),
+            ("KSM", 0),
+            ("LazyFree", 0),
+            ("AnonHugePages", self.huge),
+            ("ShmemPmdMapped", 0),
+            ("FilePmdMapped", 0),
+            ("Shared_Hugetlb", 0),
+            ("Private_Hugetlb", 0),
+            ("Swap", self.swap),
+            ("SwapPss", self.swap),
+            ("Locked", locked),
+        ]
     }
 }
 
@@ -231,7 +259,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// Calls `each` for the pages of a part of a VMA that count.
-    fn each_page(
+    pub(crate) fn each_page(
         &self,
         guard: &G::Guard,
         kin: &mut Kin<'_, M>,
@@ -251,7 +279,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// The spaces that may share tables with this one.
-    fn kin(&self) -> Kin<'_, M> {
+    pub(crate) fn kin(&self) -> Kin<'_, M> {
         let tables = &self.core.tables;
         Kin::new(tables.forks().then_some(&*self.family), tables.machine())
     }
@@ -303,35 +331,28 @@ fn write_usage<M: Machine>(
     eligible: bool,
 ) -> fmt::Result {
     let locked = if vma.flags.contains(VmFlags::LOCKED) { usage.proportional } else { 0 };
-    for (name, bytes) in [
-        ("Size", size),
-        ("KernelPageSize", PAGE_SIZE),
-        ("MMUPageSize", PAGE_SIZE),
-        ("Rss", usage.resident),
-        ("Pss", usage.proportional),
-        ("Pss_Dirty", usage.proportional_dirty),
-        ("Shared_Clean", usage.shared_clean),
-        ("Shared_Dirty", usage.shared_dirty),
-        ("Private_Clean", usage.private_clean),
-        ("Private_Dirty", usage.private_dirty),
-        ("Referenced", usage.referenced),
-        ("Anonymous", usage.anonymous),
-        ("KSM", 0),
-        ("LazyFree", 0),
-        ("AnonHugePages", usage.huge),
-        ("ShmemPmdMapped", 0),
-        ("FilePmdMapped", 0),
-        ("Shared_Hugetlb", 0),
-        ("Private_Hugetlb", 0),
-        ("Swap", usage.swap),
-        ("SwapPss", usage.swap),
-        ("Locked", locked),
-    ] {
-        let after = 15 - name.len();
-        writeln!(out, "{name}:{:after$}{:8} kB", "", bytes / 1024)?;
-    }
+    write_lines(
+        out,
+        &[
+            ("Size", size),
+            ("KernelPageSize", PAGE_SIZE),
+            ("MMUPageSize", PAGE_SIZE),
+            ("Rss", usage.resident),
+            ("Pss", usage.proportional),
+            ("Pss_Dirty", usage.proportional_dirty),
+        ],
+    )?;
+    write_lines(out, &usage.lines_of_both(locked))?;
     writeln!(out, "THPeligible:    {:8}", u8::from(eligible))?;
     out.write_str("VmFlags: ")?;
     vma.flags.names().try_for_each(|name| write!(out, "{name} "))?;
     out.write_char('\n')
+}
+
+/// Writes lines of names and bytes.
+pub(crate) fn write_lines(out: &mut dyn fmt::Write, lines: &[(&str, usize)]) -> fmt::Result {
+    lines.iter().try_for_each(|(name, bytes)| {
+        let after = 15 - name.len();
+        writeln!(out, "{name}:{:after$}{:8} kB", "", bytes / 1024)
+    })
 }

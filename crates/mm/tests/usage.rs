@@ -53,6 +53,59 @@ VmFlags: rd wr mr mw me lo ac \n\
 }
 
 #[test]
+fn smaps_rollup_is_as_linux_writes_it() {
+    with_space(256, |sim, _, space| {
+        let rollup = || {
+            let mut text = String::new();
+            space.write_smaps_rollup(&mut text).unwrap();
+            text
+        };
+        let line =
+            "00000000-00000000 ---p 00000000 00:00 0                                  [rollup]\n";
+        assert!(rollup().starts_with(line), "{}", rollup());
+        space.mmap(AT, 3 * PAGE, 3, FIXED).unwrap();
+        store(sim, space, AT, 1).unwrap();
+        load(sim, space, AT + PAGE).unwrap();
+        space.mlock(AT, PAGE, false).unwrap();
+        let memory = MapFlags::SHARED | MapFlags::ANONYMOUS | MapFlags::FIXED;
+        let far = 0x7000_0000_0000;
+        space.mmap(far, 2 * PAGE, 3, memory).unwrap();
+        load(sim, space, far).unwrap();
+        store(sim, space, far + PAGE, 1).unwrap();
+        let expected = "\
+40000000-700000002000 ---p 00000000 00:00 0                              [rollup]\n\
+Rss:                  12 kB\n\
+Pss:                  12 kB\n\
+Pss_Dirty:             8 kB\n\
+Pss_Anon:              4 kB\n\
+Pss_File:              0 kB\n\
+Pss_Shmem:             8 kB\n\
+Shared_Clean:          0 kB\n\
+Shared_Dirty:          0 kB\n\
+Private_Clean:         4 kB\n\
+Private_Dirty:         8 kB\n\
+Referenced:           12 kB\n\
+Anonymous:             4 kB\n\
+KSM:                   0 kB\n\
+LazyFree:              0 kB\n\
+AnonHugePages:         0 kB\n\
+ShmemPmdMapped:        0 kB\n\
+FilePmdMapped:         0 kB\n\
+Shared_Hugetlb:        0 kB\n\
+Private_Hugetlb:       0 kB\n\
+Swap:                  0 kB\n\
+SwapPss:               0 kB\n\
+Locked:                4 kB\n";
+        assert_eq!(rollup(), expected);
+        // The sums of a fork are those of its VMAs.
+        let fork = space.fork(Asid(2)).unwrap();
+        assert!(rollup().contains("Pss:                   6 kB\n"), "{}", rollup());
+        drop(fork);
+        assert_eq!(rollup(), expected);
+    });
+}
+
+#[test]
 fn pages_of_a_fork_are_shared_until_they_are_written() {
     with_space(256, |sim, _, space| {
         space.mmap(AT, 2 * PAGE, 3, FIXED).unwrap();

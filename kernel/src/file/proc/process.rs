@@ -6,7 +6,6 @@ use crate::load::CLOCK_TICKS;
 use crate::path::Target;
 use crate::task::process::{self as processes, Name};
 use crate::task::{Process, Space, lock};
-use crate::user::HOLE;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -114,7 +113,7 @@ impl What {
         let text = text(|out| match self {
             What::Maps => space.map_or(Ok(()), |space| space.write_maps(out)),
             What::Smaps => space.map_or(Ok(()), |space| space.write_smaps(out)),
-            What::SmapsRollup => space.map_or(Ok(()), |space| rollup(space, out)),
+            What::SmapsRollup => space.map_or(Ok(()), |space| space.write_smaps_rollup(out)),
             What::Comm => writeln!(out, "{name}"),
             What::Limits => limits(space, out),
             What::Mounts => mounts(out),
@@ -252,27 +251,4 @@ fn status(
     writeln!(out, "Threads:\t{}", lock(&process.threads).len())?;
     writeln!(out, "Cpus_allowed_list:\t0-{}", cpus - 1)?;
     writeln!(out, "Mems_allowed_list:\t0")
-}
-
-fn rollup(space: &Space, out: &mut dyn Write) -> fmt::Result {
-    let usage = space.usage(0..HOLE as usize);
-    writeln!(out, "{:012x}-{HOLE:012x} ---p 00000000 00:00 0 [rollup]", 0)?;
-    for (name, bytes) in [
-        ("Rss", usage.resident),
-        ("Pss", usage.proportional),
-        ("Pss_Dirty", usage.proportional_dirty),
-        ("Shared_Clean", usage.shared_clean),
-        ("Shared_Dirty", usage.shared_dirty),
-        ("Private_Clean", usage.private_clean),
-        ("Private_Dirty", usage.private_dirty),
-        ("Referenced", usage.referenced),
-        ("Anonymous", usage.anonymous),
-        ("AnonHugePages", usage.huge),
-        ("Swap", usage.swap),
-        ("SwapPss", usage.swap),
-    ] {
-        let label = format!("{name}:");
-        writeln!(out, "{label:16}{:8} kB", bytes / 1024)?;
-    }
-    Ok(())
 }
