@@ -47,6 +47,8 @@ Examples:
   samara trace -o report.txt -- make          the report in a file
   samara trace --record a.vmtrace -- git log  a recording, for samara replay
   samara trace --stacks -- python3 a.py       which functions map memory, and what they leave mapped
+  samara trace --flame a.svg --flame-of at-end -- ./a.out
+                                              a flame graph of what is never unmapped
 
 A call site of --stacks is the function that called malloc, mmap or another allocator. Unwind tables
 and names are those of the program's files; without a symbol table, a place is file+address. The
@@ -69,6 +71,7 @@ Examples:
   samara replay --json - a.vmtrace | jq .calls  the counts, for a script
   samara replay --repeat 20 a.vmtrace           measure our operations
   samara replay --pages a.vmtrace               the calls with pages, on a machine in software
+  samara replay --flame a.svg a.vmtrace         a flame graph, if trace --stacks made the recording
 
 With --pages, each call also changes pages: it faults them in, copies, moves and frees them. The
 machine checks page tables, TLBs and frames, and at the end nothing may be left.
@@ -169,6 +172,9 @@ pub(crate) struct Trace {
         value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) stack_depth: u16,
 
+    #[command(flatten)]
+    pub(crate) flame: Flame,
+
     /// The processes to follow; the program's threads are always followed
     #[arg(long, value_enum, default_value_t = Follow::All)]
     pub(crate) follow: Follow,
@@ -188,6 +194,34 @@ pub(crate) struct Trace {
     /// The program and its arguments; after --, if it begins with a hyphen
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Files that show call stacks.
+#[derive(Args, Debug)]
+pub(crate) struct Flame {
+    /// Write a flame graph of the call stacks to FILE, as SVG; implies --stacks
+    #[arg(long, value_name = "FILE")]
+    pub(crate) flame: Option<PathBuf>,
+
+    /// Write the call stacks to FILE as folded lines, for other tools; implies --stacks; - for
+    /// standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) folded: Option<PathBuf>,
+
+    /// What the flame graph and the folded lines show
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Measure::Mapped)]
+    pub(crate) flame_of: Measure,
+}
+
+/// What a flame graph shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Measure {
+    /// The bytes that calls have mapped
+    Mapped,
+    /// The number of calls
+    Calls,
+    /// The bytes still mapped right before the program ends
+    AtEnd,
 }
 
 /// The processes to follow.
@@ -220,6 +254,9 @@ pub(crate) struct Replay {
     /// Give each address space its pages, on a machine in software with all its checkers on
     #[arg(long, conflicts_with = "repeat")]
     pub(crate) pages: bool,
+
+    #[command(flatten)]
+    pub(crate) flame: Flame,
 
     /// Recordings
     #[arg(required = true, value_name = "FILE")]

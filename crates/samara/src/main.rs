@@ -7,6 +7,7 @@ mod bench;
 mod boot;
 mod cli;
 mod diff;
+mod flame;
 mod manual;
 mod pages;
 mod replay;

@@ -20,6 +20,7 @@ use trace::{
 use crate::{
     bench::output::{self, Lines},
     cli, complain,
+    flame::Flame,
     pages::{Failure, Figures, Pages},
 };
 
@@ -34,6 +35,13 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
     // It is opened first, so that a file that cannot be written is reported before the work.
     let json = match destination(options.json.as_deref()) {
         Ok(json) => json,
+        Err(what) => {
+            complain(what);
+            return MALFORMED.into();
+        }
+    };
+    let flame = match Flame::open(&options.flame) {
+        Ok(flame) => flame,
         Err(what) => {
             complain(what);
             return MALFORMED.into();
@@ -82,6 +90,15 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
             complain(what);
             return MALFORMED.into();
         }
+    }
+    let names: Vec<_> = options.files.iter().map(|path| path.display().to_string()).collect();
+    if flame.is_wanted() && all.stacks.is_empty() {
+        complain("the recordings have no call stacks; make one by samara trace --stacks --record");
+        return MALFORMED.into();
+    }
+    if let Err(what) = flame.write(&all.stacks, &names.join(", ")) {
+        complain(what);
+        return MALFORMED.into();
     }
     if !to_stdout && errors.len() < options.files.len() {
         messages::show(&tables::render(&all, style));

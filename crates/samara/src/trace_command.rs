@@ -17,7 +17,7 @@ use trace::{
 };
 use vma::Profile;
 
-use crate::{bench::output, cli, complain};
+use crate::{bench::output, cli, complain, flame::Flame};
 
 /// Our listing, an address or a result differed from the kernel's. Few programs use this code.
 const DIFFERS: u8 = 122;
@@ -46,6 +46,7 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
     let json = output::open(options.json.as_deref()).map_err(failed)?;
     let calls = output::open(options.json_lines.as_deref()).map_err(failed)?;
     let report_file = output::open(options.output.as_deref()).map_err(failed)?;
+    let flame = Flame::open(&options.flame).map_err(failed)?;
     let recording = options.record.as_deref().map(create).transpose()?.map(BufWriter::new);
 
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -77,7 +78,10 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
         around: every > 1,
         forward_signals: true,
         children: options.follow == cli::Follow::All,
-        stack_depth: if options.stacks { options.stack_depth.into() } else { 0 },
+        stack_depth: match options.stacks || flame.is_wanted() {
+            true => options.stack_depth.into(),
+            false => 0,
+        },
     };
     let exit = live::run(follow, &options.command, &mut session).map_err(start_failure)?;
     let unfollowed = session.unfollowed().map(str::to_owned);
@@ -92,6 +96,7 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
         None => messages::show(&report(&summary, full(Style::of_stderr()))),
     }
     json.write(&format!("{}\n", json::object(&summary))).map_err(failed)?;
+    flame.write(&summary.stacks, &what).map_err(failed)?;
     if let Some(failure) = judge(&summary, unfollowed, options.strict) {
         return Err(failure);
     }

@@ -280,7 +280,8 @@ impl Owners {
             self.resync(space, Owner::Unknown);
         }
         for (range, word) in self.tree.get_mut().iter(0..=usize::MAX) {
-            *sums.entry(Owner::of(word)).or_default() += (range.end() - range.start() + 1) as u64;
+            let sum = sums.entry(Owner::of(word)).or_default();
+            *sum = sum.saturating_add((range.end() - range.start() + 1) as u64);
         }
     }
 }

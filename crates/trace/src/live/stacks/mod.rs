@@ -7,10 +7,10 @@
 //! looked up in these VMAs, so unwind tables of a file that is no longer mapped there are never
 //! used. A frame outside of executable memory ends the stack.
 //!
-//! The tables are those of the mapped file itself: a file counts as the mapped one only if its bytes
-//! are those in the program's memory (see `image`). The stack is damaged or unreadable in some
-//! programs; the unwinder then returns an error, and the stack ends there. Its depth is limited, so
-//! a loop in it ends, too.
+//! The tables are those of the mapped file itself: a file counts as the mapped one only if its
+//! bytes are those in the program's memory (see `image`). Where a stack is damaged or unreadable,
+//! the unwinder returns an error, and the stack ends. Its depth is limited, so a loop in it ends,
+//! too.
 //!
 //! Stacks are equal if their places in files are. Each is reported once, and has a number.
 //!

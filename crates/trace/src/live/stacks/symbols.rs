@@ -10,10 +10,13 @@
 //!
 //! Cost: each file's symbol tables once, and its debug information once, where it is used.
 
-use std::{borrow::Cow, fs::File, os::fd::AsRawFd, path::PathBuf};
+use std::{borrow::Cow, cmp::Reverse, fs::File, os::fd::AsRawFd, path::PathBuf};
 
 use addr2line::{Loader, demangle_auto};
-use object::{Object, ObjectSymbol, ReadCache, ReadRef, SymbolKind, read::elf::ElfFile64};
+use object::{
+    Object, ObjectSymbol, ObjectSymbolTable, ReadCache, ReadRef, SymbolIndex, SymbolKind,
+    endian::LittleEndian, read::elf::ElfFile64,
+};
 
 use super::image::{Contents, Image};
 use crate::record::{Frame, Symbol};
@@ -23,23 +26,33 @@ const LONGEST: usize = 1000;
 
 /// The functions at frames of one image: for each frame the innermost first.
 pub(super) fn of(image: &Image, frames: &[Frame]) -> Vec<Symbol> {
-    let Some(contents) = image.contents.as_ref().filter(|_| image.is_unchanged()) else {
+    if !image.is_unchanged() {
         return Vec::new();
-    };
-    let table = match contents {
-        Contents::File(file, _) => Table::read(&ReadCache::new(file)),
-        Contents::Memory(bytes) => Table::read(&bytes[..]),
-    };
-    let table = table.unwrap_or_default();
-    let debug = match contents {
-        Contents::File(file, _) => debug(file, image, table.build_id.as_deref()),
-        Contents::Memory(_) => None,
-    };
+    }
+    match &image.contents {
+        Some(Contents::File(file, _)) => {
+            let cache = ReadCache::new(file);
+            let Some(table) = Table::read(&cache) else { return Vec::new() };
+            let debug = debug(file, image, table.build_id().as_deref());
+            names(&table, debug.as_ref(), frames)
+        }
+        Some(Contents::Memory(bytes)) => {
+            Table::read(&bytes[..]).map_or_else(Vec::new, |table| names(&table, None, frames))
+        }
+        None => Vec::new(),
+    }
+}
+
+fn names<'data, R: ReadRef<'data>>(
+    table: &Table<'data, R>,
+    debug: Option<&Loader>,
+    frames: &[Frame],
+) -> Vec<Symbol> {
     let mut symbols = Vec::new();
     for &frame in frames {
         let at = frame.address.wrapping_sub(1);
         let had = symbols.len();
-        if let Some(debug) = &debug {
+        if let Some(debug) = debug {
             inlined(debug, frame, &mut symbols);
         }
         let Some(name) = table.name_at(at).map(|name| tidy(demangled(name.into()))) else {
@@ -49,7 +62,7 @@ pub(super) fn of(image: &Image, frames: &[Frame]) -> Vec<Symbol> {
             // Debug information has internal names of exported functions.
             Some(outermost) => outermost.name = name,
             None => {
-                let line = debug.as_ref().and_then(|debug| line(debug.find_location(at).ok()??));
+                let line = debug.and_then(|debug| line(debug.find_location(at).ok()??));
                 symbols.push(Symbol { frame, name, line });
             }
         }
@@ -116,45 +129,66 @@ fn debug(file: &File, image: &Image, build_id: Option<&str>) -> Option<Loader> {
     }
 }
 
-/// The functions in a file's symbol tables.
-#[derive(Default)]
-struct Table {
-    /// First address, size and name, in order of addresses.
-    functions: Vec<(u64, u64, String)>,
-    build_id: Option<String>,
+/// The functions in a file's symbol tables. Names are read when they are asked for, because a file
+/// has many, and few of them are in stacks.
+struct Table<'data, R: ReadRef<'data>> {
+    file: ElfFile64<'data, LittleEndian, R>,
+    /// In order of addresses, then of falling sizes.
+    functions: Vec<Function>,
 }
 
-impl Table {
-    fn read<'data, R: ReadRef<'data>>(data: R) -> Option<Table> {
-        let file = ElfFile64::<object::endian::LittleEndian, R>::parse(data).ok()?;
-        let mut functions: Vec<(u64, u64, String)> = file
-            .symbols()
-            .chain(file.dynamic_symbols())
-            .filter(|symbol| symbol.is_definition() && symbol.kind() == SymbolKind::Text)
-            .filter_map(|symbol| {
-                Some((symbol.address(), symbol.size(), symbol.name().ok()?.into()))
-            })
-            .filter(|(_, _, name): &(_, _, String)| !name.is_empty())
-            .collect();
-        // Of several names for one function, the one with fewest underscores in front: `malloc`, not
-        // `__libc_malloc`.
-        let private = |name: &str| name.bytes().take_while(|&byte| byte == b'_').count();
-        functions.sort_by(|a, b| {
-            let key = |(address, size, name): &(u64, u64, String)| {
-                (*address, std::cmp::Reverse(*size), private(name), name.len())
-            };
-            key(a).cmp(&key(b)).then_with(|| a.2.cmp(&b.2))
-        });
-        functions.dedup_by_key(|(address, _, _)| *address);
-        let id = file.build_id().ok().flatten();
-        let build_id = id.map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect());
-        Some(Table { functions, build_id })
+#[derive(Clone, Copy)]
+struct Function {
+    address: u64,
+    size: u64,
+    index: SymbolIndex,
+    /// Whether it is in the table of dynamic symbols.
+    dynamic: bool,
+}
+
+impl<'data, R: ReadRef<'data>> Table<'data, R> {
+    fn read(data: R) -> Option<Self> {
+        let file = ElfFile64::<LittleEndian, R>::parse(data).ok()?;
+        let mut functions = Vec::new();
+        for (symbols, dynamic) in [(file.symbols(), false), (file.dynamic_symbols(), true)] {
+            let code = symbols
+                .filter(|symbol| symbol.is_definition() && symbol.kind() == SymbolKind::Text);
+            functions.extend(code.map(|symbol| {
+                let (address, size, index) = (symbol.address(), symbol.size(), symbol.index());
+                Function { address, size, index, dynamic }
+            }));
+        }
+        functions.sort_by_key(|one| (one.address, Reverse(one.size)));
+        Some(Table { file, functions })
+    }
+
+    fn build_id(&self) -> Option<String> {
+        let id = self.file.build_id().ok()??;
+        Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
     /// The function that contains an address. One without a size reaches to the next one.
-    fn name_at(&self, address: u64) -> Option<&str> {
-        let after = self.functions.partition_point(|(start, _, _)| *start <= address);
-        let (start, size, name) = &self.functions[after.checked_sub(1)?];
-        (*size == 0 || address - start < *size).then_some(name)
+    fn name_at(&self, address: u64) -> Option<String> {
+        let after = self.functions.partition_point(|one| one.address <= address);
+        let start = self.functions.get(after.checked_sub(1)?)?.address;
+        let first = self.functions.partition_point(|one| one.address < start);
+        let same = &self.functions[first..after];
+        let size = same.first()?.size;
+        if size != 0 && address - start >= size {
+            return None;
+        }
+        let names = same.iter().filter(|one| one.size == size).filter_map(|one| self.name(*one));
+        // Of several names, the one with fewest underscores: `malloc`, not `__libc_malloc`.
+        let private = |name: &str| name.bytes().take_while(|&byte| byte == b'_').count();
+        names.min_by_key(|name| (private(name), name.len(), name.clone()))
+    }
+
+    fn name(&self, one: Function) -> Option<String> {
+        let table = match one.dynamic {
+            true => self.file.dynamic_symbol_table()?,
+            false => self.file.symbol_table()?,
+        };
+        let symbol = table.symbol_by_index(one.index).ok()?;
+        symbol.name().ok().filter(|name| !name.is_empty()).map(str::to_owned)
     }
 }

@@ -65,7 +65,8 @@ impl Stacks {
         let mut chains = BTreeMap::new();
         let mut add = |chain: Chain, value: u64| {
             if value > 0 {
-                *chains.entry(chain).or_default() += value;
+                let sum: &mut u64 = chains.entry(chain).or_default();
+                *sum = sum.saturating_add(value);
             }
         };
         for (id, op, count) in self.counts() {

@@ -1,11 +1,12 @@
 //! Call stacks: who made the memory calls, and what each has mapped.
 //!
 //! The mirror fills [`Stacks`] from records. The other modules only read it: [`site`] groups stacks
-//! by call site, [`table`] shows the sites, [`folded`] gives one line a stack, and
-//! [`object`] is for programs.
+//! by call site, [`table`] shows the sites, [`folded`] gives one line a stack, [`flame`] draws
+//! them, and [`object`] is for programs.
 //!
 //! Cost: one look-up in a map for each call with a stack. Names are looked up at the end.
 
+pub(crate) mod flame;
 pub(crate) mod folded;
 pub(crate) mod object;
 pub(crate) mod site;
@@ -114,7 +115,8 @@ impl Stacks {
                 Owner::Call(id, op) => Owner::Call(stack(id), op),
                 other => other,
             };
-            *self.end.get_or_insert_default().entry(owner).or_default() += bytes;
+            let sum = self.end.get_or_insert_default().entry(owner).or_default();
+            *sum = sum.saturating_add(bytes);
         }
     }
 

@@ -1,9 +1,9 @@
 //! Call sites: where a program asked for memory.
 //!
 //! The innermost frames of most stacks are those of malloc and of what it calls. The site is the
-//! caller of the outermost such function, and of the libraries of C and C++ around it. If the whole
-//! stack is in such libraries, as at the start of a program, the site is the innermost function that
-//! allocates nothing by its name.
+//! caller of the outermost such function, and of the libraries of C and C++ around it. If the
+//! whole stack is in such libraries, as at the start of a program, the site is the innermost
+//! function that does not allocate, by its name.
 
 use std::collections::BTreeMap;
 

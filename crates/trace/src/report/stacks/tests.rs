@@ -157,6 +157,46 @@ fn folded_lines_begin_with_the_outermost_function() {
 }
 
 #[test]
+fn a_flame_graph_has_each_function_in_proportion() {
+    let svg = example().flame_graph(Measure::Mapped, "a <b>");
+    // The value of an attribute of the box with this title.
+    let value = |title: &str, name: &str| {
+        let at = svg.find(title).unwrap_or_else(|| panic!("{title} in {svg}"));
+        let rest = svg[at..].split_once(&format!(" {name}=\"")).unwrap().1;
+        rest.split('"').next().unwrap().parse::<f64>().unwrap()
+    };
+    let titles =
+        ["all: 13.00 KiB, 100.0 %", "main: 8.00 KiB, 61.5 %", "a: 8.00 KiB", "b: 8.00 KiB"];
+    let rows = titles.map(|title| value(title, "y"));
+    assert!(rows.is_sorted() && rows.windows(2).all(|two| two[1] - two[0] == 18.0), "{rows:?}");
+    let [all, main] = [titles[0], titles[1]].map(|title| value(title, "width"));
+    assert!((main / all - 8.0 / 13.0).abs() < 1e-4, "{main} of {all}");
+    assert!(svg.contains("Bytes mapped: a &lt;b&gt;") && !svg.contains("<b>"));
+    // Each box is in the picture.
+    for part in svg.split("<rect x=\"").skip(1) {
+        let numbers: Vec<f64> =
+            part.split('"').step_by(2).take(4).filter_map(|text| text.parse().ok()).collect();
+        assert!(numbers[0] >= 10.0 && numbers[0] + numbers[2] <= 1190.01, "{numbers:?}");
+    }
+    let calls = example().flame_graph(Measure::Calls, "x");
+    assert!(calls.contains("operator&lt;;&gt;: 5 calls, 55.6 %"), "{calls}");
+}
+
+#[test]
+fn a_label_fits_its_box() {
+    for (name, width, expected) in [
+        ("main", 100.0, "main"),
+        ("main", 36.0, "main"),
+        ("main", 35.0, "m.."),
+        ("main", 20.0, ""),
+        ("ä²³ⓐx", 37.0, "ä².."),
+        ("", 50.0, ""),
+    ] {
+        assert_eq!(super::flame::label(name, width), expected, "{name} in {width}");
+    }
+}
+
+#[test]
 fn json_has_sites_stacks_and_folded_lines() {
     let summary = summary(example());
     let object = json::object(&summary);

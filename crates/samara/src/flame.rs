@@ -1,0 +1,46 @@
+//! The files that show call stacks: a flame graph, and folded lines.
+
+use trace::report::stacks::{Measure, Stacks};
+
+use crate::{
+    bench::output::{self, Lines},
+    cli,
+};
+
+/// Where they go, and what they show.
+pub(crate) struct Flame<'a> {
+    graph: Lines<'a>,
+    folded: Lines<'a>,
+    measure: Measure,
+}
+
+impl<'a> Flame<'a> {
+    /// Opens the files, before the run.
+    pub(crate) fn open(options: &'a cli::Flame) -> Result<Flame<'a>, String> {
+        Ok(Flame {
+            graph: output::open(options.flame.as_deref())?,
+            folded: output::open(options.folded.as_deref())?,
+            measure: match options.flame_of {
+                cli::Measure::Mapped => Measure::Mapped,
+                cli::Measure::Calls => Measure::Calls,
+                cli::Measure::AtEnd => Measure::AtEnd,
+            },
+        })
+    }
+
+    /// Whether there is such a file, so that stacks are needed.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !matches!((&self.graph, &self.folded), (Lines::Nowhere, Lines::Nowhere))
+    }
+
+    /// Writes them, for a run of `what`.
+    pub(crate) fn write(self, stacks: &Stacks, what: &str) -> Result<(), String> {
+        if !matches!(self.graph, Lines::Nowhere) {
+            self.graph.write(&stacks.flame_graph(self.measure, what))?;
+        }
+        if !matches!(self.folded, Lines::Nowhere) {
+            self.folded.write(&stacks.folded(self.measure))?;
+        }
+        Ok(())
+    }
+}
