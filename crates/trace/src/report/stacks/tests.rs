@@ -178,6 +178,21 @@ fn a_flame_graph_has_each_function_in_proportion() {
             part.split('"').step_by(2).take(4).filter_map(|text| text.parse().ok()).collect();
         assert!(numbers[0] >= 10.0 && numbers[0] + numbers[2] <= 1190.01, "{numbers:?}");
     }
+    // Boxes of one row are side by side.
+    let mut boxes: Vec<(u32, f64, f64)> = Vec::new();
+    for part in svg.split("data-row=\"").skip(1) {
+        let number = |name: &str| {
+            let rest = part.split_once(&format!(" {name}=\"")).unwrap().1;
+            rest.split('"').next().unwrap().parse::<f64>().unwrap()
+        };
+        let row = part.split('"').next().unwrap().parse().unwrap();
+        boxes.push((row, number("x"), number("width")));
+    }
+    boxes.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    assert_eq!(boxes.iter().filter(|(row, ..)| *row == 1).count(), 3, "{boxes:?}");
+    for two in boxes.windows(2).filter(|two| two[0].0 == two[1].0) {
+        assert!(two[0].1 + two[0].2 <= two[1].1 + 0.02, "{two:?}");
+    }
     let calls = example().flame_graph(Measure::Calls, "x");
     assert!(calls.contains("operator&lt;;&gt;: 5 calls, 55.6 %"), "{calls}");
 }
