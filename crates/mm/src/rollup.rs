@@ -1,7 +1,7 @@
 //! The sums of a space: the listing of `/proc/PID/smaps_rollup`.
 //!
-//! They are counted from the page tables when they are asked for, as in `usage`, and are exact while
-//! nothing changes. Costs a walk over all pages, and takes no lock.
+//! They are counted from the page tables when they are asked for, as in `usage`, and are exact
+//! while nothing changes. Costs a walk over all pages, and takes no lock.
 
 use core::fmt;
 

@@ -4,8 +4,8 @@
 //! A waiter compares the word and enters its bucket in one critical section. A waker changes the
 //! word first, and takes waiters out of the bucket in a later critical section. If the waker's
 //! comes first, the waiter reads the new word; else the waker finds the waiter. After that the
-//! waiter has left the bucket, so it is woken at most once. It looks at [`Waiter::is_woken`] after it has said
-//! that it waits (`task/state.rs`), so it does not park after the wake-up.
+//! waiter has left the bucket, so it is woken at most once. It looks at [`Waiter::is_woken`] after
+//! it has said that it waits (`task/state.rs`), so it does not park after the wake-up.
 //!
 //! A waiter that gives up takes itself out of its bucket. A requeue changes the bucket with both
 //! locks held, so the waiter looks again with the lock held whether it has the right one.
