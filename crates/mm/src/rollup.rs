@@ -12,7 +12,7 @@ use vma::VmFlags;
 
 use crate::{
     AddressSpace,
-    usage::{Usage, write_lines},
+    usage::{Sum, whole_bytes, write_lines},
 };
 
 /// The column at which a listing has the names of maps.
@@ -25,27 +25,26 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Those of `out`.
     pub fn write_smaps_rollup(&self, out: &mut dyn fmt::Write) -> fmt::Result {
         let (guard, mut kin) = (G::pin(), self.kin());
-        let (mut all, mut locked) = (Usage::default(), 0);
-        let [mut anonymous, mut files, mut shared_memory] = [0; 3];
+        let mut sum = Sum::default();
+        let [mut locked, mut anonymous, mut files, mut shared_memory] = [0; 4];
         let mut span: Option<(usize, usize)> = None;
         for (range, vma) in self.core.vmas.iter(&guard, 0) {
             span = Some((span.map_or(range.start, |(start, _)| start), range.end));
-            let before = all.proportional;
             // An object that wants to know of writes has another place for its pages: a file.
             let is_file = vma.file.as_ref().is_some_and(|file| file.object().counts_writes());
             self.each_page(&guard, &mut kin, range, vma, |page| {
-                let before = all.proportional;
-                all.add(page);
+                let part = sum.add(page);
                 *match (page.is_anonymous(), is_file) {
                     (true, _) => &mut anonymous,
                     (false, true) => &mut files,
                     (false, false) => &mut shared_memory,
-                } += all.proportional - before;
+                } += part;
+                if vma.flags.contains(VmFlags::LOCKED) {
+                    locked += part;
+                }
             });
-            if vma.flags.contains(VmFlags::LOCKED) {
-                locked += all.proportional - before;
-            }
         }
+        let all = sum.done();
         let (start, end) = span.unwrap_or_default();
         // Addresses of at most 12 digits leave room, so the names begin at their column.
         let digits = digits(start) + digits(end);
@@ -57,12 +56,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 ("Rss", all.resident),
                 ("Pss", all.proportional),
                 ("Pss_Dirty", all.proportional_dirty),
-                ("Pss_Anon", anonymous),
-                ("Pss_File", files),
-                ("Pss_Shmem", shared_memory),
+                ("Pss_Anon", whole_bytes(anonymous)),
+                ("Pss_File", whole_bytes(files)),
+                ("Pss_Shmem", whole_bytes(shared_memory)),
             ],
         )?;
-        write_lines(out, &all.lines_of_both(locked))
+        write_lines(out, &all.lines_of_both(whole_bytes(locked)))
     }
 }
 

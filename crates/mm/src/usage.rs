@@ -111,16 +111,55 @@ impl Page {
     }
 }
 
+/// The binary places of a proportional size, as in Linux: its error is less than a byte for 4096
+/// pages.
+const FRACTION: u32 = 12;
+
+/// The bytes of a sum of proportional parts.
+pub(crate) fn whole_bytes(parts: u64) -> usize {
+    (parts >> FRACTION) as usize
+}
+
+/// A usage that is being added up.
+#[derive(Default)]
+pub(crate) struct Sum {
+    usage: Usage,
+    /// In units of 2^-[`FRACTION`] bytes.
+    proportional: u64,
+    proportional_dirty: u64,
+}
+
+impl Sum {
+    /// Adds a page. Returns its proportional part, in units of 2^-[`FRACTION`] bytes.
+    pub(crate) fn add(&mut self, page: &Page) -> u64 {
+        self.usage.add(page);
+        if page.swapped {
+            return 0;
+        }
+        let part = ((page.bytes as u64) << FRACTION) / u64::from(page.maps);
+        self.proportional += part;
+        self.proportional_dirty += if page.dirty { part } else { 0 };
+        part
+    }
+
+    pub(crate) fn done(self) -> Usage {
+        Usage {
+            proportional: whole_bytes(self.proportional),
+            proportional_dirty: whole_bytes(self.proportional_dirty),
+            ..self.usage
+        }
+    }
+}
+
 impl Usage {
-    pub(crate) fn add(&mut self, page: &Page) {
+    /// Adds what is not proportional.
+    fn add(&mut self, page: &Page) {
         if page.swapped {
             self.swap += page.bytes;
             return;
         }
-        let (one, part) = (page.bytes, page.bytes / page.maps as usize);
+        let one = page.bytes;
         self.resident += one;
-        self.proportional += part;
-        self.proportional_dirty += if page.dirty { part } else { 0 };
         self.referenced += if page.referenced { one } else { 0 };
         self.anonymous += if page.anonymous { one } else { 0 };
         self.huge += if page.huge { one } else { 0 };
@@ -159,15 +198,15 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The memory of a range. O(pages).
     pub fn usage(&self, range: Range<usize>) -> Usage {
         let guard = G::pin();
-        let (mut usage, mut kin) = (Usage::default(), self.kin());
+        let (mut sum, mut kin) = (Sum::default(), self.kin());
         for (part, vma) in self.core.vmas.iter(&guard, range.start) {
             if part.start >= range.end {
                 break;
             }
             let part = part.start.max(range.start)..part.end.min(range.end);
-            self.each_page(&guard, &mut kin, part, vma, |page| usage.add(page));
+            self.each_page(&guard, &mut kin, part, vma, |page| _ = sum.add(page));
         }
-        usage
+        sum.done()
     }
 
     /// The memory of the space. O(pages).
@@ -244,13 +283,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let (mut written, mut kin) = (Ok(()), self.kin());
         let outcome = self.change(|calls| {
             written = calls.write_maps_with(out, &mut |out, range, vma| {
-                let (guard, mut usage) = (G::pin(), Usage::default());
-                self.each_page(&guard, &mut kin, range.clone(), vma, |page| usage.add(page));
+                let (guard, mut sum) = (G::pin(), Sum::default());
+                self.each_page(&guard, &mut kin, range.clone(), vma, |page| _ = sum.add(page));
                 let aligned = range.start.next_multiple_of(HUGE);
                 let eligible = self.core.huge.policy().allows(vma)
                     && huge_around(aligned, &range).is_some()
                     || self.may_have_block(&range, vma);
-                write_usage(out, range.len(), &usage, vma, eligible)
+                write_usage(out, range.len(), &sum.done(), vma, eligible)
             });
             Ok::<_, vma::Error>(())
         });

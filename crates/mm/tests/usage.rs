@@ -185,6 +185,17 @@ fn each_space_of_a_family_counts_the_maps_of_all() {
     });
 }
 
+#[test]
+fn shares_of_many_pages_add_up_as_on_linux() {
+    with_space(1024, |_, _, space| {
+        space.mmap(AT, 300 * PAGE, 3, FIXED | MapFlags::POPULATE).unwrap();
+        let _children = [space.fork(Asid(2)).unwrap(), space.fork(Asid(3)).unwrap()];
+        let usage = space.usage(AT..AT + 300 * PAGE);
+        // A third of 300 pages, but for the fractions of a byte that Linux leaves out.
+        assert_eq!((usage.proportional, usage.proportional_dirty), (409_599, 409_599));
+    });
+}
+
 /// What software brings in or writes is referenced and dirty, as on Linux.
 #[test]
 fn pages_that_software_writes_are_dirty() {
