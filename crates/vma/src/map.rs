@@ -154,7 +154,6 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if self.count() > self.profile.max_map_count {
             return Err(Error::TooManyMaps);
         }
-        let flags = self.map_flags(&request)? - without;
         let Found { addr, next } = match self.place(self.wanted(&request, len)) {
             // What waits may be in the way.
             Err(Error::NoSpace) => {
@@ -169,10 +168,14 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         {
             return Err(Error::Occupied);
         }
+        let mut locked = self.state.default_flags();
         if request.flags.contains(MapFlags::LOCKED) {
             self.may_lock()?;
+            locked |= VmFlags::LOCKED;
         }
-        self.may_lock_more(flags, len)?;
+        self.may_lock_more(locked - without, len)?;
+        // As in Linux, kinds and files are checked last.
+        let flags = self.map_flags(&request)? - without;
         if self.denies_exec(flags, flags) {
             return Err(Error::Access);
         }

@@ -32,6 +32,15 @@ impl Model {
             return Err(EINVAL);
         }
         let has = |flag| map.flags.contains(flag);
+        let exact = has(MapFlags::FIXED) || has(MapFlags::FIXED_NOREPLACE);
+        let at = if exact { map.at } else { self.place(hint(map.at), map.len)? };
+        let end = at + map.len;
+        if end > END {
+            return Err(ENOMEM);
+        }
+        if has(MapFlags::FIXED_NOREPLACE) && !self.is_free(at, end) {
+            return Err(EEXIST);
+        }
         let mut flags = access(map.prot) | MAY | self.to_come;
         flags.set(V::GROWSDOWN, has(MapFlags::GROWSDOWN));
         if has(MapFlags::LOCKED) {
@@ -70,15 +79,6 @@ impl Model {
             flags |= V::NORESERVE;
         } else if map.prot & 2 != 0 && !flags.contains(V::SHARED) {
             flags |= V::ACCOUNT;
-        }
-        let exact = has(MapFlags::FIXED) || has(MapFlags::FIXED_NOREPLACE);
-        let at = if exact { map.at } else { self.place(hint(map.at), map.len)? };
-        let end = at + map.len;
-        if end > END {
-            return Err(ENOMEM);
-        }
-        if has(MapFlags::FIXED_NOREPLACE) && !self.is_free(at, end) {
-            return Err(EEXIST);
         }
         self.unmap(at, end)?;
         let mut new = M {
