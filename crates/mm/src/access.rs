@@ -8,7 +8,7 @@ use core::{
 use grace::Concurrent;
 use machine::{Frame, Machine, Translated, VirtAddr};
 use paging::Format;
-use vma::PAGE_SIZE;
+use vma::{PAGE_SIZE, VmFlags};
 
 use crate::{Access, AddressSpace, FaultError, space::lower_half};
 
@@ -34,7 +34,8 @@ const BATCH: usize = 8;
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Copies a program's bytes at `at` into `into`, also of a space that is active on no CPU
-    /// (process_vm_readv). Brings pages in. Bytes that the program writes meanwhile are the old or
+    /// (process_vm_readv). Brings pages in. Memory without PROT_READ is not read, also where the
+    /// processor cannot forbid it. Bytes that the program writes meanwhile are the old or
     /// the new ones.
     ///
     /// # Context
@@ -52,7 +53,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         })
     }
 
-    /// Copies `from` to a program's memory at `at` (process_vm_writev); see [`read`](Self::read).
+    /// Copies `from` to a program's memory at `at` (process_vm_writev); see [`read`](Self::read). No
+    /// stack grows for it.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -81,6 +83,26 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
     }
 
+    /// How many of these pages such a copy may access. As in Linux, it reads only what has
+    /// PROT_READ, also where a processor cannot forbid reading, and no stack grows for it.
+    fn allowed(&self, first: usize, pages: usize, access: Access) -> Result<usize, FaultError> {
+        let refused = |page: usize| {
+            let at = first.wrapping_add(page * PAGE_SIZE);
+            match self.flags_at(at) {
+                None => Some(FaultError::Unmapped(VirtAddr::new(at as u64))),
+                Some(flags) if access == Access::Read && !flags.contains(VmFlags::READ) => {
+                    Some(FaultError::Denied(VirtAddr::new(at as u64), access))
+                }
+                Some(_) => None,
+            }
+        };
+        match (0..pages).find_map(|page| Some((page, refused(page)?))) {
+            Some((0, error)) => Err(error),
+            Some((page, _)) => Ok(page),
+            None => Ok(pages),
+        }
+    }
+
     /// Calls `each` with parts of the memory, in order, and their offsets. The pages are pinned.
     fn copy(
         &self,
@@ -99,6 +121,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
             let within = here % PAGE_SIZE;
             let pages = (within + (len - copied)).div_ceil(PAGE_SIZE).min(BATCH);
+            let pages = self.allowed(here - within, pages, access).map_err(fail)?;
             let mut frames = [Frame::default(); BATCH];
             let pins = self.pin_pages(here, access, &mut frames[..pages]).map_err(fail)?;
             let mut start = within;

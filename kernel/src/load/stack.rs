@@ -14,6 +14,8 @@ use linux_raw_sys::auxvec::{
     AT_RANDOM, AT_SECURE, AT_UID,
 };
 use linux_raw_sys::errno::{E2BIG, ENOMEM};
+use machine::VirtAddr;
+use mm::Access;
 use zerocopy::IntoBytes;
 
 /// Ticks a second of the times that calls return.
@@ -82,6 +84,8 @@ pub(super) fn fill(
     // The stack pointer is a multiple of 16.
     let stack = (start - 8 * words.len()) & !15;
     let no_memory = |_| Errno(ENOMEM);
+    // A stack with many texts grows. The writes do not make it grow.
+    space.handle_fault(VirtAddr::new(stack as u64), Access::Write).map_err(|_| Errno(ENOMEM))?;
     space.write(start, &texts.bytes).map_err(no_memory)?;
     space.write(stack, words.as_bytes()).map_err(no_memory)?;
     Ok(stack as u64)

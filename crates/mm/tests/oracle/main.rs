@@ -5,7 +5,7 @@
 //! In some programs several threads take turns. Each is a CPU of the machine, with its own TLB.
 //! Others have a userfaultfd, with all calls of its monitor, or scan by PAGEMAP_SCAN
 //! (`monitor_random`). Their faults fail with SIGBUS, because a program cannot wait for
-//! itself.
+//! itself. Others make rarer calls (`calls_random`).
 //!
 //! The programs, their text, and the real process are those of `vma`'s test. `SAMARA_SEED=n` runs
 //! the program of that seed, `SAMARA_SEEDS=n` that many programs, from `SAMARA_FIRST_SEED` on.
@@ -16,6 +16,7 @@
 
 use std::{env, fs};
 
+mod calls_random;
 mod chunks;
 #[path = "../../../vma/tests/oracle/compare.rs"]
 mod compare;
@@ -48,7 +49,7 @@ const PROGRAMS: u64 = 1000;
 const STEPS: usize = 50;
 
 /// Programs that showed a difference once.
-const FOUND: [&str; 5] = [
+const FOUND: [&str; 8] = [
     "share 1e000 3000 rw- fixed shared 0\nadvise 1f000 2000 guard_install\nlock 1f000 2000 1\n\
      fork\nswitch 1\nprotect 1e000 3000 r--\nmaps\n",
     "share 1d000 6000 rw- noreplace shared 2000\nadvise 21000 6000 populate_write\n",
@@ -56,6 +57,10 @@ const FOUND: [&str; 5] = [
     "share 21000 5b2b rw- fixed private 1000\nadvise 22000 6000 guard_install\nwrite 22fff 10\n\
      lock 22000 5000 1\nfork\nswitch 1\nprotect 21000 4000 r--\nmaps\n",
     "share 1a000 4000 rw- hint private 2000\nput 3000 27\nread 1d800\npagemap 0 40000\n",
+    "map 1d000 2000 -wx noreplace lazy\ncopy read 1d001 1d7b 0\ncopy peek 1d001 1d7b 0\n",
+    "map 1e000 2000 rw- noreplace growsdown\ncopy read 1d000 1000 0\ncopy write 1d000 1000 1\n\
+     maps\ncopy poke 1d000 1000 1\nmaps\n",
+    "map 1e000 4000 rw- fixed lazy\nshare 1c000 3000 rw- noreplace read_shared 1000\n",
 ];
 
 #[test]
@@ -95,6 +100,16 @@ fn write_programs() {
 #[test]
 fn pages_are_as_on_linux() {
     all_as_on_linux(&mut Linux::start(), random);
+}
+
+#[test]
+fn other_calls_are_as_on_linux() {
+    let mut linux = Linux::start();
+    let locked = linux.run(&[Step::LockAll { flags: 1 }]);
+    let cure = "run it as root, or without a limit of locked memory";
+    if needs::has("mlockall", locked == ["ok"], Some(cure)) {
+        all_as_on_linux(&mut linux, |seed| calls_random::random(seed, STEPS));
+    }
 }
 
 fn of_monitors_as_on_linux(about: About, needed: Call, name: &str) {

@@ -8,7 +8,7 @@ use std::{
 
 use machine::{Asid, PageSize, Translated, VirtAddr};
 use mm::{
-    Access, AddressSpace, Backing, Error, FaultError, HugePages, Layout, Limits, MapFlags,
+    Access, AddressSpace, Backing, Error, FaultError, HugePages, Layout, Limits, LockAll, MapFlags,
     ObjectError, Profile, RemapRequest, Shmem, SyncFlags,
 };
 use paging::{Paging, X86_64L4};
@@ -22,8 +22,8 @@ use crate::{
     monitor::Call,
     monitored::Monitor,
     program::{
-        Advice, FILE_PAGES, Kind, Of, PAGE, PAGES, PROCESSES, Place, Span, Step, THREADS, Way,
-        rights,
+        Advice, Copied, FILE_PAGES, Kind, Of, PAGE, PAGES, PROCESSES, Place, Span, Step, THREADS,
+        Way, rights,
     },
 };
 
@@ -91,6 +91,7 @@ struct World<'a> {
     sim: &'a Sim,
     file: mm::Shared<Shmem<Sim>>,
     opened: Backing<Sim>,
+    read_only: Backing<Sim>,
     /// By their numbers.
     processes: Vec<Option<Alive>>,
     /// The process that has the turn.
@@ -109,8 +110,9 @@ impl<'a> World<'a> {
         let file = Shmem::memfd(paging, "pages", 1).unwrap();
         file.set_size((FILE_PAGES * PAGE) as u64).unwrap();
         let opened = Backing::open(file.clone(), true).unwrap();
+        let read_only = Backing::open(file.clone(), false).unwrap();
         let processes = vec![Some(Alive { space, thread: 0, chunks: Chunks::default() })];
-        World { sim, file, opened, processes, now: 0, monitor }
+        World { sim, file, opened, read_only, processes, now: 0, monitor }
     }
 
     fn current(&self) -> &Alive {
@@ -196,8 +198,9 @@ impl<'a> World<'a> {
                 answer
             }
             _ => {
-                let space = &self.current().space;
-                Process { sim: self.sim, space, file: &self.file, opened: &self.opened }.step(step)
+                let (space, file) = (&self.current().space, &self.file);
+                let (opened, read_only) = (&self.opened, &self.read_only);
+                Process { sim: self.sim, space, file, opened, read_only }.step(step)
             }
         }
     }
@@ -218,6 +221,7 @@ struct Process<'a> {
     space: &'a Space,
     file: &'a mm::Shared<Shmem<Sim>>,
     opened: &'a Backing<Sim>,
+    read_only: &'a Backing<Sim>,
 }
 
 pub(crate) fn said(result: Result<(), Error>) -> String {
@@ -296,6 +300,14 @@ impl Process<'_> {
                     Advice::HugePage => mm::Advice::HugePage,
                     Advice::NoHugePage => mm::Advice::NoHugePage,
                     Advice::Collapse => mm::Advice::Collapse,
+                    Advice::Sequential => mm::Advice::Sequential,
+                    Advice::WillNeed => mm::Advice::WillNeed,
+                    Advice::DontFork => mm::Advice::DontFork,
+                    Advice::DoFork => mm::Advice::DoFork,
+                    Advice::DontDump => mm::Advice::DontDump,
+                    Advice::DoDump => mm::Advice::DoDump,
+                    Advice::WipeOnFork => mm::Advice::WipeOnFork,
+                    Advice::KeepOnFork => mm::Advice::KeepOnFork,
                     Advice::Free => {
                         let _same = space.madvise(WINDOW + at, len, mm::Advice::DontNeed);
                         mm::Advice::Free
@@ -342,6 +354,13 @@ impl Process<'_> {
                 said(space.mlock(WINDOW + at, len, on_fault))
             }
             Step::Unlock(Span { at, len }) => said(space.munlock(WINDOW + at, len)),
+            Step::LockAll { flags } => {
+                let has = |flag| flags & flag != 0;
+                let (current, future, on_fault) = (has(1), has(2), has(4));
+                said(space.mlockall(LockAll { current, future, on_fault }))
+            }
+            Step::UnlockAll => said(space.munlockall()),
+            Step::Copy { way, span, byte } => self.copy(way, span, byte),
             Step::Remap { span, len, way, to } => self.remap(span, len, way, WINDOW + to),
         }
     }
@@ -352,6 +371,9 @@ impl Process<'_> {
             Kind::Lazy => MapFlags::empty(),
             Kind::Populate => MapFlags::POPULATE,
             Kind::GrowsDown => MapFlags::GROWSDOWN,
+            Kind::Locked => MapFlags::LOCKED,
+            Kind::NoReserve => MapFlags::NORESERVE,
+            Kind::Stack => MapFlags::STACK,
         };
         let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS | place | more;
         self.placed(self.space.mmap(WINDOW + at, len, prot, flags), len)
@@ -366,12 +388,40 @@ impl Process<'_> {
         of: Of,
         offset: usize,
     ) -> String {
-        let flags = place | if of == Of::Private { MapFlags::PRIVATE } else { MapFlags::SHARED };
+        let flags = place
+            | match of {
+                Of::Private | Of::ReadPrivate => MapFlags::PRIVATE,
+                Of::Anonymous => MapFlags::SHARED | MapFlags::ANONYMOUS,
+                Of::Shared | Of::ReadShared => MapFlags::SHARED,
+                Of::SharedPopulate => MapFlags::SHARED | MapFlags::POPULATE,
+                Of::PrivatePopulate => MapFlags::PRIVATE | MapFlags::POPULATE,
+                Of::SharedLocked => MapFlags::SHARED | MapFlags::LOCKED,
+                Of::PrivateLocked => MapFlags::PRIVATE | MapFlags::LOCKED,
+            };
+        let file = match of {
+            Of::ReadShared | Of::ReadPrivate => self.read_only,
+            _ => self.opened,
+        };
         let done = match of {
-            Of::Anonymous => self.space.mmap(at, len, prot, flags | MapFlags::ANONYMOUS),
-            _ => self.space.mmap_object(at, len, prot, flags, self.opened.clone(), offset),
+            Of::Anonymous => self.space.mmap(at, len, prot, flags),
+            _ => self.space.mmap_object(at, len, prot, flags, file.clone(), offset),
         };
         self.placed(done, len)
+    }
+
+    fn copy(&self, way: Copied, Span { at, len }: Span, byte: u8) -> String {
+        let (at, mut bytes) = (WINDOW + at, vec![byte; len]);
+        let done = match way {
+            Copied::Read => self.space.read(at, &mut bytes),
+            Copied::Peek => self.space.peek(at, &mut bytes),
+            Copied::Write => self.space.write(at, &bytes),
+            Copied::Poke => self.space.poke(at, &bytes),
+        };
+        match done.map_or_else(|error| error.copied, |()| len) {
+            0 if len > 0 => "nothing".into(),
+            0 => "0 bytes = 0 0".into(),
+            copied => format!("{copied:x} bytes = {:x} {:x}", bytes[0], bytes[copied - 1]),
+        }
     }
 
     fn remap(&self, Span { at, len }: Span, new_len: usize, way: Way, to: usize) -> String {

@@ -140,6 +140,7 @@ impl Process<'_> {
             Kind::Lazy => MapFlags::empty(),
             Kind::Populate => MapFlags::POPULATE,
             Kind::GrowsDown => MapFlags::GROWSDOWN,
+            Kind::Locked | Kind::NoReserve | Kind::Stack => panic!("`mm` has these maps"),
         };
         let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS | place | more;
         let (addr, offset) = (WINDOW + at, 0);
@@ -226,6 +227,7 @@ impl Process<'_> {
             Advice::HugePage | Advice::NoHugePage | Advice::Collapse | Advice::Free => {
                 panic!("`mm` has huge pages")
             }
+            _ => panic!("`mm` has this advice"),
         };
         let start = WINDOW + span.at;
         let done = self.calls.madvise(start, span.len, kind);

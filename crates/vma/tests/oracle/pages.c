@@ -51,7 +51,8 @@ enum { PAGE = 4096, SPAN = PAGES * PAGE, TABLE = 2 << 20, FILE_PAGES = 6,
 static uintptr_t window, middle;
 /* The sizes of all that is not in the window. */
 static unsigned long outside[3];
-static int pagemap, file;
+/* The file is open twice. */
+static int pagemap, file, read_only;
 static sigjmp_buf after_fault;
 static volatile uintptr_t fault_at;
 static volatile int fault_code, fault_signal;
@@ -116,6 +117,8 @@ static void close_monitor(void);
 static void clear(void)
 {
     close_monitor();
+    if (munlockall())
+        fail("munlockall");
     struct rlimit none = { RLIM_INFINITY, RLIM_INFINITY };
     if (setrlimit(RLIMIT_AS, &none))
         fail("setrlimit");
@@ -162,6 +165,10 @@ static void begin(void)
     file = memfd_create("pages", MFD_CLOEXEC);
     if (file < 0 || ftruncate(file, FILE_PAGES * PAGE))
         fail("memfd_create");
+    snprintf(line, sizeof line, "/proc/self/fd/%d", file);
+    read_only = open(line, O_RDONLY | O_CLOEXEC);
+    if (read_only < 0)
+        fail(line);
     for (int process = 0; process < PROCESSES; process++)
         if (pipe(turns[process]))
             fail("pipe");
@@ -193,6 +200,8 @@ static const char *errno_name(void)
 static void say_done(int result) { puts(result ? errno_name() : "ok"); }
 
 #include "monitor.h"
+#include "calls.h"
+#include "listings.h"
 
 static int prot_of(const char *rights)
 {
@@ -226,8 +235,7 @@ static void map(uintptr_t at, size_t len, const char *rights, const char *place,
 {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS;
     flags |= flags_of(place);
-    flags |= !strcmp(kind, "populate") ? MAP_POPULATE : 0;
-    flags |= !strcmp(kind, "growsdown") ? MAP_GROWSDOWN : 0;
+    flags |= flags_at_end(kind);
     say_place(mmap((void *)(window + at), len, prot_of(rights), flags, -1, 0), len);
 }
 
@@ -235,10 +243,11 @@ static void share(uintptr_t at, size_t len, const char *rights, const char *plac
                   const char *of, size_t offset)
 {
     int anonymous = !strcmp(of, "anonymous");
-    int flags = !strcmp(of, "private") ? MAP_PRIVATE : MAP_SHARED;
+    int flags = strstr(of, "private") ? MAP_PRIVATE : MAP_SHARED;
+    int object = anonymous ? -1 : !strncmp(of, "read_", 5) ? read_only : file;
     flags |= anonymous ? MAP_ANONYMOUS : 0;
-    flags |= flags_of(place);
-    say_place(mmap((void *)(window + at), len, prot_of(rights), flags, anonymous ? -1 : file,
+    flags |= flags_of(place) | flags_at_end(of);
+    say_place(mmap((void *)(window + at), len, prot_of(rights), flags, object,
                    anonymous ? 0 : offset),
               len);
 }
@@ -288,6 +297,14 @@ static void advise(uintptr_t at, size_t len, const char *advice)
                  : !strcmp(advice, "nohugepage")      ? MADV_NOHUGEPAGE
                  : !strcmp(advice, "collapse")        ? MADV_COLLAPSE
                  : !strcmp(advice, "free")            ? MADV_FREE
+                 : !strcmp(advice, "sequential")      ? MADV_SEQUENTIAL
+                 : !strcmp(advice, "willneed")        ? MADV_WILLNEED
+                 : !strcmp(advice, "dontfork")        ? MADV_DONTFORK
+                 : !strcmp(advice, "dofork")          ? MADV_DOFORK
+                 : !strcmp(advice, "dontdump")        ? MADV_DONTDUMP
+                 : !strcmp(advice, "dodump")          ? MADV_DODUMP
+                 : !strcmp(advice, "wipeonfork")      ? MADV_WIPEONFORK
+                 : !strcmp(advice, "keeponfork")      ? MADV_KEEPONFORK
                                                       : MADV_POPULATE_WRITE;
     /* Linux takes freed pages at any time. */
     if (number == MADV_FREE)
@@ -316,92 +333,6 @@ static void touch(uintptr_t at, int byte)
     }
 }
 
-static void in_core(uintptr_t at, size_t len)
-{
-    unsigned char bits[PAGES + 2];
-    if (me) {
-        puts("of the first process only");
-        return;
-    }
-    if (mincore((void *)(window + at), len, bits)) {
-        puts(errno_name());
-        return;
-    }
-    for (size_t page = 0; page < (len + PAGE - 1) / PAGE; page++)
-        putchar('0' + (bits[page] & 1));
-    putchar('\n');
-}
-
-static void page_map(uintptr_t at, size_t len)
-{
-    uint64_t entries[PAGES + 1];
-    if (me) {
-        puts("of the first process only");
-        return;
-    }
-    size_t pages = (len + PAGE - 1) / PAGE;
-    if (pread(pagemap, entries, pages * 8, (window + at) / PAGE * 8) != (ssize_t)(pages * 8))
-        fail("pagemap");
-    for (size_t page = 0; page < pages; page++)
-        putchar('0' + (int)(entries[page] >> 63));
-    putchar('\n');
-}
-
-/* The VMAs of the window, with their rights: "0-3000 rw-p; 5000-6000 r--p". */
-static void maps(void)
-{
-    list("/proc/self/maps");
-    const char *between = "";
-    for (char *at = listing; *at; at = strchr(at, '\n') + 1) {
-        unsigned long start, end;
-        char rights[8];
-        if (sscanf(at, "%lx-%lx %7s", &start, &end, rights) != 3)
-            fail("a line of /proc/self/maps");
-        if (end <= window || start >= window + SPAN)
-            continue;
-        printf("%s%lx-%lx %s", between, start - window, end - window, rights);
-        between = "; ";
-    }
-    putchar('\n');
-}
-
-/* Rss, Anonymous and AnonHugePages of the VMAs of the window, in kB: "0-3000 8 4 0; 5000-6000 0 0
- * 0". */
-static void smaps(void)
-{
-    unsigned long start = 0, end = 0, from, to, resident = 0, anonymous = 0, huge;
-    const char *between = "";
-    if (me) {
-        puts("of the first process only");
-        return;
-    }
-    list("/proc/self/smaps");
-    for (char *at = listing; *at; at = strchr(at, '\n') + 1) {
-        if (sscanf(at, "%lx-%lx ", &from, &to) == 2) {
-            start = from, end = to;
-        } else if (end <= window || start >= window + SPAN) {
-            continue;
-        } else if (sscanf(at, "Rss: %lu", &resident) != 1 &&
-                   sscanf(at, "Anonymous: %lu", &anonymous) != 1 &&
-                   sscanf(at, "AnonHugePages: %lu", &huge) == 1) {
-            printf("%s%lx-%lx %lu %lu %lu", between, start - window, end - window, resident,
-                   anonymous, huge);
-            between = "; ";
-        }
-    }
-    putchar('\n');
-}
-
-/* The sizes of what is in the window. */
-static void say_sizes(void)
-{
-    unsigned long now[3];
-    status(now);
-    for (int number = 0; number < 3; number++)
-        printf("%s%lu", number ? " " : "", now[number] - outside[number]);
-    putchar('\n');
-}
-
 /* Limits the addresses of the window to so many bytes; 0: no limit. */
 static void limit(size_t bytes)
 {
@@ -417,7 +348,7 @@ static void limit(size_t bytes)
 static void run(int self)
 {
     while (fgets(line, sizeof line, stdin)) {
-        char call[16], a[16], b[16], c[16];
+        char call[16], a[16], b[16], c[32];
         unsigned long at, len, new_len, to;
         if (sscanf(line, "map %lx %lx %15s %15s %15s", &at, &len, a, b, c) == 5) {
             map(at, len, a, b, c);
@@ -433,7 +364,7 @@ static void run(int self)
             say_done(munlock((void *)(window + at), len));
         } else if (sscanf(line, "remap %lx %lx %lx %15s %lx", &at, &len, &new_len, a, &to) == 5) {
             remap(at, len, new_len, a, to);
-        } else if (sscanf(line, "share %lx %lx %15s %15s %15s %lx", &at, &len, a, b, c, &to) ==
+        } else if (sscanf(line, "share %lx %lx %15s %15s %31s %lx", &at, &len, a, b, c, &to) ==
                    6) {
             share(at, len, a, b, c, to);
         } else if (sscanf(line, "setsize %lx", &len) == 1) {
@@ -479,7 +410,7 @@ static void run(int self)
             in_core(at, len);
         } else if (sscanf(line, "pagemap %lx %lx", &at, &len) == 2) {
             page_map(at, len);
-        } else if (monitor_step() || scan_step()) {
+        } else if (monitor_step() || scan_step() || other_step()) {
             /* Answered. */
         } else if (sscanf(line, "%15s", call) == 1 && !strcmp(call, "maps")) {
             maps();

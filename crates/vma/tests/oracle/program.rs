@@ -33,6 +33,14 @@ pub(crate) enum Of {
     Private,
     /// Shared anonymous memory.
     Anonymous,
+    /// The file with MAP_POPULATE or MAP_LOCKED.
+    SharedPopulate,
+    PrivatePopulate,
+    SharedLocked,
+    PrivateLocked,
+    /// The file, opened for reading only.
+    ReadShared,
+    ReadPrivate,
 }
 
 /// What else mmap is told.
@@ -41,6 +49,20 @@ pub(crate) enum Kind {
     Lazy,
     Populate,
     GrowsDown,
+    Locked,
+    NoReserve,
+    Stack,
+}
+
+/// How the kernel copies a program's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Copied {
+    /// process_vm_readv and process_vm_writev.
+    Read,
+    Write,
+    /// /proc/PID/mem.
+    Peek,
+    Poke,
 }
 
 /// The flags of mremap.
@@ -71,6 +93,14 @@ pub(crate) enum Advice {
     Collapse,
     /// MADV_DONTNEED and then MADV_FREE: Linux takes freed pages at any time, ours at once.
     Free,
+    Sequential,
+    WillNeed,
+    DontFork,
+    DoFork,
+    DontDump,
+    DoDump,
+    WipeOnFork,
+    KeepOnFork,
 }
 
 /// A range of the window in bytes; for errors it need not begin at a page.
@@ -149,6 +179,17 @@ pub(crate) enum Step {
         on_fault: bool,
     },
     Unlock(Span),
+    /// mlockall, with MCL_*.
+    LockAll {
+        flags: u32,
+    },
+    UnlockAll,
+    /// Copies bytes, or writes this one to all of them.
+    Copy {
+        way: Copied,
+        span: Span,
+        byte: u8,
+    },
     /// mremap to the length `len`.
     Remap {
         span: Span,
@@ -190,10 +231,31 @@ pub(crate) enum Step {
 
 const PLACES: [(Place, &str); 3] =
     [(Place::Hint, "hint"), (Place::Fixed, "fixed"), (Place::NoReplace, "noreplace")];
-const KINDS: [(Kind, &str); 3] =
-    [(Kind::Lazy, "lazy"), (Kind::Populate, "populate"), (Kind::GrowsDown, "growsdown")];
-const OF: [(Of, &str); 3] =
-    [(Of::Shared, "shared"), (Of::Private, "private"), (Of::Anonymous, "anonymous")];
+const KINDS: [(Kind, &str); 6] = [
+    (Kind::Lazy, "lazy"),
+    (Kind::Populate, "populate"),
+    (Kind::GrowsDown, "growsdown"),
+    (Kind::Locked, "locked"),
+    (Kind::NoReserve, "noreserve"),
+    (Kind::Stack, "stack"),
+];
+const OF: [(Of, &str); 9] = [
+    (Of::Shared, "shared"),
+    (Of::Private, "private"),
+    (Of::Anonymous, "anonymous"),
+    (Of::SharedPopulate, "shared_populate"),
+    (Of::PrivatePopulate, "private_populate"),
+    (Of::SharedLocked, "shared_locked"),
+    (Of::PrivateLocked, "private_locked"),
+    (Of::ReadShared, "read_shared"),
+    (Of::ReadPrivate, "read_private"),
+];
+const COPIED: [(Copied, &str); 4] = [
+    (Copied::Read, "read"),
+    (Copied::Write, "write"),
+    (Copied::Peek, "peek"),
+    (Copied::Poke, "poke"),
+];
 const WAYS: [(Way, &str); 5] = [
     (Way::Stay, "stay"),
     (Way::MayMove, "maymove"),
@@ -201,7 +263,7 @@ const WAYS: [(Way, &str); 5] = [
     (Way::DontUnmap, "dontunmap"),
     (Way::FixedDontUnmap, "fixed_dontunmap"),
 ];
-pub(crate) const ADVICE: [(Advice, &str); 14] = [
+pub(crate) const ADVICE: [(Advice, &str); 22] = [
     (Advice::DontNeed, "dontneed"),
     (Advice::DontNeedLocked, "dontneed_locked"),
     (Advice::Cold, "cold"),
@@ -216,6 +278,14 @@ pub(crate) const ADVICE: [(Advice, &str); 14] = [
     (Advice::NoHugePage, "nohugepage"),
     (Advice::Collapse, "collapse"),
     (Advice::Free, "free"),
+    (Advice::Sequential, "sequential"),
+    (Advice::WillNeed, "willneed"),
+    (Advice::DontFork, "dontfork"),
+    (Advice::DoFork, "dofork"),
+    (Advice::DontDump, "dontdump"),
+    (Advice::DoDump, "dodump"),
+    (Advice::WipeOnFork, "wipeonfork"),
+    (Advice::KeepOnFork, "keeponfork"),
 ];
 
 fn word<T: Copy + PartialEq>(table: &[(T, &'static str)], value: T) -> &'static str {
@@ -267,6 +337,11 @@ impl fmt::Display for Step {
             Step::Advise { span, advice } => write!(f, "advise {span} {}", word(&ADVICE, advice)),
             Step::Lock { span, on_fault } => write!(f, "lock {span} {}", on_fault as u8),
             Step::Unlock(span) => write!(f, "unlock {span}"),
+            Step::LockAll { flags } => write!(f, "lockall {flags:x}"),
+            Step::UnlockAll => write!(f, "unlockall"),
+            Step::Copy { way, span, byte } => {
+                write!(f, "copy {} {span} {byte:x}", word(&COPIED, way))
+            }
             Step::Remap { span, len, way, to } => {
                 write!(f, "remap {span} {len:x} {} {to:x}", word(&WAYS, way))
             }
@@ -325,6 +400,12 @@ impl FromStr for Step {
                 .zip(number(on_fault))
                 .map(|(span, on_fault)| Step::Lock { span, on_fault: on_fault != 0 }),
             ["unlock", at, len] => span(at, len).map(Step::Unlock),
+            ["lockall", flags] => number(flags).map(|flags| Step::LockAll { flags: flags as u32 }),
+            ["unlockall"] => Some(Step::UnlockAll),
+            ["copy", way, at, len, byte] => (|| {
+                let (way, span) = (value(&COPIED, way)?, span(at, len)?);
+                Some(Step::Copy { way, span, byte: u8::from_str_radix(byte, 16).ok()? })
+            })(),
             ["remap", at, old, len, way, to] => (|| {
                 let (way, to) = (value(&WAYS, way)?, number(to)?);
                 Some(Step::Remap { span: span(at, old)?, len: number(len)?, way, to })
