@@ -7,7 +7,7 @@ use std::{ffi::OsString, num::NonZeroU32, path::PathBuf};
 use crate::bench::names;
 pub(crate) use boot::{Boot, BootBench, LEAST_MIB, Machine, Run, Task, Trials, Unmap, mib};
 use clap::builder::PossibleValuesParser;
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 use trace::record::Op;
 
 /// Runs real programs on Samara's own address spaces, and compares every step with the Linux
@@ -53,6 +53,7 @@ Examples:
 A call site of --stacks is the function that called malloc, mmap or another allocator. Unwind tables
 and names are those of the program's files; without a symbol table, a place is file+address. The
 end is right before the program's first process exits; what all processes have mapped then counts.
+A stack costs about 8 us, and the names some tenths of a second when the program has ended.
 
 A difference is uncertain if it may come from a race between threads, in which the order of a write
 and a map cannot be known.
@@ -129,6 +130,7 @@ Example:
 }
 
 #[derive(Args, Debug)]
+#[command(group(ArgGroup::new("stacked").multiple(true).args(["stacks", "flame", "folded"])))]
 pub(crate) struct Trace {
     /// Compare whole listings after every Nth memory call of an address space, and at its end; else
     /// the VMAs around each change [default: 1000, with --record 1]
@@ -163,12 +165,12 @@ pub(crate) struct Trace {
     pub(crate) calls: Vec<String>,
 
     /// Record the call stack of each memory call, and show a table of call sites, with the bytes
-    /// that each has mapped, and those still mapped at the end
+    /// that each has mapped, and those still mapped at the end; --flame and --folded imply it
     #[arg(long)]
     pub(crate) stacks: bool,
 
     /// The most frames of a call stack, the innermost ones
-    #[arg(long, value_name = "N", default_value_t = 128,
+    #[arg(long, value_name = "N", default_value_t = 128, requires = "stacked",
         value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) stack_depth: u16,
 
@@ -198,18 +200,19 @@ pub(crate) struct Trace {
 
 /// Files that show call stacks.
 #[derive(Args, Debug)]
+#[command(group(ArgGroup::new("drawn").multiple(true).args(["flame", "folded"])))]
 pub(crate) struct Flame {
-    /// Write a flame graph of the call stacks to FILE, as SVG; implies --stacks
+    /// Write a flame graph of the call stacks to FILE, as SVG
     #[arg(long, value_name = "FILE")]
     pub(crate) flame: Option<PathBuf>,
 
-    /// Write the call stacks to FILE as folded lines, for other tools; implies --stacks; - for
-    /// standard output
+    /// Write the call stacks to FILE as folded lines, for other tools; - for standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) folded: Option<PathBuf>,
 
     /// What the flame graph and the folded lines show
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Measure::Mapped)]
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Measure::Mapped,
+        requires = "drawn")]
     pub(crate) flame_of: Measure,
 }
 

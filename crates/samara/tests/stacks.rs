@@ -184,9 +184,23 @@ fn only_what_is_asked_for_is_done() {
     let out = samara(&["--flame", "/nowhere/a.svg", "--", "sh", "-c", "echo ran"]);
     assert_eq!((out.status.code(), &out.stdout[..]), (Some(125), &b""[..]));
     assert!(String::from_utf8_lossy(&out.stderr).contains("/nowhere/a.svg"));
-    for wrong in [["--stack-depth", "0"], ["--stack-depth", "1001"], ["--flame-of", "peak"]] {
-        let out = samara(&[&wrong[..], &["--stacks", "--", "true"]].concat());
-        assert_eq!(out.status.code(), Some(2), "{wrong:?}");
-        assert!(String::from_utf8_lossy(&out.stderr).contains(wrong[0]), "{wrong:?}");
+    let file = temporary("unused.svg");
+    let file = file.to_str().unwrap();
+    for (wrong, named) in [
+        (&["--stacks", "--stack-depth", "0"][..], "--stack-depth"),
+        (&["--stacks", "--stack-depth", "1001"], "--stack-depth"),
+        (&["--stack-depth", "64"], "--stacks"),
+        (&["--flame", file, "--flame-of", "peak"], "--flame-of"),
+        (&["--stacks", "--flame-of", "calls"], "--flame"),
+    ] {
+        let out = samara(&[wrong, &["--", "true"]].concat());
+        let err = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.code() == Some(2) && err.contains(named), "{wrong:?}: {err}");
     }
+    // A flame graph needs stacks, and asks for them.
+    let out = samara(&["-q", "--flame", file, "--stack-depth", "9", "--folded", "-", "--", "true"]);
+    assert_eq!(out.status.code(), Some(0));
+    let folded = String::from_utf8(out.stdout).unwrap();
+    assert!(folded.lines().count() > 3 && folded.contains("[mmap] "), "{folded}");
+    assert!(fs::read_to_string(file).unwrap().contains("data-name=\"[mmap]\""));
 }

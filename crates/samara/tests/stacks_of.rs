@@ -30,7 +30,12 @@ static void *work(void *p) { in_thread(); STAY; return p; }
 APART void in_handler(void) { map(200); STAY; }
 static void handler(int signal) { in_handler(); STAY; }
 APART void interrupted(void) { raise(SIGUSR1); STAY; }
-APART int recurse(int n) { if (n == 0) { map(300); return 1; } int m = recurse(n - 1); STAY; return m + 1; }
+APART int recurse(int n) {
+    if (n == 0) { map(300); return 1; }
+    int m = recurse(n - 1);
+    STAY;
+    return m + 1;
+}
 APART void called_back(void) { map(400); STAY; }
 APART void generated(void) {
     /* push %rbp; mov %rsp, %rbp; call *%rdi; pop %rbp; ret */
@@ -82,8 +87,9 @@ int main(int argc, char **argv) {
 
 const LIBRARY: &str = r#"
 #define STAY __asm__ volatile("" ::: "memory")
-__attribute__((noinline, noclone, noipa)) static void hidden(void (*map)(unsigned long)) { map(600); STAY; }
-void entry(void (*map)(unsigned long)) { hidden(map); STAY; }
+typedef void (*Map)(unsigned long);
+__attribute__((noinline, noclone, noipa)) static void hidden(Map map) { map(600); STAY; }
+void entry(Map map) { hidden(map); STAY; }
 "#;
 
 #[test]
@@ -196,12 +202,16 @@ const REPLACED: &str = r#"
 #include <stdio.h>
 #include <sys/mman.h>
 #define STAY __asm__ volatile("" ::: "memory")
-__attribute__((noinline, noipa)) static void map(unsigned long pages) { mmap(0, pages << 12, 3, 0x22, -1, 0); STAY; }
+typedef void (*Map)(unsigned long);
+__attribute__((noinline, noipa)) static void map(unsigned long pages) {
+    mmap(0, pages << 12, 3, 0x22, -1, 0);
+    STAY;
+}
 int main(int argc, char **argv) {
     void *before = 0;
     for (int i = 1; i <= 2; i++) {
         void *library = dlopen(argv[i], RTLD_NOW);
-        void (*entry)(void (*)(unsigned long)) = (void (*)(void (*)(unsigned long)))dlsym(library, "entry");
+        void (*entry)(Map) = (void (*)(Map))dlsym(library, "entry");
         if (before && before != (void *)entry) return 3;
         before = (void *)entry;
         entry(map);
@@ -214,9 +224,10 @@ int main(int argc, char **argv) {
 /// Without symbols but for `entry`. The frame of the first function is larger.
 const FIRST: &str = r#"
 #define STAY __asm__ volatile("" ::: "memory")
-void hidden(void (*map)(unsigned long));
-void entry(void (*map)(unsigned long)) { volatile char frame[SIZE]; frame[0] = 1; hidden(map); STAY; }
-__attribute__((noinline, noipa, visibility("hidden"))) void hidden(void (*map)(unsigned long)) { map(SIZE); STAY; }
+typedef void (*Map)(unsigned long);
+void hidden(Map map);
+void entry(Map map) { volatile char frame[SIZE]; frame[0] = 1; hidden(map); STAY; }
+__attribute__((noinline, noipa, visibility("hidden"))) void hidden(Map map) { map(SIZE); STAY; }
 "#;
 
 #[test]

@@ -163,13 +163,18 @@ fn a_child_has_what_its_parent_had_until_it_ends() {
 
 #[test]
 fn another_program_has_nothing_of_the_former() {
-    let mut run = Run::new();
-    run.map(1, 1, BASE, 32 * KIB);
-    run.apply(Record::ExitMmap { mm: 1 });
-    run.exec(2, 7);
-    run.map(2, 2, BASE, 8 * KIB);
-    run.apply(Record::ExitMmap { mm: 2 });
-    assert_eq!(run.end(), (vec![(1, 32, 0), (2, 8, 8)], 16, 0));
+    // Whether or not the end of the last program is recorded.
+    for ends in [true, false] {
+        let mut run = Run::new();
+        run.map(1, 1, BASE, 32 * KIB);
+        run.apply(Record::ExitMmap { mm: 1 });
+        run.exec(2, 7);
+        run.map(2, 2, BASE, 8 * KIB);
+        if ends {
+            run.apply(Record::ExitMmap { mm: 2 });
+        }
+        assert_eq!(run.end(), (vec![(1, 32, 0), (2, 8, 8)], 16, 0), "{ends}");
+    }
 }
 
 #[test]

@@ -138,6 +138,9 @@ fn many_sites_are_cut_to_those_that_mapped_most() {
     let text = tables::render(&summary, Style::PLAIN);
     assert!(text.contains("site_100,") && text.contains("site_81,"), "{text}");
     assert!(!text.contains("site_80,") && text.contains("80 other sites"), "{text}");
+    // 1 to 100 MiB, whether or not they are shown.
+    let all = text.lines().find(|line| line.ends_with(" all")).unwrap();
+    assert_eq!(all.split_whitespace().collect::<Vec<_>>(), ["100", "4.93", "GiB", "-", "all"]);
     let full = tables::render(&summary, Style { full: true, ..Style::PLAIN });
     assert!(full.contains("site_1,") && !full.contains("other sites"), "{full}");
 }
