@@ -10,8 +10,9 @@
 use crate::case::Case;
 use crate::child::Process;
 use crate::cli::Options;
+use crate::json;
 use crate::results::{BRIE, BTREE, OWNED, SHARED};
-use report::{Report, Row, Table};
+use report::{Clock, Report, Row, Table};
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -163,7 +164,8 @@ fn report(options: &Options, costs: &[OpCost]) -> io::Result<()> {
             .zip(one.values)
             .map(move |(metric, value)| row.with(metric, value, "1/op"))
     });
-    let report = Report { rows: rows.collect(), ..Report::default() };
+    let run = Some(json::run(Clock::Instructions));
+    let report = Report { run, rows: rows.collect(), ..Report::default() };
     fs::write(path, report.json_lines())
 }
 

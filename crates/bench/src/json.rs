@@ -1,8 +1,9 @@
-//! The results as data: rows, then targets.
+//! The results as data: the run, rows, then targets.
 
 use crate::pairs::Outcome;
+use crate::published::{self, Published, ROWS};
 use crate::results::Results;
-use report::{Report, Row, Target, median, spread};
+use report::{Clock, Report, Row, Run, Target, median, spread};
 
 /// Everything measured.
 pub(crate) fn report(results: &Results, pairs: &[Outcome], targets: &[Target]) -> Report {
@@ -12,6 +13,7 @@ pub(crate) fn report(results: &Results, pairs: &[Outcome], targets: &[Target]) -
         rows.push(row.with("time", median(&one.times), "ns/op"));
         rows.push(row.with("time_spread", spread(&one.times), "%"));
     }
+    rows.extend(published(results));
     for one in &results.memory {
         let case = if one.touching { "memory-touching" } else { "memory-holes" };
         let row = Row::new("range-tree", case, &one.map, 1, one.size);
@@ -30,5 +32,36 @@ pub(crate) fn report(results: &Results, pairs: &[Outcome], targets: &[Target]) -
             rows.extend(figures.map(|(metric, value, unit)| row.with(metric, value, unit)));
         }
     }
-    Report { rows, targets: targets.to_vec(), ..Report::default() }
+    let run = Some(run(Clock::Time));
+    Report { run, rows, targets: targets.to_vec(), ..Report::default() }
+}
+
+/// The run of this program. Counts are of a simulation.
+pub(crate) fn run(clock: Clock) -> Run {
+    let machine = match clock {
+        Clock::Time => "",
+        Clock::Instructions => "valgrind's simulation of a processor, in the portable build",
+    };
+    Run::here("cargo bench -p samara-bench --", machine, clock)
+}
+
+/// The published figures of the measured cases and sizes.
+fn published(results: &Results) -> Vec<Row> {
+    let mut sizes: Vec<usize> = results.series.iter().map(|one| one.size).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let measured =
+        |published: &&Published| results.series.iter().any(|one| one.case == published.case);
+    let mut rows = Vec::new();
+    for one in ROWS.iter().filter(measured) {
+        for (name, figures) in [(published::LINUX, &one.linux), (published::RBTREE, &one.rbtree)] {
+            for &size in &sizes {
+                if let Some(value) = published::at(figures, size) {
+                    let row = Row::new("range-tree", one.case.name(), name, 1, size);
+                    rows.push(row.with("time", value, one.unit()));
+                }
+            }
+        }
+    }
+    rows
 }

@@ -14,6 +14,17 @@ pub(crate) struct Published {
     pub(crate) rbtree: [f64; 5],
 }
 
+/// The names of the two, among those of maps.
+pub(crate) const LINUX: &str = "Linux's maple tree, published";
+pub(crate) const RBTREE: &str = "Linux's rbtree, published";
+
+impl Published {
+    /// The unit of the figures.
+    pub(crate) fn unit(&self) -> &'static str {
+        if self.case == Case::Duplicate { "ns/entry" } else { "ns/op" }
+    }
+}
+
 const fn row(case: Case, linux: [f64; 5], rbtree: [f64; 5]) -> Published {
     Published { case, linux, rbtree }
 }

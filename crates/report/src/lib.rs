@@ -2,6 +2,7 @@
 //!
 //! An experiment returns a [`Report`]. [`Report::json_lines`] writes one JSON object a line:
 //!
+//! - for the run, if it is known: `run`, the command, and the fields of [`Run`];
 //! - for each row: `experiment`, `case`, `implementation`, `cpus`, `size`, `metric`, `value`,
 //!   `unit`;
 //! - for each target: `experiment`, `target`, `value`, `bound`, `at_least`, `met`;
@@ -11,17 +12,24 @@
 //! case, size and number of CPUs, and a column for each implementation. Then it lists the targets,
 //! and by how much each missed one is missed.
 //!
-//! The crate is `no_std` and needs `alloc`.
+//! The crate is `no_std` and needs `alloc`. The feature `std` adds [`Run::here`], which describes
+//! the host.
 #![no_std]
 #![deny(missing_docs)]
 extern crate alloc;
+#[cfg(feature = "std")]
+extern crate std;
 
+#[cfg(feature = "std")]
+mod host;
 mod note;
+mod run;
 mod statistics;
 mod table;
 mod target;
 
 pub use note::Note;
+pub use run::{Clock, Run};
 pub use statistics::{median, spread};
 pub use table::{Table, figure};
 pub use target::Target;
@@ -88,6 +96,8 @@ impl Row {
 /// All figures, targets and notes of some experiments, in order. `Display` writes them as tables.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
+    /// The run that all of it comes from, if it is known.
+    pub run: Option<Run>,
     /// The figures.
     pub rows: Vec<Row>,
     /// The targets.
@@ -97,8 +107,9 @@ pub struct Report {
 }
 
 impl Report {
-    /// Appends the contents of another report.
+    /// Appends the contents of another report of the same run.
     pub fn merge(&mut self, other: Report) {
+        self.run = self.run.take().or(other.run);
         self.rows.extend(other.rows);
         self.targets.extend(other.targets);
         self.notes.extend(other.notes);
@@ -109,14 +120,16 @@ impl Report {
         self.targets.iter().all(Target::met)
     }
 
-    /// One JSON object for each row, then for each target, then for each note, each on a line of
-    /// its own. A value that is not finite is `null`.
+    /// One JSON object for the run, for each row, for each target, and for each note, in this
+    /// order, each on a line of its own. A value that is not finite is `null`.
     pub fn json_lines(&self) -> String {
+        let run = self.run.iter().map(serde_json::to_string);
         let rows = self.rows.iter().map(serde_json::to_string);
         let targets = self.targets.iter().map(serde_json::to_string);
         // Serializing strings and numbers never fails.
         let notes = self.notes.iter().map(serde_json::to_string);
-        rows.chain(targets).chain(notes).flatten().flat_map(|line| [line, "\n".into()]).collect()
+        let lines = run.chain(rows).chain(targets).chain(notes).flatten();
+        lines.flat_map(|line| [line, "\n".into()]).collect()
     }
 }
 

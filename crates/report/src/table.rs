@@ -129,6 +129,7 @@ mod tests {
             unit: "ns".into(),
         };
         let report = Report {
+            run: None,
             rows: Vec::from([row("old", 1, 44.0), row("new", 1, 11.0), row("new", 2, 12.0)]),
             targets: Vec::from([
                 Target::at_least("e", "twice", 1.0, 2.0),

@@ -22,6 +22,7 @@ Examples:
   samara trace --record a.vmtrace -- make     and keep a recording
   samara replay a.vmtrace                     run the recording again
   samara bench gup quicklist                  measure, beside what was replaced
+  samara report bench.jsonl -o report.html    one page of what was measured
   samara boot test                            run the trials of the kernel, in QEMU
 "
 )]
@@ -113,6 +114,25 @@ in its replay.
 Exit code: 0 if both could be read; 2 if not, or if the result cannot be written.
 ")]
     Diff(Diff),
+    /// Make one page of results: cards of the five sources, plots, missed targets, and traces
+    #[command(after_help = "\
+The page is one file that loads nothing. It is for screens, phones, print and the dark.
+
+Examples:
+  samara report bench.jsonl -o report.html    what samara bench --json bench.jsonl measured
+  samara report docs/results/*.jsonl -o all.html   several runs; the page says which is where
+  samara report trace.json -o trace.html      what samara trace --json trace.json counted
+  samara report calls.jsonl -o trace.html     what samara trace --json-lines calls.jsonl wrote
+  samara report a.jsonl -o - | gzip > a.gz    to standard output
+
+The files are those of samara bench, samara boot bench, samara trace and samara replay with --json,
+of samara trace --json-lines, and of cargo bench -p samara-bench -- --json. What they lack is a
+sentence on the page that names the command.
+
+Exit code: 0 if the page was written; 2 if a file cannot be read or is no result, or the page cannot
+be written.
+")]
+    Report(Report),
     /// Write completions for a shell to standard output
     #[command(after_help = "\
 Examples:
@@ -298,6 +318,17 @@ pub(crate) struct Diff {
 
     /// The second run
     pub(crate) b: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Report {
+    /// Write the page to FILE; - for standard output
+    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+    pub(crate) output: PathBuf,
+
+    /// Results
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
 }
 
 #[derive(Args, Debug)]

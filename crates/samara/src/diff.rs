@@ -39,20 +39,23 @@ fn compare(options: &cli::Diff) -> Result<(), String> {
 fn read(path: &Path) -> Result<Numbers, String> {
     let name = path.display();
     let bytes = fs::read(path).map_err(|error| format!("cannot read {name}: {error}"))?;
-    let object = if bytes.starts_with(RECORDING) {
+    let mut object = if bytes.starts_with(RECORDING) {
         let summary = replay(&bytes[..], &name.to_string()).map_err(|error| error.to_string())?;
         let mut object = json::object(&summary);
         // These are times of the replay, which say nothing about the run.
         object["elapsed_ms"] = Value::Null;
         object
     } else {
-        serde_json::from_slice(&bytes).map_err(|error| {
+        serde_json::from_slice::<Value>(&bytes).map_err(|error| {
             format!("{name} is neither a recording nor a result of samara trace --json: {error}")
         })?
     };
     if !object["calls"].is_u64() {
         return Err(format!("{name} is not a result of samara trace --json: it has no calls"));
     }
+    // They describe one address space, and the host.
+    object["peak"] = Value::Null;
+    object["run"] = Value::Null;
     let mut numbers = Numbers::new();
     flatten("", &object, &mut numbers);
     Ok(numbers)

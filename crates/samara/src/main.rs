@@ -11,6 +11,7 @@ mod flame;
 mod manual;
 mod pages;
 mod replay;
+mod report_command;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod trace_command;
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         cli::Command::Bench(options) => bench::run(&options),
         cli::Command::Boot(options) => boot::run(&options),
         cli::Command::Diff(options) => diff::run(&options),
+        cli::Command::Report(options) => report_command::run(&options),
         cli::Command::Completions(options) => manual::completions(&options),
         cli::Command::Man(options) => manual::man(&options),
     }

@@ -7,6 +7,7 @@ use std::{
     process::ExitCode,
 };
 
+use report::{Clock, Run};
 use trace::{
     live::{self, Exit},
     record::Op,
@@ -17,7 +18,11 @@ use trace::{
 };
 use vma::Profile;
 
-use crate::{bench::output, cli, complain, flame::Flame};
+use crate::{
+    bench::{PROGRAM, output},
+    cli, complain,
+    flame::Flame,
+};
 
 /// Our listing, an address or a result differed from the kernel's. Few programs use this code.
 const DIFFERS: u8 = 122;
@@ -95,7 +100,9 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
         None if options.quiet => messages::show(&first_mismatch(&summary, Style::of_stderr())),
         None => messages::show(&report(&summary, full(Style::of_stderr()))),
     }
-    json.write(&format!("{}\n", json::object(&summary))).map_err(failed)?;
+    let mut object = json::object(&summary);
+    object["run"] = serde_json::to_value(Run::here(PROGRAM, "", Clock::Time)).unwrap_or_default();
+    json.write(&format!("{object}\n")).map_err(failed)?;
     flame.write(&summary.stacks, &what).map_err(failed)?;
     if let Some(failure) = judge(&summary, unfollowed, options.strict) {
         return Err(failure);

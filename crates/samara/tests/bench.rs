@@ -22,6 +22,10 @@ fn json_lines_have_rows_and_targets() {
     for note in &notes {
         assert!(note["case"].is_string() && note["cpus"].is_u64() && note["note"].is_string());
     }
+    // The first line tells the run.
+    let (run, lines) = lines.split_first().unwrap();
+    assert!(run["run"].as_str().unwrap().starts_with("samara bench --effort least"), "{run}");
+    assert!(run["processors"].as_u64().unwrap() > 0 && run["clock"] == "time", "{run}");
     let (targets, rows): (Vec<_>, Vec<_>) =
         lines.iter().partition(|line| line.get("target").is_some());
     for row in &rows {

@@ -9,13 +9,18 @@ use clap::builder::PossibleValue;
 use host::{Effort, on_bare, on_sim};
 use machine::Machine;
 use parking_lot::RawRwLock;
-use report::Report;
+use report::{Clock, Report, Run};
 use sim::{Bare, BareGrace, Grace, Sim};
 use std::process::ExitCode;
 use workloads::{Experiment, Needs, Part, Scale};
 
 /// The exit code if something could not be measured, or a result not be written.
 const FAILED: u8 = 2;
+
+/// The name of this program, in the command line of a run.
+pub(crate) const PROGRAM: &str = "samara";
+/// The machine of `samara bench`.
+const MACHINE: &str = "a machine in software, whose CPUs are threads of the host";
 
 /// All experiments, for the machine with translations.
 fn all() -> Vec<Experiment<Sim, Grace, RawRwLock>> {
@@ -68,7 +73,8 @@ fn measure(options: &cli::Bench) -> Result<Report, String> {
         [] => hosted().collect(),
         chosen => chosen.to_vec(),
     };
-    let mut report = Report::default();
+    let run = Some(Run::here(PROGRAM, MACHINE, Clock::Time));
+    let mut report = Report { run, ..Report::default() };
     for name in &chosen {
         report.merge(one(name, effort).map_err(|error| format!("{name}: {error}"))?);
     }

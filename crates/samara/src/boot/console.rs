@@ -7,6 +7,7 @@
 
 use super::backtrace::Backtraces;
 use crate::bench::output::Lines;
+use report::Run;
 use serde_json::Value;
 use std::io::{self, Write};
 use std::path::Path;
@@ -59,6 +60,16 @@ impl<'a> Console<'a> {
         Console { people, programs: None, record: None, backtraces: Backtraces::new(elf) }
     }
 
+    /// Writes the line of the run for programs, before all others.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(super) fn run(&mut self, run: &Run) -> Result<(), String> {
+        let Some(programs) = &mut self.programs else { return Ok(()) };
+        let line = serde_json::to_vec(run).map_err(|error| error.to_string())?;
+        programs.line(&line)
+    }
+
     /// The last record.
     pub(super) fn record(self) -> Option<Value> {
         self.record
@@ -97,6 +108,7 @@ mod tests {
             backtraces: Backtraces::new(Path::new("/nowhere")),
         };
         let long = vec![b'x'; 1 << 20];
+        console.run(&Run { run: "samara boot".into(), ..Run::default() }).unwrap();
         let lines: [&[u8]; 7] = [
             b"found 2 CPUs\r\n",
             b"\x1e{\"value\":1}\r\n",
@@ -117,7 +129,10 @@ mod tests {
         ]
         .concat();
         assert!(people == expected, "{}", String::from_utf8_lossy(&people[..40]));
-        assert_eq!(programs, b"{\"value\":1}\n");
+        let programs = String::from_utf8(programs).unwrap();
+        let (run, rest) = programs.split_once('\n').unwrap();
+        assert!(run.starts_with("{\"run\":\"samara boot\""), "{run}");
+        assert_eq!(rest, "{\"value\":1}\n");
     }
 
     #[test]

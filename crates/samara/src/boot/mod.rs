@@ -22,13 +22,14 @@ mod qemu;
 mod run;
 mod streams;
 
-use crate::bench::PROGRAMS;
 use crate::bench::output::{self, Lines};
+use crate::bench::{PROGRAM, PROGRAMS};
 use crate::cli::{self, Task};
 use crate::complain;
 use console::Console;
 use ending::{Failure, NO_MACHINE};
 use outcome::Outcome;
+use report::{Clock, Run};
 use run::Output;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -74,9 +75,27 @@ fn boot(options: &cli::Boot) -> Result<(), Failure> {
     let command = qemu::command(options, &elf, &words);
     messages::show(&format!("booting: {}\n", qemu::shown(&command)));
     let mut console = Console::new(json, &elf);
+    console.run(&described(options))?;
     let limit = options.timeout.0;
     let ended = run::run(command, limit, None, |line| console.line(line))?;
     ending::judge(ended, limit)
+}
+
+/// The run, as the first line of a result.
+fn described(options: &cli::Boot) -> Run {
+    let (count, waiting) = match &options.task {
+        Some(Task::Bench(bench)) => (bench.count, bench.waiting),
+        _ => (false, false),
+    };
+    let cpus = options.cpus;
+    let how = match (count, waiting) {
+        (false, _) => "",
+        (true, false) => ", which runs one CPU at a time",
+        (true, true) => ", whose CPUs take short turns; waiting counts",
+    };
+    let machine = format!("QEMU without hardware virtualization, up to {cpus} CPUs{how}");
+    let clock = if count { Clock::Instructions } else { Clock::Time };
+    Run::here(PROGRAM, &machine, clock)
 }
 
 /// Runs a program in the machine, and returns its exit code.

@@ -2,10 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Space, SpaceStats, Style, Summary, Timing, mismatch, stacks};
+use super::{Space, SpaceStats, Style, Summary, Timing, mismatch, picture, stacks};
 
 /// The whole summary. The keys `calls`, `listings`, `mismatches`, `cannot_tell`, `predicted`,
 /// `predictable`, `address_spaces`, `unfollowed` and `vmas_peak` are always present, as numbers.
+/// `peak` is the address space with the most VMAs, with a region for each: its start (hexadecimal),
+/// size, kind and name.
 pub fn object(summary: &Summary) -> Value {
     let mut object = stats(&summary.total);
     object.insert("address_spaces".into(), json!(summary.address_spaces));
@@ -14,6 +16,7 @@ pub fn object(summary: &Summary) -> Value {
     object.insert("notices".into(), notices(summary));
     object.insert("unfollowed".into(), json!(summary.unfollowed));
     object.insert("timeline".into(), summary.timeline.object());
+    object.insert("peak".into(), json!(summary.largest.as_ref().map(picture::object)));
     object.insert("spaces".into(), summary.spaces().into_iter().map(space).collect());
     if !summary.stacks.is_empty() {
         object.insert("stacks".into(), stacks::object::object(&summary.stacks));

@@ -4,6 +4,8 @@
 //! line of text. Between the gaps, mapped regions form a band. The length of a region grows with
 //! the logarithm of its size, so both a page and a gigabyte are visible.
 
+use serde_json::{Value, json};
+
 use super::{
     Portrait,
     style::{Style, bytes, count},
@@ -147,6 +149,21 @@ pub fn render(portrait: &Portrait, style: Style) -> String {
     out + &legend(&regions, style)
 }
 
+/// The address space as data: an object for each VMA.
+pub(super) fn object(portrait: &Portrait) -> Value {
+    let region = |line: &str| {
+        let Region { start, end, kind } = Region::parse(line)?;
+        let name = line.splitn(6, ' ').nth(5).unwrap_or("").trim();
+        Some(json!({
+            "start": format!("{start:x}"), "bytes": end - start, "kind": kind.name(), "name": name,
+        }))
+    };
+    let lines = portrait.listing.lines().filter(|line| !line.ends_with("[vsyscall]"));
+    let Portrait { mm, exe, vmas, .. } = portrait;
+    let regions: Vec<Value> = lines.filter_map(region).collect();
+    json!({ "mm": mm, "exe": exe, "vmas": vmas, "regions": regions })
+}
+
 /// The regions between the widest gaps.
 fn cluster(regions: &[Region]) -> Vec<&[Region]> {
     let mut gaps: Vec<(usize, usize)> = regions
@@ -286,6 +303,19 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         assert_eq!(bands, ["FT.D", "H--", "MA---------g", "S--", "X"], "{text}");
         assert!(text.contains("T text 1 (4.00 KiB)") && text.contains("M shared 1"), "{text}");
         assert_eq!(text.lines().filter(|line| line.ends_with(" free")).count(), 4, "{text}");
+    }
+
+    #[test]
+    fn regions_as_data() {
+        let object = object(&portrait(LISTING));
+        let regions = object["regions"].as_array().unwrap();
+        assert_eq!((object["vmas"].as_u64(), regions.len()), (Some(9), 9));
+        let expected = json!({
+            "start": "7f9c466e7000", "bytes": 0x3000, "kind": "shared",
+            "name": "/dev/zero (deleted)",
+        });
+        assert_eq!(regions[4], expected);
+        assert_eq!((&regions[5]["kind"], &regions[5]["name"]), (&json!("anon"), &json!("")));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use super::{execute, qemu};
 use crate::bench::output;
 use crate::cli::{Boot, BootBench, Effort, Machine, Run, Task, Unmap, mib};
 use figures::{Figures, Unit};
+use report::Report;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -94,7 +95,8 @@ pub(super) fn bench(options: &Boot, bench: &BootBench) -> Result<(), Failure> {
             }
         }
     }
-    Ok(output::write(&figures.report(), json)?)
+    let run = Some(super::described(options));
+    Ok(output::write(&Report { run, ..figures.report() }, json)?)
 }
 
 /// Forks of the process with many pages.

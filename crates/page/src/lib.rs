@@ -1,0 +1,108 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # How it is made
+//!
+//! `read` parses lines into [`Results`]; each figure remembers its run. `sources` makes the cards,
+//! `plots` the plots of each experiment, `targets` the missed targets, and `trace` the parts of a
+//! trace. `plot` draws by the crate `kuva`, `table` writes tables, and [`html()`] puts all of it on
+//! one page, with its style and its script. Everything that comes from a file is escaped.
+//!
+//! The cost is proportional to the size of the files: some tens of milliseconds for all experiments.
+
+mod data;
+mod plot;
+mod plots;
+mod read;
+mod sources;
+mod table;
+mod targets;
+mod trace;
+
+pub use data::Results;
+pub use read::Error;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use report::Clock;
+use table::{Cell, number, table};
+
+const STYLE: &str = include_str!("assets/page.css");
+const SCRIPT: &str = include_str!("assets/sort.js");
+/// Nothing is loaded from anywhere, and no script runs but the page's own.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+    img-src data:";
+
+/// The page.
+///
+/// ```
+/// let page = page::html(&page::Results::default());
+/// assert!(page.contains("These files have no figures"));
+/// ```
+pub fn html(results: &Results) -> String {
+    let page: Markup = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                link rel="icon" href="data:,";
+                title { "Samara: results" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header {
+                    h1 { "Samara: results" }
+                    p { "A virtual-memory manager that does not slow down as processors are added, \
+                        beside the five pieces of work on Linux that it builds on. Each ratio and \
+                        each plot is of one run; the runs are listed at the end." }
+                }
+                main {
+                    section { h2 { "Five sources" } (sources::cards(results)) }
+                    (plots::sections(results))
+                    (targets::targets(results))
+                    (trace::traces(results))
+                    (runs(results))
+                }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    page.into_string() + "\n"
+}
+
+/// The runs: where all of it was measured.
+fn runs(results: &Results) -> Markup {
+    let line = |(at, source): (usize, &data::Source)| -> Vec<Cell> {
+        let counts = match source.run.as_ref().map(|run| run.clock) {
+            Some(Clock::Time) => "time",
+            Some(Clock::Instructions) => "instructions",
+            None => "not named",
+        };
+        let of = |get: fn(&report::Run) -> String| source.run.as_ref().map_or("-".into(), get);
+        vec![
+            number((at + 1) as f64, (at + 1).to_string()),
+            source.file.as_str().into(),
+            of(|run| run.run.clone()).into(),
+            source.machine().into(),
+            counts.into(),
+            of(|run| run.date.clone()).into(),
+            of(|run| run.load.map_or("-".into(), |load| format!("{load:.1}"))).into(),
+        ]
+    };
+    let head = ["run", "file", "command", "machine", "figures are", "day", "load"];
+    html! {
+        section #runs {
+            h2 { "Runs" }
+            @if results.runs.is_empty() {
+                p.missing { "No file was given: " code { "samara report --help" } " has examples." }
+            } @else {
+                (table("Runs", &head, results.runs.iter().enumerate().map(line).collect()))
+            }
+            @if !results.notes.is_empty() {
+                h3 { "Cut short or refused" }
+                ul.targets { @for of in &results.notes { li { (of.item) " (run " (of.run + 1) ")" } } }
+            }
+        }
+    }
+}

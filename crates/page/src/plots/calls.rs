@@ -1,0 +1,70 @@
+//! Single calls beside Linux's, in the same emulator.
+
+use super::{Part, Section, shown};
+use crate::data::Results;
+use crate::plot::{Lines, Series};
+use report::Row;
+
+pub(super) fn section(results: &Results) -> Section {
+    let is = |row: &Row, metric: &str| row.experiment == "calls" && row.metric == metric;
+    let (mut counted, mut timed) = (Vec::new(), Vec::new());
+    if let Some((run, rows)) = results.best(|row| is(row, "instructions") && row.cpus == 1) {
+        let lines = lines("Calls, one CPU".into(), "instructions".into(), &rows);
+        counted.push(shown(results, run, &lines.figure()));
+    }
+    let time = |row: &Row| is(row, "time");
+    for cpus in super::distinct(results, time, |row| row.cpus) {
+        // Linux's times are no instructions.
+        let Some((run, rows)) = results.best(|row| time(row) && row.cpus == cpus) else { continue };
+        let beside = rows.iter().any(|row| row.implementation != "ours");
+        if beside && !results.runs[run].counts() {
+            let title =
+                if cpus == 1 { "Calls, one CPU".into() } else { format!("Calls, {cpus} CPUs") };
+            let lines = lines(title, results.unit(run, rows[0]), &rows);
+            timed.push(shown(results, run, &lines.figure()));
+        }
+    }
+    Section {
+        title: "Calls beside Linux",
+        about: "Ours in the kernel of this project. Linux was measured by a module in the same \
+            emulator: Debian's kernel, and a lean build without hardening. Instructions do not \
+            depend on the host.",
+        parts: vec![
+            Part::new("instructions", "samara boot bench --count --json FILE calls", counted),
+            Part::new("times", "samara boot bench --json FILE calls", timed),
+        ],
+    }
+}
+
+fn lines(title: String, unit: String, rows: &[&Row]) -> Lines {
+    let mut names: Vec<String> = Vec::new();
+    let mut series: Vec<Series> = Vec::new();
+    for row in rows {
+        let name = name(row);
+        let at = names.iter().position(|known| *known == name).unwrap_or_else(|| {
+            names.push(name);
+            names.len() - 1
+        });
+        let point = (at as f64, row.value);
+        match series.iter_mut().find(|series| series.name == row.implementation) {
+            Some(series) => series.points.push(point),
+            None => series.push(Series { name: row.implementation.clone(), points: vec![point] }),
+        }
+    }
+    Lines { title, unit, names, series }
+}
+
+/// The call in short, with its pages: the room for names is narrow.
+fn name(row: &Row) -> String {
+    let short = match row.case.as_str() {
+        "vm_map_ram, touch, vm_unmap_ram" => "vm_map_ram",
+        "vm_map_ram, touch, vm_unmap_ram, purge" => "vm_map_ram, purged",
+        "vmap, vunmap" => "vmap",
+        "vmalloc, vfree" => "vmalloc",
+        "get_user_pages, under the lock" => "pin under the lock",
+        "a frame taken and given back" => "a frame",
+        other => other,
+    };
+    let pages = if row.size == 1 { "page" } else { "pages" };
+    format!("{short}, {} {pages}", row.size).replace("get_user_pages_fast", "pin fast")
+}

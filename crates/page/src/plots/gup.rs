@@ -1,0 +1,47 @@
+//! Pins by the number of pages of a call.
+
+use super::{Part, Section, of_best};
+use crate::data::Results;
+use crate::plot::{Plot, X};
+use report::Row;
+
+const COMMAND: &str = "samara bench --json FILE gup";
+
+pub(super) fn section(results: &Results) -> Section {
+    let mut plots = Vec::new();
+    for case in ["alone", "beside a writer"] {
+        let time = |row: &Row| row.experiment == "gup" && row.metric == "time" && row.case == case;
+        for cpus in super::distinct(results, time, |row| row.cpus) {
+            let title = match (case, cpus) {
+                ("alone", 1) => "Pin pages, one CPU".into(),
+                ("alone", _) => format!("Pin pages, {cpus} CPUs at once"),
+                (_, 1) => "Pin pages beside a writer, one CPU".into(),
+                _ => format!("Pin pages beside a writer, {cpus} CPUs at once"),
+            };
+            plots.extend(by_pages(results, &title, |row| time(row) && row.cpus == cpus));
+        }
+    }
+    let locked = |row: &Row| row.experiment == "gup" && row.metric == "locked instructions";
+    let locked = by_pages(results, "Locked instructions of a call", locked);
+    Section {
+        title: "Pins by batch",
+        about: "get_user_pages_fast walks the page table without a lock. The old way takes the \
+            address space's lock, and the table's for each page. “The pins alone” is the locked \
+            instruction on each page's count, which no way can do without.",
+        parts: vec![
+            Part::new("pins", COMMAND, plots),
+            Part::new("locked instructions", COMMAND, locked),
+        ],
+    }
+}
+
+fn by_pages(results: &Results, title: &str, wanted: impl Fn(&Row) -> bool) -> Option<maud::Markup> {
+    let plot = |rows: &[&Row], unit| Plot {
+        title: title.into(),
+        x: X::Twice("pages of a call"),
+        unit,
+        log: true,
+        series: super::series(rows, |row| row.size as f64),
+    };
+    of_best(results, wanted, plot)
+}

@@ -1,0 +1,66 @@
+//! The range tree beside BTreeMap, brie_tree and Linux, over the number of ranges.
+
+use super::{Part, Section, of_best};
+use crate::data::Results;
+use crate::plot::{Plot, X};
+use report::Row;
+
+/// The maps in the plots. The tables of the bench have more.
+const MAPS: [&str; 6] = [
+    "BTreeMap",
+    "brie_tree",
+    "maple, one owner",
+    "maple, shared, held",
+    "Linux's maple tree, published",
+    "Linux's rbtree, published",
+];
+const TIMED: &str = "cargo bench -p samara-bench -- --json FILE";
+const COUNTED: &str = "cargo bench -p samara-bench -- --counts --json FILE";
+/// The figures: the experiment, its metric, the words for it, and its command.
+const FIGURES: [(&str, &str, &str, &str); 3] = [
+    ("range-tree", "time", "times, beside Linux's", TIMED),
+    ("range-tree-counts", "instructions", "instructions", COUNTED),
+    ("range-tree", "bytes_per_entry", "bytes", TIMED),
+];
+
+pub(super) fn section(results: &Results) -> Section {
+    let mut parts = Vec::new();
+    for (experiment, metric, what, command) in FIGURES {
+        let mut plots = Vec::new();
+        let is = |row: &Row| {
+            row.experiment == experiment
+                && row.metric == metric
+                && MAPS.contains(&row.implementation.as_str())
+        };
+        for case in cases(results, is) {
+            let plot = |rows: &[&Row], unit| Plot {
+                title: case.clone(),
+                x: X::Tenfold("ranges"),
+                unit,
+                log: true,
+                series: super::series(rows, |row| row.size as f64),
+            };
+            plots.extend(of_best(results, |row| is(row) && row.case == case, plot));
+        }
+        parts.push(Part::new(what, command, plots));
+    }
+    Section {
+        title: "The range tree by size",
+        about: "Each operation on the same ranges, in one run. Our tree with one owner is changed \
+            in place; shared, it has readers that take no lock. Linux's figures were published: \
+            they are times of its user-space build on another machine, so they stand beside times \
+            only. BTreeMap and brie_tree have neither readers beside a writer nor an index of gaps.",
+        parts,
+    }
+}
+
+/// The cases in the order of their rows.
+fn cases(results: &Results, wanted: impl Fn(&Row) -> bool) -> Vec<String> {
+    let mut cases: Vec<String> = Vec::new();
+    for row in results.rows.iter().map(|row| &row.item).filter(|row| wanted(row)) {
+        if !cases.contains(&row.case) {
+            cases.push(row.case.clone());
+        }
+    }
+    cases
+}

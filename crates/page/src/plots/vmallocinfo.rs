@@ -1,0 +1,48 @@
+//! Readers of all kernel areas beside a writer.
+
+use super::{Part, Section, of_best};
+use crate::data::Results;
+use crate::plot::{Plot, X};
+use report::Row;
+
+const COMMAND: &str = "samara bench --json FILE vmallocinfo";
+
+pub(super) fn section(results: &Results) -> Section {
+    let is = |row: &Row, metric: &str| row.experiment == "vmallocinfo" && row.metric == metric;
+    let readers = |row: &Row| row.cpus.saturating_sub(1) as f64;
+    let reading = |row: &Row| row.case.starts_with("beside") && row.case.ends_with("readers");
+    let by_readers = |title: &str, log| {
+        let title = title.to_string();
+        move |rows: &[&Row], unit| Plot {
+            title: title.clone(),
+            x: X::Linear("readers"),
+            unit,
+            log,
+            series: super::series(rows, readers),
+        }
+    };
+    let by_areas = |rows: &[&Row], unit| Plot {
+        title: "The sums over all areas (get_vmalloc_info)".into(),
+        x: X::Tenfold("areas"),
+        unit,
+        log: true,
+        series: super::series(rows, |row| row.size as f64),
+    };
+    let lost = |row: &Row| is(row, "lost by a writer") && reading(row);
+    let listing = |row: &Row| is(row, "time of a listing") && reading(row);
+    let sums = |row: &Row| is(row, "time") && row.case == "get_vmalloc_info";
+    let lost = of_best(results, lost, by_readers("Lost by a writer to readers", false));
+    let title = "A listing of all areas, beside a writer";
+    let listing = of_best(results, listing, by_readers(title, true));
+    let sums = of_best(results, sums, by_areas);
+    Section {
+        title: "Readers beside a writer",
+        about: "A writer allocates and frees kernel areas, while readers list all of them. The old \
+            way's readers take the writer's lock.",
+        parts: vec![
+            Part::new("a writer beside readers", COMMAND, lost),
+            Part::new("listings", COMMAND, listing),
+            Part::new("the sums over all areas", COMMAND, sums),
+        ],
+    }
+}

@@ -1,0 +1,45 @@
+//! Kernel areas by the number of CPUs, beside both baselines.
+
+use super::{Part, Section, of_best};
+use crate::data::Results;
+use crate::plot::{Plot, X};
+use report::Row;
+
+const COUNTED: &str = "samara boot --cpus 8 bench --count --waiting --json FILE vmap";
+const TIMED: &str = "samara bench --json FILE vmap";
+const CYCLE: &str = "map, touch, unmap";
+/// Pages, as in the published figures.
+const PAGES: usize = 4;
+
+pub(super) fn section(results: &Results) -> Section {
+    let plot = |title: &str, log| {
+        let title = title.to_string();
+        move |rows: &[&Row], unit| Plot {
+            title: title.clone(),
+            x: X::Twice("CPUs"),
+            unit,
+            log,
+            series: super::series(rows, |row| row.cpus as f64),
+        }
+    };
+    let is = |row: &Row, metric: &str| row.experiment == "vmap" && row.metric == metric;
+    // The work is counted with turns of several lengths; that with most figures has all CPUs.
+    let work = |row: &Row| is(row, "instructions of all CPUs");
+    let turns = results.best(work).map(|(_, rows)| rows[0].case.clone()).unwrap_or_default();
+    let time = |row: &Row| is(row, "time") && row.case == CYCLE && row.size == PAGES;
+    let ipis = |row: &Row| is(row, "interrupts an unmap") && row.case == "CPUs tick";
+    let counted = plot("Map, touch, unmap 4 pages: work of all CPUs, waiting included", true);
+    let counted = of_best(results, |row| work(row) && row.case == turns, counted);
+    let timed = of_best(results, time, plot("Map, touch, unmap 4 pages", true));
+    let ipis = of_best(results, ipis, plot("IPIs of an unmapping, where CPUs tick", false));
+    Section {
+        title: "vmap by CPUs",
+        about: "The old way has one lock, a list, and a TLB shootdown for each unmapping. “Nodes \
+            and pools” is Linux's way of today. Ours, “lazy”, waits for flushes that CPUs do anyway.",
+        parts: vec![
+            Part::new("the work of all CPUs", COUNTED, counted),
+            Part::new("times", TIMED, timed),
+            Part::new("IPIs", TIMED, ipis),
+        ],
+    }
+}

@@ -1,0 +1,274 @@
+//! Reads JSON lines.
+//!
+//! A line is known by its keys: `run` begins a run, `metric` is a row, `target` a target, `note` a
+//! note, `call` one call of `samara trace --json-lines`, and `calls` with `kinds` the object of
+//! `samara trace --json`. A line that is none of these is an error, and so is a file without one:
+//! a page that silently leaves something out would mislead.
+
+use crate::data::{Of, Results, Source};
+use crate::trace::{Calls, Trace};
+use report::{Clock, Note, Row, Run, Target};
+use serde_json::Value;
+use std::fmt;
+
+/// A file that is not a result.
+///
+/// ```
+/// let error = page::Results::default().read("a.txt", "{}\nhello").unwrap_err().to_string();
+/// assert!(error.starts_with("a.txt, line 1: ") && error.contains("--json"), "{error}");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    file: String,
+    /// From 1. 0 is the whole file.
+    line: usize,
+    what: String,
+}
+
+/// The cure of each error.
+const CURE: &str = "give files that samara bench --json FILE, samara boot bench --json FILE, \
+    cargo bench -p samara-bench -- --json FILE, samara trace --json FILE or \
+    samara trace --json-lines FILE has written";
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Error { file, line, what } = self;
+        match line {
+            0 => write!(f, "{file}: {what}; {CURE}"),
+            _ => write!(f, "{file}, line {line}: {what}; {CURE}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl Results {
+    /// Adds the contents of a file. `name` is its path.
+    ///
+    /// # Errors
+    /// A line is not one of a result, or there is none. Then nothing is added.
+    pub fn read(&mut self, name: &str, text: &str) -> Result<(), Error> {
+        let error = |line, what| Error { file: name.into(), line, what };
+        let short = name.rsplit('/').next().unwrap_or(name);
+        let mut file = File { results: Results::default(), name: short, calls: None };
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            let read = serde_json::from_str::<Value>(line)
+                .map_err(|error| format!("it is not JSON ({error})"))
+                .and_then(|value| file.line(&value));
+            read.map_err(|what| error(number + 1, what))?;
+        }
+        let found = file.end();
+        if found.runs.is_empty() {
+            return Err(error(0, "it has no line".into()));
+        }
+        self.append(found);
+        Ok(())
+    }
+
+    /// Adds results of other runs.
+    fn append(&mut self, other: Results) {
+        let before = self.runs.len();
+        fn moved<T>(items: Vec<Of<T>>, before: usize) -> impl Iterator<Item = Of<T>> {
+            items.into_iter().map(move |of| Of { run: before + of.run, ..of })
+        }
+        self.runs.extend(other.runs);
+        self.rows.extend(moved(other.rows, before));
+        self.targets.extend(moved(other.targets, before));
+        self.notes.extend(moved(other.notes, before));
+        self.traces.extend(moved(other.traces, before));
+    }
+}
+
+/// A file that is being read.
+struct File<'a> {
+    results: Results,
+    name: &'a str,
+    /// The calls of `--json-lines` so far.
+    calls: Option<Calls>,
+}
+
+impl File<'_> {
+    fn line(&mut self, value: &Value) -> Result<(), String> {
+        if !value.is_object() {
+            return Err("it is JSON, but no object".into());
+        }
+        if value["run"].is_string() {
+            let run = Some(run(value)?);
+            self.results.runs.push(Source { file: self.name.into(), run });
+        } else if !value["metric"].is_null() {
+            let item = row(value)?;
+            let run = self.run();
+            self.results.rows.push(Of { run, item });
+        } else if !value["target"].is_null() {
+            let item = target(value)?;
+            let run = self.run();
+            self.results.targets.push(Of { run, item });
+        } else if !value["note"].is_null() {
+            let item = note(value)?;
+            let run = self.run();
+            self.results.notes.push(Of { run, item });
+        } else if value["call"].is_string() {
+            self.run();
+            self.calls.get_or_insert_default().add(value)?;
+        } else if value["kinds"].is_object() {
+            let described = if value["run"].is_null() { None } else { Some(run(&value["run"])?) };
+            let item = Trace::of(value, described.as_ref().map(|run| run.run.as_str()))?;
+            self.results.runs.push(Source { file: self.name.into(), run: described });
+            let run = self.results.runs.len() - 1;
+            self.results.traces.push(Of { run, item });
+        } else {
+            return Err("it is JSON, but none of Samara's".into());
+        }
+        Ok(())
+    }
+
+    /// The number of the current run. A file without a line of a run has one that is unknown.
+    fn run(&mut self) -> usize {
+        if self.results.runs.is_empty() {
+            self.results.runs.push(Source { file: self.name.into(), run: None });
+        }
+        self.results.runs.len() - 1
+    }
+
+    fn end(mut self) -> Results {
+        if let Some(calls) = self.calls.take() {
+            let run = self.run();
+            self.results.traces.push(Of { run, item: calls.trace(self.name) });
+        }
+        self.results
+    }
+}
+
+pub(crate) fn text(value: &Value, key: &str) -> Result<String, String> {
+    value[key].as_str().map(str::to_owned).ok_or_else(|| format!("its {key} is no text"))
+}
+
+pub(crate) fn whole(value: &Value, key: &str) -> Result<u64, String> {
+    value[key].as_u64().ok_or_else(|| format!("its {key} is no whole number"))
+}
+
+/// A number. `null` is one that could not be measured.
+fn number(value: &Value, key: &str) -> Result<f64, String> {
+    match value.get(key) {
+        Some(Value::Null) => Ok(f64::NAN),
+        Some(number) => number.as_f64().ok_or_else(|| format!("its {key} is no number")),
+        None => Err(format!("it has no {key}")),
+    }
+}
+
+fn run(value: &Value) -> Result<Run, String> {
+    let clock = match value["clock"].as_str() {
+        Some("time") => Clock::Time,
+        Some("instructions") => Clock::Instructions,
+        _ => return Err("its clock is neither time nor instructions".into()),
+    };
+    Ok(Run {
+        run: text(value, "run")?,
+        version: text(value, "version")?,
+        machine: text(value, "machine")?,
+        processor: text(value, "processor")?,
+        processors: whole(value, "processors")? as usize,
+        system: text(value, "system")?,
+        clock,
+        date: text(value, "date")?,
+        load: value["load"].as_f64(),
+    })
+}
+
+fn row(value: &Value) -> Result<Row, String> {
+    Ok(Row {
+        experiment: text(value, "experiment")?,
+        case: text(value, "case")?,
+        implementation: text(value, "implementation")?,
+        cpus: whole(value, "cpus")? as usize,
+        size: whole(value, "size")? as usize,
+        metric: text(value, "metric")?,
+        value: number(value, "value")?,
+        unit: text(value, "unit")?,
+    })
+}
+
+fn target(value: &Value) -> Result<Target, String> {
+    let at_least = value["at_least"].as_bool().ok_or("its at_least is neither true nor false")?;
+    Ok(Target {
+        experiment: text(value, "experiment")?,
+        target: text(value, "target")?,
+        value: number(value, "value")?,
+        bound: number(value, "bound")?,
+        at_least,
+    })
+}
+
+fn note(value: &Value) -> Result<Note, String> {
+    Ok(Note {
+        experiment: text(value, "experiment")?,
+        case: text(value, "case")?,
+        cpus: whole(value, "cpus")? as usize,
+        size: whole(value, "size")? as usize,
+        note: text(value, "note")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_reports_write_is_read() {
+        let report = report::Report {
+            run: Some(Run { run: "samara bench gup".into(), processors: 2, ..Run::default() }),
+            rows: vec![
+                Row::new("gup", "alone", "fast", 2, 16).with("time", 9.5, "ns/page"),
+                Row::new("gup", "alone", "slow", 2, 16).with("time", f64::NAN, "ns/page"),
+            ],
+            targets: vec![Target::at_most("gup", "slow", f64::NAN, 0.0)],
+            notes: vec![Note::new("gup", "alone", 2, 16, "cut")],
+        };
+        let mut results = Results::default();
+        results.read("x/a.jsonl", &report.json_lines()).unwrap();
+        results.read("b.jsonl", &report.json_lines()).unwrap();
+        assert_eq!((results.runs.len(), results.rows.len()), (2, 4));
+        assert_eq!(results.runs[0].run, report.run);
+        assert_eq!((results.runs[0].file.as_str(), results.rows[3].run), ("a.jsonl", 1));
+        assert_eq!(results.rows[0].item, report.rows[0]);
+        assert!(results.rows[1].item.value.is_nan() && results.targets[1].item.value.is_nan());
+        assert_eq!(results.notes[1].item, report.notes[0]);
+    }
+
+    /// An error names the file, the line and the cure, and adds nothing.
+    #[test]
+    fn other_files_are_refused() {
+        let row = r#"{"experiment":"e","case":"c","implementation":"i","cpus":1,"size":1,"metric":"m","value":1.5,"unit":"ns"}"#;
+        let wrong = [
+            ("", "a: it has no line"),
+            ("\n\n", "a: it has no line"),
+            ("x", "a, line 1: it is not JSON"),
+            ("3", "a, line 1: it is JSON, but no object"),
+            ("{}", "a, line 1: it is JSON, but none of Samara's"),
+            (&row.replace("1.5", "\"1\""), "a, line 1: its value is no number"),
+            (&row.replace("\"cpus\":1", "\"cpus\":-1"), "its cpus is no whole number"),
+            (&row.replace("\"value\":1.5,", ""), "it has no value"),
+            (r#"{"run":"x","clock":"sun"}"#, "its clock is neither"),
+            (r#"{"experiment":"e","target":"t","value":1,"bound":1}"#, "its at_least is"),
+            (r#"{"call":"mmap"}"#, "its time_ns is no whole number"),
+            (r#"{"calls":"x","kinds":{}}"#, "its calls is no whole number"),
+        ];
+        for (text, expected) in wrong {
+            for before in ["", row] {
+                let mut results = Results::default();
+                if text.trim().is_empty() && !before.is_empty() {
+                    continue;
+                }
+                let text = format!("{before}\n{text}");
+                let error = results.read("a", &text).unwrap_err().to_string();
+                let expected = match before {
+                    "" => expected.replace("line 1", "line 2"),
+                    _ => expected.replace("line 1", "line 2"),
+                };
+                assert!(error.contains(&expected), "{error}");
+                assert!(error.contains("samara bench --json"), "{error}");
+                assert!(results.runs.is_empty() && results.rows.is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The targets that are missed, by name.
+
+use crate::data::{Of, Results};
+use crate::plot::short;
+use crate::sources::rounded;
+use crate::table::{number, table};
+use maud::{Markup, html};
+use report::Target;
+
+pub(crate) fn targets(results: &Results) -> Markup {
+    let all = &results.targets;
+    let unmeasured = |of: &&Of<Target>| !of.item.value.is_finite();
+    let missed: Vec<_> =
+        all.iter().filter(|of| !of.item.met() && !unmeasured(of)).map(line).collect();
+    let unknown: Vec<&Of<Target>> = all.iter().filter(unmeasured).collect();
+    let met = all.len() - missed.len() - unknown.len();
+    html! {
+        section #missed {
+            h2 { "Missed targets" }
+            @if all.is_empty() {
+                p.missing { "These files have no targets: " code { "samara bench --json FILE" }
+                    " and " code { "cargo bench -p samara-bench -- --json FILE" } " have some." }
+            } @else {
+                p { (met) " of " (all.len()) " targets are met, " (missed.len()) " are missed, "
+                    (unknown.len()) " were not measured. NOTES.md has the reasons." }
+                @if !missed.is_empty() {
+                    (table("Missed targets", &["experiment", "target", "value", "bound", "missed by", "run"],
+                        missed))
+                }
+                @if !unknown.is_empty() {
+                    h3 { "Not measured in these runs" }
+                    p { "The machine of a run lacks what a target needs: caches, or enough \
+                        processors." }
+                    ul.targets {
+                        @for of in unknown {
+                            li { (of.item.experiment) ": " (of.item.target) " (run " (of.run + 1) ")" }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn line(of: &Of<Target>) -> Vec<crate::table::Cell> {
+    let Target { experiment, target, value, bound, at_least } = &of.item;
+    let sign = if *at_least { "≥" } else { "≤" };
+    let excess = of.item.excess();
+    let by = match excess.is_finite() && excess > 0.0 {
+        true => format!("{} times", short((excess * 100.0).round() / 100.0)),
+        false => "-".into(),
+    };
+    vec![
+        experiment.as_str().into(),
+        target.as_str().into(),
+        number(*value, short(rounded(*value))),
+        number(*bound, format!("{sign} {}", short(*bound))),
+        number(excess, by),
+        number((of.run + 1) as f64, (of.run + 1).to_string()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missed_targets_are_named_and_counted() {
+        let targets = vec![
+            Target::at_least("gup", "kept", 0.5, 1.0),
+            Target::at_most("gup", "slow", 0.0, 0.0),
+            Target::at_most("gup", "lines", f64::NAN, 2.0),
+        ];
+        let mut results = Results::default();
+        let lines = report::Report { targets, ..Default::default() }.json_lines();
+        results.read("a", &lines).unwrap();
+        let html = super::targets(&results).into_string();
+        assert!(html.contains("1 of 3 targets are met, 1 are missed, 1 were not"), "{html}");
+        assert!(html.contains("<td>kept</td>") && !html.contains("<td>slow</td>"), "{html}");
+        assert!(html.contains("≥ 1<") && html.contains(">2 times<"), "{html}");
+        assert!(html.contains("gup: lines (run 1)"), "{html}");
+        assert!(super::targets(&Results::default()).into_string().contains("have no targets"));
+    }
+}

@@ -1,0 +1,102 @@
+//! The calls of `samara trace --json-lines`, as a trace.
+
+use super::{Bin, Kind, Trace};
+use crate::read::{text, whole};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The bins of the course.
+const BINS: u64 = 64;
+
+/// The calls so far.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    /// By kind.
+    kinds: BTreeMap<String, u64>,
+    /// The time of each, in nanoseconds, and the sizes of all address spaces then.
+    course: Vec<(u64, u64, u64)>,
+    /// The VMAs and mapped bytes of each address space.
+    sizes: BTreeMap<u64, (u64, u64)>,
+    failed: u64,
+}
+
+impl Calls {
+    /// Adds a line.
+    ///
+    /// # Errors
+    /// A part is missing.
+    pub(crate) fn add(&mut self, value: &Value) -> Result<(), String> {
+        let at = whole(value, "time_ns")?;
+        let size = (whole(value, "vmas")?, whole(value, "mapped_bytes")?);
+        self.sizes.insert(whole(value, "mm")?, size);
+        *self.kinds.entry(text(value, "call")?).or_default() += 1;
+        self.failed += u64::from(!value["error"].is_null());
+        let all = self.sizes.values().fold((0, 0), |sum: (u64, u64), size| {
+            (sum.0.saturating_add(size.0), sum.1.saturating_add(size.1))
+        });
+        self.course.push((at, all.0, all.1));
+        Ok(())
+    }
+
+    pub(crate) fn trace(self, title: &str) -> Trace {
+        let calls = self.course.len() as u64;
+        let most = self.course.iter().map(|call| call.1).max().unwrap_or(0);
+        let kind = |(name, calls)| Kind { name, calls, ours: None, kernel: None };
+        Trace {
+            title: title.into(),
+            facts: vec![
+                ("memory calls", calls),
+                ("refused", self.failed),
+                ("address spaces", self.sizes.len() as u64),
+                ("most VMAs", most),
+            ],
+            bins: bins(&self.course),
+            kinds: self.kinds.into_iter().map(kind).collect(),
+            ..Trace::default()
+        }
+    }
+}
+
+/// Bins of equal length. One without calls has the size of the one before.
+fn bins(course: &[(u64, u64, u64)]) -> Vec<Bin> {
+    let Some(last) = course.iter().map(|call| call.0).max() else { return Vec::new() };
+    let length = last / BINS + 1;
+    let bin = |number| Bin { at: number * length / 1000, ..Bin::default() };
+    let mut bins: Vec<Bin> = (0..=last / length).map(bin).collect();
+    for &(at, vmas, mapped) in course {
+        let bin = &mut bins[(at / length) as usize];
+        bin.calls += 1;
+        (bin.vmas, bin.mapped) = (bin.vmas.max(vmas), bin.mapped.max(mapped));
+    }
+    for at in 1..bins.len() {
+        if bins[at].calls == 0 {
+            (bins[at].vmas, bins[at].mapped) = (bins[at - 1].vmas, bins[at - 1].mapped);
+        }
+    }
+    bins
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn sizes_of_all_address_spaces_add_up() {
+        let mut calls = Calls::default();
+        for (at, mm, vmas) in [(0, 1, 3), (50_000, 2, 4), (6_400_000, 1, 5)] {
+            let error = if mm == 2 { json!("EINVAL") } else { Value::Null };
+            let line = json!({
+                "time_ns": at, "call": "mmap", "mm": mm, "vmas": vmas, "mapped_bytes": 4096,
+                "error": error,
+            });
+            calls.add(&line).unwrap();
+        }
+        let trace = calls.trace("a");
+        assert_eq!(trace.bins.len(), 64);
+        let sum: u64 = trace.bins.iter().map(|bin| bin.calls).sum();
+        assert_eq!((sum, trace.bins[0].vmas, trace.bins[63].vmas), (3, 7, 9));
+        assert_eq!((trace.bins[30].vmas, trace.bins[30].mapped), (7, 8192));
+        assert_eq!((trace.kinds[0].calls, trace.facts[1].1), (3, 1));
+    }
+}

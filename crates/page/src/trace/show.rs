@@ -1,0 +1,201 @@
+//! Shows traces.
+
+use super::{Bin, COLUMNS, Peak, Trace, map::map};
+use crate::data::Results;
+use crate::plot::{Plot, Series, X};
+use crate::table::{bytes, grouped, number, table};
+use maud::{Markup, html};
+
+/// The command that makes a trace.
+const COMMAND: &str = "samara trace --json FILE -- COMMAND";
+
+/// A section for each trace.
+pub(crate) fn traces(results: &Results) -> Markup {
+    html! {
+        section {
+            h2 { "Traces" }
+            @if results.traces.is_empty() {
+                p.missing { "These files have no trace: " code { (COMMAND) } " makes one." }
+            }
+            @for of in &results.traces {
+                article.trace {
+                    h3 { (of.item.title) }
+                    p.run { "Run " (of.run + 1) }
+                    (trace(&of.item))
+                }
+            }
+        }
+    }
+}
+
+fn trace(trace: &Trace) -> Markup {
+    html! {
+        p {
+            @for (at, (name, value)) in trace.facts.iter().enumerate() {
+                @if at > 0 { ", " } (grouped(*value)) " " (name)
+            }
+            "."
+        }
+        h4 { "The course" }
+        @if trace.bins.len() > 1 { div.plots { (course(&trace.bins)) } }
+        @else { p.missing { "There are too few calls with times for a plot: " code { (COMMAND) }
+            " gives each call its time." } }
+        h4 { "The address space near its peak" }
+        @match &trace.peak {
+            Some(peak) if !peak.regions.is_empty() => (map(peak)),
+            _ => p.missing { "This file has no picture of an address space: " code { (COMMAND) }
+                " makes one." },
+        }
+        h4 { "Who maps" }
+        @match &trace.flame {
+            Some(svg) => (flame(svg)),
+            None => p.missing { "This file has no flame graph: " code {
+                "samara trace --stacks --json FILE -- COMMAND" } " makes one, where the version has it." },
+        }
+        h4 { "Calls" }
+        @if trace.kinds.is_empty() { p.missing { "No memory call was made." } }
+        @else { (kinds(trace)) }
+        @if !trace.memory.is_empty() { h4 { "Memory of the largest process, at its end" } (memory(trace)) }
+        @if !trace.spaces.is_empty() { h4 { "Address spaces" } (spaces(trace)) }
+        @if let Some(peak) = &trace.peak { h4 { "VMAs near the peak" } (vmas(peak)) }
+    }
+}
+
+/// Calls a second, mapped bytes and VMAs over time.
+fn course(bins: &[Bin]) -> Markup {
+    // Bins are of one length.
+    let length = (bins[1].at - bins[0].at).max(1) as f64 / 1e6;
+    let plot = |title: &str, unit: &str, of: &dyn Fn(&Bin) -> f64| {
+        let points = bins.iter().map(|bin| (bin.at as f64 / 1000.0, of(bin))).collect();
+        let series = vec![Series { name: title.into(), points }];
+        let x = X::Linear("ms since the start");
+        Plot { title: title.into(), x, unit: unit.into(), log: false, series }.figure()
+    };
+    html! {
+        (plot("Memory calls", "calls a second", &|bin| bin.calls as f64 / length))
+        (plot("Mapped", "MiB", &|bin| bin.mapped as f64 / f64::from(1 << 20)))
+        (plot("VMAs", "VMAs", &|bin| bin.vmas as f64))
+    }
+}
+
+/// An SVG of a file. As an image it can neither run a script nor load anything.
+fn flame(svg: &str) -> Markup {
+    let mut address = String::from("data:image/svg+xml,");
+    for byte in svg.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
+                address.push(byte.into())
+            }
+            _ => address += &format!("%{byte:02X}"),
+        }
+    }
+    html! { div.wide tabindex="0" { img.flame alt="Flame graph of the memory calls" src=(address); } }
+}
+
+fn kinds(trace: &Trace) -> Markup {
+    let line = |kind: &super::Kind| {
+        vec![kind.name.as_str().into(), kind.calls.into(), kind.ours.into(), kind.kernel.into()]
+    };
+    let head = ["call", "count", "ours, median ns", "kernel, median ns"];
+    table("Calls", &head, trace.kinds.iter().map(line).collect())
+}
+
+fn memory(trace: &Trace) -> Markup {
+    let head: Vec<String> = COLUMNS.iter().map(|name| name.replace('_', " ")).collect();
+    let head: Vec<&str> =
+        ["kind", "VMAs"].into_iter().chain(head.iter().map(String::as_str)).collect();
+    let line = |memory: &super::Memory| {
+        let bytes = memory.bytes.iter().map(|value| bytes(*value));
+        [memory.kind.as_str().into(), memory.vmas.into()].into_iter().chain(bytes).collect()
+    };
+    table("Memory", &head, trace.memory.iter().map(line).collect())
+}
+
+fn spaces(trace: &Trace) -> Markup {
+    let head = [
+        "number",
+        "process",
+        "program",
+        "calls",
+        "most VMAs",
+        "most resident",
+        "minor faults",
+        "major faults",
+    ];
+    let line = |space: &super::Space| {
+        let id = |value: u64| number(value as f64, value.to_string());
+        vec![
+            id(space.mm),
+            id(space.pid),
+            space.exe.as_str().into(),
+            space.calls.into(),
+            space.vmas.into(),
+            bytes(space.resident),
+            space.minor.into(),
+            space.major.into(),
+        ]
+    };
+    table("Address spaces", &head, trace.spaces.iter().map(line).collect())
+}
+
+/// The most VMAs in the table.
+const MOST: usize = 1000;
+
+fn vmas(peak: &Peak) -> Markup {
+    let line = |region: &super::Region| {
+        vec![
+            number(region.start as f64, format!("{:x}", region.start)),
+            bytes(region.bytes),
+            region.kind.as_str().into(),
+            region.name.as_str().into(),
+        ]
+    };
+    let head = ["start", "size", "kind", "name"];
+    html! {
+        (table("VMAs", &head, peak.regions.iter().take(MOST).map(line).collect()))
+        @if peak.regions.len() > MOST {
+            p { "The table has the first " (grouped(MOST as u64)) " of "
+                (grouped(peak.regions.len() as u64)) " VMAs." }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &str = r#"{"run":{"run":"samara trace -- <ls>","version":"0.1.0","machine":"","processor":"x","processors":2,"system":"Linux","clock":"time","date":"2026-11-25","load":0.5},"calls":3,"refused":0,"address_spaces":1,"mismatches":0,"vmas_peak":2,"kinds":{"mmap":{"calls":1200,"ours_median_ns":700,"kernel_median_ns":null}},"timeline":[{"at_us":0,"calls":2,"mapped":4096,"vmas":1},{"at_us":100,"calls":1,"mapped":8192,"vmas":2}],"spaces":[{"mm":1,"pid":7,"exe":"/bin/ls","calls":3,"vmas_peak":2,"usage":{"resident_peak":4096,"minor_faults":5,"major_faults":0,"kinds":{"heap":{"vmas":1,"mapped":8192,"resident":4096,"private_dirty":4096,"shared":0,"swapped":0,"huge":0}}}}],"peak":{"mm":1,"exe":"/bin/ls","vmas":1,"regions":[{"start":"7f0000001000","bytes":8192,"kind":"heap","name":"[heap]"}]},"flame":"<svg><script>x</script></svg>"}"#;
+
+    #[test]
+    fn a_trace_has_its_parts() {
+        let mut results = Results::default();
+        results.read("a.json", TRACE).unwrap();
+        let html = traces(&results).into_string();
+        for expected in [
+            "samara trace -- &lt;ls&gt;",
+            "Memory calls",
+            ">20k<",
+            "7f0000001000",
+            ">1,200<",
+            "data:image/svg+xml,%3Csvg%3E",
+            "class=\"k-heap\"",
+            "8.0 KiB",
+        ] {
+            assert!(html.contains(expected), "{expected}: {html}");
+        }
+        assert!(!html.contains("class=\"missing\"") && !html.contains("<script"), "{html}");
+    }
+
+    /// Results of older versions lack parts.
+    #[test]
+    fn missing_parts_are_sentences_with_the_command() {
+        let old =
+            r#"{"calls":0,"refused":0,"address_spaces":0,"mismatches":0,"vmas_peak":0,"kinds":{}}"#;
+        let mut results = Results::default();
+        assert!(traces(&results).into_string().contains("These files have no trace"));
+        results.read("a.json", old).unwrap();
+        let html = traces(&results).into_string();
+        assert_eq!(html.matches("class=\"missing\"").count(), 4, "{html}");
+        assert!(!html.contains("<svg"), "{html}");
+    }
+}

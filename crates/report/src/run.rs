@@ -1,0 +1,53 @@
+//! The run that figures come from: the command, the machine and the day.
+
+use alloc::string::String;
+use serde::Serialize;
+
+/// What the clock of a run counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Clock {
+    /// Time. It depends on the machine and on its load.
+    Time,
+    /// Instructions: rows in nanoseconds are numbers of instructions, the same in each run.
+    Instructions,
+}
+
+/// One run of a benchmark or of a traced program. It is the first line of a result, so that a
+/// reader knows where the figures below it were measured.
+///
+/// ```
+/// use report::{Clock, Run};
+/// let run = Run { run: "samara bench gup".into(), clock: Clock::Instructions, ..Run::default() };
+/// assert_eq!((run.clock, run.processors), (Clock::Instructions, 0));
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Run {
+    /// The command line.
+    pub run: String,
+    /// The version of Samara.
+    pub version: String,
+    /// The machine that was measured, if it is not the host itself: an emulator, a simulation.
+    pub machine: String,
+    /// The host's processor.
+    pub processor: String,
+    /// The number of the host's processors.
+    pub processors: usize,
+    /// The host's system.
+    pub system: String,
+    /// What the clock counts.
+    pub clock: Clock,
+    /// The day, as in 2026-11-25, in UTC.
+    pub date: String,
+    /// The processes that were ready to run on the host when the run began, on average over a
+    /// minute. More than half of the processors disturb times. `None` if the host does not tell.
+    pub load: Option<f64>,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        let [run, version, machine, processor, system, date] = [const { String::new() }; 6];
+        let (processors, clock, load) = (0, Clock::Time, None);
+        Run { run, version, machine, processor, processors, system, clock, date, load }
+    }
+}
