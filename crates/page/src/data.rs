@@ -8,7 +8,8 @@ use report::{Clock, Note, Row, Target};
 ///
 /// ```
 /// let mut results = page::Results::default();
-/// results.read("a.jsonl", r#"{"experiment":"gup","target":"x","value":1,"bound":2,"at_least":true}"#)?;
+/// let target = r#"{"experiment":"gup","target":"x","value":1,"bound":2,"at_least":true}"#;
+/// results.read("a.jsonl", target)?;
 /// let html = page::html(&results);
 /// assert!(html.starts_with("<!DOCTYPE html>") && html.contains("a.jsonl"));
 /// # Ok::<(), page::Error>(())
@@ -66,11 +67,26 @@ impl Results {
     /// The rows that `wanted` accepts, of the one run that has most of them; of two with as many,
     /// one that measures time, then the earlier one.
     pub(crate) fn best(&self, wanted: impl Fn(&Row) -> bool) -> Option<(usize, Vec<&Row>)> {
+        self.best_of(|_| true, wanted)
+    }
+
+    /// The same of runs that measure time. Counted instructions do not show what CPUs beside each
+    /// other cost: they take turns.
+    pub(crate) fn best_timed(&self, wanted: impl Fn(&Row) -> bool) -> Option<(usize, Vec<&Row>)> {
+        self.best_of(|source| !source.counts(), wanted)
+    }
+
+    fn best_of(
+        &self,
+        of_run: impl Fn(&Source) -> bool,
+        wanted: impl Fn(&Row) -> bool,
+    ) -> Option<(usize, Vec<&Row>)> {
         let of = |run: usize| -> Vec<&Row> {
             let rows = self.rows.iter().filter(|row| row.run == run).map(|row| &row.item);
             rows.filter(|row| row.value.is_finite() && wanted(row)).collect()
         };
-        let all = (0..self.runs.len()).rev().map(|run| (run, of(run)));
+        let runs = (0..self.runs.len()).rev().filter(|&run| of_run(&self.runs[run]));
+        let all = runs.map(|run| (run, of(run)));
         let key = |(run, rows): &(usize, Vec<&Row>)| (rows.len(), !self.runs[*run].counts());
         all.filter(|(_, rows)| !rows.is_empty()).max_by_key(key)
     }

@@ -7,7 +7,8 @@
 //! trace. `plot` draws by the crate `kuva`, `table` writes tables, and [`html()`] puts all of it on
 //! one page, with its style and its script. Everything that comes from a file is escaped.
 //!
-//! The cost is proportional to the size of the files: some tens of milliseconds for all experiments.
+//! The cost is proportional to the size of the files: some tens of milliseconds for all
+//! experiments.
 
 mod data;
 mod plot;

@@ -1,8 +1,9 @@
 //! Plots, drawn by the crate `kuva` as SVG within the page.
 //!
 //! A plot is as wide as a phone, so its text is legible there at its natural size. On a wide screen
-//! plots stand side by side. Colours are variables of the page's style, so one drawing serves light,
-//! dark and print; each series also has a shape of its own, so it can be told without colours.
+//! plots stand side by side. Colours are variables of the page's style, so one drawing serves
+//! light, dark and print; each series also has a shape of its own, so it can be told without
+//! colours.
 
 use kuva::backend::svg::SvgBackend;
 use kuva::plot::LinePlot;
@@ -20,8 +21,10 @@ const HEIGHT: f64 = 240.0;
 /// The height of a line of a plot with names down the side.
 const LINE: f64 = 26.0;
 /// The room for these names.
-const NAMES: f64 = 160.0;
+const NAMES: f64 = 182.0;
 const TEXT: u32 = 11;
+/// The most points of a line that have a dot each.
+const MOST_DOTS: usize = 32;
 /// The shapes of series, in kuva and as characters of the legend.
 const SHAPES: [(MarkerShape, char); 7] = [
     (MarkerShape::Circle, '●'),
@@ -91,8 +94,8 @@ pub(crate) struct Plot {
 }
 
 impl Plot {
-    /// The plot with its legend. Values of 0 and below have no place on a logarithmic axis: if there
-    /// are any, the axis is linear.
+    /// The plot with its legend. Values of 0 and below have no place on a logarithmic axis: if
+    /// there are any, the axis is linear.
     pub(crate) fn figure(&self) -> Markup {
         let label = format!("{}, in {}", self.title, self.unit);
         html! {
@@ -139,9 +142,12 @@ impl Plot {
                 let line = line.with_color(colour(look)).with_stroke_width(1.8);
                 drawn.push(Drawn::Line(line));
             }
-            let dots = ScatterPlot::new().with_data(points).with_color(colour(look));
-            let dots = dots.with_marker(SHAPES[look].0).with_size(3.5);
-            drawn.push(Drawn::Scatter(dots));
+            // Of many points the line shows more than the dots.
+            if points.len() <= MOST_DOTS {
+                let dots = ScatterPlot::new().with_data(points).with_color(colour(look));
+                let dots = dots.with_marker(SHAPES[look].0).with_size(3.5);
+                drawn.push(Drawn::Scatter(dots));
+            }
         }
         let layout = base(&drawn, HEIGHT).with_y_tick_format(TickFormat::Custom(Arc::new(short)));
         let layout = if log {
@@ -176,7 +182,7 @@ impl Plot {
             X::Linear(label) => layout
                 .with_x_label(*label)
                 .with_x_axis_min(least.min(0.0))
-                .with_x_axis_max(most.max(1.0))
+                .with_x_axis_max(most.max(1.0) * 1.03)
                 .with_x_tick_format(TickFormat::Custom(Arc::new(short))),
             X::Names(names) => named(layout, names).0,
         }
@@ -218,7 +224,8 @@ impl Lines {
         let mut drawn = Vec::new();
         for (at, series) in self.series.iter().enumerate() {
             let look = look(&series.name, at);
-            let points = series.points.iter().map(|&(name, value)| (value, last - 1.0 - name));
+            let points =
+                series.points.iter().map(|&(name, value)| (value.log10(), last - 1.0 - name));
             let dots = ScatterPlot::new().with_data(points).with_color(colour(look)).with_size(4.0);
             drawn.push(Drawn::Scatter(dots.with_marker(SHAPES[look].0)));
         }
@@ -227,9 +234,18 @@ impl Lines {
             let whole = (place - place.round()).abs() < 0.01 && place > -0.1;
             names.get(place.round() as usize).filter(|_| whole).cloned().unwrap_or_default()
         };
+        let values = || self.series.iter().flat_map(|series| &series.points).map(|point| point.1);
+        let least = values().fold(f64::MAX, f64::min).log10().floor();
+        let most = values().fold(f64::MIN, f64::max).log10().ceil().max(least + 1.0);
+        let power = |power: f64| match (power - power.round()).abs() < 0.01 {
+            true => short(10f64.powf(power.round())),
+            false => String::new(),
+        };
         let layout = base(&drawn, LINE * last + 60.0)
-            .with_log_x()
-            .with_x_tick_format(TickFormat::Custom(Arc::new(short)))
+            .with_x_axis_min(least)
+            .with_x_axis_max(most)
+            .with_x_tick_step(1.0)
+            .with_x_tick_format(TickFormat::Custom(Arc::new(power)))
             .with_y_axis_min(-0.5)
             .with_y_axis_max(last - 0.5)
             .with_y_tick_step(1.0)

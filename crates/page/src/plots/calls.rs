@@ -15,9 +15,11 @@ pub(super) fn section(results: &Results) -> Section {
     let time = |row: &Row| is(row, "time");
     for cpus in super::distinct(results, time, |row| row.cpus) {
         // Linux's times are no instructions.
-        let Some((run, rows)) = results.best(|row| time(row) && row.cpus == cpus) else { continue };
+        let Some((run, rows)) = results.best_timed(|row| time(row) && row.cpus == cpus) else {
+            continue;
+        };
         let beside = rows.iter().any(|row| row.implementation != "ours");
-        if beside && !results.runs[run].counts() {
+        if beside {
             let title =
                 if cpus == 1 { "Calls, one CPU".into() } else { format!("Calls, {cpus} CPUs") };
             let lines = lines(title, results.unit(run, rows[0]), &rows);
@@ -45,6 +47,9 @@ fn lines(title: String, unit: String, rows: &[&Row]) -> Lines {
             names.push(name);
             names.len() - 1
         });
+        if row.value <= 0.0 {
+            continue;
+        }
         let point = (at as f64, row.value);
         match series.iter_mut().find(|series| series.name == row.implementation) {
             Some(series) => series.points.push(point),

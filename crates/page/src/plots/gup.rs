@@ -1,6 +1,6 @@
 //! Pins by the number of pages of a call.
 
-use super::{Part, Section, of_best};
+use super::{Part, Section, drawn};
 use crate::data::Results;
 use crate::plot::{Plot, X};
 use report::Row;
@@ -18,11 +18,14 @@ pub(super) fn section(results: &Results) -> Section {
                 (_, 1) => "Pin pages beside a writer, one CPU".into(),
                 _ => format!("Pin pages beside a writer, {cpus} CPUs at once"),
             };
-            plots.extend(by_pages(results, &title, |row| time(row) && row.cpus == cpus));
+            let wanted = |row: &Row| time(row) && row.cpus == cpus;
+            let beside = cpus > 1 || case != "alone";
+            let best = if beside { results.best_timed(wanted) } else { results.best(wanted) };
+            plots.extend(by_pages(results, &title, best));
         }
     }
     let locked = |row: &Row| row.experiment == "gup" && row.metric == "locked instructions";
-    let locked = by_pages(results, "Locked instructions of a call", locked);
+    let locked = by_pages(results, "Locked instructions of a call", results.best(locked));
     Section {
         title: "Pins by batch",
         about: "get_user_pages_fast walks the page table without a lock. The old way takes the \
@@ -35,7 +38,11 @@ pub(super) fn section(results: &Results) -> Section {
     }
 }
 
-fn by_pages(results: &Results, title: &str, wanted: impl Fn(&Row) -> bool) -> Option<maud::Markup> {
+fn by_pages(
+    results: &Results,
+    title: &str,
+    best: Option<(usize, Vec<&Row>)>,
+) -> Option<maud::Markup> {
     let plot = |rows: &[&Row], unit| Plot {
         title: title.into(),
         x: X::Twice("pages of a call"),
@@ -43,5 +50,5 @@ fn by_pages(results: &Results, title: &str, wanted: impl Fn(&Row) -> bool) -> Op
         log: true,
         series: super::series(rows, |row| row.size as f64),
     };
-    of_best(results, wanted, plot)
+    drawn(results, best, plot)
 }

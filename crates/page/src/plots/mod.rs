@@ -98,13 +98,13 @@ fn series(rows: &[&Row], x: impl Fn(&Row) -> f64) -> Vec<Series> {
     all
 }
 
-/// The plot of the rows of the best run, if there are any: see [`Results::best`].
-fn of_best(
+/// The plot of the rows of a run, if there are any: see [`Results::best`].
+fn drawn(
     results: &Results,
-    wanted: impl Fn(&Row) -> bool,
+    best: Option<(usize, Vec<&Row>)>,
     plot: impl Fn(&[&Row], String) -> Plot,
 ) -> Option<Markup> {
-    let (run, rows) = results.best(wanted)?;
+    let (run, rows) = best?;
     let unit = results.unit(run, rows[0]);
     Some(shown(results, run, &plot(&rows, unit).figure()))
 }
@@ -116,4 +116,55 @@ fn distinct(results: &Results, wanted: impl Fn(&Row) -> bool, of: fn(&Row) -> us
     values.sort_unstable();
     values.dedup();
     values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use report::{Clock, Report, Run};
+
+    fn page(clock: Clock, rows: Vec<Row>) -> String {
+        let run = Some(Run { clock, ..Run::default() });
+        let mut results = Results::default();
+        results.read("a", &Report { run, rows, ..Report::default() }.json_lines()).unwrap();
+        sections(&results).into_string()
+    }
+
+    fn rows(cpus: usize) -> Vec<Row> {
+        let row = |name: &str, size| Row::new("gup", "alone", name, cpus, size);
+        let row = |name, size, value| row(name, size).with("time", value, "ns/page");
+        vec![row("fast", 1, 20.0), row("fast", 16, 9.0), row("address-space lock", 1, 200.0)]
+    }
+
+    #[test]
+    fn each_kind_of_figure_is_a_plot_or_a_sentence() {
+        let none = page(Clock::Time, Vec::new());
+        assert_eq!(none.matches("class=\"missing\"").count(), 15, "{none}");
+        assert!(!none.contains("<figure"), "{none}");
+        let one = page(Clock::Time, rows(2));
+        assert_eq!(one.matches("class=\"missing\"").count(), 14, "{one}");
+        assert!(one.contains("<b>Pin pages, 2 CPUs at once</b>, ns/page"), "{one}");
+    }
+
+    /// CPUs that take turns do not wait for each other.
+    #[test]
+    fn counted_instructions_are_no_times_of_cpus_beside_each_other() {
+        assert!(!page(Clock::Instructions, rows(2)).contains("<figure"));
+        let alone = page(Clock::Instructions, rows(1));
+        assert!(alone.contains("<b>Pin pages, one CPU</b>, instructions/page"), "{alone}");
+    }
+
+    /// A plot is of one run, the one with most of its figures.
+    #[test]
+    fn runs_do_not_mix() {
+        let mut results = Results::default();
+        for rows in [rows(2)[..1].to_vec(), rows(2)] {
+            let run = Some(Run::default());
+            results.read("a", &Report { run, rows, ..Report::default() }.json_lines()).unwrap();
+        }
+        let html = sections(&results).into_string();
+        assert!(html.contains("Run 2") && !html.contains("Run 1"), "{html}");
+        // Two points of ours, which are squares.
+        assert_eq!(html.matches("■").count(), 1, "{html}");
+    }
 }

@@ -1,6 +1,6 @@
 //! The range tree beside BTreeMap, brie_tree and Linux, over the number of ranges.
 
-use super::{Part, Section, of_best};
+use super::{Part, Section, drawn};
 use crate::data::Results;
 use crate::plot::{Plot, X};
 use report::Row;
@@ -40,7 +40,7 @@ pub(super) fn section(results: &Results) -> Section {
                 log: true,
                 series: super::series(rows, |row| row.size as f64),
             };
-            plots.extend(of_best(results, |row| is(row) && row.case == case, plot));
+            plots.extend(drawn(results, results.best(|row| is(row) && row.case == case), plot));
         }
         parts.push(Part::new(what, command, plots));
     }
@@ -48,8 +48,9 @@ pub(super) fn section(results: &Results) -> Section {
         title: "The range tree by size",
         about: "Each operation on the same ranges, in one run. Our tree with one owner is changed \
             in place; shared, it has readers that take no lock. Linux's figures were published: \
-            they are times of its user-space build on another machine, so they stand beside times \
-            only. BTreeMap and brie_tree have neither readers beside a writer nor an index of gaps.",
+            they are times of its user-space build on another machine, so they stand beside \
+            times only. BTreeMap and brie_tree have neither readers beside a writer nor an index \
+            of gaps.",
         parts,
     }
 }

@@ -1,6 +1,6 @@
 //! Readers of all kernel areas beside a writer.
 
-use super::{Part, Section, of_best};
+use super::{Part, Section, drawn};
 use crate::data::Results;
 use crate::plot::{Plot, X};
 use report::Row;
@@ -31,10 +31,11 @@ pub(super) fn section(results: &Results) -> Section {
     let lost = |row: &Row| is(row, "lost by a writer") && reading(row);
     let listing = |row: &Row| is(row, "time of a listing") && reading(row);
     let sums = |row: &Row| is(row, "time") && row.case == "get_vmalloc_info";
-    let lost = of_best(results, lost, by_readers("Lost by a writer to readers", false));
+    let lost =
+        drawn(results, results.best_timed(lost), by_readers("Lost by a writer to readers", false));
     let title = "A listing of all areas, beside a writer";
-    let listing = of_best(results, listing, by_readers(title, true));
-    let sums = of_best(results, sums, by_areas);
+    let listing = drawn(results, results.best_timed(listing), by_readers(title, true));
+    let sums = drawn(results, results.best(sums), by_areas);
     Section {
         title: "Readers beside a writer",
         about: "A writer allocates and frees kernel areas, while readers list all of them. The old \

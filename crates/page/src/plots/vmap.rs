@@ -1,6 +1,6 @@
 //! Kernel areas by the number of CPUs, beside both baselines.
 
-use super::{Part, Section, of_best};
+use super::{Part, Section, drawn};
 use crate::data::Results;
 use crate::plot::{Plot, X};
 use report::Row;
@@ -29,13 +29,15 @@ pub(super) fn section(results: &Results) -> Section {
     let time = |row: &Row| is(row, "time") && row.case == CYCLE && row.size == PAGES;
     let ipis = |row: &Row| is(row, "interrupts an unmap") && row.case == "CPUs tick";
     let counted = plot("Map, touch, unmap 4 pages: work of all CPUs, waiting included", true);
-    let counted = of_best(results, |row| work(row) && row.case == turns, counted);
-    let timed = of_best(results, time, plot("Map, touch, unmap 4 pages", true));
-    let ipis = of_best(results, ipis, plot("IPIs of an unmapping, where CPUs tick", false));
+    let counted = drawn(results, results.best(|row| work(row) && row.case == turns), counted);
+    let timed = drawn(results, results.best_timed(time), plot("Map, touch, unmap 4 pages", true));
+    let ipis =
+        drawn(results, results.best(ipis), plot("IPIs of an unmapping, where CPUs tick", false));
     Section {
         title: "vmap by CPUs",
         about: "The old way has one lock, a list, and a TLB shootdown for each unmapping. “Nodes \
-            and pools” is Linux's way of today. Ours, “lazy”, waits for flushes that CPUs do anyway.",
+            and pools” is Linux's way of today. Ours, “lazy”, waits for flushes that CPUs do \
+            anyway.",
         parts: vec![
             Part::new("the work of all CPUs", COUNTED, counted),
             Part::new("times", TIMED, timed),

@@ -6,12 +6,14 @@
 mod calls;
 mod map;
 mod show;
+mod stacks;
 
 pub(crate) use calls::Calls;
 pub(crate) use show::traces;
 
 use crate::read::{text, whole};
 use serde_json::{Map, Value};
+use stacks::Stacks;
 
 /// A trace, as far as its file has it.
 #[derive(Clone, Debug, Default)]
@@ -24,8 +26,7 @@ pub(crate) struct Trace {
     pub(crate) spaces: Vec<Space>,
     pub(crate) memory: Vec<Memory>,
     pub(crate) peak: Option<Peak>,
-    /// A flame graph, as SVG.
-    pub(crate) flame: Option<String>,
+    pub(crate) stacks: Option<Stacks>,
 }
 
 /// A kind of call.
@@ -133,7 +134,7 @@ impl Trace {
             bins: list(value, "timeline").map(bin).collect::<Result<_, _>>()?,
             memory: memory(value)?,
             peak: if value["peak"].is_object() { Some(peak(&value["peak"])?) } else { None },
-            flame: value["flame"].as_str().map(str::to_owned),
+            stacks: Stacks::of(value)?,
             spaces,
         })
     }

@@ -9,6 +9,8 @@ use maud::{Markup, html};
 /// The command that makes a trace.
 const COMMAND: &str = "samara trace --json FILE -- COMMAND";
 
+const STACKS: &str = "samara trace --stacks --json FILE -- COMMAND";
+
 /// A section for each trace.
 pub(crate) fn traces(results: &Results) -> Markup {
     html! {
@@ -47,10 +49,10 @@ fn trace(trace: &Trace) -> Markup {
                 " makes one." },
         }
         h4 { "Who maps" }
-        @match &trace.flame {
-            Some(svg) => (flame(svg)),
-            None => p.missing { "This file has no flame graph: " code {
-                "samara trace --stacks --json FILE -- COMMAND" } " makes one, where the version has it." },
+        @match &trace.stacks {
+            Some(stacks) => (stacks.show()),
+            None => p.missing { "This file has no call stacks: " code { (STACKS) }
+                " records them." },
         }
         h4 { "Calls" }
         @if trace.kinds.is_empty() { p.missing { "No memory call was made." } }
@@ -76,20 +78,6 @@ fn course(bins: &[Bin]) -> Markup {
         (plot("Mapped", "MiB", &|bin| bin.mapped as f64 / f64::from(1 << 20)))
         (plot("VMAs", "VMAs", &|bin| bin.vmas as f64))
     }
-}
-
-/// An SVG of a file. As an image it can neither run a script nor load anything.
-fn flame(svg: &str) -> Markup {
-    let mut address = String::from("data:image/svg+xml,");
-    for byte in svg.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
-                address.push(byte.into())
-            }
-            _ => address += &format!("%{byte:02X}"),
-        }
-    }
-    html! { div.wide tabindex="0" { img.flame alt="Flame graph of the memory calls" src=(address); } }
 }
 
 fn kinds(trace: &Trace) -> Markup {
@@ -164,7 +152,7 @@ fn vmas(peak: &Peak) -> Markup {
 mod tests {
     use super::*;
 
-    const TRACE: &str = r#"{"run":{"run":"samara trace -- <ls>","version":"0.1.0","machine":"","processor":"x","processors":2,"system":"Linux","clock":"time","date":"2026-11-25","load":0.5},"calls":3,"refused":0,"address_spaces":1,"mismatches":0,"vmas_peak":2,"kinds":{"mmap":{"calls":1200,"ours_median_ns":700,"kernel_median_ns":null}},"timeline":[{"at_us":0,"calls":2,"mapped":4096,"vmas":1},{"at_us":100,"calls":1,"mapped":8192,"vmas":2}],"spaces":[{"mm":1,"pid":7,"exe":"/bin/ls","calls":3,"vmas_peak":2,"usage":{"resident_peak":4096,"minor_faults":5,"major_faults":0,"kinds":{"heap":{"vmas":1,"mapped":8192,"resident":4096,"private_dirty":4096,"shared":0,"swapped":0,"huge":0}}}}],"peak":{"mm":1,"exe":"/bin/ls","vmas":1,"regions":[{"start":"7f0000001000","bytes":8192,"kind":"heap","name":"[heap]"}]},"flame":"<svg><script>x</script></svg>"}"#;
+    const TRACE: &str = r#"{"run":{"run":"samara trace -- <ls>","version":"0.1.0","machine":"","processor":"x","processors":2,"system":"Linux","clock":"time","date":"2026-11-25","load":0.5},"calls":3,"refused":0,"address_spaces":1,"mismatches":0,"vmas_peak":2,"kinds":{"mmap":{"calls":1200,"ours_median_ns":700,"kernel_median_ns":null}},"timeline":[{"at_us":0,"calls":2,"mapped":4096,"vmas":1},{"at_us":100,"calls":1,"mapped":8192,"vmas":2}],"spaces":[{"mm":1,"pid":7,"exe":"/bin/ls","calls":3,"vmas_peak":2,"usage":{"resident_peak":4096,"minor_faults":5,"major_faults":0,"kinds":{"heap":{"vmas":1,"mapped":8192,"resident":4096,"private_dirty":4096,"shared":0,"swapped":0,"huge":0}}}}],"peak":{"mm":1,"exe":"/bin/ls","vmas":1,"regions":[{"start":"7f0000001000","bytes":8192,"kind":"heap","name":"[heap]"}]},"stacks":{"sites":[],"folded":{"calls":["main;<b> 3"]}}}"#;
 
     #[test]
     fn a_trace_has_its_parts() {
@@ -177,7 +165,7 @@ mod tests {
             ">20k<",
             "7f0000001000",
             ">1,200<",
-            "data:image/svg+xml,%3Csvg%3E",
+            "&lt;b&gt;: 3, 100.0 %",
             "class=\"k-heap\"",
             "8.0 KiB",
         ] {

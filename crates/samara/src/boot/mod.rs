@@ -88,12 +88,13 @@ fn described(options: &cli::Boot) -> Run {
         _ => (false, false),
     };
     let cpus = options.cpus;
-    let how = match (count, waiting) {
-        (false, _) => "",
-        (true, false) => ", which runs one CPU at a time",
-        (true, true) => ", whose CPUs take short turns; waiting counts",
+    let how = match (cpus, count, waiting) {
+        (1, ..) => "one CPU".into(),
+        (_, false, _) => format!("{cpus} CPUs"),
+        (_, true, false) => format!("{cpus} CPUs of which one runs at a time"),
+        (_, true, true) => format!("{cpus} CPUs that take short turns, and waiting counts"),
     };
-    let machine = format!("QEMU without hardware virtualization, up to {cpus} CPUs{how}");
+    let machine = format!("QEMU without hardware virtualization, with {how}");
     let clock = if count { Clock::Instructions } else { Clock::Time };
     Run::here(PROGRAM, &machine, clock)
 }
