@@ -18,7 +18,7 @@ const KERNEL: u64 = 0xffff_ffff_8000_0000;
 /// Reads the ELF file at the first backtrace, because most kernels print none.
 pub(super) struct Backtraces<'a> {
     elf: &'a Path,
-    checkout: PathBuf,
+    checkout: Option<PathBuf>,
     loader: OnceCell<Option<Loader>>,
     /// A fault was reported, and its backtrace has not come yet.
     fault: bool,
@@ -79,7 +79,8 @@ impl<'a> Backtraces<'a> {
         let place = frame.location.as_ref().and_then(|place| Some((place.file?, place.line?)));
         let Some((file, line)) = place else { return name };
         let file = Path::new(file);
-        let file = file.strip_prefix(&self.checkout).unwrap_or(file);
+        let own = self.checkout.as_ref().and_then(|checkout| file.strip_prefix(checkout).ok());
+        let file = own.unwrap_or(file);
         format!("{name} at {}:{line}", file.display())
     }
 }

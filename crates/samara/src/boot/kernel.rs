@@ -19,27 +19,31 @@ const NOT_OURS: [&str; 5] = [
     "CARGO_TARGET_X86_64_UNKNOWN_NONE_RUSTFLAGS",
 ];
 
-/// The checkout that `SAMARA_CHECKOUT` names, or that this program was built from.
-pub(super) fn checkout() -> PathBuf {
+/// The checkout that `SAMARA_CHECKOUT` names, or that this program was built from. A program of a
+/// package (`packaging/build`) does not look where it was built.
+pub(super) fn checkout() -> Option<PathBuf> {
     if let Some(named) = env::var_os("SAMARA_CHECKOUT") {
-        return PathBuf::from(named);
+        return Some(PathBuf::from(named));
+    }
+    if option_env!("SAMARA_PACKAGED").is_some() {
+        return None;
     }
     // crates/samara
     let mut path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     path.pop();
     path.pop();
-    path
+    Some(path)
 }
 
-/// The directory for what is built.
-pub(super) fn target() -> Result<PathBuf, String> {
-    let target = env::var_os("CARGO_TARGET_DIR").map_or(checkout().join("target"), PathBuf::from);
+/// The directory for what is built from a checkout.
+pub(super) fn target(checkout: &Path) -> Result<PathBuf, String> {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or(checkout.join("target"), PathBuf::from);
     std::path::absolute(target).map_err(|error| format!("the target directory: {error}"))
 }
 
-/// The kernel's folder in the checkout, if it is there.
-fn home() -> Option<PathBuf> {
-    Some(checkout().join("kernel")).filter(|home| home.join("Cargo.toml").is_file())
+/// Whether a checkout has the kernel.
+fn has_kernel(checkout: &Path) -> bool {
+    checkout.join("kernel/Cargo.toml").is_file()
 }
 
 /// The kernel of an installation: `lib/samara/kernel` beside the folder of this program.
@@ -55,21 +59,26 @@ fn installed() -> Option<PathBuf> {
 /// There is none, or a program is missing, or the build failed. Cargo's output went to standard
 /// error.
 pub(super) fn find(named: Option<&Path>) -> Result<PathBuf, String> {
-    let home = home();
-    let file = named.map(Path::to_owned).or_else(|| installed().filter(|_| home.is_none()));
-    match (file, home) {
+    let checkout = checkout();
+    let with_kernel = checkout.as_deref().filter(|checkout| has_kernel(checkout));
+    let file = named.map(Path::to_owned).or_else(|| installed().filter(|_| with_kernel.is_none()));
+    match (file, with_kernel) {
         (Some(file), _) => needs::check(false).map(|()| file),
-        (None, Some(home)) => needs::check(true).and_then(|()| build(&home)),
-        (None, None) => Err(format!(
-            "there is no kernel in {}: name a checkout by SAMARA_CHECKOUT=DIR, or a kernel by \
-             --kernel FILE",
-            checkout().display()
-        )),
+        (None, Some(checkout)) => needs::check(true).and_then(|()| build(checkout)),
+        (None, None) => {
+            let there = checkout.map(|checkout| format!(" in {}", checkout.display()));
+            Err(format!(
+                "there is no kernel{}: name a checkout by SAMARA_CHECKOUT=DIR, or a kernel by \
+                 --kernel FILE",
+                there.unwrap_or_default()
+            ))
+        }
     }
 }
 
-fn build(home: &Path) -> Result<PathBuf, String> {
-    let target = target()?.join("kernel");
+fn build(checkout: &Path) -> Result<PathBuf, String> {
+    let home = &checkout.join("kernel");
+    let target = target(checkout)?.join("kernel");
     let mut build = command(home, &target);
     messages::show("building the kernel\n");
     // On a terminal cargo shows its progress; elsewhere it prints only errors.

@@ -13,12 +13,17 @@ pub(super) const NAME: &str = "loops";
 /// # Errors
 /// The checkout is gone, there is no compiler, or it fails.
 pub(super) fn build() -> Result<PathBuf, String> {
-    let source = checkout().join("programs").join("loops.c");
+    let Some(checkout) = checkout() else {
+        return Err("bench programs needs a checkout: name one by SAMARA_CHECKOUT=DIR".into());
+    };
+    let source = checkout.join("programs").join("loops.c");
     if !source.is_file() {
         let source = source.display();
-        return Err(format!("there is no {source}: bench programs works from a checkout"));
+        return Err(format!(
+            "there is no {source}: bench programs needs a checkout, which SAMARA_CHECKOUT=DIR names"
+        ));
     }
-    let root = target()?.join("loops");
+    let root = target(&checkout)?.join("loops");
     // Linux's initial file system has no such folder; this kernel makes it.
     fs::create_dir_all(root.join("tmp")).map_err(|error| format!("{}: {error}", root.display()))?;
     let flags = ["-O2", "-std=gnu11", "-static", "-pthread", "-o"];
