@@ -5,6 +5,7 @@ mod boot;
 use std::{ffi::OsString, num::NonZeroU32, path::PathBuf};
 
 use crate::bench::names;
+use crate::what_if::Rule;
 pub(crate) use boot::{Boot, BootBench, LEAST_MIB, Machine, Run, Task, Trials, Unmap, mib};
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, Parser, Subcommand};
@@ -73,6 +74,7 @@ Examples:
   samara replay --json - a.vmtrace | jq .calls  the counts, for a script
   samara replay --repeat 20 a.vmtrace           measure our operations
   samara replay --pages a.vmtrace               the calls with pages, on a machine in software
+  samara replay --what-if max_map_count=1000 a.vmtrace   which calls would have failed
   samara replay --flame a.svg a.vmtrace         a flame graph, if trace --stacks made the recording
 
 With --pages, each call also changes pages: it faults them in, copies, moves and frees them. The
@@ -277,6 +279,13 @@ pub(crate) struct Replay {
     /// Give each address space its pages, on a machine in software with all its checkers on
     #[arg(long, conflicts_with = "repeat")]
     pub(crate) pages: bool,
+
+    /// Count the calls that other rules would have refused, placed elsewhere, or merged otherwise:
+    /// kernel=6.1, max_map_count=N, huge_align=on|off, stack_guard_gap=PAGES, mmap_min_addr=BYTES,
+    /// overcommit=0|1|2
+    #[arg(long, value_name = "RULE=VALUE", value_delimiter = ',',
+        conflicts_with_all = ["repeat", "pages"])]
+    pub(crate) what_if: Vec<Rule>,
 
     #[command(flatten)]
     pub(crate) flame: Flame,

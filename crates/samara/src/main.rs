@@ -17,6 +17,7 @@ mod trace_command;
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 #[path = "trace_unsupported.rs"]
 mod trace_command;
+mod what_if;
 
 use std::{fmt::Display, process::ExitCode};
 

@@ -22,6 +22,7 @@ use crate::{
     cli, complain,
     flame::Flame,
     pages::{Failure, Figures, Pages},
+    what_if::{Report, WhatIf},
 };
 
 /// A comparison failed.
@@ -53,8 +54,9 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
     let mut speed = Speed::default();
     let mut errors = Vec::new();
     let mut pages = PagesOfAll::default();
+    let mut asked = Vec::new();
     for path in &options.files {
-        match one(path, options, &mut speed, &mut pages) {
+        match one(path, options, &mut speed, &mut pages, &mut asked) {
             Ok(summary) => {
                 if let Some(first) = &summary.first_mismatch {
                     messages::show(&mismatch::render(first, style));
@@ -80,6 +82,11 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
             if options.pages {
                 map.insert("pages".into(), json!(pages.objects));
             }
+            if !options.what_if.is_empty() {
+                let all = asked.iter();
+                let reports = all.map(|(name, report)| report.json(name, &options.what_if));
+                map.insert("what_if".into(), reports.collect());
+            }
             if options.repeat.is_some() {
                 map.insert("operations".into(), json!(speed.calls));
                 map.insert("operations_per_second".into(), json!(speed.operations_per_second()));
@@ -103,6 +110,9 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
     if !to_stdout && errors.len() < options.files.len() {
         messages::show(&tables::render(&all, style));
         pages.texts.iter().for_each(|text| messages::show(&format!("\n{text}")));
+        for (name, report) in &asked {
+            messages::show(&format!("\n{}", report.text(name, &options.what_if)));
+        }
         if options.repeat.is_some() {
             messages::show(&format!(
                 "measured {} calls without comparisons: {:.0} operations a second, {:.0} with all \
@@ -167,11 +177,17 @@ fn one(
     options: &cli::Replay,
     speed: &mut Speed,
     pages: &mut PagesOfAll,
+    asked: &mut Vec<(String, Report)>,
 ) -> Result<Summary, Error> {
     let (reader, name) = open(path)?;
-    let summary = match options.pages {
-        true => pages.replay(reader, &name)?,
-        false => replay(reader, &name)?,
+    let summary = if options.pages {
+        pages.replay(reader, &name)?
+    } else if options.what_if.is_empty() {
+        replay(reader, &name)?
+    } else {
+        let (summary, what_if) = replay_beside(reader, &name, WhatIf::new(&options.what_if))?;
+        asked.push((name, what_if.finish()));
+        summary
     };
     if let Some(times) = options.repeat {
         speed.measure(path, times.get())?;

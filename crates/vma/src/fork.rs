@@ -8,7 +8,7 @@
 use core::ops::Range;
 
 use crate::{
-    AddressSpace, Area, Error, MappedFile, RefCounted, Uffd, VmFlags, Vma, space::Writer,
+    AddressSpace, Area, Error, MappedFile, Profile, RefCounted, Uffd, VmFlags, Vma, space::Writer,
     state::VmaCounts, tree::Change,
 };
 
@@ -41,6 +41,43 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             self.unshare(&mut child.get_mut(), &mut child_uffd)?;
         }
         Ok(child)
+    }
+
+    /// An equal address space under other rules, to ask what a call would do there. It has the same
+    /// files, locks and registrations, which a forked child has not: drop it before its answers
+    /// have an effect on files.
+    ///
+    /// Constant time. Shares all VMAs, copy-on-write. May allocate; on failure nothing has changed.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    ///
+    /// ```
+    /// use vma::{AddressSpace, Layout, MapFlags, MapRequest, Profile};
+    /// # #[derive(Clone, PartialEq)]
+    /// # struct File;
+    /// # impl vma::MappedFile for File {
+    /// #     fn writable(&self) -> bool { true }
+    /// #     fn device(&self) -> (u32, u32) { (8, 1) }
+    /// #     fn inode(&self) -> u64 { 1 }
+    /// #     fn write_path(&self, _: &mut dyn core::fmt::Write) -> core::fmt::Result { Ok(()) }
+    /// # }
+    /// let layout = Layout { mmap_base: 0x7000_0000_1000, ..Layout::default() };
+    /// let profile = Profile::LINUX_6_18;
+    /// let mut space: AddressSpace<File, grace::Single> = AddressSpace::new(profile, layout);
+    /// let old = Profile { huge_aligned_anon: false, ..profile };
+    /// let mut other = space.get_mut().duplicate(old)?;
+    /// let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+    /// let request = MapRequest {
+    ///     addr: 0, len: 2 << 20, prot: 3, flags, file: None, offset: 0, driver_flags: None,
+    /// };
+    /// assert_eq!(other.get_mut().mmap(request.clone()), Ok(0x6fff_ffe0_1000));
+    /// assert_eq!(space.get_mut().mmap(request), Ok(0x6fff_ffe0_0000));
+    /// # Ok::<(), vma::Error>(())
+    /// ```
+    pub fn duplicate(&mut self, profile: Profile) -> Result<AddressSpace<F, R, A>, Error> {
+        let tree = self.tree.duplicate()?;
+        Ok(AddressSpace::from_parts(profile, tree, self.state.duplicate()))
     }
 
     /// The ranges whose pages a forked child does not get: those of VMAs under MADV_DONTFORK or

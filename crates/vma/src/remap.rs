@@ -115,7 +115,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if old_end > to && to + new_len > request.addr {
             return Err(Error::BadRange);
         }
-        if self.count() + 2 >= self.profile.max_map_count - 3 {
+        if self.count() + 5 >= self.profile.max_map_count {
             return Err(Error::TooManyMaps);
         }
         Ok(request)

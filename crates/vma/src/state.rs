@@ -127,6 +127,29 @@ impl State {
         child
     }
 
+    /// The same state, for a tree that shares all VMAs.
+    pub(crate) fn duplicate(&self) -> Self {
+        let copy = |word: &Word| Word::new(word.get());
+        State {
+            start_brk: copy(&self.start_brk),
+            brk: copy(&self.brk),
+            start_stack: copy(&self.start_stack),
+            mmap_base: copy(&self.mmap_base),
+            default_flags: copy(&self.default_flags),
+            merge_any: copy(&self.merge_any),
+            read_implies_exec: copy(&self.read_implies_exec),
+            deny_exec: copy(&self.deny_exec),
+            vmas: copy(&self.vmas),
+            unshared: copy(&self.unshared),
+            sizes: self.sizes.each_ref().map(copy),
+            limits: self.limits.each_ref().map(copy),
+            // Relaxed: only the number.
+            last_anon: AtomicUsize::new(self.last_anon.load(Relaxed)),
+            forks: copy(&self.forks),
+            generation: self.generation,
+        }
+    }
+
     pub(crate) fn layout(&self) -> Layout {
         Layout {
             start_brk: self.start_brk.get(),
