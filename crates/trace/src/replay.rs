@@ -76,6 +76,8 @@ pub fn profile(header: &Header) -> Profile {
 mod tests {
     use std::{fs, io::BufReader, path::Path};
 
+    use crate::report::stacks::Measure;
+
     #[test]
     fn every_recorded_answer_is_reproduced() {
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
@@ -92,5 +94,24 @@ mod tests {
             replayed += 1;
         }
         assert!(replayed >= 6, "some recordings are missing in tests/data");
+    }
+
+    #[test]
+    fn a_recording_of_stacks_tells_what_is_mapped_at_the_end() {
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stacks/dash.vmtrace");
+        let text = fs::read_to_string(data).unwrap();
+        let stacks = super::replay(text.as_bytes(), "dash").unwrap().stacks;
+        let folded = stacks.folded(Measure::AtEnd);
+        let bytes = folded.lines().map(|line| line.rsplit(' ').next().unwrap().parse::<u64>());
+        // The kernel's last listing of the program, which ran two others before.
+        let (_, last) = text.rsplit_once("\nZ ").unwrap();
+        let lines = last.lines().filter_map(|line| line.strip_prefix("= "));
+        let mapped = lines.filter(|line| !line.ends_with("[vsyscall]")).map(|line| {
+            let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+            let [start, end] = [start, end].map(|hex| u64::from_str_radix(hex, 16).unwrap());
+            end - start
+        });
+        assert_eq!(bytes.map(Result::unwrap).sum::<u64>(), mapped.sum::<u64>(), "{folded}");
+        assert!(folded.contains(";_dl_start;") && folded.contains(";[mmap] "), "{folded}");
     }
 }

@@ -6,7 +6,8 @@
 //!   an `ADDRESS` alone outside of files. END is `root`, `cut` or `lost`.
 //! - `#^ STACK` before an `M` line is the stack of that call.
 //! - `#n IMAGE ADDRESS NAME`, or the same with a tab, a line and a source file after it, is a
-//!   function at a frame.
+//!   function at a frame. These come after the last address space has ended: a trace that is cut
+//!   among them is complete but for names.
 
 use std::fmt::{self, Write as _};
 
