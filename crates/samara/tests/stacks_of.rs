@@ -181,6 +181,40 @@ int main(void) {
 }
 "#;
 
+/// A function whose unwind table says that the caller's frame is at address 0.
+const WRONG_TABLE: &str = r#"
+#include <sys/mman.h>
+#define STAY __asm__ volatile("" ::: "memory")
+__attribute__((noinline, noipa)) void map(void) { mmap(0, 77 << 12, 3, 0x22, -1, 0); STAY; }
+void wrong(void);
+__asm__(
+    ".text\n .type wrong, @function\n wrong:\n .cfi_startproc\n .cfi_escape 0x0f, 0x01, 0x30\n"
+    "sub $8, %rsp\n call map\n add $8, %rsp\n ret\n .cfi_endproc\n .size wrong, . - wrong\n");
+int main(void) {
+    for (int i = 0; i < 3; i++) wrong();
+    map();
+    STAY;
+    return 0;
+}
+"#;
+
+#[test]
+fn a_wrong_unwind_table_ends_the_stack_and_nothing_else() {
+    let program = compile("wrong-table", WRONG_TABLE, &["-O2", "-fomit-frame-pointer"]);
+    let traced = trace("wrong-table", &[], &[program.to_str().unwrap()]);
+    assert_eq!(traced.output.status.code(), Some(0));
+    let with = |function: &str| {
+        let all = stacks(&traced.object, "mmap").into_iter().filter(|(names, ..)| {
+            let at = names.iter().position(|name| name == "map");
+            at.is_some_and(|at| names[at + 1] == function)
+        });
+        all.map(|(_, counts, end)| (counts["calls"].as_u64().unwrap(), end.as_str().unwrap()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!((with("wrong"), with("main")), (vec![(3, "lost")], vec![(1, "root")]));
+    adds_up(&traced, "wrong-table");
+}
+
 #[test]
 fn a_damaged_stack_ends_and_nothing_else() {
     for (way, flags) in

@@ -19,6 +19,7 @@
 //! Per call: one ptrace request for the registers, one read of 16 KiB of the stack (more if it is
 //! deeper), and a look-up in the observer's tree and in a cache of unwind rules for each frame. A
 //! file is read once, at its first frame. Names are looked up at the end, once for each place.
+//! Memory: 16 bytes for each frame of a different stack.
 
 mod elf;
 mod image;
@@ -26,7 +27,10 @@ mod memory;
 mod signal;
 mod symbols;
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    panic::{self, AssertUnwindSafe},
+};
 
 use framehop::{
     Error, FrameAddress, Unwinder,
@@ -107,7 +111,12 @@ impl Stacks {
     pub(super) fn capture(&mut self, mm: MmId, tid: Tid, observer: &mut dyn Observer) -> StackId {
         let Ok([ip, sp, bp]) = ptrace::stack_registers(tid) else { return 0 };
         let mut frames = Vec::with_capacity(32);
-        let end = self.unwind(mm, tid, [ip, sp, bp], &mut frames, observer);
+        let end = guarded(|| self.unwind(mm, tid, [ip, sp, bp], &mut frames, observer));
+        let end = end.unwrap_or_else(|| {
+            // Its state may be incomplete. Its files are read again.
+            self.spaces.remove(&mm);
+            StackEnd::Lost
+        });
         let stack = (frames, end);
         if let Some(&id) = self.known.get(&stack) {
             return id;
@@ -190,11 +199,17 @@ impl Stacks {
             let Some(image) = frames.first().and_then(|frame| self.images.get(frame.image)) else {
                 continue;
             };
-            for symbol in symbols::of(image, frames) {
+            for symbol in guarded(|| symbols::of(image, frames)).unwrap_or_default() {
                 observer.record(Record::Symbol(symbol), None);
             }
         }
     }
+}
+
+/// Runs code that reads files of the program. These may be damaged on purpose. If a library panics
+/// over one, only what was read is lost: a panic of the tracer would kill the program.
+fn guarded<T>(read: impl FnOnce() -> T) -> Option<T> {
+    panic::catch_unwind(AssertUnwindSafe(read)).ok()
 }
 
 impl Modules {
