@@ -8,6 +8,7 @@ use super::{Space, SpaceStats, Style, Summary, Timing, mismatch, picture, stacks
 /// `predictable`, `address_spaces`, `unfollowed` and `vmas_peak` are always present, as numbers.
 /// `peak` is the address space with the most VMAs, with a region for each: its start (hexadecimal),
 /// size, kind and name.
+/// `stacks` is there if calls have stacks: `sites`, `stacks`, `at_end` and `folded` lines.
 pub fn object(summary: &Summary) -> Value {
     let mut object = stats(&summary.total);
     object.insert("address_spaces".into(), json!(summary.address_spaces));

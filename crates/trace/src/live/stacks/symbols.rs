@@ -192,3 +192,42 @@ impl<'data, R: ReadRef<'data>> Table<'data, R> {
         symbol.name().ok().filter(|name| !name.is_empty()).map(str::to_owned)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_as_in_the_source() {
+        for (raw, expected) in [
+            ("_ZN5alloc5alloc5alloc17h0123456789abcdefE", "alloc::alloc::alloc"),
+            ("_RNvCs1234_7mycrate3foo", "mycrate::foo"),
+            ("_ZN2ns1T4growEi", "ns::T::grow(int)"),
+            // Names of C, although they are mangled names of types.
+            ("c", "c"),
+            ("main", "main"),
+            ("_Zx", "_Zx"),
+        ] {
+            assert_eq!(tidy(demangled(raw.into())), expected);
+        }
+        assert_eq!(tidy("a\tb".into()), "a b");
+        assert_eq!(tidy("x".repeat(9999).into()).len(), LONGEST);
+    }
+
+    /// This program's own table: a name counts from the function's first byte to its last one.
+    #[test]
+    fn a_name_counts_within_its_function() {
+        let file = File::open("/proc/self/exe").unwrap();
+        let cache = ReadCache::new(&file);
+        let table = Table::read(&cache).unwrap();
+        let alone = |two: &&[Function]| {
+            let after = two[0].address + two[0].size;
+            two[0].size > 1 && after < two[1].address
+        };
+        let [one, next] = table.functions.windows(2).find(alone).unwrap() else { unreachable!() };
+        let name = table.name_at(one.address);
+        assert!(name.is_some());
+        assert_eq!(table.name_at(one.address + one.size - 1), name);
+        assert_eq!(table.name_at(one.address + one.size), None, "before {:#x}", next.address);
+    }
+}
