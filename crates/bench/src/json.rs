@@ -42,7 +42,12 @@ pub(crate) fn run(clock: Clock) -> Run {
         Clock::Time => "",
         Clock::Instructions => "valgrind's simulation of a processor, in the portable build",
     };
-    Run::here("cargo bench -p samara-bench --", machine, clock)
+    let mut run = Run::here("cargo bench -p samara-bench --", machine, clock);
+    // Cargo passes this option itself.
+    if let Some(without) = run.run.strip_suffix(" --bench") {
+        run.run.truncate(without.len());
+    }
+    run
 }
 
 /// The published figures of the measured cases and sizes.
