@@ -11,7 +11,8 @@
       const heads = [...table.tHead.rows[0].cells];
       // A column of numbers that differ.
       const column = (at) => [...table.tBodies[0].rows].map((row) => row.cells[at].dataset.value);
-      const at = heads.findIndex((_, at) => new Set(column(at)).size > 1 && column(at)[0] !== undefined);
+      const sorts = (values) => new Set(values).size > 1 && values[0] !== undefined;
+      const at = heads.findIndex((_, at) => sorts(column(at)));
       if (at < 0) continue;
       heads[at].querySelector("button")?.click();
       const sorted = column(at).map(Number);
@@ -45,7 +46,8 @@
   const paper = getComputedStyle(document.body).backgroundColor;
   const root = document.documentElement;
   if (root.scrollWidth > root.clientWidth) {
-    found.push(`it is ${root.scrollWidth} pixels wide, wider than its window of ${root.clientWidth}`);
+    const [page, view] = [root.scrollWidth, root.clientWidth];
+    found.push(`it is ${page} pixels wide, wider than its window of ${view}`);
   }
   if (kind === "print" && luminance(paper) < 0.9) found.push("the paper is dark in print");
   for (const section of document.querySelectorAll("main > section")) {
@@ -94,7 +96,8 @@
     });
   }
   // Text of the page that its own box cuts off.
-  for (const element of document.querySelectorAll("h1, h2, h3, h4, p, li, dd, dt, figcaption, td, th")) {
+  const words = "h1, h2, h3, h4, p, li, dd, dt, figcaption, td, th";
+  for (const element of document.querySelectorAll(words)) {
     const box = element.getBoundingClientRect();
     const inside = element.closest(".wide");
     if (box.width && !inside && (box.right > root.clientWidth + 0.5 || box.left < -0.5)) {

@@ -70,3 +70,27 @@ fn published(results: &Results) -> Vec<Row> {
     }
     rows
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::Case;
+    use crate::results::{SHARED, Series};
+
+    /// A figure that was published stands beside one that was measured, and nowhere else.
+    #[test]
+    fn published_figures_are_those_of_measured_cases_and_sizes() {
+        let series =
+            |case, size| Series { case, map: SHARED.into(), size, scan: false, times: vec![1.0] };
+        let results = Results {
+            series: vec![series(Case::Load, 100), series(Case::Find, 1_000)],
+            ..Results::default()
+        };
+        let rows = published(&results);
+        let found: Vec<_> = rows.iter().map(|row| (row.size, row.value)).collect();
+        assert_eq!(found, [(100, 26.0), (1_000, 37.0), (100, 22.0), (1_000, 37.0)]);
+        assert!(rows.iter().all(|row| row.case == "load" && row.unit == "ns/op"));
+        let json = report(&results, &[], &[]).json_lines();
+        assert!(json.starts_with("{\"run\":\"cargo bench -p samara-bench --"), "{json}");
+    }
+}
