@@ -1,7 +1,7 @@
 //! Call stacks: who made the memory calls, and what each has mapped.
 //!
-//! The mirror fills [`Stacks`] from records. The other modules only read it: `site` groups stacks by
-//! call site, `table` shows the sites, `folded` gives one line a stack, `flame` draws them, and
+//! The mirror fills [`Stacks`] from records. The other modules only read it: `site` groups stacks
+//! by call site, `table` shows the sites, `folded` gives one line a stack, `flame` draws them, and
 //! `object` is for programs.
 //!
 //! Cost: one look-up in a map for each call with a stack. Names are looked up at the end.
