@@ -94,6 +94,11 @@ pub(crate) fn last_listing(recording: &Path, mm: &str) -> u64 {
 pub(crate) fn adds_up(traced: &Traced, name: &str) {
     let object = &traced.object;
     assert_eq!(sum(object, "calls"), object["calls"].as_u64().unwrap(), "{name}");
+    // Equal stacks are one.
+    let all = object["stacks"]["stacks"].as_array().unwrap();
+    let different: std::collections::BTreeSet<String> =
+        all.iter().map(|one| format!("{} {}", one["end"], one["frames"])).collect();
+    assert_eq!(different.len(), all.len(), "{name}");
     let end = &object["stacks"]["at_end"];
     assert_eq!(end["unknown"], 0, "{name}");
     if object["address_spaces"] == 1 {
