@@ -6,6 +6,8 @@
 //!
 //! A fork of Linux leaves out the pages of VMAs without an anon_vma, such as shared maps, and the
 //! child faults for them. Here it has them at once: mincore may show a page where Linux shows none.
+//! And the accessed bits of a table are those of all spaces that share it: smaps of a child shows
+//! pages as referenced that its parent has used.
 //!
 //! What munmap of the parent has let wait stays with the parent: its entries are cleared, so no
 //! table that the two share leads there (`waiting`).

@@ -339,6 +339,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let index = vma.offset_at(page.page.get() as usize) as u64;
         let file = vma.file.as_ref();
         let of_object = file.is_some_and(|file| file.object().is_current(index, page.frame));
+        // Anonymous memory has its first address as its offset.
+        let origin = match vma.file {
+            None => VirtAddr::new(index.wrapping_mul(PAGE_SIZE as u64)),
+            Some(_) => page.page,
+        };
         // Each entry has a reference, and so has the object. Pins are references, too.
         let others = info.refs().saturating_sub(info.pins() + u32::from(of_object));
         let huge = page.size != PageSize::Size4K;
@@ -352,7 +357,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             bytes: page.size.bytes() as usize,
             swapped: false,
             huge,
-            maps: others.max(1).saturating_add(kin.more_maps(page.page, page.frame)),
+            maps: others.max(1).saturating_add(kin.more_maps(page.page, origin, page.frame)),
             // A page of its own was written, by the program or for it.
             dirty: !of_object || page.attrs.flags.contains(Flags::DIRTY),
             referenced: page.attrs.flags.contains(Flags::ACCESSED),

@@ -185,6 +185,25 @@ fn each_space_of_a_family_counts_the_maps_of_all() {
     });
 }
 
+/// A page that its space has moved is where it was in the tables that the children share.
+#[test]
+fn a_moved_page_counts_the_maps_at_its_old_address() {
+    with_space(1024, |sim, _, space| {
+        space.mmap(AT, PAGE, 3, FIXED).unwrap();
+        store(sim, space, AT, 1).unwrap();
+        let children = [space.fork(Asid(2)).unwrap(), space.fork(Asid(3)).unwrap()];
+        let to = AT + (64 << 20);
+        let (addr, old_len, new_len, may_move) = (AT, PAGE, PAGE, true);
+        let (fixed, dont_unmap) = (Some(to), None);
+        let request = RemapRequest { addr, old_len, new_len, may_move, fixed, dont_unmap };
+        space.mremap(request).unwrap();
+        assert_eq!(space.usage(to..to + PAGE).proportional, PAGE / 3);
+        for child in &children {
+            assert_eq!(child.usage(AT..AT + PAGE).proportional, PAGE / 3);
+        }
+    });
+}
+
 #[test]
 fn shares_of_many_pages_add_up_as_on_linux() {
     with_space(1024, |_, _, space| {
