@@ -1,4 +1,4 @@
-//! Random programs with calls that most programs do without: advice for forks, mlockall, other flags
+//! Random programs with calls that most programs do without: advice for forks, mlockall, rare flags
 //! of maps, files that are open for reading only, and copies of a program's memory by the kernel.
 
 use crate::{
