@@ -426,6 +426,45 @@ static void forks(void)
 	}
 }
 
+/* Copies of another process's memory: the bytes before a fault on either side count. */
+static void copies(void)
+{
+	char *there = map(4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE);
+	char *here = map(4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE);
+	memset(there, 't', 4 * PAGE);
+	pid_t pid = OK(fork());
+	if (pid == 0) {
+		OK(munmap(there + 3 * PAGE, PAGE));
+		for (;;)
+			pause();
+	}
+	struct iovec local = {here, 4 * PAGE}, remote = {there + 100, 4 * PAGE - 100};
+	/* Until the child has unmapped its page. */
+	while (OK(process_vm_readv(pid, &local, 1, &remote, 1, 0)) != 3 * PAGE - 100)
+		sched_yield();
+	EQ(here[3 * PAGE - 101], 't');
+	memset(here, 'h', 4 * PAGE);
+	EQ(process_vm_writev(pid, &local, 1, &remote, 1, 0), 3 * PAGE - 100);
+	/* Two pieces: the second is not begun. */
+	struct iovec pieces[] = {{there + 2 * PAGE, 2 * PAGE}, {there, PAGE}};
+	EQ(process_vm_readv(pid, &local, 1, pieces, 2, 0), PAGE);
+	remote.iov_base = there + 3 * PAGE;
+	ERR(process_vm_readv(pid, &local, 1, &remote, 1, 0), EFAULT);
+	/* A fault on this side. */
+	OK(munmap(here + 2 * PAGE, 2 * PAGE));
+	local.iov_base = here + 10;
+	remote = (struct iovec){there, 3 * PAGE};
+	EQ(process_vm_readv(pid, &local, 1, &remote, 1, 0), 2 * PAGE - 10);
+	EQ(here[2 * PAGE - 1], 'h');
+	EQ(process_vm_writev(pid, &local, 1, &remote, 1, 0), 2 * PAGE - 10);
+	local.iov_base = here + 2 * PAGE;
+	ERR(process_vm_readv(pid, &local, 1, &remote, 1, 0), EFAULT);
+	OK(kill(pid, SIGKILL));
+	killed_by(pid, SIGKILL);
+	OK(munmap(here, 2 * PAGE));
+	OK(munmap(there, 4 * PAGE));
+}
+
 int main(int argc, char **argv)
 {
 	alternate = map(16 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE);
@@ -437,6 +476,7 @@ int main(int argc, char **argv)
 	long rounds = sized(argc, argv, 5);
 	for (long i = 0; i < rounds; i++) {
 		mapping();
+		copies();
 		protection();
 		moving();
 		advice();

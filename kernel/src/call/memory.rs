@@ -1,6 +1,6 @@
 //! Calls on memory: each is a call of `mm`.
 
-use super::{Call, Errno, Outcome, Stop, fail, file};
+use super::{Call, Outcome, Stop, fail, file};
 use crate::user::END;
 use alloc::vec;
 use linux_raw_sys::errno::{EFAULT, EINVAL, ENOMEM, EOVERFLOW};
@@ -222,23 +222,23 @@ pub(super) fn process_vm(call: &mut Call<'_>, write: bool) -> Outcome {
     while let (Some(own), Some(others)) = (here.get_mut(from), there.get_mut(to)) {
         let part = (own[1].min(others[1]) as usize).min(PART);
         let part = &mut bytes[..part];
-        let copied = if write {
-            call.user()
-                .read_bytes(own[0], part)
-                .and_then(|()| space.write(others[0] as usize, part).map_err(|_| Errno(EFAULT)))
-        } else {
-            space
-                .read(others[0] as usize, part)
-                .map_err(|_| Errno(EFAULT))
-                .and_then(|()| call.user().write_bytes(own[0], part))
+        // What is copied before a fault counts, on both sides.
+        let whole = |copied: Result<(), mm::CopyError>, len| match copied {
+            Ok(()) => len,
+            Err(error) => error.copied,
         };
-        match copied {
-            Ok(()) => {}
-            Err(errno) if done == 0 => return Err(errno.into()),
-            Err(_) => break,
-        }
-        let len = part.len() as u64;
+        let copied = if write {
+            let found = call.user().read_some(own[0], part);
+            whole(space.write(others[0] as usize, &part[..found]), found)
+        } else {
+            let found = whole(space.read(others[0] as usize, part), part.len());
+            call.user().write_some(own[0], &part[..found])
+        };
+        let len = copied as u64;
         done += len;
+        if copied < part.len() {
+            return if done == 0 { fail(EFAULT) } else { Ok(done) };
+        }
         for piece in [&mut *own, &mut *others] {
             *piece = [piece[0].wrapping_add(len), piece[1] - len];
         }
