@@ -83,7 +83,7 @@ impl Results {
     ) -> Option<(usize, Vec<&Row>)> {
         let of = |run: usize| -> Vec<&Row> {
             let rows = self.rows.iter().filter(|row| row.run == run).map(|row| &row.item);
-            rows.filter(|row| row.value.is_finite() && wanted(row)).collect()
+            rows.filter(|row| row.value.is_finite() && row.cpus > 0 && wanted(row)).collect()
         };
         let runs = (0..self.runs.len()).rev().filter(|&run| of_run(&self.runs[run]));
         let all = runs.map(|run| (run, of(run)));

@@ -6,7 +6,10 @@ use crate::plot::{Lines, Series};
 use report::Row;
 
 pub(super) fn section(results: &Results) -> Section {
-    let is = |row: &Row, metric: &str| row.experiment == "calls" && row.metric == metric;
+    // A value of 0 has no place on a logarithmic axis, and no call has one.
+    let is = |row: &Row, metric: &str| {
+        row.experiment == "calls" && row.metric == metric && row.value > 0.0
+    };
     let (mut counted, mut timed) = (Vec::new(), Vec::new());
     if let Some((run, rows)) = results.best(|row| is(row, "instructions") && row.cpus == 1) {
         let lines = lines("Calls, one CPU".into(), "instructions".into(), &rows);
@@ -47,9 +50,6 @@ fn lines(title: String, unit: String, rows: &[&Row]) -> Lines {
             names.push(name);
             names.len() - 1
         });
-        if row.value <= 0.0 {
-            continue;
-        }
         let point = (at as f64, row.value);
         match series.iter_mut().find(|series| series.name == row.implementation) {
             Some(series) => series.points.push(point),

@@ -18,13 +18,14 @@ pub(super) fn section(results: &Results) -> Section {
                 (_, 1) => "Pin pages beside a writer, one CPU".into(),
                 _ => format!("Pin pages beside a writer, {cpus} CPUs at once"),
             };
-            let wanted = |row: &Row| time(row) && row.cpus == cpus;
+            let wanted = |row: &Row| time(row) && row.cpus == cpus && row.size > 0;
             let beside = cpus > 1 || case != "alone";
             let best = if beside { results.best_timed(wanted) } else { results.best(wanted) };
             plots.extend(by_pages(results, &title, best));
         }
     }
-    let locked = |row: &Row| row.experiment == "gup" && row.metric == "locked instructions";
+    let locked =
+        |row: &Row| row.experiment == "gup" && row.metric == "locked instructions" && row.size > 0;
     let locked = by_pages(results, "Locked instructions of a call", results.best(locked));
     Section {
         title: "Pins by batch",

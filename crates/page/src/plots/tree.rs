@@ -30,6 +30,7 @@ pub(super) fn section(results: &Results) -> Section {
         let is = |row: &Row| {
             row.experiment == experiment
                 && row.metric == metric
+                && row.size > 0
                 && MAPS.contains(&row.implementation.as_str())
         };
         for case in cases(results, is) {

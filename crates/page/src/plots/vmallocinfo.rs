@@ -30,7 +30,7 @@ pub(super) fn section(results: &Results) -> Section {
     };
     let lost = |row: &Row| is(row, "lost by a writer") && reading(row);
     let listing = |row: &Row| is(row, "time of a listing") && reading(row);
-    let sums = |row: &Row| is(row, "time") && row.case == "get_vmalloc_info";
+    let sums = |row: &Row| is(row, "time") && row.case == "get_vmalloc_info" && row.size > 0;
     let lost =
         drawn(results, results.best_timed(lost), by_readers("Lost by a writer to readers", false));
     let title = "A listing of all areas, beside a writer";

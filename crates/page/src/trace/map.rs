@@ -16,14 +16,14 @@ const MOST: usize = 2000;
 pub(super) fn map(peak: &Peak) -> Markup {
     let drawn = &peak.regions[..peak.regions.len().min(MOST)];
     let clusters: Vec<&[Region]> =
-        drawn.chunk_by(|a, b| b.start.saturating_sub(a.start + a.bytes) < GAP).collect();
+        drawn.chunk_by(|a, b| b.start.saturating_sub(end(a)) < GAP).collect();
     html! {
         p { (peak.exe) ": " (grouped(peak.vmas)) " VMAs, "
-            (size(peak.regions.iter().map(|region| region.bytes).sum())) " mapped" }
+            (size(sum(peak.regions.iter().map(|region| region.bytes)))) " mapped" }
         div.map role="img" aria-label="The map of the address space" {
             @for (at, cluster) in clusters.iter().enumerate() {
                 @if let Some(before) = at.checked_sub(1).and_then(|at| clusters[at].last()) {
-                    div.free { (size(cluster[0].start - before.start - before.bytes)) " free" }
+                    div.free { (size(cluster[0].start.saturating_sub(end(before)))) " free" }
                 }
                 div.address { (format!("{:x}", cluster[0].start)) }
                 div.strip { @for region in *cluster { (box_of(region)) } }
@@ -34,6 +34,15 @@ pub(super) fn map(peak: &Peak) -> Markup {
         }
         (legend(&peak.regions))
     }
+}
+
+/// The end of a region. A file may claim anything.
+fn end(region: &Region) -> u64 {
+    region.start.saturating_add(region.bytes)
+}
+
+fn sum(values: impl Iterator<Item = u64>) -> u64 {
+    values.fold(0, u64::saturating_add)
 }
 
 fn box_of(region: &Region) -> Markup {
@@ -54,7 +63,7 @@ fn legend(regions: &[Region]) -> Markup {
     let mut kinds: Vec<(&str, u64, u64)> = Vec::new();
     for region in regions {
         match kinds.iter_mut().find(|kind| kind.0 == region.kind) {
-            Some(kind) => (kind.1, kind.2) = (kind.1 + 1, kind.2 + region.bytes),
+            Some(kind) => (kind.1, kind.2) = (kind.1 + 1, kind.2.saturating_add(region.bytes)),
             None => kinds.push((&region.kind, 1, region.bytes)),
         }
     }

@@ -66,7 +66,7 @@ fn trace(trace: &Trace) -> Markup {
 /// Calls a second, mapped bytes and VMAs over time.
 fn course(bins: &[Bin]) -> Markup {
     // Bins are of one length.
-    let length = (bins[1].at - bins[0].at).max(1) as f64 / 1e6;
+    let length = bins[1].at.saturating_sub(bins[0].at).max(1) as f64 / 1e6;
     let plot = |title: &str, unit: &str, of: &dyn Fn(&Bin) -> f64| {
         let points = bins.iter().map(|bin| (bin.at as f64 / 1000.0, of(bin))).collect();
         let series = vec![Series { name: title.into(), points }];
