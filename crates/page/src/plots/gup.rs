@@ -8,7 +8,7 @@ use report::Row;
 const COMMAND: &str = "samara bench --json FILE gup";
 
 pub(super) fn section(results: &Results) -> Section {
-    let mut plots = Vec::new();
+    let (mut alone, mut together) = (Vec::new(), Vec::new());
     for case in ["alone", "beside a writer"] {
         let time = |row: &Row| row.experiment == "gup" && row.metric == "time" && row.case == case;
         for cpus in super::distinct(results, time, |row| row.cpus) {
@@ -21,6 +21,7 @@ pub(super) fn section(results: &Results) -> Section {
             let wanted = |row: &Row| time(row) && row.cpus == cpus && row.size > 0;
             let beside = cpus > 1 || case != "alone";
             let best = if beside { results.best_timed(wanted) } else { results.best(wanted) };
+            let plots = if beside { &mut together } else { &mut alone };
             plots.extend(by_pages(results, &title, best));
         }
     }
@@ -33,7 +34,8 @@ pub(super) fn section(results: &Results) -> Section {
             address space's lock, and the table's for each page. “The pins alone” is the locked \
             instruction on each page's count, which no way can do without.",
         parts: vec![
-            Part::new("pins", COMMAND, plots),
+            Part::new("pins on one CPU", COMMAND, alone),
+            Part::new("pins of several CPUs, and beside a writer", COMMAND, together),
             Part::new("locked instructions", COMMAND, locked),
         ],
     }
