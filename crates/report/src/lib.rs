@@ -12,8 +12,8 @@
 //! case, size and number of CPUs, and a column for each implementation. Then it lists the targets,
 //! and by how much each missed one is missed.
 //!
-//! The crate is `no_std` and needs `alloc`. The feature `std` adds [`Run::here`], which describes
-//! the host.
+//! The crate is `no_std` and needs `alloc`. The feature `std` adds `Run::here`, which describes the
+//! host.
 #![no_std]
 #![deny(missing_docs)]
 extern crate alloc;
