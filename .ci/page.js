@@ -52,7 +52,7 @@
   if (kind === "print" && luminance(paper) < 0.9) found.push("the paper is dark in print");
   for (const section of document.querySelectorAll("main > section")) {
     const title = section.querySelector("h2")?.textContent;
-    if (section.querySelectorAll("figure svg, table, .missing, .card").length === 0) {
+    if (section.querySelectorAll("figure svg, table, .missing, .card, .sum").length === 0) {
       found.push(`${title}: neither a plot nor a sentence`);
     }
   }

@@ -21,7 +21,7 @@ pub(crate) fn targets(results: &Results) -> Markup {
                 p.missing { "These files have no targets: " code { "samara bench --json FILE" }
                     " and " code { "cargo bench -p samara-bench -- --json FILE" } " have some." }
             } @else {
-                p { (met) " of " (all.len()) " targets are met, " (missed.len()) " are missed, "
+                p.sum { (met) " of " (all.len()) " targets are met, " (missed.len()) " are missed, "
                     (unknown.len()) " were not measured. NOTES.md has the reasons. \
                     In runs that count instructions, factors are of instructions, and their bounds \
                     are meant for times." }

@@ -56,12 +56,15 @@ fn the_page_shows_what_bench_measured() {
 #[test]
 fn the_page_shows_a_trace() {
     let [json, calls] = ["ls.json", "ls.jsonl"].map(temporary);
-    let trace = samara(&["trace", "-q", "--json", &json, "--json-lines", &calls, "--", "ls", "/"]);
+    let files = ["--json", &json, "--json-lines", &calls];
+    let trace = samara(&[&["trace", "-q", "--stacks"], &files[..], &["--", "ls", "/"]].concat());
     assert!(trace.status.success(), "{trace:?}");
     let page = |file: &str| String::from_utf8(samara(&["report", "-o", "-", file]).stdout).unwrap();
     let of_object = page(&json);
-    let run = "trace -q --json";
-    for expected in [run, "Memory calls", "class=\"k-stack\"", "[heap]", "kernel, median ns"] {
+    let run = "trace -q --stacks --json";
+    for expected in
+        [run, "Memory calls", "class=\"k-stack\"", "[heap]", "kernel, median ns", "[mmap]"]
+    {
         assert!(of_object.contains(expected), "{expected}");
     }
     let of_calls = page(&calls);

@@ -1,6 +1,6 @@
 //! The calls of `samara trace --json-lines`, as a trace.
 
-use super::{Bin, Kind, Trace};
+use super::{Bin, Kind, Stacks, Trace};
 use crate::read::{text, whole};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -18,7 +18,15 @@ pub(crate) struct Calls {
     /// The VMAs and mapped bytes of each address space.
     sizes: BTreeMap<u64, (u64, u64)>,
     failed: u64,
+    /// The frames of each stack by its number, the innermost first.
+    stacks: BTreeMap<u64, Vec<Frame>>,
+    names: BTreeMap<Frame, String>,
+    /// The calls of each stack.
+    calls: BTreeMap<u64, u64>,
 }
+
+/// The path of an image, if it is known, and an address in it.
+type Frame = (String, u64);
 
 impl Calls {
     /// Adds a line.
@@ -30,12 +38,50 @@ impl Calls {
         let size = (whole(value, "vmas")?, whole(value, "mapped_bytes")?);
         self.sizes.insert(whole(value, "mm")?, size);
         *self.kinds.entry(text(value, "call")?).or_default() += 1;
+        if let Some(stack) = value["stack"].as_u64() {
+            *self.calls.entry(stack).or_default() += 1;
+        }
         self.failed += u64::from(!value["error"].is_null());
         let all = self.sizes.values().fold((0, 0), |sum: (u64, u64), size| {
             (sum.0.saturating_add(size.0), sum.1.saturating_add(size.1))
         });
         self.course.push((at, all.0, all.1));
         Ok(())
+    }
+
+    /// Adds the line of a stack.
+    ///
+    /// # Errors
+    /// A part is missing.
+    pub(crate) fn add_stack(&mut self, value: &Value) -> Result<(), String> {
+        let frames = value["frames"].as_array().into_iter().flatten();
+        let frames = frames.map(frame).collect::<Result<_, _>>()?;
+        self.stacks.insert(whole(value, "stack")?, frames);
+        Ok(())
+    }
+
+    /// Adds the line of the name of a frame. A frame without a symbol has none.
+    ///
+    /// # Errors
+    /// A part is missing.
+    pub(crate) fn add_name(&mut self, value: &Value) -> Result<(), String> {
+        if let Some(name) = value["function"].as_str() {
+            self.names.insert(frame(value)?, name.into());
+        }
+        Ok(())
+    }
+
+    /// The stacks of the calls, the outermost function first.
+    fn stacks(&self) -> Option<Stacks> {
+        let name = |frame: &Frame| match self.names.get(frame) {
+            Some(name) => name.clone(),
+            None => format!("{}+{:#x}", frame.0.rsplit('/').next().unwrap_or(""), frame.1),
+        };
+        let one = |(stack, calls): (&u64, &u64)| {
+            let frames = self.stacks.get(stack)?;
+            Some((frames.iter().rev().map(name).collect::<Vec<_>>(), *calls))
+        };
+        (!self.stacks.is_empty()).then(|| Stacks::of_calls(self.calls.iter().filter_map(one)))
     }
 
     pub(crate) fn trace(self, title: &str) -> Trace {
@@ -51,10 +97,15 @@ impl Calls {
                 ("most VMAs", most),
             ],
             bins: bins(&self.course),
+            stacks: self.stacks(),
             kinds: self.kinds.into_iter().map(kind).collect(),
             ..Trace::default()
         }
     }
+}
+
+fn frame(value: &Value) -> Result<Frame, String> {
+    Ok((value["image"].as_str().unwrap_or("").into(), whole(value, "address")?))
 }
 
 /// Bins of equal length. One without calls has the size of the one before.
@@ -93,10 +144,31 @@ mod tests {
             calls.add(&line).unwrap();
         }
         let trace = calls.trace("a");
+        assert!(trace.stacks.is_none());
         assert_eq!(trace.bins.len(), 64);
         let sum: u64 = trace.bins.iter().map(|bin| bin.calls).sum();
         assert_eq!((sum, trace.bins[0].vmas, trace.bins[63].vmas), (3, 7, 9));
         assert_eq!((trace.bins[30].vmas, trace.bins[30].mapped), (7, 8192));
         assert_eq!((trace.kinds[0].calls, trace.facts[1].1), (3, 1));
+    }
+
+    #[test]
+    fn stacks_of_calls_are_named_from_the_outside() {
+        let mut calls = Calls::default();
+        let frames = [json!({ "image": "/x/a.so", "address": 16 }), json!({ "address": 2 })];
+        calls.add_stack(&json!({ "stack": 7, "end": "root", "frames": frames })).unwrap();
+        for stack in [json!(7), json!(7), Value::Null] {
+            let line = json!({
+                "time_ns": 1, "call": "brk", "mm": 1, "vmas": 1, "mapped_bytes": 1, "stack": stack,
+            });
+            calls.add(&line).unwrap();
+        }
+        let name =
+            |address: u64, name| json!({ "image": "", "address": address, "function": name });
+        calls.add_name(&name(2, json!("main"))).unwrap();
+        calls.add_name(&name(3, Value::Null)).unwrap();
+        let html = calls.trace("a").stacks.unwrap().show().into_string();
+        let at = |text: &str| html.find(text).unwrap_or_else(|| panic!("{text}: {html}"));
+        assert!(at("main: 2, 100.0 %") < at("a.so+0x10: 2, 100.0 %"));
     }
 }

@@ -81,6 +81,15 @@ impl Stacks {
         Ok(Some(stacks))
     }
 
+    /// The stacks of calls, each with its functions, the outermost first, and its calls.
+    pub(super) fn of_calls(stacks: impl Iterator<Item = (Vec<String>, u64)>) -> Stacks {
+        let mut root = Node::default();
+        for (functions, calls) in stacks {
+            root.insert(functions.iter().map(String::as_str), calls);
+        }
+        Stacks { sites: Vec::new(), graphs: vec![("Calls", false, root)] }
+    }
+
     pub(super) fn show(&self) -> Markup {
         let line = |site: &Site| {
             vec![
@@ -99,7 +108,9 @@ impl Stacks {
                     div.flame { (boxes("all", root, root.value, *of_bytes, 0)) }
                 }
             }
-            (table("Call sites", &head, self.sites.iter().map(line).collect()))
+            @if !self.sites.is_empty() {
+                (table("Call sites", &head, self.sites.iter().map(line).collect()))
+            }
         }
     }
 }
@@ -110,13 +121,17 @@ impl Node {
         let split = line.rsplit_once(' ').and_then(|(at, value)| Some((at, value.parse().ok()?)));
         let (functions, value): (&str, u64) =
             split.ok_or_else(|| format!("its folded line \"{line}\" is no stack and number"))?;
+        self.insert(functions.split(';'), value);
+        Ok(())
+    }
+
+    fn insert<'a>(&mut self, functions: impl Iterator<Item = &'a str>, value: u64) {
         self.value = self.value.saturating_add(value);
         let mut at = self;
-        for function in functions.split(';').take(DEEPEST) {
+        for function in functions.take(DEEPEST) {
             at = at.callees.entry(function.into()).or_default();
             at.value = at.value.saturating_add(value);
         }
-        Ok(())
     }
 }
 
