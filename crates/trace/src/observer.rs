@@ -142,6 +142,12 @@ pub trait Observer {
     /// show each call at once.
     fn call_reported(&mut self) {}
 
+    /// So many bytes of `mm` are resident, before the next record of a call. The tracer looks now
+    /// and then.
+    fn resident(&mut self, mm: MmId, bytes: usize) {
+        let _ = (mm, bytes);
+    }
+
     /// What an address space used of the machine's memory, right before it ends.
     fn used(&mut self, mm: MmId, usage: Usage) {
         let _ = (mm, usage);

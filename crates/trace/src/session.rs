@@ -235,6 +235,10 @@ impl<W: Write> Observer for Session<W> {
         self.show_call();
     }
 
+    fn resident(&mut self, mm: MmId, bytes: usize) {
+        self.mirror.summary_mut().timeline.resident(mm, bytes);
+    }
+
     fn used(&mut self, mm: MmId, usage: Usage) {
         self.mirror.used(mm, usage);
     }

@@ -46,6 +46,8 @@ pub(crate) struct Bin {
     pub(crate) calls: u64,
     /// In bytes.
     pub(crate) mapped: u64,
+    /// In bytes; none in a recording.
+    pub(crate) resident: Option<u64>,
     pub(crate) vmas: u64,
 }
 
@@ -123,6 +125,7 @@ impl Trace {
                 at: whole(value, "at_us")?,
                 calls: whole(value, "calls")?,
                 mapped: whole(value, "mapped")?,
+                resident: value["resident"].as_u64(),
                 vmas: whole(value, "vmas")?,
             })
         };

@@ -63,7 +63,7 @@ fn trace(trace: &Trace) -> Markup {
     }
 }
 
-/// Calls a second, mapped bytes and VMAs over time.
+/// Calls a second, mapped and resident bytes, and VMAs over time.
 fn course(bins: &[Bin]) -> Markup {
     // Bins are of one length.
     let length = bins[1].at.saturating_sub(bins[0].at).max(1) as f64 / 1e6;
@@ -76,6 +76,11 @@ fn course(bins: &[Bin]) -> Markup {
     html! {
         (plot("Memory calls", "calls a second", &|bin| bin.calls as f64 / length))
         (plot("Mapped", "MiB", &|bin| bin.mapped as f64 / f64::from(1 << 20)))
+        @if bins.iter().any(|bin| bin.resident.is_some()) {
+            (plot("Resident", "MiB", &|bin| {
+                bin.resident.unwrap_or(0) as f64 / f64::from(1 << 20)
+            }))
+        }
         (plot("VMAs", "VMAs", &|bin| bin.vmas as f64))
     }
 }

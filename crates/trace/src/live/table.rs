@@ -148,6 +148,8 @@ pub(super) struct Space {
     pub(super) growing: Option<Vec<Range<usize>>>,
     /// The page faults that its process had before.
     pub(super) faults: Faults,
+    /// When its resident bytes were read last.
+    pub(super) looked: Option<Instant>,
 }
 
 impl Space {
@@ -170,6 +172,7 @@ impl Space {
             watchers: Vec::new(),
             growing: None,
             faults: usage::faults(tid),
+            looked: None,
         })
     }
 

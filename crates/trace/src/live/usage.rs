@@ -1,8 +1,38 @@
 //! What a process uses of the machine's memory: from `/proc/PID/stat` and `/proc/PID/status`, two
 //! small files, and from smaps, which the tracer has read for the last listing anyway.
 
-use super::{image, sys::Tid};
-use crate::report::{Kind, Residency, Usage};
+use std::time::{Duration, Instant};
+
+use super::{follower::Follower, image, sys::Tid};
+use crate::{
+    record::MmId,
+    report::{Kind, Residency, Usage},
+};
+
+/// The time between two looks at what an address space has resident. A look costs some
+/// microseconds.
+const BETWEEN: Duration = Duration::from_millis(2);
+
+impl Follower<'_> {
+    /// Reports the resident bytes of an address space, unless that was a short time ago. `tid` runs
+    /// in it.
+    pub(super) fn tell_resident(&mut self, mm: MmId, tid: Tid) {
+        let Some(space) = self.spaces.get_mut(&mm) else { return };
+        if space.looked.is_some_and(|looked| looked.elapsed() < BETWEEN) {
+            return;
+        }
+        space.looked = Some(Instant::now());
+        let statm = image::proc_text(tid, "statm").unwrap_or_default();
+        if let Some(bytes) = resident_in(&statm) {
+            self.observer.resident(mm, bytes);
+        }
+    }
+}
+
+/// The resident bytes in the text of statm, which counts pages.
+fn resident_in(statm: &str) -> Option<usize> {
+    statm.split_ascii_whitespace().nth(1)?.parse::<usize>().ok()?.checked_mul(4096)
+}
 
 /// The page faults of a process, minor and major.
 pub(super) type Faults = (u64, u64);
@@ -62,6 +92,8 @@ mod tests {
     fn the_peak_is_in_kibibytes() {
         assert_eq!(peak_in("Name:\ta\nVmPeak:\t  90 kB\nVmHWM:\t      12 kB\n"), 12 << 10);
         assert_eq!(peak_in("Name:\tkthread\n"), 0);
+        assert_eq!(resident_in("100 20 3 4 0 5 0\n"), Some(20 << 12));
+        assert_eq!(resident_in("100\n"), None);
     }
 
     /// The page faults of this process: each new page that it touches is one.

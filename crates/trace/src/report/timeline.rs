@@ -1,4 +1,5 @@
-//! The course of a run: calls, mapped bytes and VMAs of all its address spaces over time.
+//! The course of a run: calls, mapped and resident bytes, and VMAs of all its address spaces over
+//! time. Recordings have no resident bytes.
 //!
 //! Time is cut into bins of equal length. A run has 64 bins at most: when it needs more, each two
 //! become one. So the size is bounded, and a call takes constant time on average.
@@ -24,16 +25,21 @@ pub(crate) struct Timeline {
     total: Size,
 }
 
-/// The VMAs and the mapped bytes of an address space, or of all.
+/// The VMAs, the mapped and the resident bytes of an address space, or of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Size {
     vmas: usize,
     mapped: usize,
+    resident: usize,
 }
 
 impl Size {
     fn max(self, other: Size) -> Size {
-        Size { vmas: self.vmas.max(other.vmas), mapped: self.mapped.max(other.mapped) }
+        Size {
+            vmas: self.vmas.max(other.vmas),
+            mapped: self.mapped.max(other.mapped),
+            resident: self.resident.max(other.resident),
+        }
     }
 }
 
@@ -55,9 +61,16 @@ impl Timeline {
     /// A call was made at this time, in nanoseconds since the run began. Its address space has that
     /// many VMAs and mapped bytes now.
     pub(crate) fn call(&mut self, at: u64, mm: MmId, (vmas, mapped): (usize, usize)) {
-        self.set(mm, Size { vmas, mapped });
+        let resident = self.sizes.get(&mm).map_or(0, |size| size.resident);
+        self.set(mm, Size { vmas, mapped, resident });
         let bin = self.bin(at);
         bin.calls += 1;
+    }
+
+    /// So many bytes of an address space are resident. The next call tells when.
+    pub(crate) fn resident(&mut self, mm: MmId, resident: usize) {
+        let size = self.sizes.get(&mm).copied().unwrap_or_default();
+        self.set(mm, Size { resident, ..size });
     }
 
     /// An address space has ended. The next call tells when.
@@ -71,6 +84,8 @@ impl Timeline {
         self.total.vmas = self.total.vmas + size.vmas - old.vmas;
         // Address spaces are large, and there may be many.
         self.total.mapped = self.total.mapped.wrapping_add(size.mapped).wrapping_sub(old.mapped);
+        self.total.resident =
+            self.total.resident.wrapping_add(size.resident).wrapping_sub(old.resident);
     }
 
     /// The bin of this time, with the current size. Those before it that saw no call had the size
@@ -100,20 +115,26 @@ impl Timeline {
         self.bins.is_empty()
     }
 
-    /// One object for each bin.
+    fn has_resident(&self) -> bool {
+        self.bins.iter().any(|bin| bin.size.resident > 0)
+    }
+
+    /// One object for each bin. `resident` is null in a recording.
     pub(super) fn object(&self) -> Value {
+        let known = self.has_resident();
         let one = |(i, bin): (usize, &Bin)| {
             json!({
                 "at_us": i as u64 * self.length / 1000,
                 "calls": bin.calls,
                 "mapped": bin.size.mapped,
+                "resident": known.then_some(bin.size.resident),
                 "vmas": bin.size.vmas,
             })
         };
         self.bins.iter().enumerate().map(one).collect()
     }
 
-    /// A line each for calls, mapped bytes and VMAs, with a newline at the end.
+    /// A line each for calls, mapped and resident bytes, and VMAs, with a newline at the end.
     pub(super) fn render(&self, style: Style) -> String {
         let last = Duration::from_nanos(self.bins.len() as u64 * self.length);
         let each = Duration::from_nanos(self.length);
@@ -121,13 +142,16 @@ impl Timeline {
             let values: Vec<u64> = self.bins.iter().map(of).collect();
             let peak = values.iter().copied().max().unwrap_or(0);
             let bars = style.paint("36", &bars(&values, peak));
-            format!("{name:>7} {bars}  at most {}\n", most(peak))
+            format!("{name:>8} {bars}  at most {}\n", most(peak))
         };
         let calls = |peak| format!("{} in {each:?}", count(peak));
+        let size = |peak| bytes(peak as usize);
+        let resident = row("resident", &|bin| bin.size.resident as u64, &size);
         row("calls", &|bin| bin.calls, &calls)
-            + &row("mapped", &|bin| bin.size.mapped as u64, &|peak| bytes(peak as usize))
+            + &row("mapped", &|bin| bin.size.mapped as u64, &size)
+            + if self.has_resident() { &resident } else { "" }
             + &row("VMAs", &|bin| bin.size.vmas as u64, &count)
-            + &format!("{:>7} 0{:>width$.2?}\n", "time", last, width = self.bins.len().max(8) - 1)
+            + &format!("{:>8} 0{:>width$.2?}\n", "time", last, width = self.bins.len().max(8) - 1)
     }
 }
 
@@ -152,7 +176,10 @@ mod tests {
         }
         assert!((BINS / 2..=BINS).contains(&timeline.bins.len()), "{}", timeline.bins.len());
         assert_eq!(timeline.bins.iter().map(|bin| bin.calls).sum::<u64>(), 1000);
-        assert_eq!(timeline.bins.last().unwrap().size, Size { vmas: 999, mapped: 4096 });
+        assert_eq!(
+            timeline.bins.last().unwrap().size,
+            Size { vmas: 999, mapped: 4096, resident: 0 }
+        );
         assert!(timeline.bins.is_sorted_by_key(|bin| bin.size.vmas));
         // A much later call.
         timeline.call(u64::MAX, 1, (5, 0));
@@ -173,6 +200,25 @@ mod tests {
             [(10, 1), (10, 0), (15, 1), idle, idle, idle, idle, idle, idle, idle, (6, 1)];
         assert_eq!(sizes, expected);
         assert_eq!(timeline.object()[10]["mapped"], 60);
+    }
+
+    #[test]
+    fn resident_bytes_are_those_of_the_newest_look() {
+        let mut timeline = Timeline::default();
+        timeline.call(0, 1, (1, 100));
+        assert!(timeline.object()[0]["resident"].is_null());
+        assert!(!timeline.render(Style::PLAIN).contains("resident"));
+        timeline.resident(1, 70);
+        timeline.resident(2, 5);
+        timeline.call(MS / 10, 1, (1, 100));
+        timeline.call(2 * MS / 10, 1, (2, 200));
+        timeline.resident(1, 30);
+        timeline.end(2);
+        timeline.call(3 * MS / 10, 1, (2, 200));
+        let resident: Vec<_> = timeline.bins.iter().map(|bin| bin.size.resident).collect();
+        assert_eq!(resident, [0, 75, 75, 30]);
+        assert_eq!(timeline.object()[3]["resident"], 30);
+        assert!(timeline.render(Style::PLAIN).contains("resident"));
     }
 
     #[test]
