@@ -48,6 +48,7 @@ Examples:
   samara trace --follow none -- make          the program without its children
   samara trace -o report.txt -- make          the report in a file
   samara trace --record a.vmtrace -- git log  a recording, for samara replay
+  samara trace -p 4711                        a program that runs already, until Ctrl-C
   samara trace --stacks -- python3 a.py       which functions map memory, and what they leave mapped
   samara trace --flame a.svg --flame-of at-end -- ./a.out
                                               a flame graph of what is never unmapped
@@ -215,8 +216,13 @@ pub(crate) struct Trace {
     #[arg(short, long, conflicts_with = "output")]
     pub(crate) quiet: bool,
 
+    /// Follow the running process PID with its threads instead, until Ctrl-C; it runs on
+    #[arg(short = 'p', long = "attach", value_name = "PID", conflicts_with = "command",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) attach: Option<u32>,
+
     /// The program and its arguments; after --, if it begins with a hyphen
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(required_unless_present = "attach", trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 

@@ -57,8 +57,9 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let profile = live::profile();
     let header = header(release.trim(), profile);
-    let what =
-        options.command.first().map_or_else(Default::default, |program| program.to_string_lossy());
+    let attached = options.attach.map(|pid| format!("process {pid}"));
+    let program = options.command.first().map(|program| program.to_string_lossy().into_owned());
+    let what = attached.or(program).unwrap_or_default();
     let unwritten = |error| {
         let path = options.record.as_deref().unwrap_or(Path::new("")).display();
         (FAILED, format!("the recording {path} is incomplete: {error}"))
@@ -88,7 +89,12 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
             false => 0,
         },
     };
-    let exit = live::run(follow, &options.command, &mut session).map_err(start_failure)?;
+    let exit = match options.attach {
+        // The end of a program that is not ours is no result of this command.
+        Some(pid) => live::attach(follow, pid, &mut session).map(|_| Exit::Code(0)),
+        None => live::run(follow, &options.command, &mut session),
+    };
+    let exit = exit.map_err(start_failure)?;
     let unfollowed = session.unfollowed().map(str::to_owned);
     let unstreamed = session.unstreamed();
     let mut summary = session.finish().map_err(unwritten)?;

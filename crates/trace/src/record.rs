@@ -183,7 +183,7 @@ impl Record {
 ///
 /// ```
 /// use trace::record::Doubt;
-/// assert_eq!(Doubt::ALL.map(Doubt::name), ["touch", "overlap", "files"]);
+/// assert_eq!(Doubt::ALL.map(Doubt::name), ["touch", "overlap", "files", "attached"]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Doubt {
@@ -193,11 +193,13 @@ pub enum Doubt {
     Overlap,
     /// Open files could not be told apart, because the tracer ran out of descriptors.
     Files,
+    /// The program ran before it was followed, so the history of its VMAs is not known.
+    Attached,
 }
 
 impl Doubt {
     /// All of them.
-    pub const ALL: [Doubt; 3] = [Doubt::Touch, Doubt::Overlap, Doubt::Files];
+    pub const ALL: [Doubt; 4] = [Doubt::Touch, Doubt::Overlap, Doubt::Files, Doubt::Attached];
 
     /// Its word in a trace.
     pub fn name(self) -> &'static str {
@@ -205,6 +207,7 @@ impl Doubt {
             Doubt::Touch => "touch",
             Doubt::Overlap => "overlap",
             Doubt::Files => "files",
+            Doubt::Attached => "attached",
         }
     }
 
@@ -222,6 +225,10 @@ impl Doubt {
             Doubt::Files => {
                 "a difference is not counted as a mismatch: the tracer ran out of file \
                  descriptors, so it told open files apart only by device and inode"
+            }
+            Doubt::Attached => {
+                "a difference is not counted as a mismatch: the program ran before it was \
+                 followed, and what its memory was before is not known"
             }
         }
     }

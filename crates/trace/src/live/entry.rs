@@ -4,12 +4,13 @@
 use std::{collections::BTreeSet, fs, ops::Range, os::fd::RawFd, time::Instant};
 
 use super::{
+    attach::Attached,
     calls::{self, Kind},
     filter::{FOREIGN, NATIVE},
     follower::Follower,
     sys::{
         self, Tid,
-        ptrace::{self, Resume},
+        ptrace::{self, Entry, Resume},
     },
     table::{Call, Flight, Image, Load, Space, Stage},
     userfault,
@@ -21,10 +22,15 @@ const MAP_ANONYMOUS: usize = 0x20;
 impl Follower<'_> {
     /// The filter stopped a thread.
     pub(super) fn on_entry(&mut self, tid: Tid) {
-        let Some(task) = self.tasks.get(&tid) else { return self.run(tid) };
-        let space = task.space;
         // It may have been killed just now. Then its end is reported next.
         let Ok(entry) = ptrace::entry(tid) else { return self.run(tid) };
+        self.entered(tid, entry);
+    }
+
+    /// A thread is at the entry of a call that the filter does not let through.
+    pub(super) fn entered(&mut self, tid: Tid, entry: Entry) {
+        let Some(task) = self.tasks.get(&tid) else { return self.run(tid) };
+        let space = task.space;
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.paused = 0;
         }
@@ -41,12 +47,16 @@ impl Follower<'_> {
         if entry.rule != NATIVE {
             return self.refuse(tid);
         }
-        if self.look_at_seccomp(tid, entry.number, &entry.args) {
+        // A program that ran already has no filter of ours, so its own filters work as ever.
+        let ours = self.attached.is_none();
+        if ours && self.look_at_seccomp(tid, entry.number, &entry.args) {
             return self.run(tid);
         }
         let Some(kind) = calls::kind(entry.number) else { return self.run(tid) };
         let mut call = Call { kind, args: entry.args };
-        self.trace_clone(tid, entry.number, &mut call.args);
+        if ours {
+            self.trace_clone(tid, entry.number, &mut call.args);
+        }
         match (kind, space) {
             (Kind::Ptrace, _) => {
                 self.notice(
@@ -73,7 +83,8 @@ impl Follower<'_> {
                 let busy = self
                     .spaces
                     .get(&mm)
-                    .is_some_and(|space| space.is_busy() || !space.queue.is_empty());
+                    .is_some_and(|space| space.is_busy() || !space.queue.is_empty())
+                    || self.attached.as_ref().is_some_and(Attached::is_leaving);
                 if busy {
                     self.hurry = true;
                     self.set_stage(tid, Stage::Held(call));
@@ -111,7 +122,8 @@ impl Follower<'_> {
     /// Starts the operation of the next thread in the queue.
     pub(super) fn next_in_queue(&mut self, mm: MmId) {
         // Resuming other threads may have started one already.
-        if self.spaces.get(&mm).is_some_and(Space::is_busy) {
+        let leaving = self.attached.as_ref().is_some_and(Attached::is_leaving);
+        if leaving || self.spaces.get(&mm).is_some_and(Space::is_busy) {
             return;
         }
         while let Some(tid) = self.spaces.get_mut(&mm).and_then(|space| space.queue.pop_front()) {

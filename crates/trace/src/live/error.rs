@@ -20,6 +20,13 @@ pub enum Error {
     Spawn(io::Error),
     /// The kernel refused ptrace.
     Attach(io::Error),
+    /// A running process cannot be traced.
+    Seize {
+        /// The process.
+        pid: u32,
+        /// The reason.
+        cause: io::Error,
+    },
     /// The kernel refused the seccomp filter.
     Filter(io::Error),
     /// The program could not be started.
@@ -53,6 +60,17 @@ impl fmt::Display for Error {
                 "the kernel refuses to trace the program: {cause}; ptrace may be switched off here \
                  (kernel.yama.ptrace_scope=3, a container without CAP_SYS_PTRACE)"
             ),
+            Error::Seize { pid, cause } => {
+                write!(f, "cannot follow process {pid}: {cause}")?;
+                match cause.raw_os_error() {
+                    Some(libc::ESRCH) => f.write_str("; there is none with this number"),
+                    Some(libc::EPERM) => f.write_str(
+                        "; it is another user's, this process itself, traced already, or \
+                         kernel.yama.ptrace_scope forbids it: become root",
+                    ),
+                    _ => Ok(()),
+                }
+            }
             Error::Filter(cause) => write!(
                 f,
                 "the kernel refuses the seccomp filter: {cause}; it needs CONFIG_SECCOMP_FILTER \
@@ -74,6 +92,7 @@ impl std::error::Error for Error {
             | Error::Attach(cause)
             | Error::Filter(cause)
             | Error::Exec { cause, .. }
+            | Error::Seize { cause, .. }
             | Error::Follow { cause, .. } => Some(cause),
         }
     }

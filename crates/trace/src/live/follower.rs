@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     Error, Exit, Options,
+    attach::Attached,
     facilities::Facilities,
     files::Files,
     stacks::Stacks,
@@ -64,6 +65,8 @@ pub(super) struct Follower<'a> {
     pub(super) hurry: bool,
     /// The descriptor limit of this process.
     pub(super) descriptors: u64,
+    /// Set if the program ran before.
+    pub(super) attached: Option<Attached>,
     /// The number of forwarded signals seen so far.
     wishes: u32,
     ending: bool,
@@ -97,6 +100,7 @@ impl<'a> Follower<'a> {
             has_others: false,
             descriptors: u64::MAX,
             hurry: false,
+            attached: None,
             wishes: 0,
             ending: false,
         }
@@ -114,6 +118,9 @@ impl<'a> Follower<'a> {
                 fast = self.hurry;
                 let period = if fast { beat::SOON } else { beat::PERIOD };
                 beat.every(period).map_err(|cause| Error::Follow { doing: "timing", cause })?;
+            }
+            if self.attached.as_ref().is_some_and(|attached| attached.left) {
+                return Ok(self.exit);
             }
             if self.has_others && self.tasks.is_empty() && self.early.is_empty() {
                 return Ok(self.exit);
@@ -138,7 +145,8 @@ impl<'a> Follower<'a> {
     pub(super) fn event(&mut self, tid: Tid, status: Status) {
         let timed = self.timed.take_if(|(other, _)| *other == tid).map(|(_, at)| at.elapsed());
         match status {
-            Status::SyscallExit => self.on_exit(tid, timed),
+            Status::Syscall if self.attached.is_some() => self.on_call_stop(tid),
+            Status::Syscall => self.on_exit(tid, timed),
             Status::Signal(signal) => self.resume(tid, Resume::Freely(signal)),
             Status::Exited(code) => self.on_gone(tid, Exit::Code(code)),
             Status::Signaled(signal) => self.on_gone(tid, Exit::Signal(signal)),
@@ -214,7 +222,7 @@ impl<'a> Follower<'a> {
 
     pub(super) fn resume_anyway(&mut self, tid: Tid, how: Resume) {
         // A thread that cannot be resumed will report its end, or has never run.
-        if let Err(error) = ptrace::resume(tid, how) {
+        if let Err(error) = ptrace::resume(tid, self.how(how)) {
             self.notice(&format!("a thread could not be resumed ({error})"));
         }
     }
@@ -233,6 +241,9 @@ impl<'a> Follower<'a> {
     fn beat(&mut self, wishes: u32) {
         // On the second signal to end, or if only the program's children are left, kill all.
         let fresh = wishes > mem::replace(&mut self.wishes, wishes);
+        if self.attached.is_some() && wishes > 0 {
+            return self.leave_when_quiet();
+        }
         if fresh && (wishes >= 2 || self.exit.is_some()) {
             self.end();
         }
@@ -302,6 +313,9 @@ impl Drop for Follower<'_> {
     fn drop(&mut self) {
         if self.tasks.is_empty() && self.early.is_empty() {
             return;
+        }
+        if self.attached.is_some() {
+            return self.detach();
         }
         self.end();
         // Handle each event until none is left: kill the thread, and let it end.

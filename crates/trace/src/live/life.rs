@@ -179,7 +179,7 @@ impl Follower<'_> {
 
     /// Registers the address space that execve just made. `Ok(None)`: the program cannot be
     /// followed.
-    fn new_image(&mut self, pid: Tid) -> io::Result<Option<MmId>> {
+    pub(super) fn new_image(&mut self, pid: Tid) -> io::Result<Option<MmId>> {
         let link = format!("/proc/{pid}/exe");
         let mut header = [0u8; 20];
         let exe = File::open(&link).and_then(|mut file| {
@@ -210,10 +210,14 @@ impl Follower<'_> {
                  layout), which is not predicted",
             );
         }
-        let space = Space::open(pid, marks.start_brk)?;
+        // A program that ran already has a heap.
+        let heap = areas.iter().filter(|area| self.attached.is_some() && area.name == "[heap]");
+        let brk = heap.map(|area| area.range.end).max().unwrap_or(marks.start_brk);
+        let space = Space::open(pid, brk)?;
         self.last_mm += 1;
         let mm = self.last_mm;
-        let vsyscall = self.tell_image(mm, pid, &areas, Heads { marks, mmap_base, exe, space });
+        let vsyscall =
+            self.tell_image(mm, pid, &areas, Heads { marks, brk, mmap_base, exe, space });
         if let Some(line) = vsyscall {
             self.observer.record(Record::Vsyscall(line), None);
         }
@@ -223,7 +227,7 @@ impl Follower<'_> {
     /// Reports a new image: the address space, its files, its VMAs. Returns the line of the
     /// vsyscall page.
     fn tell_image(&mut self, mm: MmId, tid: Tid, areas: &[Area], heads: Heads) -> Option<String> {
-        let Heads { marks, mmap_base, exe, space } = heads;
+        let Heads { marks, brk, mmap_base, exe, space } = heads;
         let mut text = String::new();
         let whole = (&space.maps).read_to_string(&mut text);
         self.spaces.insert(mm, space);
@@ -232,7 +236,7 @@ impl Follower<'_> {
                 mm,
                 tid: tid as u32,
                 vmas: areas.len(),
-                brk: marks.start_brk,
+                brk,
                 start_brk: marks.start_brk,
                 start_stack: marks.start_stack,
                 mmap_base,
@@ -353,7 +357,7 @@ impl Follower<'_> {
         }
     }
 
-    fn end_space(&mut self, mm: MmId, tid: Tid, exec: bool, last: Option<Last>) {
+    pub(super) fn end_space(&mut self, mm: MmId, tid: Tid, exec: bool, last: Option<Last>) {
         match last {
             Some(Last { text, flags, usage }) => {
                 self.observer.used(mm, usage);
@@ -379,6 +383,8 @@ impl Follower<'_> {
 /// The first facts that [`Follower::tell_image`] reports.
 struct Heads {
     marks: image::Marks,
+    /// The end of the heap.
+    brk: usize,
     mmap_base: usize,
     exe: String,
     space: Space,

@@ -50,6 +50,7 @@
 //! listing, which grows with the number of VMAs.
 
 mod around;
+mod attach;
 mod calls;
 mod confine;
 mod descriptors;
@@ -76,6 +77,7 @@ use std::{
     os::unix::ffi::OsStrExt,
 };
 
+pub use attach::attach;
 pub use error::Error;
 pub use facilities::profile;
 

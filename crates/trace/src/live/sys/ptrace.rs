@@ -21,8 +21,8 @@ pub(in crate::live) enum Status {
     Exited(i32),
     /// A signal ended it, and it is reaped.
     Signaled(i32),
-    /// It stopped at the exit of a system call.
-    SyscallExit,
+    /// It stopped at the exit of a system call, or at the entry of one if it was resumed so.
+    Syscall,
     /// It stopped before a signal is delivered.
     Signal(i32),
     /// It stopped at a `PTRACE_EVENT_*`; the signal matters for `PTRACE_EVENT_STOP`.
@@ -31,8 +31,25 @@ pub(in crate::live) enum Status {
 
 /// Begins to trace a thread, which keeps running.
 pub(in crate::live) fn seize(tid: Tid) -> io::Result<()> {
+    seize_with(tid, OPTIONS)
+}
+
+/// As [`seize`], a thread of a program that ran before the tracer, and runs on after it. Its
+/// filters are its own matter.
+pub(in crate::live) fn seize_running(tid: Tid) -> io::Result<()> {
+    seize_with(tid, OPTIONS & !(libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACESECCOMP))
+}
+
+fn seize_with(tid: Tid, options: libc::c_int) -> io::Result<()> {
     // SAFETY: the options are a number, not a pointer.
-    check(unsafe { libc::ptrace(libc::PTRACE_SEIZE, tid, 0usize, OPTIONS as usize) }).map(drop)
+    check(unsafe { libc::ptrace(libc::PTRACE_SEIZE, tid, 0usize, options as usize) }).map(drop)
+}
+
+/// Ends the tracing of a stopped thread, which gets this signal (0: none) and goes on. One that is
+/// stopped by job control stays so.
+pub(in crate::live) fn detach(tid: Tid, signal: i32) -> io::Result<()> {
+    // SAFETY: the last argument is a number, not a pointer.
+    check(unsafe { libc::ptrace(libc::PTRACE_DETACH, tid, 0usize, signal as usize) }).map(drop)
 }
 
 /// Waits for the next event of any thread that this thread traces. `Ok(None)`: there is none left.
@@ -83,7 +100,7 @@ fn decode(status: libc::c_int) -> Status {
     }
     let signal = libc::WSTOPSIG(status);
     match status >> 16 {
-        0 if signal == libc::SIGTRAP | 0x80 => Status::SyscallExit,
+        0 if signal == libc::SIGTRAP | 0x80 => Status::Syscall,
         0 => Status::Signal(signal),
         event => Status::Event(event, signal),
     }
@@ -96,6 +113,8 @@ pub(in crate::live) enum Resume {
     Freely(i32),
     /// Until the exit of its system call.
     ToSyscallExit,
+    /// Until the next entry or exit of a system call, with this signal delivered (0: none).
+    ToCall(i32),
     /// It stays stopped for job control, but reports when that ends.
     Listen,
 }
@@ -105,6 +124,7 @@ pub(in crate::live) fn resume(tid: Tid, how: Resume) -> io::Result<()> {
     let (request, signal) = match how {
         Resume::Freely(signal) => (libc::PTRACE_CONT, signal),
         Resume::ToSyscallExit => (libc::PTRACE_SYSCALL, 0),
+        Resume::ToCall(signal) => (libc::PTRACE_SYSCALL, signal),
         Resume::Listen => (libc::PTRACE_LISTEN, 0),
     };
     // SAFETY: the last argument is a number, not a pointer.
@@ -139,6 +159,8 @@ pub(in crate::live) struct Entry {
 mod abi {
     /// The request.
     pub(super) const GET_SYSCALL_INFO: libc::c_int = 0x420e;
+    /// [`SyscallInfo::op`] if the thread is at the entry of a call.
+    pub(super) const ENTRY: u8 = 1;
     /// [`SyscallInfo::op`] if the thread is at the exit of a call.
     pub(super) const EXIT: u8 = 2;
     /// [`SyscallInfo::op`] if the thread is at a seccomp event.
@@ -151,7 +173,7 @@ mod abi {
         pub(super) op: u8,
         reserved: u8,
         flags: u16,
-        arch: u32,
+        pub(super) arch: u32,
         instruction_pointer: u64,
         stack_pointer: u64,
         pub(super) u: Data,
@@ -206,6 +228,36 @@ pub(in crate::live) fn entry(tid: Tid) -> io::Result<Entry> {
         number: call.number as i64,
         args: call.args.map(|arg| arg as usize),
     })
+}
+
+/// A stop at a system call.
+pub(in crate::live) enum CallStop {
+    /// At its entry. No rule has been applied.
+    Entry {
+        /// The number of the instruction set, as in a filter.
+        arch: u32,
+        /// The call.
+        entry: Entry,
+    },
+    /// At its exit.
+    Exit,
+}
+
+/// The call at which a thread stopped.
+pub(in crate::live) fn call_stop(tid: Tid) -> io::Result<CallStop> {
+    let info = info(tid)?;
+    match info.op {
+        abi::EXIT => Ok(CallStop::Exit),
+        abi::ENTRY => {
+            // SAFETY: `op` says that the variant of an entry is the one filled. It is the beginning
+            // of this one, and all variants are plain numbers.
+            let call = unsafe { info.u.seccomp };
+            let args = call.args.map(|arg| arg as usize);
+            let entry = Entry { rule: 0, number: call.number as i64, args };
+            Ok(CallStop::Entry { arch: info.arch, entry })
+        }
+        _ => Err(io::Error::from(io::ErrorKind::InvalidData)),
+    }
 }
 
 /// The result of the call of a thread that stopped at its exit.
@@ -282,7 +334,7 @@ mod tests {
     fn statuses_decode() {
         assert_eq!(decode(0x2a00), Status::Exited(42));
         assert_eq!(decode(9), Status::Signaled(9));
-        assert_eq!(decode(0x857f), Status::SyscallExit);
+        assert_eq!(decode(0x857f), Status::Syscall);
         assert_eq!(decode((libc::SIGRTMIN() << 8) | 0x7f), Status::Signal(libc::SIGRTMIN()));
         let exec = (libc::PTRACE_EVENT_EXEC << 16) | (libc::SIGTRAP << 8) | 0x7f;
         assert_eq!(decode(exec), Status::Event(libc::PTRACE_EVENT_EXEC, libc::SIGTRAP));

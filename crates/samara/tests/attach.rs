@@ -1,0 +1,257 @@
+//! `samara trace -p`: running programs are followed, and left unharmed.
+
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod traced;
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use traced::{compile, object, samara, temporary};
+
+/// Two threads map and unmap, one waits in a read, one forks. Signals arrive all the time. Each
+/// call must do what it does without a tracer. Ends at the end of standard input.
+const BUSY: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static volatile sig_atomic_t signals;
+static volatile int over;
+static int quiet[2];
+#define CHECK(what) do { if (!(what)) { perror(#what); abort(); } } while (0)
+static void count(int number) { (void)number; signals++; }
+static void *map(void *unused) {
+    for (long i = 0; !over; i++) {
+        char *p = mmap(0, 5 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(p != MAP_FAILED);
+        memset(p, i, 5 * 4096);
+        CHECK(mprotect(p + 4096, 4096, PROT_READ) == 0);
+        CHECK(p[4096] == (char)i && p[5 * 4096 - 1] == (char)i);
+        CHECK(munmap(p, 5 * 4096) == 0);
+        usleep(500);
+    }
+    return unused;
+}
+static void *waits(void *unused) {
+    char byte;
+    CHECK(read(quiet[0], &byte, 1) == 1);
+    return unused;
+}
+static void *forks(void *unused) {
+    while (!over) {
+        pid_t pid = fork();
+        CHECK(pid >= 0);
+        if (pid == 0) {
+            void *p = mmap(0, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            _exit(p == MAP_FAILED ? 9 : 7);
+        }
+        int status;
+        CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 7);
+        usleep(20000);
+    }
+    return unused;
+}
+int main(void) {
+    pthread_t threads[4];
+    CHECK(pipe(quiet) == 0);
+    struct sigaction action = {.sa_handler = count, .sa_flags = SA_RESTART};
+    sigaction(SIGALRM, &action, 0);
+    struct itimerval often = {{0, 3000}, {0, 3000}};
+    setitimer(ITIMER_REAL, &often, 0);
+    void *(*work[])(void *) = {map, map, waits, forks};
+    for (int i = 0; i < 4; i++) CHECK(pthread_create(threads + i, 0, work[i], 0) == 0);
+    puts("ready");
+    fflush(stdout);
+    char byte;
+    CHECK(read(0, &byte, 1) == 0);
+    over = 1;
+    CHECK(write(quiet[1], "", 1) == 1);
+    for (int i = 0; i < 4; i++) CHECK(pthread_join(threads[i], 0) == 0);
+    while (signals <= 3) usleep(1000);
+    return 33;
+}
+"#;
+
+fn start(name: &str) -> Child {
+    let program = compile(name, BUSY, &["-O1", "-g", "-pthread"]);
+    let mut child = Command::new(program)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    child
+}
+
+/// Its end of standard input lets the program end, which must have seen nothing wrong.
+fn ends_well(mut child: Child) {
+    drop(child.stdin.take());
+    let mut errors = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(33), "{status}: {errors}");
+}
+
+fn status(pid: u32, name: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.trim().to_owned()
+}
+
+fn send(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+}
+
+/// Starts the tracer.
+fn follow(pid: u32, options: &[&str]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_samara"))
+        .args(["trace", "--json-lines", "-", "-p", &pid.to_string()])
+        .args(options)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Waits for so many calls. Keep the reader: the tracer writes on.
+fn calls(tracer: &mut Child, count: usize) -> BufReader<std::process::ChildStdout> {
+    let mut lines = BufReader::new(tracer.stdout.take().unwrap());
+    for _ in 0..count {
+        let mut line = String::new();
+        if lines.read_line(&mut line).unwrap() == 0 {
+            let mut errors = String::new();
+            tracer.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+            panic!("the tracer ended: {errors}");
+        }
+    }
+    lines
+}
+
+#[test]
+fn a_running_program_is_followed_and_left() {
+    let child = start("attached");
+    let pid = child.id();
+    for round in 0..3 {
+        let file = temporary("attached.json");
+        let mut tracer = follow(pid, &["--verify", "--json", file.to_str().unwrap()]);
+        let mut lines = calls(&mut tracer, 300);
+        assert_eq!(status(pid, "TracerPid:"), tracer.id().to_string());
+        send(&tracer, Signal::SIGINT);
+        lines.read_to_end(&mut Vec::new()).unwrap();
+        let mut report = String::new();
+        tracer.stderr.take().unwrap().read_to_string(&mut report).unwrap();
+        assert_eq!(tracer.wait().unwrap().code(), Some(0), "round {round}: {report}");
+        let result = object(&file);
+        assert_eq!(result["mismatches"], 0, "{report}");
+        assert_eq!(result["cannot_tell"], 0, "{report}");
+        assert!(result["calls"].as_u64().unwrap() >= 300, "{report}");
+        assert!(result["spaces"][0]["exe"].as_str().unwrap().ends_with("/attached"));
+        // Nothing of it is left.
+        assert_eq!(status(pid, "TracerPid:"), "0");
+        assert!(!status(pid, "State:").to_lowercase().starts_with('t'));
+    }
+    ends_well(child);
+}
+
+#[test]
+fn the_program_outlives_a_tracer_that_is_killed() {
+    let child = start("outlives");
+    let mut tracer = follow(child.id(), &[]);
+    drop(calls(&mut tracer, 50));
+    send(&tracer, Signal::SIGKILL);
+    tracer.wait().unwrap();
+    thread::sleep(Duration::from_millis(20));
+    assert_eq!(status(child.id(), "TracerPid:"), "0");
+    ends_well(child);
+}
+
+#[test]
+fn the_tracer_ends_with_the_program() {
+    let child = start("ends");
+    let mut tracer = follow(child.id(), &["--stacks"]);
+    let mut lines = calls(&mut tracer, 20);
+    ends_well(child);
+    lines.read_to_end(&mut Vec::new()).unwrap();
+    let out = tracer.wait_with_output().unwrap();
+    let report = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(0), "{report}");
+    assert!(report.contains(" map (ends.c:"), "a thread's stack: {report}");
+}
+
+#[test]
+fn a_stopped_program_stays_stopped() {
+    let child = start("stopped");
+    send(&child, Signal::SIGSTOP);
+    while !status(child.id(), "State:").starts_with('T') {
+        thread::yield_now();
+    }
+    let mut tracer = follow(child.id(), &[]);
+    while status(child.id(), "TracerPid:") == "0" {
+        thread::yield_now();
+    }
+    thread::sleep(Duration::from_millis(100));
+    send(&tracer, Signal::SIGTERM);
+    assert_eq!(tracer.wait().unwrap().code(), Some(0));
+    assert_eq!(status(child.id(), "TracerPid:"), "0");
+    assert!(status(child.id(), "State:").starts_with('T'));
+    send(&child, Signal::SIGCONT);
+    ends_well(child);
+}
+
+#[test]
+fn what_cannot_be_followed_is_an_error() {
+    let mut gone = Command::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    let error = |pid: &str| {
+        let out = samara(&["-p", pid]);
+        (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    let (code, text) = error(&gone.id().to_string());
+    assert_eq!(code, Some(125), "{text}");
+    assert!(text.contains("cannot follow process") && text.contains("there is none"), "{text}");
+    for pid in ["0", "x", "-1"] {
+        assert_eq!(error(pid).0, Some(2), "{pid}");
+    }
+    let out = samara(&["-p", "1", "--", "true"]);
+    assert_eq!(out.status.code(), Some(2));
+    // A second tracer.
+    let child = start("taken");
+    let mut tracer = follow(child.id(), &[]);
+    let lines = calls(&mut tracer, 5);
+    let (code, text) = error(&child.id().to_string());
+    assert_eq!(code, Some(125), "{text}");
+    assert!(text.contains("traced already"), "{text}");
+    send(&tracer, Signal::SIGINT);
+    drop(lines);
+    tracer.wait().unwrap();
+    ends_well(child);
+}
+
+#[test]
+fn help_names_the_option() {
+    let out = samara(&["--help"]);
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(text.contains("-p, --attach <PID>") && text.contains("samara trace -p "), "{text}");
+}
