@@ -148,6 +148,17 @@ pub trait Observer {
         let _ = (mm, bytes);
     }
 
+    /// Whether a picture of `mm` will be kept at its next call, or now if it ends.
+    fn wants_pages(&mut self, mm: MmId, ends: bool) -> bool {
+        let _ = (mm, ends);
+        false
+    }
+
+    /// The ranges of `mm` that are resident, in order, if it [wants](Self::wants_pages) them.
+    fn pages(&mut self, mm: MmId, resident: Vec<Range<usize>>) {
+        let _ = (mm, resident);
+    }
+
     /// What an address space used of the machine's memory, right before it ends.
     fn used(&mut self, mm: MmId, usage: Usage) {
         let _ = (mm, usage);

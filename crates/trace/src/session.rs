@@ -239,6 +239,14 @@ impl<W: Write> Observer for Session<W> {
         self.mirror.summary_mut().timeline.resident(mm, bytes);
     }
 
+    fn wants_pages(&mut self, mm: MmId, ends: bool) -> bool {
+        self.mirror.wants_pages(mm, ends)
+    }
+
+    fn pages(&mut self, mm: MmId, resident: Vec<Range<usize>>) {
+        self.mirror.pages(mm, resident);
+    }
+
     fn used(&mut self, mm: MmId, usage: Usage) {
         self.mirror.used(mm, usage);
     }

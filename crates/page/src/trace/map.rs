@@ -48,8 +48,15 @@ fn sum(values: impl Iterator<Item = u64>) -> u64 {
 fn box_of(region: &Region) -> Markup {
     // 6 pixels for a page, 3 more for each doubling.
     let width = 6 + 3 * (region.bytes / 4096).max(1).ilog2();
-    let title =
-        format!("{:x}, {}: {} {}", region.start, size(region.bytes), region.kind, region.name);
+    let resident = region.resident.map(|bytes| format!(" ({} resident)", size(bytes)));
+    let resident = resident.unwrap_or_default();
+    let title = format!(
+        "{:x}, {}{resident}: {} {}",
+        region.start,
+        size(region.bytes),
+        region.kind,
+        region.name
+    );
     html! { span class={ "k-" (class(&region.kind)) } style={ "width:" (width) "px" } title=(title) {} }
 }
 
@@ -60,18 +67,24 @@ fn class(kind: &str) -> String {
 
 /// The kinds that occur, each with its number of VMAs and its size.
 fn legend(regions: &[Region]) -> Markup {
-    let mut kinds: Vec<(&str, u64, u64)> = Vec::new();
+    let known = regions.iter().any(|region| region.resident.is_some());
+    let mut kinds: Vec<(&str, u64, u64, u64)> = Vec::new();
     for region in regions {
+        let resident = region.resident.unwrap_or(0);
         match kinds.iter_mut().find(|kind| kind.0 == region.kind) {
-            Some(kind) => (kind.1, kind.2) = (kind.1 + 1, kind.2.saturating_add(region.bytes)),
-            None => kinds.push((&region.kind, 1, region.bytes)),
+            Some((_, count, bytes, all)) => {
+                *count += 1;
+                *bytes = bytes.saturating_add(region.bytes);
+                *all = all.saturating_add(resident);
+            }
+            None => kinds.push((&region.kind, 1, region.bytes, resident)),
         }
     }
     html! {
         ul.legend {
-            @for (kind, count, bytes) in kinds {
+            @for (kind, count, bytes, resident) in kinds {
                 li { span.swatch class={ "k-" (class(kind)) } {} " " (kind) " " (grouped(count))
-                    " (" (size(bytes)) ")" }
+                    " (" (size(bytes)) @if known { ", " (size(resident)) " resident" } ")" }
             }
         }
     }
@@ -86,6 +99,7 @@ mod tests {
         let region = |start, name: &str| Region {
             start,
             bytes: 0x2000,
+            resident: Some(0x1000),
             kind: "anon".into(),
             name: name.into(),
         };
@@ -93,6 +107,7 @@ mod tests {
         let html = map(&Peak { exe: "/bin/x".into(), vmas: 3, regions }).into_string();
         assert_eq!(html.matches("class=\"strip\"").count(), 2, "{html}");
         assert!(html.contains("1024.0 MiB free") && html.contains("&lt;x&gt;"), "{html}");
-        assert!(html.contains("anon 3 (24.0 KiB)"), "{html}");
+        assert!(html.contains("anon 3 (24.0 KiB, 12.0 KiB resident)"), "{html}");
+        assert!(html.contains("1000, 8.0 KiB (4.0 KiB resident): anon"), "{html}");
     }
 }

@@ -89,6 +89,8 @@ pub(crate) struct Peak {
 pub(crate) struct Region {
     pub(crate) start: u64,
     pub(crate) bytes: u64,
+    /// Its resident bytes; none in a recording.
+    pub(crate) resident: Option<u64>,
     pub(crate) kind: String,
     pub(crate) name: String,
 }
@@ -181,6 +183,7 @@ fn peak(value: &Value) -> Result<Peak, String> {
         Ok(Region {
             start,
             bytes: whole(value, "bytes")?,
+            resident: value["resident"].as_u64(),
             kind: text(value, "kind")?,
             name: text(value, "name")?,
         })

@@ -118,16 +118,10 @@ impl Follower<'_> {
     }
 
     pub(super) fn is_touched(&mut self, mm: MmId, tid: Tid, range: Range<usize>) -> bool {
-        let Some(space) = self.spaces.get_mut(&mm) else { return false };
-        if space.pagemap.is_none() {
-            match sys::proc_file(tid, "pagemap") {
-                Err(error) if descriptors::ran_out(&error) => {
-                    self.lacks_descriptors(mm);
-                    return false;
-                }
-                opened => space.pagemap = Some(opened.ok()),
-            }
+        if !self.opens_pagemap(mm, tid) {
+            return false;
         }
+        let Some(space) = self.spaces.get(&mm) else { return false };
         let Some(Some(pagemap)) = &space.pagemap else {
             self.notice(
                 "pagemap cannot be opened: first writes are not seen, so merges may be \
@@ -151,6 +145,37 @@ impl Follower<'_> {
                 ));
                 false
             }
+        }
+    }
+
+    /// Opens the pagemap of an address space, if it can be opened. Returns false if descriptors ran
+    /// out.
+    fn opens_pagemap(&mut self, mm: MmId, tid: Tid) -> bool {
+        let Some(space) = self.spaces.get_mut(&mm) else { return false };
+        if space.pagemap.is_none() {
+            match sys::proc_file(tid, "pagemap") {
+                Err(error) if descriptors::ran_out(&error) => {
+                    self.lacks_descriptors(mm);
+                    return false;
+                }
+                opened => space.pagemap = Some(opened.ok()),
+            }
+        }
+        true
+    }
+
+    /// Reports the resident pages, if a picture of the address space will be kept.
+    pub(super) fn tell_pages(&mut self, mm: MmId, tid: Tid, ends: bool) {
+        if !self.facilities.scan || !self.observer.wants_pages(mm, ends) {
+            return;
+        }
+        if !self.opens_pagemap(mm, tid) {
+            return;
+        }
+        let pagemap = self.spaces.get(&mm).and_then(|space| space.pagemap.as_ref()?.as_ref());
+        // Without them, the picture shows none.
+        if let Some(Ok(resident)) = pagemap.map(pages::scan_resident) {
+            self.observer.pages(mm, resident);
         }
     }
 
@@ -207,6 +232,7 @@ impl Follower<'_> {
         };
         let (areas, unknown) = image::parse(&smaps);
         self.strange_flags(unknown);
+        self.tell_pages(mm, tid, true);
         let before = self.spaces.get(&mm).map_or((0, 0), |space| space.faults);
         let usage = usage::read(tid, before, &smaps);
         let flags = areas.into_iter().map(|area| (area.range.start, area.flags)).collect();

@@ -20,7 +20,7 @@ mod stacks;
 mod step;
 mod takeover;
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{collections::HashMap, ops::Range, sync::Arc, time::Instant};
 
 use vma::{AddressSpace, Layout, Profile, VmFlags, WholeVma};
 
@@ -90,6 +90,8 @@ struct Mirrored {
     doubt: Option<Doubt>,
     /// The call that mapped each byte; `None` until a call has a stack.
     owners: Option<Owners>,
+    /// The resident ranges before the next call, if its picture needs them.
+    pages: Option<Vec<Range<usize>>>,
 }
 
 /// The result of a comparison.
@@ -283,13 +285,14 @@ impl<B: Beside> Mirror<B> {
             tainted: false,
             doubt: None,
             owners: None,
+            pages: None,
         };
         self.spaces.insert(mm, mirrored);
         Ok(())
     }
 
     fn end(&mut self, mm: MmId) {
-        self.keep_picture(mm, 0);
+        self.keep_picture(mm, true);
         let Some(mut mirrored) = self.spaces.remove(&mm) else { return };
         self.beside.end(mm);
         mirrored.measure();
@@ -365,7 +368,7 @@ impl<B: Beside> Mirror<B> {
 
     fn call(&mut self, call: &Call) -> Result<Option<Difference>, Expected> {
         self.personalities.call(call);
-        self.keep_peak(call.mm);
+        self.keep_picture(call.mm, false);
         self.begin_owned(call)?;
         let features = self.features(call);
         let file = self.file(call.file)?;

@@ -4,6 +4,8 @@
 //! line of text. Between the gaps, mapped regions form a band. The length of a region grows with
 //! the logarithm of its size, so both a page and a gigabyte are visible.
 
+use std::ops::Range;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -79,6 +81,8 @@ struct Region {
     start: usize,
     end: usize,
     kind: Kind,
+    /// Its resident bytes, if they are known.
+    resident: Option<usize>,
 }
 
 impl Region {
@@ -100,7 +104,7 @@ impl Region {
             _ if access.get(1) == Some(&b'w') => Kind::Data,
             _ => Kind::File,
         };
-        (start < end).then_some(Region { start, end, kind })
+        (start < end).then_some(Region { start, end, kind, resident: None })
     }
 }
 
@@ -121,14 +125,13 @@ const ROWS: usize = 16;
 /// 00001000-00003000 rw-p 00000000 00:00 0
 /// 7ff000000000-7ff000001000 r-xp 00000000 fe:00 9    /bin/x
 /// ";
-/// let portrait = Portrait { mm: 1, exe: "/bin/x".into(), vmas: 2, listing: listing.into() };
+/// let (exe, listing) = ("/bin/x".into(), listing.into());
+/// let portrait = Portrait { mm: 1, exe, vmas: 2, listing, resident: None };
 /// let text = picture::render(&portrait, Style::PLAIN);
 /// assert!(text.contains("0000000000001000  A") && text.contains("127.94 TiB free"));
 /// ```
 pub fn render(portrait: &Portrait, style: Style) -> String {
-    // The vsyscall page belongs to the kernel. The addresses below it are not free.
-    let lines = portrait.listing.lines().filter(|line| !line.ends_with("[vsyscall]"));
-    let regions: Vec<Region> = lines.filter_map(Region::parse).collect();
+    let regions: Vec<Region> = regions(portrait).map(|(region, _)| region).collect();
     if regions.is_empty() {
         return String::new();
     }
@@ -149,18 +152,35 @@ pub fn render(portrait: &Portrait, style: Style) -> String {
     out + &legend(&regions, style)
 }
 
-/// The address space as data: an object for each VMA.
-pub(super) fn object(portrait: &Portrait) -> Value {
-    let region = |line: &str| {
-        let Region { start, end, kind } = Region::parse(line)?;
-        let name = line.splitn(6, ' ').nth(5).unwrap_or("").trim();
-        Some(json!({
-            "start": format!("{start:x}"), "bytes": end - start, "kind": kind.name(), "name": name,
-        }))
-    };
+/// The regions with their lines, in order.
+fn regions(portrait: &Portrait) -> impl Iterator<Item = (Region, &str)> {
+    // The vsyscall page belongs to the kernel. The addresses below it are not free.
     let lines = portrait.listing.lines().filter(|line| !line.ends_with("[vsyscall]"));
+    lines.filter_map(|line| {
+        let region = Region::parse(line)?;
+        let resident = portrait.resident.as_deref().map(|all| within(all, &region));
+        Some((Region { resident, ..region }, line))
+    })
+}
+
+/// The bytes of ordered ranges that lie in a region. O(log ranges) and their number in it.
+fn within(ranges: &[Range<usize>], region: &Region) -> usize {
+    let first = ranges.partition_point(|range| range.end <= region.start);
+    let inside = ranges[first..].iter().take_while(|range| range.start < region.end);
+    inside.map(|range| range.end.min(region.end) - range.start.max(region.start)).sum()
+}
+
+/// The address space as data: an object for each VMA. `resident` is null if it is not known.
+pub(super) fn object(portrait: &Portrait) -> Value {
+    let region = |(Region { start, end, kind, resident }, line): (Region, &str)| {
+        let name = line.splitn(6, ' ').nth(5).unwrap_or("").trim();
+        json!({
+            "start": format!("{start:x}"), "bytes": end - start, "resident": resident,
+            "kind": kind.name(), "name": name,
+        })
+    };
     let Portrait { mm, exe, vmas, .. } = portrait;
-    let regions: Vec<Value> = lines.filter_map(region).collect();
+    let regions: Vec<Value> = regions(portrait).map(region).collect();
     json!({ "mm": mm, "exe": exe, "vmas": vmas, "regions": regions })
 }
 
@@ -210,8 +230,14 @@ fn band(cluster: &[Region]) -> Vec<Cell> {
             band.extend(std::iter::repeat_n(('.', "2"), cells(gap)));
         }
         let (letter, _, colour) = region.kind.look();
-        band.push((letter, colour));
-        band.extend(std::iter::repeat_n(('-', colour), cells(region.end - region.start) - 1));
+        let (size, more) = (region.end - region.start, cells(region.end - region.start) - 1);
+        let resident = region.resident.unwrap_or(0).min(size);
+        let empty = region.resident == Some(0);
+        band.push((if empty { letter.to_ascii_lowercase() } else { letter }, colour));
+        // In proportion, and none only for nothing.
+        let filled = (more as u128 * resident as u128).div_ceil(size as u128) as usize;
+        band.extend(std::iter::repeat_n(('=', colour), filled));
+        band.extend(std::iter::repeat_n(('-', colour), more - filled));
         previous = Some(*region);
     }
     band
@@ -244,8 +270,9 @@ fn draw(out: &mut String, start: usize, band: &[Cell], style: Style, most: usize
     }
 }
 
-/// The kinds that occur, each with its total size.
+/// The kinds that occur, each with its total size, and what of it was resident.
 fn legend(regions: &[Region], style: Style) -> String {
+    let known = regions.iter().any(|region| region.resident.is_some());
     let mut lines = vec![String::new()];
     let mut column = 0;
     for kind in Kind::ALL {
@@ -256,7 +283,10 @@ fn legend(regions: &[Region], style: Style) -> String {
             continue;
         }
         let (letter, name, colour) = kind.look();
-        let text = format!(" {name} {count} ({})   ", bytes(size));
+        let resident = of_kind().filter_map(|region| region.resident).sum();
+        let resident =
+            if known { format!(", {} resident", bytes(resident)) } else { String::new() };
+        let text = format!(" {name} {count} ({}{resident})   ", bytes(size));
         if column + text.len() + 1 > style.width && column > 0 {
             lines.push(String::new());
             column = 0;
@@ -267,7 +297,8 @@ fn legend(regions: &[Region], style: Style) -> String {
             *line += &text;
         }
     }
-    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
+    let notes = if known { "small letter: nothing resident; = resident, - not\n" } else { "" };
+    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect::<String>() + notes
 }
 
 #[cfg(test)]
@@ -288,7 +319,8 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
 ";
 
     fn portrait(listing: &str) -> Portrait {
-        Portrait { mm: 2, exe: "/usr/local/bin/fuzz2".into(), vmas: 9, listing: listing.into() }
+        let (exe, listing) = ("/usr/local/bin/fuzz2".into(), listing.into());
+        Portrait { mm: 2, exe, vmas: 9, listing, resident: None }
     }
 
     #[test]
@@ -311,11 +343,31 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         let regions = object["regions"].as_array().unwrap();
         assert_eq!((object["vmas"].as_u64(), regions.len()), (Some(9), 9));
         let expected = json!({
-            "start": "7f9c466e7000", "bytes": 0x3000, "kind": "shared",
+            "start": "7f9c466e7000", "bytes": 0x3000, "resident": null, "kind": "shared",
             "name": "/dev/zero (deleted)",
         });
         assert_eq!(regions[4], expected);
         assert_eq!((&regions[5]["kind"], &regions[5]["name"]), (&json!("anon"), &json!("")));
+    }
+
+    #[test]
+    fn resident_parts_are_drawn() {
+        let resident = vec![
+            0x55584e305000..0x55584e307000,
+            // Half of the anonymous gigabyte, across the end of the shared memory.
+            0x7f9c466e9000..0x7f9c666ea000,
+            0x7fffa0001000..0x7fffa0002000,
+        ];
+        let portrait = Portrait { resident: Some(resident), ..portrait(LISTING) };
+        let text = render(&portrait, Style { width: 80, ..Style::PLAIN });
+        let bands: Vec<&str> =
+            text.lines().filter(|line| line.starts_with('0')).map(|line| &line[18..]).collect();
+        assert_eq!(bands, ["FT.d", "h--", "MA=====----g", "s--", "X"], "{text}");
+        assert!(text.contains("A anon 1 (1.00 GiB, 512.00 MiB resident)"), "{text}");
+        assert!(text.ends_with("nothing resident; = resident, - not\n"), "{text}");
+        let object = object(&portrait);
+        let of = |at: usize| object["regions"][at]["resident"].as_u64();
+        assert_eq!((of(1), of(2), of(4), of(8)), (Some(4096), Some(0), Some(4096), Some(4096)));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The counts of a run.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, ops::Range, time::Duration};
 
 use hdrhistogram::Histogram;
 
@@ -69,7 +69,9 @@ impl Summary {
             ours.kernel.merge(&timing.kernel);
         }
         if let Some(portrait) = other.largest {
-            self.offer(portrait.mm, &portrait.exe, portrait.vmas, || portrait.listing);
+            self.offer(portrait.mm, &portrait.exe, portrait.vmas, || {
+                (portrait.listing, portrait.resident)
+            });
         }
         self.first_mismatch = self.first_mismatch.take().or(other.first_mismatch);
         for notice in &other.notices {
@@ -109,10 +111,18 @@ impl Summary {
     }
 
     /// Offers a picture of an address space. It is kept if no earlier one had more VMAs. `listing`
-    /// is called only then.
-    pub fn offer(&mut self, mm: MmId, exe: &str, vmas: usize, listing: impl FnOnce() -> String) {
+    /// is called only then. It also returns the resident ranges, if they are known.
+    pub fn offer(
+        &mut self,
+        mm: MmId,
+        exe: &str,
+        vmas: usize,
+        listing: impl FnOnce() -> (String, Option<Vec<Range<usize>>>),
+    ) {
         if self.largest.as_ref().is_none_or(|largest| largest.vmas < vmas) {
-            self.largest = Some(Portrait { mm, exe: exe.to_string(), vmas, listing: listing() });
+            let (listing, resident) = listing();
+            let exe = exe.to_string();
+            self.largest = Some(Portrait { mm, exe, vmas, listing, resident });
         }
     }
 
@@ -389,7 +399,7 @@ impl Default for Nanoseconds {
 /// ```
 /// use trace::report::*;
 /// let mut summary = Summary::default();
-/// summary.offer(1, "/bin/x", 4, || "listing".into());
+/// summary.offer(1, "/bin/x", 4, || ("listing".into(), None));
 /// summary.offer(2, "/bin/y", 3, || unreachable!("smaller"));
 /// assert_eq!(summary.largest.unwrap().exe, "/bin/x");
 /// ```
@@ -403,6 +413,8 @@ pub struct Portrait {
     pub vmas: usize,
     /// Its listing, as in `/proc/PID/maps`.
     pub listing: String,
+    /// The ranges that were resident, in order. `None`: it is not known, as in a recording.
+    pub resident: Option<Vec<Range<usize>>>,
 }
 
 #[cfg(test)]
@@ -467,7 +479,7 @@ mod tests {
             space.stats.size(mm as usize, Tree::default());
             other.add(space);
             other.time(Op::Mmap, Some(Duration::from_nanos(100)), None);
-            other.offer(mm, file, mm as usize, || file.into());
+            other.offer(mm, file, mm as usize, || (file.into(), None));
             other.notice("the same");
             first.merge(other);
         }
@@ -482,9 +494,9 @@ mod tests {
     #[test]
     fn the_largest_is_kept_and_its_listing_made_once() {
         let mut summary = Summary::default();
-        summary.offer(1, "/a", 5, || "five".into());
+        summary.offer(1, "/a", 5, || ("five".into(), None));
         summary.offer(2, "/b", 5, || unreachable!());
-        summary.offer(3, "/c", 6, || "six".into());
+        summary.offer(3, "/c", 6, || ("six".into(), None));
         assert_eq!(summary.largest.unwrap().listing, "six");
     }
 }

@@ -105,6 +105,45 @@ fn scan(pagemap: &File, range: Range<usize>, without: u64, with: u64) -> io::Res
     Ok(found > 0)
 }
 
+/// The most resident ranges that are read. There may be one for each page.
+const RANGES: usize = 1 << 18;
+
+/// The resident ranges, in order: present pages without the zero page. One call for each 512
+/// ranges; the walk skips empty tables.
+pub(in crate::live) fn scan_resident(pagemap: &File) -> io::Result<Vec<Range<usize>>> {
+    const END: u64 = 0x7fff_ffff_f000;
+    let mut found = Vec::new();
+    let mut regions: Vec<Region> = Vec::new();
+    regions.resize_with(512, Region::default);
+    let mut start = 0;
+    while start < END && found.len() < RANGES {
+        let mut arg = ScanArg {
+            size: size_of::<ScanArg>() as u64,
+            start,
+            end: END,
+            vec: regions.as_mut_ptr() as u64,
+            vec_len: regions.len() as u64,
+            category_inverted: PAGE_IS_PFNZERO,
+            category_mask: PAGE_IS_PFNZERO | PAGE_IS_PRESENT,
+            return_mask: PAGE_IS_PRESENT,
+            ..ScanArg::default()
+        };
+        // SAFETY: `arg` and the `regions` that it points to live during the call and have the
+        // kernel's layout. `vec_len` is their number.
+        let count =
+            check(
+                unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN as _, &raw mut arg) } as _
+            )?;
+        let count = (count as usize).min(regions.len());
+        found.extend(regions[..count].iter().map(|one| one.start as usize..one.end as usize));
+        if arg.walk_end <= start {
+            break;
+        }
+        start = arg.walk_end;
+    }
+    Ok(found)
+}
+
 /// As [`scan_anonymous`], but with plain pagemap, which does not distinguish the zero page from an
 /// anonymous page. Reads eight bytes for each page of the range.
 pub(in crate::live) fn read_anonymous(pagemap: &File, range: Range<usize>) -> io::Result<bool> {
@@ -244,6 +283,11 @@ mod tests {
             }
             // A kernel without PAGEMAP_SCAN (before 6.7) returns ENOTTY.
             Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOTTY)),
+        }
+        if let Ok(resident) = scan_resident(&pagemap) {
+            let covers = |page: usize| resident.iter().any(|range| range.contains(&page));
+            assert!(covers(start) && !covers(start + PAGE) && !covers(start + 32 * PAGE));
+            assert!(resident.is_sorted_by(|a, b| a.end <= b.start));
         }
         // SAFETY: mapped above, and no longer used.
         unsafe { libc::munmap(memory, length) };
