@@ -53,8 +53,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         })
     }
 
-    /// Copies `from` to a program's memory at `at` (process_vm_writev); see [`read`](Self::read). No
-    /// stack grows for it.
+    /// Copies `from` to a program's memory at `at` (process_vm_writev); see [`read`](Self::read).
+    /// No stack grows for it.
     ///
     /// # Errors
     /// As for [`read`](Self::read).

@@ -38,7 +38,7 @@ use super::{
     filter,
     follower::Follower,
     sys::{
-        self, Tid,
+        Tid,
         beat::{Forwarding, Heartbeat},
         ptrace::{self, CallStop, Resume, Status},
     },
@@ -107,16 +107,11 @@ pub fn attach(
     let root = Tid::try_from(pid).ok().filter(|root| *root > 0);
     let root = root.ok_or_else(|| seize(io::Error::from_raw_os_error(libc::ESRCH)))?;
     let has_others = ptrace::has_children();
-    let descriptors = sys::raise_descriptor_limit();
-    let mut follower = Follower::new(options, facilities, observer, root);
+    let mut follower = Follower::started(options, facilities, observer, root);
     follower.tasks.clear();
     follower.attached = Some(Attached::new());
     follower.started = true;
     follower.has_others = has_others;
-    follower.descriptors = descriptors;
-    for text in follower.facilities.notices().iter().chain(&facilities::unchecked()) {
-        follower.notice(text);
-    }
     let start = |cause| Error::Follow { doing: "starting to follow it", cause };
     let beat = Heartbeat::start().map_err(start)?;
     // No process gets these signals: they ask the tracer to leave.

@@ -9,7 +9,7 @@ use std::{
 use super::{
     Error, Exit, Options,
     attach::Attached,
-    facilities::Facilities,
+    facilities::{self, Facilities},
     files::Files,
     stacks::Stacks,
     sys::{
@@ -74,7 +74,7 @@ pub(super) struct Follower<'a> {
 
 impl<'a> Follower<'a> {
     /// Follows the process `root`, which is seized and about to become the program.
-    pub(super) fn new(
+    fn new(
         options: Options,
         facilities: Facilities,
         observer: &'a mut dyn Observer,
@@ -104,6 +104,23 @@ impl<'a> Follower<'a> {
             wishes: 0,
             ending: false,
         }
+    }
+
+    /// As [`new`](Self::new). Raises the limit of descriptors, which the program must not inherit,
+    /// and says which facilities are missing.
+    pub(super) fn started(
+        options: Options,
+        facilities: Facilities,
+        observer: &'a mut dyn Observer,
+        root: Tid,
+    ) -> Self {
+        let descriptors = sys::raise_descriptor_limit();
+        let mut follower = Follower::new(options, facilities, observer, root);
+        follower.descriptors = descriptors;
+        for text in follower.facilities.notices().iter().chain(&facilities::unchecked()) {
+            follower.notice(text);
+        }
+        follower
     }
 
     /// Handles events until no thread is left. `None`: the program's end was never reported.

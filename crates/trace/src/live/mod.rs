@@ -205,13 +205,8 @@ fn run_with<S: AsRef<OsStr>>(
     }
     let has_others = sys::ptrace::has_children();
     let mut child = spawn::spawn(&words, &filter::build())?;
-    let descriptors = sys::raise_descriptor_limit();
-    let mut follower = Follower::new(options, facilities, observer, child.pid);
+    let mut follower = Follower::started(options, facilities, observer, child.pid);
     follower.has_others = has_others;
-    follower.descriptors = descriptors;
-    for text in follower.facilities.notices().iter().chain(&facilities::unchecked()) {
-        follower.notice(text);
-    }
     let start = |cause| Error::Follow { doing: "starting to follow it", cause };
     let beat = Heartbeat::start().map_err(start)?;
     let forwarding = match options.forward_signals {
