@@ -92,6 +92,7 @@ mod paging;
 mod pending;
 mod quick;
 mod reclaim;
+mod room;
 mod swap;
 mod sync;
 mod tables;

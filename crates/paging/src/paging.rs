@@ -4,9 +4,9 @@ use crate::format::{Decoded, Format};
 use crate::gup::{GupCounter, GupStats};
 use crate::kept::Kept;
 use crate::quick::{Construct, QuickLists, TableLists, Zeroed, bump};
+use crate::room::{try_arc, try_box};
 use crate::swap::Swap;
 use crate::tags::Tags;
-use alloc::boxed::Box;
 use alloc::collections::TryReserveError;
 use alloc::sync::Arc;
 use core::fmt;
@@ -130,14 +130,14 @@ impl<M: Machine, F: Format> Paging<M, F> {
         largest: PageSize,
         swap: Option<Arc<dyn Swap>>,
     ) -> Result<Arc<Self>, TryReserveError> {
-        let kernel = Arc::new(KernelRoot(AtomicU64::new(NONE)));
+        let kernel = try_arc(KernelRoot(AtomicU64::new(NONE)))?;
         let root = Root::<F> { kernel: Arc::clone(&kernel), format: PhantomData };
         let gup = PerCpu::try_new(machine.count(), |_| GupCounter::default())?;
         let tables = PerCpu::try_new(machine.count(), |_| TableCounts::default())?;
         let tags = Tags::try_new(machine.tags(), machine.count())?;
-        let quick = QuickLists::try_new(machine, [Box::new(Zeroed), Box::new(root)])?;
+        let quick = QuickLists::try_new(machine, [try_box(Zeroed)?, try_box(root)?])?;
         let format = PhantomData;
-        Ok(Arc::new(Paging { quick, kernel, gup, tables, tags, largest, swap, format }))
+        try_arc(Paging { quick, kernel, gup, tables, tags, largest, swap, format })
     }
 
     /// The machine.

@@ -44,6 +44,7 @@
 //! A tick is two loads if no period is pending. A test whether a period has ended loads a line per
 //! CPU, so it is not on a fast path: it runs at ticks, and once per some dozens of operations (I8).
 
+use crate::room::try_arc;
 use alloc::collections::TryReserveError;
 use alloc::sync::Arc;
 use core::fmt;
@@ -127,7 +128,7 @@ impl<M: Machine> TlbGrace<M> {
     pub fn try_new(machine: M) -> Result<Arc<Self>, TryReserveError> {
         let slots = PerCpu::try_new(machine.count(), |_| Slot::new())?;
         let count = GracePeriods::new();
-        Ok(Arc::new(TlbGrace { machine, count, slots, expediting: SpinMutex::new(()) }))
+        try_arc(TlbGrace { machine, count, slots, expediting: SpinMutex::new(()) })
     }
 
     /// The machine.

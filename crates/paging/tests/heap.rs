@@ -1,20 +1,24 @@
-//! The heap is exhausted while tables are retired: none is lost, and all come back.
+//! The heap is exhausted: while tables are retired, none is lost, and all come back. What a host
+//! makes once returns an error.
 
 mod common;
 
 use common::*;
 use grace::quiescent::BATCH;
-use machine::Asid;
-use paging::Attrs;
-use sim::{Config, Grace, Sim};
+use machine::{Asid, PageSize};
+use paging::{Attrs, Paging, TlbGrace, X86_64L4};
+use sim::{Bare, Config, Grace, Sim};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// A heap that refuses the blocks of the grace-period engine while this thread says so.
+/// A heap that refuses the blocks of the grace-period engine while this thread says so, or has only
+/// some blocks left.
 struct Failing;
 
 thread_local! {
     static FAIL: Cell<bool> = const { Cell::new(false) };
+    /// The blocks that the heap has left. A freed one can be allocated again.
+    static LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
     static REFUSED: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -24,7 +28,11 @@ const BLOCK: usize = BATCH * 16 + 32;
 // SAFETY: as the system allocator.
 unsafe impl GlobalAlloc for Failing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if layout.size() == BLOCK && FAIL.get() {
+        let left = LEFT.get();
+        if left != usize::MAX {
+            LEFT.set(left.saturating_sub(1));
+        }
+        if left == 0 || (layout.size() == BLOCK && FAIL.get()) {
             REFUSED.set(REFUSED.get() + 1);
             return std::ptr::null_mut();
         }
@@ -32,6 +40,9 @@ unsafe impl GlobalAlloc for Failing {
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        if LEFT.get() != usize::MAX {
+            LEFT.set(LEFT.get() + 1);
+        }
         // SAFETY: passed on.
         unsafe { System.dealloc(ptr, layout) }
     }
@@ -69,4 +80,27 @@ fn tables_come_back_though_the_heap_is_exhausted() {
     for flushes in [1, 2, BATCH as u64] {
         exhausted(flushes);
     }
+}
+
+/// Calls `make` with a heap that has no block left, then one, and so on until it succeeds.
+/// Returns how often it failed.
+fn refused<T, E>(make: impl Fn() -> Result<T, E>) -> usize {
+    for granted in 0.. {
+        LEFT.set(granted);
+        let made = make();
+        LEFT.set(usize::MAX);
+        if made.is_ok() {
+            return granted;
+        }
+    }
+    unreachable!("there is memory")
+}
+
+#[test]
+fn what_a_host_makes_once_is_an_error_without_heap() {
+    let bare = Bare::new(2, 512).unwrap();
+    let times = refused(|| Paging::<Bare, X86_64L4>::try_new(bare.clone(), PageSize::Size1G));
+    assert!(times > 6, "{times}");
+    let times = refused(|| TlbGrace::try_new(bare.clone()));
+    assert!(times > 1, "{times}");
 }
