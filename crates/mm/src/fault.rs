@@ -239,9 +239,21 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             return Err(FaultError::Denied(at, want.access));
         }
         let walk = self.core.tables.walk(&guard);
-        // Before the first write: as in Linux, a guard page of a file gives its VMA no anon_vma.
-        if vma.file.is_some() && want.writes() && !vma.is_faulted() {
-            self.refuse_guard(walk.get(page), at)?;
+        // As in Linux, a guard page of a file gives its VMA no anon_vma, nor does a page that a
+        // monitor protects.
+        if want.writes() && !vma.is_faulted() {
+            let found = walk.get(page);
+            if vma.file.is_some() {
+                self.refuse_guard(found, at)?;
+            }
+            let look = Look { guard: &guard, at, addr, vma, seen };
+            let present = found.filter(|page| !self.core.is_mark(page));
+            if vma.flags.contains(VmFlags::UFFD_WP)
+                && present.is_some()
+                && let Some(step) = self.userfault_step(&look, present, want, false)
+            {
+                return Ok(step);
+            }
         }
         let touched = match want.writes() && vma.is_private() {
             true if self.core.vmas.first_write(&guard, addr, vma) => Touched::Marked,

@@ -322,3 +322,22 @@ fn scans_of_absent_pages_and_markers() {
         assert_eq!(space.scan(AT..page(5), &one).unwrap().walk_end, page(2));
     });
 }
+
+#[test]
+fn a_write_to_a_protected_page_gives_its_vma_no_anon_vma() {
+    with_rules(false, |space, _| {
+        private(space, AT, 6, UserFaultModes::WP);
+        assert_eq!(byte(space, page(2)), Ok(0));
+        space.userfault_write_protect(AT, 6 * PAGE, true).unwrap();
+        space.userfault_unregister(page(5), PAGE).unwrap();
+        // It gives the last VMA an anon_vma, before it finds that the page is not registered.
+        assert_eq!(said(space.userfault_continue(page(5), PAGE, false)), (0, 2));
+        let failed = space.write(page(2), &[1]).unwrap_err();
+        assert!(matches!(failed.error, FaultError::UserFault(_)), "{failed:?}");
+        // So the middle can join the last: two anon_vmas would keep them apart.
+        space.userfault_unregister(page(3), 2 * PAGE).unwrap();
+        let mut maps = String::new();
+        space.write_maps(&mut maps).unwrap();
+        assert_eq!(maps.lines().count(), 2, "{maps}");
+    });
+}
