@@ -172,6 +172,11 @@ impl Process<'_> {
         }
     }
 
+    /// The start of the VMA of a page that is mapped.
+    fn area_of(&self, page: usize) -> usize {
+        self.calls.area_at(page).map_or(page, |area| area.start)
+    }
+
     fn remap(&mut self, span: Span, new_len: usize, way: Way, to: usize) -> String {
         let keeps = matches!(way, Way::DontUnmap | Way::FixedDontUnmap);
         let fixed = matches!(way, Way::Fixed | Way::FixedDontUnmap).then_some(to);
@@ -188,10 +193,26 @@ impl Process<'_> {
         let is_mapped = |page: &usize| self.calls.area_at(*page).is_some();
         let kept = span.len.min(new_len);
         let sources: Vec<usize> = (from..from + kept).step_by(PAGE).filter(is_mapped).collect();
+        let areas: Vec<usize> = sources.iter().map(|&page| self.area_of(page)).collect();
         let done = self.calls.mremap(request);
-        if let Ok(to) = done
+        // A call that fails on the way has moved the VMAs before that whose target it unmapped.
+        let failed = match (&done, fixed) {
+            (Err(Error::SizeLimit), Some(to)) if span.len == new_len => {
+                let target = |page: &usize| page.max(&from) - from + to;
+                areas.iter().find(|area| self.calls.area_at(target(area)).is_none()).copied()
+            }
+            _ => None,
+        };
+        let moves = match (done.as_ref().ok().copied(), failed) {
+            (Some(to), _) => Some((to, usize::MAX)),
+            (None, Some(area)) => fixed.map(|to| (to, area)),
+            (None, None) => None,
+        };
+        if let Some((to, failed)) = moves
             && to != from
         {
+            let sources = sources.into_iter().zip(areas);
+            let sources = sources.take_while(|&(_, area)| area != failed).map(|(page, _)| page);
             let mut moved = Vec::new();
             for page in sources {
                 moved.push((page - from + to, self.pages.remove(&page)));
