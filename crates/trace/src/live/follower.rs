@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    io, mem,
+    io, mem, thread,
     time::{Duration, Instant},
 };
 
@@ -31,6 +31,10 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// The number of beats in a row at which a call must be asleep. A lock that is held for a moment
 /// must not count.
 const TWICE: u32 = 2;
+/// The time for which the tracer looks for the next event without sleeping. Most calls take some
+/// microseconds, and so does the program between two of them. To wake the tracer on a halted
+/// processor takes more, on a virtual machine 10 to 50.
+const SPIN: Duration = Duration::from_micros(30);
 /// The time that a new thread may wait for the event of its parent.
 const ADOPTION: Duration = Duration::from_millis(500);
 
@@ -51,6 +55,8 @@ pub(super) struct Follower<'a> {
     pub(super) last_mm: MmId,
     /// The thread that was resumed into its call last, if no other event came since.
     pub(super) timed: Option<(Tid, Instant)>,
+    /// The last beat.
+    beaten: Instant,
     /// New threads whose parent's event is still missing, with the time and the signal of their
     /// stop.
     pub(super) early: HashMap<Tid, (Instant, i32)>,
@@ -70,6 +76,19 @@ pub(super) struct Follower<'a> {
     /// The number of forwarded signals seen so far.
     wishes: u32,
     ending: bool,
+}
+
+/// Waits for the next event of any thread.
+fn next_event() -> io::Result<Option<(Tid, Status)>> {
+    let begun = Instant::now();
+    while begun.elapsed() < SPIN {
+        if let Some(event) = ptrace::poll_any() {
+            return Ok(Some(event));
+        }
+        // The program may need this processor.
+        thread::yield_now();
+    }
+    ptrace::wait()
 }
 
 impl<'a> Follower<'a> {
@@ -93,6 +112,7 @@ impl<'a> Follower<'a> {
             overhead: Overhead::new(),
             last_mm: 0,
             timed: None,
+            beaten: Instant::now(),
             early: HashMap::new(),
             root,
             started: false,
@@ -142,11 +162,15 @@ impl<'a> Follower<'a> {
             if self.has_others && self.tasks.is_empty() && self.early.is_empty() {
                 return Ok(self.exit);
             }
-            match ptrace::wait() {
+            match next_event() {
                 Ok(Some((tid, status))) => {
                     // A time counts only if this is the first event since the thread was resumed.
                     self.timed.take_if(|(other, _)| *other != tid);
                     self.event(tid, status);
+                    // A beat that comes between two waits is lost.
+                    if self.beaten.elapsed() > 2 * beat::PERIOD {
+                        self.beat(forwarding.map_or(0, Forwarding::wishes));
+                    }
                 }
                 Ok(None) => return Ok(self.exit),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
@@ -256,6 +280,7 @@ impl<'a> Follower<'a> {
 
     /// The periodic checks.
     fn beat(&mut self, wishes: u32) {
+        self.beaten = Instant::now();
         // On the second signal to end, or if only the program's children are left, kill all.
         let fresh = wishes > mem::replace(&mut self.wishes, wishes);
         if self.attached.is_some() && wishes > 0 {

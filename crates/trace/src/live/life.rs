@@ -344,6 +344,8 @@ impl Follower<'_> {
         let Some(space) = self.spaces.get_mut(&mm) else { return };
         space.users.remove(&tid);
         space.landed(tid);
+        // It has left the stop for which it was kept.
+        space.paused.retain(|&(paused, _)| paused != tid);
         if space.users.is_empty() {
             self.end_space(mm, tid, false, last);
         }

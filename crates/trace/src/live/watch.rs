@@ -36,6 +36,16 @@ fn read_text(space: &Space) -> io::Result<String> {
     }
 }
 
+/// More VMAs than this are checked by one scan of the whole address space: that of a fork, which
+/// goes through the same page tables.
+const MANY: usize = 8;
+
+/// Whether one of the ranges, which are in order, has a page of `vma`.
+fn overlaps(ranges: &[Range<usize>], vma: &Range<usize>) -> bool {
+    let next = ranges.partition_point(|range| range.end <= vma.start);
+    ranges.get(next).is_some_and(|range| range.start < vma.end)
+}
+
 /// The current start of the VMA that ends at `end`, from a listing. The search goes backwards,
 /// because growing VMAs have high addresses.
 fn start_of(listing: &str, end: usize) -> Option<usize> {
@@ -87,7 +97,8 @@ impl Follower<'_> {
     }
 
     /// Reports the VMAs that had their first write, as far as a call at `around` can make them
-    /// visible. Cost: one PAGEMAP_SCAN for each VMA without a known first write.
+    /// visible. Cost: one PAGEMAP_SCAN for each VMA without a known first write, or for many, one
+    /// of the whole address space.
     ///
     /// A VMA may take its anon_vma from a neighbour at its first write. So these VMAs are checked:
     /// those in and next to `around`; the neighbours of those that turn out to be unwritten,
@@ -96,13 +107,17 @@ impl Follower<'_> {
     /// written, because their first write may have come first.
     pub(super) fn tell_touches(&mut self, mm: MmId, tid: Tid, around: Range<usize>) {
         let fresh = self.observer.untouched(mm, around.clone());
+        let all = if fresh.len() > MANY { self.anonymous_ranges(mm, tid) } else { None };
         let mut to_look: Vec<_> = fresh.into_iter().map(|vma| (vma, true)).collect();
         let mut looked: Vec<(usize, bool)> = Vec::with_capacity(to_look.len());
         while let Some((vma, near)) = to_look.pop() {
             if looked.iter().any(|&(start, _)| start == vma.start) {
                 continue;
             }
-            let touched = self.is_touched(mm, tid, vma.clone());
+            let touched = match &all {
+                Some(all) => overlaps(all, &vma),
+                None => self.is_touched(mm, tid, vma.clone()),
+            };
             looked.push((vma.start, touched));
             let reaches_out = vma.start < around.start || around.end < vma.end;
             if (near || touched) && reaches_out {
@@ -115,6 +130,14 @@ impl Follower<'_> {
         for (addr, _) in looked.into_iter().filter(|&(_, touched)| touched) {
             self.observer.record(Record::Fault { mm, addr }, None);
         }
+    }
+
+    /// The anonymous pages of an address space; `None` if the kernel cannot tell.
+    fn anonymous_ranges(&mut self, mm: MmId, tid: Tid) -> Option<Vec<Range<usize>>> {
+        if !self.facilities.scan || !self.opens_pagemap(mm, tid) {
+            return None;
+        }
+        pages::anonymous_ranges(self.spaces.get(&mm)?.pagemap.as_ref()?.as_ref()?).ok()
     }
 
     pub(super) fn is_touched(&mut self, mm: MmId, tid: Tid, range: Range<usize>) -> bool {
@@ -347,6 +370,14 @@ impl Follower<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_range_overlaps_a_vma_if_it_has_a_page_of_it() {
+        let ranges = [0x1000..0x2000, 0x5000..0x8000];
+        let is_in = |start, end| overlaps(&ranges, &(start..end));
+        assert!(is_in(0x1000, 0x2000) && is_in(0x1000, 0x6000) && is_in(0x7000, 0x9000));
+        assert!(!is_in(0x2000, 0x5000) && !is_in(0x8000, 0x9000) && !is_in(0, 0x1000));
+    }
 
     #[test]
     fn a_vma_is_found_by_its_end() {

@@ -13,7 +13,7 @@ pub(super) mod spawn;
 
 use std::{
     fs::File,
-    io,
+    io::{self, Read},
     mem::{MaybeUninit, size_of},
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
 };
@@ -236,9 +236,10 @@ pub(super) fn is_limited(tid: Tid) -> bool {
 /// The scheduling state of a thread: `R` if it runs or is runnable, `S` and `D` if it sleeps,
 /// others if it stopped or ended. `None`: there is no such thread.
 pub(super) fn state(tid: Tid) -> Option<u8> {
-    let stat = std::fs::read(format!("/proc/{tid}/stat")).ok()?;
-    // The name may contain anything, but ends at the last parenthesis.
-    let end = stat.iter().rposition(|&byte| byte == b')')?;
+    let mut stat = [0; 128];
+    let read = proc_file(tid, "stat").and_then(|mut file| file.read(&mut stat)).ok()?;
+    // The name has at most 64 bytes. It may contain anything, but ends at the last parenthesis.
+    let end = stat[..read].iter().rposition(|&byte| byte == b')')?;
     stat.get(end + 2).copied()
 }
 

@@ -63,17 +63,33 @@ const HUGE: usize = 2 << 20;
 /// with an anon_vma. One call, or two if a huge page fits. The walk ends at the first such page and
 /// skips empty tables.
 pub(in crate::live) fn scan_anonymous(pagemap: &File, range: Range<usize>) -> io::Result<bool> {
-    /// Whether the kernel distinguishes guard pages. If not, it rejects the category.
-    static KNOWS_GUARDS: OnceLock<bool> = OnceLock::new();
-    let plain = PAGE_IS_FILE | PAGE_IS_PFNZERO;
-    let known =
-        *KNOWS_GUARDS.get_or_init(|| scan_without(pagemap, 0..PAGE, plain | PAGE_IS_GUARD).is_ok());
     let huge = range.start.next_multiple_of(HUGE) < range.end & !(HUGE - 1);
-    let without = if known { plain | PAGE_IS_GUARD } else { plain };
-    if scan_without(pagemap, range.clone(), without)? {
+    if scan_without(pagemap, range.clone(), PAGE_IS_FILE | PAGE_IS_PFNZERO | guards(pagemap))? {
         return Ok(true);
     }
     Ok(huge && scan(pagemap, range, 0, PAGE_IS_PRESENT | PAGE_IS_HUGE | PAGE_IS_PFNZERO)?)
+}
+
+/// The category of guard pages, or none if the kernel does not know it. Then it rejects it.
+fn guards(pagemap: &File) -> u64 {
+    static GUARDS: OnceLock<u64> = OnceLock::new();
+    *GUARDS
+        .get_or_init(|| scan_without(pagemap, 0..PAGE, PAGE_IS_GUARD).map_or(0, |_| PAGE_IS_GUARD))
+}
+
+/// The ranges of pages that [`scan_anonymous`] looks for, in order. One call for each 512 ranges.
+pub(in crate::live) fn anonymous_ranges(pagemap: &File) -> io::Result<Vec<Range<usize>>> {
+    let guards = guards(pagemap);
+    let wanted = ScanArg {
+        category_inverted: PAGE_IS_FILE | guards,
+        category_mask: PAGE_IS_FILE | guards,
+        category_anyof_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
+        return_mask: PAGE_IS_PFNZERO | PAGE_IS_HUGE,
+        ..ScanArg::default()
+    };
+    let is_small_zero =
+        |one: &Region| one.categories & (PAGE_IS_PFNZERO | PAGE_IS_HUGE) == PAGE_IS_PFNZERO;
+    regions(pagemap, &wanted, |one| !is_small_zero(one))
 }
 
 /// Whether `range` has a page, present or swapped, in none of the categories `without`.
@@ -105,12 +121,27 @@ fn scan(pagemap: &File, range: Range<usize>, without: u64, with: u64) -> io::Res
     Ok(found > 0)
 }
 
-/// The most resident ranges that are read. There may be one for each page.
+/// The most ranges that are read. There may be one for each page.
 const RANGES: usize = 1 << 18;
 
 /// The resident ranges, in order: present pages without the zero page. One call for each 512
 /// ranges; the walk skips empty tables.
 pub(in crate::live) fn scan_resident(pagemap: &File) -> io::Result<Vec<Range<usize>>> {
+    let wanted = ScanArg {
+        category_inverted: PAGE_IS_PFNZERO,
+        category_mask: PAGE_IS_PFNZERO | PAGE_IS_PRESENT,
+        return_mask: PAGE_IS_PRESENT,
+        ..ScanArg::default()
+    };
+    regions(pagemap, &wanted, |_| true)
+}
+
+/// The ranges of an address space that have the categories of `wanted`, as far as `takes` says so.
+fn regions(
+    pagemap: &File,
+    wanted: &ScanArg,
+    takes: impl Fn(&Region) -> bool,
+) -> io::Result<Vec<Range<usize>>> {
     const END: u64 = 0x7fff_ffff_f000;
     let mut found = Vec::new();
     let mut regions: Vec<Region> = Vec::new();
@@ -123,10 +154,7 @@ pub(in crate::live) fn scan_resident(pagemap: &File) -> io::Result<Vec<Range<usi
             end: END,
             vec: regions.as_mut_ptr() as u64,
             vec_len: regions.len() as u64,
-            category_inverted: PAGE_IS_PFNZERO,
-            category_mask: PAGE_IS_PFNZERO | PAGE_IS_PRESENT,
-            return_mask: PAGE_IS_PRESENT,
-            ..ScanArg::default()
+            ..*wanted
         };
         // SAFETY: `arg` and the `regions` that it points to live during the call and have the
         // kernel's layout. `vec_len` is their number.
@@ -134,8 +162,9 @@ pub(in crate::live) fn scan_resident(pagemap: &File) -> io::Result<Vec<Range<usi
             check(
                 unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN as _, &raw mut arg) } as _
             )?;
-        let count = (count as usize).min(regions.len());
-        found.extend(regions[..count].iter().map(|one| one.start as usize..one.end as usize));
+        let filled = &regions[..(count as usize).min(regions.len())];
+        let taken = filled.iter().filter(|one| takes(one));
+        found.extend(taken.map(|one| one.start as usize..one.end as usize));
         if arg.walk_end <= start {
             break;
         }
@@ -269,8 +298,11 @@ mod tests {
         // SAFETY: a new map at an address that the kernel chooses.
         let memory = unsafe { libc::mmap(std::ptr::null_mut(), length, prot, flags, -1, 0) };
         assert_ne!(memory, libc::MAP_FAILED);
-        // SAFETY: the first byte is inside the map.
-        unsafe { memory.cast::<u8>().write_volatile(1) };
+        // SAFETY: the first byte is inside the map, and so is the other, which reads the zero page.
+        unsafe {
+            memory.cast::<u8>().write_volatile(1);
+            memory.cast::<u8>().add(48 * PAGE).read_volatile();
+        }
         let start = memory as usize;
         let pagemap = File::open("/proc/thread-self/pagemap").unwrap();
         assert!(read_anonymous(&pagemap, start..start + PAGE).unwrap());
@@ -283,6 +315,11 @@ mod tests {
             }
             // A kernel without PAGEMAP_SCAN (before 6.7) returns ENOTTY.
             Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOTTY)),
+        }
+        if let Ok(found) = anonymous_ranges(&pagemap) {
+            let covers = |page: usize| found.iter().any(|range| range.contains(&page));
+            assert!(covers(start) && !covers(start + PAGE) && !covers(start + 48 * PAGE));
+            assert!(found.is_sorted_by(|a, b| a.end <= b.start));
         }
         if let Ok(resident) = scan_resident(&pagemap) {
             let covers = |page: usize| resident.iter().any(|range| range.contains(&page));

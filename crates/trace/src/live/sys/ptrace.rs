@@ -52,18 +52,28 @@ pub(in crate::live) fn detach(tid: Tid, signal: i32) -> io::Result<()> {
     check(unsafe { libc::ptrace(libc::PTRACE_DETACH, tid, 0usize, signal as usize) }).map(drop)
 }
 
+/// How to wait. __WNOTHREAD: tracees of other threads of this process are not ours.
+const HOW: libc::c_int = libc::__WALL | libc::__WNOTHREAD;
+
 /// Waits for the next event of any thread that this thread traces. `Ok(None)`: there is none left.
 /// If a signal handler ran, the error is `Interrupted`.
 pub(in crate::live) fn wait() -> io::Result<Option<(Tid, Status)>> {
     let mut status = 0;
-    // __WNOTHREAD: tracees of other threads of this process are not ours.
     // SAFETY: `status` is ours.
-    let tid = unsafe { libc::waitpid(-1, &mut status, libc::__WALL | libc::__WNOTHREAD) };
+    let tid = unsafe { libc::waitpid(-1, &mut status, HOW) };
     if tid == -1 {
         let error = io::Error::last_os_error();
         return if error.raw_os_error() == Some(libc::ECHILD) { Ok(None) } else { Err(error) };
     }
     Ok(Some((tid, decode(status))))
+}
+
+/// The next event of any thread, if there is one now.
+pub(in crate::live) fn poll_any() -> Option<(Tid, Status)> {
+    let mut status = 0;
+    // SAFETY: `status` is ours.
+    let tid = unsafe { libc::waitpid(-1, &mut status, HOW | libc::WNOHANG) };
+    (tid > 0).then(|| (tid, decode(status)))
 }
 
 /// Asks a running thread to stop. It then reports a stop, or its end.
@@ -75,9 +85,8 @@ pub(in crate::live) fn interrupt(tid: Tid) -> bool {
 /// The next event of `tid`, if it has one. An error: it is no longer traced.
 pub(in crate::live) fn poll(tid: Tid) -> io::Result<Option<Status>> {
     let mut status = 0;
-    let how = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
     // SAFETY: `status` is ours.
-    let found = check(unsafe { libc::waitpid(tid, &mut status, how) } as _)?;
+    let found = check(unsafe { libc::waitpid(tid, &mut status, HOW | libc::WNOHANG) } as _)?;
     Ok((found as Tid == tid).then(|| decode(status)))
 }
 
