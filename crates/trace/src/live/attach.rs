@@ -256,7 +256,7 @@ impl Follower<'_> {
         let begun = Instant::now();
         while !running.is_empty() && begun.elapsed() < PATIENCE {
             let mut born = Vec::new();
-            running.retain(|&tid| match ptrace::poll(tid) {
+            running.retain(|&tid| match self.events.poll(tid) {
                 Ok(Some(Status::Exited(_) | Status::Signaled(_))) | Err(_) => false,
                 Ok(Some(status)) => {
                     stopped.insert(tid, signal_of(status));

@@ -2,13 +2,14 @@
 
 use std::{
     collections::HashMap,
-    io, mem, thread,
+    io, mem,
     time::{Duration, Instant},
 };
 
 use super::{
     Error, Exit, Options,
     attach::Attached,
+    events::Events,
     facilities::{self, Facilities},
     files::Files,
     stacks::Stacks,
@@ -31,10 +32,6 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// The number of beats in a row at which a call must be asleep. A lock that is held for a moment
 /// must not count.
 const TWICE: u32 = 2;
-/// The time for which the tracer looks for the next event without sleeping. Most calls take some
-/// microseconds, and so does the program between two of them. To wake the tracer on a halted
-/// processor takes more, on a virtual machine 10 to 50.
-const SPIN: Duration = Duration::from_micros(30);
 /// The time that a new thread may wait for the event of its parent.
 const ADOPTION: Duration = Duration::from_millis(500);
 
@@ -55,6 +52,7 @@ pub(super) struct Follower<'a> {
     pub(super) last_mm: MmId,
     /// The thread that was resumed into its call last, if no other event came since.
     pub(super) timed: Option<(Tid, Instant)>,
+    pub(super) events: Events,
     /// The last beat.
     beaten: Instant,
     /// New threads whose parent's event is still missing, with the time and the signal of their
@@ -78,19 +76,6 @@ pub(super) struct Follower<'a> {
     ending: bool,
 }
 
-/// Waits for the next event of any thread.
-fn next_event() -> io::Result<Option<(Tid, Status)>> {
-    let begun = Instant::now();
-    while begun.elapsed() < SPIN {
-        if let Some(event) = ptrace::poll_any() {
-            return Ok(Some(event));
-        }
-        // The program may need this processor.
-        thread::yield_now();
-    }
-    ptrace::wait()
-}
-
 impl<'a> Follower<'a> {
     /// Follows the process `root`, which is seized and about to become the program.
     fn new(
@@ -112,6 +97,7 @@ impl<'a> Follower<'a> {
             overhead: Overhead::new(),
             last_mm: 0,
             timed: None,
+            events: Events::default(),
             beaten: Instant::now(),
             early: HashMap::new(),
             root,
@@ -159,10 +145,11 @@ impl<'a> Follower<'a> {
             if self.attached.as_ref().is_some_and(|attached| attached.left) {
                 return Ok(self.exit);
             }
-            if self.has_others && self.tasks.is_empty() && self.early.is_empty() {
+            let followed = self.tasks.len() + self.early.len();
+            if self.has_others && followed == 0 && self.events.is_empty() {
                 return Ok(self.exit);
             }
-            match next_event() {
+            match self.events.next(followed < 2) {
                 Ok(Some((tid, status))) => {
                     // A time counts only if this is the first event since the thread was resumed.
                     self.timed.take_if(|(other, _)| *other != tid);

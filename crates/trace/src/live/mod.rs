@@ -57,6 +57,7 @@ mod descriptors;
 mod effect;
 mod entry;
 mod error;
+mod events;
 mod facilities;
 mod files;
 mod filter;

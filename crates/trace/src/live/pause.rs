@@ -107,7 +107,7 @@ impl Follower<'_> {
         let begun = Instant::now();
         while !interrupted.is_empty() && begun.elapsed() < SOON {
             let before = interrupted.len();
-            interrupted.retain(|&other| match ptrace::poll(other) {
+            interrupted.retain(|&other| match self.events.poll(other) {
                 Ok(Some(status)) => {
                     if let Some(task) = self.tasks.get_mut(&other) {
                         task.paused += 1;

@@ -4,6 +4,7 @@ use std::{
     path::PathBuf,
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
 };
 
 use crate::{needs, recorder::Recorder};
@@ -56,6 +57,21 @@ fn spaces(seen: &Recorder) -> (usize, usize, usize) {
         seen.count(|r| matches!(r, Record::Fork { .. })),
         seen.count(|r| matches!(r, Record::Listing(_))),
     )
+}
+
+/// The kernel reports the youngest threads first. If they have events without end, the others must
+/// have their turn, too.
+#[test]
+fn a_parent_forks_beside_busy_children() {
+    let path = compile("crowd", &[]).expect("it compiles");
+    let mut seen = Recorder::default();
+    seen.pause = Duration::from_millis(1);
+    let exit = live::run(Options::default(), &[path.to_str().unwrap()], &mut seen).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(exit, Exit::Code(0));
+    assert_eq!(spaces(&seen), (1, 21, 22));
+    // The children call until the last of them is made, or 300 times each.
+    assert!(seen.ops(Op::Mprotect) < 3000, "the parent waited for its children");
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub(crate) struct Recorder {
     pub(crate) listings: usize,
     /// Whether to read flags at each listing, too.
     pub(crate) read_flags: bool,
+    /// The time that it takes for a call.
+    pub(crate) pause: Duration,
     spaces: HashMap<MmId, Vec<Line>>,
     touched: HashSet<(MmId, usize)>,
 }
@@ -74,6 +76,7 @@ impl Observer for Recorder {
             Record::ExitMmap { mm } => {
                 self.spaces.remove(mm).expect("the address space is known");
             }
+            Record::Call(_) => std::thread::sleep(self.pause),
             Record::Exec { mm, .. } => {
                 self.spaces.insert(*mm, Vec::new());
             }

@@ -93,10 +93,23 @@ pub(in crate::live) fn poll(tid: Tid) -> io::Result<Option<Status>> {
 /// Whether this thread has children or tracees now. A program that executed this one may have left
 /// it some.
 pub(in crate::live) fn has_children() -> bool {
+    peek(libc::P_ALL, 0, libc::WEXITED).is_some()
+}
+
+/// Whether `tid` has an event that was not taken yet.
+pub(in crate::live) fn has_event(tid: Tid) -> bool {
+    let all = libc::WEXITED | libc::WSTOPPED;
+    // SAFETY: `waitid` sets the field, or it is zero.
+    peek(libc::P_PID, tid as libc::id_t, all).is_some_and(|event| unsafe { event.si_pid() } != 0)
+}
+
+/// Looks for an event without taking it. `None`: there are no such tracees.
+fn peek(which: libc::idtype_t, id: libc::id_t, what: libc::c_int) -> Option<libc::siginfo_t> {
     let mut out = MaybeUninit::<libc::siginfo_t>::zeroed();
-    let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL | libc::__WNOTHREAD;
-    // SAFETY: `out` has the type that the kernel fills. With WNOWAIT nothing is reaped.
-    unsafe { libc::waitid(libc::P_ALL, 0, out.as_mut_ptr(), how) == 0 }
+    let how = what | libc::WNOHANG | libc::WNOWAIT | HOW;
+    // SAFETY: `out` has the type that the kernel fills, and zeroes are a value of it. With WNOWAIT
+    // nothing is reaped.
+    unsafe { (libc::waitid(which, id, out.as_mut_ptr(), how) == 0).then(|| out.assume_init()) }
 }
 
 /// Decodes a wait status. (nix's decoder rejects real-time signals.)
