@@ -105,9 +105,9 @@ pub trait Observer {
     fn growing(&self, mm: MmId) -> Vec<Range<usize>>;
 
     /// The ranges in which the effect of the newest call of `mm` is not determined by its result
-    /// and the rules. The call failed, and not for a reason that VMAs show. `limited`: a resource
-    /// limit may have stopped the call earlier. The tracer then reads the kernel's VMAs and reports
-    /// them with [`settled`](Self::settled).
+    /// and the rules. Most such calls failed, and not for a reason that VMAs show. `limited`: a
+    /// resource limit may have stopped the call earlier. The tracer then reads the kernel's VMAs
+    /// and reports them with [`settled`](Self::settled).
     fn undetermined(&mut self, mm: MmId, limited: bool) -> Vec<Range<usize>> {
         let _ = (mm, limited);
         Vec::new()

@@ -15,7 +15,7 @@ use trace::{
 #[path = "common/needs.rs"]
 mod needs;
 
-const RULES: [&str; 15] = [
+const RULES: [&str; 16] = [
     "hugezero",
     "implies",
     "fills",
@@ -31,6 +31,7 @@ const RULES: [&str; 15] = [
     "rings",
     "marks",
     "grows_up",
+    "grows_in_vain",
 ];
 
 /// An empty folder for this test, on a disk.

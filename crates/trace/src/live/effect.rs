@@ -187,12 +187,9 @@ impl Follower<'_> {
         }
     }
 
-    /// A failed call may have changed something before it failed. The kernel's VMAs show the
-    /// change.
+    /// A failed call may have changed something before it failed, and some others depend on what no
+    /// record shows. The kernel's VMAs show the effect.
     fn settle(&mut self, mm: MmId, tid: Tid, result: isize) {
-        if !(-4095..0).contains(&result) {
-            return;
-        }
         let limited = result == -(libc::ENOMEM as isize) && sys::is_limited(tid);
         let ranges = self.observer.undetermined(mm, limited);
         if ranges.is_empty() {

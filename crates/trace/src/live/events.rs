@@ -1,9 +1,9 @@
 //! The events of the followed threads, in a fair order.
 //!
-//! The kernel reports the event of the youngest tracee first. While young ones stop again and again,
-//! it would never report the others, such as a parent whose fork must be known before its child may
-//! run. So all events that are there are taken, and handled in the order in which they came. That
-//! ends, because each thread stays stopped until its event was handled.
+//! The kernel reports the event of the youngest tracee first. While young ones stop again and
+//! again, it would never report the others, such as a parent whose fork must be known before its
+//! child may run. So all events that are there are taken, and handled in the order in which they
+//! came. That ends, because each thread stays stopped until its event was handled.
 //!
 //! A thread leaves its stop only if it is killed, and then has another event. So an event that has
 //! waited is dropped if its thread has a newer one.

@@ -41,6 +41,8 @@ pub(super) struct Context {
     pub(super) driver_flags: Option<VmFlags>,
     /// ioctl: the userfaultfd's features.
     pub(super) features: usize,
+    /// io_destroy: the size of the ring, if its io_setup was seen.
+    pub(super) ring: Option<usize>,
 }
 
 fn outcome(result: Result<(), vma::Error>) -> Ours {
@@ -120,7 +122,7 @@ pub(super) fn perform(space: &mut Steps<'_>, call: &Call, context: Context) -> O
         Op::Prctl if kernel == 0 => prctl(space, a, b, c),
         Op::Ioctl if kernel == 0 => uffd_ioctl(space, call, context.features),
         Op::Close => close(space, a),
-        Op::IoDestroy if kernel == 0 => io_destroy(space, a),
+        Op::IoDestroy if kernel == 0 => io_destroy(space, a, context.ring),
         _ => {
             let _ = e;
             Ours::Unknown
@@ -323,9 +325,10 @@ fn close(space: &mut Steps<'_>, fd: usize) -> Ours {
 
 /// Unmaps the whole original range of the aio ring at `ring`, even if parts of it were changed or
 /// replaced.
-fn io_destroy(space: &mut Steps<'_>, ring: usize) -> Ours {
+fn io_destroy(space: &mut Steps<'_>, ring: usize, known: Option<usize>) -> Ours {
     let size = |area: vma::Area<File>| area.vma.file.as_ref().and_then(File::ring_size);
-    let Some(size) = space.area_at(ring).and_then(size) else { return Ours::Unknown };
+    let mapped = || space.area_at(ring).and_then(size);
+    let Some(size) = known.or_else(mapped) else { return Ours::Unknown };
     match space.munmap(ring, size) {
         // Linux ignores a failed unmap here.
         Err(vma::Error::Sealed) => Ours::Unknown,

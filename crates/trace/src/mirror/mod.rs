@@ -15,6 +15,7 @@ mod owners;
 mod peak;
 mod personality;
 mod questions;
+mod rings;
 mod settle;
 mod stacks;
 mod step;
@@ -35,6 +36,7 @@ pub use file::File;
 pub(crate) use owners::Owner;
 use owners::Owners;
 use personality::Personalities;
+use rings::Rings;
 pub use step::Step;
 
 /// The reclamation engine of our trees. One thread uses each tree, so nothing waits, and files are
@@ -90,6 +92,7 @@ struct Mirrored {
     doubt: Option<Doubt>,
     /// The call that mapped each byte; `None` until a call has a stack.
     owners: Option<Owners>,
+    rings: Rings,
     /// The resident ranges before the next call, if its picture needs them.
     pages: Option<Vec<Range<usize>>>,
 }
@@ -285,6 +288,7 @@ impl<B: Beside> Mirror<B> {
             tainted: false,
             doubt: None,
             owners: None,
+            rings: Rings::default(),
             pages: None,
         };
         self.spaces.insert(mm, mirrored);
@@ -349,6 +353,8 @@ impl<B: Beside> Mirror<B> {
             (mirrored.last_call.clone(), segment)
         else {
             self.adopt(mm, vma)?;
+            let file = self.file(vma.file)?;
+            self.known(mm)?.keep_ring(file.as_ref(), vma);
             return Ok(None);
         };
         let (mirrored, (predictable, chosen)) = self.steps(mm, |space| {
@@ -378,18 +384,19 @@ impl<B: Beside> Mirror<B> {
         let failed = (-4095..0).contains(&call.result);
         mirrored.figures.stats.call(call.op, failed);
         mirrored.last_call = Some(call.clone());
-
+        let ring = mirrored.destroyed_ring(call);
         let changed = std::mem::replace(&mut mirrored.reads_execute, reads_execute);
         if changed != reads_execute {
             self.steps(call.mm, |space| space.set_read_implies_exec(reads_execute))?;
         }
-        let context = Context { file, driver_flags, features };
+        let context = Context { file, driver_flags, features, ring };
         let (mirrored, (ours, took)) = self.steps(call.mm, |space| {
             let begun = Instant::now();
             let ours = perform(space, call, context);
             (ours, begun.elapsed())
         })?;
         mirrored.determined = ours != Ours::Unknown;
+        mirrored.move_ring(call);
         let mapped_now = mirrored.owners.as_mut().map_or(0, Owners::take_mapped);
         let stats = &mut mirrored.figures.stats;
         let result = match ours {

@@ -36,7 +36,7 @@ impl Mirror {
         self.ranges(mm, 0..usize::MAX, |vma| vma.flags.contains(VmFlags::GROWSDOWN))
     }
 
-    fn ranges(
+    pub(super) fn ranges(
         &self,
         mm: MmId,
         around: Range<usize>,

@@ -1,10 +1,15 @@
-//! Corrects the state after a call that failed for a reason that VMAs do not show.
+//! Corrects the state after a call whose effect depends on what VMAs do not show. Most such calls
+//! failed.
 //!
 //! A limit, a driver or a file system may stop a call half-way, and a failed MAP_FIXED has already
 //! unmapped its target. One rule covers all of these: in the ranges that the call could change, the
 //! mirror takes over the kernel's VMAs and keeps the state that listings do not show. This is not
 //! done for a failure that the rules predict, because there our rules must stop exactly where the
 //! kernel does.
+//!
+//! A stack that could not grow has an anon_vma, but no page that shows it. mprotect does: memory
+//! that becomes read-only stays accounted if it has one. So there the kernel's flags are looked at,
+//! too.
 
 use std::ops::Range;
 
@@ -22,8 +27,20 @@ impl Mirror {
     pub fn undetermined(&self, mm: MmId, limited: bool) -> Vec<Range<usize>> {
         let Some(mirrored) = self.spaces.get(&mm) else { return Vec::new() };
         let Some(call) = &mirrored.last_call else { return Vec::new() };
+        if matches!(call.op, Op::Mprotect | Op::PkeyMprotect) && call.result == 0 {
+            return self
+                .stacks_in_doubt(mm, call.args[0]..call.args[0].saturating_add(call.args[1]));
+        }
         let stopped = !mirrored.determined || (limited && call.result == ENOMEM);
         if stopped && (-4095..0).contains(&call.result) { reach(call) } else { Vec::new() }
+    }
+
+    /// The VMAs that may have tried to grow, and that are read-only and not accounted on our side.
+    fn stacks_in_doubt(&self, mm: MmId, within: Range<usize>) -> Vec<Range<usize>> {
+        let decides = VmFlags::GROWSDOWN | VmFlags::WRITE | VmFlags::ACCOUNT;
+        self.ranges(mm, within, |vma| {
+            vma.flags & decides == VmFlags::GROWSDOWN && vma.is_private() && !vma.is_faulted()
+        })
     }
 
     /// The records that make our side of `range` equal to the kernel's `vmas`.
@@ -65,6 +82,11 @@ impl Mirror {
             };
             if ours.iter().find(same).is_none() {
                 let (start, end) = (vma.start, vma.end);
+                if flags.contains(VmFlags::GROWSDOWN | VmFlags::ACCOUNT)
+                    && self.stacks_in_doubt(mm, vma.clone()).contains(vma)
+                {
+                    records.push(Record::Fault { mm, addr: start });
+                }
                 records.push(Record::Settled { mm, start, end, flags: Some(*flags) });
             }
         }

@@ -398,7 +398,7 @@ static void seals(void)
 /* io_destroy unmaps the whole original range of the ring. */
 static void rings(void)
 {
-    for (int kind = 0; kind < 4; kind++) {
+    for (int kind = 0; kind < 6; kind++) {
         aio_context_t context = 0;
         syscall(SYS_io_setup, 600, &context);
         char *ring = (char *)context;
@@ -409,8 +409,11 @@ static void rings(void)
         if (kind == 2)
             mmap(ring + PAGE, PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
         int how = MREMAP_MAYMOVE | MREMAP_FIXED;
-        if (kind == 3 && mremap(ring, 8 * PAGE, 8 * PAGE, how, base) == base)
+        if (kind >= 3 && kind < 5 && mremap(ring, 8 * PAGE, 8 * PAGE, how, base) == base)
             context = (aio_context_t)base;
+        /* Zeros in its place name the first context: this one. */
+        if (kind >= 4)
+            mmap((char *)context, PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
         syscall(SYS_io_destroy, context);
         tick();
     }
@@ -455,6 +458,22 @@ static void grows_up(void)
     mprotect(at(0), 0, PROT_GROWSUP);
 }
 
+/* A stack that cannot grow has an anon_vma, but no page. So its memory stays accounted. */
+static void grows_in_vain(void)
+{
+    int zero = open("/dev/zero", O_RDONLY);
+    limit(RLIMIT_STACK, 4 * PAGE);
+    for (int page = 1024; page < 4096; page += 1024) {
+        place(page, 4, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN, -1);
+        if (page > 1024)
+            ignored = read(zero, at(page - 1), 1);
+        mprotect(at(page), 4 * PAGE, PROT_READ);
+        mprotect(at(page), 2 * PAGE, PROT_NONE);
+        map(page + 4, 4, PROT_READ);
+    }
+    limit(RLIMIT_STACK, -1);
+}
+
 static void none(void) { map(0, 1, PROT_READ); }
 
 int main(int count, char **arguments)
@@ -465,7 +484,8 @@ int main(int count, char **arguments)
         { "moves", moves }, { "forks", forks }, { "limits", limits }, { "advises", advises },
         { "refused", refused }, { "names", names },
         { "long_paths", long_paths }, { "seals", seals },
-        { "rings", rings }, { "marks", marks }, { "grows_up", grows_up }, { "none", none },
+        { "rings", rings }, { "marks", marks }, { "grows_up", grows_up },
+        { "grows_in_vain", grows_in_vain }, { "none", none },
     };
     if (count > 2)
         strncpy(scratch, arguments[2], sizeof scratch - 1);
