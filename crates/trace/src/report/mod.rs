@@ -17,11 +17,13 @@ mod style;
 mod summary;
 pub mod tables;
 mod timeline;
+mod timing;
 mod usage;
 
 pub use mismatch::{Difference, Mismatch};
 pub use progress::Progress;
 pub use style::Style;
-pub use summary::{Nanoseconds, Notice, Portrait, Space, SpaceStats, Summary, Timing, Tree};
+pub use summary::{Notice, Portrait, Space, SpaceStats, Summary, Tree};
+pub use timing::{Nanoseconds, Timing};
 pub use usage::Usage;
 pub(crate) use {picture::Kind, usage::Residency};

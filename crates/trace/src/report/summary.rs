@@ -2,9 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, ops::Range, time::Duration};
 
-use hdrhistogram::Histogram;
-
-use super::{Mismatch, Usage, stacks::Stacks, style::count, timeline::Timeline};
+use super::{Mismatch, Timing, Usage, stacks::Stacks, style::count, timeline::Timeline};
 use crate::record::{MmId, Op};
 
 /// The counts of a whole run. Its size is bounded, however many address spaces a program makes:
@@ -68,10 +66,10 @@ impl Summary {
             ours.ours.merge(&timing.ours);
             ours.kernel.merge(&timing.kernel);
         }
-        if let Some(portrait) = other.largest {
-            self.offer(portrait.mm, &portrait.exe, portrait.vmas, || {
-                (portrait.listing, portrait.resident)
-            });
+        if let Some(portrait) = other.largest
+            && self.is_largest(portrait.vmas)
+        {
+            self.largest = Some(portrait);
         }
         self.first_mismatch = self.first_mismatch.take().or(other.first_mismatch);
         for notice in &other.notices {
@@ -119,11 +117,15 @@ impl Summary {
         vmas: usize,
         listing: impl FnOnce() -> (String, Option<Vec<Range<usize>>>),
     ) {
-        if self.largest.as_ref().is_none_or(|largest| largest.vmas < vmas) {
+        if self.is_largest(vmas) {
             let (listing, resident) = listing();
             let exe = exe.to_string();
             self.largest = Some(Portrait { mm, exe, vmas, listing, resident });
         }
+    }
+
+    fn is_largest(&self, vmas: usize) -> bool {
+        self.largest.as_ref().is_none_or(|largest| largest.vmas < vmas)
     }
 
     /// Adds the cost of one call. Either side may be unknown: a replay has no kernel.
@@ -309,91 +311,6 @@ impl Tree {
     }
 }
 
-/// The cost of calls of one kind.
-///
-/// ```
-/// use trace::report::*;
-/// let mut timing = Timing::default();
-/// timing.ours.add(std::time::Duration::from_nanos(900));
-/// assert_eq!((timing.ours.len(), timing.kernel.median()), (1, None));
-/// ```
-#[derive(Clone, Debug, Default)]
-pub struct Timing {
-    /// Our operation.
-    pub ours: Nanoseconds,
-    /// The kernel's call, without the cost of tracing it.
-    pub kernel: Nanoseconds,
-}
-
-impl Timing {
-    /// The median of the kernel's times. `None` also for 0: the difference of two times that vary
-    /// by more than the call takes says nothing.
-    pub fn kernel_median(&self) -> Option<u64> {
-        self.kernel.median().filter(|ns| *ns > 0)
-    }
-}
-
-/// A distribution of durations, exact to 1%. It has a fixed size of about 15 KiB.
-///
-/// ```
-/// use std::time::Duration;
-/// use trace::report::Nanoseconds;
-///
-/// let mut cost = Nanoseconds::default();
-/// cost.add(Duration::from_nanos(80));
-/// assert_eq!((cost.median(), cost.len()), (Some(80), 1));
-/// ```
-#[derive(Clone, Debug)]
-pub struct Nanoseconds {
-    histogram: Histogram<u32>,
-    total: Duration,
-}
-
-impl Nanoseconds {
-    /// The longest distinguishable duration in nanoseconds: one minute.
-    const LONGEST: u64 = 60_000_000_000;
-
-    /// Adds a duration. Constant time, no allocation.
-    pub fn add(&mut self, duration: Duration) {
-        self.histogram.saturating_record(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
-        self.total = self.total.saturating_add(duration);
-    }
-
-    fn merge(&mut self, other: &Nanoseconds) {
-        // Both have the same fixed range, so every value fits.
-        self.histogram.add(&other.histogram).expect("the same bounds");
-        self.total = self.total.saturating_add(other.total);
-    }
-
-    /// The median in nanoseconds, if anything was added.
-    pub fn median(&self) -> Option<u64> {
-        (!self.is_empty()).then(|| self.histogram.value_at_quantile(0.5))
-    }
-
-    /// The number of durations.
-    pub fn len(&self) -> u64 {
-        self.histogram.len()
-    }
-
-    /// Whether there is no duration.
-    pub fn is_empty(&self) -> bool {
-        self.histogram.is_empty()
-    }
-
-    /// The sum of the durations.
-    pub fn total(&self) -> Duration {
-        self.total
-    }
-}
-
-impl Default for Nanoseconds {
-    fn default() -> Self {
-        // The library accepts two digits and this fixed range.
-        let histogram = Histogram::new_with_max(Self::LONGEST, 2).expect("fixed bounds");
-        Nanoseconds { histogram, total: Duration::ZERO }
-    }
-}
-
 /// An address space for the picture.
 ///
 /// ```
@@ -443,30 +360,6 @@ mod tests {
             summary.spaces().iter().any(|space| space.mm == 17),
             "a space with a mismatch was dropped"
         );
-    }
-
-    #[test]
-    fn a_median_of_nothing_is_none() {
-        let mut timing = Timing::default();
-        timing.kernel.add(Duration::ZERO);
-        assert_eq!((timing.kernel.median(), timing.kernel_median()), (Some(0), None));
-        timing.kernel.add(Duration::from_nanos(70));
-        timing.kernel.add(Duration::from_nanos(70));
-        assert_eq!(timing.kernel_median(), Some(70));
-    }
-
-    #[test]
-    fn medians_are_exact_to_one_per_cent() {
-        let mut ns = Nanoseconds::default();
-        assert_eq!((ns.median(), ns.is_empty()), (None, true));
-        for value in 1..=999u64 {
-            ns.add(Duration::from_nanos(value * 100));
-        }
-        let median = ns.median().unwrap();
-        assert!((49_500..=50_500).contains(&median), "{median}");
-        assert_eq!(ns.total(), Duration::from_nanos(999 * 1000 / 2 * 100));
-        ns.add(Duration::MAX);
-        assert_eq!(ns.len(), 1000);
     }
 
     #[test]
