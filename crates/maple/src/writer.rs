@@ -18,10 +18,7 @@ use crate::sync::MutexGuard;
 use crate::tree::{Core, MapleTree};
 use crate::validate::{Violation, validate};
 use crate::write::{Disposal, Finger, Need, Supplies, Target};
-use core::fmt;
-use core::marker::PhantomData;
-use core::ops::RangeInclusive;
-use core::ptr;
+use core::{fmt, marker::PhantomData, ops::RangeInclusive, ptr};
 use grace::Reclaim;
 
 /// What makes the writer the only one.

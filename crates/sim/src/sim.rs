@@ -33,12 +33,9 @@ use crate::report::{Report, Violation};
 use crate::stats::SimStats;
 use ::grace::quiescent::{Shared, Slot};
 use machine::{CpuId, Frame, FrameRange, Frames, NodeId};
-use std::cell::Cell;
-use std::collections::BTreeSet;
-use std::fmt;
-use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::{cell::Cell, collections::BTreeSet, fmt, panic::resume_unwind};
 
 type Tick = dyn Fn(&Sim) + Send + Sync;
 

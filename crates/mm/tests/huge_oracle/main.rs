@@ -22,6 +22,8 @@
 
 use std::fs;
 
+#[path = "../oracle/answers.rs"]
+mod answers;
 #[path = "../oracle/chunks.rs"]
 mod chunks;
 #[path = "../../../vma/tests/oracle/compare.rs"]

@@ -16,6 +16,7 @@
 
 use std::{env, fs};
 
+mod answers;
 mod calls_random;
 mod chunks;
 #[path = "../../../vma/tests/oracle/compare.rs"]

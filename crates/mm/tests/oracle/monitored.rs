@@ -10,9 +10,10 @@ use mm::{
 };
 
 use crate::{
+    answers::said,
     monitor::Call,
     monitor_random::feature,
-    ours::{Space, WINDOW, said},
+    ours::{Space, WINDOW},
     program::{PAGE, Span},
 };
 

@@ -17,6 +17,7 @@ use vma::VmFlags;
 
 use crate::{
     Runner,
+    answers::said,
     chunks::{self, Chunks},
     compare::LEFT_OUT,
     monitor::Call,
@@ -222,24 +223,6 @@ struct Process<'a> {
     file: &'a mm::Shared<Shmem<Sim>>,
     opened: &'a Backing<Sim>,
     read_only: &'a Backing<Sim>,
-}
-
-pub(crate) fn said(result: Result<(), Error>) -> String {
-    match result.map_err(|error| error.errno()) {
-        Ok(()) => "ok",
-        Err(1) => "EPERM",
-        Err(2) => "ENOENT",
-        Err(11) => "EAGAIN",
-        Err(13) => "EACCES",
-        Err(16) => "EBUSY",
-        Err(12) => "ENOMEM",
-        Err(14) => "EFAULT",
-        Err(17) => "EEXIST",
-        Err(22) => "EINVAL",
-        Err(133) => "EHWPOISON",
-        Err(_) => "an errno that no step gives",
-    }
-    .into()
 }
 
 fn place_flags(place: Place) -> MapFlags {
