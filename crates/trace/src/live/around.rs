@@ -31,7 +31,12 @@ const MOST: usize = 32;
 impl Changed {
     /// By a call with its result. `brk` was the end of the heap before it.
     pub(super) fn by(call: &Call, brk: usize) -> Changed {
+        let advice = || vma::Advice::from_number(call.args[2] as u32);
         match call.op {
+            // It is about pages.
+            Op::Madvise if advice().is_some_and(|advice| !advice.changes_vmas()) => {
+                Changed::In([None, None, None])
+            }
             Op::Mmap
             | Op::Munmap
             | Op::Mprotect
@@ -124,6 +129,10 @@ mod tests {
         assert_eq!(grows, Changed::In([Some(0x5000..0x9000), None, None]));
         let moves = of(Op::Mremap, [0x1000, 0x1000, 0x2000, 1, 0, 0], 0xb000);
         assert_eq!(moves, Changed::In([Some(0x1000..0x3000), None, Some(0xb000..0xd000)]));
+        let advised = |advice| of(Op::Madvise, [0x1000, 0x1000, advice, 0, 0, 0], 0);
+        assert_eq!(advised(libc::MADV_DONTNEED as usize), Changed::In([None, None, None]));
+        let range = Changed::In([Some(0x1000..0x2000), None, None]);
+        assert_eq!(advised(libc::MADV_DONTFORK as usize), range);
         assert_eq!(of(Op::Mlockall, [1, 0, 0, 0, 0, 0], 0), Changed::Anywhere);
     }
 }

@@ -1,5 +1,5 @@
-//! The aio rings of an address space. io_destroy unmaps the range at which io_setup mapped the ring,
-//! or to which mremap moved it, even if something else is mapped there now.
+//! The aio rings of an address space. io_destroy unmaps the range at which io_setup mapped the
+//! ring, or to which mremap moved it, even if something else is mapped there now.
 
 use std::collections::HashMap;
 
