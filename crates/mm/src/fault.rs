@@ -241,14 +241,15 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let walk = self.core.tables.walk(&guard);
         // As in Linux, a guard page of a file gives its VMA no anon_vma, nor does a page that a
         // monitor protects.
-        if want.writes() && !vma.is_faulted() {
+        let protects = vma.flags.contains(VmFlags::UFFD_WP);
+        if want.writes() && !vma.is_faulted() && (vma.file.is_some() || protects) {
             let found = walk.get(page);
             if vma.file.is_some() {
                 self.refuse_guard(found, at)?;
             }
             let look = Look { guard: &guard, at, addr, vma, seen };
             let present = found.filter(|page| !self.core.is_mark(page));
-            if vma.flags.contains(VmFlags::UFFD_WP)
+            if protects
                 && present.is_some()
                 && let Some(step) = self.userfault_step(&look, present, want, false)
             {

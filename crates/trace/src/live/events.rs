@@ -8,8 +8,8 @@
 //! A thread leaves its stop only if it is killed, and then has another event. So an event that has
 //! waited is dropped if its thread has a newer one.
 //!
-//! Cost: one more call for each event if there is a second thread. And up to 30 µs of processor
-//! time before the tracer sleeps.
+//! Cost: one or two more calls for each event if there is a second thread. And up to 30 µs of
+//! processor time before the tracer sleeps.
 
 use std::{
     collections::VecDeque,

@@ -137,7 +137,7 @@ impl Follower<'_> {
         if !self.facilities.scan || !self.opens_pagemap(mm, tid) {
             return None;
         }
-        pages::anonymous_ranges(self.spaces.get(&mm)?.pagemap.as_ref()?.as_ref()?).ok()
+        pages::anonymous_ranges(self.spaces.get(&mm)?.pagemap.as_ref()?.as_ref()?).ok()?
     }
 
     pub(super) fn is_touched(&mut self, mm: MmId, tid: Tid, range: Range<usize>) -> bool {

@@ -77,8 +77,9 @@ fn guards(pagemap: &File) -> u64 {
         .get_or_init(|| scan_without(pagemap, 0..PAGE, PAGE_IS_GUARD).map_or(0, |_| PAGE_IS_GUARD))
 }
 
-/// The ranges of pages that [`scan_anonymous`] looks for, in order. One call for each 512 ranges.
-pub(in crate::live) fn anonymous_ranges(pagemap: &File) -> io::Result<Vec<Range<usize>>> {
+/// The ranges of pages that [`scan_anonymous`] looks for, in order; `None` if there are too many.
+/// One call for each 512 ranges.
+pub(in crate::live) fn anonymous_ranges(pagemap: &File) -> io::Result<Option<Vec<Range<usize>>>> {
     let guards = guards(pagemap);
     let wanted = ScanArg {
         category_inverted: PAGE_IS_FILE | guards,
@@ -89,7 +90,8 @@ pub(in crate::live) fn anonymous_ranges(pagemap: &File) -> io::Result<Vec<Range<
     };
     let is_small_zero =
         |one: &Region| one.categories & (PAGE_IS_PFNZERO | PAGE_IS_HUGE) == PAGE_IS_PFNZERO;
-    regions(pagemap, &wanted, |one| !is_small_zero(one))
+    let found = regions(pagemap, &wanted, |one| !is_small_zero(one))?;
+    Ok(Some(found).filter(|found| found.len() < RANGES))
 }
 
 /// Whether `range` has a page, present or swapped, in none of the categories `without`.
@@ -316,7 +318,7 @@ mod tests {
             // A kernel without PAGEMAP_SCAN (before 6.7) returns ENOTTY.
             Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOTTY)),
         }
-        if let Ok(found) = anonymous_ranges(&pagemap) {
+        if let Ok(Some(found)) = anonymous_ranges(&pagemap) {
             let covers = |page: usize| found.iter().any(|range| range.contains(&page));
             assert!(covers(start) && !covers(start + PAGE) && !covers(start + 48 * PAGE));
             assert!(found.is_sorted_by(|a, b| a.end <= b.start));
