@@ -11,6 +11,7 @@ use crate::case::Case;
 use crate::child::Process;
 use crate::cli::Options;
 use crate::json;
+use crate::layouts::Layout;
 use crate::results::{BRIE, BTREE, OWNED, SHARED};
 use report::{Clock, Report, Row, Table};
 use std::fs;
@@ -23,6 +24,7 @@ const COUNTED: [&str; 5] =
 
 /// The cost of an operation.
 struct OpCost {
+    layout: Layout,
     case: Case,
     map: &'static str,
     size: usize,
@@ -48,7 +50,9 @@ fn measure(options: &Options, program: &Path, place: &Path) -> Result<Vec<OpCost
     let output = format!("--callgrind-out-file={}", text(&place.join("out"))?);
     let program = text(program)?;
     let mut costs = Vec::new();
-    for size in options.sizes() {
+    for (layout, size) in options.layouts()?.iter().flat_map(|layout| {
+        layout.sizes(&options.sizes()).into_iter().map(move |size| (layout, size))
+    }) {
         let mut worker = Process::start(
             Path::new("valgrind"),
             &[
@@ -63,10 +67,10 @@ fn measure(options: &Options, program: &Path, place: &Path) -> Result<Vec<OpCost
             ],
         )
         .map_err(|error| format!("{error}; valgrind comes with: apt-get install valgrind"))?;
-        worker.ask(&format!("size {size}"))?;
+        let size = layout.build(&mut worker, size)?;
         let names = worker.ask("maps")?;
-        for case in Case::ALL.into_iter().filter(|case| options.wants(case.name())) {
-            eprintln!("{size} ranges: {}", case.name());
+        for case in Case::ALL.into_iter().filter(|&case| options.wants_on(layout, case)) {
+            eprintln!("{size} ranges, {}: {}", layout.name, case.name());
             for map in
                 MAPS.into_iter().filter(|map| map.contains(options.map.as_deref().unwrap_or("")))
             {
@@ -83,7 +87,7 @@ fn measure(options: &Options, program: &Path, place: &Path) -> Result<Vec<OpCost
                 let operations = operations
                     .ok_or_else(|| format!("the worker answered {answer} instead of a sample"))?;
                 let values = last(place)?.map(|total| total as f64 / operations);
-                costs.push(OpCost { case, map, size, values });
+                costs.push(OpCost { layout: layout.clone(), case, map, size, values });
             }
         }
     }
@@ -146,11 +150,12 @@ fn report(options: &Options, costs: &[OpCost]) -> io::Result<()> {
         out,
         "Counts of one operation by callgrind, in the portable build: brie_tree has SSE2 only."
     )?;
-    let mut head = vec!["operation".into(), "ranges".into(), "map".into()];
+    let mut head = vec!["layout".into(), "operation".into(), "ranges".into(), "map".into()];
     head.extend(COUNTED.map(|name| name.replace('_', " ")));
     let mut lines = vec![head];
     for one in costs {
-        let mut line = vec![one.case.name().into(), one.size.to_string(), one.map.into()];
+        let mut line = vec![one.layout.name.clone(), one.case.name().into()];
+        line.extend([one.size.to_string(), one.map.into()]);
         line.extend(one.values.map(|value| format!("{value:.1}")));
         lines.push(line);
     }
@@ -158,7 +163,8 @@ fn report(options: &Options, costs: &[OpCost]) -> io::Result<()> {
     write!(out, "{}", Table(lines))?;
     let Some(path) = &options.json else { return Ok(()) };
     let rows = costs.iter().flat_map(|one| {
-        let row = Row::new("range-tree-counts", one.case.name(), one.map, 1, one.size);
+        let experiment = json::experiment(&one.layout).replacen("tree", "tree-counts", 1);
+        let row = Row::new(&experiment, one.case.name(), one.map, 1, one.size);
         COUNTED
             .into_iter()
             .zip(one.values)

@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::case::Case;
+use crate::layouts::{DENSE, Layout};
 use crate::pairs::Kind;
 use clap::Parser;
 use std::path::PathBuf;
@@ -19,6 +20,11 @@ pub(crate) struct Options {
     /// Numbers of ranges [default: 100 to 1000000 by tens; for counts 1000 and 100000]
     #[arg(long, value_delimiter = ',')]
     sizes: Vec<usize>,
+    /// Where the ranges lie: dense, spread (random pages below 2^47), keys (random 64-bit
+    /// indices), node, numpy or gcc (recorded address spaces), or a file like /proc/PID/maps
+    /// [default: dense with all cases, the others with the most frequent ones; for counts dense]
+    #[arg(long, value_delimiter = ',')]
+    layouts: Vec<String>,
     /// Only these cases
     #[arg(long, value_delimiter = ',')]
     pub(crate) cases: Vec<String>,
@@ -68,6 +74,20 @@ impl Options {
     /// Whether a case of that name is to be measured.
     pub(crate) fn wants(&self, case: &str) -> bool {
         self.cases.is_empty() || self.cases.iter().any(|name| name == case)
+    }
+
+    /// Whether a case is to be measured on a layout.
+    pub(crate) fn wants_on(&self, layout: &Layout, case: Case) -> bool {
+        self.wants(case.name()) && (!self.cases.is_empty() || layout.has(case))
+    }
+
+    /// The layouts.
+    pub(crate) fn layouts(&self) -> Result<Vec<Layout>, String> {
+        match &self.layouts[..] {
+            [] if self.counts => Ok(vec![Layout::named(DENSE)?]),
+            [] => Ok(Layout::all()),
+            names => names.iter().map(|name| Layout::named(name)).collect(),
+        }
     }
 
     /// The numbers of ranges.

@@ -6,6 +6,7 @@ use crate::child::Process;
 use crate::cli::Options;
 use crate::cpus;
 use crate::json;
+use crate::layouts::Layout;
 use crate::pairs::{self, Kind, Outcome};
 use crate::results::{BRIE, BTREE, BY_END, BY_KEY, EACH, OWNED, PORTABLE, Results, SCALAR, SHARED};
 use crate::rounds::{self, Build, Maps};
@@ -18,6 +19,9 @@ use std::path::{Path, PathBuf};
 const OURS: &[&str] = &[OWNED, SHARED, EACH];
 /// The numbers of ranges for the measurements of two threads.
 const PAIR_SIZES: [usize; 3] = [1_000, 10_000, 100_000];
+
+/// The results on each layout.
+pub(crate) type Layouts = Vec<(Layout, Results)>;
 
 /// More programs, with the suffix of the names of their maps.
 type Others = Vec<(PathBuf, &'static str)>;
@@ -37,7 +41,7 @@ pub(crate) fn drive(options: &Options) -> Result<(), String> {
     let results = single(options, &main, &others)?;
     cpus::allow(&all)?;
     let pairs = if all.len() < 2 { None } else { Some(two_threads(options, &main)?) };
-    let mut targets = targets::range_tree(&results, &options.sizes());
+    let mut targets = targets::range_tree(&results);
     targets.extend(pairs.iter().flat_map(|pairs| pairs::targets(pairs)));
     report(options, &results, pairs.as_deref(), &targets)
         .map_err(|error| format!("the results cannot be written: {error}"))
@@ -53,7 +57,7 @@ fn programs(options: &Options, this: &Path) -> Result<(PathBuf, Others), String>
     Ok((native, vec![(this.into(), PORTABLE), (scalar, SCALAR)]))
 }
 
-fn single(options: &Options, main: &Path, others: &Others) -> Result<Results, String> {
+fn single(options: &Options, main: &Path, others: &Others) -> Result<Layouts, String> {
     let maps = if options.table {
         Maps::All
     } else {
@@ -67,7 +71,12 @@ fn single(options: &Options, main: &Path, others: &Others) -> Result<Results, St
     for (program, suffix) in others {
         builds.push(start(program, suffix, Maps::Named(OURS))?);
     }
-    rounds::run(&mut builds, options)
+    let mut all = Vec::new();
+    for layout in options.layouts()? {
+        let results = rounds::run(&mut builds, &layout, options)?;
+        all.push((layout, results));
+    }
+    Ok(all)
 }
 
 fn two_threads(options: &Options, program: &Path) -> Result<Vec<Outcome>, String> {
@@ -92,7 +101,7 @@ fn two_threads(options: &Options, program: &Path) -> Result<Vec<Outcome>, String
 
 fn report(
     options: &Options,
-    results: &Results,
+    layouts: &Layouts,
     pairs: Option<&[Outcome]>,
     targets: &[Target],
 ) -> io::Result<()> {
@@ -117,12 +126,17 @@ fn report(
         )?;
         writeln!(out, "for x86_64-unknown-none, soft float, as a kernel builds it, freestanding.")?;
     }
-    if options.table {
-        table::by_case(&mut out, results, &options.sizes())?;
-    } else {
-        table::overview(&mut out, results, &options.sizes())?;
+    for (layout, results) in layouts {
+        if layouts.len() > 1 {
+            writeln!(out, "\n## {}", layout.name)?;
+        }
+        if options.table {
+            table::by_case(&mut out, results)?;
+        } else {
+            table::overview(&mut out, results, layout.is_dense())?;
+        }
+        table::spreads(&mut out, results)?;
     }
-    table::spreads(&mut out, results, &options.sizes())?;
     match pairs {
         Some(pairs) => pairs::print(&mut out, pairs)?,
         None => writeln!(out, "\nTwo threads: NOT MEASURED, as only one processor is allowed.")?,
@@ -132,7 +146,7 @@ fn report(
         _ => write!(out, "{}", Report { targets: targets.to_vec(), ..Report::default() })?,
     }
     if let Some(path) = &options.json {
-        let report = json::report(results, pairs.unwrap_or(&[]), targets);
+        let report = json::report(layouts, pairs.unwrap_or(&[]), targets);
         std::fs::write(path, report.json_lines())?;
     }
     Ok(())

@@ -1,23 +1,30 @@
 //! The results as data: the run, rows, then targets.
 
+use crate::driver::Layouts;
+use crate::layouts::Layout;
 use crate::pairs::Outcome;
 use crate::published::{self, Published, ROWS};
 use crate::results::Results;
 use report::{Clock, Report, Row, Run, Target, median, spread};
 
 /// Everything measured.
-pub(crate) fn report(results: &Results, pairs: &[Outcome], targets: &[Target]) -> Report {
+pub(crate) fn report(layouts: &Layouts, pairs: &[Outcome], targets: &[Target]) -> Report {
     let mut rows = Vec::new();
-    for one in &results.series {
-        let row = Row::new("range-tree", one.case.name(), &one.map, 1, one.size);
-        rows.push(row.with("time", median(&one.times), "ns/op"));
-        rows.push(row.with("time_spread", spread(&one.times), "%"));
-    }
-    rows.extend(published(results));
-    for one in &results.memory {
-        let case = if one.touching { "memory-touching" } else { "memory-holes" };
-        let row = Row::new("range-tree", case, &one.map, 1, one.size);
-        rows.push(row.with("bytes_per_entry", one.bytes, "B"));
+    for (layout, results) in layouts {
+        let experiment = experiment(layout);
+        for one in &results.series {
+            let row = Row::new(&experiment, one.case.name(), &one.map, 1, one.size);
+            rows.push(row.with("time", median(&one.times), "ns/op"));
+            rows.push(row.with("time_spread", spread(&one.times), "%"));
+        }
+        if layout.is_dense() {
+            rows.extend(published(results));
+        }
+        for one in &results.memory {
+            let case = if one.touching { "memory-touching" } else { "memory-holes" };
+            let row = Row::new(&experiment, case, &one.map, 1, one.size);
+            rows.push(row.with("bytes_per_entry", one.bytes, "B"));
+        }
     }
     for one in pairs {
         for (at, thread) in one.threads().into_iter().enumerate() {
@@ -34,6 +41,11 @@ pub(crate) fn report(results: &Results, pairs: &[Outcome], targets: &[Target]) -
     }
     let run = Some(run(Clock::Time));
     Report { run, rows, targets: targets.to_vec(), ..Report::default() }
+}
+
+/// The name of the rows of a layout.
+pub(crate) fn experiment(layout: &Layout) -> String {
+    if layout.is_dense() { "range-tree".into() } else { format!("range-tree-{}", layout.name) }
 }
 
 /// The run of this program. Counts are of a simulation.
@@ -90,7 +102,8 @@ mod tests {
         let found: Vec<_> = rows.iter().map(|row| (row.size, row.value)).collect();
         assert_eq!(found, [(100, 26.0), (1_000, 37.0), (100, 22.0), (1_000, 37.0)]);
         assert!(rows.iter().all(|row| row.case == "load" && row.unit == "ns/op"));
-        let json = report(&results, &[], &[]).json_lines();
+        let dense = Layout::named(crate::layouts::DENSE).unwrap();
+        let json = report(&vec![(dense, results)], &[], &[]).json_lines();
         assert!(json.starts_with("{\"run\":\"cargo bench -p samara-bench --"), "{json}");
     }
 }

@@ -26,6 +26,7 @@ mod cpus;
 mod driver;
 mod heap;
 mod json;
+mod layouts;
 mod maps;
 mod pairs;
 mod peer;

@@ -37,9 +37,11 @@ pub(crate) struct Memory {
     pub(crate) bytes: f64,
 }
 
-/// All results in the order of measurement.
+/// All results on a layout, in the order of measurement.
 #[derive(Default)]
 pub(crate) struct Results {
+    /// The numbers of ranges.
+    pub(crate) sizes: Vec<usize>,
     pub(crate) series: Vec<Series>,
     pub(crate) memory: Vec<Memory>,
 }

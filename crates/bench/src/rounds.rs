@@ -5,6 +5,7 @@
 use crate::case::Case;
 use crate::child::Process;
 use crate::cli::{MEMORY, Options};
+use crate::layouts::Layout;
 use crate::results::{BY_END, BY_KEY, Memory, Results, Series};
 
 /// A worker, the suffix of its maps' names, and the maps that are wanted.
@@ -31,20 +32,26 @@ struct Column {
     name: String,
 }
 
-/// Measures all maps that the options want.
-pub(crate) fn run(builds: &mut [Build], options: &Options) -> Result<Results, String> {
+/// Measures all maps that the options want, on a layout.
+pub(crate) fn run(
+    builds: &mut [Build],
+    layout: &Layout,
+    options: &Options,
+) -> Result<Results, String> {
     let mut results = Results::default();
-    for size in options.sizes() {
+    for wanted in layout.sizes(&options.sizes()) {
+        let mut size = 0;
         for build in &mut *builds {
-            build.process.ask(&format!("size {size}"))?;
+            size = layout.build(&mut build.process, wanted)?;
         }
+        results.sizes.push(size);
         let columns = columns(builds, options)?;
         if options.wants(MEMORY) {
             memory(builds, &columns, size, &mut results)?;
         }
         for case in Case::ALL {
-            if options.wants(case.name()) {
-                eprintln!("{size} ranges: {}", case.name());
+            if options.wants_on(layout, case) {
+                eprintln!("{size} ranges, {}: {}", layout.name, case.name());
                 measure(builds, &columns, (case, size), options, &mut results)?;
             }
         }
@@ -123,9 +130,13 @@ fn measure(
             if *expected.get_or_insert(check) != check {
                 return Err(format!("{} failed on {}: {answer}", series.map, case.name()));
             }
-            series.times.push(elapsed as f64 / operations as f64);
+            // A batch of nothing has no time an operation.
+            if operations > 0 {
+                series.times.push(elapsed as f64 / operations as f64);
+            }
         }
     }
-    results.series.extend(able.into_iter().map(|(_, series)| series));
+    let measured = able.into_iter().map(|(_, series)| series);
+    results.series.extend(measured.filter(|series| !series.times.is_empty()));
     Ok(())
 }

@@ -7,7 +7,9 @@ use report::{Table, figure, median, spread};
 use std::io::{self, Write};
 
 /// One table of everything: a line for each case, a column for each map, a figure for each size.
-pub(crate) fn overview(out: &mut impl Write, results: &Results, sizes: &[usize]) -> io::Result<()> {
+/// The published figures are of dense ranges.
+pub(crate) fn overview(out: &mut impl Write, results: &Results, dense: bool) -> io::Result<()> {
+    let sizes = &results.sizes[..];
     let list: Vec<String> = sizes.iter().map(usize::to_string).collect();
     writeln!(
         out,
@@ -23,7 +25,10 @@ pub(crate) fn overview(out: &mut impl Write, results: &Results, sizes: &[usize])
     }
     let mut lines = vec![vec!["operation".to_string()]];
     lines[0].extend(maps.iter().map(|map| map.to_string()));
-    lines[0].extend(["Linux maple tree, published".into(), "rbtree, published".into()]);
+    if dense {
+        lines[0].extend(["Linux maple tree, published".into(), "rbtree, published".into()]);
+    }
+    let columns = lines[0].len();
     for case in Case::ALL {
         let of_case = |one: &&Series| one.case == case;
         if results.series.iter().any(|one| of_case(&one)) {
@@ -47,6 +52,8 @@ pub(crate) fn overview(out: &mut impl Write, results: &Results, sizes: &[usize])
             lines.push(line);
         }
     }
+    // Without published figures their columns are left out.
+    lines.iter_mut().for_each(|line| line.truncate(columns));
     write!(out, "{}", Table(lines))
 }
 
@@ -85,7 +92,8 @@ fn row(sizes: &[usize], figure_at: impl Fn(usize) -> Option<f64>) -> String {
 }
 
 /// A table for each case: a line for each map, with its ratio to the first map.
-pub(crate) fn by_case(out: &mut impl Write, results: &Results, sizes: &[usize]) -> io::Result<()> {
+pub(crate) fn by_case(out: &mut impl Write, results: &Results) -> io::Result<()> {
+    let sizes = &results.sizes[..];
     writeln!(out, "\nns an operation (ratio to the first line), by number of ranges")?;
     let first = results.series.first().map_or("", |one| &one.map);
     for case in Case::ALL {
@@ -127,12 +135,12 @@ pub(crate) fn by_case(out: &mut impl Write, results: &Results, sizes: &[usize]) 
 }
 
 /// The spread of the rounds, by size.
-pub(crate) fn spreads(out: &mut impl Write, results: &Results, sizes: &[usize]) -> io::Result<()> {
+pub(crate) fn spreads(out: &mut impl Write, results: &Results) -> io::Result<()> {
     writeln!(
         out,
         "\nspread of the rounds, half the distance between the quartiles, % of the median:"
     )?;
-    for &size in sizes {
+    for &size in &results.sizes {
         let of_size = results.series.iter().filter(|one| one.size == size);
         let spreads: Vec<f64> = of_size.map(|one| spread(&one.times)).collect();
         if !spreads.is_empty() {

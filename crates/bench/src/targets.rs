@@ -1,12 +1,42 @@
 //! The targets of the tree: ratios within one run, each with its bound.
 
 use crate::case::Case;
+use crate::driver::Layouts;
+use crate::layouts::Layout;
 use crate::published::{self, Published};
 use crate::results::{BRIE, BTREE, BY_END, BY_KEY, OWNED, Results, SCALAR, SHARED};
-use report::Target;
+use report::{Target, median};
 
 /// The targets of the range tree for which there are results.
-pub(crate) fn range_tree(results: &Results, sizes: &[usize]) -> Vec<Target> {
+pub(crate) fn range_tree(layouts: &Layouts) -> Vec<Target> {
+    let dense = layouts.iter().find(|(layout, _)| layout.is_dense()).map(|(_, results)| results);
+    let mut all = dense.map_or_else(Vec::new, of_dense);
+    for (layout, results) in layouts.iter().filter(|(layout, _)| !layout.is_dense()) {
+        all.extend(dense.map_or_else(Vec::new, |dense| beside_dense(layout, results, dense)));
+    }
+    all
+}
+
+/// Other layouts beside the dense one with as many ranges: at most 1.5 times its time.
+fn beside_dense(layout: &Layout, results: &Results, dense: &Results) -> Vec<Target> {
+    let mut targets = Vec::new();
+    for one in &results.series {
+        let short = match &one.map[..] {
+            OWNED => "owned",
+            SHARED => "shared",
+            _ => continue,
+        };
+        let name = format!("{} {short}, {}/dense@{}", one.case.name(), layout.name, one.size);
+        if let Some(base) = dense.time(one.case, &one.map, one.size) {
+            let value = median(&one.times) / base;
+            targets.push(Target::at_most("range-tree", name, value, 1.5));
+        }
+    }
+    targets
+}
+
+fn of_dense(results: &Results) -> Vec<Target> {
+    let sizes = &results.sizes[..];
     let mut list = List { results, targets: Vec::new() };
     for &size in sizes {
         list.reads(size);
@@ -199,7 +229,8 @@ mod tests {
         results.series.push(series(Case::Load, BRIE, &[4.0, 5.0, 6.0]));
         results.series.push(series(Case::Load, SHARED, &[6.0, 8.0, 9.0]));
         results.series.push(series(Case::GapUp, SHARED, &[32.0, 30.0, 30.0]));
-        let targets = range_tree(&results, &[1_000]);
+        results.sizes.push(1_000);
+        let targets = of_dense(&results);
         let find = |name: &str| targets.iter().find(|target| target.target == name).unwrap();
         let load = find("load shared/brie_tree@1000");
         assert_eq!((load.value, load.bound, load.met()), (1.5, 1.5, true));
@@ -216,11 +247,27 @@ mod tests {
             for map in [SHARED, BTREE] {
                 results.series.push(Series { size, ..series(case, map, &[40.0]) });
             }
-            range_tree(&results, &[size]).len()
+            results.sizes.push(size);
+            of_dense(&results).len()
         };
         assert_eq!([100, 1_000, 10_000].map(|size| targets(Case::Resize, size)), [0, 1, 1]);
         assert_eq!([100, 1_000, 10_000].map(|size| targets(Case::InsertRandom, size)), [0, 0, 1]);
         assert_eq!([100, 1_000].map(|size| targets(Case::Move, size)), [1, 1]);
+    }
+
+    /// Only layouts with as many ranges as were measured on the dense one have a target.
+    #[test]
+    fn layouts_stand_beside_the_dense_one() {
+        let of = |name: &str, size, time| {
+            let mut results = Results::default();
+            results.series.push(Series { size, ..series(Case::Load, SHARED, &[time]) });
+            results.series.push(Series { size, ..series(Case::Load, BTREE, &[time]) });
+            (Layout::named(name).unwrap(), results)
+        };
+        let layouts = vec![of("dense", 1_000, 4.0), of("keys", 1_000, 5.0), of("node", 90, 9.0)];
+        let targets = range_tree(&layouts);
+        let names: Vec<_> = targets.iter().map(|one| (&one.target[..], one.value)).collect();
+        assert_eq!(names, [("load shared, keys/dense@1000", 1.25)]);
     }
 
     #[test]

@@ -4,15 +4,27 @@ use crate::case::Case;
 use crate::maps;
 use crate::peer::Support;
 use crate::worker::Worker;
-use crate::workload::Workload;
+use crate::workload::{Layout, Workload};
 use std::rc::Rc;
 
 #[test]
 fn all_maps_agree() {
     // Enough for several levels of each tree, and few enough for a debug build.
-    for (size, turns) in [(4, 2), (100, 2), (500, 1)] {
-        let mut subjects = maps::all(&Rc::new(Workload::new(size)));
+    let listed = Layout::Listed((1..30).map(|i| (0x4000 * i, 0x4000 * i + 0x2fff)).collect());
+    for (layout, size, turns) in [
+        (Layout::Dense, 4, 2),
+        (Layout::Dense, 100, 2),
+        (Layout::Dense, 500, 1),
+        (Layout::Spread, 100, 1),
+        (Layout::Keys, 100, 1),
+        (listed, 18, 1),
+    ] {
+        let mut subjects = maps::all(&Rc::new(Workload::laid_out(&layout, size)));
         for case in Case::ALL {
+            // Only dense ranges have holes that are as rare as these cases need.
+            if layout != Layout::Dense && case.is_gap() {
+                continue;
+            }
             for turn in 0..turns {
                 let mut expected = None;
                 for subject in &mut subjects {
@@ -21,7 +33,10 @@ fn all_maps_agree() {
                         let (name, case) = (subject.name(), case.name());
                         assert!(sample.operations > 0, "{name} did nothing on {case}");
                         let (first, check) = *expected.get_or_insert((name, sample.check));
-                        assert_eq!(sample.check, check, "{case} at {size}: {name}, not {first}");
+                        assert_eq!(
+                            sample.check, check,
+                            "{case} at {size}, {layout:?}: {name}, not {first}"
+                        );
                     }
                 }
                 assert!(expected.is_some(), "no map supports {}", case.name());
@@ -38,9 +53,24 @@ fn a_worker_answers() {
     assert_eq!(worker.answer("support 0 load"), "own");
     assert_eq!(worker.answer("support 0 gap-up"), "scan");
     assert_eq!(worker.answer("support 2 gap-down"), "missing");
+    assert_eq!(worker.answer("size 50 keys"), "ok");
+    let list: Vec<String> = (1..=20).map(|i| format!("{:x}-{:x}", 100 * i, 100 * i + 9)).collect();
+    assert_eq!(worker.answer(&format!("list {}", list.join(" "))), "ok 11");
     let sample = worker.answer("sample 0 load 3 0");
     assert_eq!(sample.split(' ').filter(|word| word.parse::<u64>().is_ok()).count(), 3);
-    for bad in ["", "size", "size 3", "size x", "sample 99 load 0 0", "sample 0 lode 0 0", "stop"] {
+    for bad in [
+        "",
+        "size",
+        "size 3",
+        "size x",
+        "sample 99 load 0 0",
+        "sample 0 lode 0 0",
+        "stop",
+        "size 9 x",
+        "list",
+        "list 9-1",
+        "list 5-8 1-2",
+    ] {
         assert!(worker.answer(bad).starts_with("error"), "{bad}");
     }
 }

@@ -6,7 +6,8 @@
 //!
 //! | request | answer |
 //! | --- | --- |
-//! | `size N` | `ok`; the maps from here on have so many ranges |
+//! | `size N`, `size N spread`, `size N keys` | `ok`; the maps from here on have so many ranges |
+//! | `list RANGE...` | `ok` and the number of ranges of the maps from here on: the others are free places for moves. A range is `FIRST-LAST` in hexadecimal digits |
 //! | `maps` | their names, with tabs between |
 //! | `support MAP CASE` | `own`, `scan` or `missing` |
 //! | `sample MAP CASE TURN NS` | nanoseconds, operations, and check of batches that take so long or longer |
@@ -19,7 +20,7 @@ use crate::case::Case;
 use crate::clock;
 use crate::peer::Support;
 use crate::subject::{Sample, Subject};
-use crate::workload::Workload;
+use crate::workload::{Layout, Workload, with_free};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::rc::Rc;
@@ -47,15 +48,19 @@ impl Worker {
     fn run(&mut self, request: &str) -> Result<String, &'static str> {
         let words: Vec<&str> = request.split_whitespace().collect();
         match words[..] {
-            ["size", size] => {
-                let size = number(size)?;
-                if size < 4 {
-                    return Err("fewer than 4 ranges have nothing to measure");
+            ["size", size] => self.build(&Layout::Dense, number(size)?),
+            ["size", size, "spread"] => self.build(&Layout::Spread, number(size)?),
+            ["size", size, "keys"] => self.build(&Layout::Keys, number(size)?),
+            ["list", ref ranges @ ..] => {
+                let ranges =
+                    ranges.iter().map(|word| range(word)).collect::<Result<Vec<_>, _>>()?;
+                let sorted = ranges.windows(2).all(|pair| pair[0].1 < pair[1].0);
+                if !sorted || ranges.iter().any(|&(first, last)| first > last) {
+                    return Err("the ranges are not in ascending order");
                 }
-                // The old maps are dropped first, because they may be large.
-                self.subjects.clear();
-                self.subjects = (self.maps)(&Rc::new(Workload::new(size)));
-                Ok("ok".into())
+                // The largest size with enough free places.
+                let size = (0..ranges.len()).rev().find(|&n| with_free(n) <= ranges.len());
+                self.build(&Layout::Listed(ranges), size.unwrap_or(0))
             }
             ["maps"] => {
                 let names: Vec<&str> = self.subjects.iter().map(|map| map.name()).collect();
@@ -78,6 +83,19 @@ impl Worker {
         }
     }
 
+    fn build(&mut self, layout: &Layout, size: usize) -> Result<String, &'static str> {
+        if size < 4 {
+            return Err("fewer than 4 ranges have nothing to measure");
+        }
+        // The old maps are dropped first, because they may be large.
+        self.subjects.clear();
+        self.subjects = (self.maps)(&Rc::new(Workload::laid_out(layout, size)));
+        Ok(match layout {
+            Layout::Listed(_) => format!("ok {size}"),
+            _ => "ok".into(),
+        })
+    }
+
     /// The map at a place in the list.
     pub(crate) fn subject(&mut self, map: &str) -> Result<&mut Box<dyn Subject>, &'static str> {
         self.subjects.get_mut(number(map)?).ok_or("no such map")
@@ -86,6 +104,13 @@ impl Worker {
 
 fn number(word: &str) -> Result<usize, &'static str> {
     word.parse().map_err(|_| "not a number")
+}
+
+/// A range as in a request: the first and the last index.
+fn range(word: &str) -> Result<(usize, usize), &'static str> {
+    let index = |digits| usize::from_str_radix(digits, 16).map_err(|_| "not a range");
+    let (first, last) = word.split_once('-').ok_or("not a range")?;
+    Ok((index(first)?, index(last)?))
 }
 
 fn named(word: &str) -> Result<Case, &'static str> {

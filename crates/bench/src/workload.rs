@@ -1,8 +1,8 @@
 //! The work of every map: the same ranges, keys and moves, in the same order, from one seed.
 //!
-//! The ranges resemble an address space: 1 to 16 pages each, with holes of 1 to 8 pages between
-//! them. One place in nine is left empty, which makes a larger hole, and one place in 1,024 is
-//! followed by a hole of [`RARE`] bytes.
+//! Usually the ranges resemble a dense address space: 1 to 16 pages each, with holes of 1 to 8
+//! pages between them. One place in nine is left empty, which makes a larger hole. One
+//! place in 1,024 is followed by a hole of [`RARE`] bytes. [`Layout`] has others.
 //!
 //! This file, `case.rs`, `peer.rs`, `subject` and `worker.rs` need no operating system: the
 //! freestanding program (`freestanding/`) includes them, too.
@@ -40,6 +40,19 @@ pub(crate) struct Span {
     pub(crate) value: Value,
 }
 
+/// Where the ranges lie.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Layout {
+    /// Next to each other, with small holes.
+    Dense,
+    /// 1 to 16 pages each, at random pages below 2^47.
+    Spread,
+    /// 1 to 16 indices each, at random 64-bit indices.
+    Keys,
+    /// First and last indices, in ascending order. Ranges may touch.
+    Listed(Vec<(usize, usize)>),
+}
+
 /// Erases one range, inserts another elsewhere.
 #[derive(Clone, Copy)]
 pub(crate) struct Move {
@@ -55,6 +68,9 @@ pub(crate) struct Workload {
     pub(crate) shuffled: Vec<Span>,
     /// The same ranges in another random order.
     pub(crate) leaving: Vec<Span>,
+    /// The ranges that are followed by a hole of a page or more, in a random order. If there is
+    /// none, the case that moves ends does nothing.
+    pub(crate) growing: Vec<Span>,
     /// Random indices within random ranges.
     pub(crate) keys: Vec<usize>,
     /// Random page-aligned indices, in ranges and in holes.
@@ -67,10 +83,21 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// The work for maps of `size` ranges.
+    /// The work for maps of `size` ranges of the usual layout.
     pub(crate) fn new(size: usize) -> Self {
+        Self::laid_out(&Layout::Dense, size)
+    }
+
+    /// The work for maps of `size` ranges, of which a list has an eighth and eight more.
+    pub(crate) fn laid_out(layout: &Layout, size: usize) -> Self {
         let mut rng = fastrand::Rng::with_seed(SEED);
-        let places = places(&mut rng, size + size / 8 + 8);
+        let count = with_free(size);
+        let places = match layout {
+            Layout::Dense => places(&mut rng, count),
+            Layout::Spread => scattered(&mut rng, count, (BASE, 1 << 47), PAGE),
+            Layout::Keys => scattered(&mut rng, count, (0, usize::MAX - (1 << 32)), 1),
+            Layout::Listed(ranges) => listed(ranges),
+        };
         let mut order = places.clone();
         rng.shuffle(&mut order);
         let mut free = order.split_off(size);
@@ -85,11 +112,16 @@ impl Workload {
                 rng.usize(span.start..=span.end)
             })
             .collect();
-        let top = places[places.len() - 1].end;
-        let hints = (0..size.max(KEYS)).map(|_| rng.usize(BASE..top) & !(PAGE - 1)).collect();
+        let (bottom, top) = (BASE.min(places[0].start), places[places.len() - 1].end);
+        let hints = (0..size.max(KEYS)).map(|_| rng.usize(bottom..top) & !(PAGE - 1)).collect();
+        let room = |span: &Span| {
+            let next = places.partition_point(|place| place.start <= span.start);
+            places.get(next).is_none_or(|place| place.start - span.end > PAGE)
+        };
+        let growing = shuffled.iter().copied().filter(room).collect();
         let moves = moves(&mut rng, shuffled.clone(), &mut free);
         let groups = groups(&mut rng, size);
-        Workload { spans, shuffled, leaving, keys, hints, moves, groups }
+        Workload { spans, shuffled, leaving, growing, keys, hints, moves, groups }
     }
 
     /// The same ranges without holes between them, in the order of `shuffled`.
@@ -120,6 +152,40 @@ fn places(rng: &mut fastrand::Rng, count: usize) -> Vec<Span> {
             Span { start, end, value: NonZeroUsize::MIN.saturating_add(i) }
         })
         .collect()
+}
+
+/// The number of places for `size` ranges: some stay free.
+pub(crate) fn with_free(size: usize) -> usize {
+    size + size / 8 + 8
+}
+
+/// Places of 1 to 16 units at random multiples of a unit, in ascending order, with a hole of a page
+/// or more after each.
+fn scattered(
+    rng: &mut fastrand::Rng,
+    count: usize,
+    (from, to): (usize, usize),
+    unit: usize,
+) -> Vec<Span> {
+    // What each place needs at least is taken out of the span before the draw, and added again.
+    let least = 16 * unit + 3 * PAGE;
+    let free = to - from - count * least;
+    let mut starts: Vec<usize> = (0..count).map(|_| rng.usize(..free / unit) * unit).collect();
+    starts.sort_unstable();
+    let place = |(i, start): (usize, usize)| {
+        let start = from + start + i * least;
+        let end = start + unit * rng.usize(1..=16) - 1;
+        Span { start, end, value: NonZeroUsize::MIN.saturating_add(i) }
+    };
+    starts.into_iter().enumerate().map(place).collect()
+}
+
+fn listed(ranges: &[(usize, usize)]) -> Vec<Span> {
+    let place = |(i, &(start, end))| {
+        let value = NonZeroUsize::MIN.saturating_add(i);
+        Span { start, end, value }
+    };
+    ranges.iter().enumerate().map(place).collect()
 }
 
 /// Moves from random used places to random free ones, there and back.

@@ -57,15 +57,16 @@ impl<P: Peer> Bench<P> {
         Sample { check: sum(peer), ..sample }
     }
 
-    /// After every range is room for at least a page.
+    /// Only of ranges that have room for a page behind them.
     pub(super) fn resize(&mut self, turn: usize) -> Sample {
         let work = self.work.clone();
-        let spans = &work.shuffled;
-        let pairs = BATCH / 2;
+        let spans = &work.growing;
+        let pairs = if spans.is_empty() { 0 } else { BATCH / 2 };
         let peer = self.peer();
         let sample = timed_writes::<P>(2 * pairs, || {
             let mut writer = peer.writer();
-            for span in black_box(spans).iter().cycle().skip(turn * pairs % spans.len()).take(pairs)
+            for span in
+                black_box(spans).iter().cycle().skip(turn * pairs % spans.len().max(1)).take(pairs)
             {
                 let grown = span.end + PAGE;
                 writer.resize(*span, grown);
