@@ -163,6 +163,10 @@ static void moving(void)
 	p[0] = p[0];
 	RAISES(READ, q, SIGSEGV, SEGV_MAPERR);
 	ERR(mremap(q, PAGE, 2 * PAGE, MREMAP_MAYMOVE), EFAULT);
+	/* With DONTUNMAP, the lengths must be equal in pages, not in bytes. */
+	q = (char *)OK(mremap(p, 8 * PAGE - 9, 8 * PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP));
+	ERR(mremap(q, 8 * PAGE, 7 * PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP), EINVAL);
+	EQ(munmap(q, 8 * PAGE), 0);
 	OK(munmap(p, 600 * PAGE));
 }
 

@@ -66,10 +66,7 @@ pub(super) fn mremap(call: &mut Call<'_>) -> Outcome {
     const DONTUNMAP: u64 = 4;
     let [addr, old_len, new_len, flags, new_addr, _] = call.args;
     let has = |flag| flags & flag != 0;
-    if flags & !(MAYMOVE | FIXED | DONTUNMAP) != 0
-        || has(FIXED | DONTUNMAP) && !has(MAYMOVE)
-        || has(DONTUNMAP) && old_len != new_len
-    {
+    if flags & !(MAYMOVE | FIXED | DONTUNMAP) != 0 || has(FIXED | DONTUNMAP) && !has(MAYMOVE) {
         return fail(EINVAL);
     }
     let to = |flag| has(flag).then_some(new_addr as usize);
