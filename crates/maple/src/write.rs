@@ -20,6 +20,7 @@
 //! | an entry into a hole, an erase, a moved end, within a leaf | [`fast`] | a leaf |
 //! | any change within a leaf | [`quick`] | a leaf |
 //! | a write into a full leaf, which is split; full nodes above it are split first | [`split`], [`room`] | two leaves and their parent |
+//! | an entry whose bounds are too far from those of its leaf, which is split first | [`split`] | two leaves and their parent |
 //! | an erase whose hole continues in the next leaf; an end that moves into the next leaf | [`border`] | a leaf and its parent; the parent |
 //! | an erase that leaves a leaf with too little, if a sibling has room for the rest | [`join`] | a leaf and its parent |
 //! | a hole over several leaves of one parent, or of two neighbouring parents | [`erase_span`] | one or two leaves and their parent; or both parents and theirs |

@@ -14,7 +14,7 @@
 use super::few;
 use super::inner::{Inner, Item, Splice};
 use super::leaf::{Body, Cell, Leaf};
-use crate::layout::{LEAF_CELLS, NARROW};
+use crate::layout::LEAF_CELLS;
 use core::ptr::{self, NonNull};
 
 /// A run of elements that moves.
@@ -265,10 +265,10 @@ impl Change {
         }
     }
 
-    /// Whether the result fits into a narrow leaf.
+    /// Whether the result fits into a leaf of that one's form.
     #[inline(always)]
-    pub(crate) fn fits_narrow(&self) -> bool {
-        self.len <= 31 && self.count > 0 && NARROW.weigh(self.len, self.count) <= NARROW.full
+    pub(crate) fn fits(&self, form: &Body) -> bool {
+        self.count > 0 && form.has_room_for(self.len, self.count)
     }
 
     /// Whether nothing moves, as at the end of a leaf.

@@ -105,7 +105,7 @@ impl Edit {
         Edit::new(half, slots, (self.left, self.right), (self.first, self.last), self.word)
     }
 
-    /// Whether the write has room in its half of a narrow leaf that is cut at `at`. If its bounds
+    /// Whether the write has room in its half of a leaf that is cut at `at`. If its bounds
     /// fit the form of the leaf, they fit that of the half.
     pub(crate) fn has_room_in_half(&self, body: &Body, at: usize) -> bool {
         let (rank, below) = (body.rank(at), self.from < at);
@@ -113,13 +113,18 @@ impl Edit {
             if below { (at, rank) } else { (body.len() - at, body.count() - rank) };
         let len = slots + self.effect.len - body.len();
         let entries = entries + self.effect.come - self.effect.gone;
-        len < 32 && entries > 0 && NARROW.weigh(len, entries) <= NARROW.full
+        entries > 0 && body.has_room_for(len, entries)
     }
 
     /// The replaced slots: bit `i` for slot `i`.
     #[inline(always)]
     pub(crate) fn replaced(&self) -> u32 {
         u32::MAX >> (31 - self.to) & u32::MAX << self.from
+    }
+
+    /// The new bounds.
+    pub(crate) fn bounds(&self) -> [Option<usize>; 2] {
+        [self.left.then(|| self.first - 1), self.right.then_some(self.last)]
     }
 
     /// Whether an entry is cut in two, so that its word is needed twice.
@@ -141,8 +146,8 @@ impl Edit {
             return Fit::Not;
         }
         let Effect { len, gone, come, .. } = self.effect;
-        let (scale, entries) = (body.scale(), body.count() + come - gone);
-        if len > 31 || scale.weigh(len, entries) > scale.full {
+        let entries = body.count() + come - gone;
+        if !body.has_room_for(len, entries) {
             return Fit::Full;
         }
         if gone > come && (entries == 0 || (!is_root && NARROW.weigh(len, entries) < LEAF_LOW)) {

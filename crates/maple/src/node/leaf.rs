@@ -272,7 +272,7 @@ impl Body {
 
     /// The last index of a slot; an arbitrary index for the last slot.
     #[inline(always)]
-    fn bound_of(&self, slot: usize) -> usize {
+    pub(super) fn bound_of(&self, slot: usize) -> usize {
         debug_assert!(slot < self.len());
         if !self.wide {
             return self.bound_or_any(slot);

@@ -1,9 +1,9 @@
 //! Packing: the form of a new leaf, and the cut of a run of slots into leaves.
 //!
 //! Narrow bounds need a base and a unit. Every bound must lie at the end of a unit, less than 2^32
-//! units above the base. A new leaf's bounds span less than 2^31 units, and its base lies up to
-//! 2^30 units below the first bound. So the leaf takes new bounds on either side of the old ones
-//! for a long time before its form must change.
+//! units above the base. The base of a new leaf lies up to 2^30 units below its first bound, but
+//! leaves as much room above the last one. So the leaf takes new bounds on either side of the old
+//! ones for a long time before its form must change.
 //!
 //! The unit is one page if all bounds are aligned to pages, else one index. It is larger only if
 //! the leaf would otherwise span too many units.
@@ -19,8 +19,13 @@ use core::mem::MaybeUninit;
 const MOST: usize = 3 * LEAF_SLOTS + 3;
 /// The preferred unit: a page.
 const PAGE_SHIFT: u32 = 12;
-/// The shift of the units that are kept free below the first bound: 2^30 units.
-const BELOW: u32 = 30;
+/// The bounds of a narrow leaf span less than this many units. The lowest one is a unit above the
+/// base, and the number of a bound is below the largest one of 32 bits.
+const REACH: usize = u32::MAX as usize - 1;
+/// The most units that are kept free below the first bound.
+const BELOW: usize = 1 << 30;
+/// A half of a wide leaf with fewer bounds than this stays wide.
+const FEW: usize = 4;
 
 /// A run of slots copied out of leaves.
 pub(crate) struct Slots {
@@ -70,26 +75,37 @@ fn weight(slots: &[Slot], scale: Scale) -> usize {
 
 /// A base and a shift that fit all bounds of these slots; `None` if the leaf must be wide.
 fn narrow(slots: &[Slot]) -> Option<(usize, u8)> {
+    let [bounded @ .., _] = slots else { return None };
+    narrow_form(bounded.iter().map(|slot| slot.end))
+}
+
+/// A base and a shift that fit these bounds; `None` if their leaf must be wide.
+#[inline(always)]
+fn narrow_form(bounds: impl Iterator<Item = usize>) -> Option<(usize, u8)> {
     if ALWAYS_WIDE {
         return None;
     }
-    // The index after each bound; the last slot's bound is not stored.
-    let after = |slot: &Slot| slot.end.wrapping_add(1);
-    let [bounded @ .., _] = slots else { return None };
-    let (Some(first), Some(last)) = (bounded.first().map(after), bounded.last().map(after)) else {
+    let (mut first, mut last, mut bits) = (usize::MAX, 0, 0);
+    for bound in bounds {
+        let after = bound.wrapping_add(1);
+        (first, last, bits) = (first.min(after), last.max(after), bits | after);
+    }
+    if last == 0 {
         return Some((0, PAGE_SHIFT as u8));
-    };
-    let aligned = bounded.iter().fold(0, |bits, slot| bits | after(slot)).trailing_zeros();
-    let span = (last - first) >> (BELOW + 1);
-    let needed = usize::BITS - span.leading_zeros();
-    if needed > aligned {
+    }
+    let (aligned, span) = (bits.trailing_zeros(), last - first);
+    let fits = |shift: u32| span >> shift < REACH;
+    let least = u64::BITS - (span as u64 >> u32::BITS).leading_zeros();
+    let least = least + u32::from(!fits(least));
+    if least > aligned {
         return None;
     }
-    let shift = if aligned < PAGE_SHIFT { needed } else { needed.max(PAGE_SHIFT) };
-    // At least one unit below the end of the first slot. That unit exists: `first` is a multiple of
-    // the unit, and not 0.
-    let room = (1usize << BELOW).checked_shl(shift).filter(|room| room >> shift == 1 << BELOW);
-    let base = first.saturating_sub(room.unwrap_or(first)).min(first - (1 << shift));
+    let shift = if aligned < PAGE_SHIFT { least } else { least.max(PAGE_SHIFT) };
+    // The units that stay free below the first bound, besides the one that ends with the first
+    // slot. That unit exists: `first` is a multiple of the unit, and not 0.
+    let below = ((REACH - (span >> shift)) / 2).min(BELOW);
+    let room = below.checked_shl(shift).filter(|room| room >> shift == below).unwrap_or(first);
+    let base = (first - (1 << shift)).saturating_sub(room);
     // The base must leave the whole reach of bounds below the end of the index range. Then `index -
     // base` wraps, for an index below the base, to more units than any bound has. So a search needs
     // one branch for an index below the base and for one far above it.
@@ -187,6 +203,90 @@ impl Body {
         (units << self.shift == after && value < u32::MAX as usize).then_some(value)
     }
 
+    /// The stored form of a bound; `None` if the leaf would need another form for it.
+    #[inline(always)]
+    pub(crate) fn encode_if_taken(&self, end: usize) -> Option<usize> {
+        if self.wide { Some(end) } else { self.encode_narrow(end) }
+    }
+
+    /// Whether so many slots, so many of them entries, fit into the room.
+    #[inline(always)]
+    pub(crate) fn has_room_for(&self, len: usize, count: usize) -> bool {
+        let scale = self.scale();
+        len <= 31 && scale.weigh(len, count) <= scale.full
+    }
+
+    /// Whether a narrow leaf could have these bounds, too.
+    pub(crate) fn can_be_narrow_with(&self, more: [Option<usize>; 2]) -> bool {
+        self.form_with(more).is_some()
+    }
+
+    fn form_with(&self, more: [Option<usize>; 2]) -> Option<(usize, u8)> {
+        narrow_form(self.bounds().chain(more.into_iter().flatten()))
+    }
+
+    /// The same slots in a form that fits more bounds; `None` if a leaf of that form has no room
+    /// for the slots.
+    pub(crate) fn reformed(&self, more: [Option<usize>; 2]) -> Option<Body> {
+        let mut other = Body::EMPTY;
+        match self.form_with(more) {
+            Some((base, shift)) => (other.base, other.shift) = (base, shift),
+            None => other.wide = true,
+        }
+        other.has_room_for(self.len(), self.count()).then(|| self.in_form_of(other))
+    }
+
+    /// The same slots as a narrow leaf, with room for bounds on either side; `None` if they need a
+    /// wide one. So do the few bounds of a wide leaf: with their next neighbours they would be wide
+    /// again.
+    pub(crate) fn narrowed(&self) -> Option<Body> {
+        if self.wide && self.len() <= FEW {
+            return None;
+        }
+        let (base, shift) = narrow_form(self.bounds())?;
+        let mut narrow = Body::EMPTY;
+        (narrow.base, narrow.shift) = (base, shift);
+        Some(self.in_form_of(narrow))
+    }
+
+    /// The slots of two neighbouring leaves in one; `end` is the last index of the left one. `None`
+    /// if one leaf does not hold them.
+    pub(crate) fn joined(left: &Body, right: &Body, end: usize) -> Option<Body> {
+        let bounds = || left.bounds().chain([end]).chain(right.bounds());
+        let mut body = Body::EMPTY;
+        match narrow_form(bounds()) {
+            Some((base, shift)) => (body.base, body.shift) = (base, shift),
+            None => body.wide = true,
+        }
+        let (len, count) = (left.len() + right.len(), left.count() + right.count());
+        if !body.has_room_for(len, count) {
+            return None;
+        }
+        bounds().enumerate().for_each(|(slot, end)| body.put_bound(slot, end));
+        let words = left.words().chain(right.words());
+        words.enumerate().for_each(|(rank, word)| body.put_word(rank, word));
+        body.set_slots(len, left.mask | right.mask << left.len(), count);
+        Some(body)
+    }
+
+    /// The stored bounds.
+    fn bounds(&self) -> impl Iterator<Item = usize> {
+        (0..self.len() - 1).map(|slot| self.bound(slot))
+    }
+
+    /// The words of the entries.
+    fn words(&self) -> impl Iterator<Item = *mut ()> {
+        (0..self.count()).map(|rank| self.word_of_rank(rank))
+    }
+
+    /// The slots of this leaf, in the form of another one, which holds them.
+    fn in_form_of(&self, mut other: Body) -> Body {
+        self.bounds().enumerate().for_each(|(slot, end)| other.put_bound(slot, end));
+        self.words().enumerate().for_each(|(rank, word)| other.put_word(rank, word));
+        other.set_slots(self.len(), self.mask, self.count());
+        other
+    }
+
     /// Whether the bounds and words fit into the room.
     pub(crate) fn is_within_room(&self) -> bool {
         let (scale, entries) = (self.scale(), self.mask.count_ones() as usize);
@@ -197,7 +297,7 @@ impl Body {
 
     /// The weights and the capacity of the leaf's form.
     #[inline(always)]
-    pub(super) fn scale(&self) -> Scale {
+    fn scale(&self) -> Scale {
         if self.wide { WIDE } else { NARROW }
     }
 }

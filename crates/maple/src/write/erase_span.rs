@@ -102,8 +102,7 @@ fn ends<'n, S: Search>(
         // SAFETY: as above.
         unsafe {
             let leaf = parent.child(slot).as_leaf();
-            let other = check && leaf.refs.shared();
-            (!other && !leaf.body().is_wide()).then_some(leaf)
+            (!check || !leaf.refs.shared()).then_some(leaf)
         }
     };
     // SAFETY: as above.
@@ -189,14 +188,14 @@ fn composed(
         _ => left,
     };
     let bound = |is: bool, slot: usize, end: usize| {
-        Some(Bound { is, slot, value: if is { form.encode_narrow(end)? } else { 0 } })
+        Some(Bound { is, slot, value: if is { form.encode_if_taken(end)? } else { 0 } })
     };
     let new = [
         bound(a > 0, a.wrapping_sub(1), hole.0.wrapping_sub(1))?,
         bound(right.is_some(), a, hole.1)?,
     ];
     let change = Change::of_parts((left, a), 1, right.unwrap_or((left, left.len())), new);
-    change.fits_narrow().then_some(change)
+    change.fits(form).then_some(change)
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {

@@ -1,8 +1,10 @@
 //! The fast path of the most frequent writes: an entry into a hole, an erase, the move of an end.
-//! Each stays within one narrow leaf and does without the general [`Edit`], because it knows up to
-//! two bits which slots appear and disappear.
+//! Each stays within one leaf and does without the general [`Edit`], because it knows up to two
+//! bits which slots appear and disappear.
 //!
 //! Every other write is left to [`super::quick`], which starts again.
+//!
+//! Each write is compiled twice, for narrow and for wide leaves (`WIDE`), behind one branch.
 //!
 //! Cost: the descent, one search in the leaf, some sixty instructions, and [`Target::commit`].
 
@@ -15,6 +17,7 @@ use crate::entry::Entry;
 use crate::error::Error;
 use crate::layout::{LEAF_LOW, NARROW};
 use crate::node::{Body, Bound, Change, Edit, Job, Link, Run, Search, words};
+use core::hint::{assert_unchecked, cold_path};
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
@@ -69,30 +72,63 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job
     type Out = Fast;
 
     #[inline(always)]
-    fn run<S: Search>(self, search: S) -> Fast {
-        let InsertHole { target, finger, first, last, word, swaps } = self;
+    fn run<S: Search>(mut self, search: S) -> Fast {
         let mut own = WriteDescent::new();
-        let Spot { place, slot, start, end, shared } = if NEAR {
-            finger.near(target, search, first)
+        let spot = if NEAR {
+            self.finger.near(self.target, search, self.first)
         } else {
-            target.spot(search, first, &mut own)
+            self.target.spot(search, self.first, &mut own)
         };
-        let Place { descent, body } = place;
-        if shared || body.is_wide() {
+        let Spot { place, slot, start, end, shared } = spot;
+        if shared {
             return Fast::Other;
         }
+        if place.body.is_wide() {
+            cold_path();
+            return self.put::<S, true>(search, &own, slot, (start, end));
+        }
+        self.put::<S, false>(search, &own, slot, (start, end))
+    }
+}
+
+impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> InsertHole<'_, '_, E, R, A, NEAR> {
+    /// Puts the entry into a slot, whose range is `start..=end`. `own` is the path if the slot is
+    /// not near the last write.
+    #[inline(always)]
+    fn put<S: Search, const WIDE: bool>(
+        &mut self,
+        search: S,
+        own: &WriteDescent,
+        slot: usize,
+        (start, end): (usize, usize),
+    ) -> Fast {
+        let InsertHole { target, finger, first, last, word, swaps } = self;
+        let (first, last, word) = (*first, *last, *word);
+        let descent = if NEAR { &finger.descent } else { own };
+        // SAFETY: the promise of `Target::new`; the caller has asked for the form.
+        let body = unsafe { descent.leaf().as_leaf().body() };
+        // SAFETY: as above.
+        unsafe { assert_unchecked(body.is_wide() == WIDE) }
         if !body.is_hole(slot) {
-            if swaps && (start, end) == (first, last) {
+            if *swaps && (start, end) == (first, last) {
                 let (old, change) = swapped(body, slot, word);
-                return Fast::of(target.swap(search, descent, &change, old));
+                return Fast::of(target.swap::<S, WIDE>(search, descent, &change, old));
             }
             return Fast::Other;
         }
         let (left, right) = (start < first, last < end);
-        let value = |is: bool, end| if is { body.encode_narrow(end) } else { Some(0) };
+        let value = |is: bool, end| if is { body.encode_if_taken(end) } else { Some(0) };
         let (before, behind) = (value(left, first.wrapping_sub(1)), value(right, last));
         let (Some(before), Some(behind), true) = (before, behind, last <= end) else {
-            return Fast::Other;
+            if WIDE || last > end {
+                return Fast::Other;
+            }
+            let bounds = [left.then(|| first - 1), right.then_some(last)];
+            return match target.halve(search, descent, bounds) {
+                Ok(true) => Fast::Again,
+                Ok(false) => Fast::Other,
+                Err(error) => Fast::of::<()>(Err(error)),
+            };
         };
         let (lefts, rights) = (usize::from(left), usize::from(right));
         let len = body.len() + lefts + rights;
@@ -100,7 +136,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job
         // A hole is shorter than the whole index range, because the leaf has an entry.
         let (taken, after) = (end - start + 1, (first - start).max(end - last));
         let holes = Holes { gone: 1 << slot, before: taken, after, start, end, measure: true };
-        if len > 31 || NARROW.weigh(len, count) > NARROW.full {
+        if !body.has_room_for(len, count) {
             if target.is_parent_full(descent) {
                 return match target.make_room(descent) {
                     Ok(true) => Fast::Again,
@@ -131,12 +167,12 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job
             rank,
             splits: false,
         };
-        let done = target.commit::<S, true>(search, descent, &change, holes, NEAR);
+        let done = target.commit(search, descent, &change, holes, (Some(WIDE), NEAR));
         if let Ok(leaf) = done {
             // The second write of a run: a third may follow. Random writes do not pay for the note.
             if NEAR || finger.is_beside((start, end)) {
                 if !NEAR {
-                    finger.descent.follow(&own);
+                    finger.descent.follow(own);
                 }
                 finger.end_at(leaf);
                 finger.note(slot + lefts, (first, last), (start, end));
@@ -149,10 +185,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Replaces an entry of a narrow leaf by another one over the same range. No gap changes. The
-    /// leaf is not borrowed: an owner changes it in place.
+    /// Replaces an entry by another one over the same range. No gap changes. The leaf is not
+    /// borrowed: an owner changes it in place.
     #[inline(always)]
-    fn swap<S: Search>(
+    fn swap<S: Search, const WIDE: bool>(
         &mut self,
         search: S,
         descent: &WriteDescent,
@@ -160,7 +196,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         old: *mut (),
     ) -> Result<Link, Error> {
         let unchanged = Holes { gone: 0, before: 0, after: 0, start: 0, end: 0, measure: false };
-        let link = self.commit::<S, true>(search, descent, change, unchanged, true)?;
+        let link = self.commit(search, descent, change, unchanged, (Some(WIDE), true))?;
         if let Some(old) = NonNull::new(old) {
             // SAFETY: the entry has left the tree, and the word was the tree's.
             unsafe { self.supplies.bin.entry(old) }
@@ -169,8 +205,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     }
 }
 
-/// The word in a slot of a narrow leaf, and the change that replaces it by another one. No bound
-/// changes.
+/// The word in a slot, and the change that replaces it by another one. No bound changes.
 #[inline(always)]
 fn swapped(body: &Body, slot: usize, word: NonNull<()>) -> (*mut (), Change) {
     let change = Change {
@@ -206,16 +241,36 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for EraseOne<'_, '_, E, R, A> {
     type Out = Fast;
 
     #[inline(always)]
-    fn run<S: Search>(self, search: S) -> Fast {
-        let EraseOne { target, index, found } = self;
+    fn run<S: Search>(mut self, search: S) -> Fast {
         let mut descent = WriteDescent::new();
-        let (place, slot, shared) = target.reach(search, index, &mut descent);
+        let (place, slot, shared) = self.target.reach(search, self.index, &mut descent);
+        if place.body.is_wide() {
+            cold_path();
+            return self.clear::<S, true>(search, place, slot, shared);
+        }
+        self.clear::<S, false>(search, place, slot, shared)
+    }
+}
+
+impl<E: Entry, R: Reclaim, A: NodeAlloc> EraseOne<'_, '_, E, R, A> {
+    /// Replaces the entry in a slot by a hole.
+    #[inline(always)]
+    fn clear<S: Search, const WIDE: bool>(
+        &mut self,
+        search: S,
+        place: Place,
+        slot: usize,
+        shared: bool,
+    ) -> Fast {
+        let EraseOne { target, found, .. } = self;
         let Place { descent, body } = place;
+        // SAFETY: the caller has asked for the form.
+        unsafe { assert_unchecked(body.is_wide() == WIDE) }
         let word = body.word(slot);
         if word.is_null() {
             return Fast::Done;
         }
-        if shared || body.is_wide() {
+        if shared {
             return Fast::Other;
         }
         let (start, end) = (place.start(slot), place.end(slot));
@@ -241,12 +296,12 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for EraseOne<'_, '_, E, R, A> {
         (found.start, found.end, found.word) = (start, end, word);
         let (start, end) = (place.start(from), place.end_of(to));
         let holes = Holes::made((end - start).wrapping_add(1), (start, end));
-        Fast::of(target.commit::<S, true>(search, descent, &change, holes, false))
+        Fast::of(target.commit(search, descent, &change, holes, (Some(WIDE), false)))
     }
 }
 
-/// The change that replaces the entry in a slot of a narrow leaf by a hole, and the slots that the
-/// hole replaces: the holes next to it are merged into it.
+/// The change that replaces the entry in a slot by a hole, and the slots that the hole replaces:
+/// the holes next to it are merged into it.
 #[inline(always)]
 pub(super) fn vacated(body: &Body, slot: usize) -> (Change, (usize, usize)) {
     let holes = body.holes();
@@ -285,22 +340,44 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for SetEnd<'_, '_
     type Out = Fast;
 
     #[inline(always)]
-    fn run<S: Search>(self, search: S) -> Fast {
-        let SetEnd { target, finger, index, end, range } = self;
+    fn run<S: Search>(mut self, search: S) -> Fast {
         let Spot { place, slot, start, end: old, shared, .. } = if NEAR {
-            finger.near(target, search, index)
+            self.finger.near(self.target, search, self.index)
         } else {
-            target.spot(search, index, &mut finger.descent)
+            self.target.spot(search, self.index, &mut self.finger.descent)
         };
-        let Place { descent, body } = place;
-        let behind = slot + 1;
-        if shared || body.is_wide() {
+        if shared {
             return Fast::Other;
         }
+        if place.body.is_wide() {
+            cold_path();
+            return self.slide::<S, true>(search, slot, (start, old));
+        }
+        self.slide::<S, false>(search, slot, (start, old))
+    }
+}
+
+impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> SetEnd<'_, '_, E, R, A, NEAR> {
+    /// Moves the end of a slot, whose range is `start..=old`. The finger has the path to it.
+    #[inline(always)]
+    fn slide<S: Search, const WIDE: bool>(
+        &mut self,
+        search: S,
+        slot: usize,
+        (start, old): (usize, usize),
+    ) -> Fast {
+        let SetEnd { target, finger, end, range, .. } = self;
+        let (end, descent) = (*end, &finger.descent);
+        // SAFETY: the promise of `Target::new`; the caller has asked for the form.
+        let body = unsafe { descent.leaf().as_leaf().body() };
+        // SAFETY: as above.
+        unsafe { assert_unchecked(body.is_wide() == WIDE) }
+        let place = Place { descent, body };
+        let behind = slot + 1;
         if behind == body.len() && !body.is_hole(slot) {
             return match if start <= end { target.slide_over(search, descent, end) } else { None } {
                 Some(done) => {
-                    *range = (start, end);
+                    **range = (start, end);
                     Fast::of(done)
                 }
                 None => Fast::Other,
@@ -311,10 +388,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for SetEnd<'_, '_
         }
         let last = place.end(behind);
         let fits = start <= end && end < last && !body.is_hole(slot);
-        let (true, Some(value)) = (fits, body.encode_narrow(end)) else {
+        let (true, Some(value)) = (fits, body.encode_if_taken(end)) else {
             return Fast::Other;
         };
-        *range = (start, end);
+        **range = (start, end);
         // Usually the end moves by about a page and this hole is not the largest, so measuring
         // every time would cost a fifth more. A hole that grows removes none.
         let gone = if end < old { 0 } else { 1 << behind };
@@ -347,7 +424,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for SetEnd<'_, '_
             rank: 0,
             splits: false,
         };
-        let done = target.commit::<S, true>(search, descent, &change, holes, false);
+        let done = target.commit(search, descent, &change, holes, (Some(WIDE), false));
         // Not earlier: the write may fail, or it may drop a spare duplicate whose `drop` panics.
         if let Ok(leaf) = done {
             finger.end_at(leaf);

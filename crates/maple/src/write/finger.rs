@@ -210,7 +210,6 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         descent: &'p mut WriteDescent,
     ) -> Spot<'p> {
         let (place, slot, shared) = self.reach(search, index, descent);
-        let end = if place.body.is_wide() { place.end(slot) } else { place.end_of(slot) };
-        Spot { place, slot, start: place.start(slot), end, shared }
+        Spot { place, slot, start: place.start(slot), end: place.end_of(slot), shared }
     }
 }

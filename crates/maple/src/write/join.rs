@@ -5,8 +5,8 @@
 //! the left one. The bound between them, so far a separator of the parent, is added. One store
 //! publishes the new leaf with a new parent, for an exclusive owner, too.
 //!
-//! The plan handles the other cases: siblings that are too full or of another form, a parent that
-//! would have too few children, and a leaf that would have no entry.
+//! The plan handles the other cases: siblings that are too full, a parent that would have too few
+//! children, and a leaf that would have no entry.
 
 use super::fast::vacated;
 use super::write_descent::WriteDescent;
@@ -20,23 +20,33 @@ use core::mem::MaybeUninit;
 use core::ptr;
 use grace::Reclaim;
 
-/// The change that joins both leaves, if one leaf can hold them; `end` is the left leaf's last
-/// index.
-#[inline(always)]
-fn joined(left: &Body, right: &Body, end: usize) -> Option<Change> {
-    if right.is_wide() || !right.has_form_of(left) {
-        return None;
+/// Two leaves in one.
+enum Whole {
+    /// Of one form: a change, with its sources.
+    Change(Change, (*const Leaf, *const Leaf)),
+    /// Of two forms: packed anew.
+    Body(Body),
+}
+
+impl Whole {
+    /// Both leaves, if one leaf can hold them; `end` is the left leaf's last index.
+    #[inline(always)]
+    fn of(left: (&Body, *const Leaf), right: (&Body, *const Leaf), end: usize) -> Option<Whole> {
+        let bound = left.0.encode_if_taken(end).filter(|_| right.0.has_form_of(left.0));
+        let Some(value) = bound else {
+            return Body::joined(left.0, right.0, end).map(Whole::Body);
+        };
+        let bound = Bound { is: true, slot: left.0.len() - 1, value };
+        let parts = ((left.0, left.0.len()), (right.0, 0));
+        let change = Change::of_parts(parts.0, 0, parts.1, [bound, Bound::NONE]);
+        change.fits(left.0).then_some(Whole::Change(change, (left.1, right.1)))
     }
-    let bound = Bound { is: true, slot: left.len() - 1, value: left.encode_narrow(end)? };
-    let parts = ((left, left.len()), (right, 0));
-    let change = Change::of_parts(parts.0, 0, parts.1, [bound, Bound::NONE]);
-    change.fits_narrow().then_some(change)
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// Replaces the entry in a slot by a hole; the entry belongs to the caller. Returns `None`, and
-    /// does nothing, if the plan must do it. The leaf is narrow and not the root, no node on the
-    /// path is shared, and the hole does not continue in another leaf.
+    /// does nothing, if the plan must do it. The leaf is not the root, no node on the path is
+    /// shared, and the hole does not continue in another leaf.
     ///
     /// Cost: two new leaves, one of them on the stack, and a new parent; one release store; three
     /// words for the grace period.
@@ -68,7 +78,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             unsafe { (descent.min(0), descent.max(0), descent.max(1), rest.body()) };
         // For each sibling: the slot of the left leaf of the pair, and the slot of the sibling.
         let pairs = [(at.wrapping_sub(1), at.wrapping_sub(1)), (at, at + 1)];
-        let (first, beside, change, sources) = pairs.into_iter().find_map(|(first, beside)| {
+        let (first, beside, whole) = pairs.into_iter().find_map(|(first, beside)| {
             if beside >= seps.len() {
                 return None;
             }
@@ -80,11 +90,11 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             if E::SHARES && leaf.refs.shared() {
                 return None;
             }
-            let (leaf, rest) = (ptr::from_ref(leaf), ptr::from_ref(rest));
+            let (leaf, rest) = ((other, ptr::from_ref(leaf)), (rest_body, ptr::from_ref(rest)));
             Some(if beside < at {
-                (first, beside, joined(other, rest_body, min - 1)?, (leaf, rest))
+                (first, beside, Whole::of(leaf, rest, min - 1)?)
             } else {
-                (first, beside, joined(rest_body, other, max)?, (rest, leaf))
+                (first, beside, Whole::of(rest, leaf, max)?)
             })
         })?;
         if let Err(error) = self.supplies.nodes.fill(Need { leaves: 1, inners: 1 }) {
@@ -100,7 +110,14 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let gap = hole.max(others).max(parent.gap(beside));
         let block = self.supplies.nodes.take_leaf_block().as_ptr();
         // SAFETY: the block is ours alone; its sources do not change.
-        unsafe { search.change_apart(&change, sources, block, ptr::null_mut()) }
+        unsafe {
+            match whole {
+                Whole::Change(change, sources) => {
+                    search.change_apart(&change, sources, block, ptr::null_mut())
+                }
+                Whole::Body(body) => Leaf::copy_body(&body, block),
+            }
+        }
         #[cfg(test)]
         super::JOINED.with_borrow_mut(|joined| joined[usize::from(beside > at)] += 1);
         // SAFETY: the promise of `Target::new`.

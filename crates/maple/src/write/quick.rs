@@ -1,9 +1,9 @@
 //! The general write that stays within one leaf. Nearly all writes do.
 //!
 //! The leaf is copied, the copy changed, and one store puts it into the parent. An exclusive owner
-//! changes the leaf itself. A leaf without room is split first ([`super::split`]). The plan handles
-//! the other cases: a leaf that needs another form, a leaf that would have too little, and a hole
-//! that continues in the next leaf.
+//! changes the leaf itself. A leaf without room is split first ([`super::split`]). A narrow leaf
+//! whose form does not fit a new bound gets another form. The plan handles the other cases: a leaf
+//! that would have too little, and a hole that continues in the next leaf.
 //!
 //! Cost beside readers: the descent, one allocation, four cache lines copied, one release store,
 //! two words for the grace period. For an exclusive owner: the descent, and two short moves in the
@@ -21,7 +21,7 @@ use crate::alloc::NodeAlloc;
 use crate::entry::{Entry, Raw};
 use crate::error::Error;
 use crate::node::{Body, Change, Edit, Fit, Job, Leaf, Link, Search};
-use core::hint::{self, select_unpredictable};
+use core::hint;
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
@@ -177,16 +177,15 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
         };
         let Some(edit) = edit else { return Outcome::Done(None) };
         let made = match edit.fit(body, descent.height() == 1) {
-            Fit::Fits => target.make(search, descent, &edit, holes, removed),
-            // A wide leaf is not split but packed again by the plan: its contents may fit a narrow
-            // leaf by now.
-            Fit::Full if !body.is_wide() => {
-                match target.split(search, descent, (&edit, holes), removed) {
-                    Some(made) => made,
-                    None => return Outcome::Plan(first, last, found),
-                }
-            }
-            _ => return Outcome::Plan(first, last, found),
+            Fit::Fits => target.make(search, descent, &edit, holes, removed, None),
+            Fit::Full => match target.split(search, descent, (&edit, holes), removed) {
+                Some(made) => made,
+                None => return Outcome::Plan(first, last, found),
+            },
+            Fit::Not => match target.make_reformed(search, descent, &edit, holes, removed) {
+                Some(made) => made,
+                None => return Outcome::Plan(first, last, found),
+            },
         };
         Outcome::found(made, found)
     }
@@ -220,13 +219,12 @@ impl Place<'_> {
 }
 
 impl Place<'_> {
-    /// As [`Place::end`], for a narrow leaf and without a branch on whether the slot is the last:
-    /// one in five is, which would mispredict.
+    /// As [`Place::end`], without a branch on whether the slot is the last: one in five is, which
+    /// would mispredict.
     #[inline(always)]
     pub(super) fn end_of(self, slot: usize) -> usize {
         // SAFETY: the promise of `Target::new`.
-        let max = unsafe { self.descent.leaf_end() };
-        select_unpredictable(slot + 1 < self.body.len(), self.body.bound_or_any(slot), max)
+        self.body.end_of(slot, unsafe { self.descent.leaf_end() })
     }
 
     /// Whether the leaf before this one ends with a hole.
@@ -386,7 +384,33 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         Ok(())
     }
 
-    /// Makes a change that fits into the leaf.
+    /// Makes a change whose bounds do not fit the form of a narrow leaf: the leaf gets another
+    /// form. Returns `None`, and does nothing, if that is not the reason, or if a leaf of the other
+    /// form does not hold the slots.
+    #[cold]
+    #[inline(never)]
+    fn make_reformed<S: Search>(
+        &mut self,
+        search: S,
+        descent: &WriteDescent,
+        edit: &Edit,
+        holes: Holes,
+        removed: Removed,
+    ) -> Option<Result<(), Error>> {
+        // SAFETY: the promise of `Target::new`.
+        let body = unsafe { descent.leaf().as_leaf().body() };
+        if body.is_wide() {
+            return None;
+        }
+        let other = body.reformed(edit.bounds())?;
+        if edit.fit(&other, descent.height() == 1) != Fit::Fits {
+            return None;
+        }
+        let from = Leaf::new(other);
+        Some(self.make(search, descent, edit, holes, removed, Some(&from)))
+    }
+
+    /// Makes a change that fits into the leaf, or into `from`, which has the same slots.
     #[inline(always)]
     fn make<S: Search>(
         &mut self,
@@ -395,13 +419,17 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         edit: &Edit,
         holes: Holes,
         removed: Removed,
+        from: Option<&Leaf>,
     ) -> Result<(), Error> {
         // Not an argument: a reference argument stays borrowed until the call returns, but the leaf
         // is changed before that. SAFETY: the promise of `Target::new`.
         let body = unsafe { descent.leaf().as_leaf().body() };
         self.second_half(body, edit)?;
         let gone = RemovedSlots::of::<E>(body, edit.removed(), removed);
-        self.commit::<S, false>(search, descent, &edit.change(body), holes, false)?;
+        let from = from.map_or(descent.leaf().node().cast::<Leaf>().cast_const(), ptr::from_ref);
+        // SAFETY: the leaf does not change before the change is made.
+        let change = edit.change(unsafe { (*from).body() });
+        self.commit_from(search, descent, from, &change, holes, (None, false))?;
         self.drop_gone(&gone);
         Ok(())
     }
@@ -412,17 +440,33 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// lines stored are those of a new block from the supplies, and there are one release store and
     /// two words for the grace period.
     ///
-    /// `NARROW`: the leaf is narrow. `near`: the write is near the last one, so it may well be at
-    /// the end of the leaf, where nothing moves. An exclusive owner then writes only the new bounds
-    /// and words, without a SIMD load of a line that was just written.
+    /// `wide`: whether the leaf is wide, if the caller knows. `near`: the write is near the last
+    /// one, so it may well be at the end of the leaf, where nothing moves. An exclusive owner then
+    /// writes only the new bounds and words, without a SIMD load of a line that was just written.
     #[inline(always)]
-    pub(super) fn commit<S: Search, const NARROW: bool>(
+    pub(super) fn commit<S: Search>(
         &mut self,
         search: S,
         descent: &WriteDescent,
         change: &Change,
         holes: Holes,
-        near: bool,
+        known: (Option<bool>, bool),
+    ) -> Result<Link, Error> {
+        let old = descent.leaf().node().cast::<Leaf>();
+        self.commit_from(search, descent, old, change, holes, known)
+    }
+
+    /// As [`Target::commit`]. What does not change comes from `from`: the leaf itself, or a copy of
+    /// another form.
+    #[inline(always)]
+    fn commit_from<S: Search>(
+        &mut self,
+        search: S,
+        descent: &WriteDescent,
+        from: *const Leaf,
+        change: &Change,
+        holes: Holes,
+        (wide, near): (Option<bool>, bool),
     ) -> Result<Link, Error> {
         let in_place = self.supplies.bin.is_exclusive();
         let old = descent.leaf().node().cast::<Leaf>();
@@ -432,10 +476,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         // A spare duplicate is for the next write only: its source may be freed by the write after
         // that.
         self.supplies.drop_spare();
-        if NARROW {
-            // SAFETY: the caller's promise. The compiler cannot see it, and the code for wide
-            // leaves is long.
-            unsafe { hint::assert_unchecked(!(*old).body().is_wide()) }
+        if let Some(wide) = wide {
+            // SAFETY: the caller knows it. The compiler cannot see it, and would compile the code
+            // of both forms.
+            unsafe { hint::assert_unchecked((*old).body().is_wide() == wide) }
         }
         // If one entry replaces another over the same range, no hole changes, and the gaps are not
         // written. A run of writes at the very end of the index range changes the hole that is the
@@ -454,7 +498,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             if near && in_place && change.moves_nothing() {
                 change.put((*old).body_mut(), copy);
             } else {
-                search.change(change, (old, old), new, copy);
+                search.change(change, (from, from), new, copy);
             }
         }
         let leaf = descent.leaf();

@@ -34,6 +34,11 @@ impl<A: NodeAlloc> Reserve<A> {
         Reserve { leaves: List::EMPTY, inners: List::EMPTY, _alloc: PhantomData }
     }
 
+    /// Whether nothing is preallocated.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.leaves.len + self.inners.len == 0
+    }
+
     /// Allocates until there are at least `need` blocks. After a failure it keeps what it has.
     #[inline]
     pub(crate) fn fill(&mut self, need: Need) -> Result<(), Error> {

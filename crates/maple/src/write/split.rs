@@ -6,6 +6,9 @@
 //!
 //! A write at an end of the leaf leaves all other slots in one half, so that a run of writes in one
 //! direction leaves full leaves behind.
+//!
+//! A leaf that would have to become wide is split, too, before the write: at its longest slot, such
+//! as the hole between a program's heap and its libraries, so that the halves stay narrow.
 
 use super::quick::Holes;
 use super::removed::RemovedSlots;
@@ -14,10 +17,13 @@ use super::{Need, Removed, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
-use crate::layout::INNER_SLOTS;
-use crate::node::{Body, Change, Edit, Fit, Inner, Leaf, Link, Search, Splice};
+use crate::layout::{INNER_SLOTS, LEAF_LOW, NARROW};
+use crate::node::{Body, Change, Edit, Fit, Inner, Item, Leaf, Link, Search, Splice};
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
+
+/// The least number of entries of a half of a leaf that is split because of its form.
+const LEAST: usize = LEAF_LOW.div_ceil(NARROW.entry + NARROW.hole);
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// Makes a change for which the leaf is too full. Returns `None`, and does nothing, if the plan
@@ -55,7 +61,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         // Nothing fails from here on.
         let copy = if edit.splits() { self.take_copy() } else { ptr::null_mut() };
         let gone = RemovedSlots::of::<E>(body, edit.removed(), removed);
-        let end = body.bound(at - 1);
+        let (end, body_is_wide) = (body.bound(at - 1), body.is_wide());
         // SAFETY: the promise of `Target::new`.
         let (min, max) = unsafe { (descent.min(0), descent.max(0)) };
         let old = descent.leaf().node().cast::<Leaf>();
@@ -91,9 +97,87 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 );
                 search.change_apart(&own.change((*right).body()), (right, right), right, copy);
             }
+            // A half of a wide leaf may fit a narrow one.
+            if body_is_wide {
+                reform(left);
+                reform(right);
+            }
         }
         let pair = [(end, Link::to_leaf(left), gaps[0]), (max, Link::to_leaf(right), gaps[1])];
-        if is_root {
+        // SAFETY: both halves are in place of the leaf.
+        unsafe { self.publish_halves(search, descent, pair) }
+        self.finish(&gone);
+        Some(Ok(()))
+    }
+
+    /// Splits a narrow leaf that would have to become wide because of new bounds, at its longest
+    /// slot, so that each half gets a form of its own. The contents stay the same, so a failure
+    /// leaves a valid tree (I7). The path is invalid afterwards. Returns false, and does nothing,
+    /// if the leaf has few entries, or if nodes are preallocated: they are counted for the write
+    /// alone.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    #[cold]
+    #[inline(never)]
+    pub(super) fn halve<S: Search>(
+        &mut self,
+        search: S,
+        descent: &WriteDescent,
+        bounds: [Option<usize>; 2],
+    ) -> Result<bool, Error> {
+        // SAFETY: the promise of `Target::new`. As in `split`, not an argument.
+        let body = unsafe { descent.leaf().as_leaf().body() };
+        if body.can_be_narrow_with(bounds) || !self.supplies.nodes.is_empty() {
+            return Ok(false);
+        }
+        let Some(at) = chasm(body) else { return Ok(false) };
+        if self.is_parent_full(descent) {
+            return self.make_room(descent);
+        }
+        let in_place = self.supplies.bin.is_exclusive();
+        let is_root = descent.height() == 1;
+        self.supplies.nodes.fill(Need {
+            leaves: if in_place { 1 } else { 2 },
+            inners: usize::from(is_root || !in_place),
+        })?;
+        // Nothing fails from here on.
+        let end = body.bound(at - 1);
+        // SAFETY: the promise of `Target::new`.
+        let (min, max) = unsafe { (descent.min(0), descent.max(0)) };
+        let low = (1 << at) - 1;
+        let gap = |half: u32, ends| search.gap(body, body.holes() & half, ends, usize::MAX);
+        let gaps = [gap(low, (min, end)), gap(!low, (end, max))];
+        let old = descent.leaf().node().cast::<Leaf>();
+        let right = self.supplies.nodes.take_leaf_block().as_ptr();
+        let left = if in_place { old } else { self.supplies.nodes.take_leaf_block().as_ptr() };
+        // SAFETY: as in `split`.
+        unsafe {
+            search.change_apart(&Change::rest(body, at), (old, old), right, ptr::null_mut());
+            let first = Change::first(body, at);
+            search.change_apart(&first, (old, old), left, ptr::null_mut());
+            reform(left);
+            reform(right);
+        }
+        let pair = [(end, Link::to_leaf(left), gaps[0]), (max, Link::to_leaf(right), gaps[1])];
+        // SAFETY: both halves are in place of the leaf.
+        unsafe { self.publish_halves(search, descent, pair) }
+        Ok(true)
+    }
+
+    /// Publishes the halves of the leaf on the path: end, link and gap of each. There are supplies
+    /// for it.
+    ///
+    /// # Safety
+    /// The halves are complete. If the owner is exclusive, the first one is the leaf itself.
+    unsafe fn publish_halves<S: Search>(
+        &mut self,
+        search: S,
+        descent: &WriteDescent,
+        pair: [Item; 2],
+    ) {
+        let in_place = self.supplies.bin.is_exclusive();
+        if descent.height() == 1 {
             let root = self.supplies.nodes.take_inner();
             // SAFETY: the new root is ours alone. The leaf left the tree, unless it became a half.
             unsafe {
@@ -108,7 +192,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             // full, so its last bound is stored.
             let ((parent, slot), above, end) = unsafe {
                 let (parent, slot) = descent.step(1);
-                let above = descent.parent_gap_after(search, 1 << slot, gaps[0].max(gaps[1]));
+                let above = descent.parent_gap_after(search, 1 << slot, pair[0].2.max(pair[1].2));
                 let seps = parent.seps();
                 ((parent, slot), above, seps.bounds[seps.len() - 1])
             };
@@ -126,8 +210,6 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 self.replace_parent(search, descent, node, above);
             }
         }
-        self.finish(&gone);
-        Some(Ok(()))
     }
 
     /// Publishes a new parent of the leaf, updates the gaps above it
@@ -181,6 +263,29 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         // SAFETY: the promise of `Target::new`; there is a parent.
         descent.height() > 1 && unsafe { descent.step(1).0.seps() }.len() == INNER_SLOTS
     }
+}
+
+/// Gives a leaf the narrow form that fits it best, if there is one.
+///
+/// # Safety
+/// The caller owns the leaf alone, and has no reference to its contents.
+unsafe fn reform(leaf: *mut Leaf) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if let Some(narrow) = (*leaf).body().narrowed() {
+            *(*leaf).body_mut() = narrow;
+        }
+    }
+}
+
+/// The slot after the longest one, if it leaves enough entries on either side.
+fn chasm(body: &Body) -> Option<usize> {
+    let enough = |&at: &usize| {
+        let left = body.rank(at);
+        left >= LEAST && body.count() - left >= LEAST
+    };
+    let length = |&at: &usize| body.bound(at - 1) - body.bound(at - 2);
+    (2..body.len()).filter(enough).max_by_key(length)
 }
 
 /// The slot to split at: not inside the change, and so that both halves have an entry.

@@ -220,7 +220,7 @@ fn all_vectors_measure_the_same_holes() {
     let mut dice = crate::tests::Dice(7);
     let mut measured = 0;
     for round in 0..3000 {
-        let unit = [1, 0x1000, 0x4000, 1 << 31][round % 4];
+        let unit = [1, 0x1000, 0x4000, 1 << 31, (1 << 52) + 1][round / 3 % 5];
         let min = [0, 7 * unit, usize::MAX - 2000 * unit + 1][round % 3];
         let mut at = min;
         let first = dice.roll(2);
@@ -235,7 +235,7 @@ fn all_vectors_measure_the_same_holes() {
             continue;
         }
         let body = pack(&slots);
-        let max = if round % 5 == 0 { usize::MAX } else { slots[slots.len() - 1].end };
+        let max = if round % 7 == 0 { usize::MAX } else { slots[slots.len() - 1].end };
         for holes in [body.holes(), body.holes() & dice.roll(1 << 30) as u32, 0] {
             let length = |i: usize| body.end(i, max) - body.start(i, min) + 1;
             let some = (0..slots.len()).filter(|&i| holes >> i & 1 == 1);
@@ -396,12 +396,13 @@ fn all_vectors_join_the_same() {
             }
         }
     }
-    let leaf = |n: usize, first: usize, at: usize| {
+    let leaf = |n: usize, first: usize, at: usize, unit: usize| {
         let slots = (0..n).map(|i| Slot {
-            end: (at + i + 1) * 0x1000 - 1,
+            end: (at + i + 1) * unit - 1,
             word: word((i + first) % 2 * (at + i + 1)),
         });
-        Leaf::new(pack(&slots.collect::<Vec<_>>()))
+        let slots = slots.collect::<Vec<_>>();
+        is_packable(&slots).then(|| Leaf::new(pack(&slots)))
     };
     let seen = |leaf: &Leaf, max: usize| {
         // SAFETY: as above.
@@ -410,18 +411,21 @@ fn all_vectors_join_the_same() {
         (0..body.len()).map(|slot| body.slot(slot, max)).collect::<Vec<_>>()
     };
     let Some(vectors) = Vectors::get() else { return };
-    let mut joined = 0;
-    for (n, m, first) in (2..28).flat_map(|n| (2..28).flat_map(move |m| [(n, m, 0), (n, m, 1)])) {
-        let (left, right) = (leaf(n, first, 0), leaf(m, first, 100));
+    let mut joined = [0; 2];
+    let pairs = (2..28).flat_map(|n| (2..28).flat_map(move |m| [(n, m, 0), (n, m, 1)]));
+    // The second unit makes wide leaves.
+    for ((n, m, first), unit) in pairs.flat_map(|pair| [(pair, 0x1000), (pair, (1 << 56) + 1)]) {
+        let pair = (leaf(n, first, 0, unit), leaf(m, first, 100, unit));
+        let (Some(left), Some(right)) = pair else { continue };
         // SAFETY: as above.
         let (one, two) = unsafe { (left.body(), right.body()) };
-        if one.is_wide() || !two.has_form_of(one) {
+        if !two.has_form_of(one) {
             continue;
         }
         let leaves = [&raw const left, &raw const right];
         let mut check =
             |change: &Change, sources: [*const Leaf; 2], max: usize, expected: &[Slot]| {
-                if !change.fits_narrow() {
+                if !change.fits(one) {
                     return;
                 }
                 for apart in [false, true] {
@@ -430,9 +434,9 @@ fn all_vectors_join_the_same() {
                     vectors.run(Joined(change, sources, &raw mut made[1], apart));
                     made.iter().for_each(|leaf| assert_eq!(seen(leaf, max), expected, "{n}, {m}"));
                 }
-                joined += 1;
+                joined[usize::from(one.is_wide())] += 1;
             };
-        let max = (100 + m) * 0x1000 - 1;
+        let max = (100 + m) * unit - 1;
         let slots = |body: &Body, range: core::ops::Range<usize>, max| -> Vec<Slot> {
             range.map(|slot| body.slot(slot, max)).collect()
         };
@@ -444,11 +448,9 @@ fn all_vectors_join_the_same() {
                 slot,
                 value: if is { one.encode(end) } else { 0 },
             };
-            let end = if b < m { (100 + b) * 0x1000 - 1 } else { max };
-            let new = [
-                bound(a > 0, a.wrapping_sub(1), (a * 0x1000).wrapping_sub(1)),
-                bound(b < m, a, end),
-            ];
+            let end = if b < m { (100 + b) * unit - 1 } else { max };
+            let new =
+                [bound(a > 0, a.wrapping_sub(1), (a * unit).wrapping_sub(1)), bound(b < m, a, end)];
             let (behind, from) = if b < m { ((two, b), leaves[1]) } else { ((one, n), leaves[0]) };
             let change = Change::of_parts((one, a), 1, behind, new);
             let mut expected = slots(one, 0..a, max);
@@ -457,11 +459,11 @@ fn all_vectors_join_the_same() {
             check(&change, [leaves[usize::from(a == 0)], from], max, &expected);
         }
         for at in (1..n).filter(|_| m == 2) {
-            let (max, own) = (n * 0x1000 - 1, [leaves[0]; 2]);
+            let (max, own) = (n * unit - 1, [leaves[0]; 2]);
             check(&Change::rest(one, at), own, max, &slots(one, at..n, max));
-            let max = at * 0x1000 - 1;
+            let max = at * unit - 1;
             check(&Change::first(one, at), own, max, &slots(one, 0..at, max));
         }
     }
-    assert!(joined > 10_000, "{joined}");
+    assert!(joined[0] > 10_000 && joined[1] > 10_000, "{joined:?}");
 }
