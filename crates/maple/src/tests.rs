@@ -3,6 +3,9 @@
 mod ahead;
 mod erases;
 mod failure;
+// Ranges are far apart only where an index has 64 bits.
+#[cfg(target_pointer_width = "64")]
+mod far;
 mod model;
 mod near;
 mod shapes;
