@@ -38,10 +38,11 @@
 //!
 //! A *leaf* holds consecutive ranges, each an entry or a hole, packed into 256 bytes. A bound takes
 //! four bytes: a number of pages (or of indices) above the leaf's base. If the bounds do not fit
-//! this form, the leaf is *wide* and a bound takes eight bytes. An entry takes eight more, for its
-//! word. So a leaf holds 14 entries with holes between them, or 19 entries that touch. An *inner
-//! node* takes 384 bytes. It holds up to 16 children, the separators between them, and the length
-//! of the largest hole below each child, its *gap*.
+//! this form, the leaf is *wide* and a bound takes eight bytes; reads and writes take as long. An
+//! entry takes eight more, for its word. So a leaf holds 14 entries with holes between them, or 19
+//! entries that touch; a wide one 10, or 15. An *inner node* takes 384 bytes. It holds up to 16
+//! children, the separators between them, and the length of the largest hole below each child, its
+//! *gap*.
 //!
 //! Neighbouring holes are always merged, across leaves too. Equal neighbouring entries are not. All
 //! leaves are on the same level. A tree without entries has no nodes.
@@ -86,7 +87,7 @@
 //! | duplicate | one increment; the first write after it copies one node per level |
 //! | search for free space | that of a load if the first leaf has room; otherwise height times width, and some more leaves if holes fail by alignment |
 //! | [`largest_gap`](MapleTree::largest_gap) | the root alone |
-//! | memory | 12 bytes per entry and 4 per hole in full leaves; about 31 bytes per entry with holes and 24 without after stores in random order, everything included |
+//! | memory | 12 bytes per entry and 4 per hole in full leaves; about 31 bytes per entry with holes and 24 without after stores in random order, everything included; 44 with holes in wide leaves |
 //!
 //! Only freeing a subtree recurses, as deep as the tree is high. A write uses about 7 KiB of stack,
 //! a cursor less than 1 KiB, an iterator 2.2 KiB.
