@@ -100,6 +100,17 @@ static int thread(void *number)
     exit(0);
 }
 
+/* futex(2) on `running`. Not by the C library: the threads share their errno, and one that begins to
+ * wait may fail with EAGAIN while another one makes its call. */
+static void futex(long operation, long value)
+{
+    long result = SYS_futex;
+    register long timeout __asm__("r10") = 0;
+    __asm__ volatile("syscall" : "+a"(result)
+                     : "D"(&running), "S"(operation), "d"(value), "r"(timeout)
+                     : "rcx", "r11", "memory");
+}
+
 /* Gives the turn to another thread of this process, and waits to get it back. */
 static void give_thread(int self, int to)
 {
@@ -109,14 +120,14 @@ static void give_thread(int self, int to)
         return;
     __atomic_store_n(&running, to, __ATOMIC_SEQ_CST);
     if (started[to]) {
-        syscall(SYS_futex, &running, FUTEX_WAKE_PRIVATE, THREADS, NULL, NULL, 0);
+        futex(FUTEX_WAKE_PRIVATE, THREADS);
     } else {
         started[to] = 1;
         if (clone(thread, stacks[to] + sizeof stacks[to], flags, (void *)(intptr_t)to) < 0)
             fail("clone");
     }
     while ((now = __atomic_load_n(&running, __ATOMIC_SEQ_CST)) != self)
-        syscall(SYS_futex, &running, FUTEX_WAIT_PRIVATE, now, NULL, NULL, 0);
+        futex(FUTEX_WAIT_PRIVATE, now);
 }
 
 static void fork_one(int self)
