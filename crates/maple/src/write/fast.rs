@@ -246,9 +246,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for EraseOne<'_, '_, E, R, A> {
         let (place, slot, shared) = self.target.reach(search, self.index, &mut descent);
         if place.body.is_wide() {
             cold_path();
-            return self.clear::<S, true>(search, place, slot, shared);
+            return self.clear::<S, true>(search, place.descent, slot, shared);
         }
-        self.clear::<S, false>(search, place, slot, shared)
+        self.clear::<S, false>(search, place.descent, slot, shared)
     }
 }
 
@@ -258,14 +258,17 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> EraseOne<'_, '_, E, R, A> {
     fn clear<S: Search, const WIDE: bool>(
         &mut self,
         search: S,
-        place: Place,
+        descent: &WriteDescent,
         slot: usize,
         shared: bool,
     ) -> Fast {
         let EraseOne { target, found, .. } = self;
-        let Place { descent, body } = place;
+        // Not an argument: a reference argument stays borrowed until the call returns, but the leaf
+        // is changed before that. SAFETY: the promise of `Target::new`.
+        let body = unsafe { descent.leaf().as_leaf().body() };
         // SAFETY: the caller has asked for the form.
         unsafe { assert_unchecked(body.is_wide() == WIDE) }
+        let place = Place { descent, body };
         let word = body.word(slot);
         if word.is_null() {
             return Fast::Done;
