@@ -12,7 +12,7 @@ use crate::results::{BRIE, BTREE, BY_END, BY_KEY, EACH, OWNED, PORTABLE, Results
 use crate::rounds::{self, Build, Maps};
 use crate::table;
 use crate::targets;
-use report::{Report, Target};
+use report::{Clock, Report, Run, Target};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -33,6 +33,8 @@ pub(crate) fn drive(options: &Options) -> Result<(), String> {
     if options.counts {
         return callgrind::drive(options, &this);
     }
+    // Before this program keeps the host busy itself.
+    let run = json::run(Clock::Time);
     let (main, others) = programs(options, &this)?;
     let all = cpus::allowed()?;
     // The workers inherit this. Any processor will do; the last one usually has the fewest
@@ -43,7 +45,7 @@ pub(crate) fn drive(options: &Options) -> Result<(), String> {
     let pairs = if all.len() < 2 { None } else { Some(two_threads(options, &main)?) };
     let mut targets = targets::range_tree(&results);
     targets.extend(pairs.iter().flat_map(|pairs| pairs::targets(pairs)));
-    report(options, &results, pairs.as_deref(), &targets)
+    report(options, run, &results, pairs.as_deref(), &targets)
         .map_err(|error| format!("the results cannot be written: {error}"))
 }
 
@@ -101,6 +103,7 @@ fn two_threads(options: &Options, program: &Path) -> Result<Vec<Outcome>, String
 
 fn report(
     options: &Options,
+    run: Run,
     layouts: &Layouts,
     pairs: Option<&[Outcome]>,
     targets: &[Target],
@@ -146,7 +149,7 @@ fn report(
         _ => write!(out, "{}", Report { targets: targets.to_vec(), ..Report::default() })?,
     }
     if let Some(path) = &options.json {
-        let report = json::report(layouts, pairs.unwrap_or(&[]), targets);
+        let report = json::report(run, layouts, pairs.unwrap_or(&[]), targets);
         std::fs::write(path, report.json_lines())?;
     }
     Ok(())

@@ -8,7 +8,7 @@ use crate::results::Results;
 use report::{Clock, Report, Row, Run, Target, median, spread};
 
 /// Everything measured.
-pub(crate) fn report(layouts: &Layouts, pairs: &[Outcome], targets: &[Target]) -> Report {
+pub(crate) fn report(run: Run, layouts: &Layouts, pairs: &[Outcome], targets: &[Target]) -> Report {
     let mut rows = Vec::new();
     for (layout, results) in layouts {
         let experiment = experiment(layout);
@@ -39,8 +39,7 @@ pub(crate) fn report(layouts: &Layouts, pairs: &[Outcome], targets: &[Target]) -
             rows.extend(figures.map(|(metric, value, unit)| row.with(metric, value, unit)));
         }
     }
-    let run = Some(run(Clock::Time));
-    Report { run, rows, targets: targets.to_vec(), ..Report::default() }
+    Report { run: Some(run), rows, targets: targets.to_vec(), ..Report::default() }
 }
 
 /// The name of the rows of a layout.
@@ -48,7 +47,7 @@ pub(crate) fn experiment(layout: &Layout) -> String {
     if layout.is_dense() { "range-tree".into() } else { format!("range-tree-{}", layout.name) }
 }
 
-/// The run of this program. Counts are of a simulation.
+/// The run of this program, with the load of the host as it is now. Counts are of a simulation.
 pub(crate) fn run(clock: Clock) -> Run {
     let machine = match clock {
         Clock::Time => "",
@@ -103,7 +102,7 @@ mod tests {
         assert_eq!(found, [(100, 26.0), (1_000, 37.0), (100, 22.0), (1_000, 37.0)]);
         assert!(rows.iter().all(|row| row.case == "load" && row.unit == "ns/op"));
         let dense = Layout::named(crate::layouts::DENSE).unwrap();
-        let json = report(&vec![(dense, results)], &[], &[]).json_lines();
+        let json = report(run(Clock::Time), &vec![(dense, results)], &[], &[]).json_lines();
         assert!(json.starts_with("{\"run\":\"cargo bench -p samara-bench --"), "{json}");
     }
 }
