@@ -12,6 +12,7 @@ mod inner;
 mod leaf;
 mod load;
 mod pack;
+mod reform;
 mod refs;
 mod search;
 mod seek;

@@ -38,6 +38,7 @@
 mod batch;
 mod border;
 mod build;
+mod commit;
 mod erase_span;
 mod fast;
 mod finger;

@@ -24,9 +24,6 @@ const PAGE_SHIFT: u32 = 12;
 const REACH: usize = u32::MAX as usize - 1;
 /// The most units that are kept free below the first bound.
 const BELOW: usize = 1 << 30;
-/// A half of a wide leaf with fewer bounds than this stays wide.
-const FEW: usize = 4;
-
 /// A run of slots copied out of leaves.
 pub(crate) struct Slots {
     slots: [MaybeUninit<Slot>; MOST],
@@ -81,7 +78,7 @@ fn narrow(slots: &[Slot]) -> Option<(usize, u8)> {
 
 /// A base and a shift that fit these bounds; `None` if their leaf must be wide.
 #[inline(always)]
-fn narrow_form(bounds: impl Iterator<Item = usize>) -> Option<(usize, u8)> {
+pub(super) fn narrow_form(bounds: impl Iterator<Item = usize>) -> Option<(usize, u8)> {
     if ALWAYS_WIDE {
         return None;
     }
@@ -214,77 +211,6 @@ impl Body {
     pub(crate) fn has_room_for(&self, len: usize, count: usize) -> bool {
         let scale = self.scale();
         len <= 31 && scale.weigh(len, count) <= scale.full
-    }
-
-    /// Whether a narrow leaf could have these bounds, too.
-    pub(crate) fn can_be_narrow_with(&self, more: [Option<usize>; 2]) -> bool {
-        self.form_with(more).is_some()
-    }
-
-    fn form_with(&self, more: [Option<usize>; 2]) -> Option<(usize, u8)> {
-        narrow_form(self.bounds().chain(more.into_iter().flatten()))
-    }
-
-    /// The same slots in a form that fits more bounds; `None` if a leaf of that form has no room
-    /// for the slots.
-    pub(crate) fn reformed(&self, more: [Option<usize>; 2]) -> Option<Body> {
-        let mut other = Body::EMPTY;
-        match self.form_with(more) {
-            Some((base, shift)) => (other.base, other.shift) = (base, shift),
-            None => other.wide = true,
-        }
-        other.has_room_for(self.len(), self.count()).then(|| self.in_form_of(other))
-    }
-
-    /// The same slots as a narrow leaf, with room for bounds on either side; `None` if they need a
-    /// wide one. So do the few bounds of a wide leaf: with their next neighbours they would be wide
-    /// again.
-    pub(crate) fn narrowed(&self) -> Option<Body> {
-        if self.wide && self.len() <= FEW {
-            return None;
-        }
-        let (base, shift) = narrow_form(self.bounds())?;
-        let mut narrow = Body::EMPTY;
-        (narrow.base, narrow.shift) = (base, shift);
-        Some(self.in_form_of(narrow))
-    }
-
-    /// The slots of two neighbouring leaves in one; `end` is the last index of the left one. `None`
-    /// if one leaf does not hold them.
-    pub(crate) fn joined(left: &Body, right: &Body, end: usize) -> Option<Body> {
-        let bounds = || left.bounds().chain([end]).chain(right.bounds());
-        let mut body = Body::EMPTY;
-        match narrow_form(bounds()) {
-            Some((base, shift)) => (body.base, body.shift) = (base, shift),
-            None => body.wide = true,
-        }
-        let (len, count) = (left.len() + right.len(), left.count() + right.count());
-        if !body.has_room_for(len, count) {
-            return None;
-        }
-        bounds().enumerate().for_each(|(slot, end)| body.put_bound(slot, end));
-        let words = left.words().chain(right.words());
-        words.enumerate().for_each(|(rank, word)| body.put_word(rank, word));
-        body.set_slots(len, left.mask | right.mask << left.len(), count);
-        Some(body)
-    }
-
-    /// The stored bounds.
-    fn bounds(&self) -> impl Iterator<Item = usize> {
-        (0..self.len() - 1).map(|slot| self.bound(slot))
-    }
-
-    /// The words of the entries.
-    fn words(&self) -> impl Iterator<Item = *mut ()> {
-        (0..self.count()).map(|rank| self.word_of_rank(rank))
-    }
-
-    /// The slots of this leaf, in the form of another one, which holds them.
-    fn in_form_of(&self, mut other: Body) -> Body {
-        self.bounds().enumerate().for_each(|(slot, end)| other.put_bound(slot, end));
-        self.words().enumerate().for_each(|(rank, word)| other.put_word(rank, word));
-        other.set_slots(self.len(), self.mask, self.count());
-        other
     }
 
     /// Whether the bounds and words fit into the room.
