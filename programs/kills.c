@@ -156,10 +156,14 @@ static void long_calls(void)
 static volatile char flipped[] = "/proc/self/exe";
 static volatile int beats[THREADS];
 
+/* The path is wrong most of the time: so an execve that reads it twice fails at the second time. */
 static void *flip(void *own)
 {
 	for (;;) {
-		flipped[0] ^= '/' ^ 'x';
+		flipped[0] = '/';
+		for (int i = 0; i < 1000; i++)
+			if (i == 100)
+				flipped[0] = 'x';
 		++*(volatile int *)own;
 	}
 	return NULL;
@@ -190,6 +194,7 @@ static void execs(char *self, long rounds)
 			pthread_t thread;
 			for (int j = 0; j < THREADS; j++)
 				EQ(pthread_create(&thread, NULL, flip, (void *)&beats[j]), 0);
+			CHECK(all_beat());
 			for (;;) {
 				execve((char *)flipped, arguments, no_environment);
 				EQ(errno, ENOENT);

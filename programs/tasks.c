@@ -1,8 +1,10 @@
-/* Checks what belongs to a thread, not to its process: its name, its number when it replaces the
- * program, and the wait of CLONE_VFORK, of siblings and of threads too. `tasks PERCENT`. */
+/* Checks what belongs to a thread, not to its process: its name, its times, its number when it
+ * replaces the program, and the wait of CLONE_VFORK, of siblings and of threads too. A call that
+ * takes long leaves the CPU to others. `tasks PERCENT`. */
 #include "test.h"
 #include <pthread.h>
 #include <sys/prctl.h>
+#include <sys/uio.h>
 
 enum {
 	VM = 0x100,
@@ -96,6 +98,89 @@ static void names(void)
 	named("nnnnnnnnnnnnnnn");
 	OK(close(fd));
 	OK(munmap(page, PAGE));
+}
+
+/* The ticks that `/proc` shows for a process or one of its threads. */
+static long ticks_of(const char *format, int number)
+{
+	char path[80];
+	long user, system;
+	snprintf(path, sizeof path, format, number);
+	const char *fields = strrchr(contents(path), ')');
+	EQ(sscanf(fields, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld", &user, &system), 2);
+	return user + system;
+}
+
+static void *use_time(void *number)
+{
+	struct timespec used;
+	do
+		OK(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used));
+	while (used.tv_sec == 0 && used.tv_nsec < 300000000);
+	*(int *)number = own_number();
+	pthread_barrier_wait(&barrier);
+	pthread_barrier_wait(&barrier);
+	return NULL;
+}
+
+/* A thread's times are its own, and its process's are those of all. */
+static void times_of_threads(void)
+{
+	int number;
+	pthread_t thread;
+	long before = ticks_of("/proc/self/task/%d/stat", own_number());
+	pthread_barrier_init(&barrier, NULL, 2);
+	EQ(pthread_create(&thread, NULL, use_time, &number), 0);
+	pthread_barrier_wait(&barrier);
+	long used = ticks_of("/proc/self/task/%d/stat", number);
+	CHECK(used >= 25);
+	CHECK(ticks_of("/proc/self/task/%d/stat", own_number()) - before < used);
+	CHECK(ticks_of("/proc/%d/stat", getpid()) >= used);
+	pthread_barrier_wait(&barrier);
+	EQ(pthread_join(thread, NULL), 0);
+}
+
+static volatile int calling; /* the descriptor, -1 afterwards */
+
+/* Reads 512 MiB into the same mebibyte by one call. */
+static void *call_for_long(void *unused)
+{
+	enum { PIECES = 512, PIECE = 1 << 20 };
+	static char into[PIECE];
+	static struct iovec pieces[PIECES];
+	for (int i = 0; i < PIECES; i++)
+		pieces[i] = (struct iovec){into, PIECE};
+	int fd = OK(open("/dev/zero", O_RDONLY));
+	calling = fd;
+	EQ(readv(fd, pieces, PIECES), (long)PIECES * PIECE);
+	calling = -1;
+	return unused;
+}
+
+/* Another thread of the same CPU runs during the call, and closes its file. */
+static void long_calls(void)
+{
+	cpu_set_t all, one;
+	OK(sched_getaffinity(0, sizeof all, &all));
+	CPU_ZERO(&one);
+	for (int cpu = 0; CPU_COUNT(&one) == 0; cpu++)
+		if (CPU_ISSET(cpu, &all))
+			CPU_SET(cpu, &one);
+	OK(sched_setaffinity(0, sizeof one, &one));
+	pthread_t thread;
+	calling = 0;
+	EQ(pthread_create(&thread, NULL, call_for_long, NULL), 0);
+	while (calling == 0)
+		sched_yield();
+	for (int i = 0; i < 2; i++) {
+		struct timespec little = {0, 1000000};
+		OK(nanosleep(&little, NULL));
+		CHECK(calling > 0);
+	}
+	OK(close(calling));
+	EQ(pthread_join(thread, NULL), 0);
+	EQ(calling, -1);
+	OK(sched_setaffinity(0, sizeof all, &all));
 }
 
 static void *wait_for_ever(void *unused)
@@ -220,6 +305,8 @@ int main(int argc, char **argv)
 	long rounds = sized(argc, argv, 50);
 	named(name);
 	names();
+	times_of_threads();
+	long_calls();
 	for (long i = 0; i < rounds; i++) {
 		replacing(program, 0);
 		replacing(program, 1);

@@ -215,7 +215,10 @@ pub(super) fn process_vm(call: &mut Call<'_>, write: bool) -> Outcome {
         left -= piece[1];
     }
     let mut bytes = vec![0; PART];
-    let (mut from, mut to, mut done) = (0, 0, 0_u64);
+    let mut done = call.moved();
+    skip(&mut here, done);
+    skip(&mut there, done);
+    let (mut from, mut to) = (0, 0);
     while let (Some(own), Some(others)) = (here.get_mut(from), there.get_mut(to)) {
         let part = (own[1].min(others[1]) as usize).min(PART);
         let part = &mut bytes[..part];
@@ -241,9 +244,18 @@ pub(super) fn process_vm(call: &mut Call<'_>, write: bool) -> Outcome {
         }
         from += usize::from(own[1] == 0);
         to += usize::from(others[1] == 0);
-        if call.is_ending() {
+        if !call.goes_on(done, [])? {
             break;
         }
     }
     Ok(done)
+}
+
+/// Takes this many bytes from the beginning of pieces.
+fn skip(pieces: &mut [[u64; 2]], mut bytes: u64) {
+    for piece in pieces {
+        let len = bytes.min(piece[1]);
+        *piece = [piece[0].wrapping_add(len), piece[1] - len];
+        bytes -= len;
+    }
 }

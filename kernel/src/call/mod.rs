@@ -6,7 +6,8 @@
 //! # Waiting
 //! A call that must wait registers the thread where it will be woken, and returns [`Stop::Wait`].
 //! It is made again from the beginning after each wake-up, so it does nothing twice: what it has
-//! done it records in [`Resume`](crate::task::thread::Resume), which is empty at the first time.
+//! done it records in [`Resume`](crate::task::thread::Resume), which is empty at the first time. A
+//! call that works for long does the same when its turn is over ([`Stop::Turn`]).
 
 mod capability;
 mod events;
@@ -44,6 +45,8 @@ pub(crate) enum Stop {
     Registers,
     /// It returns 0, and other threads come first.
     Yield,
+    /// Other threads come first, then it is made again.
+    Turn,
     /// The thread has ended.
     End,
 }
@@ -148,8 +151,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether the thread is to end. A call that moves many bytes asks between pieces, and returns
-    /// what it has moved: no signal ends it otherwise. Two locks.
+    /// Whether the thread is to end. Two locks.
     pub(crate) fn is_ending(&self) -> bool {
         task::signal::is_ending(self.thread)
     }
@@ -177,11 +179,12 @@ pub(crate) fn make(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
     let space = Arc::clone(own.space());
     let mut call = Call { thread, own, args, space: &space };
     let outcome = match table::find(number) {
-        // One that waits for monitors has done its work.
+        // One that waits for monitors has done its work, and one that moves bytes of files goes on.
         Some(_)
             if heap::is_short()
                 && !table::works_in_shortage(number)
-                && call.own.resume.events.is_none() =>
+                && call.own.resume.events.is_none()
+                && call.own.resume.files[0].is_none() =>
         {
             fail(ENOMEM)
         }
@@ -198,11 +201,11 @@ pub(crate) fn make(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
     let result = match outcome {
         Ok(value) => value,
         Err(Stop::Errno(Errno(errno))) => -i64::from(errno) as u64,
-        Err(Stop::Wait) => {
+        Err(stop @ (Stop::Wait | Stop::Turn)) => {
             // The same instruction again.
             own.resume.again = true;
             own.registers.rip -= 2;
-            return After::Wait.into();
+            return if stop == Stop::Wait { After::Wait } else { After::Yield }.into();
         }
         Err(Stop::Interrupted) => {
             own.registers.rip -= 2;

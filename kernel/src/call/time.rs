@@ -38,11 +38,14 @@ fn read(call: &mut Call<'_>, clock: u64) -> Result<u64, Errno> {
         1 | 4 | 6 | 7 => Ok(clock::now()),
         // PROCESS_CPUTIME_ID
         2 => {
-            call.own.clock.tell(&call.thread.process.used);
+            call.own.clock.tell(call.thread);
             Ok(call.process().used.get().nanos)
         }
         // THREAD_CPUTIME_ID
-        3 => Ok(call.own.clock.tell(&call.thread.process.used).nanos),
+        3 => {
+            call.own.clock.tell(call.thread);
+            Ok(call.thread.used.get().nanos)
+        }
         _ => Err(Errno(EINVAL)),
     }
 }
@@ -88,7 +91,7 @@ pub(super) fn time(call: &mut Call<'_>) -> Outcome {
 pub(super) fn times(call: &mut Call<'_>) -> Outcome {
     let ticks = |nanos: u64| nanos / (SECOND / crate::load::CLOCK_TICKS);
     let process = call.process();
-    call.own.clock.tell(&process.used);
+    call.own.clock.tell(call.thread);
     let own = ticks(process.used.get().nanos);
     let children = ticks(process.used_by_children.get().nanos);
     if call.args[0] != 0 {
@@ -147,10 +150,10 @@ pub(crate) fn wait_until(call: &mut Call<'_>, deadline: u64) -> Outcome {
 pub(super) fn getrusage(call: &mut Call<'_>) -> Outcome {
     let [of, into, ..] = call.args;
     let process = call.process();
-    let of_thread = call.own.clock.tell(&process.used);
+    call.own.clock.tell(call.thread);
     let used = match of as i32 {
         0 => process.used.get(),
-        1 => of_thread,
+        1 => call.thread.used.get(),
         -1 => process.used_by_children.get(),
         _ => return fail(EINVAL),
     };

@@ -27,7 +27,7 @@ pub(crate) fn thread(thread: &Arc<Thread>, own: &mut Own) {
         }
     }
     own.resume.clear();
-    own.clock.tell(&process.used);
+    own.clock.tell(thread);
     own.end();
     end_vfork(thread);
     let last = process.remove(thread);

@@ -10,7 +10,7 @@ use crate::smp::tlb_grace;
 use crate::space::tables;
 use crate::trap::{self, Registers};
 use crate::user::{self, enter};
-use crate::{call, clock, stats};
+use crate::{call, stats};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use machine::VirtAddr;
@@ -94,7 +94,7 @@ fn idle() {
 fn turn(thread: Arc<Thread>, active: &mut Option<Arc<Space>>) {
     // SAFETY: this CPU has taken the thread from a queue.
     let own = unsafe { thread.own() };
-    let began = own.clock.start();
+    own.clock.start();
     own.xstate.load();
     user::set_bases(own.fs, own.gs);
     let mut ticks = ticks_here();
@@ -107,8 +107,8 @@ fn turn(thread: Arc<Thread>, active: &mut Option<Arc<Space>>) {
         let now = ticks_here();
         if now != ticks {
             ticks = now;
-            timer::expire();
-            if clock::now() - began >= TURN && queue::has_others() {
+            own.clock.tell(&thread);
+            if is_turn_over(own) {
                 break Next::Ready;
             }
         }
@@ -116,7 +116,7 @@ fn turn(thread: Arc<Thread>, active: &mut Option<Arc<Space>>) {
     if !matches!(next, Next::Gone) {
         own.xstate.save();
     }
-    own.clock.tell(&thread.process.used);
+    own.clock.tell(&thread);
     match next {
         Next::Ready => queue::put_back(&thread),
         Next::Park => {
@@ -126,6 +126,13 @@ fn turn(thread: Arc<Thread>, active: &mut Option<Arc<Space>>) {
         }
         Next::Gone => {}
     }
+}
+
+/// Whether the thread has run for its turn, and others wait for this CPU. Wakes those whose time
+/// has come. Two loads and two readings of the clock.
+pub(crate) fn is_turn_over(own: &Own) -> bool {
+    timer::expire();
+    own.clock.turn() >= TURN && queue::has_others()
 }
 
 /// The timer interrupts of this CPU so far. Cost: a load of its own line.

@@ -7,12 +7,13 @@
 use super::process::{Name, Program};
 use super::state::State;
 use super::timer::Timer;
-use super::usage::Clock;
+use super::usage::{Clock, Usage};
 use super::{Process, Space, queue, signal};
 use crate::call::Outcome;
 use crate::file::Files;
 use crate::file::events::Events;
 use crate::file::monitor::Monitor;
+use crate::file::open::Open;
 use crate::futex::{self, Waiter};
 use crate::load::Loaded;
 use crate::machine::Kernel;
@@ -35,6 +36,8 @@ pub(crate) struct Thread {
     pub(crate) vfork: SpinMutex<Option<Arc<Thread>>>,
     own: UnsafeCell<Own>,
     state: State,
+    /// What it has used, as far as it has been told.
+    pub(crate) used: Usage,
     /// The CPU that ran it last.
     pub(crate) cpu: AtomicUsize,
     /// The CPUs on which it may run.
@@ -93,8 +96,10 @@ pub(crate) struct Resume {
     pub(crate) changed: Option<Outcome>,
     /// What the child of a fork gets, of which they are to read.
     pub(crate) forked: Option<Forked>,
-    /// The bytes that a read or write has copied so far.
+    /// The bytes that the call has moved so far.
     pub(crate) done: usize,
+    /// Its descriptors, and the files that they named when it began to move bytes.
+    pub(crate) files: [Option<(u64, Arc<Open>)>; 2],
 }
 
 /// What a fork has made for a child. The files are those of before its monitors have read of it: a
@@ -181,6 +186,7 @@ impl Thread {
             vfork: SpinMutex::default(),
             own: UnsafeCell::new(own),
             state: State::parked(),
+            used: Usage::default(),
             cpu: AtomicUsize::new(Kernel.current().index()),
             affinity: SpinMutex::new(Kernel.online()),
             signals: SpinMutex::new(signal::OfThread::default()),

@@ -1,5 +1,6 @@
 //! What threads have used: time, and page faults.
 
+use super::Thread;
 use crate::clock;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,22 +32,27 @@ impl Usage {
     }
 }
 
-/// What one thread has used. Only the CPU has it that runs the thread.
+/// What a thread has used and not told. Only the CPU has it that runs the thread.
 #[derive(Default)]
 pub(crate) struct Clock {
+    /// When its turn began.
+    began: u64,
     /// When what runs now began to count.
     since: u64,
     /// Page faults since then.
     faults: u64,
-    /// What was told before.
-    told: Used,
 }
 
 impl Clock {
-    /// A turn begins. Returns the time.
-    pub(super) fn start(&mut self) -> u64 {
-        self.since = clock::now();
-        self.since
+    /// A turn begins.
+    pub(super) fn start(&mut self) {
+        self.began = clock::now();
+        self.since = self.began;
+    }
+
+    /// Nanoseconds of this turn so far.
+    pub(super) fn turn(&self) -> u64 {
+        clock::now() - self.began
     }
 
     /// A page fault. One addition to a line of this CPU.
@@ -54,14 +60,12 @@ impl Clock {
         self.faults += 1;
     }
 
-    /// Adds to that of the process what is new. Returns all of the thread's.
-    pub(crate) fn tell(&mut self, process: &Usage) -> Used {
+    /// Adds what is new to what the thread and its process have used. Four atomic additions.
+    pub(crate) fn tell(&mut self, thread: &Thread) {
         let now = clock::now();
         let more = Used { nanos: now - self.since, faults: core::mem::take(&mut self.faults) };
         self.since = now;
-        process.add(more);
-        self.told =
-            Used { nanos: self.told.nanos + more.nanos, faults: self.told.faults + more.faults };
-        self.told
+        thread.used.add(more);
+        thread.process.used.add(more);
     }
 }

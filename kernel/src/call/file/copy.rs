@@ -15,6 +15,7 @@ use linux_raw_sys::general::{O_APPEND, SIGPIPE};
 
 /// Where a copy between files reads or writes: a place in the program's memory, or the position.
 struct Side {
+    fd: u64,
     open: Arc<Open>,
     /// The address of the place; 0 for the position.
     at: u64,
@@ -23,7 +24,7 @@ struct Side {
 
 impl Side {
     fn new(call: &Call<'_>, fd: u64, at: u64) -> Result<Side, Errno> {
-        let open = call.open(fd)?;
+        let open = call.moving(fd)?;
         let place = match at {
             0 if open.is_seekable() => open.seek(0, 1)?,
             0 => 0,
@@ -32,7 +33,7 @@ impl Side {
         if place > i64::MAX as u64 {
             return Err(Errno(EINVAL));
         }
-        Ok(Side { open, at, place })
+        Ok(Side { fd, open, at, place })
     }
 
     /// Stores the place after `count` bytes.
@@ -50,9 +51,9 @@ impl Side {
 
 /// sendfile(2).
 pub(in crate::call) fn sendfile(call: &mut Call<'_>) -> Outcome {
-    let [to, from, at, count, ..] = call.args;
+    let [fd, from, at, count, ..] = call.args;
     let from = Side::new(call, from, at)?;
-    let to = call.open(to)?;
+    let to = call.moving(fd)?;
     from.open.check_read()?;
     to.check_write()?;
     let is_source = matches!(from.open.node.kind, Kind::File(_) | Kind::Device(_) | Kind::Proc(_));
@@ -61,7 +62,7 @@ pub(in crate::call) fn sendfile(call: &mut Call<'_>) -> Outcome {
     }
     let count = count.min(MOST);
     let mut buffer = Buffer::new(count)?;
-    let mut done = 0;
+    let mut done = call.moved();
     let mut failed = None;
     while done < count {
         let piece = buffer.part(count - done);
@@ -93,7 +94,7 @@ pub(in crate::call) fn sendfile(call: &mut Call<'_>) -> Outcome {
                 break;
             }
         }
-        if call.is_ending() {
+        if !call.goes_on(done, [(from.fd, &from.open), (fd, &to)])? {
             break;
         }
     }
@@ -131,7 +132,7 @@ pub(in crate::call) fn copy_file_range(call: &mut Call<'_>) -> Outcome {
         return fail(EINVAL);
     }
     let mut buffer = Buffer::new(count)?;
-    let mut done = 0;
+    let mut done = call.moved();
     while done < count {
         let piece = buffer.part(count - done);
         let found = match from.open.read_at(from.place + done, piece) {
@@ -145,7 +146,7 @@ pub(in crate::call) fn copy_file_range(call: &mut Call<'_>) -> Outcome {
             Err(_) if done > 0 => break,
             Err(error) => return Err(error.into()),
         }
-        if call.is_ending() {
+        if !call.goes_on(done, sides.map(|side| (side.fd, &side.open)))? {
             break;
         }
     }

@@ -19,6 +19,7 @@ pub(super) mod monitor;
 pub(super) mod names;
 pub(super) mod open;
 mod parts;
+mod pieces;
 pub(super) mod poll;
 pub(super) mod size;
 pub(super) mod status;

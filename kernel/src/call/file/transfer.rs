@@ -18,7 +18,12 @@ use linux_raw_sys::general::{O_APPEND, SIGPIPE};
 use zerocopy::IntoBytes;
 
 /// Reads, at a place or at the position.
-fn read_into(call: &mut Call<'_>, open: &Open, at: Option<u64>, parts: &Parts) -> Outcome {
+fn read_into(
+    call: &mut Call<'_>,
+    (fd, open): (u64, &Arc<Open>),
+    at: Option<u64>,
+    parts: &Parts,
+) -> Outcome {
     open.check_read()?;
     if at.is_some() && !open.is_seekable() {
         return fail(ESPIPE);
@@ -36,7 +41,7 @@ fn read_into(call: &mut Call<'_>, open: &Open, at: Option<u64>, parts: &Parts) -
     if let Kind::Monitor(monitor) = &open.node.kind {
         return read_messages(call, open, monitor, parts);
     }
-    let mut done = 0;
+    let mut done = call.moved();
     while done < parts.total {
         let piece = buffer.part(parts.total - done);
         let found = match at {
@@ -59,7 +64,7 @@ fn read_into(call: &mut Call<'_>, open: &Open, at: Option<u64>, parts: &Parts) -
             }
             break;
         }
-        if count < piece.len() || call.is_ending() {
+        if count < piece.len() || !call.goes_on(done, [(fd, open)])? {
             break;
         }
     }
@@ -147,7 +152,12 @@ fn read_messages(
 }
 
 /// Writes, at a place or at the position.
-fn write_from(call: &mut Call<'_>, open: &Open, at: Option<u64>, parts: &Parts) -> Outcome {
+fn write_from(
+    call: &mut Call<'_>,
+    (fd, open): (u64, &Arc<Open>),
+    at: Option<u64>,
+    parts: &Parts,
+) -> Outcome {
     open.check_write()?;
     if at.is_some() && !open.is_seekable() {
         return fail(ESPIPE);
@@ -161,7 +171,7 @@ fn write_from(call: &mut Call<'_>, open: &Open, at: Option<u64>, parts: &Parts) 
     }
     // As in Linux, O_APPEND comes before the place of a pwrite.
     let appends = open.flags() & O_APPEND != 0 && open.memory().is_some();
-    let mut done = 0;
+    let mut done = call.moved();
     while done < parts.total {
         let piece = buffer.part(parts.total - done);
         let wanted = piece.len();
@@ -179,7 +189,7 @@ fn write_from(call: &mut Call<'_>, open: &Open, at: Option<u64>, parts: &Parts) 
         match written {
             Ok(written) => {
                 done += written as u64;
-                if written < wanted || call.is_ending() {
+                if written < wanted || !call.goes_on(done, [(fd, open)])? {
                     break;
                 }
             }
@@ -199,7 +209,7 @@ fn write_pipe(
 ) -> Outcome {
     let whole = parts.total <= PIPE_BUF as u64;
     // What the call has written before it had to wait.
-    let mut done = call.own.resume.done as u64;
+    let mut done = call.moved();
     while done < parts.total {
         let piece = buffer.part(parts.total - done);
         let wanted = piece.len();
@@ -257,7 +267,7 @@ pub(in crate::call) fn vmsplice(call: &mut Call<'_>) -> Outcome {
     let pipe = Arc::clone(open.pipe_of().ok_or(Errno(EBADF))?);
     let parts = Parts::read(call.user(), at, count)?;
     if open.mode.read {
-        return read_into(call, &open, None, &parts);
+        return read_into(call, (fd, &open), None, &parts);
     }
     // It waits for room, and fills only that.
     let mut buffer = Buffer::new(parts.total)?;
@@ -288,14 +298,14 @@ fn place(at: u64) -> Result<Option<u64>, Errno> {
 
 /// The open file of a descriptor that may be read.
 fn readable(call: &Call<'_>, fd: u64) -> Result<Arc<Open>, Errno> {
-    let open = call.open(fd)?;
+    let open = call.moving(fd)?;
     open.check_read()?;
     Ok(open)
 }
 
 /// The open file of a descriptor that may be written.
 fn writable(call: &Call<'_>, fd: u64) -> Result<Arc<Open>, Errno> {
-    let open = call.open(fd)?;
+    let open = call.moving(fd)?;
     open.check_write()?;
     Ok(open)
 }
@@ -304,14 +314,14 @@ fn writable(call: &Call<'_>, fd: u64) -> Result<Arc<Open>, Errno> {
 pub(in crate::call) fn read(call: &mut Call<'_>) -> Outcome {
     let [fd, at, len, ..] = call.args;
     let open = readable(call, fd)?;
-    read_into(call, &open, None, &Parts::one(at, len)?)
+    read_into(call, (fd, &open), None, &Parts::one(at, len)?)
 }
 
 /// write(2).
 pub(in crate::call) fn write(call: &mut Call<'_>) -> Outcome {
     let [fd, at, len, ..] = call.args;
     let open = writable(call, fd)?;
-    write_from(call, &open, None, &Parts::one(at, len)?)
+    write_from(call, (fd, &open), None, &Parts::one(at, len)?)
 }
 
 /// pread64(2).
@@ -319,7 +329,7 @@ pub(in crate::call) fn pread64(call: &mut Call<'_>) -> Outcome {
     let [fd, at, len, offset, ..] = call.args;
     let place = place(offset)?;
     let open = readable(call, fd)?;
-    read_into(call, &open, place, &Parts::one(at, len)?)
+    read_into(call, (fd, &open), place, &Parts::one(at, len)?)
 }
 
 /// pwrite64(2).
@@ -327,7 +337,7 @@ pub(in crate::call) fn pwrite64(call: &mut Call<'_>) -> Outcome {
     let [fd, at, len, offset, ..] = call.args;
     let place = place(offset)?;
     let open = writable(call, fd)?;
-    write_from(call, &open, place, &Parts::one(at, len)?)
+    write_from(call, (fd, &open), place, &Parts::one(at, len)?)
 }
 
 /// readv(2).
@@ -335,7 +345,7 @@ pub(in crate::call) fn readv(call: &mut Call<'_>) -> Outcome {
     let [fd, at, count, ..] = call.args;
     let open = readable(call, fd)?;
     let parts = Parts::read(call.user(), at, count)?;
-    read_into(call, &open, None, &parts)
+    read_into(call, (fd, &open), None, &parts)
 }
 
 /// writev(2).
@@ -343,7 +353,7 @@ pub(in crate::call) fn writev(call: &mut Call<'_>) -> Outcome {
     let [fd, at, count, ..] = call.args;
     let open = writable(call, fd)?;
     let parts = Parts::read(call.user(), at, count)?;
-    write_from(call, &open, None, &parts)
+    write_from(call, (fd, &open), None, &parts)
 }
 
 /// preadv(2).
@@ -352,7 +362,7 @@ pub(in crate::call) fn preadv(call: &mut Call<'_>) -> Outcome {
     let place = place(offset)?;
     let open = readable(call, fd)?;
     let parts = Parts::read(call.user(), at, count)?;
-    read_into(call, &open, place, &parts)
+    read_into(call, (fd, &open), place, &parts)
 }
 
 /// pwritev(2).
@@ -361,5 +371,5 @@ pub(in crate::call) fn pwritev(call: &mut Call<'_>) -> Outcome {
     let place = place(offset)?;
     let open = writable(call, fd)?;
     let parts = Parts::read(call.user(), at, count)?;
-    write_from(call, &open, place, &parts)
+    write_from(call, (fd, &open), place, &parts)
 }

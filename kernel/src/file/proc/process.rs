@@ -5,6 +5,7 @@ use crate::call::Errno;
 use crate::load::CLOCK_TICKS;
 use crate::path::Target;
 use crate::task::process::{self as processes, Name};
+use crate::task::usage::Used;
 use crate::task::{Process, Space, lock};
 use alloc::format;
 use alloc::string::String;
@@ -83,8 +84,8 @@ impl What {
     }
 
     /// What an open description reads, of the process or of one of its threads.
-    pub(super) fn open(self, process: &Process, tid: Option<u32>) -> Result<Content, Errno> {
-        let tid = tid.unwrap_or(process.pid);
+    pub(super) fn open(self, process: &Process, only: Option<u32>) -> Result<Content, Errno> {
+        let tid = only.unwrap_or(process.pid);
         let thread = processes::thread(tid);
         let space = lock(&process.space).clone();
         let weak = || space.as_ref().map(Arc::downgrade).ok_or(Errno(ESRCH));
@@ -118,7 +119,11 @@ impl What {
             What::Limits => limits(space, out),
             What::Mounts => mounts(out),
             What::OomScore | What::OomScoreAdj => out.write_str("0\n"),
-            What::Stat => stat(process, (tid, &name), space, out),
+            What::Stat => {
+                let one = thread.as_ref().filter(|_| only.is_some());
+                let used = one.map_or(&process.used, |thread| &thread.used).get();
+                stat(process, (tid, &name, used), space, out)
+            }
             What::Statm => statm(space, out),
             What::Status => status(process, (tid, &name), space, out),
             _ => Ok(()),
@@ -183,22 +188,24 @@ fn statm(space: Option<&Space>, out: &mut dyn Write) -> fmt::Result {
     )
 }
 
-/// The times are those of the whole process.
+/// `used` is what the process has used, or one thread.
 fn stat(
     process: &Process,
-    (tid, name): (u32, &str),
+    (tid, name, used): (u32, &str, Used),
     space: Option<&Space>,
     out: &mut dyn Write,
 ) -> fmt::Result {
     let totals = totals(space);
     // Relaxed, here and below: numbers only.
     let ticks = |nanos: u64| nanos / (1_000_000_000 / CLOCK_TICKS);
-    let used = ticks(process.used.get().nanos);
-    let children = ticks(process.used_by_children.get().nanos);
+    let (faults, used) = (used.faults, ticks(used.nanos));
+    let of_children = process.used_by_children.get();
+    let (child_faults, children) = (of_children.faults, ticks(of_children.nanos));
     let threads = lock(&process.threads).len();
     write!(
         out,
-        "{} ({}) {} {} {} {} 0 -1 0 0 0 0 0 {used} 0 {children} 0 20 0 {threads} 0 0 {} {}",
+        "{} ({}) {} {} {} {} 0 -1 0 {faults} {child_faults} 0 0 {used} 0 {children} 0 20 0 \
+         {threads} 0 0 {} {}",
         tid,
         name,
         &state(process)[..1],
