@@ -50,6 +50,7 @@ mod removed;
 mod reserve;
 mod retire;
 mod room;
+mod splice;
 mod split;
 mod supplies;
 mod unshare;

@@ -206,7 +206,7 @@ impl Inner {
     /// # Safety
     /// The caller owns the node alone.
     #[inline(always)]
-    pub(super) unsafe fn put(&self, at: usize, items: &[Item]) {
+    pub(crate) unsafe fn put(&self, at: usize, items: &[Item]) {
         for (slot, &(end, link, gap)) in (at..).zip(items) {
             if slot < INNER_SLOTS - 1 {
                 // SAFETY: the caller's promise.

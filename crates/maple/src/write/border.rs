@@ -69,9 +69,6 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let hole = hole(descent, parent, &loss);
         let neighbour = parent.gap(loss.neighbour).max(hole);
         let separator = loss.leaf.min(loss.neighbour);
-        let changed = 1 << loss.leaf | 1 << loss.neighbour;
-        // SAFETY: the promise of `Target::new`.
-        let above = unsafe { descent.parent_gap_after(search, changed, gap.max(neighbour)) };
         let old = descent.leaf().node().cast::<Leaf>();
         let new = if in_place { old } else { self.supplies.nodes.take_leaf_block().as_ptr() };
         // SAFETY: the owner is alone, and `body` is not used any more; or the block is ours, and
@@ -87,29 +84,18 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 search.change_apart(&change, (old, old), new, ptr::null_mut());
             }
         }
-        if in_place {
-            // SAFETY: the owner is alone.
-            unsafe { parent.seps_mut().bounds[separator] = loss.end }
-            parent.set_gap(loss.leaf, gap);
-            parent.set_gap(loss.neighbour, neighbour);
-            // SAFETY: the promise of `Target::new`.
-            unsafe { descent.settle_parent_gap(search, above) }
-        } else {
-            // SAFETY: the promise of `Target::new`.
-            let (top, seps) = unsafe { (descent.max(1), parent.seps()) };
-            let mut items = [
-                (loss.end, parent.child(loss.neighbour), neighbour),
-                (seps.end(separator + 1, top), Link::to_leaf(new), gap),
-            ];
-            if loss.leaf == separator {
-                (items[0].1, items[1].1) = (items[1].1, items[0].1);
-                (items[0].2, items[1].2) = (items[1].2, items[0].2);
-            }
-            let node = self.supplies.nodes.take_inner_block();
-            let splice = Splice { gone: separator..separator + 2, items: &items };
-            // SAFETY: the new parent is ours alone; the old one does not change.
-            unsafe { search.splice(parent, node, top, splice) }
-            self.replace_parent(search, descent, node, above);
+        // SAFETY: the promise of `Target::new`; there is a parent.
+        let end = unsafe { parent.seps().end(separator + 1, descent.parent_end()) };
+        let mut items =
+            [(loss.end, parent.child(loss.neighbour), neighbour), (end, Link::to_leaf(new), gap)];
+        if loss.leaf == separator {
+            (items[0].1, items[1].1) = (items[1].1, items[0].1);
+            (items[0].2, items[1].2) = (items[1].2, items[0].2);
+        }
+        let splice = Splice { gone: separator..separator + 2, items: &items };
+        let parent = self.replace_children(search, descent, splice, in_place);
+        if !in_place {
+            self.retire_leaf(descent, parent);
         }
         self.finish(&gone);
         Some(Ok(()))
@@ -188,28 +174,11 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         // Nothing fails from here on.
         self.supplies.drop_spare();
         let gap = search.gap(next, next.holes(), (end + 1, max), usize::MAX);
-        // SAFETY: the promise of `Target::new`.
-        let above = unsafe { descent.parent_gap_after(search, 1 << (at + 1), gap) };
-        if in_place {
-            // SAFETY: the owner is alone.
-            unsafe { parent.seps_mut().bounds[at] = end }
-            parent.set_gap(at + 1, gap);
-            // SAFETY: the promise of `Target::new`.
-            unsafe { descent.settle_parent_gap(search, above) }
-        } else {
-            let node = self.supplies.nodes.take_inner();
-            // SAFETY: the new parent is ours alone; the old one does not change, and leaves the
-            // tree.
-            unsafe {
-                let new = node.as_ref();
-                new.fill_from(parent);
-                new.seps_mut().bounds[at] = end;
-                new.set_gap(at + 1, gap);
-                let old = self.publish_parent(descent, node);
-                // Before anything is retired: see `replace_parent`.
-                descent.settle_parent_gap(search, above);
-                self.supplies.bin.node(old);
-            }
+        let items = [(end, parent.child(at), parent.gap(at)), (max, parent.child(at + 1), gap)];
+        let splice = Splice { gone: at..at + 2, items: &items };
+        if let Some(old) = self.replace_children(search, descent, splice, in_place) {
+            // SAFETY: it left the tree.
+            unsafe { self.supplies.bin.node(old) }
         }
         Some(Ok(()))
     }

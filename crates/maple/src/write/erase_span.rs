@@ -290,7 +290,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         #[cfg(test)]
         SPANS_ERASED.with_borrow_mut(|erased| erased[usize::from(!is_one)][usize::from(two)] += 1);
         if is_one {
-            self.erase_span_one(search, descent, Splice { gone: i..j + 1, items }, top);
+            // The old parent is retired below: its children are read first.
+            let splice = Splice { gone: i..j + 1, items };
+            let _ = self.replace_children(search, descent, splice, false);
         } else {
             self.erase_span_two(search, descent, [parent, other], (i, j), items, top);
         }
@@ -324,27 +326,6 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             }
         }
         Fast::Done
-    }
-
-    /// Replaces some leaves of one parent, which ends at `top`, by new ones.
-    #[inline(always)]
-    pub(super) fn erase_span_one<S: Search>(
-        &mut self,
-        search: S,
-        descent: &WriteDescent,
-        splice: Splice,
-        top: usize,
-    ) {
-        let node = self.supplies.nodes.take_inner_block();
-        let changed = (1u32 << splice.gone.end) - (1 << splice.gone.start);
-        let gap = splice.items.iter().map(|item| item.2).max().unwrap_or(0);
-        // SAFETY: the promise of `Target::new`; the block is ours.
-        unsafe {
-            let above = descent.parent_gap_after(search, changed, gap);
-            search.splice(descent.step(1).0, node, top, splice);
-            self.publish_parent(descent, node);
-            descent.settle_parent_gap(search, above);
-        }
     }
 
     /// Replaces the last leaves of one parent and the first ones of the next, which ends at `top`,

@@ -120,14 +120,13 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         }
         #[cfg(test)]
         super::JOINED.with_borrow_mut(|joined| joined[usize::from(beside > at)] += 1);
-        // SAFETY: the promise of `Target::new`.
-        let (sibling, old) = (parent.child(beside), unsafe { descent.link(1) });
+        let sibling = parent.child(beside);
         let items = [(seps.end(first + 1, top), Link::to_leaf(block), gap)];
-        self.erase_span_one(search, descent, Splice { gone: first..first + 2, items: &items }, top);
+        let splice = Splice { gone: first..first + 2, items: &items };
+        let old = self.replace_children(search, descent, splice, false);
         // SAFETY: the promise of `Target::new`; all three left the tree.
-        unsafe {
-            [descent.leaf(), sibling, old].into_iter().for_each(|link| self.supplies.bin.node(link))
-        }
+        unsafe { self.supplies.bin.node(sibling) }
+        self.retire_leaf(descent, old);
         Some(Ok(()))
     }
 }

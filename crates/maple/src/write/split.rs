@@ -18,8 +18,8 @@ use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::layout::{INNER_SLOTS, LEAF_LOW, NARROW};
-use crate::node::{Body, Change, Edit, Fit, Inner, Item, Leaf, Link, Search, Splice};
-use core::ptr::{self, NonNull};
+use crate::node::{Body, Change, Edit, Fit, Item, Leaf, Link, Search, Splice};
+use core::ptr;
 use grace::Reclaim;
 
 /// The least number of entries of a half of a leaf that is split because of its form.
@@ -177,83 +177,12 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         pair: [Item; 2],
     ) {
         let in_place = self.supplies.bin.is_exclusive();
-        if descent.height() == 1 {
-            let root = self.supplies.nodes.take_inner();
-            // SAFETY: the new root is ours alone. The leaf left the tree, unless it became a half.
-            unsafe {
-                pair.into_iter().for_each(|(end, link, gap)| root.as_ref().push(end, link, gap));
-                self.tree.publish(Link::inner(root, 1));
-                if !in_place {
-                    self.supplies.bin.node(descent.leaf());
-                }
-            }
-        } else {
-            // SAFETY: the promise of `Target::new`. There are inner nodes, and the parent is not
-            // full, so its last bound is stored.
-            let ((parent, slot), above, end) = unsafe {
-                let (parent, slot) = descent.step(1);
-                let above = descent.parent_gap_after(search, 1 << slot, pair[0].2.max(pair[1].2));
-                let seps = parent.seps();
-                ((parent, slot), above, seps.bounds[seps.len() - 1])
-            };
-            if in_place {
-                // SAFETY: the owner is alone.
-                unsafe {
-                    search.insert(parent, slot, pair);
-                    descent.settle_parent_gap(search, above);
-                }
-            } else {
-                let node = self.supplies.nodes.take_inner_block();
-                let splice = Splice { gone: slot..slot + 1, items: &pair };
-                // SAFETY: the new parent is ours alone; the old one does not change.
-                unsafe { search.splice(parent, node, end, splice) }
-                self.replace_parent(search, descent, node, above);
-            }
-        }
-    }
-
-    /// Publishes a new parent of the leaf, updates the gaps above it
-    /// ([`WriteDescent::parent_gap_after`]), and retires the old parent and the leaf. Retiring
-    /// comes last, because it may run deferred drops, and a drop may panic.
-    pub(super) fn replace_parent<S: Search>(
-        &mut self,
-        search: S,
-        descent: &WriteDescent,
-        node: NonNull<Inner>,
-        gap: usize,
-    ) {
-        let old = self.publish_parent(descent, node);
-        // SAFETY: the promise of `Target::new`; both left the tree.
-        unsafe {
-            descent.settle_parent_gap(search, gap);
-            self.supplies.bin.node(old);
-            self.supplies.bin.node(descent.leaf());
-        }
-    }
-
-    /// Publishes a new parent of the leaf. Returns the old one.
-    pub(super) fn publish_parent(&mut self, descent: &WriteDescent, node: NonNull<Inner>) -> Link {
-        self.publish_inner(descent, node, 1)
-    }
-
-    /// Publishes a new inner node in place of that of a level. Returns the old one.
-    pub(super) fn publish_inner(
-        &mut self,
-        descent: &WriteDescent,
-        node: NonNull<Inner>,
-        level: usize,
-    ) -> Link {
-        let link = Link::inner(node, level);
         // SAFETY: the promise of `Target::new`.
-        unsafe {
-            let old = descent.link(level);
-            if descent.height() == level + 1 {
-                self.tree.publish(link);
-            } else {
-                let (above, slot) = descent.step(level + 1);
-                above.publish(slot, link);
-            }
-            old
+        let slot = if descent.height() == 1 { 0 } else { unsafe { descent.step(1) }.1 };
+        let splice = Splice { gone: slot..slot + 1, items: &pair };
+        let parent = self.replace_children(search, descent, splice, in_place);
+        if !in_place {
+            self.retire_leaf(descent, parent);
         }
     }
 

@@ -190,6 +190,19 @@ impl WriteDescent {
         }
     }
 
+    /// The last index of the leaf's parent. One load, unless the parent is full.
+    ///
+    /// # Safety
+    /// As for [`WriteDescent::link`]; there is a parent.
+    #[inline(always)]
+    pub(super) unsafe fn parent_end(&self) -> usize {
+        // SAFETY: the caller's promise. As in `leaf_end`.
+        unsafe {
+            let seps = self.step(1).0.seps();
+            if seps.len() < INNER_SLOTS { seps.bounds[seps.len() - 1] } else { self.max(1) }
+        }
+    }
+
     /// The leaf after the one on the path (or before it), if there is one.
     ///
     /// # Safety
