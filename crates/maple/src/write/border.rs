@@ -85,7 +85,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             }
         }
         // SAFETY: the promise of `Target::new`; there is a parent.
-        let end = unsafe { parent.seps().end(separator + 1, descent.parent_end()) };
+        let end = unsafe { parent.seps().end(separator + 1, descent.end(1)) };
         let mut items =
             [(loss.end, parent.child(loss.neighbour), neighbour), (end, Link::to_leaf(new), gap)];
         if loss.leaf == separator {

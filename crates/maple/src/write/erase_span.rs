@@ -341,7 +341,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         items: &[Item],
         top: usize,
     ) {
-        let nodes = [(); 3].map(|()| self.supplies.nodes.take_inner_block());
+        let nodes = [(); 2].map(|()| self.supplies.nodes.take_inner_block());
         let (first, second) = items.split_at(1);
         let (end, gap) = (first[0].0, |items: &[Item]| items.first().map_or(0, |item| item.2));
         // SAFETY: the promise of `Target::new`; the blocks are ours alone.
@@ -364,8 +364,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             ];
             let largest = search.max_gap_with(above, (3 << at, gaps[0].max(gaps[1])), usize::MAX);
             let splice = Splice { gone: at..at + 2, items: &pair };
-            search.splice(above, nodes[2], descent.max(2), splice);
-            self.publish_inner(descent, nodes[2], 2);
+            let _ = self.replace_at(search, descent, 2, splice, false);
             if descent.height() > 3 {
                 descent.raise_gap(search, 3, largest);
             }

@@ -138,7 +138,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> InsertHole<'_, '_, E,
         let holes = Holes { gone: 1 << slot, before: taken, after, start, end, measure: true };
         if !body.has_room_for(len, count) {
             if target.is_parent_full(descent) {
-                return match target.make_room(descent) {
+                return match target.make_room(search, descent) {
                     Ok(true) => Fast::Again,
                     Ok(false) => Fast::Other,
                     Err(error) => Fast::of::<()>(Err(error)),

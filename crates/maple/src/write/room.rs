@@ -11,7 +11,7 @@ use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::layout::{INNER_MIN, INNER_SLOTS, MAX_HEIGHT};
-use crate::node::{Link, Splice};
+use crate::node::{Link, Search, Splice};
 use grace::Reclaim;
 
 /// A sibling with at most this many children takes some from a full node. With more, it would
@@ -29,7 +29,11 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// [`Error::OutOfMemory`].
     #[cold]
     #[inline(never)]
-    pub(super) fn make_room(&mut self, descent: &WriteDescent) -> Result<bool, Error> {
+    pub(super) fn make_room<S: Search>(
+        &mut self,
+        search: S,
+        descent: &WriteDescent,
+    ) -> Result<bool, Error> {
         // SAFETY: the promise of `Target::new`.
         let len = |level: usize| unsafe { descent.step(level).0.seps() }.len();
         let mut level = 1;
@@ -40,7 +44,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         if is_root && descent.height() == MAX_HEIGHT {
             return Ok(false);
         }
-        if !is_root && self.share(descent, level)? {
+        if !is_root && self.share(search, descent, level)? {
             return Ok(true);
         }
         let in_place = self.supplies.bin.is_exclusive() && !is_root;
@@ -67,25 +71,13 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             };
             (end, Link::inner(new, level), gap)
         });
-        // SAFETY: the promise of `Target::new`; the new nodes are ours alone, and so is the tree if
-        // the owner is exclusive.
+        // SAFETY: the promise of `Target::new`.
+        let own = if is_root { 0 } else { unsafe { descent.step(level + 1) }.1 };
+        let splice = Splice { gone: own..own + 1, items: &pair };
+        let above = self.replace_at(search, descent, level + 1, splice, in_place);
+        // SAFETY: as above; both left the tree.
         unsafe {
-            if is_root {
-                let root = self.supplies.nodes.take_inner();
-                pair.into_iter().for_each(|(end, link, gap)| root.as_ref().push(end, link, gap));
-                self.tree.publish(Link::inner(root, level + 1));
-            } else {
-                let (above, slot) = descent.step(level + 1);
-                if in_place {
-                    above.insert(slot, pair);
-                } else {
-                    let new = self.supplies.nodes.take_inner();
-                    new.as_ref().fill_from(above);
-                    new.as_ref().insert(slot, pair);
-                    let old = self.publish_inner(descent, new, level + 1);
-                    self.supplies.bin.node(old);
-                }
-            }
+            above.into_iter().for_each(|old| self.supplies.bin.node(old));
             self.supplies.bin.node(descent.link(level));
         }
         Ok(true)
@@ -99,7 +91,12 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    fn share(&mut self, descent: &WriteDescent, level: usize) -> Result<bool, Error> {
+    fn share<S: Search>(
+        &mut self,
+        search: S,
+        descent: &WriteDescent,
+        level: usize,
+    ) -> Result<bool, Error> {
         // SAFETY: the promise of `Target::new`; the node is not the root.
         let ((_, taken), (above, own)) = unsafe { (descent.step(level), descent.step(level + 1)) };
         // A run of writes in one direction does not return to the nodes behind.
@@ -153,24 +150,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             })
         };
         let old = [first, first + 1].map(|slot| above.child(slot));
-        // SAFETY: the promise of `Target::new`; the new nodes are ours alone, and so is the tree if
-        // the owner is exclusive.
-        unsafe {
-            if in_place {
-                above.seps_mut().bounds[first] = pair[0].0;
-                for (slot, (_, link, gap)) in (first..).zip(pair) {
-                    above.publish(slot, link);
-                    above.set_gap(slot, gap);
-                }
-            } else {
-                let new = self.supplies.nodes.take_inner();
-                let splice = Splice { gone: first..first + 2, items: &pair };
-                new.as_ref().fill_spliced(above, end, splice);
-                let old = self.publish_inner(descent, new, level + 1);
-                self.supplies.bin.node(old);
-            }
-            old.into_iter().for_each(|old| self.supplies.bin.node(old));
-        }
+        let splice = Splice { gone: first..first + 2, items: &pair };
+        let parent = self.replace_at(search, descent, level + 1, splice, in_place);
+        // SAFETY: the promise of `Target::new`; all left the tree.
+        unsafe { parent.into_iter().chain(old).for_each(|old| self.supplies.bin.node(old)) }
         Ok(true)
     }
 }

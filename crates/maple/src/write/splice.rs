@@ -17,11 +17,7 @@ use core::ptr::NonNull;
 use grace::Reclaim;
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Replaces children of the leaf's parent. If it is not changed `in_place`, there is a spare
-    /// inner node, and the result is the old parent, which has left the tree. Only as many children
-    /// as before, or two for one, can take their places; the owner is then exclusive.
-    ///
-    /// Cost: the parent and two to three lines of each node above it; one release store.
+    /// As [`Target::replace_at`] for children of the leaf's parent, and updates the gaps above it.
     #[inline(always)]
     pub(super) fn replace_children<S: Search>(
         &mut self,
@@ -31,39 +27,62 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         in_place: bool,
     ) -> Option<Link> {
         if descent.height() == 1 {
+            return self.replace_at(search, descent, 1, splice, in_place);
+        }
+        let changed = (1u32 << splice.gone.end) - (1 << splice.gone.start);
+        let gap = splice.items.iter().map(|item| item.2).max().unwrap_or(0);
+        // SAFETY: the promise of `Target::new`; there is a parent.
+        let above = unsafe { descent.parent_gap_after(search, changed, gap) };
+        let old = self.replace_at(search, descent, 1, splice, in_place);
+        // SAFETY: as above.
+        unsafe { descent.settle_parent_gap(search, above) }
+        old
+    }
+
+    /// Replaces children of the node at a level of the path, or the root below it, which gets a
+    /// parent. If the node is not changed `in_place`, there is a spare inner node, and the result
+    /// is the old one, which has left the tree. Only as many children as before, or two for one,
+    /// can take their places; the owner is then exclusive. The gaps above stay.
+    ///
+    /// Cost: the node's lines, and one release store.
+    #[inline(always)]
+    pub(super) fn replace_at<S: Search>(
+        &mut self,
+        search: S,
+        descent: &WriteDescent,
+        level: usize,
+        splice: Splice,
+        in_place: bool,
+    ) -> Option<Link> {
+        if descent.height() == level {
             let root = self.supplies.nodes.take_inner();
             // SAFETY: the new root is ours alone.
             unsafe {
                 splice.items.iter().for_each(|&(end, link, gap)| root.as_ref().push(end, link, gap))
             }
-            self.tree.publish(Link::inner(root, 1));
+            self.tree.publish(Link::inner(root, level));
             return None;
         }
-        let changed = (1u32 << splice.gone.end) - (1 << splice.gone.start);
-        let gap = splice.items.iter().map(|item| item.2).max().unwrap_or(0);
-        // SAFETY: the promise of `Target::new`; there are inner nodes. The new parent is ours
+        // SAFETY: the promise of `Target::new`; there is a node at this level. The new node is ours
         // alone, and the old one does not change; or the owner is alone.
         unsafe {
-            let (parent, _) = descent.step(1);
-            let above = descent.parent_gap_after(search, changed, gap);
-            let old = if !in_place {
+            let (old, _) = descent.step(level);
+            if !in_place {
                 let node = self.supplies.nodes.take_inner_block();
-                search.splice(parent, node, descent.parent_end(), splice);
-                Some(self.publish_inner(descent, node, 1))
-            } else if let (1, &[left, right]) = (splice.gone.len(), splice.items) {
-                search.insert(parent, splice.gone.start, [left, right]);
-                None
+                search.splice(old, node, descent.end(level), splice);
+                return Some(self.publish_inner(descent, node, level));
+            }
+            if let (1, &[left, right]) = (splice.gone.len(), splice.items) {
+                search.insert(old, splice.gone.start, [left, right]);
             } else {
-                parent.put(splice.gone.start, splice.items);
-                None
-            };
-            descent.settle_parent_gap(search, above);
-            old
+                old.put(splice.gone.start, splice.items);
+            }
+            None
         }
     }
 
     /// Publishes a new inner node in place of that of a level. Returns the old one.
-    pub(super) fn publish_inner(
+    fn publish_inner(
         &mut self,
         descent: &WriteDescent,
         node: NonNull<Inner>,

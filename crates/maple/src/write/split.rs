@@ -133,7 +133,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         }
         let Some(at) = chasm(body) else { return Ok(false) };
         if self.is_parent_full(descent) {
-            return self.make_room(descent);
+            return self.make_room(search, descent);
         }
         let in_place = self.supplies.bin.is_exclusive();
         let is_root = descent.height() == 1;

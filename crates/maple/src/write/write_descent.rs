@@ -190,16 +190,16 @@ impl WriteDescent {
         }
     }
 
-    /// The last index of the leaf's parent. One load, unless the parent is full.
+    /// The last index of an inner node. One load, unless the node is full.
     ///
     /// # Safety
-    /// As for [`WriteDescent::link`]; there is a parent.
+    /// As for [`WriteDescent::step`].
     #[inline(always)]
-    pub(super) unsafe fn parent_end(&self) -> usize {
+    pub(super) unsafe fn end(&self, level: usize) -> usize {
         // SAFETY: the caller's promise. As in `leaf_end`.
         unsafe {
-            let seps = self.step(1).0.seps();
-            if seps.len() < INNER_SLOTS { seps.bounds[seps.len() - 1] } else { self.max(1) }
+            let seps = self.step(level).0.seps();
+            if seps.len() < INNER_SLOTS { seps.bounds[seps.len() - 1] } else { self.max(level) }
         }
     }
 
