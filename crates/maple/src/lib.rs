@@ -128,7 +128,6 @@ mod alloc;
 pub mod cursor;
 mod descent;
 mod dump;
-mod duplicate;
 mod entry;
 mod erased;
 mod error;
@@ -139,6 +138,7 @@ mod lock;
 mod node;
 #[cfg(all(feature = "std", not(loom)))]
 mod pool;
+mod share;
 mod simple;
 mod stats;
 mod sync;

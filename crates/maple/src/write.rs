@@ -4,10 +4,10 @@
 //!
 //! 1. [`plan`] walks to both ends of the range and computes, level by level, which nodes are
 //!    replaced and how many are needed. It changes nothing.
-//! 2. [`reserve`] allocates the nodes, and the second copy of an entry that is split. After this
+//! 2. [`reserve`](retire::reserve) allocates the nodes, and the second copy of an entry that is split. After this
 //!    phase nothing can fail, and nothing has changed yet (I7).
-//! 3. [`build`] fills the new nodes.
-//! 4. [`publish`] makes them visible by **one** pointer store and updates the gaps above. A reader
+//! 3. [`build`](plan::build) fills the new nodes.
+//! 4. [`publish`](plan::publish) makes them visible by **one** pointer store and updates the gaps above. A reader
 //!    sees the tree before or after that store, never in between (I1).
 //! 5. [`retire`] hands the replaced nodes and entries to the grace period, or frees them at once if
 //!    there are no readers.
@@ -17,53 +17,37 @@
 //!
 //! | write | module | new nodes beside readers |
 //! |---|---|---|
-//! | an entry into a hole, an erase, a moved end, within a leaf | [`fast`] | a leaf |
-//! | any change within a leaf | [`quick`] | a leaf |
-//! | a write into a full leaf, which is split; full nodes above it are split first | [`split`], [`room`] | two leaves and their parent |
-//! | an entry whose bounds are too far from those of its leaf, which is split first | [`split`] | two leaves and their parent |
-//! | an erase whose hole continues in the next leaf; an end that moves into the next leaf | [`border`] | a leaf and its parent; the parent |
-//! | an erase that leaves a leaf with too little, if a sibling has room for the rest | [`join`] | a leaf and its parent |
-//! | a hole over several leaves of one parent, or of two neighbouring parents | [`erase_span`] | one or two leaves and their parent; or both parents and theirs |
+//! | an entry into a hole, an erase, a moved end, within a leaf | [`fast`](leaf::fast) | a leaf |
+//! | any change within a leaf | [`quick`](leaf::quick) | a leaf |
+//! | a write into a full leaf, which is split; full nodes above it are split first | [`split`](rewrite::split), [`room`](rewrite::room) | two leaves and their parent |
+//! | an entry whose bounds are too far from those of its leaf, which is split first | [`split`](rewrite::split) | two leaves and their parent |
+//! | an erase whose hole continues in the next leaf; an end that moves into the next leaf | [`border`](rewrite::border) | a leaf and its parent; the parent |
+//! | an erase that leaves a leaf with too little, if a sibling has room for the rest | [`join`](rewrite::join) | a leaf and its parent |
+//! | a hole over several leaves of one parent, or of two neighbouring parents | [`erase_span`](rewrite::erase_span) | one or two leaves and their parent; or both parents and theirs |
 //! | everything else | [`plan`] | up to three per level |
 //!
 //! An exclusive owner changes leaves and their parents in place. Sequential inserts into holes, and
 //! repeated moves of an end, by the same [`Writer`](crate::Writer), reuse the path of the last
-//! write ([`finger`]): no descent and no search.
+//! write ([`finger`](leaf::finger)): no descent and no search.
 //!
 //! # Cost
 //!
 //! A write within a leaf: one descent, one node allocated, five cache lines written (the leaf and a
 //! line of its parent's gaps), one release store, a word for the grace period.
 
-mod batch;
-mod border;
-mod build;
-mod commit;
-mod erase_span;
-mod fast;
-mod finger;
-mod join;
+mod descent;
+mod leaf;
 mod plan;
-mod publish;
-mod quick;
-mod removed;
-mod reserve;
 mod retire;
-mod room;
-mod splice;
-mod split;
-mod supplies;
-mod unshare;
-mod write_descent;
+mod rewrite;
 
-#[cfg(test)]
-pub(crate) use erase_span::{JOINED, SPANS_ERASED};
-pub(crate) use finger::Finger;
+pub(crate) use leaf::finger::Finger;
 pub(crate) use plan::Need;
-pub(crate) use reserve::Reserve;
+pub(crate) use retire::reserve::Reserve;
+pub(crate) use retire::supplies::Supplies;
 pub(crate) use retire::{Bin, Disposal};
-pub(crate) use supplies::Supplies;
-pub(crate) use unshare::Copies;
+#[cfg(test)]
+pub(crate) use rewrite::erase_span::{JOINED, SPANS_ERASED};
 
 use crate::alloc::NodeAlloc;
 use crate::descent::{Descent, Pick, Span};
@@ -72,10 +56,10 @@ use crate::error::Error;
 use crate::layout::INNER_SLOTS;
 use crate::node::{self, AtomicLink, Leaf, Link, Slot, pack};
 use core::ptr::{self, NonNull};
-use fast::{EraseOne, Fast, Found, InsertHole, SetEnd};
 use grace::Reclaim;
+use leaf::fast::{EraseOne, Fast, Found, InsertHole, SetEnd};
+use leaf::quick::{Clear, Erase, Extend, Insert, Outcome, Quick, Store};
 use plan::Plan;
-use quick::{Clear, Erase, Extend, Insert, Outcome, Quick, Store};
 
 // The plan lives on the stack.
 const _: () = assert!(size_of::<Plan>() <= 7 * 1024);
@@ -98,8 +82,8 @@ impl Need {
 
 /// A tree and the supplies of its writer.
 pub(crate) struct Target<'t, E: Entry, R: Reclaim, A: NodeAlloc> {
-    tree: &'t AtomicLink,
-    supplies: &'t mut Supplies<E, R, A>,
+    pub(crate) tree: &'t AtomicLink,
+    pub(crate) supplies: &'t mut Supplies<E, R, A>,
 }
 
 impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
@@ -356,8 +340,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         // Nothing fails from here on.
         let copy = if plan.split().is_some() { self.take_copy() } else { ptr::null_mut() };
         plan.complete(new, copy);
-        let top = build::build(&plan, &mut self.supplies.nodes);
-        let old = publish::publish(self.tree, &plan, top);
+        let top = plan::build::build(&plan, &mut self.supplies.nodes);
+        let old = plan::publish::publish(self.tree, &plan, top);
         // A spare duplicate is for the next write only: its source may be freed by the write after
         // that.
         self.supplies.drop_spare();

@@ -13,6 +13,9 @@
 //! Holes stay whole: a new hole is merged with the holes next to it, across leaves, too. So every
 //! hole lies in one leaf, and the largest gap of a subtree is the largest gap of its parts.
 
+pub(super) mod build;
+pub(super) mod publish;
+
 use crate::descent::{Descent, Pick, Span};
 use crate::entry::Raw;
 use crate::error::Error;
@@ -24,30 +27,30 @@ use core::ptr::{self, NonNull};
 
 /// The nodes replaced on one level, and the sizes of the new ones.
 #[derive(Clone, Copy)]
-pub(super) struct Level {
+pub(in crate::write) struct Level {
     /// A sibling added on the left, or null.
-    pub(super) before: Link,
+    pub(in crate::write) before: Link,
     /// The leftmost replaced node, apart from `before`. Its first `keep` slots stay.
-    pub(super) left: Link,
-    pub(super) left_min: usize,
-    pub(super) keep: usize,
+    pub(in crate::write) left: Link,
+    pub(in crate::write) left_min: usize,
+    pub(in crate::write) keep: usize,
     /// The rightmost replaced node, apart from `after`. Its slots from `resume` on stay.
-    pub(super) right: Link,
-    pub(super) right_max: usize,
-    pub(super) resume: usize,
+    pub(in crate::write) right: Link,
+    pub(in crate::write) right_max: usize,
+    pub(in crate::write) resume: usize,
     /// A sibling added on the right, or null.
-    pub(super) after: Link,
+    pub(in crate::write) after: Link,
     /// The index range of all replaced nodes.
-    pub(super) lo: usize,
-    pub(super) hi: usize,
+    pub(in crate::write) lo: usize,
+    pub(in crate::write) hi: usize,
     /// The numbers of slots of the new nodes.
-    pub(super) sizes: [u8; MAX_PER_LEVEL],
-    pub(super) count: usize,
+    pub(in crate::write) sizes: [u8; MAX_PER_LEVEL],
+    pub(in crate::write) count: usize,
 }
 
 /// The place of the one pointer store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Publish {
+pub(in crate::write) enum Publish {
     /// The tree becomes empty.
     Empty,
     /// The new node becomes the root.
@@ -57,17 +60,17 @@ pub(super) enum Publish {
 }
 
 /// A planned write.
-pub(super) struct Plan {
+pub(in crate::write) struct Plan {
     /// The range of the write, with the holes merged into it.
-    pub(super) first: usize,
-    pub(super) last: usize,
+    pub(in crate::write) first: usize,
+    pub(in crate::write) last: usize,
     /// The slots that are cut at either end, of which a rest stays.
-    pub(super) left_rest: Option<Span>,
-    pub(super) right_rest: Option<Span>,
-    pub(super) publish: Publish,
-    pub(super) root: Link,
+    pub(in crate::write) left_rest: Option<Span>,
+    pub(in crate::write) right_rest: Option<Span>,
+    pub(in crate::write) publish: Publish,
+    pub(in crate::write) root: Link,
     /// The path to the place of publication and above.
-    pub(super) left: Descent,
+    pub(in crate::write) left: Descent,
     right: Descent,
     levels: [MaybeUninit<Level>; MAX_HEIGHT],
     used: usize,
@@ -75,9 +78,9 @@ pub(super) struct Plan {
     ways: [MaybeUninit<[Link; 2]>; MAX_HEIGHT],
     /// The contents of the new leaves. The words of the new slot and of a duplicate are added
     /// later.
-    pub(super) slots: Slots,
+    pub(in crate::write) slots: Slots,
     /// The index of the new slot in `slots`.
-    pub(super) new_at: usize,
+    pub(in crate::write) new_at: usize,
 }
 
 /// The number of new nodes of each kind.
@@ -92,7 +95,7 @@ const COMING: *mut () = ptr::without_provenance_mut(usize::MAX);
 
 impl Plan {
     #[inline(always)]
-    pub(super) fn new() -> Self {
+    pub(in crate::write) fn new() -> Self {
         // Field by field, for the reason given in `Descent::new`: `levels` need not be initialised.
         let mut plan = MaybeUninit::<Plan>::uninit();
         let place = plan.as_mut_ptr();
@@ -115,13 +118,13 @@ impl Plan {
     }
 
     /// The replaced levels, from the leaves up.
-    pub(super) fn levels(&self) -> &[Level] {
+    pub(in crate::write) fn levels(&self) -> &[Level] {
         // SAFETY: `add` has written the first `used` of them.
         unsafe { self.levels[..self.used].assume_init_ref() }
     }
 
     /// The number of new nodes.
-    pub(super) fn nodes(&self) -> Need {
+    pub(in crate::write) fn nodes(&self) -> Need {
         let levels = self.levels();
         let leaves = levels.first().map_or(0, |level| level.count);
         Need { leaves, inners: levels.iter().skip(1).map(|level| level.count).sum() }
@@ -129,7 +132,7 @@ impl Plan {
 
     /// The nodes of a level whose contents the write takes over or changes, each with an index that
     /// it holds.
-    pub(super) fn changed(&self, height: usize) -> [(Link, usize); 6] {
+    pub(in crate::write) fn changed(&self, height: usize) -> [(Link, usize); 6] {
         // SAFETY: `make` has written all levels of the tree.
         let [from, to] = unsafe { self.ways[height].assume_init() };
         let [before, left, right, after] = match self.levels().get(height) {
@@ -151,7 +154,7 @@ impl Plan {
     }
 
     /// The slots of which a rest stays, with their leaves.
-    pub(super) fn kept(&self) -> [(Link, usize); 2] {
+    pub(in crate::write) fn kept(&self) -> [(Link, usize); 2] {
         let Some(level) = self.levels().first() else { return [(Link::NULL, 0); 2] };
         [
             if self.left_rest.is_some() { (level.left, level.keep) } else { (Link::NULL, 0) },
@@ -164,7 +167,7 @@ impl Plan {
     }
 
     /// Whether a node was on the path to an end of the range.
-    pub(super) fn on_the_way(&self, link: Link) -> bool {
+    pub(in crate::write) fn on_the_way(&self, link: Link) -> bool {
         // SAFETY: `make` has written all levels of the tree.
         unsafe { self.ways[link.level()].assume_init() }.contains(&link)
     }
@@ -172,7 +175,7 @@ impl Plan {
     /// The nodes of a level whose contents the new nodes take over, wholly or in part, each with
     /// the slots that are not taken over. A node may be listed twice, the second time without
     /// slots.
-    pub(super) fn taken_over(&self, height: usize) -> [(Link, Range<usize>); 4] {
+    pub(in crate::write) fn taken_over(&self, height: usize) -> [(Link, Range<usize>); 4] {
         let none = (Link::NULL, 0..0);
         let Some(level) = self.levels().get(height) else {
             // Above the new root: these nodes are retired, with every child that was not taken
@@ -193,7 +196,7 @@ impl Plan {
     }
 
     /// The entry of which both ends stay, so that a second one is needed.
-    pub(super) fn split(&self) -> Option<Raw> {
+    pub(in crate::write) fn split(&self) -> Option<Raw> {
         match (self.left_rest, self.right_rest) {
             (Some(left), Some(right)) if left.min == right.min => NonNull::new(left.word),
             _ => None,
@@ -214,7 +217,7 @@ impl Plan {
     ///
     /// # Safety
     /// `root` is the root of a tree, not null. The caller is the writer as long as the plan lives.
-    pub(super) unsafe fn walk(&mut self, root: Link, first: usize) -> Span {
+    pub(in crate::write) unsafe fn walk(&mut self, root: Link, first: usize) -> Span {
         (self.root, self.used) = (root, 0);
         // SAFETY: the slots are ours.
         unsafe { Slots::begin(&raw mut self.slots) };
@@ -225,7 +228,12 @@ impl Plan {
 
     /// Plans the write of an entry (or a `hole`) over `first..=last`. Returns false if it changes
     /// nothing. [`Plan::walk`] must have gone to the range that holds `first`.
-    pub(super) fn make(&mut self, first: usize, last: usize, hole: bool) -> Result<bool, Error> {
+    pub(in crate::write) fn make(
+        &mut self,
+        first: usize,
+        last: usize,
+        hole: bool,
+    ) -> Result<bool, Error> {
         (self.first, self.last) = (first, last);
         let span = self.left.span();
         if hole && span.word.is_null() && span.max >= last {
@@ -418,7 +426,7 @@ impl Plan {
 
     /// Fills in the words that were not known: that of the new slot, and that of the second half of
     /// a split entry.
-    pub(super) fn complete(&mut self, new: *mut (), copy: *mut ()) {
+    pub(in crate::write) fn complete(&mut self, new: *mut (), copy: *mut ()) {
         let split = self.split().is_some();
         let at = self.new_at;
         let slots = self.slots.as_mut_slice();

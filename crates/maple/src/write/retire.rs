@@ -8,12 +8,16 @@
 //! The work goes from the top down: an owner that frees at once must read a node before it is
 //! freed.
 
-use super::Removed;
-use super::batch::Heap;
-use super::plan::Plan;
+pub(super) mod batch;
+pub(super) mod reserve;
+pub(super) mod supplies;
+
 use crate::alloc::NodeAlloc;
 use crate::entry::{Entry, Raw, drop_raw};
 use crate::node::{Body, Link, free_node};
+use crate::write::Removed;
+use crate::write::plan::Plan;
+use crate::write::retire::batch::Heap;
 use core::marker::PhantomData;
 use core::ops::Range;
 use core::ptr::NonNull;
@@ -31,7 +35,7 @@ pub(crate) enum Disposal {
 
 /// Takes the nodes and entries that leave the tree. With deferred disposal it collects them, and
 /// hands them to the engine many at a time: when a batch is full, and when the bin is dropped
-/// together with its writer. See [`super::batch`].
+/// together with its writer. See [`crate::write::retire::batch`].
 pub(crate) struct Bin<E: Entry, R: Reclaim, A: NodeAlloc> {
     disposal: Disposal,
     /// Nodes whose contents were taken over.
@@ -43,7 +47,7 @@ pub(crate) struct Bin<E: Entry, R: Reclaim, A: NodeAlloc> {
 }
 
 /// A pointer and the function that frees it.
-pub(super) type Thing = (NonNull<()>, unsafe fn(NonNull<()>));
+pub(in crate::write) type Thing = (NonNull<()>, unsafe fn(NonNull<()>));
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
     #[inline(always)]
@@ -120,7 +124,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
     /// # Safety
     /// It left the tree, and the nodes on the path to it belonged to this tree alone.
     #[inline(always)]
-    pub(super) unsafe fn leaf(&mut self, link: Link) {
+    pub(in crate::write) unsafe fn leaf(&mut self, link: Link) {
         // SAFETY: the caller's promise. If the leaf is this tree's own and its entries need no
         // drop, only its memory is freed.
         unsafe {
@@ -224,7 +228,7 @@ unsafe fn let_go<E: Entry, A: NodeAlloc>(tagged: NonNull<()>) {
 /// # Safety
 /// The plan is published and its nodes are not retired yet. With [`Disposal::Exclusive`] there are
 /// no readers.
-pub(super) unsafe fn retire<E: Entry, R: Reclaim, A: NodeAlloc>(
+pub(in crate::write) unsafe fn retire<E: Entry, R: Reclaim, A: NodeAlloc>(
     bin: &mut Bin<E, R, A>,
     plan: &Plan,
     old: Link,

@@ -8,18 +8,18 @@
 //! The caller retires what has left the tree, and that comes last: it may run deferred drops, and a
 //! drop may panic.
 
-use super::Target;
-use super::write_descent::WriteDescent;
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::node::{Inner, Link, Search, Splice};
+use crate::write::Target;
+use crate::write::descent::WriteDescent;
 use core::ptr::NonNull;
 use grace::Reclaim;
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// As [`Target::replace_at`] for children of the leaf's parent, and updates the gaps above it.
     #[inline(always)]
-    pub(super) fn replace_children<S: Search>(
+    pub(in crate::write) fn replace_children<S: Search>(
         &mut self,
         search: S,
         descent: &WriteDescent,
@@ -46,7 +46,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     ///
     /// Cost: the node's lines, and one release store.
     #[inline(always)]
-    pub(super) fn replace_at<S: Search>(
+    pub(in crate::write) fn replace_at<S: Search>(
         &mut self,
         search: S,
         descent: &WriteDescent,
@@ -103,7 +103,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     }
 
     /// Retires a parent that [`Target::replace_children`] has replaced, and then the leaf.
-    pub(super) fn retire_leaf(&mut self, descent: &WriteDescent, parent: Option<Link>) {
+    pub(in crate::write) fn retire_leaf(&mut self, descent: &WriteDescent, parent: Option<Link>) {
         // SAFETY: the promise of `Target::new`; both left the tree.
         unsafe {
             parent.into_iter().for_each(|old| self.supplies.bin.node(old));

@@ -1,9 +1,9 @@
 //! The path of a write from the root to a leaf, with the minimum that a write within one leaf
 //! needs.
 
-use super::quick::Holes;
 use crate::layout::{INNER_SLOTS, MAX_HEIGHT};
 use crate::node::{Body, Inner, Leaf, Link, Search};
+use crate::write::leaf::quick::Holes;
 use core::hint;
 use core::mem::MaybeUninit;
 
@@ -12,7 +12,7 @@ use core::mem::MaybeUninit;
 /// The ranges of the nodes are not computed: most writes need at most one bound of the leaf.
 ///
 /// It is a local variable without cells, so the compiler keeps its values in registers. The path of
-/// the writer's last write is kept separately ([`super::finger`]).
+/// the writer's last write is kept separately ([`crate::write::leaf::finger`]).
 pub(crate) struct WriteDescent {
     height: usize,
     leaf: Link,
@@ -23,7 +23,7 @@ pub(crate) struct WriteDescent {
 impl WriteDescent {
     /// An empty path.
     #[inline(always)]
-    pub(super) const fn new() -> WriteDescent {
+    pub(in crate::write) const fn new() -> WriteDescent {
         // Not as one expression: the compiler would copy it from a constant.
         let mut descent = MaybeUninit::<WriteDescent>::uninit();
         let place = descent.as_mut_ptr();
@@ -36,7 +36,7 @@ impl WriteDescent {
     }
 
     /// Whether both are the same path.
-    pub(super) fn is_same(&self, other: &WriteDescent) -> bool {
+    pub(in crate::write) fn is_same(&self, other: &WriteDescent) -> bool {
         // SAFETY: `walk` or `follow` has written these levels of both.
         let step =
             |descent: &WriteDescent, level: usize| unsafe { descent.steps[level].assume_init() };
@@ -47,7 +47,7 @@ impl WriteDescent {
 
     /// Copies another path.
     #[inline(always)]
-    pub(super) fn follow(&mut self, other: &WriteDescent) {
+    pub(in crate::write) fn follow(&mut self, other: &WriteDescent) {
         let height = other.height();
         (self.height, self.leaf) = (height, other.leaf);
         for level in 1..height {
@@ -57,7 +57,7 @@ impl WriteDescent {
 
     /// The number of levels of the tree.
     #[inline(always)]
-    pub(super) fn height(&self) -> usize {
+    pub(in crate::write) fn height(&self) -> usize {
         // SAFETY: `walk` sets it to the height of a tree, and `follow` copies it. No tree is
         // higher.
         unsafe { hint::assert_unchecked(self.height <= MAX_HEIGHT) }
@@ -65,13 +65,13 @@ impl WriteDescent {
     }
 
     #[inline(always)]
-    pub(super) fn leaf(&self) -> Link {
+    pub(in crate::write) fn leaf(&self) -> Link {
         self.leaf
     }
 
     /// Sets the leaf at the end of the path.
     #[inline(always)]
-    pub(super) fn set_leaf(&mut self, leaf: Link) {
+    pub(in crate::write) fn set_leaf(&mut self, leaf: Link) {
         self.leaf = leaf;
     }
 
@@ -81,7 +81,7 @@ impl WriteDescent {
     /// # Safety
     /// As for [`crate::descent::Descent::walk`]; the root is not null.
     #[inline(always)]
-    pub(super) unsafe fn walk<S: Search>(
+    pub(in crate::write) unsafe fn walk<S: Search>(
         &mut self,
         search: S,
         root: Link,
@@ -118,7 +118,7 @@ impl WriteDescent {
     /// # Safety
     /// The promise of [`WriteDescent::walk`] still holds, and there is an inner node at this level.
     #[inline(always)]
-    pub(super) unsafe fn step<'n>(&self, level: usize) -> (&'n Inner, usize) {
+    pub(in crate::write) unsafe fn step<'n>(&self, level: usize) -> (&'n Inner, usize) {
         debug_assert!(0 < level && level < self.height());
         // SAFETY: the caller's promise; `walk` or `follow` has written these levels, and a slot is
         // less than the number of slots.
@@ -132,7 +132,7 @@ impl WriteDescent {
     /// # Safety
     /// As for [`WriteDescent::step`].
     #[inline(always)]
-    pub(super) unsafe fn link(&self, level: usize) -> Link {
+    pub(in crate::write) unsafe fn link(&self, level: usize) -> Link {
         // SAFETY: the caller's promise.
         unsafe { self.steps[level].assume_init() }.0
     }
@@ -142,7 +142,7 @@ impl WriteDescent {
     /// # Safety
     /// As for [`WriteDescent::link`].
     #[inline(never)]
-    pub(super) unsafe fn min(&self, level: usize) -> usize {
+    pub(in crate::write) unsafe fn min(&self, level: usize) -> usize {
         for level in level + 1..self.height() {
             // SAFETY: the caller's promise.
             let (inner, slot) = unsafe { self.step(level) };
@@ -159,7 +159,7 @@ impl WriteDescent {
     /// # Safety
     /// As for [`WriteDescent::link`].
     #[inline(never)]
-    pub(super) unsafe fn max(&self, level: usize) -> usize {
+    pub(in crate::write) unsafe fn max(&self, level: usize) -> usize {
         for level in level + 1..self.height() {
             // SAFETY: the caller's promise.
             let (inner, slot) = unsafe { self.step(level) };
@@ -178,7 +178,7 @@ impl WriteDescent {
     /// # Safety
     /// As for [`WriteDescent::link`].
     #[inline(always)]
-    pub(super) unsafe fn leaf_end(&self) -> usize {
+    pub(in crate::write) unsafe fn leaf_end(&self) -> usize {
         if self.height() == 1 {
             return usize::MAX;
         }
@@ -195,7 +195,7 @@ impl WriteDescent {
     /// # Safety
     /// As for [`WriteDescent::step`].
     #[inline(always)]
-    pub(super) unsafe fn end(&self, level: usize) -> usize {
+    pub(in crate::write) unsafe fn end(&self, level: usize) -> usize {
         // SAFETY: the caller's promise. As in `leaf_end`.
         unsafe {
             let seps = self.step(level).0.seps();
@@ -208,7 +208,7 @@ impl WriteDescent {
     /// # Safety
     /// As for [`WriteDescent::link`].
     #[inline(never)]
-    pub(super) unsafe fn neighbour<'n>(&self, after: bool) -> Option<&'n Leaf> {
+    pub(in crate::write) unsafe fn neighbour<'n>(&self, after: bool) -> Option<&'n Leaf> {
         for level in 1..self.height() {
             // SAFETY: the caller's promise.
             let (inner, slot) = unsafe { self.step(level) };
@@ -237,7 +237,7 @@ impl WriteDescent {
     /// # Safety
     /// As for [`WriteDescent::link`]; the parent has not changed yet.
     #[inline(always)]
-    pub(super) unsafe fn parent_gap_after<S: Search>(
+    pub(in crate::write) unsafe fn parent_gap_after<S: Search>(
         &self,
         search: S,
         changed: u32,
@@ -255,7 +255,7 @@ impl WriteDescent {
     /// # Safety
     /// As for [`WriteDescent::link`].
     #[inline(always)]
-    pub(super) unsafe fn settle_parent_gap<S: Search>(&self, search: S, gap: usize) {
+    pub(in crate::write) unsafe fn settle_parent_gap<S: Search>(&self, search: S, gap: usize) {
         if self.height() > 2 {
             // SAFETY: the caller's promise.
             unsafe { self.raise_gap(search, 2, gap) }
@@ -269,7 +269,7 @@ impl WriteDescent {
     /// # Safety
     /// As for [`WriteDescent::link`]; the leaf has not changed yet.
     #[inline(always)]
-    pub(super) unsafe fn gap_after<S: Search>(
+    pub(in crate::write) unsafe fn gap_after<S: Search>(
         &self,
         search: S,
         body: &Body,
@@ -312,7 +312,7 @@ impl WriteDescent {
     /// # Safety
     /// As for [`WriteDescent::link`].
     #[inline(always)]
-    pub(super) unsafe fn is_gap_safe(&self, holes: Holes) -> bool {
+    pub(in crate::write) unsafe fn is_gap_safe(&self, holes: Holes) -> bool {
         if self.height() == 1 {
             return true;
         }
@@ -329,7 +329,7 @@ impl WriteDescent {
     /// # Safety
     /// As for [`WriteDescent::link`].
     #[inline(never)]
-    pub(super) unsafe fn settle_tail(&self, gap: usize) {
+    pub(in crate::write) unsafe fn settle_tail(&self, gap: usize) {
         for level in 1..self.height() {
             // SAFETY: the caller's promise.
             let (inner, slot) = unsafe { self.step(level) };
@@ -342,7 +342,7 @@ impl WriteDescent {
     /// # Safety
     /// As for [`WriteDescent::link`].
     #[inline(always)]
-    pub(super) unsafe fn settle_gap<S: Search>(&self, search: S, gap: usize) {
+    pub(in crate::write) unsafe fn settle_gap<S: Search>(&self, search: S, gap: usize) {
         if self.height() == 1 {
             return;
         }
@@ -391,10 +391,15 @@ impl WriteDescent {
     /// # Safety
     /// As for [`WriteDescent::link`].
     #[inline(always)]
-    pub(super) unsafe fn raise_gap<S: Search>(&self, search: S, level: usize, gap: usize) {
+    pub(in crate::write) unsafe fn raise_gap<S: Search>(
+        &self,
+        search: S,
+        level: usize,
+        gap: usize,
+    ) {
         // SAFETY: the caller's promise.
         let step = |level| unsafe { self.step(level) };
         let max_gap = |inner: &Inner, changed, limit| search.max_gap_with(inner, changed, limit);
-        super::publish::raise_gap(level, self.height(), gap, step, max_gap);
+        crate::write::plan::publish::raise_gap(level, self.height(), gap, step, max_gap);
     }
 }

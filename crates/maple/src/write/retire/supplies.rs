@@ -1,10 +1,10 @@
 //! The state that a writer keeps between writes: preallocated nodes, a spare duplicate, and the
 //! nodes and entries that left the tree.
 
-use super::{Bin, Disposal, Reserve};
 use crate::alloc::NodeAlloc;
 use crate::entry::{Entry, Raw, drop_raw};
 use crate::error::Error;
+use crate::write::{Bin, Disposal, Reserve};
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
@@ -14,7 +14,7 @@ use grace::Reclaim;
 pub(crate) struct Supplies<E: Entry, R: Reclaim, A: NodeAlloc> {
     pub(crate) nodes: Reserve<A>,
     /// An entry, and a duplicate of it that was made before it is needed: the spare duplicate.
-    pub(super) spare: Option<(Raw, Raw)>,
+    pub(in crate::write) spare: Option<(Raw, Raw)>,
     /// The nodes and entries that writes removed.
     pub(crate) bin: Bin<E, R, A>,
 }
@@ -31,7 +31,11 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Supplies<E, R, A> {
     ///
     /// # Safety
     /// As for [`Entry::try_dup`]; and `new` has no other owner.
-    pub(super) unsafe fn provide(&mut self, source: Raw, new: *mut ()) -> Result<(), Error> {
+    pub(in crate::write) unsafe fn provide(
+        &mut self,
+        source: Raw,
+        new: *mut (),
+    ) -> Result<(), Error> {
         if self.spare.is_none_or(|(of, _)| of != source) {
             let new = Dropped::<E>(new, PhantomData);
             // SAFETY: the caller's promise.

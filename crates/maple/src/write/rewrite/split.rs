@@ -10,15 +10,15 @@
 //! A leaf that would have to become wide is split, too, before the write: at its longest slot, such
 //! as the hole between a program's heap and its libraries, so that the halves stay narrow.
 
-use super::quick::Holes;
-use super::removed::RemovedSlots;
-use super::write_descent::WriteDescent;
-use super::{Need, Removed, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::layout::{INNER_SLOTS, LEAF_LOW, NARROW};
 use crate::node::{Body, Change, Edit, Fit, Item, Leaf, Link, Search, Splice};
+use crate::write::descent::WriteDescent;
+use crate::write::leaf::quick::Holes;
+use crate::write::leaf::removed::RemovedSlots;
+use crate::write::{Need, Removed, Target};
 use core::ptr;
 use grace::Reclaim;
 
@@ -30,7 +30,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// must do it. The new bounds fit the form of the leaf.
     #[cold]
     #[inline(never)]
-    pub(super) fn split<S: Search>(
+    pub(in crate::write) fn split<S: Search>(
         &mut self,
         search: S,
         descent: &WriteDescent,
@@ -120,7 +120,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// [`Error::OutOfMemory`].
     #[cold]
     #[inline(never)]
-    pub(super) fn halve<S: Search>(
+    pub(in crate::write) fn halve<S: Search>(
         &mut self,
         search: S,
         descent: &WriteDescent,
@@ -188,7 +188,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
 
     /// Whether the leaf's parent has no room for another child.
     #[inline(always)]
-    pub(super) fn is_parent_full(&self, descent: &WriteDescent) -> bool {
+    pub(in crate::write) fn is_parent_full(&self, descent: &WriteDescent) -> bool {
         // SAFETY: the promise of `Target::new`; there is a parent.
         descent.height() > 1 && unsafe { descent.step(1).0.seps() }.len() == INNER_SLOTS
     }

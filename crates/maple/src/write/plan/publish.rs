@@ -1,11 +1,11 @@
 //! Phase four: the store that makes a write visible, and the update of the gaps above it.
 
-use super::build::Item;
-use super::plan::{Plan, Publish};
 use crate::node::{AtomicLink, Inner, Link};
+use crate::write::plan::build::Item;
+use crate::write::plan::{Plan, Publish};
 
 /// Publishes the new nodes and returns the top of the replaced subtree.
-pub(super) fn publish(tree: &AtomicLink, plan: &Plan, new: Item) -> Link {
+pub(in crate::write) fn publish(tree: &AtomicLink, plan: &Plan, new: Item) -> Link {
     match plan.publish {
         Publish::Empty => {
             tree.publish(Link::NULL);
@@ -41,7 +41,7 @@ pub(super) fn publish(tree: &AtomicLink, plan: &Plan, new: Item) -> Link {
 /// search runs before the new gap is stored, because a SIMD load of a word whose store is pending
 /// stalls.
 #[inline(always)]
-pub(super) fn raise_gap<'n>(
+pub(in crate::write) fn raise_gap<'n>(
     level: usize,
     height: usize,
     mut gap: usize,

@@ -5,13 +5,13 @@
 //! down, and the write starts again after each. So a failure half-way leaves a valid tree with the
 //! same contents (I7).
 
-use super::write_descent::WriteDescent;
-use super::{Need, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::layout::{INNER_MIN, INNER_SLOTS, MAX_HEIGHT};
 use crate::node::{Link, Search, Splice};
+use crate::write::descent::WriteDescent;
+use crate::write::{Need, Target};
 use grace::Reclaim;
 
 /// A sibling with at most this many children takes some from a full node. With more, it would
@@ -29,7 +29,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// [`Error::OutOfMemory`].
     #[cold]
     #[inline(never)]
-    pub(super) fn make_room<S: Search>(
+    pub(in crate::write) fn make_room<S: Search>(
         &mut self,
         search: S,
         descent: &WriteDescent,

@@ -1,24 +1,24 @@
 //! Phase three: filling the new nodes, which readers cannot reach yet.
 
-use super::Reserve;
-use super::plan::{Level, Plan};
 use crate::alloc::NodeAlloc;
 use crate::layout::MAX_PER_LEVEL;
 use crate::node::{Inner, Leaf, Link, pack};
+use crate::write::Reserve;
+use crate::write::plan::{Level, Plan};
 use core::ptr::NonNull;
 
 /// A finished node, for its parent.
 #[derive(Clone, Copy)]
-pub(super) struct Item {
-    pub(super) link: Link,
-    pub(super) max: usize,
-    pub(super) gap: usize,
+pub(in crate::write) struct Item {
+    pub(in crate::write) link: Link,
+    pub(in crate::write) max: usize,
+    pub(in crate::write) gap: usize,
 }
 
 const NONE: Item = Item { link: Link::NULL, max: usize::MAX, gap: 0 };
 
 /// Builds the nodes of a complete plan, and returns the one to publish.
-pub(super) fn build<A: NodeAlloc>(plan: &Plan, nodes: &mut Reserve<A>) -> Item {
+pub(in crate::write) fn build<A: NodeAlloc>(plan: &Plan, nodes: &mut Reserve<A>) -> Item {
     let mut items = [NONE; MAX_PER_LEVEL];
     let mut count = 0;
     for (height, level) in plan.levels().iter().enumerate() {

@@ -8,15 +8,15 @@
 //! parent. If the two leaves have different parents, or too little of the leaf would remain, the
 //! write becomes a hole over both leaves ([`super::erase_span`]).
 
-use super::quick::Place;
-use super::removed::RemovedSlots;
-use super::write_descent::WriteDescent;
-use super::{Need, Removed, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::layout::{LEAF_LOW, NARROW};
 use crate::node::{Body, Change, Inner, Leaf, Link, Search, Splice};
+use crate::write::descent::WriteDescent;
+use crate::write::leaf::quick::Place;
+use crate::write::leaf::removed::RemovedSlots;
+use crate::write::{Need, Removed, Target};
 use core::ptr;
 use grace::Reclaim;
 
@@ -37,7 +37,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// does nothing, if the plan must do it.
     #[cold]
     #[inline(never)]
-    pub(super) fn border<S: Search>(
+    pub(in crate::write) fn border<S: Search>(
         &mut self,
         search: S,
         descent: &WriteDescent,
@@ -144,7 +144,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// whole hole.
     #[cold]
     #[inline(never)]
-    pub(super) fn slide_over<S: Search>(
+    pub(in crate::write) fn slide_over<S: Search>(
         &mut self,
         search: S,
         descent: &WriteDescent,

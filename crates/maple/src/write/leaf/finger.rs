@@ -16,13 +16,13 @@
 //! Cost: a random write pays a few instructions, because its path is a local variable and the
 //! finger is noted only in a run. A run is detected by entries that lie side by side.
 
-use super::Target;
-use super::fast::{Fast, InsertHole, SetEnd};
-use super::quick::Place;
-use super::write_descent::WriteDescent;
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::node::{self, Link, Search};
+use crate::write::Target;
+use crate::write::descent::WriteDescent;
+use crate::write::leaf::fast::{Fast, InsertHole, SetEnd};
+use crate::write::leaf::quick::Place;
 use core::cell::Cell;
 use core::ptr::NonNull;
 use grace::Reclaim;
@@ -31,7 +31,7 @@ use grace::Reclaim;
 ///
 /// Fields other than the path are cells, because duplicating a tree borrows its writer immutably.
 pub(crate) struct Finger {
-    pub(super) descent: WriteDescent,
+    pub(in crate::write) descent: WriteDescent,
     /// A slot of the leaf: its first and last index, and its number. If nothing is noted, they are
     /// the range of the last entry put into a hole.
     first: Cell<usize>,
@@ -44,13 +44,13 @@ pub(crate) struct Finger {
 }
 
 /// The slot of a leaf that holds an index.
-pub(super) struct Spot<'p> {
-    pub(super) place: Place<'p>,
-    pub(super) slot: usize,
-    pub(super) start: usize,
-    pub(super) end: usize,
+pub(in crate::write) struct Spot<'p> {
+    pub(in crate::write) place: Place<'p>,
+    pub(in crate::write) slot: usize,
+    pub(in crate::write) start: usize,
+    pub(in crate::write) end: usize,
     /// Whether a node on the path is shared with another tree.
-    pub(super) shared: bool,
+    pub(in crate::write) shared: bool,
 }
 
 impl Finger {
@@ -76,7 +76,7 @@ impl Finger {
     /// Sets the leaf at the end of the path. A leaf changed in place is not stored again, because
     /// the next write would have to wait for that store.
     #[inline(always)]
-    pub(super) fn end_at(&mut self, leaf: Link) {
+    pub(in crate::write) fn end_at(&mut self, leaf: Link) {
         if self.descent.leaf() != leaf {
             self.descent.set_leaf(leaf);
         }
@@ -85,7 +85,7 @@ impl Finger {
     /// Notes a slot of the leaf at the end of the path, the first index of the slot before it, and
     /// the last index of the slot behind it.
     #[inline(always)]
-    pub(super) fn note(
+    pub(in crate::write) fn note(
         &self,
         slot: usize,
         (first, last): (usize, usize),
@@ -102,7 +102,7 @@ impl Finger {
 
     /// Notes the range of an entry that was put into a hole, but not its position.
     #[inline(always)]
-    pub(super) fn pass(&self, (first, last): (usize, usize)) {
+    pub(in crate::write) fn pass(&self, (first, last): (usize, usize)) {
         self.first.set(first);
         self.last.set(last);
     }
@@ -110,13 +110,13 @@ impl Finger {
     /// Whether a hole is next to the last entry that was put into one. A false positive is
     /// harmless: it only notes a position that the next write does not use.
     #[inline(always)]
-    pub(super) fn is_beside(&self, (start, end): (usize, usize)) -> bool {
+    pub(in crate::write) fn is_beside(&self, (start, end): (usize, usize)) -> bool {
         (start.wrapping_sub(1) == self.last.get()) | (end.wrapping_add(1) == self.first.get())
     }
 
     /// Whether the slot that holds an index is known.
     #[inline(always)]
-    pub(super) fn is_near(&self, index: usize) -> bool {
+    pub(in crate::write) fn is_near(&self, index: usize) -> bool {
         index.wrapping_sub(self.from.get()) < self.len.get()
     }
 
@@ -142,7 +142,7 @@ impl Finger {
     /// The slot that holds an index, by the path of the last write. The index must be near. Forgets
     /// the position.
     #[inline(always)]
-    pub(super) fn near<S: Search, E: Entry, R: Reclaim, A: NodeAlloc>(
+    pub(in crate::write) fn near<S: Search, E: Entry, R: Reclaim, A: NodeAlloc>(
         &self,
         target: &Target<'_, E, R, A>,
         search: S,
@@ -179,7 +179,7 @@ impl Finger {
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// Puts an entry into a hole near the last write.
     #[inline(never)]
-    pub(super) fn fill_near(
+    pub(in crate::write) fn fill_near(
         &mut self,
         finger: &mut Finger,
         (first, last): (usize, usize),
@@ -191,7 +191,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
 
     /// Moves the end of an entry near the last write.
     #[inline(never)]
-    pub(super) fn slide_near(
+    pub(in crate::write) fn slide_near(
         &mut self,
         finger: &mut Finger,
         (index, end): (usize, usize),
@@ -203,7 +203,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// Finds the slot that holds an index, from the root. A separate function from
     /// [`Finger::near`], so that random writes do not pay for the finger.
     #[inline(always)]
-    pub(super) fn spot<'p, S: Search>(
+    pub(in crate::write) fn spot<'p, S: Search>(
         &self,
         search: S,
         index: usize,

@@ -10,12 +10,12 @@
 //! reads, too. The first write after a duplicate copies one node per level, and increments the
 //! reference count of each of its children.
 
-use super::{Need, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::layout::LEAF_SLOTS;
 use crate::node::{AtomicLink, Inner, Leaf, Link};
+use crate::write::{Need, Target};
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
@@ -25,7 +25,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     ///
     /// On error some nodes may have been copied; the tree has the same contents.
     #[cold]
-    pub(super) fn unshare(&mut self, index: usize, floor: usize) -> Result<(), Error> {
+    pub(crate) fn unshare(&mut self, index: usize, floor: usize) -> Result<(), Error> {
         let mut place = self.tree;
         loop {
             let mut link = place.load();

@@ -4,17 +4,17 @@
 //! the grace period. The first few objects are kept without a block: a writer that writes once
 //! retires them one by one.
 
-use super::retire::Thing;
 use crate::alloc::NodeAlloc;
 use crate::layout::INNER_BLOCK;
 use crate::node::{Link, free_node};
+use crate::write::retire::Thing;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
 /// An object to be freed.
-pub(super) trait Discard: Copy {
+pub(in crate::write) trait Discard: Copy {
     /// # Safety
     /// It left the tree, nothing accesses it any more, and it is freed once.
     unsafe fn discard<A: NodeAlloc>(self);
@@ -58,7 +58,7 @@ const FEW: usize = 4;
 const BATCHES: u32 = 4;
 
 /// The collected objects of one kind.
-pub(super) struct Heap<T, A> {
+pub(in crate::write) struct Heap<T, A> {
     few: [MaybeUninit<T>; FEW],
     /// The number of objects: in the batch if there is one, otherwise in `few`.
     len: usize,
@@ -85,7 +85,7 @@ impl<T: Discard, A: NodeAlloc> Heap<T, A> {
     };
 
     #[inline(always)]
-    pub(super) const fn new() -> Self {
+    pub(in crate::write) const fn new() -> Self {
         let few = [const { MaybeUninit::uninit() }; FEW];
         Heap { few, len: 0, batch: ptr::null_mut(), batches: 0, _alloc: PhantomData }
     }
@@ -98,7 +98,7 @@ impl<T: Discard, A: NodeAlloc> Heap<T, A> {
     /// # Safety
     /// The object left the tree and has no other owner; `R` is the engine of its readers.
     #[inline(always)]
-    pub(super) unsafe fn push<R: Reclaim>(&mut self, thing: T) {
+    pub(in crate::write) unsafe fn push<R: Reclaim>(&mut self, thing: T) {
         if self.batch.is_null() {
             // SAFETY: the caller's promise.
             return unsafe { self.push_first::<R>(thing) };
@@ -149,7 +149,7 @@ impl<T: Discard, A: NodeAlloc> Heap<T, A> {
 
     /// Hands the collected objects to the engine.
     #[cold]
-    pub(super) fn flush<R: Reclaim>(&mut self) {
+    pub(in crate::write) fn flush<R: Reclaim>(&mut self) {
         let len = core::mem::take(&mut self.len);
         if len == 0 {
             return;
@@ -192,7 +192,7 @@ impl<T: Discard, A: NodeAlloc> Heap<T, A> {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::write) fn is_empty(&self) -> bool {
         self.len == 0
     }
 }

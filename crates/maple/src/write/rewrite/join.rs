@@ -8,14 +8,14 @@
 //! The plan handles the other cases: siblings that are too full, a parent that would have too few
 //! children, and a leaf that would have no entry.
 
-use super::fast::vacated;
-use super::write_descent::WriteDescent;
-use super::{Need, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::layout::INNER_MIN;
 use crate::node::{Body, Bound, Change, Leaf, Link, Search, Splice};
+use crate::write::descent::WriteDescent;
+use crate::write::leaf::fast::vacated;
+use crate::write::{Need, Target};
 use core::mem::MaybeUninit;
 use core::ptr;
 use grace::Reclaim;
@@ -52,7 +52,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// words for the grace period.
     #[cold]
     #[inline(never)]
-    pub(super) fn join<S: Search>(
+    pub(in crate::write) fn join<S: Search>(
         &mut self,
         search: S,
         descent: &WriteDescent,
@@ -119,7 +119,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             }
         }
         #[cfg(test)]
-        super::JOINED.with_borrow_mut(|joined| joined[usize::from(beside > at)] += 1);
+        crate::write::JOINED.with_borrow_mut(|joined| joined[usize::from(beside > at)] += 1);
         let sibling = parent.child(beside);
         let items = [(seps.end(first + 1, top), Link::to_leaf(block), gap)];
         let splice = Splice { gone: first..first + 2, items: &items };

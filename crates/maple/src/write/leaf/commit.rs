@@ -3,13 +3,13 @@
 //!
 //! Before it, everything that can fail has been done, except the allocation of the new leaf.
 
-use super::Target;
-use super::quick::Holes;
-use super::write_descent::WriteDescent;
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::node::{Change, Leaf, Link, Search};
+use crate::write::Target;
+use crate::write::descent::WriteDescent;
+use crate::write::leaf::quick::Holes;
 use core::hint;
 use core::ptr;
 use grace::Reclaim;
@@ -25,7 +25,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// one, so it may well be at the end of the leaf, where nothing moves. An exclusive owner then
     /// writes only the new bounds and words, without a SIMD load of a line that was just written.
     #[inline(always)]
-    pub(super) fn commit<S: Search>(
+    pub(in crate::write) fn commit<S: Search>(
         &mut self,
         search: S,
         descent: &WriteDescent,
@@ -40,7 +40,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// As [`Target::commit`]. What does not change comes from `from`: the leaf itself, or a copy of
     /// another form.
     #[inline(always)]
-    pub(super) fn commit_from<S: Search>(
+    pub(in crate::write) fn commit_from<S: Search>(
         &mut self,
         search: S,
         descent: &WriteDescent,

@@ -10,12 +10,13 @@
 //! path. Each of these has as many complete children as its length says, and can be freed like any
 //! subtree.
 
+use super::Copies;
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::layout::MAX_HEIGHT;
 use crate::node::{Inner, Leaf, Link};
-use crate::write::{Bin, Copies, Disposal, Need, Reserve};
+use crate::write::{Bin, Disposal, Need, Reserve};
 use core::ptr::NonNull;
 use grace::Reclaim;
 

@@ -1,9 +1,9 @@
 //! The general write that stays within one leaf. Nearly all writes do.
 //!
 //! The leaf is copied, the copy changed, and one store puts it into the parent. An exclusive owner
-//! changes the leaf itself. A leaf without room is split first ([`super::split`]). A narrow leaf
-//! whose form does not fit a new bound gets another form. The plan handles the other cases: a leaf
-//! that would have too little, and a hole that continues in the next leaf.
+//! changes the leaf itself. A narrow leaf whose form does not fit a new bound gets another form. A
+//! leaf without room is split, a hole that continues in the next leaf and a leaf that would have
+//! too little go to another of the rewrites ([`crate::write::rewrite`]), and the rest to the plan.
 //!
 //! Cost beside readers: the descent, one allocation, four cache lines copied, one release store,
 //! two words for the grace period. For an exclusive owner: the descent, and two short moves in the
@@ -13,21 +13,21 @@
 //! otherwise only if a hole that was the largest has changed. It is always stored, which writes one
 //! more cache line, of the parent.
 
-use super::fast::Fast;
-use super::removed::RemovedSlots;
-use super::write_descent::WriteDescent;
-use super::{Removed, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::{Entry, Raw};
 use crate::error::Error;
 use crate::node::{Body, Edit, Fit, Job, Leaf, Search};
+use crate::write::descent::WriteDescent;
+use crate::write::leaf::fast::Fast;
+use crate::write::leaf::removed::RemovedSlots;
+use crate::write::{Removed, Target};
 use core::hint;
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
 /// The kind of a write. Each kind is compiled separately.
-pub(super) trait Kind {
+pub(in crate::write) trait Kind {
     /// Whether it makes a hole instead of an entry.
     const HOLE: bool;
     /// Whether it fails if an entry is in the range.
@@ -39,16 +39,16 @@ pub(super) trait Kind {
 }
 
 /// Replaces the range by an entry.
-pub(super) struct Store;
+pub(in crate::write) struct Store;
 /// Replaces the range by a hole.
-pub(super) struct Clear;
+pub(in crate::write) struct Clear;
 /// Puts an entry into a free range.
-pub(super) struct Insert;
+pub(in crate::write) struct Insert;
 /// Replaces the entry that holds `first` by a hole. The caller gets the entry.
-pub(super) struct Erase;
+pub(in crate::write) struct Erase;
 /// Replaces an entry by itself over a longer range, which begins with the entry and is free behind
 /// it.
-pub(super) struct Extend;
+pub(in crate::write) struct Extend;
 
 impl Kind for Store {
     const HOLE: bool = false;
@@ -71,7 +71,7 @@ impl Kind for Extend {
 }
 
 /// The outcome of a write.
-pub(super) enum Outcome {
+pub(in crate::write) enum Outcome {
     /// Done. An erase returns the entry with its range.
     Done(Option<(usize, usize, Raw)>),
     Failed(Error),
@@ -90,7 +90,7 @@ impl Outcome {
 }
 
 /// A write in progress.
-pub(super) struct Quick<'q, 't, K, E: Entry, R: Reclaim, A: NodeAlloc> {
+pub(in crate::write) struct Quick<'q, 't, K, E: Entry, R: Reclaim, A: NodeAlloc> {
     target: &'q mut Target<'t, E, R, A>,
     first: usize,
     last: usize,
@@ -101,7 +101,7 @@ pub(super) struct Quick<'q, 't, K, E: Entry, R: Reclaim, A: NodeAlloc> {
 impl<'q, 't, K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Quick<'q, 't, K, E, R, A> {
     /// `word` must be null if and only if the kind makes a hole.
     #[inline(always)]
-    pub(super) fn new(
+    pub(in crate::write) fn new(
         target: &'q mut Target<'t, E, R, A>,
         (first, last): (usize, usize),
         word: *mut (),
@@ -193,22 +193,22 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
 
 /// A leaf and the path to it. The path is needed only for the ends of the leaf's range.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'p> {
-    pub(super) descent: &'p WriteDescent,
-    pub(super) body: &'p Body,
+pub(in crate::write) struct Place<'p> {
+    pub(in crate::write) descent: &'p WriteDescent,
+    pub(in crate::write) body: &'p Body,
 }
 
 impl Place<'_> {
     /// The first index of a slot.
     #[inline(always)]
-    pub(super) fn start(self, slot: usize) -> usize {
+    pub(in crate::write) fn start(self, slot: usize) -> usize {
         // SAFETY: the promise of `Target::new`.
         if slot == 0 { unsafe { self.descent.min(0) } } else { self.body.bound(slot - 1) + 1 }
     }
 
     /// The last index of a slot.
     #[inline(always)]
-    pub(super) fn end(self, slot: usize) -> usize {
+    pub(in crate::write) fn end(self, slot: usize) -> usize {
         if slot + 1 < self.body.len() {
             self.body.bound(slot)
         } else {
@@ -222,19 +222,19 @@ impl Place<'_> {
     /// As [`Place::end`], without a branch on whether the slot is the last: one in five is, which
     /// would mispredict.
     #[inline(always)]
-    pub(super) fn end_of(self, slot: usize) -> usize {
+    pub(in crate::write) fn end_of(self, slot: usize) -> usize {
         // SAFETY: the promise of `Target::new`.
         self.body.end_of(slot, unsafe { self.descent.leaf_end() })
     }
 
     /// Whether the leaf before this one ends with a hole.
-    pub(super) fn has_hole_before(self) -> bool {
+    pub(in crate::write) fn has_hole_before(self) -> bool {
         // SAFETY: the promise of `Target::new`.
         unsafe { self.descent.neighbour(false).is_some_and(|leaf| leaf.body().ends_with_hole()) }
     }
 
     /// Whether the leaf after this one begins with a hole.
-    pub(super) fn has_hole_after(self) -> bool {
+    pub(in crate::write) fn has_hole_after(self) -> bool {
         // SAFETY: the promise of `Target::new`.
         unsafe { self.descent.neighbour(true).is_some_and(|leaf| leaf.body().is_hole(0)) }
     }
@@ -248,30 +248,30 @@ fn occupied(place: Place, slot: usize) -> Error {
 /// The effect of a change on holes: the holes that it removes, the longest of them, and the longest
 /// hole that it makes. Also the range of the slots that it changes.
 #[derive(Clone, Copy)]
-pub(super) struct Holes {
+pub(in crate::write) struct Holes {
     /// The holes that it removes: bit `i` for slot `i`. Zero if it makes a longer one.
-    pub(super) gone: u32,
-    pub(super) before: usize,
-    pub(super) after: usize,
-    pub(super) start: usize,
-    pub(super) end: usize,
+    pub(in crate::write) gone: u32,
+    pub(in crate::write) before: usize,
+    pub(in crate::write) after: usize,
+    pub(in crate::write) start: usize,
+    pub(in crate::write) end: usize,
     /// Whether AVX-512 measures the remaining holes unconditionally, because testing for the need
     /// mispredicts half the time. Not so for a moved end.
-    pub(super) measure: bool,
+    pub(in crate::write) measure: bool,
 }
 
 impl Holes {
     /// A change that makes a hole of `after` indices and removes none, in slots that cover
     /// `start..=end`.
     #[inline(always)]
-    pub(super) fn made(after: usize, (start, end): (usize, usize)) -> Holes {
+    pub(in crate::write) fn made(after: usize, (start, end): (usize, usize)) -> Holes {
         Holes { gone: 0, before: 0, after, start, end, measure: true }
     }
 
     /// Whether the change is at the very end of the index range, and leaves or makes a hole longer
     /// than everything before it.
     #[inline(always)]
-    pub(super) fn is_tail(self) -> bool {
+    pub(in crate::write) fn is_tail(self) -> bool {
         self.end == usize::MAX && self.after > self.start
     }
 }
@@ -358,7 +358,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// Descends to the slot that holds an index, and returns whether a node on the path is shared
     /// with another tree.
     #[inline(always)]
-    pub(super) fn reach<'p, S: Search>(
+    pub(in crate::write) fn reach<'p, S: Search>(
         &self,
         search: S,
         index: usize,
@@ -374,7 +374,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
 
     /// Provides the second half of an entry that a change splits.
     #[inline(always)]
-    pub(super) fn second_half(&mut self, body: &Body, edit: &Edit) -> Result<(), Error> {
+    pub(in crate::write) fn second_half(&mut self, body: &Body, edit: &Edit) -> Result<(), Error> {
         if edit.splits()
             && let Some(source) = NonNull::new(body.word(edit.from))
         {

@@ -1,17 +1,17 @@
 //! The entries that a write within one leaf removes. They are noted before the change and dropped
 //! after it.
 
-use super::{Removed, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::{Entry, Raw};
 use crate::layout::LEAF_SLOTS;
 use crate::node::Body;
+use crate::write::{Removed, Target};
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use grace::Reclaim;
 
 /// The entries that a change removes.
-pub(super) struct RemovedSlots {
+pub(in crate::write) struct RemovedSlots {
     entries: [MaybeUninit<Raw>; LEAF_SLOTS],
     len: usize,
 }
@@ -20,7 +20,7 @@ impl RemovedSlots {
     /// The `n` entries of a leaf from rank `rank` on. None if they need no drop, or if the caller
     /// keeps them.
     #[inline(always)]
-    pub(super) fn of<E: Entry>(
+    pub(in crate::write) fn of<E: Entry>(
         body: &Body,
         (rank, n): (usize, usize),
         removed: Removed,
@@ -53,7 +53,7 @@ impl RemovedSlots {
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// Ends a write: drops the spare duplicate and the removed entries.
     #[inline(always)]
-    pub(super) fn finish(&mut self, gone: &RemovedSlots) {
+    pub(in crate::write) fn finish(&mut self, gone: &RemovedSlots) {
         // A spare duplicate is for the next write only: its source may be freed by the write after
         // that.
         self.supplies.drop_spare();
@@ -62,7 +62,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
 
     /// Drops the removed entries, or hands them to the grace period.
     #[inline(always)]
-    pub(super) fn drop_gone(&mut self, gone: &RemovedSlots) {
+    pub(in crate::write) fn drop_gone(&mut self, gone: &RemovedSlots) {
         if E::NEEDS_DROP {
             for &raw in gone.entries() {
                 // SAFETY: the entry left the tree with this write, and only once.

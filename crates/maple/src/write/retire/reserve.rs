@@ -2,11 +2,11 @@
 //!
 //! The spare blocks form lists through their own first words, so holding them costs no memory.
 
-use super::plan::Need;
 use crate::alloc::NodeAlloc;
 use crate::error::Error;
 use crate::layout::{INNER_BLOCK, LEAF_BLOCK};
 use crate::node::{Inner, Leaf};
+use crate::write::plan::Need;
 use core::alloc::Layout;
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};

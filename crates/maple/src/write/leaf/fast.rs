@@ -2,21 +2,21 @@
 //! Each stays within one leaf and does without the general [`Edit`], because it knows up to two
 //! bits which slots appear and disappear.
 //!
-//! Every other write is left to [`super::quick`], which starts again.
+//! Every other write is left to [`crate::write::leaf::quick`], which starts again.
 //!
 //! Each write is compiled twice, for narrow and for wide leaves (`WIDE`), behind one branch.
 //!
 //! Cost: the descent, one search in the leaf, some sixty instructions, and [`Target::commit`].
 
-use super::finger::{Finger, Spot};
-use super::quick::{Holes, Place};
-use super::write_descent::WriteDescent;
-use super::{Removed, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::layout::{LEAF_LOW, NARROW};
 use crate::node::{Body, Bound, Change, Edit, Job, Link, Run, Search, words};
+use crate::write::descent::WriteDescent;
+use crate::write::leaf::finger::{Finger, Spot};
+use crate::write::leaf::quick::{Holes, Place};
+use crate::write::{Removed, Target};
 use core::hint::{assert_unchecked, cold_path};
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
@@ -25,7 +25,7 @@ use grace::Reclaim;
 /// stored word by word and read with SIMD loads, which stall because stores do not forward to a
 /// larger load.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fast {
+pub(in crate::write) enum Fast {
     Done,
     OutOfMemory,
     /// Not yet done: the caller must start again.
@@ -37,7 +37,7 @@ pub(super) enum Fast {
 impl Fast {
     /// The result; `None` if nothing was done.
     #[inline(always)]
-    pub(super) fn done(self) -> Option<Result<(), Error>> {
+    pub(in crate::write) fn done(self) -> Option<Result<(), Error>> {
         match self {
             Fast::Done => Some(Ok(())),
             Fast::OutOfMemory => Some(Err(Error::OutOfMemory)),
@@ -57,13 +57,14 @@ impl Fast {
 
 /// Puts an entry into a hole. `NEAR`: the slot is near the last write. With `swaps`, an entry over
 /// exactly the range of another replaces it.
-pub(super) struct InsertHole<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> {
-    pub(super) target: &'q mut Target<'t, E, R, A>,
-    pub(super) finger: &'q mut Finger,
-    pub(super) first: usize,
-    pub(super) last: usize,
-    pub(super) word: NonNull<()>,
-    pub(super) swaps: bool,
+pub(in crate::write) struct InsertHole<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool>
+{
+    pub(in crate::write) target: &'q mut Target<'t, E, R, A>,
+    pub(in crate::write) finger: &'q mut Finger,
+    pub(in crate::write) first: usize,
+    pub(in crate::write) last: usize,
+    pub(in crate::write) word: NonNull<()>,
+    pub(in crate::write) swaps: bool,
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job
@@ -223,18 +224,18 @@ fn swapped(body: &Body, slot: usize, word: NonNull<()>) -> (*mut (), Change) {
 }
 
 /// Replaces the entry that holds an index by a hole.
-pub(super) struct EraseOne<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc> {
-    pub(super) target: &'q mut Target<'t, E, R, A>,
-    pub(super) index: usize,
+pub(in crate::write) struct EraseOne<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc> {
+    pub(in crate::write) target: &'q mut Target<'t, E, R, A>,
+    pub(in crate::write) index: usize,
     /// Receives the entry.
-    pub(super) found: &'q mut Found,
+    pub(in crate::write) found: &'q mut Found,
 }
 
 /// An entry with its range. The word is null if there is none.
-pub(super) struct Found {
-    pub(super) start: usize,
-    pub(super) end: usize,
-    pub(super) word: *mut (),
+pub(in crate::write) struct Found {
+    pub(in crate::write) start: usize,
+    pub(in crate::write) end: usize,
+    pub(in crate::write) word: *mut (),
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for EraseOne<'_, '_, E, R, A> {
@@ -306,7 +307,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> EraseOne<'_, '_, E, R, A> {
 /// The change that replaces the entry in a slot by a hole, and the slots that the hole replaces:
 /// the holes next to it are merged into it.
 #[inline(always)]
-pub(super) fn vacated(body: &Body, slot: usize) -> (Change, (usize, usize)) {
+pub(in crate::write) fn vacated(body: &Body, slot: usize) -> (Change, (usize, usize)) {
     let holes = body.holes();
     let lefts = (holes << 1 >> slot & 1) as usize;
     let rights = (holes >> slot >> 1 & 1) as usize;
@@ -330,13 +331,13 @@ pub(super) fn vacated(body: &Body, slot: usize) -> (Change, (usize, usize)) {
 
 /// Moves the end of the entry that holds an index, inside the hole behind it. Only one bound
 /// changes. `NEAR`: the slot is near the last write.
-pub(super) struct SetEnd<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> {
-    pub(super) target: &'q mut Target<'t, E, R, A>,
-    pub(super) finger: &'q mut Finger,
-    pub(super) index: usize,
-    pub(super) end: usize,
+pub(in crate::write) struct SetEnd<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> {
+    pub(in crate::write) target: &'q mut Target<'t, E, R, A>,
+    pub(in crate::write) finger: &'q mut Finger,
+    pub(in crate::write) index: usize,
+    pub(in crate::write) end: usize,
     /// Receives the entry's new range.
-    pub(super) range: &'q mut (usize, usize),
+    pub(in crate::write) range: &'q mut (usize, usize),
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for SetEnd<'_, '_, E, R, A, NEAR> {

@@ -16,13 +16,13 @@
 //! fourteen cache lines; twelve more for two parents); one release store; a few words for the grace
 //! period.
 
-use super::fast::Fast;
-use super::write_descent::WriteDescent;
-use super::{Need, Removed, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::layout::INNER_MIN;
 use crate::node::{Body, Bound, Change, Inner, Item, Leaf, Link, Search, Splice};
+use crate::write::descent::WriteDescent;
+use crate::write::leaf::fast::Fast;
+use crate::write::{Need, Removed, Target};
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
@@ -202,7 +202,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// Makes `first..=last` a hole. The range extends beyond the leaf on the path; slot `slot` of
     /// that leaf holds `first`. No node on the path is shared.
     #[inline(always)]
-    pub(super) fn erase_span_from<S: Search>(
+    pub(in crate::write) fn erase_span_from<S: Search>(
         &mut self,
         search: S,
         descent: &WriteDescent,
