@@ -10,8 +10,9 @@
 //! - Only the writer stores gaps. A reader that runs beside the writer treats gaps as hints.
 
 use super::few;
+use super::link::{AtomicLink, Link};
+use super::prefetch::prefetch;
 use super::refs::Refs;
-use super::{AtomicLink, Link, simd};
 use crate::layout::INNER_SLOTS;
 use crate::sync::{AtomicUsize, Frozen, Ordering, copy_cells};
 #[cfg(loom)]
@@ -109,14 +110,14 @@ impl Inner {
     /// Prefetches the children, before the search has found the right one.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
-        super::prefetch(&raw const self.children);
-        super::prefetch(&raw const self.children[INNER_SLOTS / 2]);
+        prefetch(&raw const self.children);
+        prefetch(&raw const self.children[INNER_SLOTS / 2]);
     }
 
     /// Prefetches the gap of a child.
     #[inline(always)]
     pub(crate) fn prefetch_gap(&self, slot: usize) {
-        super::prefetch(self.gaps.as_ptr().wrapping_add(slot));
+        prefetch(self.gaps.as_ptr().wrapping_add(slot));
     }
 
     /// The place of a child's link.
@@ -318,12 +319,6 @@ impl Seps {
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
         usize::from(self.len)
-    }
-
-    /// The child that holds `index`. The node covers `index`.
-    #[inline(always)]
-    pub(crate) fn find(&self, index: usize) -> usize {
-        simd::inner(self, index)
     }
 
     /// As [`Seps::start`], but branchless: for callers whose slot is unpredictable.

@@ -20,7 +20,9 @@
 //! Correctness: a leaf that readers can reach is never changed; a write makes a new one. So readers
 //! may read it with SIMD loads, which are not atomic.
 
-use super::simd;
+use super::prefetch::prefetch;
+use super::refs::Refs;
+use super::word;
 use crate::layout::LEAF_CELLS;
 use crate::sync::Frozen;
 use core::hint::{cold_path, select_unpredictable};
@@ -32,7 +34,7 @@ use core::ptr;
 #[repr(C, align(64))]
 pub(crate) struct Leaf {
     body: Frozen<Body>,
-    pub(crate) refs: super::Refs,
+    pub(crate) refs: Refs,
     /// SIMD loads read whole cache lines, so every byte must be initialised.
     _rest: u32,
 }
@@ -69,7 +71,7 @@ pub(crate) struct Slot {
 impl Leaf {
     #[inline(always)]
     pub(crate) fn new(body: Body) -> Self {
-        Leaf { body: Frozen::new(body), refs: super::Refs::new(), _rest: 0 }
+        Leaf { body: Frozen::new(body), refs: Refs::new(), _rest: 0 }
     }
 
     /// Makes a leaf out of a body.
@@ -84,7 +86,7 @@ impl Leaf {
         #[cfg(not(loom))]
         unsafe {
             core::ptr::copy_nonoverlapping(from, (&raw mut (*to).body).cast::<Body>(), 1);
-            (&raw mut (*to).refs).write(super::Refs::new());
+            (&raw mut (*to).refs).write(Refs::new());
             (&raw mut (*to)._rest).write(0);
         }
         // SAFETY: the caller's promise.
@@ -229,22 +231,6 @@ impl Body {
         (index.saturating_sub(self.base) >> self.shift).min(u32::MAX as usize) as u32
     }
 
-    /// The slot that holds `index`, which lies in the leaf.
-    ///
-    /// Cost: two cache lines, no branch that depends on the contents.
-    #[cfg(test)]
-    pub(crate) fn find(&self, index: usize) -> usize {
-        struct Find<'a>(&'a Body, usize);
-        impl super::Job for Find<'_> {
-            type Out = usize;
-
-            fn run<S: super::Search>(self, search: S) -> usize {
-                search.leaf(self.0, self.1)
-            }
-        }
-        super::run(Find(self, index))
-    }
-
     /// The first index of a slot, in a leaf that begins at `min`.
     #[inline(always)]
     pub(crate) fn start(&self, slot: usize, min: usize) -> usize {
@@ -323,7 +309,7 @@ impl Body {
     #[inline(always)]
     pub(crate) fn word_of_rank(&self, rank: usize) -> *mut () {
         // SAFETY: the room is initialised.
-        simd::taken_out(unsafe { self.cell(rank).read() })
+        word::taken_out(unsafe { self.cell(rank).read() })
     }
 
     /// The word of a slot; null for a hole. Branchless: it reads a cell in either case.
@@ -331,14 +317,14 @@ impl Body {
     pub(crate) fn word(&self, slot: usize) -> *mut () {
         // SAFETY: the room is initialised. If the cell holds no word, its contents become a pointer
         // that is never dereferenced.
-        let word = simd::taken_out(unsafe { self.cell(self.rank(slot)).read() });
+        let word = word::taken_out(unsafe { self.cell(self.rank(slot)).read() });
         word.map_addr(|addr| addr & ((self.mask >> slot & 1) as usize).wrapping_neg())
     }
 
     /// Prefetches the words that share no cache line with the first bounds or the header.
     #[inline(always)]
     pub(crate) fn prefetch_words(&self) {
-        super::prefetch(&raw const self.room[16]);
+        prefetch(&raw const self.room[16]);
     }
 
     /// One slot as a value, in a leaf that ends at `max`.

@@ -5,8 +5,7 @@
 //! CPU since 2013 has them, but compilers do not assume them. So the first call asks `cpuid`. Where
 //! that is impossible or forbidden, the build decides.
 
-use super::load::{Job, Scalar};
-pub(super) use super::search::inner_scalar as inner;
+use super::job::{Job, Scalar};
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
 pub(super) use x86::run;
 
@@ -77,16 +76,4 @@ mod x86 {
         FOUND.store(if has { BITS } else { NOTHING }, Ordering::Relaxed);
         has
     }
-}
-
-/// Prepares a word for a leaf. Without SIMD a word moves as a pointer, so this does nothing.
-#[inline(always)]
-pub(super) fn put_in(word: *mut ()) -> *mut () {
-    word
-}
-
-/// Converts a word read from a leaf; see [`put_in`].
-#[inline(always)]
-pub(super) fn taken_out(word: *mut ()) -> *mut () {
-    word
 }

@@ -9,7 +9,7 @@
 //! the leaf would otherwise span too many units.
 
 use super::leaf::{Body, Slot};
-use super::simd;
+use super::word;
 use crate::layout::{
     ALWAYS_WIDE, LEAF_CELLS, LEAF_SLOTS, LEAF_TAIL, MAX_PER_LEVEL, NARROW, Scale, WIDE,
 };
@@ -170,7 +170,7 @@ impl Body {
         // SAFETY: inside the room.
         unsafe {
             let place = self.room_mut().add(LEAF_CELLS - 1 - rank).cast::<*mut ()>();
-            place.write(simd::put_in(word));
+            place.write(word::put_in(word));
         }
     }
 
@@ -343,7 +343,7 @@ mod tests {
         for (i, slot) in slots.iter().enumerate() {
             assert_eq!((body.start(i, min), body.slot(i, max)), (start, *slot));
             for index in [start, start + (slot.end - start) / 2, slot.end] {
-                assert_eq!(body.find(index), i, "{index:#x}");
+                assert_eq!(crate::node::search::leaf_scalar(&body, index), i, "{index:#x}");
             }
             start = slot.end.wrapping_add(1);
         }

@@ -15,7 +15,7 @@
 
 use super::inner::Seps;
 use super::leaf::Body;
-use super::simd::taken_out;
+use super::word::taken_out;
 use crate::layout::{INNER_SLOTS, LEAF_CELLS, LEAF_SLOTS, WIDE};
 use by::{count_inner, minus};
 use core::hint::{assert_unchecked, cold_path};
@@ -146,7 +146,7 @@ const _: () = {
 ///
 /// Cost: one or two cache lines, two dependent loads, no branch.
 #[inline(always)]
-pub(super) fn inner_scalar(seps: &Seps, index: usize) -> usize {
+pub(crate) fn inner_scalar(seps: &Seps, index: usize) -> usize {
     // SAFETY: the separators are initialised.
     unsafe {
         let slot = count_inner(seps.bounds.as_ptr(), index);
@@ -337,9 +337,28 @@ mod tests {
     use super::*;
     use crate::node::leaf::{Slot, word};
     use crate::node::pack::{is_packable, pack};
-    use crate::node::simd::inner;
     use crate::node::{Job, Search, run};
     use std::vec::Vec;
+
+    struct Child<'s>(&'s Seps, usize);
+
+    impl Job for Child<'_> {
+        type Out = usize;
+
+        fn run<S: Search>(self, search: S) -> usize {
+            search.inner(self.0, self.1)
+        }
+    }
+
+    struct InLeaf<'b>(&'b Body, usize);
+
+    impl Job for InLeaf<'_> {
+        type Out = usize;
+
+        fn run<S: Search>(self, search: S) -> usize {
+            search.leaf(self.0, self.1)
+        }
+    }
 
     struct Soon<'s>(&'s Seps, usize);
 
@@ -363,7 +382,7 @@ mod tests {
             for index in (0..10 * len + 2).chain([usize::MAX]) {
                 let smaller = seps.bounds[..len - 1].iter().filter(|&&bound| bound < index).count();
                 assert_eq!(inner_scalar(&seps, index), smaller, "{index} of {len}");
-                assert_eq!(inner(&seps, index), smaller, "{index} of {len}");
+                assert_eq!(run(Child(&seps, index)), smaller, "{index} of {len}");
                 assert_eq!(run(Soon(&seps, index)), smaller, "{index} of {len}");
             }
         }
@@ -386,10 +405,10 @@ mod tests {
                 for index in (0..len).flat_map(|i| [i * size, i * size + size - 1, i * size + 1]) {
                     let smaller = slots[..len - 1].iter().filter(|slot| slot.end < index).count();
                     assert_eq!(leaf_scalar(&body, index), smaller, "{index:#x} of {len}");
-                    assert_eq!(body.find(index), smaller, "{index:#x} of {len}");
+                    assert_eq!(run(InLeaf(&body, index)), smaller, "{index:#x} of {len}");
                 }
                 assert_eq!(
-                    (body.find(usize::MAX), leaf_scalar(&body, usize::MAX)),
+                    (run(InLeaf(&body, usize::MAX)), leaf_scalar(&body, usize::MAX)),
                     (len - 1, len - 1)
                 );
             }

@@ -19,11 +19,13 @@
 //! `load` does not read; in the leaf two bounds, and a branch for its form. For random indices
 //! about every tenth search needs the second descent, whose upper nodes are in the cache.
 
+use super::job::{Job, Search};
 use super::leaf::Body;
-use super::load::{Job, Search, run};
+use super::link::Link;
+use super::load::run;
 use super::spot::{Aim, Spot};
 use super::unpack::Unpacked;
-use super::{Link, simd};
+use super::word;
 use crate::descent::{Descent, Span};
 use core::hint::select_unpredictable;
 use core::marker::PhantomData;
@@ -124,7 +126,7 @@ impl Place<'_> {
     #[inline(always)]
     fn entry(&self, slot: usize, rank: usize) -> Span {
         // SAFETY: the room is initialised.
-        let word = simd::taken_out(unsafe { self.body.cell(rank).read() });
+        let word = word::taken_out(unsafe { self.body.cell(rank).read() });
         let min = self.body.start_of(slot, self.min());
         Span { min, max: self.body.end_of(slot, self.max()), word }
     }

@@ -15,13 +15,10 @@ mod splice;
 mod tests;
 
 use super::inner::Seps;
+use super::job::{Job, Scalar};
 use super::leaf::Body;
-use super::load::{Job, Scalar, Search};
-use super::search::inner_scalar;
 use crate::layout::{INNER_SLOTS, LEAF_CELLS};
-use avx2::Avx2;
 use avx512::Avx512;
-use core::ptr;
 use core::sync::atomic::{AtomicU8, Ordering};
 
 // Two vectors of narrow bounds, or three of wide ones, lie in the room; the separators and one more
@@ -134,33 +131,6 @@ pub(super) fn run<J: Job>(job: J) -> J::Out {
         Some(vectors) => vectors.run(job),
         None => job.run(Scalar),
     }
-}
-
-/// The child of an inner node that holds `index`.
-#[inline(always)]
-pub(super) fn inner(seps: &Seps, index: usize) -> usize {
-    match Vectors::get() {
-        // SAFETY: the CPU has the instructions.
-        Some(Vectors::Avx512) => unsafe { Avx512::new() }.inner(seps, index),
-        // SAFETY: as above.
-        Some(Vectors::Avx2) => unsafe { Avx2::new() }.inner(seps, index),
-        None => inner_scalar(seps, index),
-    }
-}
-
-/// Prepares a word for a leaf. SIMD moves words as integers, which carry no provenance. So the
-/// provenance of a word is exposed while the word is in a leaf. Takes no instruction.
-#[inline(always)]
-pub(super) fn put_in(word: *mut ()) -> *mut () {
-    word.expose_provenance();
-    word
-}
-
-/// Converts a word read from a leaf: regains the provenance that [`put_in`] exposed. Takes no
-/// instruction.
-#[inline(always)]
-pub(super) fn taken_out(word: *mut ()) -> *mut () {
-    ptr::with_exposed_provenance_mut(word.addr())
 }
 
 /// The number to add to a shifted narrow bound to get the index after it.

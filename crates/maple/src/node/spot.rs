@@ -8,9 +8,11 @@
 //! Correctness: the place is in a leaf that does not change while the place is used, and that stays
 //! allocated. The code that makes a place promises that.
 
+use super::job::{Job, Search};
 use super::leaf::Body;
-use super::load::{Job, Search, run};
-use super::{Link, simd};
+use super::link::Link;
+use super::load::run;
+use super::word;
 use crate::descent::{Descent, Span, Step};
 use core::ptr;
 
@@ -224,7 +226,7 @@ impl Spot {
         let (min, max) = (body.start_of(self.slot, self.min), body.end_of(self.slot, self.max));
         // Branchless: a hole cannot be predicted. SAFETY: the room is initialised. If the cell
         // holds no word, its contents become a pointer that is never dereferenced.
-        let word = simd::taken_out(unsafe { body.cell(self.rank).read() });
+        let word = word::taken_out(unsafe { body.cell(self.rank).read() });
         let is_entry = (body.entries() >> self.slot & 1) as usize;
         let word = word.map_addr(|addr| addr & is_entry.wrapping_neg());
         Span { min, max, word }

@@ -8,21 +8,14 @@
 //! A step changes a single word, in which the next entry is the lowest set bit: upwards bit `i` is
 //! slot `i`, downwards it is slot `31 - i`. So a step has a short dependency chain either way.
 
+use super::job::Search;
 use super::leaf::{Body, Cell};
-use super::load::Search;
-use super::simd;
 use super::spot::Spot;
+use super::starts::Starts;
+use super::word;
 use crate::descent::Span;
 use core::mem::MaybeUninit;
 use core::ptr;
-
-/// The number of starts that fit: SIMD writes 32 for narrow bounds, 24 for wide ones.
-pub(crate) const LANES: usize = 32;
-const _: () = assert!(LANES >= crate::layout::LEAF_SLOTS);
-
-/// The padding before the start of slot 0. The starts of the other slots then begin at a cache
-/// line, so SIMD stores whole lines.
-const BEFORE: usize = 7;
 
 /// The entries of a leaf that the iteration has not returned yet. It returns them upwards, or
 /// downwards if not `UP`.
@@ -40,31 +33,8 @@ pub(crate) struct Unpacked<const UP: bool> {
     words: *const Cell,
 }
 
-/// The first index of each slot, and the index after the last slot (0 after `usize::MAX`).
-#[repr(C, align(64))]
-pub(crate) struct Starts(MaybeUninit<[usize; BEFORE + 1 + LANES]>);
-
 /// An offset of one word in `Unpacked::rest`.
 const WORD: u64 = 1 << 32;
-
-impl Starts {
-    /// The place for the starts of all slots but the first: [`LANES`] words, at the beginning of a
-    /// cache line.
-    #[inline(always)]
-    pub(super) fn others(&mut self) -> *mut usize {
-        // SAFETY: inside the array.
-        unsafe { self.0.as_mut_ptr().cast::<usize>().add(BEFORE + 1) }
-    }
-
-    /// # Safety
-    /// The start of the slot was written.
-    #[inline(always)]
-    unsafe fn get(&self, slot: usize) -> usize {
-        debug_assert!(slot <= LANES);
-        // SAFETY: inside the array, and the caller's promise.
-        unsafe { self.0.as_ptr().cast::<usize>().add(BEFORE + slot).read() }
-    }
-}
 
 impl<const UP: bool> Unpacked<UP> {
     /// No entries.
@@ -159,7 +129,7 @@ impl<const UP: bool> Unpacked<UP> {
         unsafe {
             let word = self.words.add((rest >> 32) as usize).cast::<*mut ()>().read();
             let (min, max) = (self.starts.get(slot), self.starts.get(slot + 1).wrapping_sub(1));
-            Span { min, max, word: simd::taken_out(word) }
+            Span { min, max, word: word::taken_out(word) }
         }
     }
 
@@ -238,15 +208,5 @@ impl Unpacked<true> {
         let slot = (self.all & !self.slots()).checked_ilog2()? as usize;
         // SAFETY: the slot is one of the leaf's.
         Some(unsafe { self.starts.get(slot + 1) }.wrapping_sub(1))
-    }
-}
-
-/// Unpacks without SIMD. Cost: four instructions per slot.
-#[inline(always)]
-pub(super) fn scalar(body: &Body, to: &mut Starts) {
-    let others = to.others();
-    for slot in 0..body.len() - 1 {
-        // SAFETY: a leaf has at most `LANES` slots.
-        unsafe { others.add(slot).write(body.bound(slot).wrapping_add(1)) };
     }
 }

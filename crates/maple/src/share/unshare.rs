@@ -14,7 +14,7 @@ use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::layout::LEAF_SLOTS;
-use crate::node::{AtomicLink, Inner, Leaf, Link};
+use crate::node::{AtomicLink, Inner, Leaf, Link, child_of};
 use crate::write::{Need, Target};
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
@@ -42,7 +42,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             // SAFETY: we are the writer; the node stays in the tree while we descend from it.
             let inner = unsafe { link.as_inner() };
             // SAFETY: as above.
-            place = inner.place(unsafe { inner.seps() }.find(index));
+            place = inner.place(child_of(unsafe { inner.seps() }, index));
         }
     }
 

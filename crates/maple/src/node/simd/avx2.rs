@@ -3,9 +3,9 @@
 use super::after;
 use crate::node::change::Way;
 use crate::node::inner::Seps;
+use crate::node::job::{Job, Search};
 use crate::node::leaf::Body;
-use crate::node::load::{Job, Search};
-use crate::node::unpack::{LANES, Starts};
+use crate::node::starts::{LANES, Starts};
 use core::arch::x86_64::*;
 
 /// Proof that the CPU has AVX2.

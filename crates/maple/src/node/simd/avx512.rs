@@ -7,9 +7,9 @@
 use super::after;
 use crate::layout::INNER_SLOTS;
 use crate::node::inner::{Inner, Seps};
+use crate::node::job::{Job, Search};
 use crate::node::leaf::Body;
-use crate::node::load::{Job, Search};
-use crate::node::unpack::{LANES, Starts};
+use crate::node::starts::{LANES, Starts};
 use core::arch::asm;
 use core::arch::x86_64::*;
 use core::hint::{assert_unchecked, cold_path};

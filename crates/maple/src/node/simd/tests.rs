@@ -4,6 +4,7 @@ use super::*;
 use crate::node::Link;
 use crate::node::change::{Bound, Change};
 use crate::node::inner::{Inner, Item, Splice};
+use crate::node::job::Search;
 use crate::node::leaf::{Leaf, Slot, word};
 use crate::node::pack::{is_packable, pack};
 use crate::node::search::{inner_scalar, leaf_scalar};

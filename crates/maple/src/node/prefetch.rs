@@ -1,0 +1,20 @@
+//! Prefetches.
+
+/// Prefetches a cache line. Never faults.
+///
+/// In assembly: a kernel build disables vector registers, and then the intrinsic is not available.
+/// The instruction itself uses no vector register.
+#[inline(always)]
+pub(crate) fn prefetch<T>(place: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a hint, valid for any address; it has no effect that a program can observe.
+    unsafe {
+        core::arch::asm!(
+            "prefetcht0 byte ptr [{}]",
+            in(reg) place.addr(),
+            options(nomem, nostack, preserves_flags)
+        );
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = place;
+}

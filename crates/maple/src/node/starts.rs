@@ -1,0 +1,46 @@
+//! The first index of each slot of a leaf, as whole words: what an iteration reads instead of packed
+//! bounds.
+
+use super::leaf::Body;
+use core::mem::MaybeUninit;
+
+/// The number of starts that fit: SIMD writes 32 for narrow bounds, 24 for wide ones.
+pub(crate) const LANES: usize = 32;
+const _: () = assert!(LANES >= crate::layout::LEAF_SLOTS);
+
+/// The padding before the start of slot 0. The starts of the other slots then begin at a cache
+/// line, so SIMD stores whole lines.
+const BEFORE: usize = 7;
+
+/// The first index of each slot, and the index after the last slot (0 after `usize::MAX`).
+#[repr(C, align(64))]
+pub(crate) struct Starts(MaybeUninit<[usize; BEFORE + 1 + LANES]>);
+
+impl Starts {
+    /// The place for the starts of all slots but the first: [`LANES`] words, at the beginning of a
+    /// cache line.
+    #[inline(always)]
+    pub(super) fn others(&mut self) -> *mut usize {
+        // SAFETY: inside the array.
+        unsafe { self.0.as_mut_ptr().cast::<usize>().add(BEFORE + 1) }
+    }
+
+    /// # Safety
+    /// The start of the slot was written.
+    #[inline(always)]
+    pub(super) unsafe fn get(&self, slot: usize) -> usize {
+        debug_assert!(slot <= LANES);
+        // SAFETY: inside the array, and the caller's promise.
+        unsafe { self.0.as_ptr().cast::<usize>().add(BEFORE + slot).read() }
+    }
+}
+
+/// Unpacks without SIMD. Cost: four instructions per slot.
+#[inline(always)]
+pub(super) fn scalar(body: &Body, to: &mut Starts) {
+    let others = to.others();
+    for slot in 0..body.len() - 1 {
+        // SAFETY: a leaf has at most `LANES` slots.
+        unsafe { others.add(slot).write(body.bound(slot).wrapping_add(1)) };
+    }
+}
