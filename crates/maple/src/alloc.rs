@@ -89,6 +89,21 @@ unsafe impl NodeAlloc for Global {
     }
 }
 
+// SAFETY: the pool makes the same promises, for every thread.
+#[cfg(all(feature = "std", not(loom)))]
+unsafe impl NodeAlloc for pool::Pool {
+    #[inline]
+    fn allocate(layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        pool::Pool::allocate(layout).ok_or(AllocError)
+    }
+
+    #[inline]
+    unsafe fn deallocate(ptr: NonNull<u8>, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { pool::Pool::deallocate(ptr, layout) }
+    }
+}
+
 /// The default source of nodes: the [`Pool`](crate::Pool) with the feature `std`, else the global
 /// allocator.
 #[cfg(all(feature = "std", not(loom)))]

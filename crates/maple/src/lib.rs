@@ -136,8 +136,6 @@ mod iter;
 mod layout;
 mod lock;
 mod node;
-#[cfg(all(feature = "std", not(loom)))]
-mod pool;
 mod share;
 mod simple;
 mod stats;
@@ -159,8 +157,6 @@ pub use crate::erased::Erased;
 pub use crate::error::{Error, Refused};
 pub use crate::iter::Iter;
 pub use crate::lock::{OwnerLock, TreeLock, WriteToken};
-#[cfg(all(feature = "std", not(loom)))]
-pub use crate::pool::{Pool, PoolStats};
 pub use crate::stats::Stats;
 pub use crate::tree::MapleTree;
 pub use crate::validate::{Rule, Violation};
@@ -168,6 +164,8 @@ pub use crate::writer::Writer;
 #[cfg(feature = "std")]
 pub use grace::Epoch;
 pub use grace::Single;
+#[cfg(all(feature = "std", not(loom)))]
+pub use pool::{Pool, PoolStats};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

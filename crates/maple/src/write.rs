@@ -36,6 +36,7 @@
 //! line of its parent's gaps), one release store, a word for the grace period.
 
 mod descent;
+mod gaps;
 mod leaf;
 mod plan;
 mod retire;
@@ -53,16 +54,11 @@ use crate::alloc::NodeAlloc;
 use crate::descent::{Descent, Pick, Span};
 use crate::entry::{Entry, Raw};
 use crate::error::Error;
-use crate::layout::INNER_SLOTS;
 use crate::node::{self, AtomicLink, Leaf, Link, Slot, pack};
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 use leaf::fast::{EraseOne, Fast, Found, InsertHole, SetEnd};
 use leaf::quick::{Clear, Erase, Extend, Insert, Outcome, Quick, Store};
-use plan::Plan;
-
-// The plan lives on the stack.
-const _: () = assert!(size_of::<Plan>() <= 7 * 1024);
 
 /// The destination of the entries that a write removes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -71,13 +67,6 @@ enum Removed {
     Drop,
     /// They belong to the caller.
     Keep,
-}
-
-impl Need {
-    /// Enough for either of the two.
-    fn or(self, other: Need) -> Need {
-        Need { leaves: self.leaves.max(other.leaves), inners: self.inners.max(other.inners) }
-    }
 }
 
 /// A tree and the supplies of its writer.
@@ -92,39 +81,6 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     /// the engine is [`grace::Concurrent`].
     pub(crate) unsafe fn new(tree: &'t AtomicLink, supplies: &'t mut Supplies<E, R, A>) -> Self {
         Target { tree, supplies }
-    }
-
-    /// Preallocates for a store of an entry or a hole over `first..=last`, and for an erase of the
-    /// entry that holds `first`. May copy nodes that are shared with another tree.
-    pub(crate) fn prepare(mut self, first: usize, last: usize) -> Result<(), Error> {
-        let mut needed = Need { leaves: 1, inners: 0 };
-        let root = self.tree.load();
-        if !root.is_null() {
-            let mut path = Descent::new();
-            // SAFETY: the promise of `new`.
-            unsafe { path.walk(root, Pick::Index(first)) };
-            let span = path.span();
-            // Enough for the split of a leaf beside readers, for a write at its border, and for a
-            // hole over leaves of two parents. Full nodes above must be split first; each needs
-            // nodes, too.
-            let full = |&level: &usize| path.step(level).len() == INNER_SLOTS;
-            let full = (1..path.height()).take_while(full).count();
-            needed = Need { leaves: 2, inners: 3.max(1 + 3 * full) };
-            let mut plan = Plan::new();
-            if !span.word.is_null() && self.plan(&mut plan, span.min, span.max, true)? {
-                needed = needed.or(plan.nodes());
-            }
-            for hole in [false, true] {
-                if self.plan(&mut plan, first, last, hole)? {
-                    needed = needed.or(plan.nodes());
-                    if let Some(source) = plan.split() {
-                        // SAFETY: the entry is in the tree.
-                        unsafe { self.supplies.provide(source, ptr::null_mut())? }
-                    }
-                }
-            }
-        }
-        self.supplies.nodes.fill(needed)
     }
 
     /// Replaces the contents of `first..=last` by `new` (null for a hole). On error nothing has
@@ -316,80 +272,6 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
             }
         }
         Ok(Some((min, end)))
-    }
-
-    /// Runs all phases.
-    #[cold]
-    #[inline(never)]
-    fn carry_out(
-        &mut self,
-        first: usize,
-        last: usize,
-        new: *mut (),
-        removed: Removed,
-    ) -> Result<(), Error> {
-        let mut plan = Plan::new();
-        if !self.plan(&mut plan, first, last, new.is_null())? {
-            return Ok(());
-        }
-        if let Some(source) = plan.split() {
-            // SAFETY: the entry is in the tree; the new one is not in it yet.
-            unsafe { self.supplies.provide(source, new)? }
-        }
-        self.supplies.nodes.fill(plan.nodes())?;
-        // Nothing fails from here on.
-        let copy = if plan.split().is_some() { self.take_copy() } else { ptr::null_mut() };
-        plan.complete(new, copy);
-        let top = plan::build::build(&plan, &mut self.supplies.nodes);
-        let old = plan::publish::publish(self.tree, &plan, top);
-        // A spare duplicate is for the next write only: its source may be freed by the write after
-        // that.
-        self.supplies.drop_spare();
-        // SAFETY: the nodes that the plan replaced are unreachable since `publish`.
-        unsafe { retire::retire(&mut self.supplies.bin, &plan, old, removed) };
-        Ok(())
-    }
-
-    /// Plans a write; returns false if it changes nothing. Afterwards the nodes that it changes
-    /// belong to this tree alone.
-    fn plan(
-        &mut self,
-        plan: &mut Plan,
-        first: usize,
-        last: usize,
-        hole: bool,
-    ) -> Result<bool, Error> {
-        if E::SHARES {
-            // The leaves of `first` and `last` must be this tree's own even if merged holes widen
-            // the range beyond them.
-            self.unshare(first, 0)?;
-            self.unshare(last, 0)?;
-        }
-        loop {
-            // SAFETY: the promise of `new`; the root is not null.
-            unsafe { plan.walk(self.tree.load(), first) };
-            if !plan.make(first, last, hole)? {
-                return Ok(false);
-            }
-            // Siblings that the plan adds, and nodes above, may still be shared. After a copy the
-            // plan must not be used any more: its nodes may have been freed.
-            let Some((index, height)) = Self::shared(plan) else { return Ok(true) };
-            self.unshare(index, height)?;
-        }
-    }
-
-    /// A shared node that the plan changes or takes over: an index that it holds, and its level.
-    fn shared(plan: &Plan) -> Option<(usize, usize)> {
-        if !E::SHARES {
-            return None;
-        }
-        (0..plan.left.height()).rev().find_map(|height| {
-            let changed = plan.changed(height).into_iter();
-            // SAFETY: we are the writer.
-            let mut shared =
-                changed.filter(|(link, _)| !link.is_null() && unsafe { link.refs() }.shared());
-            shared.next().map(|(_, index)| (index, height))
-        })
     }
 
     /// The duplicate that was made for this write.

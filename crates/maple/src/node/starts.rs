@@ -1,4 +1,4 @@
-//! The first index of each slot of a leaf, as whole words: what an iteration reads instead of packed
+//! The first index of each slot of a leaf, as whole words. An iteration reads these, not the packed
 //! bounds.
 
 use super::leaf::Body;

@@ -15,6 +15,7 @@
 
 pub(super) mod build;
 pub(super) mod publish;
+mod run;
 
 use crate::descent::{Descent, Pick, Span};
 use crate::entry::Raw;

@@ -9,7 +9,6 @@ use super::{CLASSES, LARGE, LINE};
 use core::ptr::NonNull;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use std::vec::Vec;
 
 /// A depot, and its blocks that are out: by address, with the byte that fills the block.
 struct Own {

@@ -1,9 +1,9 @@
 //! Chunks: the memory that the pool gets from the global allocator, one slab or 32 at a time.
 
-use super::slab::{HEADER, SLAB, Slab};
+use crate::slab::{HEADER, SLAB, Slab};
 use core::alloc::Layout;
 use core::ptr::NonNull;
-use std_alloc::alloc::{alloc, dealloc};
+use std::alloc::{alloc, dealloc};
 
 /// The header of a chunk. It lies behind the header of the chunk's first slab.
 pub(super) struct Chunk {

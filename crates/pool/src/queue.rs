@@ -3,7 +3,7 @@
 //! A slab enters at the tail when its first block is freed. By the time it reaches the front, more
 //! of its blocks are free, so blocks are allocated in runs.
 
-use super::slab::Slab;
+use crate::slab::Slab;
 use core::ptr::NonNull;
 
 /// A doubly linked list through the slabs' headers.

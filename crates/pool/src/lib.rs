@@ -1,9 +1,9 @@
-//! The node allocator of hosted programs: blocks of a few sizes, cut from large chunks and cached
-//! per thread.
+//! An allocator of blocks of a few sizes, cut from large chunks and cached per thread.
 //!
-//! A writer allocates nodes under its lock; the thread that ends a grace period frees them. Nodes
-//! have one or two sizes. A general allocator serves any size, and pays for that with time, with a
-//! header per block, and with memory. This pool has three layers:
+//! It serves structures such as trees whose readers take no lock: a writer allocates nodes, and the
+//! thread that ends a grace period frees them. Nodes have one or two sizes. A general allocator
+//! serves any size, and pays for that with time, with a header per block, and with memory. The pool
+//! has three layers:
 //!
 //! ```text
 //! thread   cache of a class: up to 256 blocks                 pop, push: no atomics
@@ -47,9 +47,9 @@ mod slab;
 #[cfg(test)]
 mod tests;
 
-use crate::alloc::{AllocError, Global, NodeAlloc};
 use core::alloc::Layout;
 use core::ptr::NonNull;
+use std::alloc::{alloc, dealloc};
 
 /// Block sizes are multiples of a cache line.
 const LINE: usize = 64;
@@ -58,11 +58,10 @@ const CLASSES: usize = 8;
 /// The larger of the two chunk sizes: a huge page.
 const LARGE: usize = 2 << 20;
 
-/// The node allocator: blocks of up to 512 bytes, from chunks that threads share, with a cache for
-/// each thread.
+/// The allocator: blocks of up to 512 bytes, from chunks that threads share, with a cache for each
+/// thread.
 ///
-/// For programs with an operating system (feature `std`). [`Global`] serves larger blocks, and
-/// those aligned to more than 64 bytes.
+/// The global allocator serves larger blocks, and those aligned to more than 64 bytes.
 ///
 /// # Cost
 ///
@@ -93,10 +92,11 @@ const LARGE: usize = 2 << 20;
 /// in its cache; [`trim`](Self::trim) reduces it to nothing.
 ///
 /// ```
-/// use maple::{MapleTree, Pool};
-/// let tree = MapleTree::<u32, grace::Epoch, Pool>::new_in();
-/// tree.store_range(1..=2, 3)?;
-/// # Ok::<(), maple::Error>(())
+/// use pool::Pool;
+/// let layout = std::alloc::Layout::from_size_align(256, 64).unwrap();
+/// let block = Pool::allocate(layout).expect("no memory");
+/// // SAFETY: the block came from the pool with this layout, and has no other user.
+/// unsafe { Pool::deallocate(block, layout) };
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pool;
@@ -104,7 +104,7 @@ pub struct Pool;
 /// The memory that the [`Pool`] holds, in all classes.
 ///
 /// ```
-/// use maple::Pool;
+/// use pool::Pool;
 /// let stats = Pool::stats();
 /// assert!(stats.used <= stats.held);
 /// ```
@@ -117,6 +117,37 @@ pub struct PoolStats {
 }
 
 impl Pool {
+    /// Returns a new block, aligned to 64 bytes, or more if the layout asks for it. Its contents
+    /// are undefined. Returns `None` when there is no memory.
+    ///
+    /// The block has no other user until [`deallocate`](Self::deallocate). Any thread may call
+    /// either function. Cost and calling context: see [`Pool`].
+    #[inline]
+    pub fn allocate(layout: Layout) -> Option<NonNull<u8>> {
+        match class_of(layout) {
+            Some(class) => cache::allocate(class),
+            // SAFETY: the size is not zero: that has a class, unless the alignment is large.
+            None if layout.size() > 0 => NonNull::new(unsafe { alloc(layout) }),
+            None => Some(layout.dangling_ptr()),
+        }
+    }
+
+    /// Takes a block back.
+    ///
+    /// # Safety
+    /// The block came from [`allocate`](Self::allocate) with the same layout, and has no user any
+    /// more.
+    #[inline]
+    pub unsafe fn deallocate(block: NonNull<u8>, layout: Layout) {
+        match class_of(layout) {
+            // SAFETY: the caller's promise; `allocate` chose the same branch for this layout.
+            Some(class) => unsafe { cache::deallocate(class, block) },
+            // SAFETY: as above.
+            None if layout.size() > 0 => unsafe { dealloc(block.as_ptr(), layout) },
+            None => {}
+        }
+    }
+
     /// Returns free memory to the global allocator: first the blocks in the calling thread's cache
     /// go to their depots, then all chunks without a block in use or in another thread's cache are
     /// freed.
@@ -124,13 +155,13 @@ impl Pool {
     /// Takes the locks of all classes, one after the other, and calls the global allocator.
     ///
     /// ```
-    /// use maple::{MapleTree, Pool};
-    /// let mut tree = MapleTree::<u32, grace::Single, Pool>::new_in();
-    /// tree.get_mut().store_range(1..=2, 3)?;
-    /// drop(tree);
+    /// use pool::Pool;
+    /// let layout = std::alloc::Layout::from_size_align(256, 64).unwrap();
+    /// let block = Pool::allocate(layout).expect("no memory");
+    /// // SAFETY: the block came from the pool with this layout, and has no other user.
+    /// unsafe { Pool::deallocate(block, layout) };
     /// Pool::trim();
     /// assert_eq!(Pool::stats().held, 0); // no other thread has used it
-    /// # Ok::<(), maple::Error>(())
     /// ```
     pub fn trim() {
         for class in 0..CLASSES {
@@ -156,27 +187,4 @@ impl Pool {
 const fn class_of(layout: Layout) -> Option<usize> {
     let class = layout.size().saturating_sub(1) / LINE;
     if class < CLASSES && layout.align() <= LINE { Some(class) } else { None }
-}
-
-// SAFETY: a block belongs to its user alone until it comes back (see the module), and its class is
-// at least as large and aligned as the layout. `deallocate` computes the same class from the same
-// layout.
-unsafe impl NodeAlloc for Pool {
-    #[inline]
-    fn allocate(layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        match class_of(layout) {
-            Some(class) => cache::allocate(class),
-            None => Global::allocate(layout),
-        }
-    }
-
-    #[inline]
-    unsafe fn deallocate(ptr: NonNull<u8>, layout: Layout) {
-        match class_of(layout) {
-            // SAFETY: the caller's promise; `allocate` chose the same branch for this layout.
-            Some(class) => unsafe { cache::deallocate(class, ptr) },
-            // SAFETY: as above.
-            None => unsafe { Global::deallocate(ptr, layout) },
-        }
-    }
 }

@@ -5,8 +5,8 @@
 //! the block size, and a scan of at most 16 words finds the lowest free block. The pool never
 //! touches a free block.
 
-use super::LINE;
-use super::chunk::Chunk;
+use crate::LINE;
+use crate::chunk::Chunk;
 use core::mem::offset_of;
 use core::ptr::{self, NonNull};
 

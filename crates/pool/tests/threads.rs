@@ -1,8 +1,6 @@
 //! Tests of the pool with threads: frees on other threads, ends of threads, and memory that goes
 //! back.
-#![cfg(all(feature = "std", not(loom)))]
-
-use maple::{NodeAlloc, Pool, PoolStats};
+use pool::{Pool, PoolStats};
 use std::alloc::Layout;
 use std::cell::RefCell;
 use std::ptr::NonNull;

@@ -21,8 +21,7 @@
 //! state when the call returns. The slow path therefore pushes blocks one by one, while there is
 //! room, and never assumes that they fit.
 
-use super::{CLASSES, depot};
-use crate::alloc::AllocError;
+use crate::{CLASSES, depot};
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 use std::thread_local;
@@ -117,9 +116,9 @@ fn may_keep() -> bool {
 /// Allocates a block of a class. Cost: two cache lines of the thread's own, one branch, no atomics;
 /// at most every 128th call goes to the depot.
 #[inline]
-pub(super) fn allocate(class: usize) -> Result<NonNull<u8>, AllocError> {
+pub(super) fn allocate(class: usize) -> Option<NonNull<u8>> {
     match CACHES.try_with(|caches| caches[class].pop()) {
-        Ok(Some(block)) => Ok(block),
+        Ok(Some(block)) => Some(block),
         _ => refill(class),
     }
 }
@@ -139,7 +138,7 @@ pub(super) unsafe fn deallocate(class: usize, block: NonNull<u8>) {
 /// Takes a batch from the depot: the first block for the caller, the others for the cache.
 #[cold]
 #[inline(never)]
-fn refill(class: usize) -> Result<NonNull<u8>, AllocError> {
+fn refill(class: usize) -> Option<NonNull<u8>> {
     let want = if may_keep() { BATCH } else { 1 };
     let mut batch = [NonNull::dangling(); BATCH];
     let taken = depot::take(class, &mut batch[..want])?;
@@ -157,7 +156,7 @@ fn refill(class: usize) -> Result<NonNull<u8>, AllocError> {
             unsafe { depot::give(class, &rest[..rest.len() - kept]) };
         }
     }
-    Ok(first)
+    Some(first)
 }
 
 /// Moves the oldest batch to the depot and keeps the block. If the cache is closed, moves the block

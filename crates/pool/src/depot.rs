@@ -12,11 +12,10 @@
 //! nothing in their caches. A program that drops a large tree so gets the chunks freed, although
 //! the last blocks to be freed come from all of them.
 
-use super::chunk::{Chunk, Chunks};
-use super::queue::Queue;
-use super::slab::{SLAB, Slab};
-use super::{CLASSES, LARGE, LINE, PoolStats};
-use crate::alloc::AllocError;
+use crate::chunk::{Chunk, Chunks};
+use crate::queue::Queue;
+use crate::slab::{SLAB, Slab};
+use crate::{CLASSES, LARGE, LINE, PoolStats};
 use core::ptr::{self, NonNull};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -297,16 +296,13 @@ fn lock(class: usize) -> MutexGuard<'static, Depot> {
 }
 
 /// Takes between one block and as many as fit into `out`; the lowest addresses come first. Returns
-/// their number.
-///
-/// # Errors
-/// [`AllocError`] when no block is left and the global allocator has no memory.
-pub(super) fn take(class: usize, out: &mut [NonNull<u8>]) -> Result<usize, AllocError> {
+/// their number; `None` when no block is left and the global allocator has no memory.
+pub(super) fn take(class: usize, out: &mut [NonNull<u8>]) -> Option<usize> {
     let bytes = {
         let mut depot = lock(class);
         match depot.take(out) {
             0 => depot.growth(),
-            taken => return Ok(taken),
+            taken => return Some(taken),
         }
     };
     let mut grown = Chunks::allocate(bytes);
@@ -325,7 +321,7 @@ pub(super) fn take(class: usize, out: &mut [NonNull<u8>]) -> Result<usize, Alloc
     }
     drop(depot);
     drop(grown);
-    if taken == 0 { Err(AllocError) } else { Ok(taken) }
+    (taken > 0).then_some(taken)
 }
 
 /// Takes blocks back. Returns whether the caller should keep none in its cache.
