@@ -1,34 +1,32 @@
 //! Writes: each replaces the contents of a range by one entry or by a hole.
 //!
-//! A write in general has five phases, one module each:
+//! A write in general has five phases. What can fail comes before the first store.
 //!
-//! 1. [`plan`] walks to both ends of the range and computes, level by level, which nodes are
-//!    replaced and how many are needed. It changes nothing.
-//! 2. [`reserve`](retire::reserve) allocates the nodes, and the second copy of an entry that is split. After this
+//! 1. *Plan*: walk to both ends of the range and compute which nodes are replaced, and how many are
+//!    needed. This changes nothing.
+//! 2. *Reserve*: allocate the nodes, and the second copy of an entry that is split. After this
 //!    phase nothing can fail, and nothing has changed yet (I7).
-//! 3. [`build`](plan::build) fills the new nodes.
-//! 4. [`publish`](plan::publish) makes them visible by **one** pointer store and updates the gaps above. A reader
-//!    sees the tree before or after that store, never in between (I1).
-//! 5. [`retire`] hands the replaced nodes and entries to the grace period, or frees them at once if
+//! 3. *Build* the new nodes.
+//! 4. *Publish* them by **one** pointer store, and update the gaps above. A reader sees the tree
+//!    before or after that store, never in between (I1).
+//! 5. *Retire* the replaced nodes and entries: they go to the grace period, or are freed at once if
 //!    there are no readers.
 //!
-//! Few writes need all phases. Each module in this table does its case, or does nothing and leaves
-//! the write to a later one:
+//! Few writes need a plan of several levels. Each module does its case, or does nothing and leaves
+//! the write to the next one:
 //!
-//! | write | module | new nodes beside readers |
+//! | module | replaces | beside readers, by |
 //! |---|---|---|
-//! | an entry into a hole, an erase, a moved end, within a leaf | [`fast`](leaf::fast) | a leaf |
-//! | any change within a leaf | [`quick`](leaf::quick) | a leaf |
-//! | a write into a full leaf, which is split; full nodes above it are split first | [`split`](rewrite::split), [`room`](rewrite::room) | two leaves and their parent |
-//! | an entry whose bounds are too far from those of its leaf, which is split first | [`split`](rewrite::split) | two leaves and their parent |
-//! | an erase whose hole continues in the next leaf; an end that moves into the next leaf | [`border`](rewrite::border) | a leaf and its parent; the parent |
-//! | an erase that leaves a leaf with too little, if a sibling has room for the rest | [`join`](rewrite::join) | a leaf and its parent |
-//! | a hole over several leaves of one parent, or of two neighbouring parents | [`erase_span`](rewrite::erase_span) | one or two leaves and their parent; or both parents and theirs |
-//! | everything else | [`plan`] | up to three per level |
+//! | [`leaf`] | a leaf | a leaf |
+//! | [`rewrite`] | some leaves of one parent, or of two neighbouring parents | one or two leaves, and their parents |
+//! | [`plan`] | anything | up to three nodes per level |
+//!
+//! [`descent`] is a writer's path, [`gaps`] the gaps along it, [`retire`] the way out of the tree
+//! and the spare nodes.
 //!
 //! An exclusive owner changes leaves and their parents in place. Sequential inserts into holes, and
 //! repeated moves of an end, by the same [`Writer`](crate::Writer), reuse the path of the last
-//! write ([`finger`](leaf::finger)): no descent and no search.
+//! write ([`leaf::finger`]): no descent and no search.
 //!
 //! # Cost
 //!
