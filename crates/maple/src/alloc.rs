@@ -94,13 +94,13 @@ unsafe impl NodeAlloc for Global {
 unsafe impl NodeAlloc for pool::Pool {
     #[inline]
     fn allocate(layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        pool::Pool::allocate(layout).ok_or(AllocError)
+        pool::Pool::take(layout).ok_or(AllocError)
     }
 
     #[inline]
     unsafe fn deallocate(ptr: NonNull<u8>, layout: Layout) {
         // SAFETY: the caller's promise.
-        unsafe { pool::Pool::deallocate(ptr, layout) }
+        unsafe { pool::Pool::give_back(ptr, layout) }
     }
 }
 

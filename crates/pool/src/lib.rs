@@ -94,9 +94,9 @@ const LARGE: usize = 2 << 20;
 /// ```
 /// use pool::Pool;
 /// let layout = std::alloc::Layout::from_size_align(256, 64).unwrap();
-/// let block = Pool::allocate(layout).expect("no memory");
+/// let block = Pool::take(layout).expect("no memory");
 /// // SAFETY: the block came from the pool with this layout, and has no other user.
-/// unsafe { Pool::deallocate(block, layout) };
+/// unsafe { Pool::give_back(block, layout) };
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pool;
@@ -120,10 +120,10 @@ impl Pool {
     /// Returns a new block, aligned to 64 bytes, or more if the layout asks for it. Its contents
     /// are undefined. Returns `None` when there is no memory.
     ///
-    /// The block has no other user until [`deallocate`](Self::deallocate). Any thread may call
+    /// The block has no other user until [`give_back`](Self::give_back). Any thread may call
     /// either function. Cost and calling context: see [`Pool`].
     #[inline]
-    pub fn allocate(layout: Layout) -> Option<NonNull<u8>> {
+    pub fn take(layout: Layout) -> Option<NonNull<u8>> {
         match class_of(layout) {
             Some(class) => cache::allocate(class),
             // SAFETY: the size is not zero: that has a class, unless the alignment is large.
@@ -135,12 +135,12 @@ impl Pool {
     /// Takes a block back.
     ///
     /// # Safety
-    /// The block came from [`allocate`](Self::allocate) with the same layout, and has no user any
+    /// The block came from [`take`](Self::take) with the same layout, and has no user any
     /// more.
     #[inline]
-    pub unsafe fn deallocate(block: NonNull<u8>, layout: Layout) {
+    pub unsafe fn give_back(block: NonNull<u8>, layout: Layout) {
         match class_of(layout) {
-            // SAFETY: the caller's promise; `allocate` chose the same branch for this layout.
+            // SAFETY: the caller's promise; `take` chose the same branch for this layout.
             Some(class) => unsafe { cache::deallocate(class, block) },
             // SAFETY: as above.
             None if layout.size() > 0 => unsafe { dealloc(block.as_ptr(), layout) },
@@ -157,9 +157,9 @@ impl Pool {
     /// ```
     /// use pool::Pool;
     /// let layout = std::alloc::Layout::from_size_align(256, 64).unwrap();
-    /// let block = Pool::allocate(layout).expect("no memory");
+    /// let block = Pool::take(layout).expect("no memory");
     /// // SAFETY: the block came from the pool with this layout, and has no other user.
-    /// unsafe { Pool::deallocate(block, layout) };
+    /// unsafe { Pool::give_back(block, layout) };
     /// Pool::trim();
     /// assert_eq!(Pool::stats().held, 0); // no other thread has used it
     /// ```

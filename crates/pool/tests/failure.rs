@@ -45,11 +45,11 @@ unsafe impl GlobalAlloc for Program {
             }
             let mut blocks = [None; MOST_OWN];
             for block in &mut blocks[..OWN.replace(0)] {
-                *block = Pool::allocate(BLOCK);
+                *block = Pool::take(BLOCK);
             }
             for block in blocks.into_iter().flatten() {
                 // SAFETY: this function owns the block.
-                unsafe { Pool::deallocate(block, BLOCK) };
+                unsafe { Pool::give_back(block, BLOCK) };
             }
             // Relaxed: a count, read while no thread changes it.
             CHUNKS.fetch_add(layout.size(), Ordering::Relaxed);
@@ -74,7 +74,7 @@ struct Blocks(BTreeSet<NonNull<u8>>);
 
 impl Blocks {
     fn add(&mut self) -> Option<()> {
-        let block = Pool::allocate(BLOCK)?;
+        let block = Pool::take(BLOCK)?;
         // SAFETY: the test owns the block, which has that size.
         unsafe { block.write_bytes(0xa5, BLOCK.size()) };
         assert!(self.0.insert(block), "a block was allocated twice");
@@ -91,7 +91,7 @@ impl Drop for Blocks {
     fn drop(&mut self) {
         for &block in &self.0 {
             // SAFETY: the set owns the block.
-            unsafe { Pool::deallocate(block, BLOCK) };
+            unsafe { Pool::give_back(block, BLOCK) };
         }
     }
 }
@@ -111,10 +111,10 @@ fn alone(test: impl FnOnce()) {
 /// The number of blocks that a cache gets from its depot at a time. The pool is empty before and
 /// after the call.
 fn batch() -> usize {
-    let block = Pool::allocate(BLOCK).unwrap();
+    let block = Pool::take(BLOCK).unwrap();
     let batch = Pool::stats().used / BLOCK.size();
     // SAFETY: this function owns the block.
-    unsafe { Pool::deallocate(block, BLOCK) };
+    unsafe { Pool::give_back(block, BLOCK) };
     Pool::trim();
     batch
 }

@@ -25,7 +25,7 @@ fn layout(size: usize) -> Layout {
 impl Block {
     fn new(size: usize, fill: u8) -> Self {
         let layout = layout(size);
-        let ptr = Pool::allocate(layout).unwrap();
+        let ptr = Pool::take(layout).unwrap();
         assert_eq!(ptr.addr().get() % 64, 0);
         // SAFETY: the test owns the block, which has that size.
         unsafe { ptr.write_bytes(fill, size) };
@@ -43,7 +43,7 @@ impl Drop for Block {
         bytes.fill(!self.fill);
         // SAFETY: the test owned the block until now. The pointer has provenance for the block
         // only.
-        unsafe { Pool::deallocate(NonNull::from(bytes).cast(), self.layout) }
+        unsafe { Pool::give_back(NonNull::from(bytes).cast(), self.layout) }
     }
 }
 
@@ -226,13 +226,13 @@ fn blocks_dropped_in_any_order_go_back() {
 fn other_layouts_go_to_the_global_allocator() {
     alone(|| {
         for layout in [layout(513), layout(4096), Layout::from_size_align(256, 128).unwrap()] {
-            let block = Pool::allocate(layout).unwrap();
+            let block = Pool::take(layout).unwrap();
             assert_eq!(block.addr().get() % layout.align(), 0);
             // SAFETY: the test owns the block, which has that size.
             unsafe { block.write_bytes(1, layout.size()) };
             assert_eq!(Pool::stats(), PoolStats::default());
             // SAFETY: the block came from `Pool::allocate` with this layout.
-            unsafe { Pool::deallocate(block, layout) };
+            unsafe { Pool::give_back(block, layout) };
         }
         drop(Block::new(512, 1));
         assert_ne!(Pool::stats(), PoolStats::default());
