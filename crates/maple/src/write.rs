@@ -55,8 +55,9 @@ use crate::error::Error;
 use crate::node::{self, AtomicLink, Leaf, Link, Slot, pack};
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
-use leaf::fast::{EraseOne, Fast, Found, InsertHole, SetEnd};
+use leaf::fast::{EraseOne, Fast, Found, InsertHole};
 use leaf::quick::{Clear, Erase, Extend, Insert, Outcome, Quick, Store};
+use leaf::set_end::SetEnd;
 
 /// The destination of the entries that a write removes.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 //! same store as the leaf.
 
 use super::descent::WriteDescent;
-use super::leaf::quick::Holes;
+use super::leaf::place::Holes;
 use super::plan::publish;
 use crate::node::{Body, Inner, Search};
 

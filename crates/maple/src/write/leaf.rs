@@ -2,9 +2,10 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | [`fast`] | an entry into a hole, an erase, a moved end: what nearly all writes are |
+//! | [`fast`], [`set_end`] | an entry into a hole, an erase; a moved end: nearly all writes |
 //! | [`quick`] | any change within a leaf, and the choice of the rewrite for all others |
 //! | [`commit`] | the end of each: the changed leaf is made and published, the gaps above follow |
+//! | [`place`] | a leaf with the path to it; the holes that a change makes and removes |
 //! | [`finger`] | the path of the writer's last write, for the next one beside it |
 //! | [`removed`] | the entries that a change removes |
 //!
@@ -15,5 +16,7 @@
 pub(in crate::write) mod commit;
 pub(in crate::write) mod fast;
 pub(in crate::write) mod finger;
+pub(in crate::write) mod place;
 pub(in crate::write) mod quick;
 pub(in crate::write) mod removed;
+pub(in crate::write) mod set_end;

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::node::{Change, Leaf, Link, Search};
 use crate::write::Target;
 use crate::write::descent::WriteDescent;
-use crate::write::leaf::quick::Holes;
+use crate::write::leaf::place::Holes;
 use core::hint;
 use core::ptr;
 use grace::Reclaim;

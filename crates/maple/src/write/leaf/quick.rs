@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::node::{Body, Edit, Fit, Job, Leaf, Search};
 use crate::write::descent::WriteDescent;
 use crate::write::leaf::fast::Fast;
+use crate::write::leaf::place::{Holes, Place};
 use crate::write::leaf::removed::RemovedSlots;
 use crate::write::{Removed, Target};
 use core::hint;
@@ -191,89 +192,9 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
     }
 }
 
-/// A leaf and the path to it. The path is needed only for the ends of the leaf's range.
-#[derive(Clone, Copy)]
-pub(in crate::write) struct Place<'p> {
-    pub(in crate::write) descent: &'p WriteDescent,
-    pub(in crate::write) body: &'p Body,
-}
-
-impl Place<'_> {
-    /// The first index of a slot.
-    #[inline(always)]
-    pub(in crate::write) fn start(self, slot: usize) -> usize {
-        // SAFETY: the promise of `Target::new`.
-        if slot == 0 { unsafe { self.descent.min(0) } } else { self.body.bound(slot - 1) + 1 }
-    }
-
-    /// The last index of a slot.
-    #[inline(always)]
-    pub(in crate::write) fn end(self, slot: usize) -> usize {
-        if slot + 1 < self.body.len() {
-            self.body.bound(slot)
-        } else {
-            // SAFETY: the promise of `Target::new`.
-            unsafe { self.descent.max(0) }
-        }
-    }
-}
-
-impl Place<'_> {
-    /// As [`Place::end`], without a branch on whether the slot is the last: one in five is, which
-    /// would mispredict.
-    #[inline(always)]
-    pub(in crate::write) fn end_of(self, slot: usize) -> usize {
-        // SAFETY: the promise of `Target::new`.
-        self.body.end_of(slot, unsafe { self.descent.leaf_end() })
-    }
-
-    /// Whether the leaf before this one ends with a hole.
-    pub(in crate::write) fn has_hole_before(self) -> bool {
-        // SAFETY: the promise of `Target::new`.
-        unsafe { self.descent.neighbour(false).is_some_and(|leaf| leaf.body().ends_with_hole()) }
-    }
-
-    /// Whether the leaf after this one begins with a hole.
-    pub(in crate::write) fn has_hole_after(self) -> bool {
-        // SAFETY: the promise of `Target::new`.
-        unsafe { self.descent.neighbour(true).is_some_and(|leaf| leaf.body().is_hole(0)) }
-    }
-}
-
 #[cold]
 fn occupied(place: Place, slot: usize) -> Error {
     Error::Occupied { start: place.start(slot), end: place.end(slot) }
-}
-
-/// The effect of a change on holes: the holes that it removes, the longest of them, and the longest
-/// hole that it makes. Also the range of the slots that it changes.
-#[derive(Clone, Copy)]
-pub(in crate::write) struct Holes {
-    /// The holes that it removes: bit `i` for slot `i`. Zero if it makes a longer one.
-    pub(in crate::write) gone: u32,
-    pub(in crate::write) before: usize,
-    pub(in crate::write) after: usize,
-    pub(in crate::write) start: usize,
-    pub(in crate::write) end: usize,
-    /// Whether AVX-512 measures the remaining holes unconditionally, because testing for the need
-    /// mispredicts half the time. Not so for a moved end.
-    pub(in crate::write) measure: bool,
-}
-
-impl Holes {
-    /// A change that makes a hole of `after` indices and removes none, in slots that cover
-    /// `start..=end`.
-    #[inline(always)]
-    pub(in crate::write) fn made(after: usize, (start, end): (usize, usize)) -> Holes {
-        Holes { gone: 0, before: 0, after, start, end, measure: true }
-    }
-
-    /// Whether the change is at the very end of the index range, and leaves or makes a hole longer
-    /// than everything before it.
-    #[inline(always)]
-    pub(in crate::write) fn is_tail(self) -> bool {
-        self.end == usize::MAX && self.after > self.start
-    }
 }
 
 /// The change that makes `first..=last` a hole, and its effect on holes. The range lies in the

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::MapleTree;
-use crate::layout::{ALWAYS_WIDE, WIDE};
+use crate::layout::{ALWAYS_WIDE, NARROW, WIDE};
 use std::vec::Vec;
 
 /// The number of touching entries in a full leaf.

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::layout::{LEAF_LOW, NARROW};
 use crate::node::{Body, Change, Inner, Leaf, Link, Search, Splice};
 use crate::write::descent::WriteDescent;
-use crate::write::leaf::quick::Place;
+use crate::write::leaf::place::Place;
 use crate::write::leaf::removed::RemovedSlots;
 use crate::write::{Need, Removed, Target};
 use core::ptr;

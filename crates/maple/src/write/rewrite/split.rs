@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::layout::{INNER_SLOTS, LEAF_LOW, NARROW};
 use crate::node::{Body, Change, Edit, Fit, Item, Leaf, Link, Search, Splice};
 use crate::write::descent::WriteDescent;
-use crate::write::leaf::quick::Holes;
+use crate::write::leaf::place::Holes;
 use crate::write::leaf::removed::RemovedSlots;
 use crate::write::{Need, Removed, Target};
 use core::ptr;

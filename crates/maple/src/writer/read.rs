@@ -1,0 +1,139 @@
+//! What a writer reads. It needs no guard, because only the writer changes the tree.
+
+use super::Writer;
+use crate::alloc::NodeAlloc;
+use crate::cursor::{Paused, Position, WriteCursor};
+use crate::dump::Dump;
+use crate::entry::Entry;
+use crate::error::Error;
+use crate::gap::largest;
+use crate::iter::Iter;
+use crate::lock::{OwnerLock, WriteToken};
+use crate::node::Link;
+use crate::share::duplicate;
+use crate::stats::Stats;
+use crate::tree::MapleTree;
+use crate::validate::{Violation, validate};
+use core::ops::RangeInclusive;
+use grace::Reclaim;
+
+impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
+    /// The exact length of the longest free range; see [`MapleTree::largest_gap`]. Cost: one node.
+    pub fn largest_gap(&self) -> usize {
+        // SAFETY: we are the writer.
+        unsafe { largest(self.root()) }
+    }
+
+    /// The entry at `index`.
+    pub fn load(&self, index: usize) -> Option<E::Ref<'_>> {
+        // SAFETY: we are the writer, and the reference borrows us.
+        unsafe { self.core.load(index) }
+    }
+
+    /// The entry at `index`, with its whole range.
+    pub fn lookup(&self, index: usize) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
+        // SAFETY: as for `load`.
+        unsafe { self.core.lookup(index) }
+    }
+
+    /// The lowest entry that overlaps `bounds`; `None` also if the bounds are empty.
+    pub fn find(
+        &self,
+        bounds: RangeInclusive<usize>,
+    ) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
+        // SAFETY: as for `load`.
+        unsafe { self.core.find(bounds) }
+    }
+
+    /// The highest entry that overlaps `bounds`; `None` also if the bounds are empty.
+    pub fn find_rev(
+        &self,
+        bounds: RangeInclusive<usize>,
+    ) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
+        // SAFETY: as for `load`.
+        unsafe { self.core.find_rev(bounds) }
+    }
+
+    /// The entries that overlap `bounds`. The iterator is double-ended.
+    pub fn iter(&self, bounds: RangeInclusive<usize>) -> Iter<'_, E> {
+        // SAFETY: as for `load`.
+        unsafe { Iter::new(self.root(), bounds) }
+    }
+
+    /// A cursor at `index`.
+    pub fn cursor(&mut self, index: usize) -> WriteCursor<'_, 't, E, R, A> {
+        WriteCursor::new(self, Position::new(index))
+    }
+
+    /// A cursor that continues from the position where another was paused.
+    pub fn resume(&mut self, place: Paused) -> WriteCursor<'_, 't, E, R, A> {
+        WriteCursor::new(self, place.position())
+    }
+
+    /// Whether there is no entry. Constant time.
+    pub fn is_empty(&self) -> bool {
+        self.root().is_null()
+    }
+
+    /// The number of levels from the root to the leaves; 0 when empty. Constant time.
+    pub fn height(&self) -> usize {
+        self.core.height()
+    }
+
+    /// The numbers of nodes, entries, holes and bytes. Time: the number of nodes.
+    pub fn stats(&self) -> Stats {
+        // SAFETY: we are the writer.
+        unsafe { Stats::of(self.root()) }
+    }
+
+    /// A new tree with the same ranges and entries.
+    ///
+    /// If entries are shared pointers or plain values ([`Entry::SHARES`]), it shares the nodes.
+    /// That takes constant time and allocates nothing; each tree copies a node when it first writes
+    /// to it. Other entries are duplicated ([`Entry::try_dup`]); the time is the number of nodes
+    /// and entries.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; the partial copy is freed.
+    pub fn duplicate(&self) -> Result<MapleTree<E, R, A>, Error> {
+        let tree = MapleTree::from_root(self.duplicate_root()?);
+        tree.core.set_wrapped(self.core.wrapped());
+        Ok(tree)
+    }
+
+    fn duplicate_root(&self) -> Result<Link, Error> {
+        // From now on the nodes may be shared.
+        self.finger.forget();
+        // SAFETY: we are the writer.
+        unsafe { duplicate::<E, R, A>(self.root()) }
+    }
+
+    /// As [`duplicate`](Writer::duplicate), but the new tree is written with a token; see
+    /// [`OwnerLock`].
+    ///
+    /// # Errors
+    /// As for [`duplicate`](Writer::duplicate).
+    #[allow(clippy::type_complexity)]
+    pub fn duplicate_with_token(
+        &self,
+    ) -> Result<(MapleTree<E, R, A, OwnerLock>, WriteToken), Error> {
+        let (tree, token) = MapleTree::from_root_with_token(self.duplicate_root()?);
+        tree.core.set_wrapped(self.core.wrapped());
+        Ok((tree, token))
+    }
+
+    /// Checks every structural invariant; see [`Violation`]. Time: the number of slots.
+    ///
+    /// # Errors
+    /// The first violation found.
+    pub fn validate(&self) -> Result<(), Violation> {
+        // SAFETY: we are the writer.
+        unsafe { validate(self.root()) }
+    }
+
+    /// The tree in readable form, node by node.
+    pub fn dump(&self) -> Dump<'_> {
+        // SAFETY: we are the writer, and the dump borrows us.
+        unsafe { Dump::new(self.root()) }
+    }
+}
