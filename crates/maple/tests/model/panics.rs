@@ -7,6 +7,7 @@ use maple::MapleTree;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// Countdowns to the panic, and the number of live entries.
 #[derive(Default)]
@@ -70,13 +71,18 @@ fn entries_that_panic() {
     drops();
 }
 
-/// Ends read-side sections until `done` returns true.
+/// Ends read-side sections until `done` returns true. Other tests hold sections at the same time,
+/// perhaps on threads that do not run at the moment, so this takes as long as it takes.
 fn settle(mut done: impl FnMut() -> bool) {
-    let tries = 10_000;
-    assert!((0..tries).any(|_| {
+    let start = Instant::now();
+    loop {
         Epoch::pin().flush();
-        done()
-    }));
+        if done() {
+            return;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "entries were never dropped");
+        std::thread::sleep(Duration::from_micros(100));
+    }
 }
 
 /// A store splits an entry, whose clone panics.
