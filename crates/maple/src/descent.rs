@@ -28,43 +28,24 @@
 //! The moments of different indices may differ: a walk is not a snapshot. A hole may appear divided
 //! where the walk met two leaves at different moments.
 
+mod partial;
+mod seek;
+mod span;
+mod spot;
+mod step;
+#[cfg(test)]
+mod tests;
+mod unpack;
+
+pub(crate) use seek::{at_or_after, at_or_before, lookup, walk, walk_open};
+pub(crate) use span::Span;
+pub(crate) use spot::{After, Aim, At, AtOrAfter, AtOrBefore, Before, Spot};
+pub(crate) use step::{Pick, Step};
+pub(crate) use unpack::Unpacked;
+
 use crate::layout::MAX_HEIGHT;
 use crate::node::{self, Job, Link, Search};
 use core::mem::MaybeUninit;
-
-/// A node on the path, with the range that it covers and the slot taken in it.
-#[derive(Clone, Copy)]
-pub(crate) struct Step {
-    pub(crate) link: Link,
-    pub(crate) slot: usize,
-    pub(crate) min: usize,
-    pub(crate) max: usize,
-}
-
-impl Step {
-    /// The number of slots of the node.
-    pub(crate) fn len(&self) -> usize {
-        // SAFETY: the invariant of the path that contains the step.
-        unsafe { self.link.len() }
-    }
-}
-
-/// A range of the tree and its word; the word of a hole is null.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
-    pub(crate) min: usize,
-    pub(crate) max: usize,
-    pub(crate) word: *mut (),
-}
-
-/// The slot to take in each node of a descent.
-#[derive(Clone, Copy)]
-pub(crate) enum Pick {
-    /// The slot that holds the index.
-    Index(usize),
-    First,
-    Last,
-}
 
 /// The steps from the root (the highest level) to the lowest level reached.
 ///
@@ -397,7 +378,3 @@ impl Job for Enter<'_> {
         path.steps[level].write(Step { link, slot, min, max });
     }
 }
-
-mod partial;
-#[cfg(test)]
-mod tests;

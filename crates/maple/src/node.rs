@@ -12,7 +12,7 @@
 //! | `search`, `starts` | scalar searches, and bounds as whole words |
 //! | `job` | `Search`, the trait of all implementations |
 //! | `simd` or `no_simd` | the other implementations, and the choice |
-//! | `load`, `spot`, `unpack`, `seek` | lookups, positions in a leaf, iteration, walks from the root |
+//! | `load` | lookups, and the choice of a search |
 
 mod change;
 mod edit;
@@ -29,7 +29,6 @@ mod prefetch;
 mod reform;
 mod refs;
 mod search;
-mod seek;
 // SIMD where it may be used: not in kernels, and not under checkers that do not support it.
 #[cfg_attr(
     not(all(
@@ -40,10 +39,8 @@ mod seek;
     path = "node/no_simd.rs"
 )]
 mod simd;
-mod spot;
 mod starts;
-mod unpack;
-mod word;
+pub(crate) mod word;
 
 pub(crate) use change::{Bound, Change, Run, words};
 pub(crate) use edit::{Edit, Fit};
@@ -52,12 +49,9 @@ pub(crate) use few::copy_up;
 pub(crate) use follow::free_node;
 pub(crate) use inner::{Inner, Item, Splice};
 pub(crate) use job::{Job, Search};
-pub(crate) use leaf::{Body, Leaf, Slot};
+pub(crate) use leaf::{Body, Cell, Leaf, Slot};
 pub(crate) use link::{AtomicLink, Link};
 pub(crate) use load::{load, run};
 pub(crate) use pack::{Slots, cut, pack};
 pub(crate) use search::inner_scalar as child_of;
-pub(crate) use seek::{at_or_after, at_or_before, lookup, walk, walk_open};
-pub(crate) use spot::{After, Aim, At, AtOrAfter, AtOrBefore, Before, Spot};
-pub(crate) use starts::LANES;
-pub(crate) use unpack::Unpacked;
+pub(crate) use starts::{LANES, Starts};

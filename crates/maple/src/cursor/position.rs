@@ -1,10 +1,10 @@
 //! The part that both cursors share: the position, and the moves.
 
 use super::State;
-use crate::descent::{Descent, Span};
+use crate::descent::{self, After, Aim, At, AtOrAfter, AtOrBefore, Before, Descent, Span, Spot};
 use crate::error::Error;
 use crate::gap::{End, Want, search};
-use crate::node::{self, After, Aim, At, AtOrAfter, AtOrBefore, Before, Link, Spot};
+use crate::node::Link;
 
 /// The part that both cursors share. The caller of its moves passes the tree's root, and keeps the
 /// path valid by a guard or by being the writer.
@@ -100,7 +100,7 @@ impl Position {
             return self.spot.span();
         }
         // SAFETY: the caller's promise.
-        unsafe { node::walk::<A>(root, index, &mut self.path, &mut self.spot) }
+        unsafe { descent::walk::<A>(root, index, &mut self.path, &mut self.spot) }
     }
 
     /// Goes to the first entry of the next leaf that has one and begins at or before `limit`.

@@ -6,8 +6,8 @@
 //! correct.
 
 use super::front::{Way, open};
-use crate::descent::{Descent, Pick};
-use crate::node::{self, AtOrBefore, Job, LANES, Link, Search, Spot, Unpacked};
+use crate::descent::{self, AtOrBefore, Descent, Pick, Spot, Unpacked};
+use crate::node::{self, Job, LANES, Link, Search};
 
 /// The back end of an iterator; see the module.
 pub(super) struct Back {
@@ -61,7 +61,7 @@ impl Back {
     pub(super) unsafe fn open_one(&mut self, root: Link, hi: usize) -> bool {
         let Back { run, spot, path, .. } = self;
         // SAFETY: the caller's promise.
-        let found = unsafe { node::walk_open::<AtOrBefore, false>(root, hi, path, spot, run) };
+        let found = unsafe { descent::walk_open::<AtOrBefore, false>(root, hi, path, spot, run) };
         (self.min, self.max) = (self.spot.min(), self.spot.max());
         self.alone = found;
         found

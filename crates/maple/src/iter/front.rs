@@ -15,8 +15,8 @@
 //! The rest of the first leaf is read from that leaf, which does not change, and not from the tree,
 //! where another version may have replaced it.
 
-use crate::descent::{Descent, Pick, Step};
-use crate::node::{self, AtOrAfter, Inner, Job, Link, Search, Spot, Unpacked};
+use crate::descent::{self, AtOrAfter, Descent, Pick, Spot, Step, Unpacked};
+use crate::node::{self, Inner, Job, Link, Search};
 use core::ptr;
 
 /// The front end of an iterator; see the module.
@@ -92,7 +92,7 @@ impl Front {
     pub(super) unsafe fn open_one(&mut self, root: Link, lo: usize) -> bool {
         let Front { run, spot, path, .. } = self;
         // SAFETY: the caller's promise.
-        let found = unsafe { node::walk_open::<AtOrAfter, true>(root, lo, path, spot, run) };
+        let found = unsafe { descent::walk_open::<AtOrAfter, true>(root, lo, path, spot, run) };
         self.max = self.spot.max();
         self.alone = found;
         found

@@ -41,7 +41,7 @@ pub(crate) struct Leaf {
 
 /// A cell of a leaf's room: eight bytes on every machine. Words move as whole cells, as bytes and
 /// not as numbers, so a pointer keeps its provenance.
-pub(super) type Cell = MaybeUninit<u64>;
+pub(crate) type Cell = MaybeUninit<u64>;
 
 const _: () = assert!(size_of::<*mut ()>() <= size_of::<Cell>());
 
@@ -288,7 +288,7 @@ impl Body {
     /// The word of the entry with that rank. A rank one too large is allowed: the cell then holds
     /// no entry's word.
     #[inline(always)]
-    pub(super) fn cell(&self, rank: usize) -> *const *mut () {
+    pub(crate) fn cell(&self, rank: usize) -> *const *mut () {
         debug_assert!(rank < LEAF_CELLS);
         // SAFETY: inside the room: a leaf has fewer entries than cells. (Negating the rank takes
         // one instruction; subtracting it from a constant would take two.)

@@ -20,7 +20,7 @@ impl Starts {
     /// The place for the starts of all slots but the first: [`LANES`] words, at the beginning of a
     /// cache line.
     #[inline(always)]
-    pub(super) fn others(&mut self) -> *mut usize {
+    pub(crate) fn others(&mut self) -> *mut usize {
         // SAFETY: inside the array.
         unsafe { self.0.as_mut_ptr().cast::<usize>().add(BEFORE + 1) }
     }
@@ -28,7 +28,7 @@ impl Starts {
     /// # Safety
     /// The start of the slot was written.
     #[inline(always)]
-    pub(super) unsafe fn get(&self, slot: usize) -> usize {
+    pub(crate) unsafe fn get(&self, slot: usize) -> usize {
         debug_assert!(slot <= LANES);
         // SAFETY: inside the array, and the caller's promise.
         unsafe { self.0.as_ptr().cast::<usize>().add(BEFORE + slot).read() }

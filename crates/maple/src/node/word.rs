@@ -12,7 +12,7 @@ const EXPOSES: bool = cfg!(all(
 
 /// Prepares a word for a leaf. Takes no instruction.
 #[inline(always)]
-pub(super) fn put_in(word: *mut ()) -> *mut () {
+pub(crate) fn put_in(word: *mut ()) -> *mut () {
     if EXPOSES {
         word.expose_provenance();
     }
@@ -22,6 +22,6 @@ pub(super) fn put_in(word: *mut ()) -> *mut () {
 /// Converts a word read from a leaf: regains the provenance that [`put_in`] exposed. Takes no
 /// instruction.
 #[inline(always)]
-pub(super) fn taken_out(word: *mut ()) -> *mut () {
+pub(crate) fn taken_out(word: *mut ()) -> *mut () {
     if EXPOSES { ptr::with_exposed_provenance_mut(word.addr()) } else { word }
 }

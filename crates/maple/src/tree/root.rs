@@ -1,9 +1,10 @@
 //! What every kind of tree has: the root, and the reads.
 
 use crate::alloc::NodeAlloc;
+use crate::descent;
 use crate::entry::Entry;
 use crate::iter::hit;
-use crate::node::{self, AtomicLink, Link};
+use crate::node::{AtomicLink, Link};
 use crate::write::{Bin, Disposal};
 use core::marker::PhantomData;
 use core::ops::RangeInclusive;
@@ -67,7 +68,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Core<E, R, A> {
             return None;
         }
         // SAFETY: the caller's promise.
-        unsafe { hit::<E>(node::lookup(root, index)) }
+        unsafe { hit::<E>(descent::lookup(root, index)) }
     }
 
     /// # Safety
@@ -82,7 +83,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Core<E, R, A> {
             return None;
         }
         // SAFETY: the caller's promise.
-        let found = unsafe { node::at_or_after(root, *bounds.start(), *bounds.end()) };
+        let found = unsafe { descent::at_or_after(root, *bounds.start(), *bounds.end()) };
         if found.min > *bounds.end() {
             return None;
         }
@@ -102,7 +103,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Core<E, R, A> {
             return None;
         }
         // SAFETY: the caller's promise.
-        let found = unsafe { node::at_or_before(root, *bounds.end(), *bounds.start()) };
+        let found = unsafe { descent::at_or_before(root, *bounds.end(), *bounds.start()) };
         if found.max < *bounds.start() {
             return None;
         }

@@ -1,6 +1,7 @@
 //! Compares every SIMD implementation with the scalar one.
 
 use super::*;
+use crate::descent::Unpacked;
 use crate::node::Link;
 use crate::node::change::{Bound, Change};
 use crate::node::inner::{Inner, Item, Splice};
@@ -8,7 +9,6 @@ use crate::node::job::Search;
 use crate::node::leaf::{Leaf, Slot, word};
 use crate::node::pack::{is_packable, pack};
 use crate::node::search::{inner_scalar, leaf_scalar};
-use crate::node::unpack::Unpacked;
 use core::ptr::NonNull;
 use std::vec::Vec;
 

@@ -1,6 +1,6 @@
 //! The search for an entry with its range: the one at an index, or the nearest on one side of it.
 //!
-//! The descent is that of [`load`](super::load()). It also keeps two pointers: to the separators
+//! The descent is that of [`load`](crate::node::load()). It also keeps two pointers: to the separators
 //! before and at the end of the child's range. They are selected without branches, because the
 //! child that holds an index cannot be predicted, and read only in the leaf. There one mask gives
 //! the slot: the entries at and above (or at and below) the index's slot. If there is none on that
@@ -19,14 +19,10 @@
 //! `load` does not read; in the leaf two bounds, and a branch for its form. For random indices
 //! about every tenth search needs the second descent, whose upper nodes are in the cache.
 
-use super::job::{Job, Search};
-use super::leaf::Body;
-use super::link::Link;
-use super::load::run;
 use super::spot::{Aim, Spot};
 use super::unpack::Unpacked;
-use super::word;
-use crate::descent::{Descent, Span};
+use super::{Descent, Span};
+use crate::node::{Body, Job, Link, Search, run, word};
 use core::hint::select_unpredictable;
 use core::marker::PhantomData;
 use core::ptr;
@@ -34,7 +30,7 @@ use core::ptr;
 /// The entry that holds `index`; a null word if there is none.
 ///
 /// # Safety
-/// As for [`load`](super::load()).
+/// As for [`load`](crate::node::load()).
 #[inline(always)]
 pub(crate) unsafe fn lookup(root: Link, index: usize) -> Span {
     run(Lookup(root, index))
@@ -44,7 +40,7 @@ pub(crate) unsafe fn lookup(root: Link, index: usize) -> Span {
 /// `index`, that entry or a null word.
 ///
 /// # Safety
-/// As for [`load`](super::load()).
+/// As for [`load`](crate::node::load()).
 #[inline(always)]
 pub(crate) unsafe fn at_or_after(root: Link, index: usize, limit: usize) -> Span {
     run(AtOrAfter { root, index, limit })
@@ -54,7 +50,7 @@ pub(crate) unsafe fn at_or_after(root: Link, index: usize, limit: usize) -> Span
 /// above `index`, that entry or a null word.
 ///
 /// # Safety
-/// As for [`load`](super::load()).
+/// As for [`load`](crate::node::load()).
 #[inline(always)]
 pub(crate) unsafe fn at_or_before(root: Link, index: usize, limit: usize) -> Span {
     run(AtOrBefore { root, index, limit })
@@ -135,7 +131,7 @@ impl Place<'_> {
 /// The leaf that holds `index`. The nodes and slots on the way are noted in `path`.
 ///
 /// # Safety
-/// As for [`load`](super::load()); nodes stay allocated for `'a`.
+/// As for [`load`](crate::node::load()); nodes stay allocated for `'a`.
 #[inline(always)]
 unsafe fn descend<'a, S: Search>(
     search: S,

@@ -8,12 +8,8 @@
 //! Correctness: the place is in a leaf that does not change while the place is used, and that stays
 //! allocated. The code that makes a place promises that.
 
-use super::job::{Job, Search};
-use super::leaf::Body;
-use super::link::Link;
-use super::load::run;
-use super::word;
-use crate::descent::{Descent, Span, Step};
+use super::{Descent, Span, Step};
+use crate::node::{Body, Job, Link, Search, run, word};
 use core::ptr;
 
 /// A slot of a leaf. Without a leaf, it is the hole that an empty tree is.

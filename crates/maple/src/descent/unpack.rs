@@ -8,12 +8,9 @@
 //! A step changes a single word, in which the next entry is the lowest set bit: upwards bit `i` is
 //! slot `i`, downwards it is slot `31 - i`. So a step has a short dependency chain either way.
 
-use super::job::Search;
-use super::leaf::{Body, Cell};
+use super::Span;
 use super::spot::Spot;
-use super::starts::Starts;
-use super::word;
-use crate::descent::Span;
+use crate::node::{Body, Cell, Search, Starts, word};
 use core::mem::MaybeUninit;
 use core::ptr;
 
