@@ -1,22 +1,45 @@
 //! Entries: values that fit in one word.
 //!
 //! A slot is one pointer-sized word; null is a hole. The word is a pointer and not an integer, so
-//! that an entry that is a pointer keeps its provenance. [`impls`] implements [`Entry`] for the
-//! usual types.
+//! that an entry that is a pointer keeps its provenance.
+//!
+//! | module | entries |
+//! | --- | --- |
+//! | `numbers` | integers, `bool`, `char`, `f32`, `()`: in the word |
+//! | `wide` | `u64`, `usize`, `i64`, `isize`, `f64`: most in the word, others in a box |
+//! | `shared` | `Arc` and `Weak`, of types of any size |
+//! | `boxes` | `&'static`, `Box`, [`Owned`], [`Address`] |
+//! | `ref_counted` | [`RefCounted`], an `Arc` whose allocation may fail |
+//! | `option` | `Option` of most others |
+//! | `custom` | `entry!`, for types of one's own |
 
-mod impls;
+mod boxes;
+mod custom;
+mod fat;
+mod numbers;
+mod option;
 mod ref_counted;
+mod shared;
+#[cfg(test)]
+mod tests;
+mod wide;
 
-pub use impls::ArcRef;
+pub use boxes::{Address, Owned};
 pub use ref_counted::{RefCounted, RefCountedRef};
+pub use shared::{ArcRef, WeakRef};
 
-use crate::AllocError;
+use crate::Error;
+use core::num::NonZeroUsize;
 use core::ptr::NonNull;
 
 /// An entry as the tree stores it: a word that is never null.
 pub type Raw = NonNull<()>;
 
 /// A value that a tree can hold: it turns into one non-null word and back.
+///
+/// Most programs use the types that implement it: integers and other plain values, `Arc`, `Weak`,
+/// `Box<T: Clone>`, [`Owned`], `&'static T`, [`RefCounted`], [`Address`], and `Option`s of most of
+/// them. [`entry!`](crate::entry) makes a type of your own an entry without unsafe code.
 ///
 /// Entries are `Send + 'static` because a removed entry may be dropped after a grace period, by any
 /// thread, and after the tree. They are `Sync` because two threads can hold references to one entry
@@ -25,17 +48,18 @@ pub type Raw = NonNull<()>;
 ///
 /// # Safety
 ///
-/// - `from_raw(into_raw(e))` is `e` again. The tree calls `from_raw` at most once for each word
-///   from `into_raw` or `try_dup`.
+/// - If `try_into_raw(e)` is `Ok(raw)`, then `from_raw(raw)` is `e` again. The tree calls `from_raw`
+///   at most once for each word from `try_into_raw` or `try_dup`.
 /// - Between the two calls, `borrow` is sound on any thread, on several at once, and any number of
 ///   times. A `Ref` gives no more access than a `&Self`: every part of it that can be sent or
 ///   shared is sound to send or share because `Self` is `Sync`.
 /// - `try_dup` returns a word for a new entry, or an error and changes nothing. It runs on one
 ///   thread while others may `borrow` the source. It may unwind if the source is unharmed.
 /// - If `SHARES` is true, `try_dup` succeeds and returns the same word.
-/// - If `NEEDS_DROP` is false, forgetting the word is equivalent to dropping the entry, and the
-///   word may be copied freely: `from_raw` may be called more than once, also while others `borrow`
-///   it.
+/// - If `NEEDS_DROP` is false, or `owns` is for a word, forgetting the word is equivalent to dropping
+///   the entry, and the word may be copied freely: `from_raw` may be called more than once, also
+///   while others `borrow` it.
+/// - `SPARE`, if there is one, is no word of any entry.
 ///
 /// Neither `drop` nor `try_dup` of an entry may take a tree's lock; see [the
 /// crate](crate#rules-for-the-code-of-entries).
@@ -71,6 +95,14 @@ pub type Raw = NonNull<()>;
 /// use std::cell::Cell;
 /// let tree = maple::MapleTree::<&'static Cell<u64>, grace::Epoch>::new();
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be an entry of a tree",
+    label = "not an entry",
+    note = "use `Arc<T>`, `Box<T>` (of a `T: Clone`), `maple::Owned<T>` (without `Clone`), \
+            `&'static T`, or a number",
+    note = "`maple::entry!` makes a type of your own an entry",
+    note = "what an entry points to must be `Send`, `Sync` and `'static`"
+)]
 pub unsafe trait Entry: Sized + Send + Sync + 'static {
     /// The result of a lookup; valid as long as the reader's guard.
     type Ref<'g>: 'g;
@@ -83,13 +115,20 @@ pub unsafe trait Entry: Sized + Send + Sync + 'static {
     /// of the two trees is written.
     const SHARES: bool = false;
 
-    /// The entry as a word.
-    fn into_raw(self) -> Raw;
+    /// A word that no entry has, for `None` in an `Option`. Without one, `Option`s are no entries.
+    const SPARE: Option<NonZeroUsize> = None;
+
+    /// The entry as a word. Few types allocate here: see the type.
+    ///
+    /// # Errors
+    /// The entry, if there is no memory for its word.
+    fn try_into_raw(self) -> Result<Raw, Self>;
 
     /// The entry back from its word.
     ///
     /// # Safety
-    /// The word came from `into_raw` or `try_dup` of this type and has not been turned back before.
+    /// The word came from `try_into_raw` or `try_dup` of this type and has not been turned back
+    /// before.
     unsafe fn from_raw(raw: Raw) -> Self;
 
     /// A reference to the entry in the word.
@@ -102,11 +141,27 @@ pub unsafe trait Entry: Sized + Send + Sync + 'static {
     /// and for a duplicate of the tree.
     ///
     /// # Errors
-    /// If there is no memory for it.
+    /// [`Error::OutOfMemory`], or [`Error::Whole`] if the type has no duplicates.
     ///
     /// # Safety
     /// The word holds an entry, as for [`borrow`](Entry::borrow).
-    unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError>;
+    unsafe fn try_dup(raw: Raw) -> Result<Raw, Error>;
+
+    /// Whether the entry in a word must be dropped; only asked if `NEEDS_DROP` is true.
+    #[inline]
+    fn owns(_raw: Raw) -> bool {
+        Self::NEEDS_DROP
+    }
+}
+
+/// An entry whose value the only owner of a tree can change in place: `Box` and [`Owned`].
+///
+/// # Safety
+/// The word of an entry is a pointer to a `Value` that belongs to this entry alone, and
+/// [`Entry::SHARES`] is false.
+pub unsafe trait EntryMut: Entry {
+    /// The type of the value.
+    type Value;
 }
 
 /// Drops the entry in a word. It has the signature that [`grace::Reclaim::retire`] takes.

@@ -52,7 +52,7 @@ impl<E: Entry, R: Reclaim> Erased<E, R> {
     /// # Errors
     /// The same `Erased`, if readers may still hold a reference to the entry.
     pub fn into_inner(self) -> Result<E, Self> {
-        if self.shared && E::NEEDS_DROP {
+        if self.shared && E::NEEDS_DROP && E::owns(self.raw) {
             return Err(self);
         }
         let this = core::mem::ManuallyDrop::new(self);
@@ -63,7 +63,7 @@ impl<E: Entry, R: Reclaim> Erased<E, R> {
 
 impl<E: Entry, R: Reclaim> Drop for Erased<E, R> {
     fn drop(&mut self) {
-        if self.shared && E::NEEDS_DROP {
+        if self.shared && E::NEEDS_DROP && E::owns(self.raw) {
             // SAFETY: the entry left the tree when it was erased. It is retired once, here.
             unsafe { R::retire(&R::pin(), self.raw, drop_raw::<E>) }
         } else {

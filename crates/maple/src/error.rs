@@ -33,6 +33,9 @@ pub enum Error {
         /// Its last index.
         end: usize,
     },
+    /// The write would divide an entry that has no duplicates, such as an
+    /// [`Owned`](crate::Owned).
+    Whole,
     /// The token belongs to another tree.
     WrongToken,
 }
@@ -48,6 +51,10 @@ impl fmt::Display for Error {
                 f.write_str("no free range of that size and alignment inside the bounds")
             }
             Error::Occupied { start, end } => write!(f, "occupied by {start:#x}..={end:#x}"),
+            Error::Whole => f.write_str(
+                "an entry without duplicates would be divided; cut off its ends, or store an \
+                 entry that can be duplicated",
+            ),
             Error::WrongToken => {
                 f.write_str("the token belongs to another tree; use the one made with this tree")
             }

@@ -110,8 +110,7 @@
 //!
 //! Without it the crate is `no_std` and needs `alloc`.
 //!
-//! Pointers may have 64 or 32 bits. If they have 32, indices do, too, and `u32` cannot be an entry:
-//! its values and the hole do not fit in one word.
+//! Pointers may have 64 or 32 bits. If they have 32, indices do, too.
 #![no_std]
 #![deny(missing_docs)]
 
@@ -152,7 +151,9 @@ mod writer;
 pub use crate::alloc::{AllocError, Global, NodeAlloc, Nodes, try_box};
 pub use crate::cursor::{Paused, ReadCursor, WriteCursor};
 pub use crate::dump::Dump;
-pub use crate::entry::{ArcRef, Entry, Raw, RefCounted, RefCountedRef};
+pub use crate::entry::{
+    Address, ArcRef, Entry, EntryMut, Owned, Raw, RefCounted, RefCountedRef, WeakRef,
+};
 pub use crate::erased::Erased;
 pub use crate::error::{Error, Refused};
 pub use crate::iter::Iter;

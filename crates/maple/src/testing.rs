@@ -1,6 +1,6 @@
 //! Helpers of the unit tests: an allocator and an entry type that count, and that fail on demand.
 
-use crate::{AllocError, Entry, Global, NodeAlloc, Raw};
+use crate::{AllocError, Entry, Error, Global, NodeAlloc, Raw};
 use core::alloc::Layout;
 use core::ptr::NonNull;
 use std::cell::Cell;
@@ -121,10 +121,10 @@ unsafe impl Entry for Owned {
     type Ref<'g> = &'g u64;
     const NEEDS_DROP: bool = true;
 
-    fn into_raw(self) -> Raw {
+    fn try_into_raw(self) -> Result<Raw, Self> {
         let inner = core::mem::ManuallyDrop::new(self);
         // SAFETY: the box is moved out once, and `self` is not dropped.
-        Entry::into_raw(unsafe { core::ptr::read(&inner.0) })
+        Entry::try_into_raw(unsafe { core::ptr::read(&inner.0) }).map_err(Owned)
     }
 
     unsafe fn from_raw(raw: Raw) -> Self {
@@ -137,9 +137,9 @@ unsafe impl Entry for Owned {
         unsafe { <std::boxed::Box<u64> as Entry>::borrow(raw) }
     }
 
-    unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError> {
+    unsafe fn try_dup(raw: Raw) -> Result<Raw, Error> {
         spend()?;
         // SAFETY: the caller's promise.
-        Ok(Owned::new(*unsafe { Self::borrow(raw) }).into_raw())
+        Owned::new(*unsafe { Self::borrow(raw) }).try_into_raw().map_err(|_| Error::OutOfMemory)
     }
 }

@@ -22,7 +22,7 @@ use grace::{Concurrent, Reclaim, Single};
 
 /// A map from ranges of indices (`0..=usize::MAX`, inclusive) to entries of one word.
 ///
-/// - `E`: the type of the entries ([`Entry`]): `Arc<T>`, `Box<T>`, `&'static T`, small integers.
+/// - `E`: the type of the entries ([`Entry`]): `Arc<T>`, `Box<T>`, `&'static T`, numbers.
 /// - `R`: the reclamation engine, which keeps readers safe ([`Reclaim`]). [`grace::Single`], the
 ///   default, is for a tree with one owner: written through `&mut`, read through `&`, like any
 ///   collection. `grace::Epoch` and other [`Concurrent`] engines let readers run beside a writer.

@@ -4,7 +4,7 @@ mod read;
 
 use crate::alloc::NodeAlloc;
 use crate::descent::Descent;
-use crate::entry::Entry;
+use crate::entry::{Entry, Raw};
 use crate::erased::Erased;
 use crate::error::{Error, Refused};
 use crate::gap::{End, Want, search};
@@ -102,7 +102,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         range: RangeInclusive<usize>,
         entry: E,
     ) -> Result<(), Refused<E>> {
-        let raw = entry.into_raw();
+        let raw = into_raw(entry)?;
         self.target(&range)
             .and_then(|(target, finger, ends)| target.replace(finger, ends, raw.as_ptr()))
             // SAFETY: a refused entry is not in the tree, so the word is ours.
@@ -119,7 +119,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         range: RangeInclusive<usize>,
         entry: E,
     ) -> Result<(), Refused<E>> {
-        let raw = entry.into_raw();
+        let raw = into_raw(entry)?;
         self.target(&range)
             .and_then(|(target, finger, ends)| target.insert(finger, ends, raw.as_ptr()))
             // SAFETY: a refused entry is not in the tree, so the word is ours.
@@ -367,6 +367,12 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         // SAFETY: we are the writer.
         unsafe { search(self.root(), &mut Descent::new(), &want, end) }.ok_or(Error::NoSpace)
     }
+}
+
+/// The word of an entry.
+#[inline(always)]
+fn into_raw<E: Entry>(entry: E) -> Result<Raw, Refused<E>> {
+    entry.try_into_raw().map_err(|entry| Refused { error: Error::OutOfMemory, entry })
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> fmt::Debug for Writer<'_, E, R, A> {

@@ -13,6 +13,7 @@ use core::{
     fmt,
     marker::PhantomData,
     mem::ManuallyDrop,
+    num::NonZeroUsize,
     ops::Deref,
     ptr::NonNull,
     sync::atomic::{
@@ -22,7 +23,8 @@ use core::{
 };
 
 use super::{Entry, Raw};
-use crate::{AllocError, try_box};
+use crate::alloc::try_box_with;
+use crate::{AllocError, Error};
 use std_alloc::boxed::Box;
 
 /// The largest number of users. Only a program that forgets clones on purpose comes near it.
@@ -80,8 +82,18 @@ impl<T, L> RefCounted<T, L> {
     /// # Errors
     /// As for [`new`](RefCounted::new).
     pub fn aligned(value: T) -> Result<Self, AllocError> {
-        let inner = try_box(Inner { users: AtomicUsize::new(1), value, _like: [] })?;
-        Ok(RefCounted(NonNull::from(Box::leak(inner))))
+        Self::new_with(|| value)
+    }
+
+    /// As [`new`](RefCounted::new), but makes the value after the allocation succeeded.
+    pub(super) fn new_with(value: impl FnOnce() -> T) -> Result<Self, AllocError> {
+        let make = || Inner { users: AtomicUsize::new(1), value: value(), _like: [] };
+        Ok(RefCounted(NonNull::from(Box::leak(try_box_with(make)?))))
+    }
+
+    /// The word of this user's reference.
+    pub(super) fn into_word(self) -> Raw {
+        ManuallyDrop::new(self).0.cast()
     }
 
     /// Whether both refer to the same value.
@@ -205,9 +217,11 @@ unsafe impl<T: Send + Sync + 'static, L: 'static> Entry for RefCounted<T, L> {
     type Ref<'g> = RefCountedRef<'g, T, L>;
     const NEEDS_DROP: bool = true;
     const SHARES: bool = true;
+    // No object reaches the last address.
+    const SPARE: Option<NonZeroUsize> = Some(NonZeroUsize::MAX);
 
-    fn into_raw(self) -> Raw {
-        ManuallyDrop::new(self).0.cast()
+    fn try_into_raw(self) -> Result<Raw, Self> {
+        Ok(self.into_word())
     }
 
     unsafe fn from_raw(raw: Raw) -> Self {
@@ -219,10 +233,10 @@ unsafe impl<T: Send + Sync + 'static, L: 'static> Entry for RefCounted<T, L> {
     }
 
     // Cannot fail: splitting a range or duplicating a tree allocates nothing for its entries.
-    unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError> {
+    unsafe fn try_dup(raw: Raw) -> Result<Raw, Error> {
         // The reference that belongs to the word stays with it.
         let held = ManuallyDrop::new(RefCounted::<T, L>(raw.cast()));
-        Ok((*held).clone().into_raw())
+        Ok((*held).clone().into_word())
     }
 }
 

@@ -82,8 +82,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
     /// # Safety
     /// It left the tree and has no other owner.
     pub(crate) unsafe fn entry(&mut self, raw: Raw) {
-        // SAFETY: the caller's promise.
-        unsafe { self.dispose(raw, drop_raw::<E>) }
+        if E::owns(raw) {
+            // SAFETY: the caller's promise.
+            unsafe { self.dispose(raw, drop_raw::<E>) }
+        }
     }
 
     /// Takes the memory of a node whose contents were taken over.

@@ -6,7 +6,7 @@
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicUsize, Ordering, fence};
-use maple::{AllocError, Entry, Global, NodeAlloc, Raw};
+use maple::{AllocError, Entry, Error, Global, NodeAlloc, Raw};
 use std::alloc::Layout;
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
@@ -118,10 +118,10 @@ unsafe impl Entry for Canary {
     type Ref<'g> = Look<'g>;
     const NEEDS_DROP: bool = true;
 
-    fn into_raw(self) -> Raw {
+    fn try_into_raw(self) -> Result<Raw, Self> {
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: the box is moved out once, and `this` is not dropped.
-        NonNull::from(Box::leak(unsafe { std::ptr::read(&this.0) })).cast()
+        Ok(NonNull::from(Box::leak(unsafe { std::ptr::read(&this.0) })).cast())
     }
 
     unsafe fn from_raw(raw: Raw) -> Self {
@@ -134,9 +134,10 @@ unsafe impl Entry for Canary {
         Look(unsafe { raw.cast().as_ref() })
     }
 
-    unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError> {
+    unsafe fn try_dup(raw: Raw) -> Result<Raw, Error> {
         // SAFETY: the caller's promise.
-        Ok(Canary::new(unsafe { Self::borrow(raw) }.value()).into_raw())
+        let copy = Canary::new(unsafe { Self::borrow(raw) }.value());
+        copy.try_into_raw().map_err(|_| Error::OutOfMemory)
     }
 }
 
@@ -188,8 +189,8 @@ unsafe impl Entry for Shared {
     const NEEDS_DROP: bool = true;
     const SHARES: bool = true;
 
-    fn into_raw(self) -> Raw {
-        std::mem::ManuallyDrop::new(self).0.cast()
+    fn try_into_raw(self) -> Result<Raw, Self> {
+        Ok(std::mem::ManuallyDrop::new(self).0.cast())
     }
 
     unsafe fn from_raw(raw: Raw) -> Self {
@@ -201,7 +202,7 @@ unsafe impl Entry for Shared {
         Look(unsafe { &raw.cast::<Value>().as_ref().value })
     }
 
-    unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError> {
+    unsafe fn try_dup(raw: Raw) -> Result<Raw, Error> {
         // Relaxed: the source entry has a user, which keeps the value.
         // SAFETY: the caller's promise.
         let before = unsafe { raw.cast::<Value>().as_ref() }.users.fetch_add(1, Ordering::Relaxed);

@@ -4,7 +4,7 @@
 //! never. [`Pool`] counts nodes. [`with_budget`] makes the nth allocation of a thread fail, of a
 //! node or an entry.
 
-use maple::{AllocError, Entry, Global, NodeAlloc, Raw};
+use maple::{AllocError, Entry, Error, Global, NodeAlloc, Raw};
 use std::alloc::Layout;
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -174,16 +174,22 @@ impl Drop for Content {
     }
 }
 
+impl<const S: bool> Item<S> {
+    fn word(self) -> Raw {
+        let content = Arc::into_raw(self.0).cast_mut().cast();
+        // SAFETY: a pointer into an `Arc` is not null.
+        unsafe { NonNull::new_unchecked(content) }
+    }
+}
+
 // SAFETY: the word is the pointer; a duplicate is a new content, or one more reference to the same.
 unsafe impl<const S: bool> Entry for Item<S> {
     type Ref<'g> = &'g Content;
     const NEEDS_DROP: bool = true;
     const SHARES: bool = S;
 
-    fn into_raw(self) -> Raw {
-        let content = Arc::into_raw(self.0).cast_mut().cast();
-        // SAFETY: a pointer into an `Arc` is not null.
-        unsafe { NonNull::new_unchecked(content) }
+    fn try_into_raw(self) -> Result<Raw, Self> {
+        Ok(self.word())
     }
 
     unsafe fn from_raw(raw: Raw) -> Self {
@@ -196,7 +202,7 @@ unsafe impl<const S: bool> Entry for Item<S> {
         unsafe { raw.cast().as_ref() }
     }
 
-    unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError> {
+    unsafe fn try_dup(raw: Raw) -> Result<Raw, Error> {
         if S {
             // SAFETY: the caller's promise.
             unsafe { Arc::increment_strong_count(raw.cast::<Content>().as_ptr()) }
@@ -207,6 +213,6 @@ unsafe impl<const S: bool> Entry for Item<S> {
         }
         // SAFETY: the caller's promise.
         let source = unsafe { Self::borrow(raw) };
-        Ok(Item::<S>::new(&source.ledger, source.value()).into_raw())
+        Ok(Item::<S>::new(&source.ledger, source.value()).word())
     }
 }
