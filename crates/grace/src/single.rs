@@ -27,6 +27,11 @@ pub struct Single;
 #[derive(Debug)]
 pub struct SingleGuard(());
 
+impl SingleGuard {
+    /// The guard, for a constant.
+    pub const NEW: SingleGuard = SingleGuard(());
+}
+
 // SAFETY: `free` is called exactly once, from within `retire`.
 unsafe impl Reclaim for Single {
     type Guard = SingleGuard;

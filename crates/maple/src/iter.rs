@@ -2,11 +2,15 @@
 
 mod back;
 mod front;
+mod holes;
+
+pub use holes::Holes;
 
 use crate::Entry;
 use crate::descent::Span;
 use crate::node::Link;
 use back::Back;
+use core::fmt;
 use core::iter::FusedIterator;
 use core::marker::PhantomData;
 use core::ops::RangeInclusive;
@@ -259,6 +263,19 @@ impl<E: Entry> DoubleEndedIterator for Iter<'_, E> {
 }
 
 impl<E: Entry> FusedIterator for Iter<'_, E> {}
+
+impl<E: Entry> Clone for Iter<'_, E> {
+    /// Copies 2 KiB.
+    fn clone(&self) -> Self {
+        Iter { front: self.front.clone(), back: self.back.clone(), ..*self }
+    }
+}
+
+impl<E: Entry> fmt::Debug for Iter<'_, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Iter").finish_non_exhaustive()
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -25,13 +25,16 @@
 //!
 //! | task | use |
 //! |---|---|
-//! | read, with or without writers | [`MapleTree`]'s functions under a guard from [`MapleTree::pin`] |
+//! | a map like those of the standard library, with one owner | [`RangeMap`] |
+//! | a map that threads read while one writes | [`SharedMap`] |
+//! | the tree itself: read, with or without writers | [`MapleTree`]'s functions under a guard from [`MapleTree::pin`] |
 //! | write once | [`MapleTree::store_range`] and similar functions: they take the tree's lock |
 //! | write several times under one lock | [`MapleTree::lock`], which returns a [`Writer`] |
 //! | write under a lock of your own | [`MapleTree::with_token`], [`MapleTree::writer`] |
 //! | write as the only owner | [`MapleTree::get_mut`]: changes in place, defers nothing |
 //! | build alone, then share | [`MapleTree::into_shared`] |
 //! | move through the ranges | [`Iter`], [`ReadCursor`], [`WriteCursor`]; [`mod@cursor`] explains the states |
+//! | several writes that readers see as one | [`Writer::transaction`] |
 //! | write without running out of memory | [`Writer::preallocate`], [`Writer::preallocate_writes`], [`RefCounted`] entries |
 //!
 //! # How it works
@@ -71,7 +74,7 @@
 //!
 //! **Duplicates.** If entries are shared pointers or plain values, a duplicate of a tree shares its
 //! nodes, and duplicating takes constant time. Each node has a reference count. The first write to
-//! a shared node copies it and the nodes above it. See `node/refs.rs` and `write/unshare.rs`.
+//! a shared node copies it and the nodes above it. See `node/refs.rs` and `share/unshare.rs`.
 //!
 //! # Costs
 //!
@@ -103,8 +106,20 @@
 //! this tree, or of another tree over the same engine. So an entry's `drop` must not take such a
 //! lock. Nor may its `clone` ([`Entry::try_dup`]), which runs while the tree's lock is held.
 //!
+//! # Guards in async code
+//!
+//! A guard, a [`View`](map::View) and a [`Writer`] belong to the thread that took them: they are
+//! not `Send`, so a future that holds one across an `await` cannot move to another thread, and an
+//! executor that needs `Send` futures does not accept it. That is right: a guard delays every free,
+//! and a writer holds a lock, for as long as the task waits. Take the guard, copy what you need out
+//! of it ([`ArcRef::to_arc`], a number), drop it, and then await. Writes that take the lock
+//! themselves ([`MapleTree::store_range`], [`SharedMap::store`]) may be called anywhere between
+//! two awaits; they block the thread for the time of one write of another thread at most.
+//!
 //! # Features
 //!
+//! - `serde`: a [`RangeMap`] can be serialised, as a sequence of triples.
+//! - `rayon`: a [`RangeMap`] can be iterated in parallel.
 //! - `std` (on by default): `Epoch`, the operating system's mutex instead of a spin lock, nodes
 //!   from a `Pool` with a cache per thread, and SIMD.
 //!
@@ -134,6 +149,7 @@ mod gap;
 mod iter;
 mod layout;
 mod lock;
+pub mod map;
 mod node;
 mod share;
 mod simple;
@@ -156,8 +172,9 @@ pub use crate::entry::{
 };
 pub use crate::erased::Erased;
 pub use crate::error::{Error, Refused};
-pub use crate::iter::Iter;
+pub use crate::iter::{Holes, Iter};
 pub use crate::lock::{OwnerLock, TreeLock, WriteToken};
+pub use crate::map::{Key, RangeMap, SharedMap, Slot};
 pub use crate::stats::Stats;
 pub use crate::tree::MapleTree;
 pub use crate::validate::{Rule, Violation};

@@ -30,25 +30,39 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 /// It has a cache line of its own. Readers read the line before it, and taking the lock writes this
 /// one.
 #[repr(align(64))]
-pub struct TreeLock(Mutex);
+pub struct TreeLock {
+    mutex: Mutex,
+    /// Where the next cyclic allocation begins. Only the holder of the lock accesses it.
+    next: AtomicUsize,
+}
 
 impl TreeLock {
     #[cfg(not(loom))]
     pub(crate) const fn new() -> Self {
-        TreeLock(Mutex::new())
+        TreeLock { mutex: Mutex::new(), next: AtomicUsize::new(0) }
     }
 
     #[cfg(loom)]
     pub(crate) fn new() -> Self {
-        TreeLock(Mutex::new())
+        TreeLock { mutex: Mutex::new(), next: AtomicUsize::new(0) }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
-        self.0.lock()
+        self.mutex.lock()
     }
 
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, ()>> {
-        self.0.try_lock()
+        self.mutex.try_lock()
+    }
+
+    pub(crate) fn next(&self) -> usize {
+        // Relaxed: the lock orders it.
+        self.next.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_next(&self, next: usize) {
+        // Relaxed: the lock orders it.
+        self.next.store(next, Ordering::Relaxed);
     }
 }
 

@@ -102,6 +102,28 @@ impl<E: Entry, R: Concurrent, A: NodeAlloc> MapleTree<E, R, A> {
         self.lock().alloc_cyclic(bounds, next, entry)
     }
 
+    /// As [`alloc_cyclic`](MapleTree::alloc_cyclic), but the tree keeps the place of the next call
+    /// itself. Returns the index.
+    ///
+    /// ```
+    /// use maple::{Epoch, MapleTree};
+    /// let ids = MapleTree::<u32, Epoch>::new();
+    /// assert_eq!(ids.alloc_next(1..=9, 5)?, 1);
+    /// ids.erase(1)?;
+    /// assert_eq!(ids.alloc_next(1..=9, 5)?, 2); // 1 is not used again soon
+    /// # Ok::<(), maple::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`alloc_cyclic`](MapleTree::alloc_cyclic).
+    pub fn alloc_next(&self, bounds: RangeInclusive<usize>, entry: E) -> Result<usize, Refused<E>> {
+        let mut writer = self.lock();
+        let mut next = self.lock.next();
+        let (index, _) = writer.alloc_cyclic(bounds, &mut next, entry)?;
+        self.lock.set_next(next);
+        Ok(index)
+    }
+
     /// [`Writer::clear`](crate::Writer::clear) under the tree's lock.
     pub fn clear(&self) {
         self.lock().clear();

@@ -1,6 +1,7 @@
 //! Tests of whole trees against a slow and simple model.
 
 mod ahead;
+mod compound;
 mod erases;
 mod failure;
 // Ranges are far apart only where an index has 64 bits.

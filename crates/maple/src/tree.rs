@@ -6,17 +6,19 @@ pub(crate) use root::Core;
 
 use crate::alloc::{NodeAlloc, Nodes};
 use crate::cursor::{Paused, Position, ReadCursor};
-use crate::descent::Descent;
-use crate::entry::Entry;
+use crate::descent::{self, Descent, Span};
+use crate::entry::{Entry, EntryMut};
 use crate::error::Error;
 use crate::gap::{self, End, Want};
-use crate::iter::Iter;
+use crate::iter::{Holes, Iter};
 use crate::lock::{OwnerLock, TreeLock, WriteToken};
 use crate::node::Link;
+use crate::share::duplicate;
 use crate::stats::Stats;
 use crate::writer::{Hold, Writer};
 use core::marker::PhantomData;
 use core::ops::RangeInclusive;
+use core::ptr::NonNull;
 // The atomic of `core`, not that of `sync`: it orders nothing.
 use grace::{Concurrent, Reclaim, Single};
 
@@ -175,6 +177,16 @@ impl<E: Entry, A: NodeAlloc, L> MapleTree<E, Single, A, L> {
         (tree, token)
     }
 
+    /// A duplicate, from a shared reference: without a writer, nothing changes the tree.
+    pub(crate) fn duplicate_alone(&self) -> Result<MapleTree<E, Single, A>, Error> {
+        // SAFETY: nothing writes while the tree is borrowed, since its engine has no shared
+        // writers. The duplicate only counts on the nodes.
+        let root = unsafe { duplicate::<E, Single, A>(self.core.root.load()) }?;
+        let tree = MapleTree::from_root(root);
+        tree.core.set_wrapped(self.core.wrapped());
+        Ok(tree)
+    }
+
     fn into_root(self) -> Link {
         let root = self.core.root.load();
         // No other thread can see the tree. The empty one left behind is dropped.
@@ -250,6 +262,35 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
     pub fn iter<'g>(&'g self, _guard: &'g R::Guard, bounds: RangeInclusive<usize>) -> Iter<'g, E> {
         // SAFETY: the guard and the tree's borrow last for `'g`.
         unsafe { Iter::new(self.core.root.load(), bounds) }
+    }
+
+    /// The entry with the lowest range.
+    pub fn first<'g>(&'g self, guard: &'g R::Guard) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
+        self.find(guard, 0..=usize::MAX)
+    }
+
+    /// The entry with the highest range.
+    pub fn last<'g>(&'g self, guard: &'g R::Guard) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
+        self.find_rev(guard, 0..=usize::MAX)
+    }
+
+    /// Whether an entry holds `index`.
+    pub fn contains(&self, guard: &R::Guard, index: usize) -> bool {
+        self.load(guard, index).is_some()
+    }
+
+    /// The free ranges inside `bounds`, in order; those at the ends are cut off there.
+    ///
+    /// ```
+    /// use maple::{Epoch, MapleTree};
+    /// let tree = MapleTree::<u32, Epoch>::new();
+    /// tree.store_range(10..=19, 1)?;
+    /// let guard = tree.pin();
+    /// assert!(tree.holes(&guard, 5..=99).eq([5..=9, 20..=99]));
+    /// # Ok::<(), maple::Error>(())
+    /// ```
+    pub fn holes<'g>(&'g self, guard: &'g R::Guard, bounds: RangeInclusive<usize>) -> Holes<'g, E> {
+        Holes::new(self.cursor(guard, *bounds.start()), bounds)
     }
 
     /// A cursor at `index`.
@@ -341,6 +382,11 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
         self.core.root.load().is_null()
     }
 
+    /// The number of entries. Time: the number of nodes.
+    pub fn len(&self, guard: &R::Guard) -> usize {
+        self.stats(guard).entries
+    }
+
     /// The number of levels from the root to the leaves; 0 when empty. Constant time.
     pub fn height(&self) -> usize {
         self.core.height()
@@ -350,6 +396,30 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
     pub fn stats(&self, _guard: &R::Guard) -> Stats {
         // SAFETY: the guard and the tree's borrow last for the call.
         unsafe { Stats::of(self.core.root.load()) }
+    }
+}
+
+impl<E: EntryMut, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
+    /// The value of the entry at `index`, to change in place, with its range.
+    ///
+    /// ```
+    /// use maple::{MapleTree, Owned};
+    /// let mut tree = MapleTree::<Owned<Vec<u8>>>::new();
+    /// tree.get_mut().store_range(0..=9, Owned::new(Vec::new())?)?;
+    /// tree.value_mut(5).unwrap().1.push(7);
+    /// assert_eq!(tree.get_mut().load(0).unwrap(), &[7]);
+    /// # Ok::<(), maple::Error>(())
+    /// ```
+    pub fn value_mut(&mut self, index: usize) -> Option<(RangeInclusive<usize>, &mut E::Value)> {
+        let root = self.core.root.load();
+        if root.is_null() {
+            return None;
+        }
+        // SAFETY: the tree is borrowed mutably.
+        let Span { min, max, word } = unsafe { descent::lookup(root, index) };
+        // SAFETY: the word of an entry points to a value that is this entry's alone, and no
+        // reference to it outlives a borrow of the tree.
+        Some((min..=max, unsafe { NonNull::new(word)?.cast::<E::Value>().as_mut() }))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The writer of a tree, and its operations.
 
+mod compound;
 mod read;
 
 use crate::alloc::NodeAlloc;

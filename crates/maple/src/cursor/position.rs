@@ -8,6 +8,7 @@ use crate::node::Link;
 
 /// The part that both cursors share. The caller of its moves passes the tree's root, and keeps the
 /// path valid by a guard or by being the writer.
+#[derive(Clone)]
 pub(crate) struct Position {
     /// The way to the leaf of `spot`, in every state; empty if there is no leaf. The slot on level
     /// 0 is stale.

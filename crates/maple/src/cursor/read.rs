@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::gap::{End, Want};
 use crate::iter::{hit, item};
 use crate::node::{AtomicLink, Link};
+use core::fmt;
 use core::marker::PhantomData;
 use core::ops::RangeInclusive;
 
@@ -234,5 +235,18 @@ impl<'g, E: Entry> ReadCursor<'g, E> {
         let want = Want::new(bounds, size, align)?;
         // SAFETY: the promise of `new`.
         unsafe { self.at.empty_area(self.root(), want, End::Highest) }
+    }
+}
+
+impl<E: Entry> Clone for ReadCursor<'_, E> {
+    fn clone(&self) -> Self {
+        ReadCursor { root: self.root, at: self.at.clone(), _life: PhantomData }
+    }
+}
+
+impl<E: Entry> fmt::Debug for ReadCursor<'_, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let range = self.range();
+        f.debug_struct("ReadCursor").field("state", &self.state()).field("range", &range).finish()
     }
 }

@@ -16,6 +16,7 @@ use core::ptr;
 
 /// The entries of a leaf that the iteration has not returned yet. It returns them upwards, or
 /// downwards if not `UP`.
+#[derive(Clone)]
 pub(crate) struct Unpacked<const UP: bool> {
     starts: Starts,
     /// The slots of the entries still to come, in the low 32 bits; mirrored if not `UP`. The high

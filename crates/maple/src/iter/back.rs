@@ -10,6 +10,7 @@ use crate::descent::{self, AtOrBefore, Descent, Pick, Spot, Unpacked};
 use crate::node::{self, Job, LANES, Link, Search};
 
 /// The back end of an iterator; see the module.
+#[derive(Clone)]
 pub(super) struct Back {
     pub(super) run: Unpacked<false>,
     /// The leaf's place in its parent.

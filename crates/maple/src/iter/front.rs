@@ -20,6 +20,7 @@ use crate::node::{self, Inner, Job, Link, Search};
 use core::ptr;
 
 /// The front end of an iterator; see the module.
+#[derive(Clone)]
 pub(super) struct Front {
     pub(super) run: Unpacked<true>,
     /// The leaf's place in its parent.

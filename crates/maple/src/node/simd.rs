@@ -21,6 +21,10 @@ use crate::layout::{INNER_SLOTS, LEAF_CELLS};
 use avx512::Avx512;
 use core::sync::atomic::{AtomicU8, Ordering};
 
+/// Whether vectors move words, as integers, which carry no provenance. Then the provenance of a
+/// word is exposed while the word is in a leaf.
+pub(super) const MOVES_WORDS: bool = true;
+
 // Two vectors of narrow bounds, or three of wide ones, lie in the room; the separators and one more
 // word fill two vectors.
 const _: () = assert!(8 * LEAF_CELLS >= 192 && size_of::<Seps>() == 128 && INNER_SLOTS == 16);

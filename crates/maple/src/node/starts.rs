@@ -13,6 +13,7 @@ const _: () = assert!(LANES >= crate::layout::LEAF_SLOTS);
 const BEFORE: usize = 7;
 
 /// The first index of each slot, and the index after the last slot (0 after `usize::MAX`).
+#[derive(Clone)]
 #[repr(C, align(64))]
 pub(crate) struct Starts(MaybeUninit<[usize; BEFORE + 1 + LANES]>);
 

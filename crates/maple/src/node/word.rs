@@ -1,19 +1,12 @@
 //! Words of leaves: pointers to entries, as cells hold them.
 
+use super::simd::MOVES_WORDS;
 use core::ptr;
-
-/// Whether vectors move words, as integers, which carry no provenance. Then the provenance of a
-/// word is exposed while the word is in a leaf.
-const EXPOSES: bool = cfg!(all(
-    target_arch = "x86_64",
-    not(any(miri, loom, fuzzing, samara_small_nodes)),
-    any(feature = "std", target_feature = "avx2"),
-));
 
 /// Prepares a word for a leaf. Takes no instruction.
 #[inline(always)]
 pub(crate) fn put_in(word: *mut ()) -> *mut () {
-    if EXPOSES {
+    if MOVES_WORDS {
         word.expose_provenance();
     }
     word
@@ -23,5 +16,5 @@ pub(crate) fn put_in(word: *mut ()) -> *mut () {
 /// instruction.
 #[inline(always)]
 pub(crate) fn taken_out(word: *mut ()) -> *mut () {
-    if EXPOSES { ptr::with_exposed_provenance_mut(word.addr()) } else { word }
+    if MOVES_WORDS { ptr::with_exposed_provenance_mut(word.addr()) } else { word }
 }

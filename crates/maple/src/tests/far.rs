@@ -89,6 +89,25 @@ fn run<R: Reclaim>(writer: &mut Writer<'_, u32, R, Flaky>, layout: Layout, seed:
     check(writer, &model);
 }
 
+/// A write far away from a dense leaf cuts it once, whichever side the write is on.
+#[test]
+fn a_far_write_cuts_once() {
+    let base = 1usize << 44;
+    for far in [0x1000, 1 << 46] {
+        let mut tree = MapleTree::<u32>::new();
+        let mut writer = tree.get_mut();
+        for i in 0..17 {
+            writer.insert_range(base + i * PAGE..=base + i * PAGE + PAGE - 1, 1).unwrap();
+        }
+        writer.insert_range(far..=far + PAGE - 1, 9).unwrap();
+        writer.validate().unwrap();
+        assert_eq!(writer.iter(0..=usize::MAX).count(), 18);
+        if !cfg!(samara_small_nodes) {
+            assert!(writer.stats().leaves <= 2, "{:?}", writer.stats());
+        }
+    }
+}
+
 #[test]
 fn leaves_change_their_form() {
     for kind in 0..KINDS {

@@ -1,6 +1,6 @@
 //! Writes near the last one, which reuse its path, after everything that may have changed the path.
 //!
-//! With debug assertions each such write also descends, and compares (`write/finger.rs`).
+//! With debug assertions each such write also descends, and compares (`write/leaf/finger.rs`).
 
 use super::{CELL, Cells, Dice, longest_hole};
 use crate::testing::Flaky;

@@ -2,12 +2,12 @@
 
 use super::Writer;
 use crate::alloc::NodeAlloc;
-use crate::cursor::{Paused, Position, WriteCursor};
+use crate::cursor::{Paused, Position, ReadCursor, WriteCursor};
 use crate::dump::Dump;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::gap::largest;
-use crate::iter::Iter;
+use crate::iter::{Holes, Iter};
 use crate::lock::{OwnerLock, WriteToken};
 use crate::node::Link;
 use crate::share::duplicate;
@@ -60,6 +60,30 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         unsafe { Iter::new(self.root(), bounds) }
     }
 
+    /// The entry with the lowest range.
+    pub fn first(&self) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
+        self.find(0..=usize::MAX)
+    }
+
+    /// The entry with the highest range.
+    pub fn last(&self) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
+        self.find_rev(0..=usize::MAX)
+    }
+
+    /// Whether an entry holds `index`.
+    pub fn contains(&self, index: usize) -> bool {
+        self.load(index).is_some()
+    }
+
+    /// The free ranges inside `bounds`, in order; those at the ends are cut off there.
+    pub fn holes(&self, bounds: RangeInclusive<usize>) -> Holes<'_, E> {
+        // SAFETY: as for `load`.
+        Holes::new(
+            unsafe { ReadCursor::new(&self.core.root, Position::new(*bounds.start())) },
+            bounds,
+        )
+    }
+
     /// A cursor at `index`.
     pub fn cursor(&mut self, index: usize) -> WriteCursor<'_, 't, E, R, A> {
         WriteCursor::new(self, Position::new(index))
@@ -78,6 +102,11 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// The number of levels from the root to the leaves; 0 when empty. Constant time.
     pub fn height(&self) -> usize {
         self.core.height()
+    }
+
+    /// The number of entries. Time: the number of nodes.
+    pub fn len(&self) -> usize {
+        self.stats().entries
     }
 
     /// The numbers of nodes, entries, holes and bytes. Time: the number of nodes.
@@ -101,7 +130,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         Ok(tree)
     }
 
-    fn duplicate_root(&self) -> Result<Link, Error> {
+    /// The root of a duplicate.
+    pub(crate) fn duplicate_root(&self) -> Result<Link, Error> {
         // From now on the nodes may be shared.
         self.finger.forget();
         // SAFETY: we are the writer.

@@ -63,6 +63,33 @@ fn a_writer_on_each() {
     });
 }
 
+/// A reader sees both writes of a transaction, or none.
+#[test]
+fn a_transaction_and_a_reader() {
+    model(|| {
+        let (tree, copy) = pair::<Right>(N);
+        drop(copy);
+        let tree = Arc::new(tree);
+        let reader = {
+            let tree = tree.clone();
+            thread::spawn(move || {
+                let guard = tree.pin();
+                let all = tree.iter(&guard, 0..=59).map(|(_, look)| look.value());
+                let all: Vec<u32> = all.collect();
+                (all[0], all[5])
+            })
+        };
+        let done = tree.lock().transaction(|version| {
+            version.store_range(0..=9, Shared::new(80))?;
+            version.store_range(50..=59, Shared::new(90)).map_err(maple::Error::from)
+        });
+        done.unwrap();
+        let seen = reader.join().unwrap();
+        assert!(seen == (1, 6) || seen == (80, 90), "{seen:?}");
+        holds(&tree, N, &[(2, Some(80)), (52, Some(90))]);
+    });
+}
+
 /// One tree changes the shape of shared nodes; a third tree, made meanwhile, keeps the old state.
 #[test]
 fn a_writer_on_each_and_a_third_tree() {

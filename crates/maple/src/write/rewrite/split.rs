@@ -131,7 +131,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         if body.can_be_narrow_with(bounds) || !self.supplies.nodes.is_empty() {
             return Ok(false);
         }
-        let Some(at) = chasm(body) else { return Ok(false) };
+        let Some(at) = chasm(body, bounds) else { return Ok(false) };
         if self.is_parent_full(descent) {
             return self.make_room(search, descent);
         }
@@ -207,14 +207,26 @@ unsafe fn reform(leaf: *mut Leaf) {
     }
 }
 
-/// The slot after the longest one, if it leaves enough entries on either side.
-fn chasm(body: &Body) -> Option<usize> {
+/// The slot after the longest one, if it leaves enough entries on either side. If a new bound lies
+/// farther beyond all bounds of the leaf than that slot is long, the cut next to that end.
+fn chasm(body: &Body, bounds: [Option<usize>; 2]) -> Option<usize> {
     let enough = |&at: &usize| {
         let left = body.rank(at);
         left >= LEAST && body.count() - left >= LEAST
     };
-    let length = |&at: &usize| body.bound(at - 1) - body.bound(at - 2);
-    (2..body.len()).filter(enough).max_by_key(length)
+    let length = |at: usize| body.bound(at - 1) - body.bound(at - 2);
+    let longest = (2..body.len()).filter(enough).max_by_key(|&at| length(at))?;
+    let (first, last) = (body.bound(0), body.bound(body.len() - 2));
+    let beyond = |far: fn(usize, usize, usize) -> usize| {
+        bounds.into_iter().flatten().any(|bound| far(bound, first, last) > length(longest))
+    };
+    if beyond(|bound, first, _| first.saturating_sub(bound)) {
+        return (2..body.len()).find(enough);
+    }
+    if beyond(|bound, _, last| bound.saturating_sub(last)) {
+        return (2..body.len()).rev().find(enough);
+    }
+    Some(longest)
 }
 
 /// The slot to split at: not inside the change, and so that both halves have an entry.

@@ -1,0 +1,113 @@
+//! Iterators over a map, with keys.
+
+use super::key::{Key, keys};
+use crate::{Entry, Iter, NodeAlloc, RangeMap};
+use core::fmt;
+use core::iter::FusedIterator;
+use core::marker::PhantomData;
+use core::ops::RangeInclusive;
+
+/// An iterator over the entries of a map, each with its whole range, in order and from both ends.
+pub struct Entries<'g, K, E: Entry> {
+    inner: Iter<'g, E>,
+    _key: PhantomData<K>,
+}
+
+impl<'g, K, E: Entry> Entries<'g, K, E> {
+    pub(super) fn new(inner: Iter<'g, E>) -> Self {
+        Entries { inner, _key: PhantomData }
+    }
+}
+
+impl<'g, K: Key, E: Entry> Iterator for Entries<'g, K, E> {
+    type Item = (RangeInclusive<K>, E::Ref<'g>);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.inner.next().map(|(range, entry)| (keys(&range), entry))
+    }
+
+    #[inline]
+    fn fold<B, F: FnMut(B, Self::Item) -> B>(self, init: B, mut f: F) -> B {
+        self.inner.fold(init, |value, (range, entry)| f(value, (keys(&range), entry)))
+    }
+}
+
+impl<K: Key, E: Entry> DoubleEndedIterator for Entries<'_, K, E> {
+    #[inline]
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.inner.next_back().map(|(range, entry)| (keys(&range), entry))
+    }
+}
+
+impl<K: Key, E: Entry> FusedIterator for Entries<'_, K, E> {}
+
+impl<K, E: Entry> Clone for Entries<'_, K, E> {
+    fn clone(&self) -> Self {
+        Entries { inner: self.inner.clone(), _key: PhantomData }
+    }
+}
+
+impl<K: Key + fmt::Debug, E: Entry> fmt::Debug for Entries<'_, K, E>
+where
+    for<'g> E::Ref<'g>: fmt::Debug,
+{
+    /// Shows the entries to come.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.clone()).finish()
+    }
+}
+
+/// An iterator over the free ranges of a map, in order.
+pub struct Holes<'g, K, E: Entry> {
+    inner: crate::Holes<'g, E>,
+    _key: PhantomData<K>,
+}
+
+impl<'g, K, E: Entry> Holes<'g, K, E> {
+    pub(super) fn new(inner: crate::Holes<'g, E>) -> Self {
+        Holes { inner, _key: PhantomData }
+    }
+}
+
+impl<K: Key, E: Entry> Iterator for Holes<'_, K, E> {
+    type Item = RangeInclusive<K>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.inner.next().map(|range| keys(&range))
+    }
+}
+
+impl<K: Key, E: Entry> FusedIterator for Holes<'_, K, E> {}
+
+impl<K, E: Entry> Clone for Holes<'_, K, E> {
+    fn clone(&self) -> Self {
+        Holes { inner: self.inner.clone(), _key: PhantomData }
+    }
+}
+
+impl<K: Key + fmt::Debug, E: Entry> fmt::Debug for Holes<'_, K, E> {
+    /// Shows the ranges to come.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.clone()).finish()
+    }
+}
+
+/// The entries of a map, moved out of it in order. What is left is dropped with it.
+pub struct IntoIter<K: Key, E: Entry, A: NodeAlloc>(pub(super) RangeMap<K, E, A>);
+
+impl<K: Key, E: Entry, A: NodeAlloc> Iterator for IntoIter<K, E, A> {
+    type Item = (RangeInclusive<K>, E);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.pop_first()
+    }
+}
+
+impl<K: Key, E: Entry, A: NodeAlloc> FusedIterator for IntoIter<K, E, A> {}
+
+impl<K: Key, E: Entry, A: NodeAlloc> fmt::Debug for IntoIter<K, E, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IntoIter").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,164 @@
+//! Keys: types that stand for an index of the tree.
+
+use core::net::Ipv4Addr;
+use core::ops::{Bound, RangeBounds, RangeInclusive};
+
+/// A type whose values are in order, without gaps, and stand for indices.
+///
+/// It is implemented for integers of up to a pointer's size and for `Ipv4Addr`. A newtype takes
+/// four lines; the cost is that of the conversions, nothing for a newtype.
+///
+/// ```
+/// use maple::{Key, RangeMap};
+///
+/// #[derive(Clone, Copy, Debug, PartialEq)]
+/// struct Page(u32);
+/// impl Key for Page {
+///     const MIN: Self = Page(0);
+///     const MAX: Self = Page(u32::MAX);
+///     fn to_index(self) -> usize {
+///         self.0.to_index()
+///     }
+///     fn from_index(index: usize) -> Self {
+///         Page(u32::from_index(index))
+///     }
+/// }
+///
+/// let mut map = RangeMap::<Page, u8>::new();
+/// map.store(Page(3)..Page(8), 1)?;
+/// assert_eq!(map.lookup(Page(5)), Some((Page(3)..=Page(7), 1)));
+/// # Ok::<(), maple::Error>(())
+/// ```
+pub trait Key: Copy {
+    /// The lowest key.
+    const MIN: Self;
+    /// The highest key.
+    const MAX: Self;
+
+    /// The index of a key. A higher key has a higher index, and neighbours have neighbours.
+    fn to_index(self) -> usize;
+
+    /// The key of an index, which is that of a key between `MIN` and `MAX`.
+    fn from_index(index: usize) -> Self;
+}
+
+macro_rules! unsigned {
+    ($($type:ty),*) => {$(
+        impl Key for $type {
+            const MIN: Self = <$type>::MIN;
+            const MAX: Self = <$type>::MAX;
+
+            #[inline]
+            fn to_index(self) -> usize {
+                self as usize
+            }
+
+            #[inline]
+            fn from_index(index: usize) -> Self {
+                index as $type
+            }
+        }
+    )*};
+}
+
+/// Signed integers: the lowest has index 0.
+macro_rules! signed {
+    ($($type:ty as $unsigned:ty),*) => {$(
+        impl Key for $type {
+            const MIN: Self = <$type>::MIN;
+            const MAX: Self = <$type>::MAX;
+
+            #[inline]
+            fn to_index(self) -> usize {
+                (self as $unsigned ^ <$type>::MIN as $unsigned) as usize
+            }
+
+            #[inline]
+            fn from_index(index: usize) -> Self {
+                (index as $unsigned ^ <$type>::MIN as $unsigned) as $type
+            }
+        }
+    )*};
+}
+
+unsigned!(u8, u16, u32, usize);
+signed!(i8 as u8, i16 as u16, i32 as u32, isize as usize);
+#[cfg(target_pointer_width = "64")]
+unsigned!(u64);
+#[cfg(target_pointer_width = "64")]
+signed!(i64 as u64);
+
+impl Key for Ipv4Addr {
+    const MIN: Self = Ipv4Addr::new(0, 0, 0, 0);
+    const MAX: Self = Ipv4Addr::new(255, 255, 255, 255);
+
+    #[inline]
+    fn to_index(self) -> usize {
+        self.to_bits().to_index()
+    }
+
+    #[inline]
+    fn from_index(index: usize) -> Self {
+        Ipv4Addr::from_bits(u32::from_index(index))
+    }
+}
+
+/// The indices of a range of keys. A range without keys is empty.
+#[inline]
+pub(super) fn indices<K: Key>(range: &impl RangeBounds<K>) -> RangeInclusive<usize> {
+    #[allow(clippy::reversed_empty_ranges)]
+    const EMPTY: RangeInclusive<usize> = 1..=0;
+    let first = match range.start_bound() {
+        Bound::Included(key) => Some(key.to_index()),
+        Bound::Excluded(key) => key.to_index().checked_add(1),
+        Bound::Unbounded => Some(K::MIN.to_index()),
+    };
+    let last = match range.end_bound() {
+        Bound::Included(key) => Some(key.to_index()),
+        Bound::Excluded(key) => key.to_index().checked_sub(1),
+        Bound::Unbounded => Some(K::MAX.to_index()),
+    };
+    match (first, last) {
+        (Some(first), Some(last)) => first..=last,
+        _ => EMPTY,
+    }
+}
+
+/// The keys of a range of indices.
+#[inline]
+pub(super) fn keys<K: Key>(range: &RangeInclusive<usize>) -> RangeInclusive<K> {
+    K::from_index(*range.start())..=K::from_index(*range.end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_in_order() {
+        fn check<K: Key + PartialEq + core::fmt::Debug>(some: &[K]) {
+            assert!(some.is_sorted_by_key(|key| key.to_index()));
+            some.iter().for_each(|&key| assert_eq!(K::from_index(key.to_index()), key));
+        }
+        check(&[0u8, 1, 255]);
+        check(&[i8::MIN, -1, 0, 1, i8::MAX]);
+        check(&[i32::MIN, -1, 0, 1, i32::MAX]);
+        check(&[isize::MIN, -1, 0, 1, isize::MAX]);
+        check(&[Ipv4Addr::MIN, Ipv4Addr::LOCALHOST, Ipv4Addr::MAX]);
+    }
+
+    #[test]
+    #[allow(clippy::reversed_empty_ranges)]
+    fn every_form_of_a_range() {
+        assert_eq!(indices::<u8>(&(..)), 0..=255);
+        assert_eq!(indices(&(5u8..)), 5..=255);
+        assert_eq!(indices(&(1u8..5)), 1..=4);
+        assert_eq!(indices(&(1u8..=5)), 1..=5);
+        assert_eq!(indices(&(..5u8)), 0..=4);
+        assert_eq!(indices(&(..=5i8)), 0..=133);
+        assert_eq!(indices(&(Bound::Excluded(1u8), Bound::Excluded(3))), 2..=2);
+        assert!(indices(&(5u8..5)).is_empty() && indices(&(7u8..=5)).is_empty());
+        assert!(indices(&(..0usize)).is_empty());
+        assert!(indices(&(Bound::Excluded(usize::MAX), Bound::Unbounded)).is_empty());
+    }
+}

@@ -1,0 +1,197 @@
+//! Maps against a model, and their traits.
+
+use super::*;
+use crate::Epoch;
+use std::boxed::Box;
+use std::collections::BTreeMap;
+use std::format;
+use std::sync::Arc;
+use std::vec::Vec;
+
+/// Random stores, erases and reads of a map of bytes, beside an array.
+#[test]
+fn a_map_is_an_array_of_options() {
+    let mut random = fastrand_like(7);
+    let mut map = RangeMap::<i8, u64>::new();
+    let mut array = [None; 256];
+    for _ in 0..if cfg!(miri) { 60 } else { 3_000 } {
+        let (a, b, value) = (random() as i8, random() as i8, random() % 5 << 61);
+        let (a, b) = (a.min(b), a.max(b));
+        let slots = (a as i16 + 128) as usize..=(b as i16 + 128) as usize;
+        match random() % 6 {
+            0 | 1 => {
+                map.store(a..=b, value).unwrap();
+                array[slots].fill(Some(value));
+            }
+            2 => {
+                map.erase_range(a..=b).unwrap();
+                array[slots].fill(None);
+            }
+            3 => {
+                let erased = map.erase(a).unwrap();
+                assert_eq!(erased.as_ref().map(|(_, value)| *value), array[*slots.start()]);
+                if let Some((range, _)) = erased {
+                    let (a, b) = range.into_inner();
+                    array[(a as i16 + 128) as usize..=(b as i16 + 128) as usize].fill(None);
+                }
+            }
+            4 => {
+                let outcome = map.insert(a..b, value);
+                if a == b {
+                    assert_eq!(outcome.unwrap_err().error, Error::EmptyRange);
+                } else {
+                    let slots = *slots.start()..*slots.end();
+                    assert_eq!(outcome.is_ok(), array[slots.clone()].iter().all(Option::is_none));
+                    if outcome.is_ok() {
+                        array[slots].fill(Some(value));
+                    }
+                }
+            }
+            _ => {
+                map.store_merged(a..=b, value, |old| old == value).unwrap();
+                array[slots].fill(Some(value));
+            }
+        }
+        for key in i8::MIN..=i8::MAX {
+            assert_eq!(map.get(key), array[(key as i16 + 128) as usize]);
+            assert_eq!(map.contains(key), map.get(key).is_some());
+        }
+        let free = map.holes(..).map(|hole| hole.count()).sum::<usize>();
+        let taken = map.iter().map(|(range, _)| range.count()).sum::<usize>();
+        assert_eq!((free + taken, free), (256, array.iter().filter(|one| one.is_none()).count()));
+        assert_eq!(map.len(), map.iter().count());
+        assert_eq!(map.first(), map.iter().next());
+        assert_eq!(map.last(), map.iter().last());
+        map.tree_mut().get_mut().validate().unwrap();
+    }
+}
+
+/// A small generator of random numbers.
+fn fastrand_like(mut state: u64) -> impl FnMut() -> u64 {
+    move || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 33
+    }
+}
+
+#[test]
+fn a_map_is_a_collection() {
+    let mut map: RangeMap<u32, Box<u8>> =
+        (0..50).map(|i| (i * 10..i * 10 + 5, Box::new(i as u8))).collect();
+    map.extend([(1_000..1_010, Box::new(100)), (1_005..1_007, Box::new(101))]);
+    assert_eq!((map.len(), map[1_007], map[1_006]), (53, 100, 101));
+    *map.get_mut(3).unwrap() = 77;
+    let copy = map.clone();
+    assert_eq!(copy, map);
+    assert_eq!(map.retain(|_, &value| value < 90).unwrap(), 3);
+    assert_ne!(copy, map);
+    let backwards = map.iter().rev().map(|(range, _)| *range.start()).collect::<Vec<_>>();
+    assert!(backwards.iter().is_sorted_by(|a, b| a > b) && backwards.len() == 50);
+    let (range, value) = map.pop_last().unwrap();
+    assert_eq!((range, *value), (490..=494, 49));
+    assert_eq!(map.pop_first().unwrap().0, 0..=4);
+    assert_eq!((&map).into_iter().count(), 48);
+    let all: BTreeMap<u32, u8> = map.into_iter().map(|(range, v)| (*range.end(), *v)).collect();
+    assert_eq!((all.len(), all[&14]), (48, 1));
+    // Half consumed, the rest is dropped.
+    assert_eq!(*copy.into_iter().nth(1).unwrap().1, 1);
+    assert_eq!(format!("{:?}", RangeMap::<u8, u64>::from_iter([(1..3, 7)])), "{1..=2: 7}");
+    assert_eq!(RangeMap::<u8, u64>::default().first(), None);
+}
+
+#[test]
+fn sorted_entries_may_not_overlap() {
+    let map = RangeMap::<u64, u64>::from_sorted((0..100).map(|i| (i * 3..i * 3 + 3, 1))).unwrap();
+    assert_eq!((map.len(), map.holes(..).collect::<Vec<_>>().len()), (100, 1));
+    let refused = RangeMap::<u64, u64>::from_sorted([(0..5, 1), (4..9, 2)]).unwrap_err();
+    assert_eq!((refused.error, refused.entry), (Error::Occupied { start: 0, end: 4 }, 2));
+}
+
+#[test]
+fn a_slot_is_taken_or_free() {
+    let mut map = RangeMap::<u8, Box<u8>>::new();
+    let Slot::Free(free) = map.slot(9) else { panic!("taken") };
+    assert_eq!(free.range(), 0..=255);
+    free.store(5..15, Box::new(1)).unwrap();
+    let Slot::Free(free) = map.slot(20) else { panic!("taken") };
+    let refused = free.store(10..25, Box::new(2)).unwrap_err();
+    assert_eq!(refused.error, Error::Occupied { start: 5, end: 14 });
+    let Slot::Taken(taken) = map.slot(9) else { panic!("free") };
+    *taken.into_mut() += 10;
+    let Slot::Taken(taken) = map.slot(5) else { panic!("free") };
+    assert_eq!((taken.range(), *taken.get()), (5..=14, 11));
+    taken.replace(Box::new(3)).unwrap();
+    let Slot::Taken(taken) = map.slot(14) else { panic!("free") };
+    assert_eq!(*taken.remove().unwrap(), 3);
+    assert!(map.is_empty());
+    let (range, made) = map.get_or_insert_with(3..=7, || Box::new(4)).unwrap();
+    assert_eq!((range, *made), (3..=7, 4));
+    let (range, found) = map.get_or_insert_with(7..=9, || unreachable!()).unwrap();
+    assert_eq!((range, *found), (3..=7, 4));
+}
+
+#[test]
+fn cyclic_allocations_go_around() {
+    let mut own = RangeMap::<u16, u64>::new();
+    let shared = SharedMap::<u16, u64, Epoch>::new();
+    for round in 0..3 {
+        for id in 5..8 {
+            assert_eq!(own.alloc_next(5..8, 1).unwrap(), id, "round {round}");
+            assert_eq!(shared.alloc_next(5..8, 1).unwrap(), id);
+            own.erase(id).unwrap();
+            shared.erase(id).unwrap();
+        }
+    }
+    assert_eq!(own.alloc(.., 10, 16, 2).unwrap(), 0);
+    assert_eq!(own.alloc_last(.., 10, 16, 2).unwrap(), 0xfff0);
+    assert_eq!(own.find_free(.., 10, 16), Ok(16));
+    assert_eq!(own.find_free_last(..100, 10, 16), Ok(80));
+    assert_eq!(own.find_free(..8, 1, 1), Err(Error::NoSpace));
+}
+
+#[test]
+fn views_read_beside_a_writer() {
+    let map = SharedMap::<u64, Option<Arc<str>>>::new();
+    map.store(10..20, Some("a".into())).unwrap();
+    let view = map.view();
+    let held = view.get(12).unwrap();
+    map.update(12, |old| old.map(|old| format!("{}b", &*old).into())).unwrap().unwrap();
+    assert_eq!((held.as_deref(), view.get(12).flatten().as_deref()), (Some("a"), Some("ab")));
+    assert_eq!(view.lookup(10).unwrap().0, 10..=19);
+    assert_eq!(map.set_end(12, 14).unwrap(), Some(10..=14));
+    assert!(view.holes(..20).eq([0..=9, 15..=19]));
+    assert_eq!(format!("{view:?}"), "{10..=14: Some(\"ab\")}");
+    let copy = map.duplicate().unwrap();
+    assert_eq!(map.erase(13).unwrap().unwrap().0, 10..=14);
+    map.clear();
+    assert_eq!((copy.view().len(), map.view().is_empty()), (1, true));
+}
+
+#[cfg(feature = "serde")]
+#[test]
+fn a_map_is_serialised_and_read_back() {
+    let map: RangeMap<u16, u64> = [(3..5, 1 << 63), (9..10, 2)].into_iter().collect();
+    let text = serde_json::to_string(&map).unwrap();
+    assert_eq!(text, "[[3,4,9223372036854775808],[9,9,2]]");
+    assert_eq!(serde_json::from_str::<RangeMap<u16, u64>>(&text).unwrap(), map);
+    let overlap = serde_json::from_str::<RangeMap<u16, u64>>("[[3,4,1],[4,5,2]]").unwrap_err();
+    assert!(format!("{overlap}").contains("occupied by 0x3..=0x4"), "{overlap}");
+    serde_json::from_str::<RangeMap<u16, u64>>("[[5,4,1]]").unwrap_err();
+}
+
+#[cfg(feature = "rayon")]
+#[test]
+fn a_parallel_iteration_meets_each_entry_once() {
+    use ::rayon::iter::{IntoParallelIterator, ParallelIterator};
+    let n = if cfg!(miri) { 100 } else { 10_000 };
+    let mut map: RangeMap<i64, u64> =
+        (0..n).map(|i| (i as i64 * 7..=i as i64 * 7 + 3, i as u64)).collect();
+    map.store(1 << 60.., n as u64).unwrap();
+    map.store(..-5, n as u64 + 1).unwrap();
+    let mut all = (&map).into_par_iter().map(|(_, value)| value).collect::<Vec<_>>();
+    all.sort_unstable();
+    assert!(all.into_iter().eq(0..n as u64 + 2));
+    let none = RangeMap::<u8, u64>::new();
+    assert_eq!((&none).into_par_iter().count(), 0);
+}
