@@ -4,35 +4,33 @@
 //! cargo run -p samara-examples --bin extent_index
 //! ```
 
-use samara::maple::{Error, MapleTree};
+use samara::maple::{Error, RangeMap};
 
 /// Extents by file block. An entry is the disk block of file block 0 if the extent reached so far:
 /// it does not mention the extent's range, so the map may split an extent without changing it.
-struct Extents(MapleTree<i32>);
+struct Extents(RangeMap<u64, i64>);
 
 impl Extents {
     /// Blocks `file..file + blocks` now lie at `disk`; what lay there before is replaced.
-    fn write(&mut self, file: usize, blocks: usize, disk: i32) -> Result<(), Error> {
-        let end = file + blocks - 1;
-        self.0.get_mut().store_range(file..=end, disk - file as i32)?;
+    fn write(&mut self, file: u64, blocks: u64, disk: i64) -> Result<(), Error> {
+        self.0.store(file..file + blocks, disk - file as i64)?;
         Ok(())
     }
 
     /// Cuts the file off after `blocks` blocks.
-    fn truncate(&mut self, blocks: usize) -> Result<(), Error> {
-        self.0.get_mut().erase_range(blocks..=usize::MAX)
+    fn truncate(&mut self, blocks: u64) -> Result<(), Error> {
+        self.0.erase_range(blocks..)
     }
 
     /// Where a block lies on the disk, and how many follow it there.
-    fn find(&self, file: usize) -> Option<(i32, usize)> {
-        let guard = self.0.pin();
-        let (range, offset) = self.0.lookup(&guard, file)?;
-        Some((file as i32 + offset, range.end() - file + 1))
+    fn find(&self, file: u64) -> Option<(i64, u64)> {
+        let (range, offset) = self.0.lookup(file)?;
+        Some((file as i64 + offset, range.end() - file + 1))
     }
 }
 
 fn main() -> Result<(), Error> {
-    let mut extents = Extents(MapleTree::new());
+    let mut extents = Extents(RangeMap::new());
     extents.write(0, 1000, 50_000)?;
     // Copy on write of ten blocks in the middle: one store cuts the extent in three.
     extents.write(400, 10, 90_000)?;
@@ -45,8 +43,7 @@ fn main() -> Result<(), Error> {
             None => println!("block {block:>4}: a hole"),
         }
     }
-    let guard = extents.0.pin();
-    let hole = extents.0.empty_area(&guard, 0..=usize::MAX, 100, 1)?;
+    let hole = extents.0.find_free(.., 100, 1)?;
     println!("the first hole of 100 blocks begins at {hole}");
     Ok(())
 }

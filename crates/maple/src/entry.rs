@@ -48,17 +48,17 @@ pub type Raw = NonNull<()>;
 ///
 /// # Safety
 ///
-/// - If `try_into_raw(e)` is `Ok(raw)`, then `from_raw(raw)` is `e` again. The tree calls `from_raw`
-///   at most once for each word from `try_into_raw` or `try_dup`.
+/// - If `try_into_raw(e)` is `Ok(raw)`, then `from_raw(raw)` is `e` again. The tree calls
+///   `from_raw` at most once for each word from `try_into_raw` or `try_dup`.
 /// - Between the two calls, `borrow` is sound on any thread, on several at once, and any number of
 ///   times. A `Ref` gives no more access than a `&Self`: every part of it that can be sent or
 ///   shared is sound to send or share because `Self` is `Sync`.
 /// - `try_dup` returns a word for a new entry, or an error and changes nothing. It runs on one
 ///   thread while others may `borrow` the source. It may unwind if the source is unharmed.
 /// - If `SHARES` is true, `try_dup` succeeds and returns the same word.
-/// - If `NEEDS_DROP` is false, or `owns` is for a word, forgetting the word is equivalent to dropping
-///   the entry, and the word may be copied freely: `from_raw` may be called more than once, also
-///   while others `borrow` it.
+/// - If `NEEDS_DROP` is false, or `owns` is for a word, forgetting the word is equivalent to
+///   dropping the entry, and the word may be copied freely: `from_raw` may be called more than
+///   once, also while others `borrow` it.
 /// - `SPARE`, if there is one, is no word of any entry.
 ///
 /// Neither `drop` nor `try_dup` of an entry may take a tree's lock; see [the

@@ -49,7 +49,13 @@ unsafe impl<T: ?Sized + Send + Sync> Send for ArcRef<'_, T> {}
 // SAFETY: it is equivalent to a `&Arc<T>`.
 unsafe impl<T: ?Sized + Send + Sync> Sync for ArcRef<'_, T> {}
 
-impl<T: ?Sized> ArcRef<'_, T> {
+impl<'g, T: ?Sized> ArcRef<'g, T> {
+    /// The value, for as long as the guard.
+    pub fn get(self) -> &'g T {
+        // SAFETY: the tree's own reference is alive for our lifetime.
+        unsafe { self.ptr.as_ref() }
+    }
+
     /// An `Arc` that the caller owns. Cost: one atomic increment.
     pub fn to_arc(&self) -> Arc<T> {
         // SAFETY: the tree's own reference is alive for our lifetime; the `Arc` rebuilt from it is

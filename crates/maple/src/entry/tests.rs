@@ -142,7 +142,7 @@ fn options_have_a_word_for_none() {
     both(Box::new(1u8));
     both(RefCounted::new(1u8).unwrap());
     static PLACE: u8 = 7;
-    both(&PLACE);
+    both::<&'static u8>(&PLACE);
 }
 
 /// Splits, shares and erases entries in trees with one owner and shared ones, and drops all.

@@ -15,7 +15,7 @@ fn a_map_is_an_array_of_options() {
     let mut map = RangeMap::<i8, u64>::new();
     let mut array = [None; 256];
     for _ in 0..if cfg!(miri) { 60 } else { 3_000 } {
-        let (a, b, value) = (random() as i8, random() as i8, random() % 5 << 61);
+        let (a, b, value) = (random() as i8, random() as i8, (random() % 5) << 61);
         let (a, b) = (a.min(b), a.max(b));
         let slots = (a as i16 + 128) as usize..=(b as i16 + 128) as usize;
         match random() % 6 {

@@ -125,7 +125,7 @@ fn a_transaction_copies_entries_that_are_not_shared() {
 #[test]
 fn readers_see_a_transaction_whole() {
     fn swap<R: Concurrent>(tree: &MapleTree<u32, R>, turn: usize) {
-        let (one, two) = if turn % 2 == 0 { (2, 1) } else { (1, 2) };
+        let (one, two) = if turn.is_multiple_of(2) { (2, 1) } else { (1, 2) };
         tree.lock()
             .transaction(|version| {
                 version.store_range(10..=19, one)?;
@@ -185,7 +185,9 @@ fn merged_stores_and_retained_entries() {
             check(&writer, &model);
         }
     }
-    assert_eq!(writer.store_merged(1..=0, 5, |_| true).unwrap_err().error, Error::EmptyRange);
+    #[allow(clippy::reversed_empty_ranges)]
+    let empty = 1..=0;
+    assert_eq!(writer.store_merged(empty, 5, |_| true).unwrap_err().error, Error::EmptyRange);
     assert_eq!(writer.update(299, |old| old + 10).unwrap().is_some(), model[299] != 0);
     writer.store_range(usize::MAX..=usize::MAX, 3).unwrap();
     assert_eq!(writer.store_merged(0..=usize::MAX, 5, |_| true).unwrap(), 0..=usize::MAX);
