@@ -1,0 +1,322 @@
+//! The right to write: the tree's lock, and the frame of each call that writes.
+
+use crate::engine::Retiring;
+use crate::errno::{Errno, border, misuse};
+use crate::tree::{SAMARA_TREE_CALLER_LOCK, samara_tree};
+use crate::queue::{List, Periods, Queue};
+use crate::thread::Local;
+use crate::{Session, Writer};
+use core::cell::UnsafeCell;
+use core::ffi::c_int;
+use core::mem::MaybeUninit;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A mutex of the C library, which tells apart its holder, other threads and no holder. It lives in
+/// the tree, so it does not move.
+pub(crate) struct Lock(UnsafeCell<libc::pthread_mutex_t>);
+
+// SAFETY: a mutex is made for several threads.
+unsafe impl Sync for Lock {}
+
+impl Lock {
+    pub(crate) fn new() -> Lock {
+        Lock(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER))
+    }
+
+    /// Makes it a mutex that checks for errors. On failure it stays a plain one.
+    pub(crate) fn init(&self) {
+        let mut attributes = MaybeUninit::uninit();
+        // SAFETY: the attributes live to the end; the mutex has its final place and no user yet.
+        unsafe {
+            if libc::pthread_mutexattr_init(attributes.as_mut_ptr()) == 0 {
+                let attributes = attributes.assume_init_mut();
+                libc::pthread_mutexattr_settype(attributes, libc::PTHREAD_MUTEX_ERRORCHECK);
+                libc::pthread_mutex_init(self.0.get(), attributes);
+                libc::pthread_mutexattr_destroy(attributes);
+            }
+        }
+    }
+
+    fn take(&self) -> Result<(), Errno> {
+        // SAFETY: the mutex is initialized and in its place.
+        errno(unsafe { libc::pthread_mutex_lock(self.0.get()) })
+    }
+
+    fn try_take(&self) -> Result<(), Errno> {
+        // SAFETY: as above.
+        errno(unsafe { libc::pthread_mutex_trylock(self.0.get()) })
+    }
+
+    fn release(&self) -> Result<(), Errno> {
+        // SAFETY: as above; the mutex itself checks that this thread holds it.
+        errno(unsafe { libc::pthread_mutex_unlock(self.0.get()) })
+    }
+
+    /// Refuses if it is held.
+    pub(crate) fn is_free(&self, tree: &samara_tree, call: &str) -> Result<(), Errno> {
+        // Relaxed: a diagnosis.
+        let free = tree.owner.load(Ordering::Relaxed) == 0 && self.try_take().is_ok();
+        if !free {
+            return Err(misuse(libc::EBUSY, call, "the lock of the tree is held"));
+        }
+        self.release()
+    }
+
+    /// # Safety
+    /// No code uses the lock any more.
+    pub(crate) unsafe fn destroy(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { libc::pthread_mutex_destroy(self.0.get()) };
+    }
+}
+
+fn errno(errno: c_int) -> Result<(), Errno> {
+    if errno == 0 { Ok(()) } else { Err(Errno(errno)) }
+}
+
+/// The lock for one call; released at the end, also by a panic.
+struct Held<'a>(Option<&'a Lock>);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if let Some(lock) = self.0 {
+            let _ = lock.release();
+        }
+    }
+}
+
+/// Blocks that are due, and the count of calls that run such blocks.
+struct Due<'a>(List, Option<&'a AtomicUsize>);
+
+impl Due<'_> {
+    #[inline]
+    fn run(self) {
+        if let Some(running) = self.1 {
+            // SAFETY: the grace periods of the blocks are over.
+            unsafe { self.0.run() };
+            // Release: pairs with the Acquire of a barrier.
+            running.fetch_sub(1, Ordering::Release);
+        }
+    }
+}
+
+/// The number of pieces that a write may retire at most if there is no memory for batches, in a
+/// tree of this height. Per level it replaces six nodes, and drops the children of two.
+fn most_pieces(height: usize) -> usize {
+    16 + 40 * height.saturating_sub(1)
+}
+
+impl samara_tree {
+    /// Whether this thread holds the lock over several calls.
+    #[inline(always)]
+    pub(crate) fn is_owner(&self, local: &Local) -> bool {
+        // Relaxed: only this thread stores its own id.
+        self.owner.load(Ordering::Relaxed) == local.id()
+    }
+
+    fn has_lock(&self) -> bool {
+        self.fixed.flags & SAMARA_TREE_CALLER_LOCK == 0
+    }
+
+    /// Refuses a call from within a callback of the program.
+    #[inline(always)]
+    pub(crate) fn refuse_callback(&self, call: &str) -> Result<(), Errno> {
+        if Local::with(|local| local.callbacks.get() != 0 || !local.queue.get().is_null()) {
+            return Err(misuse(libc::EDEADLK, call, "inside a callback of the library"));
+        }
+        Ok(())
+    }
+
+    /// The frame of all calls that write: takes the lock unless this thread holds it, reserves
+    /// memory, and runs what is due after it has released the lock.
+    ///
+    /// The function gets the writer, and the queue for pieces of its own, for which it has reserved
+    /// room for one.
+    #[inline]
+    pub(crate) fn write<T>(
+        &self,
+        call: &str,
+        f: impl FnOnce(&mut Writer<'_>, *mut Queue) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        self.refuse_callback(call)?;
+        let exclusive = self.is_exclusive();
+        let mut held = Held(None);
+        let session = !exclusive && Local::with(|local| self.is_owner(local));
+        if !exclusive && !session && self.has_lock() {
+            self.lock.take()?;
+            held.0 = Some(&self.lock);
+        }
+        let queue = self.writer.queue.get();
+        let due;
+        let result;
+        {
+            // SAFETY: this thread is the writer, and the queue has no other user.
+            let _retiring = unsafe { Retiring::into(queue) };
+            result = if exclusive {
+                let pieces = usize::from(self.has_callbacks());
+                // SAFETY: as above.
+                unsafe { &mut *queue }.reserve(pieces).and_then(|()| {
+                    // SAFETY: the program promises that no other call uses the tree.
+                    f(&mut unsafe { &mut *self.map.get() }.get_mut(), queue)
+                })
+            } else {
+                // SAFETY: this thread is the writer. The map is only changed through `Writer`,
+                // which allows readers beside it.
+                let map = unsafe { &*self.map.get() };
+                // SAFETY: as for `_retiring`.
+                unsafe { &mut *queue }.reserve(most_pieces(map.height()) + 1).and_then(|()| {
+                    if session {
+                        // SAFETY: the session is this thread's. No call nests in another.
+                        let place = unsafe { &mut *self.writer.session.get() };
+                        let session = match place {
+                            Some(session) => session,
+                            // SAFETY: this thread is the writer.
+                            None => place.insert(unsafe { self.session()? }),
+                        };
+                        return f(&mut session.0, queue);
+                    }
+                    // SAFETY: this thread is the writer, so it alone has the token.
+                    let mut writer = map.writer(unsafe { &mut *self.writer.token.get() })?;
+                    f(&mut writer, queue)
+                })
+            };
+            self.writer.version.set(self.writer.version.get() + 1);
+            // SAFETY: as for `_retiring`.
+            due = self.take_due(unsafe { &mut *queue }, exclusive);
+        }
+        drop(held);
+        due.run();
+        result
+    }
+
+    /// Waits until everything retired so far has been freed.
+    pub(crate) fn barrier(&self, call: &str) -> Result<(), Errno> {
+        self.refuse_callback(call)?;
+        if Local::with(|local| self.is_owner(local)) {
+            return Err(misuse(libc::EDEADLK, call, "this thread holds the lock"));
+        }
+        self.end_all()?.run();
+        self.wait(call)?;
+        if let Periods::Program(rcu) = self.periods() {
+            rcu.barrier();
+        }
+        // What was sealed above is due now.
+        self.end_all()?.run();
+        // Other threads may still run what they took. Acquire: pairs with the Release of `Due`.
+        while self.writer.running.load(Ordering::Acquire) != 0 {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Seals everything, under the lock, and returns what is due.
+    fn end_all(&self) -> Result<Due<'_>, Errno> {
+        let mut held = Held(None);
+        if !self.is_exclusive() && self.has_lock() {
+            self.lock.take()?;
+            held.0 = Some(&self.lock);
+        }
+        // SAFETY: this thread is the writer, and the queue has no other user.
+        Ok(self.take_due(unsafe { &mut *self.writer.queue.get() }, true))
+    }
+
+    /// Ends a write, under the lock; see [`Queue::end_write`].
+    #[inline]
+    fn take_due(&self, queue: &mut Queue, force: bool) -> Due<'_> {
+        let due = queue.end_write(self.periods(), force);
+        if due.is_empty() {
+            return Due(due, None);
+        }
+        // Relaxed: the lock orders it before the look of a later barrier.
+        self.writer.running.fetch_add(1, Ordering::Relaxed);
+        Due(due, Some(&self.writer.running))
+    }
+
+    /// A writer that lives as long as the lock is held.
+    ///
+    /// # Safety
+    /// This thread holds the lock; it drops the writer before it releases it.
+    unsafe fn session(&self) -> Result<Session, Errno> {
+        // SAFETY: the tree outlives the lock, and this thread alone has the token.
+        unsafe { Ok(Session((*self.map.get()).writer(&mut *self.writer.token.get())?)) }
+    }
+
+    fn begin(&self, call: &str, wait: bool) -> Result<(), Errno> {
+        self.refuse_callback(call)?;
+        if self.is_exclusive() {
+            return Err(misuse(libc::EINVAL, call, "an exclusive tree has no lock"));
+        }
+        if Local::with(|local| self.is_owner(local)) {
+            return Err(misuse(libc::EDEADLK, call, "this thread holds the lock already"));
+        }
+        if self.has_lock() {
+            if wait { self.lock.take()? } else { self.lock.try_take()? }
+        } else if self.owner.load(Ordering::Relaxed) != 0 {
+            // Relaxed, above: the program's lock orders it.
+            return Err(misuse(libc::EBUSY, call, "another thread has begun to write"));
+        }
+        self.writer.sessions.set(self.writer.sessions.get() + 1);
+        // Relaxed: only this thread compares it with its own id.
+        Local::with(|local| self.owner.store(local.id(), Ordering::Relaxed));
+        Ok(())
+    }
+
+    fn end(&self, call: &str) -> Result<(), Errno> {
+        self.refuse_callback(call)?;
+        if !Local::with(|local| self.is_owner(local)) {
+            return Err(misuse(libc::EPERM, call, "this thread does not hold the lock"));
+        }
+        let queue = self.writer.queue.get();
+        let due;
+        {
+            // SAFETY: this thread is the writer, and the queue has no other user.
+            let _retiring = unsafe { Retiring::into(queue) };
+            // SAFETY: the session is this thread's.
+            drop(unsafe { &mut *self.writer.session.get() }.take());
+            // SAFETY: as for `_retiring`.
+            due = self.take_due(unsafe { &mut *queue }, false);
+        }
+        // Relaxed: as in `begin`.
+        self.owner.store(0, Ordering::Relaxed);
+        if self.has_lock() {
+            self.lock.release()?;
+        }
+        due.run();
+        Ok(())
+    }
+}
+
+/// Takes the tree's lock, for several calls that write. The thread may also read until it unlocks,
+/// and sees exactly what it has written. With `SAMARA_TREE_CALLER_LOCK` it takes no lock: the
+/// program holds its own until `samara_tree_unlock`.
+///
+/// A single call that writes takes the lock by itself. Under the lock it is faster, above all for
+/// writes near each other.
+///
+/// Errors: -EINVAL, also for an exclusive tree; -EDEADLK if the thread holds the lock already or in
+/// a callback. Waits for the lock.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn samara_tree_lock(tree: *mut samara_tree) -> c_int {
+    const CALL: &str = "samara_tree_lock";
+    // SAFETY: the caller passes NULL or a tree.
+    border(|| unsafe { samara_tree::from(tree, CALL) }?.begin(CALL, true))
+}
+
+/// As `samara_tree_lock`, but does not wait: -EBUSY if another thread holds the lock.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn samara_tree_trylock(tree: *mut samara_tree) -> c_int {
+    const CALL: &str = "samara_tree_trylock";
+    // SAFETY: the caller passes NULL or a tree.
+    border(|| unsafe { samara_tree::from(tree, CALL) }?.begin(CALL, false))
+}
+
+/// Releases the tree's lock. Entries that are found under the lock, outside of a read section, must
+/// not be used afterwards.
+///
+/// Errors: -EINVAL; -EPERM if the thread does not hold the lock. May run release callbacks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn samara_tree_unlock(tree: *mut samara_tree) -> c_int {
+    const CALL: &str = "samara_tree_unlock";
+    // SAFETY: the caller passes NULL or a tree.
+    border(|| unsafe { samara_tree::from(tree, CALL) }?.end(CALL))
+}

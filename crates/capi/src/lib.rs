@@ -1,0 +1,100 @@
+//! The range tree [`maple`] as a C library: `libsamara_range`.
+//!
+//! C programs include `samara_range.h`, which documents each call; this crate has no interface for
+//! Rust. `README.md` has an example, and says how to build and install the library.
+//!
+//! # How it works
+//!
+//! A [`samara_tree`] holds a [`maple::MapleTree`] whose entries are bare pointers of the program.
+//! Reads take no lock. They run in read sections ([`section`]), which the thread records in a cache
+//! line of its own. Writes take the lock of the tree ([`hold`]). What a write removes goes to the
+//! tree's [`queue`], and is freed by a later call that writes to the tree, after the read sections
+//! that could see it have ended. So readers run no frees and no callbacks.
+//!
+//! # Why another engine
+//!
+//! `grace::Epoch` is crossbeam-epoch, which aborts when it has no memory, lets readers run deferred
+//! frees, and frees at an unknown time. C programs need an error code, readers that run none of the
+//! program's callbacks, and a call that waits until all is freed.
+//!
+//! # What holds
+//!
+//! - No call aborts: memory that a write may need for its pieces is reserved before it begins
+//!   (I7). Panics do not cross into C.
+//! - A call that is given nonsense returns an errno, as far as that can be seen. A debug build also
+//!   prints the cause. The header says what a caller must promise.
+//! - References that the program counts (`retain`, `release`) are one for each range of each tree.
+#![deny(missing_docs)]
+// The caller's obligations are in the documentation of each call, which is the header's.
+#![allow(clippy::missing_safety_doc)]
+
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("samara-capi needs pointers of 64 bits: indices are uint64_t");
+#[cfg(not(unix))]
+compile_error!("samara-capi needs POSIX threads");
+
+mod section;
+mod sync;
+
+#[cfg(not(loom))]
+mod alloc_calls;
+#[cfg(not(loom))]
+mod counted;
+#[cfg(not(loom))]
+mod cursor;
+#[cfg(not(loom))]
+mod engine;
+#[cfg(not(loom))]
+mod entry;
+#[cfg(not(loom))]
+mod errno;
+#[cfg(not(loom))]
+mod hold;
+#[cfg(not(loom))]
+mod memory;
+#[cfg(not(loom))]
+mod queue;
+#[cfg(not(loom))]
+mod rcu;
+#[cfg(not(loom))]
+mod read_calls;
+#[cfg(not(loom))]
+mod thread;
+#[cfg(not(loom))]
+mod tree;
+#[cfg(not(loom))]
+mod tree_calls;
+#[cfg(not(loom))]
+mod write_calls;
+
+#[cfg(not(loom))]
+mod exports {
+    pub use crate::alloc_calls::*;
+    pub use crate::cursor::*;
+    pub use crate::hold::*;
+    pub use crate::memory::*;
+    pub use crate::rcu::*;
+    pub use crate::read_calls::*;
+    pub use crate::thread::*;
+    pub use crate::tree::*;
+    pub use crate::tree_calls::*;
+    pub use crate::write_calls::*;
+
+    /// The tree inside of a handle.
+    /// cbindgen:ignore
+    pub(crate) type Map = maple::MapleTree<
+        crate::entry::Word,
+        crate::engine::Engine,
+        crate::memory::Memory,
+        maple::OwnerLock,
+    >;
+    /// Its writer.
+    /// cbindgen:ignore
+    pub(crate) type Writer<'t> =
+        maple::Writer<'t, crate::entry::Word, crate::engine::Engine, crate::memory::Memory>;
+    /// A writer that lives as long as a lock is held.
+    /// cbindgen:ignore
+    pub(crate) struct Session(pub(crate) Writer<'static>);
+}
+#[cfg(not(loom))]
+pub use exports::*;

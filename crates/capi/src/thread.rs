@@ -1,0 +1,164 @@
+//! What the library knows of a thread, and the calls that begin and end read sections.
+
+use crate::errno::{Errno, border, misuse};
+use crate::memory::object;
+use crate::queue::Queue;
+use crate::section::{Domain, Record};
+use core::cell::Cell;
+use core::ffi::{c_int, c_void};
+use core::ptr;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The state of a thread. It has no destructor, so that an access is a plain one, and that it can
+/// be used while the thread ends.
+pub(crate) struct Local {
+    record: Cell<*const Record>,
+    /// Where the tree that this thread writes puts what it retires; null outside of a write.
+    pub(crate) queue: Cell<*mut Queue>,
+    /// The number of callbacks of the program that run.
+    pub(crate) callbacks: Cell<u32>,
+}
+
+thread_local! {
+    static LOCAL: Local = const {
+        Local {
+            record: Cell::new(ptr::null()),
+            queue: Cell::new(ptr::null_mut()),
+            callbacks: Cell::new(0),
+        }
+    };
+}
+
+/// The sections of all trees without a domain of the program.
+pub(crate) static DOMAIN: Domain = Domain::new();
+
+impl Local {
+    #[inline(always)]
+    pub(crate) fn with<T>(f: impl FnOnce(&Local) -> T) -> T {
+        LOCAL.with(f)
+    }
+
+    /// A number that no other living thread has; not 0.
+    #[inline(always)]
+    pub(crate) fn id(&self) -> usize {
+        ptr::from_ref(self).addr()
+    }
+
+    /// The thread's record, if it has one.
+    #[inline(always)]
+    pub(crate) fn record(&self) -> Option<&'static Record> {
+        // SAFETY: null or a record, which is never freed.
+        unsafe { self.record.get().as_ref() }
+    }
+
+    /// The number of the section that the thread is in; `None` if it is in none.
+    #[inline(always)]
+    pub(crate) fn section(&self) -> Option<u64> {
+        let record = self.record()?;
+        (record.depth() != 0).then(|| record.number())
+    }
+
+    /// The thread's record. Takes one if it has none.
+    #[inline(always)]
+    fn registered(&self) -> Result<&'static Record, Errno> {
+        match self.record() {
+            Some(record) => Ok(record),
+            None => self.register(),
+        }
+    }
+
+    #[cold]
+    fn register(&self) -> Result<&'static Record, Errno> {
+        let key = key().ok_or(Errno::NO_MEMORY)?;
+        let record: &'static Record = match DOMAIN.reuse() {
+            Some(record) => record,
+            None => {
+                let block = object::<Record>()?;
+                // SAFETY: a fresh block of that layout. It is never freed, so it is `'static`.
+                unsafe {
+                    block.write(Record::new());
+                    DOMAIN.add(block.as_ref());
+                    block.as_ref()
+                }
+            }
+        };
+        // SAFETY: the key exists. The value is for `end` alone.
+        if unsafe { libc::pthread_setspecific(key, ptr::from_ref(record).cast()) } != 0 {
+            record.give_up();
+            return Err(Errno::NO_MEMORY);
+        }
+        self.record.set(record);
+        Ok(record)
+    }
+}
+
+/// The key whose destructor runs when a thread ends. A destructor of a thread-local value of Rust
+/// would abort when there is no memory to register it.
+fn key() -> Option<libc::pthread_key_t> {
+    const NONE: u64 = u64::MAX;
+    static ONCE: Once = Once::new();
+    static KEY: AtomicU64 = AtomicU64::new(NONE);
+    ONCE.call_once(|| {
+        let mut key = 0;
+        // SAFETY: the destructor fits the values that are set.
+        if unsafe { libc::pthread_key_create(&mut key, Some(end)) } == 0 {
+            // Relaxed: `call_once` orders it.
+            KEY.store(key.into(), Ordering::Relaxed);
+        }
+    });
+    // Relaxed: as above.
+    libc::pthread_key_t::try_from(KEY.load(Ordering::Relaxed)).ok()
+}
+
+/// Runs when a thread that has a record ends.
+unsafe extern "C" fn end(record: *mut c_void) {
+    // SAFETY: the value of the key is the thread's record, which is never freed.
+    let record = unsafe { &*record.cast::<Record>().cast_const() };
+    Local::with(|local| local.record.set(ptr::null()));
+    if record.give_up() {
+        misuse(libc::EPERM, "a thread", "it ended inside a read section, which ends now");
+    }
+}
+
+/// Begins a read section of the calling thread. Sections nest.
+///
+/// Entries that are found inside a section stay valid until it ends: the tree does not release them
+/// earlier, and memory given to `samara_tree_defer` is not freed earlier. One section serves all
+/// trees, except those with `rcu` in their options: there the program's own `rcu_read_lock` counts.
+///
+/// A section should be short. Memory that writers remove waits for the oldest section.
+///
+/// Errors: -ENOMEM, only in the first call of a thread (or in `samara_thread_register`);
+/// -EOVERFLOW after 2^32 - 1 nested sections. Cost: one atomic exchange in a cache line of the
+/// thread's own; a nested section costs an increment. Never waits, and runs no callback but the
+/// allocator's. Any thread; not for signal handlers.
+#[unsafe(no_mangle)]
+pub extern "C" fn samara_read_lock() -> c_int {
+    Local::with(|local| match local.registered() {
+        Ok(record) if record.enter(&DOMAIN) => 0,
+        Ok(_) => -libc::EOVERFLOW,
+        Err(Errno(errno)) => -errno,
+    })
+}
+
+/// Ends the read section that the calling thread began last.
+///
+/// Errors: -EPERM if the thread is in none. Cost: a decrement, and at the outermost section a
+/// store. Never waits, allocates or runs a callback.
+#[unsafe(no_mangle)]
+pub extern "C" fn samara_read_unlock() -> c_int {
+    Local::with(|local| match local.record() {
+        Some(record) if record.leave() => 0,
+        _ => -misuse(libc::EPERM, "samara_read_unlock", "this thread is in no read section").0,
+    })
+}
+
+/// Registers the calling thread, so that its `samara_read_lock` cannot fail. Without this call, the
+/// first `samara_read_lock` does it. The registration ends with the thread.
+///
+/// Errors: -ENOMEM. Cost: the number of threads that have read at the same time so far.
+#[unsafe(no_mangle)]
+pub extern "C" fn samara_thread_register() -> c_int {
+    border(|| Local::with(|local| local.registered().map(|_| ())))
+}
