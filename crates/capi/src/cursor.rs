@@ -194,7 +194,7 @@ pub unsafe extern "C" fn samara_cursor_init(
             (&raw mut (*state).version).write(version);
             (&raw mut (*state).entry).write(None);
             (&raw mut (*state).paused).write(None);
-            (*(&raw mut (*state).at)).write(map.cursor(guard, index as usize));
+            (*state).at.write(map.cursor(guard, index as usize));
             (&raw mut (*state).magic).write(MAGIC);
         }
         Ok(())

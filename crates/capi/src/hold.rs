@@ -2,9 +2,9 @@
 
 use crate::engine::Retiring;
 use crate::errno::{Errno, border, misuse};
-use crate::tree::{SAMARA_TREE_CALLER_LOCK, samara_tree};
 use crate::queue::{List, Periods, Queue};
 use crate::thread::Local;
+use crate::tree::{SAMARA_TREE_CALLER_LOCK, samara_tree};
 use crate::{Session, Writer};
 use core::cell::UnsafeCell;
 use core::ffi::c_int;

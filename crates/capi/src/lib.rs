@@ -33,6 +33,7 @@ compile_error!("samara-capi needs pointers of 64 bits: indices are uint64_t");
 #[cfg(not(unix))]
 compile_error!("samara-capi needs POSIX threads");
 
+#[cfg_attr(loom, allow(dead_code))]
 mod section;
 mod sync;
 

@@ -27,9 +27,8 @@ pub struct samara_allocator {
     pub alloc:
         Option<unsafe extern "C" fn(ctx: *mut c_void, size: usize, align: usize) -> *mut c_void>,
     /// Takes back what `alloc` returned for this size and alignment. `ptr` is not NULL.
-    pub free: Option<
-        unsafe extern "C" fn(ctx: *mut c_void, ptr: *mut c_void, size: usize, align: usize),
-    >,
+    pub free:
+        Option<unsafe extern "C" fn(ctx: *mut c_void, ptr: *mut c_void, size: usize, align: usize)>,
 }
 
 /// Not chosen yet.

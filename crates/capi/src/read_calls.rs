@@ -171,4 +171,3 @@ pub unsafe extern "C" fn samara_tree_for_each(
     });
     if result == 0 { answer } else { result }
 }
-

@@ -161,12 +161,8 @@ impl Domain {
     pub(crate) fn reuse(&self) -> Option<&Record> {
         self.records().find(|record| {
             // Acquire: pairs with the Release of `give_up`. Relaxed on failure: nothing was read.
-            let taken = record.used.compare_exchange(
-                false,
-                true,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            );
+            let taken =
+                record.used.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
             taken.is_ok()
         })
     }

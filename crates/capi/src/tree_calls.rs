@@ -51,8 +51,7 @@ pub unsafe extern "C" fn samara_tree_duplicate(
         // SAFETY: the caller passes NULL or a tree.
         let tree = unsafe { samara_tree::from(tree, CALL) }?;
         let copy = tree.write(CALL, |writer, _| {
-            let copy =
-                samara_tree::make(tree.options(), || Ok(writer.duplicate_with_token()?))?;
+            let copy = samara_tree::make(tree.options(), || Ok(writer.duplicate_with_token()?))?;
             if tree.fixed.retain.is_some() {
                 for (_, entry) in writer.iter(0..=usize::MAX) {
                     tree.retain(entry);

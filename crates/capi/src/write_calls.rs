@@ -154,9 +154,7 @@ pub unsafe extern "C" fn samara_tree_erase_range(
         let tree = unsafe { samara_tree::from(tree, CALL) }?;
         let (first, last) = ends(first, last, CALL)?;
         tree.write(CALL, |writer, queue| {
-            tree.replace(writer, queue, first, last, |writer| {
-                Ok(writer.erase_range(first..=last)?)
-            })
+            tree.replace(writer, queue, first, last, |writer| Ok(writer.erase_range(first..=last)?))
         })
     })
 }
