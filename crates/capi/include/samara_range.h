@@ -175,7 +175,8 @@ struct samara_options {
     void *ctx;
     /**
      * Takes one more reference to `entry`. Called when a write splits a range in two, and for each
-     * range of a duplicate. Called with the tree's lock held. It cannot fail. NULL: nothing.
+     * range of a duplicate. Called with the tree's lock held, perhaps while other threads call
+     * `release`: a count of references is atomic. It cannot fail. NULL: nothing.
      */
     void (*retain)(void *ctx, void *entry);
     /**

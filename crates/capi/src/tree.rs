@@ -36,7 +36,8 @@ pub struct samara_options {
     /// Passed to `retain` and `release`.
     pub ctx: *mut c_void,
     /// Takes one more reference to `entry`. Called when a write splits a range in two, and for each
-    /// range of a duplicate. Called with the tree's lock held. It cannot fail. NULL: nothing.
+    /// range of a duplicate. Called with the tree's lock held, perhaps while other threads call
+    /// `release`: a count of references is atomic. It cannot fail. NULL: nothing.
     pub retain: Option<unsafe extern "C" fn(ctx: *mut c_void, entry: *mut c_void)>,
     /// Gives one reference to `entry` back, when no reader can see it any more. Called once for
     /// each range that has left the tree. Any call that writes to the tree may call it, on any

@@ -112,9 +112,10 @@ static void splits(void)
 }
 
 /* Patterns that fill leaves, split and join nodes. */
+static unsigned N = 3000;
+
 static void patterns(void)
 {
-    enum { N = 3000 };
     struct samara_tree *tree = begin();
     struct samara_range range;
     unsigned i;
@@ -150,7 +151,7 @@ static void patterns(void)
     /* One store over most of it, then everything away but the ends. */
     OK(samara_tree_store(tree, 55, (N - 5) * 10, entry(9)));
     OK(samara_tree_validate(tree));
-    IS(tree, 1000, 55, (N - 5) * 10, entry(9));
+    IS(tree, N * 5, 55, (N - 5) * 10, entry(9));
     OK(samara_tree_erase_range(tree, 20, UINT64_MAX));
     CHECK(count_entries(tree) == 2);
     OK(samara_tree_clear(tree));
@@ -232,7 +233,6 @@ static int add(void *ctx, const struct samara_range *range)
 
 static void cursors(void)
 {
-    enum { N = 500 };
     struct samara_tree *tree = begin();
     struct samara_cursor cursor;
     struct samara_range range;
@@ -503,11 +503,15 @@ static void counted(void)
     }
 }
 
-int main(void)
+/* Usage: basic [N] */
+int main(int argc, char **argv)
 {
     static const uint32_t kinds[] = {0, SAMARA_TREE_CALLER_LOCK, SAMARA_TREE_EXCLUSIVE};
     unsigned i;
     choose_memory();
+    if (argc > 1) {
+        N = (unsigned)strtoul(argv[1], NULL, 10);
+    }
     CHECK(strcmp(samara_version(), "0.1.0") == 0);
     for (i = 0; i < 3; i++) {
         flags = kinds[i];

@@ -194,6 +194,7 @@ static void sections_and_locks(void)
     /* The lock of the caller: another session begins too early. */
     shared = new_tree(SAMARA_TREE_CALLER_LOCK);
     OK(samara_tree_lock(shared));
+    OK(samara_cursor_init(&cursor, shared, 1));
     CHECK(pthread_create(&thread, NULL, other_thread, &cursor) == 0);
     CHECK(pthread_join(thread, NULL) == 0);
     OK(samara_tree_unlock(shared));

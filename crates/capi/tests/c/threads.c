@@ -14,7 +14,7 @@
 struct item {
     uint64_t alive;
     uint64_t number;
-    int references; /* under the tree's lock, or after the last reader */
+    int references; /* under count_lock */
 };
 
 static struct samara_tree *tree;
