@@ -44,6 +44,16 @@ unsafe impl Reclaim for Engine {
             }
         });
     }
+
+    /// The tree has retired much memory.
+    fn flush(_: &Guard) {
+        Local::with(|local| {
+            // SAFETY: as above.
+            if let Some(queue) = unsafe { local.queue.get().as_mut() } {
+                queue.hurry();
+            }
+        });
+    }
 }
 
 // SAFETY: a queue frees a piece when the sections that existed at `retire` have ended
@@ -53,19 +63,19 @@ unsafe impl Reclaim for Engine {
 unsafe impl Concurrent for Engine {}
 
 /// Names the queue of the tree that this thread writes, until it is dropped.
-pub(crate) struct Retiring(());
+pub(crate) struct Retiring<'a>(&'a Local);
 
-impl Retiring {
+impl<'a> Retiring<'a> {
     /// # Safety
     /// The queue is the caller's, and stays so until this is dropped.
-    pub(crate) unsafe fn into(queue: *mut Queue) -> Retiring {
-        Local::with(|local| local.queue.set(queue));
-        Retiring(())
+    pub(crate) unsafe fn into(local: &'a Local, queue: *mut Queue) -> Retiring<'a> {
+        local.queue.set(queue);
+        Retiring(local)
     }
 }
 
-impl Drop for Retiring {
+impl Drop for Retiring<'_> {
     fn drop(&mut self) {
-        Local::with(|local| local.queue.set(core::ptr::null_mut()));
+        self.0.queue.set(core::ptr::null_mut());
     }
 }

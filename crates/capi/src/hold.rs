@@ -4,7 +4,7 @@ use crate::engine::Retiring;
 use crate::errno::{Errno, border, misuse};
 use crate::queue::{List, Periods, Queue};
 use crate::thread::Local;
-use crate::tree::{SAMARA_TREE_CALLER_LOCK, samara_tree};
+use crate::tree::{SAMARA_TREE_CALLER_LOCK, SAMARA_TREE_EXCLUSIVE, samara_tree};
 use crate::{Session, Writer};
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
@@ -114,14 +114,21 @@ impl samara_tree {
         self.owner.load(Ordering::Relaxed) == local.id()
     }
 
+    /// Whether the calls take the tree's own lock.
+    #[inline(always)]
     fn has_lock(&self) -> bool {
-        self.fixed.flags & SAMARA_TREE_CALLER_LOCK == 0
+        self.fixed.flags & (SAMARA_TREE_CALLER_LOCK | SAMARA_TREE_EXCLUSIVE) == 0
     }
 
     /// Refuses a call from within a callback of the program.
     #[inline(always)]
     pub(crate) fn refuse_callback(&self, call: &str) -> Result<(), Errno> {
-        if Local::with(|local| local.callbacks.get() != 0 || !local.queue.get().is_null()) {
+        Local::with(|local| self.refuse_callback_of(local, call))
+    }
+
+    #[inline(always)]
+    fn refuse_callback_of(&self, local: &Local, call: &str) -> Result<(), Errno> {
+        if local.callbacks.get() != 0 || !local.queue.get().is_null() {
             return Err(misuse(libc::EDEADLK, call, "inside a callback of the library"));
         }
         Ok(())
@@ -136,57 +143,88 @@ impl samara_tree {
     pub(crate) fn write<T>(
         &self,
         call: &str,
-        f: impl FnOnce(&mut Writer<'_>, *mut Queue) -> Result<T, Errno>,
+        f: impl FnOnce(&mut Writer<'static>, *mut Queue) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
-        self.refuse_callback(call)?;
-        let exclusive = self.is_exclusive();
-        let mut held = Held(None);
-        let session = !exclusive && Local::with(|local| self.is_owner(local));
-        if !exclusive && !session && self.has_lock() {
-            self.lock.take()?;
-            held.0 = Some(&self.lock);
-        }
-        let queue = self.writer.queue.get();
-        let due;
-        let result;
-        {
-            // SAFETY: this thread is the writer, and the queue has no other user.
-            let _retiring = unsafe { Retiring::into(queue) };
-            result = if exclusive {
-                let pieces = usize::from(self.has_callbacks());
+        Local::with(|local| {
+            self.refuse_callback_of(local, call)?;
+            let mut held = Held(None);
+            if self.has_lock() && !self.is_owner(local) {
+                self.lock.take()?;
+                held.0 = Some(&self.lock);
+            }
+            let queue = self.writer.queue.get();
+            let (result, due);
+            {
+                // SAFETY: this thread is the writer, and the queue has no other user.
+                let _retiring = unsafe { Retiring::into(local, queue) };
                 // SAFETY: as above.
-                unsafe { &mut *queue }.reserve(pieces).and_then(|()| {
-                    // SAFETY: the program promises that no other call uses the tree.
-                    f(&mut unsafe { &mut *self.map.get() }.get_mut(), queue)
-                })
-            } else {
-                // SAFETY: this thread is the writer. The map is only changed through `Writer`,
-                // which allows readers beside it.
-                let map = unsafe { &*self.map.get() };
-                // SAFETY: as for `_retiring`.
-                unsafe { &mut *queue }.reserve(most_pieces(map.height()) + 1).and_then(|()| {
-                    if session {
-                        // SAFETY: the session is this thread's. No call nests in another.
-                        let place = unsafe { &mut *self.writer.session.get() };
-                        let session = match place {
-                            Some(session) => session,
-                            // SAFETY: this thread is the writer.
-                            None => place.insert(unsafe { self.session()? }),
-                        };
-                        return f(&mut session.0, queue);
-                    }
-                    // SAFETY: this thread is the writer, so it alone has the token.
-                    let mut writer = map.writer(unsafe { &mut *self.writer.token.get() })?;
-                    f(&mut writer, queue)
-                })
-            };
-            self.writer.version.set(self.writer.version.get() + 1);
-            // SAFETY: as for `_retiring`.
-            due = self.take_due(unsafe { &mut *queue }, exclusive);
+                result = unsafe { self.prepare(queue).and_then(|writer| f(&mut *writer, queue)) };
+                self.writer.version.set(self.writer.version.get() + 1);
+                // SAFETY: as above.
+                due = self.take_due(unsafe { &mut *queue }, self.is_exclusive());
+            }
+            drop(held);
+            due.run();
+            result
+        })
+    }
+
+    /// The writer of the tree, with memory reserved for what it may retire.
+    ///
+    /// The writer stays when the lock is released, because making one for each call takes as long
+    /// as a small write. Only the holder of the lock uses it.
+    ///
+    /// # Safety
+    /// This thread is the writer, and has no other reference to the queue or the writer.
+    #[inline]
+    unsafe fn prepare(&self, queue: *mut Queue) -> Result<*mut Writer<'static>, Errno> {
+        let exclusive = self.is_exclusive();
+        if !exclusive || self.has_callbacks() {
+            // SAFETY: the writer may read the map beside readers, and the caller is the writer.
+            let height = unsafe { &*self.map.get() }.height();
+            let pieces = if exclusive { 0 } else { most_pieces(height) };
+            // SAFETY: the caller's promise.
+            unsafe { &mut *queue }.reserve(pieces + 1)?;
         }
-        drop(held);
-        due.run();
-        result
+        // SAFETY: the caller's promise.
+        match unsafe { &mut *self.writer.session.get() } {
+            Some(session) => Ok(&raw mut session.0),
+            // SAFETY: the caller's promise.
+            none => unsafe { self.begin_session(none) },
+        }
+    }
+
+    /// # Safety
+    /// This thread is the writer. The session is ended before the tree is.
+    #[cold]
+    unsafe fn begin_session(
+        &self,
+        place: &mut Option<Session>,
+    ) -> Result<*mut Writer<'static>, Errno> {
+        let writer = if self.is_exclusive() {
+            // SAFETY: the program promises that no other call uses the tree. The writer keeps no
+            // mutable reference, so later calls may read.
+            unsafe { (*self.map.get()).get_mut() }
+        } else {
+            // SAFETY: this thread alone has the token. The map is only changed through the writer,
+            // which allows readers beside it.
+            unsafe { (*self.map.get()).writer(&mut *self.writer.token.get())? }
+        };
+        Ok(&raw mut place.insert(Session(writer)).0)
+    }
+
+    /// Drops the writer, which retires what it has collected. Seals all of the queue if `force`.
+    ///
+    /// # Safety
+    /// This thread is the writer, and has no other reference to the queue or the writer.
+    unsafe fn end_session(&self, local: &Local, force: bool) -> Due<'_> {
+        let queue = self.writer.queue.get();
+        // SAFETY: the caller's promise.
+        let _retiring = unsafe { Retiring::into(local, queue) };
+        // SAFETY: as above.
+        drop(unsafe { &mut *self.writer.session.get() }.take());
+        // SAFETY: as above.
+        self.take_due(unsafe { &mut *queue }, force)
     }
 
     /// Waits until everything retired so far has been freed.
@@ -209,20 +247,37 @@ impl samara_tree {
         Ok(())
     }
 
+    /// Drops the writer of a tree that is being destroyed.
+    ///
+    /// # Safety
+    /// No other code uses the tree.
+    pub(crate) unsafe fn end_session_for_good(&self) {
+        Local::with(|local| {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let _retiring = Retiring::into(local, self.writer.queue.get());
+                drop((*self.writer.session.get()).take());
+            }
+        });
+    }
+
     /// Seals everything, under the lock, and returns what is due.
     fn end_all(&self) -> Result<Due<'_>, Errno> {
         let mut held = Held(None);
-        if !self.is_exclusive() && self.has_lock() {
+        if self.has_lock() {
             self.lock.take()?;
             held.0 = Some(&self.lock);
         }
-        // SAFETY: this thread is the writer, and the queue has no other user.
-        Ok(self.take_due(unsafe { &mut *self.writer.queue.get() }, true))
+        // SAFETY: this thread is the writer, outside of any call that writes.
+        Ok(Local::with(|local| unsafe { self.end_session(local, true) }))
     }
 
     /// Ends a write, under the lock; see [`Queue::end_write`].
     #[inline]
     fn take_due(&self, queue: &mut Queue, force: bool) -> Due<'_> {
+        if queue.is_quiet() {
+            return Due(List::new(), None);
+        }
         let due = queue.end_write(self.periods(), force);
         if due.is_empty() {
             return Due(due, None);
@@ -230,15 +285,6 @@ impl samara_tree {
         // Relaxed: the lock orders it before the look of a later barrier.
         self.writer.running.fetch_add(1, Ordering::Relaxed);
         Due(due, Some(&self.writer.running))
-    }
-
-    /// A writer that lives as long as the lock is held.
-    ///
-    /// # Safety
-    /// This thread holds the lock; it drops the writer before it releases it.
-    unsafe fn session(&self) -> Result<Session, Errno> {
-        // SAFETY: the tree outlives the lock, and this thread alone has the token.
-        unsafe { Ok(Session((*self.map.get()).writer(&mut *self.writer.token.get())?)) }
     }
 
     fn begin(&self, call: &str, wait: bool) -> Result<(), Errno> {
@@ -266,15 +312,11 @@ impl samara_tree {
         if !Local::with(|local| self.is_owner(local)) {
             return Err(misuse(libc::EPERM, call, "this thread does not hold the lock"));
         }
-        let queue = self.writer.queue.get();
-        let due;
-        {
-            // SAFETY: this thread is the writer, and the queue has no other user.
-            let _retiring = unsafe { Retiring::into(queue) };
-            // SAFETY: the session is this thread's.
-            drop(unsafe { &mut *self.writer.session.get() }.take());
-            // SAFETY: as for `_retiring`.
-            due = self.take_due(unsafe { &mut *queue }, false);
+        let mut due = Due(List::new(), None);
+        if self.writer.preallocated.replace(false) {
+            // Nodes that are left over go back with the writer.
+            // SAFETY: this thread is the writer, outside of any call that writes.
+            due = Local::with(|local| unsafe { self.end_session(local, false) });
         }
         // Relaxed: as in `begin`.
         self.owner.store(0, Ordering::Relaxed);

@@ -93,7 +93,7 @@ mod exports {
     /// cbindgen:ignore
     pub(crate) type Writer<'t> =
         maple::Writer<'t, crate::entry::Word, crate::engine::Engine, crate::memory::Memory>;
-    /// A writer that lives as long as a lock is held.
+    /// A writer that stays when a lock is released.
     /// cbindgen:ignore
     pub(crate) struct Session(pub(crate) Writer<'static>);
 }

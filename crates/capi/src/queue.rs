@@ -100,7 +100,7 @@ pub(crate) struct List {
 }
 
 impl List {
-    const fn new() -> List {
+    pub(crate) const fn new() -> List {
         List { first: ptr::null_mut(), last: ptr::null_mut(), blocks: 0 }
     }
 
@@ -185,6 +185,8 @@ pub(crate) struct Queue {
     sealed: List,
     staged: List,
     spare: List,
+    /// Whether the next end of a write seals all blocks.
+    hurry: bool,
     /// Pieces that found no memory, and so are never freed. 0 unless the reserve was too small.
     pub(crate) leaked: usize,
 }
@@ -195,7 +197,7 @@ const SPARES: usize = 16;
 impl Queue {
     pub(crate) const fn new() -> Queue {
         const NONE: List = List::new();
-        Queue { filling: NONE, sealed: NONE, staged: NONE, spare: NONE, leaked: 0 }
+        Queue { filling: NONE, sealed: NONE, staged: NONE, spare: NONE, hurry: false, leaked: 0 }
     }
 
     /// Makes sure that there is room for this number of pieces.
@@ -211,6 +213,17 @@ impl Queue {
             self.spare.push(Block::new()?);
         }
         Ok(())
+    }
+
+    /// Seals all blocks at the end of this write: much memory waits.
+    pub(crate) fn hurry(&mut self) {
+        self.hurry = true;
+    }
+
+    /// Whether no block is open, so that the end of a write has nothing to do.
+    #[inline(always)]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.filling.first.is_null() && self.sealed.first.is_null()
     }
 
     /// Retires a piece.
@@ -262,6 +275,7 @@ impl Queue {
     /// Everything retired so far is unreachable for new readers.
     #[inline]
     pub(crate) fn end_write(&mut self, periods: Periods, force: bool) -> List {
+        let force = force | core::mem::take(&mut self.hurry);
         if self.filling.blocks > usize::from(self.filling.room() > 0) || force {
             self.seal(periods, force);
             self.take_due(periods)

@@ -84,12 +84,14 @@ pub struct samara_tree {
 pub(crate) struct WriterState {
     pub(crate) token: UnsafeCell<WriteToken>,
     pub(crate) queue: UnsafeCell<Queue>,
-    /// The writer of the tree while its lock is held over several calls.
+    /// The writer of the tree, between the first write and the next barrier or unlock.
     pub(crate) session: UnsafeCell<Option<Session>>,
     /// The number of calls that run what was due, after they have released the lock.
     pub(crate) running: AtomicUsize,
     /// The number of changes so far.
     pub(crate) version: Cell<u64>,
+    /// Whether the holder of the lock has preallocated nodes.
+    pub(crate) preallocated: Cell<bool>,
     /// The number of times that the lock was held over several calls.
     pub(crate) sessions: Cell<u64>,
 }
@@ -236,6 +238,7 @@ impl samara_tree {
             session: UnsafeCell::new(None),
             running: AtomicUsize::new(0),
             version: Cell::new(0),
+            preallocated: Cell::new(false),
             sessions: Cell::new(0),
         };
         let (map, owner) = (UnsafeCell::new(map), AtomicUsize::new(0));
@@ -333,6 +336,7 @@ pub unsafe extern "C" fn samara_tree_destroy(tree: *mut samara_tree) -> c_int {
                     in_callback(|| release(this.fixed.ctx, entry.as_ptr().cast()));
                 }
             }
+            this.end_session_for_good();
             (*this.writer.queue.get()).finish();
             if let Periods::Program(rcu) = this.periods() {
                 rcu.barrier();

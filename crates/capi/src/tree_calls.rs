@@ -227,6 +227,7 @@ pub extern "C" fn samara_version() -> *const c_char {
 
 impl samara_tree {
     fn preallocate(&self, call: &str, writes: usize) -> Result<(), Errno> {
+        self.writer.preallocated.set(true);
         self.write(call, |writer, _| Ok(writer.preallocate_writes(writes)?))
     }
 }
