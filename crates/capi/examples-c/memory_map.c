@@ -98,11 +98,11 @@ static void *cpu(void *arg)
     if (samara_thread_register() != 0) {
         return NULL;
     }
-    while (atomic_load(&powered)) {
+    do {
         uint64_t address = (accesses * 0x1357) & 0xfffff;
         answered += bus_read(address) != UINT64_MAX;
         accesses++;
-    }
+    } while (atomic_load(&powered));
     return answered > 0 ? map : NULL;
 }
 
