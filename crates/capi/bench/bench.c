@@ -1,6 +1,7 @@
 /*
  * The range tree beside what C programs use for the job, in one run: an rbtree with augmented gaps
- * (rb.h), glib's GTree, and Judy. Prints tables in Markdown. campaign/capi-bench builds and runs it.
+ * (rb.h), glib's GTree, and Judy. Prints tables in Markdown. campaign/capi-bench builds and runs
+ * it.
  *
  *     bench [--short]
  *
@@ -63,7 +64,7 @@ struct kind {
     uint64_t (*gap)(void *map, void *entry);
 };
 
-/* --- samara ----------------------------------------------------------------------------------- */
+/* --- samara ------------------------------------------------------------------------------------ */
 
 static void *make_samara(uint32_t flags)
 {
@@ -473,7 +474,7 @@ static void alone(void)
     static double all[KINDS][OPERATIONS][5][MOST_ROUNDS];
     unsigned size, kind, operation;
     int round;
-    for (size = 0; size < 5; size++) {
+    for (size = 0; size < (rounds > 1 ? 5 : 4); size++) {
         for (round = 0; round < rounds; round++) {
             for (kind = 0; kind < KINDS; kind++) {
                 double figures[OPERATIONS];
@@ -500,7 +501,7 @@ static void alone(void)
     }
 }
 
-/* --- readers beside a writer -------------------------------------------------------------------- */
+/* --- readers beside a writer ------------------------------------------------------------------- */
 
 enum { SECTIONS, MUTEX, RWLOCK, LOCKS };
 static const char *locks[LOCKS] = {

@@ -557,7 +557,7 @@ int samara_tree_new(const struct samara_options *options, struct samara_tree **o
 int samara_tree_destroy(struct samara_tree *tree);
 
 /**
- * Makes a tree with the same ranges and entries, and stores it in `*out`. The options are the same.
+ * Makes a tree with the same ranges, entries and options, and stores it in `*out`.
  *
  * The trees share their nodes until one of them is written: the first write copies a node for each
  * level. `retain` is called for each range. Both trees then are independent.
@@ -644,19 +644,19 @@ const char *samara_version(void);
  * The caller's reference to `entry` goes to the tree. After an error it is still the caller's.
  *
  * Errors: -EINVAL if the tree or the entry is NULL or `first` > `last`; -ENOMEM; -EDEADLK in a
- * callback. Then the tree is as it was. Readers see the range as it was or as it is, never between.
- * Waits for the lock, unless this thread holds it. Cost: O(log n), plus the number of nodes that
- * are covered; with callbacks, plus the number of ranges that are covered.
+ * callback. Then the tree is as it was. Readers see the range as it was or as it is, never
+ * between. Waits for the lock, unless this thread holds it. Cost: O(log n), plus the number of
+ * nodes that are covered; with callbacks, plus the number of ranges that are covered.
  */
 int samara_tree_store(struct samara_tree *tree, uint64_t first, uint64_t last, void *entry);
 
 /**
- * Stores `entry` over all indices from `first` to `last` if none of them has an entry. The caller's
- * reference goes to the tree; after an error it is still the caller's.
+ * Stores `entry` over all indices from `first` to `last` if none of them has an entry. The
+ * caller's reference goes to the tree; after an error it is still the caller's.
  *
  * Errors: -EEXIST, and then the lowest range in the way is in `*occupied`, if that is not NULL;
- * otherwise as `samara_tree_store`. The entry in `*occupied` may be used only inside a read section
- * that began before, or under the lock. Cost: O(log n).
+ * otherwise as `samara_tree_store`. The entry in `*occupied` may be used only inside a read
+ * section that began before, or under the lock. Cost: O(log n).
  */
 int samara_tree_insert(struct samara_tree *tree,
                        uint64_t first,
@@ -672,8 +672,8 @@ int samara_tree_insert(struct samara_tree *tree,
  * `samara_tree_barrier`. If `removed` is NULL, the tree releases the entry after the read sections
  * that can see it.
  *
- * Errors: -ENOENT if `index` has no entry; -EINVAL, -ENOMEM, -EDEADLK as `samara_tree_store`. Cost:
- * O(log n).
+ * Errors: -ENOENT if `index` has no entry; -EINVAL, -ENOMEM, -EDEADLK as `samara_tree_store`.
+ * Cost: O(log n).
  */
 int samara_tree_erase(struct samara_tree *tree, uint64_t index, struct samara_range *removed);
 

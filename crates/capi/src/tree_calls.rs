@@ -31,7 +31,7 @@ pub struct samara_stats {
     pub leaked: u64,
 }
 
-/// Makes a tree with the same ranges and entries, and stores it in `*out`. The options are the same.
+/// Makes a tree with the same ranges, entries and options, and stores it in `*out`.
 ///
 /// The trees share their nodes until one of them is written: the first write copies a node for each
 /// level. `retain` is called for each range. Both trees then are independent.

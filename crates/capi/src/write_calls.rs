@@ -34,9 +34,9 @@ pub(crate) fn ends(first: u64, last: u64, call: &str) -> Result<(usize, usize), 
 /// The caller's reference to `entry` goes to the tree. After an error it is still the caller's.
 ///
 /// Errors: -EINVAL if the tree or the entry is NULL or `first` > `last`; -ENOMEM; -EDEADLK in a
-/// callback. Then the tree is as it was. Readers see the range as it was or as it is, never between.
-/// Waits for the lock, unless this thread holds it. Cost: O(log n), plus the number of nodes that
-/// are covered; with callbacks, plus the number of ranges that are covered.
+/// callback. Then the tree is as it was. Readers see the range as it was or as it is, never
+/// between. Waits for the lock, unless this thread holds it. Cost: O(log n), plus the number of
+/// nodes that are covered; with callbacks, plus the number of ranges that are covered.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn samara_tree_store(
     tree: *mut samara_tree,
@@ -58,12 +58,12 @@ pub unsafe extern "C" fn samara_tree_store(
     })
 }
 
-/// Stores `entry` over all indices from `first` to `last` if none of them has an entry. The caller's
-/// reference goes to the tree; after an error it is still the caller's.
+/// Stores `entry` over all indices from `first` to `last` if none of them has an entry. The
+/// caller's reference goes to the tree; after an error it is still the caller's.
 ///
 /// Errors: -EEXIST, and then the lowest range in the way is in `*occupied`, if that is not NULL;
-/// otherwise as `samara_tree_store`. The entry in `*occupied` may be used only inside a read section
-/// that began before, or under the lock. Cost: O(log n).
+/// otherwise as `samara_tree_store`. The entry in `*occupied` may be used only inside a read
+/// section that began before, or under the lock. Cost: O(log n).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn samara_tree_insert(
     tree: *mut samara_tree,
@@ -110,8 +110,8 @@ unsafe fn tell_occupied<T>(
 /// `samara_tree_barrier`. If `removed` is NULL, the tree releases the entry after the read sections
 /// that can see it.
 ///
-/// Errors: -ENOENT if `index` has no entry; -EINVAL, -ENOMEM, -EDEADLK as `samara_tree_store`. Cost:
-/// O(log n).
+/// Errors: -ENOENT if `index` has no entry; -EINVAL, -ENOMEM, -EDEADLK as `samara_tree_store`.
+/// Cost: O(log n).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn samara_tree_erase(
     tree: *mut samara_tree,

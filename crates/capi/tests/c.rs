@@ -17,9 +17,10 @@ const CXX: [(&str, &[&str]); 2] =
 const STRICT: [&str; 6] =
     ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-D_GNU_SOURCE", "-fno-omit-frame-pointer"];
 
-/// The directory where cargo has put the library for this test.
+/// The directory with the library: where cargo has put it for this test, or `SAMARA_LIBRARY`.
 fn library() -> PathBuf {
-    let directory = env::current_exe().unwrap().parent().unwrap().to_owned();
+    let own = || env::current_exe().unwrap().parent().unwrap().to_owned();
+    let directory = env::var_os("SAMARA_LIBRARY").map_or_else(own, PathBuf::from);
     assert!(directory.join("libsamara_range.a").exists(), "no library in {directory:?}");
     directory
 }
@@ -221,7 +222,7 @@ fn misuse_is_explained() {
 }
 
 /// ThreadSanitizer sees no race in the library and in a program that uses it well, and sees the
-/// race of a program with a bug. `./check tsan` builds the library for it.
+/// race of a program with a bug. `./check capi` builds the library for it.
 #[test]
 #[ignore = "needs a library built for ThreadSanitizer, named by SAMARA_TSAN_LIBRARY"]
 fn programs_are_clean_under_thread_sanitizer() {

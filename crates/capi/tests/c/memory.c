@@ -179,7 +179,7 @@ static void calls(uint32_t flags, int counted, int locked)
     } else {
         OK(samara_read_unlock());
     }
-    /* Without any memory, what is retired is freed all the same. */
+    /* What is retired is freed without any memory, too. */
     countdown = 0;
     OK(samara_tree_barrier(tree));
     CHECK(ran == 1);
