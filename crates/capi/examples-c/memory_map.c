@@ -125,7 +125,8 @@ int main(void)
     options.retain = region_get;
     options.release = region_put;
     if (samara_tree_new(&options, &map) != 0 || map_region("ram", 0, 0x100000, 1) != 0 ||
-        map_region("vga", 0xa0000, 0x20000, 0) != 0 || map_region("rom", 0xf0000, 0x10000, 1) != 0) {
+        map_region("vga", 0xa0000, 0x20000, 0) != 0 ||
+        map_region("rom", 0xf0000, 0x10000, 1) != 0) {
         return 1;
     }
     for (i = 0; i < 2; i++) {

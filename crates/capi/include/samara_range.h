@@ -23,8 +23,9 @@
  *  - A reader is in a read section (samara_read_lock), which never waits. It may be a writer, too.
  *  - Each call that writes takes the tree's lock, or the thread holds it over several calls
  *    (samara_tree_lock). Under the lock a thread may read without a section.
- *  - With SAMARA_TREE_CALLER_LOCK the program serialises writers; with SAMARA_TREE_EXCLUSIVE it
- *    keeps readers out, too.
+ *  - With SAMARA_TREE_CALLER_LOCK the program serialises writers by a lock of its own: it holds it
+ *    in each call that would wait for the tree's lock. With SAMARA_TREE_EXCLUSIVE it keeps readers
+ *    out, too.
  * A tree must not be used by a call while samara_tree_destroy runs or afterwards.
  *
  * Entries. A pointer that a reader has found stays in use until its section ends, even if a writer
@@ -34,8 +35,8 @@
  *
  * Callbacks (allocators, retain, release, free of samara_tree_defer). They must not throw, longjmp
  * or end the thread. They may read a tree in a read section. Calls that write, and those that lock
- * a tree, return -EDEADLK inside of them. A callback must not wait for a lock that a thread may hold
- * while it calls the library.
+ * a tree, return -EDEADLK inside of them. A callback must not wait for a lock that a thread may
+ * hold while it calls the library.
  *
  * Cursors, indices, forks. A cursor is used by one thread at a time. Indices go up to UINT64_MAX;
  * both ends of a range belong to it. No call is for signal handlers. After fork in a program with

@@ -1,11 +1,11 @@
 //! The library from C: each program of `tests/c` and `examples-c`, by several compilers.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::{env, fs};
 
-mod header;
 #[path = "../../trace/tests/common/needs.rs"]
 mod needs;
 
@@ -197,6 +197,28 @@ fn programs_are_clean_under_valgrind() {
         command.arg(build.program(&source, &[])).args([argument].iter().filter(|a| !a.is_empty()));
         run(command.env("SAMARA_TEST_MALLOC", "1"));
     }
+}
+
+/// The library has each function of the header, and no other symbol.
+#[test]
+fn symbols_are_those_of_the_header() {
+    if !has(&["nm"]) {
+        return;
+    }
+    let header = fs::read_to_string(Path::new(CRATE).join("include/samara_range.h")).unwrap();
+    let declared: BTreeSet<&str> = header
+        .lines()
+        .filter(|line| !line.starts_with([' ', '/', '#']))
+        .filter_map(|line| line.split_once('('))
+        .filter_map(|(before, _)| before.rsplit([' ', '*']).next())
+        .collect();
+    let symbols = run(Command::new("nm")
+        .args(["-D", "--defined-only", "--format=posix"])
+        .arg(library().join("libsamara_range.so")));
+    let defined: BTreeSet<&str> =
+        symbols.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(declared.len() > 30, "{declared:?}");
+    assert_eq!(declared, defined);
 }
 
 /// A debug build says what was wrong.
