@@ -4,8 +4,8 @@
 /*
  * Trees over the grace periods of liburcu (https://liburcu.org), for programs that use it already.
  *
- * Include the header of a flavour first, such as <urcu.h> or <urcu/urcu-mb.h>, and link that
- * flavour. The library itself does not link liburcu.
+ * Include the header of a flavour first, with its short names, and link that flavour. So <urcu.h>,
+ * or "#define URCU_API_MAP" and <urcu/urcu-mb.h>. The library itself does not link liburcu.
  *
  *     struct samara_options options = { sizeof(options), 0, 0, NULL, NULL, NULL, &samara_urcu };
  *     samara_tree_new(&options, &tree);
@@ -45,17 +45,24 @@ static void samara_urcu_barrier(void)
     rcu_barrier();
 }
 
+#ifndef _URCU_QSBR_H
 static int samara_urcu_ongoing(void)
 {
     return rcu_read_ongoing() != 0;
 }
+#endif
 
 /* For the member rcu of struct samara_options. */
 static const struct samara_rcu samara_urcu = {
     samara_urcu_call,
     samara_urcu_synchronize,
     samara_urcu_barrier,
+#ifndef _URCU_QSBR_H
     samara_urcu_ongoing,
+#else
+    /* With this flavour, a thread that is online counts as reading all the time. */
+    NULL,
+#endif
 };
 
 #endif

@@ -133,16 +133,22 @@ fn programs_in_cxx_pass_with_the_static_library() {
     programs_pass(&Build { compiler, flags, shared: false });
 }
 
-/// Both flavours that Debian has by default, as C and as C++.
+/// Three flavours, as C, and one as C++.
 #[test]
 fn programs_over_liburcu_pass() {
-    let urcu = Path::new("/usr/include/urcu.h").exists();
-    if !needs::has("liburcu", urcu, Some("install liburcu-dev")) || !has(&["gcc", "clang++"]) {
+    if !has(&["gcc", "clang++", "pkg-config"]) {
         return;
     }
-    for ((compiler, flags), extra) in
-        [(C[0], &["-lurcu"][..]), (CXX[1], &["-lurcu"]), (C[0], &["-DURCU_MB", "-lurcu-mb"])]
-    {
+    let urcu = output(Command::new("pkg-config").args(["--exists", "liburcu"])).status.success();
+    if !needs::has("liburcu", urcu, Some("install liburcu-dev")) {
+        return;
+    }
+    for ((compiler, flags), extra) in [
+        (C[0], &["-lurcu"][..]),
+        (CXX[1], &["-lurcu"]),
+        (C[0], &["-DURCU_MB", "-lurcu-mb"]),
+        (C[0], &["-DURCU_QSBR", "-lurcu-qsbr"]),
+    ] {
         let program = Build { compiler, flags, shared: false }.program(&source("urcu"), extra);
         assert_eq!(run(&mut Command::new(program)), "urcu: ok\n");
     }
