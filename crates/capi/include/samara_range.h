@@ -76,36 +76,6 @@
 struct samara_tree;
 
 /**
- * A position in a tree, for the stack or wherever the caller wants it. `samara_cursor_init` sets
- * it up; it holds no memory, so nothing needs to be undone. It must not be copied while it is
- * used. Opaque.
- */
-struct samara_cursor {
-    /**
-     * Private.
-     */
-    uint64_t opaque[144];
-};
-
-/**
- * A range of a tree.
- */
-struct samara_range {
-    /**
-     * The first index.
-     */
-    uint64_t first;
-    /**
-     * The last index.
-     */
-    uint64_t last;
-    /**
-     * The entry; NULL for a hole.
-     */
-    void *entry;
-};
-
-/**
  * Where the library gets memory. Both functions may be called by any thread that calls the
  * library, also at once, and with the lock of a tree held. They must not call the library, and
  * must not throw or `longjmp`.
@@ -195,6 +165,36 @@ struct samara_options {
 };
 
 /**
+ * A range of a tree.
+ */
+struct samara_range {
+    /**
+     * The first index.
+     */
+    uint64_t first;
+    /**
+     * The last index.
+     */
+    uint64_t last;
+    /**
+     * The entry; NULL for a hole.
+     */
+    void *entry;
+};
+
+/**
+ * A position in a tree, for the stack or wherever the caller wants it. `samara_cursor_init` sets
+ * it up; it holds no memory, so nothing needs to be undone. It must not be copied while it is
+ * used. Opaque.
+ */
+struct samara_cursor {
+    /**
+     * Private.
+     */
+    uint64_t opaque[144];
+};
+
+/**
  * The size of a tree, from `samara_tree_stats`.
  */
 struct samara_stats {
@@ -239,76 +239,133 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Finds the lowest `size` free indices from `min` to `max` that begin at a multiple of `align` (a
- * power of two; 1 for any), stores `entry` over them, and the first of them in `*first`.
+ * Chooses where the library gets memory, for the whole process and for good.
  *
- * If several holes in a row are long enough but fail by alignment, the place may be a higher one,
- * in a hole so long that it cannot fail. The caller's reference to `entry` goes to the tree; after
- * an error it is still the caller's.
+ * By default, nodes come from a pool with a cache for each thread, and everything else from
+ * `malloc`. With an allocator, everything comes from its functions. With NULL, everything comes
+ * from `malloc`: tools such as valgrind and AddressSanitizer then see each node.
  *
- * Errors: -ENOSPC; -EINVAL if a pointer is NULL, `min` > `max`, the size is 0 or the alignment is
- * no power of two; -ENOMEM, -EDEADLK as `samara_tree_store`. Cost: O(log n).
+ * Call it before everything else. The allocator is copied.
+ *
+ * Errors: -EINVAL if one of the functions is NULL; -EBUSY if the library has allocated memory
+ * already. Does not wait or allocate. Any thread.
  */
-int samara_tree_alloc(struct samara_tree *tree,
-                      uint64_t min,
-                      uint64_t max,
-                      uint64_t size,
-                      uint64_t align,
-                      void *entry,
-                      uint64_t *first);
+int samara_set_allocator(const struct samara_allocator *allocator);
 
 /**
- * As `samara_tree_alloc`, but at the highest place.
- */
-int samara_tree_alloc_rev(struct samara_tree *tree,
-                          uint64_t min,
-                          uint64_t max,
-                          uint64_t size,
-                          uint64_t align,
-                          void *entry,
-                          uint64_t *first);
-
-/**
- * As `samara_tree_alloc`, but at the lowest place at or after `*next`; if there is none, at the
- * lowest place from `min` on. So an index that was freed is not used again soon. `*next` becomes
- * the index behind the place, or `min` if that is UINT64_MAX or behind `max`.
+ * Makes an empty tree with the given options (NULL for none), and stores it in `*out`.
  *
- * `*next` belongs to the caller and is read and written under the tree's lock. Errors: as
- * `samara_tree_alloc`; `*next` then keeps its value.
- */
-int samara_tree_alloc_cyclic(struct samara_tree *tree,
-                             uint64_t min,
-                             uint64_t max,
-                             uint64_t size,
-                             uint64_t align,
-                             void *entry,
-                             uint64_t *next,
-                             uint64_t *first);
-
-/**
- * Finds the lowest `size` free indices from `min` to `max` that begin at a multiple of `align`, as
- * `samara_tree_alloc` does, and stores nothing. Beside a writer, they were free at some moment
- * during the call.
+ * A tree maps ranges of `uint64_t`, first and last index included, to entries. An entry is any
+ * pointer but NULL; the library never reads through it.
  *
- * Errors: -ENOSPC; -EINVAL as `samara_tree_alloc`; -EPERM outside of a read section and of the
- * lock. Never waits or allocates. Cost: O(log n).
+ * Errors: -EINVAL, -ENOMEM; then `*out` is NULL. Any thread. Constant time; one allocation of
+ * about a kilobyte.
  */
-int samara_tree_find_free(const struct samara_tree *tree,
-                          uint64_t min,
-                          uint64_t max,
-                          uint64_t size,
-                          uint64_t align,
-                          uint64_t *first);
+int samara_tree_new(const struct samara_options *options, struct samara_tree **out);
 
 /**
- * As `samara_tree_find_free`, but the highest place.
+ * Destroys a tree; NULL is no tree. Releases all entries. What the tree has retired is freed
+ * before the call returns. With `rcu`, it calls `synchronize` and `barrier`.
+ *
+ * No other call on the tree may run or follow, and no cursor may be used. Read sections that still
+ * use its entries are waited for.
+ *
+ * Errors: -EBUSY while the lock is held; -EDEADLK inside a read section or a callback. Then the
+ * tree is as it was. May wait as long as the oldest read section; not if the tree is exclusive.
+ * Time: the number of nodes, and of entries if there is a release callback.
  */
-int samara_tree_find_free_rev(const struct samara_tree *tree,
-                              uint64_t min,
-                              uint64_t max,
-                              uint64_t size,
-                              uint64_t align,
-                              uint64_t *first);
+int samara_tree_destroy(struct samara_tree *tree);
+
+/**
+ * Begins a read section of the calling thread. Sections nest.
+ *
+ * Entries that are found inside a section stay valid until it ends: the tree does not release them
+ * earlier, and memory given to `samara_tree_defer` is not freed earlier. One section serves all
+ * trees, except those with `rcu` in their options: there the program's own `rcu_read_lock` counts.
+ *
+ * A section should be short. Memory that writers remove waits for the oldest section.
+ *
+ * Errors: -ENOMEM, only in the first call of a thread (or in `samara_thread_register`);
+ * -EOVERFLOW after 2^32 - 1 nested sections. Cost: one atomic exchange in a cache line of the
+ * thread's own; a nested section costs an increment. Never waits, and runs no callback but the
+ * allocator's. Any thread; not for signal handlers.
+ */
+int samara_read_lock(void);
+
+/**
+ * Ends the read section that the calling thread began last.
+ *
+ * Errors: -EPERM if the thread is in none. Cost: a decrement, and at the outermost section a
+ * store. Never waits, allocates or runs a callback.
+ */
+int samara_read_unlock(void);
+
+/**
+ * Registers the calling thread, so that its `samara_read_lock` cannot fail. Without this call, the
+ * first `samara_read_lock` does it. The registration ends with the thread.
+ *
+ * Errors: -ENOMEM. Cost: the number of threads that have read at the same time so far.
+ */
+int samara_thread_register(void);
+
+/**
+ * Returns the entry at `index`, or NULL if there is none.
+ *
+ * The caller is in a read section, or holds the tree's lock over several calls, or the tree is
+ * exclusive. The entry stays valid until the section ends or the lock is released.
+ *
+ * Misuse returns NULL; a debug build prints the cause. Never waits, allocates, or writes memory
+ * that other threads use. Cost: O(log n); a node of three cache lines for each level.
+ */
+void *samara_tree_load(const struct samara_tree *tree, uint64_t index);
+
+/**
+ * Stores the range that holds `index` in `*out`, with its entry.
+ *
+ * Errors: -ENOENT if `index` has no entry; -EINVAL if a pointer is NULL; -EPERM if the caller is
+ * neither in a read section nor holds the lock, and the tree is not exclusive. Otherwise as
+ * `samara_tree_load`.
+ */
+int samara_tree_lookup(const struct samara_tree *tree, uint64_t index, struct samara_range *out);
+
+/**
+ * Stores the lowest range that overlaps `first` to `last` in `*out`, as a whole. To go through a
+ * tree, a cursor or `samara_tree_for_each` is faster.
+ *
+ * Errors: -ENOENT if there is none; -EINVAL also if `first` > `last`; otherwise as
+ * `samara_tree_lookup`. Cost: O(log n).
+ */
+int samara_tree_find(const struct samara_tree *tree,
+                     uint64_t first,
+                     uint64_t last,
+                     struct samara_range *out);
+
+/**
+ * Stores the highest range that overlaps `first` to `last` in `*out`, as a whole. Errors and cost:
+ * as `samara_tree_find`.
+ */
+int samara_tree_find_rev(const struct samara_tree *tree,
+                         uint64_t first,
+                         uint64_t last,
+                         struct samara_range *out);
+
+/**
+ * Calls `visit` for each range that overlaps `first` to `last`, in order, until it returns
+ * something else than 0, and returns that; 0 at the end.
+ *
+ * Beside a writer this is no snapshot: for each index, `visit` sees what the tree held at some
+ * moment during the call. In a read section, `visit` may write to the tree. Under the lock, and in
+ * an exclusive tree, it may not; then the call ends with -EBUSY. It must not destroy the tree, end
+ * the read section or release the lock.
+ *
+ * Errors: -EINVAL, -EPERM as `samara_tree_find`. Cost: O(log n), and a few instructions for each
+ * range.
+ */
+int samara_tree_for_each(const struct samara_tree *tree,
+                         uint64_t first,
+                         uint64_t last,
+                         int (*visit)(void *ctx, const struct samara_range *range),
+                         void *ctx);
 
 /**
  * Sets a cursor up at `index`. The first move finds the range at the index, or the next one in its
@@ -395,6 +452,150 @@ int samara_cursor_erase(struct samara_cursor *cursor, struct samara_range *remov
 int samara_cursor_store(struct samara_cursor *cursor, void *entry);
 
 /**
+ * Stores `entry` over all indices from `first` to `last`. Ranges inside are removed. A range that
+ * extends beyond one end keeps the rest; one that extends beyond both is split in two, which calls
+ * `retain`.
+ *
+ * The caller's reference to `entry` goes to the tree. After an error it is still the caller's.
+ *
+ * Errors: -EINVAL if the tree or the entry is NULL or `first` > `last`; -ENOMEM; -EDEADLK in a
+ * callback. Then the tree is as it was. Readers see the range as it was or as it is, never
+ * between. Waits for the lock, unless this thread holds it. Cost: O(log n), plus the number of
+ * nodes that are covered; with callbacks, plus the number of ranges that are covered.
+ */
+int samara_tree_store(struct samara_tree *tree, uint64_t first, uint64_t last, void *entry);
+
+/**
+ * Stores `entry` over all indices from `first` to `last` if none of them has an entry. The
+ * caller's reference goes to the tree; after an error it is still the caller's.
+ *
+ * Errors: -EEXIST, and then the lowest range in the way is in `*occupied`, if that is not NULL;
+ * otherwise as `samara_tree_store`. The entry in `*occupied` may be used only inside a read
+ * section that began before, or under the lock. Cost: O(log n).
+ */
+int samara_tree_insert(struct samara_tree *tree,
+                       uint64_t first,
+                       uint64_t last,
+                       void *entry,
+                       struct samara_range *occupied);
+
+/**
+ * Removes the range that holds `index`.
+ *
+ * If `removed` is not NULL, it gets the range, and the tree's reference to the entry goes to the
+ * caller. Readers may still use the entry: hand it to `samara_tree_defer`, or wait with
+ * `samara_tree_barrier`. If `removed` is NULL, the tree releases the entry after the read sections
+ * that can see it.
+ *
+ * Errors: -ENOENT if `index` has no entry; -EINVAL, -ENOMEM, -EDEADLK as `samara_tree_store`.
+ * Cost: O(log n).
+ */
+int samara_tree_erase(struct samara_tree *tree, uint64_t index, struct samara_range *removed);
+
+/**
+ * Makes all indices from `first` to `last` a hole. Ranges inside are removed and released; a range
+ * that extends beyond one end keeps the rest; one that extends beyond both is split in two, which
+ * calls `retain`.
+ *
+ * Errors and cost: as `samara_tree_store`.
+ */
+int samara_tree_erase_range(struct samara_tree *tree, uint64_t first, uint64_t last);
+
+/**
+ * Moves the last index of the range that holds `index` to `last`, so that the range grows into the
+ * hole behind it, or shrinks. `*changed`, if not NULL, gets the new range.
+ *
+ * Errors: -ENOENT if `index` has no entry; -EEXIST if another range is in the way, and then that
+ * range is in `*changed`; -EINVAL also if the range begins after `last`; -ENOMEM, -EDEADLK as
+ * `samara_tree_store`. Cost: O(log n).
+ */
+int samara_tree_set_end(struct samara_tree *tree,
+                        uint64_t index,
+                        uint64_t last,
+                        struct samara_range *changed);
+
+/**
+ * Removes and releases all ranges. Readers see all of them or none.
+ *
+ * Errors: -EINVAL, -EDEADLK; -ENOMEM only if the tree has a release callback. Waits for the lock,
+ * unless this thread holds it. Constant time; the frees take as long as there are nodes, and
+ * entries with a callback.
+ */
+int samara_tree_clear(struct samara_tree *tree);
+
+/**
+ * Finds the lowest `size` free indices from `min` to `max` that begin at a multiple of `align` (a
+ * power of two; 1 for any), stores `entry` over them, and the first of them in `*first`.
+ *
+ * If several holes in a row are long enough but fail by alignment, the place may be a higher one,
+ * in a hole so long that it cannot fail. The caller's reference to `entry` goes to the tree; after
+ * an error it is still the caller's.
+ *
+ * Errors: -ENOSPC; -EINVAL if a pointer is NULL, `min` > `max`, the size is 0 or the alignment is
+ * no power of two; -ENOMEM, -EDEADLK as `samara_tree_store`. Cost: O(log n).
+ */
+int samara_tree_alloc(struct samara_tree *tree,
+                      uint64_t min,
+                      uint64_t max,
+                      uint64_t size,
+                      uint64_t align,
+                      void *entry,
+                      uint64_t *first);
+
+/**
+ * As `samara_tree_alloc`, but at the highest place.
+ */
+int samara_tree_alloc_rev(struct samara_tree *tree,
+                          uint64_t min,
+                          uint64_t max,
+                          uint64_t size,
+                          uint64_t align,
+                          void *entry,
+                          uint64_t *first);
+
+/**
+ * As `samara_tree_alloc`, but at the lowest place at or after `*next`; if there is none, at the
+ * lowest place from `min` on. So an index that was freed is not used again soon. `*next` becomes
+ * the index behind the place, or `min` if that is UINT64_MAX or behind `max`.
+ *
+ * `*next` belongs to the caller and is read and written under the tree's lock. Errors: as
+ * `samara_tree_alloc`; `*next` then keeps its value.
+ */
+int samara_tree_alloc_cyclic(struct samara_tree *tree,
+                             uint64_t min,
+                             uint64_t max,
+                             uint64_t size,
+                             uint64_t align,
+                             void *entry,
+                             uint64_t *next,
+                             uint64_t *first);
+
+/**
+ * Finds the lowest `size` free indices from `min` to `max` that begin at a multiple of `align`, as
+ * `samara_tree_alloc` does, and stores nothing. Beside a writer, they were free at some moment
+ * during the call.
+ *
+ * Errors: -ENOSPC; -EINVAL as `samara_tree_alloc`; -EPERM outside of a read section and of the
+ * lock. Never waits or allocates. Cost: O(log n).
+ */
+int samara_tree_find_free(const struct samara_tree *tree,
+                          uint64_t min,
+                          uint64_t max,
+                          uint64_t size,
+                          uint64_t align,
+                          uint64_t *first);
+
+/**
+ * As `samara_tree_find_free`, but the highest place.
+ */
+int samara_tree_find_free_rev(const struct samara_tree *tree,
+                              uint64_t min,
+                              uint64_t max,
+                              uint64_t size,
+                              uint64_t align,
+                              uint64_t *first);
+
+/**
  * Takes the tree's lock, for several calls that write. The thread may also read until it unlocks,
  * and sees exactly what it has written. With `SAMARA_TREE_CALLER_LOCK` it takes no lock: the
  * program holds its own until `samara_tree_unlock`.
@@ -419,143 +620,6 @@ int samara_tree_trylock(struct samara_tree *tree);
  * Errors: -EINVAL; -EPERM if the thread does not hold the lock. May run release callbacks.
  */
 int samara_tree_unlock(struct samara_tree *tree);
-
-/**
- * Chooses where the library gets memory, for the whole process and for good.
- *
- * By default, nodes come from a pool with a cache for each thread, and everything else from
- * `malloc`. With an allocator, everything comes from its functions. With NULL, everything comes
- * from `malloc`: tools such as valgrind and AddressSanitizer then see each node.
- *
- * Call it before everything else. The allocator is copied.
- *
- * Errors: -EINVAL if one of the functions is NULL; -EBUSY if the library has allocated memory
- * already. Does not wait or allocate. Any thread.
- */
-int samara_set_allocator(const struct samara_allocator *allocator);
-
-/**
- * Frees what a head given to `samara_rcu.call` holds. Call it once for each head, when the grace
- * period is over. Only for the functions of a `samara_rcu`.
- *
- * Runs release callbacks. Never waits. Any thread.
- */
-void samara_rcu_done(void *head);
-
-/**
- * Returns the entry at `index`, or NULL if there is none.
- *
- * The caller is in a read section, or holds the tree's lock over several calls, or the tree is
- * exclusive. The entry stays valid until the section ends or the lock is released.
- *
- * Misuse returns NULL; a debug build prints the cause. Never waits, allocates, or writes memory
- * that other threads use. Cost: O(log n); a node of three cache lines for each level.
- */
-void *samara_tree_load(const struct samara_tree *tree, uint64_t index);
-
-/**
- * Stores the range that holds `index` in `*out`, with its entry.
- *
- * Errors: -ENOENT if `index` has no entry; -EINVAL if a pointer is NULL; -EPERM if the caller is
- * neither in a read section nor holds the lock, and the tree is not exclusive. Otherwise as
- * `samara_tree_load`.
- */
-int samara_tree_lookup(const struct samara_tree *tree, uint64_t index, struct samara_range *out);
-
-/**
- * Stores the lowest range that overlaps `first` to `last` in `*out`, as a whole. To go through a
- * tree, a cursor or `samara_tree_for_each` is faster.
- *
- * Errors: -ENOENT if there is none; -EINVAL also if `first` > `last`; otherwise as
- * `samara_tree_lookup`. Cost: O(log n).
- */
-int samara_tree_find(const struct samara_tree *tree,
-                     uint64_t first,
-                     uint64_t last,
-                     struct samara_range *out);
-
-/**
- * Stores the highest range that overlaps `first` to `last` in `*out`, as a whole. Errors and cost:
- * as `samara_tree_find`.
- */
-int samara_tree_find_rev(const struct samara_tree *tree,
-                         uint64_t first,
-                         uint64_t last,
-                         struct samara_range *out);
-
-/**
- * Calls `visit` for each range that overlaps `first` to `last`, in order, until it returns
- * something else than 0, and returns that; 0 at the end.
- *
- * Beside a writer this is no snapshot: for each index, `visit` sees what the tree held at some
- * moment during the call. In a read section, `visit` may write to the tree. Under the lock, and in
- * an exclusive tree, it may not; then the call ends with -EBUSY. It must not destroy the tree, end
- * the read section or release the lock.
- *
- * Errors: -EINVAL, -EPERM as `samara_tree_find`. Cost: O(log n), and a few instructions for each
- * range.
- */
-int samara_tree_for_each(const struct samara_tree *tree,
-                         uint64_t first,
-                         uint64_t last,
-                         int (*visit)(void *ctx, const struct samara_range *range),
-                         void *ctx);
-
-/**
- * Begins a read section of the calling thread. Sections nest.
- *
- * Entries that are found inside a section stay valid until it ends: the tree does not release them
- * earlier, and memory given to `samara_tree_defer` is not freed earlier. One section serves all
- * trees, except those with `rcu` in their options: there the program's own `rcu_read_lock` counts.
- *
- * A section should be short. Memory that writers remove waits for the oldest section.
- *
- * Errors: -ENOMEM, only in the first call of a thread (or in `samara_thread_register`);
- * -EOVERFLOW after 2^32 - 1 nested sections. Cost: one atomic exchange in a cache line of the
- * thread's own; a nested section costs an increment. Never waits, and runs no callback but the
- * allocator's. Any thread; not for signal handlers.
- */
-int samara_read_lock(void);
-
-/**
- * Ends the read section that the calling thread began last.
- *
- * Errors: -EPERM if the thread is in none. Cost: a decrement, and at the outermost section a
- * store. Never waits, allocates or runs a callback.
- */
-int samara_read_unlock(void);
-
-/**
- * Registers the calling thread, so that its `samara_read_lock` cannot fail. Without this call, the
- * first `samara_read_lock` does it. The registration ends with the thread.
- *
- * Errors: -ENOMEM. Cost: the number of threads that have read at the same time so far.
- */
-int samara_thread_register(void);
-
-/**
- * Makes an empty tree with the given options (NULL for none), and stores it in `*out`.
- *
- * A tree maps ranges of `uint64_t`, first and last index included, to entries. An entry is any
- * pointer but NULL; the library never reads through it.
- *
- * Errors: -EINVAL, -ENOMEM; then `*out` is NULL. Any thread. Constant time; one allocation of
- * about a kilobyte.
- */
-int samara_tree_new(const struct samara_options *options, struct samara_tree **out);
-
-/**
- * Destroys a tree; NULL is no tree. Releases all entries. What the tree has retired is freed
- * before the call returns. With `rcu`, it calls `synchronize` and `barrier`.
- *
- * No other call on the tree may run or follow, and no cursor may be used. Read sections that still
- * use its entries are waited for.
- *
- * Errors: -EBUSY while the lock is held; -EDEADLK inside a read section or a callback. Then the
- * tree is as it was. May wait as long as the oldest read section; not if the tree is exclusive.
- * Time: the number of nodes, and of entries if there is a release callback.
- */
-int samara_tree_destroy(struct samara_tree *tree);
 
 /**
  * Makes a tree with the same ranges, entries and options, and stores it in `*out`.
@@ -638,76 +702,12 @@ int samara_tree_barrier(struct samara_tree *tree);
 const char *samara_version(void);
 
 /**
- * Stores `entry` over all indices from `first` to `last`. Ranges inside are removed. A range that
- * extends beyond one end keeps the rest; one that extends beyond both is split in two, which calls
- * `retain`.
+ * Frees what a head given to `samara_rcu.call` holds. Call it once for each head, when the grace
+ * period is over. Only for the functions of a `samara_rcu`.
  *
- * The caller's reference to `entry` goes to the tree. After an error it is still the caller's.
- *
- * Errors: -EINVAL if the tree or the entry is NULL or `first` > `last`; -ENOMEM; -EDEADLK in a
- * callback. Then the tree is as it was. Readers see the range as it was or as it is, never
- * between. Waits for the lock, unless this thread holds it. Cost: O(log n), plus the number of
- * nodes that are covered; with callbacks, plus the number of ranges that are covered.
+ * Runs release callbacks. Never waits. Any thread.
  */
-int samara_tree_store(struct samara_tree *tree, uint64_t first, uint64_t last, void *entry);
-
-/**
- * Stores `entry` over all indices from `first` to `last` if none of them has an entry. The
- * caller's reference goes to the tree; after an error it is still the caller's.
- *
- * Errors: -EEXIST, and then the lowest range in the way is in `*occupied`, if that is not NULL;
- * otherwise as `samara_tree_store`. The entry in `*occupied` may be used only inside a read
- * section that began before, or under the lock. Cost: O(log n).
- */
-int samara_tree_insert(struct samara_tree *tree,
-                       uint64_t first,
-                       uint64_t last,
-                       void *entry,
-                       struct samara_range *occupied);
-
-/**
- * Removes the range that holds `index`.
- *
- * If `removed` is not NULL, it gets the range, and the tree's reference to the entry goes to the
- * caller. Readers may still use the entry: hand it to `samara_tree_defer`, or wait with
- * `samara_tree_barrier`. If `removed` is NULL, the tree releases the entry after the read sections
- * that can see it.
- *
- * Errors: -ENOENT if `index` has no entry; -EINVAL, -ENOMEM, -EDEADLK as `samara_tree_store`.
- * Cost: O(log n).
- */
-int samara_tree_erase(struct samara_tree *tree, uint64_t index, struct samara_range *removed);
-
-/**
- * Makes all indices from `first` to `last` a hole. Ranges inside are removed and released; a range
- * that extends beyond one end keeps the rest; one that extends beyond both is split in two, which
- * calls `retain`.
- *
- * Errors and cost: as `samara_tree_store`.
- */
-int samara_tree_erase_range(struct samara_tree *tree, uint64_t first, uint64_t last);
-
-/**
- * Moves the last index of the range that holds `index` to `last`, so that the range grows into the
- * hole behind it, or shrinks. `*changed`, if not NULL, gets the new range.
- *
- * Errors: -ENOENT if `index` has no entry; -EEXIST if another range is in the way, and then that
- * range is in `*changed`; -EINVAL also if the range begins after `last`; -ENOMEM, -EDEADLK as
- * `samara_tree_store`. Cost: O(log n).
- */
-int samara_tree_set_end(struct samara_tree *tree,
-                        uint64_t index,
-                        uint64_t last,
-                        struct samara_range *changed);
-
-/**
- * Removes and releases all ranges. Readers see all of them or none.
- *
- * Errors: -EINVAL, -EDEADLK; -ENOMEM only if the tree has a release callback. Waits for the lock,
- * unless this thread holds it. Constant time; the frees take as long as there are nodes, and
- * entries with a callback.
- */
-int samara_tree_clear(struct samara_tree *tree);
+void samara_rcu_done(void *head);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -37,12 +37,39 @@ compile_error!("samara-capi needs POSIX threads");
 mod section;
 mod sync;
 
+// The header has the functions in the order of these groups.
 #[cfg(not(loom))]
-mod alloc_calls;
+mod memory;
+
 #[cfg(not(loom))]
-mod counted;
+mod tree;
+
+#[cfg(not(loom))]
+mod thread;
+
+#[cfg(not(loom))]
+mod read_calls;
+
 #[cfg(not(loom))]
 mod cursor;
+
+#[cfg(not(loom))]
+mod write_calls;
+
+#[cfg(not(loom))]
+mod alloc_calls;
+
+#[cfg(not(loom))]
+mod hold;
+
+#[cfg(not(loom))]
+mod tree_calls;
+
+#[cfg(not(loom))]
+mod rcu;
+
+#[cfg(not(loom))]
+mod counted;
 #[cfg(not(loom))]
 mod engine;
 #[cfg(not(loom))]
@@ -50,23 +77,7 @@ mod entry;
 #[cfg(not(loom))]
 mod errno;
 #[cfg(not(loom))]
-mod hold;
-#[cfg(not(loom))]
-mod memory;
-#[cfg(not(loom))]
 mod queue;
-#[cfg(not(loom))]
-mod rcu;
-#[cfg(not(loom))]
-mod read_calls;
-#[cfg(not(loom))]
-mod thread;
-#[cfg(not(loom))]
-mod tree;
-#[cfg(not(loom))]
-mod tree_calls;
-#[cfg(not(loom))]
-mod write_calls;
 
 #[cfg(not(loom))]
 mod exports {
