@@ -210,9 +210,11 @@ impl Domain {
     /// Whether all sections that could reach what was unlinked before `target` have ended.
     pub(crate) fn is_over(&self, target: u64) -> bool {
         // Acquire: pairs with the Release below, so the sections have ended for this thread, too.
-        if self.done.load(Ordering::Acquire) >= target {
-            return true;
-        }
+        self.done.load(Ordering::Acquire) >= target || self.scan(target)
+    }
+
+    /// As [`Domain::is_over`], but looks at all records.
+    fn scan(&self, target: u64) -> bool {
         // SeqCst: pairs with the fence of `enter`.
         fence(Ordering::SeqCst);
         let over = self.records().all(|record| {

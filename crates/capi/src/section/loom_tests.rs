@@ -73,25 +73,31 @@ fn a_reader_beside_a_writer() {
 
 /// A second writer raises the epoch in between. What one has found over, the other relies on.
 #[test]
-fn two_writers_beside_a_reader() {
+fn a_writer_relies_on_the_scan_of_another() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
         let place = Place::new();
         let record = record(&place.domain);
-        let reader = thread::spawn({
+        assert!(record.enter(&place.domain));
+        let [remover, other] = [true, false].map(|removes| {
             let place = Arc::clone(&place);
-            move || place.read(record)
+            thread::spawn(move || {
+                if removes {
+                    place.remove();
+                } else {
+                    // Without a look at `done`: loom considers only the last access before the
+                    // one that raises it.
+                    place.domain.scan(place.domain.target());
+                }
+            })
         });
-        let other = thread::spawn({
-            let place = Arc::clone(&place);
-            move || {
-                let target = place.domain.target();
-                place.domain.is_over(target);
-            }
-        });
-        place.remove();
-        reader.join().unwrap();
+        if place.linked.load(Ordering::Acquire) {
+            // SAFETY: loom checks that no write comes at the same time.
+            place.object.with(|object| assert_eq!(unsafe { *object }, 7));
+        }
+        assert!(record.leave());
+        remover.join().unwrap();
         other.join().unwrap();
     });
 }
@@ -99,7 +105,9 @@ fn two_writers_beside_a_reader() {
 /// A thread registers while a writer looks, reads, and gives its record up to another.
 #[test]
 fn records_come_and_go() {
-    loom::model(|| {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
         let place = Place::new();
         let reader = thread::spawn({
             let place = Arc::clone(&place);
