@@ -6,10 +6,10 @@
 //! # How it works
 //!
 //! A [`samara_tree`] holds a [`maple::MapleTree`] whose entries are bare pointers of the program.
-//! Reads take no lock. They run in read sections ([`section`]), which the thread records in a cache
-//! line of its own. Writes take the lock of the tree ([`hold`]). What a write removes goes to the
-//! tree's [`queue`], and is freed by a later call that writes to the tree, after the read sections
-//! that could see it have ended. So readers run no frees and no callbacks.
+//! Reads take no lock. They run in read sections (`section.rs`), which the thread records in a
+//! cache line of its own. Writes take the lock of the tree (`hold.rs`). What a write removes goes
+//! to the queue of the tree (`queue.rs`). A later call that writes to the tree frees it, after the
+//! read sections that could see it have ended. So readers run no frees and no callbacks.
 //!
 //! # Why another engine
 //!
