@@ -19,9 +19,9 @@
 //! - The scan saw its epoch, which is at least `t`. The section has read the epoch from the writer
 //!   that set `t` or from a later one, and its fence acquires that. So it cannot reach `p`.
 //!
-//! A scan that succeeds is remembered in `Domain::done` for all targets up to its own. Their unlinking
-//! happens before the scan, because each target is made by an atomic addition to the epoch that
-//! releases and acquires.
+//! A scan that succeeds is remembered in `Domain::done` for all targets up to its own. Their
+//! unlinking happens before the scan, because each target is made by an atomic addition to the
+//! epoch that releases and acquires.
 //!
 //! An epoch read long ago may be lower than the present one. That delays frees and is right.
 //!
