@@ -107,18 +107,28 @@ impl State {
     ///
     /// # Safety
     /// The tree exists.
+    #[inline(always)]
     unsafe fn ready(&mut self, call: &str) -> Result<&mut ReadCursor<'static, Word>, Errno> {
+        if let Kind::Section(number, id) = self.kind
+            && self.paused.is_none()
+            && Local::with(|l| l.id() == id && l.section() == Some(number))
+        {
+            // The usual case: the section goes on.
+            // SAFETY: it is not paused, so it was written.
+            return Ok(unsafe { self.at.assume_init_mut() });
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.make_ready(call) }
+    }
+
+    /// As [`State::ready`], in every case.
+    ///
+    /// # Safety
+    /// The tree exists.
+    unsafe fn make_ready(&mut self, call: &str) -> Result<&mut ReadCursor<'static, Word>, Errno> {
         // SAFETY: the caller's promise.
         let tree = unsafe { self.tree() };
-        let now = match self.kind {
-            // The usual case, without asking for more.
-            Kind::Section(number, id)
-                if Local::with(|l| l.id() == id && l.section() == Some(number)) =>
-            {
-                self.kind
-            }
-            _ => Self::kind_now(tree, call)?,
-        };
+        let now = Self::kind_now(tree, call)?;
         if now != self.kind && self.paused.is_none() {
             let cause = "its read section or lock has ended; pause a cursor that is used longer";
             return Err(misuse(libc::EPERM, call, cause));
