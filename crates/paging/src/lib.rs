@@ -102,7 +102,7 @@ mod walk;
 
 pub use cursor::{EntryChange, Error, Failed, Leaf, Relocation, Reserve, Supply, SweepChange};
 pub use format::{
-    Attrs, Cache, Decoded, Flags, Format, FormatError, PAT, Riscv, Share, Sv39, Sv48, X86_64,
+    Attrs, Cache, Decoded, Flags, Format, FormatError, PAT, Riscv, Share, Sv39, Sv48, Sv57, X86_64,
     X86_64L4, X86_64L5, level_of, size_at,
 };
 pub use gup::{GupError, GupStats, Pins, unpin};

@@ -233,9 +233,7 @@ impl<'g, M: Machine, F: Format> Pages<'g, M, F> {
         let at = self.next.take().filter(|at| self.range.contains(*at))?;
         if !F::is_canonical(at) {
             // The non-canonical hole in the middle: the upper half comes next.
-            let unused = 64 - (12 + 9 * u32::from(F::LEVELS));
-            self.next =
-                Some(VirtAddr::new((i64::MIN >> unused) as u64)).filter(|upper| *upper > at);
+            self.next = Some(F::upper_half()).filter(|upper| *upper > at);
             return self.step();
         }
         let again = self.table.take().and_then(|(table, level, own)| {

@@ -6,7 +6,7 @@
 
 use crate::cpu::Cpu;
 use crate::events::{Stamped, What};
-use crate::format::{self, Entry};
+use crate::format::Entry;
 use crate::report::{Leaked, Report, Violation};
 use crate::sim::{Sim, locked};
 use crate::tlb::Upper;
@@ -172,7 +172,7 @@ impl Sim {
                 else {
                     break;
                 };
-                let (start, len) = match format::decode(entry, level) {
+                let (start, len) = match self.format().decode(entry, level) {
                     Entry::Absent | Entry::Malformed => continue,
                     Entry::Page(size, frame) => (frame.number(), size.frames()),
                     Entry::Table(next) => {

@@ -1,5 +1,6 @@
 //! The configuration of a machine: its hardware and its checks.
 
+use crate::format::{Arch, Format};
 use core::fmt;
 
 /// Which accesses by old translations are violations (I5).
@@ -91,7 +92,9 @@ pub struct Config {
     pub frames: u64,
     /// The number of NUMA nodes, 1 to 8. Frames and CPUs are divided evenly among them.
     pub nodes: usize,
-    /// The levels of the page tables: 4 or 5.
+    /// The architecture of the page tables.
+    pub arch: Arch,
+    /// The levels of the page tables: 4 or 5; as many as the architecture has.
     pub levels: u8,
     /// The number of translations that a CPU's TLB holds, at least 1.
     pub tlb_entries: usize,
@@ -127,6 +130,7 @@ impl Default for Config {
             cpus: 2,
             frames: 4096,
             nodes: 1,
+            arch: Arch::X86_64,
             levels: 4,
             tlb_entries: 64,
             upper_entries: 8,
@@ -167,7 +171,9 @@ impl Config {
             _ if self.frames < self.nodes as u64 || self.frames > 1 << 28 => {
                 wrong("frames", self.frames)
             }
-            _ if !(4..=5).contains(&self.levels) => wrong("levels", self.levels.into()),
+            _ if !(Format { arch: self.arch, levels: self.levels }).exists() => {
+                wrong("levels", self.levels.into())
+            }
             _ if !(1..=1 << 16).contains(&self.tlb_entries) => {
                 wrong("tlb_entries", self.tlb_entries as u64)
             }

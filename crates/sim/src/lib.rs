@@ -8,9 +8,9 @@
 //! # What is modelled
 //! - *Memory* (`arena`): a block of the host's memory, from physical address 4 GiB on, with a
 //!   [`machine::Frames`] as its frame source.
-//! - *Page tables* (`format`, `walk`): those of x86-64 in that memory, with 4 or 5 levels and pages
-//!   of 4 KiB, 2 MiB and 1 GiB. The walker reads one entry per step and sets accessed and dirty
-//!   bits by compare-and-exchange. So walks race with writers as they do in silicon.
+//! - *Page tables* (`format`, `walk`): those of an architecture ([`Arch`]) in that memory, with
+//!   pages of 4 KiB, 2 MiB and 1 GiB. The walker reads one entry per step and sets accessed and
+//!   dirty bits by compare-and-exchange. So walks race with writers as they do in silicon.
 //! - *Caches* (`tlb`): each CPU has a TLB of limited size, with tags and global entries, and a
 //!   cache of upper-level entries from which walks begin. Only flushes drop entries, and no more
 //!   than they must: a flush of pages keeps upper-level entries, unless it says that tables were
@@ -134,7 +134,7 @@ pub use bare::{Bare, BareCpus, BareGrace};
 pub use config::{Checks, Config, ConfigError, Stale};
 pub use drive::{Cause, Explored, Failure, Program, Run, explore, seeded, threads};
 pub use events::{Event, What};
-pub use format::Want;
+pub use format::{Arch, Want};
 pub use grace::{Exclusive, Grace, SimCpus};
 #[cfg(loom)]
 pub use model::{MODEL_CPUS, MODEL_FRAMES, Model, ModelGrace, model};

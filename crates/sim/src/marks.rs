@@ -11,7 +11,6 @@
 //! comes right after its step.
 
 use crate::cpu::Cpu;
-use crate::format::{PRESENT, USER};
 use crate::here;
 use crate::report::Violation;
 use crate::sim::{Sim, locked};
@@ -19,12 +18,14 @@ use machine::{EntryOp, Frame};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-/// By entry: the bits that hardware has set, and the CPUs that have read the entry since.
+/// By entry: the bits that hardware has changed, and the CPUs that have read the entry since.
 #[derive(Default)]
 pub(crate) struct Marks(BTreeMap<(Frame, usize), Mark>);
 
 struct Mark {
     bits: u64,
+    /// The entry as hardware left it.
+    value: u64,
     seen: u64,
 }
 
@@ -35,12 +36,13 @@ impl Sim {
 
     /// Remembers the bits that a page walker has set in the entry of a page.
     pub(crate) fn marked(&self, table: Frame, index: usize, before: u64, after: u64) {
-        if after & USER == 0 || !self.watches_marks() {
+        if !self.format().is_user(after) || !self.watches_marks() {
             return;
         }
         let marks = &mut locked(&self.0.marks).0;
-        let mark = marks.entry((table, index)).or_insert(Mark { bits: 0, seen: 0 });
-        mark.bits |= after & !before;
+        let mark = marks.entry((table, index)).or_insert(Mark { bits: 0, value: 0, seen: 0 });
+        mark.bits |= after ^ before;
+        mark.value = after;
         mark.seen = 0;
     }
 
@@ -67,8 +69,8 @@ impl Sim {
             }
             match (op, marks.get(&place)) {
                 (EntryOp::Store(new), Some(mark)) => {
-                    let lost = mark.bits & word & !new;
-                    let unseen = mark.seen & here == 0 && word & PRESENT != 0;
+                    let lost = mark.bits & !(word ^ mark.value) & (word ^ new);
+                    let unseen = mark.seen & here == 0 && self.format().is_present(word);
                     marks.remove(&place);
                     if unseen { lost } else { 0 }
                 }

@@ -12,27 +12,17 @@
 //!
 //! Cost: a lock and a lookup for each change of an entry.
 
-use crate::format::{LARGE, PRESENT};
 use crate::sim::{Sim, locked};
-use machine::{EntryOp, Frame, PageSize, PhysAddr};
+use machine::{EntryOp, Frame, PageSize};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 /// The most entries that are remembered for a frame.
 const MOST: usize = 32;
-const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
 /// By frame: the entries that may lead to it; empty if they were too many.
 #[derive(Default)]
 pub(crate) struct Places(BTreeMap<Frame, Vec<(Frame, usize)>>);
-
-/// The frames that an entry's value may lead to. In a large page's entry, the lowest address bit
-/// belongs to the memory type.
-fn targets(value: u64) -> impl Iterator<Item = Frame> {
-    let frame = Frame::containing(PhysAddr::new(value & ADDRESS));
-    let large = Frame::new(frame.number() & !1).filter(|even| value & LARGE != 0 && *even != frame);
-    std::iter::once(frame).chain(large)
-}
 
 impl Sim {
     /// Called before code changes an entry.
@@ -40,6 +30,7 @@ impl Sim {
         if !self.0.config.checks.frames {
             return;
         }
+        let (format, address) = (self.format(), self.format().address_bits());
         // Relaxed: no bit of an address changes by these operations in another way.
         let word =
             || self.0.arena.word(table, index).map_or(0, |word| word.load(Ordering::Relaxed));
@@ -48,14 +39,14 @@ impl Sim {
             EntryOp::Store(value) | EntryOp::Swap(value) | EntryOp::CompareExchange(_, value) => {
                 value
             }
-            EntryOp::And(mask) if mask & ADDRESS == ADDRESS => return,
-            EntryOp::Or(mask) if mask & ADDRESS == 0 => return,
+            EntryOp::And(mask) if mask & address == address => return,
+            EntryOp::Or(mask) if mask & address == 0 => return,
             EntryOp::And(mask) => word() & mask,
             EntryOp::Or(mask) => word() | mask,
         };
         let place = (table, index);
         let places = &mut locked(&self.0.places).0;
-        for frame in targets(value).filter(|frame| self.0.arena.index(*frame).is_some()) {
+        for frame in format.targets(value).filter(|frame| self.0.arena.index(*frame).is_some()) {
             let places = places.entry(frame).or_insert_with(|| vec![place]);
             if places.len() >= MOST {
                 places.clear();
@@ -67,7 +58,7 @@ impl Sim {
 
     /// Whether an entry may lead into a block of frames.
     pub(crate) fn may_be_mapped(&self, frame: Frame, order: u8) -> bool {
-        let first = frame.number();
+        let (first, format) = (frame.number(), self.format());
         let places = &locked(&self.0.places).0;
         let leads = |frame: Option<Frame>, large: bool| {
             let Some((frame, places)) = frame.and_then(|frame| places.get_key_value(&frame)) else {
@@ -76,9 +67,11 @@ impl Sim {
             let holds = |&(table, index): &(Frame, usize)| {
                 // Acquire: pairs with the Release of the CPU that stored the entry.
                 let word = self.0.arena.word(table, index).map(|word| word.load(Ordering::Acquire));
-                let needed = if large { PRESENT | LARGE } else { PRESENT };
-                let held = word.filter(|word| word & needed == needed);
-                held.is_some_and(|word| targets(word).any(|at| at == *frame))
+                let may = |word: &u64| match large {
+                    true => format.may_be_large(*word),
+                    false => format.is_present(*word),
+                };
+                word.filter(may).is_some_and(|word| format.targets(word).any(|at| at == *frame))
             };
             places.is_empty() || places.iter().any(holds)
         };

@@ -25,6 +25,7 @@ use crate::config::{Config, ConfigError};
 use crate::constructed::Constructed;
 use crate::cpu::{Cpu, Handler};
 use crate::events::{Log, Stamped, What};
+use crate::format::Format;
 use crate::grace::Grace;
 use crate::here;
 use crate::marks::Marks;
@@ -153,6 +154,12 @@ impl Sim {
     /// The configuration that the machine was made with.
     pub fn config(&self) -> &Config {
         &self.0.config
+    }
+
+    /// The page tables that the hardware walks.
+    #[inline]
+    pub(crate) fn format(&self) -> Format {
+        Format { arch: self.0.config.arch, levels: self.0.config.levels }
     }
 
     /// This CPU.

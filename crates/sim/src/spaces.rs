@@ -14,7 +14,7 @@
 //!   Two translations that lead to different frames are never right.
 
 use crate::cpu::Cpu;
-use crate::format::{self, Entry};
+use crate::format::Entry;
 use crate::here;
 use crate::report::Violation;
 use crate::sim::{Sim, locked};
@@ -112,8 +112,8 @@ impl Sim {
     pub(crate) fn top_entry(&self, root: Frame, at: VirtAddr) -> Option<Frame> {
         let level = self.0.config.levels - 1;
         // Acquire: pairs with the Release of the CPU that linked the table.
-        let word = self.0.arena.word(root, format::index(at, level))?.load(Ordering::Acquire);
-        match format::decode(word, level) {
+        let word = self.0.arena.word(root, self.format().index(at, level))?.load(Ordering::Acquire);
+        match self.format().decode(word, level) {
             Entry::Table(table) => Some(table),
             _ => None,
         }

@@ -19,7 +19,7 @@
 use crate::config::Stale;
 use crate::cpu::Cpu;
 use crate::events::What;
-use crate::format::{self, ACCESSED, DIRTY, Entry, GLOBAL, Rights, Want};
+use crate::format::{Entry, Rights, Want};
 use crate::report::Violation;
 use crate::sim::{Sim, locked};
 use crate::tlb::{Translation, Upper};
@@ -46,7 +46,7 @@ impl Sim {
             cpu.stats.faults.add(1);
             Fault { address: at, write: want.write, kind }
         };
-        if !format::is_canonical(at, self.0.config.levels) {
+        if !self.format().is_canonical(at) {
             return Err(fault(FaultKind::NotCanonical));
         }
         let (held, root, space) = {
@@ -105,10 +105,10 @@ impl Sim {
         };
         // Acquire: as in `read_entry`. The caller has the table's lock, so the page is the same.
         let entry = self.0.arena.word(table, index).map_or(0, |word| word.load(Ordering::Acquire));
-        if entry & GLOBAL != 0 {
+        if self.format().is_global(entry) {
             return;
         }
-        let (space, top, dirty) = (Some(space), None, entry & DIRTY != 0);
+        let (space, top, dirty) = (Some(space), None, self.format().is_dirty(entry));
         let page = at.align_down(size);
         self.fill(cpu, Translation { page, size, space, root, top, frame, rights, dirty, since });
     }
@@ -125,9 +125,7 @@ impl Sim {
         let possible = {
             let state = &mut *locked(&cpu.state);
             let chosen = state.random.rand_range(0..1000) < self.0.config.speculation;
-            chosen
-                && format::is_canonical(at, self.0.config.levels)
-                && state.tlb.find(space, at).is_none()
+            chosen && self.format().is_canonical(at) && state.tlb.find(space, at).is_none()
         };
         if possible && let Ok(found) = self.walk(cpu, root, space, at, Want::default()) {
             cpu.stats.speculated.add(1);
@@ -161,7 +159,7 @@ impl Sim {
             let (entry, found) = self.read_entry(cpu, table, level, at, rights, want)?;
             // After the read of the entry: its target has its stamps before that.
             let read_at = self.0.log.now();
-            rights = rights.and(entry);
+            rights = self.format().narrow(rights, entry, &found);
             match found {
                 Entry::Table(next) => {
                     level -= 1;
@@ -171,15 +169,16 @@ impl Sim {
                     locked(&cpu.state).uppers.insert(at, upper);
                 }
                 Entry::Page(size, frame) => {
+                    let global = self.format().is_global(entry);
                     return Ok(Translation {
                         page: at.align_down(size),
                         size,
-                        space: (entry & GLOBAL == 0).then_some(space),
+                        space: (!global).then_some(space),
                         root,
-                        top: if entry & GLOBAL == 0 { None } else { self.top_entry(root, at) },
+                        top: if global { self.top_entry(root, at) } else { None },
                         frame,
                         rights,
-                        dirty: entry & DIRTY != 0,
+                        dirty: self.format().is_dirty(entry),
                         since: read_at,
                     });
                 }
@@ -199,22 +198,23 @@ impl Sim {
         want: Want,
     ) -> Result<(u64, Entry), FaultKind> {
         cpu.stats.entries_walked.add(1);
-        let cell =
-            self.0.arena.word(table, format::index(at, level)).ok_or(FaultKind::Malformed)?;
+        let format = self.format();
+        let index = format.index(at, level);
+        let cell = self.0.arena.word(table, index).ok_or(FaultKind::Malformed)?;
         loop {
             // Acquire: pairs with the Release of the CPU that linked the entry's target.
             let entry = cell.load(Ordering::Acquire);
-            let found = format::decode(entry, level);
+            let found = format.decode(entry, level);
             let is_page = match found {
                 Entry::Absent => return Err(FaultKind::NotPresent),
                 Entry::Malformed => return Err(FaultKind::Malformed),
                 Entry::Table(_) => false,
                 Entry::Page(..) => true,
             };
-            if is_page && !rights.and(entry).allow(want) {
+            if is_page && !format.narrow(rights, entry, &found).allow(want) {
                 return Err(FaultKind::Protection);
             }
-            let marked = entry | ACCESSED | if is_page && want.write { DIRTY } else { 0 };
+            let marked = format.marked(entry, &found, want.write);
             // AcqRel, Relaxed: atomic with the read, so no change by software is lost. If it fails,
             // the entry is read again.
             let same = marked == entry
@@ -223,7 +223,7 @@ impl Sim {
                     .is_ok();
             if same {
                 if is_page && marked != entry {
-                    self.marked(table, format::index(at, level), entry, marked);
+                    self.marked(table, index, entry, marked);
                 }
                 return Ok((marked, found));
             }
@@ -232,13 +232,15 @@ impl Sim {
 
     /// The entry that decides about `at` now, without caches, accessed and dirty bits, or steps.
     pub(crate) fn look(&self, root: Frame, at: VirtAddr) -> Option<Leaf> {
+        let format = self.format();
         let (mut table, mut rights) = (root, Rights::ALL);
         for level in (0..self.0.config.levels).rev() {
-            let index = format::index(at, level);
+            let index = format.index(at, level);
             // Acquire: as in `read_entry`.
             let entry = self.0.arena.word(table, index)?.load(Ordering::Acquire);
-            rights = rights.and(entry);
-            match format::decode(entry, level) {
+            let found = format.decode(entry, level);
+            rights = format.narrow(rights, entry, &found);
+            match found {
                 Entry::Table(next) => table = next,
                 Entry::Page(size, frame) => {
                     return Some(Leaf { table, index, page: Some((size, frame, rights)) });
@@ -251,11 +253,11 @@ impl Sim {
 
     /// The table of a level on the way to `at`, if there is one.
     pub(crate) fn table_at(&self, root: Frame, at: VirtAddr, level: u8) -> Option<Frame> {
-        let mut table = root;
+        let (mut table, format) = (root, self.format());
         for above in (level + 1..self.0.config.levels).rev() {
             // Acquire: as in `read_entry`.
-            let word = self.0.arena.word(table, format::index(at, above))?.load(Ordering::Acquire);
-            let Entry::Table(next) = format::decode(word, above) else { return None };
+            let word = self.0.arena.word(table, format.index(at, above))?.load(Ordering::Acquire);
+            let Entry::Table(next) = format.decode(word, above) else { return None };
             table = next;
         }
         Some(table)

@@ -18,6 +18,7 @@ use alloc::vec::Vec;
 use area::{Area, Kind};
 use grace::Concurrent;
 use machine::{Machine, Translated, lock};
+use paging::Format;
 use spin::mutex::SpinMutex;
 use vmap::{Made, Options, State};
 
@@ -29,14 +30,14 @@ const STEPS: usize = 400;
 const QUIET: usize = 16;
 
 /// Shared by the CPUs: a space, and for each CPU the areas that others have sent to it.
-struct Stage<'g, 'a, M: Machine, G: Concurrent> {
-    ground: &'g Ground<'a, M, G>,
-    vmap: &'g Areas<M, G>,
+struct Stage<'g, 'a, M: Machine, F: Format, G: Concurrent> {
+    ground: &'g Ground<'a, M, F, G>,
+    vmap: &'g Areas<M, F, G>,
     mail: Vec<SpinMutex<Vec<Area>>>,
 }
 
-pub(crate) fn vmap<M: Machine + Translated, G: Concurrent>(
-    ground: &Ground<'_, M, G>,
+pub(crate) fn vmap<M: Machine + Translated, F: Format, G: Concurrent>(
+    ground: &Ground<'_, M, F, G>,
 ) -> Result<(), String> {
     ground.whole(|| {
         // A small space, so that addresses come back.
@@ -49,7 +50,7 @@ pub(crate) fn vmap<M: Machine + Translated, G: Concurrent>(
     })
 }
 
-impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
+impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
     fn run(&self, worker: &mut Worker<'_, M>) -> Outcome {
         let mut held = Vec::new();
         let done = (0..self.ground.steps(STEPS))

@@ -20,6 +20,7 @@ use grace::Concurrent;
 use hand::Hand;
 use hoard::Hoard;
 use machine::{Machine, Translated, VirtAddr, VirtRange};
+use paging::Format;
 use vmap::Options;
 
 /// Quiescent states until no frame waits for a grace period.
@@ -28,23 +29,25 @@ const QUIET: usize = 16;
 const FEW: usize = 3;
 
 /// Shared by the CPUs.
-struct Stage<'g, 'a, M: Machine, G: Concurrent> {
-    ground: &'g Ground<'a, M, G>,
-    program: &'g Program<'g, 'a, M, G>,
+struct Stage<'g, 'a, M: Machine, F: Format, G: Concurrent> {
+    ground: &'g Ground<'a, M, F, G>,
+    program: &'g Program<'g, 'a, M, F, G>,
     /// Kernel addresses without tables.
     part: VirtRange,
     /// A space in which there are areas, and one in which there have never been any.
-    used: &'g Areas<M, G>,
-    bare: &'g Areas<M, G>,
+    used: &'g Areas<M, F, G>,
+    bare: &'g Areas<M, F, G>,
 }
 
-pub(crate) fn exhausted<M: Machine + Translated, G: Concurrent>(
-    ground: &Ground<'_, M, G>,
+pub(crate) fn exhausted<M: Machine + Translated, F: Format, G: Concurrent>(
+    ground: &Ground<'_, M, F, G>,
 ) -> Result<(), String> {
     ground.whole(|| (0..ground.rounds).try_for_each(|_| round(ground)))
 }
 
-fn round<M: Machine + Translated, G: Concurrent>(ground: &Ground<'_, M, G>) -> Result<(), String> {
+fn round<M: Machine + Translated, F: Format, G: Concurrent>(
+    ground: &Ground<'_, M, F, G>,
+) -> Result<(), String> {
     let part = ground.part(7)?;
     let used = space::make(ground, 5, 16, Options::default())?;
     // Large enough for areas of all CPUs at once with too few tables, and for freed areas that
@@ -66,7 +69,7 @@ fn round<M: Machine + Translated, G: Concurrent>(ground: &Ground<'_, M, G>) -> R
     result.and(used).and(bare).and(pruned)
 }
 
-impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
+impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
     fn run(&self, worker: &mut Worker<'_, M>) -> Outcome {
         let mut hand = Hand::new(self, worker.cpu)?;
         let mut hoard = Hoard::new(self.ground.host.machine);
@@ -82,7 +85,7 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
     fn exhaust(
         &self,
         worker: &Worker<'_, M>,
-        hand: &Hand<'_, '_, '_, M, G>,
+        hand: &Hand<'_, '_, '_, M, F, G>,
         hoard: &mut Hoard<'_, M>,
     ) -> Outcome {
         worker.meet()?;

@@ -2,16 +2,17 @@
 //! frames.
 
 use crate::crew::{Crew, Outcome, Stop, Told, Worker};
+use crate::own::Own;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use core::fmt;
 use grace::Concurrent;
 use machine::{Host, Machine, PageSize, VirtAddr, VirtRange};
-use paging::{PageTables, X86_64L4};
+use paging::{Format, PageTables};
 use vmap::TlbGrace;
 
-pub(crate) type Tables<M, G> = PageTables<M, X86_64L4, G>;
+pub(crate) type Tables<M, F, G> = PageTables<M, F, G>;
 
 /// Parts of the addresses. Each trial uses its own, so that no trial can disturb another.
 const PARTS: u64 = 16;
@@ -19,12 +20,12 @@ const PARTS: u64 = 16;
 const PASSES: usize = 64;
 
 /// The environment of trials, and the amount of work.
-pub struct Ground<'a, M: Machine, G: Concurrent> {
+pub struct Ground<'a, M: Machine, F: Format, G: Concurrent> {
     /// The machine, and the means to run programs on its CPUs.
     pub host: Host<'a, M>,
     /// The kernel's tables, active on every CPU that runs a program. Trials make tables of programs
     /// and activate them, so everything that the host needs must be in the kernel's half.
-    pub tables: &'a Arc<PageTables<M, X86_64L4, G>>,
+    pub tables: &'a Arc<PageTables<M, F, G>>,
     /// Kernel addresses that nothing else uses: at least 128 GiB.
     pub range: VirtRange,
     /// The machine's TLB grace periods. A CPU takes part while it runs a program: the host calls
@@ -68,7 +69,7 @@ impl Turns {
     }
 }
 
-impl<M: Machine, G: Concurrent> Ground<'_, M, G> {
+impl<M: Machine, F: Format, G: Concurrent> Ground<'_, M, F, G> {
     /// Steps for each CPU of a loop that has `each` in a round on few CPUs.
     pub(crate) fn steps(&self, each: usize) -> usize {
         self.rounds * steps(each, self.cpus)
@@ -76,9 +77,13 @@ impl<M: Machine, G: Concurrent> Ground<'_, M, G> {
 
     /// Runs a trial, and checks that as many frames are free as before.
     pub(crate) fn whole(&self, trial: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
-        // The kernel's tables right below the top level stay for good. They are made before frames
-        // are counted.
-        self.on_first(|| self.tables.reserve(self.range).of("could not reserve the addresses"))?;
+        // The kernel's tables right below the top level stay for good, and so do those that the
+        // range does not fill. They are made before frames are counted.
+        self.on_first(|| {
+            self.tables.reserve(self.range).of("could not reserve the addresses")?;
+            let ends = [Some(self.range.start()), self.range.last()];
+            ends.into_iter().flatten().try_for_each(|end| self.make_way(end))
+        })?;
         let before = self.settled(None);
         trial()?;
         let after = self.settled(Some(before));
@@ -93,6 +98,16 @@ impl<M: Machine, G: Concurrent> Ground<'_, M, G> {
              {held} pages",
             paging.waiting()
         )))
+    }
+
+    /// Makes the kernel's tables on the way to an address that map more than 1 GiB an entry.
+    fn make_way(&self, at: VirtAddr) -> Outcome {
+        let gib = PageSize::Size1G;
+        let all = VirtRange::new(at.align_down(gib), gib.bytes());
+        let Some(all) = all.filter(|_| F::LEVELS > 4) else { return Ok(()) };
+        self.tables.leaf(at).of("could not make the tables of the range")?;
+        self.tables.prune_own(all).of("could not prune")?.flush();
+        Ok(())
     }
 
     /// Makes all CPUs free what they keep, until so many frames are free as wanted or no more come.
@@ -202,7 +217,7 @@ fn steps(each: usize, cpus: usize) -> usize {
     (each * FULL * FULL / (cpus * cpus)).max(STEPS.min(each))
 }
 
-impl<M: Machine, G: Concurrent> fmt::Debug for Ground<'_, M, G> {
+impl<M: Machine, F: Format, G: Concurrent> fmt::Debug for Ground<'_, M, F, G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ground")
             .field("range", &self.range)

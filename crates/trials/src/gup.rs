@@ -15,7 +15,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use grace::Concurrent;
 use machine::{Frame, Machine, Owner, Translated, VirtAddr};
-use paging::{Attrs, Flags, GupError, unpin};
+use paging::{Attrs, Flags, Format, GupError, unpin};
 
 /// Pages of the program at least, across a border of two page-table pages. They are few, so that
 /// CPUs collide.
@@ -51,9 +51,9 @@ struct Pinned {
     written: Option<u64>,
 }
 
-struct Hand<'g, 'a, M: Machine, G: Concurrent> {
-    ground: &'g Ground<'a, M, G>,
-    program: &'g Program<'g, 'a, M, G>,
+struct Hand<'g, 'a, M: Machine, F: Format, G: Concurrent> {
+    ground: &'g Ground<'a, M, F, G>,
+    program: &'g Program<'g, 'a, M, F, G>,
     cpu: usize,
     /// The mappings of this CPU's pages, which are one in as many as there are CPUs. Those of other
     /// pages are unknown.
@@ -62,8 +62,8 @@ struct Hand<'g, 'a, M: Machine, G: Concurrent> {
     count: u64,
 }
 
-pub(crate) fn gup<M: Machine + Translated, G: Concurrent>(
-    ground: &Ground<'_, M, G>,
+pub(crate) fn gup<M: Machine + Translated, F: Format, G: Concurrent>(
+    ground: &Ground<'_, M, F, G>,
 ) -> Result<(), String> {
     ground.whole(|| {
         let program = Program::new(ground)?;
@@ -87,7 +87,7 @@ fn at(number: usize) -> VirtAddr {
     page(VirtAddr::new(AT), number)
 }
 
-impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
+impl<M: Machine + Translated, F: Format, G: Concurrent> Hand<'_, '_, M, F, G> {
     fn run(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
         for step in 0..self.ground.steps(STEPS) {
             if step.is_multiple_of(QUIET) {

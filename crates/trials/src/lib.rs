@@ -48,31 +48,32 @@ use alloc::vec::Vec;
 use core::fmt;
 use grace::Concurrent;
 use machine::{Machine, Translated};
+use paging::Format;
 
 /// A trial.
-pub struct Trial<M: Machine, G: Concurrent> {
+pub struct Trial<M: Machine, F: Format, G: Concurrent> {
     /// Its name.
     pub name: &'static str,
     /// Runs it. Returns the error that it found, if any.
-    pub run: fn(&Ground<'_, M, G>) -> Result<(), String>,
+    pub run: fn(&Ground<'_, M, F, G>) -> Result<(), String>,
 }
 
-impl<M: Machine, G: Concurrent> Clone for Trial<M, G> {
+impl<M: Machine, F: Format, G: Concurrent> Clone for Trial<M, F, G> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<M: Machine, G: Concurrent> Copy for Trial<M, G> {}
+impl<M: Machine, F: Format, G: Concurrent> Copy for Trial<M, F, G> {}
 
-impl<M: Machine, G: Concurrent> fmt::Debug for Trial<M, G> {
+impl<M: Machine, F: Format, G: Concurrent> fmt::Debug for Trial<M, F, G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Trial").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
 /// All trials, in their order. A new one is a file and a line here: hosts read this list.
-pub fn all<M: Machine + Translated, G: Concurrent>() -> Vec<Trial<M, G>> {
+pub fn all<M: Machine + Translated, F: Format, G: Concurrent>() -> Vec<Trial<M, F, G>> {
     Vec::from([
         Trial { name: "tree", run: tree::tree },
         Trial { name: "quicklists", run: quicklists::quicklists },

@@ -7,15 +7,16 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use grace::Concurrent;
 use machine::{Asid, Machine, Translated};
+use paging::Format;
 
 /// A program's tables with the kernel's half.
-pub(crate) struct Program<'g, 'a, M: Machine, G: Concurrent> {
-    ground: &'g Ground<'a, M, G>,
-    tables: Tables<M, G>,
+pub(crate) struct Program<'g, 'a, M: Machine, F: Format, G: Concurrent> {
+    ground: &'g Ground<'a, M, F, G>,
+    tables: Tables<M, F, G>,
 }
 
-impl<'g, 'a, M: Machine + Translated, G: Concurrent> Program<'g, 'a, M, G> {
-    pub(crate) fn new(ground: &'g Ground<'a, M, G>) -> Result<Self, String> {
+impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Program<'g, 'a, M, F, G> {
+    pub(crate) fn new(ground: &'g Ground<'a, M, F, G>) -> Result<Self, String> {
         let kernel = ground.tables;
         let tables = ground.on_first(|| {
             Tables::user(kernel.paging(), Asid(1), Some(Arc::clone(kernel)))
@@ -24,7 +25,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Program<'g, 'a, M, G> {
         Ok(Program { ground, tables })
     }
 
-    pub(crate) fn tables(&self) -> &Tables<M, G> {
+    pub(crate) fn tables(&self) -> &Tables<M, F, G> {
         &self.tables
     }
 

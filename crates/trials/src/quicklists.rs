@@ -12,7 +12,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use grace::Concurrent;
 use machine::{ENTRIES, Frame, Machine, Owner, Translated, lock};
-use paging::{Decoded, Format, QUICK_ROOT, QUICK_TABLE, X86_64L4};
+use paging::{Decoded, Format, QUICK_ROOT, QUICK_TABLE};
 use spin::mutex::SpinMutex;
 
 /// Steps of each CPU in a round.
@@ -29,16 +29,16 @@ struct Page {
     tag: u64,
 }
 
-struct Stage<'g, 'a, M: Machine, G: Concurrent> {
-    ground: &'g Ground<'a, M, G>,
+struct Stage<'g, 'a, M: Machine, F: Format, G: Concurrent> {
+    ground: &'g Ground<'a, M, F, G>,
     /// The words of a constructed top-level table.
     root: Vec<u64>,
     /// For each CPU, the pages that it is to check and give back.
     mail: Vec<SpinMutex<Vec<Page>>>,
 }
 
-pub(crate) fn quicklists<M: Machine + Translated, G: Concurrent>(
-    ground: &Ground<'_, M, G>,
+pub(crate) fn quicklists<M: Machine + Translated, F: Format, G: Concurrent>(
+    ground: &Ground<'_, M, F, G>,
 ) -> Result<(), String> {
     ground.whole(|| {
         // Once there is a program, all top-level tables are constructed alike.
@@ -60,19 +60,21 @@ pub(crate) fn quicklists<M: Machine + Translated, G: Concurrent>(
 }
 
 /// The words of an empty program's top-level table: the kernel's half, and zeros.
-fn root_words<M: Machine, G: Concurrent>(ground: &Ground<'_, M, G>) -> Outcome<Vec<u64>> {
+fn root_words<M: Machine, F: Format, G: Concurrent>(
+    ground: &Ground<'_, M, F, G>,
+) -> Outcome<Vec<u64>> {
     let kernel = ground.tables.root();
     let word = |index| {
         // SAFETY: the kernel's top-level table, which stays.
         let value =
             unsafe { ground.host.machine.entry(kernel, index) }.map_or(0, |entry| entry.load());
-        let is_table = matches!(X86_64L4::decode(value, X86_64L4::LEVELS - 1), Decoded::Table(_));
+        let is_table = matches!(F::decode(value, F::LEVELS - 1), Decoded::Table(_));
         if index >= ENTRIES / 2 && is_table { value } else { 0 }
     };
     Ok((0..ENTRIES).map(word).collect())
 }
 
-impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
+impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
     fn run(&self, worker: &mut Worker<'_, M>) -> Outcome {
         let (machine, quick) = (self.ground.host.machine, self.ground.tables.paging().quick());
         let (mut held, mut taken): (Vec<Page>, u64) = Default::default();

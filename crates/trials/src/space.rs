@@ -8,18 +8,18 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use grace::Concurrent;
 use machine::{Machine, PageSize, VirtRange};
-use paging::X86_64L4;
+use paging::Format;
 use vmap::{Options, Vmap};
 
-pub(crate) type Areas<M, G> = Vmap<M, X86_64L4, G>;
+pub(crate) type Areas<M, F, G> = Vmap<M, F, G>;
 
 /// Makes a space of so many MiB for each CPU of the machine, but no larger than a part.
-pub(crate) fn make<M: Machine, G: Concurrent>(
-    ground: &Ground<'_, M, G>,
+pub(crate) fn make<M: Machine, F: Format, G: Concurrent>(
+    ground: &Ground<'_, M, F, G>,
     part: u64,
     mib: u64,
     options: Options,
-) -> Result<Areas<M, G>, String> {
+) -> Result<Areas<M, F, G>, String> {
     let part = ground.part(part)?;
     let bytes = (mib << 20) * ground.host.machine.count() as u64;
     let range = VirtRange::new(part.start(), bytes.min(part.len())).unwrap_or(part);
@@ -33,9 +33,9 @@ pub(crate) fn make<M: Machine, G: Concurrent>(
 }
 
 /// Checks that all areas are freed, and drops the space and its tables.
-pub(crate) fn end<M: Machine, G: Concurrent>(
-    ground: &Ground<'_, M, G>,
-    vmap: Areas<M, G>,
+pub(crate) fn end<M: Machine, F: Format, G: Concurrent>(
+    ground: &Ground<'_, M, F, G>,
+    vmap: Areas<M, F, G>,
 ) -> Result<(), String> {
     // Twice, because a purge frees areas lazily, too.
     let purged = (0..2).try_for_each(|_| {

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use grace::Concurrent;
 use large::Large;
 use machine::{Frame, Machine, Owner, PageSize, Translated, VirtAddr, VirtRange};
-use paging::{Attrs, Flags, PendingFlush, X86_64L4};
+use paging::{Attrs, Flags, Format, PendingFlush};
 
 /// Adjacent slots of a CPU in page-table pages of its own, and slots between those of other CPUs.
 const OWN: usize = 40;
@@ -38,9 +38,9 @@ struct Mapped {
 }
 
 /// A CPU with its slots.
-struct Hand<'g, 'a, M: Machine, G: Concurrent> {
-    ground: &'g Ground<'a, M, G>,
-    tables: &'g Tables<M, G>,
+struct Hand<'g, 'a, M: Machine, F: Format, G: Concurrent> {
+    ground: &'g Ground<'a, M, F, G>,
+    tables: &'g Tables<M, F, G>,
     cpu: usize,
     own: VirtRange,
     shared: VirtRange,
@@ -49,8 +49,8 @@ struct Hand<'g, 'a, M: Machine, G: Concurrent> {
     tags: u64,
 }
 
-pub(crate) fn tables<M: Machine + Translated, G: Concurrent>(
-    ground: &Ground<'_, M, G>,
+pub(crate) fn tables<M: Machine + Translated, F: Format, G: Concurrent>(
+    ground: &Ground<'_, M, F, G>,
 ) -> Result<(), String> {
     ground.whole(|| {
         let (own, shared) = (ground.part(2)?, ground.part(3)?);
@@ -90,9 +90,9 @@ fn page_at(range: VirtRange, bytes: u64) -> Outcome<VirtAddr> {
     }
 }
 
-impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
+impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'g, 'a, M, F, G> {
     fn new(
-        ground: &'g Ground<'a, M, G>,
+        ground: &'g Ground<'a, M, F, G>,
         cpu: usize,
         own: VirtRange,
         shared: VirtRange,
@@ -142,7 +142,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
     }
 
     /// Makes a pending flush, at once or deferred.
-    fn complete(&self, how: usize, pending: PendingFlush<'_, M, X86_64L4, G>) {
+    fn complete(&self, how: usize, pending: PendingFlush<'_, M, F, G>) {
         match how {
             0 => pending.flush(),
             _ => self.tables.flush_deferred(pending.defer()),

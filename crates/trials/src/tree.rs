@@ -13,6 +13,7 @@ use core::ops::RangeInclusive;
 use grace::Concurrent;
 use machine::{Machine, Translated, lock};
 use maple::{Error, MapleTree, Nodes, OwnerLock, Refused, WriteToken, Writer};
+use paging::Format;
 use spin::mutex::SpinMutex;
 
 /// The number of spans, the units of each, and the indices of a unit.
@@ -37,14 +38,14 @@ struct Right {
     stored: u32,
 }
 
-struct Stage<'g, 'a, M: Machine, G: Concurrent> {
-    ground: &'g Ground<'a, M, G>,
+struct Stage<'g, 'a, M: Machine, F: Format, G: Concurrent> {
+    ground: &'g Ground<'a, M, F, G>,
     tree: Tree<G>,
     right: SpinMutex<Right>,
 }
 
-pub(crate) fn tree<M: Machine + Translated, G: Concurrent>(
-    ground: &Ground<'_, M, G>,
+pub(crate) fn tree<M: Machine + Translated, F: Format, G: Concurrent>(
+    ground: &Ground<'_, M, F, G>,
 ) -> Result<(), String> {
     ground.whole(|| {
         let (tree, token) = Tree::<G>::with_token_in();
@@ -90,7 +91,7 @@ fn stays(span: usize) -> (RangeInclusive<usize>, u32) {
     (indices(first, last), entry(first, last, 0))
 }
 
-impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
+impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
     /// Stores the entries that stay.
     fn begin(&self) -> Outcome {
         (0..SPANS).try_for_each(|span| {

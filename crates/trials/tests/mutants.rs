@@ -5,13 +5,14 @@ mod common;
 
 use common::lax::{Lax, LeftOut, Which};
 use common::{Found, Way, run, trial};
+use paging::X86_64L4;
 use sim::{Checks, Config, Violation};
 
 /// The error that is found with these flushes omitted.
 fn found(left_out: LeftOut, which: Which, cpus: usize, checks: Checks, ticking: bool) -> Found {
     let way = Way::threads(cpus, ticking);
     let way = Way { config: Config { checks, events: 0, tlb_entries: 512, ..way.config }, ..way };
-    let found = run(way, |sim| Lax::new(sim, left_out, which), trial("stale"));
+    let found = run(way, |sim| Lax::new(sim, left_out, which), trial::<_, X86_64L4, _>("stale"));
     let found = found.expect_err("the flushes that were left out were not missed");
     let text = found.to_string();
     println!("{left_out:?}, {which:?}, {cpus} CPUs: {}", text.lines().next().unwrap_or_default());

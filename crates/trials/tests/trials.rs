@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Way, passes};
+use paging::{Sv57, X86_64L4};
 use sim::{Config, Grace, Sim};
 
 /// On threads.
@@ -24,12 +25,26 @@ macro_rules! trials {
         fn $name() {
             let ways = on_threads().chain(from_seeds($seeds));
             $(let ways = ways.map($change);)?
-            passes(stringify!($name), ways);
+            passes::<X86_64L4>(stringify!($name), ways);
         })*
+
+        /// On other architectures.
+        mod others {
+            use super::*;
+
+            $(#[test]
+            fn $name() {
+                let ways = [Way::threads(2, true), Way::seeded(2, 1), Way::seeded(3, 2)];
+                let ways = ways.into_iter();
+                $(let ways = ways.map($change);)?
+                let name = stringify!($name);
+                passes::<Sv57>(name, ways);
+            })*
+        }
 
         #[test]
         fn each_trial_has_a_test() {
-            let trials = trials::all::<Sim, Grace>();
+            let trials = trials::all::<Sim, X86_64L4, Grace>();
             let names: Vec<_> = trials.iter().map(|trial| trial.name).collect();
             assert_eq!(names, [$(stringify!($name)),*]);
         }

@@ -25,6 +25,7 @@ use crate::{clock, layout, println, space};
 use alloc::string::String;
 use alloc::vec::Vec;
 use machine::Cpus;
+use paging::X86_64L4;
 use trials::Ground;
 
 pub(crate) use progress::tell;
@@ -52,7 +53,7 @@ const OWN: &[Trial] = &[
 
 /// The names of all trials, in their order.
 pub(crate) fn names() -> Vec<&'static str> {
-    let of_all = trials::all::<Kernel, Grace>();
+    let of_all = trials::all::<Kernel, X86_64L4, Grace>();
     OWN.iter().map(|(name, _)| *name).chain(of_all.iter().map(|trial| trial.name)).collect()
 }
 
@@ -67,7 +68,7 @@ pub(crate) fn test(names: &[&str], seed: u64, rounds: usize) -> bool {
         seed,
         rounds,
     };
-    let of_all = trials::all::<Kernel, Grace>();
+    let of_all = trials::all::<Kernel, X86_64L4, Grace>();
     let mut failed = 0;
     for name in names {
         let own = OWN.iter().find(|(of, _)| of == name);

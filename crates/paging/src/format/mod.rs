@@ -19,7 +19,7 @@ mod tests;
 mod x86_64;
 
 pub use attrs::{Attrs, Cache, Flags, Share};
-pub use riscv::{Riscv, Sv39, Sv48};
+pub use riscv::{Riscv, Sv39, Sv48, Sv57};
 pub use x86_64::{PAT, X86_64, X86_64L4, X86_64L5};
 
 use core::fmt;
@@ -101,10 +101,13 @@ impl core::error::Error for FormatError {}
 ///   without it;
 /// - hardware changes nothing in the entry of a table;
 /// - an entry with bit 0 and bits 56 to 63 clear is [`Decoded::Absent`], to hardware too;
-/// - [`LEVELS`](Format::LEVELS) is 3 to 5; [`PHYSICAL_BITS`](Format::PHYSICAL_BITS) is 44 to 56.
+/// - [`LEVELS`](Format::LEVELS) is 3 to 5; [`PHYSICAL_BITS`](Format::PHYSICAL_BITS) is 44 to 56;
+///   [`VIRTUAL_BITS`](Format::VIRTUAL_BITS) is at most what the levels translate.
 pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     /// The number of levels; the top-level table has level `LEVELS - 1`.
     const LEVELS: u8;
+    /// The width of virtual addresses, in bits.
+    const VIRTUAL_BITS: u32 = 12 + 9 * Self::LEVELS as u32;
     /// The width of physical addresses, in bits.
     const PHYSICAL_BITS: u32;
     /// The number of software bits in a page's entry.
@@ -191,7 +194,7 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     /// Whether the bits above the translated ones repeat the highest of these.
     #[inline]
     fn is_canonical(at: VirtAddr) -> bool {
-        let unused = 64 - (12 + 9 * u32::from(Self::LEVELS));
+        let unused = 64 - Self::VIRTUAL_BITS;
         ((at.get() << unused) as i64 >> unused) as u64 == at.get()
     }
 
@@ -199,6 +202,12 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     #[inline]
     fn is_upper(at: VirtAddr) -> bool {
         at.get() >> 63 != 0
+    }
+
+    /// The first address of the upper half.
+    #[inline]
+    fn upper_half() -> VirtAddr {
+        VirtAddr::new((i64::MIN >> (64 - Self::VIRTUAL_BITS)) as u64)
     }
 
     /// The index of the entry for `at` in a table of this level.

@@ -1,6 +1,10 @@
-//! RISC-V, Sv39 and Sv48.
+//! RISC-V: Sv39, Sv48 and Sv57, with the memory types of Svpbmt.
 //!
-//! Memory types are those of the Svpbmt extension; without it there is [`Cache::WriteBack`] alone.
+//! The memory types are PMA, NC and IO of the extension Svpbmt: [`Cache::WriteBack`],
+//! [`Cache::WriteCombining`] and [`Cache::Uncached`]. On a machine without it there is
+//! [`Cache::WriteBack`] alone, which has the same encoding. Entries never have the fourth type,
+//! which is reserved.
+//!
 //! An implementation may leave the accessed and dirty bits to software, by a page fault. On such a
 //! machine, map pages with both bits set.
 //!
@@ -23,7 +27,8 @@ const OWN: u64 = 1 << SOFT;
 const NUMBER: u32 = 10;
 const PROT_NONE: u64 = 1 << 60;
 const MEMORY_TYPE: u32 = 61;
-/// Bits 54 to 60, and bit 63 (Svnapot), which these entries do not use.
+/// Bits 54 to 60, and bit 63 (Svnapot), which these entries do not use: each entry maps its own
+/// page.
 const RESERVED: u64 = 0x7f << 54 | 1 << 63;
 
 /// RISC-V with this many levels.
@@ -34,6 +39,8 @@ pub struct Riscv<const LEVELS: u8>;
 pub type Sv39 = Riscv<3>;
 /// Four levels: addresses of 48 bits.
 pub type Sv48 = Riscv<4>;
+/// Five levels: addresses of 57 bits.
+pub type Sv57 = Riscv<5>;
 
 const CACHES: [Cache; 3] = [Cache::WriteBack, Cache::WriteCombining, Cache::Uncached];
 
@@ -42,7 +49,7 @@ const CACHES: [Cache; 3] = [Cache::WriteBack, Cache::WriteCombining, Cache::Unca
 // The constants are in their ranges.
 unsafe impl<const LEVELS: u8> Format for Riscv<LEVELS> {
     const LEVELS: u8 = {
-        assert!(LEVELS == 3 || LEVELS == 4);
+        assert!(LEVELS >= 3 && LEVELS <= 5);
         LEVELS
     };
     const PHYSICAL_BITS: u32 = 56;

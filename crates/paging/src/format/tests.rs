@@ -139,6 +139,7 @@ proptest! {
         round::<X86_64L5>(number, attrs, raw, false)?;
         round::<Sv39>(number, attrs, raw, true)?;
         round::<Sv48>(number, attrs, raw, true)?;
+        round::<Sv57>(number, attrs, raw, true)?;
     }
 
     #[test]
@@ -148,6 +149,7 @@ proptest! {
             canonical::<X86_64L5>(at);
             canonical::<Sv39>(at);
             canonical::<Sv48>(at);
+            canonical::<Sv57>(at);
         }
     }
 }
@@ -175,6 +177,12 @@ fn bits_of_the_manuals() {
     assert_eq!(riscv(PageSize::Size1G, frame(1 << 18), Attrs::USER_RW), Ok(1 << 28 | 0b10111));
     let device = Attrs { cache: Cache::Uncached, ..plain };
     assert_eq!(riscv(PageSize::Size4K, frame(5), device), Ok(2 << 61 | 5 << 10 | 0b1011));
+    let combining = Attrs { cache: Cache::WriteCombining, ..Attrs::USER_RW };
+    let entry = Sv57::page(PageSize::Size2M, frame(512), combining).unwrap();
+    assert_eq!(entry, 1 << 61 | 512 << 10 | 0b10111);
+    // The fourth memory type is reserved, and a table has none.
+    assert_eq!(Sv57::decode(entry | 2 << 61, 1), Decoded::Malformed);
+    assert_eq!(Sv57::decode(1 << 61 | 7 << 10 | 0x101, 1), Decoded::Malformed);
     assert_eq!(Sv48::table(frame(7)), Ok(7 << 10 | 0x101));
     assert_eq!(Sv48::shared_table(frame(7)), Ok(7 << 10 | 1));
     // Malformed: writable but not readable; a table at the lowest level; a page of 512 GiB;

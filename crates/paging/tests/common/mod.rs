@@ -1,7 +1,10 @@
 //! Shared by the tests: a machine, and page tables on it.
 #![allow(dead_code, reason = "each test uses some of it")]
 
+mod arch;
 mod own;
+#[allow(unused_imports, reason = "each test uses some of it")]
+pub(crate) use arch::OnSim;
 pub(crate) use own::Own;
 
 use grace::{Concurrent, Reclaim};

@@ -1,6 +1,6 @@
 //! All calls that change translations.
 
-use crate::common::Own;
+use crate::common::{OnSim, Own};
 use crate::space::Live;
 use crate::world::Tables;
 use machine::*;
@@ -9,12 +9,12 @@ use sim::{Grace, Sim};
 
 pub(crate) type Pending<'p, F> = PendingFlush<'p, Sim, F, Grace>;
 
-fn cause<F: Format>(failed: Failed<'_, Sim, F, Grace>) -> Error {
+fn cause<F: OnSim>(failed: Failed<'_, Sim, F, Grace>) -> Error {
     failed.error
 }
 
 /// The pages are claimed, the frames are new, and no flush of the range is pending.
-pub(crate) fn map<F: Format>(
+pub(crate) fn map<F: OnSim>(
     live: &Live<F>,
     range: VirtRange,
     first: Frame,
@@ -24,7 +24,7 @@ pub(crate) fn map<F: Format>(
 }
 
 /// As [`map`], one frame for each page, by one of two calls.
-pub(crate) fn map_each<F: Format>(
+pub(crate) fn map_each<F: OnSim>(
     live: &Live<F>,
     range: VirtRange,
     frames: &[Frame],
@@ -42,7 +42,7 @@ pub(crate) fn map_each<F: Format>(
 }
 
 /// The pages are claimed until the flush.
-pub(crate) fn unmap<F: Format>(
+pub(crate) fn unmap<F: OnSim>(
     live: &Live<F>,
     range: VirtRange,
     gone: impl FnMut(Mapping),
@@ -51,21 +51,17 @@ pub(crate) fn unmap<F: Format>(
 }
 
 /// As [`unmap`].
-pub(crate) fn try_unmap<F: Format>(live: &Live<F>, range: VirtRange) -> Result<(), Error> {
+pub(crate) fn try_unmap<F: OnSim>(live: &Live<F>, range: VirtRange) -> Result<(), Error> {
     live.tables.unmap_own(range, |_| ()).map(drop).map_err(cause)
 }
 
 /// The pages are claimed until the flush.
-pub(crate) fn protect<F: Format>(
-    live: &Live<F>,
-    range: VirtRange,
-    rights: Flags,
-) -> Pending<'_, F> {
+pub(crate) fn protect<F: OnSim>(live: &Live<F>, range: VirtRange, rights: Flags) -> Pending<'_, F> {
     live.tables.protect_own(range, rights).unwrap()
 }
 
 /// Unmaps kernel pages, and flushes here.
-pub(crate) fn unmap_lazily<F: Format>(
+pub(crate) fn unmap_lazily<F: OnSim>(
     sim: &Sim,
     live: &Live<F>,
     range: VirtRange,
@@ -78,7 +74,7 @@ pub(crate) fn unmap_lazily<F: Format>(
 }
 
 /// Performs a pending flush, in one of several ways.
-pub(crate) fn flush<F: Format>(tables: &Tables<F>, pending: Pending<'_, F>, how: usize) {
+pub(crate) fn flush<F: OnSim>(tables: &Tables<F>, pending: Pending<'_, F>, how: usize) {
     match how {
         0 => pending.flush(),
         1 => tables.flush_deferred(pending.defer()),
@@ -93,12 +89,12 @@ pub(crate) fn flush<F: Format>(tables: &Tables<F>, pending: Pending<'_, F>, how:
 }
 
 /// The range is claimed until the flush.
-pub(crate) fn prune<F: Format>(live: &Live<F>, range: VirtRange) -> Pending<'_, F> {
+pub(crate) fn prune<F: OnSim>(live: &Live<F>, range: VirtRange) -> Pending<'_, F> {
     live.tables.prune_own(range).unwrap()
 }
 
 /// The page is claimed until the flush. `None` if there are no frames for the tables.
-pub(crate) fn split<F: Format>(live: &Live<F>, at: VirtAddr) -> Option<Pending<'_, F>> {
+pub(crate) fn split<F: OnSim>(live: &Live<F>, at: VirtAddr) -> Option<Pending<'_, F>> {
     match live.tables.split_own(at, PageSize::Size4K) {
         Ok(pending) => Some(pending),
         Err(failed) if matches!(failed.error, Error::Frames(_)) => None,

@@ -1,13 +1,13 @@
 //! A page of 2 MiB is mapped, split, and unmapped in pieces or as a whole.
 
 use crate::change;
-use crate::common::pages;
+use crate::common::{OnSim, pages};
 use crate::space::{Large, Live, PIECES, Tag};
 use crate::world::Cpu;
 use machine::*;
 use paging::*;
 
-impl<F: Format> Cpu<'_, F> {
+impl<F: OnSim> Cpu<'_, F> {
     pub(crate) fn large(&mut self) {
         if self.current.is_kernel() {
             return;
@@ -119,6 +119,6 @@ fn part(frame: Frame, piece: usize) -> Frame {
     frame.checked_add(piece as u64).unwrap()
 }
 
-fn whole<F: Format>(live: &Live<F>) -> VirtRange {
+fn whole<F: OnSim>(live: &Live<F>) -> VirtRange {
     pages(live.large_at(0).get(), 512)
 }

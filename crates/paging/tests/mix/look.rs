@@ -1,6 +1,7 @@
 //! Accesses, pins and walks of pages that any CPU may change meanwhile. Each must reach the frame
 //! that was mapped there.
 
+use crate::common::OnSim;
 use crate::space::{Live, PAGES, PIECES, Tag};
 use crate::world::Cpu;
 use grace::Reclaim;
@@ -8,7 +9,7 @@ use machine::*;
 use paging::*;
 use sim::{Grace, Want};
 
-impl<F: Format> Cpu<'_, F> {
+impl<F: OnSim> Cpu<'_, F> {
     /// Some accesses through the active tables.
     pub(crate) fn touch(&mut self) {
         let kernel = self.rng.chance(4);

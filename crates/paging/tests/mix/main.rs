@@ -29,7 +29,7 @@ mod space;
 mod world;
 
 use common::right;
-use paging::{X86_64L4, X86_64L5};
+use paging::{Sv39, Sv48, Sv57, X86_64L4, X86_64L5};
 use sim::Failure;
 use world::{Rng, World};
 
@@ -43,6 +43,20 @@ fn mix(seed: u64) -> Result<(), Failure> {
     } else {
         World::<X86_64L4>::run(seed)
     }
+}
+
+/// As [`mix`], on RISC-V.
+fn riscv(seed: u64) -> Result<(), Failure> {
+    match seed % 3 {
+        0 => World::<Sv39>::run(seed),
+        1 => World::<Sv48>::run(seed),
+        _ => World::<Sv57>::run(seed),
+    }
+}
+
+#[test]
+fn all_of_it_on_riscv() {
+    right(SEEDS / 2, riscv);
 }
 
 #[test]

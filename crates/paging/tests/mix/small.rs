@@ -1,13 +1,14 @@
 //! 4 KiB pages are mapped, unmapped, protected, and mapped again.
 
 use crate::change;
+use crate::common::OnSim;
 use crate::space::{Claim, Live, Page, Tag};
 use crate::world::Cpu;
 use machine::*;
 use paging::*;
 use sim::Want;
 
-impl<F: Format> Cpu<'_, F> {
+impl<F: OnSim> Cpu<'_, F> {
     /// One change of user pages, most often of the active space.
     pub(crate) fn change_small(&mut self) {
         let other = self.rng.chance(3).then(|| self.world.home(&mut self.rng)).flatten();

@@ -1,6 +1,6 @@
 //! A space, and the known state of its pages.
 
-use crate::common::{pages, virt};
+use crate::common::{OnSim, pages, virt};
 use crate::world::{Rng, Tables, upper};
 use machine::*;
 use paging::*;
@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 /// Groups of pages on both sides of a border: of 1 GiB, of 2 MiB, and of 512 GiB. There the tables
-/// below the top change, and with four levels the top-level entries.
+/// below the top change, and with four levels the top-level entries. With three levels the last is
+/// another border of 1 GiB.
 pub(crate) const REGIONS: usize = BORDERS.len();
 const BORDERS: [u64; 3] = [0x4000_0000, 0x1_0020_0000, 0x80_0000_0000];
 /// The pages of a region, half on each side.
@@ -42,7 +43,7 @@ pub(crate) struct Large {
     pub(crate) mapped: [bool; PIECES],
 }
 
-pub(crate) struct Live<F: Format> {
+pub(crate) struct Live<F: OnSim> {
     pub(crate) tables: ManuallyDrop<Arc<Tables<F>>>,
     id: u64,
     base: u64,
@@ -60,7 +61,7 @@ pub(crate) struct Claim {
     pub(crate) len: usize,
 }
 
-impl<F: Format> Live<F> {
+impl<F: OnSim> Live<F> {
     fn new(tables: Tables<F>, id: u64, base: u64) -> Live<F> {
         Live {
             // A failed run leaks them: there is no CPU on which they could be dropped.
@@ -109,7 +110,11 @@ impl<F: Format> Live<F> {
     }
 
     pub(crate) fn at(&self, region: usize, page: usize) -> VirtAddr {
-        virt(self.base + BORDERS[region] - (PAGES as u64 / 2 * 4096) + page as u64 * 4096)
+        let border = match BORDERS[region] {
+            far if F::LEVELS == 3 && far >> 38 != 0 => far >> 2,
+            border => border,
+        };
+        virt(self.base + border - (PAGES as u64 / 2 * 4096) + page as u64 * 4096)
     }
 
     pub(crate) fn region(&self, region: usize) -> VirtRange {

@@ -1,6 +1,6 @@
 //! The machine, its spaces, and the operations of each CPU.
 
-use crate::common::virt;
+use crate::common::OnSim;
 use crate::space::{Live, REGIONS};
 use grace::Reclaim;
 use machine::*;
@@ -44,7 +44,7 @@ impl Rng {
     }
 }
 
-pub(crate) struct World<F: Format> {
+pub(crate) struct World<F: OnSim> {
     pub(crate) sim: Sim,
     pub(crate) shared: Arc<Paging<Sim, F>>,
     pub(crate) kernel: Arc<Live<F>>,
@@ -66,14 +66,14 @@ pub(crate) struct World<F: Format> {
 }
 
 /// One CPU.
-pub(crate) struct Cpu<'w, F: Format> {
+pub(crate) struct Cpu<'w, F: OnSim> {
     pub(crate) world: &'w World<F>,
     pub(crate) rng: Rng,
     /// The active space.
     pub(crate) current: Arc<Live<F>>,
 }
 
-fn config<F: Format>(rng: &mut Rng, large: bool) -> Config {
+fn config<F: OnSim>(rng: &mut Rng, large: bool) -> Config {
     let checks = Checks { stale: Stale::Freed, walked: true, freed_cached: true, ..Checks::ALL };
     let frames = match rng.below(8) {
         _ if large => 1024 + 160,
@@ -84,6 +84,7 @@ fn config<F: Format>(rng: &mut Rng, large: bool) -> Config {
         cpus: CPUS,
         frames,
         nodes: 1 + rng.below(2),
+        arch: F::ARCH,
         levels: F::LEVELS,
         tlb_entries: [4, 64, 64][rng.below(3)],
         upper_entries: [0, 2, 8, 8][rng.below(4)],
@@ -96,7 +97,7 @@ fn config<F: Format>(rng: &mut Rng, large: bool) -> Config {
 }
 
 /// Timer interrupts give back requested pages of the lists; on one CPU some interrupts are long.
-fn interrupts<F: Format>(sim: &Sim, shared: &Arc<Paging<Sim, F>>, slow: usize, long: usize) {
+fn interrupts<F: OnSim>(sim: &Sim, shared: &Arc<Paging<Sim, F>>, slow: usize, long: usize) {
     // Weak: the machine owns the handler, which must not keep the `Paging` alive.
     let shared = Arc::downgrade(shared);
     let state = AtomicU64::new(slow as u64);
@@ -116,7 +117,7 @@ fn interrupts<F: Format>(sim: &Sim, shared: &Arc<Paging<Sim, F>>, slow: usize, l
     sim.on_tick(tick).unwrap();
 }
 
-impl<F: Format> World<F> {
+impl<F: OnSim> World<F> {
     pub(crate) fn run(seed: u64) -> Result<(), Failure> {
         let mut rng = Rng::new(seed ^ 0xabcd);
         let slow = seed as usize % CPUS;
@@ -253,7 +254,7 @@ impl<F: Format> World<F> {
     }
 }
 
-impl<F: Format> Cpu<'_, F> {
+impl<F: OnSim> Cpu<'_, F> {
     /// Activates a space on this CPU.
     pub(crate) fn activate(&mut self, live: Arc<Live<F>>) {
         // SAFETY: no other mapping is needed; a tag has one space at a time; a space is dropped
@@ -363,7 +364,6 @@ impl<F: Format> Cpu<'_, F> {
 }
 
 /// The first address of the kernel's half, for these tables.
-pub(crate) fn upper<F: Format>() -> VirtAddr {
-    let unused = 64 - (12 + 9 * u32::from(F::LEVELS));
-    virt((i64::MIN >> unused) as u64)
+pub(crate) fn upper<F: OnSim>() -> VirtAddr {
+    F::upper_half()
 }

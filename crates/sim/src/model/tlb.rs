@@ -1,7 +1,7 @@
 //! The TLB of a CPU of a model: it keeps what it has cached until a flush covers it.
 
 use super::Model;
-use crate::format::{self, Entry, PRESENT, WRITE};
+use crate::format::{Arch, Entry, Format, Rights};
 use loom::sync::{Mutex, MutexGuard};
 use machine::{Asid, Flush, Frame, Memory, VirtAddr};
 use std::vec::Vec;
@@ -99,14 +99,13 @@ impl State {
         if let Some(way) = self.ways.iter().find(|cached| is(cached, region)) {
             (level, table, may_write) = (0, way.frame, way.write);
         }
+        let format = Format { arch: Arch::X86_64, levels };
         loop {
             // SAFETY: hardware follows the tables, as software has stored them.
-            let entry = unsafe { model.entry(table, format::index(at, level)) }?.load();
-            if entry & PRESENT == 0 {
-                return None;
-            }
-            may_write &= entry & WRITE != 0;
-            match format::decode(entry, level) {
+            let entry = unsafe { model.entry(table, format.index(at, level)) }?.load();
+            let found = format.decode(entry, level);
+            may_write &= format.narrow(Rights::ALL, entry, &found).write;
+            match found {
                 Entry::Table(next) => {
                     (level, table) = (level - 1, next);
                     if level == 0 {

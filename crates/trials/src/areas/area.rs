@@ -8,7 +8,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use grace::Concurrent;
 use machine::{Frame, Machine, Owner, Translated, VirtAddr};
-use paging::Attrs;
+use paging::{Attrs, Format};
 use vmap::Made;
 
 /// The largest run of a block, in pages.
@@ -37,9 +37,9 @@ pub(super) struct Area {
 
 impl Area {
     /// Makes an area of a random kind, and fills it.
-    pub(super) fn make<M: Machine + Translated, G: Concurrent>(
+    pub(super) fn make<M: Machine + Translated, F: Format, G: Concurrent>(
         machine: &M,
-        vmap: &Areas<M, G>,
+        vmap: &Areas<M, F, G>,
         worker: &mut Worker<'_, M>,
         tag: u64,
     ) -> Outcome<Area> {
@@ -77,10 +77,10 @@ impl Area {
     }
 
     /// Makes memory of its own: not cleared, cleared, with large pages, or resized.
-    fn allocate<M: Machine + Translated, G: Concurrent>(
+    fn allocate<M: Machine + Translated, F: Format, G: Concurrent>(
         mut self,
         machine: &M,
-        vmap: &Areas<M, G>,
+        vmap: &Areas<M, F, G>,
         worker: &mut Worker<'_, M>,
     ) -> Outcome<Area> {
         match worker.below(24) {
@@ -154,10 +154,10 @@ impl Area {
     }
 
     /// Checks the contents of all pages, through the mapping and in the frames.
-    pub(super) fn look<M: Machine + Translated, G: Concurrent>(
+    pub(super) fn look<M: Machine + Translated, F: Format, G: Concurrent>(
         &self,
         machine: &M,
-        vmap: &Areas<M, G>,
+        vmap: &Areas<M, F, G>,
     ) -> Outcome {
         for number in 0..self.pages {
             let (at, expected) = (page(self.at, number), self.word(number));
@@ -181,10 +181,10 @@ impl Area {
     }
 
     /// Checks the area and frees it. `atomically` frees memory as an interrupt handler does.
-    pub(super) fn free<M: Machine + Translated, G: Concurrent>(
+    pub(super) fn free<M: Machine + Translated, F: Format, G: Concurrent>(
         self,
         machine: &M,
-        vmap: &Areas<M, G>,
+        vmap: &Areas<M, F, G>,
         atomically: bool,
     ) -> Outcome {
         let looked = self.look(machine, vmap);

@@ -11,7 +11,7 @@ use alloc::sync::Arc;
 use core::fmt::Display;
 use grace::Concurrent;
 use machine::{Asid, FrameError, Machine, PageSize, Place, Translated, VirtAddr};
-use paging::{Attrs, QUICK_TABLE};
+use paging::{Attrs, Format, QUICK_TABLE};
 
 /// Attempts of a call. It may find frames that another CPU has just given up.
 const TRIES: u64 = 8;
@@ -81,13 +81,18 @@ impl<M: Machine> Judge<'_, '_, M> {
 }
 
 /// The calls of a CPU.
-pub(super) struct Calls<'h, 's, 'g, 'a, M: Machine, G: Concurrent> {
-    stage: &'s Stage<'g, 'a, M, G>,
-    hand: &'h Hand<'s, 'g, 'a, M, G>,
+pub(super) struct Calls<'h, 's, 'g, 'a, M: Machine, F: Format, G: Concurrent> {
+    stage: &'s Stage<'g, 'a, M, F, G>,
+    hand: &'h Hand<'s, 'g, 'a, M, F, G>,
 }
 
-impl<'h, 's, 'g, 'a, M: Machine + Translated, G: Concurrent> Calls<'h, 's, 'g, 'a, M, G> {
-    pub(super) fn new(stage: &'s Stage<'g, 'a, M, G>, hand: &'h Hand<'s, 'g, 'a, M, G>) -> Self {
+impl<'h, 's, 'g, 'a, M: Machine + Translated, F: Format, G: Concurrent>
+    Calls<'h, 's, 'g, 'a, M, F, G>
+{
+    pub(super) fn new(
+        stage: &'s Stage<'g, 'a, M, F, G>,
+        hand: &'h Hand<'s, 'g, 'a, M, F, G>,
+    ) -> Self {
         Calls { stage, hand }
     }
 
@@ -195,7 +200,7 @@ impl<'h, 's, 'g, 'a, M: Machine + Translated, G: Concurrent> Calls<'h, 's, 'g, '
         let fresh = |number: u64| self.stage.program_at(self.hand.cpu, (1 + number) << 21);
         self.map(judge, "a map of a program's pages", program, fresh, Attrs::USER_RW)?;
         // The tag differs from the program's. These tables are never active.
-        let user = |_| Tables::<M, G>::user(kernel.paging(), Asid(2), Some(Arc::clone(kernel)));
+        let user = |_| Tables::<M, F, G>::user(kernel.paging(), Asid(2), Some(Arc::clone(kernel)));
         judge.judge("the making of a program's tables", user, |tables| {
             drop(tables);
             kernel.paging().quick().drain();
@@ -208,7 +213,7 @@ impl<'h, 's, 'g, 'a, M: Machine + Translated, G: Concurrent> Calls<'h, 's, 'g, '
         &self,
         judge: &mut Judge<'_, '_, M>,
         what: &str,
-        tables: &Tables<M, G>,
+        tables: &Tables<M, F, G>,
         fresh: impl Fn(u64) -> VirtAddr,
         attrs: Attrs,
     ) -> Outcome {

@@ -8,7 +8,7 @@ use crate::sight::{frame_is, give, is, store, take};
 use alloc::vec::Vec;
 use grace::Concurrent;
 use machine::{Frame, Machine, Owner, PageSize, Place, Translated, VirtAddr, VirtRange};
-use paging::Attrs;
+use paging::{Attrs, Format};
 
 /// Frames that are mapped by each kind.
 pub(super) const FRAMES: usize = 8;
@@ -17,8 +17,8 @@ pub(super) const PAGES: usize = 5;
 /// Pages of the large page that are checked.
 const PIECES: [usize; 3] = [0, 77, 511];
 
-pub(super) struct Hand<'s, 'g, 'a, M: Machine, G: Concurrent> {
-    stage: &'s Stage<'g, 'a, M, G>,
+pub(super) struct Hand<'s, 'g, 'a, M: Machine, F: Format, G: Concurrent> {
+    stage: &'s Stage<'g, 'a, M, F, G>,
     pub(super) cpu: usize,
     pub(super) frames: Vec<Frame>,
     /// A block that is mapped as a large page. `None` if there was no free block.
@@ -30,8 +30,8 @@ pub(super) struct Hand<'s, 'g, 'a, M: Machine, G: Concurrent> {
     ram: Option<VirtAddr>,
 }
 
-impl<'s, 'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'s, 'g, 'a, M, G> {
-    pub(super) fn new(stage: &'s Stage<'g, 'a, M, G>, cpu: usize) -> Outcome<Self> {
+impl<'s, 'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'s, 'g, 'a, M, F, G> {
+    pub(super) fn new(stage: &'s Stage<'g, 'a, M, F, G>, cpu: usize) -> Outcome<Self> {
         let frames = take(stage.ground.host.machine, FRAMES, Owner::User)?;
         Ok(Hand { stage, cpu, frames, block: None, memory: None, area: None, ram: None })
     }

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use core::mem;
 use grace::Concurrent;
 use machine::{Frame, Machine, Owner, Translated, VirtAddr, lock};
-use paging::Attrs;
+use paging::{Attrs, Format};
 use spin::mutex::SpinMutex;
 use vmap::Options;
 
@@ -40,17 +40,17 @@ struct Area {
     frames: Vec<Frame>,
 }
 
-struct Stage<'g, 'a, M: Machine, G: Concurrent> {
-    ground: &'g Ground<'a, M, G>,
-    vmap: &'g Areas<M, G>,
+struct Stage<'g, 'a, M: Machine, F: Format, G: Concurrent> {
+    ground: &'g Ground<'a, M, F, G>,
+    vmap: &'g Areas<M, F, G>,
     live: SpinMutex<Vec<Area>>,
     /// Areas unmapped since all CPUs were last checked to have no translation of them. The trial
     /// keeps their frames.
     gone: SpinMutex<Vec<Area>>,
 }
 
-pub(super) fn areas<M: Machine + Translated, G: Concurrent>(
-    ground: &Ground<'_, M, G>,
+pub(super) fn areas<M: Machine + Translated, F: Format, G: Concurrent>(
+    ground: &Ground<'_, M, F, G>,
 ) -> Result<(), String> {
     // A small space, so that addresses come back soon.
     let options = Options { bytes_per_interrupt: 1 << 20, ..Options::default() };
@@ -76,7 +76,7 @@ fn mark(turn: usize, number: usize) -> u64 {
     0xa4ea_0000_0000_0000 | (turn as u64) << 16 | number as u64
 }
 
-impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
+impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
     fn turn(&self, worker: &mut Worker<'_, M>, turn: usize) -> Outcome {
         let (machine, cpus) = (self.ground.host.machine, self.ground.cpus);
         let turns = Turns::new(cpus);

@@ -16,9 +16,10 @@ use crate::ground::Ground;
 use alloc::string::String;
 use grace::Concurrent;
 use machine::{Machine, Translated};
+use paging::Format;
 
-pub(crate) fn stale<M: Machine + Translated, G: Concurrent>(
-    ground: &Ground<'_, M, G>,
+pub(crate) fn stale<M: Machine + Translated, F: Format, G: Concurrent>(
+    ground: &Ground<'_, M, F, G>,
 ) -> Result<(), String> {
     ground.whole(|| {
         pages::kernel(ground)?;

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use core::fmt::Display;
 use grace::Concurrent;
 use machine::{Frame, Machine, Owner, Translated, VirtAddr};
-use paging::{Attrs, Failed, Flags, PendingFlush, X86_64L4};
+use paging::{Attrs, Failed, Flags, Format, PendingFlush};
 
 /// The number of pages: more than the L1 TLB of any processor holds, fewer than all its TLBs
 /// together.
@@ -25,9 +25,9 @@ const PIECES: [&[usize]; 3] = [&[PAGES], &[1, 8, 31, 64, 280], &[120, 3, 261]];
 const OWN: usize = 8;
 
 /// The pages, and two sets of frames: one is mapped, the other was mapped before or will be next.
-struct Stage<'a, M: Machine, G: Concurrent> {
+struct Stage<'a, M: Machine, F: Format, G: Concurrent> {
     machine: &'a M,
-    tables: &'a Tables<M, G>,
+    tables: &'a Tables<M, F, G>,
     at: VirtAddr,
     attrs: Attrs,
     sets: [Vec<Frame>; 2],
@@ -36,8 +36,8 @@ struct Stage<'a, M: Machine, G: Concurrent> {
 }
 
 /// Runs with pages of the kernel.
-pub(super) fn kernel<M: Machine + Translated, G: Concurrent>(
-    ground: &Ground<'_, M, G>,
+pub(super) fn kernel<M: Machine + Translated, F: Format, G: Concurrent>(
+    ground: &Ground<'_, M, F, G>,
 ) -> Result<(), String> {
     let range = ground.part(0)?;
     let stage = Stage::new(ground, ground.tables, range.start(), "the kernel's")?;
@@ -51,8 +51,8 @@ pub(super) fn kernel<M: Machine + Translated, G: Concurrent>(
 }
 
 /// Runs with pages of a program.
-pub(super) fn program<M: Machine + Translated, G: Concurrent>(
-    ground: &Ground<'_, M, G>,
+pub(super) fn program<M: Machine + Translated, F: Format, G: Concurrent>(
+    ground: &Ground<'_, M, F, G>,
 ) -> Result<(), String> {
     let program = Program::new(ground)?;
     let at = VirtAddr::new(0x4000_0000 - 0x10_0000);
@@ -73,12 +73,12 @@ fn stamp(turn: usize, cpu: usize, after: bool) -> u64 {
     0xc0de_0000_0000_0000 | (turn as u64) << 17 | u64::from(after) << 16 | cpu as u64
 }
 
-type Changed<'p, M, G> = Result<PendingFlush<'p, M, X86_64L4, G>, Failed<'p, M, X86_64L4, G>>;
+type Changed<'p, M, F, G> = Result<PendingFlush<'p, M, F, G>, Failed<'p, M, F, G>>;
 
-impl<'a, M: Machine + Translated, G: Concurrent> Stage<'a, M, G> {
+impl<'a, M: Machine + Translated, F: Format, G: Concurrent> Stage<'a, M, F, G> {
     fn new(
-        ground: &Ground<'a, M, G>,
-        tables: &'a Tables<M, G>,
+        ground: &Ground<'a, M, F, G>,
+        tables: &'a Tables<M, F, G>,
         at: VirtAddr,
         whose: &'static str,
     ) -> Result<Self, String> {
@@ -122,7 +122,7 @@ impl<'a, M: Machine + Translated, G: Concurrent> Stage<'a, M, G> {
     fn change<'s>(
         &'s self,
         turn: usize,
-        change: impl Fn(machine::VirtRange) -> Changed<'s, M, G>,
+        change: impl Fn(machine::VirtRange) -> Changed<'s, M, F, G>,
     ) -> Outcome {
         let mut first = 0;
         for count in PIECES[turn % PIECES.len()] {

@@ -7,22 +7,22 @@ use crate::sight::{frame_is, is, is_absent, is_read_only, store};
 use alloc::format;
 use grace::Concurrent;
 use machine::{Frame, FrameError, Machine, Owner, PageSize, Place, Translated, VirtAddr};
-use paging::{Attrs, Flags};
+use paging::{Attrs, Flags, Format};
 
 /// Pages of it that are checked.
 const PIECES: usize = 12;
 
 /// A block for a large page, and its address.
-pub(super) struct Large<'g, 'a, M: Machine, G: Concurrent> {
-    ground: &'g Ground<'a, M, G>,
+pub(super) struct Large<'g, 'a, M: Machine, F: Format, G: Concurrent> {
+    ground: &'g Ground<'a, M, F, G>,
     at: VirtAddr,
     /// `None` if there was no free block.
     block: Option<Frame>,
     tags: u64,
 }
 
-impl<'g, 'a, M: Machine + Translated, G: Concurrent> Large<'g, 'a, M, G> {
-    pub(super) fn new(ground: &'g Ground<'a, M, G>, near: VirtAddr) -> Outcome<Self> {
+impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Large<'g, 'a, M, F, G> {
+    pub(super) fn new(ground: &'g Ground<'a, M, F, G>, near: VirtAddr) -> Outcome<Self> {
         let (machine, size) = (ground.host.machine, PageSize::Size2M);
         let block = match machine.alloc(size.order(), Place::Local) {
             Ok(block) => Some(block),

@@ -1,11 +1,14 @@
 //! Fixtures of the tests: runs a trial on a machine in software.
 #![allow(dead_code, reason = "each test uses some of it")]
 
+mod arch;
 pub(crate) mod lax;
+
+pub(crate) use arch::OnSim;
 
 use grace::Concurrent;
 use machine::{Machine, Memory, PageSize, Translated, VirtAddr, VirtRange};
-use paging::{PageTables, Paging, QUICK_ROOT, X86_64L4};
+use paging::{Format, PageTables, Paging, QUICK_ROOT};
 use sim::{Config, Failure, Grace, Sim, seeded, threads};
 use std::mem::{ManuallyDrop, forget};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -69,20 +72,29 @@ impl std::fmt::Display for Found {
 }
 
 /// The trial of this name.
-pub(crate) fn trial<M: Machine + Translated, G: Concurrent>(name: &str) -> Trial<M, G> {
+pub(crate) fn trial<M: Machine + Translated, F: Format, G: Concurrent>(
+    name: &str,
+) -> Trial<M, F, G> {
     all().into_iter().find(|trial| trial.name == name).expect("there is such a trial")
+}
+
+/// Kernel addresses for trials: not the first ones, except where there are few.
+fn kernel_range<F: Format>() -> VirtAddr {
+    let skipped = if F::VIRTUAL_BITS > 39 { 0x4900_0000_0000 } else { 1 << 30 };
+    F::upper_half().checked_add(skipped).unwrap()
 }
 
 /// Runs a trial on a machine that `make` makes from one in software, and checks that all frames are
 /// given back.
-pub(crate) fn run<M: Machine + Translated>(
+pub(crate) fn run<M: Machine + Translated, F: OnSim>(
     way: Way,
     make: impl FnOnce(Sim) -> M,
-    trial: Trial<M, Grace>,
+    trial: Trial<M, F, Grace>,
 ) -> Result<(), Found> {
-    let sim = Sim::new(way.config).unwrap();
+    let config = Config { arch: F::ARCH, levels: F::LEVELS, ..way.config };
+    let sim = Sim::new(config).unwrap();
     let machine = make(sim.clone());
-    let paging = Paging::<M, X86_64L4>::try_new(machine.clone(), PageSize::Size1G).unwrap();
+    let paging = Paging::<M, F>::try_new(machine.clone(), PageSize::Size1G).unwrap();
     let tlb_grace = TlbGrace::try_new(machine.clone()).unwrap();
     // The machine owns the handler, so the handler must not keep the machine alive.
     let ticks = Arc::downgrade(&tlb_grace);
@@ -92,9 +104,9 @@ pub(crate) fn run<M: Machine + Translated>(
         }
     })
     .unwrap();
-    let range = VirtRange::new(VirtAddr::new(0xffff_c900_0000_0000), 128 << 30).unwrap();
+    let range = VirtRange::new(kernel_range::<F>(), 128 << 30).unwrap();
     let tables = sim.on_cpu(0, || {
-        let tables = Arc::new(PageTables::<M, X86_64L4, Grace>::kernel(&paging).unwrap());
+        let tables = Arc::new(PageTables::<M, F, Grace>::kernel(&paging).unwrap());
         tables.reserve(range).unwrap();
         // SAFETY: a table.
         let word = |index| unsafe { sim.entry(tables.root(), index) }.unwrap().load();
@@ -166,9 +178,9 @@ pub(crate) fn run<M: Machine + Translated>(
 }
 
 /// Runs the trial of this name in all ways. It must find no error.
-pub(crate) fn passes(name: &str, ways: impl IntoIterator<Item = Way>) {
+pub(crate) fn passes<F: OnSim>(name: &str, ways: impl IntoIterator<Item = Way>) {
     for way in ways {
-        if let Err(found) = run(way, |sim| sim, trial(name)) {
+        if let Err(found) = run::<_, F>(way, |sim| sim, trial(name)) {
             panic!("{name} with {} CPUs, seed {}: {found}", way.cpus, way.seed);
         }
     }

@@ -1,0 +1,21 @@
+//! The formats that the machine in software walks.
+
+use paging::*;
+use sim::Arch;
+
+/// A format, and the machine's name for it.
+pub(crate) trait OnSim: Format {
+    const ARCH: Arch;
+}
+
+impl OnSim for X86_64L4 {
+    const ARCH: Arch = Arch::X86_64;
+}
+
+impl OnSim for X86_64L5 {
+    const ARCH: Arch = Arch::X86_64;
+}
+
+impl<const LEVELS: u8> OnSim for Riscv<LEVELS> {
+    const ARCH: Arch = Arch::RiscV;
+}
