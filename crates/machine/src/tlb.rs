@@ -4,6 +4,12 @@ use crate::{CpuSet, Cpus, Frame, PageSize, VirtAddr, VirtRange};
 
 /// An address-space tag of the TLB (PCID on x86-64, ASID elsewhere).
 ///
+/// A hypervisor has a second machine for its guests' tables: the second stage has tags of its own
+/// (VMID on AArch64 and RISC-V, the ASID of a guest on AMD-V, one number for each EPT pointer on
+/// VT-x), and its own flushes. The virtual addresses of that machine are the guest's physical ones.
+/// [`Flush::whole_space`] is for hardware that flushes no ranges there. As long as the hardware
+/// caches combined translations of both stages, a flush drops those, too.
+///
 /// Tags are less than [`Tlb::tags`]. Tag 0 is the kernel's. Each space of a program has one of the
 /// others to itself. A machine without tags has one tag, 0, which all spaces share: it keeps no
 /// translation when another space becomes active ([`Tlb::activate`]). A tag that is too large is
@@ -43,6 +49,28 @@ pub enum Flush {
     Space(Asid),
     /// Everything: all address spaces, global translations, and upper-level entries.
     All,
+}
+
+impl Flush {
+    /// The flush of everything that this one covers and hardware can drop that knows no ranges:
+    /// INVEPT with a single context or all, or the flush of an ASID of AMD-V.
+    ///
+    /// ```
+    /// use machine::{Asid, Flush, PageSize, VirtAddr, VirtRange};
+    /// let range = VirtRange::new(VirtAddr::new(0x7000), 0x1000).unwrap();
+    /// let stride = PageSize::Size4K;
+    /// let wanted = |space| Flush::Range { space, range, stride, tables: false };
+    /// assert_eq!(wanted(Some(Asid(3))).whole_space(), Flush::Space(Asid(3)));
+    /// assert_eq!(wanted(None).whole_space(), Flush::All);
+    /// ```
+    #[must_use]
+    pub const fn whole_space(self) -> Flush {
+        match self {
+            Flush::Range { space: Some(space), .. } => Flush::Space(space),
+            Flush::Range { space: None, .. } => Flush::All,
+            whole => whole,
+        }
+    }
 }
 
 /// The TLBs of this CPU and of others.

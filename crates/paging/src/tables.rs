@@ -75,7 +75,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// # Errors
     /// - [`Error::Frames`]: no memory for the top-level table.
     /// - [`Error::SecondKernel`]: this [`Paging`] has, or had, kernel tables.
+    /// - [`Error::NotTheKernels`]: the format is a second stage.
     pub fn kernel(paging: &Arc<Paging<M, F>>) -> Result<Self, Error> {
+        if F::SECOND_STAGE {
+            return Err(Error::NotTheKernels);
+        }
         let tables = Self::with_root(paging, Tagged::Kernel, None)?;
         if !paging.kernel().set(tables.root) {
             return Err(Error::SecondKernel);

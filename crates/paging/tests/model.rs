@@ -70,13 +70,19 @@ const ATTRS: [Attrs; 3] = [
     Attrs { key: 3, ..Attrs::new(Flags::READ.union(Flags::EXECUTE).union(Flags::USER)) },
 ];
 
+/// Attributes that the format has.
+fn attrs_of<F: Format>(number: usize) -> Attrs {
+    let key = if F::KEYS == 1 { 0 } else { ATTRS[number].key };
+    Attrs { key, ..ATTRS[number] }
+}
+
 /// From page number to frame number and attributes.
 type Model = BTreeMap<u64, (u64, Attrs)>;
 
 /// The contents of the tables, and the number of tables that these need.
 fn look<F: Format>(space: &PageTables<Sim, F, Grace>) -> (Model, usize, Vec<Mapping>) {
     let guard = <Grace as grace::Reclaim>::pin();
-    let all = VirtRange::new(virt(0), 1 << (F::VIRTUAL_BITS - 1)).unwrap();
+    let all = VirtRange::new(virt(0), 1 << F::LOWER_BITS).unwrap();
     let found: Vec<Mapping> = space.walk(&guard).pages(all).collect();
     let mut ways = BTreeSet::from([(F::LEVELS - 1, 0)]);
     let mut model = Model::new();
@@ -104,7 +110,7 @@ fn apply<F: Format>(
         Op::Map { frame, attrs } => {
             // Half of them are aligned such that large pages fit.
             let frame = if frame & 1 == 0 { frame & !511 | first & 511 } else { *frame };
-            let attrs = ATTRS[*attrs];
+            let attrs = attrs_of::<F>(*attrs);
             let result = space.map_own(range, Frame::new(frame).unwrap(), attrs);
             let occupied = model.range(numbers.clone()).next().map(|(page, _)| *page);
             match (result, occupied) {
@@ -160,8 +166,10 @@ fn apply<F: Format>(
     Ok(())
 }
 
-fn run<F: Format>(calls: Vec<Call>, levels: u8) {
-    let sim = Sim::new(Config { cpus: 1, frames: 64, levels, ..Config::default() }).unwrap();
+fn run<F: OnSim>(calls: Vec<Call>) {
+    let (arch, levels) = (F::ARCH, F::LEVELS);
+    let config = Config { cpus: 1, frames: 64, arch, levels, ..Config::default() };
+    let sim = Sim::new(config).unwrap();
     let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
     sim.on_cpu(0, || {
         let space = PageTables::<Sim, F, Grace>::user(&paging, Asid(1), None).unwrap();
@@ -227,12 +235,18 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 32, ..ProptestConfig::default() })]
     #[test]
     fn tables_are_a_map_of_pages(calls in prop::collection::vec(call(), 1..24)) {
-        run::<X86_64L4>(calls, 4);
+        run::<X86_64L4>(calls);
     }
 
     #[test]
     fn with_five_levels(calls in prop::collection::vec(call(), 1..12)) {
-        run::<X86_64L5>(calls, 5);
+        run::<X86_64L5>(calls);
+    }
+
+    #[test]
+    fn of_a_guest(calls in prop::collection::vec(call(), 1..12)) {
+        run::<Ept4>(calls.clone());
+        run::<Npt4>(calls);
     }
 }
 

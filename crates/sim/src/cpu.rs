@@ -48,6 +48,8 @@ pub(crate) struct State {
 
 pub(crate) struct Cpu {
     pub(crate) id: CpuId,
+    /// Whether a flush of a range drops all of a space.
+    flushes_whole: bool,
     /// The number of open interrupt-disabled sections. Only this CPU uses it.
     depth: AtomicU32,
     /// Whether there is mail. Set under the mail's lock.
@@ -63,6 +65,7 @@ impl Cpu {
     pub(crate) fn new(id: CpuId, config: &Config) -> Cpu {
         Cpu {
             id,
+            flushes_whole: config.arch.flushes_whole(),
             depth: AtomicU32::new(0),
             flag: AtomicBool::new(false),
             mail: Mutex::default(),
@@ -96,6 +99,7 @@ impl Cpu {
     /// Drops the entries that the flush covers from this CPU's caches.
     pub(crate) fn drop_cached(&self, what: Flush) {
         let state = &mut *crate::sim::locked(&self.state);
+        let what = if self.flushes_whole { what.whole_space() } else { what };
         let dropped = flush(&mut state.tlb, &mut state.uppers, what);
         self.stats.flushes.add(1);
         self.stats.dropped.add(dropped as u64);

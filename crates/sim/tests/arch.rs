@@ -96,8 +96,8 @@ fn riscv() {
                 // X without R: instructions, not data.
                 (0, page | 0x9, FETCH, Ok(0x8_0000), page | 0x49),
                 (0, page | 0x9, READ, NOT, page | 0x9),
-                // W without R is reserved; so are a table at the lowest level, high bits, and a table
-                // with U.
+                // W without R is reserved; so are a table at the lowest level, high bits, and a
+                // table with U.
                 (0, page | 0x5, READ, BAD, page | 0x5),
                 (0, page | 0x1, READ, BAD, page | 0x1),
                 (0, 1 << 54 | page | 0x3, READ, BAD, 1 << 54 | page | 0x3),
@@ -110,5 +110,84 @@ fn riscv() {
                 (1, page | 1 << 10 | 0x3, READ, BAD, page | 1 << 10 | 0x3),
             ],
         );
+    }
+}
+
+#[test]
+fn ept() {
+    let way = Way::new(Arch::Ept, 4, |frame| frame << 12 | 0x107);
+    let page = 0x8_0000 << 12;
+    rows(
+        &way,
+        &[
+            // R, write-back; accessed is bit 8, dirty bit 9.
+            (0, page | 0x31, READ, Ok(0x8_0000), page | 0x131),
+            (0, page | 0x33, STORE, Ok(0x8_0000), page | 0x333),
+            (0, page | 0x31, STORE, NOT, page | 0x31),
+            (0, page | 0x31, FETCH, NOT, page | 0x31),
+            (0, page | 0x35, FETCH, Ok(0x8_0000), page | 0x135),
+            // All accesses are the guest's.
+            (0, page | 0x31, USER, Ok(0x8_0000), page | 0x131),
+            // Misconfigurations.
+            (0, page | 0x32, STORE, BAD, page | 0x32),
+            (0, page | 0x34, FETCH, BAD, page | 0x34),
+            (0, page | 0x11, READ, BAD, page | 0x11),
+            (0, page | 0x39, READ, BAD, page | 0x39),
+            (1, page | 0x17, READ, BAD, page | 0x17),
+            (1, page | 0x10b1, READ, BAD, page | 0x10b1),
+            (1, page | 0xb1, READ, Ok(0x8_0000 + (AT >> 12 & 511)), page | 0x1b1),
+        ],
+    );
+}
+
+#[test]
+fn npt() {
+    let way = Way::new(Arch::Npt, 5, |frame| frame << 12 | 0x27);
+    let page = 0x8_0000 << 12;
+    rows(
+        &way,
+        &[
+            (0, page | 0x5, READ, Ok(0x8_0000), page | 0x25),
+            (0, page | 0x7, STORE, Ok(0x8_0000), page | 0x67),
+            (0, page | 0x5, STORE, NOT, page | 0x5),
+            // Without the user bit no access of a guest succeeds.
+            (0, page | 0x3, READ, BAD, page | 0x3),
+        ],
+    );
+}
+
+/// INVEPT, and the flush of an ASID: the whole space goes, and no other.
+#[test]
+fn a_second_stage_flushes_spaces() {
+    for (arch, link, page) in [(Arch::Ept, 0x107, 0x31), (Arch::Npt, 0x27, 0x5)] {
+        let sim = Sim::new(Config { cpus: 1, frames: 64, arch, ..Config::default() }).unwrap();
+        sim.on_cpu(0, || {
+            let table = |level| {
+                let frame = sim.alloc(0, Place::Local).unwrap();
+                // SAFETY: it is ours, and empty.
+                unsafe { sim.set_owner(frame, Owner::Table(level)) }.unwrap();
+                frame
+            };
+            let tables: Vec<Frame> = (0..4).map(table).collect();
+            // SAFETY: a table.
+            let entry = |table, index| unsafe { sim.entry(table, index) }.unwrap();
+            for level in 1..4 {
+                entry(tables[level], 0).store(tables[level - 1].number() << 12 | link);
+            }
+            let touch = |at| sim.translate(VirtAddr::new(at), READ).unwrap();
+            for (space, frame) in [(1, 0x8_0000), (2, 0x8_0000)] {
+                // SAFETY: both spaces have these tables.
+                unsafe { sim.activate(tables[3], Asid(space), true) };
+                for at in [0, 1] {
+                    entry(tables[0], at).store((frame + at as u64) << 12 | page);
+                    touch(at as u64 * 4096);
+                }
+            }
+            let one = VirtRange::new(VirtAddr::new(0), 4096).unwrap();
+            let (space, stride) = (Some(Asid(2)), PageSize::Size4K);
+            let before = sim.stats().dropped;
+            sim.flush(Flush::Range { space, range: one, stride, tables: false });
+            assert_eq!(sim.stats().dropped - before, 2, "both pages of space 2");
+        });
     }
 }

@@ -34,7 +34,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// # Safety
     /// As for [`sweep`](Self::sweep), for pages that are cleared, and for
     /// [`map`](Self::map). No other page appears in the range meanwhile. A CPU that uses an old
-    /// page before the flush has no right to write to it, and the block has the same contents.
+    /// page before the flush has no right to write to it, and the block has the same contents; or
+    /// the block consists of the old pages.
     pub unsafe fn collapse<'p>(
         &'p self,
         at: VirtAddr,

@@ -357,20 +357,33 @@ impl<M: Machine> Slot<'_, M> {
         }
     }
 
-    /// Clears the accessed bit of a page.
-    pub(super) fn age<F: Format>(&self) -> core::result::Result<(), Error> {
+    /// Clears the accessed or the dirty bit of a page. Returns whether it was set.
+    pub(super) fn unmark<F: Format>(&self, mark: Flags) -> core::result::Result<bool, Error> {
         let Some(size) = size_at(self.level) else { return Err(Error::Malformed(self.at)) };
         let mut value = self.value;
         while let Decoded::Page(frame, attrs) = F::decode(value, self.level) {
-            let young = attrs.flags.contains(Flags::ACCESSED);
-            let old = Attrs { flags: attrs.flags - Flags::ACCESSED, ..attrs };
-            // Hardware may set the bits meanwhile; the dirty one is not lost.
-            match young.then(|| Ok(self.entry.compare_exchange(value, F::page(size, frame, old)?)))
+            let is_set = attrs.flags.contains(mark);
+            let new = Attrs { flags: attrs.flags - mark, ..attrs };
+            // Hardware may set the bits meanwhile; the other one is not lost.
+            match is_set.then(|| Ok(self.entry.compare_exchange(value, F::page(size, frame, new)?)))
             {
-                None | Some(Ok(Ok(()))) => return Ok(()),
+                None => return Ok(false),
+                Some(Ok(Ok(()))) => return Ok(true),
                 Some(Ok(Err(now))) => value = now,
                 Some(Err(error)) => return Err(Error::Format(error)),
             }
+        }
+        Ok(false)
+    }
+
+    /// Clears the dirty bit of a page. CPUs that have cached it do not set it again before the
+    /// flush.
+    pub(super) fn clean<F: Format>(
+        &self,
+        gather: &mut TlbGather,
+    ) -> core::result::Result<(), Error> {
+        if self.unmark::<F>(Flags::DIRTY)? {
+            self.drop_cached(gather, Targets::ALL);
         }
         Ok(())
     }

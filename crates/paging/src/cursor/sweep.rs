@@ -4,7 +4,7 @@
 //! that it is ordered with each [`with_entry`](PageTables::with_entry) in the range: see `entry`.
 
 use super::{Changing, EntryChange, Error, Slot, covers};
-use crate::format::{Attrs, Decoded, Format, size_at};
+use crate::format::{Attrs, Decoded, Flags, Format, size_at};
 use crate::lock::lock;
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
@@ -26,6 +26,9 @@ pub enum SweepChange {
     /// The page loses its accessed bit. No flush is pending: a CPU that has cached the translation
     /// does not set the bit again until it loads the entry anew.
     Age,
+    /// The page loses its dirty bit, if the sweep has reported it. A bit that hardware sets later
+    /// stays.
+    Clean,
     /// The page's entry maps this frame with these attributes instead, as with
     /// [`EntryChange::Replace`].
     Replace(Frame, Attrs),
@@ -198,7 +201,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 self.check_kind(page, attrs.flags)?;
                 slot.set::<F>(attrs, &mut pending.gather)?;
             }
-            SweepChange::Age => slot.age::<F>()?,
+            SweepChange::Age => drop(slot.unmark::<F>(Flags::ACCESSED)?),
+            SweepChange::Clean if old.flags.contains(Flags::DIRTY) => {
+                slot.clean::<F>(&mut pending.gather)?;
+            }
+            SweepChange::Clean => {}
             SweepChange::Replace(new, attrs) => {
                 let found = Some(Mapping { page, size, frame, attrs: old });
                 let change = EntryChange::Replace(new, attrs);

@@ -16,11 +16,14 @@ mod attrs;
 mod riscv;
 #[cfg(test)]
 mod tests;
-mod x86_64;
+mod x86;
 
 pub use attrs::{Attrs, Cache, Flags, Share};
 pub use riscv::{Riscv, Sv39, Sv48, Sv57};
-pub use x86_64::{PAT, X86_64, X86_64L4, X86_64L5};
+pub use x86::{
+    Ept, Ept4, Ept5, Extended, Kind, LongMode, Nested, Npt, Npt4, Npt5, PAT, X86, X86_64, X86_64L4,
+    X86_64L5,
+};
 
 use core::fmt;
 use machine::{Frame, PageSize, VirtAddr};
@@ -100,7 +103,7 @@ impl core::error::Error for FormatError {}
 ///   [`SHARED_IS_READ_ONLY`](Format::SHARED_IS_READ_ONLY), hardware lets no write pass an entry
 ///   without it;
 /// - hardware changes nothing in the entry of a table;
-/// - an entry with bit 0 and bits 56 to 63 clear is [`Decoded::Absent`], to hardware too;
+/// - an entry with bits 0 to 11 and 56 to 63 clear is [`Decoded::Absent`], to hardware too;
 /// - [`LEVELS`](Format::LEVELS) is 3 to 5; [`PHYSICAL_BITS`](Format::PHYSICAL_BITS) is 44 to 56;
 ///   [`VIRTUAL_BITS`](Format::VIRTUAL_BITS) is at most what the levels translate.
 pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
@@ -123,6 +126,10 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     /// Whether hardware forbids all writes below an entry that lacks [`OWN`](Format::OWN). Then a
     /// fork shares tables of any level, otherwise those of the lowest level.
     const SHARED_IS_READ_ONLY: bool;
+    /// Whether the tables are a second stage, which translates the physical addresses of a guest.
+    /// Addresses are not sign-extended then, all are the guest's, and there are no kernel's tables.
+    /// All pages have USER, and none is GLOBAL: the guest's own tables make these distinctions.
+    const SECOND_STAGE: bool = false;
 
     /// The entry that leads to a table of this space alone. It restricts no access: the page's own
     /// entry does.
@@ -191,9 +198,13 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
         }
     }
 
-    /// Whether the bits above the translated ones repeat the highest of these.
+    /// Whether the tables translate the address: the bits above the translated ones repeat the
+    /// highest of these, or, in a second stage, are clear.
     #[inline]
     fn is_canonical(at: VirtAddr) -> bool {
+        if Self::SECOND_STAGE {
+            return at.get() >> Self::VIRTUAL_BITS == 0;
+        }
         let unused = 64 - Self::VIRTUAL_BITS;
         ((at.get() << unused) as i64 >> unused) as u64 == at.get()
     }
@@ -201,10 +212,14 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     /// Whether the address lies in the upper half, which is the kernel's.
     #[inline]
     fn is_upper(at: VirtAddr) -> bool {
-        at.get() >> 63 != 0
+        !Self::SECOND_STAGE && at.get() >> 63 != 0
     }
 
-    /// The first address of the upper half.
+    /// The base-2 logarithm of the size in bytes of what is not the kernel's: the lower half, or
+    /// all addresses of a guest.
+    const LOWER_BITS: u32 = Self::VIRTUAL_BITS - if Self::SECOND_STAGE { 0 } else { 1 };
+
+    /// The first address of the upper half. A second stage has none.
     #[inline]
     fn upper_half() -> VirtAddr {
         VirtAddr::new((i64::MIN >> (64 - Self::VIRTUAL_BITS)) as u64)

@@ -3,15 +3,17 @@
 use super::*;
 use proptest::prelude::*;
 
+const ALL_CACHES: [Cache; 6] = [
+    Cache::WriteBack,
+    Cache::WriteThrough,
+    Cache::UncachedMinus,
+    Cache::Uncached,
+    Cache::WriteCombining,
+    Cache::WriteProtect,
+];
+
 fn attrs() -> impl Strategy<Value = Attrs> {
-    let cache = prop::sample::select(&[
-        Cache::WriteBack,
-        Cache::WriteThrough,
-        Cache::UncachedMinus,
-        Cache::Uncached,
-        Cache::WriteCombining,
-        Cache::WriteProtect,
-    ]);
+    let cache = prop::sample::select(&ALL_CACHES);
     (0u8..128, cache, 0u8..18, 0u16..1024).prop_map(|(flags, cache, key, soft)| Attrs {
         flags: Flags::from_bits_truncate(flags),
         cache,
@@ -20,49 +22,101 @@ fn attrs() -> impl Strategy<Value = Attrs> {
     })
 }
 
+/// What the tests know of a format, by the manuals.
+trait Known: Format {
+    /// Whether a page can have these rights.
+    fn has(flags: Flags) -> bool;
+    const CACHES: &[Cache];
+    /// The entry of a page after hardware has set its accessed and dirty bits.
+    fn used(entry: u64) -> u64;
+    /// Whether hardware regards an entry.
+    fn is_valid(entry: u64) -> bool {
+        entry & 1 != 0
+    }
+}
+
+impl<const LEVELS: u8> Known for X86_64<LEVELS> {
+    fn has(flags: Flags) -> bool {
+        flags.contains(Flags::READ) || !flags.intersects(Flags::RWX)
+    }
+    const CACHES: &[Cache] = &ALL_CACHES;
+    fn used(entry: u64) -> u64 {
+        entry | 1 << 5 | 1 << 6
+    }
+}
+
+impl<const LEVELS: u8> Known for Npt<LEVELS> {
+    fn has(flags: Flags) -> bool {
+        let user = flags.contains(Flags::USER) || !flags.contains(Flags::READ);
+        X86_64::<LEVELS>::has(flags) && user && !flags.contains(Flags::GLOBAL)
+    }
+    const CACHES: &[Cache] = &ALL_CACHES;
+    fn used(entry: u64) -> u64 {
+        entry | 1 << 5 | 1 << 6
+    }
+}
+
+impl<const LEVELS: u8> Known for Ept<LEVELS> {
+    fn has(flags: Flags) -> bool {
+        let user = flags.contains(Flags::USER) == flags.contains(Flags::READ);
+        X86_64::<LEVELS>::has(flags) && user && !flags.contains(Flags::GLOBAL)
+    }
+    const CACHES: &[Cache] = &[
+        Cache::WriteBack,
+        Cache::WriteThrough,
+        Cache::Uncached,
+        Cache::WriteCombining,
+        Cache::WriteProtect,
+    ];
+    fn used(entry: u64) -> u64 {
+        entry | 1 << 8 | 1 << 9
+    }
+    fn is_valid(entry: u64) -> bool {
+        entry & 7 != 0
+    }
+}
+
+impl<const LEVELS: u8> Known for Riscv<LEVELS> {
+    fn has(flags: Flags) -> bool {
+        flags.contains(Flags::READ) || !flags.contains(Flags::WRITE)
+    }
+    const CACHES: &[Cache] = &[Cache::WriteBack, Cache::WriteCombining, Cache::Uncached];
+    fn used(entry: u64) -> u64 {
+        entry | 1 << 6 | 1 << 7
+    }
+}
+
 /// Whether the format should be able to express it.
-fn sayable<F: Format>(size: PageSize, frame: Frame, attrs: Attrs, riscv: bool) -> bool {
-    let has = |flag| attrs.flags.contains(flag);
-    let rights = if riscv {
-        has(Flags::READ) || !has(Flags::WRITE)
-    } else {
-        has(Flags::READ) || !(has(Flags::WRITE) || has(Flags::EXECUTE))
-    };
-    let cached =
-        !riscv || matches!(attrs.cache, Cache::WriteBack | Cache::WriteCombining | Cache::Uncached);
-    rights
-        && cached
+fn sayable<F: Known>(size: PageSize, frame: Frame, attrs: Attrs) -> bool {
+    F::has(attrs.flags)
+        && F::CACHES.contains(&attrs.cache)
         && attrs.key < F::KEYS
         && attrs.soft < 1 << F::SOFT_BITS
         && frame.number().is_multiple_of(size.frames())
         && frame.number() < 1 << (F::PHYSICAL_BITS - 12)
 }
 
-/// The accessed and dirty bits that hardware sets.
-const MARKS: [(u64, u64); 2] = [(1 << 5, 1 << 6), (1 << 6, 1 << 7)];
-
-fn round<F: Format>(number: u64, attrs: Attrs, raw: u64, riscv: bool) -> Result<(), TestCaseError> {
+fn round<F: Known>(number: u64, attrs: Attrs, raw: u64) -> Result<(), TestCaseError> {
     for size in PageSize::ALL {
         let level = level_of(size);
         prop_assert_eq!(size_at(level), Some(size));
         for number in [number, number & !(size.frames() - 1)] {
             let frame = Frame::new(number).unwrap();
             let entry = F::page(size, frame, attrs);
-            prop_assert_eq!(entry.is_ok(), sayable::<F>(size, frame, attrs, riscv), "{:?}", entry);
+            prop_assert_eq!(entry.is_ok(), sayable::<F>(size, frame, attrs), "{:?}", entry);
             let Ok(entry) = entry else { continue };
             prop_assert_eq!(F::decode(entry, level), Decoded::Page(frame, attrs));
             if level == 0 {
                 let first = F::page(size, Frame::default(), attrs).unwrap();
                 prop_assert_eq!(F::alike(first, frame), Ok(entry));
             }
-            let (accessed, dirty) = MARKS[usize::from(riscv)];
             let used = attrs.flags | Flags::ACCESSED | Flags::DIRTY;
             let used = Decoded::Page(frame, Attrs { flags: used, ..attrs });
-            prop_assert_eq!(F::decode(entry | accessed | dirty, level), used);
+            prop_assert_eq!(F::decode(F::used(entry), level), used);
             short_answers::<F>(entry, level)?;
             short_answers::<F>(entry ^ 1 << (raw & 63), level)?;
             // Hardware translates exactly the pages that have a right.
-            prop_assert_eq!(entry & 1 != 0, attrs.flags.intersects(Flags::RWX));
+            prop_assert_eq!(F::is_valid(entry), attrs.flags.intersects(Flags::RWX));
         }
     }
     let frame = Frame::new(number).unwrap();
@@ -117,7 +171,10 @@ fn short_answers<F: Format>(entry: u64, level: u8) -> Result<(), TestCaseError> 
 fn canonical<F: Format>(at: u64) {
     let bits = 12 + 9 * u32::from(F::LEVELS);
     let top = at >> (bits - 1);
-    let expected = top == 0 || top == (1 << (65 - bits)) - 1;
+    let expected = match F::SECOND_STAGE {
+        true => at >> bits == 0,
+        false => top == 0 || top == (1 << (65 - bits)) - 1,
+    };
     assert_eq!(F::is_canonical(VirtAddr::new(at)), expected, "{at:#x} of {bits} bits");
     // The indices and the offset give the address again.
     let low = (0..F::LEVELS).fold(at & 0xfff, |sum, level| {
@@ -135,11 +192,19 @@ proptest! {
     #[test]
     fn entries_decode_to_what_was_encoded(wide in 0u64..1 << 45, cut in 0u32..40, attrs in attrs(), raw: u64) {
         let number = wide >> cut;
-        round::<X86_64L4>(number, attrs, raw, false)?;
-        round::<X86_64L5>(number, attrs, raw, false)?;
-        round::<Sv39>(number, attrs, raw, true)?;
-        round::<Sv48>(number, attrs, raw, true)?;
-        round::<Sv57>(number, attrs, raw, true)?;
+        round::<X86_64L4>(number, attrs, raw)?;
+        round::<X86_64L5>(number, attrs, raw)?;
+        round::<Sv39>(number, attrs, raw)?;
+        round::<Sv48>(number, attrs, raw)?;
+        round::<Sv57>(number, attrs, raw)?;
+        // Rights that a guest's page can have come more often.
+        let user = Attrs { flags: (attrs.flags - Flags::GLOBAL) | Flags::USER, ..attrs };
+        for attrs in [attrs, user] {
+            round::<Ept4>(number, attrs, raw)?;
+            round::<Ept5>(number, attrs, raw)?;
+            round::<Npt4>(number, attrs, raw)?;
+            round::<Npt5>(number, attrs, raw)?;
+        }
     }
 
     #[test]
@@ -150,6 +215,8 @@ proptest! {
             canonical::<Sv39>(at);
             canonical::<Sv48>(at);
             canonical::<Sv57>(at);
+            canonical::<Ept4>(at);
+            canonical::<Npt5>(at);
         }
     }
 }
@@ -191,6 +258,42 @@ fn bits_of_the_manuals() {
     assert_eq!(Sv48::decode(0b001, 0), Decoded::Malformed);
     assert_eq!(Sv48::decode(0b011, 3), Decoded::Malformed);
     assert_eq!(Sv48::decode(1 << 54 | 0b011, 0), Decoded::Malformed);
+}
+
+/// Encoded by hand from the manuals of second stages.
+#[test]
+fn second_stages() {
+    let frame = |number| Frame::new(number).unwrap();
+    let (small, large) = (PageSize::Size4K, PageSize::Size2M);
+    // Write-back is 6 in bits 5:3.
+    assert_eq!(Ept4::page(small, frame(5), Attrs::USER_RW), Ok(0x5033));
+    assert_eq!(Ept4::page(large, frame(512), Attrs::USER_RO), Ok(0x20_00b1));
+    let code = Attrs::new(Flags::READ | Flags::EXECUTE | Flags::USER | Flags::ACCESSED);
+    assert_eq!(Ept4::page(small, frame(5), code), Ok(0x5535));
+    let device = Attrs { cache: Cache::Uncached, ..Attrs::USER_RW };
+    assert_eq!(Ept5::page(small, frame(5), device), Ok(0x5003));
+    assert_eq!(Ept5::table(frame(7)), Ok(0x7507));
+    assert_eq!(Ept5::shared_table(frame(7)), Ok(0x7505));
+    // Misconfigurations: written or executed but not read; the memory types 2, 3 and 7; an address
+    // that is not aligned.
+    for wrong in [0x5032, 0x5034, 0x5036] {
+        assert!(!matches!(Ept4::decode(wrong, 0), Decoded::Page(..) | Decoded::Table(_)));
+        assert_eq!(Ept4::usable(wrong, 0, false), None);
+    }
+    for number in [2, 3, 7] {
+        assert_eq!(Ept4::decode(0x5003 | number << 3, 0), Decoded::Malformed);
+    }
+    assert_eq!(Ept4::decode(0x1083, 1), Decoded::Malformed);
+    let unsaid = [Flags::WRITE, Flags::EXECUTE, Flags::READ | Flags::WRITE];
+    for flags in unsaid {
+        assert_eq!(Ept4::page(small, frame(5), Attrs::new(flags)), Err(FormatError::Rights(flags)));
+    }
+    // Nested pages are those of user mode.
+    assert_eq!(Npt4::page(small, frame(5), Attrs::USER_RW), Ok(1 << 63 | 0x5007));
+    let kernel = Flags::READ | Flags::WRITE;
+    let refused = Npt4::page(small, frame(5), Attrs::new(kernel));
+    assert_eq!(refused, Err(FormatError::Rights(kernel)));
+    assert_eq!(Npt4::decode(0x5003, 0), Decoded::Malformed);
 }
 
 /// The bytes of the PAT are the memory types in the order of their numbers in entries.

@@ -16,6 +16,14 @@ impl OnSim for X86_64L5 {
     const ARCH: Arch = Arch::X86_64;
 }
 
+impl<const LEVELS: u8> OnSim for Ept<LEVELS> {
+    const ARCH: Arch = Arch::Ept;
+}
+
+impl<const LEVELS: u8> OnSim for Npt<LEVELS> {
+    const ARCH: Arch = Arch::Npt;
+}
+
 impl<const LEVELS: u8> OnSim for Riscv<LEVELS> {
     const ARCH: Arch = Arch::RiscV;
 }

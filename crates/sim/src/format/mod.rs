@@ -6,6 +6,7 @@
 //! All have tables of 512 entries, pages of 4 KiB, 2 MiB and 1 GiB at levels 0, 1 and 2, and
 //! hardware that sets accessed and dirty bits.
 
+mod ept;
 mod riscv;
 mod x86;
 
@@ -20,6 +21,21 @@ pub enum Arch {
     /// RISC-V with 3, 4 or 5 levels, the extension Svpbmt, and accessed and dirty bits that
     /// hardware sets (Svadu). The kernel may access pages of programs.
     RiscV,
+    /// Extended page tables of VT-x, with 4 or 5 levels. The machine is a guest: its CPUs are
+    /// virtual, its virtual addresses the guest's physical ones, its tags those of EPT pointers. A
+    /// flush of a range drops all that is cached under the tag, as INVEPT does.
+    Ept,
+    /// Nested page tables of AMD-V, with 4 or 5 levels; otherwise as [`Ept`](Arch::Ept). Tags are
+    /// ASIDs of guests, and a flush of a range drops all of one.
+    Npt,
+}
+
+impl Arch {
+    /// Whether the tables are a second stage, whose hardware drops nothing less than all that is
+    /// cached under a tag.
+    pub(crate) fn flushes_whole(self) -> bool {
+        matches!(self, Arch::Ept | Arch::Npt)
+    }
 }
 
 /// The rights of a translation; each level on the way down can only remove some.
@@ -91,6 +107,8 @@ impl Format {
     pub(crate) fn decode(self, entry: u64, level: u8) -> Entry {
         match self.arch {
             Arch::X86_64 => x86::decode(entry, level),
+            Arch::Npt => x86::decode_nested(entry, level),
+            Arch::Ept => ept::decode(entry, level),
             Arch::RiscV => riscv::decode(entry, level),
         }
     }
@@ -98,7 +116,8 @@ impl Format {
     /// The rights that are left of those above after this entry, which was decoded as `found`.
     pub(crate) fn narrow(self, above: Rights, entry: u64, found: &Entry) -> Rights {
         above.and(match self.arch {
-            Arch::X86_64 => x86::rights(entry),
+            Arch::X86_64 | Arch::Npt => x86::rights(entry),
+            Arch::Ept => ept::rights(entry),
             Arch::RiscV => riscv::rights(entry, found.is_page()),
         })
     }
@@ -107,7 +126,8 @@ impl Format {
     /// its dirty bit.
     pub(crate) fn marked(self, entry: u64, found: &Entry, write: bool) -> u64 {
         match self.arch {
-            Arch::X86_64 => x86::marked(entry, write && found.is_page()),
+            Arch::X86_64 | Arch::Npt => x86::marked(entry, write && found.is_page()),
+            Arch::Ept => ept::marked(entry, write && found.is_page()),
             Arch::RiscV if found.is_page() => riscv::marked(entry, write),
             Arch::RiscV => entry,
         }
@@ -116,7 +136,8 @@ impl Format {
     /// Whether the dirty bit of a page's entry is set.
     pub(crate) fn is_dirty(self, entry: u64) -> bool {
         match self.arch {
-            Arch::X86_64 => entry & x86::DIRTY != 0,
+            Arch::X86_64 | Arch::Npt => entry & x86::DIRTY != 0,
+            Arch::Ept => entry & ept::DIRTY != 0,
             Arch::RiscV => entry & riscv::DIRTY != 0,
         }
     }
@@ -126,13 +147,16 @@ impl Format {
         match self.arch {
             Arch::X86_64 => entry & x86::GLOBAL != 0,
             Arch::RiscV => entry & riscv::GLOBAL != 0,
+            // The guest's own tables know.
+            Arch::Ept | Arch::Npt => false,
         }
     }
 
     /// Whether user mode may use the page of an entry.
     pub(crate) fn is_user(self, entry: u64) -> bool {
         match self.arch {
-            Arch::X86_64 => entry & x86::USER != 0,
+            Arch::X86_64 | Arch::Npt => entry & x86::USER != 0,
+            Arch::Ept => true,
             Arch::RiscV => entry & riscv::USER != 0,
         }
     }
@@ -140,7 +164,8 @@ impl Format {
     /// Whether hardware regards an entry.
     pub(crate) fn is_present(self, entry: u64) -> bool {
         match self.arch {
-            Arch::X86_64 => entry & x86::PRESENT != 0,
+            Arch::X86_64 | Arch::Npt => entry & x86::PRESENT != 0,
+            Arch::Ept => ept::is_present(entry),
             Arch::RiscV => entry & riscv::VALID != 0,
         }
     }
@@ -148,7 +173,7 @@ impl Format {
     /// The bits of an entry that hold an address.
     pub(crate) fn address_bits(self) -> u64 {
         match self.arch {
-            Arch::X86_64 => x86::ADDRESS,
+            Arch::X86_64 | Arch::Npt | Arch::Ept => x86::ADDRESS,
             Arch::RiscV => riscv::ADDRESS,
         }
     }
@@ -156,7 +181,7 @@ impl Format {
     /// The frames that an entry of any level may lead to.
     pub(crate) fn targets(self, entry: u64) -> impl Iterator<Item = Frame> {
         let (frame, large) = match self.arch {
-            Arch::X86_64 => x86::targets(entry),
+            Arch::X86_64 | Arch::Npt | Arch::Ept => x86::targets(entry),
             Arch::RiscV => (riscv::frame(entry), None),
         };
         [Some(frame), large].into_iter().flatten()
@@ -166,7 +191,7 @@ impl Format {
     pub(crate) fn may_be_large(self, entry: u64) -> bool {
         self.is_present(entry)
             && match self.arch {
-                Arch::X86_64 => entry & x86::LARGE != 0,
+                Arch::X86_64 | Arch::Npt | Arch::Ept => entry & x86::LARGE != 0,
                 Arch::RiscV => true,
             }
     }
@@ -177,16 +202,19 @@ impl Format {
     }
 
     /// Whether the hardware translates the address: the bits above the translated ones repeat the
-    /// highest of these.
+    /// highest of these, or, in a second stage, are clear.
     pub(crate) fn is_canonical(self, at: VirtAddr) -> bool {
         let unused = 64 - (12 + 9 * u32::from(self.levels));
+        if matches!(self.arch, Arch::Ept | Arch::Npt) {
+            return at.get() >> (64 - unused) == 0;
+        }
         ((at.get() << unused) as i64 >> unused) as u64 == at.get()
     }
 
     /// Whether there is such an architecture with so many levels.
     pub(crate) fn exists(self) -> bool {
         match self.arch {
-            Arch::X86_64 => (4..=5).contains(&self.levels),
+            Arch::X86_64 | Arch::Npt | Arch::Ept => (4..=5).contains(&self.levels),
             Arch::RiscV => (3..=5).contains(&self.levels),
         }
     }

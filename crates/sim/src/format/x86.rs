@@ -1,4 +1,5 @@
-//! x86-64: AMD64 Architecture Programmer's Manual 2, 5.3 and 5.4; Intel SDM 3A, 4.5.
+//! x86-64: AMD64 Architecture Programmer's Manual 2, 5.3, 5.4, and 15.25 for nested tables; Intel
+//! SDM 3A, 4.5.
 
 use super::{Entry, Rights, page};
 use machine::{Frame, PhysAddr};
@@ -28,6 +29,15 @@ pub(super) fn decode(entry: u64, level: u8) -> Entry {
     // In the entry of a large page, bit 12 is part of the memory type. The bits between it and the
     // address must be clear.
     Frame::new(frame.number() & !1).map_or(Entry::Malformed, |frame| page(level, frame))
+}
+
+/// In a nested table, where each access is one of user mode. A page for the kernel alone could not
+/// be used: it is an error of the code.
+pub(super) fn decode_nested(entry: u64, level: u8) -> Entry {
+    match decode(entry, level) {
+        Entry::Table(_) | Entry::Page(..) if entry & USER == 0 => Entry::Malformed,
+        found => found,
+    }
 }
 
 pub(super) fn rights(entry: u64) -> Rights {

@@ -111,7 +111,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         // the CPUs that find one.
         self.forking.store(true, Ordering::Release);
         let _under_way = UnderWay(&self.forking);
-        let bytes = 1u64 << (F::VIRTUAL_BITS - 1);
+        let bytes = 1u64 << F::LOWER_BITS;
         let lower = VirtRange::new(VirtAddr::new(0), bytes).ok_or(Error::Empty)?;
         // Everything may have been written by a cached right, and by a cached upper entry.
         pending.gather.add(lower, PageSize::Size4K);
