@@ -35,7 +35,7 @@ fn memory() -> Result<VirtRange, String> {
 /// A page of the guest, as the host sees it.
 fn words(sim: &Sim, block: Frame, page: usize) -> Option<&[AtomicU64; WORDS]> {
     let base = sim.frame_ptr(block.checked_add(page as u64)?)?;
-    // SAFETY: a frame of the guest, which all access by atomic words, and which is freed at the end.
+    // SAFETY: a frame of the guest, which all access by atomic words, freed at the end.
     Some(unsafe { base.cast().as_ref() })
 }
 

@@ -69,9 +69,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         unsafe { self.collect_dirty(range, how, pending, |_| ()) }
     }
 
-    /// Calls `dirty` with each page of the range that has a mark, and takes the mark. After the flush
-    /// of `pending`, the caller reads the contents of these pages. `dirty` runs with a table's lock
-    /// held, as `change` of a [`sweep`](Self::sweep).
+    /// Calls `dirty` with each page of the range that has a mark, and takes the mark. After the
+    /// flush of `pending`, the caller reads the contents of these pages. `dirty` runs with a
+    /// table's lock held, as `change` of a [`sweep`](Self::sweep).
     ///
     /// # Errors
     /// As for [`sweep`](Self::sweep).
@@ -174,8 +174,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             whole.then(|| (first, unmarked(attrs)))
         };
         let Some((frame, attrs)) = first else { return Ok(false) };
-        // SAFETY: passed on. The block has the frames of the pieces, so a write by an old translation
-        // is none to other memory.
+        // SAFETY: passed on. The block has the frames of the pieces, so a write by an old
+        // translation is none to other memory.
         unsafe { self.collapse(at, frame, attrs, pending, |_| ()) }.map(|()| true)
     }
 }
