@@ -9,7 +9,7 @@ use crate::{Session, Writer};
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// A mutex of the C library, which tells apart its holder, other threads and no holder. It lives in
 /// the tree, so it does not move.
@@ -74,13 +74,23 @@ fn errno(errno: c_int) -> Result<(), Errno> {
     if errno == 0 { Ok(()) } else { Err(Errno(errno)) }
 }
 
-/// The lock for one call; released at the end, also by a panic.
-struct Held<'a>(Option<&'a Lock>);
+/// The right to write during one call; given up at the end, also by a panic.
+struct Held<'a> {
+    /// The tree's lock, if the call has taken it.
+    lock: Option<&'a Lock>,
+    /// In debug builds of trees that the program serialises: set while a call writes.
+    busy: Option<&'a AtomicBool>,
+}
 
 impl Drop for Held<'_> {
+    #[inline]
     fn drop(&mut self) {
-        if let Some(lock) = self.0 {
+        if let Some(lock) = self.lock {
             let _ = lock.release();
+        }
+        if let Some(busy) = self.busy {
+            // Relaxed: a diagnosis.
+            busy.store(false, Ordering::Relaxed);
         }
     }
 }
@@ -120,6 +130,34 @@ impl samara_tree {
         self.fixed.flags & (SAMARA_TREE_CALLER_LOCK | SAMARA_TREE_EXCLUSIVE) == 0
     }
 
+    /// Takes the right to write for one call. Waits for the tree's lock, unless this thread holds
+    /// it. If the program serialises writers, refuses a second one, as far as that can be seen.
+    #[inline(always)]
+    fn enter(&self, local: &Local, call: &str) -> Result<Held<'_>, Errno> {
+        let mut held = Held { lock: None, busy: None };
+        if self.has_lock() {
+            if !self.is_owner(local) {
+                self.lock.take()?;
+                held.lock = Some(&self.lock);
+            }
+            return Ok(held);
+        }
+        // Relaxed: a diagnosis. The program's lock orders the calls.
+        let owner = self.owner.load(Ordering::Relaxed);
+        if owner != 0 && owner != local.id() {
+            return Err(misuse(libc::EBUSY, call, "another thread has begun to write"));
+        }
+        if cfg!(debug_assertions) {
+            let busy = &self.writer.busy;
+            // Relaxed: as above.
+            if busy.swap(true, Ordering::Relaxed) {
+                return Err(misuse(libc::EBUSY, call, "another thread writes at the same time"));
+            }
+            held.busy = Some(busy);
+        }
+        Ok(held)
+    }
+
     /// Refuses a call from within a callback of the program.
     #[inline(always)]
     pub(crate) fn refuse_callback(&self, call: &str) -> Result<(), Errno> {
@@ -147,11 +185,7 @@ impl samara_tree {
     ) -> Result<T, Errno> {
         Local::with(|local| {
             self.refuse_callback_of(local, call)?;
-            let mut held = Held(None);
-            if self.has_lock() && !self.is_owner(local) {
-                self.lock.take()?;
-                held.0 = Some(&self.lock);
-            }
+            let held = self.enter(local, call)?;
             let queue = self.writer.queue.get();
             let (result, due);
             {
@@ -233,13 +267,13 @@ impl samara_tree {
         if Local::with(|local| self.is_owner(local)) {
             return Err(misuse(libc::EDEADLK, call, "this thread holds the lock"));
         }
-        self.end_all()?.run();
+        self.end_all(call)?.run();
         self.wait(call)?;
         if let Periods::Program(rcu) = self.periods() {
             rcu.barrier();
         }
         // What was sealed above is due now.
-        self.end_all()?.run();
+        self.end_all(call)?.run();
         // Other threads may still run what they took. Acquire: pairs with the Release of `Due`.
         while self.writer.running.load(Ordering::Acquire) != 0 {
             std::thread::yield_now();
@@ -262,14 +296,12 @@ impl samara_tree {
     }
 
     /// Seals everything, under the lock, and returns what is due.
-    fn end_all(&self) -> Result<Due<'_>, Errno> {
-        let mut held = Held(None);
-        if self.has_lock() {
-            self.lock.take()?;
-            held.0 = Some(&self.lock);
-        }
-        // SAFETY: this thread is the writer, outside of any call that writes.
-        Ok(Local::with(|local| unsafe { self.end_session(local, true) }))
+    fn end_all(&self, call: &str) -> Result<Due<'_>, Errno> {
+        Local::with(|local| {
+            let _held = self.enter(local, call)?;
+            // SAFETY: this thread is the writer, outside of any call that writes.
+            Ok(unsafe { self.end_session(local, true) })
+        })
     }
 
     /// Ends a write, under the lock; see [`Queue::end_write`].

@@ -12,7 +12,7 @@ use core::cell::{Cell, UnsafeCell};
 use core::ffi::{c_int, c_void};
 use core::ptr::{self, NonNull};
 use maple::WriteToken;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 /// For `samara_options.flags`: the program serialises writers of the tree by a lock of its own.
 pub const SAMARA_TREE_CALLER_LOCK: u32 = 1;
@@ -90,6 +90,8 @@ pub(crate) struct WriterState {
     pub(crate) running: AtomicUsize,
     /// The number of changes so far.
     pub(crate) version: Cell<u64>,
+    /// Whether a call writes; see `Held`.
+    pub(crate) busy: AtomicBool,
     /// Whether the holder of the lock has preallocated nodes.
     pub(crate) preallocated: Cell<bool>,
     /// The number of times that the lock was held over several calls.
@@ -238,6 +240,7 @@ impl samara_tree {
             session: UnsafeCell::new(None),
             running: AtomicUsize::new(0),
             version: Cell::new(0),
+            busy: AtomicBool::new(false),
             preallocated: Cell::new(false),
             sessions: Cell::new(0),
         };

@@ -33,7 +33,9 @@ fn has(commands: &[&str]) -> bool {
     })
 }
 
+/// Cargo has set the search path of libraries to directories where an older one may be.
 fn output(command: &mut Command) -> Output {
+    command.env("LD_LIBRARY_PATH", library());
     command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
@@ -235,8 +237,9 @@ fn misuse_is_explained() {
         return;
     }
     let (compiler, flags) = C[0];
-    let program = Build { compiler, flags, shared: true }.program(&source("misuse"), &[]);
-    let output = output(&mut Command::new(program));
+    let build = Build { compiler, flags, shared: true };
+    assert_eq!(run(&mut Command::new(build.program(&source("serial"), &[]))), "serial: ok\n");
+    let output = output(&mut Command::new(build.program(&source("misuse"), &[])));
     let errors = String::from_utf8(output.stderr).unwrap();
     for line in [
         "samara: samara_tree_store: the entry is NULL, which means a hole",

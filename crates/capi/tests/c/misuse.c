@@ -121,6 +121,7 @@ static void nulls(void)
 }
 
 static struct samara_tree *shared;
+static int callers_lock;
 
 static void *other_thread(void *arg)
 {
@@ -129,6 +130,10 @@ static void *other_thread(void *arg)
     GIVES(-EPERM, samara_tree_unlock(shared));
     GIVES(-EBUSY, samara_tree_trylock(shared));
     GIVES(-EPERM, samara_tree_lookup(shared, 1, &range));
+    if (callers_lock) {
+        GIVES(-EBUSY, samara_tree_store(shared, 1, 1, entry(1)));
+        GIVES(-EBUSY, samara_tree_barrier(shared));
+    }
     OK(samara_read_lock());
     GIVES(-EPERM, samara_cursor_next(cursor, 9, &range)); /* another thread's */
     OK(samara_read_lock());
@@ -192,6 +197,7 @@ static void sections_and_locks(void)
     OK(samara_tree_destroy(shared));
 
     /* The lock of the caller: another session begins too early. */
+    callers_lock = 1;
     shared = new_tree(SAMARA_TREE_CALLER_LOCK);
     OK(samara_tree_lock(shared));
     OK(samara_cursor_init(&cursor, shared, 1));
