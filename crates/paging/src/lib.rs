@@ -11,7 +11,7 @@
 //! # Where things are
 //! | module | contents |
 //! |---|---|
-//! | `format` | entries, by architecture: [`Format`], [`X86_64`], [`Riscv`], the second stages [`Ept`] and [`Npt`]; [`Attrs`] |
+//! | `format` | entries, by architecture: [`Format`], [`X86_64`], [`Riscv`], [`Aarch64`], the second stages [`Ept`], [`Npt`] and [`Aarch64Stage2`]; [`Attrs`] |
 //! | `walk` | the lock-free reader that all other code uses: [`Walk`] |
 //! | `lock` | a lock for each table, in the state of its frame |
 //! | `tables` | [`PageTables`] of one address space, and the kernel's half that all spaces share |
@@ -104,9 +104,9 @@ pub use cursor::{
     EntryChange, Error, Failed, Leaf, Logging, Relocation, Reserve, Supply, SweepChange,
 };
 pub use format::{
-    Attrs, Cache, Decoded, Ept, Ept4, Ept5, Extended, Flags, Format, FormatError, Kind, LongMode,
-    Nested, Npt, Npt4, Npt5, PAT, Riscv, Share, Sv39, Sv48, Sv57, X86, X86_64, X86_64L4, X86_64L5,
-    level_of, size_at,
+    Aarch64, Aarch64Lpa2, Aarch64Stage2, Attrs, Cache, Decoded, Ept, Ept4, Ept5, Extended, Flags,
+    Format, FormatError, Kind, LongMode, MAIR, Nested, Npt, Npt4, Npt5, PAT, Riscv, Share, Stage1,
+    Stage2, Sv39, Sv48, Sv57, Vmsa, VmsaKind, X86, X86_64, X86_64L4, X86_64L5, level_of, size_at,
 };
 pub use gup::{GupError, GupStats, Pins, unpin};
 pub use paging::Paging;

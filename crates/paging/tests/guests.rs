@@ -152,6 +152,8 @@ fn by_dirty_bits() {
     right(SEEDS, |seed| moved::<Ept4>(seed, Logging::DirtyBits));
     right(SEEDS, |seed| moved::<Npt4>(seed, Logging::DirtyBits));
     right(SEEDS / 4, |seed| moved::<Ept5>(seed, Logging::DirtyBits));
+    right(SEEDS, |seed| moved::<Aarch64Stage2>(seed, Logging::DirtyBits));
+    right(SEEDS / 4, |seed| moved::<Aarch64>(seed, Logging::DirtyBits));
     right(SEEDS / 4, |seed| moved::<Sv39>(seed, Logging::DirtyBits));
     right(SEEDS / 4, |seed| moved::<X86_64L4>(seed, Logging::DirtyBits));
 }
@@ -160,6 +162,7 @@ fn by_dirty_bits() {
 fn by_write_protection() {
     right(SEEDS, |seed| moved::<Ept4>(seed, Logging::WriteProtection));
     right(SEEDS / 4, |seed| moved::<Npt5>(seed, Logging::WriteProtection));
+    right(SEEDS, |seed| moved::<Aarch64Stage2>(seed, Logging::WriteProtection));
 }
 
 /// All of a guest's addresses are its own, to the last one, and there is no kernel's half.

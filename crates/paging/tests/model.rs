@@ -246,7 +246,13 @@ proptest! {
     #[test]
     fn of_a_guest(calls in prop::collection::vec(call(), 1..12)) {
         run::<Ept4>(calls.clone());
-        run::<Npt4>(calls);
+        run::<Npt4>(calls.clone());
+        run::<Aarch64Stage2>(calls);
+    }
+
+    #[test]
+    fn with_break_before_make(calls in prop::collection::vec(call(), 1..12)) {
+        run::<Aarch64>(calls);
     }
 }
 
@@ -286,4 +292,6 @@ fn other_architectures() {
     once::<Sv48>(1 << 47);
     once::<Sv57>(1 << 56);
     once::<X86_64L5>(1 << 56);
+    once::<Aarch64>(1 << 47);
+    once::<Aarch64Lpa2>(1 << 51);
 }

@@ -46,6 +46,8 @@ pub struct Checks {
     /// Accessed and dirty bits of user pages that a store loses. Only under the deterministic
     /// driver.
     pub marks: bool,
+    /// Entries that are replaced without break-before-make, where the architecture demands it.
+    pub breaks: bool,
 }
 
 impl Checks {
@@ -60,6 +62,7 @@ impl Checks {
         constructed: true,
         spaces: true,
         marks: true,
+        breaks: true,
     };
 
     /// No checks, for measurements.
@@ -73,6 +76,7 @@ impl Checks {
         constructed: false,
         spaces: false,
         marks: false,
+        breaks: false,
     };
 }
 

@@ -52,6 +52,7 @@
 //! | flushes (I5, I3) | [`Sim::check_flushed`] and [`Sim::check_ways_flushed`], called by tests: any outdated translation or upper-level entry in a cache, used or not |
 //! | spaces (I5) | a tag that a CPU uses for other tables while it keeps its old cached entries; a global page in a space that does not share its tables; two sizes for one address that lead to different frames |
 //! | sizes (I5) | also [`Sim::check_flushed`]: a cached translation of another size than in the tables |
+//! | breaks | where the architecture demands break-before-make: a valid entry replaced by a conflicting one, or a new one stored while a CPU has still cached the old one |
 //! | marks | a store to the entry of a user page that loses an accessed or dirty bit that hardware has set since this CPU last read the entry; under the deterministic driver |
 //! | tables (I3) | the walker, or code, in a frame that is not a table any more; a table given up while a CPU has it active, has a way to it cached, or walks it; with [`Checks::walked`], while code on another CPU is in the section in which it reached the table |
 //! | reuse (I4) | [`machine::Tlb::check_reuse`] of addresses that some TLB still translates |
@@ -108,6 +109,7 @@
 mod arena;
 mod attach;
 mod bare;
+mod breaks;
 mod checks;
 mod config;
 mod constructed;

@@ -148,6 +148,20 @@ pub enum Violation {
         /// The lost bits.
         bits: u64,
     },
+    /// A valid entry was replaced without break-before-make, where the architecture demands it.
+    NotBroken {
+        /// The table.
+        table: Frame,
+        /// The index of the entry.
+        index: usize,
+        /// Its value.
+        old: u64,
+        /// The new value.
+        new: u64,
+        /// The CPU that has still cached an earlier value; `None` if the old value itself is valid
+        /// and conflicts.
+        by: Option<CpuId>,
+    },
     /// I4: an address was reused while a TLB still translated it.
     ReusedEarly {
         /// The reused addresses.
@@ -327,6 +341,16 @@ impl fmt::Display for Violation {
                 "accessed or dirty bit lost: a store to entry {index} of table {table} cleared \
                  bits {bits:#x}, set since this CPU last read it; use a swap or a \
                  compare-and-exchange"
+            ),
+            Violation::NotBroken { table, index, old, new, by: None } => write!(
+                f,
+                "no break before make: entry {index} of table {table} is {old:#x}, which is valid \
+                 and conflicts with {new:#x}; store an invalid entry and flush first"
+            ),
+            Violation::NotBroken { table, index, new, by: Some(by), .. } => write!(
+                f,
+                "no flush between break and make: entry {index} of table {table} becomes {new:#x}, \
+                 and {by} has still cached a value that conflicts"
             ),
             Violation::ReusedEarly { range, by, page, frame } => write!(
                 f,

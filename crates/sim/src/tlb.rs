@@ -21,6 +21,10 @@ pub(crate) struct Translation {
     pub(crate) rights: Rights,
     /// Whether the dirty bit in memory was set when it was cached.
     pub(crate) dirty: bool,
+    /// Its memory type, if the architecture's break-before-make regards it.
+    pub(crate) memory: u8,
+    /// The entry of the page: its table and index.
+    pub(crate) place: (Frame, usize),
     /// When it was cached.
     pub(crate) since: u64,
 }
@@ -145,6 +149,8 @@ pub(crate) struct Upper {
     pub(crate) root: Frame,
     pub(crate) table: Frame,
     pub(crate) rights: Rights,
+    /// The entry that leads there: its table and index.
+    pub(crate) place: (Frame, usize),
     pub(crate) since: u64,
 }
 

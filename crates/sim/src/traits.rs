@@ -304,6 +304,7 @@ impl Sim {
         if let Access::Entry { table, index, op } = access {
             self.check_entry(cpu, table);
             self.check_marks(cpu, table, index, op);
+            self.check_breaks(table, index, op);
             self.remember_place(table, index, op);
             if let Some(what) = change(access) {
                 self.note_if(cpu, || what);

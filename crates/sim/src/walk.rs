@@ -110,7 +110,21 @@ impl Sim {
         }
         let (space, top, dirty) = (Some(space), None, self.format().is_dirty(entry));
         let page = at.align_down(size);
-        self.fill(cpu, Translation { page, size, space, root, top, frame, rights, dirty, since });
+        let (memory, place) = (self.format().memory_type(entry), (table, index));
+        let new = Translation {
+            page,
+            size,
+            space,
+            root,
+            top,
+            frame,
+            rights,
+            dirty,
+            memory,
+            place,
+            since,
+        };
+        self.fill(cpu, new);
     }
 
     fn fill(&self, cpu: &Cpu, new: Translation) {
@@ -160,12 +174,13 @@ impl Sim {
             // After the read of the entry: its target has its stamps before that.
             let read_at = self.0.log.now();
             rights = self.format().narrow(rights, entry, &found);
+            let place = (table, self.format().index(at, level));
             match found {
                 Entry::Table(next) => {
                     level -= 1;
                     (table, since, cached) = (next, read_at, false);
                     let start = at;
-                    let upper = Upper { level, start, space, root, table, rights, since };
+                    let upper = Upper { level, start, space, root, table, rights, place, since };
                     locked(&cpu.state).uppers.insert(at, upper);
                 }
                 Entry::Page(size, frame) => {
@@ -179,6 +194,8 @@ impl Sim {
                         frame,
                         rights,
                         dirty: self.format().is_dirty(entry),
+                        memory: self.format().memory_type(entry),
+                        place,
                         since: read_at,
                     });
                 }

@@ -39,6 +39,9 @@ impl Way {
     /// or the fault, and the entry after it.
     fn access(&self, level: usize, entry: u64, want: Want) -> (Result<u64, FaultKind>, u64) {
         let top = self.tables.len() - 1;
+        // Break before make.
+        (level..=top).for_each(|level| self.slot(level).store(0));
+        self.sim.flush(Flush::All);
         for above in level + 1..=top {
             self.slot(above).store((self.link)(self.tables[above - 1].number()));
         }
@@ -190,4 +193,86 @@ fn a_second_stage_flushes_spaces() {
             assert_eq!(sim.stats().dropped - before, 2, "both pages of space 2");
         });
     }
+}
+
+#[test]
+fn aarch64() {
+    for levels in 4..=5 {
+        let way = Way::new(Arch::Aarch64, levels, |frame| frame << 12 | 3);
+        let page = 0x8_0000 << 12;
+        let (clean, dbm, uxn, pxn) = (1 << 7, 1 << 51, 1 << 54, 1 << 53);
+        // A page, not global: AF is bit 10.
+        let plain = page | 0x803;
+        rows(
+            &way,
+            &[
+                (0, plain | clean, READ, Ok(0x8_0000), plain | clean | 0x400),
+                (0, plain | clean, STORE, NOT, plain | clean),
+                // DBM: the write takes the read-only bit away.
+                (0, plain | clean | dbm, STORE, Ok(0x8_0000), plain | dbm | 0x400),
+                (0, plain | clean | dbm, READ, Ok(0x8_0000), plain | clean | dbm | 0x400),
+                (0, plain, USER, NOT, plain),
+                (0, plain | 0x40, USER, Ok(0x8_0000), plain | 0x440),
+                (0, plain | pxn, FETCH, NOT, plain | pxn),
+                (0, plain | uxn, FETCH, Ok(0x8_0000), plain | uxn | 0x400),
+                // A block at the lowest level is reserved.
+                (0, page | 0x801, READ, BAD, page | 0x801),
+                (1, page | 0x801, READ, Ok(0x8_0000 + (AT >> 12 & 511)), page | 0xc01),
+                (1, page | 1 << 12 | 0x801, READ, BAD, page | 1 << 12 | 0x801),
+            ],
+        );
+        // APTable\[1\]: no write below.
+        let shared = Way { link: |frame| 1 << 62 | frame << 12 | 3, ..way };
+        rows(&shared, &[(0, plain | dbm, STORE, NOT, plain | dbm)]);
+    }
+}
+
+#[test]
+fn aarch64_stage_2() {
+    let way = Way::new(Arch::Aarch64Stage2, 4, |frame| frame << 12 | 3);
+    let page = 0x8_0000 << 12 | 0x43f;
+    let dbm = 1 << 51;
+    rows(
+        &way,
+        &[
+            (0, page | 0x40, USER, Ok(0x8_0000), page | 0x40),
+            (0, page | 0x40, STORE, NOT, page | 0x40),
+            (0, page | 0x40 | dbm, STORE, Ok(0x8_0000), page | 0xc0 | dbm),
+            (0, page | 0x80, READ, NOT, page | 0x80),
+            (0, page | 0x40 | 1 << 54, FETCH, NOT, page | 0x40 | 1 << 54),
+        ],
+    );
+}
+
+/// A value that replaces another one: whether the machine reports it, with the old one cached.
+#[test]
+fn break_before_make() {
+    let page = |frame: u64, bits: u64| frame << 12 | 0xc43 | bits;
+    let (old, read_only, device) = (page(0x8_0000, 0), 1 << 7, 1 << 2);
+    let replaced = |old: u64, steps: &[(u64, bool)]| {
+        let way = Way::new(Arch::Aarch64, 4, |frame| frame << 12 | 3);
+        let run = || {
+            way.sim.on_cpu(0, || {
+                assert!(way.access(0, old, READ).0.is_ok());
+                for &(value, flush) in steps {
+                    way.slot(0).store(value);
+                    if flush {
+                        way.sim.flush(Flush::Space(Asid(1)));
+                    }
+                }
+            });
+        };
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err()
+    };
+    // The same page, or other rights.
+    assert!(!replaced(old, &[(old, false), (old | read_only, false), (old, false)]));
+    // Another frame, a memory type; at once, or without a flush in between.
+    for new in [page(0x8_0001, 0), page(0x8_0001, read_only), old | device] {
+        assert!(replaced(old, &[(new, true)]), "{new:#x}");
+        assert!(replaced(old, &[(0, false), (new, true)]), "{new:#x}");
+        assert!(!replaced(old, &[(0, true), (new, true)]), "{new:#x}");
+    }
+    // Two that cannot be written, with the same contents: as far as the machine knows.
+    let shared = old | read_only;
+    assert!(!replaced(shared, &[(page(0x8_0001, read_only), true)]));
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Way, passes};
-use paging::{Sv57, X86_64L4};
+use paging::{Aarch64, Sv57, X86_64L4};
 use sim::{Config, Grace, Sim};
 
 /// On threads.
@@ -38,7 +38,8 @@ macro_rules! trials {
                 let ways = ways.into_iter();
                 $(let ways = ways.map($change);)?
                 let name = stringify!($name);
-                passes::<Sv57>(name, ways);
+                passes::<Sv57>(name, ways.clone());
+                passes::<Aarch64>(name, ways);
             })*
         }
 

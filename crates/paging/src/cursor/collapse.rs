@@ -78,7 +78,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             }
         }
         lower.kill();
-        spot.entry.store(value);
+        if F::BREAK_BEFORE_MAKE {
+            self.break_table(at, size, &spot.entry, value)?;
+        } else {
+            spot.entry.store(value);
+        }
         drop(upper);
         pending.gather.add(range, PageSize::Size4K);
         pending.gather.add_table(self.machine(), table);

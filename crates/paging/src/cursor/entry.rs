@@ -298,7 +298,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 if frame == found.frame =>
             {
                 self.check_kind(slot.at, attrs.flags)?;
-                slot.set::<F>(attrs, gather)
+                slot.set(self, attrs, gather)
             }
             (EntryChange::Set(..) | EntryChange::Fill(..), Some(_)) => {
                 Err(Error::Occupied(slot.at))
@@ -313,6 +313,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 match found {
                     // A swap: hardware may set bits of the old entry meanwhile.
                     Some(found) => {
+                        let same_frame = found.frame == frame;
+                        if Self::must_break(found.attrs, attrs, same_frame) {
+                            slot.break_first(self);
+                        }
                         slot.entry.swap(value);
                         // Nothing is cached of a swap entry.
                         if self.paging().slot_of(found.frame).is_none() {
@@ -357,6 +361,16 @@ impl<M: Machine> Slot<'_, M> {
         }
     }
 
+    /// Breaks the entry of a valid page, whatever marks hardware sets meanwhile.
+    #[cold]
+    fn break_first<F: Format, G: Concurrent>(&self, tables: &PageTables<M, F, G>) {
+        let mut value = self.value;
+        while let Err(now) = tables.break_page(self.at, self.level, &self.entry, value) {
+            // With the lock held, it stays a page.
+            value = now;
+        }
+    }
+
     /// Clears the accessed or the dirty bit of a page. Returns whether it was set.
     pub(super) fn unmark<F: Format>(&self, mark: Flags) -> core::result::Result<bool, Error> {
         let Some(size) = size_at(self.level) else { return Err(Error::Malformed(self.at)) };
@@ -390,8 +404,9 @@ impl<M: Machine> Slot<'_, M> {
 
     /// Gives a page these attributes. Its accessed and dirty bits stay, also those that hardware
     /// sets meanwhile.
-    pub(super) fn set<F: Format>(
+    pub(super) fn set<F: Format, G: Concurrent>(
         &self,
+        tables: &PageTables<M, F, G>,
         attrs: Attrs,
         gather: &mut TlbGather,
     ) -> core::result::Result<(), Error> {
@@ -406,6 +421,19 @@ impl<M: Machine> Slot<'_, M> {
             let encoded = F::page(size, frame, new)?;
             if encoded == value {
                 return Ok(());
+            }
+            if PageTables::<M, F, G>::must_break(old, new, true) {
+                // Hardware sets no bit of a broken entry.
+                match tables.break_page(self.at, self.level, &self.entry, value) {
+                    Ok(()) => {
+                        self.entry.store(encoded);
+                        return Ok(());
+                    }
+                    Err(now) => {
+                        value = now;
+                        continue;
+                    }
+                }
             }
             match self.entry.compare_exchange(value, encoded) {
                 Ok(()) => {

@@ -15,6 +15,8 @@
 //!   it at once, each of them may fault there once; its page-fault handler reads the tables and
 //!   retries. The kernel cannot tolerate such faults: its tables stay until
 //!   [`prune`](PageTables::prune) is called.
+//! - *Some architectures demand break-before-make* where a page is split, joined, or gets another
+//!   memory type (`breaks`).
 //! - *A table is filled before it is linked*, and linked by one store with Release.
 //! - *All or nothing (I7).* Input is checked before anything changes. `map` needs memory on the
 //!   way; if there is none, it unmaps again what it has mapped. [`split`](PageTables::split) and
@@ -33,6 +35,7 @@
 //! - Context: see [`PageTables`]. When memory runs out, `map`, `split` and `reserve` may run frees
 //!   that were deferred through `G`. The caller holds no lock that one of these takes (`reclaim`).
 
+mod breaks;
 mod collapse;
 mod entry;
 mod error;

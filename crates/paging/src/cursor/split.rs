@@ -2,7 +2,7 @@
 
 use super::{Error, Failed, Result, Spare};
 use crate::block::{block_of, is_counted};
-use crate::format::{Attrs, Decoded, Format, level_of, size_at};
+use crate::format::{Attrs, Decoded, Flags, Format, level_of, size_at};
 use crate::lock::{count_of, lock};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
@@ -195,12 +195,14 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             let table = spot.entry.table();
             let done = match lock(self.machine(), table, at) {
                 Ok(Some(locked)) if self.may_change(&walk, at, spot.level, table, &locked) => {
-                    self.split_entry(&spot.entry, spot.level, new, pieces)
+                    self.split_entry(at, &spot.entry, spot.level, new, pieces)
                 }
                 Ok(_) => Ok(false),
                 Err(error) => Err(error),
             };
             match done {
+                // The break has flushed it.
+                Ok(true) if F::BREAK_BEFORE_MAKE => {}
                 Ok(true) => {
                     if let Some(range) = VirtRange::new(at.align_down(size), size.bytes()) {
                         pending.gather.add(range, size);
@@ -220,6 +222,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// is empty again.
     fn split_entry(
         &self,
+        at: VirtAddr,
         entry: &machine::Entry<'_, M>,
         level: u8,
         new: Frame,
@@ -242,7 +245,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             // SAFETY: the count of a table that is ours alone. Relaxed: the exchange below links
             // it, with Release.
             info.inspect(|info| unsafe { info.word() }.store(ENTRIES as u32, Ordering::Relaxed));
-            match entry.compare_exchange(value, link) {
+            let done = match F::BREAK_BEFORE_MAKE && attrs.flags.intersects(Flags::RWX) {
+                // Hardware sets no bit of the broken entry, and the lock is held.
+                true => self.break_page(at, level, entry, value).map(|()| entry.store(link)),
+                false => entry.compare_exchange(value, link),
+            };
+            match done {
                 Ok(()) => return Ok(true),
                 // Hardware has set accessed or dirty bits: copy them to the pieces.
                 Err(now) => value = now,

@@ -199,7 +199,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             SweepChange::Clear => slot.clear::<F>(count, &mut pending.gather),
             SweepChange::Set(attrs) => {
                 self.check_kind(page, attrs.flags)?;
-                slot.set::<F>(attrs, &mut pending.gather)?;
+                slot.set(self, attrs, &mut pending.gather)?;
             }
             SweepChange::Age => drop(slot.unmark::<F>(Flags::ACCESSED)?),
             SweepChange::Clean if old.flags.contains(Flags::DIRTY) => {

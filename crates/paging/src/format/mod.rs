@@ -12,12 +12,14 @@
 //! - A [`note`]: absent to hardware and software, but with a number in it. It links tables in a
 //!   chain that no new user may reach and an old walk may still read.
 
+mod aarch64;
 mod attrs;
 mod riscv;
 #[cfg(test)]
 mod tests;
 mod x86;
 
+pub use aarch64::{Aarch64, Aarch64Lpa2, Aarch64Stage2, MAIR, Stage1, Stage2, Vmsa, VmsaKind};
 pub use attrs::{Attrs, Cache, Flags, Share};
 pub use riscv::{Riscv, Sv39, Sv48, Sv57};
 pub use x86::{
@@ -130,6 +132,10 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     /// Addresses are not sign-extended then, all are the guest's, and there are no kernel's tables.
     /// All pages have USER, and none is GLOBAL: the guest's own tables make these distinctions.
     const SECOND_STAGE: bool = false;
+    /// Whether the architecture forbids to replace a valid entry by one with another size, another
+    /// memory type, or another frame where either may be written. The cursor then makes the entry
+    /// invalid, flushes, and stores the new one. Meanwhile the page is `PROT_NONE` to walks.
+    const BREAK_BEFORE_MAKE: bool = false;
 
     /// The entry that leads to a table of this space alone. It restricts no access: the page's own
     /// entry does.

@@ -29,6 +29,8 @@ trait Known: Format {
     const CACHES: &[Cache];
     /// The entry of a page after hardware has set its accessed and dirty bits.
     fn used(entry: u64) -> u64;
+    /// Whether hardware sets dirty bits also where software allows no write.
+    const MARKS_ALL: bool = true;
     /// Whether hardware regards an entry.
     fn is_valid(entry: u64) -> bool {
         entry & 1 != 0
@@ -76,6 +78,41 @@ impl<const LEVELS: u8> Known for Ept<LEVELS> {
     }
 }
 
+impl Known for Aarch64 {
+    fn has(flags: Flags) -> bool {
+        X86_64L4::has(flags)
+    }
+    const CACHES: &[Cache] =
+        &[Cache::WriteBack, Cache::Uncached, Cache::WriteCombining, Cache::WriteThrough];
+    fn used(entry: u64) -> u64 {
+        let clean = if entry >> 51 & 1 != 0 { 1 << 7 } else { 0 };
+        (entry | 1 << 10) & !clean
+    }
+    const MARKS_ALL: bool = false;
+}
+
+impl Known for Aarch64Lpa2 {
+    fn has(flags: Flags) -> bool {
+        X86_64L4::has(flags)
+    }
+    const CACHES: &[Cache] = Aarch64::CACHES;
+    fn used(entry: u64) -> u64 {
+        Aarch64::used(entry)
+    }
+    const MARKS_ALL: bool = false;
+}
+
+impl Known for Aarch64Stage2 {
+    fn has(flags: Flags) -> bool {
+        Ept4::has(flags)
+    }
+    const CACHES: &[Cache] = Aarch64::CACHES;
+    fn used(entry: u64) -> u64 {
+        entry | 1 << 10 | (entry >> 51 & 1) << 7
+    }
+    const MARKS_ALL: bool = false;
+}
+
 impl<const LEVELS: u8> Known for Riscv<LEVELS> {
     fn has(flags: Flags) -> bool {
         flags.contains(Flags::READ) || !flags.contains(Flags::WRITE)
@@ -110,7 +147,9 @@ fn round<F: Known>(number: u64, attrs: Attrs, raw: u64) -> Result<(), TestCaseEr
                 let first = F::page(size, Frame::default(), attrs).unwrap();
                 prop_assert_eq!(F::alike(first, frame), Ok(entry));
             }
-            let used = attrs.flags | Flags::ACCESSED | Flags::DIRTY;
+            let dirty = F::MARKS_ALL || attrs.flags.contains(Flags::WRITE);
+            let dirty = if dirty { Flags::DIRTY } else { Flags::empty() };
+            let used = attrs.flags | Flags::ACCESSED | dirty;
             let used = Decoded::Page(frame, Attrs { flags: used, ..attrs });
             prop_assert_eq!(F::decode(F::used(entry), level), used);
             short_answers::<F>(entry, level)?;
@@ -169,7 +208,7 @@ fn short_answers<F: Format>(entry: u64, level: u8) -> Result<(), TestCaseError> 
 }
 
 fn canonical<F: Format>(at: u64) {
-    let bits = 12 + 9 * u32::from(F::LEVELS);
+    let bits = F::VIRTUAL_BITS;
     let top = at >> (bits - 1);
     let expected = match F::SECOND_STAGE {
         true => at >> bits == 0,
@@ -180,7 +219,7 @@ fn canonical<F: Format>(at: u64) {
     let low = (0..F::LEVELS).fold(at & 0xfff, |sum, level| {
         sum | (F::index(VirtAddr::new(at), level) as u64) << (12 + 9 * level)
     });
-    assert_eq!(low, at & ((1 << bits) - 1));
+    assert_eq!(low, at & ((1 << (12 + 9 * u32::from(F::LEVELS))) - 1));
 }
 
 proptest! {
@@ -204,6 +243,9 @@ proptest! {
             round::<Ept5>(number, attrs, raw)?;
             round::<Npt4>(number, attrs, raw)?;
             round::<Npt5>(number, attrs, raw)?;
+            round::<Aarch64Stage2>(number, attrs, raw)?;
+            round::<Aarch64>(number, attrs, raw)?;
+            round::<Aarch64Lpa2>(number, attrs, raw)?;
         }
     }
 
@@ -215,6 +257,9 @@ proptest! {
             canonical::<Sv39>(at);
             canonical::<Sv48>(at);
             canonical::<Sv57>(at);
+            canonical::<Aarch64>(at);
+            canonical::<Aarch64Lpa2>(at);
+            canonical::<Aarch64Stage2>(at);
             canonical::<Ept4>(at);
             canonical::<Npt5>(at);
         }
@@ -294,6 +339,48 @@ fn second_stages() {
     let refused = Npt4::page(small, frame(5), Attrs::new(kernel));
     assert_eq!(refused, Err(FormatError::Rights(kernel)));
     assert_eq!(Npt4::decode(0x5003, 0), Decoded::Malformed);
+}
+
+/// Encoded by hand from the manual of AArch64.
+#[test]
+fn descriptors() {
+    let frame = |number| Frame::new(number).unwrap();
+    let (small, large) = (PageSize::Size4K, PageSize::Size2M);
+    let page = Aarch64::page;
+    // UXN, PXN, DBM; nG, inner shareable, read-only (clean), EL0, page.
+    let never = 3 << 53;
+    assert_eq!(page(small, frame(5), Attrs::USER_RW), Ok(never | 1 << 51 | 0x5bc3));
+    let used = Attrs::new(Attrs::USER_RW.flags | Flags::ACCESSED | Flags::DIRTY);
+    assert_eq!(page(small, frame(5), used), Ok(never | 1 << 51 | 0x5f43));
+    // A block, global, not for EL0.
+    assert_eq!(page(large, frame(512), Attrs::KERNEL_RW), Ok(never | 1 << 51 | 0x20_0381));
+    let code = Attrs::new(Flags::READ | Flags::EXECUTE | Flags::USER);
+    assert_eq!(page(small, frame(5), code), Ok(1 << 53 | 0x5bc3));
+    let device = Attrs { cache: Cache::Uncached, ..Attrs::USER_RO };
+    assert_eq!(page(small, frame(5), device), Ok(never | 0x5bc7));
+    // Read-only and dirty: in a software bit.
+    let was = Attrs::new(Attrs::USER_RO.flags | Flags::DIRTY);
+    assert_eq!(page(small, frame(5), was), Ok(never | 1 << 55 | 0x5bc3));
+    assert_eq!(Aarch64::table(frame(7)), Ok(1 << 55 | 0x7403));
+    // APTable forbids writes.
+    assert_eq!(Aarch64::shared_table(frame(7)), Ok(1 << 62 | 0x7403));
+    // Reserved: a block at the lowest level; malformed for us: the contiguous hint.
+    assert_eq!(Aarch64::decode(0x5bc1, 0), Decoded::Malformed);
+    assert_eq!(Aarch64::decode(1 << 52 | 0x5bc3, 0), Decoded::Malformed);
+    // LPA2: bits 50 and 51 of the address are in bits 8 and 9.
+    let high = Aarch64Lpa2::page(small, frame(3 << 38 | 5), Attrs::USER_RO);
+    assert_eq!(high, Ok(never | 0x5bc3));
+    assert_eq!(Aarch64Lpa2::index(VirtAddr::new(7 << 48), 4), 7);
+    assert_eq!(Aarch64Lpa2::index(Aarch64Lpa2::upper_half(), 4), 504);
+    // Stage 2: MemAttr 15, S2AP; clean is read-only with DBM.
+    let guest = Aarch64Stage2::page;
+    assert_eq!(guest(small, frame(5), Attrs::USER_RW), Ok(1 << 54 | 1 << 51 | 0x537f));
+    assert_eq!(guest(small, frame(5), used), Ok(1 << 54 | 1 << 51 | 0x57ff));
+    assert_eq!(guest(small, frame(5), code), Ok(0x537f));
+    assert_eq!(Aarch64Stage2::shared_table(frame(7)), Ok(0x7403));
+    // Written and not read.
+    assert_eq!(Aarch64Stage2::decode(0x53bf, 0), Decoded::Malformed);
+    assert_eq!(MAIR.to_le_bytes(), [0xff, 0x04, 0x44, 0xbb, 0, 0, 0, 0]);
 }
 
 /// The bytes of the PAT are the memory types in the order of their numbers in entries.

@@ -24,6 +24,18 @@ impl<const LEVELS: u8> OnSim for Npt<LEVELS> {
     const ARCH: Arch = Arch::Npt;
 }
 
+impl OnSim for Aarch64 {
+    const ARCH: Arch = Arch::Aarch64;
+}
+
+impl OnSim for Aarch64Lpa2 {
+    const ARCH: Arch = Arch::Aarch64;
+}
+
+impl OnSim for Aarch64Stage2 {
+    const ARCH: Arch = Arch::Aarch64Stage2;
+}
+
 impl<const LEVELS: u8> OnSim for Riscv<LEVELS> {
     const ARCH: Arch = Arch::RiscV;
 }

@@ -29,7 +29,7 @@ mod space;
 mod world;
 
 use common::right;
-use paging::{Sv39, Sv48, Sv57, X86_64L4, X86_64L5};
+use paging::{Aarch64, Aarch64Lpa2, Sv39, Sv48, Sv57, X86_64L4, X86_64L5};
 use sim::Failure;
 use world::{Rng, World};
 
@@ -52,6 +52,19 @@ fn riscv(seed: u64) -> Result<(), Failure> {
         1 => World::<Sv48>::run(seed),
         _ => World::<Sv57>::run(seed),
     }
+}
+
+/// As [`mix`], on AArch64.
+fn aarch64(seed: u64) -> Result<(), Failure> {
+    match seed % 4 {
+        0 => World::<Aarch64Lpa2>::run(seed),
+        _ => World::<Aarch64>::run(seed),
+    }
+}
+
+#[test]
+fn all_of_it_on_aarch64() {
+    right(SEEDS, aarch64);
 }
 
 #[test]

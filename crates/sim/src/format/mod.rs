@@ -6,6 +6,7 @@
 //! All have tables of 512 entries, pages of 4 KiB, 2 MiB and 1 GiB at levels 0, 1 and 2, and
 //! hardware that sets accessed and dirty bits.
 
+mod aarch64;
 mod ept;
 mod riscv;
 mod x86;
@@ -28,9 +29,26 @@ pub enum Arch {
     /// Nested page tables of AMD-V, with 4 or 5 levels; otherwise as [`Ept`](Arch::Ept). Tags are
     /// ASIDs of guests, and a flush of a range drops all of one.
     Npt,
+    /// AArch64 stage 1 with a granule of 4 KiB, with 4 levels or, with FEAT_LPA2, 5; hardware sets
+    /// access flags and dirty states. The machine reports entries that are replaced without
+    /// break-before-make ([`Violation::NotBroken`](crate::Violation::NotBroken)).
+    Aarch64,
+    /// AArch64 stage 2, with 3 or 4 levels: the machine is a guest, as with [`Ept`](Arch::Ept), but
+    /// hardware flushes ranges. Tags are VMIDs.
+    Aarch64Stage2,
 }
 
 impl Arch {
+    /// Whether the tables are a second stage.
+    fn is_second_stage(self) -> bool {
+        matches!(self, Arch::Ept | Arch::Npt | Arch::Aarch64Stage2)
+    }
+
+    /// Whether a valid entry must be made invalid, and flushed, before another one replaces it.
+    pub(crate) fn breaks_before_make(self) -> bool {
+        matches!(self, Arch::Aarch64 | Arch::Aarch64Stage2)
+    }
+
     /// Whether the tables are a second stage, whose hardware drops nothing less than all that is
     /// cached under a tag.
     pub(crate) fn flushes_whole(self) -> bool {
@@ -110,6 +128,7 @@ impl Format {
             Arch::Npt => x86::decode_nested(entry, level),
             Arch::Ept => ept::decode(entry, level),
             Arch::RiscV => riscv::decode(entry, level),
+            Arch::Aarch64 | Arch::Aarch64Stage2 => aarch64::decode(entry, level, self.levels),
         }
     }
 
@@ -119,6 +138,8 @@ impl Format {
             Arch::X86_64 | Arch::Npt => x86::rights(entry),
             Arch::Ept => ept::rights(entry),
             Arch::RiscV => riscv::rights(entry, found.is_page()),
+            Arch::Aarch64 => aarch64::rights(entry, found.is_page()),
+            Arch::Aarch64Stage2 => aarch64::rights2(entry, found.is_page()),
         })
     }
 
@@ -129,7 +150,9 @@ impl Format {
             Arch::X86_64 | Arch::Npt => x86::marked(entry, write && found.is_page()),
             Arch::Ept => ept::marked(entry, write && found.is_page()),
             Arch::RiscV if found.is_page() => riscv::marked(entry, write),
-            Arch::RiscV => entry,
+            Arch::Aarch64 if found.is_page() => aarch64::marked(entry, write),
+            Arch::Aarch64Stage2 if found.is_page() => aarch64::marked2(entry, write),
+            Arch::RiscV | Arch::Aarch64 | Arch::Aarch64Stage2 => entry,
         }
     }
 
@@ -139,6 +162,8 @@ impl Format {
             Arch::X86_64 | Arch::Npt => entry & x86::DIRTY != 0,
             Arch::Ept => entry & ept::DIRTY != 0,
             Arch::RiscV => entry & riscv::DIRTY != 0,
+            Arch::Aarch64 => entry & aarch64::AP2 == 0,
+            Arch::Aarch64Stage2 => entry & aarch64::AP2 != 0,
         }
     }
 
@@ -148,7 +173,8 @@ impl Format {
             Arch::X86_64 => entry & x86::GLOBAL != 0,
             Arch::RiscV => entry & riscv::GLOBAL != 0,
             // The guest's own tables know.
-            Arch::Ept | Arch::Npt => false,
+            Arch::Ept | Arch::Npt | Arch::Aarch64Stage2 => false,
+            Arch::Aarch64 => entry & aarch64::NOT_GLOBAL == 0,
         }
     }
 
@@ -156,7 +182,8 @@ impl Format {
     pub(crate) fn is_user(self, entry: u64) -> bool {
         match self.arch {
             Arch::X86_64 | Arch::Npt => entry & x86::USER != 0,
-            Arch::Ept => true,
+            Arch::Ept | Arch::Aarch64Stage2 => true,
+            Arch::Aarch64 => aarch64::is_user(entry),
             Arch::RiscV => entry & riscv::USER != 0,
         }
     }
@@ -167,6 +194,16 @@ impl Format {
             Arch::X86_64 | Arch::Npt => entry & x86::PRESENT != 0,
             Arch::Ept => ept::is_present(entry),
             Arch::RiscV => entry & riscv::VALID != 0,
+            Arch::Aarch64 | Arch::Aarch64Stage2 => entry & aarch64::VALID != 0,
+        }
+    }
+
+    /// The memory type of a page's entry, where replacing it needs break-before-make.
+    pub(crate) fn memory_type(self, entry: u64) -> u8 {
+        match self.arch {
+            Arch::Aarch64 => (entry >> 2 & 7) as u8,
+            Arch::Aarch64Stage2 => (entry >> 2 & 15) as u8,
+            _ => 0,
         }
     }
 
@@ -175,6 +212,7 @@ impl Format {
         match self.arch {
             Arch::X86_64 | Arch::Npt | Arch::Ept => x86::ADDRESS,
             Arch::RiscV => riscv::ADDRESS,
+            Arch::Aarch64 | Arch::Aarch64Stage2 => aarch64::address_bits(self.levels),
         }
     }
 
@@ -183,6 +221,7 @@ impl Format {
         let (frame, large) = match self.arch {
             Arch::X86_64 | Arch::Npt | Arch::Ept => x86::targets(entry),
             Arch::RiscV => (riscv::frame(entry), None),
+            Arch::Aarch64 | Arch::Aarch64Stage2 => (aarch64::frame(entry, self.levels), None),
         };
         [Some(frame), large].into_iter().flatten()
     }
@@ -192,7 +231,7 @@ impl Format {
         self.is_present(entry)
             && match self.arch {
                 Arch::X86_64 | Arch::Npt | Arch::Ept => entry & x86::LARGE != 0,
-                Arch::RiscV => true,
+                Arch::RiscV | Arch::Aarch64 | Arch::Aarch64Stage2 => true,
             }
     }
 
@@ -204,8 +243,11 @@ impl Format {
     /// Whether the hardware translates the address: the bits above the translated ones repeat the
     /// highest of these, or, in a second stage, are clear.
     pub(crate) fn is_canonical(self, at: VirtAddr) -> bool {
-        let unused = 64 - (12 + 9 * u32::from(self.levels));
-        if matches!(self.arch, Arch::Ept | Arch::Npt) {
+        let bits = 12 + 9 * u32::from(self.levels);
+        // FEAT_LPA2 has 52 bits, which five levels exceed.
+        let bits = if self.arch == Arch::Aarch64 { bits.min(52) } else { bits };
+        let unused = 64 - bits;
+        if self.arch.is_second_stage() {
             return at.get() >> (64 - unused) == 0;
         }
         ((at.get() << unused) as i64 >> unused) as u64 == at.get()
@@ -216,6 +258,8 @@ impl Format {
         match self.arch {
             Arch::X86_64 | Arch::Npt | Arch::Ept => (4..=5).contains(&self.levels),
             Arch::RiscV => (3..=5).contains(&self.levels),
+            Arch::Aarch64 => (4..=5).contains(&self.levels),
+            Arch::Aarch64Stage2 => (3..=4).contains(&self.levels),
         }
     }
 }

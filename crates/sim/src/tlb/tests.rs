@@ -20,6 +20,8 @@ fn translation(page: u64, large: bool, number: u16, since: u64) -> Translation {
         rights: Rights::ALL,
         dirty: false,
         since,
+        memory: 0,
+        place: (Frame::default(), 0),
     }
 }
 
@@ -114,7 +116,7 @@ proptest! {
         for (level, part, space) in &levels {
             let start = address(*part);
             let (space, table) = (Asid(*space), Frame::default());
-            uppers.insert(start, Upper { level: *level, start, space, root: table, table, rights: Rights::ALL, since: 0 });
+            uppers.insert(start, Upper { level: *level, start, space, root: table, table, rights: Rights::ALL, place: (table, 0), since: 0 });
         }
         for tables in [false, true] {
             let range = VirtRange::new(address(flushed), 1).unwrap();

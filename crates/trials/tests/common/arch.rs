@@ -16,6 +16,18 @@ impl OnSim for X86_64L5 {
     const ARCH: Arch = Arch::X86_64;
 }
 
+impl OnSim for Aarch64 {
+    const ARCH: Arch = Arch::Aarch64;
+}
+
+impl OnSim for Aarch64Lpa2 {
+    const ARCH: Arch = Arch::Aarch64;
+}
+
+impl OnSim for Aarch64Stage2 {
+    const ARCH: Arch = Arch::Aarch64Stage2;
+}
+
 impl<const LEVELS: u8> OnSim for Riscv<LEVELS> {
     const ARCH: Arch = Arch::RiscV;
 }

@@ -1,0 +1,89 @@
+//! Break-before-make: replacing a valid entry where the architecture forbids to do it at once
+//! ([`Format::BREAK_BEFORE_MAKE`]).
+//!
+//! The entry becomes that of a page without rights, by an atomic operation that keeps the bits which
+//! hardware has set. Then the TLBs are flushed, and the new entry is stored. On AArch64 these are
+//! the store, DSB, TLBI, DSB, and the store of the new entry; the barriers are the machine's part of
+//! a flush.
+//!
+//! # Why it is correct
+//! - *Other changes wait.* The lock of the entry's table is held from the break to the make. A CPU
+//!   that waits for it answers flushes, as each waiting loop does, so the flush ends.
+//! - *Walks without a lock* find a `PROT_NONE` page with the frame of the old or the new page: not an
+//!   absent entry, so that an unmapping or a protection takes the lock, too, and then finds the new
+//!   entry. A pin takes its slow path, which takes the lock. A page fault finds nothing to do, and
+//!   the access is made again.
+//! - *Hardware* faults. The kernel cannot tolerate that: it uses no page of its own half while it
+//!   splits it, or changes its memory type.
+//!
+//! Cost: nothing for formats that do not need it. Otherwise a flush at once, in the place of the one
+//! that would be pending.
+
+use super::Error;
+use crate::format::{Attrs, Decoded, Flags, Format, size_at};
+use crate::tables::PageTables;
+use grace::Concurrent;
+use machine::{Entry, Flush, Machine, PageSize, VirtAddr, VirtRange};
+
+impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
+    /// Breaks the entry of a valid page, if its value is still `value`, and flushes the page. The
+    /// caller holds the lock of its table.
+    ///
+    /// # Errors
+    /// The entry's value, if it is another one.
+    #[cold]
+    pub(super) fn break_page(
+        &self,
+        at: VirtAddr,
+        level: u8,
+        entry: &Entry<'_, M>,
+        value: u64,
+    ) -> core::result::Result<(), u64> {
+        let (Decoded::Page(frame, attrs), Some(size)) = (F::decode(value, level), size_at(level))
+        else {
+            return Err(entry.load());
+        };
+        let broken = Attrs { flags: attrs.flags & (Flags::ACCESSED | Flags::DIRTY), ..attrs };
+        // Every page has such an entry.
+        let broken = F::page(size, frame, broken).unwrap_or(0);
+        entry.compare_exchange(value, broken)?;
+        self.flush_broken(at, size, size);
+        Ok(())
+    }
+
+    /// Puts the entry of a page in the place of one that leads to a table, and flushes its range,
+    /// where pages of 4 KiB were. The caller holds the lock of its table.
+    #[cold]
+    pub(super) fn break_table(
+        &self,
+        at: VirtAddr,
+        size: PageSize,
+        entry: &Entry<'_, M>,
+        value: u64,
+    ) -> core::result::Result<(), Error> {
+        let level = crate::format::level_of(size);
+        if let Decoded::Page(frame, attrs) = F::decode(value, level) {
+            let flags = attrs.flags & (Flags::ACCESSED | Flags::DIRTY);
+            entry.store(F::page(size, frame, Attrs { flags, ..attrs })?);
+        }
+        self.flush_broken(at, size, PageSize::Size4K);
+        entry.store(value);
+        Ok(())
+    }
+
+    fn flush_broken(&self, at: VirtAddr, size: PageSize, stride: PageSize) {
+        let Some(range) = VirtRange::new(at.align_down(size), size.bytes()) else { return };
+        let (cpus, space) = self.users();
+        let tables = stride != size;
+        self.machine().flush_on(&cpus, Flush::Range { space, range, stride, tables });
+    }
+
+    /// Whether a page with the old attributes must be broken before another one replaces it.
+    #[inline(always)]
+    pub(super) fn must_break(old: Attrs, new: Attrs, same_frame: bool) -> bool {
+        let writable = |attrs: Attrs| attrs.flags.contains(Flags::WRITE);
+        F::BREAK_BEFORE_MAKE
+            && old.flags.intersects(Flags::RWX)
+            && (old.cache != new.cache || !same_frame && (writable(old) || writable(new)))
+    }
+}

@@ -1,0 +1,224 @@
+//! Break-before-make on AArch64. The machine reports each entry that is replaced without it.
+
+mod common;
+
+use common::*;
+use grace::Reclaim;
+use machine::*;
+use paging::*;
+use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, seeded};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+type Tables<F> = PageTables<Sim, F, Grace>;
+
+const BASE: u64 = 0x4000_0000;
+const PAGES: u64 = 512;
+const RW: Attrs = Attrs::USER_RW;
+
+fn whole() -> VirtRange {
+    pages(BASE, PAGES)
+}
+
+fn machine<F: OnSim>(cpus: usize) -> Sim {
+    let (arch, levels) = (F::ARCH, F::LEVELS);
+    // CPUs may use a page until it is flushed.
+    let checks = Checks { stale: Stale::Freed, ..Checks::ALL };
+    Sim::new(Config { cpus, frames: 2048, arch, levels, checks, ..Config::default() }).unwrap()
+}
+
+/// Caches the pages at both ends, for reads and writes.
+fn use_it<F: Format>(sim: &Sim, tables: &Tables<F>) {
+    // SAFETY: the test needs no other mapping.
+    unsafe { tables.activate() };
+    for at in [BASE, BASE + (PAGES - 1) * 4096] {
+        // SAFETY: the memory is this test's.
+        unsafe { sim.store(virt(at), at) }.unwrap();
+    }
+}
+
+/// Each call that replaces a valid entry by another one, with the old one cached.
+fn each_change<F: OnSim>() {
+    let sim = machine::<F>(2);
+    let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    let (tables, blocks) = sim.on_cpu(0, || {
+        let tables = Tables::<F>::user(&paging, Asid(1), None).unwrap();
+        let blocks = [block(&sim, 9), block(&sim, 9)];
+        tables.map_own(whole(), blocks[0], RW).unwrap();
+        (tables, blocks)
+    });
+    // Another CPU has cached all of it, too.
+    let cached = || {
+        sim.on_cpu(1, || use_it(&sim, &tables));
+        sim.on_cpu(0, || use_it(&sim, &tables));
+    };
+    let one = pages(BASE, 1);
+    let device = Attrs { cache: Cache::Uncached, ..RW };
+    let change = |range: VirtRange, change: SweepChange| {
+        let mut pending = tables.no_flush();
+        tables.sweep_own(range, &mut pending, |_| true, |_| change).unwrap();
+        pending.flush();
+    };
+    let rejoin = || {
+        let mut pending = tables.no_flush();
+        // SAFETY: the memory is this test's.
+        let joined = unsafe { tables.rejoin(virt(BASE), &mut pending) }.unwrap();
+        pending.flush();
+        joined
+    };
+    cached();
+    // A memory type, of a large page and of a small one.
+    sim.on_cpu(0, || change(whole(), SweepChange::Set(device)));
+    cached();
+    sim.on_cpu(0, || change(whole(), SweepChange::Set(RW)));
+    cached();
+    sim.on_cpu(0, || tables.split_own(virt(BASE), PageSize::Size4K).unwrap().flush());
+    cached();
+    sim.on_cpu(0, || change(one, SweepChange::Set(device)));
+    cached();
+    sim.on_cpu(0, || {
+        change(one, SweepChange::Set(RW));
+        // Other memory, that may be written.
+        change(one, SweepChange::Replace(blocks[1], RW));
+    });
+    cached();
+    sim.on_cpu(0, || change(one, SweepChange::Replace(blocks[0], RW)));
+    cached();
+    sim.on_cpu(0, || assert!(rejoin()));
+    cached();
+    // A large page in the place of pieces of another block.
+    sim.on_cpu(0, || tables.split_own(virt(BASE), PageSize::Size4K).unwrap().flush());
+    cached();
+    sim.on_cpu(0, || {
+        change(whole(), SweepChange::Set(Attrs::USER_RO));
+        let mut pending = tables.no_flush();
+        // SAFETY: the memory is this test's, and what differs is not looked at.
+        unsafe { tables.collapse(virt(BASE), blocks[1], RW, &mut pending, |_| ()) }.unwrap();
+        pending.flush();
+    });
+    cached();
+    sim.on_cpu(0, || {
+        tables.unmap_own(whole(), |page| assert_eq!(page.frame, blocks[1])).unwrap().flush();
+    });
+    sim.on_cpu(0, || drop(tables));
+    sim.on_cpu(0, || blocks.into_iter().for_each(|block| release(&sim, block)));
+}
+
+#[test]
+fn each_change_breaks_first() {
+    each_change::<Aarch64>();
+    each_change::<Aarch64Lpa2>();
+    each_change::<Aarch64Stage2>();
+    each_change::<X86_64L4>();
+}
+
+/// The break is the flush, and there is none for formats that need no break.
+#[test]
+fn one_flush_for_a_split() {
+    fn flushes<F: OnSim>() -> (u64, bool) {
+        let sim = machine::<F>(1);
+        let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+        sim.on_cpu(0, || {
+            let tables = Tables::<F>::user(&paging, Asid(1), None).unwrap();
+            tables.enter();
+            tables.map_own(whole(), Frame::new(0x8_0000).unwrap(), RW).unwrap();
+            let before = sim.stats().flushes;
+            let pending = tables.split_own(virt(BASE), PageSize::Size4K).unwrap();
+            let (made, more) = (sim.stats().flushes - before, !pending.is_nothing());
+            pending.flush();
+            tables.unmap_own(whole(), |_| ()).unwrap().flush();
+            (made, more)
+        })
+    }
+    assert_eq!(flushes::<Aarch64>(), (1, false));
+    assert_eq!(flushes::<X86_64L4>(), (0, true));
+}
+
+/// While one CPU splits a page, others store to it, pin it, walk to it, and unmap a piece: each
+/// waits or begins again, and finds the page.
+fn beside_a_split(seed: u64) -> Result<(), Failure> {
+    let sim = machine::<Aarch64>(4);
+    let paging = Paging::<Sim, Aarch64>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    let (tables, block) = sim.on_cpu(0, || {
+        let tables = Tables::<Aarch64>::user(&paging, Asid(1), None).unwrap();
+        let block = block(&sim, 9);
+        tables.map_own(whole(), block, RW).unwrap();
+        (tables, block)
+    });
+    let (sim_, tables_, done) = (&sim, &tables, &AtomicBool::new(false));
+    // SAFETY: the test needs no other mapping.
+    let activate = move || unsafe { tables_.activate() };
+    let splitter = Box::new(move || {
+        activate();
+        tables_.split_own(virt(BASE), PageSize::Size4K).unwrap().flush();
+        done.store(true, Relaxed);
+    }) as Program;
+    let storer = Box::new(move || {
+        activate();
+        for number in (0..2000).take_while(|_| !done.load(Relaxed)) {
+            let at = virt(BASE + (seed + number) % 4 * 4096);
+            let mut tries = 0;
+            // SAFETY: the memory is this test's.
+            while let Err(fault) = unsafe { sim_.store(at, number) } {
+                let broken = matches!(fault.kind, FaultKind::NotPresent | FaultKind::Protection);
+                assert!(broken && tries < 1000, "{fault}");
+                tries += 1;
+                sim_.relax();
+            }
+        }
+    }) as Program;
+    let piece = pages(BASE + 0x9000, 1);
+    let looker = Box::new(move || {
+        activate();
+        let at = virt(BASE + 0x5000);
+        let right = block.checked_add(5).unwrap();
+        for _ in (0..2000).take_while(|_| !done.load(Relaxed)) {
+            let page = tables_.walk(&Grace::pin()).get(at).expect("the page is always there");
+            assert_eq!(page.frame_of(at), Some(right));
+            let mut frames = [block];
+            let pins = tables_.get_user_pages_fast(at, true, &mut frames, |_, _| {
+                sim_.relax();
+                true
+            });
+            assert_eq!(pins.expect("the page is always there").frames(), [right]);
+        }
+    }) as Program;
+    let unmapper = Box::new(move || {
+        activate();
+        // Early, late, and at the moment of the break.
+        for _ in 0..seed % 64 * 32 {
+            sim_.step(Access::Shared);
+        }
+        // Either it is refused, since the page is whole, or it is done.
+        match tables_.unmap_own(piece, |_| ()) {
+            Ok(pending) => {
+                pending.flush();
+                assert_eq!(tables_.walk(&Grace::pin()).get(piece.start()), None);
+            }
+            Err(failed) => assert_eq!(failed.error, Error::Cut(virt(BASE), PageSize::Size2M)),
+        }
+    }) as Program;
+    if let Err(failure) = seeded(&sim, seed, vec![splitter, storer, looker, unmapper]) {
+        // No CPU is left on which they could be dropped.
+        std::mem::forget(tables);
+        return Err(failure);
+    }
+    sim.on_cpu(0, || {
+        let found = tables.walk(&Grace::pin()).pages(whole()).count();
+        assert!(found as u64 >= PAGES - 1, "{found} pages are left");
+        tables.unmap_own(whole(), |_| ()).unwrap().flush();
+        drop(tables);
+        release(&sim, block);
+    });
+    for cpu in 0..4 {
+        sim.on_cpu(cpu, || {
+            assert!(sim.settle());
+            paging.quick().drain();
+        });
+    }
+    Ok(sim.check_leaks()?)
+}
+
+#[test]
+fn a_split_beside_all_that_uses_the_page() {
+    right(if cfg!(debug_assertions) { 150 } else { 2000 }, beside_a_split);
+}

@@ -1,0 +1,138 @@
+//! Break-before-make, where the architecture demands it (Arm ARM, D8.16).
+//!
+//! A valid entry must not be replaced by a valid one that maps pages of another size, another memory
+//! type, or other memory, if either may be written or the contents differ. Code makes the entry
+//! invalid, flushes, and then stores the new one. A CPU that has cached the old entry would
+//! otherwise hold two that conflict.
+//!
+//! Two errors are reported, at the store:
+//! - the entry is valid, and the new value conflicts with it;
+//! - a CPU has still cached a translation, or a way, by an earlier value of the entry with which the
+//!   new value conflicts: the flush is missing.
+//!
+//! A table may be replaced by one whose entries lead to the same places: the translations stay.
+
+use crate::config::Checks;
+use crate::format::{Entry, Rights};
+use crate::report::Violation;
+use crate::sim::{Sim, locked};
+use machine::{CpuId, EntryOp, Frame, Owner, PageSize};
+use std::sync::atomic::Ordering;
+
+/// The parts of a page's translation that break-before-make regards.
+#[derive(Clone, Copy)]
+struct Maps {
+    size: PageSize,
+    frame: Frame,
+    write: bool,
+    memory: u8,
+}
+
+impl Sim {
+    /// Called before code changes an entry.
+    pub(crate) fn check_breaks(&self, table: Frame, index: usize, op: EntryOp) {
+        let Checks { breaks, .. } = self.0.config.checks;
+        if !breaks || !self.0.config.arch.breaks_before_make() {
+            return;
+        }
+        let Owner::Table(level) =
+            self.0.frames.info(table).map_or(Owner::Free, |info| info.owner())
+        else {
+            return;
+        };
+        // Acquire: pairs with the Release of the CPU that stored the entry.
+        let old = self.0.arena.word(table, index).map_or(0, |word| word.load(Ordering::Acquire));
+        let new = match op {
+            EntryOp::Store(new) | EntryOp::Swap(new) => new,
+            EntryOp::CompareExchange(expected, new) if expected == old => new,
+            EntryOp::And(mask) => old & mask,
+            EntryOp::Or(mask) => old | mask,
+            EntryOp::Load | EntryOp::CompareExchange(..) => return,
+        };
+        if !self.format().is_present(new) {
+            return;
+        }
+        let by = match self.conflict(old, new, level) {
+            true => Some(None),
+            false => self.conflict_cached((table, index), new, level).map(Some),
+        };
+        if let Some(by) = by {
+            let mut history = self.history_of(table);
+            history.extend(self.history_of_entry(table, index));
+            self.violation(Violation::NotBroken { table, index, old, new, by }, history);
+        }
+    }
+
+    fn maps(&self, entry: u64, found: &Entry) -> Option<Maps> {
+        let format = self.format();
+        let Entry::Page(size, frame) = *found else { return None };
+        let write = format.narrow(Rights::ALL, entry, found).write;
+        Some(Maps { size, frame, write, memory: format.memory_type(entry) })
+    }
+
+    fn conflict(&self, old: u64, new: u64, level: u8) -> bool {
+        let (before, after) = (self.format().decode(old, level), self.format().decode(new, level));
+        match (&before, &after) {
+            (Entry::Page(..), Entry::Table(_)) | (Entry::Table(_), Entry::Page(..)) => true,
+            (Entry::Table(before), Entry::Table(after)) => {
+                before != after && !self.alike(*before, *after, level - 1)
+            }
+            _ => {
+                let pages = self.maps(old, &before).zip(self.maps(new, &after));
+                pages.is_some_and(|(before, after)| self.differ(before, after))
+            }
+        }
+    }
+
+    fn differ(&self, before: Maps, after: Maps) -> bool {
+        before.size != after.size
+            || before.memory != after.memory
+            || before.frame != after.frame
+                && (before.write || after.write || !self.same_contents(before.frame, after.frame))
+    }
+
+    fn same_contents(&self, one: Frame, other: Frame) -> bool {
+        (0..512).all(|index| {
+            let word = |frame| {
+                // Relaxed: nothing writes to these pages.
+                self.0.arena.word(frame, index).map(|word| word.load(Ordering::Relaxed))
+            };
+            word(one) == word(other)
+        })
+    }
+
+    /// Whether all entries of two tables lead to the same places.
+    fn alike(&self, one: Frame, other: Frame, level: u8) -> bool {
+        (0..512).all(|index| {
+            // Acquire: as in `check_breaks`.
+            let entry = |table| {
+                let word = self.0.arena.word(table, index)?;
+                Some(self.format().decode(word.load(Ordering::Acquire), level))
+            };
+            match (entry(one), entry(other)) {
+                (Some(Entry::Page(size, frame)), Some(Entry::Page(of, to))) => {
+                    (size, frame) == (of, to)
+                }
+                (Some(Entry::Table(one)), Some(Entry::Table(other))) => one == other,
+                (Some(Entry::Absent), Some(Entry::Absent)) => true,
+                _ => false,
+            }
+        })
+    }
+
+    /// The CPU that has cached something by way of the entry with which the new value conflicts.
+    fn conflict_cached(&self, place: (Frame, usize), new: u64, level: u8) -> Option<CpuId> {
+        let found = self.format().decode(new, level);
+        let after = self.maps(new, &found);
+        let conflicts = |held: &crate::tlb::Translation| {
+            let (size, frame, write) = (held.size, held.frame, held.rights.write);
+            let before = Maps { size, frame, write, memory: held.memory };
+            held.place == place && after.is_none_or(|after| self.differ(before, after))
+        };
+        self.0.cpus.iter().find_map(|cpu| {
+            let state = locked(&cpu.state);
+            let way = after.is_some() && state.uppers.iter().any(|held| held.place == place);
+            (way || state.tlb.iter().any(conflicts)).then_some(cpu.id)
+        })
+    }
+}
