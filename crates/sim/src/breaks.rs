@@ -1,14 +1,14 @@
 //! Break-before-make, where the architecture demands it (Arm ARM, D8.16).
 //!
-//! A valid entry must not be replaced by a valid one that maps pages of another size, another memory
-//! type, or other memory, if either may be written or the contents differ. Code makes the entry
-//! invalid, flushes, and then stores the new one. A CPU that has cached the old entry would
+//! A valid entry must not be replaced by a valid one that maps pages of another size, another
+//! memory type, or other memory, if either may be written or the contents differ. Code makes the
+//! entry invalid, flushes, and then stores the new one. A CPU that has cached the old entry would
 //! otherwise hold two that conflict.
 //!
 //! Two errors are reported, at the store:
 //! - the entry is valid, and the new value conflicts with it;
-//! - a CPU has still cached a translation, or a way, by an earlier value of the entry with which the
-//!   new value conflicts: the flush is missing.
+//! - a CPU has still cached a translation, or a way, by an earlier value of the entry with which
+//!   the new value conflicts: the flush is missing.
 //!
 //! A table may be replaced by one whose entries lead to the same places: the translations stay.
 

@@ -1,23 +1,23 @@
 //! Break-before-make: replacing a valid entry where the architecture forbids to do it at once
 //! ([`Format::BREAK_BEFORE_MAKE`]).
 //!
-//! The entry becomes that of a page without rights, by an atomic operation that keeps the bits which
-//! hardware has set. Then the TLBs are flushed, and the new entry is stored. On AArch64 these are
-//! the store, DSB, TLBI, DSB, and the store of the new entry; the barriers are the machine's part of
-//! a flush.
+//! The entry becomes that of a page without rights, by an atomic operation that keeps the bits
+//! which hardware has set. Then the TLBs are flushed, and the new entry is stored. On AArch64 these
+//! are the store, DSB, TLBI, DSB, and the store of the new entry; the barriers are the machine's
+//! part of a flush.
 //!
 //! # Why it is correct
 //! - *Other changes wait.* The lock of the entry's table is held from the break to the make. A CPU
 //!   that waits for it answers flushes, as each waiting loop does, so the flush ends.
-//! - *Walks without a lock* find a `PROT_NONE` page with the frame of the old or the new page: not an
-//!   absent entry, so that an unmapping or a protection takes the lock, too, and then finds the new
-//!   entry. A pin takes its slow path, which takes the lock. A page fault finds nothing to do, and
-//!   the access is made again.
+//! - *Walks without a lock* find a `PROT_NONE` page with the frame of the old or the new page: not
+//!   an absent entry, so that an unmapping or a protection takes the lock, too, and then finds the
+//!   new entry. A pin takes its slow path, which takes the lock. A page fault finds nothing to do,
+//!   and the access is made again.
 //! - *Hardware* faults. The kernel cannot tolerate that: it uses no page of its own half while it
 //!   splits it, or changes its memory type.
 //!
-//! Cost: nothing for formats that do not need it. Otherwise a flush at once, in the place of the one
-//! that would be pending.
+//! Cost: nothing for formats that do not need it. Otherwise a flush at once, in the place of the
+//! one that would be pending.
 
 use super::Error;
 use crate::format::{Attrs, Decoded, Flags, Format, size_at};
