@@ -85,8 +85,9 @@ impl Flush {
 /// than requested, at any time.
 ///
 /// # Calling context
-/// The caller must hold no lock that an interrupt handler takes. `flush_on` sends an IPI to each
-/// other CPU named, and waits until all have answered. While it waits, it performs the requests of
+/// The caller must hold no lock that an interrupt handler takes. Unless the hardware broadcasts
+/// flushes ([`interrupts`](Tlb::interrupts)), `flush_on` sends an IPI to each other CPU named, and
+/// waits until all have answered. While it waits, it performs the requests of
 /// other CPUs. It may be called with interrupts disabled, but then this CPU's section no longer
 /// delays the flushes of others (see [`Irqs`](crate::Irqs)). It does not allocate.
 ///
@@ -110,6 +111,18 @@ pub unsafe trait Tlb: Cpus {
     ///
     /// Costs one IPI for each other CPU named. An empty set costs nothing.
     fn flush_on(&self, cpus: &CpuSet, what: Flush);
+
+    /// Whether [`flush_on`](Tlb::flush_on) interrupts the CPUs that it names, or runs code there.
+    /// Constant. With `false` the hardware broadcasts the flush (TLBI and DSB on AArch64): it costs
+    /// about as much for all CPUs as for one, and needs nothing of the others. The promise is the
+    /// same. So callers put off or narrow flushes only where this is `true`.
+    ///
+    /// No code relies on the interrupt for anything but the flush: tables are freed after a grace
+    /// period of readers, never because a CPU has answered.
+    #[inline(always)]
+    fn interrupts(&self) -> bool {
+        true
+    }
 
     /// The number of tags, at least 1.
     fn tags(&self) -> u32;

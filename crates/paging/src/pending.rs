@@ -159,10 +159,12 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
         self.gather.keeps_tables = keep;
     }
 
-    /// Whether another CPU than this one uses the tables, so that the flush may interrupt it. A
-    /// snapshot, which does not regard holders of pages. Cost: that of [`PageTables::cpus`].
+    /// Whether another CPU than this one uses the tables, so that the flush may interrupt it. Never
+    /// where the hardware broadcasts flushes ([`machine::Tlb::interrupts`]). A snapshot, which does
+    /// not regard holders of pages. Cost: that of [`PageTables::cpus`].
     pub fn interrupts_others(&self) -> bool {
-        !self.is_nothing() && self.space.has_other_users()
+        let interrupts = self.space.machine().interrupts();
+        !self.is_nothing() && interrupts && self.space.has_other_users()
     }
 
     /// Performs what is pending so far.

@@ -8,7 +8,8 @@
 //! # One tag for all CPUs
 //! A flush names one tag for all its targets ([`machine::Flush`]), so a space has the same tag on
 //! all CPUs. Tags of each CPU's own, as Linux has them on x86-64, need fewer tags, but each target
-//! of a flush must look its tag up. Hardware has 4096 tags, and the largest machine 256 CPUs.
+//! of a flush must look its tag up, and hardware that broadcasts flushes knows only one. Hardware
+//! has 4096 tags on x86-64, 256 or 65,536 on AArch64, and the largest machine 256 CPUs.
 //!
 //! # Why it is right
 //! *What a CPU has cached under a tag that was taken back is void: no CPU uses it any more.* So it

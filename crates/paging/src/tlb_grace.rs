@@ -360,7 +360,7 @@ impl<M: Machine> TlbGrace<M> {
         self.with(|slot| {
             bump(&slot.broadcasts);
             // Relaxed: as in `bump`.
-            let others = self.others(&cpus) as u64;
+            let others = self.interrupted_by(&cpus) as u64;
             let interrupted = slot.interrupted.load(Ordering::Relaxed) + others;
             slot.interrupted.store(interrupted, Ordering::Relaxed);
         });
@@ -369,6 +369,11 @@ impl<M: Machine> TlbGrace<M> {
     /// The number of CPUs in the set other than this one.
     fn others(&self, cpus: &CpuSet) -> usize {
         cpus.len() - usize::from(cpus.contains(self.machine.current()))
+    }
+
+    /// The number of CPUs that a flush on these interrupts.
+    fn interrupted_by(&self, cpus: &CpuSet) -> usize {
+        if self.machine.interrupts() { self.others(cpus) } else { 0 }
     }
 
     /// Statistics since the start.

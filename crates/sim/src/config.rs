@@ -104,7 +104,10 @@ pub struct Config {
     pub tlb_entries: usize,
     /// The number of upper-level entries that a CPU caches for each level; may be 0.
     pub upper_entries: usize,
-    /// The number of address-space tags, 1 (none) to 4096.
+    /// Whether hardware performs flushes on other CPUs, with no interrupt, as AArch64 does by TLBI
+    /// and DSB. The flush waits for page walks and accesses that are under way.
+    pub broadcast: bool,
+    /// The number of address-space tags, 1 (none) to 65536.
     pub tags: u32,
     /// Of a thousand accesses, the number at which a CPU speculatively translates the page before
     /// or after. Equally often, when other tables become active, it translates the page that it
@@ -138,6 +141,7 @@ impl Default for Config {
             levels: 4,
             tlb_entries: 64,
             upper_entries: 8,
+            broadcast: false,
             tags: 4096,
             speculation: 0,
             faults_drop: true,
@@ -182,7 +186,7 @@ impl Config {
                 wrong("tlb_entries", self.tlb_entries as u64)
             }
             _ if self.upper_entries > 1 << 10 => wrong("upper_entries", self.upper_entries as u64),
-            _ if !(1..=4096).contains(&self.tags) => wrong("tags", self.tags.into()),
+            _ if !(1..=65536).contains(&self.tags) => wrong("tags", self.tags.into()),
             _ if self.speculation > 1000 => wrong("speculation", self.speculation.into()),
             _ if self.tick == Some(0) => wrong("tick", 0),
             _ => Ok(()),

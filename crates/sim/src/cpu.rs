@@ -57,6 +57,8 @@ pub(crate) struct Cpu {
     pub(crate) mail: Mutex<Mail>,
     pub(crate) state: Mutex<State>,
     pub(crate) stats: Counters,
+    /// Odd while the CPU translates and accesses, if flushes are broadcast.
+    pub(crate) busy: AtomicU64,
     /// The number of its step at which it takes the next timer interrupt. Only this CPU uses it.
     pub(crate) next_tick: AtomicU64,
 }
@@ -80,6 +82,7 @@ impl Cpu {
                 random: Rand32::new(id.index() as u64),
             }),
             stats: Counters::default(),
+            busy: AtomicU64::new(0),
             next_tick: AtomicU64::new(config.tick.unwrap_or(u64::MAX)),
         }
     }
@@ -98,10 +101,15 @@ impl Cpu {
 
     /// Drops the entries that the flush covers from this CPU's caches.
     pub(crate) fn drop_cached(&self, what: Flush) {
-        let state = &mut *crate::sim::locked(&self.state);
-        let what = if self.flushes_whole { what.whole_space() } else { what };
-        let dropped = flush(&mut state.tlb, &mut state.uppers, what);
+        let dropped = self.drop_uncounted(what);
         self.stats.flushes.add(1);
         self.stats.dropped.add(dropped as u64);
+    }
+
+    /// As [`drop_cached`](Self::drop_cached), by hardware. Returns how many translations it dropped.
+    pub(crate) fn drop_uncounted(&self, what: Flush) -> usize {
+        let state = &mut *crate::sim::locked(&self.state);
+        let what = if self.flushes_whole { what.whole_space() } else { what };
+        flush(&mut state.tlb, &mut state.uppers, what)
     }
 }

@@ -1,9 +1,13 @@
 //! Flushes, on this CPU and on others.
 //!
-//! A CPU leaves its request in the mail of each target CPU, and waits until all have performed it.
-//! While it waits it performs the requests of others, so two CPUs that flush each other do not
-//! deadlock. A CPU on which nothing runs is idle. The sender performs the flush on that CPU's
-//! caches itself, under the lock of its mail, so that the CPU cannot start meanwhile.
+//! With [`Config::broadcast`](crate::Config::broadcast), hardware drops the entries of all target
+//! CPUs, and waits until each has ended the page walk and the access that it had begun. What such a
+//! walk has cached meanwhile is dropped, too.
+//!
+//! Otherwise a CPU leaves its request in the mail of each target CPU, and waits until all have
+//! performed it. While it waits it performs the requests of others, so two CPUs that flush each
+//! other do not deadlock. A CPU on which nothing runs is idle. The sender performs the flush on
+//! that CPU's caches itself, under the lock of its mail, so that the CPU cannot start meanwhile.
 
 use crate::cpu::{Cpu, Request};
 use crate::events::What;
@@ -48,6 +52,9 @@ impl Sim {
             return;
         }
         self.note_if(cpu, || What::FlushRequest(others, what));
+        if self.0.config.broadcast {
+            return self.broadcast(cpu, &others, what);
+        }
         // SeqCst: the caller's changes of entries come before the walks that the other CPUs make
         // after they have flushed.
         fence(Ordering::SeqCst);
@@ -60,6 +67,44 @@ impl Sim {
         while request.open.load(Ordering::Acquire) != 0 && !std::thread::panicking() {
             self.relax();
         }
+    }
+
+    /// Drops the entries of these CPUs. No interrupt, and nothing for the targets to do.
+    fn broadcast(&self, cpu: &Cpu, others: &CpuSet, what: Flush) {
+        cpu.stats.broadcasts.add(1);
+        // SeqCst: the caller's changes of entries come before the walks that the other CPUs begin
+        // from now on.
+        fence(Ordering::SeqCst);
+        let others = others.iter().map(|other| &self.0.cpus[other.index()]);
+        let under_way: Vec<_> = others
+            .filter_map(|other| {
+                other.drop_uncounted(what);
+                // SeqCst: pairs with `busy`. A CPU that has used its caches before the line above
+                // has counted before that.
+                let count = other.busy.load(Ordering::SeqCst);
+                (!count.is_multiple_of(2)).then_some((other, count))
+            })
+            .collect();
+        for (other, count) in under_way {
+            // Acquire: the access comes before what follows; pairs with the Release of `Busy`.
+            while other.busy.load(Ordering::Acquire) == count && !std::thread::panicking() {
+                self.relax();
+            }
+            other.drop_uncounted(what);
+        }
+    }
+
+    /// A translation and the access that follows it: a broadcast flush waits for its end. No
+    /// interrupt is taken meanwhile.
+    pub(crate) fn busy<'a>(&self, cpu: &'a Cpu) -> Busy<'a> {
+        // Relaxed: only this CPU changes it.
+        let is_idle = cpu.busy.load(Ordering::Relaxed).is_multiple_of(2);
+        if !self.0.config.broadcast || !is_idle {
+            return Busy(None);
+        }
+        // SeqCst: pairs with `broadcast`.
+        cpu.busy.fetch_add(1, Ordering::SeqCst);
+        Busy(Some(cpu))
     }
 
     /// Puts the request into the mail of `other`, or performs it if that CPU is idle.
@@ -101,6 +146,18 @@ impl Sim {
     pub(crate) fn note_if(&self, cpu: &Cpu, what: impl FnOnce() -> What) {
         if self.0.config.events != 0 {
             self.0.log.note(cpu.id, what);
+        }
+    }
+}
+
+/// An access under way.
+pub(crate) struct Busy<'a>(Option<&'a Cpu>);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        if let Some(cpu) = self.0 {
+            // Release: the access is made; pairs with the Acquire of `broadcast`.
+            cpu.busy.fetch_add(1, Ordering::Release);
         }
     }
 }

@@ -51,6 +51,8 @@ macro_rules! stats {
 stats! {
     /// Steps: points at which another CPU may run.
     steps,
+    /// Flushes that hardware broadcast to other CPUs, with no interrupt.
+    broadcasts,
     /// Interrupts sent to other CPUs.
     ipis_sent,
     /// Interrupts taken from other CPUs.

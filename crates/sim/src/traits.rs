@@ -103,6 +103,10 @@ unsafe impl Tlb for Sim {
         self.flush_there(self.cpu(), cpus, what);
     }
 
+    fn interrupts(&self) -> bool {
+        !self.0.config.broadcast
+    }
+
     fn tags(&self) -> u32 {
         self.0.config.tags
     }
@@ -319,7 +323,10 @@ impl Sim {
         write: bool,
         access: impl FnOnce(&std::sync::atomic::AtomicU64) -> R,
     ) -> Result<R, Fault> {
-        let into = self.translate(at, Want { write, ..Want::default() })?;
+        let cpu = self.cpu();
+        self.instruction(cpu);
+        let _busy = self.busy(cpu);
+        let into = self.translate_now(cpu, at, Want { write, ..Want::default() })?;
         let index = into.get() as usize % 4096 / 8;
         let word = self.0.arena.word(Frame::containing(into), index);
         word.map(access).ok_or(Fault { address: at, write, kind: FaultKind::Malformed })

@@ -42,6 +42,17 @@ impl Sim {
     pub fn translate(&self, at: VirtAddr, want: Want) -> Result<PhysAddr, Fault> {
         let cpu = self.cpu();
         self.instruction(cpu);
+        let _busy = self.busy(cpu);
+        self.translate_now(cpu, at, want)
+    }
+
+    /// As [`translate`](Sim::translate), within an instruction that the caller has begun.
+    pub(crate) fn translate_now(
+        &self,
+        cpu: &Cpu,
+        at: VirtAddr,
+        want: Want,
+    ) -> Result<PhysAddr, Fault> {
         let fault = |kind| {
             cpu.stats.faults.add(1);
             Fault { address: at, write: want.write, kind }
@@ -141,6 +152,7 @@ impl Sim {
             let chosen = state.random.rand_range(0..1000) < self.0.config.speculation;
             chosen && self.format().is_canonical(at) && state.tlb.find(space, at).is_none()
         };
+        let _busy = self.busy(cpu);
         if possible && let Ok(found) = self.walk(cpu, root, space, at, Want::default()) {
             cpu.stats.speculated.add(1);
             self.fill(cpu, found);

@@ -4,15 +4,21 @@
 mod common;
 
 use common::lax::{Lax, LeftOut, Which};
-use common::{Found, Way, run, trial};
-use paging::X86_64L4;
+use common::{Found, OnSim, Way, run, trial};
+use paging::{Aarch64, X86_64L4};
 use sim::{Checks, Config, Violation};
 
 /// The error that is found with these flushes omitted.
-fn found(left_out: LeftOut, which: Which, cpus: usize, checks: Checks, ticking: bool) -> Found {
+fn found<F: OnSim>(
+    left_out: LeftOut,
+    which: Which,
+    cpus: usize,
+    checks: Checks,
+    ticking: bool,
+) -> Found {
     let way = Way::threads(cpus, ticking);
     let way = Way { config: Config { checks, events: 0, tlb_entries: 512, ..way.config }, ..way };
-    let found = run(way, |sim| Lax::new(sim, left_out, which), trial::<_, X86_64L4, _>("stale"));
+    let found = run(way, |sim| Lax::new(sim, left_out, which), trial::<_, F, _>("stale"));
     let found = found.expect_err("the flushes that were left out were not missed");
     let text = found.to_string();
     println!("{left_out:?}, {which:?}, {cpus} CPUs: {}", text.lines().next().unwrap_or_default());
@@ -21,8 +27,12 @@ fn found(left_out: LeftOut, which: Which, cpus: usize, checks: Checks, ticking: 
 
 /// The trial finds the error, with these texts.
 fn is_seen(left_out: LeftOut, which: Which, cpus: &[usize], says: &[&str]) {
+    is_seen_on::<X86_64L4>(left_out, which, cpus, says);
+}
+
+fn is_seen_on<F: OnSim>(left_out: LeftOut, which: Which, cpus: &[usize], says: &[&str]) {
     for (cpus, ticking) in cpus.iter().flat_map(|cpus| [(*cpus, false), (*cpus, true)]) {
-        match found(left_out, which, cpus, Checks::NONE, ticking) {
+        match found::<F>(left_out, which, cpus, Checks::NONE, ticking) {
             Found::Told(text) => {
                 assert!(says.iter().all(|says| text.contains(says)), "{says:?}: {text}")
             }
@@ -69,11 +79,25 @@ fn the_end_of_flushes_left_out_is_seen() {
     is_seen(LeftOut::End, Which::Each, &[1, 2], WRITES);
 }
 
+/// On AArch64, where hardware broadcasts flushes.
+#[test]
+fn broadcast_flushes_left_out_are_seen() {
+    is_seen_on::<Aarch64>(LeftOut::Local, Which::Each, &[1, 2], WRITES);
+    is_seen_on::<Aarch64>(LeftOut::Remote, Which::Each, &[2, 4], WRITES);
+    is_seen_on::<Aarch64>(LeftOut::Remote, Which::Everything, &[2], &["of an area made"]);
+    is_seen_on::<Aarch64>(
+        LeftOut::Remote,
+        Which::Programs,
+        &[2],
+        &["the program's page made read-only"],
+    );
+}
+
 /// The machine reports a stale store before the trial does.
 #[test]
 fn the_checkers_see_them_first() {
     for (left_out, cpus) in [(LeftOut::Local, 1), (LeftOut::Remote, 2)] {
-        let found = found(left_out, Which::Each, cpus, Checks::ALL, false);
+        let found = found::<X86_64L4>(left_out, Which::Each, cpus, Checks::ALL, false);
         let Found::Machine(failure) = &found else { panic!("{found}") };
         let report = failure.report().unwrap_or_else(|| panic!("{found}"));
         let known = matches!(report.violation, Violation::StaleTranslation { write: true, .. });

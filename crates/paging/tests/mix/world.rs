@@ -5,7 +5,7 @@ use crate::space::{Live, REGIONS};
 use grace::Reclaim;
 use machine::*;
 use paging::*;
-use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, seeded};
+use sim::{Arch, Checks, Config, Failure, Grace, Program, Sim, Stale, seeded};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -87,6 +87,7 @@ fn config<F: OnSim>(rng: &mut Rng, large: bool) -> Config {
         arch: F::ARCH,
         levels: F::LEVELS,
         tlb_entries: [4, 64, 64][rng.below(3)],
+        broadcast: F::ARCH == Arch::Aarch64 && !large,
         upper_entries: [0, 2, 8, 8][rng.below(4)],
         tags: [1, 4096, 4096, 4096][rng.below(4)],
         speculation: [0, 200, 1000][rng.below(3)],

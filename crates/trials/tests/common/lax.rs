@@ -133,6 +133,9 @@ unsafe impl Tlb for Lax {
         }
         self.sim.flush_on(&cpus, self.less(what));
     }
+    fn interrupts(&self) -> bool {
+        self.sim.interrupts()
+    }
     fn tags(&self) -> u32 {
         self.sim.tags()
     }

@@ -9,7 +9,7 @@ pub(crate) use arch::OnSim;
 use grace::Concurrent;
 use machine::{Machine, Memory, PageSize, Translated, VirtAddr, VirtRange};
 use paging::{Format, PageTables, Paging, QUICK_ROOT};
-use sim::{Config, Failure, Grace, Sim, seeded, threads};
+use sim::{Arch, Config, Failure, Grace, Sim, seeded, threads};
 use std::mem::{ManuallyDrop, forget};
 use std::sync::{Arc, Mutex, OnceLock};
 use trials::{Ground, Host, Program, Trial, all};
@@ -91,7 +91,9 @@ pub(crate) fn run<M: Machine + Translated, F: OnSim>(
     make: impl FnOnce(Sim) -> M,
     trial: Trial<M, F, Grace>,
 ) -> Result<(), Found> {
-    let config = Config { arch: F::ARCH, levels: F::LEVELS, ..way.config };
+    // AArch64 broadcasts flushes.
+    let broadcast = F::ARCH == Arch::Aarch64;
+    let config = Config { arch: F::ARCH, levels: F::LEVELS, broadcast, ..way.config };
     let sim = Sim::new(config).unwrap();
     let machine = make(sim.clone());
     let paging = Paging::<M, F>::try_new(machine.clone(), PageSize::Size1G).unwrap();
