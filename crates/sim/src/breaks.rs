@@ -10,9 +10,11 @@
 //! - a CPU has still cached a translation, or a way, by an earlier value of the entry with which
 //!   the new value conflicts: the flush is missing.
 //!
-//! A table may be replaced by one whose entries lead to the same places: the translations stay.
+//! A table may be replaced by one whose entries lead to the same places, since the translations
+//! stay, and by any where no CPU has cached the way.
 
 use crate::config::Checks;
+use crate::cpu::Cpu;
 use crate::format::{Entry, Rights};
 use crate::report::Violation;
 use crate::sim::{Sim, locked};
@@ -52,7 +54,7 @@ impl Sim {
         if !self.format().is_present(new) {
             return;
         }
-        let by = match self.conflict(old, new, level) {
+        let by = match self.conflict((table, index), old, new, level) {
             true => Some(None),
             false => self.conflict_cached((table, index), new, level).map(Some),
         };
@@ -70,18 +72,26 @@ impl Sim {
         Some(Maps { size, frame, write, memory: format.memory_type(entry) })
     }
 
-    fn conflict(&self, old: u64, new: u64, level: u8) -> bool {
+    fn conflict(&self, place: (Frame, usize), old: u64, new: u64, level: u8) -> bool {
         let (before, after) = (self.format().decode(old, level), self.format().decode(new, level));
         match (&before, &after) {
             (Entry::Page(..), Entry::Table(_)) | (Entry::Table(_), Entry::Page(..)) => true,
+            // Only if a CPU has cached the way: tables of a space that was never active may change.
             (Entry::Table(before), Entry::Table(after)) => {
-                before != after && !self.alike(*before, *after, level - 1)
+                before != after
+                    && self.is_way_cached(place)
+                    && !self.alike(*before, *after, level - 1)
             }
             _ => {
                 let pages = self.maps(old, &before).zip(self.maps(new, &after));
                 pages.is_some_and(|(before, after)| self.differ(before, after))
             }
         }
+    }
+
+    fn is_way_cached(&self, place: (Frame, usize)) -> bool {
+        let has = |cpu: &Cpu| locked(&cpu.state).uppers.iter().any(|held| held.place == place);
+        self.0.cpus.iter().any(|cpu| has(cpu))
     }
 
     fn differ(&self, before: Maps, after: Maps) -> bool {

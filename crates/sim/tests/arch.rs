@@ -276,3 +276,32 @@ fn break_before_make() {
     let shared = old | read_only;
     assert!(!replaced(shared, &[(page(0x8_0001, read_only), true)]));
 }
+
+/// A table may be replaced by its copy, and by any other one where no CPU has been.
+#[test]
+fn tables_are_replaced() {
+    let replaced = |used: bool, copied: bool| {
+        let way = Way::new(Arch::Aarch64, 4, |frame| frame << 12 | 3);
+        let run = || {
+            way.sim.on_cpu(0, || {
+                let page = 0x8_0000 << 12 | 0xc43;
+                assert!(way.access(0, page, READ).0.is_ok());
+                let other = way.sim.alloc(0, Place::Local).unwrap();
+                // SAFETY: it is ours, and empty.
+                unsafe { way.sim.set_owner(other, Owner::Table(0)) }.unwrap();
+                let index = (AT >> 12) as usize & 511;
+                let page = if copied { page } else { page + 0x1000 };
+                // SAFETY: a table.
+                unsafe { way.sim.entry(other, index) }.unwrap().store(page);
+                if !used {
+                    way.sim.flush(Flush::All);
+                }
+                way.slot(1).store(other.number() << 12 | 3);
+            });
+        };
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err()
+    };
+    assert!(!replaced(true, true));
+    assert!(!replaced(false, false));
+    assert!(replaced(true, false));
+}
