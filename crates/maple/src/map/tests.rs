@@ -1,7 +1,7 @@
 //! Maps against a model, and their traits.
 
 use super::*;
-use crate::Epoch;
+use grace::Epoch;
 use std::boxed::Box;
 use std::collections::BTreeMap;
 use std::format;
@@ -152,7 +152,7 @@ fn cyclic_allocations_go_around() {
 
 #[test]
 fn views_read_beside_a_writer() {
-    let map = SharedMap::<u64, Option<Arc<str>>>::new();
+    let map = SharedMap::<u64, Option<Arc<str>>, Epoch>::new();
     map.store(10..20, Some("a".into())).unwrap();
     let view = map.view();
     let held = view.get(12).unwrap();
