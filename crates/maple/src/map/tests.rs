@@ -14,7 +14,7 @@ fn a_map_is_an_array_of_options() {
     let mut random = fastrand_like(7);
     let mut map = RangeMap::<i8, u64>::new();
     let mut array = [None; 256];
-    for _ in 0..if cfg!(miri) { 60 } else { 3_000 } {
+    for _ in 0..if cfg!(miri) { 15 } else { 3_000 } {
         let (a, b, value) = (random() as i8, random() as i8, (random() % 5) << 61);
         let (a, b) = (a.min(b), a.max(b));
         let slots = (a as i16 + 128) as usize..=(b as i16 + 128) as usize;
@@ -184,7 +184,7 @@ fn a_map_is_serialised_and_read_back() {
 #[test]
 fn a_parallel_iteration_meets_each_entry_once() {
     use ::rayon::iter::{IntoParallelIterator, ParallelIterator};
-    let n = if cfg!(miri) { 100 } else { 10_000 };
+    let n = if cfg!(miri) { 70 } else { 10_000 };
     let mut map: RangeMap<i64, u64> =
         (0..n).map(|i| (i as i64 * 7..=i as i64 * 7 + 3, i as u64)).collect();
     map.store(1 << 60.., n as u64).unwrap();
