@@ -52,7 +52,7 @@ fn a_map_is_an_array_of_options() {
                 array[slots].fill(Some(value));
             }
         }
-        for key in i8::MIN..=i8::MAX {
+        for key in (i8::MIN..=i8::MAX).step_by(if cfg!(miri) { 31 } else { 1 }) {
             assert_eq!(map.get(key), array[(key as i16 + 128) as usize]);
             assert_eq!(map.contains(key), map.get(key).is_some());
         }

@@ -25,7 +25,7 @@ fn write<R: Reclaim>(writer: &mut Writer<'_, u32, R, Flaky>, model: &mut [u32], 
 
 fn check<R: Reclaim>(writer: &Writer<'_, u32, R, Flaky>, model: &[u32]) {
     writer.validate().unwrap();
-    for (index, &value) in model.iter().enumerate() {
+    for (index, &value) in model.iter().enumerate().step_by(if cfg!(miri) { 37 } else { 1 }) {
         assert_eq!(writer.load(index).unwrap_or(0), value, "at {index}");
     }
 }
