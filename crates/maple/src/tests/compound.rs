@@ -134,11 +134,12 @@ fn readers_see_a_transaction_whole() {
             .unwrap();
     }
     let tree = MapleTree::<u32, Epoch>::new();
-    for i in 0..200 {
+    let entries = if cfg!(miri) { 40 } else { 200 };
+    for i in 0..entries {
         tree.store_range(i * 1_000 + 500..=i * 1_000 + 600, 7).unwrap();
     }
     swap(&tree, 1);
-    let turns = if cfg!(miri) { 20 } else { 2_000 };
+    let turns = if cfg!(miri) { 6 } else { 2_000 };
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut seen = BTreeMap::new();
