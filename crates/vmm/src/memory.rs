@@ -9,7 +9,7 @@ use vm_memory::{Address, GuestAddress, GuestMemoryRegion, GuestRegionCollectionE
 /// Regions of guest memory, by guest address.
 ///
 /// A lookup costs one descent of the tree. A clone takes constant time: clones share the tree's
-/// nodes until one of them is changed. See the [crate](crate) for how a monitor uses that.
+/// nodes until one of them is changed. See the [crate] for how a monitor uses that.
 ///
 /// ```
 /// use vm_memory::{GuestAddress, GuestAddressSpace, GuestMemoryAtomic, GuestMemoryBackend};
