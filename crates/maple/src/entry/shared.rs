@@ -1,7 +1,7 @@
 //! Entries that are shared pointers: `Arc` and `Weak`, of types of any size.
 //!
 //! The word is the pointer. A pointer that is not one word, such as that of an `Arc<str>`, lies in
-//! a counted box of its own ([`fat`](super::fat)).
+//! a counted box of its own (`fat`).
 
 use super::{Entry, Raw, fat};
 use crate::Error;
