@@ -2,8 +2,8 @@
 //!
 //! [`RangeMap`] has one owner, like the maps of the standard library: reads take no guard.
 //! [`SharedMap`] is read beside a writer: its reads go through a [`View`], which is a guard. Both
-//! take keys of any type that stands for an index ([`Key`]), and ranges in every form. They add
-//! nothing to the time of the [`MapleTree`] inside.
+//! take keys of any type that stands for an index ([`Key`]), and ranges in every form. A call
+//! converts keys, and is one or two calls of the [`MapleTree`] inside.
 //!
 //! | module | has |
 //! | --- | --- |

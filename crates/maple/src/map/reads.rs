@@ -33,12 +33,14 @@ macro_rules! reads {
 
         /// The entry with the lowest range.
         pub fn first(&$self) -> Option<(RangeInclusive<K>, E::Ref<'_>)> {
-            $self.range(..).next()
+            let found = $tree.first($guard);
+            found.map(|(range, entry)| (keys(&range), entry))
         }
 
         /// The entry with the highest range.
         pub fn last(&$self) -> Option<(RangeInclusive<K>, E::Ref<'_>)> {
-            $self.range(..).next_back()
+            let found = $tree.last($guard);
+            found.map(|(range, entry)| (keys(&range), entry))
         }
 
         /// All entries, in order.

@@ -1,0 +1,59 @@
+//! What only a tree without shared writers can do: become one with them, and be duplicated from a
+//! shared reference.
+
+use super::MapleTree;
+use crate::alloc::NodeAlloc;
+use crate::entry::Entry;
+use crate::error::Error;
+use crate::lock::{OwnerLock, WriteToken};
+use crate::node::Link;
+use crate::share::duplicate;
+use grace::{Concurrent, Single};
+
+impl<E: Entry, A: NodeAlloc, L> MapleTree<E, Single, A, L> {
+    /// Turns a tree with one owner into one that can be shared. Constant time: nothing is copied.
+    ///
+    /// ```
+    /// use grace::Epoch;
+    /// use maple::MapleTree;
+    /// let mut tree = MapleTree::<u32>::new();
+    /// tree.get_mut().store_range(3..=5, 1)?; // in place, nothing is deferred
+    /// let tree = tree.into_shared::<Epoch>();
+    /// assert_eq!(tree.load(&tree.pin(), 4), Some(1));
+    /// # Ok::<(), maple::Error>(())
+    /// ```
+    pub fn into_shared<R: Concurrent>(self) -> MapleTree<E, R, A> {
+        let wrapped = self.core.wrapped();
+        let tree = MapleTree::from_root(self.into_root());
+        tree.core.set_wrapped(wrapped);
+        tree
+    }
+
+    /// As [`into_shared`](MapleTree::into_shared), but the new tree is written with a token; see
+    /// [`OwnerLock`].
+    pub fn into_shared_with_token<R: Concurrent>(
+        self,
+    ) -> (MapleTree<E, R, A, OwnerLock>, WriteToken) {
+        let wrapped = self.core.wrapped();
+        let (tree, token) = MapleTree::from_root_with_token(self.into_root());
+        tree.core.set_wrapped(wrapped);
+        (tree, token)
+    }
+
+    /// A duplicate, from a shared reference: without a writer, nothing changes the tree.
+    pub(crate) fn duplicate_alone(&self) -> Result<MapleTree<E, Single, A>, Error> {
+        // SAFETY: nothing writes while the tree is borrowed, since its engine has no shared
+        // writers. The duplicate only counts on the nodes.
+        let root = unsafe { duplicate::<E, Single, A>(self.core.root.load()) }?;
+        let tree = MapleTree::from_root(root);
+        tree.core.set_wrapped(self.core.wrapped());
+        Ok(tree)
+    }
+
+    fn into_root(self) -> Link {
+        let root = self.core.root.load();
+        // No other thread can see the tree. The empty one left behind is dropped.
+        self.core.root.publish(Link::NULL);
+        root
+    }
+}
