@@ -1,0 +1,8 @@
+//! Random calls beside plain models.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod huge_model;
+mod model;
+mod object_model;

@@ -1,0 +1,12 @@
+//! Calls beside each other, in orders that a seed chooses.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod copy_races;
+mod fork_races;
+mod huge_races;
+mod object_races;
+mod spaces;
+mod unmap_races;
+mod userfault_races;

@@ -1,0 +1,242 @@
+//! Write-protection beside writes, from many seeds: each write is told of.
+
+use std::{
+    mem::ManuallyDrop,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+};
+
+use crate::common::*;
+use machine::Step;
+use mm::*;
+use sim::{Config, Failure, Program, Sim, explore, seeded};
+
+const SEEDS: u64 = if cfg!(debug_assertions) { 400 } else { 8_000 };
+const AT: usize = 0x4000_0000;
+
+fn activate(space: &Space) {
+    // SAFETY: no other mapping is needed, and no other tables have the tag.
+    unsafe { space.activate() }
+}
+
+fn run(
+    seed: u64,
+    handler: Option<Arc<dyn UserFaultHandler>>,
+    make: impl for<'a> FnOnce(&'a Sim, &'a Space) -> Vec<Program<'a>>,
+) -> Result<(), Failure> {
+    let config = Config { cpus: 3, frames: 96, checks: RACING, ..Config::default() };
+    let sim = Sim::new(config).unwrap();
+    let shared = paging(&sim);
+    let space = sim.on_cpu(0, || {
+        let mut space = new_space(&shared, 1).unwrap();
+        handler.into_iter().for_each(|handler| space.set_userfault_handler(handler));
+        space.mmap(AT, 4 * PAGE, 3, FIXED).unwrap();
+        space.write(AT, &[0; 4 * PAGE]).unwrap();
+        space.userfault_register(AT, 4 * PAGE, UserFaultModes::WP, Uffd::new(1)).unwrap();
+        ManuallyDrop::new(space)
+    });
+    seeded(&sim, seed, make(&sim, &space))?;
+    sim.on_cpu(0, || {
+        assert!(sim.settle());
+        drop(ManuallyDrop::into_inner(space));
+    });
+    Ok(all_given_back(&sim, &shared)?)
+}
+
+/// Writes end the protection without an upcall.
+struct Asynchronous;
+
+impl UserFaultHandler for Asynchronous {
+    fn handle(&self, _: UserFault) -> bool {
+        false
+    }
+
+    fn is_write_protect_async(&self, _: u64) -> bool {
+        true
+    }
+}
+
+/// Two CPUs write to pages; the third scans. What was written before a scan began, and not told of
+/// by an earlier one, the scan tells of.
+#[test]
+fn a_scan_misses_no_write() {
+    let scan = Scan {
+        category_mask: PageCategories::WRITTEN | PageCategories::PRESENT,
+        return_mask: PageCategories::WRITTEN,
+        wp_matching: true,
+        ..Scan::default()
+    };
+    explore(SEEDS, |seed| {
+        // Counts of writes done, and those that a scan has told of.
+        let done = Arc::new([const { AtomicU64::new(0) }; 2]);
+        run(seed, Some(Arc::new(Asynchronous)), move |sim, space| {
+            let scan = scan;
+            let writer = |cpu: usize| -> Program<'_> {
+                let done = Arc::clone(&done);
+                Box::new(move || {
+                    activate(space);
+                    for value in 1..5 {
+                        store(sim, space, AT + cpu * PAGE, value).unwrap();
+                        sim.step(machine::Access::Shared);
+                        done[cpu].store(value, SeqCst);
+                    }
+                    // SAFETY: nothing of it is used on this CPU any more.
+                    unsafe { space.leave() };
+                })
+            };
+            let (first, second) = (writer(0), writer(1));
+            let scanner: Program<'_> = Box::new(move || {
+                let mut copies = [0; 2];
+                for turn in 0..5 {
+                    let before = [0, 1].map(|cpu: usize| {
+                        sim.step(machine::Access::Shared);
+                        done[cpu].load(SeqCst)
+                    });
+                    let found = space.scan(AT..AT + 2 * PAGE, &scan).unwrap();
+                    for cpu in 0..2 {
+                        let at = AT + cpu * PAGE;
+                        let told = found.regions.iter().any(|r| r.start <= at && at < r.end);
+                        // A checkpoint copies the pages that it is told of.
+                        if told || turn == 0 {
+                            let mut word = [0; 8];
+                            space.read(at, &mut word).unwrap();
+                            copies[cpu] = u64::from_le_bytes(word);
+                        }
+                        assert!(copies[cpu] >= before[cpu], "a write was not told of");
+                    }
+                }
+            });
+            vec![first, second, scanner]
+        })
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// A monitor that lets nothing pass.
+struct Refuses;
+
+impl UserFaultHandler for Refuses {
+    fn handle(&self, _: UserFault) -> bool {
+        false
+    }
+}
+
+/// After a page was write-protected, no write reaches it, also of faults that were under way.
+#[test]
+fn protection_holds_from_its_return_on() {
+    explore(SEEDS, |seed| {
+        let protected = Arc::new(AtomicU64::new(0));
+        run(seed, Some(Arc::new(Refuses)), move |sim, space| {
+            let writer = |cpu: usize| -> Program<'_> {
+                let protected = Arc::clone(&protected);
+                Box::new(move || {
+                    activate(space);
+                    for value in 1..5 {
+                        sim.step(machine::Access::Shared);
+                        let before = protected.load(SeqCst);
+                        let done = store(sim, space, AT + cpu * 8, value);
+                        assert!(before == 0 || done.is_err(), "written after the protection");
+                    }
+                    // SAFETY: nothing of it is used on this CPU any more.
+                    unsafe { space.leave() };
+                })
+            };
+            let (first, second) = (writer(0), writer(1));
+            let protector: Program<'_> = Box::new(move || {
+                // Faults are under way.
+                space.mprotect(AT, PAGE, 1, None).unwrap();
+                space.mprotect(AT, PAGE, 3, None).unwrap();
+                space.userfault_write_protect(AT, PAGE, true).unwrap();
+                let mut before = [0; 16];
+                space.read(AT, &mut before).unwrap();
+                sim.step(machine::Access::Shared);
+                protected.store(1, SeqCst);
+                let mut now = [0; 16];
+                for _ in 0..3 {
+                    space.read(AT, &mut now).unwrap();
+                    assert_eq!(before, now);
+                }
+            });
+            vec![first, second, protector]
+        })
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// A host whose monitor has not read the event of a fork yet.
+#[derive(Default)]
+struct Forks {
+    changing: AtomicU64,
+}
+
+impl UserFaultHandler for Forks {
+    fn handle(&self, _: UserFault) -> bool {
+        false
+    }
+
+    fn events(&self, _: u64) -> UserFaultEvents {
+        UserFaultEvents::FORK
+    }
+
+    fn begin_change(&self, _: u64) {
+        self.changing.fetch_add(1, SeqCst);
+    }
+
+    fn is_changing(&self, _: u64) -> bool {
+        self.changing.load(SeqCst) > 0
+    }
+
+    fn make_child(&self, uffd: u64) -> Option<u64> {
+        Some(uffd + 1)
+    }
+}
+
+/// A monitor copies pages beside a fork. Each page that it has copied the child has, too; the
+/// monitor hears of the others that it must copy them twice.
+#[test]
+fn no_copy_is_lost_between_a_fork_and_its_event() {
+    explore(SEEDS / 4, |seed| {
+        let config = Config { cpus: 2, frames: 128, checks: RACING, ..Config::default() };
+        let sim = Sim::new(config).unwrap();
+        let shared = paging(&sim);
+        let space = sim.on_cpu(0, || {
+            let mut space = new_space(&shared, 1).unwrap();
+            space.set_userfault_handler(Arc::new(Forks::default()));
+            space.mmap(AT, 8 * PAGE, 3, FIXED).unwrap();
+            let uffd = Uffd { follows_fork: true, ..Uffd::new(1) };
+            space.userfault_register(AT, 8 * PAGE, UserFaultModes::MISSING, uffd).unwrap();
+            ManuallyDrop::new(space)
+        });
+        let (copied, child) = (AtomicU64::new(0), std::sync::Mutex::new(None));
+        let monitor: Program<'_> = Box::new(|| {
+            for page in 0..8 {
+                match space.userfault_copy(AT + page * PAGE, &[3; PAGE], false) {
+                    Ok(()) => copied.fetch_or(1 << page, SeqCst),
+                    Err(failed) => {
+                        assert_eq!(failed.error, UserFaultError::Changing.into());
+                        break;
+                    }
+                };
+            }
+        });
+        let program: Program<'_> = Box::new(|| {
+            *child.lock().unwrap() = Some(ManuallyDrop::new(space.fork(machine::Asid(2)).unwrap()));
+        });
+        seeded(&sim, seed, vec![monitor, program])?;
+        sim.on_cpu(0, || {
+            let child = ManuallyDrop::into_inner(child.into_inner().unwrap().unwrap());
+            for page in 0..8 {
+                let mut byte = [0];
+                let has = child.read(AT + page * PAGE, &mut byte).is_ok();
+                assert_eq!(has, copied.load(SeqCst) & 1 << page != 0, "page {page}");
+            }
+            drop(child);
+            drop(ManuallyDrop::into_inner(space));
+            assert!(sim.settle());
+        });
+        Ok(all_given_back(&sim, &shared)?)
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+}
