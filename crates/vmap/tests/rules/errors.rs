@@ -1,8 +1,6 @@
 //! Calls that fail leave everything as it was, and calls on the wrong area change nothing (I7).
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use machine::*;
 use paging::{Attrs, Cache, Format, X86_64L4};
 use sim::Config;

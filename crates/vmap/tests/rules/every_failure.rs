@@ -2,9 +2,7 @@
 //! space and all memory except page-table pages are available (I7). A test of a single failure
 //! would not notice that each failure leaks some addresses, a run or a frame.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use machine::*;
 use paging::{Attrs, Cache};
 use sim::Config;

@@ -1,9 +1,7 @@
 //! Mappings that safe calls refuse: access by programs, writable code, RAM with another memory
 //! type, RAM as a device. Each refusal leaves everything unchanged.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use machine::*;
 use paging::{Attrs, Cache, Flags};
 use sim::Config;

@@ -1,9 +1,7 @@
 //! Memory runs out at each place where a call allocates frames, once or permanently. The call
 //! returns an error, everything is as before (I7), and a retry succeeds.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use machine::*;
 use paging::{Attrs, Cache};
 use sim::Config;

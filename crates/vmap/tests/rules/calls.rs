@@ -1,8 +1,6 @@
 //! Each call does what its documentation says, and rejects bad arguments.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use machine::*;
 use paging::{Attrs, Cache};
 use sim::{Config, Want};

@@ -1,8 +1,6 @@
 //! Regression tests for bugs found by review.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use machine::*;
 use paging::{Attrs, Flags};
 use sim::Config;

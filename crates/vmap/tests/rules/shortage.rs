@@ -1,9 +1,7 @@
 //! Requests that exceed the memory: they fail before they take any, leave some to other calls, and
 //! keep no page-table pages.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use machine::*;
 use paging::Attrs;
 use sim::Config;

@@ -1,9 +1,7 @@
 //! A full space: calls find waiting addresses first, wherever they wait, and all of the space can
 //! be used again.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use machine::*;
 use paging::{Attrs, Cache};
 use sim::Config;

@@ -1,9 +1,7 @@
 //! A CPU that is idle takes part in the grace periods again before a mapping call gives it
 //! addresses (I4), regardless of how the run comes back meanwhile.
 
-mod common;
-
-use common::{World, virt};
+use crate::common::{World, virt};
 use machine::Step;
 use paging::Attrs;
 use sim::{Config, Want};

@@ -1,0 +1,15 @@
+//! What each call does, on the machine in software. One program, because building takes longer than
+//! running.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod calls;
+mod errors;
+mod every_failure;
+mod failure;
+mod found;
+mod idle;
+mod refused;
+mod shortage;
+mod space;
