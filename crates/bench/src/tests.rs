@@ -14,7 +14,7 @@ fn all_maps_agree() {
     for (layout, size, turns) in [
         (Layout::Dense, 4, 2),
         (Layout::Dense, 100, 2),
-        (Layout::Dense, 500, 1),
+        (Layout::Dense, 200, 1),
         (Layout::Spread, 40, 1),
         (Layout::Keys, 40, 1),
         (listed, 18, 1),

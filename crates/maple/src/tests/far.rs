@@ -112,6 +112,10 @@ fn a_far_write_cuts_once() {
 fn leaves_change_their_form() {
     for kind in 0..KINDS {
         for (seed, layout) in (1..).zip([Layout::Spread, Layout::Keys, Layout::Clusters]) {
+            // Under Miri, each layout with vectors of one kind.
+            if cfg!(miri) && seed % KINDS as u64 != kind as u64 {
+                continue;
+            }
             with_vectors(kind, || {
                 let mut tree = MapleTree::<u32, Single, Flaky>::new_in();
                 run(&mut tree.get_mut(), layout, seed);
