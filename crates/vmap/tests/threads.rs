@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use vmap::{Options, TlbGrace, Vmap};
 
-const ROUNDS: u64 = if cfg!(miri) { 32 } else { 2000 };
+const ROUNDS: u64 = if cfg!(miri) { 8 } else { 2000 };
 /// Frames of each owner, which it maps repeatedly. The first word of each holds its frame number.
 const FRAMES: usize = 4;
 /// The maximum number of areas that wait for one owner to unmap them.
