@@ -42,6 +42,9 @@ pub(crate) struct TlbGather {
     targets: Targets,
     /// Whether tables that become empty stay linked.
     pub(crate) keeps_tables: bool,
+    /// Whether a page was cleared under a lock that is still held, where an entry must be broken
+    /// before another one is made.
+    pub(crate) broke: bool,
     /// The tables of the chain.
     pub(crate) unlinked: u32,
     /// Shared tables that this space has left, with their levels. Their shares end after the flush.

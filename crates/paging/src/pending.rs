@@ -167,6 +167,19 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
         !self.is_nothing() && interrupts && self.space.has_other_users()
     }
 
+    /// Flushes cleared pages with the lock of their table held, where an entry must be broken
+    /// before another one is made: a fault may store a new page once the lock is given up. The
+    /// flush stays pending for the tables that are unlinked next.
+    ///
+    /// Cost: nothing for other formats. For these, a second flush of the range, which interrupts
+    /// no CPU where the hardware broadcasts flushes.
+    #[inline(always)]
+    pub(crate) fn flush_broken(&mut self) {
+        if F::BREAK_BEFORE_MAKE && mem::take(&mut self.gather.broke) {
+            self.space.flush_of(&self.gather);
+        }
+    }
+
     /// Performs what is pending so far.
     pub(crate) fn flush_now(&mut self) {
         self.space.flush_gather(mem::take(&mut self.gather));

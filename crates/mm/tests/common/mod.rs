@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use machine::{Asid, PageSize, Translated, VirtAddr};
 use mm::*;
-use paging::{Paging, Tag, X86_64L4};
+use paging::{Format, Paging, Tag, X86_64L4};
 use sim::{Checks, Config, Grace, Report, Sim, Stale};
 
-pub(crate) type Space = AddressSpace<Sim, X86_64L4, Grace>;
+pub(crate) type Space = SpaceOf<X86_64L4>;
+pub(crate) type SpaceOf<F> = AddressSpace<Sim, F, Grace>;
 pub(crate) type SharedPaging = Arc<Paging<Sim, X86_64L4>>;
 
 pub(crate) const PAGE: usize = 4096;
@@ -21,13 +22,19 @@ pub(crate) fn paging(sim: &Sim) -> SharedPaging {
     Paging::try_new(sim.clone(), PageSize::Size1G).unwrap()
 }
 
-pub(crate) fn new_space(shared: &SharedPaging, asid: u16) -> Result<Space, Error> {
+pub(crate) fn new_space<F: Format>(
+    shared: &Arc<Paging<Sim, F>>,
+    asid: u16,
+) -> Result<SpaceOf<F>, Error> {
     tagged_space(shared, Asid(asid).into())
 }
 
-pub(crate) fn tagged_space(shared: &SharedPaging, tag: Tag) -> Result<Space, Error> {
+pub(crate) fn tagged_space<F: Format>(
+    shared: &Arc<Paging<Sim, F>>,
+    tag: Tag,
+) -> Result<SpaceOf<F>, Error> {
     let layout = Layout { mmap_base: BASE, start_brk: HEAP, brk: HEAP, start_stack: 0 };
-    Space::try_new(shared, tag, None, Profile::LINUX_6_18, layout)
+    SpaceOf::try_new(shared, tag, None, Profile::LINUX_6_18, layout)
 }
 
 /// For tests in which a CPU accesses pages that another one unmaps: it may use an old translation
@@ -52,7 +59,7 @@ pub(crate) fn with_space(frames: u64, test: impl FnOnce(&Sim, &SharedPaging, &Sp
 }
 
 /// Reads a word as a program does: a fault is handled, and the access repeated.
-pub(crate) fn load(sim: &Sim, space: &Space, at: usize) -> Result<u64, FaultError> {
+pub(crate) fn load<F: Format>(sim: &Sim, space: &SpaceOf<F>, at: usize) -> Result<u64, FaultError> {
     let at = VirtAddr::new(at as u64);
     loop {
         // SAFETY: a program's memory, which no Rust code holds a reference to.
@@ -64,7 +71,12 @@ pub(crate) fn load(sim: &Sim, space: &Space, at: usize) -> Result<u64, FaultErro
 }
 
 /// Writes a word in the same way.
-pub(crate) fn store(sim: &Sim, space: &Space, at: usize, value: u64) -> Result<(), FaultError> {
+pub(crate) fn store<F: Format>(
+    sim: &Sim,
+    space: &SpaceOf<F>,
+    at: usize,
+    value: u64,
+) -> Result<(), FaultError> {
     let at = VirtAddr::new(at as u64);
     loop {
         // SAFETY: as for `load`.
@@ -77,7 +89,7 @@ pub(crate) fn store(sim: &Sim, space: &Space, at: usize, value: u64) -> Result<(
 
 /// Makes every CPU give back its cached pages, and checks that no frame is left allocated. Call it
 /// when no address space is left.
-pub(crate) fn all_given_back<F: paging::Format>(
+pub(crate) fn all_given_back<F: Format>(
     sim: &Sim,
     shared: &Arc<Paging<Sim, F>>,
 ) -> Result<(), Box<Report>> {

@@ -12,7 +12,8 @@ use std::{
 use crate::common::*;
 use machine::Step;
 use mm::*;
-use sim::{Config, Failure, Grace, Program, Sim, explore, seeded};
+use paging::{Aarch64, Format, Paging, X86_64L4};
+use sim::{Arch, Config, Failure, Grace, Program, Sim, explore, seeded};
 
 const SEEDS: u64 = 300;
 const SHARED: MapFlags = MapFlags::SHARED.union(MapFlags::ANONYMOUS).union(MapFlags::FIXED);
@@ -57,7 +58,7 @@ impl Count<'_> {
 }
 
 /// Writes and reads the words of a CPU, and checks what it reads.
-fn touch(sim: &Sim, space: &Space, count: &Count<'_>, call: Call, cpu: usize) {
+fn touch<F: Format>(sim: &Sim, space: &SpaceOf<F>, count: &Count<'_>, call: Call, cpu: usize) {
     // What each word holds, and at which count it was written.
     let mut words = [(0, 0); 2];
     for round in 0..8 {
@@ -96,7 +97,12 @@ fn touch(sim: &Sim, space: &Space, count: &Count<'_>, call: Call, cpu: usize) {
 }
 
 /// Reads a word while no call is under way.
-fn load_settled(sim: &Sim, space: &Space, count: &Count<'_>, at: usize) -> Option<(u64, u64)> {
+fn load_settled<F: Format>(
+    sim: &Sim,
+    space: &SpaceOf<F>,
+    count: &Count<'_>,
+    at: usize,
+) -> Option<(u64, u64)> {
     for _ in 0..40 {
         let before = count.now();
         let found = load(sim, space, at);
@@ -108,7 +114,7 @@ fn load_settled(sim: &Sim, space: &Space, count: &Count<'_>, at: usize) -> Optio
     None
 }
 
-fn move_to(space: &Space, from: usize, to: usize) {
+fn move_to<F: Format>(space: &SpaceOf<F>, from: usize, to: usize) {
     let request = RemapRequest {
         addr: from,
         old_len: LEN,
@@ -120,7 +126,12 @@ fn move_to(space: &Space, from: usize, to: usize) {
     assert_eq!(space.mremap(request), Ok(to));
 }
 
-fn call(sim: &Sim, space: &Space, count: &Count<'_>, (call, flags): (Call, MapFlags)) {
+fn call<F: Format>(
+    sim: &Sim,
+    space: &SpaceOf<F>,
+    count: &Count<'_>,
+    (call, flags): (Call, MapFlags),
+) {
     for _ in 0..3 {
         count.add_one();
         match call {
@@ -151,13 +162,15 @@ fn call(sim: &Sim, space: &Space, count: &Count<'_>, (call, flags): (Call, MapFl
 }
 
 /// One run: `touch` on two CPUs, beside `call` on a third. The memory is mapped with `flags`.
-fn run(
+fn run<F: Format>(
+    arch: Arch,
     seed: u64,
     flags: MapFlags,
-    touch: impl Fn(&Sim, &Space, &Count<'_>, usize) + Sync,
-    call: impl Fn(&Sim, &Space, &Count<'_>) + Sync,
+    touch: impl Fn(&Sim, &SpaceOf<F>, &Count<'_>, usize) + Sync,
+    call: impl Fn(&Sim, &SpaceOf<F>, &Count<'_>) + Sync,
 ) -> Result<(), Failure> {
     let config = Config {
+        arch,
         cpus: 3,
         frames: 96,
         tick: Some(23),
@@ -166,7 +179,7 @@ fn run(
         ..Config::default()
     };
     let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
+    let shared = Paging::<Sim, F>::try_new(sim.clone(), machine::PageSize::Size1G).unwrap();
     // Leaked by a failed run: there is no CPU on which it could be dropped.
     let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));
     sim.on_cpu(0, || space.mmap(AT, LEN, 3, flags).unwrap());
@@ -197,8 +210,13 @@ fn right(run: impl Fn(u64) -> Result<(), Failure> + Sync) {
 }
 
 fn all_seeds(what: Call, flags: MapFlags) {
+    all_seeds_on::<X86_64L4>(Arch::X86_64, what, flags);
+}
+
+fn all_seeds_on<F: Format>(arch: Arch, what: Call, flags: MapFlags) {
     right(|seed| {
-        run(
+        run::<F>(
+            arch,
             seed,
             flags,
             |sim, space, count, cpu| touch(sim, space, count, what, cpu),
@@ -237,6 +255,14 @@ fn faults_of_an_object_beside_a_move() {
 #[test]
 fn faults_beside_dontneed() {
     all_seeds(Call::Discard, FIXED);
+}
+
+/// On AArch64 the old page is flushed before a fault stores the new one.
+#[test]
+fn faults_break_before_they_make() {
+    for what in [Call::Discard, Call::Unmap, Call::MapOver, Call::Protect, Call::Move] {
+        all_seeds_on::<Aarch64>(Arch::Aarch64, what, FIXED);
+    }
 }
 
 #[test]
@@ -283,5 +309,5 @@ fn a_map_over_another_loses_no_write() {
             Grace::reclaim(usize::MAX);
         }
     };
-    right(|seed| run(seed, FIXED, write_into_new, replace));
+    right(|seed| run::<X86_64L4>(Arch::X86_64, seed, FIXED, write_into_new, replace));
 }

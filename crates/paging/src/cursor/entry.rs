@@ -246,6 +246,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let (change, kept) = decide(found);
         let slot = Slot { at, level, entry, value };
         let result = self.apply(slot, found, change, &mut locked.count, &mut pending.gather);
+        pending.flush_broken();
         let empty = locked.count == 0;
         // Unlocked before `kept` may be dropped.
         drop(locked);
@@ -348,6 +349,7 @@ impl<M: Machine> Slot<'_, M> {
         // A swap: it includes the accessed bit that hardware has set since the entry was read.
         let targets = Targets::of::<F>(self.entry.swap(0));
         *count -= 1;
+        gather.broke = F::BREAK_BEFORE_MAKE;
         // Also for a `PROT_NONE` page, which is not cached: its table may become empty, and
         // hardware may have cached the way to it.
         self.drop_cached(gather, targets);

@@ -225,6 +225,7 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Changing<'_, 'p, M, F, G> {
 impl<M: Machine, F: Format, G: Concurrent> Drop for Changing<'_, '_, M, F, G> {
     #[inline(always)]
     fn drop(&mut self) {
+        self.pending.flush_broken();
         let empty = self.locked.take().is_some_and(|locked| locked.count == 0);
         if empty && self.tables.space().is_some() && !self.pending.gather.keeps_tables {
             self.tables.prune_at(self.walk, self.at, self.level, &mut self.pending.gather);

@@ -64,7 +64,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///
     /// The flush of the changes is added to `pending`: for pages that are cleared, for pages that
     /// lost a right or got another key or memory type, and for user tables that became empty.
-    /// Kernel tables stay: see [`prune`](Self::prune).
+    /// Kernel tables stay: see [`prune`](Self::prune). Where the architecture demands
+    /// break-before-make, cleared pages are also flushed before the lock of their table is given
+    /// up, so that a fault may store new pages at once.
     ///
     /// An accessed or dirty bit that hardware sets between `change` and a clearing is not reported.
     /// [`unmap`](Self::unmap) reports all.
