@@ -40,15 +40,23 @@ pub(crate) struct TlbGather {
     pub(crate) tables: bool,
     /// The CPUs that the flush must reach.
     targets: Targets,
-    /// Whether tables that become empty stay linked.
-    pub(crate) keeps_tables: bool,
-    /// Whether a page was cleared under a lock that is still held, where an entry must be broken
-    /// before another one is made.
-    pub(crate) broke: bool,
+    pub(crate) state: State,
     /// The tables of the chain.
     pub(crate) unlinked: u32,
     /// Shared tables that this space has left, with their levels. Their shares end after the flush.
     left: [LeftTable; LEFT],
+}
+
+bitflags::bitflags! {
+    /// What is in effect while a flush gathers. In one byte, since a flush is often moved.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub(crate) struct State: u8 {
+        /// Tables that become empty stay linked.
+        const KEEPS_TABLES = 1;
+        /// A page was cleared under a lock that is still held, where an entry must be broken before
+        /// another one is made.
+        const BROKE = 2;
+    }
 }
 
 /// The most shared tables that a space leaves before a flush: those of one way of four levels.

@@ -31,7 +31,7 @@
 //! caller does not need.
 
 use crate::format::Format;
-use crate::gather::TlbGather;
+use crate::gather::{State, TlbGather};
 use crate::paging::Paging;
 use crate::tables::PageTables;
 use crate::tags::Whose;
@@ -156,7 +156,7 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
     /// so that a new page there needs no table. At first they do not, and after a flush. A later
     /// sweep of the range that does not unlinks those that are empty then.
     pub fn keep_tables(&mut self, keep: bool) {
-        self.gather.keeps_tables = keep;
+        self.gather.state.set(State::KEEPS_TABLES, keep);
     }
 
     /// Whether another CPU than this one uses the tables, so that the flush may interrupt it. Never
@@ -175,7 +175,8 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
     /// no CPU where the hardware broadcasts flushes.
     #[inline(always)]
     pub(crate) fn flush_broken(&mut self) {
-        if F::BREAK_BEFORE_MAKE && mem::take(&mut self.gather.broke) {
+        if F::BREAK_BEFORE_MAKE && self.gather.state.contains(State::BROKE) {
+            self.gather.state.remove(State::BROKE);
             self.space.flush_of(&self.gather);
         }
     }

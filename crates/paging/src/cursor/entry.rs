@@ -16,7 +16,7 @@
 
 use super::{Error, Failed, Lent, Result, Slot};
 use crate::format::{Attrs, Decoded, Flags, Format, level_of, size_at};
-use crate::gather::TlbGather;
+use crate::gather::{State, TlbGather};
 use crate::holder::Targets;
 use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
@@ -349,7 +349,7 @@ impl<M: Machine> Slot<'_, M> {
         // A swap: it includes the accessed bit that hardware has set since the entry was read.
         let targets = Targets::of::<F>(self.entry.swap(0));
         *count -= 1;
-        gather.broke = F::BREAK_BEFORE_MAKE;
+        gather.state.set(State::BROKE, F::BREAK_BEFORE_MAKE);
         // Also for a `PROT_NONE` page, which is not cached: its table may become empty, and
         // hardware may have cached the way to it.
         self.drop_cached(gather, targets);

@@ -68,6 +68,7 @@ use lend::Lent;
 use spare::{Spare, TableSource};
 
 use crate::format::{Decoded, Format};
+use crate::gather::State;
 use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
@@ -227,7 +228,8 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for Changing<'_, '_, M, F, G> {
     fn drop(&mut self) {
         self.pending.flush_broken();
         let empty = self.locked.take().is_some_and(|locked| locked.count == 0);
-        if empty && self.tables.space().is_some() && !self.pending.gather.keeps_tables {
+        let keeps = self.pending.gather.state.contains(State::KEEPS_TABLES);
+        if empty && self.tables.space().is_some() && !keeps {
             self.tables.prune_at(self.walk, self.at, self.level, &mut self.pending.gather);
         }
     }
