@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::{env, fs};
+use std::{env, fs, thread};
 
 #[path = "../../trace/tests/common/needs.rs"]
 mod needs;
@@ -60,8 +60,11 @@ impl Build<'_> {
         let name = source.file_stem().and_then(OsStr::to_str).unwrap();
         let kind = if self.shared { "shared" } else { "static" };
         let tag = [self.flags, extra].concat().concat().replace(['-', '=', '+', '/'], "");
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR"))
-            .join(format!("{name}-{}-{kind}-{tag}", self.compiler));
+        // Tests run beside each other, and two may build the same program.
+        let test = thread::current().name().unwrap().to_owned();
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+        fs::create_dir_all(&directory).unwrap();
+        let program = directory.join(format!("{name}-{}-{kind}-{tag}", self.compiler));
         let library = library();
         let mut command = Command::new(self.compiler);
         command.args(STRICT).args(self.flags).args(["-g", "-gdwarf-4", "-O1", "-I"]);

@@ -3,9 +3,13 @@
 use crate::area::{Area, Ours, Record, State, What};
 use crate::error::Error;
 use crate::vmap::{PAGE, Vmap};
+use core::ops::RangeInclusive;
 use grace::Concurrent;
 use machine::{Access, Machine, PageSize, VirtAddr, VirtRange};
 use paging::Format;
+
+/// The alignments of areas without large pages.
+pub(crate) const SMALL: RangeInclusive<PageSize> = PageSize::Size4K..=PageSize::Size4K;
 
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// Takes addresses for an area: a kept area of this CPU's zone, or new addresses.
@@ -56,22 +60,21 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         if fits { Ok(()) } else { Err(Error::NoSpace(bytes)) }
     }
 
-    /// Makes an area: takes addresses, maps them with `fill`, and publishes the area as live. If
-    /// `fill` fails, gives back the page-table pages and lets the addresses wait: something may
-    /// have been mapped there for a moment.
+    /// Makes an area: takes addresses, maps them with `fill`, and publishes the area as live. Tries
+    /// the alignments in `align`, the largest first. If `fill` fails, gives back the page-table
+    /// pages and lets the addresses wait: something may have been mapped there for a moment.
     pub(crate) fn make(
         &self,
         what: What,
         guard: bool,
-        align: PageSize,
+        align: RangeInclusive<PageSize>,
         fill: impl FnOnce(VirtRange) -> Result<(), Error>,
     ) -> Result<VirtAddr, Error> {
         // The caller will use the addresses on this CPU.
         self.tlb_grace.idle_exit();
         let mapped = self.mapped_bytes(what.pages)?;
         let bytes = mapped + if guard { PAGE } else { 0 };
-        // If no aligned range is free, use a smaller alignment.
-        let sizes = PageSize::ALL.into_iter().rev().filter(|size| *size <= align);
+        let sizes = PageSize::ALL.into_iter().rev().filter(|size| align.contains(size));
         let mut taken = Err(Error::NoSpace(bytes));
         for size in sizes {
             taken = self.take(bytes, size);

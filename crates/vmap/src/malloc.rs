@@ -111,7 +111,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             && self.tables.paging().largest() >= large;
         let align = if huge { large } else { PageSize::Size4K };
         let what = What::new(Made::Vmalloc, pages, request.bytes, caller);
-        self.make(what, request.guard, align, |range| {
+        self.make(what, request.guard, PageSize::Size4K..=align, |range| {
             // Large pages are only used if the area begins at their alignment, so that `vrealloc`
             // can move it as it is.
             let huge = huge && range.start().is_aligned(large);

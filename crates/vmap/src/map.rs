@@ -3,6 +3,7 @@
 use crate::area::{Made, State, What};
 use crate::check;
 use crate::error::Error;
+use crate::make::SMALL;
 use crate::vmap::{PAGE, Vmap};
 use core::panic::Location;
 use grace::Concurrent;
@@ -80,7 +81,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     ) -> Result<VirtAddr, Error> {
         let bytes = frames.len() as u64 * PAGE;
         let what = What::new(Made::Vmap, frames.len(), bytes, caller);
-        self.make(what, guard, PageSize::Size4K, |range| self.map_frames(range, frames, attrs))
+        self.make(what, guard, SMALL, |range| self.map_frames(range, frames, attrs))
     }
 
     /// Unmaps an area that [`vmap`](Vmap::vmap) mapped, on any CPU. The PTEs are cleared when it
@@ -135,7 +136,9 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let what = What::new(Made::Ioremap, pages, range.len(), Location::caller());
         let what = What { phys: Some(range.start()), ..what };
         let guard = self.options.guard;
-        let at = self.make(what, guard, align, |range| self.map_large(range, first, attrs))?;
+        let at = self.make(what, guard, PageSize::Size4K..=align, |range| {
+            self.map_large(range, first, attrs)
+        })?;
         at.checked_add(offset).ok_or(wrong)
     }
 

@@ -4,6 +4,7 @@ use crate::area::{Area, Made, Ours, Record, State, What};
 use crate::block::{self, BYTES, Bits, MOST, PAGES};
 use crate::check;
 use crate::error::{Culprit, Error};
+use crate::make::SMALL;
 use crate::vmap::{PAGE, Vmap};
 use core::panic::Location;
 use grace::Concurrent;
@@ -38,9 +39,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let run = if frames.len() <= MOST { self.take_run(frames.len(), caller)? } else { None };
         let Some((at, leaf)) = run else {
             let what = What::new(Made::Ram, frames.len(), bytes, caller);
-            return self.make(what, false, PageSize::Size4K, |range| {
-                self.map_frames(range, frames, attrs)
-            });
+            return self.make(what, false, SMALL, |range| self.map_frames(range, frames, attrs));
         };
         let range = VirtRange::new(at, bytes).ok_or(Error::NotMapped(at))?;
         self.machine().check_reuse(None, range);

@@ -108,15 +108,12 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         self.check_zones(pages * PAGE + if guard { PAGE } else { 0 })?;
         self.check_free_frames(pages - old.len() / PAGE)?;
         let request = Request { guard, attrs, ..Request::new(bytes) };
-        // Large pages stay large. One may follow small pages, if there was no memory for large
-        // pages at first.
+        // Large pages stay large, so they need an aligned range. One may follow small pages, if
+        // there was no memory for large pages at first.
         let large = old.pages(PageSize::Size2M).any(|at| self.page_size(at) > PAGE);
         let align = if large { PageSize::Size2M } else { PageSize::Size4K };
         let what = What::new(Made::Vmalloc, bytes.div_ceil(PAGE) as usize, bytes, caller);
-        let moved = self.make(what, guard, align, |new| {
-            if large && !new.start().is_aligned(PageSize::Size2M) {
-                return Err(Error::NoSpace(bytes));
-            }
+        let moved = self.make(what, guard, align..=align, |new| {
             let end = new.start().checked_add(old.len()).ok_or(Error::TooLarge(bytes))?;
             let done = self.map_again(old, new.start()).and_then(|()| match rest_of(new, end) {
                 Some(more) => self.populate(more, &request),

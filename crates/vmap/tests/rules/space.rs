@@ -153,6 +153,30 @@ fn no_space_to_grow() {
     world.end().unwrap();
 }
 
+/// A large page that grows needs an aligned range. A free range that is large enough, but not
+/// aligned, is not taken.
+#[test]
+fn no_aligned_space_to_grow() {
+    let range = VirtRange::new(virt(SPACE + (1 << 20) + PAGE), (9 << 20) + 3 * PAGE).unwrap();
+    let config = Config { cpus: 1, frames: 6000, ..Config::default() };
+    let options = Options { guard: false, ..Options::default() };
+    let world = World::over(config, range, options);
+    world.on(0, || {
+        let vmap = world.vmap();
+        let large = vmap.vmalloc_huge(2 << 20).unwrap();
+        assert_eq!(large, virt(SPACE + (2 << 20)));
+        let small = vmap.vmalloc(PAGE).unwrap();
+        let bytes = (4 << 20) + 4 * PAGE + 1;
+        // SAFETY: no code uses it.
+        let moved = unsafe { vmap.vrealloc(large, bytes) };
+        assert_eq!(moved, Err(Error::NoSpace((4 << 20) + 5 * PAGE)));
+        assert_eq!(vmap.get_vmalloc_info().waiting, 0);
+        free(&world, small);
+        free(&world, large);
+    });
+    world.end().unwrap();
+}
+
 /// Small mappings fill all blocks, and then the rest of the space.
 #[test]
 fn filled_with_blocks() {
