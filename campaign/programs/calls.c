@@ -123,10 +123,7 @@ static uintptr_t somewhere(size_t *pages)
 static int some_prot(void)
 {
     static const int common[] = { PROT_READ | PROT_WRITE, PROT_READ, PROT_NONE, PROT_READ | PROT_WRITE };
-    int prot = chance(8) ? (int)roll(8) : common[roll(4)];
-    /* On processors with protection keys, Linux gives execute-only memory a key of its own, which
-     * our rules do not have yet (ARCHITECTURE.md, "To come"). */
-    return prot == PROT_EXEC ? PROT_READ | PROT_EXEC : prot;
+    return chance(8) ? (int)roll(8) : common[roll(4)];
 }
 
 static void do_mmap(void)

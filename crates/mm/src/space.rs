@@ -103,6 +103,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         if profile.task_size > lower_half::<F>() {
             return Err(Error::NotSupported("a larger lower half than the page tables have"));
         }
+        // Execute-only memory gets a key, and a page with it must be possible.
+        let protection_keys = profile.protection_keys && F::KEYS > 1;
+        let profile = Profile { protection_keys, ..profile };
         let tables = PageTables::user(paging, tag, kernel)?;
         let vmas = vma::AddressSpace::new(profile, layout);
         let (room, huge, family) = (Room::try_new()?, HugeState::try_new()?, Family::try_new()?);

@@ -185,6 +185,7 @@ fn header(release: &str, profile: Profile) -> Header {
         .with("thp", thp.as_deref().unwrap_or("absent"))
         .with("max_map_count", &profile.max_map_count.to_string())
         .with("guards", if profile.guard_flag { "flagged" } else { "unflagged" })
+        .with("pkeys", if profile.protection_keys { "present" } else { "absent" })
 }
 
 /// The exit codes are those of env(1), nohup(1) and timeout(1).

@@ -396,6 +396,7 @@ ops! {
     Prctl "prctl" 5, Ioctl "ioctl" 3, Close "close" 1, IoSetup "io_setup" 2, IoDestroy "io_destroy" 1,
     ProcessMadvise "process_madvise" 5, SetMempolicyHomeNode "set_mempolicy_home_node" 4,
     MapShadowStack "map_shadow_stack" 3, Personality "personality" 1,
+    PkeyAlloc "pkey_alloc" 2, PkeyFree "pkey_free" 1,
 }
 
 /// The listing of an address space at its end.

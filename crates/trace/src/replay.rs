@@ -63,6 +63,7 @@ pub fn profile(header: &Header) -> Profile {
     let profile = kernel.map_or(Profile::LINUX_6_18, |release| Profile::for_release(release).0);
     Profile {
         guard_flag: header.get("guards") == Some("flagged"),
+        protection_keys: header.get("pkeys") == Some("present"),
         honours_noreserve: header.get("overcommit") != Some("2"),
         max_map_count: header
             .get("max_map_count")

@@ -15,7 +15,7 @@ use trace::{
 #[path = "common/needs.rs"]
 mod needs;
 
-const RULES: [&str; 16] = [
+const RULES: [&str; 17] = [
     "hugezero",
     "implies",
     "fills",
@@ -32,6 +32,7 @@ const RULES: [&str; 16] = [
     "marks",
     "grows_up",
     "grows_in_vain",
+    "keys",
 ];
 
 /// An empty folder for this test, on a disk.
@@ -64,6 +65,7 @@ fn each_rule_holds_live_and_replayed() {
     let header = Header::new()
         .with("kernel", release.trim())
         .with("guards", if profile.guard_flag { "flagged" } else { "unflagged" })
+        .with("pkeys", if profile.protection_keys { "present" } else { "absent" })
         .with("max_map_count", &profile.max_map_count.to_string());
     for rule in RULES {
         let scratch = folder(rule);

@@ -79,6 +79,10 @@ causes! {
     Watched 16 "part of the range is registered with another userfaultfd";
     /// UFFDIO_REGISTER over a VMA that can never become writable.
     NeverWritable 1 "part of the range can never become writable";
+    /// pkey_alloc without a free key.
+    NoKey 28 "no protection key is free, or there are none here; free one with pkey_free";
+    /// A protection key that pkey_alloc has not returned, or that was freed.
+    KeyNotAllocated 22 "the protection key is not allocated; pkey_alloc returns one that is";
     /// MAP_FIXED_NOREPLACE over a range that is mapped.
     Occupied 17 "the range is in use, and MAP_FIXED_NOREPLACE does not replace it";
 }

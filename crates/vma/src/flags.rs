@@ -83,7 +83,7 @@ bitflags::bitflags! {
         const NOHUGEPAGE = 1 << 30;
         /// `mg`: MADV_MERGEABLE, pages may be shared by content.
         const MERGEABLE = 1 << 31;
-        /// The lowest bit of the 4-bit protection key. The listing does not show the key here.
+        /// The lowest bit of the 4-bit protection key, which smaps shows in a line of its own.
         const PKEY_BIT0 = 1 << 32;
         /// Second bit of the protection key.
         const PKEY_BIT1 = 1 << 33;
@@ -177,16 +177,19 @@ impl VmFlags {
     }
 }
 
-/// Names joined by commas, as in a recording: `rd,wr,mr,mw,me,ac`.
+/// Names joined by commas, as in a recording: `rd,wr,mr,mw,me,ac`. A protection key other than 0
+/// follows: `ex,mr,mw,me,k1`.
 impl fmt::Display for VmFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, name) in self.names().enumerate() {
-            if i > 0 {
-                f.write_str(",")?;
-            }
-            f.write_str(name)?;
+        let mut comma = "";
+        for name in self.names() {
+            write!(f, "{comma}{name}")?;
+            comma = ",";
         }
-        Ok(())
+        match self.pkey() {
+            0 => Ok(()),
+            key => write!(f, "{comma}k{key}"),
+        }
     }
 }
 
@@ -213,6 +216,13 @@ impl FromStr for VmFlags {
     fn from_str(text: &str) -> Result<Self, UnknownFlag> {
         let mut flags = VmFlags::empty();
         for name in text.split(',').filter(|n| !n.is_empty()) {
+            if let Some(key) = name.strip_prefix('k').and_then(|key| key.parse().ok()) {
+                if !(1..16).contains(&key) {
+                    return Err(UnknownFlag);
+                }
+                flags = flags.with_pkey(key);
+                continue;
+            }
             let (flag, _) = NAMES.iter().find(|(_, known)| *known == name).ok_or(UnknownFlag)?;
             flags |= *flag;
         }
@@ -227,7 +237,7 @@ mod tests {
 
     #[test]
     fn every_name_reads_back() {
-        let all = VmFlags::all() - VmFlags::PKEY;
+        let all = VmFlags::all();
         assert_eq!(all.to_string().parse::<VmFlags>(), Ok(all));
         assert_eq!("rd,zz".parse::<VmFlags>(), Err(UnknownFlag));
     }
@@ -239,9 +249,14 @@ mod tests {
     }
 
     #[test]
-    fn protection_keys_are_kept_and_not_listed() {
+    fn protection_keys_follow_the_names() {
         let flags = VmFlags::READ.with_pkey(9);
-        assert_eq!((flags.pkey(), flags.to_string().as_str()), (9, "rd"));
+        assert_eq!((flags.pkey(), flags.to_string().as_str()), (9, "rd,k9"));
         assert_eq!(flags.with_pkey(0), VmFlags::READ);
+        let only = VmFlags::empty().with_pkey(15);
+        assert_eq!((only.to_string().as_str(), "k15".parse()), ("k15", Ok(only)));
+        for wrong in ["k0", "k16", "k256", "k", "k-1"] {
+            assert_eq!(wrong.parse::<VmFlags>(), Err(UnknownFlag), "{wrong}");
+        }
     }
 }

@@ -9,6 +9,7 @@
 //! | mmap | [`Writer::mmap`], [`Writer::choose_address`] | `map`, `place` |
 //! | munmap | [`Writer::munmap`] | `unmap` |
 //! | mprotect, pkey_mprotect | [`Writer::mprotect`] | `protect` |
+//! | pkey_alloc, pkey_free | [`Writer::pkey_alloc`], [`Writer::pkey_free`] | `pkey` |
 //! | mremap | [`Writer::mremap`] | `remap` |
 //! | brk | [`Writer::brk`] | `brk` |
 //! | madvise | [`Writer::madvise`] | `advise` |
@@ -63,6 +64,7 @@ mod map;
 mod maps;
 mod merge;
 mod pages;
+mod pkey;
 mod place;
 mod profile;
 mod protect;

@@ -154,6 +154,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if self.count() > self.profile.max_map_count {
             return Err(Error::TooManyMaps);
         }
+        let pkey = self.pkey_of_map(request.prot);
         let Found { addr, next } = match self.place(self.wanted(&request, len)) {
             // What waits may be in the way.
             Err(Error::NoSpace) => {
@@ -175,7 +176,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         self.may_lock_more(locked - without, len)?;
         // As in Linux, kinds and files are checked last.
-        let flags = self.map_flags(&request)? - without;
+        let flags = self.map_flags(&request)?.with_pkey(pkey) - without;
         if self.denies_exec(flags, flags) {
             return Err(Error::Access);
         }

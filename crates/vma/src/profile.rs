@@ -26,6 +26,9 @@ pub struct Profile {
     /// VMA, and gives an anon_vma only to an anonymous one (6.19, and late releases of 6.18). If
     /// not set, every VMA with guard pages gets an anon_vma and no flag.
     pub guard_flag: bool,
+    /// Whether the processor and the kernel have protection keys. If so, execute-only memory gets
+    /// one ([`Writer::pkey_alloc`](crate::Writer::pkey_alloc)).
+    pub protection_keys: bool,
     /// Whether mremap to a fixed address moves several VMAs in one call (since 6.17).
     pub moves_many: bool,
 }
@@ -41,6 +44,7 @@ impl Profile {
         huge_aligned_anon: true,
         honours_noreserve: true,
         guard_flag: false,
+        protection_keys: false,
         moves_many: true,
     };
 

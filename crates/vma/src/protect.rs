@@ -21,7 +21,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// # Errors
     /// [`Error::Unmapped`] at a hole, [`Error::Access`] if the map may not have the permission or
     /// PR_SET_MDWE denies it, [`Error::Sealed`], [`Error::BadFlags`], [`Error::Unaligned`],
-    /// [`Error::OutOfMemory`].
+    /// [`Error::OutOfMemory`]. [`Error::KeyNotAllocated`], if the profile has protection keys;
+    /// without them any key is taken.
     pub fn mprotect(
         &mut self,
         start: usize,
@@ -43,6 +44,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if prot & !(7 | PROT_SEM) != 0 {
             return Err(Error::BadFlags);
         }
+        if self.profile.protection_keys
+            && let Some(key) = pkey
+        {
+            self.check_pkey(key)?;
+        }
         let first = self.at_or_after(start).filter(|a| a.start < end).ok_or(Error::Unmapped)?;
         let mut at = start;
         if grows == PROT_GROWSUP {
@@ -58,12 +64,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if first.start > at {
             return Err(Error::Unmapped);
         }
-        let access = VmFlags::from_prot(prot);
-        let change = self.protected(first, access, pkey)?;
+        let change = self.protected(first, prot, pkey)?;
         at = self.protect_one(first.middle(), at, end, change)?;
         while at < end {
             let look = self.look_at(at).ok_or(Error::Unmapped)?;
-            let change = self.protected(look, access, pkey)?;
+            let change = self.protected(look, prot, pkey)?;
             at = self.protect_one(look.middle(), at, end, change)?;
         }
         Ok(())
@@ -73,19 +78,17 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     fn protected(
         &self,
         look: Look<'_, F>,
-        access: VmFlags,
+        prot: u32,
         pkey: Option<u8>,
     ) -> Result<Option<Vma<F>>, Error> {
-        let old = look.vma.flags;
+        let (old, access) = (look.vma.flags, VmFlags::from_prot(prot));
+        let pkey = pkey.unwrap_or_else(|| self.pkey_after(old, prot));
         let reads = access.contains(VmFlags::READ) && old.contains(VmFlags::MAYEXEC);
         let access = match self.state.read_implies_exec() && reads {
             true => access | VmFlags::EXEC,
             false => access,
         };
-        let mut flags = (old - VmFlags::ACCESS) | access;
-        if let Some(key) = pkey {
-            flags = flags.with_pkey(key);
-        }
+        let flags = ((old - VmFlags::ACCESS) | access).with_pkey(pkey);
         let may = VmFlags::from_bits_retain((flags.bits() >> 4) & VmFlags::ACCESS.bits());
         if !(access - may).is_empty() {
             return Err(Error::Access);

@@ -137,7 +137,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             }
         }
         let Some(contents) = contents else { return Err(Error::Unmapped) };
-        let flags = flags.with_pkey(contents.flags.pkey());
+        // Without protection keys in the profile, the report does not tell them.
+        let flags = match self.profile.protection_keys {
+            true => flags,
+            false => flags.with_pkey(contents.flags.pkey()),
+        };
         self.room_for(1)?;
         let vma = Vma { flags, ..Vma::clone(&contents) };
         self.has_object(&vma)?;

@@ -10,6 +10,7 @@ use crate::{
     Layout, Limits, VmFlags, Vma,
     anon::{Anon, Generation, Moment},
     limits::{KINDS, SizeChange},
+    pkey::Pkeys,
 };
 
 /// A word that only the holder of the tree's lock, or an exclusive owner, reads or writes.
@@ -91,6 +92,8 @@ pub(crate) struct State {
     read_implies_exec: Word,
     /// PR_SET_MDWE: the bits of the call.
     deny_exec: Word,
+    /// As [`Pkeys::to_word`].
+    pkeys: Word,
     vmas: Word,
     unshared: Word,
     sizes: [Word; KINDS],
@@ -116,6 +119,7 @@ impl State {
             merge_any: Word::new(self.merge_any.get()),
             read_implies_exec: Word::new(self.read_implies_exec.get()),
             deny_exec: Word::new(self.inherited_deny_exec()),
+            pkeys: Word::new(self.pkeys.get()),
             vmas: Word::new(self.vmas.get()),
             unshared: Word::new(self.unshared.get()),
             sizes: self.sizes.each_ref().map(|size| Word::new(size.get())),
@@ -139,6 +143,7 @@ impl State {
             merge_any: copy(&self.merge_any),
             read_implies_exec: copy(&self.read_implies_exec),
             deny_exec: copy(&self.deny_exec),
+            pkeys: copy(&self.pkeys),
             vmas: copy(&self.vmas),
             unshared: copy(&self.unshared),
             sizes: self.sizes.each_ref().map(copy),
@@ -214,6 +219,14 @@ impl State {
 
     pub(crate) fn set_deny_exec(&self, bits: usize) {
         self.deny_exec.set(bits);
+    }
+
+    pub(crate) fn pkeys(&self) -> Pkeys {
+        Pkeys::from_word(self.pkeys.get())
+    }
+
+    pub(crate) fn set_pkeys(&self, pkeys: Pkeys) {
+        self.pkeys.set(pkeys.to_word());
     }
 
     pub(crate) fn counts(&self) -> VmaCounts {

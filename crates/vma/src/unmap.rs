@@ -3,6 +3,7 @@
 use crate::{
     Error, Layout, MappedFile, VmFlags,
     pages::Work,
+    pkey::Pkeys,
     space::Writer,
     tree::{Change, Look, Overlap},
     vma::page_align,
@@ -36,8 +37,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     }
 
     /// What execve(2) does to the memory of a program: unmaps everything, sealed or not, and begins
-    /// with these addresses. Limits stay; what mlockall asked for later maps, and the personality
-    /// READ_IMPLIES_EXEC, do not.
+    /// with these addresses. Limits stay; what mlockall asked for later maps, the personality
+    /// READ_IMPLIES_EXEC, and protection keys do not.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; nothing has changed.
@@ -46,6 +47,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.state.set_layout(layout);
         self.state.set_default_flags(self.state.default_flags() & VmFlags::SOFTDIRTY);
         self.state.set_read_implies_exec(false);
+        self.state.set_pkeys(Pkeys::NEW);
         Ok(())
     }
 

@@ -2,8 +2,10 @@
 
 mod common;
 
-use common::{Calls, File, HEAP, PAGE, anonymous, of_file, space, vmas};
-use vma::{Advice, AttachRequest, Error, LockAll, MapFlags, RemapRequest, VmFlags};
+use common::{Calls, File, HEAP, PAGE, Space, anonymous, of_file, space, vmas};
+use vma::{
+    Advice, AttachRequest, Error, Layout, LockAll, MapFlags, Profile, RemapRequest, VmFlags,
+};
 
 const AT: usize = 0x1000_0000_0000;
 
@@ -20,6 +22,12 @@ fn fixed_move(from: usize, pages: usize, to: usize, keeps: bool) -> RemapRequest
         fixed: Some(page(to)),
         dont_unmap: keeps.then_some(page(to)),
     }
+}
+
+/// An empty address space on a processor with protection keys.
+fn keyed_space() -> Space {
+    let profile = Profile { protection_keys: true, ..Profile::LINUX_6_18 };
+    Space::new(profile, Layout { mmap_base: AT, ..Layout::default() })
 }
 
 /// The first page, length in pages and flags of every VMA.
@@ -328,4 +336,76 @@ fn discarding_is_refused_where_pages_must_stay() {
         let seen = [0, 1, 2, 3].map(|at| calls.madvise(page(at), PAGE, advice));
         assert_eq!(seen, expected, "{advice:?}");
     }
+}
+
+/// The protection keys of the first pages.
+fn keys<const PAGES: usize>(calls: &Calls<'_>) -> [u8; PAGES] {
+    std::array::from_fn(|n| calls.area_at(page(n)).unwrap().vma.flags.pkey())
+}
+
+#[test]
+fn execute_only_memory_has_a_key_of_its_own() {
+    let mut space = keyed_space();
+    let mut calls = space.get_mut();
+    // The lowest key is that of execute-only memory only from the first such call on.
+    assert_eq!(calls.pkey_alloc(), Ok(1));
+    calls.mmap(anonymous(page(0), 1, 4)).unwrap();
+    calls.mmap(anonymous(page(1), 1, 5)).unwrap();
+    calls.mmap(anonymous(page(2), 1, 3)).unwrap();
+    assert_eq!(keys(&calls), [2, 0, 0]);
+    calls.mprotect(page(1), 2 * PAGE, 4, None).unwrap();
+    assert_eq!((keys(&calls), ranges(&calls)), ([2, 2, 2], vec![(0, 3)]));
+    // An added right takes the key away; a key that the program chose stays.
+    calls.mprotect(page(0), PAGE, 5, None).unwrap();
+    assert_eq!(keys(&calls), [0, 2, 2]);
+    calls.mprotect(page(0), PAGE, 1, Some(1)).unwrap();
+    calls.mprotect(page(0), PAGE, 5, None).unwrap();
+    assert_eq!(keys(&calls), [1, 2, 2]);
+    calls.mprotect(page(0), PAGE, 4, Some(1)).unwrap();
+    calls.mprotect(page(0), PAGE, 0, None).unwrap();
+    assert_eq!(keys(&calls), [1, 2, 2]);
+    // PROT_SEM makes it another request.
+    calls.mprotect(page(1), PAGE, 4 | 8, None).unwrap();
+    assert_eq!(keys(&calls), [1, 0, 2]);
+    // A program can neither use nor free the key.
+    for key in [2, 3, 15, 16, 255] {
+        assert_eq!(calls.mprotect(page(0), PAGE, 1, Some(key)), Err(Error::KeyNotAllocated));
+        assert_eq!(calls.pkey_free(key), Err(Error::KeyNotAllocated));
+    }
+    let mut child = calls.fork().unwrap();
+    assert_eq!(child.get_mut().pkey_alloc(), Ok(3));
+    assert_eq!(child.get_mut().pkey_free(1), Ok(()));
+    assert_eq!(calls.pkey_alloc(), Ok(3));
+    let layout = calls.layout();
+    calls.exec(layout).unwrap();
+    assert_eq!(calls.pkey_alloc(), Ok(1));
+    calls.mmap(anonymous(page(0), 1, 4)).unwrap();
+    assert_eq!(keys(&calls), [2]);
+}
+
+#[test]
+fn without_a_free_key_execute_only_memory_is_like_any_other() {
+    let mut space = keyed_space();
+    let mut calls = space.get_mut();
+    assert!((1..16).all(|key| calls.pkey_alloc() == Ok(key)));
+    assert_eq!(calls.pkey_alloc(), Err(Error::NoKey));
+    calls.mmap(anonymous(page(0), 2, 4)).unwrap();
+    calls.mprotect(page(1), PAGE, 1, Some(7)).unwrap();
+    calls.mprotect(page(1), PAGE, 4, None).unwrap();
+    assert_eq!(keys(&calls), [0, 7]);
+    // Key 0 denies nothing, even if it was free.
+    assert_eq!(calls.pkey_free(0), Ok(()));
+    calls.mprotect(page(1), PAGE, 4, None).unwrap();
+    assert_eq!((keys(&calls), calls.pkey_alloc()), ([0, 7], Err(Error::NoKey)));
+}
+
+#[test]
+fn without_protection_keys_no_memory_has_one() {
+    let mut space = space();
+    let mut calls = space.get_mut();
+    calls.mmap(anonymous(page(0), 1, 4)).unwrap();
+    let none = (calls.pkey_alloc(), calls.pkey_free(0), calls.adopt_pkey(1, true));
+    assert_eq!(none, (Err(Error::NoKey), Err(Error::KeyNotAllocated), Err(Error::NoKey)));
+    calls.mprotect(page(0), PAGE, 4, None).unwrap();
+    assert_eq!(keys(&calls), [0]);
 }

@@ -26,7 +26,7 @@ pub(super) enum Kind {
 
 /// The memory calls that are always traced, by number. prctl and ioctl are traced depending on
 /// their arguments.
-pub(super) const MEMORY: [(libc::c_long, Op); 23] = [
+pub(super) const MEMORY: [(libc::c_long, Op); 25] = [
     (libc::SYS_mmap, Op::Mmap),
     (libc::SYS_mprotect, Op::Mprotect),
     (libc::SYS_munmap, Op::Munmap),
@@ -50,6 +50,8 @@ pub(super) const MEMORY: [(libc::c_long, Op); 23] = [
     (MAP_SHADOW_STACK, Op::MapShadowStack),
     (libc::SYS_mseal, Op::Mseal),
     (libc::SYS_personality, Op::Personality),
+    (libc::SYS_pkey_alloc, Op::PkeyAlloc),
+    (libc::SYS_pkey_free, Op::PkeyFree),
 ];
 
 /// Not yet in libc for this target.
@@ -117,8 +119,8 @@ pub(super) fn places(op: Op, args: &[usize; 6], brk: usize) -> [Option<Range<usi
         Op::Shmat | Op::Shmdt | Op::Close => [None, None],
         // Their ranges are in memory. The code that reads them looks for first writes there.
         Op::Ioctl | Op::ProcessMadvise => [None, None],
-        // It affects only later calls.
-        Op::Personality => [None, None],
+        // They affect only later calls.
+        Op::Personality | Op::PkeyAlloc | Op::PkeyFree => [None, None],
         Op::Munmap
         | Op::Mprotect
         | Op::PkeyMprotect

@@ -143,6 +143,8 @@ pub(super) fn unchecked() -> Vec<String> {
 pub fn profile() -> vma::Profile {
     let (mut profile, _) = vma::Profile::for_release(&sys::kernel_release().unwrap_or_default());
     profile.guard_flag = sys::flags_guards();
+    profile.protection_keys = fs::read_to_string("/proc/self/smaps")
+        .is_ok_and(|smaps| smaps.lines().any(|line| line.starts_with("ProtectionKey:")));
     let overcommit = fs::read_to_string("/proc/sys/vm/overcommit_memory").unwrap_or_default();
     profile.honours_noreserve = overcommit.trim() != "2";
     let most = fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();

@@ -205,6 +205,15 @@ impl Steps<'_> {
         let _ = self.step(Step::SetReadImpliesExec(on));
     }
 
+    pub(super) fn adopt_pkey(&mut self, key: u8, exec_only: bool) {
+        // It fails if the recorded kernel has no such key. Then nothing depends on it.
+        let _ = self.step(Step::AdoptPkey { key, exec_only });
+    }
+
+    pub(super) fn pkey_free(&mut self, key: u8) -> Result<(), Error> {
+        self.done(Step::PkeyFree(key))
+    }
+
     pub(super) fn watch(
         &mut self,
         addr: usize,

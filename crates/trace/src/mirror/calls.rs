@@ -66,6 +66,10 @@ pub(super) fn perform(space: &mut Steps<'_>, call: &Call, context: Context) -> O
         Op::Munmap => outcome(space.munmap(a, b)),
         Op::Mprotect | Op::PkeyMprotect => {
             let pkey = (call.op == Op::PkeyMprotect && d as i32 != -1).then_some(d as u8);
+            if let (Some(key), 0 | ENOMEM | EACCES | EPERM) = (pkey, kernel) {
+                // The kernel has accepted the key. The session may have begun after its pkey_alloc.
+                space.adopt_pkey(key, false);
+            }
             match kernel {
                 ENOMEM if !has_hole(space, a, b) => Ours::Unknown,
                 0 | ENOMEM | EACCES | EPERM => outcome(space.mprotect(a, b, c as u32, pkey)),
@@ -119,6 +123,14 @@ pub(super) fn perform(space: &mut Steps<'_>, call: &Call, context: Context) -> O
         Op::Mseal if kernel == 0 => outcome(space.mseal(a, b)),
         Op::Shmat if kernel == EPERM => replace_sealed(space, b),
         Op::Shmdt if kernel == 0 => outcome(space.shmdt(a)),
+        Op::PkeyAlloc if !failed => {
+            space.adopt_pkey(kernel as u8, false);
+            Ours::Unknown
+        }
+        Op::PkeyFree if kernel == 0 => {
+            space.adopt_pkey(a as u8, false);
+            outcome(space.pkey_free(a as u8))
+        }
         Op::Prctl if kernel == 0 => prctl(space, a, b, c),
         Op::Ioctl if kernel == 0 => uffd_ioctl(space, call, context.features),
         Op::Close => close(space, a),

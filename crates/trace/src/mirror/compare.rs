@@ -39,6 +39,7 @@ impl<B: Beside> Mirror<B> {
         &mut self,
         listing: &Listing,
     ) -> Result<Option<(MmId, Difference)>, Expected> {
+        let unseen = self.unseen();
         let mirrored = self.known(listing.mm)?;
         mirrored.figures.stats.listings += 1;
         let ours = mirrored.listing();
@@ -47,7 +48,9 @@ impl<B: Beside> Mirror<B> {
             kernel.push('\n');
             return Ok(Some((listing.mm, Difference::Listing { ours, kernel })));
         }
-        Ok(mirrored.compare_flags(&listing.flags).map(|difference| (listing.mm, difference)))
+        Ok(mirrored
+            .compare_flags(&listing.flags, unseen)
+            .map(|difference| (listing.mm, difference)))
     }
 
     /// Compares with the kernel's listing and counts the result.

@@ -49,10 +49,15 @@ impl Mirrored {
         }
     }
 
-    pub(super) fn compare_flags(&mut self, kernel: &[(usize, VmFlags)]) -> Option<Difference> {
+    /// Compares all flags but those that the kernel does not show.
+    pub(super) fn compare_flags(
+        &mut self,
+        kernel: &[(usize, VmFlags)],
+        unseen: VmFlags,
+    ) -> Option<Difference> {
         let space = self.space.get_mut();
         let ours: Vec<(usize, VmFlags)> =
-            space.areas().map(|area| (area.start, area.vma.flags - VmFlags::PKEY)).collect();
+            space.areas().map(|area| (area.start, area.vma.flags - unseen)).collect();
         if ours == kernel {
             return None;
         }

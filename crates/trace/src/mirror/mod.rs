@@ -314,6 +314,11 @@ impl<B: Beside> Mirror<B> {
         }
     }
 
+    /// The flags that the recorded kernel does not show.
+    fn unseen(&self) -> VmFlags {
+        if self.profile.protection_keys { VmFlags::empty() } else { VmFlags::PKEY }
+    }
+
     fn adopt(&mut self, mm: MmId, vma: &InitialVma) -> Result<(), Expected> {
         let file = self.file(vma.file)?;
         if let Some(file) = &file {
@@ -328,8 +333,12 @@ impl<B: Beside> Mirror<B> {
             name: vma.name.as_deref().map(Arc::from),
         };
         let merges = vma.flags.contains(VmFlags::MERGEABLE);
+        let (pkey, exec_only) = (vma.flags.pkey(), vma.flags & VmFlags::ACCESS == VmFlags::EXEC);
         let adopt = |space: &mut Steps<'_>| {
             space.adopt(whole).map_err(|error| format!("a VMA that can be mapped: {error}"))?;
+            if pkey != 0 {
+                space.adopt_pkey(pkey, exec_only);
+            }
             if merges {
                 // A new program has mergeable VMAs only if it inherited PR_SET_MEMORY_MERGE through
                 // execve.

@@ -58,6 +58,7 @@ impl Mirror {
             .take_while(|(vma, _)| vma.start < range.end)
             .map(|(vma, contents)| (vma, contents.flags))
             .collect();
+        let unseen = self.unseen();
         let meets = |a: &Range<usize>, b: &Range<usize>| a.start < b.end && b.start < a.end;
         let mut records = Vec::new();
         let mut hole = |start: usize, end: usize| {
@@ -78,7 +79,7 @@ impl Mirror {
         }
         for (vma, flags) in near {
             let same = |(our, had): &&(Range<usize>, VmFlags)| {
-                our == vma && *had - VmFlags::PKEY == *flags - VmFlags::PKEY
+                our == vma && *had - unseen == *flags - unseen
             };
             if ours.iter().find(same).is_none() {
                 let (start, end) = (vma.start, vma.end);

@@ -70,6 +70,10 @@ pub enum Step<F> {
     SetLayout(Layout),
     /// Whether the thread that makes the next calls has READ_IMPLIES_EXEC.
     SetReadImpliesExec(bool),
+    /// pkey_alloc has returned this key, or, with `exec_only`, execute-only memory has it.
+    AdoptPkey { key: u8, exec_only: bool },
+    /// pkey_free.
+    PkeyFree(u8),
     /// UFFDIO_REGISTER.
     Watch { addr: usize, len: usize, modes: VmFlags, uffd: Uffd },
     /// UFFDIO_UNREGISTER.
@@ -122,6 +126,8 @@ impl<F: MappedFile> Step<F> {
                 space.set_read_implies_exec(on);
                 Ok(())
             }
+            Step::AdoptPkey { key, exec_only } => space.adopt_pkey(key, exec_only),
+            Step::PkeyFree(key) => space.pkey_free(key),
             Step::Watch { addr, len, modes, uffd } => space.watch(addr, len, modes, uffd),
             Step::Unwatch { addr, len } => space.unwatch(addr, len),
             Step::CloseWatch(id) => space.close_watch(id),
@@ -167,6 +173,8 @@ impl<F> Step<F> {
             Step::SetMemoryMerge(on) => Step::SetMemoryMerge(on),
             Step::SetLayout(layout) => Step::SetLayout(layout),
             Step::SetReadImpliesExec(on) => Step::SetReadImpliesExec(on),
+            Step::AdoptPkey { key, exec_only } => Step::AdoptPkey { key, exec_only },
+            Step::PkeyFree(key) => Step::PkeyFree(key),
             Step::Watch { addr, len, modes, uffd } => Step::Watch { addr, len, modes, uffd },
             Step::Unwatch { addr, len } => Step::Unwatch { addr, len },
             Step::CloseWatch(id) => Step::CloseWatch(id),

@@ -85,8 +85,10 @@ struct Flags(vma::VmFlags);
 
 impl fmt::Display for Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A protection key alone has no name either.
-        if self.0.names().next().is_none() { f.write_str("-") } else { self.0.fmt(f) }
+        if self.0.names().next().is_none() && self.0.pkey() == 0 {
+            return f.write_str("-");
+        }
+        self.0.fmt(f)
     }
 }
 

@@ -474,6 +474,40 @@ static void grows_in_vain(void)
     limit(RLIMIT_STACK, -1);
 }
 
+/* Execute-only memory has a key of its own, if the processor has keys. */
+static void keys(void)
+{
+    enum { FREED = 3 };
+    long key = syscall(SYS_pkey_alloc, 0, 0), other = syscall(SYS_pkey_alloc, 0, 0);
+    syscall(SYS_pkey_free, key);
+    map(0, 8, PROT_EXEC), map(8, 8, PROT_EXEC), map(16, 8, RW);
+    key = syscall(SYS_pkey_alloc, 0, 0);
+    mprotect(at(2), 12 * PAGE, PROT_EXEC | PROT_READ);
+    mprotect(at(4), 16 * PAGE, PROT_EXEC);
+    mprotect(at(20), 2 * PAGE, PROT_READ);
+    for (int use = 0; use < 4; use++) {
+        long chosen = (long[]){ key, other, FREED + 3, -1 }[use];
+        syscall(SYS_pkey_mprotect, at(5 * use), 3 * PAGE, PROT_EXEC, chosen);
+        syscall(SYS_pkey_mprotect, at(5 * use), 2 * PAGE, PROT_READ, chosen);
+        mprotect(at(5 * use), PAGE, PROT_EXEC);
+    }
+    mprotect(at(0), 24 * PAGE, PROT_EXEC | 8 /* PROT_SEM */);
+    mremap(at(1), 2 * PAGE, 5 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at(100));
+    syscall(SYS_pkey_free, 1), syscall(SYS_pkey_free, other);
+    if (fork() == 0) {
+        other = syscall(SYS_pkey_alloc, 0, 0);
+        syscall(SYS_pkey_mprotect, at(16), 4 * PAGE, PROT_EXEC, other);
+        map(200, 2, PROT_EXEC), map(202, 2, PROT_EXEC);
+        tick();
+        _exit(0);
+    }
+    wait(0);
+    while (syscall(SYS_pkey_alloc, 0, 0) > 0)
+        ;
+    map(30, 2, PROT_EXEC);
+    mprotect(at(16), 8 * PAGE, PROT_EXEC);
+}
+
 static void none(void) { map(0, 1, PROT_READ); }
 
 int main(int count, char **arguments)
@@ -485,7 +519,7 @@ int main(int count, char **arguments)
         { "refused", refused }, { "names", names },
         { "long_paths", long_paths }, { "seals", seals },
         { "rings", rings }, { "marks", marks }, { "grows_up", grows_up },
-        { "grows_in_vain", grows_in_vain }, { "none", none },
+        { "grows_in_vain", grows_in_vain }, { "keys", keys }, { "none", none },
     };
     if (count > 2)
         strncpy(scratch, arguments[2], sizeof scratch - 1);

@@ -1,0 +1,173 @@
+//! Protection keys: which ones an address space has allocated, and the key of execute-only memory.
+//!
+//! x86-64 page tables can only allow to execute what they also allow to read. So Linux gives memory
+//! with PROT_EXEC alone a protection key, whose reads each thread denies itself. The key is the
+//! lowest that is free at the first mmap or mprotect that needs it, and stays that of the address
+//! space. An mprotect that adds a right to such memory takes the key away. The program itself can
+//! neither use nor free this key.
+//!
+//! Without [`Profile::protection_keys`](crate::Profile) no call here succeeds, and execute-only
+//! memory is like any other.
+
+use crate::{Error, MappedFile, VmFlags, space::Writer};
+
+/// `PROT_EXEC`, alone.
+const EXEC_ONLY: u32 = 4;
+const KEYS: u8 = 16;
+
+/// The keys of an address space. Key 0 is that of all memory without another one. As in Linux, a
+/// program may free it, too.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Pkeys {
+    /// A bit for each key.
+    allocated: u16,
+    /// The key of execute-only memory, which is among those that are allocated.
+    exec_only: Option<u8>,
+}
+
+impl Pkeys {
+    /// Those of a new program.
+    pub(crate) const NEW: Pkeys = Pkeys { allocated: 1, exec_only: None };
+
+    /// As a word, which is 0 for [`NEW`](Self::NEW).
+    pub(crate) fn to_word(self) -> usize {
+        let exec_only = self.exec_only.map_or(0, |key| usize::from(key) + 1);
+        usize::from(self.allocated ^ Self::NEW.allocated) | exec_only << 16
+    }
+
+    /// The reverse of [`to_word`](Self::to_word).
+    pub(crate) fn from_word(word: usize) -> Self {
+        let allocated = word as u16 ^ Self::NEW.allocated;
+        Pkeys { allocated, exec_only: ((word >> 16) as u8).checked_sub(1) }
+    }
+
+    /// Whether a program may use this key.
+    fn may_use(self, key: u8) -> bool {
+        key < KEYS && self.allocated & 1 << key != 0 && self.exec_only != Some(key)
+    }
+
+    /// Allocates the lowest free key.
+    fn take_lowest(&mut self) -> Option<u8> {
+        let lowest = self.allocated.trailing_ones() as u8;
+        (lowest < KEYS).then(|| {
+            self.allocated |= 1 << lowest;
+            lowest
+        })
+    }
+}
+
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
+    /// pkey_alloc(2): allocates the lowest free protection key. The rights that a thread has with
+    /// it are the host's task. Constant time.
+    ///
+    /// # Errors
+    /// [`Error::NoKey`]: all 16 are allocated, or the profile has none.
+    ///
+    /// ```
+    /// use vma::{AddressSpace, Error, Layout, Profile};
+    /// # #[derive(Clone, PartialEq)]
+    /// # struct File;
+    /// # impl vma::MappedFile for File {
+    /// #     fn writable(&self) -> bool { true }
+    /// #     fn device(&self) -> (u32, u32) { (8, 1) }
+    /// #     fn inode(&self) -> u64 { 1 }
+    /// #     fn write_path(&self, _: &mut dyn core::fmt::Write) -> core::fmt::Result { Ok(()) }
+    /// # }
+    /// let profile = Profile { protection_keys: true, ..Profile::LINUX_6_18 };
+    /// let mut space: AddressSpace<File, grace::Single> =
+    ///     AddressSpace::new(profile, Layout::default());
+    /// let mut writer = space.get_mut();
+    /// assert_eq!(writer.pkey_alloc(), Ok(1));
+    /// assert_eq!(writer.pkey_free(1), Ok(()));
+    /// assert_eq!(writer.pkey_free(1), Err(Error::KeyNotAllocated));
+    /// ```
+    pub fn pkey_alloc(&mut self) -> Result<u8, Error> {
+        if !self.profile.protection_keys {
+            return Err(Error::NoKey);
+        }
+        let mut keys = self.state.pkeys();
+        let key = keys.take_lowest().ok_or(Error::NoKey)?;
+        self.state.set_pkeys(keys);
+        Ok(key)
+    }
+
+    /// pkey_free(2): the key may be allocated again. VMAs that have it keep it. Constant time.
+    ///
+    /// # Errors
+    /// [`Error::KeyNotAllocated`], also for the key of execute-only memory.
+    pub fn pkey_free(&mut self, key: u8) -> Result<(), Error> {
+        self.check_pkey(key)?;
+        let keys = self.state.pkeys();
+        self.state.set_pkeys(Pkeys { allocated: keys.allocated & !(1 << key), ..keys });
+        Ok(())
+    }
+
+    /// Marks a key as allocated, as [`adopt`](Self::adopt) takes a VMA: another kernel has allocated
+    /// it. `exec_only` says that it is the key of execute-only memory. Constant time.
+    ///
+    /// # Errors
+    /// [`Error::NoKey`]: there is no such key, or the profile has none.
+    pub fn adopt_pkey(&mut self, key: u8, exec_only: bool) -> Result<(), Error> {
+        if !self.profile.protection_keys || key >= KEYS {
+            return Err(Error::NoKey);
+        }
+        let mut keys = self.state.pkeys();
+        keys.allocated |= 1 << key;
+        if exec_only {
+            keys.exec_only = Some(key);
+        }
+        self.state.set_pkeys(keys);
+        Ok(())
+    }
+
+    /// Refuses a key that the program may not use.
+    pub(crate) fn check_pkey(&self, key: u8) -> Result<(), Error> {
+        let may = self.profile.protection_keys && self.state.pkeys().may_use(key);
+        if may { Ok(()) } else { Err(Error::KeyNotAllocated) }
+    }
+
+    /// The key of execute-only memory, allocated now if there is none yet; `None` if no key is free.
+    fn exec_only_key(&self) -> Option<u8> {
+        if !self.profile.protection_keys {
+            return None;
+        }
+        let mut keys = self.state.pkeys();
+        if keys.exec_only.is_none() {
+            keys.exec_only = Some(keys.take_lowest()?);
+            self.state.set_pkeys(keys);
+        }
+        // Key 0 denies nothing. It is the lowest if the program has freed it.
+        keys.exec_only.filter(|key| *key > 0)
+    }
+
+    /// The key of a new map.
+    pub(crate) fn pkey_of_map(&self, prot: u32) -> u8 {
+        if prot == EXEC_ONLY { self.exec_only_key().unwrap_or(0) } else { 0 }
+    }
+
+    /// The key of a VMA after an mprotect without a key.
+    pub(crate) fn pkey_after(&self, old: VmFlags, prot: u32) -> u8 {
+        if prot == EXEC_ONLY {
+            return self.exec_only_key().unwrap_or(old.pkey());
+        }
+        let was_exec_only = old & VmFlags::ACCESS == VmFlags::EXEC
+            && self.state.pkeys().exec_only == Some(old.pkey());
+        if was_exec_only { 0 } else { old.pkey() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_holds_every_state() {
+        assert_eq!((Pkeys::NEW.to_word(), Pkeys::from_word(0)), (0, Pkeys::NEW));
+        for allocated in [0, 1, 2, 0x8001, u16::MAX] {
+            for exec_only in [None, Some(0), Some(1), Some(15)] {
+                let keys = Pkeys { allocated, exec_only };
+                assert_eq!(Pkeys::from_word(keys.to_word()), keys);
+            }
+        }
+    }
+}
