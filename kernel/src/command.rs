@@ -1,25 +1,25 @@
-//! The kernel's command line: a command, names, and settings of the form `name=value`.
+//! The kernel's command line: a command, names, and settings of the form `name=value`. `bench` and
+//! `run` are for x86-64.
 //!
 //! | command | what it does |
 //! |---|---|
-//! | (none) | lists the commands |
+//! | (none) | boots, and ends |
 //! | `bench [EXPERIMENT...] [effort=full\|quick\|least] [cpus=1,2,4] [count] [waiting=SHIFT]` | experiments |
 //! | `test [TRIAL...] [seed=N] [rounds=N] [mutant=NAME]` | trials |
 //! | `run [unmap=immediate\|grace] [waiting=SHIFT]` | runs the program of the loader's archive |
 //! | `panic`, `overflow`, `twice` | fails as named, to test the failure path; `twice` fails again while it reports |
 
-use crate::archive::Archive;
-use crate::bench::{Bench, experiments};
-use crate::console::{RECORD, print};
+#[cfg(target_arch = "x86_64")]
+mod programs;
+
 use crate::exit::Exit;
 use crate::machine::Kernel;
-use crate::{mutant, println, smp, task, test, turns};
+use crate::{mutant, println, smp, test};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use machine::{Cpus, FrameSource, Step};
-use workloads::Scale;
 
 /// The words that have not been used yet.
 struct Words<'a> {
@@ -47,6 +47,7 @@ impl<'a> Words<'a> {
     }
 
     /// Removes a name, and returns whether it was there.
+    #[cfg(target_arch = "x86_64")]
     fn flag(&mut self, name: &str) -> bool {
         let before = self.names.len();
         self.names.retain(|of| *of != name);
@@ -72,13 +73,16 @@ pub(crate) fn run(line: &str) -> Exit {
     let done = match words.next() {
         None => Ok(Exit::Done),
         Some("test") => run_test(Words::read(words)),
-        Some("bench") => run_bench(Words::read(words)),
-        Some("run") => run_program(Words::read(words)),
+        #[cfg(target_arch = "x86_64")]
+        Some("bench") => programs::run_bench(Words::read(words)),
+        #[cfg(target_arch = "x86_64")]
+        Some("run") => programs::run_program(Words::read(words)),
         Some("panic") => panic_on_last(),
         Some("overflow") => overflow(0),
         Some("twice") => panic!("{}", Unspeakable),
         Some(other) => Err(format!(
-            "there is no command {other}: there are test, bench, run, panic, overflow, twice"
+            "there is no command {other}: there are test, {}panic, overflow, twice",
+            if cfg!(target_arch = "x86_64") { "bench, run, " } else { "" }
         )),
     };
     done.unwrap_or_else(|cause| {
@@ -101,88 +105,6 @@ fn run_test(mut words: Words<'_>) -> Result<Exit, String> {
     }
     let trials = words.names_of(&test::names())?;
     Ok(if test::test(&trials, seed, rounds as usize) { Exit::Done } else { Exit::Failed })
-}
-
-/// Makes waiting CPUs count, if the words say so. Returns whether they do.
-fn waiting(words: &mut Words<'_>) -> Result<bool, String> {
-    let Some(word) = words.setting("waiting") else { return Ok(false) };
-    // With a smaller shift a CPU starves; with a larger one no timer is due soon enough.
-    let shift = word.parse().ok().filter(|shift| (2..=6).contains(shift));
-    turns::count_waiting(shift.ok_or_else(|| format!("waiting={word}: 2 to 6"))?);
-    Ok(true)
-}
-
-fn run_bench(mut words: Words<'_>) -> Result<Exit, String> {
-    let scale = match words.setting("effort") {
-        None | Some("full") => Scale::FULL,
-        Some("quick") => Scale::QUICK,
-        Some("least") => Scale::LEAST,
-        Some(other) => {
-            return Err(format!("there is no effort {other}: there are full, quick, least"));
-        }
-    };
-    let icount = words.flag("count");
-    let waiting = waiting(&mut words)?;
-    if waiting && !icount {
-        return Err("waiting=SHIFT is for count".into());
-    }
-    let all = Kernel.count();
-    let mut cpus = Vec::new();
-    match words.setting("cpus") {
-        None => cpus.extend((0..).map(|power| 1 << power).take_while(|cpus| *cpus <= all)),
-        Some(list) => {
-            for word in list.split(',') {
-                let number = word.parse().ok().filter(|number| (1..=all).contains(number));
-                cpus.push(number.ok_or_else(|| format!("cpus={word}: 1 to {all} are there"))?);
-            }
-        }
-    }
-    cpus.sort_unstable();
-    cpus.dedup();
-    let all = experiments(waiting);
-    let all_names: Vec<_> = all.iter().map(|one| one.name).collect();
-    let names = words.names_of(&all_names)?;
-    let bench = Bench { scale, cpus: &cpus, icount, waiting };
-    // In the order in which they are named, which may be twice.
-    for experiment in names.iter().flat_map(|name| all.iter().filter(|one| one.name == *name)) {
-        let report = match bench.measure(experiment) {
-            Ok(report) => report,
-            Err(cause) => {
-                println!("{}: {cause}", experiment.name);
-                return Ok(Exit::Failed);
-            }
-        };
-        println!("{report}");
-        for line in report.json_lines().lines() {
-            print(format_args!("{RECORD}{line}\n"));
-        }
-    }
-    Ok(Exit::Done)
-}
-
-/// Prints the record of the program's end. If it cannot be run, it prints the cause.
-fn run_program(mut words: Words<'_>) -> Result<Exit, String> {
-    match words.setting("unmap") {
-        None | Some("immediate") => {}
-        Some("grace") => task::unmap_by_grace_periods(),
-        Some(other) => return Err(format!("unmap={other}: immediate or grace")),
-    }
-    if waiting(&mut words)? {
-        turns::take(turns::MEDIUM);
-    }
-    words.names_of(&[])?;
-    let archive = Archive::read().ok_or("there are no files: start QEMU with -initrd ARCHIVE")?;
-    let archive = archive.map_err(|error| format!("{error}"))?;
-    Ok(match crate::run::run(&archive.argv, &archive.env, &archive) {
-        Ok(outcome) => {
-            print(format_args!("{RECORD}{outcome}\n"));
-            Exit::Done
-        }
-        Err(cause) => {
-            println!("samara: {cause}");
-            Exit::Failed
-        }
-    })
 }
 
 /// The last CPU panics. The others are running and must be stopped.

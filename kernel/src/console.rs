@@ -1,34 +1,27 @@
 //! The console: a serial port. A line for programs begins with [`RECORD`] and is JSON; every other
 //! line is text for people.
 
+use crate::arch::serial::Port;
 use core::fmt::{self, Write};
 use spin::mutex::SpinMutex;
-use uart_16550::{Config, Uart16550, backend::PioBackend};
 
 /// The first character of a line of JSON (the record separator of ASCII).
+#[cfg(target_arch = "x86_64")]
 pub(crate) const RECORD: char = '\x1e';
 
-const PORT: u16 = 0x3f8;
+static CONSOLE: SpinMutex<Option<Port>> = SpinMutex::new(None);
 
-static CONSOLE: SpinMutex<Option<Uart16550<PioBackend>>> = SpinMutex::new(None);
-
-struct Serial<'a>(&'a mut Uart16550<PioBackend>);
-
-impl Write for Serial<'_> {
+impl Write for Port {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.send_bytes_exact(text.as_bytes());
+        self.send(text.as_bytes());
         Ok(())
     }
 }
 
 /// Initialises the port. Text printed earlier is lost.
 pub(crate) fn start() {
-    // SAFETY: the PC's first serial port; no other code uses it.
-    if let Ok(mut port) = unsafe { Uart16550::new_port(PORT) }
-        && port.init(Config::default()).is_ok()
-    {
-        *CONSOLE.lock() = Some(port);
-    }
+    // SAFETY: no other code uses the port.
+    *CONSOLE.lock() = unsafe { Port::start() };
 }
 
 /// Prints, with interrupts off. Any context except a panic.
@@ -50,10 +43,10 @@ pub(crate) fn print_in_panic(text: fmt::Arguments<'_>) {
     write(&mut CONSOLE.lock(), format_args!("{begin}{text}"));
 }
 
-fn write(port: &mut Option<Uart16550<PioBackend>>, text: fmt::Arguments<'_>) {
+fn write(port: &mut Option<Port>, text: fmt::Arguments<'_>) {
     if let Some(port) = port {
         // A serial port does not fail.
-        let _ = Serial(port).write_fmt(text);
+        let _ = port.write_fmt(text);
     }
 }
 

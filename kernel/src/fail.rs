@@ -1,10 +1,10 @@
 //! The failure path: all CPUs stop, the cause is printed, and the exit code says that it failed.
 
+use crate::backtrace::Backtrace;
 use crate::console::print_in_panic;
 use crate::cpu::area;
 use crate::exit::{Exit, exit};
-use crate::trap::Backtrace;
-use crate::{apic, clock, smp};
+use crate::{clock, irqchip, section, smp};
 use core::fmt::Display;
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -32,7 +32,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
 }
 
 fn end(what: core::fmt::Arguments<'_>) -> ! {
-    x86_64::instructions::interrupts::disable();
+    section::disable_interrupts();
     // Relaxed, both: the exchange only elects the first CPU.
     match FAILED.compare_exchange(NO_CPU, area::index(), Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => {
@@ -57,7 +57,7 @@ fn end(what: core::fmt::Arguments<'_>) -> ! {
 fn stop_others() {
     let mut others = smp::online();
     others.remove(area::cpu());
-    if !apic::stop(&others) {
+    if !irqchip::stop(&others) {
         return;
     }
     let until = clock::now().saturating_add(PATIENCE);
@@ -71,7 +71,7 @@ fn stop_others() {
 pub(crate) fn stopped() -> ! {
     STOPPED.insert(area::cpu());
     loop {
-        x86_64::instructions::interrupts::disable();
-        x86_64::instructions::hlt();
+        section::disable_interrupts();
+        section::halt();
     }
 }

@@ -15,6 +15,7 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether less than an eighth of the heap is free. Programs get nothing new then, so that what the
 /// kernel does for them otherwise finds memory. A load.
+#[cfg(target_arch = "x86_64")]
 pub(crate) fn is_short() -> bool {
     // Relaxed, here and below: only the number.
     USED.load(Ordering::Relaxed) > BYTES.load(Ordering::Relaxed) / 8 * 7

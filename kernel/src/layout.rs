@@ -15,10 +15,10 @@
 
 use machine::{PhysAddr, VirtAddr, VirtRange};
 
+pub(crate) use crate::arch::place::IMAGE;
+
 /// The start of the direct map.
 pub(crate) const DIRECT: u64 = 0xffff_8880_0000_0000;
-/// The distance from the image's physical addresses to its virtual ones.
-pub(crate) const IMAGE: u64 = 0xffff_ffff_8000_0000;
 /// The start of the CPUs' stacks.
 pub(crate) const STACKS: u64 = 0xffff_fe00_0000_0000;
 /// The kernel's areas: start and bytes.

@@ -1,12 +1,13 @@
 //! The division of memory at boot: the kernel's image and the loader's archive stay in place, a
 //! quarter of the rest is the heap, the remainder are frames.
 
+use crate::arch::place::MEMORY;
 use crate::boot::info::BootInfo;
 use crate::layout::IMAGE;
 use core::fmt;
 use machine::{Frame, FrameRange, PhysAddr, PhysRange};
 
-/// The first MiB belongs to firmware, except the page in which CPUs start.
+/// The first MiB belongs to firmware.
 const LOW: u64 = 1 << 20;
 /// The most ranges that are kept. If there are more, the smallest are left out.
 const RANGES: usize = 16;
@@ -104,8 +105,8 @@ impl Memory {
     /// Divides the memory of the boot information.
     pub(crate) fn divide(info: &BootInfo) -> Result<Memory, Refused> {
         let mut ranges = [None; RANGES];
-        let image = PhysAddr::new((&raw const image_start).addr() as u64);
-        let end = PhysAddr::new((&raw const image_end).addr() as u64);
+        let image = PhysAddr::new((&raw const image_start).addr() as u64 - IMAGE);
+        let end = PhysAddr::new((&raw const image_end).addr() as u64 - IMAGE);
         let archive = info.archive().map(|archive| covering(&archive).ok_or(Refused::Beyond));
         let archive = archive.transpose()?;
         for range in info.memory() {
@@ -122,7 +123,7 @@ impl Memory {
         let heap = (total / 4).max(LEAST >> 12).min(range.len() / 2);
         if heap < LEAST >> 12 {
             let archive = archive.map_or(0, |archive| archive.len() << 12);
-            let least = (end.get() + 2 * LEAST).max(LEAST_MIB * MIB) + archive;
+            let least = (end.get() - MEMORY + 2 * LEAST).max(LEAST_MIB * MIB) + archive;
             let least = least.div_ceil(MIB);
             return Err(Refused::TooLittle { free: range.len() << 12, least });
         }

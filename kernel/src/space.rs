@@ -1,21 +1,24 @@
 //! The kernel's address space: tables of `paging`, areas of `vmap`.
 
+use crate::arch::place::{self, Format};
 use crate::grace::Grace;
 use crate::layout::{areas, direct, trials};
 use crate::machine::Kernel;
 use crate::memory::{Memory, parts};
 use crate::smp::{stack_of, tlb_grace};
 use alloc::sync::Arc;
-use machine::{Cpus, FrameError, FrameRange, FrameSource, PageSize, Place, VirtAddr, VirtRange};
-use paging::{Attrs, Error, Flags, PageTables, Paging, X86_64L4};
+use machine::{
+    Cpus, Frame, FrameError, FrameRange, FrameSource, PageSize, Place, VirtAddr, VirtRange,
+};
+use paging::{Attrs, Cache, Error, Flags, PageTables, Paging};
 use spin::Once;
 use vmap::{Options, Vmap};
 
 /// The type of the kernel's tables.
-pub(crate) type Tables = PageTables<Kernel, X86_64L4, Grace>;
+pub(crate) type Tables = PageTables<Kernel, Format, Grace>;
 
 static TABLES: Once<Arc<Tables>> = Once::new();
-static VMAP: Once<Vmap<Kernel, X86_64L4, Grace>> = Once::new();
+static VMAP: Once<Vmap<Kernel, Format, Grace>> = Once::new();
 
 /// The kernel's tables.
 pub(crate) fn tables() -> &'static Arc<Tables> {
@@ -23,7 +26,7 @@ pub(crate) fn tables() -> &'static Arc<Tables> {
 }
 
 /// The kernel's own areas.
-pub(crate) fn vmap() -> &'static Vmap<Kernel, X86_64L4, Grace> {
+pub(crate) fn vmap() -> &'static Vmap<Kernel, Format, Grace> {
     VMAP.get().expect("it is made at boot")
 }
 
@@ -35,11 +38,18 @@ pub(crate) fn vmap() -> &'static Vmap<Kernel, X86_64L4, Grace> {
 /// # Safety
 /// Call it once, on the boot CPU, with the boot tables active.
 pub(crate) unsafe fn start(memory: &Memory) -> Result<(), Error> {
-    let paging = Paging::<Kernel, X86_64L4>::try_new(Kernel, PageSize::Size2M);
+    let paging = Paging::<Kernel, Format>::try_new(Kernel, PageSize::Size2M);
     let paging = paging.map_err(|_| FrameError::OutOfFrames { order: 0 })?;
     let tables = Arc::new(Tables::kernel(&paging)?);
     for range in memory.frames().chain([memory.heap]) {
         map(&tables, direct(range.start().start()), range, Attrs::KERNEL_RW)?;
+    }
+    for range in place::devices() {
+        let first = Frame::containing(range.start());
+        let frames = FrameRange::new(first, range.len().div_ceil(4096));
+        let frames = frames.ok_or(FrameError::NotOurs(first))?;
+        let attrs = Attrs { cache: Cache::Uncached, ..Attrs::KERNEL_RW };
+        map(&tables, direct(first.start()), frames, attrs)?;
     }
     if let Some(archive) = memory.archive {
         let attrs = Attrs::new(Flags::READ | Flags::GLOBAL);

@@ -6,7 +6,7 @@ use std::{ffi::OsString, num::NonZeroU32, path::PathBuf};
 
 use crate::bench::names;
 use crate::what_if::Rule;
-pub(crate) use boot::{Boot, BootBench, LEAST_MIB, Machine, Run, Task, Trials, Unmap, mib};
+pub(crate) use boot::{Arch, Boot, BootBench, LEAST_MIB, Machine, Run, Task, Trials, Unmap, mib};
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use trace::record::Op;

@@ -139,7 +139,7 @@ pub use events::{Event, What};
 pub use format::{Arch, Want};
 pub use grace::{Exclusive, Grace, SimCpus};
 #[cfg(loom)]
-pub use model::{MODEL_CPUS, MODEL_FRAMES, Model, ModelGrace, model};
+pub use model::{MODEL_CPUS, MODEL_FRAMES, Model, ModelGrace, ModelThread, model};
 pub use report::{Leaked, Report, Violation};
 pub use sim::{Sim, TickTaken};
 pub use stats::SimStats;

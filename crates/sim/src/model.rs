@@ -89,6 +89,34 @@ unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
+/// A value that never leaves the host's thread, on which loom runs all of its threads.
+struct OneThread<T>(T);
+
+// SAFETY: as above.
+unsafe impl<T> Send for OneThread<T> {}
+
+impl<T> OneThread<T> {
+    fn get(self) -> T {
+        self.0
+    }
+}
+
+/// A thread of a model, which is a CPU.
+pub struct ModelThread<T>(loom::thread::JoinHandle<OneThread<T>>);
+
+impl<T> ModelThread<T> {
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// What it has panicked with.
+    pub fn join(self) -> std::thread::Result<T> {
+        self.0.join().map(OneThread::get)
+    }
+}
+
+/// The words of a thread's stack: four times loom's own size, which a fault in `mm` fills.
+const STACK: usize = 0x4000;
+
 /// A machine for models: a handle, whose clones are the same machine. [`model`] makes one.
 #[derive(Clone)]
 pub struct Model(Arc<Inner>);
@@ -141,16 +169,14 @@ impl Model {
     }
 
     /// Runs `f` on another CPU. Not on CPU 0, which is the model's first thread.
-    pub fn spawn<T: 'static>(
-        &self,
-        cpu: usize,
-        f: impl FnOnce() -> T + 'static,
-    ) -> loom::thread::JoinHandle<T> {
+    pub fn spawn<T: 'static>(&self, cpu: usize, f: impl FnOnce() -> T + 'static) -> ModelThread<T> {
         assert!((1..MODEL_CPUS).contains(&cpu));
-        loom::thread::spawn(move || {
+        let f = OneThread(f);
+        let thread = loom::thread::Builder::new().stack_size(STACK).spawn(move || {
             CPU.with(|current| current.set(cpu));
-            f()
-        })
+            OneThread(f.get()())
+        });
+        ModelThread(thread.expect("loom's threads are not the host's"))
     }
 
     /// Makes this thread another CPU, for `f`. That CPU does nothing else meanwhile.

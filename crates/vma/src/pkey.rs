@@ -102,8 +102,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(())
     }
 
-    /// Marks a key as allocated, as [`adopt`](Self::adopt) takes a VMA: another kernel has allocated
-    /// it. `exec_only` says that it is the key of execute-only memory. Constant time.
+    /// Marks a key as allocated that another kernel has allocated, as [`adopt`](Self::adopt) takes a
+    /// VMA of another kernel. `exec_only` says that it is the key of execute-only memory. Constant
+    /// time.
     ///
     /// # Errors
     /// [`Error::NoKey`]: there is no such key, or the profile has none.
@@ -126,7 +127,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if may { Ok(()) } else { Err(Error::KeyNotAllocated) }
     }
 
-    /// The key of execute-only memory, allocated now if there is none yet; `None` if no key is free.
+    /// The key of execute-only memory, allocated now if there is none. `None` if no key is free.
     fn exec_only_key(&self) -> Option<u8> {
         if !self.profile.protection_keys {
             return None;

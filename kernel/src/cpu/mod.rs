@@ -1,5 +1,3 @@
-//! One CPU: its area, its tables, its features.
+//! One CPU.
 
 pub(crate) mod area;
-pub(crate) mod features;
-pub(crate) mod tables;

@@ -3,23 +3,22 @@
 //!
 //! | trait | how |
 //! |---|---|
-//! | `Cpus`, `Irqs` | a word in the CPU's area, `cli` and `sti` (`cpu::area`) |
+//! | `Cpus`, `Irqs` | a word in the CPU's area (`cpu::area`, `arch::section`) |
 //! | `Step` | `step` is empty; `relax` pauses and answers cross-calls |
-//! | `Tlb` | `tlb`, `shootdown` |
+//! | `Tlb` | `arch::tlb` |
 //! | `Memory`, `FrameSource` | the direct map; `machine::Frames` (`memory`) |
 //! | `Translated` | accesses that may fault (`translated`) |
 
 mod memory;
-pub(crate) mod shootdown;
-mod tlb;
 mod translated;
 
+use crate::arch::{self, irqchip};
 use crate::cpu::area;
-use crate::trap::entry::WAKE;
-use crate::{apic, smp, turns};
+use crate::smp;
 use machine::{CpuId, CpuSet, Cpus, Irqs, Step};
 
 pub(crate) use memory::start as start_memory;
+#[cfg(target_arch = "x86_64")]
 pub(crate) use translated::compare_exchange;
 
 /// The machine on which the kernel runs.
@@ -47,14 +46,14 @@ unsafe impl Cpus for Kernel {
         let _section = self.irqs_off();
         let mut others = *cpus;
         others.remove(self.current());
-        apic::interrupt(&others, WAKE);
+        irqchip::wake(&others);
         if cpus.contains(self.current()) {
-            apic::interrupt_here(WAKE);
+            irqchip::wake_self();
         }
     }
 }
 
-// SAFETY: `cpu::area` has the argument.
+// SAFETY: `arch::section` has the argument.
 unsafe impl Irqs for Kernel {
     #[inline(always)]
     fn irq_enter(&self) {
@@ -72,13 +71,10 @@ unsafe impl Irqs for Kernel {
     }
 }
 
-// SAFETY: `step` is empty. `relax` executes requested flushes, and keeps short turns.
+// SAFETY: `step` is empty. `relax` executes requested flushes.
 unsafe impl Step for Kernel {
     #[inline]
     fn relax(&self) {
-        shootdown::poll();
-        if !turns::waiting_counts() {
-            core::hint::spin_loop();
-        }
+        arch::relax();
     }
 }

@@ -1,24 +1,20 @@
 //! Loads and stores through the MMU that return faults as errors.
 
 use super::Kernel;
-use crate::cpu::features::has_smap;
+use crate::arch::features;
 use crate::trap::probe::{self, Outcome};
-use core::arch::asm;
 use machine::{Fault, FaultKind, Irqs, Translated, VirtAddr};
 
-/// Makes an access. SMAP forbids the kernel to access pages of programs, except between `stac` and
-/// `clac`.
+/// Makes an access. The kernel may access pages of programs only where it says so.
 fn access(at: VirtAddr, f: impl FnOnce() -> Outcome) -> Outcome {
-    if at.get() >> 63 != 0 || !has_smap() {
+    if at.get() >> 63 != 0 || !features::guards_programs() {
         return f();
     }
-    // A handler starts with AC clear, and its return restores the flag.
+    // A handler starts without the permission, and its return restores it.
     let _section = Kernel.irqs_off();
-    // SAFETY: the CPU has SMAP.
-    unsafe { asm!("stac", options(nostack)) };
+    features::let_access(true);
     let outcome = f();
-    // SAFETY: as above.
-    unsafe { asm!("clac", options(nostack)) };
+    features::let_access(false);
     outcome
 }
 
@@ -46,6 +42,7 @@ fn word(at: VirtAddr, write: bool) -> Result<(), Fault> {
 ///
 /// # Safety
 /// As for [`Translated::store`].
+#[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn compare_exchange(at: VirtAddr, old: u32, new: u32) -> Result<bool, Fault> {
     // SAFETY: by the caller's promise.
     let outcome = access(at, || unsafe { probe::exchange(at.get(), old, new) });

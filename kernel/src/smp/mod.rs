@@ -10,6 +10,8 @@ mod start;
 mod tick;
 
 pub(crate) use run::{Job, host};
+#[cfg(target_arch = "aarch64")]
+pub(crate) use stack::STACK;
 pub(crate) use stack::{stack_guard_of, stack_of};
 pub(crate) use start::{online, start_others, take_part};
 pub(crate) use tick::{is_ticking, set_tick, tick, tlb_grace, tlb_grace_if_any};

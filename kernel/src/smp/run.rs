@@ -1,11 +1,10 @@
 //! Jobs, one for each CPU, and the idle loop.
 
 use super::tlb_grace;
-use crate::apic;
+use crate::arch::irqchip;
 use crate::cpu::area;
 use crate::grace::{Grace, quiet};
 use crate::machine::Kernel;
-use crate::trap::entry::WAKE;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
@@ -54,7 +53,7 @@ fn run(programs: Vec<Program<'_>>) {
     }
     {
         let _section = Kernel.irqs_off();
-        apic::interrupt(&others, WAKE);
+        irqchip::wake(&others);
     }
     own();
     // Acquire: sees the effects of the jobs; pairs with the Release of `idle`.

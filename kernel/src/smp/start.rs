@@ -1,12 +1,11 @@
-//! The start of the other CPUs: one after the other, by INIT and SIPI.
+//! The start of the other CPUs, one after the other.
 
 use super::{run, stack_of};
-use crate::boot::entry::TRAMPOLINE;
+use crate::arch::{boot, features, irqchip, trap};
+use crate::clock;
 use crate::cpu::area::{self, Area};
-use crate::cpu::features;
 use crate::grace::Grace;
 use crate::machine::Kernel;
-use crate::{apic, clock};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use machine::{AtomicCpuSet, CpuSet, Flush, Irqs, PhysAddr, Step, Tlb};
@@ -39,7 +38,7 @@ pub(crate) fn online() -> CpuSet {
 ///
 /// # Safety
 /// Call it once, on the boot CPU. Each CPU has an area and a stack; `root` is the kernel's table;
-/// the trampoline has been copied.
+/// [`boot::prepare`] was called.
 pub(crate) unsafe fn start_others(root: PhysAddr) -> Result<(), usize> {
     for (cpu, area) in area::areas().iter().enumerate().skip(1) {
         let _section = Kernel.irqs_off();
@@ -50,8 +49,8 @@ pub(crate) unsafe fn start_others(root: PhysAddr) -> Result<(), usize> {
         STACK_END.store(stack.start().get() + stack.len(), Ordering::Relaxed);
         AREA.store(ptr::from_ref(area).expose_provenance() as u64, Ordering::Relaxed);
         STARTED.store(false, Ordering::Relaxed);
-        // SAFETY: the trampoline is there, by the caller's promise.
-        unsafe { apic::start_cpu(area, (TRAMPOLINE >> 12) as u8) };
+        // SAFETY: by the caller's promise.
+        unsafe { boot::start_cpu(area) };
         let until = clock::now() + PATIENCE;
         // Acquire: pairs with the Release of `start_ap`.
         while !STARTED.load(Ordering::Acquire) {
@@ -72,8 +71,8 @@ unsafe extern "C" fn start_ap(area: &'static Area) -> ! {
     unsafe {
         area.take();
         features::start();
-        (*area.tables.get()).load();
-        apic::start();
+        trap::start_here(area);
+        irqchip::start();
     }
     take_part();
     // Release: publishes the completed start; pairs with the Acquire of `start_others`.
@@ -89,5 +88,5 @@ pub(crate) fn take_part() {
     // Drops translations that it cached before it could be asked to flush. The kernel's are global.
     Kernel.flush(Flush::All);
     assert!(Grace::start(), "no memory for what this CPU retires");
-    apic::start_timer(HERTZ);
+    irqchip::start_timer(HERTZ);
 }

@@ -58,6 +58,7 @@ pub(crate) fn tick() {
     }
     space::tables().paging().quick().tick();
     TICK.read().iter().for_each(|tick| tick());
+    #[cfg(target_arch = "x86_64")]
     crate::stats::look_at_frames();
     crate::test::tell();
     area::here().ticking.set(false);

@@ -2,8 +2,8 @@
 
 use super::everywhere;
 use super::sections::wait_for;
-use crate::boot::entry::TRAMPOLINE;
-use crate::cpu::features::{has_smap, registers};
+use crate::arch::features::{self, guards_programs, let_access, registers};
+use crate::arch::place::{RETURN, UNMAPPED};
 use crate::grace::Grace;
 use crate::layout::direct;
 use crate::machine::Kernel;
@@ -15,11 +15,9 @@ use ::grace::Reclaim;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
-use core::arch::asm;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use machine::{Asid, Cpus, FaultKind, FrameSource, Memory, Place, Translated, VirtAddr, VirtRange};
-use paging::{Attrs, Flags, PAT};
-use x86_64::registers::control::{Cr0Flags, Cr4Flags, EferFlags};
+use paging::{Attrs, Flags};
 
 const PAGE: u64 = 4096;
 
@@ -101,7 +99,7 @@ pub(super) fn rights() -> Result<(), String> {
         let at = direct(part.frame().start());
         expect("the image in the direct map", at, load(at), Some(FaultKind::NotPresent))?;
     }
-    let low = VirtAddr::new(TRAMPOLINE);
+    let low = VirtAddr::new(UNMAPPED);
     expect("what CPUs start from", low, load(low), Some(FaultKind::NotPresent))?;
     let none = VirtAddr::new(0x1234_5678_9abc_def0);
     expect("no address", none, load(none), Some(FaultKind::NotCanonical))
@@ -110,28 +108,24 @@ pub(super) fn rights() -> Result<(), String> {
 /// The registers that these rights depend on are the same on all CPUs.
 pub(super) fn alike() -> Result<(), String> {
     let wanted = registers();
-    let [cr0, cr4, efer, pat] = wanted;
-    let whole = cr0 == Cr0Flags::WRITE_PROTECT.bits()
-        && cr4 & Cr4Flags::PAGE_GLOBAL.bits() != 0
-        && efer & EferFlags::NO_EXECUTE_ENABLE.bits() != 0
-        && pat == PAT;
-    if !whole {
-        return Err(format!("CR0, CR4, EFER, PAT are {wanted:x?}"));
+    let names = features::REGISTERS;
+    if !features::are_whole(wanted) {
+        return Err(format!("{names} are {wanted:x?}"));
     }
     everywhere(|cpu| {
         let found = registers();
         if found == wanted {
             return Ok(());
         }
-        Err(format!("cpu{cpu}: CR0, CR4, EFER, PAT are {found:x?} instead of {wanted:x?}"))
+        Err(format!("cpu{cpu}: {names} are {found:x?} instead of {wanted:x?}"))
     })
 }
 
 /// Text can be executed, data cannot.
 pub(super) fn execution() -> Result<(), String> {
     let area = vmap().vmalloc(PAGE).map_err(|error| error.to_string())?;
-    // SAFETY: ordinary memory of this test. The byte is a return instruction.
-    unsafe { Kernel.write(area, &[0xc3]) }.map_err(|fault| fault.to_string())?;
+    // SAFETY: ordinary memory of this test.
+    unsafe { Kernel.write(area, &RETURN) }.map_err(|fault| fault.to_string())?;
     let text = VirtAddr::new(probe::returns());
     let seen = (executed_at(text), executed_at(area));
     // SAFETY: the area belongs to this test.
@@ -140,8 +134,8 @@ pub(super) fn execution() -> Result<(), String> {
     expect("execution of data", area, seen.1, Some(FaultKind::Protection))
 }
 
-/// The kernel cannot access or execute pages of programs. With `stac` it can access them, and sees
-/// their contents.
+/// The kernel cannot access or execute pages of programs. Where it says so, it can access them, and
+/// sees their contents.
 pub(super) fn user() -> Result<(), String> {
     let paging = tables().paging();
     let told = |error: paging::Error| error.to_string();
@@ -154,8 +148,11 @@ pub(super) fn user() -> Result<(), String> {
     // SAFETY: the tables include the kernel's half, and there is one tag.
     unsafe { space.activate() };
     let at = page.start();
-    // SAFETY: ordinary memory of this test. The bytes are return instructions.
-    let (written, seen) = unsafe { (Kernel.store(at, 0xc3c3), Kernel.load(at)) };
+    let mut code = [0; 8];
+    code[..RETURN.len()].copy_from_slice(&RETURN);
+    let code = u64::from_le_bytes(code);
+    // SAFETY: ordinary memory of this test.
+    let (written, seen) = unsafe { (Kernel.store(at, code), Kernel.load(at)) };
     let (touched, executed) = (load(at), executed_at(at));
     let (denied, interrupted) = touched_in_handlers(at);
     // SAFETY: the kernel's own tables map everything that it uses.
@@ -168,13 +165,13 @@ pub(super) fn user() -> Result<(), String> {
     drop(space);
     // SAFETY: nothing maps the frame any more.
     unsafe { Kernel.release(frame) }.map_err(|error| error.to_string())?;
-    if (written, seen) != (Ok(()), Ok(0xc3c3)) {
+    if (written, seen) != (Ok(()), Ok(code)) {
         return Err(format!("a program's page: {written:?}, {seen:?}"));
     }
-    expect("a program's page", at, touched, has_smap().then_some(FaultKind::Protection))?;
+    expect("a program's page", at, touched, guards_programs().then_some(FaultKind::Protection))?;
     interrupted?;
-    // The first may have come before `stac`.
-    if has_smap() && denied < 2 {
+    // The first may have come before the permission.
+    if guards_programs() && denied < 2 {
         return Err(format!(
             "a handler touches what is a program's: {denied} of 2 are kept from it"
         ));
@@ -194,16 +191,14 @@ fn touched_in_handlers(at: VirtAddr) -> (usize, Result<(), String>) {
             seen.0.fetch_add(1, Ordering::Relaxed);
         }
     };
-    if has_smap() {
-        // SAFETY: the CPU has SMAP.
-        unsafe { asm!("stac", options(nostack)) };
+    if guards_programs() {
+        let_access(true);
     }
     set_tick(Some(Arc::new(tick)));
     let came = wait_for("two ticks", || ticks.load(Ordering::Relaxed) >= 2);
     set_tick(None);
-    if has_smap() {
-        // SAFETY: as above.
-        unsafe { asm!("clac", options(nostack)) };
+    if guards_programs() {
+        let_access(false);
     }
     (denied.load(Ordering::Relaxed), came)
 }

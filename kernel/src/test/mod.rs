@@ -6,7 +6,7 @@
 //! | module | invariant |
 //! |---|---|
 //! | `sections` | no interrupt comes into an interrupt-free section, and none is lost |
-//! | `shootdowns` | TLB shootdowns end, whatever the CPUs do; a section holds them back |
+//! | `shootdowns` | TLB shootdowns end, whatever the CPUs do; a section holds back those by interrupts |
 //! | `periods` | grace periods of readers and of TLBs end by ticks alone, without an IPI |
 //! | `shortage` | CPUs that do nothing with tables give back those they keep when others are short of memory |
 //! | `faults` | guard pages fault, and the kernel survives; pages cannot be written, executed or accessed against their rights |
@@ -18,6 +18,7 @@ mod sections;
 mod shootdowns;
 mod shortage;
 
+use crate::arch::place::Format;
 use crate::grace::Grace;
 use crate::machine::Kernel;
 use crate::smp::{host, tlb_grace};
@@ -25,7 +26,6 @@ use crate::{clock, layout, println, space};
 use alloc::string::String;
 use alloc::vec::Vec;
 use machine::Cpus;
-use paging::X86_64L4;
 use trials::Ground;
 
 pub(crate) use progress::tell;
@@ -53,7 +53,7 @@ const OWN: &[Trial] = &[
 
 /// The names of all trials, in their order.
 pub(crate) fn names() -> Vec<&'static str> {
-    let of_all = trials::all::<Kernel, X86_64L4, Grace>();
+    let of_all = trials::all::<Kernel, Format, Grace>();
     OWN.iter().map(|(name, _)| *name).chain(of_all.iter().map(|trial| trial.name)).collect()
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn test(names: &[&str], seed: u64, rounds: usize) -> bool {
         seed,
         rounds,
     };
-    let of_all = trials::all::<Kernel, X86_64L4, Grace>();
+    let of_all = trials::all::<Kernel, Format, Grace>();
     let mut failed = 0;
     for name in names {
         let own = OWN.iter().find(|(of, _)| of == name);

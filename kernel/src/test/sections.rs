@@ -3,7 +3,7 @@
 use super::everywhere;
 use crate::cpu::area;
 use crate::machine::Kernel;
-use crate::{apic, clock};
+use crate::{clock, irqchip};
 use alloc::format;
 use alloc::string::String;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use machine::{CpuSet, Cpus, Irqs, Step};
 pub(super) const SOME_TICKS: u64 = 20_000_000;
 /// Nanoseconds to wait for an event that should come at once: ten seconds, because the host may be
 /// busy.
-const PATIENCE: u64 = 10_000_000_000;
+pub(super) const PATIENCE: u64 = 10_000_000_000;
 
 /// The ticks of this CPU.
 fn ticks_here() -> u64 {
@@ -42,7 +42,7 @@ pub(super) fn ticks() -> Result<(), String> {
     let met = AtomicUsize::new(0);
     everywhere(|cpu| {
         // From here on, every tick is a requested one.
-        apic::let_timer_interrupt(false);
+        irqchip::let_timer_interrupt(false);
         // The IPI that woke this CPU may arrive late, once.
         let done = (1..=3).try_for_each(|meeting| {
             let before = ticks_here();
@@ -52,7 +52,7 @@ pub(super) fn ticks() -> Result<(), String> {
             }
             wait_for("the tick of a CPU that is hurried", || ticks_here() > before)
         });
-        apic::let_timer_interrupt(true);
+        irqchip::let_timer_interrupt(true);
         done
     })
 }
@@ -92,13 +92,13 @@ pub(super) fn sections() -> Result<(), String> {
 /// Interrupts this CPU within a section. The timer is off, because it would make up for a lost
 /// interrupt.
 fn interrupted() -> Result<(), String> {
-    apic::let_timer_interrupt(false);
+    irqchip::let_timer_interrupt(false);
     let before = ticks_here();
     {
         let _section = Kernel.irqs_off();
-        apic::interrupt_here(crate::trap::entry::WAKE);
+        irqchip::wake_self();
     }
     let came = wait_for("an interrupt of a section", || ticks_here() > before);
-    apic::let_timer_interrupt(true);
+    irqchip::let_timer_interrupt(true);
     came
 }

@@ -3,7 +3,7 @@
 //! requester holds.
 
 use super::everywhere;
-use super::sections::wait_for;
+use super::sections::{PATIENCE, wait_for};
 use crate::clock;
 use crate::machine::Kernel;
 use alloc::format;
@@ -61,7 +61,8 @@ pub(super) fn beside_spinning_cpus() -> Result<(), String> {
     if turns == wanted { Ok(()) } else { Err(format!("{turns} turns, not {wanted}")) }
 }
 
-/// A flush waits for the end of interrupt-free sections. Lockless walks rely on that (I3).
+/// A flush by interrupts waits for the end of interrupt-free sections. One that the hardware
+/// broadcasts does not: it ends while other CPUs are in theirs.
 pub(super) fn held_back() -> Result<(), String> {
     let (walking, over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let others = Kernel.count() - 1;
@@ -78,17 +79,20 @@ pub(super) fn held_back() -> Result<(), String> {
         let early = {
             let _section = Kernel.irqs_off();
             walking.fetch_add(1, Ordering::Release);
-            let until = clock::now() + LONG;
+            let patience = if Kernel.interrupts() { LONG } else { PATIENCE };
+            let until = clock::now() + patience;
             let mut early = false;
-            while clock::now() < until {
-                early |= over.load(Ordering::Acquire);
+            while !early && clock::now() < until {
+                early = over.load(Ordering::Acquire);
                 // Not `relax`, which would answer requests.
                 spin_loop();
             }
             early
         };
-        if early {
-            return Err(format!("cpu{cpu}: a flush ended during a walk"));
+        match (Kernel.interrupts(), early) {
+            (true, true) => return Err(format!("cpu{cpu}: a flush ended during a walk")),
+            (false, false) => return Err(format!("cpu{cpu}: a flush waits for a walk")),
+            _ => {}
         }
         wait_for("the flush", || over.load(Ordering::Acquire))
     })?;

@@ -2,21 +2,21 @@
 //! directory of its own; or the file of an installation.
 
 use super::needs;
+use crate::cli::Arch;
 use std::env;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use trace::report::messages;
 
-pub(super) const TARGET: &str = "x86_64-unknown-none";
-
 /// Settings of a build for this host. The kernel's own settings replace them.
-const NOT_OURS: [&str; 5] = [
+const NOT_OURS: [&str; 6] = [
     "RUSTFLAGS",
     "CARGO_ENCODED_RUSTFLAGS",
     "CARGO_BUILD_RUSTFLAGS",
     "CARGO_BUILD_TARGET",
     "CARGO_TARGET_X86_64_UNKNOWN_NONE_RUSTFLAGS",
+    "CARGO_TARGET_AARCH64_UNKNOWN_NONE_SOFTFLOAT_RUSTFLAGS",
 ];
 
 /// The checkout that `SAMARA_CHECKOUT` names, or that this program was built from. A program of a
@@ -46,10 +46,10 @@ fn has_kernel(checkout: &Path) -> bool {
     checkout.join("kernel/Cargo.toml").is_file()
 }
 
-/// The kernel of an installation: `lib/samara/kernel` beside the folder of this program.
-fn installed() -> Option<PathBuf> {
+/// The kernel of an installation: in `lib/samara` beside the folder of this program.
+fn installed(arch: Arch) -> Option<PathBuf> {
     let program = env::current_exe().ok()?;
-    let kernel = program.parent()?.parent()?.join("lib/samara/kernel");
+    let kernel = program.parent()?.parent()?.join("lib/samara").join(arch.installed());
     kernel.is_file().then_some(kernel)
 }
 
@@ -58,13 +58,14 @@ fn installed() -> Option<PathBuf> {
 /// # Errors
 /// There is none, or a program is missing, or the build failed. Cargo's output went to standard
 /// error.
-pub(super) fn find(named: Option<&Path>) -> Result<PathBuf, String> {
+pub(super) fn find(named: Option<&Path>, arch: Arch) -> Result<PathBuf, String> {
     let checkout = checkout();
     let with_kernel = checkout.as_deref().filter(|checkout| has_kernel(checkout));
-    let file = named.map(Path::to_owned).or_else(|| installed().filter(|_| with_kernel.is_none()));
+    let installed = || installed(arch).filter(|_| with_kernel.is_none());
+    let file = named.map(Path::to_owned).or_else(installed);
     match (file, with_kernel) {
-        (Some(file), _) => needs::check(false).map(|()| file),
-        (None, Some(checkout)) => needs::check(true).and_then(|()| build(checkout)),
+        (Some(file), _) => needs::check(false, arch).map(|()| file),
+        (None, Some(checkout)) => needs::check(true, arch).and_then(|()| build(checkout, arch)),
         (None, None) => {
             let there = checkout.map(|checkout| format!(" in {}", checkout.display()));
             Err(format!(
@@ -76,10 +77,10 @@ pub(super) fn find(named: Option<&Path>) -> Result<PathBuf, String> {
     }
 }
 
-fn build(checkout: &Path) -> Result<PathBuf, String> {
+fn build(checkout: &Path, arch: Arch) -> Result<PathBuf, String> {
     let home = &checkout.join("kernel");
     let target = target(checkout)?.join("kernel");
-    let mut build = command(home, &target);
+    let mut build = command(home, &target, arch);
     messages::show("building the kernel\n");
     // On a terminal cargo shows its progress; elsewhere it prints only errors.
     let shown = io::stderr().is_terminal();
@@ -89,18 +90,19 @@ fn build(checkout: &Path) -> Result<PathBuf, String> {
         messages::show(&String::from_utf8_lossy(&output.stderr));
         let (home, status) = (home.display(), output.status);
         return Err(format!(
-            "the kernel's build failed ({status}): cargo build --release in {home}"
+            "the kernel's build failed ({status}): cargo build --release --target {} in {home}",
+            arch.target()
         ));
     }
     executable(&output.stdout).ok_or("the kernel's build made no program".into())
 }
 
-fn command(home: &Path, target: &Path) -> Command {
+fn command(home: &Path, target: &Path, arch: Arch) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
         // Cargo reads the settings of its working directory, not those of the package.
         .current_dir(home)
-        .args(["build", "--release", "--target", TARGET])
+        .args(["build", "--release", "--target", arch.target()])
         .args(["--message-format", "json-render-diagnostics", "--target-dir"])
         .arg(target);
     for name in NOT_OURS {

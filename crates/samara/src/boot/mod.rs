@@ -1,14 +1,15 @@
 //! `samara boot`: builds the kernel of this checkout and runs it on a machine of QEMU.
 //!
-//! The order: [`needs`] reports missing packages before anything is built; [`kernel`] builds the
-//! kernel; [`qemu`] makes QEMU's command line and [`run`](mod@run) runs it; [`console`] sends each
-//! line of the serial port to its destination, and [`backtrace`] adds the names of functions;
-//! [`ending`] makes the exit code.
+//! The order: [`arch`](mod@arch) refuses what the kernel cannot do; [`needs`] reports missing
+//! packages before anything is built; [`kernel`] builds the kernel; [`qemu`] makes QEMU's command
+//! line and [`run`](mod@run) runs it; [`console`] sends each line of the serial port to its
+//! destination, and [`backtrace`] adds the names of functions; [`ending`] makes the exit code.
 //!
 //! `samara boot run` has more: [`program`] checks the program, and [`archive`] makes the files that
 //! the kernel gets; [`streams`] brings the program's output back, and [`outcome`] its end.
 //! [`programs`] measures programs, on this kernel and on Linux.
 
+mod arch;
 mod archive;
 mod backtrace;
 mod console;
@@ -38,13 +39,17 @@ use streams::Streams;
 use trace::report::messages;
 
 pub(crate) fn run(options: &cli::Boot) -> ExitCode {
-    let ended = match &options.task {
+    let refused = arch::check(options).map_err(|what| match options.task {
+        Some(Task::Run(_)) => Failure { code: NO_MACHINE, what },
+        _ => what.into(),
+    });
+    let ended = refused.and_then(|()| match &options.task {
         Some(Task::Run(run)) => run_program(options, run),
         Some(Task::Bench(bench)) if bench.experiments.iter().any(|one| one == PROGRAMS) => {
             bench_programs(options, bench).map(|()| 0)
         }
         _ => boot(options).map(|()| 0),
-    };
+    });
     match ended {
         Ok(code) => code.into(),
         Err(Failure { code, what }) => {
@@ -71,7 +76,7 @@ fn boot(options: &cli::Boot) -> Result<(), Failure> {
     // Opened before the build, which takes long: an output file that cannot be written is reported
     // first.
     let json = output::open(json)?;
-    let elf = kernel::find(options.kernel.as_deref())?;
+    let elf = kernel::find(options.kernel.as_deref(), options.arch)?;
     let command = qemu::command(options, &elf, &words);
     messages::show(&format!("booting: {}\n", qemu::shown(&command)));
     let mut console = Console::new(json, &elf);
@@ -130,7 +135,7 @@ fn execute<'a>(
     let no_machine = |what| Failure { code: NO_MACHINE, what };
     let archive = program::archive(run, &options.memory)?;
     let words = qemu::words(options).map_err(no_machine)?;
-    let elf = kernel::find(options.kernel.as_deref()).map_err(no_machine)?;
+    let elf = kernel::find(options.kernel.as_deref(), options.arch).map_err(no_machine)?;
     let mut command = qemu::command(options, &elf, &words);
     streams::inherit(&archive).map_err(no_machine)?;
     command.args(["-initrd", &format!("/dev/fd/{}", archive.as_raw_fd())]);

@@ -1,7 +1,7 @@
 //! QEMU's command line, and the kernel's within it.
 
 use crate::bench::with_waiting;
-use crate::cli::{Boot, BootBench, Machine, Run, Task, Trials, Unmap};
+use crate::cli::{Arch, Boot, BootBench, Machine, Run, Task, Trials, Unmap};
 use clap::ValueEnum;
 use std::path::Path;
 use std::process::Command;
@@ -9,16 +9,15 @@ use std::process::Command;
 /// The power of two of the nanoseconds of an instruction, where waiting is counted.
 pub(super) const WAITING: u8 = 4;
 
-pub(super) const PROGRAM: &str = "qemu-system-x86_64";
-
 /// A machine with only what the kernel needs, without a display. Its serial port is standard
 /// output.
 pub(super) fn command(options: &Boot, elf: &Path, words: &str) -> Command {
-    let machine = match options.machine {
-        Machine::Microvm => "microvm",
-        Machine::Q35 => "q35",
+    let machine = match (options.arch, options.machine) {
+        (Arch::Aarch64, _) => "virt,gic-version=3",
+        (Arch::X86_64, None | Some(Machine::Microvm)) => "microvm",
+        (Arch::X86_64, Some(Machine::Q35)) => "q35",
     };
-    let mut command = Command::new(PROGRAM);
+    let mut command = Command::new(options.arch.qemu().0);
     command.args(["-M", machine, "-cpu", "max"]);
     // KVM can be opened on some machines and then hangs; and only an emulated processor can count.
     match icount_shift(options) {
@@ -34,7 +33,12 @@ pub(super) fn command(options: &Boot, elf: &Path, words: &str) -> Command {
         .args(["-nodefaults", "-no-user-config", "-display", "none"])
         // A triple fault ends the machine instead of restarting it without end.
         .arg("-no-reboot")
-        .args(["-serial", "stdio", "-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"])
+        .args(["-serial", "stdio"])
+        // By it the kernel ends the machine, with an exit code.
+        .args(match options.arch {
+            Arch::X86_64 => ["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"],
+            Arch::Aarch64 => ["-semihosting-config", "enable=on,target=native"],
+        })
         .arg("-kernel")
         .arg(elf)
         .args(["-append", words]);
@@ -170,6 +174,12 @@ mod tests {
              -nodefaults -no-user-config -display none -no-reboot -serial stdio \
              -device isa-debug-exit,iobase=0xf4,iosize=0x04 -kernel '/k e/kernel' -append ''"
         );
+        assert_eq!(
+            line("--arch aarch64 test"),
+            "qemu-system-aarch64 -M virt,gic-version=3 -cpu max -accel tcg,thread=multi -smp 2 \
+             -m 1G -nodefaults -no-user-config -display none -no-reboot -serial stdio \
+             -semihosting-config enable=on,target=native -kernel '/k e/kernel' -append test"
+        );
         let other = line("--cpus 8 --memory 512M --machine q35");
         assert!(other.contains("-M q35 ") && other.contains("-smp 8 -m 512M "), "{other}");
     }
@@ -196,6 +206,21 @@ mod tests {
         assert!(alone.contains("vmap alone"), "{alone}");
         let few = words("bench --cpu-counts 1,4").unwrap_err();
         assert!(few.contains("--cpus 4"), "{few}");
+    }
+
+    #[test]
+    fn aarch64_has_trials_alone() {
+        let refused = |line: &str| super::super::arch::check(&boot(line)).unwrap_err();
+        for (line, what) in [
+            ("--arch aarch64 bench", "no experiments"),
+            ("run --arch aarch64 -- a", "no programs"),
+            ("--arch aarch64 --machine q35 test", "virt"),
+        ] {
+            assert!(refused(line).contains(what), "{line}: {}", refused(line));
+        }
+        for line in ["--arch aarch64", "--arch aarch64 --cpus 8 test", "--machine q35 bench"] {
+            assert_eq!(super::super::arch::check(&boot(line)), Ok(()), "{line}");
+        }
     }
 
     #[test]

@@ -22,6 +22,7 @@ Examples:
   samara boot test                            all trials
   samara boot --cpus 8 test stale --seed 7    one trial, on eight CPUs, with the seed of a failure
   samara boot --machine q35 --memory 4G test  on a PC with firmware tables, in more memory
+  samara boot --arch aarch64 --cpus 8 test    on AArch64
   samara boot bench gup --effort quick        an experiment on a real page-table walker
   samara boot bench calls                     single calls, beside Linux's in the same emulator
   samara boot bench --count --json - vmap     count instructions: the same in each run
@@ -77,9 +78,13 @@ pub(crate) struct Boot {
     #[arg(long, global = true, value_name = "SIZE", default_value = "1G", value_parser = memory)]
     pub(crate) memory: String,
 
-    /// The machine that QEMU emulates
-    #[arg(long, global = true, value_enum, default_value_t = Machine::Microvm)]
-    pub(crate) machine: Machine,
+    /// The processors of the machine
+    #[arg(long, global = true, value_enum, default_value_t = Arch::X86_64)]
+    pub(crate) arch: Arch,
+
+    /// The machine that QEMU emulates [default: microvm; with aarch64 always virt]
+    #[arg(long, global = true, value_enum)]
+    pub(crate) machine: Option<Machine>,
 
     /// End the run after this many seconds; 0 or none: no limit
     #[arg(long, global = true, value_name = "SECONDS", default_value = LIMIT, value_parser = limit)]
@@ -225,6 +230,16 @@ pub(crate) enum Unmap {
     /// At the end of a TLB grace period, without an interrupt: until then, a thread that reads what
     /// another has unmapped may not fault
     Grace,
+}
+
+/// The processors of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Arch {
+    /// Trials, experiments, and programs
+    #[value(name = "x86_64")]
+    X86_64,
+    /// Trials, on QEMU's machine virt with a GICv3
+    Aarch64,
 }
 
 /// A machine that QEMU emulates.

@@ -190,7 +190,7 @@ VmFlags: ex
         assert_eq!(areas[0].range, 0x55584e305000..0x55584e306000);
         assert_eq!(areas[0].name, "/usr/bin/a b");
         assert_eq!((areas[0].dev, areas[0].inode, areas[0].offset), ((0xfe, 0), 10002497, 0x1000));
-        assert_eq!(areas[0].flags.to_string(), "rd,wr,mr,mw,me,ac");
+        assert_eq!(areas[0].flags.to_string(), "rd,wr,mr,mw,me,ac,k3");
         assert_eq!(areas[0].flags.pkey(), 3);
         // A static program: the end of the vdso, or of the program if that lies above.
         assert_eq!(mmap_base(&areas, 10002497, 0x7fff2963c2f0), 0x7f9c468e2000);

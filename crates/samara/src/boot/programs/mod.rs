@@ -56,7 +56,7 @@ impl System {
 pub(super) fn bench(options: &Boot, bench: &BootBench) -> Result<(), Failure> {
     let json = output::open(bench.json.as_deref())?;
     let files = loops::build()?;
-    let elf = super::kernel::find(options.kernel.as_deref())?;
+    let elf = super::kernel::find(options.kernel.as_deref(), options.arch)?;
     let mut systems = vec![System::Ours(Unmap::Immediate), System::Ours(Unmap::Grace)];
     if let Some(linux) = &bench.linux {
         if bench.waiting {
@@ -129,7 +129,7 @@ fn machine(
     let (unmap, kind) = match system {
         System::Ours(unmap) => (*unmap, options.machine),
         // Linux finds the rate of its clock by another one, which the minimal machine lacks.
-        System::Linux(_) => (Unmap::Immediate, Machine::Q35),
+        System::Linux(_) => (Unmap::Immediate, Some(Machine::Q35)),
     };
     let least = REST_MIB + (u64::from(cpus) * WORKER_MIB).max(FORK_MIB);
     let memory = match mib(&options.memory) {
@@ -140,6 +140,7 @@ fn machine(
     Boot {
         cpus,
         memory,
+        arch: options.arch,
         machine: kind,
         timeout: options.timeout,
         append: None,

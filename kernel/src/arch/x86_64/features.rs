@@ -1,5 +1,6 @@
 //! CPU features that protect the kernel from its own errors.
 
+use core::arch::asm;
 use paging::PAT;
 use raw_cpuid::CpuId;
 use x86_64::registers::control::{Cr0, Cr0Flags, Cr4, Cr4Flags};
@@ -53,7 +54,30 @@ pub(crate) fn registers() -> [u64; 4] {
     [Cr0::read().intersection(CR0).bits(), Cr4::read_raw(), Efer::read_raw(), pat]
 }
 
-/// Returns whether SMAP is on: then accesses to pages of programs need `stac`.
-pub(crate) fn has_smap() -> bool {
+/// Whether registers as [`registers`] returns them protect the kernel.
+pub(crate) fn are_whole([cr0, cr4, efer, pat]: [u64; 4]) -> bool {
+    cr0 == Cr0Flags::WRITE_PROTECT.bits()
+        && cr4 & Cr4Flags::PAGE_GLOBAL.bits() != 0
+        && efer & EferFlags::NO_EXECUTE_ENABLE.bits() != 0
+        && pat == PAT
+}
+
+/// The names of these registers.
+pub(crate) const REGISTERS: &str = "CR0, CR4, EFER, PAT";
+
+/// Returns whether the kernel is kept from pages of programs unless it says so: by SMAP.
+pub(crate) fn guards_programs() -> bool {
     Cr4::read().contains(Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION)
+}
+
+/// Says whether the kernel accesses pages of programs from here on. Only where it
+/// [`guards_programs`].
+pub(crate) fn let_access(whether: bool) {
+    // SAFETY: the CPU has SMAP. The compiler moves no access over it.
+    unsafe {
+        match whether {
+            true => asm!("stac", options(nostack)),
+            false => asm!("clac", options(nostack)),
+        }
+    }
 }

@@ -31,7 +31,7 @@ pvh_start:
     mov %ebx, boot_info
     # Is there memory up to the end of the image? A loader leaves out segments that do not fit,
     # and reports nothing.
-    mov $image_end - 4, %edi
+    mov $loaded_end - 4, %edi
     mov (%edi), %eax
     mov $0x5a17a2a5, %edx
     mov %edx, (%edi)

@@ -1,6 +1,6 @@
 //! The CPUs that ACPI lists, by the numbers of their local APICs.
 
-use crate::apic::can_name;
+use crate::arch::apic::{can_name, destination};
 use crate::layout::direct;
 use ::acpi::madt::{Madt, MadtEntry};
 use ::acpi::{AcpiHandler, AcpiTables, PhysicalMapping};
@@ -22,26 +22,28 @@ impl AcpiHandler for Direct {
     fn unmap_physical_region<T>(_: &PhysicalMapping<Self, T>) {}
 }
 
-/// The CPUs. The first is the calling CPU, whose APIC has the number `here`.
+/// The CPUs, as destinations of IPIs. The first is the calling CPU, whose APIC has the number
+/// `here`.
 pub(crate) struct CpuList {
-    apics: [u32; MAX_CPUS],
+    ids: [u32; MAX_CPUS],
     count: usize,
 }
 
 impl CpuList {
-    /// The APIC numbers, in the order of the CPU numbers.
-    pub(crate) fn apics(&self) -> &[u32] {
-        &self.apics[..self.count]
+    /// The destinations, in the order of the CPU numbers.
+    pub(crate) fn ids(&self) -> &[u32] {
+        &self.ids[..self.count]
     }
 
     /// Adds a CPU. Returns false if there is no room or its number cannot be addressed.
     fn add(&mut self, apic: u32) -> bool {
-        if self.apics().contains(&apic) {
+        let id = destination(apic);
+        if self.ids().contains(&id) {
             return true;
         }
         let room = self.count < MAX_CPUS && can_name(apic);
         if room {
-            self.apics[self.count] = apic;
+            self.ids[self.count] = id;
             self.count += 1;
         }
         room
@@ -54,7 +56,7 @@ impl CpuList {
     /// `rsdp` is the loader's root pointer, the tables are unmodified, and the boot tables are
     /// active.
     pub(crate) unsafe fn read(rsdp: Option<usize>, here: u32) -> (CpuList, Option<&'static str>) {
-        let mut list = CpuList { apics: [0; MAX_CPUS], count: 0 };
+        let mut list = CpuList { ids: [0; MAX_CPUS], count: 0 };
         list.add(here);
         let Some(rsdp) = rsdp else { return (list, Some("no ACPI: one CPU")) };
         // SAFETY: the caller's promise is passed on.

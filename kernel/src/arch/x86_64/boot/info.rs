@@ -1,6 +1,8 @@
 //! The loader's data, by the PVH protocol (Xen's `start_info`, version 1): the command line, the
 //! memory map, ACPI's root pointer, the archive of QEMU's `-initrd`.
 
+use super::acpi::CpuList;
+use crate::arch::apic;
 use crate::layout::direct;
 use core::ffi::CStr;
 use machine::{PhysAddr, PhysRange};
@@ -76,9 +78,14 @@ impl BootInfo {
         unsafe { CStr::from_ptr(at) }.to_bytes()
     }
 
-    /// ACPI's root pointer.
-    pub(crate) fn rsdp(&self) -> Option<usize> {
-        Some(self.info.rsdp as usize).filter(|at| *at != 0)
+    /// The CPUs, and a complaint if some are missing.
+    ///
+    /// # Safety
+    /// ACPI's tables are unmodified, and the boot tables are active.
+    pub(crate) unsafe fn cpus(&self) -> (CpuList, Option<&'static str>) {
+        let rsdp = Some(self.info.rsdp as usize).filter(|at| *at != 0);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { CpuList::read(rsdp, apic::own_number()) }
     }
 
     /// The bytes of the first module, which is the file of QEMU's `-initrd`.

@@ -51,7 +51,7 @@ impl CpuTables {
         let tss = self.gdt.append(Descriptor::tss_segment(&self.tss));
         self.gdt.load();
         let stack = (&raw const self.tss.privilege_stack_table).expose_provenance() as u64;
-        super::area::here().interrupt_stack.set(stack);
+        crate::cpu::area::here().own.interrupt_stack.set(stack);
         // SAFETY: the selectors are in the table that was just loaded, which stays allocated.
         unsafe {
             CS::set_reg(code);

@@ -1,16 +1,14 @@
 //! Interrupts and faults.
 
-mod backtrace;
 pub(crate) mod entry;
 pub(crate) mod probe;
 
-use crate::cpu::area;
-use crate::machine::shootdown;
-use crate::{apic, fail, smp};
+use super::{apic, shootdown, tables};
+use crate::backtrace::Backtrace;
+use crate::cpu::area::{self, Area};
+use crate::{fail, smp};
 use core::fmt;
 use x86_64::registers::control::Cr2;
-
-pub(crate) use backtrace::Backtrace;
 
 /// The saved registers, as `entry` pushes them.
 #[repr(C, align(16))]
@@ -72,6 +70,20 @@ const NAMES: [&str; 22] = [
     "virtualization",
     "control protection",
 ];
+
+/// Makes this CPU use the handlers, on the current stack.
+pub(crate) fn start() {
+    tables::load_handlers(false);
+}
+
+/// Gives this CPU the tables and stacks that its handlers need.
+///
+/// # Safety
+/// Call it once, on the CPU of this area, when the heap works.
+pub(crate) unsafe fn start_here(area: &'static Area) {
+    // SAFETY: the tables belong to this CPU, and nothing uses them yet.
+    unsafe { (*area.own.tables.get()).load() };
+}
 
 /// Handles an interrupt or a fault of the kernel, with interrupts off.
 fn handle(registers: &mut Registers) {

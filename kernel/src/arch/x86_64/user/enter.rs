@@ -3,9 +3,9 @@
 //! [`enter`] is a function call: it returns when the program makes a system call, faults or is
 //! interrupted. It saves the kernel's registers on this CPU's stack and loads those of the thread.
 //! Two words say where the program's registers go when it comes back: the TSS's stack pointer, for
-//! interrupts and faults, and [`Area::registers_end`], for system calls. Both lead to the end of
-//! the thread's [`Registers`]. So the CPU and the stubs push them to their place, and no copy is
-//! made. Then [`leave`] switches to the kernel's stack and returns from [`enter`].
+//! interrupts and faults, and `registers_end` of the CPU's area, for system calls. Both lead to the
+//! end of the thread's [`Registers`]. So the CPU and the stubs push them to their place, and no
+//! copy is made. Then [`leave`] switches to the kernel's stack and returns from [`enter`].
 //!
 //! # What a program can do here
 //! - It chooses every register but CS, SS and some flags. [`Registers::sanitize`] forces these, so
@@ -17,8 +17,8 @@
 //! - It cannot write its GS base except by a call, which takes lower-half addresses only. So the
 //!   vectors that may come between a program's GS and the kernel's (`trap::entry`) tell them apart.
 
+use crate::arch::tables::{USER_CODE, USER_DATA};
 use crate::cpu::area::Area;
-use crate::cpu::tables::{USER_CODE, USER_DATA};
 use crate::trap::Registers;
 use crate::user::HOLE;
 use core::arch::naked_asm;
@@ -65,7 +65,7 @@ impl Registers {
 /// Prepares this CPU for system calls.
 ///
 /// # Safety
-/// Call it once on each CPU. The segments of `cpu::tables` are, or will be, this CPU's.
+/// Call it once on each CPU. The segments of `arch::tables` are, or will be, this CPU's.
 pub(crate) unsafe fn start() {
     // SAFETY: every x86-64 CPU has these. The entry follows the manual.
     unsafe {
@@ -106,9 +106,9 @@ pub(crate) unsafe extern "sysv64" fn enter(registers: *mut Registers, sysret: bo
         "mov rsp, [rsp + {rsp_behind}]",
         "swapgs",
         "sysretq",
-        kernel_stack = const offset_of!(Area, kernel_stack),
-        registers_end = const offset_of!(Area, registers_end),
-        interrupt_stack = const offset_of!(Area, interrupt_stack),
+        kernel_stack = const offset_of!(Area, own.kernel_stack),
+        registers_end = const offset_of!(Area, own.registers_end),
+        interrupt_stack = const offset_of!(Area, own.interrupt_stack),
         size = const size_of::<Registers>(),
         rsp_behind = const offset_of!(Registers, rsp) - offset_of!(Registers, vector),
     )
@@ -123,7 +123,7 @@ pub(crate) extern "C" fn leave() {
         "push 2", "popfq",
         "pop r15", "pop r14", "pop r13", "pop r12", "pop rbx", "pop rbp",
         "ret",
-        kernel_stack = const offset_of!(Area, kernel_stack),
+        kernel_stack = const offset_of!(Area, own.kernel_stack),
     )
 }
 
@@ -145,8 +145,8 @@ extern "C" fn call() {
         "push r8", "push r9", "push r10", "push r11",
         "push r12", "push r13", "push r14", "push r15",
         "jmp {leave}",
-        user_stack = const offset_of!(Area, user_stack),
-        registers_end = const offset_of!(Area, registers_end),
+        user_stack = const offset_of!(Area, own.user_stack),
+        registers_end = const offset_of!(Area, own.registers_end),
         data = const USER_DATA,
         code = const USER_CODE,
         call = const CALL,

@@ -3,8 +3,9 @@
 //! There is one tag, because the software MMU of QEMU has no PCID, and this kernel promises only
 //! what can be tested.
 
-use super::{Kernel, shootdown};
+use super::shootdown;
 use crate::cpu::area::{self, bump};
+use crate::machine::Kernel;
 use crate::mutant::{self, Mutant};
 use crate::smp;
 use machine::{Asid, CpuSet, Flush, Frame, Irqs, Tlb};

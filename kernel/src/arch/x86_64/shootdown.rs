@@ -1,7 +1,8 @@
 //! TLB shootdowns: `machine::CrossCall` with IPIs of the local APIC.
 
-use super::{Kernel, tlb};
+use super::tlb;
 use crate::cpu::area::{self, bump};
+use crate::machine::Kernel;
 use crate::trap::entry::FLUSH;
 use crate::{apic, smp};
 use machine::{CpuSet, Cpus, CrossCall, Flush, Irqs};

@@ -1,7 +1,7 @@
 //! Backtraces: a walk along the frame pointers, which all code of the kernel keeps.
 
-use super::probe;
-use core::arch::asm;
+use crate::section;
+use crate::trap::probe;
 use core::fmt;
 
 /// The most frames of a backtrace.
@@ -15,17 +15,14 @@ pub(crate) struct Backtrace {
 
 impl Backtrace {
     /// From an instruction and its frame pointer.
-    pub(crate) fn from(rip: u64, frame: u64) -> Self {
-        Backtrace { first: Some(rip), frame }
+    pub(crate) fn from(instruction: u64, frame: u64) -> Self {
+        Backtrace { first: Some(instruction), frame }
     }
 
     /// From here.
     #[inline(always)]
     pub(crate) fn here() -> Self {
-        let frame: u64;
-        // SAFETY: reads a register.
-        unsafe { asm!("mov {}, rbp", out(reg) frame, options(nomem, nostack, preserves_flags)) };
-        Backtrace { first: None, frame }
+        Backtrace { first: None, frame: section::frame_pointer() }
     }
 }
 

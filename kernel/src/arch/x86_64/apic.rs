@@ -3,9 +3,10 @@
 use crate::clock;
 use crate::cpu::area::{self, Area};
 use crate::machine::Kernel;
-use crate::trap::entry::{APIC_ERROR, SPURIOUS, TIMER};
+use crate::trap::entry::{APIC_ERROR, SPURIOUS, TIMER, WAKE};
 use core::arch::asm;
-use machine::{CpuId, CpuSet, Irqs, VirtAddr};
+use machine::{CpuId, CpuSet, Irqs, PhysAddr, PhysRange, VirtAddr};
+use paging::Cache;
 use raw_cpuid::CpuId as Cpuid;
 use spin::Once;
 use x2apic::lapic::{ErrorFlags, LocalApic, LocalApicBuilder, TimerDivide, TimerMode};
@@ -23,18 +24,21 @@ pub(crate) fn own_number() -> u32 {
 }
 
 /// The physical address of the registers.
-pub(crate) fn registers() -> u64 {
+fn registers() -> u64 {
     // SAFETY: all x86-64 CPUs have this MSR.
     (unsafe { Msr::new(IA32_APIC_BASE).read() }) & 0x000f_ffff_ffff_f000
 }
 
-/// Masks the legacy PICs, which firmware leaves enabled, and records where the APIC's registers are
-/// mapped.
-pub(crate) fn start_all(at: VirtAddr) {
+/// Masks the legacy PICs, which firmware leaves enabled, and maps the APIC's registers.
+pub(crate) fn start_all() {
     for port in [0x21, 0xa1] {
         // SAFETY: masks all lines of a PIC. No other code uses it.
         unsafe { Port::<u8>::new(port).write(0xff) };
     }
+    let registers = PhysRange::new(PhysAddr::new(registers()), 4096);
+    let registers = registers.expect("an address of a device");
+    let registers = crate::space::vmap().ioremap(registers, Cache::Uncached);
+    let at = registers.unwrap_or_else(|error| panic!("no addresses for the APIC: {error}"));
     REGISTERS.call_once(|| at);
 }
 
@@ -60,7 +64,7 @@ pub(crate) unsafe fn start() {
         apic.disable_timer();
     }
     // SAFETY: the cell belongs to this CPU, and interrupts are off.
-    unsafe { *area::here().lapic.get() = Some(apic) };
+    unsafe { *area::here().own.lapic.get() = Some(apic) };
 }
 
 /// Calls `f` with this CPU's APIC, with interrupts off.
@@ -68,7 +72,7 @@ fn with<T>(f: impl FnOnce(&mut LocalApic) -> T) -> T {
     let here: &Area = area::here();
     // SAFETY: the cell belongs to this CPU. No interrupt comes in between, and an NMI does not
     // return.
-    let apic = unsafe { &mut *here.lapic.get() };
+    let apic = unsafe { &mut *here.own.lapic.get() };
     f(apic.as_mut().expect("CPUs have started theirs"))
 }
 
@@ -86,7 +90,7 @@ pub(crate) fn errors() -> ErrorFlags {
 
 /// Starts this CPU's timer, which interrupts it `hertz` times a second.
 pub(crate) fn start_timer(hertz: u64) {
-    let period = clock::apic_hertz() / hertz;
+    let period = super::clock::apic_hertz() / hertz;
     // SAFETY: the interrupt has a handler.
     with(|apic| unsafe {
         apic.set_timer_initial(u32::try_from(period).unwrap_or(u32::MAX).max(1));
@@ -119,8 +123,8 @@ pub(crate) fn can_name(apic: u32) -> bool {
     has_x2apic() || apic < 0xff
 }
 
-/// The destination in the form that the APIC crate expects: the upper half of the register. An APIC
-/// that is not an x2APIC has its number in the top byte of that.
+/// The destination of IPIs in the form that the APIC crate expects: the upper half of the register.
+/// An APIC that is not an x2APIC has its number in the top byte of that.
 pub(crate) fn destination(apic: u32) -> u32 {
     if has_x2apic() { apic } else { apic << 24 }
 }
@@ -138,26 +142,32 @@ pub(crate) fn interrupt(cpus: &CpuSet, vector: u8) {
     with(|apic| {
         for to in cpus.iter().filter_map(|cpu: CpuId| areas.get(cpu.index())) {
             // SAFETY: the vector has a handler.
-            unsafe { apic.send_ipi(vector, to.destination) };
+            unsafe { apic.send_ipi(vector, to.own.id) };
         }
     });
 }
 
-/// Sends an IPI to this CPU. It arrives when interrupts are on again.
-pub(crate) fn interrupt_here(vector: u8) {
-    let own = area::here().destination;
+/// Wakes each of these CPUs, which must not include this one: it looks for a job, and ticks.
+/// Interrupts are off.
+pub(crate) fn wake(cpus: &CpuSet) {
+    interrupt(cpus, WAKE);
+}
+
+/// As [`wake`], for this CPU. The interrupt arrives when interrupts are on again.
+pub(crate) fn wake_self() {
+    let own = area::here().own.id;
     // SAFETY: the vector has a handler.
-    with(|apic| unsafe { apic.send_ipi(vector, own) });
+    with(|apic| unsafe { apic.send_ipi(WAKE, own) });
 }
 
 /// Stops these CPUs by NMI, whatever they are doing. They have handlers, because they have finished
 /// starting. Returns false if this CPU has no APIC yet.
 pub(crate) fn stop(cpus: &CpuSet) -> bool {
     // SAFETY: the cell belongs to this CPU. Code that was using it does not continue.
-    let Some(apic) = (unsafe { &mut *area::here().lapic.get() }) else { return false };
+    let Some(apic) = (unsafe { &mut *area::here().own.lapic.get() }) else { return false };
     for to in cpus.iter().filter_map(|cpu| area::areas().get(cpu.index())) {
         // SAFETY: the NMI handlers of these CPUs do not return.
-        unsafe { apic.send_nmi(to.destination) };
+        unsafe { apic.send_nmi(to.own.id) };
     }
     true
 }
@@ -168,7 +178,7 @@ pub(crate) fn stop(cpus: &CpuSet) -> bool {
 /// # Safety
 /// The page contains code that starts a CPU.
 pub(crate) unsafe fn start_cpu(area: &Area, page: u8) {
-    let to = area.destination;
+    let to = area.own.id;
     with(|apic| {
         // SAFETY: by the caller's promise.
         unsafe {

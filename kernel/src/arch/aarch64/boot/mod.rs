@@ -1,0 +1,32 @@
+//! Boot: the entry, and the loader's device tree.
+
+mod entry;
+pub(crate) mod info;
+
+use crate::cpu::area::Area;
+use info::tree;
+use smccc::psci::cpu_on;
+use smccc::{Hvc, Smc};
+
+/// Makes ready what starts other CPUs: it is in the image already.
+///
+/// # Safety
+/// None.
+pub(crate) unsafe fn prepare() {}
+
+/// Starts the CPU of an area, which enters `start_ap` with what `smp::start` has set.
+///
+/// # Safety
+/// The kernel's tables map the image where the boot tables do.
+pub(crate) unsafe fn start_cpu(area: &Area) {
+    let entry = entry::other_cpus();
+    let by_smc = tree().is_some_and(|tree| tree.starts_cpus_by_smc());
+    let started = match by_smc {
+        true => cpu_on::<Smc>(area.own.id, entry, 0),
+        false => cpu_on::<Hvc>(area.own.id, entry, 0),
+    };
+    // Without it, `smp::start` waits in vain, and says which CPU it is.
+    if let Err(error) = started {
+        crate::println!("PSCI: {error}");
+    }
+}

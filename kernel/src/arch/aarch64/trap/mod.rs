@@ -1,0 +1,120 @@
+//! Interrupts and faults.
+
+mod entry;
+pub(crate) mod probe;
+
+use super::irqchip;
+use crate::backtrace::Backtrace;
+use crate::cpu::area::{self, Area};
+use crate::{fail, smp};
+use alloc::vec;
+use core::arch::asm;
+use core::fmt;
+use entry::{FIQ, IRQ, SYNCHRONOUS};
+
+/// The bytes of an emergency stack.
+const EMERGENCY: usize = 32 << 10;
+
+/// The saved registers, as `entry` stores them.
+#[repr(C, align(16))]
+pub(crate) struct Registers {
+    x: [u64; 31],
+    sp: u64,
+    elr: u64,
+    spsr: u64,
+    esr: u64,
+    far: u64,
+    kind: u64,
+}
+
+/// The class of an exception (ESR_EL1.EC).
+const INSTRUCTION_ABORT: u64 = 0x21;
+const DATA_ABORT: u64 = 0x25;
+
+impl Registers {
+    fn class(&self) -> u64 {
+        self.esr >> 26 & 0x3f
+    }
+
+    fn is_abort(&self) -> bool {
+        self.kind == SYNCHRONOUS && matches!(self.class(), INSTRUCTION_ABORT | DATA_ABORT)
+    }
+}
+
+/// Makes this CPU use the handlers.
+pub(crate) fn start() {
+    // SAFETY: the vectors follow the manual.
+    unsafe {
+        set_register!("vbar_el1", entry::vectors());
+        asm!("isb", options(nostack, preserves_flags));
+    }
+}
+
+/// Gives this CPU the handlers, and the stack that they need after an overflow.
+///
+/// # Safety
+/// Call it once, on the CPU of this area, when the heap works.
+pub(crate) unsafe fn start_here(area: &'static Area) {
+    let stack = vec![0_u128; EMERGENCY / 16].leak();
+    area.own.emergency.set(stack.as_ptr_range().end.expose_provenance() as u64);
+    start();
+}
+
+/// Handles an interrupt or a fault, with interrupts off.
+fn handle(registers: &mut Registers) {
+    // SAFETY: this is a handler, and `handler_ends` is below.
+    unsafe { area::handler_begins() };
+    match registers.kind {
+        IRQ => irqchip::handle(),
+        FIQ => fail::stopped(),
+        _ => {
+            if !registers.is_abort() || !probe::recover(registers) {
+                let back = Backtrace::from(registers.elr, registers.x[29]);
+                fail::fault(&Fault(registers), back)
+            }
+        }
+    }
+    // SAFETY: matches `handler_begins` above.
+    unsafe { area::handler_ends() };
+}
+
+/// The description of a fault.
+struct Fault<'a>(&'a Registers);
+
+impl fmt::Display for Fault<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Fault(of) = self;
+        if of.is_abort() {
+            let what = match of.class() {
+                INSTRUCTION_ABORT => "execution of",
+                _ if of.esr & 1 << 6 != 0 => "write to",
+                _ => "read of",
+            };
+            let why = match probe::kind(of.esr, of.far) {
+                machine::FaultKind::Protection => "it is not allowed",
+                _ => "nothing is mapped there",
+            };
+            write!(f, "page fault: {what} {:#x}: {why}", of.far)?;
+            if let Some(cpu) = smp::stack_guard_of(of.far) {
+                write!(f, " (the page below the stack of cpu{cpu}: it has overflowed)")?;
+            }
+        } else {
+            let name = match (of.kind, of.class()) {
+                (SYNCHRONOUS, 0x22) => "misaligned instruction",
+                (SYNCHRONOUS, 0x26) => "misaligned stack",
+                (SYNCHRONOUS, 0x3c) => "breakpoint",
+                (SYNCHRONOUS, _) => "invalid instruction",
+                (3, _) => "system error",
+                _ => "unexpected exception",
+            };
+            f.write_str(name)?;
+        }
+        writeln!(f, " (vector {}, ESR {:#x})", of.kind, of.esr)?;
+        write!(f, "  pc  {:016x}  sp  {:016x}  spsr {:x}", of.elr, of.sp, of.spsr)?;
+        for (number, value) in of.x.iter().enumerate() {
+            let begin = if number % 4 == 0 { "\n" } else { "" };
+            write!(f, "{begin}  x{number:<2} {value:016x}")?;
+        }
+        Ok(())
+    }
+}
