@@ -3,47 +3,41 @@
 use crate::arch::place::{LOADER, MEMORY};
 use crate::layout::direct;
 use core::ptr::with_exposed_provenance;
-use hermit_dtb::Dtb;
+use dtoolkit::fdt::Fdt;
+use dtoolkit::{Node, Property, ToCellInt};
 use machine::{MAX_CPUS, PhysAddr, PhysRange};
 
 /// The device tree.
-pub(crate) struct Tree(Dtb<'static>);
+#[derive(Clone, Copy)]
+pub(crate) struct Tree(Fdt<'static>);
 
 /// The device tree, where QEMU puts it for a kernel that is an ELF file. The kernel gives that
 /// memory to nothing else ([`BootInfo::archive`]), and its tables map it.
 pub(crate) fn tree() -> Option<Tree> {
     let at = with_exposed_provenance(direct(PhysAddr::new(MEMORY)).get() as usize);
-    // SAFETY: the memory is mapped and never written. It is a tree if it begins with the magic
-    // number.
-    unsafe { Dtb::from_raw(at) }.map(Tree)
+    // SAFETY: the memory is mapped and never written. QEMU has put a tree there.
+    unsafe { Fdt::from_raw(at) }.ok().map(Tree)
 }
 
 impl Tree {
-    /// A property of a node.
-    // Inlined several times into one function, it takes the compiler hours.
-    #[inline(never)]
-    fn property(&self, node: &str, name: &str) -> Option<&'static [u8]> {
-        self.0.get_property(node, name)
-    }
-
-    /// The range of this number in the property `reg` of a node. Addresses and sizes have 64 bits.
+    /// The range of this number in the property `reg` of a node.
     pub(crate) fn registers(&self, node: &str, number: usize) -> Option<PhysRange> {
-        let (pairs, _) = self.property(node, "reg")?.as_chunks::<16>();
-        let (start, len) = pairs.get(number)?.split_at(8);
-        let [start, len] = [start, len].map(|bytes| bytes.try_into().map(u64::from_be_bytes));
-        PhysRange::new(PhysAddr::new(start.ok()?), len.ok()?)
+        let range = self.0.find_node(node)?.reg().ok()??.nth(number)?;
+        PhysRange::new(PhysAddr::new(range.address().ok()?), range.size().ok()?)
     }
 
     /// Whether PSCI wants `smc`, and not `hvc`.
     pub(super) fn starts_cpus_by_smc(&self) -> bool {
-        self.property("/psci", "method").is_some_and(|method| method.starts_with(b"smc"))
+        let node = self.0.find_node("/psci");
+        let method = node.as_ref().and_then(|node| node.property("method"));
+        method.is_some_and(|method| method.value().starts_with(b"smc"))
     }
 
-    /// Calls `found` with the affinity of each CPU, which is in the name of its node.
-    #[inline(never)]
+    /// Calls `found` with the affinity of each CPU.
     fn affinities(&self, found: &mut dyn FnMut(u64)) {
-        let names = self.0.enum_subnodes("/cpus").filter_map(|name| name.strip_prefix("cpu@"));
-        names.filter_map(|number| u64::from_str_radix(number, 16).ok()).for_each(found);
+        let Ok(cpus) = self.0.cpus() else { return };
+        let ids = cpus.cpus().filter_map(|cpu| cpu.ids().ok()?.next());
+        ids.filter_map(|id| id.to_int().ok()).for_each(found);
     }
 }
 
@@ -61,8 +55,10 @@ impl BootInfo {
 
     /// The command line; empty if there is none.
     pub(crate) fn command_line(&self) -> &[u8] {
-        let line = self.0.property("/chosen", "bootargs").unwrap_or_default();
-        line.strip_suffix(&[0]).unwrap_or(line)
+        let node = self.0.0.find_node("/chosen");
+        let line = node.as_ref().and_then(|node| node.property("bootargs"));
+        let line = line.and_then(|line| line.value_as::<&'static str>().ok());
+        line.unwrap_or_default().as_bytes()
     }
 
     /// What the loader has put into memory, and stays there: the device tree.
