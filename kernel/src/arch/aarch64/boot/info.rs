@@ -74,7 +74,7 @@ impl BootInfo {
     /// The CPUs, and a complaint if some are missing.
     ///
     /// # Safety
-    /// None.
+    /// The device tree is unmodified.
     pub(crate) unsafe fn cpus(&self) -> (CpuList, Option<&'static str>) {
         // Without flags: bits 0 to 23 and 32 to 39.
         let here = read_register!("mpidr_el1") & 0xff_00ff_ffff;

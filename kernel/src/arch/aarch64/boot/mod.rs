@@ -8,10 +8,10 @@ use info::tree;
 use smccc::psci::cpu_on;
 use smccc::{Hvc, Smc};
 
-/// Makes ready what starts other CPUs: it is in the image already.
+/// Makes ready what starts other CPUs. Here that is in the image already.
 ///
 /// # Safety
-/// None.
+/// As on x86-64, where it writes to memory of the firmware.
 pub(crate) unsafe fn prepare() {}
 
 /// Starts the CPU of an area, which enters `start_ap` with what `smp::start` has set.

@@ -1,16 +1,23 @@
 //! The vectors: a few instructions that save all registers and call Rust.
 //!
 //! A handler runs on the stack that was interrupted. Each stack is the upper half of addresses that
-//! are aligned to its size, and the lower half is unmapped. So a bit of the stack pointer tells,
-//! before anything is stored, whether the stack has room for the registers. If it has not, the
-//! handler runs on this CPU's emergency stack. There are no programs, so `TPIDR_EL0` and
-//! `TPIDRRO_EL0` are free to keep two registers meanwhile; interrupts are off.
+//! are aligned to twice its size, and the lower half is unmapped. So a bit of the stack pointer
+//! tells, before anything is stored, whether the stack has room for the registers. If it has not,
+//! the handler runs on this CPU's emergency stack. That one is in the direct map, which another bit
+//! tells: a fault there comes from a probe, and its handler goes on below. There are no programs,
+//! so `TPIDR_EL0` and `TPIDRRO_EL0` are free to keep two registers meanwhile; interrupts are off.
 
 use super::{Registers, handle};
 use crate::cpu::area::Area;
+use crate::layout::{DIRECT, STACKS};
 use crate::smp::STACK;
 use core::arch::global_asm;
 use core::mem::{offset_of, size_of};
+
+/// The bit that is set in addresses of stacks, and clear in those of the direct map.
+const STACKS_BIT: u32 = 46;
+
+const _: () = assert!(STACKS >> STACKS_BIT & 1 == 1 && DIRECT >> STACKS_BIT & 1 == 0);
 
 /// The causes, as `Registers::kind` has them.
 pub(super) const SYNCHRONOUS: u64 = 0;
@@ -24,8 +31,9 @@ global_asm!(
     msr tpidr_el0, x0
     mov x0, sp
     sub x0, x0, #{size}
-    tbz x0, #{bit}, 2f
-    mov sp, x0
+    tbnz x0, #{bit}, 1f
+    tbnz x0, #{stacks}, 2f
+1:  mov sp, x0
     add x0, x0, #{size}
     str x0, [sp, #{sp}]
     b 3f
@@ -117,6 +125,7 @@ common_vector:
     "#,
     size = const size_of::<Registers>(),
     bit = const STACK.ilog2(),
+    stacks = const STACKS_BIT,
     emergency = const offset_of!(Area, own.emergency),
     sp = const offset_of!(Registers, sp),
     elr = const offset_of!(Registers, elr),
