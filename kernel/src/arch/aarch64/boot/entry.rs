@@ -3,8 +3,8 @@
 //! The loader enters `boot_start` at EL1 with the MMU off; so does PSCI enter `boot_other` on each
 //! other CPU. Both switch the MMU on with the same boot tables, which are constant data. These map
 //! the first 512 GiB by blocks of 1 GiB, at their own addresses and in the direct map, and the
-//! first GiB of memory at the kernel's linked addresses. The first GiB is devices. They allow writes
-//! to code. The kernel's own tables replace them as soon as they exist.
+//! first GiB of memory at the kernel's linked addresses. The first GiB is devices. They allow
+//! writes to code. The kernel's own tables replace them as soon as they exist.
 
 use crate::arch::features::TCR;
 use core::arch::global_asm;

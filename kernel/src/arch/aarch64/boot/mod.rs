@@ -25,7 +25,7 @@ pub(crate) unsafe fn start_cpu(area: &Area) {
         true => cpu_on::<Smc>(area.own.id, entry, 0),
         false => cpu_on::<Hvc>(area.own.id, entry, 0),
     };
-    // Without it, `smp::start` waits in vain, and says which CPU it is.
+    // The CPU does not come, and `smp::start` says which one it is.
     if let Err(error) = started {
         crate::println!("PSCI: {error}");
     }

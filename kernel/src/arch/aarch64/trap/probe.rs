@@ -82,8 +82,8 @@ probe_copy_end:
     mov x0, x2
     ret
 
-    // Calls a function that returns at once. If its first instruction cannot be fetched, the handler
-    // goes on after the call, as if it had returned.
+    // Calls a function that returns at once. If its first instruction cannot be fetched, the
+    // handler goes on after the call, as if it had returned.
     .globl probe_execute
 probe_execute:
     stp x29, x30, [sp, #-16]!
