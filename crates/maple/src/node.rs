@@ -11,7 +11,7 @@
 //! | `change`, `edit` | changes of a leaf |
 //! | `search`, `starts` | scalar searches, and bounds as whole words |
 //! | `job` | `Search`, the trait of all implementations |
-//! | `simd` or `no_simd` | the other implementations, and the choice |
+//! | `simd`, `neon` or `no_simd` | the other implementations, and the choice |
 //! | `load` | lookups, and the choice of a search |
 
 mod change;
@@ -31,10 +31,20 @@ mod refs;
 mod search;
 // SIMD where it may be used: not in kernels, and not under checkers that do not support it.
 #[cfg_attr(
+    all(
+        target_arch = "aarch64",
+        target_feature = "neon",
+        not(any(miri, loom, fuzzing, samara_small_nodes))
+    ),
+    path = "node/neon.rs"
+)]
+#[cfg_attr(
     not(all(
-        target_arch = "x86_64",
         not(any(miri, loom, fuzzing, samara_small_nodes)),
-        any(feature = "std", target_feature = "avx2"),
+        any(
+            all(target_arch = "x86_64", any(feature = "std", target_feature = "avx2")),
+            all(target_arch = "aarch64", target_feature = "neon"),
+        ),
     )),
     path = "node/no_simd.rs"
 )]

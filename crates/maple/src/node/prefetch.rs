@@ -15,6 +15,15 @@ pub(crate) fn prefetch<T>(place: *const T) {
             options(nomem, nostack, preserves_flags)
         );
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!(
+            "prfm pldl1keep, [{}]",
+            in(reg) place.addr(),
+            options(nomem, nostack, preserves_flags)
+        );
+    }
+    #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
     let _ = place;
 }

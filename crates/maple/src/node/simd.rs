@@ -16,6 +16,7 @@ mod tests;
 
 use super::inner::Seps;
 use super::job::{Job, Scalar};
+#[cfg(test)]
 use super::leaf::Body;
 use crate::layout::{INNER_SLOTS, LEAF_CELLS};
 use avx512::Avx512;
@@ -135,10 +136,4 @@ pub(super) fn run<J: Job>(job: J) -> J::Out {
         Some(vectors) => vectors.run(job),
         None => job.run(Scalar),
     }
-}
-
-/// The number to add to a shifted narrow bound to get the index after it.
-#[inline(always)]
-fn after(body: &Body) -> i64 {
-    body.base.wrapping_add(1 << body.shift) as i64
 }

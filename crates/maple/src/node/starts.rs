@@ -36,6 +36,13 @@ impl Starts {
     }
 }
 
+/// The number to add to a shifted narrow bound to get the index after it.
+#[allow(dead_code, reason = "only vectors use it")]
+#[inline(always)]
+pub(super) fn after(body: &Body) -> i64 {
+    body.base.wrapping_add(1 << body.shift) as i64
+}
+
 /// Unpacks without SIMD. Cost: four instructions per slot.
 #[inline(always)]
 pub(super) fn scalar(body: &Body, to: &mut Starts) {

@@ -1,11 +1,10 @@
 //! The search and the unpacking with AVX2.
 
-use super::after;
 use crate::node::change::Way;
 use crate::node::inner::Seps;
 use crate::node::job::{Job, Search};
 use crate::node::leaf::Body;
-use crate::node::starts::{LANES, Starts};
+use crate::node::starts::{LANES, Starts, after};
 use core::arch::x86_64::*;
 
 /// Proof that the CPU has AVX2.

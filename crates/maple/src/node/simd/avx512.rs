@@ -4,12 +4,11 @@
 //! latency counts, and its number of instructions, which limits how many searches the CPU overlaps.
 //! So inline assembly replaces the cases in which the compiler emits more instructions than needed.
 
-use super::after;
 use crate::layout::INNER_SLOTS;
 use crate::node::inner::{Inner, Seps};
 use crate::node::job::{Job, Search};
 use crate::node::leaf::Body;
-use crate::node::starts::{LANES, Starts};
+use crate::node::starts::{LANES, Starts, after};
 use core::arch::asm;
 use core::arch::x86_64::*;
 use core::hint::{assert_unchecked, cold_path};
