@@ -18,6 +18,8 @@ const PAGES: u64 = 512;
 const USED: [u64; 4] = [0, 1, 510, 511];
 const WRITERS: usize = 2;
 const STORES: u64 = 24;
+/// Stores of a writer in a round of logging: a page is written again after a round has seen it.
+const EACH_ROUND: u64 = 4;
 
 fn memory() -> VirtRange {
     pages(BASE, PAGES)
@@ -70,13 +72,16 @@ fn moved<F: OnSim>(seed: u64, how: Logging) -> Result<(), Failure> {
         (tables, block)
     });
     let copy: Vec<[AtomicU64; WRITERS]> = (0..PAGES).map(|_| Default::default()).collect();
-    let running = AtomicUsize::new(WRITERS);
-    let (sim_, tables_, copy_, running_) = (&sim, &tables, &copy, &running);
+    let (running, rounds) = (AtomicUsize::new(WRITERS), AtomicU64::new(0));
+    let (sim_, tables_, copy_, running_, rounds_) = (&sim, &tables, &copy, &running, &rounds);
     let writer = |cpu: usize| {
         Box::new(move || {
             // SAFETY: the guest needs no other mapping.
             unsafe { tables_.activate() };
             for number in 0..STORES {
+                while rounds_.load(Relaxed) < number / EACH_ROUND {
+                    sim_.relax();
+                }
                 let page = USED[(seed + number * (1 + cpu as u64)) as usize % USED.len()];
                 let at = virt(BASE + page * 4096 + cpu as u64 * 8);
                 store(sim_, tables_, at, number + 1);
@@ -105,6 +110,7 @@ fn moved<F: OnSim>(seed: u64, how: Logging) -> Result<(), Failure> {
             if last {
                 return;
             }
+            rounds_.fetch_add(1, Relaxed);
             sim_.relax();
         }
     }) as Program;
