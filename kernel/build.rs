@@ -7,6 +7,8 @@ fn main() {
         _ => format!("{root}/kernel.ld"),
     };
     println!("cargo::rerun-if-changed={script}");
+    println!("cargo::rerun-if-changed={root}/sections.ld");
+    println!("cargo::rustc-link-arg-bins=-L{root}");
     println!("cargo::rustc-link-arg-bins=-T{script}");
     println!("cargo::rustc-link-arg-bins=--no-pie");
     println!("cargo::rustc-link-arg-bins=-zmax-page-size=4096");

@@ -1,3 +1,4 @@
-//! One CPU.
+//! One CPU, and the list of all.
 
 pub(crate) mod area;
+pub(crate) mod list;

@@ -3,9 +3,10 @@
 use core::arch::asm;
 use paging::MAIR;
 
-/// SCTLR_EL1: the MMU, caches for data and for instructions, stacks that are aligned.
-const SCTLR: u64 = 1 << 0 | 1 << 2 | 1 << 12 | 1 << 3;
-/// Clear in SCTLR_EL1: a handler then begins with PAN.
+/// SCTLR_EL1: the bits that are always set; the MMU, caches for data and for instructions, stacks
+/// that are aligned. SPAN is clear: a handler begins with PAN.
+pub(super) const SCTLR: u64 = 0x3050_0800 | 1 << 0 | 1 << 2 | 1 << 12 | 1 << 3;
+/// Clear in SCTLR_EL1: see there.
 const SPAN: u64 = 1 << 23;
 
 /// TCR_EL1 without the fields that depend on the CPU: halves of 47 bits, granules of 4 KiB, walks
@@ -17,26 +18,19 @@ pub(super) const TCR: u64 = {
     half | half << 16 | 2 << 30 | 1 << 39 | 1 << 40
 };
 
-/// Sets on this CPU: the memory types that page tables name; hardware that sets the access flag
-/// and the dirty state; tags of 16 bits where the CPU has them; PAN.
+/// Sets on this CPU: tags of 16 bits where it has them, and PAN. The boot code has set the rest.
 ///
 /// # Safety
-/// Call it once on each CPU, before that CPU uses our tables. The boot code has enabled the MMU.
+/// Call it once on each CPU, before that CPU uses our tables.
 pub(crate) unsafe fn start() {
     assert!(
         read_register!("id_aa64mmfr1_el1") & 15 >= 2,
         "this CPU does not set the access flag and the dirty state: start QEMU with -cpu max"
     );
-    let sizes = read_register!("id_aa64mmfr0_el1");
-    // The width of physical addresses, at most the 48 bits that the format has.
-    let width = (sizes & 15).min(5);
-    let tcr = TCR | width << 32 | u64::from(has_long_tags()) << 36;
-    let sctlr = (read_register!("sctlr_el1") | SCTLR) & !SPAN;
-    // SAFETY: the memory types of the boot tables are the same, and so are the sizes.
+    let tcr = read_register!("tcr_el1") | u64::from(has_long_tags()) << 36;
+    // SAFETY: no tag has been used yet.
     unsafe {
-        set_register!("mair_el1", MAIR);
         set_register!("tcr_el1", tcr);
-        set_register!("sctlr_el1", sctlr);
         asm!("isb", options(nostack, preserves_flags));
     }
     if guards_programs() {
@@ -49,14 +43,11 @@ pub(super) fn has_long_tags() -> bool {
     read_register!("id_aa64mmfr0_el1") >> 4 & 15 == 2
 }
 
-/// The registers that [`start`] writes, on this CPU.
+/// The registers that the boot code and [`start`] write, on this CPU.
 pub(crate) fn registers() -> [u64; 4] {
-    [
-        read_register!("sctlr_el1"),
-        read_register!("tcr_el1"),
-        read_register!("mair_el1"),
-        guards_programs().into(),
-    ]
+    // PAN of this CPU's state, which older CPUs do not have.
+    let pan = if guards_programs() { read_register!("s3_0_c4_c2_3") >> 22 & 1 } else { 0 };
+    [read_register!("sctlr_el1"), read_register!("tcr_el1"), read_register!("mair_el1"), pan]
 }
 
 /// Whether registers as [`registers`] returns them protect the kernel.

@@ -87,11 +87,12 @@ unsafe impl Tlb for Kernel {
     }
 
     fn flush_on(&self, cpus: &CpuSet, what: Flush) {
+        if cpus.is_empty() {
+            return;
+        }
         let _section = self.irqs_off();
-        let here = CpuSet::only(self.current());
-        let everywhere = !cpus.is_empty() && *cpus != here;
+        let everywhere = *cpus != CpuSet::only(self.current());
         match smp::tlb_grace_if_any() {
-            _ if cpus.is_empty() => {}
             // SAFETY: the closure drops every translation of this CPU.
             Some(tlb_grace) if what == Flush::All && cpus.contains(self.current()) => unsafe {
                 tlb_grace.quiescent_state(|| counted(what, everywhere));

@@ -6,7 +6,7 @@
 //! first GiB of memory at the kernel's linked addresses. The first GiB is devices. They allow
 //! writes to code. The kernel's own tables replace them as soon as they exist.
 
-use crate::arch::features::TCR;
+use crate::arch::features::{SCTLR, TCR};
 use core::arch::global_asm;
 
 global_asm!(
@@ -47,7 +47,7 @@ mmu_on:
     ic iallu
     dsb ish
     isb
-    ldr x0, =0x30501805             // the bits that are always set; caches, the MMU
+    ldr x0, ={sctlr}
     msr sctlr_el1, x0
     isb
     ret
@@ -113,6 +113,7 @@ boot_stack_end:
     "#,
     mair = const paging::MAIR,
     tcr = const TCR,
+    sctlr = const SCTLR,
 );
 
 /// The physical address at which other CPUs start.

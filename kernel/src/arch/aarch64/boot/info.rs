@@ -1,11 +1,12 @@
 //! The loader's data: a flattened device tree at the start of memory.
 
 use crate::arch::place::{LOADER, MEMORY};
+use crate::cpu::list::CpuList;
 use crate::layout::direct;
 use core::ptr::with_exposed_provenance;
 use dtoolkit::fdt::Fdt;
 use dtoolkit::{Node, Property, ToCellInt};
-use machine::{MAX_CPUS, PhysAddr, PhysRange};
+use machine::{PhysAddr, PhysRange};
 
 /// The device tree.
 #[derive(Clone, Copy)]
@@ -71,43 +72,17 @@ impl BootInfo {
         (0..).map_while(|number| self.0.registers("/memory", number))
     }
 
-    /// The CPUs, and a complaint if some are missing.
+    /// The CPUs, by their affinities, and a complaint if some are missing.
     ///
     /// # Safety
     /// The device tree is unmodified.
     pub(crate) unsafe fn cpus(&self) -> (CpuList, Option<&'static str>) {
         // Without flags: bits 0 to 23 and 32 to 39.
         let here = read_register!("mpidr_el1") & 0xff_00ff_ffff;
-        let mut list = CpuList { ids: [0; MAX_CPUS], count: 0 };
+        let mut list = CpuList::new();
         list.add(here);
         let mut all = true;
         self.0.affinities(&mut |id| all &= list.add(id));
         (list, (!all).then_some("some CPUs are left out: they are too many"))
-    }
-}
-
-/// The CPUs, by their affinities. The first is the calling CPU.
-pub(crate) struct CpuList {
-    ids: [u64; MAX_CPUS],
-    count: usize,
-}
-
-impl CpuList {
-    /// The affinities, in the order of the CPU numbers.
-    pub(crate) fn ids(&self) -> &[u64] {
-        &self.ids[..self.count]
-    }
-
-    /// Adds a CPU. Returns false if there is no room.
-    fn add(&mut self, id: u64) -> bool {
-        if self.ids().contains(&id) {
-            return true;
-        }
-        let room = self.count < MAX_CPUS;
-        if room {
-            self.ids[self.count] = id;
-            self.count += 1;
-        }
-        room
     }
 }

@@ -1,11 +1,12 @@
 //! The CPUs that ACPI lists, by the numbers of their local APICs.
 
 use crate::arch::apic::{can_name, destination};
+use crate::cpu::list::CpuList;
 use crate::layout::direct;
 use ::acpi::madt::{Madt, MadtEntry};
 use ::acpi::{AcpiHandler, AcpiTables, PhysicalMapping};
 use core::ptr::NonNull;
-use machine::{MAX_CPUS, PhysAddr};
+use machine::PhysAddr;
 
 /// Maps ACPI's tables: all are in the direct map.
 #[derive(Clone, Copy)]
@@ -22,42 +23,22 @@ impl AcpiHandler for Direct {
     fn unmap_physical_region<T>(_: &PhysicalMapping<Self, T>) {}
 }
 
-/// The CPUs, as destinations of IPIs. The first is the calling CPU, whose APIC has the number
-/// `here`.
-pub(crate) struct CpuList {
-    ids: [u32; MAX_CPUS],
-    count: usize,
+/// Adds a CPU, as the destination of IPIs. Returns false if there is no room or its number cannot
+/// be addressed.
+fn add(list: &mut CpuList, apic: u32) -> bool {
+    can_name(apic) && list.add(destination(apic))
 }
 
 impl CpuList {
-    /// The destinations, in the order of the CPU numbers.
-    pub(crate) fn ids(&self) -> &[u32] {
-        &self.ids[..self.count]
-    }
-
-    /// Adds a CPU. Returns false if there is no room or its number cannot be addressed.
-    fn add(&mut self, apic: u32) -> bool {
-        let id = destination(apic);
-        if self.ids().contains(&id) {
-            return true;
-        }
-        let room = self.count < MAX_CPUS && can_name(apic);
-        if room {
-            self.ids[self.count] = id;
-            self.count += 1;
-        }
-        room
-    }
-
-    /// Reads ACPI's list. Without a list that it understands, it returns this CPU alone, and the
-    /// reason.
+    /// Reads ACPI's list. The first CPU is the calling one, whose APIC has the number `here`.
+    /// Without a list that it understands, it returns this CPU alone, and the reason.
     ///
     /// # Safety
     /// `rsdp` is the loader's root pointer, the tables are unmodified, and the boot tables are
     /// active.
     pub(crate) unsafe fn read(rsdp: Option<usize>, here: u32) -> (CpuList, Option<&'static str>) {
-        let mut list = CpuList { ids: [0; MAX_CPUS], count: 0 };
-        list.add(here);
+        let mut list = CpuList::new();
+        add(&mut list, here);
         let Some(rsdp) = rsdp else { return (list, Some("no ACPI: one CPU")) };
         // SAFETY: the caller's promise is passed on.
         let Ok(tables) = (unsafe { AcpiTables::from_rsdp(Direct, rsdp) }) else {
@@ -70,8 +51,12 @@ impl CpuList {
         for entry in madt.get().entries() {
             all &= match entry {
                 // Bit 0: the CPU is usable.
-                MadtEntry::LocalApic(cpu) if { cpu.flags } & 1 != 0 => list.add(cpu.apic_id.into()),
-                MadtEntry::LocalX2Apic(cpu) if { cpu.flags } & 1 != 0 => list.add(cpu.x2apic_id),
+                MadtEntry::LocalApic(cpu) if { cpu.flags } & 1 != 0 => {
+                    add(&mut list, cpu.apic_id.into())
+                }
+                MadtEntry::LocalX2Apic(cpu) if { cpu.flags } & 1 != 0 => {
+                    add(&mut list, cpu.x2apic_id)
+                }
                 _ => true,
             }
         }

@@ -1,8 +1,8 @@
 //! The loader's data, by the PVH protocol (Xen's `start_info`, version 1): the command line, the
 //! memory map, ACPI's root pointer, the archive of QEMU's `-initrd`.
 
-use super::acpi::CpuList;
 use crate::arch::apic;
+use crate::cpu::list::CpuList;
 use crate::layout::direct;
 use core::ffi::CStr;
 use machine::{PhysAddr, PhysRange};
