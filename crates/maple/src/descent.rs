@@ -43,6 +43,7 @@ pub(crate) use spot::{After, Aim, At, AtOrAfter, AtOrBefore, Before, Spot};
 pub(crate) use step::{Pick, Step};
 pub(crate) use unpack::Unpacked;
 
+use crate::Index;
 use crate::layout::MAX_HEIGHT;
 use crate::node::{self, Job, Link, Search};
 use core::mem::MaybeUninit;
@@ -124,7 +125,7 @@ impl Descent {
         self.clear();
         if !root.is_null() {
             // SAFETY: the caller's promise; a root covers every index.
-            unsafe { self.walk_part(root, 0, usize::MAX, 0, pick) }
+            unsafe { self.walk_part(root, 0, Index::MAX, 0, pick) }
         }
     }
 
@@ -135,8 +136,8 @@ impl Descent {
     pub(crate) unsafe fn walk_part(
         &mut self,
         top: Link,
-        min: usize,
-        max: usize,
+        min: Index,
+        max: Index,
         floor: usize,
         pick: Pick,
     ) {
@@ -150,7 +151,7 @@ impl Descent {
 
     /// Writes the steps from `link` down to `floor`.
     #[inline]
-    fn enter(&mut self, link: Link, min: usize, max: usize, pick: Pick) {
+    fn enter(&mut self, link: Link, min: Index, max: Index, pick: Pick) {
         node::run(Enter { path: self, link, min, max, pick });
     }
 
@@ -332,8 +333,8 @@ impl Descent {
 struct Enter<'p> {
     path: &'p mut Descent,
     link: Link,
-    min: usize,
-    max: usize,
+    min: Index,
+    max: Index,
     pick: Pick,
 }
 

@@ -1,5 +1,6 @@
 //! Errors, and the type of a refused store.
 
+use crate::Index;
 use core::fmt;
 
 /// The reason why an operation was refused. The tree is exactly as it was before the call (I7).
@@ -29,9 +30,9 @@ pub enum Error {
     /// An entry is in the way. If there are several, this is the range of the lowest.
     Occupied {
         /// Its first index.
-        start: usize,
+        start: Index,
         /// Its last index.
-        end: usize,
+        end: Index,
     },
     /// The write would divide an entry that has no duplicates, such as an
     /// [`Owned`](crate::Owned).

@@ -20,6 +20,7 @@
 //! that a writer is just making. A range that the search returns was free at some moment under the
 //! guard, because the search reads it from a leaf.
 
+use crate::Index;
 use crate::descent::{Descent, Pick};
 use crate::error::Error;
 use crate::node::{self, Job, Link, Search};
@@ -28,18 +29,18 @@ use core::ops::RangeInclusive;
 /// The request: `size` free indices, the first a multiple of `align`, inside `min..=max`.
 #[derive(Clone, Copy)]
 pub(crate) struct Want {
-    min: usize,
-    max: usize,
-    size: usize,
-    align: usize,
+    min: Index,
+    max: Index,
+    size: Index,
+    align: Index,
 }
 
 impl Want {
     #[inline(always)]
     pub(crate) fn new(
-        bounds: RangeInclusive<usize>,
-        size: usize,
-        align: usize,
+        bounds: RangeInclusive<Index>,
+        size: Index,
+        align: Index,
     ) -> Result<Self, Error> {
         if bounds.is_empty() {
             Err(Error::EmptyRange)
@@ -54,7 +55,7 @@ impl Want {
 
     /// The lowest (highest) place for the request in the hole `min..=max`.
     #[inline]
-    fn place(&self, end: End, min: usize, max: usize) -> Option<usize> {
+    fn place(&self, end: End, min: Index, max: Index) -> Option<Index> {
         match end {
             End::Lowest => self.lowest(min, max),
             End::Highest => self.highest(min, max),
@@ -63,7 +64,7 @@ impl Want {
 
     /// The lowest place for the request in the hole `min..=max`.
     #[inline(always)]
-    fn lowest(&self, min: usize, max: usize) -> Option<usize> {
+    fn lowest(&self, min: Index, max: Index) -> Option<Index> {
         let start = min.max(self.min);
         let start = start.checked_add(self.align - 1)? & !(self.align - 1);
         let end = start.checked_add(self.size - 1)?;
@@ -72,7 +73,7 @@ impl Want {
 
     /// The highest place for the request in the hole `min..=max`.
     #[inline(always)]
-    fn highest(&self, min: usize, max: usize) -> Option<usize> {
+    fn highest(&self, min: Index, max: Index) -> Option<Index> {
         let start = max.min(self.max).checked_sub(self.size - 1)? & !(self.align - 1);
         (start >= min.max(self.min)).then_some(start)
     }
@@ -82,23 +83,23 @@ impl Want {
 /// search takes less than three times as long as one for a rare hole.
 const PATIENCE: usize = 5;
 
-/// The length of the longest hole. `usize::MAX` for an empty tree, whose hole is one index longer.
+/// The length of the longest hole. `Index::MAX` for an empty tree, whose hole is one index longer.
 ///
 /// Cost: reads the root only.
 ///
 /// # Safety
 /// As for [`Descent::walk`].
-pub(crate) unsafe fn largest(root: Link) -> usize {
+pub(crate) unsafe fn largest(root: Link) -> Index {
     if root.is_null() {
-        return usize::MAX;
+        return Index::MAX;
     }
     // A root covers every index, and a hole lies in one leaf, so no hole continues beyond the root.
     // SAFETY: the caller's promise.
     unsafe {
         if root.level() == 0 {
-            root.as_leaf().body().largest_gap((0, usize::MAX))
+            root.as_leaf().body().largest_gap((0, Index::MAX))
         } else {
-            root.as_inner().max_gap(usize::MAX)
+            root.as_inner().max_gap(Index::MAX)
         }
     }
 }
@@ -126,10 +127,10 @@ pub(crate) unsafe fn search(
     path: &mut Descent,
     want: &Want,
     end: End,
-) -> Option<usize> {
+) -> Option<Index> {
     if root.is_null() {
         path.clear();
-        return want.place(end, 0, usize::MAX);
+        return want.place(end, 0, Index::MAX);
     }
     match end {
         End::Lowest => search_from::<true>(root, path, want),
@@ -139,7 +140,7 @@ pub(crate) unsafe fn search(
 
 /// The caller keeps the promise of [`Descent::walk`]; the root is not null.
 #[inline(always)]
-fn search_from<const UP: bool>(root: Link, path: &mut Descent, want: &Want) -> Option<usize> {
+fn search_from<const UP: bool>(root: Link, path: &mut Descent, want: &Want) -> Option<Index> {
     if let Some(found) = node::run(First::<UP> { root, path: &mut *path, want }) {
         return Some(found);
     }
@@ -148,7 +149,7 @@ fn search_from<const UP: bool>(root: Link, path: &mut Descent, want: &Want) -> O
 
 /// Continues the search in the leaves after the first.
 #[inline(never)]
-fn search_on<const UP: bool>(root: Link, path: &mut Descent, want: &Want) -> Option<usize> {
+fn search_on<const UP: bool>(root: Link, path: &mut Descent, want: &Want) -> Option<Index> {
     path.complete();
     match node::run(Rest::<UP> { path: &mut *path, want, patience: PATIENCE }) {
         Err(Hasty) => {
@@ -176,7 +177,7 @@ struct First<'p, const UP: bool> {
 }
 
 impl<const UP: bool> Job for First<'_, UP> {
-    type Out = Option<usize>;
+    type Out = Option<Index>;
 
     #[inline(always)]
     fn run<S: Search>(self, search: S) -> Self::Out {
@@ -201,7 +202,7 @@ struct Rest<'p, const UP: bool> {
 }
 
 impl<const UP: bool> Job for Rest<'_, UP> {
-    type Out = Result<Option<usize>, Hasty>;
+    type Out = Result<Option<Index>, Hasty>;
 
     #[inline(always)]
     fn run<S: Search>(self, search: S) -> Self::Out {
@@ -233,10 +234,10 @@ impl<const UP: bool> Job for Rest<'_, UP> {
 fn in_leaf<const UP: bool, const ENDS: bool, S: Search>(
     search: S,
     leaf: Link,
-    range: (usize, usize),
+    range: (Index, Index),
     want: &Want,
-    size: usize,
-) -> Option<(usize, usize)> {
+    size: Index,
+) -> Option<(usize, Index)> {
     let bound = if UP { want.min } else { want.max };
     // SAFETY: the invariant of the path.
     let body = unsafe { leaf.as_leaf().body() };
@@ -252,7 +253,7 @@ fn next_leaf<const UP: bool, S: Search>(
     search: S,
     path: &mut Descent,
     want: &Want,
-    size: usize,
+    size: Index,
 ) -> bool {
     // Go up to a node with another child that has such a gap, then down along such children.
     let mut level = 1;
@@ -300,7 +301,7 @@ fn candidate<const UP: bool, S: Search>(
     search: S,
     path: &Descent,
     level: usize,
-    size: usize,
+    size: Index,
     here: bool,
 ) -> Option<usize> {
     let step = path.step(level);

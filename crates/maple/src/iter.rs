@@ -7,6 +7,7 @@ mod holes;
 pub use holes::Holes;
 
 use crate::Entry;
+use crate::Index;
 use crate::descent::Span;
 use crate::node::Link;
 use back::Back;
@@ -44,8 +45,8 @@ pub struct Iter<'g, E: Entry> {
     front: Front,
     root: Link,
     /// The indices still to be visited, as the back has left them; `lo > hi` if there are none.
-    lo: usize,
-    hi: usize,
+    lo: Index,
+    hi: Index,
     /// Whether the back has returned an entry.
     back_begun: bool,
     back: Back,
@@ -59,7 +60,7 @@ impl<'g, E: Entry> Iter<'g, E> {
     // Not inlined, so the value is built in its final place. Otherwise 2 KiB would be copied, most
     // of it uninitialised.
     #[inline(never)]
-    pub(crate) unsafe fn new(root: Link, bounds: RangeInclusive<usize>) -> Self {
+    pub(crate) unsafe fn new(root: Link, bounds: RangeInclusive<Index>) -> Self {
         let empty = bounds.is_empty() || root.is_null();
         let (lo, hi) = if empty { (1, 0) } else { bounds.into_inner() };
         Iter {
@@ -130,7 +131,7 @@ impl<'g, E: Entry> Iter<'g, E> {
     fn first_back(&mut self) -> bool {
         let alone = self.back.is_new()
             && self.front.is_new()
-            && self.hi != usize::MAX
+            && self.hi != Index::MAX
             && self.lo <= self.hi;
         // SAFETY: the promise of `new`; the root is not null, since there are indices to visit.
         let found = alone && unsafe { self.back.open_one(self.root, self.hi) };
@@ -164,7 +165,7 @@ impl<'g, E: Entry> Iter<'g, E> {
     /// Called when the back reaches an entry that begins at or before the lower bound, or at or
     /// before the end of the front's leaf. Returns whether the back may return that entry.
     #[inline(never)]
-    fn meet(&mut self, min: usize, max: usize) -> bool {
+    fn meet(&mut self, min: Index, max: Index) -> bool {
         let to_come = match self.front.run.returned() {
             // The front has returned everything up to `end`.
             Some(end) => end < min,
@@ -197,7 +198,7 @@ impl<'g, E: Entry> Iter<'g, E> {
 /// # Safety
 /// The span is an entry of the tree; and as for [`Entry::borrow`].
 #[inline(always)]
-pub(crate) unsafe fn item<'g, E: Entry>(span: Span) -> (RangeInclusive<usize>, E::Ref<'g>) {
+pub(crate) unsafe fn item<'g, E: Entry>(span: Span) -> (RangeInclusive<Index>, E::Ref<'g>) {
     // SAFETY: the caller's promise; an entry's word is not null.
     (span.min..=span.max, unsafe { E::borrow(NonNull::new_unchecked(span.word)) })
 }
@@ -205,14 +206,14 @@ pub(crate) unsafe fn item<'g, E: Entry>(span: Span) -> (RangeInclusive<usize>, E
 /// # Safety
 /// As for [`Entry::borrow`]; the span comes from the tree.
 #[inline(always)]
-pub(crate) unsafe fn hit<'g, E: Entry>(span: Span) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
+pub(crate) unsafe fn hit<'g, E: Entry>(span: Span) -> Option<(RangeInclusive<Index>, E::Ref<'g>)> {
     // SAFETY: the caller's promise.
     let entry = unsafe { E::borrow(NonNull::new(span.word)?) };
     Some((span.min..=span.max, entry))
 }
 
 impl<'g, E: Entry> Iterator for Iter<'g, E> {
-    type Item = (RangeInclusive<usize>, E::Ref<'g>);
+    type Item = (RangeInclusive<Index>, E::Ref<'g>);
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {

@@ -1,11 +1,11 @@
 //! A map from ranges of indices to entries of one word, with lock-free readers.
 //!
-//! The indices are `0..=usize::MAX`; ranges are inclusive. A [`MapleTree`] is a B-tree of ranges,
-//! in the spirit of Linux's maple tree. It is made for address spaces: many lookups on many CPUs,
-//! beside one writer at a time.
+//! The indices are `0..=Index::MAX`, see [`Index`]; ranges are inclusive. A [`MapleTree`] is a
+//! B-tree of ranges, in the spirit of Linux's maple tree. It is made for address spaces: many
+//! lookups on many CPUs, beside one writer at a time.
 //!
 //! ```
-//! use maple::{Epoch, MapleTree};
+//! use maple::{Epoch, Index, MapleTree};
 //!
 //! let tree = MapleTree::<u32, Epoch>::new();
 //! tree.store_range(0x1000..=0x4fff, 1)?;
@@ -17,7 +17,7 @@
 //! assert_eq!(tree.load(&guard, 0x5000), None);
 //!
 //! // The lowest free page above 0x1000.
-//! assert_eq!(tree.empty_area(&guard, 0x1000..=usize::MAX, 0x1000, 0x1000)?, 0x5000);
+//! assert_eq!(tree.empty_area(&guard, 0x1000..=Index::MAX, 0x1000, 0x1000)?, 0x5000);
 //! # Ok::<(), maple::Error>(())
 //! ```
 //!
@@ -125,9 +125,14 @@
 //!
 //! Without it the crate is `no_std` and needs `alloc`.
 //!
-//! Pointers may have 64 or 32 bits. If they have 32, indices do, too.
+//! # Targets
+//!
+//! Pointers may have 64 or 32 bits. Indices have 64 bits in both cases. The exception are 32-bit
+//! targets without 64-bit atomics, such as riscv32imac, where indices have 32 bits: see [`Index`].
 #![no_std]
 #![deny(missing_docs)]
+// There, casts of an index to `u64` do nothing.
+#![cfg_attr(target_pointer_width = "32", allow(clippy::unnecessary_cast))]
 
 #[cfg(not(any(target_pointer_width = "64", target_pointer_width = "32")))]
 compile_error!("maple supports only targets with 32-bit or 64-bit pointers");
@@ -146,6 +151,7 @@ mod entry;
 mod erased;
 mod error;
 mod gap;
+mod index;
 mod iter;
 mod layout;
 mod lock;
@@ -172,6 +178,7 @@ pub use crate::entry::{
 };
 pub use crate::erased::Erased;
 pub use crate::error::{Error, Refused};
+pub use crate::index::Index;
 pub use crate::iter::{Holes, Iter};
 pub use crate::lock::{OwnerLock, TreeLock, WriteToken};
 pub use crate::map::{Key, RangeMap, SharedMap, Slot};

@@ -12,6 +12,8 @@
 //! [`MapleTree::writer`]: crate::MapleTree::writer
 //! [`MapleTree::get_mut`]: crate::MapleTree::get_mut
 
+use crate::Index;
+use crate::index::AtomicIndex;
 use crate::sync::{Mutex, MutexGuard};
 // The atomic of `core`, not that of `sync`: a loom atomic cannot be in a static, and this one
 // orders nothing.
@@ -33,18 +35,18 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 pub struct TreeLock {
     mutex: Mutex,
     /// Where the next cyclic allocation begins. Only the holder of the lock accesses it.
-    next: AtomicUsize,
+    next: AtomicIndex,
 }
 
 impl TreeLock {
     #[cfg(not(loom))]
     pub(crate) const fn new() -> Self {
-        TreeLock { mutex: Mutex::new(), next: AtomicUsize::new(0) }
+        TreeLock { mutex: Mutex::new(), next: AtomicIndex::new(0) }
     }
 
     #[cfg(loom)]
     pub(crate) fn new() -> Self {
-        TreeLock { mutex: Mutex::new(), next: AtomicUsize::new(0) }
+        TreeLock { mutex: Mutex::new(), next: AtomicIndex::new(0) }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
@@ -55,12 +57,12 @@ impl TreeLock {
         self.mutex.try_lock()
     }
 
-    pub(crate) fn next(&self) -> usize {
+    pub(crate) fn next(&self) -> Index {
         // Relaxed: the lock orders it.
         self.next.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_next(&self, next: usize) {
+    pub(crate) fn set_next(&self, next: Index) {
         // Relaxed: the lock orders it.
         self.next.store(next, Ordering::Relaxed);
     }

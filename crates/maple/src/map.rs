@@ -36,6 +36,7 @@ pub use key::Key;
 pub use shared::{SharedMap, View};
 pub use slot::{Free, Slot, Taken};
 
+use crate::Index;
 use crate::alloc::{NodeAlloc, Nodes};
 use crate::entry::{Entry, EntryMut};
 use crate::error::{Error, Refused};
@@ -69,7 +70,7 @@ use writes::writes;
 pub struct RangeMap<K, E: Entry, A: NodeAlloc = Nodes> {
     tree: MapleTree<E, Single, A>,
     /// Where the next cyclic allocation begins.
-    next: usize,
+    next: Index,
     _key: PhantomData<fn(K) -> K>,
 }
 

@@ -3,6 +3,7 @@
 //! Each function takes [`MapleTree::lock`](crate::MapleTree::lock) and calls the function of the
 //! same name of [`Writer`](crate::Writer); see there. Not for interrupts.
 
+use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::erased::Erased;
@@ -17,7 +18,7 @@ impl<E: Entry, R: Concurrent, A: NodeAlloc> MapleTree<E, R, A> {
     ///
     /// # Errors
     /// As there.
-    pub fn store_range(&self, range: RangeInclusive<usize>, entry: E) -> Result<(), Refused<E>> {
+    pub fn store_range(&self, range: RangeInclusive<Index>, entry: E) -> Result<(), Refused<E>> {
         self.lock().store_range(range, entry)
     }
 
@@ -25,7 +26,7 @@ impl<E: Entry, R: Concurrent, A: NodeAlloc> MapleTree<E, R, A> {
     ///
     /// # Errors
     /// As there.
-    pub fn insert_range(&self, range: RangeInclusive<usize>, entry: E) -> Result<(), Refused<E>> {
+    pub fn insert_range(&self, range: RangeInclusive<Index>, entry: E) -> Result<(), Refused<E>> {
         self.lock().insert_range(range, entry)
     }
 
@@ -36,8 +37,8 @@ impl<E: Entry, R: Concurrent, A: NodeAlloc> MapleTree<E, R, A> {
     #[allow(clippy::type_complexity)]
     pub fn erase(
         &self,
-        index: usize,
-    ) -> Result<Option<(RangeInclusive<usize>, Erased<E, R>)>, Error> {
+        index: Index,
+    ) -> Result<Option<(RangeInclusive<Index>, Erased<E, R>)>, Error> {
         self.lock().erase(index)
     }
 
@@ -47,9 +48,9 @@ impl<E: Entry, R: Concurrent, A: NodeAlloc> MapleTree<E, R, A> {
     /// As there.
     pub fn set_end(
         &self,
-        index: usize,
-        end: usize,
-    ) -> Result<Option<RangeInclusive<usize>>, Error> {
+        index: Index,
+        end: Index,
+    ) -> Result<Option<RangeInclusive<Index>>, Error> {
         self.lock().set_end(index, end)
     }
 
@@ -57,7 +58,7 @@ impl<E: Entry, R: Concurrent, A: NodeAlloc> MapleTree<E, R, A> {
     ///
     /// # Errors
     /// As there.
-    pub fn erase_range(&self, range: RangeInclusive<usize>) -> Result<(), Error> {
+    pub fn erase_range(&self, range: RangeInclusive<Index>) -> Result<(), Error> {
         self.lock().erase_range(range)
     }
 
@@ -67,11 +68,11 @@ impl<E: Entry, R: Concurrent, A: NodeAlloc> MapleTree<E, R, A> {
     /// As there.
     pub fn alloc_range(
         &self,
-        bounds: RangeInclusive<usize>,
-        size: usize,
-        align: usize,
+        bounds: RangeInclusive<Index>,
+        size: Index,
+        align: Index,
         entry: E,
-    ) -> Result<usize, Refused<E>> {
+    ) -> Result<Index, Refused<E>> {
         self.lock().alloc_range(bounds, size, align, entry)
     }
 
@@ -81,11 +82,11 @@ impl<E: Entry, R: Concurrent, A: NodeAlloc> MapleTree<E, R, A> {
     /// As there.
     pub fn alloc_rrange(
         &self,
-        bounds: RangeInclusive<usize>,
-        size: usize,
-        align: usize,
+        bounds: RangeInclusive<Index>,
+        size: Index,
+        align: Index,
         entry: E,
-    ) -> Result<usize, Refused<E>> {
+    ) -> Result<Index, Refused<E>> {
         self.lock().alloc_rrange(bounds, size, align, entry)
     }
 
@@ -95,10 +96,10 @@ impl<E: Entry, R: Concurrent, A: NodeAlloc> MapleTree<E, R, A> {
     /// As there.
     pub fn alloc_cyclic(
         &self,
-        bounds: RangeInclusive<usize>,
-        next: &mut usize,
+        bounds: RangeInclusive<Index>,
+        next: &mut Index,
         entry: E,
-    ) -> Result<(usize, bool), Refused<E>> {
+    ) -> Result<(Index, bool), Refused<E>> {
         self.lock().alloc_cyclic(bounds, next, entry)
     }
 
@@ -116,7 +117,7 @@ impl<E: Entry, R: Concurrent, A: NodeAlloc> MapleTree<E, R, A> {
     ///
     /// # Errors
     /// As for [`alloc_cyclic`](MapleTree::alloc_cyclic).
-    pub fn alloc_next(&self, bounds: RangeInclusive<usize>, entry: E) -> Result<usize, Refused<E>> {
+    pub fn alloc_next(&self, bounds: RangeInclusive<Index>, entry: E) -> Result<Index, Refused<E>> {
         let mut writer = self.lock();
         let mut next = self.lock.next();
         let (index, _) = writer.alloc_cyclic(bounds, &mut next, entry)?;

@@ -1,5 +1,6 @@
 //! The size of a tree: nodes, entries, bytes.
 
+use crate::Index;
 use crate::descent::{Descent, Pick};
 use crate::layout::{INNER_BLOCK, LEAF_BLOCK};
 use crate::node::Link;
@@ -43,7 +44,7 @@ impl Stats {
         for height in 0..stats.height {
             let mut path = Descent::new();
             // SAFETY: the caller's promise.
-            unsafe { path.walk_part(root, 0, usize::MAX, height, Pick::First) };
+            unsafe { path.walk_part(root, 0, Index::MAX, height, Pick::First) };
             loop {
                 stats.nodes += 1;
                 if height == 0 {

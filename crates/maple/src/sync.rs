@@ -1,12 +1,14 @@
 //! The synchronisation primitives of the crate: real ones, or those of loom.
 
+#[cfg(not(loom))]
+pub(crate) use crate::index::AtomicIndex;
 #[cfg(all(not(loom), not(samara_tsan)))]
 pub(crate) use core::sync::atomic::fence;
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 #[cfg(loom)]
 pub(crate) use {
-    atomic::{AtomicPtr, AtomicUsize},
+    atomic::{AtomicPtr, AtomicUsize as AtomicIndex},
     loom::sync::atomic::{AtomicU32, Ordering, fence},
 };
 
@@ -68,7 +70,8 @@ impl<T> Frozen<T> {
     }
 }
 
-/// Copies `n` word-sized atomics to another place, or to a higher index of the same slice.
+/// Copies `n` atomics, of one or two words each, to another place, or to a higher index of the same
+/// slice.
 ///
 /// # Safety
 /// Both slices have `n` elements. Meanwhile nothing else stores to the source or accesses the
@@ -76,13 +79,16 @@ impl<T> Frozen<T> {
 #[cfg(not(loom))]
 #[inline(always)]
 pub(crate) unsafe fn copy_cells<T>(from: &[T], to: &[T], n: usize) {
-    const { assert!(size_of::<T>() == size_of::<*mut ()>()) }
+    let words = const {
+        assert!(size_of::<T>().is_multiple_of(size_of::<*mut ()>()));
+        size_of::<T>() / size_of::<*mut ()>()
+    };
     debug_assert!(n <= from.len() && n <= to.len());
     // Copied as pointers, because some of them are: copied as integers they would lose their
     // provenance.
     let (from, to) = (from.as_ptr().cast::<*mut ()>(), to.as_ptr().cast::<*mut ()>());
     // SAFETY: the caller's promise; atomics may be written to through a shared reference.
-    unsafe { crate::node::copy_up(from, to.cast_mut(), n) }
+    unsafe { crate::node::copy_up(from, to.cast_mut(), words * n) }
 }
 
 /// The same for loom, with a load and a store per element.
@@ -101,7 +107,7 @@ pub(crate) trait Copied {
 }
 
 #[cfg(loom)]
-impl Copied for AtomicUsize {
+impl Copied for AtomicIndex {
     fn copy_of(&self, other: &Self) {
         // Relaxed: no other thread can access them.
         self.store(other.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -4,8 +4,6 @@ mod ahead;
 mod compound;
 mod erases;
 mod failure;
-// Ranges are far apart only where an index has 64 bits.
-#[cfg(target_pointer_width = "64")]
 mod far;
 mod model;
 mod near;
@@ -13,6 +11,7 @@ mod shapes;
 mod shared;
 mod sharing;
 
+use crate::Index;
 use crate::testing::{Flaky, Owned};
 use crate::{MapleTree, Writer};
 use grace::Reclaim;
@@ -43,8 +42,8 @@ impl Cells {
         Cells(std::vec![None; n])
     }
 
-    pub(crate) fn range(&self, from: usize, to: usize) -> RangeInclusive<usize> {
-        let end = if to + 1 == self.0.len() { usize::MAX } else { to * CELL + (CELL - 1) };
+    pub(crate) fn range(&self, from: usize, to: usize) -> RangeInclusive<Index> {
+        let end = if to + 1 == self.0.len() { Index::MAX } else { to * CELL + (CELL - 1) };
         from * CELL..=end
     }
 
@@ -61,7 +60,7 @@ impl Cells {
     }
 
     /// All runs: their ranges and values.
-    pub(crate) fn runs(&self) -> Vec<(RangeInclusive<usize>, Option<u64>)> {
+    pub(crate) fn runs(&self) -> Vec<(RangeInclusive<Index>, Option<u64>)> {
         let mut runs = Vec::new();
         let mut cell = 0;
         while cell < self.0.len() {
@@ -72,7 +71,7 @@ impl Cells {
         runs
     }
 
-    pub(crate) fn entries(&self) -> Vec<(RangeInclusive<usize>, u64)> {
+    pub(crate) fn entries(&self) -> Vec<(RangeInclusive<Index>, u64)> {
         self.runs().into_iter().filter_map(|(range, value)| Some((range, value?))).collect()
     }
 }
@@ -86,15 +85,15 @@ pub(crate) fn check<R: Reclaim>(writer: &mut Writer<'_, Owned, R, Flaky>, cells:
     }
     let runs = cells.runs();
     let entries = runs.iter().cloned().filter_map(|(range, value)| Some((range, value?)));
-    let found: Vec<_> = writer.iter(0..=usize::MAX).map(|(range, value)| (range, *value)).collect();
+    let found: Vec<_> = writer.iter(0..=Index::MAX).map(|(range, value)| (range, *value)).collect();
     assert_eq!(found, entries.collect::<Vec<_>>(), "\n{}", writer.dump());
     let mut back: Vec<_> =
-        writer.iter(0..=usize::MAX).rev().map(|(range, value)| (range, *value)).collect();
+        writer.iter(0..=Index::MAX).rev().map(|(range, value)| (range, *value)).collect();
     back.reverse();
     assert_eq!(back, found);
     let mut cursor = writer.cursor(0);
     let mut ranges = Vec::new();
-    while let Some((range, value)) = cursor.next_range(usize::MAX) {
+    while let Some((range, value)) = cursor.next_range(Index::MAX) {
         ranges.push((range, value.copied()));
     }
     assert_eq!(ranges, runs);
@@ -105,7 +104,7 @@ pub(crate) fn check<R: Reclaim>(writer: &mut Writer<'_, Owned, R, Flaky>, cells:
 }
 
 /// The length of the longest hole among the runs of cells.
-pub(crate) fn longest_hole(runs: &[(RangeInclusive<usize>, Option<u64>)]) -> usize {
+pub(crate) fn longest_hole(runs: &[(RangeInclusive<Index>, Option<u64>)]) -> usize {
     let holes = runs.iter().filter(|(_, value)| value.is_none());
     holes.map(|(hole, _)| (hole.end() - hole.start()).saturating_add(1)).max().unwrap_or(0)
 }

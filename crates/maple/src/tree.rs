@@ -5,6 +5,7 @@ mod root;
 
 pub(crate) use root::Core;
 
+use crate::Index;
 use crate::alloc::{NodeAlloc, Nodes};
 use crate::cursor::{Paused, Position, ReadCursor};
 use crate::descent::{self, Descent, Span};
@@ -22,7 +23,7 @@ use core::ptr::NonNull;
 // The atomic of `core`, not that of `sync`: it orders nothing.
 use grace::{Concurrent, Reclaim, Single};
 
-/// A map from ranges of indices (`0..=usize::MAX`, inclusive) to entries of one word.
+/// A map from ranges of indices (`0..=Index::MAX`, inclusive) to entries of one word.
 ///
 /// - `E`: the type of the entries ([`Entry`]): `Arc<T>`, `Box<T>`, `&'static T`, numbers.
 /// - `R`: the reclamation engine, which keeps readers safe ([`Reclaim`]). [`grace::Single`], the
@@ -38,7 +39,7 @@ use grace::{Concurrent, Reclaim, Single};
 ///
 /// ```
 /// use grace::Epoch;
-/// use maple::MapleTree;
+/// use maple::{Index, MapleTree};
 /// use std::sync::Arc;
 ///
 /// let tree = MapleTree::<Arc<String>, Epoch>::new();
@@ -49,7 +50,7 @@ use grace::{Concurrent, Reclaim, Single};
 /// assert_eq!(**tree.load(&guard, 0x1900).unwrap(), *"data");
 /// let (range, entry) = tree.lookup(&guard, 0x1fff).unwrap();
 /// assert_eq!((range, entry.as_str()), (0x1c00..=0x1fff, "text"));
-/// assert_eq!(tree.iter(&guard, 0..=usize::MAX).count(), 3);
+/// assert_eq!(tree.iter(&guard, 0..=Index::MAX).count(), 3);
 /// # Ok::<(), maple::Error>(())
 /// ```
 ///
@@ -166,7 +167,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
     /// Cost per level: one node, two to three cache lines, one branch. No allocation, and no atomic
     /// operations but loads.
     #[inline]
-    pub fn load<'g>(&'g self, _guard: &'g R::Guard, index: usize) -> Option<E::Ref<'g>> {
+    pub fn load<'g>(&'g self, _guard: &'g R::Guard, index: Index) -> Option<E::Ref<'g>> {
         // SAFETY: the guard and the tree's borrow last for `'g`.
         unsafe { self.core.load(index) }
     }
@@ -177,8 +178,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
     pub fn lookup<'g>(
         &'g self,
         _guard: &'g R::Guard,
-        index: usize,
-    ) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
+        index: Index,
+    ) -> Option<(RangeInclusive<Index>, E::Ref<'g>)> {
         // SAFETY: the guard and the tree's borrow last for `'g`.
         unsafe { self.core.lookup(index) }
     }
@@ -191,8 +192,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
     pub fn find<'g>(
         &'g self,
         _guard: &'g R::Guard,
-        bounds: RangeInclusive<usize>,
-    ) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
+        bounds: RangeInclusive<Index>,
+    ) -> Option<(RangeInclusive<Index>, E::Ref<'g>)> {
         // SAFETY: the guard and the tree's borrow last for `'g`.
         unsafe { self.core.find(bounds) }
     }
@@ -203,31 +204,31 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
     pub fn find_rev<'g>(
         &'g self,
         _guard: &'g R::Guard,
-        bounds: RangeInclusive<usize>,
-    ) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
+        bounds: RangeInclusive<Index>,
+    ) -> Option<(RangeInclusive<Index>, E::Ref<'g>)> {
         // SAFETY: the guard and the tree's borrow last for `'g`.
         unsafe { self.core.find_rev(bounds) }
     }
 
     /// The entries that overlap `bounds`. The iterator is double-ended.
     #[inline]
-    pub fn iter<'g>(&'g self, _guard: &'g R::Guard, bounds: RangeInclusive<usize>) -> Iter<'g, E> {
+    pub fn iter<'g>(&'g self, _guard: &'g R::Guard, bounds: RangeInclusive<Index>) -> Iter<'g, E> {
         // SAFETY: the guard and the tree's borrow last for `'g`.
         unsafe { Iter::new(self.core.root.load(), bounds) }
     }
 
     /// The entry with the lowest range.
-    pub fn first<'g>(&'g self, guard: &'g R::Guard) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
-        self.find(guard, 0..=usize::MAX)
+    pub fn first<'g>(&'g self, guard: &'g R::Guard) -> Option<(RangeInclusive<Index>, E::Ref<'g>)> {
+        self.find(guard, 0..=Index::MAX)
     }
 
     /// The entry with the highest range.
-    pub fn last<'g>(&'g self, guard: &'g R::Guard) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
-        self.find_rev(guard, 0..=usize::MAX)
+    pub fn last<'g>(&'g self, guard: &'g R::Guard) -> Option<(RangeInclusive<Index>, E::Ref<'g>)> {
+        self.find_rev(guard, 0..=Index::MAX)
     }
 
     /// Whether an entry holds `index`.
-    pub fn contains(&self, guard: &R::Guard, index: usize) -> bool {
+    pub fn contains(&self, guard: &R::Guard, index: Index) -> bool {
         self.load(guard, index).is_some()
     }
 
@@ -241,12 +242,12 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
     /// assert!(tree.holes(&guard, 5..=99).eq([5..=9, 20..=99]));
     /// # Ok::<(), maple::Error>(())
     /// ```
-    pub fn holes<'g>(&'g self, guard: &'g R::Guard, bounds: RangeInclusive<usize>) -> Holes<'g, E> {
+    pub fn holes<'g>(&'g self, guard: &'g R::Guard, bounds: RangeInclusive<Index>) -> Holes<'g, E> {
         Holes::new(self.cursor(guard, *bounds.start()), bounds)
     }
 
     /// A cursor at `index`.
-    pub fn cursor<'g>(&'g self, _guard: &'g R::Guard, index: usize) -> ReadCursor<'g, E> {
+    pub fn cursor<'g>(&'g self, _guard: &'g R::Guard, index: Index) -> ReadCursor<'g, E> {
         // SAFETY: the guard and the tree's borrow last for `'g`.
         unsafe { ReadCursor::new(&self.core.root, Position::new(index)) }
     }
@@ -265,10 +266,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
     pub fn empty_area(
         &self,
         guard: &R::Guard,
-        bounds: RangeInclusive<usize>,
-        size: usize,
-        align: usize,
-    ) -> Result<usize, Error> {
+        bounds: RangeInclusive<Index>,
+        size: Index,
+        align: Index,
+    ) -> Result<Index, Error> {
         self.area(guard, bounds, size, align, End::Lowest)
     }
 
@@ -279,10 +280,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
     pub fn empty_area_rev(
         &self,
         guard: &R::Guard,
-        bounds: RangeInclusive<usize>,
-        size: usize,
-        align: usize,
-    ) -> Result<usize, Error> {
+        bounds: RangeInclusive<Index>,
+        size: Index,
+        align: Index,
+    ) -> Result<Index, Error> {
         self.area(guard, bounds, size, align, End::Highest)
     }
 
@@ -290,11 +291,11 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
     fn area(
         &self,
         _guard: &R::Guard,
-        bounds: RangeInclusive<usize>,
-        size: usize,
-        align: usize,
+        bounds: RangeInclusive<Index>,
+        size: Index,
+        align: Index,
         end: End,
-    ) -> Result<usize, Error> {
+    ) -> Result<Index, Error> {
         let want = Want::new(bounds, size, align)?;
         // SAFETY: the guard and the tree's borrow last for the call.
         unsafe { gap::search(self.core.root.load(), &mut Descent::new(), &want, end) }
@@ -302,7 +303,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
     }
 
     /// The length of the longest free range of the tree. In an empty tree that is one more than
-    /// `usize::MAX`, and the result is `usize::MAX`; so it is if only the index at one end is
+    /// `Index::MAX`, and the result is `Index::MAX`; so it is if only the index at one end is
     /// taken.
     ///
     /// Cost: one node, the root, whatever the number of entries. Never waits, allocates, or writes
@@ -314,17 +315,17 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
     /// [search for one](MapleTree::empty_area); the search reads the hole itself.
     ///
     /// ```
-    /// use maple::MapleTree;
+    /// use maple::{Index, MapleTree};
     /// let mut tree = MapleTree::<u32>::new();
-    /// assert_eq!(tree.largest_gap(&tree.pin()), usize::MAX);
+    /// assert_eq!(tree.largest_gap(&tree.pin()), Index::MAX);
     /// let mut writer = tree.get_mut();
-    /// writer.store_range(0x1000..=usize::MAX, 1)?;
+    /// writer.store_range(0x1000..=Index::MAX, 1)?;
     /// assert_eq!(writer.largest_gap(), 0x1000);
     /// writer.erase_range(0x8000..=0x9fff)?;
     /// assert_eq!(writer.largest_gap(), 0x2000);
     /// # Ok::<(), maple::Error>(())
     /// ```
-    pub fn largest_gap(&self, _guard: &R::Guard) -> usize {
+    pub fn largest_gap(&self, _guard: &R::Guard) -> Index {
         // SAFETY: the guard and the tree's borrow last for the call.
         unsafe { gap::largest(self.core.root.load()) }
     }
@@ -362,7 +363,7 @@ impl<E: EntryMut, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
     /// assert_eq!(tree.get_mut().load(0).unwrap(), &[7]);
     /// # Ok::<(), maple::Error>(())
     /// ```
-    pub fn value_mut(&mut self, index: usize) -> Option<(RangeInclusive<usize>, &mut E::Value)> {
+    pub fn value_mut(&mut self, index: Index) -> Option<(RangeInclusive<Index>, &mut E::Value)> {
         let root = self.core.root.load();
         if root.is_null() {
             return None;

@@ -1,5 +1,6 @@
 //! The validator, which checks every structural invariant of a tree.
 
+use crate::Index;
 use crate::descent::{Descent, Pick, Step};
 use crate::layout::{INNER_MIN, INNER_SLOTS};
 use crate::node::Link;
@@ -60,9 +61,9 @@ pub struct Violation {
     /// The level of the node; 0 for a leaf.
     pub level: usize,
     /// The first index of the node.
-    pub min: usize,
+    pub min: Index,
     /// The last index of the node.
-    pub max: usize,
+    pub max: Index,
     /// The slot in the node.
     pub slot: usize,
 }
@@ -87,7 +88,7 @@ pub(crate) unsafe fn validate(root: Link) -> Result<(), Violation> {
     for level in (0..=root.level()).rev() {
         let mut path = Descent::new();
         // SAFETY: the caller's promise.
-        unsafe { path.walk_part(root, 0, usize::MAX, level, Pick::First) };
+        unsafe { path.walk_part(root, 0, Index::MAX, level, Pick::First) };
         let mut seen = Seen { next: Some(0), hole: false, entries: 0 };
         loop {
             let step = *path.step(level);
@@ -111,7 +112,7 @@ pub(crate) unsafe fn validate(root: Link) -> Result<(), Violation> {
     for level in 1..=root.level() {
         let mut path = Descent::new();
         // SAFETY: the caller's promise.
-        unsafe { path.walk_part(root, 0, usize::MAX, level, Pick::First) };
+        unsafe { path.walk_part(root, 0, Index::MAX, level, Pick::First) };
         loop {
             gaps(path.step(level))?;
             if path.next_node().is_none() {
@@ -125,7 +126,7 @@ pub(crate) unsafe fn validate(root: Link) -> Result<(), Violation> {
 /// The state of the check of one level.
 struct Seen {
     /// The first index that the next node must have; `None` after the largest index.
-    next: Option<usize>,
+    next: Option<Index>,
     /// Whether the last slot was a hole.
     hole: bool,
     entries: usize,
@@ -144,7 +145,7 @@ fn cover(step: &Step, seen: &mut Seen) -> Result<(), Violation> {
 }
 
 /// The bounds increase and end at the node's end; the rest is padding.
-fn bounds(step: &Step, bounds: &[usize], len: usize) -> Result<(), Violation> {
+fn bounds(step: &Step, bounds: &[Index], len: usize) -> Result<(), Violation> {
     let mut min = step.min;
     for (slot, &bound) in bounds.iter().enumerate() {
         let last = slot + 1 == len;
@@ -153,7 +154,7 @@ fn bounds(step: &Step, bounds: &[usize], len: usize) -> Result<(), Violation> {
                 return Err(at(step, Rule::Order, slot));
             }
             min = bound.wrapping_add(1);
-        } else if bound != usize::MAX {
+        } else if bound != Index::MAX {
             return Err(at(step, Rule::Padding, slot));
         }
     }
@@ -228,7 +229,7 @@ fn gaps(step: &Step) -> Result<(), Violation> {
             if child.level() == 0 {
                 child.as_leaf().body().largest_gap((min, seps.end(slot, step.max)))
             } else {
-                child.as_inner().max_gap(usize::MAX)
+                child.as_inner().max_gap(Index::MAX)
             }
         };
         if gap != node.gap(slot) {
@@ -339,7 +340,7 @@ mod tests {
     fn padding() {
         let mut tree = MapleTree::<u32>::new();
         let mut writer = tree.get_mut();
-        writer.store_range(0..=usize::MAX, 1).unwrap();
+        writer.store_range(0..=Index::MAX, 1).unwrap();
         let mask = root_body(&writer).replace_mask(0b11);
         assert_eq!(writer.validate().unwrap_err().rule, Rule::Padding);
         root_body(&writer).replace_mask(mask);
@@ -350,7 +351,7 @@ mod tests {
     fn an_empty_root() {
         let mut tree = MapleTree::<u32>::new();
         let mut writer = tree.get_mut();
-        writer.store_range(0..=usize::MAX, 1).unwrap();
+        writer.store_range(0..=Index::MAX, 1).unwrap();
         let mask = root_body(&writer).replace_mask(0);
         assert_eq!(writer.validate().unwrap_err().rule, Rule::EmptyRoot);
         root_body(&writer).replace_mask(mask);

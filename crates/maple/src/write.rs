@@ -48,6 +48,7 @@ pub(crate) use retire::{Bin, Disposal};
 #[cfg(test)]
 pub(crate) use rewrite::erase_span::{JOINED, SPANS_ERASED};
 
+use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::descent::{Descent, Pick, Span};
 use crate::entry::{Entry, Raw};
@@ -88,7 +89,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     pub(crate) fn replace(
         mut self,
         finger: &mut Finger,
-        (first, last): (usize, usize),
+        (first, last): (Index, Index),
         new: *mut (),
     ) -> Result<(), Error> {
         if self.tree.load().is_null() {
@@ -107,8 +108,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     fn fill(
         &mut self,
         finger: &mut Finger,
-        first: usize,
-        last: usize,
+        first: Index,
+        last: Index,
         new: *mut (),
         swaps: bool,
     ) -> Result<bool, Error> {
@@ -134,7 +135,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     }
 
     #[inline(never)]
-    fn replace_any(&mut self, first: usize, last: usize, new: *mut ()) -> Result<(), Error> {
+    fn replace_any(&mut self, first: Index, last: Index, new: *mut ()) -> Result<(), Error> {
         let outcome = if new.is_null() {
             node::run(Quick::<Clear, E, R, A>::new(self, (first, last), new))
         } else {
@@ -152,7 +153,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     pub(crate) fn insert(
         mut self,
         finger: &mut Finger,
-        (first, last): (usize, usize),
+        (first, last): (Index, Index),
         new: *mut (),
     ) -> Result<(), Error> {
         if self.tree.load().is_null() {
@@ -166,7 +167,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     }
 
     #[inline(never)]
-    fn insert_any(&mut self, first: usize, last: usize, new: *mut ()) -> Result<(), Error> {
+    fn insert_any(&mut self, first: Index, last: Index, new: *mut ()) -> Result<(), Error> {
         match node::run(Quick::<Insert, E, R, A>::new(self, (first, last), new)) {
             Outcome::Done(_) => Ok(()),
             Outcome::Failed(error) => Err(error),
@@ -188,8 +189,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     pub(crate) fn erase(
         mut self,
         finger: &Finger,
-        index: usize,
-    ) -> Result<Option<(usize, usize, Raw)>, Error> {
+        index: Index,
+    ) -> Result<Option<(Index, Index, Raw)>, Error> {
         finger.forget();
         if self.tree.load().is_null() {
             return Ok(None);
@@ -203,7 +204,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     }
 
     #[inline(never)]
-    fn erase_any(&mut self, index: usize) -> Result<Option<(usize, usize, Raw)>, Error> {
+    fn erase_any(&mut self, index: Index) -> Result<Option<(Index, Index, Raw)>, Error> {
         let word = ptr::null_mut();
         match node::run(Quick::<Erase, E, R, A>::new(self, (index, index), word)) {
             Outcome::Done(erased) => Ok(erased),
@@ -221,9 +222,9 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     pub(crate) fn set_end(
         mut self,
         finger: &mut Finger,
-        index: usize,
-        end: usize,
-    ) -> Result<Option<(usize, usize)>, Error> {
+        index: Index,
+        end: Index,
+    ) -> Result<Option<(Index, Index)>, Error> {
         if self.tree.load().is_null() {
             return Ok(None);
         }
@@ -243,7 +244,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     }
 
     #[inline(never)]
-    fn set_end_any(&mut self, index: usize, end: usize) -> Result<Option<(usize, usize)>, Error> {
+    fn set_end_any(&mut self, index: Index, end: Index) -> Result<Option<(Index, Index)>, Error> {
         let mut path = Descent::new();
         // SAFETY: the promise of `new`; the root is not null.
         unsafe { path.walk(self.tree.load(), Pick::Index(index)) };
@@ -280,7 +281,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
 
     /// Stores the first entry of an empty tree: one leaf.
     #[cold]
-    fn first_entry(&mut self, first: usize, last: usize, new: *mut ()) -> Result<(), Error> {
+    fn first_entry(&mut self, first: Index, last: Index, new: *mut ()) -> Result<(), Error> {
         if new.is_null() {
             return Ok(());
         }
@@ -289,10 +290,10 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         let slots = [
             Slot { end: first.wrapping_sub(1), word: hole },
             Slot { end: last, word: new },
-            Slot { end: usize::MAX, word: hole },
+            Slot { end: Index::MAX, word: hole },
         ];
         let from = usize::from(first == 0);
-        let to = if last == usize::MAX { 2 } else { 3 };
+        let to = if last == Index::MAX { 2 } else { 3 };
         let leaf = self.supplies.nodes.take_leaf(Leaf::new(pack(&slots[from..to])));
         self.tree.publish(Link::leaf(leaf));
         Ok(())
@@ -301,7 +302,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
 
 /// The lowest entry from the slot of `path` up to `last`.
 #[inline]
-fn in_the_way(path: &Descent, last: usize) -> Option<Span> {
+fn in_the_way(path: &Descent, last: Index) -> Option<Span> {
     let mut span = path.span();
     if span.word.is_null() && span.max < last {
         // A hole ends at an entry.

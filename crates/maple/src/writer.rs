@@ -3,6 +3,7 @@
 mod compound;
 mod read;
 
+use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::descent::Descent;
 use crate::entry::{Entry, Raw};
@@ -40,7 +41,7 @@ pub(crate) enum Hold<'t> {
 /// readers: it changes leaves in place and drops removed entries at once.
 ///
 /// ```
-/// use maple::MapleTree;
+/// use maple::{Index, MapleTree};
 /// let mut tree = MapleTree::<u32>::new();
 /// let mut writer = tree.get_mut();
 /// writer.store_range(0..=99, 1)?;
@@ -48,7 +49,7 @@ pub(crate) enum Hold<'t> {
 /// let (range, removed) = writer.erase(50)?.unwrap();
 /// assert_eq!((range, removed.get()), (40..=59, 2));
 /// assert_eq!(writer.load(50), None);
-/// assert_eq!(writer.iter(0..=usize::MAX).count(), 2);
+/// assert_eq!(writer.iter(0..=Index::MAX).count(), 2);
 /// # Ok::<(), maple::Error>(())
 /// ```
 pub struct Writer<'t, E: Entry, R: Reclaim, A: NodeAlloc> {
@@ -81,8 +82,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     #[allow(clippy::type_complexity)]
     fn target(
         &mut self,
-        range: &RangeInclusive<usize>,
-    ) -> Result<(Target<'_, E, R, A>, &mut Finger, (usize, usize)), Error> {
+        range: &RangeInclusive<Index>,
+    ) -> Result<(Target<'_, E, R, A>, &mut Finger, (Index, Index)), Error> {
         if range.is_empty() {
             return Err(Error::EmptyRange);
         }
@@ -100,7 +101,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// [`Error::EmptyRange`] or [`Error::OutOfMemory`], with the entry.
     pub fn store_range(
         &mut self,
-        range: RangeInclusive<usize>,
+        range: RangeInclusive<Index>,
         entry: E,
     ) -> Result<(), Refused<E>> {
         let raw = into_raw(entry)?;
@@ -117,7 +118,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// [`Error::OutOfMemory`]; each with the entry.
     pub fn insert_range(
         &mut self,
-        range: RangeInclusive<usize>,
+        range: RangeInclusive<Index>,
         entry: E,
     ) -> Result<(), Refused<E>> {
         let raw = into_raw(entry)?;
@@ -134,8 +135,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     #[allow(clippy::type_complexity)]
     pub fn erase(
         &mut self,
-        index: usize,
-    ) -> Result<Option<(RangeInclusive<usize>, Erased<E, R>)>, Error> {
+        index: Index,
+    ) -> Result<Option<(RangeInclusive<Index>, Erased<E, R>)>, Error> {
         let shared = !self.supplies.bin.is_exclusive();
         let (target, finger, _) = self.target(&(index..=index))?;
         Ok(target
@@ -165,9 +166,9 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// the entry begins after `end`, or [`Error::OutOfMemory`].
     pub fn set_end(
         &mut self,
-        index: usize,
-        end: usize,
-    ) -> Result<Option<RangeInclusive<usize>>, Error> {
+        index: Index,
+        end: Index,
+    ) -> Result<Option<RangeInclusive<Index>>, Error> {
         let (target, finger, _) = self.target(&(index..=index))?;
         Ok(target.set_end(finger, index, end)?.map(|(start, end)| start..=end))
     }
@@ -176,7 +177,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     ///
     /// # Errors
     /// [`Error::EmptyRange`] or [`Error::OutOfMemory`].
-    pub fn erase_range(&mut self, range: RangeInclusive<usize>) -> Result<(), Error> {
+    pub fn erase_range(&mut self, range: RangeInclusive<Index>) -> Result<(), Error> {
         let (target, finger, ends) = self.target(&range)?;
         target.replace(finger, ends, ptr::null_mut())
     }
@@ -200,7 +201,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] or [`Error::EmptyRange`].
-    pub fn preallocate(&mut self, range: RangeInclusive<usize>) -> Result<(), Error> {
+    pub fn preallocate(&mut self, range: RangeInclusive<Index>) -> Result<(), Error> {
         let (target, finger, (first, last)) = self.target(&range)?;
         finger.forget();
         target.prepare(first, last)
@@ -248,11 +249,11 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// [`Error::NoSpace`], [`Error::OutOfMemory`], or the arguments are bad; each with the entry.
     pub fn alloc_range(
         &mut self,
-        bounds: RangeInclusive<usize>,
-        size: usize,
-        align: usize,
+        bounds: RangeInclusive<Index>,
+        size: Index,
+        align: Index,
         entry: E,
-    ) -> Result<usize, Refused<E>> {
+    ) -> Result<Index, Refused<E>> {
         match self.empty_area(bounds, size, align) {
             Ok(start) => self.store_range(start..=start + (size - 1), entry).map(|()| start),
             Err(error) => Err(Refused { error, entry }),
@@ -265,11 +266,11 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// As for [`alloc_range`](Writer::alloc_range).
     pub fn alloc_rrange(
         &mut self,
-        bounds: RangeInclusive<usize>,
-        size: usize,
-        align: usize,
+        bounds: RangeInclusive<Index>,
+        size: Index,
+        align: Index,
         entry: E,
-    ) -> Result<usize, Refused<E>> {
+    ) -> Result<Index, Refused<E>> {
         match self.empty_area_rev(bounds, size, align) {
             Ok(start) => self.store_range(start..=start + (size - 1), entry).map(|()| start),
             Err(error) => Err(Refused { error, entry }),
@@ -298,10 +299,10 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// `*next` does not change.
     pub fn alloc_cyclic(
         &mut self,
-        bounds: RangeInclusive<usize>,
-        next: &mut usize,
+        bounds: RangeInclusive<Index>,
+        next: &mut Index,
         entry: E,
-    ) -> Result<(usize, bool), Refused<E>> {
+    ) -> Result<(Index, bool), Refused<E>> {
         if bounds.is_empty() {
             return Err(Refused { error: Error::EmptyRange, entry });
         }
@@ -319,7 +320,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
             Err(error) => return Err(Refused { error, entry }),
         };
         self.store_range(index..=index, entry)?;
-        if index == usize::MAX {
+        if index == Index::MAX {
             self.core.set_wrapped(true);
         } else if anew {
             self.core.set_wrapped(false);
@@ -337,10 +338,10 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// [`Error::NoSpace`], or the arguments are bad.
     pub fn empty_area(
         &self,
-        bounds: RangeInclusive<usize>,
-        size: usize,
-        align: usize,
-    ) -> Result<usize, Error> {
+        bounds: RangeInclusive<Index>,
+        size: Index,
+        align: Index,
+    ) -> Result<Index, Error> {
         self.search(bounds, size, align, End::Lowest)
     }
 
@@ -350,20 +351,20 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// As for [`empty_area`](Writer::empty_area).
     pub fn empty_area_rev(
         &self,
-        bounds: RangeInclusive<usize>,
-        size: usize,
-        align: usize,
-    ) -> Result<usize, Error> {
+        bounds: RangeInclusive<Index>,
+        size: Index,
+        align: Index,
+    ) -> Result<Index, Error> {
         self.search(bounds, size, align, End::Highest)
     }
 
     fn search(
         &self,
-        bounds: RangeInclusive<usize>,
-        size: usize,
-        align: usize,
+        bounds: RangeInclusive<Index>,
+        size: Index,
+        align: Index,
         end: End,
-    ) -> Result<usize, Error> {
+    ) -> Result<Index, Error> {
         let want = Want::new(bounds, size, align)?;
         // SAFETY: we are the writer.
         unsafe { search(self.root(), &mut Descent::new(), &want, end) }.ok_or(Error::NoSpace)

@@ -6,7 +6,7 @@
 #![cfg(not(miri))]
 
 use grace::Epoch;
-use maple::{MapleTree, RefCounted};
+use maple::{Index, MapleTree, RefCounted};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -41,7 +41,7 @@ type Tree = MapleTree<RefCounted<Tells>, Epoch>;
 fn tree() -> Tree {
     let tree = Tree::new();
     let mut writer = tree.lock();
-    for i in 0..ENTRIES {
+    for i in 0..ENTRIES as Index {
         writer.store_range(i * 8..=i * 8 + 5, RefCounted::new(Tells).unwrap()).unwrap();
     }
     drop(writer);
@@ -91,12 +91,12 @@ fn a_guard_frees_few_pieces_of_other_threads() {
             other.clear();
             tree.clear();
         }),
-        ("a range", |tree| tree.erase_range(0..=usize::MAX / 2).unwrap()),
+        ("a range", |tree| tree.erase_range(0..=Index::MAX / 2).unwrap()),
         ("one by one, by a writer", |tree| {
             let mut writer = tree.lock();
-            (0..ENTRIES).for_each(|i| drop(writer.erase(i * 8).unwrap()));
+            (0..ENTRIES as Index).for_each(|i| drop(writer.erase(i * 8).unwrap()));
         }),
-        ("one by one", |tree| (0..ENTRIES).for_each(|i| drop(tree.erase(i * 8).unwrap()))),
+        ("one by one", |tree| (0..ENTRIES as Index).for_each(|i| drop(tree.erase(i * 8).unwrap()))),
     ];
     for (name, remove) in cases {
         for held in [false, true] {

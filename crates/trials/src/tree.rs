@@ -12,18 +12,18 @@ use alloc::string::String;
 use core::ops::RangeInclusive;
 use grace::Concurrent;
 use machine::{Machine, Translated, lock};
-use maple::{Error, MapleTree, Nodes, OwnerLock, Refused, WriteToken, Writer};
+use maple::{Error, Index, MapleTree, Nodes, OwnerLock, Refused, WriteToken, Writer};
 use paging::Format;
 use spin::mutex::SpinMutex;
 
 /// The number of spans, the units of each, and the indices of a unit.
-const SPANS: usize = 24;
-const SPAN: usize = 256;
-const UNIT: usize = 4096;
+const SPANS: Index = 24;
+const SPAN: Index = 256;
+const UNIT: Index = 4096;
 /// The units of a span: below `STAYS` an entry stays, below `FREE` the range stays free, and
 /// writers use the rest.
-const STAYS: usize = 8;
-const FREE: usize = 24;
+const STAYS: Index = 8;
+const FREE: Index = 24;
 /// Steps of each CPU in a round.
 const STEPS: usize = 4000;
 /// Steps between two quiescent states.
@@ -57,7 +57,7 @@ pub(crate) fn tree<M: Machine + Translated, F: Format, G: Concurrent>(
                     if step.is_multiple_of(QUIET) {
                         (ground.host.quiet)();
                     }
-                    if worker.below(3) == 0 { stage.write(worker) } else { stage.read(worker) }
+                    if below(worker, 3) == 0 { stage.write(worker) } else { stage.read(worker) }
                 })
             })
         });
@@ -71,22 +71,28 @@ pub(crate) fn tree<M: Machine + Translated, F: Format, G: Concurrent>(
 }
 
 /// The entry of a store to units `first` to `last`.
-fn entry(first: usize, last: usize, serial: u32) -> u32 {
+fn entry(first: Index, last: Index, serial: u32) -> u32 {
     first as u32 | (last as u32) << 13 | serial << 26
 }
 
+/// A random number below `n`, which is small.
+#[allow(clippy::unnecessary_cast, reason = "an index may have more bits than `usize`")]
+fn below<M: Machine>(worker: &mut Worker<'_, M>, n: Index) -> Index {
+    worker.below(n as usize) as Index
+}
+
 /// The indices of units.
-fn indices(first: usize, last: usize) -> RangeInclusive<usize> {
+fn indices(first: Index, last: Index) -> RangeInclusive<Index> {
     first * UNIT..=last * UNIT + (UNIT - 1)
 }
 
 /// The range of the store that an entry encodes.
-fn stored(entry: u32) -> RangeInclusive<usize> {
-    indices(entry as usize & 0x1fff, (entry >> 13) as usize & 0x1fff)
+fn stored(entry: u32) -> RangeInclusive<Index> {
+    indices(entry as Index & 0x1fff, (entry >> 13) as Index & 0x1fff)
 }
 
 /// The entry that stays in a span.
-fn stays(span: usize) -> (RangeInclusive<usize>, u32) {
+fn stays(span: Index) -> (RangeInclusive<Index>, u32) {
     let (first, last) = (span * SPAN, span * SPAN + STAYS - 1);
     (indices(first, last), entry(first, last, 0))
 }
@@ -117,12 +123,12 @@ impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
 
     /// Stores, erases, inserts or searches at a random place of a span.
     fn write(&self, worker: &mut Worker<'_, M>) -> Outcome {
-        let span = worker.below(SPANS) * SPAN;
-        let first = FREE + worker.below(SPAN - FREE);
-        let last = (first + worker.below(24)).min(SPAN - 1);
+        let span = below(worker, SPANS) * SPAN;
+        let first = FREE + below(worker, SPAN - FREE);
+        let last = (first + below(worker, 24)).min(SPAN - 1);
         let (first, last) = (span + first, span + last);
-        let (range, how) = (indices(first, last), worker.below(10));
-        let wanted = (1 + worker.below(24)) * UNIT;
+        let (range, how) = (indices(first, last), below(worker, 10));
+        let wanted = (1 + below(worker, 24)) * UNIT;
         self.change(|writer, model, serial| match how {
             0..4 => {
                 let entry = entry(first, last, serial);
@@ -181,12 +187,12 @@ impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
     /// Reads the tree, perhaps beside a writer.
     fn read(&self, worker: &mut Worker<'_, M>) -> Outcome {
         let guard = G::pin();
-        let (tree, number) = (&self.tree, worker.below(SPANS));
+        let (tree, number) = (&self.tree, below(worker, SPANS));
         let span = number * SPAN;
         let (fixed, expected) = stays(number);
-        match worker.below(6) {
+        match below(worker, 6) {
             0 => {
-                let at = fixed.start() + worker.below(STAYS * UNIT);
+                let at = fixed.start() + below(worker, STAYS * UNIT);
                 let found = tree.lookup(&guard, at);
                 if found != Some((fixed.clone(), expected)) {
                     return seen(format!(
@@ -195,13 +201,13 @@ impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
                 }
             }
             1 => {
-                let at = (span + STAYS) * UNIT + worker.below((FREE - STAYS) * UNIT);
+                let at = (span + STAYS) * UNIT + below(worker, (FREE - STAYS) * UNIT);
                 if let Some(found) = tree.load(&guard, at) {
                     return seen(format!("at {at:#x}, which is free throughout, is {found:#x}"));
                 }
             }
             2 => {
-                let at = (span + FREE) * UNIT + worker.below((SPAN - FREE) * UNIT);
+                let at = (span + FREE) * UNIT + below(worker, (SPAN - FREE) * UNIT);
                 if let Some((range, entry)) = tree.lookup(&guard, at) {
                     if !range.contains(&at) {
                         return seen(format!("the entry at {at:#x} is said to be {range:x?}"));
@@ -219,7 +225,7 @@ impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
             }
             4 => {
                 let found = tree.largest_gap(&guard);
-                if found < usize::MAX - SPANS * SPAN * UNIT {
+                if found < Index::MAX - SPANS * SPAN * UNIT {
                     return seen(format!(
                         "behind all spans is room, and the largest gap is {found:#x}"
                     ));
@@ -232,7 +238,7 @@ impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
 
     /// Checks all entries of a span: they are ordered, whole pieces, and include the one that
     /// stays.
-    fn read_all(&self, guard: &G::Guard, number: usize) -> Outcome {
+    fn read_all(&self, guard: &G::Guard, number: Index) -> Outcome {
         let bounds = indices(number * SPAN, number * SPAN + SPAN - 1);
         let mut next = *bounds.start();
         let mut pieces = self.tree.iter(guard, bounds.clone());
@@ -258,7 +264,7 @@ impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
         drop(writer);
         let guard = G::pin();
         let mut model = right.model.0.iter().map(|(first, (last, entry))| (*first..=*last, *entry));
-        let mut tree = self.tree.iter(&guard, 0..=usize::MAX);
+        let mut tree = self.tree.iter(&guard, 0..=Index::MAX);
         loop {
             match (tree.next(), model.next()) {
                 (None, None) => return Ok(()),
@@ -272,7 +278,7 @@ impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
 }
 
 /// Checks that an entry that a reader found is a whole piece of its store.
-fn is_piece(range: &RangeInclusive<usize>, entry: u32) -> Outcome {
+fn is_piece(range: &RangeInclusive<Index>, entry: u32) -> Outcome {
     let whole = stored(entry);
     let units = range.start().is_multiple_of(UNIT) && (range.end() + 1).is_multiple_of(UNIT);
     if units && whole.contains(range.start()) && whole.contains(range.end()) {
@@ -283,16 +289,16 @@ fn is_piece(range: &RangeInclusive<usize>, entry: u32) -> Outcome {
 
 /// The model of the tree: the last index and the entry, by the first index.
 #[derive(Default)]
-struct Model(BTreeMap<usize, (usize, u32)>);
+struct Model(BTreeMap<Index, (Index, u32)>);
 
 impl Model {
-    fn store(&mut self, range: &RangeInclusive<usize>, entry: u32) {
+    fn store(&mut self, range: &RangeInclusive<Index>, entry: u32) {
         self.clear(range);
         self.0.insert(*range.start(), (*range.end(), entry));
     }
 
     /// The lowest entry that overlaps a range.
-    fn first(&self, range: &RangeInclusive<usize>) -> Option<RangeInclusive<usize>> {
+    fn first(&self, range: &RangeInclusive<Index>) -> Option<RangeInclusive<Index>> {
         let before = self.0.range(..range.start()).next_back();
         let before = before.filter(|(_, (last, _))| last >= range.start());
         let found = before.or_else(|| self.0.range(range.clone()).next());
@@ -300,7 +306,7 @@ impl Model {
     }
 
     /// The lowest room for so many indices.
-    fn room(&self, bounds: &RangeInclusive<usize>, size: usize) -> Option<usize> {
+    fn room(&self, bounds: &RangeInclusive<Index>, size: Index) -> Option<Index> {
         let mut next = *bounds.start();
         while next <= *bounds.end()
             && let Some(way) = self.first(&(next..=*bounds.end()))
@@ -314,14 +320,14 @@ impl Model {
     }
 
     /// Removes the entry at an index.
-    fn remove(&mut self, at: usize) -> Option<RangeInclusive<usize>> {
+    fn remove(&mut self, at: Index) -> Option<RangeInclusive<Index>> {
         let found = self.first(&(at..=at))?;
         self.0.remove(found.start());
         Some(found)
     }
 
     /// Removes a range. The parts of entries outside of it stay.
-    fn clear(&mut self, range: &RangeInclusive<usize>) {
+    fn clear(&mut self, range: &RangeInclusive<Index>) {
         while let Some(found) = self.first(range) {
             let Some((last, entry)) = self.0.remove(found.start()) else { return };
             if found.start() < range.start() {

@@ -21,6 +21,7 @@ use core::ops::RangeInclusive;
 use core::panic::Location;
 use grace::Concurrent;
 use machine::{Machine, PhysAddr, VirtAddr, VirtRange};
+use maple::Index;
 use paging::Format;
 
 /// A snapshot of an area.
@@ -43,7 +44,7 @@ pub struct AreaInfo {
 }
 
 impl AreaInfo {
-    fn new(range: RangeInclusive<usize>, area: &Area) -> Option<AreaInfo> {
+    fn new(range: RangeInclusive<Index>, area: &Area) -> Option<AreaInfo> {
         let (what, state) = area.look()?;
         let start = VirtAddr::new(*range.start() as u64);
         let len = (range.end() - range.start()) as u64 + 1;
@@ -133,7 +134,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// a tree lookup.
     pub fn find_vm_area(&self, at: VirtAddr) -> Option<AreaInfo> {
         let guard = G::pin();
-        let (range, area) = self.zone_of(at)?.tree().lookup(&guard, at.get() as usize)?;
+        let (range, area) = self.zone_of(at)?.tree().lookup(&guard, at.get() as Index)?;
         AreaInfo::new(range, area.get())
     }
 
@@ -147,8 +148,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     pub fn vmallocinfo(&self, mut each: impl FnMut(&AreaInfo)) {
         for zone in &self.zones {
             let Some(last) = zone.range().last() else { continue };
-            let last = last.get() as usize;
-            let mut next = Some(zone.range().start().get() as usize);
+            let last = last.get() as Index;
+            let mut next = Some(zone.range().start().get() as Index);
             while let Some(from) = next.take() {
                 let guard = G::pin();
                 let mut at = from;

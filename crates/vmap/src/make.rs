@@ -6,6 +6,7 @@ use crate::vmap::{PAGE, Vmap};
 use core::ops::RangeInclusive;
 use grace::Concurrent;
 use machine::{Access, Machine, PageSize, VirtAddr, VirtRange};
+use maple::Index;
 use paging::Format;
 
 /// The alignments of areas without large pages.
@@ -120,7 +121,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     ) -> Result<Ours, Error> {
         let zone = self.zone_of(at).ok_or(Error::NotMapped(at))?;
         let guard = G::pin();
-        let Some((range, area)) = zone.tree().lookup(&guard, at.get() as usize) else {
+        let Some((range, area)) = zone.tree().lookup(&guard, at.get() as Index) else {
             return Err(Error::NotMapped(at));
         };
         let (start, area) = (VirtAddr::new(*range.start() as u64), area.get());

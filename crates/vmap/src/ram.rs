@@ -9,7 +9,7 @@ use crate::vmap::{PAGE, Vmap};
 use core::panic::Location;
 use grace::Concurrent;
 use machine::{Access, Frame, Machine, PageSize, VirtAddr, VirtRange};
-use maple::try_box;
+use maple::{Index, try_box};
 use paging::{Attrs, Format, Leaf};
 
 /// The maximum number of orphaned blocks that one call adopts before it creates a block.
@@ -210,7 +210,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let zone = self.zone_of(at).ok_or(Error::NotMapped(at))?;
         {
             let guard = G::pin();
-            let Some((range, area)) = zone.tree().lookup(&guard, at.get() as usize) else {
+            let Some((range, area)) = zone.tree().lookup(&guard, at.get() as Index) else {
                 return Err(Error::NotMapped(at));
             };
             let start = VirtAddr::new(*range.start() as u64);
@@ -256,7 +256,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let at = range.start();
         let Some(zone) = self.zone_of(at) else { return };
         let guard = G::pin();
-        if let Some((block, area)) = zone.tree().lookup(&guard, at.get() as usize)
+        if let Some((block, area)) = zone.tree().lookup(&guard, at.get() as Index)
             && let Some(bits) = area.get().bits()
         {
             let first = (at.get() - *block.start() as u64) / PAGE;

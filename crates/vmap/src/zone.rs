@@ -37,7 +37,7 @@ use crate::error::Error;
 use core::sync::atomic::{AtomicU64, Ordering};
 use grace::Concurrent;
 use machine::{Machine, PageSize, VirtAddr, VirtRange, lock};
-use maple::{Global, MapleTree, OwnerLock, WriteToken, Writer};
+use maple::{Global, Index, MapleTree, OwnerLock, WriteToken, Writer};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 /// Tree nodes always come from the heap, as in a kernel, even if a program has enabled a node pool
@@ -115,10 +115,10 @@ impl<G: Concurrent> Zone<G> {
         let mut held = self.books.held.lock();
         let mut writer = self.tree.writer(&mut held.token).map_err(refused)?;
         if let Some(below) = self.range.start().get().checked_sub(1) {
-            writer.store_range(0..=below as usize, wall.clone()).map_err(|no| refused(no.error))?;
+            writer.store_range(0..=below as Index, wall.clone()).map_err(|no| refused(no.error))?;
         }
         if let Some(end) = self.range.end() {
-            let beyond = end.get() as usize..=usize::MAX;
+            let beyond = end.get() as Index..=Index::MAX;
             writer.store_range(beyond, wall).map_err(|no| refused(no.error))?;
         }
         Ok(())
@@ -244,7 +244,7 @@ impl<G: Concurrent> Zone<G> {
             return range.is_empty();
         };
         let guard = G::pin();
-        let addresses = range.start().get() as usize..=last.get() as usize;
+        let addresses = range.start().get() as Index..=last.get() as Index;
         let areas = self.tree.iter(&guard, addresses).take(NEIGHBOURS + 1);
         let mut count = 0;
         let idle =
@@ -272,14 +272,14 @@ impl<G: Concurrent> Zone<G> {
         record: Record,
     ) -> Result<VirtAddr, (Error, Record)> {
         let bounds = match self.range.last() {
-            Some(last) => self.range.start().get() as usize..=last.get() as usize,
+            Some(last) => self.range.start().get() as Index..=last.get() as Index,
             None => return Err((Error::NoSpace(bytes), record)),
         };
         let mut writer = match self.tree.writer(&mut held.token) {
             Ok(writer) => writer,
             Err(error) => return Err((refused(error), record)),
         };
-        match writer.alloc_range(bounds, bytes as usize, align as usize, record) {
+        match writer.alloc_range(bounds, bytes as Index, align as Index, record) {
             Ok(start) => Ok(VirtAddr::new(start as u64)),
             Err(no) if no.error == maple::Error::NoSpace => Err((Error::NoSpace(bytes), no.entry)),
             Err(no) => Err((refused(no.error), no.entry)),
@@ -395,14 +395,14 @@ impl<G: Concurrent> Zone<G> {
         let mut held = self.lock(machine);
         let mut writer = self.tree.writer(&mut held.token).map_err(refused)?;
         let (start, len) = (area.start(), area.len());
-        let middle = border.get() as usize;
-        let end = (start.get() + (len - 1)) as usize;
+        let middle = border.get() as Index;
+        let end = (start.get() + (len - 1)) as Index;
         writer.preallocate_writes(2).map_err(refused)?;
         // SAFETY: the records are new, and in the tree when this returns.
         let ours = unsafe { (Ours::of(&front), Ours::of(&rest)) };
         writer.store_range(middle..=end, rest).map_err(|no| refused(no.error))?;
         writer
-            .store_range(start.get() as usize..=middle - 1, front)
+            .store_range(start.get() as Index..=middle - 1, front)
             .map_err(|no| refused(no.error))?;
         let first = border.get() - start.get();
         ours.0.place(start, first);
@@ -437,7 +437,7 @@ impl<'z, G: Concurrent> Removal<'z, G> {
             self.writer = self.tree.writer(token).ok();
         }
         let Some(writer) = &mut self.writer else { return false };
-        matches!(writer.erase(area.start().get() as usize), Ok(Some(_)))
+        matches!(writer.erase(area.start().get() as Index), Ok(Some(_)))
     }
 }
 

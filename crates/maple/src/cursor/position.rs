@@ -1,6 +1,7 @@
 //! The part that both cursors share: the position, and the moves.
 
 use super::State;
+use crate::Index;
 use crate::descent::{self, After, Aim, At, AtOrAfter, AtOrBefore, Before, Descent, Span, Spot};
 use crate::error::Error;
 use crate::gap::{End, Want, search};
@@ -18,8 +19,8 @@ pub(crate) struct Position {
     spot: Spot,
     state: State,
     /// The current range. In `Start`, `Overflow` and `Underflow`, both are the index or the limit.
-    min: usize,
-    max: usize,
+    min: Index,
+    max: Index,
 }
 
 /// No entry.
@@ -29,12 +30,12 @@ const NONE: Span = Span { min: 0, max: 0, word: core::ptr::null_mut() };
 const _: () = assert!(size_of::<Position>() <= 1024);
 
 impl Position {
-    pub(crate) fn new(index: usize) -> Self {
+    pub(crate) fn new(index: Index) -> Self {
         Self::at(State::Start, index, index)
     }
 
     /// The position that [`Position::pause`] left.
-    pub(super) fn at(state: State, min: usize, max: usize) -> Self {
+    pub(super) fn at(state: State, min: Index, max: Index) -> Self {
         Position { path: Descent::new(), spot: Spot::EMPTY, state, min, max }
     }
 
@@ -42,11 +43,11 @@ impl Position {
         self.state
     }
 
-    pub(crate) fn range(&self) -> (usize, usize) {
+    pub(crate) fn range(&self) -> (Index, Index) {
         (self.min, self.max)
     }
 
-    pub(crate) fn set(&mut self, index: usize) {
+    pub(crate) fn set(&mut self, index: Index) {
         (self.state, self.min, self.max) = (State::Start, index, index);
     }
 
@@ -65,7 +66,7 @@ impl Position {
         span
     }
 
-    fn overflow(&mut self, limit: usize) -> Option<Span> {
+    fn overflow(&mut self, limit: Index) -> Option<Span> {
         let at = match self.state {
             // The index itself has not been passed.
             State::Start | State::Underflow => limit.max(self.min.saturating_sub(1)),
@@ -75,7 +76,7 @@ impl Position {
         None
     }
 
-    fn underflow(&mut self, limit: usize) -> Option<Span> {
+    fn underflow(&mut self, limit: Index) -> Option<Span> {
         let at = match self.state {
             State::Start | State::Overflow => limit.min(self.min.saturating_add(1)),
             _ => limit.min(self.min),
@@ -91,7 +92,7 @@ impl Position {
     /// # Safety
     /// As for [`Descent::walk`], until the position is paused.
     #[inline]
-    unsafe fn seek<A: Aim>(&mut self, root: Link, index: usize) -> Span {
+    unsafe fn seek<A: Aim>(&mut self, root: Link, index: Index) -> Span {
         if self.spot.covers(index) && self.path.leads_from(root) {
             return self.spot.turn::<A>(index);
         }
@@ -105,7 +106,7 @@ impl Position {
     }
 
     /// Goes to the first entry of the next leaf that has one and begins at or before `limit`.
-    fn next_leaf(&mut self, limit: usize) -> bool {
+    fn next_leaf(&mut self, limit: Index) -> bool {
         while self.spot.max() < limit && self.spot.leave_forwards(&mut self.path) {
             if self.spot.is_entry() {
                 return true;
@@ -115,7 +116,7 @@ impl Position {
     }
 
     /// Goes to the last entry of the previous leaf that has one and ends at or after `limit`.
-    fn prev_leaf(&mut self, limit: usize) -> bool {
+    fn prev_leaf(&mut self, limit: Index) -> bool {
         while self.spot.min() > limit && self.spot.leave_backwards(&mut self.path) {
             if self.spot.is_entry() {
                 return true;
@@ -137,7 +138,7 @@ impl Position {
     ///
     /// # Safety
     /// As for [`Position::seek`].
-    pub(crate) unsafe fn next_range(&mut self, root: Link, limit: usize) -> Option<Span> {
+    pub(crate) unsafe fn next_range(&mut self, root: Link, limit: Index) -> Option<Span> {
         let from = match self.state {
             State::Nowhere => return None,
             State::Start | State::Underflow => self.min,
@@ -169,7 +170,7 @@ impl Position {
     ///
     /// # Safety
     /// As for [`Position::seek`].
-    pub(crate) unsafe fn prev_range(&mut self, root: Link, limit: usize) -> Option<Span> {
+    pub(crate) unsafe fn prev_range(&mut self, root: Link, limit: Index) -> Option<Span> {
         let from = match self.state {
             State::Nowhere => return None,
             State::Start | State::Overflow => self.max,
@@ -203,7 +204,7 @@ impl Position {
     /// The caller takes this result apart before it joins it with that of the whole move. Otherwise
     /// it would pass through memory, which takes longer than the step.
     #[inline(always)]
-    pub(crate) fn step(&mut self, limit: usize) -> Option<Span> {
+    pub(crate) fn step(&mut self, limit: Index) -> Option<Span> {
         if self.state != State::Active {
             return None;
         }
@@ -213,7 +214,7 @@ impl Position {
 
     /// As [`Position::step`], to the previous entry, which ends at or after `limit`.
     #[inline(always)]
-    pub(crate) fn step_back(&mut self, limit: usize) -> Option<Span> {
+    pub(crate) fn step_back(&mut self, limit: Index) -> Option<Span> {
         if self.state != State::Active {
             return None;
         }
@@ -223,7 +224,7 @@ impl Position {
 
     /// # Safety
     /// As for [`Position::seek`]. In `Active`, the leaf has no further entry up to `limit`.
-    pub(crate) unsafe fn find(&mut self, root: Link, limit: usize) -> Option<Span> {
+    pub(crate) unsafe fn find(&mut self, root: Link, limit: Index) -> Option<Span> {
         let from = match self.state {
             State::Nowhere => return None,
             State::Start | State::Underflow => self.min,
@@ -254,7 +255,7 @@ impl Position {
 
     /// # Safety
     /// As for [`Position::seek`]. In `Active`, the leaf has no further entry down to `limit`.
-    pub(crate) unsafe fn find_rev(&mut self, root: Link, limit: usize) -> Option<Span> {
+    pub(crate) unsafe fn find_rev(&mut self, root: Link, limit: Index) -> Option<Span> {
         let from = match self.state {
             State::Nowhere => return None,
             State::Start | State::Overflow => self.max,
@@ -283,7 +284,7 @@ impl Position {
 
     /// # Safety
     /// As for [`Position::find`].
-    pub(crate) unsafe fn next(&mut self, root: Link, limit: usize) -> Option<Span> {
+    pub(crate) unsafe fn next(&mut self, root: Link, limit: Index) -> Option<Span> {
         if self.state != State::Start {
             // SAFETY: the caller's promise.
             return unsafe { self.find(root, limit) };
@@ -304,7 +305,7 @@ impl Position {
 
     /// # Safety
     /// As for [`Position::find_rev`].
-    pub(crate) unsafe fn prev(&mut self, root: Link, limit: usize) -> Option<Span> {
+    pub(crate) unsafe fn prev(&mut self, root: Link, limit: Index) -> Option<Span> {
         if self.state != State::Start {
             // SAFETY: the caller's promise.
             return unsafe { self.find_rev(root, limit) };
@@ -329,7 +330,7 @@ impl Position {
         root: Link,
         want: Want,
         end: End,
-    ) -> Result<usize, Error> {
+    ) -> Result<Index, Error> {
         // SAFETY: the caller's promise.
         match unsafe { search(root, &mut self.path, &want, end) } {
             Some(found) => {

@@ -2,6 +2,7 @@
 
 use super::{Position, State};
 use crate::Entry;
+use crate::Index;
 use crate::descent::Span;
 use crate::error::Error;
 use crate::gap::{End, Want};
@@ -23,7 +24,7 @@ use core::ops::RangeInclusive;
 /// a load and a comparison per level and a search in that leaf.
 ///
 /// ```
-/// use maple::MapleTree;
+/// use maple::{Index, MapleTree};
 /// let mut tree = MapleTree::<u32>::new();
 /// tree.get_mut().store_range(10..=19, 7).unwrap();
 /// tree.get_mut().store_range(30..=39, 8).unwrap();
@@ -31,8 +32,8 @@ use core::ops::RangeInclusive;
 /// let mut cursor = tree.cursor(&guard, 15);
 /// assert_eq!(cursor.walk(), Some(7));
 /// assert_eq!(cursor.range(), 10..=19);
-/// assert_eq!(cursor.next_range(usize::MAX), Some((20..=29, None)));
-/// assert_eq!(cursor.next(usize::MAX), Some((30..=39, 8)));
+/// assert_eq!(cursor.next_range(Index::MAX), Some((20..=29, None)));
+/// assert_eq!(cursor.next(Index::MAX), Some((30..=39, 8)));
 ///
 /// // Drop the guard, and continue later.
 /// let place = cursor.pause();
@@ -60,8 +61,8 @@ pub struct ReadCursor<'g, E: Entry> {
 #[derive(Clone, Copy, Debug)]
 pub struct Paused {
     state: State,
-    min: usize,
-    max: usize,
+    min: Index,
+    max: Index,
 }
 
 impl Paused {
@@ -76,7 +77,7 @@ impl Paused {
     }
 
     /// The index to continue from: the first one of the range that the cursor was on.
-    pub fn index(&self) -> usize {
+    pub fn index(&self) -> Index {
         self.min
     }
 }
@@ -98,13 +99,13 @@ impl<'g, E: Entry> ReadCursor<'g, E> {
     }
 
     /// The range that the cursor is on. In `Start`, `Overflow` and `Underflow` it is one index.
-    pub fn range(&self) -> RangeInclusive<usize> {
+    pub fn range(&self) -> RangeInclusive<Index> {
         let (min, max) = self.at.range();
         min..=max
     }
 
     /// Moves to `index`. The new state is `Start`.
-    pub fn set(&mut self, index: usize) {
+    pub fn set(&mut self, index: Index) {
         self.at.set(index);
     }
 
@@ -128,7 +129,7 @@ impl<'g, E: Entry> ReadCursor<'g, E> {
     /// The next entry that begins at or before `limit`. From `Start`, it is after the range at the
     /// index.
     #[inline]
-    pub fn next(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
+    pub fn next(&mut self, limit: Index) -> Option<(RangeInclusive<Index>, E::Ref<'g>)> {
         let Span { min, max, word } = match self.at.step(limit) {
             Some(span) => span,
             // SAFETY: the promise of `new`.
@@ -141,7 +142,7 @@ impl<'g, E: Entry> ReadCursor<'g, E> {
     /// The previous entry that ends at or after `limit`. From `Start`, it is before the range at
     /// the index.
     #[inline]
-    pub fn prev(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
+    pub fn prev(&mut self, limit: Index) -> Option<(RangeInclusive<Index>, E::Ref<'g>)> {
         let Span { min, max, word } = match self.at.step_back(limit) {
             Some(span) => span,
             // SAFETY: the promise of `new`.
@@ -154,7 +155,7 @@ impl<'g, E: Entry> ReadCursor<'g, E> {
     /// The next entry that begins at or before `limit`. From `Start`, it may be the one at the
     /// index.
     #[inline]
-    pub fn find(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
+    pub fn find(&mut self, limit: Index) -> Option<(RangeInclusive<Index>, E::Ref<'g>)> {
         let Span { min, max, word } = match self.at.step(limit) {
             Some(span) => span,
             // SAFETY: the promise of `new`.
@@ -167,7 +168,7 @@ impl<'g, E: Entry> ReadCursor<'g, E> {
     /// The previous entry that ends at or after `limit`. From `Start`, it may be the one at the
     /// index.
     #[inline]
-    pub fn find_rev(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
+    pub fn find_rev(&mut self, limit: Index) -> Option<(RangeInclusive<Index>, E::Ref<'g>)> {
         let Span { min, max, word } = match self.at.step_back(limit) {
             Some(span) => span,
             // SAFETY: the promise of `new`.
@@ -181,8 +182,8 @@ impl<'g, E: Entry> ReadCursor<'g, E> {
     /// at the index.
     pub fn next_range(
         &mut self,
-        limit: usize,
-    ) -> Option<(RangeInclusive<usize>, Option<E::Ref<'g>>)> {
+        limit: Index,
+    ) -> Option<(RangeInclusive<Index>, Option<E::Ref<'g>>)> {
         // SAFETY: the promise of `new`.
         let span = unsafe { self.at.next_range(self.root(), limit)? };
         // SAFETY: as above.
@@ -193,8 +194,8 @@ impl<'g, E: Entry> ReadCursor<'g, E> {
     /// one at the index.
     pub fn prev_range(
         &mut self,
-        limit: usize,
-    ) -> Option<(RangeInclusive<usize>, Option<E::Ref<'g>>)> {
+        limit: Index,
+    ) -> Option<(RangeInclusive<Index>, Option<E::Ref<'g>>)> {
         // SAFETY: the promise of `new`.
         let span = unsafe { self.at.prev_range(self.root(), limit)? };
         // SAFETY: as above.
@@ -213,10 +214,10 @@ impl<'g, E: Entry> ReadCursor<'g, E> {
     /// [`Error::NoSpace`]. Or the arguments are bad; then the cursor does not move.
     pub fn empty_area(
         &mut self,
-        bounds: RangeInclusive<usize>,
-        size: usize,
-        align: usize,
-    ) -> Result<usize, Error> {
+        bounds: RangeInclusive<Index>,
+        size: Index,
+        align: Index,
+    ) -> Result<Index, Error> {
         let want = Want::new(bounds, size, align)?;
         // SAFETY: the promise of `new`.
         unsafe { self.at.empty_area(self.root(), want, End::Lowest) }
@@ -228,10 +229,10 @@ impl<'g, E: Entry> ReadCursor<'g, E> {
     /// As for [`empty_area`](Self::empty_area).
     pub fn empty_area_rev(
         &mut self,
-        bounds: RangeInclusive<usize>,
-        size: usize,
-        align: usize,
-    ) -> Result<usize, Error> {
+        bounds: RangeInclusive<Index>,
+        size: Index,
+        align: Index,
+    ) -> Result<Index, Error> {
         let want = Want::new(bounds, size, align)?;
         // SAFETY: the promise of `new`.
         unsafe { self.at.empty_area(self.root(), want, End::Highest) }

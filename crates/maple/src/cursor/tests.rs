@@ -1,12 +1,13 @@
 //! Tests of the table of states, row by row.
 
 use super::State::{Active, Nowhere, Overflow, Paused, Start, Underflow};
+use crate::Index;
 use crate::testing::visits;
 use crate::tests::Dice;
 use crate::{Error, MapleTree};
 use grace::{Epoch, Single};
 
-const MAX: usize = usize::MAX;
+const MAX: usize = Index::MAX;
 
 /// Entries 1 at 10..=19, 2 at 20..=29, 3 at 40..=49.
 fn tree() -> MapleTree<u32> {

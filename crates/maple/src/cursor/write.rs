@@ -1,6 +1,7 @@
 //! The writer's cursor: moves, stores and erases.
 
 use super::{Position, State};
+use crate::Index;
 use crate::descent::Span;
 use crate::entry::Entry;
 use crate::erased::Erased;
@@ -20,7 +21,7 @@ use grace::Reclaim;
 /// another.
 ///
 /// ```
-/// use maple::MapleTree;
+/// use maple::{Index, MapleTree};
 /// let mut tree = MapleTree::<u32>::new();
 /// let mut writer = tree.get_mut();
 /// let mut cursor = writer.cursor(0);
@@ -29,9 +30,9 @@ use grace::Reclaim;
 /// cursor.store(start..=start + 0xff, 1)?; // cannot fail now
 /// assert_eq!(cursor.range(), 0x1000..=0x10ff);
 /// assert_eq!(cursor.prev_range(0), Some((0..=0xfff, None)));
-/// assert_eq!(cursor.next(usize::MAX), Some((0x1000..=0x10ff, 1)));
+/// assert_eq!(cursor.next(Index::MAX), Some((0x1000..=0x10ff, 1)));
 /// cursor.erase()?;
-/// assert_eq!(cursor.range(), 0..=usize::MAX);
+/// assert_eq!(cursor.range(), 0..=Index::MAX);
 /// # Ok::<(), maple::Error>(())
 /// ```
 pub struct WriteCursor<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> {
@@ -54,13 +55,13 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
     }
 
     /// The range that the cursor is on. In `Start`, `Overflow` and `Underflow` it is one index.
-    pub fn range(&self) -> RangeInclusive<usize> {
+    pub fn range(&self) -> RangeInclusive<Index> {
         let (min, max) = self.at.range();
         min..=max
     }
 
     /// Moves to `index`. The new state is `Start`.
-    pub fn set(&mut self, index: usize) {
+    pub fn set(&mut self, index: Index) {
         self.at.set(index);
     }
 
@@ -85,7 +86,7 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
     /// The next entry that begins at or before `limit`. From `Start`, it is after the range at the
     /// index.
     #[inline]
-    pub fn next(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
+    pub fn next(&mut self, limit: Index) -> Option<(RangeInclusive<Index>, E::Ref<'_>)> {
         let Span { min, max, word } = match self.at.step(limit) {
             Some(span) => span,
             // SAFETY: as for `walk`.
@@ -98,7 +99,7 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
     /// The previous entry that ends at or after `limit`. From `Start`, it is before the range at
     /// the index.
     #[inline]
-    pub fn prev(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
+    pub fn prev(&mut self, limit: Index) -> Option<(RangeInclusive<Index>, E::Ref<'_>)> {
         let Span { min, max, word } = match self.at.step_back(limit) {
             Some(span) => span,
             // SAFETY: as for `walk`.
@@ -111,7 +112,7 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
     /// The next entry that begins at or before `limit`. From `Start`, it may be the one at the
     /// index.
     #[inline]
-    pub fn find(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
+    pub fn find(&mut self, limit: Index) -> Option<(RangeInclusive<Index>, E::Ref<'_>)> {
         let Span { min, max, word } = match self.at.step(limit) {
             Some(span) => span,
             // SAFETY: as for `walk`.
@@ -124,7 +125,7 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
     /// The previous entry that ends at or after `limit`. From `Start`, it may be the one at the
     /// index.
     #[inline]
-    pub fn find_rev(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
+    pub fn find_rev(&mut self, limit: Index) -> Option<(RangeInclusive<Index>, E::Ref<'_>)> {
         let Span { min, max, word } = match self.at.step_back(limit) {
             Some(span) => span,
             // SAFETY: as for `walk`.
@@ -138,8 +139,8 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
     /// at the index.
     pub fn next_range(
         &mut self,
-        limit: usize,
-    ) -> Option<(RangeInclusive<usize>, Option<E::Ref<'_>>)> {
+        limit: Index,
+    ) -> Option<(RangeInclusive<Index>, Option<E::Ref<'_>>)> {
         // SAFETY: as for `walk`.
         let span = unsafe { self.at.next_range(self.root(), limit)? };
         // SAFETY: as for `walk`.
@@ -150,8 +151,8 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
     /// one at the index.
     pub fn prev_range(
         &mut self,
-        limit: usize,
-    ) -> Option<(RangeInclusive<usize>, Option<E::Ref<'_>>)> {
+        limit: Index,
+    ) -> Option<(RangeInclusive<Index>, Option<E::Ref<'_>>)> {
         // SAFETY: as for `walk`.
         let span = unsafe { self.at.prev_range(self.root(), limit)? };
         // SAFETY: as for `walk`.
@@ -167,10 +168,10 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
     /// [`Error::NoSpace`]. Or the arguments are bad; then the cursor does not move.
     pub fn empty_area(
         &mut self,
-        bounds: RangeInclusive<usize>,
-        size: usize,
-        align: usize,
-    ) -> Result<usize, Error> {
+        bounds: RangeInclusive<Index>,
+        size: Index,
+        align: Index,
+    ) -> Result<Index, Error> {
         let want = Want::new(bounds, size, align)?;
         // SAFETY: we are the writer.
         unsafe { self.at.empty_area(self.root(), want, End::Lowest) }
@@ -182,10 +183,10 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
     /// As for [`empty_area`](Self::empty_area).
     pub fn empty_area_rev(
         &mut self,
-        bounds: RangeInclusive<usize>,
-        size: usize,
-        align: usize,
-    ) -> Result<usize, Error> {
+        bounds: RangeInclusive<Index>,
+        size: Index,
+        align: Index,
+    ) -> Result<Index, Error> {
         let want = Want::new(bounds, size, align)?;
         // SAFETY: we are the writer.
         unsafe { self.at.empty_area(self.root(), want, End::Highest) }
@@ -196,7 +197,7 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] or [`Error::EmptyRange`].
-    pub fn preallocate(&mut self, range: RangeInclusive<usize>) -> Result<(), Error> {
+    pub fn preallocate(&mut self, range: RangeInclusive<Index>) -> Result<(), Error> {
         self.writer.preallocate(range)
     }
 
@@ -205,7 +206,7 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
     ///
     /// # Errors
     /// As for [`Writer::store_range`]. The cursor stays on its range; `Active` becomes `Paused`.
-    pub fn store(&mut self, range: RangeInclusive<usize>, entry: E) -> Result<(), Refused<E>> {
+    pub fn store(&mut self, range: RangeInclusive<Index>, entry: E) -> Result<(), Refused<E>> {
         let index = *range.start();
         self.keeping_place(|writer| writer.store_range(range, entry))?;
         self.arrive(index);
@@ -218,7 +219,7 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
     /// # Errors
     /// [`Error::OutOfMemory`]. The cursor stays on its range; `Active` becomes `Paused`.
     #[allow(clippy::type_complexity)]
-    pub fn erase(&mut self) -> Result<Option<(RangeInclusive<usize>, Erased<E, R>)>, Error> {
+    pub fn erase(&mut self) -> Result<Option<(RangeInclusive<Index>, Erased<E, R>)>, Error> {
         let index = self.at.range().0;
         let erased = self.keeping_place(|writer| writer.erase(index))?;
         self.arrive(index);
@@ -235,7 +236,7 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
         write(self.writer)
     }
 
-    fn arrive(&mut self, index: usize) {
+    fn arrive(&mut self, index: Index) {
         self.at.set(index);
         // SAFETY: we are the writer.
         unsafe { self.at.walk(self.root()) };

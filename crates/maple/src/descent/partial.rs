@@ -20,6 +20,7 @@
 //! change them in place.
 
 use super::{Descent, PARTIAL, Step};
+use crate::Index;
 use crate::layout::MAX_HEIGHT;
 use crate::node::{Inner, Link, Search};
 
@@ -41,9 +42,9 @@ impl Descent {
         &mut self,
         search: S,
         root: Link,
-        index: usize,
-    ) -> (Link, usize) {
-        let (mut link, mut far) = (root, if UP { usize::MAX } else { 0 });
+        index: Index,
+    ) -> (Link, Index) {
+        let (mut link, mut far) = (root, if UP { Index::MAX } else { 0 });
         self.begin_partial(root);
         let mut level = root.level();
         while level > 0 {
@@ -90,7 +91,7 @@ impl Descent {
         if self.is_partial() {
             self.floor = 0;
         }
-        let (mut min, mut max) = (0, usize::MAX);
+        let (mut min, mut max) = (0, Index::MAX);
         for level in (0..self.height).rev() {
             let step = self.steps[level].as_mut_ptr();
             // SAFETY: the node and the slot of the step are initialised.
@@ -109,7 +110,7 @@ impl Descent {
     /// range needs only the end of this leaf, `max`, and a separator. Otherwise does not move. The
     /// floor must be 0.
     #[inline]
-    pub(crate) fn next_sibling(&mut self, max: usize) -> Option<Step> {
+    pub(crate) fn next_sibling(&mut self, max: Index) -> Option<Step> {
         let (parent, slot) = self.parent()?;
         // SAFETY: the path's invariant.
         let seps = unsafe { parent.seps() };
@@ -127,7 +128,7 @@ impl Descent {
     /// Steps to the previous leaf, which ends before `min`, if it is a child of the same parent,
     /// but not the first one. Otherwise does not move. The floor must be 0.
     #[inline]
-    pub(crate) fn prev_sibling(&mut self, min: usize) -> Option<Step> {
+    pub(crate) fn prev_sibling(&mut self, min: Index) -> Option<Step> {
         let (parent, slot) = self.parent()?;
         if slot < 2 {
             return None;

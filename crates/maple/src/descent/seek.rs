@@ -22,6 +22,7 @@
 use super::spot::{Aim, Spot};
 use super::unpack::Unpacked;
 use super::{Descent, Span};
+use crate::Index;
 use crate::node::{Body, Job, Link, Search, run, word};
 use core::hint::select_unpredictable;
 use core::marker::PhantomData;
@@ -32,7 +33,7 @@ use core::ptr;
 /// # Safety
 /// As for [`load`](crate::node::load()).
 #[inline(always)]
-pub(crate) unsafe fn lookup(root: Link, index: usize) -> Span {
+pub(crate) unsafe fn lookup(root: Link, index: Index) -> Span {
     run(Lookup(root, index))
 }
 
@@ -42,7 +43,7 @@ pub(crate) unsafe fn lookup(root: Link, index: usize) -> Span {
 /// # Safety
 /// As for [`load`](crate::node::load()).
 #[inline(always)]
-pub(crate) unsafe fn at_or_after(root: Link, index: usize, limit: usize) -> Span {
+pub(crate) unsafe fn at_or_after(root: Link, index: Index, limit: Index) -> Span {
     run(AtOrAfter { root, index, limit })
 }
 
@@ -52,7 +53,7 @@ pub(crate) unsafe fn at_or_after(root: Link, index: usize, limit: usize) -> Span
 /// # Safety
 /// As for [`load`](crate::node::load()).
 #[inline(always)]
-pub(crate) unsafe fn at_or_before(root: Link, index: usize, limit: usize) -> Span {
+pub(crate) unsafe fn at_or_before(root: Link, index: Index, limit: Index) -> Span {
     run(AtOrBefore { root, index, limit })
 }
 
@@ -67,7 +68,7 @@ pub(crate) unsafe fn at_or_before(root: Link, index: usize, limit: usize) -> Spa
 #[inline(always)]
 pub(crate) unsafe fn walk<A: Aim>(
     root: Link,
-    index: usize,
+    index: Index,
     path: &mut Descent,
     spot: &mut Spot,
 ) -> Span {
@@ -81,7 +82,7 @@ pub(crate) unsafe fn walk<A: Aim>(
 #[inline(always)]
 pub(crate) unsafe fn walk_open<A: Aim, const UP: bool>(
     root: Link,
-    index: usize,
+    index: Index,
     path: &mut Descent,
     spot: &mut Spot,
     to: &mut Unpacked<UP>,
@@ -93,27 +94,27 @@ pub(crate) unsafe fn walk_open<A: Aim, const UP: bool>(
 const NONE: Span = Span { min: 0, max: 0, word: ptr::null_mut() };
 
 /// The separator at the end of the whole index range. Index 0 comes after it, too, by wrapping.
-static END: usize = usize::MAX;
+static END: Index = Index::MAX;
 
 /// A leaf, and pointers to the separators around it.
 struct Place<'a> {
     leaf: Link,
     body: &'a Body,
-    before: *const usize,
-    last: *const usize,
+    before: *const Index,
+    last: *const Index,
 }
 
 impl Place<'_> {
     /// The leaf's first index.
     #[inline(always)]
-    fn min(&self) -> usize {
+    fn min(&self) -> Index {
         // SAFETY: `descend` selected a separator of a node that stays allocated, or `END`.
         unsafe { *self.before }.wrapping_add(1)
     }
 
     /// The leaf's last index.
     #[inline(always)]
-    fn max(&self) -> usize {
+    fn max(&self) -> Index {
         // SAFETY: as above.
         unsafe { *self.last }
     }
@@ -136,7 +137,7 @@ impl Place<'_> {
 unsafe fn descend<'a, S: Search>(
     search: S,
     root: Link,
-    index: usize,
+    index: Index,
     path: &mut impl Notes,
 ) -> Place<'a> {
     let (mut link, mut before, mut last) = (root, &raw const END, &raw const END);
@@ -185,7 +186,7 @@ impl Notes for Descent {
     }
 }
 
-struct Lookup(Link, usize);
+struct Lookup(Link, Index);
 
 impl Job for Lookup {
     type Out = Span;
@@ -206,8 +207,8 @@ impl Job for Lookup {
 
 struct AtOrAfter {
     root: Link,
-    index: usize,
-    limit: usize,
+    index: Index,
+    limit: Index,
 }
 
 impl Job for AtOrAfter {
@@ -237,8 +238,8 @@ impl Job for AtOrAfter {
 
 struct AtOrBefore {
     root: Link,
-    index: usize,
-    limit: usize,
+    index: Index,
+    limit: Index,
 }
 
 impl Job for AtOrBefore {
@@ -266,7 +267,7 @@ impl Job for AtOrBefore {
 
 struct Walk<'w, A> {
     root: Link,
-    index: usize,
+    index: Index,
     path: &'w mut Descent,
     spot: &'w mut Spot,
     aim: PhantomData<A>,

@@ -9,6 +9,7 @@
 //! allocated. The code that makes a place promises that.
 
 use super::{Descent, Span, Step};
+use crate::Index;
 use crate::node::{Body, Job, Link, Search, run, word};
 use core::ptr;
 
@@ -24,8 +25,8 @@ pub(crate) struct Spot {
     /// word alone, from which the next one is computed in two instructions.
     ahead: u32,
     /// The leaf's range.
-    min: usize,
-    max: usize,
+    min: Index,
+    max: Index,
 }
 
 /// The slot that a search takes, given the slot that holds the index.
@@ -102,7 +103,7 @@ fn after(entries: u32, slot: usize) -> u32 {
 impl Spot {
     /// The place in an empty tree.
     pub(crate) const EMPTY: Spot =
-        Spot { leaf: Link::NULL, slot: 0, rank: 0, ahead: 0, min: 0, max: usize::MAX };
+        Spot { leaf: Link::NULL, slot: 0, rank: 0, ahead: 0, min: 0, max: Index::MAX };
 
     /// Moves to the slot that `A` takes for `index`, in a leaf that reaches from `min` to `max`.
     /// Returns its range and word. Without such a slot, moves to the one that holds the index, and
@@ -115,8 +116,8 @@ impl Spot {
         &mut self,
         search: S,
         leaf: Link,
-        (min, max): (usize, usize),
-        index: usize,
+        (min, max): (Index, Index),
+        index: Index,
     ) -> Span {
         // SAFETY: the caller's promise.
         let body = unsafe { leaf.as_leaf().body() };
@@ -152,8 +153,8 @@ impl Spot {
     }
 
     /// As [`walk`](super::walk()), within the leaf, which covers `index`.
-    pub(crate) fn turn<A: Aim>(&mut self, index: usize) -> Span {
-        struct Turn<'s, A>(&'s mut Spot, usize, core::marker::PhantomData<A>);
+    pub(crate) fn turn<A: Aim>(&mut self, index: Index) -> Span {
+        struct Turn<'s, A>(&'s mut Spot, Index, core::marker::PhantomData<A>);
         impl<A: Aim> Job for Turn<'_, A> {
             type Out = Span;
 
@@ -170,17 +171,17 @@ impl Spot {
 
     /// Whether it is in a leaf that covers an index.
     #[inline(always)]
-    pub(crate) fn covers(&self, index: usize) -> bool {
+    pub(crate) fn covers(&self, index: Index) -> bool {
         !self.leaf.is_null() && self.min <= index && index <= self.max
     }
 
     /// The leaf's first index.
-    pub(crate) fn min(&self) -> usize {
+    pub(crate) fn min(&self) -> Index {
         self.min
     }
 
     /// The leaf's last index.
-    pub(crate) fn max(&self) -> usize {
+    pub(crate) fn max(&self) -> Index {
         self.max
     }
 
@@ -241,7 +242,7 @@ impl Spot {
     /// Steps to the next entry of the leaf if it begins at or before `limit`. Otherwise returns
     /// `None` and does not move.
     #[inline(always)]
-    pub(crate) fn next_entry(&mut self, limit: usize) -> Option<Span> {
+    pub(crate) fn next_entry(&mut self, limit: Index) -> Option<Span> {
         let ahead = self.ahead;
         if ahead == 0 {
             return None;
@@ -261,7 +262,7 @@ impl Spot {
     /// Steps to the previous entry of the leaf if it ends at or after `limit`. Otherwise returns
     /// `None` and does not move.
     #[inline(always)]
-    pub(crate) fn prev_entry(&mut self, limit: usize) -> Option<Span> {
+    pub(crate) fn prev_entry(&mut self, limit: Index) -> Option<Span> {
         if self.leaf.is_null() {
             return None;
         }

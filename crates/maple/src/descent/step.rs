@@ -1,5 +1,6 @@
 //! One level of a path.
 
+use crate::Index;
 use crate::node::Link;
 
 /// A node on the path, with the range that it covers and the slot taken in it.
@@ -7,8 +8,8 @@ use crate::node::Link;
 pub(crate) struct Step {
     pub(crate) link: Link,
     pub(crate) slot: usize,
-    pub(crate) min: usize,
-    pub(crate) max: usize,
+    pub(crate) min: Index,
+    pub(crate) max: Index,
 }
 
 impl Step {
@@ -23,7 +24,7 @@ impl Step {
 #[derive(Clone, Copy)]
 pub(crate) enum Pick {
     /// The slot that holds the index.
-    Index(usize),
+    Index(Index),
     First,
     Last,
 }

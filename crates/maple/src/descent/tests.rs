@@ -1,6 +1,7 @@
 //! Tests of descents.
 
 use super::*;
+use crate::Index;
 use crate::MapleTree;
 use std::vec::Vec;
 
@@ -17,7 +18,7 @@ fn every_level_both_ways() {
     for floor in 0..=root.level() {
         let mut path = Descent::new();
         // SAFETY: we are the writer for the whole test.
-        unsafe { path.walk_part(root, 0, usize::MAX, floor, Pick::First) };
+        unsafe { path.walk_part(root, 0, Index::MAX, floor, Pick::First) };
         let mut nodes = Vec::new();
         loop {
             let step = *path.step(floor);
@@ -27,7 +28,7 @@ fn every_level_both_ways() {
             }
         }
         // The nodes cover every index once.
-        assert_eq!((nodes[0].0, nodes[nodes.len() - 1].1), (0, usize::MAX));
+        assert_eq!((nodes[0].0, nodes[nodes.len() - 1].1), (0, Index::MAX));
         assert!(nodes.windows(2).all(|pair| pair[0].1 + 1 == pair[1].0));
         let mut back = Vec::new();
         loop {
@@ -44,7 +45,7 @@ fn every_level_both_ways() {
         for &(min, max) in &nodes {
             for index in [min, max] {
                 // SAFETY: as above.
-                unsafe { path.walk_part(root, 0, usize::MAX, floor, Pick::Index(index)) };
+                unsafe { path.walk_part(root, 0, Index::MAX, floor, Pick::Index(index)) };
                 assert_eq!((path.step(floor).min, path.step(floor).max), (min, max));
             }
         }
@@ -63,7 +64,7 @@ fn a_clone_goes_its_own_way() {
     unsafe { path.walk(writer.root(), Pick::Index(50)) };
     let (mut copy, span) = (path.clone(), path.span());
     while copy.next_slot() {}
-    assert_eq!((path.span(), copy.span().max), (span, usize::MAX));
+    assert_eq!((path.span(), copy.span().max), (span, Index::MAX));
     while copy.prev_slot() {}
     assert_eq!((path.span(), copy.span().min), (span, 0));
 }

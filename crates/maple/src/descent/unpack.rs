@@ -10,6 +10,7 @@
 
 use super::Span;
 use super::spot::Spot;
+use crate::Index;
 use crate::node::{Body, Cell, Search, Starts, word};
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -56,7 +57,7 @@ impl<const UP: bool> Unpacked<UP> {
         search: S,
         body: &Body,
         slot: usize,
-        (min, max): (usize, usize),
+        (min, max): (Index, Index),
     ) {
         // The entries up to the last one to come. Without entries the offset, or the place of the
         // word, is arbitrary; it is not used.
@@ -173,7 +174,7 @@ impl<const UP: bool> Unpacked<UP> {
 
     /// Whether the next entry, which there is, overlaps `min..=max`.
     #[inline(always)]
-    pub(crate) fn next_is_in(&self, min: usize, max: usize) -> bool {
+    pub(crate) fn next_is_in(&self, min: Index, max: Index) -> bool {
         // SAFETY: there is an entry.
         let next = unsafe { self.entry(self.rest) };
         next.min <= max && next.max >= min
@@ -181,7 +182,7 @@ impl<const UP: bool> Unpacked<UP> {
 
     /// Cuts off the entries that begin after `limit`, and, if `whole`, also those that end after
     /// it.
-    pub(crate) fn cut(&mut self, limit: usize, whole: bool) {
+    pub(crate) fn cut(&mut self, limit: Index, whole: bool) {
         while let Some(slot) = self.slots().checked_ilog2() {
             // SAFETY: the slot is one of the leaf's.
             let (min, end) =
@@ -202,7 +203,7 @@ impl<const UP: bool> Unpacked<UP> {
 
 impl Unpacked<true> {
     /// The last index of the last returned entry; `None` if none was returned.
-    pub(crate) fn returned(&self) -> Option<usize> {
+    pub(crate) fn returned(&self) -> Option<Index> {
         let slot = (self.all & !self.slots()).checked_ilog2()? as usize;
         // SAFETY: the slot is one of the leaf's.
         Some(unsafe { self.starts.get(slot + 1) }.wrapping_sub(1))

@@ -1,17 +1,18 @@
 //! Searches for free ranges.
 
 use super::*;
+use crate::Index;
 use crate::MapleTree;
 use crate::testing::visits;
 use crate::tests::Dice;
 
-fn want(min: usize, max: usize, size: usize, align: usize) -> Want {
+fn want(min: Index, max: Index, size: Index, align: Index) -> Want {
     Want::new(min..=max, size, align).unwrap()
 }
 
 #[test]
 fn places_in_one_hole() {
-    let all = |size, align| want(0, usize::MAX, size, align);
+    let all = |size, align| want(0, Index::MAX, size, align);
     assert_eq!(all(16, 16).lowest(5, 31), Some(16));
     assert_eq!(all(16, 16).lowest(5, 30), None);
     assert_eq!(all(16, 16).highest(5, 40), Some(16));
@@ -20,10 +21,10 @@ fn places_in_one_hole() {
     assert_eq!(all(2, 1).lowest(7, 7), None);
     assert_eq!(all(2, 1).highest(7, 7), None);
     // The ends of the index range do not wrap.
-    assert_eq!(all(1, 1 << 63).lowest(3, usize::MAX), Some(1 << 63));
-    assert_eq!(all(1, 1 << 63).lowest((1 << 63) + 1, usize::MAX), None);
-    assert_eq!(all(usize::MAX, 1).lowest(2, usize::MAX), None);
-    assert_eq!(all(usize::MAX, 1).highest(0, usize::MAX - 2), None);
+    assert_eq!(all(1, 1 << 63).lowest(3, Index::MAX), Some(1 << 63));
+    assert_eq!(all(1, 1 << 63).lowest((1 << 63) + 1, Index::MAX), None);
+    assert_eq!(all(Index::MAX, 1).lowest(2, Index::MAX), None);
+    assert_eq!(all(Index::MAX, 1).highest(0, Index::MAX - 2), None);
     assert_eq!(all(4, 1).highest(0, 2), None);
     assert_eq!(all(4, 4).highest(1, 6), None);
     // The bounds cut a hole.
@@ -39,7 +40,7 @@ fn agrees_with_a_scan() {
     let mut dice = Dice(9);
     let mut tree = MapleTree::<u32>::new();
     let mut writer = tree.get_mut();
-    writer.store_range(0..=usize::MAX, 1).unwrap();
+    writer.store_range(0..=Index::MAX, 1).unwrap();
     let mut at = 0;
     for _ in 0..holes {
         at += 1 + dice.roll(20);
@@ -92,7 +93,7 @@ fn holes_that_fail_by_alignment_cost_little() {
     let n = if cfg!(miri) { 100 } else { 20_000 };
     let mut tree = MapleTree::<u32>::new();
     let mut writer = tree.get_mut();
-    writer.store_range(0..=usize::MAX, 1).unwrap();
+    writer.store_range(0..=Index::MAX, 1).unwrap();
     // These holes are long enough, but contain no multiple of 16 with room behind it.
     for i in 0..n {
         writer.erase_range(i * 32 + 1..=i * 32 + 15).unwrap();
@@ -101,14 +102,14 @@ fn holes_that_fail_by_alignment_cost_little() {
     writer.erase_range(far + 5..=far + 40).unwrap();
     let height = writer.height();
     let before = visits();
-    assert_eq!(writer.empty_area(0..=usize::MAX, 8, 16), Ok(far + 16));
-    assert_eq!(writer.empty_area_rev(0..=usize::MAX, 8, 16), Ok(far + 32));
+    assert_eq!(writer.empty_area(0..=Index::MAX, 8, 16), Ok(far + 16));
+    assert_eq!(writer.empty_area_rev(0..=Index::MAX, 8, 16), Ok(far + 32));
     assert!(visits() - before <= (2 * PATIENCE + 8) * height, "{}", visits() - before);
     // The last place of all is found at any cost.
     writer.store_range(far + 24..=far + 39, 1).unwrap();
     writer.store_range(far + 40..=far + 40, 1).unwrap();
-    assert_eq!(writer.empty_area(0..=usize::MAX, 8, 16), Ok(far + 16));
-    assert_eq!(writer.empty_area(0..=usize::MAX, 9, 16), Err(Error::NoSpace));
+    assert_eq!(writer.empty_area(0..=Index::MAX, 8, 16), Ok(far + 16));
+    assert_eq!(writer.empty_area(0..=Index::MAX, 9, 16), Err(Error::NoSpace));
 }
 
 #[test]
@@ -116,7 +117,7 @@ fn holes_too_small_cost_nothing() {
     let n = if cfg!(miri) { 50 } else { 5000 };
     let mut tree = MapleTree::<u32>::new();
     let mut writer = tree.get_mut();
-    writer.store_range(0..=usize::MAX, 1).unwrap();
+    writer.store_range(0..=Index::MAX, 1).unwrap();
     for i in 0..n {
         writer.erase_range(i * 10..=i * 10 + 3).unwrap();
     }
@@ -124,10 +125,10 @@ fn holes_too_small_cost_nothing() {
     writer.erase_range(far..=far + 4).unwrap();
     let height = writer.height();
     let before = visits();
-    assert_eq!(writer.empty_area(0..=usize::MAX, 5, 1), Ok(far));
+    assert_eq!(writer.empty_area(0..=Index::MAX, 5, 1), Ok(far));
     assert_eq!(writer.empty_area_rev(0..=far - 1, 5, 1), Err(Error::NoSpace));
-    assert_eq!(writer.empty_area_rev(0..=usize::MAX, 5, 1), Ok(far));
-    assert_eq!(writer.empty_area(0..=usize::MAX, 6, 1), Err(Error::NoSpace));
+    assert_eq!(writer.empty_area_rev(0..=Index::MAX, 5, 1), Ok(far));
+    assert_eq!(writer.empty_area(0..=Index::MAX, 6, 1), Err(Error::NoSpace));
     // Each search descends at most twice.
     assert!(visits() - before <= 8 * height, "{} nodes for height {height}", visits() - before);
 }

@@ -6,6 +6,7 @@
 //! correct.
 
 use super::front::{Way, open};
+use crate::Index;
 use crate::descent::{self, AtOrBefore, Descent, Pick, Spot, Unpacked};
 use crate::node::{self, Job, LANES, Link, Search};
 
@@ -17,8 +18,8 @@ pub(super) struct Back {
     way: Way,
     /// The first and the last index of the leaf. If an entry at its end was open alone, `max` is
     /// the last index before that.
-    min: usize,
-    max: usize,
+    min: Index,
+    max: Index,
     /// Whether only the entry at `spot` is open, and not the rest of its leaf.
     alone: bool,
     spot: Spot,
@@ -49,7 +50,7 @@ impl Back {
 
     /// The last index of the part of the leaf that is open.
     #[inline(always)]
-    pub(super) fn max(&self) -> usize {
+    pub(super) fn max(&self) -> Index {
         self.max
     }
 
@@ -59,7 +60,7 @@ impl Back {
     /// # Safety
     /// As for [`Back::turn`]; there was no leaf yet.
     #[inline(always)]
-    pub(super) unsafe fn open_one(&mut self, root: Link, hi: usize) -> bool {
+    pub(super) unsafe fn open_one(&mut self, root: Link, hi: Index) -> bool {
         let Back { run, spot, path, .. } = self;
         // SAFETY: the caller's promise.
         let found = unsafe { descent::walk_open::<AtOrBefore, false>(root, hi, path, spot, run) };
@@ -82,7 +83,7 @@ impl Back {
     /// # Safety
     /// As for [`Descent::walk`], since the last call of [`Back::turn`].
     #[inline(always)]
-    pub(super) unsafe fn advance(&mut self, lo: usize) -> bool {
+    pub(super) unsafe fn advance(&mut self, lo: Index) -> bool {
         node::run(Advance(self, lo))
     }
 
@@ -93,7 +94,7 @@ impl Back {
     /// # Safety
     /// As for [`Descent::walk`]; the root is not null.
     #[inline(never)]
-    pub(super) unsafe fn turn(&mut self, root: Link, lo: usize, hi: usize) -> bool {
+    pub(super) unsafe fn turn(&mut self, root: Link, lo: Index, hi: Index) -> bool {
         if self.alone {
             self.alone = false;
             if self.spot.has_prev() {
@@ -107,7 +108,7 @@ impl Back {
             }
         }
         if self.is_new() {
-            let pick = if hi == usize::MAX { Pick::Last } else { Pick::Index(hi) };
+            let pick = if hi == Index::MAX { Pick::Last } else { Pick::Index(hi) };
             // SAFETY: the caller's promise.
             unsafe { self.path.walk(root, pick) };
         } else {
@@ -135,7 +136,7 @@ impl Back {
 }
 
 /// The job of [`Back::advance`].
-struct Advance<'b>(&'b mut Back, usize);
+struct Advance<'b>(&'b mut Back, Index);
 
 impl Job for Advance<'_> {
     type Out = bool;

@@ -15,6 +15,7 @@
 //! The rest of the first leaf is read from that leaf, which does not change, and not from the tree,
 //! where another version may have replaced it.
 
+use crate::Index;
 use crate::descent::{self, AtOrAfter, Descent, Pick, Spot, Step, Unpacked};
 use crate::node::{self, Inner, Job, Link, Search};
 use core::ptr;
@@ -26,7 +27,7 @@ pub(super) struct Front {
     /// The leaf's place in its parent.
     way: Way,
     /// The last index of the leaf.
-    max: usize,
+    max: Index,
     /// Whether only the entry at `spot` is open, and not the rest of its leaf.
     alone: bool,
     spot: Spot,
@@ -90,7 +91,7 @@ impl Front {
     /// # Safety
     /// As for [`Front::turn`]; there was no leaf yet.
     #[inline(always)]
-    pub(super) unsafe fn open_one(&mut self, root: Link, lo: usize) -> bool {
+    pub(super) unsafe fn open_one(&mut self, root: Link, lo: Index) -> bool {
         let Front { run, spot, path, .. } = self;
         // SAFETY: the caller's promise.
         let found = unsafe { descent::walk_open::<AtOrAfter, true>(root, lo, path, spot, run) };
@@ -108,7 +109,7 @@ impl Front {
     /// # Safety
     /// As for [`Descent::walk`], since the last call of [`Front::turn`].
     #[inline(always)]
-    pub(super) unsafe fn advance(&mut self, hi: usize) -> bool {
+    pub(super) unsafe fn advance(&mut self, hi: Index) -> bool {
         node::run(Advance(self, hi))
     }
 
@@ -118,7 +119,7 @@ impl Front {
     /// # Safety
     /// As for [`Descent::walk`]; the root is not null.
     #[inline(never)]
-    pub(super) unsafe fn turn(&mut self, root: Link, lo: usize, hi: usize) -> bool {
+    pub(super) unsafe fn turn(&mut self, root: Link, lo: Index, hi: Index) -> bool {
         if self.alone {
             self.alone = false;
             if self.spot.has_next() {
@@ -162,7 +163,7 @@ impl Front {
 
     /// The last index of the leaf.
     #[inline(always)]
-    pub(super) fn max(&self) -> usize {
+    pub(super) fn max(&self) -> Index {
         self.max
     }
 
@@ -174,7 +175,7 @@ impl Front {
 }
 
 /// The job of [`Front::advance`].
-struct Advance<'f>(&'f mut Front, usize);
+struct Advance<'f>(&'f mut Front, Index);
 
 impl Job for Advance<'_> {
     type Out = bool;

@@ -1,5 +1,6 @@
 //! The iterator over the free ranges.
 
+use crate::Index;
 use crate::{Entry, ReadCursor};
 use core::iter::FusedIterator;
 use core::ops::RangeInclusive;
@@ -12,19 +13,19 @@ use core::ops::RangeInclusive;
 #[derive(Debug)]
 pub struct Holes<'g, E: Entry> {
     cursor: ReadCursor<'g, E>,
-    bounds: RangeInclusive<usize>,
+    bounds: RangeInclusive<Index>,
     /// A range that was read behind the previous hole, and does not touch it.
-    read: Option<(usize, usize)>,
+    read: Option<(Index, Index)>,
 }
 
 impl<'g, E: Entry> Holes<'g, E> {
     /// The cursor is at the start of the bounds.
-    pub(crate) fn new(cursor: ReadCursor<'g, E>, bounds: RangeInclusive<usize>) -> Self {
+    pub(crate) fn new(cursor: ReadCursor<'g, E>, bounds: RangeInclusive<Index>) -> Self {
         Holes { cursor, bounds, read: None }
     }
 
     /// The next hole, as the tree has it.
-    fn read(&mut self) -> Option<(usize, usize)> {
+    fn read(&mut self) -> Option<(Index, Index)> {
         while let Some((range, entry)) = self.cursor.next_range(*self.bounds.end()) {
             if entry.is_none() {
                 return Some(range.into_inner());
@@ -35,7 +36,7 @@ impl<'g, E: Entry> Holes<'g, E> {
 }
 
 impl<E: Entry> Iterator for Holes<'_, E> {
-    type Item = RangeInclusive<usize>;
+    type Item = RangeInclusive<Index>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.bounds.is_empty() {

@@ -1,5 +1,6 @@
 //! Iterators.
 
+use crate::Index;
 use crate::MapleTree;
 use crate::tests::Dice;
 use grace::Epoch;
@@ -14,7 +15,7 @@ fn the_ends_meet() {
         writer.store_range(i * 10..=i * 10 + 5, i as u32).unwrap();
     }
     // Over everything, whole leaves are opened from the beginning, else one entry first.
-    for bounds in [0..=usize::MAX, 3..=usize::MAX - 3] {
+    for bounds in [0..=Index::MAX, 3..=Index::MAX - 3] {
         for fronts in 0..=n {
             let mut iter = writer.iter(bounds.clone());
             let mut seen: Vec<_> = iter.by_ref().take(fronts).map(|(_, value)| value).collect();
@@ -37,7 +38,7 @@ fn a_fold_takes_the_remaining_entries() {
     }
     for fronts in 0..=n {
         for backs in [0, 1, 3, n / 2, n] {
-            let mut iter = writer.iter(3..=usize::MAX);
+            let mut iter = writer.iter(3..=Index::MAX);
             let taken = iter.by_ref().take(fronts).count();
             let shown = iter.by_ref().rev().take(backs).count();
             let rest: Vec<_> = iter.fold(Vec::new(), |mut rest, (_, value)| {
@@ -149,7 +150,7 @@ fn bounds_cut_through_entries() {
         forwards
     };
     assert_eq!((count(0, 9), count(0, 10), count(15, 15), count(20, 29)), (0, 1, 1, 0));
-    assert_eq!((count(19, 30), count(39, 99), count(40, usize::MAX)), (2, 1, 0));
+    assert_eq!((count(19, 30), count(39, 99), count(40, Index::MAX)), (2, 1, 0));
     // One entry, requested from both ends.
     let mut iter = writer.iter(15..=16);
     assert_eq!(iter.next_back(), Some((10..=19, 1)));

@@ -1,25 +1,27 @@
 //! Keys: types that stand for an index of the tree.
 
+use crate::Index;
 use core::net::Ipv4Addr;
 use core::ops::{Bound, RangeBounds, RangeInclusive};
 
 /// A type whose values are in order, without gaps, and stand for indices.
 ///
-/// It is implemented for integers of up to a pointer's size and for `Ipv4Addr`. A newtype takes
-/// four lines; the cost is that of the conversions, nothing for a newtype.
+/// It is implemented for integers of up to 64 bits and for `Ipv4Addr`. (The few 32-bit targets
+/// without 64-bit atomics have no `u64` and `i64`: see [`Index`].) A newtype takes four lines; the
+/// cost is that of the conversions, nothing for a newtype.
 ///
 /// ```
-/// use maple::{Key, RangeMap};
+/// use maple::{Index, Key, RangeMap};
 ///
 /// #[derive(Clone, Copy, Debug, PartialEq)]
 /// struct Page(u32);
 /// impl Key for Page {
 ///     const MIN: Self = Page(0);
 ///     const MAX: Self = Page(u32::MAX);
-///     fn to_index(self) -> usize {
+///     fn to_index(self) -> Index {
 ///         self.0.to_index()
 ///     }
-///     fn from_index(index: usize) -> Self {
+///     fn from_index(index: Index) -> Self {
 ///         Page(u32::from_index(index))
 ///     }
 /// }
@@ -36,10 +38,11 @@ pub trait Key: Copy {
     const MAX: Self;
 
     /// The index of a key. A higher key has a higher index, and neighbours have neighbours.
-    fn to_index(self) -> usize;
+    fn to_index(self) -> Index;
 
-    /// The key of an index, which is that of a key between `MIN` and `MAX`.
-    fn from_index(index: usize) -> Self;
+    /// The key of an index, which is that of a key between `MIN` and `MAX`. So a narrow key may cut
+    /// the upper bits of the index off.
+    fn from_index(index: Index) -> Self;
 }
 
 macro_rules! unsigned {
@@ -49,12 +52,12 @@ macro_rules! unsigned {
             const MAX: Self = <$type>::MAX;
 
             #[inline]
-            fn to_index(self) -> usize {
-                self as usize
+            fn to_index(self) -> Index {
+                self as Index
             }
 
             #[inline]
-            fn from_index(index: usize) -> Self {
+            fn from_index(index: Index) -> Self {
                 index as $type
             }
         }
@@ -69,12 +72,12 @@ macro_rules! signed {
             const MAX: Self = <$type>::MAX;
 
             #[inline]
-            fn to_index(self) -> usize {
-                (self as $unsigned ^ <$type>::MIN as $unsigned) as usize
+            fn to_index(self) -> Index {
+                (self as $unsigned ^ <$type>::MIN as $unsigned) as Index
             }
 
             #[inline]
-            fn from_index(index: usize) -> Self {
+            fn from_index(index: Index) -> Self {
                 (index as $unsigned ^ <$type>::MIN as $unsigned) as $type
             }
         }
@@ -83,9 +86,9 @@ macro_rules! signed {
 
 unsigned!(u8, u16, u32, usize);
 signed!(i8 as u8, i16 as u16, i32 as u32, isize as usize);
-#[cfg(target_pointer_width = "64")]
+#[cfg(any(target_pointer_width = "64", target_has_atomic = "64"))]
 unsigned!(u64);
-#[cfg(target_pointer_width = "64")]
+#[cfg(any(target_pointer_width = "64", target_has_atomic = "64"))]
 signed!(i64 as u64);
 
 impl Key for Ipv4Addr {
@@ -93,21 +96,21 @@ impl Key for Ipv4Addr {
     const MAX: Self = Ipv4Addr::new(255, 255, 255, 255);
 
     #[inline]
-    fn to_index(self) -> usize {
+    fn to_index(self) -> Index {
         self.to_bits().to_index()
     }
 
     #[inline]
-    fn from_index(index: usize) -> Self {
+    fn from_index(index: Index) -> Self {
         Ipv4Addr::from_bits(u32::from_index(index))
     }
 }
 
 /// The indices of a range of keys. A range without keys is empty.
 #[inline]
-pub(super) fn indices<K: Key>(range: &impl RangeBounds<K>) -> RangeInclusive<usize> {
+pub(super) fn indices<K: Key>(range: &impl RangeBounds<K>) -> RangeInclusive<Index> {
     #[allow(clippy::reversed_empty_ranges)]
-    const EMPTY: RangeInclusive<usize> = 1..=0;
+    const EMPTY: RangeInclusive<Index> = 1..=0;
     let first = match range.start_bound() {
         Bound::Included(key) => Some(key.to_index()),
         Bound::Excluded(key) => key.to_index().checked_add(1),
@@ -126,7 +129,7 @@ pub(super) fn indices<K: Key>(range: &impl RangeBounds<K>) -> RangeInclusive<usi
 
 /// The keys of a range of indices.
 #[inline]
-pub(super) fn keys<K: Key>(range: &RangeInclusive<usize>) -> RangeInclusive<K> {
+pub(super) fn keys<K: Key>(range: &RangeInclusive<Index>) -> RangeInclusive<K> {
     K::from_index(*range.start())..=K::from_index(*range.end())
 }
 
@@ -159,6 +162,6 @@ mod tests {
         assert_eq!(indices(&(Bound::Excluded(1u8), Bound::Excluded(3))), 2..=2);
         assert!(indices(&(5u8..5)).is_empty() && indices(&(7u8..=5)).is_empty());
         assert!(indices(&(..0usize)).is_empty());
-        assert!(indices(&(Bound::Excluded(usize::MAX), Bound::Unbounded)).is_empty());
+        assert!(indices(&(Bound::Excluded(Index::MAX), Bound::Unbounded)).is_empty());
     }
 }

@@ -1,6 +1,7 @@
 //! Parallel iteration over a map: the keys are halved until a part has few entries.
 
 use super::{Entries, Key, RangeMap};
+use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use core::ops::RangeInclusive;
@@ -12,7 +13,7 @@ const FEW: usize = 64;
 /// The entries that begin in a range of indices.
 struct Part<'m, K, E: Entry, A: NodeAlloc> {
     map: &'m RangeMap<K, E, A>,
-    indices: RangeInclusive<usize>,
+    indices: RangeInclusive<Index>,
 }
 
 impl<'m, K: Key + Send, E: Entry, A: NodeAlloc> Part<'m, K, E, A> {
@@ -77,7 +78,7 @@ where
     where
         C: rayon::iter::plumbing::UnindexedConsumer<Self::Item>,
     {
-        let all = Part { map: self.map, indices: 0..=usize::MAX };
+        let all = Part { map: self.map, indices: 0..=Index::MAX };
         rayon::iter::split(all, Part::halves)
             .flat_map_iter(|part| part.entries())
             .drive_unindexed(consumer)

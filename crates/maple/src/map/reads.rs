@@ -66,8 +66,8 @@ macro_rules! reads {
         pub fn find_free(
             &$self,
             range: impl RangeBounds<K>,
-            size: usize,
-            align: usize,
+            size: $crate::Index,
+            align: $crate::Index,
         ) -> Result<K, Error> {
             $tree.empty_area($guard, indices(&range), size, align).map(K::from_index)
         }
@@ -79,8 +79,8 @@ macro_rules! reads {
         pub fn find_free_last(
             &$self,
             range: impl RangeBounds<K>,
-            size: usize,
-            align: usize,
+            size: $crate::Index,
+            align: $crate::Index,
         ) -> Result<K, Error> {
             $tree.empty_area_rev($guard, indices(&range), size, align).map(K::from_index)
         }

@@ -2,6 +2,7 @@
 
 use super::key::{Key, indices, keys};
 use super::{RangeMap, owned};
+use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::entry::{Entry, EntryMut};
 use crate::error::{Error, Refused};
@@ -37,13 +38,13 @@ pub enum Slot<'m, K: Key, E: Entry, A: NodeAlloc> {
 /// The entry that holds a key.
 pub struct Taken<'m, K: Key, E: Entry, A: NodeAlloc> {
     map: &'m mut RangeMap<K, E, A>,
-    range: RangeInclusive<usize>,
+    range: RangeInclusive<Index>,
 }
 
 /// The free range around a key.
 pub struct Free<'m, K: Key, E: Entry, A: NodeAlloc> {
     map: &'m mut RangeMap<K, E, A>,
-    range: RangeInclusive<usize>,
+    range: RangeInclusive<Index>,
 }
 
 impl<'m, K: Key, E: Entry, A: NodeAlloc> Slot<'m, K, E, A> {

@@ -79,7 +79,7 @@ macro_rules! writes {
         pub fn retain(
             $($access)*,
             mut keep: impl FnMut(RangeInclusive<K>, E::Ref<'_>) -> bool,
-        ) -> Result<usize, Error> {
+        ) -> Result<$crate::Index, Error> {
             $writer.retain(indices::<K>(&..), |range, entry| keep(keys(&range), entry))
         }
 
@@ -91,8 +91,8 @@ macro_rules! writes {
         pub fn alloc(
             $($access)*,
             range: impl RangeBounds<K>,
-            size: usize,
-            align: usize,
+            size: $crate::Index,
+            align: $crate::Index,
             entry: E,
         ) -> Result<K, Refused<E>> {
             $writer.alloc_range(indices(&range), size, align, entry).map(K::from_index)
@@ -105,8 +105,8 @@ macro_rules! writes {
         pub fn alloc_last(
             $($access)*,
             range: impl RangeBounds<K>,
-            size: usize,
-            align: usize,
+            size: $crate::Index,
+            align: $crate::Index,
             entry: E,
         ) -> Result<K, Refused<E>> {
             $writer.alloc_rrange(indices(&range), size, align, entry).map(K::from_index)

@@ -14,6 +14,7 @@
 use super::few;
 use super::inner::{Inner, Item, Splice};
 use super::leaf::{Body, Cell, Leaf};
+use crate::Index;
 use crate::layout::LEAF_CELLS;
 use core::ptr::{self, NonNull};
 
@@ -36,7 +37,7 @@ pub(crate) struct Bound {
     /// The slot that ends at the bound.
     pub(crate) slot: usize,
     /// The bound in its stored form: see [`Body::encode`].
-    pub(crate) value: usize,
+    pub(crate) value: Index,
 }
 
 impl Bound {
@@ -117,7 +118,7 @@ pub(crate) trait Way: Copy {
     /// # Safety
     /// `to` is memory for an inner node; `from` does not change.
     #[inline(always)]
-    unsafe fn splice(self, from: &Inner, to: NonNull<Inner>, end: usize, splice: Splice) {
+    unsafe fn splice(self, from: &Inner, to: NonNull<Inner>, end: Index, splice: Splice) {
         // SAFETY: the caller's promise.
         unsafe {
             Inner::make(to);
@@ -141,7 +142,7 @@ pub(crate) trait Way: Copy {
     /// The length of the longest of `holes`, in a leaf from `min` to `max`. It is known to be at
     /// most `limit`; the search may stop when it reaches that.
     #[inline(always)]
-    fn gap(self, body: &Body, holes: u32, (min, max): (usize, usize), limit: usize) -> usize {
+    fn gap(self, body: &Body, holes: u32, (min, max): (Index, Index), limit: Index) -> Index {
         body.gap(holes, (min, max), limit)
     }
 
@@ -149,7 +150,7 @@ pub(crate) trait Way: Copy {
     /// `changed.0` (bit `i` for child `i`). It is known to be at most `limit`; the search may stop
     /// there. Writers only.
     #[inline(always)]
-    fn max_gap_with(self, inner: &Inner, changed: (u32, usize), limit: usize) -> usize {
+    fn max_gap_with(self, inner: &Inner, changed: (u32, Index), limit: Index) -> Index {
         inner.max_gap_with(changed, limit)
     }
 }
@@ -284,7 +285,7 @@ impl Change {
         // SAFETY: all places are inside the room, because the change fits.
         unsafe {
             if body.is_wide() {
-                shift(room.cast::<usize>(), self.bounds);
+                shift(room.cast::<Index>(), self.bounds);
             } else {
                 shift(room.cast::<u32>(), self.bounds);
             }
@@ -299,7 +300,7 @@ impl Change {
         // SAFETY: as for `shift`.
         unsafe {
             if body.is_wide() {
-                bring(from.cast::<usize>(), to.cast(), self.bounds);
+                bring(from.cast::<Index>(), to.cast(), self.bounds);
             } else {
                 bring(from.cast::<u32>(), to.cast(), self.bounds);
             }

@@ -11,6 +11,7 @@
 
 use super::change::{self, Bound, Change, Run};
 use super::leaf::Body;
+use crate::Index;
 use crate::layout::{LEAF_LOW, NARROW};
 
 /// A write within one leaf.
@@ -24,8 +25,8 @@ pub(crate) struct Edit {
     /// Whether a part of the last replaced slot stays; it then begins after `last`.
     pub(crate) right: bool,
     /// The range of the new slot.
-    pub(crate) first: usize,
-    pub(crate) last: usize,
+    pub(crate) first: Index,
+    pub(crate) last: Index,
     /// The word of the new slot; null for a hole.
     pub(crate) word: *mut (),
     /// The effect on the leaf.
@@ -71,7 +72,7 @@ impl Edit {
         body: &Body,
         (from, to): (usize, usize),
         (left, right): (bool, bool),
-        (first, last): (usize, usize),
+        (first, last): (Index, Index),
         word: *mut (),
     ) -> Edit {
         // A leaf has at most 31 slots, so no shift overflows in 64 bits.
@@ -123,7 +124,7 @@ impl Edit {
     }
 
     /// The new bounds.
-    pub(crate) fn bounds(&self) -> [Option<usize>; 2] {
+    pub(crate) fn bounds(&self) -> [Option<Index>; 2] {
         [self.left.then(|| self.first - 1), self.right.then_some(self.last)]
     }
 

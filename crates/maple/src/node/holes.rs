@@ -1,6 +1,7 @@
 //! The search for a free range among some slots of a leaf.
 
 use super::leaf::Body;
+use crate::Index;
 use core::hint::select_unpredictable;
 
 impl Body {
@@ -12,9 +13,9 @@ impl Body {
     pub(crate) fn find_place<const UP: bool>(
         &self,
         slots: u32,
-        (min, max): (usize, usize),
-        place: impl Fn(usize, usize) -> Option<usize>,
-    ) -> Option<(usize, usize)> {
+        (min, max): (Index, Index),
+        place: impl Fn(Index, Index) -> Option<Index>,
+    ) -> Option<(usize, Index)> {
         if self.wide {
             // SAFETY: inside the room, which is initialised: a leaf has no more slots than cells.
             self.find_by::<UP>(slots, (min, max), place, |i| unsafe { *self.words_wide().add(i) })
@@ -23,7 +24,7 @@ impl Body {
                 (self.base.wrapping_add(1 << self.shift).wrapping_sub(1), self.shift);
             self.find_by::<UP>(slots, (min, max), place, |i| {
                 // SAFETY: as above.
-                base.wrapping_add((unsafe { *self.narrow().add(i) } as usize) << shift)
+                base.wrapping_add((unsafe { *self.narrow().add(i) } as Index) << shift)
             })
         }
     }
@@ -32,10 +33,10 @@ impl Body {
     fn find_by<const UP: bool>(
         &self,
         mut slots: u32,
-        (min, max): (usize, usize),
-        place: impl Fn(usize, usize) -> Option<usize>,
-        end: impl Fn(usize) -> usize,
-    ) -> Option<(usize, usize)> {
+        (min, max): (Index, Index),
+        place: impl Fn(Index, Index) -> Option<Index>,
+        end: impl Fn(usize) -> Index,
+    ) -> Option<(usize, Index)> {
         let last = self.len() - 1;
         while slots != 0 {
             let slot = if UP { slots.trailing_zeros() } else { slots.ilog2() } as usize;

@@ -13,8 +13,9 @@ use super::few;
 use super::link::{AtomicLink, Link};
 use super::prefetch::prefetch;
 use super::refs::Refs;
+use crate::Index;
 use crate::layout::INNER_SLOTS;
-use crate::sync::{AtomicUsize, Frozen, Ordering, copy_cells};
+use crate::sync::{AtomicIndex, Frozen, Ordering, copy_cells};
 #[cfg(loom)]
 use core::array;
 use core::hint::select_unpredictable;
@@ -26,15 +27,15 @@ use core::ptr::NonNull;
 pub(crate) struct Inner {
     seps: Frozen<Seps>,
     children: [AtomicLink; INNER_SLOTS],
-    gaps: [AtomicUsize; INNER_SLOTS],
+    gaps: [AtomicIndex; INNER_SLOTS],
 }
 
 /// The part of an inner node that does not change after publication, and the reference count.
 #[repr(C)]
 pub(crate) struct Seps {
     /// Last indices of the children. Bound `len - 1` is the node's end, those above are
-    /// `usize::MAX`. The bound of child `INNER_SLOTS - 1` is not stored: it is the node's end.
-    pub(crate) bounds: [usize; INNER_SLOTS - 1],
+    /// `Index::MAX`. The bound of child `INNER_SLOTS - 1` is not stored: it is the node's end.
+    pub(crate) bounds: [Index; INNER_SLOTS - 1],
     /// The number of children.
     pub(crate) len: u8,
     /// The number of the node's parents. This one may change.
@@ -42,7 +43,7 @@ pub(crate) struct Seps {
 }
 
 /// A child: its last index, its link, and its largest gap.
-pub(crate) type Item = (usize, Link, usize);
+pub(crate) type Item = (Index, Link, Index);
 
 /// Some adjacent children of a node, and the children that replace them.
 #[derive(Clone)]
@@ -73,7 +74,7 @@ impl Inner {
             node.write(Inner {
                 seps: Frozen::new(Seps::empty()),
                 children: array::from_fn(|_| AtomicLink::new(Link::NULL)),
-                gaps: array::from_fn(|_| AtomicUsize::new(0)),
+                gaps: array::from_fn(|_| AtomicIndex::new(0)),
             })
         }
     }
@@ -145,7 +146,7 @@ impl Inner {
     ///
     /// # Safety
     /// The node is new and the caller owns it alone; the other does not change.
-    pub(crate) unsafe fn append(&self, other: &Inner, end: usize, part: Range<usize>) {
+    pub(crate) unsafe fn append(&self, other: &Inner, end: Index, part: Range<usize>) {
         // SAFETY: the caller's promise; the other node has these children, and this one has room
         // for them.
         unsafe {
@@ -172,7 +173,7 @@ impl Inner {
     /// # Safety
     /// The node is new and the caller owns it alone; the other does not change.
     #[inline(always)]
-    pub(crate) unsafe fn fill_spliced(&self, other: &Inner, end: usize, splice: Splice) {
+    pub(crate) unsafe fn fill_spliced(&self, other: &Inner, end: Index, splice: Splice) {
         let Splice { gone, items } = splice;
         let (at, behind) = (gone.start, gone.start + items.len());
         // SAFETY: the caller's promise.
@@ -251,7 +252,7 @@ impl Inner {
     }
 
     #[inline(always)]
-    pub(crate) fn gap(&self, slot: usize) -> usize {
+    pub(crate) fn gap(&self, slot: usize) -> Index {
         // Relaxed: only the writer stores gaps, and it reads its own stores. A reader takes gaps as
         // hints and checks the hole that it finds in the leaf.
         self.gaps[slot].load(Ordering::Relaxed)
@@ -260,26 +261,26 @@ impl Inner {
     /// A pointer to the gaps.
     #[allow(dead_code)] // Used with SIMD only.
     #[inline(always)]
-    pub(super) fn gaps(&self) -> *const usize {
+    pub(super) fn gaps(&self) -> *const Index {
         (&raw const self.gaps).cast()
     }
 
     /// Writers only.
     #[inline(always)]
-    pub(crate) fn set_gap(&self, slot: usize, gap: usize) {
+    pub(crate) fn set_gap(&self, slot: usize, gap: Index) {
         // Relaxed: see `gap`.
         self.gaps[slot].store(gap, Ordering::Relaxed);
     }
 
     /// The largest gap below the node. It is known to be at most `limit`; the search may stop
     /// there. For a reader that runs beside a writer it is a hint, like each gap.
-    pub(crate) fn max_gap(&self, limit: usize) -> usize {
+    pub(crate) fn max_gap(&self, limit: Index) -> Index {
         self.max_gap_with((0, 0), limit)
     }
 
     /// As [`Inner::max_gap`], with `gap` in place of the gaps of the children in `changed` (bit `i`
     /// for child `i`). Writers only.
-    pub(crate) fn max_gap_with(&self, (changed, gap): (u32, usize), limit: usize) -> usize {
+    pub(crate) fn max_gap_with(&self, (changed, gap): (u32, Index), limit: Index) -> Index {
         // The gaps of unused slots are 0.
         let mut max = gap;
         for slot in 0..INNER_SLOTS {
@@ -297,7 +298,7 @@ impl Inner {
     ///
     /// # Safety
     /// The node is not published, and the caller owns it alone.
-    pub(crate) unsafe fn push(&self, end: usize, child: Link, gap: usize) {
+    pub(crate) unsafe fn push(&self, end: Index, child: Link, gap: Index) {
         // SAFETY: the caller's promise.
         let seps = unsafe { self.seps_mut() };
         let at = seps.len();
@@ -312,7 +313,7 @@ impl Inner {
 
 impl Seps {
     pub(super) fn empty() -> Self {
-        Seps { bounds: [usize::MAX; INNER_SLOTS - 1], len: 0, refs: Refs::new() }
+        Seps { bounds: [Index::MAX; INNER_SLOTS - 1], len: 0, refs: Refs::new() }
     }
 
     /// The number of children.
@@ -323,27 +324,27 @@ impl Seps {
 
     /// As [`Seps::start`], but branchless: for callers whose slot is unpredictable.
     #[inline(always)]
-    pub(crate) fn start_of(&self, slot: usize, min: usize) -> usize {
+    pub(crate) fn start_of(&self, slot: usize, min: Index) -> Index {
         let after = self.bounds[slot.saturating_sub(1)].wrapping_add(1);
         select_unpredictable(slot == 0, min, after)
     }
 
     /// As [`Seps::end`], but branchless.
     #[inline(always)]
-    pub(crate) fn end_of(&self, slot: usize, max: usize) -> usize {
+    pub(crate) fn end_of(&self, slot: usize, max: Index) -> Index {
         let end = self.bounds[slot.min(INNER_SLOTS - 2)];
         select_unpredictable(slot + 1 < self.len(), end, max)
     }
 
     /// The first index of a child, in a node that begins at `min`.
     #[inline(always)]
-    pub(crate) fn start(&self, slot: usize, min: usize) -> usize {
+    pub(crate) fn start(&self, slot: usize, min: Index) -> Index {
         if slot == 0 { min } else { self.bounds[slot - 1] + 1 }
     }
 
     /// The last index of a child, in a node that ends at `max`.
     #[inline(always)]
-    pub(crate) fn end(&self, slot: usize, max: usize) -> usize {
+    pub(crate) fn end(&self, slot: usize, max: Index) -> Index {
         if slot + 1 < self.len() { self.bounds[slot] } else { max }
     }
 }

@@ -10,21 +10,22 @@ use super::leaf::Body;
 use super::search;
 use super::starts::{self, Starts};
 use super::word;
+use crate::Index;
 use crate::layout::INNER_SLOTS;
 use core::ptr;
 
 /// An implementation of the search within nodes: scalar or SIMD.
 pub(crate) trait Search: Way {
     /// The slots of a leaf before the one that holds `index`: bit `i` for slot `i`.
-    fn below(self, body: &Body, index: usize) -> u32;
+    fn below(self, body: &Body, index: Index) -> u32;
     /// The slot of a leaf that holds `index`.
     #[inline(always)]
-    fn leaf(self, body: &Body, index: usize) -> usize {
+    fn leaf(self, body: &Body, index: Index) -> usize {
         self.below(body, index).count_ones() as usize
     }
     /// The word of the slot that holds `index`; null for a hole.
     #[inline(always)]
-    fn word(self, body: &Body, index: usize) -> *mut () {
+    fn word(self, body: &Body, index: Index) -> *mut () {
         let below = self.below(body, index);
         // SAFETY: the room is initialised. If the cell holds no word, its contents become a pointer
         // that is never dereferenced.
@@ -33,11 +34,11 @@ pub(crate) trait Search: Way {
         if body.entries() & (below + 1) == 0 { ptr::null_mut() } else { word::taken_out(word) }
     }
     /// The child of an inner node that holds `index`.
-    fn inner(self, seps: &Seps, index: usize) -> usize;
+    fn inner(self, seps: &Seps, index: Index) -> usize;
     /// The same with the lowest latency instead of the fewest instructions: for callers that have
     /// little other work until the child is known.
     #[inline(always)]
-    fn inner_soon(self, seps: &Seps, index: usize) -> usize {
+    fn inner_soon(self, seps: &Seps, index: Index) -> usize {
         self.inner(seps, index)
     }
     /// The holes that may have room for `size` indices whose first is a multiple of `align`: bit
@@ -50,9 +51,9 @@ pub(crate) trait Search: Way {
     fn holes<const UP: bool, const ENDS: bool>(
         self,
         body: &Body,
-        (min, max): (usize, usize),
-        bound: usize,
-        (size, align): (usize, usize),
+        (min, max): (Index, Index),
+        bound: Index,
+        (size, align): (Index, Index),
     ) -> u32 {
         let (_, _, _, _) = (min, max, size, align);
         let below = self.below(body, bound);
@@ -61,7 +62,7 @@ pub(crate) trait Search: Way {
     /// The children of an inner node with a gap of at least `size`: bit `i` for child `i`. `size`
     /// must not be 0.
     #[inline(always)]
-    fn gaps(self, inner: &Inner, size: usize) -> u32 {
+    fn gaps(self, inner: &Inner, size: Index) -> u32 {
         (0..INNER_SLOTS).fold(0, |fits, slot| fits | u32::from(inner.gap(slot) >= size) << slot)
     }
     /// Writes the first index of each slot of a leaf but the first slot. Places beyond the last
@@ -89,22 +90,22 @@ impl Way for Scalar {}
 
 impl Search for Scalar {
     #[inline(always)]
-    fn below(self, body: &Body, index: usize) -> u32 {
+    fn below(self, body: &Body, index: Index) -> u32 {
         search::below_scalar(body, index)
     }
 
     #[inline(always)]
-    fn leaf(self, body: &Body, index: usize) -> usize {
+    fn leaf(self, body: &Body, index: Index) -> usize {
         search::leaf_scalar(body, index)
     }
 
     #[inline(always)]
-    fn word(self, body: &Body, index: usize) -> *mut () {
+    fn word(self, body: &Body, index: Index) -> *mut () {
         search::word_scalar(body, index)
     }
 
     #[inline(always)]
-    fn inner(self, seps: &Seps, index: usize) -> usize {
+    fn inner(self, seps: &Seps, index: Index) -> usize {
         search::inner_scalar(seps, index)
     }
 }

@@ -23,6 +23,7 @@
 use super::prefetch::prefetch;
 use super::refs::Refs;
 use super::word;
+use crate::Index;
 use crate::layout::LEAF_CELLS;
 use crate::sync::Frozen;
 use core::hint::{cold_path, select_unpredictable};
@@ -51,7 +52,7 @@ const _: () = assert!(size_of::<*mut ()>() <= size_of::<Cell>());
 pub(crate) struct Body {
     room: [Cell; LEAF_CELLS],
     /// The origin of narrow bounds.
-    pub(super) base: usize,
+    pub(super) base: Index,
     /// Bit `i` is set if slot `i` is an entry.
     pub(super) mask: u32,
     len: u8,
@@ -64,7 +65,7 @@ pub(crate) struct Body {
 /// A slot as a value: its last index, and its word (null for a hole).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
-    pub(crate) end: usize,
+    pub(crate) end: Index,
     pub(crate) word: *mut (),
 }
 
@@ -130,7 +131,7 @@ impl Body {
     /// The stored form of a bound: the index itself, or the number of units between the base and
     /// the index after it, less one.
     #[inline(always)]
-    pub(crate) fn encode(&self, end: usize) -> usize {
+    pub(crate) fn encode(&self, end: Index) -> Index {
         if self.wide {
             return end;
         }
@@ -187,7 +188,7 @@ impl Body {
 
     /// The wide bounds.
     #[inline(always)]
-    pub(super) fn words_wide(&self) -> *const usize {
+    pub(super) fn words_wide(&self) -> *const Index {
         self.room.as_ptr().cast()
     }
 
@@ -203,62 +204,62 @@ impl Body {
 
     /// The last index of a slot that is not the last one.
     #[inline(always)]
-    pub(crate) fn bound(&self, slot: usize) -> usize {
+    pub(crate) fn bound(&self, slot: usize) -> Index {
         debug_assert!(slot + 1 < self.len());
         if self.wide {
             // SAFETY: a leaf stores a bound for each slot but the last.
             unsafe { *self.words_wide().add(slot) }
         } else {
             // SAFETY: as above.
-            let units = unsafe { *self.narrow().add(slot) } as usize;
+            let units = unsafe { *self.narrow().add(slot) } as Index;
             self.base.wrapping_add((units + 1) << self.shift).wrapping_sub(1)
         }
     }
 
     /// The last index of a slot of a narrow leaf; an arbitrary index for the last slot.
     #[inline(always)]
-    pub(crate) fn bound_or_any(&self, slot: usize) -> usize {
+    pub(crate) fn bound_or_any(&self, slot: usize) -> Index {
         debug_assert!(slot < self.len() && !self.wide);
         // SAFETY: the room is initialised, and has at least as many narrow bounds as a leaf has
         // slots.
-        let units = unsafe { *self.narrow().add(slot) } as usize;
+        let units = unsafe { *self.narrow().add(slot) } as Index;
         self.base.wrapping_add((units + 1) << self.shift).wrapping_sub(1)
     }
 
     /// The number of units from the base to an index, saturated to the range of narrow bounds.
     #[inline(always)]
-    pub(super) fn units(&self, index: usize) -> u32 {
-        (index.saturating_sub(self.base) >> self.shift).min(u32::MAX as usize) as u32
+    pub(super) fn units(&self, index: Index) -> u32 {
+        (index.saturating_sub(self.base) >> self.shift).min(u32::MAX as Index) as u32
     }
 
     /// The first index of a slot, in a leaf that begins at `min`.
     #[inline(always)]
-    pub(crate) fn start(&self, slot: usize, min: usize) -> usize {
+    pub(crate) fn start(&self, slot: usize, min: Index) -> Index {
         if slot == 0 { min } else { self.bound(slot - 1) + 1 }
     }
 
     /// The last index of a slot, in a leaf that ends at `max`.
     #[inline(always)]
-    pub(crate) fn end(&self, slot: usize, max: usize) -> usize {
+    pub(crate) fn end(&self, slot: usize, max: Index) -> Index {
         if slot + 1 < self.len() { self.bound(slot) } else { max }
     }
 
     /// As [`Body::start`], without a branch on the slot: for callers that cannot predict it.
     #[inline(always)]
-    pub(crate) fn start_of(&self, slot: usize, min: usize) -> usize {
+    pub(crate) fn start_of(&self, slot: usize, min: Index) -> Index {
         let after = self.bound_of(slot.saturating_sub(1)).wrapping_add(1);
         select_unpredictable(slot == 0, min, after)
     }
 
     /// As [`Body::end`], without a branch on the slot.
     #[inline(always)]
-    pub(crate) fn end_of(&self, slot: usize, max: usize) -> usize {
+    pub(crate) fn end_of(&self, slot: usize, max: Index) -> Index {
         select_unpredictable(slot + 1 < self.len(), self.bound_of(slot), max)
     }
 
     /// The last index of a slot; an arbitrary index for the last slot.
     #[inline(always)]
-    pub(super) fn bound_of(&self, slot: usize) -> usize {
+    pub(super) fn bound_of(&self, slot: usize) -> Index {
         debug_assert!(slot < self.len());
         if !self.wide {
             return self.bound_or_any(slot);
@@ -328,18 +329,18 @@ impl Body {
     }
 
     /// One slot as a value, in a leaf that ends at `max`.
-    pub(crate) fn slot(&self, slot: usize, max: usize) -> Slot {
+    pub(crate) fn slot(&self, slot: usize, max: Index) -> Slot {
         Slot { end: self.end(slot, max), word: self.word(slot) }
     }
 
     /// The length of the longest hole, in a leaf from `min` to `max`.
-    pub(crate) fn largest_gap(&self, ends: (usize, usize)) -> usize {
-        self.gap(self.holes(), ends, usize::MAX)
+    pub(crate) fn largest_gap(&self, ends: (Index, Index)) -> Index {
+        self.gap(self.holes(), ends, Index::MAX)
     }
 
     /// The length of the longest of `holes`, in a leaf from `min` to `max`. It is known to be at
     /// most `limit`; the search may stop when it reaches that.
-    pub(crate) fn gap(&self, holes: u32, (min, max): (usize, usize), limit: usize) -> usize {
+    pub(crate) fn gap(&self, holes: u32, (min, max): (Index, Index), limit: Index) -> Index {
         // A leaf has an entry, so a hole is shorter than the whole index range and `+ 1` does not
         // overflow.
         let length = |slot: usize| self.end(slot, max) - self.start(slot, min) + 1;
@@ -358,7 +359,7 @@ impl Body {
             return gap;
         }
         let (mut units, limit) = (0, limit >> self.shift);
-        while holes != 0 && (units as usize) < limit {
+        while holes != 0 && (units as Index) < limit {
             let slot = holes.trailing_zeros() as usize;
             // SAFETY: a leaf stores a bound for each slot but the last, and `holes` excludes the
             // first slot.
@@ -366,7 +367,7 @@ impl Body {
             units = units.max(end - before);
             holes &= holes - 1;
         }
-        gap.max((units as usize) << self.shift)
+        gap.max((units as Index) << self.shift)
     }
 }
 

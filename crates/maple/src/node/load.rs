@@ -6,6 +6,7 @@
 use super::job::{Job, Search};
 use super::link::Link;
 use super::simd;
+use crate::Index;
 
 /// Runs a job with the best implementation for this CPU.
 #[inline(always)]
@@ -24,8 +25,8 @@ pub(crate) fn run<J: Job>(job: J) -> J::Out {
 /// `root` is a node of a tree. Its nodes stay allocated during the call, and separators and leaves
 /// do not change.
 #[inline(always)]
-pub(crate) unsafe fn load(root: Link, index: usize) -> *mut () {
-    struct Load(Link, usize);
+pub(crate) unsafe fn load(root: Link, index: Index) -> *mut () {
+    struct Load(Link, Index);
     impl Job for Load {
         type Out = *mut ();
 
@@ -41,7 +42,7 @@ pub(crate) unsafe fn load(root: Link, index: usize) -> *mut () {
 /// # Safety
 /// As for [`load`].
 #[inline(always)]
-unsafe fn descend<S: Search>(search: S, root: Link, index: usize) -> *mut () {
+unsafe fn descend<S: Search>(search: S, root: Link, index: Index) -> *mut () {
     let mut link = root;
     for _ in 0..root.level() {
         // SAFETY: the caller's promise.

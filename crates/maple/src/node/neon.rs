@@ -17,6 +17,7 @@ use super::inner::Seps;
 use super::job::{Job, Scalar, Search};
 use super::leaf::Body;
 use super::starts::{LANES, Starts, after};
+use crate::Index;
 use crate::layout::{INNER_SLOTS, LEAF_CELLS};
 use core::arch::aarch64::*;
 
@@ -41,7 +42,7 @@ impl Way for Neon {}
 impl Search for Neon {
     /// Cost: two or three cache lines, about fifty instructions. A branch: the leaf's form.
     #[inline(always)]
-    fn below(self, body: &Body, index: usize) -> u32 {
+    fn below(self, body: &Body, index: Index) -> u32 {
         let n = body.len() as u32 - 1;
         // SAFETY: the build has NEON. The bounds are inside the room.
         let lanes = unsafe {
@@ -52,7 +53,7 @@ impl Search for Neon {
 
     /// Cost: two cache lines, about thirty instructions, no branch.
     #[inline(always)]
-    fn inner(self, seps: &Seps, index: usize) -> usize {
+    fn inner(self, seps: &Seps, index: Index) -> usize {
         // SAFETY: the build has NEON.
         unsafe { inner(seps, index) }
     }
@@ -78,7 +79,7 @@ unsafe fn below_narrow(body: &Body, units: u32) -> u32 {
 /// Compares 24 wide bounds: bit `i` is set if bound `i` is below `index`.
 #[target_feature(enable = "neon")]
 #[inline]
-unsafe fn below_wide(body: &Body, index: usize) -> u32 {
+unsafe fn below_wide(body: &Body, index: Index) -> u32 {
     let wanted = vdupq_n_u64(index as u64);
     let two = |i: usize| {
         // SAFETY: inside the room.
@@ -113,7 +114,7 @@ fn bits(lanes: [uint32x4_t; 8]) -> u32 {
 
 #[target_feature(enable = "neon")]
 #[inline]
-unsafe fn inner(seps: &Seps, index: usize) -> usize {
+unsafe fn inner(seps: &Seps, index: Index) -> usize {
     let at = (&raw const *seps).cast::<u64>();
     let wanted = vdupq_n_u64(index as u64);
     let mut count = vdupq_n_u64(0);

@@ -10,6 +10,7 @@
 
 use super::leaf::{Body, Slot};
 use super::word;
+use crate::Index;
 use crate::layout::{
     ALWAYS_WIDE, LEAF_CELLS, LEAF_SLOTS, LEAF_TAIL, MAX_PER_LEVEL, NARROW, Scale, WIDE,
 };
@@ -21,9 +22,9 @@ const MOST: usize = 3 * LEAF_SLOTS + 3;
 const PAGE_SHIFT: u32 = 12;
 /// The bounds of a narrow leaf span less than this many units. The lowest one is a unit above the
 /// base, and the number of a bound is below the largest one of 32 bits.
-const REACH: usize = u32::MAX as usize - 1;
+const REACH: Index = u32::MAX as Index - 1;
 /// The most units that are kept free below the first bound.
-const BELOW: usize = 1 << 30;
+const BELOW: Index = 1 << 30;
 /// A run of slots copied out of leaves.
 pub(crate) struct Slots {
     slots: [MaybeUninit<Slot>; MOST],
@@ -41,13 +42,13 @@ impl Slots {
         unsafe { (&raw mut (*place).len).write(0) }
     }
 
-    pub(crate) fn push(&mut self, end: usize, word: *mut ()) {
+    pub(crate) fn push(&mut self, end: Index, word: *mut ()) {
         self.slots[self.len].write(Slot { end, word });
         self.len += 1;
     }
 
     /// Appends slots `from..to` of a leaf that ends at `max`.
-    pub(crate) fn copy(&mut self, body: &Body, from: usize, to: usize, max: usize) {
+    pub(crate) fn copy(&mut self, body: &Body, from: usize, to: usize, max: Index) {
         for slot in from..to {
             let Slot { end, word } = body.slot(slot, max);
             self.push(end, word);
@@ -71,18 +72,18 @@ fn weight(slots: &[Slot], scale: Scale) -> usize {
 }
 
 /// A base and a shift that fit all bounds of these slots; `None` if the leaf must be wide.
-fn narrow(slots: &[Slot]) -> Option<(usize, u8)> {
+fn narrow(slots: &[Slot]) -> Option<(Index, u8)> {
     let [bounded @ .., _] = slots else { return None };
     narrow_form(bounded.iter().map(|slot| slot.end))
 }
 
 /// A base and a shift that fit these bounds; `None` if their leaf must be wide.
 #[inline(always)]
-pub(super) fn narrow_form(bounds: impl Iterator<Item = usize>) -> Option<(usize, u8)> {
+pub(super) fn narrow_form(bounds: impl Iterator<Item = Index>) -> Option<(Index, u8)> {
     if ALWAYS_WIDE {
         return None;
     }
-    let (mut first, mut last, mut bits) = (usize::MAX, 0, 0);
+    let (mut first, mut last, mut bits) = (Index::MAX, 0, 0);
     for bound in bounds {
         let after = bound.wrapping_add(1);
         (first, last, bits) = (first.min(after), last.max(after), bits | after);
@@ -106,7 +107,7 @@ pub(super) fn narrow_form(bounds: impl Iterator<Item = usize>) -> Option<(usize,
     // The base must leave the whole reach of bounds below the end of the index range. Then `index -
     // base` wraps, for an index below the base, to more units than any bound has. So a search needs
     // one branch for an index below the base and for one far above it.
-    let highest = 1usize.checked_shl(u32::BITS + shift).map_or(0, usize::wrapping_neg);
+    let highest = (1 as Index).checked_shl(u32::BITS + shift).map_or(0, Index::wrapping_neg);
     Some((base.min(highest), shift as u8))
 }
 
@@ -142,22 +143,22 @@ pub(crate) fn pack(slots: &[Slot]) -> Body {
 impl Body {
     /// Writes a bound, which fits the form.
     #[inline(always)]
-    pub(crate) fn put_bound(&mut self, slot: usize, end: usize) {
+    pub(crate) fn put_bound(&mut self, slot: usize, end: Index) {
         debug_assert!(self.takes(end));
         self.put_encoded(slot, self.encode(end));
     }
 
     /// Writes a bound in its stored form.
     #[inline(always)]
-    pub(crate) fn put_encoded(&mut self, slot: usize, value: usize) {
+    pub(crate) fn put_encoded(&mut self, slot: usize, value: Index) {
         let room = self.room_mut();
         debug_assert!(slot < if self.wide { LEAF_CELLS } else { 2 * LEAF_CELLS });
         // SAFETY: inside the room.
         unsafe {
             if self.wide {
-                room.cast::<usize>().add(slot).write(value);
+                room.cast::<Index>().add(slot).write(value);
             } else {
-                debug_assert!(value < u32::MAX as usize);
+                debug_assert!(value < u32::MAX as Index);
                 room.cast::<u32>().add(slot).write(value as u32);
             }
         }
@@ -187,22 +188,22 @@ impl Body {
 
     /// Whether a bound fits the form of the leaf.
     #[inline(always)]
-    pub(crate) fn takes(&self, end: usize) -> bool {
+    pub(crate) fn takes(&self, end: Index) -> bool {
         self.wide || self.encode_narrow(end).is_some()
     }
 
     /// The stored form of a bound in a narrow leaf; `None` if it does not fit.
     #[inline(always)]
-    pub(crate) fn encode_narrow(&self, end: usize) -> Option<usize> {
+    pub(crate) fn encode_narrow(&self, end: Index) -> Option<Index> {
         let after = end.wrapping_add(1).checked_sub(self.base)?;
         // At least one unit above the base, since the stored number is one less.
         let (units, value) = (after >> self.shift, (after >> self.shift).wrapping_sub(1));
-        (units << self.shift == after && value < u32::MAX as usize).then_some(value)
+        (units << self.shift == after && value < u32::MAX as Index).then_some(value)
     }
 
     /// The stored form of a bound; `None` if the leaf would need another form for it.
     #[inline(always)]
-    pub(crate) fn encode_if_taken(&self, end: usize) -> Option<usize> {
+    pub(crate) fn encode_if_taken(&self, end: Index) -> Option<Index> {
         if self.wide { Some(end) } else { self.encode_narrow(end) }
     }
 

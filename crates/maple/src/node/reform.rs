@@ -6,23 +6,24 @@
 
 use super::leaf::Body;
 use super::pack::narrow_form;
+use crate::Index;
 
 /// A half of a wide leaf with fewer bounds than this stays wide.
 const FEW: usize = 4;
 
 impl Body {
     /// Whether a narrow leaf could have these bounds, too.
-    pub(crate) fn can_be_narrow_with(&self, more: [Option<usize>; 2]) -> bool {
+    pub(crate) fn can_be_narrow_with(&self, more: [Option<Index>; 2]) -> bool {
         self.form_with(more).is_some()
     }
 
-    fn form_with(&self, more: [Option<usize>; 2]) -> Option<(usize, u8)> {
+    fn form_with(&self, more: [Option<Index>; 2]) -> Option<(Index, u8)> {
         narrow_form(self.bounds().chain(more.into_iter().flatten()))
     }
 
     /// The same slots in a form that fits more bounds; `None` if a leaf of that form has no room
     /// for the slots.
-    pub(crate) fn reformed(&self, more: [Option<usize>; 2]) -> Option<Body> {
+    pub(crate) fn reformed(&self, more: [Option<Index>; 2]) -> Option<Body> {
         let mut other = Body::EMPTY;
         match self.form_with(more) {
             Some((base, shift)) => (other.base, other.shift) = (base, shift),
@@ -46,7 +47,7 @@ impl Body {
 
     /// The slots of two neighbouring leaves in one; `end` is the last index of the left one. `None`
     /// if one leaf does not hold them.
-    pub(crate) fn joined(left: &Body, right: &Body, end: usize) -> Option<Body> {
+    pub(crate) fn joined(left: &Body, right: &Body, end: Index) -> Option<Body> {
         let bounds = || left.bounds().chain([end]).chain(right.bounds());
         let mut body = Body::EMPTY;
         match narrow_form(bounds()) {
@@ -65,7 +66,7 @@ impl Body {
     }
 
     /// The stored bounds.
-    fn bounds(&self) -> impl Iterator<Item = usize> {
+    fn bounds(&self) -> impl Iterator<Item = Index> {
         (0..self.len() - 1).map(|slot| self.bound(slot))
     }
 

@@ -16,6 +16,7 @@
 use super::inner::Seps;
 use super::leaf::Body;
 use super::word::taken_out;
+use crate::Index;
 use crate::layout::{INNER_SLOTS, LEAF_CELLS, LEAF_SLOTS, WIDE};
 use by::{count_inner, minus};
 use core::hint::{assert_unchecked, cold_path};
@@ -38,13 +39,13 @@ const _: () = assert!(INNER_SLOTS == 4 * INNER_GROUP || INNER_SLOTS == INNER_GRO
 /// Cost: one or two cache lines, two dependent loads. Branches: the leaf's form, and whether the
 /// index is within reach of the leaf's bounds.
 #[inline(always)]
-pub(super) fn below_scalar(body: &Body, index: usize) -> u32 {
+pub(super) fn below_scalar(body: &Body, index: Index) -> u32 {
     slot_bit(body, index).wrapping_sub(1)
 }
 
 /// The slot of a leaf that holds `index`. Cost: as for [`below_scalar`].
 #[inline(always)]
-pub(super) fn leaf_scalar(body: &Body, index: usize) -> usize {
+pub(super) fn leaf_scalar(body: &Body, index: Index) -> usize {
     let slot = slot_bit(body, index);
     // SAFETY: there is a slot.
     unsafe { assert_unchecked(slot != 0) };
@@ -56,7 +57,7 @@ pub(super) fn leaf_scalar(body: &Body, index: usize) -> usize {
 /// Cost: as for [`below_scalar`], plus a cache line for the word and a branch on whether there is
 /// an entry.
 #[inline(always)]
-pub(super) fn word_scalar(body: &Body, index: usize) -> *mut () {
+pub(super) fn word_scalar(body: &Body, index: Index) -> *mut () {
     let slot = slot_and_more(body, index);
     // The entries up to and including the slot. The mask has no bits beyond the last slot.
     let entries = body.entries() & (slot ^ slot.wrapping_sub(1));
@@ -69,14 +70,14 @@ pub(super) fn word_scalar(body: &Body, index: usize) -> *mut () {
 
 /// The slot of a leaf that holds `index`, as a single bit.
 #[inline(always)]
-fn slot_bit(body: &Body, index: usize) -> u32 {
+fn slot_bit(body: &Body, index: Index) -> u32 {
     let slot = slot_and_more(body, index);
     slot & slot.wrapping_neg()
 }
 
 /// The slot of a leaf that holds `index`, as the lowest set bit. Higher bits are arbitrary.
 #[inline(always)]
-fn slot_and_more(body: &Body, index: usize) -> u32 {
+fn slot_and_more(body: &Body, index: Index) -> u32 {
     let n = body.len() - 1;
     // SAFETY: the room is initialised, and holds every group.
     unsafe {
@@ -94,12 +95,12 @@ fn slot_and_more(body: &Body, index: usize) -> u32 {
 /// Unlike [`Body::units`], with a branch: few indices are far from all bounds, and the branchless
 /// form has a longer latency.
 #[inline(always)]
-fn near(body: &Body, index: usize) -> u32 {
+fn near(body: &Body, index: Index) -> u32 {
     // SAFETY: the shift is less than the bits of a word.
-    unsafe { assert_unchecked(u32::from(body.shift) < usize::BITS) };
+    unsafe { assert_unchecked(u32::from(body.shift) < Index::BITS) };
     // An index below the base also wraps to more than the reach of bounds: see `pack`.
     let units = index.wrapping_sub(body.base) >> body.shift;
-    if units > u32::MAX as usize {
+    if units > u32::MAX as Index {
         cold_path();
         return body.units(index);
     }
@@ -146,7 +147,7 @@ const _: () = {
 ///
 /// Cost: one or two cache lines, two dependent loads, no branch.
 #[inline(always)]
-pub(crate) fn inner_scalar(seps: &Seps, index: usize) -> usize {
+pub(crate) fn inner_scalar(seps: &Seps, index: Index) -> usize {
     // SAFETY: the separators are initialised.
     unsafe {
         let slot = count_inner(seps.bounds.as_ptr(), index);
@@ -203,7 +204,7 @@ mod by {
     /// # Safety
     /// The separators are initialised.
     #[inline(always)]
-    pub(super) unsafe fn count_inner(at: *const usize, than: usize) -> usize {
+    pub(super) unsafe fn count_inner(at: *const Index, than: Index) -> usize {
         // SAFETY: the caller's promise.
         let below = |i| usize::from(unsafe { *at.add(i) } < than);
         let heads = INNER_SLOTS / INNER_GROUP - 1;
@@ -259,7 +260,7 @@ mod by {
         }
     }
 
-    impl Compare for usize {
+    impl Compare for Index {
         #[inline(always)]
         unsafe fn heads(at: *const Self, than: Self) -> u32 {
             // SAFETY: reads only the elements that the caller promises.
@@ -295,7 +296,7 @@ mod by {
     /// # Safety
     /// The separators are initialised.
     #[inline(always)]
-    pub(super) unsafe fn count_inner(at: *const usize, than: usize) -> usize {
+    pub(super) unsafe fn count_inner(at: *const Index, than: Index) -> usize {
         if INNER_SLOTS == INNER_GROUP {
             // SAFETY: reads only the separators that the caller promises.
             return unsafe {

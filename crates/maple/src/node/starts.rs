@@ -2,6 +2,7 @@
 //! bounds.
 
 use super::leaf::Body;
+use crate::Index;
 use core::mem::MaybeUninit;
 
 /// The number of starts that fit: SIMD writes 32 for narrow bounds, 24 for wide ones.
@@ -12,27 +13,27 @@ const _: () = assert!(LANES >= crate::layout::LEAF_SLOTS);
 /// line, so SIMD stores whole lines.
 const BEFORE: usize = 7;
 
-/// The first index of each slot, and the index after the last slot (0 after `usize::MAX`).
+/// The first index of each slot, and the index after the last slot (0 after `Index::MAX`).
 #[derive(Clone)]
 #[repr(C, align(64))]
-pub(crate) struct Starts(MaybeUninit<[usize; BEFORE + 1 + LANES]>);
+pub(crate) struct Starts(MaybeUninit<[Index; BEFORE + 1 + LANES]>);
 
 impl Starts {
     /// The place for the starts of all slots but the first: [`LANES`] words, at the beginning of a
     /// cache line.
     #[inline(always)]
-    pub(crate) fn others(&mut self) -> *mut usize {
+    pub(crate) fn others(&mut self) -> *mut Index {
         // SAFETY: inside the array.
-        unsafe { self.0.as_mut_ptr().cast::<usize>().add(BEFORE + 1) }
+        unsafe { self.0.as_mut_ptr().cast::<Index>().add(BEFORE + 1) }
     }
 
     /// # Safety
     /// The start of the slot was written.
     #[inline(always)]
-    pub(crate) unsafe fn get(&self, slot: usize) -> usize {
+    pub(crate) unsafe fn get(&self, slot: usize) -> Index {
         debug_assert!(slot <= LANES);
         // SAFETY: inside the array, and the caller's promise.
-        unsafe { self.0.as_ptr().cast::<usize>().add(BEFORE + slot).read() }
+        unsafe { self.0.as_ptr().cast::<Index>().add(BEFORE + slot).read() }
     }
 }
 

@@ -11,6 +11,7 @@
 //! subtree.
 
 use super::Copies;
+use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
@@ -102,7 +103,7 @@ pub(crate) unsafe fn duplicate<E: Entry, R: Reclaim, A: NodeAlloc>(
             let (from, to) = (source.as_inner(), copy.as_ref());
             let slot = to.seps().len();
             // The bound as it is stored: the last child of a full node has none.
-            let end = from.seps().bounds.get(slot).copied().unwrap_or(usize::MAX);
+            let end = from.seps().bounds.get(slot).copied().unwrap_or(Index::MAX);
             to.push(end, finished, from.gap(slot));
         }
     }

@@ -10,6 +10,7 @@
 //! reads, too. The first write after a duplicate copies one node per level, and increments the
 //! reference count of each of its children.
 
+use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
@@ -25,7 +26,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     ///
     /// On error some nodes may have been copied; the tree has the same contents.
     #[cold]
-    pub(crate) fn unshare(&mut self, index: usize, floor: usize) -> Result<(), Error> {
+    pub(crate) fn unshare(&mut self, index: Index, floor: usize) -> Result<(), Error> {
         let mut place = self.tree;
         loop {
             let mut link = place.load();

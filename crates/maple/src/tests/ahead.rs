@@ -2,6 +2,7 @@
 //! with a duplicate, and with bounds of both widths.
 
 use super::Dice;
+use crate::Index;
 use crate::testing::{Flaky, KINDS, Owned, with_vectors};
 use crate::{Entry, MapleTree, RefCounted, Writer};
 use grace::{Epoch, Reclaim, Single};
@@ -20,11 +21,11 @@ const FULL: usize = 16 * 16 * 19 + 40;
 /// leaf at the border of two groups has wide bounds, and other leaves have narrow ones.
 fn start(i: usize) -> usize {
     const GROUP: usize = 60;
-    let far = usize::BITS - 16;
+    let far = Index::BITS - 16;
     ((i / GROUP) << far) + (i % GROUP) * 0x1000 + i / GROUP % 2
 }
 
-fn range(from: usize, to: usize) -> RangeInclusive<usize> {
+fn range(from: usize, to: usize) -> RangeInclusive<Index> {
     start(from)..=start(to + 1) - 1
 }
 

@@ -1,6 +1,7 @@
 //! Transactions and other writes of several steps.
 
 use super::Dice;
+use crate::Index;
 use crate::testing::{Flaky, Owned};
 use crate::{Error, MapleTree, Writer};
 use grace::{Concurrent, Epoch, Reclaim, Single};
@@ -104,9 +105,9 @@ fn a_transaction_copies_entries_that_are_not_shared() {
         version.erase_range(0..=100)?;
         Err::<(), _>(Error::NoSpace)
     });
-    assert_eq!((failed, writer.iter(0..=usize::MAX).count()), (Err(Error::NoSpace), 30));
+    assert_eq!((failed, writer.iter(0..=Index::MAX).count()), (Err(Error::NoSpace), 30));
     writer.transaction(|version| version.erase_range(0..=99)).unwrap();
-    assert_eq!((writer.iter(0..=usize::MAX).count(), Owned::live()), (20, live + 20));
+    assert_eq!((writer.iter(0..=Index::MAX).count(), Owned::live()), (20, live + 20));
     let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         writer.transaction(|version| -> Result<(), Error> {
             version.clear();
@@ -115,7 +116,7 @@ fn a_transaction_copies_entries_that_are_not_shared() {
     }));
     assert!(panics.is_err());
     writer.validate().unwrap();
-    assert_eq!((writer.iter(0..=usize::MAX).count(), Owned::live()), (20, live + 20));
+    assert_eq!((writer.iter(0..=Index::MAX).count(), Owned::live()), (20, live + 20));
     drop(writer);
     drop(tree);
     assert_eq!(Owned::live(), live);
@@ -145,7 +146,7 @@ fn readers_see_a_transaction_whole() {
             let mut seen = BTreeMap::new();
             for _ in 0..turns {
                 let guard = tree.pin();
-                let ours = tree.iter(&guard, 0..=usize::MAX).filter(|one| one.1 < 3);
+                let ours = tree.iter(&guard, 0..=Index::MAX).filter(|one| one.1 < 3);
                 let pair = ours.map(|(_, value)| value).collect::<Vec<_>>();
                 assert!(pair == [1, 2] || pair == [2, 1], "{pair:?}");
                 *seen.entry(pair).or_insert(0) += 1;
@@ -173,7 +174,7 @@ fn merged_stores_and_retained_entries() {
         model[first..=last].fill(value);
         assert!(stored.contains(&first) && stored.contains(&last));
         // No two equal neighbours touch.
-        let all = writer.iter(0..=usize::MAX).collect::<Vec<_>>();
+        let all = writer.iter(0..=Index::MAX).collect::<Vec<_>>();
         for pair in all.windows(2) {
             assert!(pair[0].1 != pair[1].1 || pair[0].0.end() + 1 < *pair[1].0.start());
         }
@@ -190,6 +191,6 @@ fn merged_stores_and_retained_entries() {
     let empty = 1..=0;
     assert_eq!(writer.store_merged(empty, 5, |_| true).unwrap_err().error, Error::EmptyRange);
     assert_eq!(writer.update(299, |old| old + 10).unwrap().is_some(), model[299] != 0);
-    writer.store_range(usize::MAX..=usize::MAX, 3).unwrap();
-    assert_eq!(writer.store_merged(0..=usize::MAX, 5, |_| true).unwrap(), 0..=usize::MAX);
+    writer.store_range(Index::MAX..=Index::MAX, 3).unwrap();
+    assert_eq!(writer.store_merged(0..=Index::MAX, 5, |_| true).unwrap(), 0..=Index::MAX);
 }

@@ -3,6 +3,7 @@
 //! shared with a duplicate, nodes four levels up.
 
 use super::{Dice, longest_hole};
+use crate::Index;
 use crate::layout::ALWAYS_WIDE;
 use crate::testing::{Flaky, Owned};
 use crate::{Entry, MapleTree, RefCounted, Writer};
@@ -69,7 +70,7 @@ fn check<E: Kind>(writer: &Writer<'_, E, Epoch, Flaky>, model: &Model, whole: bo
     if !whole {
         return;
     }
-    let found = writer.iter(0..=usize::MAX).map(|(range, entry)| {
+    let found = writer.iter(0..=Index::MAX).map(|(range, entry)| {
         let (first, last) = range.into_inner();
         (first, (last, E::number(entry)))
     });
@@ -83,7 +84,7 @@ fn check<E: Kind>(writer: &Writer<'_, E, Epoch, Flaky>, model: &Model, whole: bo
         }
         next = last.checked_add(1);
     }
-    holes.extend(next.map(|from| (from..=usize::MAX, None)));
+    holes.extend(next.map(|from| (from..=Index::MAX, None)));
     assert_eq!(writer.largest_gap(), longest_hole(&holes));
 }
 
@@ -150,9 +151,9 @@ fn fill_and_erase<E: Kind>(n: usize, seed: u64, every: usize, alone: bool) {
                     {
                         writer.preallocate(other + 1..=other + 1).unwrap();
                     }
-                    usize::MAX
+                    Index::MAX
                 }
-                _ => usize::MAX,
+                _ => Index::MAX,
             };
             let erased = loop {
                 match Flaky::failing_after(budget, || {

@@ -2,6 +2,7 @@
 //! with a leaf of another form.
 
 use super::Dice;
+use crate::Index;
 use crate::testing::{Flaky, KINDS, with_vectors};
 use crate::{MapleTree, Writer};
 use grace::{Epoch, Reclaim, Single};
@@ -25,10 +26,10 @@ impl Layout {
     /// A range.
     fn range(self, dice: &mut Dice) -> (usize, usize) {
         let (start, unit) = match self {
-            Layout::Spread => (dice.roll(1 << (usize::BITS - 30)) * PAGE, PAGE),
-            Layout::Keys => (dice.roll(1 << 50) << (usize::BITS - 50) | dice.roll(99), 1),
+            Layout::Spread => (dice.roll(1 << (Index::BITS - 30)) * PAGE, PAGE),
+            Layout::Keys => (dice.roll(1 << 50) << (Index::BITS - 50) | dice.roll(99), 1),
             Layout::Clusters => {
-                let cluster = dice.roll(6) << (usize::BITS - 17);
+                let cluster = dice.roll(6) << (Index::BITS - 17);
                 (cluster + dice.roll(400) * PAGE, PAGE)
             }
         };
@@ -40,13 +41,13 @@ impl Layout {
 type Model = BTreeMap<usize, (usize, u64)>;
 
 /// The range that begins last at or before an index, if it ends at or after another one.
-fn overlaps(model: &Model, first: usize, last: usize) -> bool {
+fn overlaps(model: &Model, first: Index, last: usize) -> bool {
     model.range(..=last).next_back().is_some_and(|(_, &(end, _))| end >= first)
 }
 
 fn check<R: Reclaim>(writer: &Writer<'_, u32, R, Flaky>, model: &Model) {
     writer.validate().unwrap();
-    let found = writer.iter(0..=usize::MAX);
+    let found = writer.iter(0..=Index::MAX);
     let found = found.map(|(range, value)| (*range.start(), (*range.end(), u64::from(value))));
     assert!(found.eq(model.iter().map(|(&start, &rest)| (start, rest))));
 }
@@ -72,7 +73,7 @@ fn run<R: Reclaim>(writer: &mut Writer<'_, u32, R, Flaky>, layout: Layout, seed:
             }
         } else if let Some((&start, &(end, old))) = model.range(first..).next() {
             if dice.roll(4) == 0 {
-                let room = model.range(end + 1..).next().map_or(usize::MAX, |(&next, _)| next - 1);
+                let room = model.range(end + 1..).next().map_or(Index::MAX, |(&next, _)| next - 1);
                 let to = end.saturating_add(PAGE * dice.roll(3)).min(room);
                 assert_eq!(writer.set_end(end, to).unwrap(), Some(start..=to));
                 model.insert(start, (to, old));
@@ -101,7 +102,7 @@ fn a_far_write_cuts_once() {
         }
         writer.insert_range(far..=far + PAGE - 1, 9).unwrap();
         writer.validate().unwrap();
-        assert_eq!(writer.iter(0..=usize::MAX).count(), 18);
+        assert_eq!(writer.iter(0..=Index::MAX).count(), 18);
         if !cfg!(samara_small_nodes) {
             assert!(writer.stats().leaves <= 2, "{:?}", writer.stats());
         }

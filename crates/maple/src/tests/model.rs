@@ -1,6 +1,7 @@
 //! Random writes and reads in every mode, compared with the cells.
 
 use super::{CELL, Cells, Dice, Tree, check};
+use crate::Index;
 use crate::testing::{Flaky, KINDS, Owned, with_vectors};
 use crate::{Error, Writer};
 use grace::{Epoch, Reclaim, Single};
@@ -13,7 +14,7 @@ const EVERY: u64 = if cfg!(miri) { 5 } else { 1 };
 const SEEDS: u64 = if cfg!(miri) { 1 } else { 3 };
 
 /// The lowest and the highest start of a free run, in cells.
-fn fit(cells: &Cells, from: usize, to: usize, size: usize, align: usize) -> Option<(usize, usize)> {
+fn fit(cells: &Cells, from: usize, to: usize, size: Index, align: Index) -> Option<(usize, usize)> {
     let free = |&start: &usize| {
         start % align == 0
             && start + size - 1 <= to
@@ -96,7 +97,7 @@ fn reads<R: Reclaim>(writer: &mut Writer<'_, Owned, R, Flaky>, cells: &Cells, di
     assert_eq!(writer.lookup(index).map(|(range, value)| (range, *value)), held);
 
     let limit = (cell + dice.roll(8)).min(n - 1);
-    let entry = |cell: usize| -> (RangeInclusive<usize>, u64) {
+    let entry = |cell: usize| -> (RangeInclusive<Index>, u64) {
         let (start, end) = cells.run(cell);
         (cells.range(start, end), cells.0[cell].unwrap())
     };

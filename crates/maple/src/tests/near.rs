@@ -3,6 +3,7 @@
 //! With debug assertions each such write also descends, and compares (`write/leaf/finger.rs`).
 
 use super::{CELL, Cells, Dice, longest_hole};
+use crate::Index;
 use crate::testing::Flaky;
 use crate::{Error, MapleTree, Writer};
 use grace::{Epoch, Reclaim, Single};
@@ -14,9 +15,9 @@ const SEEDS: u64 = if cfg!(miri) { 1 } else { 4 };
 
 type Write<'w, R> = Writer<'w, u32, R, Flaky>;
 
-fn found<R: Reclaim>(writer: &Write<'_, R>) -> Vec<(std::ops::RangeInclusive<usize>, u64)> {
+fn found<R: Reclaim>(writer: &Write<'_, R>) -> Vec<(std::ops::RangeInclusive<Index>, u64)> {
     writer.validate().unwrap();
-    writer.iter(0..=usize::MAX).map(|(range, value)| (range, value.into())).collect()
+    writer.iter(0..=Index::MAX).map(|(range, value)| (range, value.into())).collect()
 }
 
 /// Moves an end, in the tree and in the cells.
@@ -66,7 +67,7 @@ fn run<R: Reclaim>(writer: &mut Write<'_, R>, cells: &mut Cells, dice: &mut Dice
         };
         let to = (at + dice.roll(3)).min(n - 1);
         let range = cells.range(at, to);
-        let budget = if dice.roll(8) == 0 { dice.roll(3) } else { usize::MAX };
+        let budget = if dice.roll(8) == 0 { dice.roll(3) } else { Index::MAX };
         value += 1;
         let free = cells.0[at..=to].iter().all(Option::is_none);
         let done = Flaky::failing_after(budget, || match dice.roll(24) {
@@ -152,8 +153,8 @@ fn runs_side_by_side() {
             let tree = MapleTree::<u32, Epoch, Flaky>::new_in();
             // An entry beyond the run, so that the hole that is filled is not the one at the very
             // end.
-            tree.lock().insert_range(100 * N * CELL..=usize::MAX, u32::MAX).unwrap();
-            tree.lock().erase_range(200 * N * CELL..=usize::MAX).unwrap();
+            tree.lock().insert_range(100 * N * CELL..=Index::MAX, u32::MAX).unwrap();
+            tree.lock().erase_range(200 * N * CELL..=Index::MAX).unwrap();
             let mut writer = tree.lock();
             for i in 0..N {
                 let start = 10 * (if up { i } else { N - i }) * CELL;

@@ -1,6 +1,7 @@
 //! Particular shapes: growth in one direction, the ends of the index range, stores over everything.
 
 use super::{CELL, Cells, Dice, check};
+use crate::Index;
 use crate::layout::{ALWAYS_WIDE, INNER_SLOTS, NARROW, WIDE};
 use crate::testing::{Flaky, Owned};
 use crate::{Error, MapleTree};
@@ -18,17 +19,17 @@ fn an_empty_tree() {
     let guard = tree.pin();
     assert!(tree.is_empty());
     assert_eq!((tree.height(), tree.load(&guard, 0), tree.lookup(&guard, 9)), (0, None, None));
-    assert_eq!(tree.find(&guard, 0..=usize::MAX), None);
-    assert_eq!(tree.find_rev(&guard, 0..=usize::MAX), None);
-    assert_eq!(tree.iter(&guard, 0..=usize::MAX).count(), 0);
+    assert_eq!(tree.find(&guard, 0..=Index::MAX), None);
+    assert_eq!(tree.find_rev(&guard, 0..=Index::MAX), None);
+    assert_eq!(tree.iter(&guard, 0..=Index::MAX).count(), 0);
     assert_eq!(tree.empty_area(&guard, 5..=100, 10, 8), Ok(8));
     assert_eq!(tree.empty_area_rev(&guard, 5..=100, 10, 8), Ok(88));
-    assert_eq!(tree.empty_area(&guard, 0..=usize::MAX, usize::MAX, 1), Ok(0));
-    assert_eq!(tree.empty_area_rev(&guard, 0..=usize::MAX, usize::MAX, 1), Ok(1));
-    assert_eq!(tree.largest_gap(&guard), usize::MAX);
+    assert_eq!(tree.empty_area(&guard, 0..=Index::MAX, Index::MAX, 1), Ok(0));
+    assert_eq!(tree.empty_area_rev(&guard, 0..=Index::MAX, Index::MAX, 1), Ok(1));
+    assert_eq!(tree.largest_gap(&guard), Index::MAX);
     let mut writer = tree.get_mut();
     assert!(writer.erase(3).unwrap().is_none());
-    writer.erase_range(0..=usize::MAX).unwrap();
+    writer.erase_range(0..=Index::MAX).unwrap();
     writer.clear();
     writer.validate().unwrap();
     assert!(writer.is_empty() && writer.duplicate().unwrap().is_empty());
@@ -39,28 +40,28 @@ fn the_ends_of_the_index_range() {
     let mut tree = MapleTree::<u32>::new();
     let mut writer = tree.get_mut();
     writer.store_range(0..=0, 1).unwrap();
-    writer.store_range(usize::MAX..=usize::MAX, 2).unwrap();
+    writer.store_range(Index::MAX..=Index::MAX, 2).unwrap();
     writer.validate().unwrap();
-    assert_eq!((writer.load(0), writer.load(1), writer.load(usize::MAX)), (Some(1), None, Some(2)));
-    assert_eq!(writer.empty_area(0..=usize::MAX, usize::MAX - 1, 1), Ok(1));
-    assert_eq!(writer.empty_area(0..=usize::MAX, usize::MAX, 1), Err(Error::NoSpace));
-    let mut cursor = writer.cursor(usize::MAX);
-    assert_eq!(cursor.next_range(usize::MAX), Some((usize::MAX..=usize::MAX, Some(2))));
-    assert_eq!(cursor.next_range(usize::MAX), None);
-    assert_eq!(cursor.prev(0), Some((usize::MAX..=usize::MAX, 2)));
+    assert_eq!((writer.load(0), writer.load(1), writer.load(Index::MAX)), (Some(1), None, Some(2)));
+    assert_eq!(writer.empty_area(0..=Index::MAX, Index::MAX - 1, 1), Ok(1));
+    assert_eq!(writer.empty_area(0..=Index::MAX, Index::MAX, 1), Err(Error::NoSpace));
+    let mut cursor = writer.cursor(Index::MAX);
+    assert_eq!(cursor.next_range(Index::MAX), Some((Index::MAX..=Index::MAX, Some(2))));
+    assert_eq!(cursor.next_range(Index::MAX), None);
+    assert_eq!(cursor.prev(0), Some((Index::MAX..=Index::MAX, 2)));
     assert_eq!(cursor.prev(0), Some((0..=0, 1)));
     assert_eq!(cursor.prev(0), None);
     assert_eq!(cursor.next(0), Some((0..=0, 1)));
     // One entry over everything, which then is split and erased.
-    writer.store_range(0..=usize::MAX, 3).unwrap();
-    assert_eq!(writer.lookup(7), Some((0..=usize::MAX, 3)));
-    assert_eq!(writer.empty_area(0..=usize::MAX, 1, 1), Err(Error::NoSpace));
+    writer.store_range(0..=Index::MAX, 3).unwrap();
+    assert_eq!(writer.lookup(7), Some((0..=Index::MAX, 3)));
+    assert_eq!(writer.empty_area(0..=Index::MAX, 1, 1), Err(Error::NoSpace));
     writer.erase_range(5..=5).unwrap();
-    assert_eq!(writer.lookup(7), Some((6..=usize::MAX, 3)));
-    assert_eq!(writer.empty_area(0..=usize::MAX, 1, 1), Ok(5));
+    assert_eq!(writer.lookup(7), Some((6..=Index::MAX, 3)));
+    assert_eq!(writer.empty_area(0..=Index::MAX, 1, 1), Ok(5));
     writer.validate().unwrap();
     writer.erase(0).unwrap();
-    writer.erase(usize::MAX).unwrap();
+    writer.erase(Index::MAX).unwrap();
     assert!(writer.is_empty());
 }
 
@@ -86,7 +87,7 @@ fn bad_arguments() {
     let refused = writer.alloc_cyclic(10..=20, &mut next, 2).unwrap_err();
     assert_eq!((refused.error, next), (Error::NoSpace, 3));
     assert_eq!(writer.alloc_cyclic(reversed, &mut next, 2).unwrap_err().error, Error::EmptyRange);
-    assert_eq!(writer.iter(0..=usize::MAX).collect::<Vec<_>>(), [(10..=20, 1)]);
+    assert_eq!(writer.iter(0..=Index::MAX).collect::<Vec<_>>(), [(10..=20, 1)]);
 }
 
 /// Stores every second cell in one order, and erases in another.
@@ -199,7 +200,7 @@ fn one_store_over_everything() {
                 continue;
             }
             let mut left = 0;
-            while let Some((range, _)) = writer.find(0..=usize::MAX) {
+            while let Some((range, _)) = writer.find(0..=Index::MAX) {
                 writer.erase(*range.end()).unwrap();
                 left += 1;
                 if !cfg!(miri) || left % 8 == 0 {
@@ -312,8 +313,8 @@ fn gaps_too_small_are_not_visited() {
         writer.store_range(i * 10..=i * 10 + 8, 1).unwrap();
     }
     let top = N * 10;
-    writer.store_range(top..=usize::MAX, 2).unwrap();
-    let bounds = 0..=usize::MAX;
+    writer.store_range(top..=Index::MAX, 2).unwrap();
+    let bounds = 0..=Index::MAX;
     assert_eq!(writer.empty_area(bounds.clone(), 2, 1), Err(Error::NoSpace));
     let place = N / 2 * 10;
     writer.store_range(place..=place + 7, 3).unwrap();
@@ -329,15 +330,15 @@ fn gaps_too_small_are_not_visited() {
 fn the_largest_gap_at_the_ends_of_the_index_range() {
     let mut tree = MapleTree::<u32>::new();
     let mut writer = tree.get_mut();
-    // All indices but one at either end are free: `usize::MAX` indices.
-    for index in [0, usize::MAX] {
+    // All indices but one at either end are free: `Index::MAX` indices.
+    for index in [0, Index::MAX] {
         writer.store_range(index..=index, 1).unwrap();
-        assert_eq!(writer.largest_gap(), usize::MAX);
+        assert_eq!(writer.largest_gap(), Index::MAX);
         writer.clear();
     }
     writer.store_range(9..=9, 1).unwrap();
-    assert_eq!(writer.largest_gap(), usize::MAX - 9);
-    writer.store_range(0..=usize::MAX, 1).unwrap();
+    assert_eq!(writer.largest_gap(), Index::MAX - 9);
+    writer.store_range(0..=Index::MAX, 1).unwrap();
     assert_eq!(writer.largest_gap(), 0);
 }
 
@@ -348,7 +349,7 @@ fn the_largest_gap_is_one_across_leaves() {
     for i in 0..N {
         writer.store_range(i * 10..=i * 10 + 8, 1).unwrap();
     }
-    writer.store_range(N * 10..=usize::MAX, 2).unwrap();
+    writer.store_range(N * 10..=Index::MAX, 2).unwrap();
     assert!(writer.height() > 1);
     assert_eq!(writer.largest_gap(), 1);
     // One hole grows over leaf after leaf, in both directions.

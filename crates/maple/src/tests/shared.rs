@@ -1,5 +1,6 @@
 //! Readers beside a writer, and the ways to become the writer.
 
+use crate::Index;
 use crate::{Error, MapleTree};
 use grace::{Epoch, Reclaim};
 use std::sync::Arc;
@@ -12,34 +13,34 @@ use std::vec::Vec;
 /// beginning, and reports that once.
 #[test]
 fn a_cyclic_allocation_tells_that_it_wrapped() {
-    const START: usize = usize::MAX - 2;
+    const START: usize = Index::MAX - 2;
     let tree = MapleTree::<u32, Epoch>::new();
-    let mut next = usize::MAX;
-    assert_eq!(tree.alloc_cyclic(START..=usize::MAX, &mut next, 1).unwrap(), (usize::MAX, false));
+    let mut next = Index::MAX;
+    assert_eq!(tree.alloc_cyclic(START..=Index::MAX, &mut next, 1).unwrap(), (Index::MAX, false));
     assert_eq!(next, START);
     // Neither a call that fails nor one that allocates elsewhere loses the mark.
-    assert!(tree.lock().alloc_cyclic(usize::MAX..=usize::MAX, &mut usize::MAX.clone(), 9).is_err());
+    assert!(tree.lock().alloc_cyclic(Index::MAX..=Index::MAX, &mut Index::MAX.clone(), 9).is_err());
     assert_eq!(tree.alloc_cyclic(0..=9, &mut 5, 9).unwrap(), (5, false));
     let copy = tree.duplicate().unwrap();
     for tree in [tree, copy] {
         let mut next = next;
-        let mut alloc = || tree.alloc_cyclic(START..=usize::MAX, &mut next, 2).unwrap();
+        let mut alloc = || tree.alloc_cyclic(START..=Index::MAX, &mut next, 2).unwrap();
         assert_eq!([alloc(), alloc()], [(START, true), (START + 1, false)]);
         // A search that wraps around also reports it.
         tree.erase(START).unwrap();
         assert_eq!(
-            tree.alloc_cyclic(START..=usize::MAX, &mut next, 3).unwrap(),
+            tree.alloc_cyclic(START..=Index::MAX, &mut next, 3).unwrap(),
             (START, true),
             "nothing is free from {next:#x} on"
         );
         assert_eq!(next, START + 1);
     }
     let mut own = MapleTree::<u32>::new();
-    let mut next = usize::MAX;
-    own.get_mut().alloc_cyclic(7..=usize::MAX, &mut next, 1).unwrap();
+    let mut next = Index::MAX;
+    own.get_mut().alloc_cyclic(7..=Index::MAX, &mut next, 1).unwrap();
     let own = own.into_shared::<Epoch>();
-    assert_eq!(own.alloc_cyclic(7..=usize::MAX, &mut next, 1).unwrap(), (7, true));
-    assert_eq!(own.alloc_cyclic(7..=usize::MAX, &mut next, 1).unwrap(), (8, false));
+    assert_eq!(own.alloc_cyclic(7..=Index::MAX, &mut next, 1).unwrap(), (7, true));
+    assert_eq!(own.alloc_cyclic(7..=Index::MAX, &mut next, 1).unwrap(), (8, false));
 }
 
 #[test]
@@ -83,7 +84,7 @@ fn a_cursor_goes_on_through_replaced_nodes() {
     let mut cursor = tree.cursor(&guard, 0);
     let mut seen = Vec::new();
     let mut writer = tree.lock();
-    while let Some((range, value)) = cursor.find(usize::MAX) {
+    while let Some((range, value)) = cursor.find(Index::MAX) {
         let at = *range.start();
         seen.push(value);
         // Erase the entry found, and change entries before and behind it: splits and merges
@@ -166,7 +167,7 @@ fn readers_beside_a_writer() {
                     assert_eq!(tree.load(&guard, always + 4), None);
                     assert!(matches!(tree.load(&guard, i * 20), None | Some(3)));
                 }
-                let found = tree.iter(&guard, 0..=usize::MAX).filter(|&(_, value)| value != 3);
+                let found = tree.iter(&guard, 0..=Index::MAX).filter(|&(_, value)| value != 3);
                 assert_eq!(found.count(), n);
                 reads += 1;
             }

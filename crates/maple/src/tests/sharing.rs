@@ -2,6 +2,7 @@
 //! lost or freed twice.
 
 use super::{CELL, Cells, Dice};
+use crate::Index;
 use crate::testing::Flaky;
 use crate::{Error, MapleTree, RefCounted, Writer};
 use grace::{Epoch, Reclaim, Single};
@@ -34,7 +35,7 @@ type Write<'w, R> = Writer<'w, RefCounted<Value>, R, Flaky>;
 fn check<R: Reclaim>(writer: &Write<'_, R>, cells: &Cells) {
     writer.validate().unwrap();
     let found: Vec<_> =
-        writer.iter(0..=usize::MAX).map(|(range, value)| (range, value.get().0)).collect();
+        writer.iter(0..=Index::MAX).map(|(range, value)| (range, value.get().0)).collect();
     assert_eq!(found, cells.entries(), "\n{}", writer.dump());
 }
 
@@ -45,7 +46,7 @@ fn step<R: Reclaim>(writer: &mut Write<'_, R>, cells: &mut Cells, dice: &mut Dic
     let longest = if dice.roll(12) == 0 { n } else { 4 };
     let to = (from + dice.roll(longest)).min(n - 1);
     let range = cells.range(from, to);
-    let budget = if dice.roll(3) == 0 { dice.roll(6) } else { usize::MAX };
+    let budget = if dice.roll(3) == 0 { dice.roll(6) } else { Index::MAX };
     match dice.roll(5) {
         0 | 1 => {
             let outcome = Flaky::failing_after(budget, || {

@@ -1,5 +1,6 @@
 //! What every kind of tree has: the root, and the reads.
 
+use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::descent;
 use crate::entry::Entry;
@@ -47,7 +48,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Core<E, R, A> {
     /// The nodes and entries of this tree stay allocated for `'g`: the caller holds a guard or is
     /// the writer.
     #[inline]
-    pub(crate) unsafe fn load<'g>(&self, index: usize) -> Option<E::Ref<'g>> {
+    pub(crate) unsafe fn load<'g>(&self, index: Index) -> Option<E::Ref<'g>> {
         let root = self.root.load();
         if root.is_null() {
             return None;
@@ -61,8 +62,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Core<E, R, A> {
     #[inline]
     pub(crate) unsafe fn lookup<'g>(
         &self,
-        index: usize,
-    ) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
+        index: Index,
+    ) -> Option<(RangeInclusive<Index>, E::Ref<'g>)> {
         let root = self.root.load();
         if root.is_null() {
             return None;
@@ -76,8 +77,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Core<E, R, A> {
     #[inline]
     pub(crate) unsafe fn find<'g>(
         &self,
-        bounds: RangeInclusive<usize>,
-    ) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
+        bounds: RangeInclusive<Index>,
+    ) -> Option<(RangeInclusive<Index>, E::Ref<'g>)> {
         let root = self.root.load();
         if bounds.is_empty() || root.is_null() {
             return None;
@@ -96,8 +97,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Core<E, R, A> {
     #[inline]
     pub(crate) unsafe fn find_rev<'g>(
         &self,
-        bounds: RangeInclusive<usize>,
-    ) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
+        bounds: RangeInclusive<Index>,
+    ) -> Option<(RangeInclusive<Index>, E::Ref<'g>)> {
         let root = self.root.load();
         if bounds.is_empty() || root.is_null() {
             return None;

@@ -1,6 +1,7 @@
 //! The path of a write from the root to a leaf, with the minimum that a write within one leaf
 //! needs.
 
+use crate::Index;
 use crate::layout::{INNER_SLOTS, MAX_HEIGHT};
 use crate::node::{Inner, Leaf, Link, Search};
 use core::hint;
@@ -84,7 +85,7 @@ impl WriteDescent {
         &mut self,
         search: S,
         root: Link,
-        index: usize,
+        index: Index,
         check: bool,
     ) -> bool {
         let height = root.level() + 1;
@@ -141,7 +142,7 @@ impl WriteDescent {
     /// # Safety
     /// As for [`WriteDescent::link`].
     #[inline(never)]
-    pub(in crate::write) unsafe fn min(&self, level: usize) -> usize {
+    pub(in crate::write) unsafe fn min(&self, level: usize) -> Index {
         for level in level + 1..self.height() {
             // SAFETY: the caller's promise.
             let (inner, slot) = unsafe { self.step(level) };
@@ -158,7 +159,7 @@ impl WriteDescent {
     /// # Safety
     /// As for [`WriteDescent::link`].
     #[inline(never)]
-    pub(in crate::write) unsafe fn max(&self, level: usize) -> usize {
+    pub(in crate::write) unsafe fn max(&self, level: usize) -> Index {
         for level in level + 1..self.height() {
             // SAFETY: the caller's promise.
             let (inner, slot) = unsafe { self.step(level) };
@@ -168,7 +169,7 @@ impl WriteDescent {
                 return seps.bounds[slot];
             }
         }
-        usize::MAX
+        Index::MAX
     }
 
     /// As [`WriteDescent::max`] of the leaf, without a branch on which child the leaf is, which
@@ -177,9 +178,9 @@ impl WriteDescent {
     /// # Safety
     /// As for [`WriteDescent::link`].
     #[inline(always)]
-    pub(in crate::write) unsafe fn leaf_end(&self) -> usize {
+    pub(in crate::write) unsafe fn leaf_end(&self) -> Index {
         if self.height() == 1 {
-            return usize::MAX;
+            return Index::MAX;
         }
         // SAFETY: the caller's promise. The bound of the last child, where it is stored, is the end
         // of the node.
@@ -194,7 +195,7 @@ impl WriteDescent {
     /// # Safety
     /// As for [`WriteDescent::step`].
     #[inline(always)]
-    pub(in crate::write) unsafe fn end(&self, level: usize) -> usize {
+    pub(in crate::write) unsafe fn end(&self, level: usize) -> Index {
         // SAFETY: the caller's promise. As in `leaf_end`.
         unsafe {
             let seps = self.step(level).0.seps();

@@ -7,6 +7,7 @@
 use super::descent::WriteDescent;
 use super::leaf::place::Holes;
 use super::plan::publish;
+use crate::Index;
 use crate::node::{Body, Inner, Search};
 
 impl WriteDescent {
@@ -20,13 +21,13 @@ impl WriteDescent {
         &self,
         search: S,
         changed: u32,
-        gap: usize,
-    ) -> usize {
+        gap: Index,
+    ) -> Index {
         if self.height() == 2 {
             return 0;
         }
         // SAFETY: the caller's promise.
-        search.max_gap_with(unsafe { self.step(1) }.0, (changed, gap), usize::MAX)
+        search.max_gap_with(unsafe { self.step(1) }.0, (changed, gap), Index::MAX)
     }
 
     /// Updates the gaps above the leaf's parent, whose largest gap is now `gap`.
@@ -34,7 +35,7 @@ impl WriteDescent {
     /// # Safety
     /// As for [`WriteDescent::link`].
     #[inline(always)]
-    pub(in crate::write) unsafe fn settle_parent_gap<S: Search>(&self, search: S, gap: usize) {
+    pub(in crate::write) unsafe fn settle_parent_gap<S: Search>(&self, search: S, gap: Index) {
         if self.height() > 2 {
             // SAFETY: the caller's promise.
             unsafe { self.raise_gap(search, 2, gap) }
@@ -53,7 +54,7 @@ impl WriteDescent {
         search: S,
         body: &Body,
         holes: Holes,
-    ) -> usize {
+    ) -> Index {
         if self.height() == 1 {
             return 0;
         }
@@ -79,7 +80,7 @@ impl WriteDescent {
             let max = if S::MEASURES || others >> (body.len() - 1) != 0 {
                 self.leaf_end()
             } else {
-                usize::MAX
+                Index::MAX
             };
             search.gap(body, others, (min, max), gap).max(after)
         }
@@ -108,7 +109,7 @@ impl WriteDescent {
     /// # Safety
     /// As for [`WriteDescent::link`].
     #[inline(never)]
-    pub(in crate::write) unsafe fn settle_tail(&self, gap: usize) {
+    pub(in crate::write) unsafe fn settle_tail(&self, gap: Index) {
         for level in 1..self.height() {
             // SAFETY: the caller's promise.
             let (inner, slot) = unsafe { self.step(level) };
@@ -121,7 +122,7 @@ impl WriteDescent {
     /// # Safety
     /// As for [`WriteDescent::link`].
     #[inline(always)]
-    pub(in crate::write) unsafe fn settle_gap<S: Search>(&self, search: S, gap: usize) {
+    pub(in crate::write) unsafe fn settle_gap<S: Search>(&self, search: S, gap: Index) {
         if self.height() == 1 {
             return;
         }
@@ -133,7 +134,7 @@ impl WriteDescent {
             if S::MEASURES && self.height() > 2 {
                 let (above, place) = self.step(2);
                 let before = above.gap(place);
-                let largest = search.max_gap_with(parent, (1 << slot, gap), usize::MAX);
+                let largest = search.max_gap_with(parent, (1 << slot, gap), Index::MAX);
                 parent.set_gap(slot, gap);
                 let seldom = self.height() > 3 && {
                     let (top, at) = self.step(3);
@@ -150,7 +151,7 @@ impl WriteDescent {
                 let (above, place) = self.step(2);
                 above.gap(place)
             } else {
-                usize::MAX
+                Index::MAX
             };
             // Whether the leaf's gap changed is unpredictable. Whether that matters further up is
             // predictable: it rarely does.
@@ -174,7 +175,7 @@ impl WriteDescent {
         &self,
         search: S,
         level: usize,
-        gap: usize,
+        gap: Index,
     ) {
         // SAFETY: the caller's promise.
         let step = |level| unsafe { self.step(level) };

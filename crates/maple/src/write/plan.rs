@@ -18,6 +18,7 @@ mod make;
 pub(super) mod publish;
 mod run;
 
+use crate::Index;
 use crate::descent::{Descent, Span};
 use crate::entry::Raw;
 use crate::layout::{MAX_HEIGHT, MAX_PER_LEVEL};
@@ -33,17 +34,17 @@ pub(in crate::write) struct Level {
     pub(in crate::write) before: Link,
     /// The leftmost replaced node, apart from `before`. Its first `keep` slots stay.
     pub(in crate::write) left: Link,
-    pub(in crate::write) left_min: usize,
+    pub(in crate::write) left_min: Index,
     pub(in crate::write) keep: usize,
     /// The rightmost replaced node, apart from `after`. Its slots from `resume` on stay.
     pub(in crate::write) right: Link,
-    pub(in crate::write) right_max: usize,
+    pub(in crate::write) right_max: Index,
     pub(in crate::write) resume: usize,
     /// A sibling added on the right, or null.
     pub(in crate::write) after: Link,
     /// The index range of all replaced nodes.
-    pub(in crate::write) lo: usize,
-    pub(in crate::write) hi: usize,
+    pub(in crate::write) lo: Index,
+    pub(in crate::write) hi: Index,
     /// The numbers of slots of the new nodes.
     pub(in crate::write) sizes: [u8; MAX_PER_LEVEL],
     pub(in crate::write) count: usize,
@@ -63,8 +64,8 @@ pub(in crate::write) enum Publish {
 /// A planned write.
 pub(in crate::write) struct Plan {
     /// The range of the write, with the holes merged into it.
-    pub(in crate::write) first: usize,
-    pub(in crate::write) last: usize,
+    pub(in crate::write) first: Index,
+    pub(in crate::write) last: Index,
     /// The slots that are cut at either end, of which a rest stays.
     pub(in crate::write) left_rest: Option<Span>,
     pub(in crate::write) right_rest: Option<Span>,
@@ -133,7 +134,7 @@ impl Plan {
 
     /// The nodes of a level whose contents the write takes over or changes, each with an index that
     /// it holds.
-    pub(in crate::write) fn changed(&self, height: usize) -> [(Link, usize); 6] {
+    pub(in crate::write) fn changed(&self, height: usize) -> [(Link, Index); 6] {
         // SAFETY: `make` has written all levels of the tree.
         let [from, to] = unsafe { self.ways[height].assume_init() };
         let [before, left, right, after] = match self.levels().get(height) {

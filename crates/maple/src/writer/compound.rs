@@ -1,6 +1,7 @@
 //! Writes that first look: merging stores, updates, and several writes that readers see as one.
 
 use super::{Hold, Writer};
+use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::{Error, Refused};
@@ -15,14 +16,14 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Writer<'_, E, R, A> {
     /// range. Returns the stored range.
     ///
     /// ```
-    /// use maple::MapleTree;
+    /// use maple::{Index, MapleTree};
     /// let mut tree = MapleTree::<u32>::new();
     /// let mut writer = tree.get_mut();
     /// writer.store_range(0..=9, 1)?;
     /// writer.store_range(20..=29, 1)?;
     /// assert_eq!(writer.store_merged(10..=19, 1, |old| old == 1)?, 0..=29);
     /// assert_eq!(writer.store_merged(30..=39, 2, |old| old == 2)?, 30..=39);
-    /// assert_eq!(writer.iter(0..=usize::MAX).count(), 2);
+    /// assert_eq!(writer.iter(0..=Index::MAX).count(), 2);
     /// # Ok::<(), maple::Error>(())
     /// ```
     ///
@@ -32,10 +33,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Writer<'_, E, R, A> {
     /// As for [`store_range`](Writer::store_range).
     pub fn store_merged(
         &mut self,
-        range: RangeInclusive<usize>,
+        range: RangeInclusive<Index>,
         entry: E,
         mut same: impl FnMut(E::Ref<'_>) -> bool,
-    ) -> Result<RangeInclusive<usize>, Refused<E>> {
+    ) -> Result<RangeInclusive<Index>, Refused<E>> {
         if range.is_empty() {
             return Err(Refused { error: Error::EmptyRange, entry });
         }
@@ -61,9 +62,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Writer<'_, E, R, A> {
     /// [`Error::OutOfMemory`], with the new entry. The old one is still in place.
     pub fn update(
         &mut self,
-        index: usize,
+        index: Index,
         f: impl FnOnce(E::Ref<'_>) -> E,
-    ) -> Result<Option<RangeInclusive<usize>>, Refused<E>> {
+    ) -> Result<Option<RangeInclusive<Index>>, Refused<E>> {
         let Some((range, old)) = self.lookup(index) else { return Ok(None) };
         let new = f(old);
         self.store_range(range.clone(), new)?;
@@ -78,9 +79,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Writer<'_, E, R, A> {
     #[allow(clippy::type_complexity)]
     pub fn get_or_insert_with(
         &mut self,
-        range: RangeInclusive<usize>,
+        range: RangeInclusive<Index>,
         make: impl FnOnce() -> E,
-    ) -> Result<(RangeInclusive<usize>, E::Ref<'_>), Refused<E>> {
+    ) -> Result<(RangeInclusive<Index>, E::Ref<'_>), Refused<E>> {
         if self.find(range.clone()).is_none() {
             self.insert_range(range.clone(), make())?;
         }
@@ -95,9 +96,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Writer<'_, E, R, A> {
     /// [`Error::OutOfMemory`]; the entries up to that one have been treated.
     pub fn retain(
         &mut self,
-        bounds: RangeInclusive<usize>,
-        mut keep: impl FnMut(RangeInclusive<usize>, E::Ref<'_>) -> bool,
-    ) -> Result<usize, Error> {
+        bounds: RangeInclusive<Index>,
+        mut keep: impl FnMut(RangeInclusive<Index>, E::Ref<'_>) -> bool,
+    ) -> Result<Index, Error> {
         let (mut from, to) = (*bounds.start(), *bounds.end());
         let mut erased = 0;
         loop {

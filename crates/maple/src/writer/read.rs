@@ -1,6 +1,7 @@
 //! What a writer reads. It needs no guard, because only the writer changes the tree.
 
 use super::Writer;
+use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::cursor::{Paused, Position, ReadCursor, WriteCursor};
 use crate::dump::Dump;
@@ -19,19 +20,19 @@ use grace::Reclaim;
 
 impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// The exact length of the longest free range; see [`MapleTree::largest_gap`]. Cost: one node.
-    pub fn largest_gap(&self) -> usize {
+    pub fn largest_gap(&self) -> Index {
         // SAFETY: we are the writer.
         unsafe { largest(self.root()) }
     }
 
     /// The entry at `index`.
-    pub fn load(&self, index: usize) -> Option<E::Ref<'_>> {
+    pub fn load(&self, index: Index) -> Option<E::Ref<'_>> {
         // SAFETY: we are the writer, and the reference borrows us.
         unsafe { self.core.load(index) }
     }
 
     /// The entry at `index`, with its whole range.
-    pub fn lookup(&self, index: usize) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
+    pub fn lookup(&self, index: Index) -> Option<(RangeInclusive<Index>, E::Ref<'_>)> {
         // SAFETY: as for `load`.
         unsafe { self.core.lookup(index) }
     }
@@ -39,8 +40,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// The lowest entry that overlaps `bounds`; `None` also if the bounds are empty.
     pub fn find(
         &self,
-        bounds: RangeInclusive<usize>,
-    ) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
+        bounds: RangeInclusive<Index>,
+    ) -> Option<(RangeInclusive<Index>, E::Ref<'_>)> {
         // SAFETY: as for `load`.
         unsafe { self.core.find(bounds) }
     }
@@ -48,35 +49,35 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// The highest entry that overlaps `bounds`; `None` also if the bounds are empty.
     pub fn find_rev(
         &self,
-        bounds: RangeInclusive<usize>,
-    ) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
+        bounds: RangeInclusive<Index>,
+    ) -> Option<(RangeInclusive<Index>, E::Ref<'_>)> {
         // SAFETY: as for `load`.
         unsafe { self.core.find_rev(bounds) }
     }
 
     /// The entries that overlap `bounds`. The iterator is double-ended.
-    pub fn iter(&self, bounds: RangeInclusive<usize>) -> Iter<'_, E> {
+    pub fn iter(&self, bounds: RangeInclusive<Index>) -> Iter<'_, E> {
         // SAFETY: as for `load`.
         unsafe { Iter::new(self.root(), bounds) }
     }
 
     /// The entry with the lowest range.
-    pub fn first(&self) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
-        self.find(0..=usize::MAX)
+    pub fn first(&self) -> Option<(RangeInclusive<Index>, E::Ref<'_>)> {
+        self.find(0..=Index::MAX)
     }
 
     /// The entry with the highest range.
-    pub fn last(&self) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
-        self.find_rev(0..=usize::MAX)
+    pub fn last(&self) -> Option<(RangeInclusive<Index>, E::Ref<'_>)> {
+        self.find_rev(0..=Index::MAX)
     }
 
     /// Whether an entry holds `index`.
-    pub fn contains(&self, index: usize) -> bool {
+    pub fn contains(&self, index: Index) -> bool {
         self.load(index).is_some()
     }
 
     /// The free ranges inside `bounds`, in order; those at the ends are cut off there.
-    pub fn holes(&self, bounds: RangeInclusive<usize>) -> Holes<'_, E> {
+    pub fn holes(&self, bounds: RangeInclusive<Index>) -> Holes<'_, E> {
         // SAFETY: as for `load`.
         Holes::new(
             unsafe { ReadCursor::new(&self.core.root, Position::new(*bounds.start())) },
@@ -85,7 +86,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     }
 
     /// A cursor at `index`.
-    pub fn cursor(&mut self, index: usize) -> WriteCursor<'_, 't, E, R, A> {
+    pub fn cursor(&mut self, index: Index) -> WriteCursor<'_, 't, E, R, A> {
         WriteCursor::new(self, Position::new(index))
     }
 

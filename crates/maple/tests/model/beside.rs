@@ -11,11 +11,11 @@ use crate::play::{World, play};
 use crate::run::settle;
 use crate::script::{Op, Scale};
 use grace::Epoch;
-use maple::MapleTree;
+use maple::{Index, MapleTree};
 use std::collections::HashSet;
 
 type Tree = MapleTree<Item, Epoch, Pool>;
-type Entry = (usize, usize, u64);
+type Entry = (Index, Index, u64);
 
 /// The kind of reader.
 #[derive(Clone, Copy, Debug)]
@@ -47,22 +47,22 @@ pub(crate) fn run(scale: Scale, before: &[Op], walker: Walker, during: &[(Op, u8
         let guard = tree.pin();
         let mut steps: Box<dyn FnMut() -> Option<Span>> = match walker {
             Walker::Entries(back) => {
-                let mut cursor = tree.cursor(&guard, if back { usize::MAX } else { 0 });
+                let mut cursor = tree.cursor(&guard, if back { Index::MAX } else { 0 });
                 Box::new(move || {
-                    let found = if back { cursor.find_rev(0) } else { cursor.find(usize::MAX) };
+                    let found = if back { cursor.find_rev(0) } else { cursor.find(Index::MAX) };
                     found.map(|(range, item)| (*range.start(), *range.end(), Some(item.value())))
                 })
             }
             Walker::Ranges(back) => {
-                let mut cursor = tree.cursor(&guard, if back { usize::MAX } else { 0 });
+                let mut cursor = tree.cursor(&guard, if back { Index::MAX } else { 0 });
                 Box::new(move || {
                     let found =
-                        if back { cursor.prev_range(0) } else { cursor.next_range(usize::MAX) };
+                        if back { cursor.prev_range(0) } else { cursor.next_range(Index::MAX) };
                     found.map(|(r, item)| (*r.start(), *r.end(), item.map(|item| item.value())))
                 })
             }
             Walker::Iter(back) => {
-                let mut iter = tree.iter(&guard, 0..=usize::MAX);
+                let mut iter = tree.iter(&guard, 0..=Index::MAX);
                 Box::new(move || {
                     let found = if back { iter.next_back() } else { iter.next() };
                     found.map(|(range, item)| (*range.start(), *range.end(), Some(item.value())))
@@ -98,7 +98,7 @@ fn judge(mut seen: Vec<Span>, world: &World, throughout: &[Entry], walker: Walke
     assert!(seen.windows(2).all(|pair| pair[0].1 < pair[1].0), "out of order: {seen:x?}");
     if matches!(walker, Walker::Ranges(_)) {
         // Every index once; a hole may come in pieces.
-        assert_eq!((seen[0].0, seen[seen.len() - 1].1), (0, usize::MAX));
+        assert_eq!((seen[0].0, seen[seen.len() - 1].1), (0, Index::MAX));
         assert!(
             seen.windows(2).all(|pair| pair[0].1 + 1 == pair[1].0),
             "an index is missing: {seen:x?}"

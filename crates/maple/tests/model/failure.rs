@@ -6,7 +6,7 @@ use crate::oracle::Oracle;
 use crate::play::check;
 use crate::run::wait_until;
 use grace::Epoch;
-use maple::{Error, MapleTree, Refused, Writer};
+use maple::{Error, Index, MapleTree, Refused, Writer};
 use std::sync::Arc;
 
 type Tree = MapleTree<Item, Epoch, Pool>;
@@ -21,7 +21,7 @@ struct Scene {
 
 impl Scene {
     /// `n` entries of ten indices, `step` apart.
-    fn new(n: usize, step: usize) -> Self {
+    fn new(n: Index, step: Index) -> Self {
         let mut scene =
             Scene { ledger: Arc::default(), tree: Tree::new_in(), oracle: Oracle::default() };
         for i in 0..n {
@@ -108,13 +108,13 @@ fn every_kind_of_write() {
         ("store that splits", |w, item| w.store_range(3..=6, item()).map_err(refused)),
         ("store over entries", |w, item| w.store_range(14..=55, item()).map_err(refused)),
         ("store over most", |w, item| w.store_range(4..=8_000, item()).map_err(refused)),
-        ("store over all", |w, item| w.store_range(0..=usize::MAX, item()).map_err(refused)),
+        ("store over all", |w, item| w.store_range(0..=Index::MAX, item()).map_err(refused)),
         ("store at the last", |w, item| {
-            w.store_range(usize::MAX..=usize::MAX, item()).map_err(refused)
+            w.store_range(Index::MAX..=Index::MAX, item()).map_err(refused)
         }),
         ("insert", |w, item| w.insert_range(20_000..=20_001, item()).map_err(refused)),
         ("alloc_range", |w, item| {
-            w.alloc_range(0..=usize::MAX, 5, 1, item()).map(drop).map_err(refused)
+            w.alloc_range(0..=Index::MAX, 5, 1, item()).map(drop).map_err(refused)
         }),
         ("alloc_rrange", |w, item| {
             w.alloc_rrange(0..=9_000, 5, 4, item()).map(drop).map_err(refused)
@@ -134,7 +134,7 @@ fn every_kind_of_write() {
         ("set_end down", |w, _| w.set_end(33, 31).map(drop).or_else(in_the_way)),
         ("cursor store", |w, item| {
             let mut cursor = w.cursor(0);
-            cursor.find(usize::MAX);
+            cursor.find(Index::MAX);
             let before = cursor.range();
             let outcome = cursor.store(1..=1, item()).map_err(refused);
             assert!(outcome.is_ok() || cursor.range() == before, "a failure moved the cursor");
@@ -142,7 +142,7 @@ fn every_kind_of_write() {
         }),
         ("cursor erase", |w, _| {
             let mut cursor = w.cursor(15);
-            cursor.find(usize::MAX);
+            cursor.find(Index::MAX);
             let before = cursor.range();
             let outcome = cursor.erase().map(drop);
             assert!(outcome.is_ok() || cursor.range() == before, "a failure moved the cursor");
@@ -172,10 +172,10 @@ fn prepared_writes() {
                 (10, 19),
                 (12, 47),
                 (5, n * step),
-                (0, usize::MAX),
+                (0, Index::MAX),
                 (n * step / 2, n * step / 2 + 3),
-                (n * step / 2, usize::MAX),
-                (usize::MAX, usize::MAX),
+                (n * step / 2, Index::MAX),
+                (Index::MAX, Index::MAX),
             ] {
                 for kind in (0..4).filter(|_| first <= last) {
                     let mut scene = Scene::new(n, step);
@@ -217,7 +217,7 @@ fn many_prepared_writes() {
             let mut writer = scene.tree.get_mut();
             writer.preallocate_writes(writes).unwrap();
             with_node_budget(0, || {
-                for (i, item) in items.into_iter().enumerate() {
+                for (i, item) in (0..).zip(items) {
                     // At various places: splits, spans and ends.
                     let first = i * 7919 % (n * 15 + 50);
                     let last = if i % 7 == 3 { first + 200 } else { first + i % 4 };

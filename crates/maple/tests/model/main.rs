@@ -3,6 +3,8 @@
 //! `PROPTEST_CASES=10000 cargo test --release -p samara-maple --test model` tries more cases.
 //! `--cfg samara_small_nodes` in RUSTFLAGS makes every tree deep.
 #![cfg(not(loom))]
+// There, casts of an index to `u64` do nothing.
+#![cfg_attr(target_pointer_width = "32", allow(clippy::unnecessary_cast))]
 
 mod beside;
 mod failure;

@@ -1,20 +1,20 @@
 //! The model, slow and obvious: a `BTreeMap` from first index to last index and value, and a cursor
 //! that is one number for each direction.
 
-use maple::Error;
 use maple::cursor::State;
+use maple::{Error, Index};
 use std::collections::{BTreeMap, HashSet};
 use std::ops::RangeInclusive;
 
 /// A range: an entry or a hole.
-pub(crate) type Span = (usize, usize, Option<u64>);
+pub(crate) type Span = (Index, Index, Option<u64>);
 
 /// The expected contents of the tree.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Oracle {
-    map: BTreeMap<usize, (usize, u64)>,
+    map: BTreeMap<Index, (Index, u64)>,
     /// Every entry that has existed since [`Oracle::remember`], in every form that cuts gave it.
-    ever: Option<HashSet<(usize, usize, u64)>>,
+    ever: Option<HashSet<(Index, Index, u64)>>,
 }
 
 impl Oracle {
@@ -24,7 +24,7 @@ impl Oracle {
     }
 
     /// The entry or hole that holds `index`.
-    pub(crate) fn at(&self, index: usize) -> Span {
+    pub(crate) fn at(&self, index: Index) -> Span {
         let before = self.map.range(..=index).next_back();
         if let Some((&min, &(max, value))) = before
             && index <= max
@@ -32,12 +32,12 @@ impl Oracle {
             return (min, max, Some(value));
         }
         let min = before.map_or(0, |(_, &(max, _))| max + 1);
-        let max = self.map.range(index..).next().map_or(usize::MAX, |(&next, _)| next - 1);
+        let max = self.map.range(index..).next().map_or(Index::MAX, |(&next, _)| next - 1);
         (min, max, None)
     }
 
     /// Replaces the contents of the range.
-    pub(crate) fn set(&mut self, first: usize, last: usize, value: Option<u64>) {
+    pub(crate) fn set(&mut self, first: Index, last: Index, value: Option<u64>) {
         for cut in [Some(first), last.checked_add(1)].into_iter().flatten() {
             if let (min, max, Some(held)) = self.at(cut)
                 && min < cut
@@ -54,7 +54,7 @@ impl Oracle {
     }
 
     /// Records the entries that a write over the range made or cut.
-    fn note(&mut self, first: usize, last: usize) {
+    fn note(&mut self, first: Index, last: Index) {
         let near = [first.saturating_sub(1), first, last.saturating_add(1)];
         let spans = near.map(|index| self.at(index));
         if let Some(ever) = &mut self.ever {
@@ -69,21 +69,21 @@ impl Oracle {
     }
 
     /// Whether the entry has existed since [`Oracle::remember`].
-    pub(crate) fn was_there(&self, entry: (usize, usize, u64)) -> bool {
+    pub(crate) fn was_there(&self, entry: (Index, Index, u64)) -> bool {
         self.ever.as_ref().is_some_and(|ever| ever.contains(&entry))
     }
 
     /// The entries.
-    pub(crate) fn entries(&self) -> impl DoubleEndedIterator<Item = (RangeInclusive<usize>, u64)> {
+    pub(crate) fn entries(&self) -> impl DoubleEndedIterator<Item = (RangeInclusive<Index>, u64)> {
         self.map.iter().map(|(&min, &(max, value))| (min..=max, value))
     }
 
     /// The entries that overlap the range.
     pub(crate) fn overlapping(
         &self,
-        first: usize,
-        last: usize,
-    ) -> impl DoubleEndedIterator<Item = (RangeInclusive<usize>, u64)> {
+        first: Index,
+        last: Index,
+    ) -> impl DoubleEndedIterator<Item = (RangeInclusive<Index>, u64)> {
         self.entries().filter(move |(range, _)| *range.start() <= last && first <= *range.end())
     }
 
@@ -96,8 +96,8 @@ impl Oracle {
         spans
     }
 
-    /// The length of the longest hole, or `usize::MAX` if it is longer.
-    pub(crate) fn largest_gap(&self) -> usize {
+    /// The length of the longest hole, or `Index::MAX` if it is longer.
+    pub(crate) fn largest_gap(&self) -> Index {
         let holes = self.spans().into_iter().filter(|span| span.2.is_none());
         holes.map(|(min, max, _)| (max - min).saturating_add(1)).max().unwrap_or(0)
     }
@@ -106,11 +106,11 @@ impl Oracle {
     /// bounds.
     pub(crate) fn fit(
         &self,
-        (first, last): (usize, usize),
-        size: usize,
-        align: usize,
+        (first, last): (Index, Index),
+        size: Index,
+        align: Index,
         high: bool,
-    ) -> Option<usize> {
+    ) -> Option<Index> {
         let (size, align) = (size as u128, align as u128);
         let mut places =
             self.spans().into_iter().filter(|span| span.2.is_none()).filter_map(|hole| {
@@ -120,7 +120,7 @@ impl Oracle {
                 } else {
                     low.div_ceil(align) * align
                 };
-                (low <= start && start + size <= end).then_some(start as usize)
+                (low <= start && start + size <= end).then_some(start as Index)
             });
         if high { places.next_back() } else { places.min() }
     }
@@ -129,12 +129,12 @@ impl Oracle {
     /// than three holes before the best place fail by alignment.
     pub(crate) fn fits(
         &self,
-        bounds: (usize, usize),
-        size: usize,
-        align: usize,
+        bounds: (Index, Index),
+        size: Index,
+        align: Index,
         high: bool,
-        found: Result<usize, Error>,
-    ) -> Option<usize> {
+        found: Result<Index, Error>,
+    ) -> Option<Index> {
         let best = self.fit(bounds, size, align, high);
         let Ok(found) = found else {
             assert_eq!(found, best.ok_or(Error::NoSpace));
@@ -163,14 +163,14 @@ pub(crate) struct Place {
     /// The state.
     pub(crate) state: State,
     /// The first index of the current range; a single index if there is none.
-    pub(crate) min: usize,
+    pub(crate) min: Index,
     /// The last index of the current range.
-    pub(crate) max: usize,
+    pub(crate) max: Index,
 }
 
 impl Place {
     /// At an index.
-    pub(crate) fn start(index: usize) -> Self {
+    pub(crate) fn start(index: Index) -> Self {
         Place { state: State::Start, min: index, max: index }
     }
 
@@ -206,7 +206,7 @@ impl Place {
     }
 
     /// The next (previous) range up to a limit.
-    pub(crate) fn step(&mut self, oracle: &Oracle, limit: usize, back: bool) -> Option<Span> {
+    pub(crate) fn step(&mut self, oracle: &Oracle, limit: Index, back: bool) -> Option<Span> {
         if self.state == State::Nowhere {
             return None;
         }
@@ -215,20 +215,20 @@ impl Place {
             self.run_into(limit, back);
             return None;
         }
-        let span = oracle.at(if back { backwards } else { forth } as usize);
+        let span = oracle.at(if back { backwards } else { forth } as Index);
         self.arrive(span);
         Some(span)
     }
 
     /// Stops at a limit, but never moves back over indices that it has passed.
-    fn run_into(&mut self, limit: usize, back: bool) {
+    fn run_into(&mut self, limit: Index, back: bool) {
         let (forth, backwards) = self.ways();
         let (state, at) = if back {
             (State::Underflow, (limit as i128).min(backwards + 1))
         } else {
             (State::Overflow, (limit as i128).max(forth - 1))
         };
-        *self = Place { state, min: at as usize, max: at as usize };
+        *self = Place { state, min: at as Index, max: at as Index };
     }
 
     /// The next (previous) entry up to a limit. With `skip`, a cursor in state `Start` skips the
@@ -236,10 +236,10 @@ impl Place {
     pub(crate) fn find(
         &mut self,
         oracle: &Oracle,
-        limit: usize,
+        limit: Index,
         back: bool,
         skip: bool,
-    ) -> Option<(RangeInclusive<usize>, u64)> {
+    ) -> Option<(RangeInclusive<Index>, u64)> {
         if self.state == State::Nowhere {
             return None;
         }

@@ -3,7 +3,7 @@
 
 use crate::ledger::Pool;
 use grace::{Epoch, Reclaim};
-use maple::MapleTree;
+use maple::{Index, MapleTree};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering};
@@ -48,16 +48,16 @@ type Tree = MapleTree<Box<Bomb>, Epoch, Pool>;
 fn tree(n: u32, fuse: &Arc<Fuse>) -> Tree {
     let mut tree = Tree::new_in();
     for i in 0..n {
-        let first = i as usize * 10;
+        let first = i as Index * 10;
         tree.get_mut().store_range(first..=first + 9, Bomb::new(i, fuse)).unwrap();
     }
     tree
 }
 
-fn contents(tree: &mut Tree) -> Vec<(usize, usize, u32)> {
+fn contents(tree: &mut Tree) -> Vec<(Index, Index, u32)> {
     let writer = tree.get_mut();
     writer.validate().unwrap();
-    let all = writer.iter(0..=usize::MAX);
+    let all = writer.iter(0..=Index::MAX);
     all.map(|(range, bomb)| (*range.start(), *range.end(), bomb.0)).collect()
 }
 

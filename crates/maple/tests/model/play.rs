@@ -7,7 +7,7 @@ use crate::ledger::{Item, Ledger, with_budget};
 use crate::oracle::{Oracle, Place};
 use crate::script::{Area, Cells, Move, Op, Scale};
 use grace::Reclaim;
-use maple::{Error, NodeAlloc, Paused, Refused, WriteCursor, Writer};
+use maple::{Error, Index, NodeAlloc, Paused, Refused, WriteCursor, Writer};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) struct World {
     pub(crate) paused: Option<(Paused, Place)>,
     /// Nothing is ever deferred, so the counts are exact.
     pub(crate) exact: bool,
-    cyclic: usize,
+    cyclic: Index,
     /// A cyclic allocation took the largest index, and none has started again from the first index
     /// since.
     wrapped: bool,
@@ -57,11 +57,11 @@ impl World {
     }
 
     /// The bounds, size and alignment of a search at this scale.
-    fn area(&self, area: Area) -> ((usize, usize), usize, usize) {
+    fn area(&self, area: Area) -> ((Index, Index), Index, Index) {
         let size = match area.size {
             // Sometimes close to the largest possible sizes.
-            size @ 0xfff0.. => usize::MAX - usize::from(size - 0xfff0),
-            size => usize::from(size) + 1,
+            size @ 0xfff0.. => Index::MAX - Index::from(size - 0xfff0),
+            size => Index::from(size) + 1,
         };
         (self.scale.range(area.bounds), size, 1 << (area.align % 24))
     }
@@ -75,7 +75,7 @@ pub(crate) fn check<const S: bool, R: Reclaim, A: NodeAlloc>(
     if let Err(violation) = writer.validate() {
         panic!("{violation}\n{}", writer.dump());
     }
-    let all = 0..=usize::MAX;
+    let all = 0..=Index::MAX;
     let expected: Vec<_> = oracle.entries().collect();
     let found: Vec<_> =
         writer.iter(all.clone()).map(|(range, item)| (range, item.value())).collect();
@@ -86,10 +86,10 @@ pub(crate) fn check<const S: bool, R: Reclaim, A: NodeAlloc>(
     let mut cursor = writer.cursor(0);
     for &(min, max, value) in &spans {
         let found =
-            cursor.next_range(usize::MAX).map(|(range, item)| (range, item.map(|i| i.value())));
+            cursor.next_range(Index::MAX).map(|(range, item)| (range, item.map(|i| i.value())));
         assert_eq!(found, Some((min..=max, value)));
     }
-    assert!(cursor.next_range(usize::MAX).is_none());
+    assert!(cursor.next_range(Index::MAX).is_none());
     for &(min, max, value) in spans.iter().rev() {
         let found = cursor.prev_range(0).map(|(range, item)| (range, item.map(|i| i.value())));
         assert_eq!(found, Some((min..=max, value)));
@@ -120,7 +120,7 @@ fn given_back<const S: bool>(refused: Refused<Item<S>>, value: u64) -> Error {
 fn store<const S: bool, R: Reclaim, A: NodeAlloc>(
     writer: &mut Writer<'_, Item<S>, R, A>,
     world: &mut World,
-    (first, last): (usize, usize),
+    (first, last): (Index, Index),
     budget: Option<usize>,
 ) {
     let (item, value) = world.item();
@@ -134,7 +134,7 @@ fn store<const S: bool, R: Reclaim, A: NodeAlloc>(
 fn insert<const S: bool, R: Reclaim, A: NodeAlloc>(
     writer: &mut Writer<'_, Item<S>, R, A>,
     world: &mut World,
-    (first, last): (usize, usize),
+    (first, last): (Index, Index),
 ) {
     let (item, value) = world.item();
     let outcome =
@@ -155,7 +155,7 @@ fn insert<const S: bool, R: Reclaim, A: NodeAlloc>(
 fn erase<const S: bool, R: Reclaim, A: NodeAlloc>(
     writer: &mut Writer<'_, Item<S>, R, A>,
     world: &mut World,
-    index: usize,
+    index: Index,
     budget: Option<usize>,
     alone: bool,
 ) {
@@ -178,8 +178,8 @@ fn erase<const S: bool, R: Reclaim, A: NodeAlloc>(
 fn set_end<const S: bool, R: Reclaim, A: NodeAlloc>(
     writer: &mut Writer<'_, Item<S>, R, A>,
     world: &mut World,
-    index: usize,
-    end: usize,
+    index: Index,
+    end: Index,
     budget: Option<usize>,
 ) {
     let outcome = with_budget(budget, || writer.set_end(index, end));
@@ -206,7 +206,7 @@ fn set_end<const S: bool, R: Reclaim, A: NodeAlloc>(
 fn erase_range<const S: bool, R: Reclaim, A: NodeAlloc>(
     writer: &mut Writer<'_, Item<S>, R, A>,
     world: &mut World,
-    (first, last): (usize, usize),
+    (first, last): (Index, Index),
     budget: Option<usize>,
 ) {
     if done(with_budget(budget, || writer.erase_range(first..=last)), budget.is_some()) {
@@ -229,7 +229,7 @@ pub(crate) fn play<const S: bool, R: Reclaim, A: NodeAlloc>(
         Op::SetEnd(cell, end, budget) => {
             // Ends also move within a cell, so that they move a little.
             let (index, end) =
-                (scale.first(cell), scale.first(end).saturating_add(usize::from(end % 3)));
+                (scale.first(cell), scale.first(end).saturating_add(Index::from(end % 3)));
             set_end(writer, world, index, end, budget.map(usize::from));
         }
         Op::EraseRange(cells) => erase_range(writer, world, scale.range(cells), None),
@@ -246,7 +246,7 @@ pub(crate) fn play<const S: bool, R: Reclaim, A: NodeAlloc>(
         }
         Op::Clear => {
             with_budget(Some(0), || writer.clear());
-            world.oracle.set(0, usize::MAX, None);
+            world.oracle.set(0, Index::MAX, None);
         }
         Op::Alloc(area) => alloc(writer, world, area),
         Op::Cyclic(cells) => cyclic(writer, world, scale.range(cells)),
@@ -336,7 +336,7 @@ fn alloc<const S: bool, R: Reclaim, A: NodeAlloc>(
 fn cyclic<const S: bool, R: Reclaim, A: NodeAlloc>(
     writer: &mut Writer<'_, Item<S>, R, A>,
     world: &mut World,
-    (first, last): (usize, usize),
+    (first, last): (Index, Index),
 ) {
     let (item, value) = world.item();
     let from = world.cyclic.max(first);
@@ -350,7 +350,7 @@ fn cyclic<const S: bool, R: Reclaim, A: NodeAlloc>(
     match place {
         Some((index, _)) => {
             assert_eq!(next, index.checked_add(1).unwrap_or(first));
-            world.wrapped = index == usize::MAX || world.wrapped && !anew;
+            world.wrapped = index == Index::MAX || world.wrapped && !anew;
             world.oracle.set(index, index, Some(value));
         }
         None => assert_eq!(next, world.cyclic),
@@ -402,11 +402,11 @@ fn look<const S: bool, R: Reclaim, A: NodeAlloc>(
 fn iterate<const S: bool, R: Reclaim, A: NodeAlloc>(
     writer: &mut Writer<'_, Item<S>, R, A>,
     world: &mut World,
-    (first, last): (usize, usize),
+    (first, last): (Index, Index),
     mut bits: u64,
 ) {
     let read =
-        |(range, item): (RangeInclusive<usize>, &crate::ledger::Content)| (range, item.value());
+        |(range, item): (RangeInclusive<Index>, &crate::ledger::Content)| (range, item.value());
     let mut expected = world.oracle.overlapping(first, last);
     let mut iter = writer.iter(first..=last);
     assert_eq!(writer.find(first..=last).map(read), world.oracle.overlapping(first, last).next());

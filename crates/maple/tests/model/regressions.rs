@@ -4,7 +4,7 @@ use crate::family;
 use crate::ledger::{Item, Ledger, Pool, with_budget};
 use crate::script::{Cells, Event, Hold, Op, Scale, Session};
 use grace::{Epoch, Single};
-use maple::MapleTree;
+use maple::{Index, MapleTree};
 use std::sync::Arc;
 
 /// A duplicate that was preallocated for an entry must not serve another entry at the same address,
@@ -36,7 +36,7 @@ fn a_duplicate_made_ahead_does_not_outlive_its_source() {
 fn allocated_ahead_for_leaves_that_fit_into_one() {
     for seed in 0..200 {
         let ledger = Arc::<Ledger>::default();
-        let entry = |i: usize| i * 20..=i * 20 + 9;
+        let entry = |i: Index| i * 20..=i * 20 + 9;
         let tree = MapleTree::<Item<true>, Epoch, Pool>::new_in();
         let mut writer = tree.lock();
         for i in 0..20 {
@@ -46,7 +46,7 @@ fn allocated_ahead_for_leaves_that_fit_into_one() {
         for i in (0..20).filter(|i| (i * i + seed) % 7 < seed % 4) {
             writer.erase_range(entry(i)).unwrap();
         }
-        let left: Vec<_> = writer.iter(0..=usize::MAX).map(|(range, _)| range).collect();
+        let left: Vec<_> = writer.iter(0..=Index::MAX).map(|(range, _)| range).collect();
         for range in left {
             let copy = writer.duplicate().unwrap();
             let mut copy = copy.lock();

@@ -6,6 +6,7 @@
 
 #[cfg(fuzzing)]
 use arbitrary::Arbitrary;
+use maple::Index;
 
 /// The number of cells.
 pub(crate) const CELLS: u16 = 512;
@@ -144,10 +145,10 @@ pub(crate) struct Scale(pub(crate) u32);
 
 impl Scale {
     /// The first index of a cell of the lower half.
-    fn start(self, cell: u16) -> usize {
-        let cell = usize::from(cell);
+    fn start(self, cell: u16) -> Index {
+        let cell = Index::from(cell);
         // Where an index has 32 bits, half of the cells must fill at most half of the index range.
-        let (most, steps) = if usize::BITS == 64 { (55, 5) } else { (usize::BITS - 10, 10) };
+        let (most, steps) = if Index::BITS == 64 { (55, 5) } else { (Index::BITS - 10, 10) };
         if self.0 < 56 {
             cell << self.0.min(most)
         } else {
@@ -156,27 +157,27 @@ impl Scale {
     }
 
     /// The first index of a cell.
-    pub(crate) fn first(self, cell: u16) -> usize {
+    pub(crate) fn first(self, cell: u16) -> Index {
         let cell = cell % CELLS;
-        if cell < CELLS / 2 { self.start(cell) } else { usize::MAX - self.last(CELLS - 1 - cell) }
+        if cell < CELLS / 2 { self.start(cell) } else { Index::MAX - self.last(CELLS - 1 - cell) }
     }
 
     /// The last index of a cell.
-    pub(crate) fn last(self, cell: u16) -> usize {
+    pub(crate) fn last(self, cell: u16) -> Index {
         let cell = cell % CELLS;
         if cell < CELLS / 2 {
             self.start(cell + 1) - 1
         } else {
-            usize::MAX - self.first(CELLS - 1 - cell)
+            Index::MAX - self.first(CELLS - 1 - cell)
         }
     }
 
     /// The first and the last index of a range of cells.
-    pub(crate) fn range(self, cells: Cells) -> (usize, usize) {
+    pub(crate) fn range(self, cells: Cells) -> (Index, Index) {
         let (from, to) = cells.ends();
         let (first, last) = (self.first(from), self.last(to));
         // At least one index must be left.
-        let trim = |trim: bool| usize::from(trim && last - first > 1);
+        let trim = |trim: bool| Index::from(trim && last - first > 1);
         (first + trim(cells.trim.0), last - trim(cells.trim.1))
     }
 }

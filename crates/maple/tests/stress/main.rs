@@ -4,6 +4,8 @@
 //! `SAMARA_STRESS_SECONDS=300` for minutes. `--cfg samara_small_nodes` in RUSTFLAGS makes the trees
 //! deep.
 #![cfg(not(loom))]
+// There, casts of an index to `u64` do nothing.
+#![cfg_attr(target_pointer_width = "32", allow(clippy::unnecessary_cast))]
 
 mod reader;
 mod space;
@@ -11,7 +13,7 @@ mod tag;
 mod writer;
 
 use grace::{Epoch, Reclaim};
-use maple::MapleTree;
+use maple::{Index, MapleTree};
 use reader::Reads;
 use space::{Dice, GROUPS, Group, TAIL};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,7 +47,7 @@ impl Limit {
     }
 }
 
-fn store(tree: &Tree, range: std::ops::RangeInclusive<usize>, version: u64) {
+fn store(tree: &Tree, range: std::ops::RangeInclusive<Index>, version: u64) {
     tree.store_range(range.clone(), Box::new(Tag::new(&range, version))).unwrap();
 }
 
@@ -56,7 +58,7 @@ fn readers_beside_writers() {
         group.all_fixed().for_each(|range| store(&tree, range, 0));
         store(&tree, group.covered(), 0);
     }
-    store(&tree, TAIL..=usize::MAX, 0);
+    store(&tree, TAIL..=Index::MAX, 0);
     let (stop, limit) = (AtomicBool::new(false), Limit::new());
     let began = Instant::now();
     let (reads, writes) = thread::scope(|scope| {

@@ -3,6 +3,7 @@
 use crate::Tree;
 use crate::space::{Dice, FIXED, FREE, GROUPS, Group, TAIL};
 use crate::tag::Tag;
+use maple::Index;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,7 +66,7 @@ pub(crate) fn run(tree: &Tree, stop: &AtomicBool, mut dice: Dice) -> Reads {
     reads
 }
 
-fn points(tree: &Tree, dice: &mut Dice, reads: &mut Reads, newest: &mut HashMap<usize, u64>) {
+fn points(tree: &Tree, dice: &mut Dice, reads: &mut Reads, newest: &mut HashMap<Index, u64>) {
     let guard = tree.pin();
     let group = dice.group();
 
@@ -111,7 +112,7 @@ fn points(tree: &Tree, dice: &mut Dice, reads: &mut Reads, newest: &mut HashMap<
         None => reads.toggled_free += 1,
     }
 
-    for index in [TAIL, usize::MAX, usize::MAX - dice.roll(1 << 20)] {
+    for index in [TAIL, Index::MAX, Index::MAX - dice.roll(1 << 20)] {
         let (range, tag) = tree.lookup(&guard, index).expect("a covered index is a hole");
         tag.check(&range);
         assert!(range.contains(&index) && *range.start() >= TAIL);
@@ -120,15 +121,15 @@ fn points(tree: &Tree, dice: &mut Dice, reads: &mut Reads, newest: &mut HashMap<
 }
 
 /// Walks over some groups, forwards or backwards, with the iterator or a cursor.
-fn walk(tree: &Tree, from: usize, to: usize, how: usize, reads: &mut Reads) {
+fn walk(tree: &Tree, from: Index, to: Index, how: Index, reads: &mut Reads) {
     let guard = tree.pin();
     let bounds = *Group(from).fixed(0).start()..=*Group(to - 1).never().end();
     let (first, last) = (*bounds.start(), *bounds.end());
-    let check = |(range, tag): (RangeInclusive<usize>, &Tag)| {
+    let check = |(range, tag): (RangeInclusive<Index>, &Tag)| {
         tag.check(&range);
         range
     };
-    let mut seen: Vec<RangeInclusive<usize>> = match how {
+    let mut seen: Vec<RangeInclusive<Index>> = match how {
         0 => tree.iter(&guard, bounds).map(check).collect(),
         1 => tree.iter(&guard, bounds).rev().map(check).collect(),
         2 => {
@@ -178,10 +179,10 @@ fn gaps(tree: &Tree, reads: &mut Reads) {
     let guard = tree.pin();
     // The two blocks before it may be free as well: the last toggled block, and the one after it.
     let place = TAIL - FREE;
-    let high = tree.empty_area_rev(&guard, 0..=usize::MAX, FREE, 1);
+    let high = tree.empty_area_rev(&guard, 0..=Index::MAX, FREE, 1);
     assert_eq!(high, Ok(place));
-    let low = tree.empty_area(&guard, 0..=usize::MAX, FREE, 1);
+    let low = tree.empty_area(&guard, 0..=Index::MAX, FREE, 1);
     assert!(low.is_ok_and(|low| low <= place && place - low < FREE / 2), "{low:x?}");
-    assert!(tree.empty_area(&guard, 0..=usize::MAX, 2 * FREE, 1).is_err());
+    assert!(tree.empty_area(&guard, 0..=Index::MAX, 2 * FREE, 1).is_err());
     reads.gaps += 1;
 }

@@ -1,5 +1,6 @@
 //! An entry that records the range that it was stored at, and detects reads after its drop.
 
+use maple::Index;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -10,21 +11,21 @@ pub(crate) static LIVE: AtomicI64 = AtomicI64::new(0);
 
 #[derive(Debug)]
 pub(crate) struct Tag {
-    first: usize,
-    last: usize,
+    first: Index,
+    last: Index,
     pub(crate) version: u64,
     seal: AtomicU64,
 }
 
 impl Tag {
-    pub(crate) fn new(range: &RangeInclusive<usize>, version: u64) -> Self {
+    pub(crate) fn new(range: &RangeInclusive<Index>, version: u64) -> Self {
         // Relaxed, here and below: counts and checks only; no other data depends on them.
         LIVE.fetch_add(1, Ordering::Relaxed);
         let (first, last) = (*range.start(), *range.end());
         Tag { first, last, version, seal: AtomicU64::new(Self::digest(first, last, version)) }
     }
 
-    fn digest(first: usize, last: usize, version: u64) -> u64 {
+    fn digest(first: Index, last: Index, version: u64) -> u64 {
         (first as u64).rotate_left(17)
             ^ (last as u64).rotate_left(41)
             ^ version.wrapping_mul(KEY)
@@ -32,7 +33,7 @@ impl Tag {
     }
 
     /// Checks that the entry is alive and intact, and that the found range lies in the stored one.
-    pub(crate) fn check(&self, found: &RangeInclusive<usize>) {
+    pub(crate) fn check(&self, found: &RangeInclusive<Index>) {
         let seal = self.seal.load(Ordering::Relaxed);
         assert_eq!(
             seal,
@@ -48,7 +49,7 @@ impl Tag {
     }
 
     /// As [`Tag::check`], and checks that no part of the entry was cut off.
-    pub(crate) fn check_whole(&self, found: &RangeInclusive<usize>) {
+    pub(crate) fn check_whole(&self, found: &RangeInclusive<Index>) {
         self.check(found);
         assert_eq!(*found, self.first..=self.last);
     }

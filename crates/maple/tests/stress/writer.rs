@@ -3,6 +3,7 @@
 
 use crate::space::{Dice, GROUPS, Group, TAIL};
 use crate::{Limit, Tree, store};
+use maple::Index;
 use std::ops::RangeInclusive;
 
 /// The number of writes of each kind.
@@ -43,7 +44,7 @@ impl Writes {
 }
 
 /// Writes until the limit is reached.
-pub(crate) fn run(tree: &Tree, limit: &Limit, half: usize) -> Writes {
+pub(crate) fn run(tree: &Tree, limit: &Limit, half: Index) -> Writes {
     let mut dice = Dice(0x0abc_def0 + half as u64);
     let mut writes = Writes::default();
     let mut version = 0;
@@ -102,7 +103,7 @@ pub(crate) fn run(tree: &Tree, limit: &Limit, half: usize) -> Writes {
     writes
 }
 
-fn insert(tree: &Tree, range: RangeInclusive<usize>, version: u64) {
+fn insert(tree: &Tree, range: RangeInclusive<Index>, version: u64) {
     let tag = Box::new(crate::Tag::new(&range, version));
     if let Err(refused) = tree.insert_range(range.clone(), tag) {
         // The error names the entry in the way.
@@ -115,18 +116,18 @@ fn insert(tree: &Tree, range: RangeInclusive<usize>, version: u64) {
 /// which removes every leaf on the right at once.
 fn tail(tree: &Tree, dice: &mut Dice, version: u64) {
     for _ in 0..4 {
-        let first = usize::MAX - dice.roll(1 << 20);
+        let first = Index::MAX - dice.roll(1 << 20);
         store(tree, first..=first.saturating_add(dice.roll(1 << 12)), version);
     }
     if dice.roll(8) == 0 {
         let first = TAIL + dice.roll(1 << 20);
-        store(tree, first..=usize::MAX, version);
+        store(tree, first..=Index::MAX, version);
     }
 }
 
 /// Under one lock, a cursor erases every second entry of the block and mostly stores a new one
 /// there, in preallocated memory.
-fn erase_span(tree: &Tree, toggled: &RangeInclusive<usize>, version: u64) {
+fn erase_span(tree: &Tree, toggled: &RangeInclusive<Index>, version: u64) {
     let mut writer = tree.lock();
     let mut cursor = writer.cursor(*toggled.start());
     let mut odd = false;

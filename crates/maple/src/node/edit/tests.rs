@@ -1,6 +1,7 @@
 //! Edits, as they change slots.
 
 use super::*;
+use crate::Index;
 use crate::node::leaf::{Slot, word};
 use crate::node::pack::{is_packable, pack};
 use core::ptr;
@@ -9,7 +10,7 @@ use std::vec::Vec;
 const MAX: usize = 0xffff_ffff;
 const UNIT: usize = 0x1000;
 
-fn slots(body: &Body, max: usize) -> Vec<Slot> {
+fn slots(body: &Body, max: Index) -> Vec<Slot> {
     (0..body.len()).map(|slot| body.slot(slot, max)).collect()
 }
 

@@ -1,6 +1,7 @@
 //! Compares the search and the unpacking with the scalar ones.
 
 use super::*;
+use crate::Index;
 use crate::node::leaf::{Slot, word};
 use crate::node::pack::{is_packable, pack};
 use core::mem::MaybeUninit;
@@ -18,10 +19,10 @@ fn starts(search: impl Search, body: &Body) -> Vec<usize> {
 #[test]
 fn neon_agrees_with_no_vectors() {
     let mut forms = [0, 0];
-    for size in [10, 0x1000, 0x3000, (1 << 40) + 1, (1 << 58) + 1, usize::MAX / 30] {
+    for size in [10, 0x1000, 0x3000, (1 << 40) + 1, (1 << 58) + 1, Index::MAX / 30] {
         for len in 1..30usize {
             let end = |i: usize| match i + 1 == len {
-                true => Some(usize::MAX),
+                true => Some(Index::MAX),
                 false => Some((i + 1).checked_mul(size)? - 1),
             };
             let slot = |i: usize| {

@@ -1,10 +1,11 @@
 //! The narrow form that a leaf gets, and packed leaves.
 
 use super::*;
+use crate::Index;
 use crate::node::leaf::word;
 use std::vec::Vec;
 
-fn check(slots: &[Slot], min: usize) {
+fn check(slots: &[Slot], min: Index) {
     let body = pack(slots);
     let max = slots[slots.len() - 1].end;
     assert_eq!(body.len(), slots.len());
@@ -19,7 +20,7 @@ fn check(slots: &[Slot], min: usize) {
 }
 
 /// `n` ranges of `size`, one after the other. Every other one is a hole unless `touching`.
-fn run(n: usize, from: usize, size: usize, touching: bool) -> Vec<Slot> {
+fn run(n: usize, from: usize, size: Index, touching: bool) -> Vec<Slot> {
     let mut slots = Vec::new();
     for i in 0..n {
         let end = from + (i + 1) * size - 1;
@@ -48,22 +49,22 @@ fn every_form_reads_back() {
 fn bounds_far_up_and_at_the_end() {
     let mut slots = run(5, 0x7fff_0000_0000, 0x1000, false);
     check(&slots, 0x7000_0000_0000);
-    slots.push(Slot { end: usize::MAX, word: word(0) });
+    slots.push(Slot { end: Index::MAX, word: word(0) });
     assert_eq!(narrow(&slots).is_none(), ALWAYS_WIDE);
     check(&slots, 0);
     let top = [
-        Slot { end: usize::MAX - 0x2000, word: word(0) },
-        Slot { end: usize::MAX - 0x1000, word: word(1) },
-        Slot { end: usize::MAX, word: word(2) },
+        Slot { end: Index::MAX - 0x2000, word: word(0) },
+        Slot { end: Index::MAX - 0x1000, word: word(1) },
+        Slot { end: Index::MAX, word: word(2) },
     ];
     check(&top, 0);
-    check(&[Slot { end: 0, word: word(1) }, Slot { end: usize::MAX, word: word(0) }], 0);
-    check(&[Slot { end: usize::MAX, word: word(1) }], 0);
+    check(&[Slot { end: 0, word: word(1) }, Slot { end: Index::MAX, word: word(0) }], 0);
+    check(&[Slot { end: Index::MAX, word: word(1) }], 0);
     // Two regions of pages with a huge hole between them do not fit the narrow form.
     let mut far = run(3, 0, 0x1000, true);
     far.push(Slot { end: 0x7fff_ffff_efff, word: word(0) });
     far.push(Slot { end: 0x7fff_ffff_ffff, word: word(7) });
-    far.push(Slot { end: usize::MAX, word: word(0) });
+    far.push(Slot { end: Index::MAX, word: word(0) });
     assert!(narrow(&far).is_none());
     check(&far, 0);
 }
@@ -72,7 +73,7 @@ fn bounds_far_up_and_at_the_end() {
 fn the_limits_of_the_packed_form() {
     let body = pack(&run(6, 0x40_0000, 0x1000, true));
     assert!(body.takes(0x40_2fff) && body.takes(0x3f_ffff) && body.takes(0x1_0000_0fff));
-    assert!(body.wide || (!body.takes(0x40_2ffe) && !body.takes(usize::MAX)));
+    assert!(body.wide || (!body.takes(0x40_2ffe) && !body.takes(Index::MAX)));
     assert!(body.wide || !body.takes(1 << 60));
 }
 

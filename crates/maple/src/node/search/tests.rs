@@ -1,6 +1,7 @@
 //! The scalar searches at every fill of a node.
 
 use super::*;
+use crate::Index;
 use crate::node::leaf::{Slot, word};
 use crate::node::pack::{is_packable, pack};
 use crate::node::{Job, Search, run};
@@ -45,7 +46,7 @@ fn children_at_every_fill() {
             seps.bounds[i] = 10 * i + 3;
         }
         seps.len = len as u8;
-        for index in (0..10 * len + 2).chain([usize::MAX]) {
+        for index in (0..10 * len + 2).chain([Index::MAX]) {
             let smaller = seps.bounds[..len - 1].iter().filter(|&&bound| bound < index).count();
             assert_eq!(inner_scalar(&seps, index), smaller, "{index} of {len}");
             assert_eq!(run(Child(&seps, index)), smaller, "{index} of {len}");
@@ -60,7 +61,7 @@ fn slots_at_every_fill() {
     for size in [10, 0x1000, (1 << 58) + 1] {
         for len in 1..if size > 1 << 50 { 16 } else { 30 } {
             let slots = (0..len).map(|i| Slot {
-                end: if i + 1 == len { usize::MAX } else { (i + 1) * size - 1 },
+                end: if i + 1 == len { Index::MAX } else { (i + 1) * size - 1 },
                 word: word(if i % 2 == 0 { i + 1 } else { 0 }),
             });
             let slots = slots.collect::<Vec<_>>();
@@ -74,7 +75,7 @@ fn slots_at_every_fill() {
                 assert_eq!(run(InLeaf(&body, index)), smaller, "{index:#x} of {len}");
             }
             assert_eq!(
-                (run(InLeaf(&body, usize::MAX)), leaf_scalar(&body, usize::MAX)),
+                (run(InLeaf(&body, Index::MAX)), leaf_scalar(&body, Index::MAX)),
                 (len - 1, len - 1)
             );
         }

@@ -1,5 +1,6 @@
 //! The search and the unpacking with AVX2.
 
+use crate::Index;
 use crate::node::change::Way;
 use crate::node::inner::Seps;
 use crate::node::job::{Job, Search};
@@ -15,13 +16,13 @@ impl Way for Avx2 {}
 
 impl Search for Avx2 {
     #[inline(always)]
-    fn below(self, body: &Body, index: usize) -> u32 {
+    fn below(self, body: &Body, index: Index) -> u32 {
         // SAFETY: the CPU has AVX2.
         unsafe { below(body, index) }
     }
 
     #[inline(always)]
-    fn inner(self, seps: &Seps, index: usize) -> usize {
+    fn inner(self, seps: &Seps, index: Index) -> usize {
         // SAFETY: as above.
         unsafe { inner(seps, index) }
     }
@@ -55,7 +56,7 @@ pub(super) unsafe fn run<J: Job>(job: J) -> J::Out {
 
 #[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
 #[inline]
-unsafe fn below(body: &Body, index: usize) -> u32 {
+unsafe fn below(body: &Body, index: Index) -> u32 {
     let n = body.len() as u32 - 1;
     if body.wide {
         // SAFETY: inside the room.
@@ -77,7 +78,7 @@ unsafe fn below(body: &Body, index: usize) -> u32 {
 
 #[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
 #[inline]
-unsafe fn inner(seps: &Seps, index: usize) -> usize {
+unsafe fn inner(seps: &Seps, index: Index) -> usize {
     let at = (&raw const *seps).cast::<usize>();
     // SAFETY: reads separators 0 to 11, and 11 to 14. It must not read past them: the reference
     // count there may change.
@@ -92,7 +93,7 @@ unsafe fn inner(seps: &Seps, index: usize) -> usize {
 /// The words at `at` are initialised.
 #[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
 #[inline]
-unsafe fn words<const N: usize>(at: *const usize, index: usize) -> u32 {
+unsafe fn words<const N: usize>(at: *const Index, index: Index) -> u32 {
     let mut lanes = 0;
     for i in 0..N {
         // SAFETY: the caller's promise.
@@ -105,7 +106,7 @@ unsafe fn words<const N: usize>(at: *const usize, index: usize) -> u32 {
 /// Compares four words: bit `i` is set if word `i` is below `index`.
 #[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
 #[inline]
-fn four(bounds: __m256i, index: usize) -> u32 {
+fn four(bounds: __m256i, index: Index) -> u32 {
     let turn = _mm256_set1_epi64x(i64::MIN);
     let wanted = _mm256_xor_si256(_mm256_set1_epi64x(index as i64), turn);
     let below = _mm256_cmpgt_epi64(wanted, _mm256_xor_si256(bounds, turn));

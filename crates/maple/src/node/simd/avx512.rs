@@ -4,6 +4,7 @@
 //! latency counts, and its number of instructions, which limits how many searches the CPU overlaps.
 //! So inline assembly replaces the cases in which the compiler emits more instructions than needed.
 
+use crate::Index;
 use crate::layout::INNER_SLOTS;
 use crate::node::inner::{Inner, Seps};
 use crate::node::job::{Job, Search};
@@ -19,19 +20,19 @@ pub(super) struct Avx512(Seven);
 
 impl Search for Avx512 {
     #[inline(always)]
-    fn below(self, body: &Body, index: usize) -> u32 {
+    fn below(self, body: &Body, index: Index) -> u32 {
         // SAFETY: the CPU has AVX-512.
         unsafe { below(body, index) }
     }
 
     #[inline(always)]
-    fn inner(self, seps: &Seps, index: usize) -> usize {
+    fn inner(self, seps: &Seps, index: Index) -> usize {
         // SAFETY: as above.
         unsafe { inner(seps, index, self.0) }
     }
 
     #[inline(always)]
-    fn inner_soon(self, seps: &Seps, index: usize) -> usize {
+    fn inner_soon(self, seps: &Seps, index: Index) -> usize {
         // SAFETY: as above.
         unsafe { inner_soon(seps, index, self.0) }
     }
@@ -40,7 +41,7 @@ impl Search for Avx512 {
     fn holes<const UP: bool, const ENDS: bool>(
         self,
         body: &Body,
-        range: (usize, usize),
+        range: (Index, Index),
         bound: usize,
         wanted: (usize, usize),
     ) -> u32 {
@@ -49,7 +50,7 @@ impl Search for Avx512 {
     }
 
     #[inline(always)]
-    fn gaps(self, inner: &Inner, size: usize) -> u32 {
+    fn gaps(self, inner: &Inner, size: Index) -> u32 {
         // SAFETY: as above.
         unsafe { gaps(inner, size) }
     }
@@ -84,7 +85,7 @@ pub(super) unsafe fn run<J: Job>(job: J) -> J::Out {
 
 #[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
 #[inline]
-unsafe fn below(body: &Body, index: usize) -> u32 {
+unsafe fn below(body: &Body, index: Index) -> u32 {
     let n = body.len() as u32 - 1;
     if body.wide {
         let (at, wanted) = (body.words_wide(), _mm512_set1_epi64(index as i64));
@@ -107,7 +108,7 @@ unsafe fn below(body: &Body, index: usize) -> u32 {
 
 #[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
 #[inline]
-unsafe fn inner(seps: &Seps, index: usize, seven: Seven) -> usize {
+unsafe fn inner(seps: &Seps, index: Index, seven: Seven) -> usize {
     let (at, wanted) = (&raw const *seps, _mm512_set1_epi64(index as i64));
     let below: usize;
     // SAFETY: reads separators 0 to 7, and 8 to 14. It must not read past them: the reference count
@@ -137,7 +138,7 @@ unsafe fn inner(seps: &Seps, index: usize, seven: Seven) -> usize {
 /// result instead of ten, for two instructions more.
 #[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
 #[inline]
-unsafe fn inner_soon(seps: &Seps, index: usize, seven: Seven) -> usize {
+unsafe fn inner_soon(seps: &Seps, index: Index, seven: Seven) -> usize {
     let (at, wanted) = (&raw const *seps, _mm512_set1_epi64(index as i64));
     let below: usize;
     // SAFETY: as in `inner`.
@@ -172,9 +173,9 @@ unsafe fn inner_soon(seps: &Seps, index: usize, seven: Seven) -> usize {
 #[inline(always)]
 unsafe fn holes<const UP: bool, const ENDS: bool>(
     body: &Body,
-    (min, max): (usize, usize),
+    (min, max): (Index, Index),
     bound: usize,
-    (size, align): (usize, usize),
+    (size, align): (Index, Index),
 ) -> u32 {
     let last = body.len() - 1;
     let (units, aligned) = (size >> body.shift, align >> body.shift);
@@ -250,7 +251,7 @@ unsafe fn holes<const UP: bool, const ENDS: bool>(
 
 #[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
 #[inline]
-unsafe fn gaps(inner: &Inner, size: usize) -> u32 {
+unsafe fn gaps(inner: &Inner, size: Index) -> u32 {
     let wanted = _mm512_set1_epi64(size as i64);
     let long: u32;
     // SAFETY: reads sixteen gaps. In assembly, since a writer may store to them: each read is like

@@ -2,6 +2,7 @@
 
 use super::Avx512;
 use super::splice::splice_lines;
+use crate::Index;
 use crate::layout::{LEAF_CELLS, LEAF_SLOTS, NARROW, WIDE};
 use crate::node::change::{Change, Run, Way};
 use crate::node::inner::{Inner, Item, Splice};
@@ -49,7 +50,7 @@ impl Way for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn splice(self, from: &Inner, to: NonNull<Inner>, end: usize, splice: Splice) {
+    unsafe fn splice(self, from: &Inner, to: NonNull<Inner>, end: Index, splice: Splice) {
         // SAFETY: the caller's promise, and the CPU has AVX-512.
         unsafe { splice_lines(from, to.as_ptr(), end, splice) }
     }
@@ -73,7 +74,7 @@ impl Way for Avx512 {
     const MEASURES: bool = true;
 
     #[inline(always)]
-    fn gap(self, body: &Body, holes: u32, ends: (usize, usize), _: usize) -> usize {
+    fn gap(self, body: &Body, holes: u32, ends: (Index, Index), _: usize) -> Index {
         // SAFETY: the CPU has AVX-512.
         unsafe {
             if body.wide {
@@ -85,7 +86,7 @@ impl Way for Avx512 {
     }
 
     #[inline(always)]
-    fn max_gap_with(self, inner: &Inner, (changed, gap): (u32, usize), _: usize) -> usize {
+    fn max_gap_with(self, inner: &Inner, (changed, gap): (u32, usize), _: usize) -> Index {
         // SAFETY: the CPU has AVX-512.
         unsafe { max_gap(inner, changed, gap) }
     }
@@ -213,7 +214,7 @@ unsafe fn store(to: *mut Leaf, lines: [__m512i; 4]) {
 /// The longer one of the holes in the first and the last slot, if these are among `holes`, and the
 /// other holes.
 #[inline(always)]
-fn outer_gap(body: &Body, holes: u32, (min, max): (usize, usize)) -> (usize, u32) {
+fn outer_gap(body: &Body, holes: u32, (min, max): (Index, Index)) -> (usize, u32) {
     let last = body.len() - 1;
     // A leaf has an entry, so a hole is shorter than the whole index range and `+ 1` does not
     // overflow.
@@ -232,7 +233,7 @@ fn outer_gap(body: &Body, holes: u32, (min, max): (usize, usize)) -> (usize, u32
 /// The CPU has AVX-512.
 // Without `#[target_feature]`: see `change_narrow`.
 #[inline(always)]
-unsafe fn gap_wide(body: &Body, holes: u32, ends: (usize, usize)) -> usize {
+unsafe fn gap_wide(body: &Body, holes: u32, ends: (Index, Index)) -> usize {
     // SAFETY: the caller has asked.
     unsafe { assert_unchecked(body.wide) }
     let (outer, holes) = outer_gap(body, holes, ends);
@@ -264,7 +265,7 @@ unsafe fn gap_wide(body: &Body, holes: u32, ends: (usize, usize)) -> usize {
 /// The CPU has AVX-512.
 // Without `#[target_feature]`: see `change_narrow`.
 #[inline(always)]
-unsafe fn gap_narrow(body: &Body, holes: u32, ends: (usize, usize)) -> usize {
+unsafe fn gap_narrow(body: &Body, holes: u32, ends: (Index, Index)) -> usize {
     // SAFETY: the caller has asked.
     unsafe { assert_unchecked(!body.wide) }
     let (outer, holes) = outer_gap(body, holes, ends);
@@ -284,7 +285,7 @@ unsafe fn gap_narrow(body: &Body, holes: u32, ends: (usize, usize)) -> usize {
 /// The largest gap of a node when `gap` replaces the gaps of the children in `changed`.
 #[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
 #[inline]
-unsafe fn max_gap(inner: &Inner, changed: u32, gap: usize) -> usize {
+unsafe fn max_gap(inner: &Inner, changed: u32, gap: Index) -> Index {
     let gaps = inner.gaps();
     // SAFETY: a node has sixteen gaps; only the writer stores to them, and the caller is the
     // writer.

@@ -4,6 +4,7 @@
 //! line shifted, and the value of an unused slot. So the cost does not depend on how many children
 //! move, and no loop end can be mispredicted. Cost: four masked loads and two stores per array.
 
+use crate::Index;
 use crate::layout::INNER_SLOTS;
 use crate::node::inner::{Inner, Seps, Splice};
 use core::arch::asm;
@@ -33,7 +34,7 @@ struct Moved {
 /// change during the call. The CPU has AVX-512.
 #[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
 #[inline]
-pub(super) unsafe fn splice_lines(from: &Inner, to: *mut Inner, end: usize, splice: Splice) {
+pub(super) unsafe fn splice_lines(from: &Inner, to: *mut Inner, end: Index, splice: Splice) {
     let Splice { gone, items } = splice;
     let (at, behind) = (gone.start, gone.start + items.len());
     // SAFETY: the caller's promise.

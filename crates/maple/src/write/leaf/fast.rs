@@ -8,6 +8,7 @@
 //!
 //! Cost: the descent, one search in the leaf, some sixty instructions, and [`Target::commit`].
 
+use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
@@ -61,8 +62,8 @@ pub(in crate::write) struct InsertHole<'q, 't, E: Entry, R: Reclaim, A: NodeAllo
 {
     pub(in crate::write) target: &'q mut Target<'t, E, R, A>,
     pub(in crate::write) finger: &'q mut Finger,
-    pub(in crate::write) first: usize,
-    pub(in crate::write) last: usize,
+    pub(in crate::write) first: Index,
+    pub(in crate::write) last: Index,
     pub(in crate::write) word: NonNull<()>,
     pub(in crate::write) swaps: bool,
 }
@@ -101,7 +102,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> InsertHole<'_, '_, E,
         search: S,
         own: &WriteDescent,
         slot: usize,
-        (start, end): (usize, usize),
+        (start, end): (Index, Index),
     ) -> Fast {
         let InsertHole { target, finger, first, last, word, swaps } = self;
         let (first, last, word) = (*first, *last, *word);
@@ -226,15 +227,15 @@ fn swapped(body: &Body, slot: usize, word: NonNull<()>) -> (*mut (), Change) {
 /// Replaces the entry that holds an index by a hole.
 pub(in crate::write) struct EraseOne<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc> {
     pub(in crate::write) target: &'q mut Target<'t, E, R, A>,
-    pub(in crate::write) index: usize,
+    pub(in crate::write) index: Index,
     /// Receives the entry.
     pub(in crate::write) found: &'q mut Found,
 }
 
 /// An entry with its range. The word is null if there is none.
 pub(in crate::write) struct Found {
-    pub(in crate::write) start: usize,
-    pub(in crate::write) end: usize,
+    pub(in crate::write) start: Index,
+    pub(in crate::write) end: Index,
     pub(in crate::write) word: *mut (),
 }
 

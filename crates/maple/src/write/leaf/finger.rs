@@ -16,6 +16,7 @@
 //! Cost: a random write pays a few instructions, because its path is a local variable and the
 //! finger is noted only in a run. A run is detected by entries that lie side by side.
 
+use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::node::{self, Link, Search};
@@ -35,21 +36,21 @@ pub(crate) struct Finger {
     pub(in crate::write) descent: WriteDescent,
     /// A slot of the leaf: its first and last index, and its number. If nothing is noted, they are
     /// the range of the last entry put into a hole.
-    first: Cell<usize>,
-    last: Cell<usize>,
+    first: Cell<Index>,
+    last: Cell<Index>,
     slot: Cell<usize>,
     /// The first index of the slot before it (`first` if that is unknown), and the number of
     /// indices from there to the end of the slot behind it (or to `last`). 0 if nothing is known.
-    from: Cell<usize>,
-    len: Cell<usize>,
+    from: Cell<Index>,
+    len: Cell<Index>,
 }
 
 /// The slot of a leaf that holds an index.
 pub(in crate::write) struct Spot<'p> {
     pub(in crate::write) place: Place<'p>,
     pub(in crate::write) slot: usize,
-    pub(in crate::write) start: usize,
-    pub(in crate::write) end: usize,
+    pub(in crate::write) start: Index,
+    pub(in crate::write) end: Index,
     /// Whether a node on the path is shared with another tree.
     pub(in crate::write) shared: bool,
 }
@@ -89,8 +90,8 @@ impl Finger {
     pub(in crate::write) fn note(
         &self,
         slot: usize,
-        (first, last): (usize, usize),
-        (from, to): (usize, usize),
+        (first, last): (Index, Index),
+        (from, to): (Index, Index),
     ) {
         debug_assert!(from <= first && first <= last && last <= to);
         self.first.set(first);
@@ -103,7 +104,7 @@ impl Finger {
 
     /// Notes the range of an entry that was put into a hole, but not its position.
     #[inline(always)]
-    pub(in crate::write) fn pass(&self, (first, last): (usize, usize)) {
+    pub(in crate::write) fn pass(&self, (first, last): (Index, Index)) {
         self.first.set(first);
         self.last.set(last);
     }
@@ -111,20 +112,20 @@ impl Finger {
     /// Whether a hole is next to the last entry that was put into one. A false positive is
     /// harmless: it only notes a position that the next write does not use.
     #[inline(always)]
-    pub(in crate::write) fn is_beside(&self, (start, end): (usize, usize)) -> bool {
+    pub(in crate::write) fn is_beside(&self, (start, end): (Index, Index)) -> bool {
         (start.wrapping_sub(1) == self.last.get()) | (end.wrapping_add(1) == self.first.get())
     }
 
     /// Whether the slot that holds an index is known.
     #[inline(always)]
-    pub(in crate::write) fn is_near(&self, index: usize) -> bool {
+    pub(in crate::write) fn is_near(&self, index: Index) -> bool {
         index.wrapping_sub(self.from.get()) < self.len.get()
     }
 
     /// The number and the range of the slot that holds an index, which must be near. Forgets the
     /// position.
     #[inline(always)]
-    fn take(&self, index: usize) -> (usize, usize, usize) {
+    fn take(&self, index: Index) -> (usize, Index, Index) {
         debug_assert!(self.is_near(index));
         let (from, len) = (self.from.get(), self.len.get());
         self.forget();
@@ -147,7 +148,7 @@ impl Finger {
         &self,
         target: &Target<'_, E, R, A>,
         search: S,
-        index: usize,
+        index: Index,
     ) -> Spot<'_> {
         let (slot, start, end) = self.take(index);
         // SAFETY: the promise of `Target::new`; nothing on the path has changed since the last
@@ -164,8 +165,8 @@ impl Finger {
         &self,
         target: &Target<'_, E, R, A>,
         search: S,
-        index: usize,
-        known: (usize, usize, usize),
+        index: Index,
+        known: (usize, Index, Index),
     ) {
         let mut descent = WriteDescent::new();
         let Spot { place, slot, start, end, shared } = target.spot(search, index, &mut descent);
@@ -183,7 +184,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     pub(in crate::write) fn fill_near(
         &mut self,
         finger: &mut Finger,
-        (first, last): (usize, usize),
+        (first, last): (Index, Index),
         word: NonNull<()>,
         swaps: bool,
     ) -> Fast {
@@ -195,8 +196,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     pub(in crate::write) fn slide_near(
         &mut self,
         finger: &mut Finger,
-        (index, end): (usize, usize),
-        range: &mut (usize, usize),
+        (index, end): (Index, Index),
+        range: &mut (Index, Index),
     ) -> Fast {
         node::run(SetEnd::<E, R, A, true> { target: self, finger, index, end, range })
     }
@@ -207,7 +208,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     pub(in crate::write) fn spot<'p, S: Search>(
         &self,
         search: S,
-        index: usize,
+        index: Index,
         descent: &'p mut WriteDescent,
     ) -> Spot<'p> {
         let (place, slot, shared) = self.reach(search, index, descent);

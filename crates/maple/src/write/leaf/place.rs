@@ -1,5 +1,6 @@
 //! A leaf with the path to it, and what a change does to its holes.
 
+use crate::Index;
 use crate::node::Body;
 use crate::write::descent::WriteDescent;
 
@@ -13,14 +14,14 @@ pub(in crate::write) struct Place<'p> {
 impl Place<'_> {
     /// The first index of a slot.
     #[inline(always)]
-    pub(in crate::write) fn start(self, slot: usize) -> usize {
+    pub(in crate::write) fn start(self, slot: usize) -> Index {
         // SAFETY: the promise of `Target::new`.
         if slot == 0 { unsafe { self.descent.min(0) } } else { self.body.bound(slot - 1) + 1 }
     }
 
     /// The last index of a slot.
     #[inline(always)]
-    pub(in crate::write) fn end(self, slot: usize) -> usize {
+    pub(in crate::write) fn end(self, slot: usize) -> Index {
         if slot + 1 < self.body.len() {
             self.body.bound(slot)
         } else {
@@ -34,7 +35,7 @@ impl Place<'_> {
     /// As [`Place::end`], without a branch on whether the slot is the last: one in five is, which
     /// would mispredict.
     #[inline(always)]
-    pub(in crate::write) fn end_of(self, slot: usize) -> usize {
+    pub(in crate::write) fn end_of(self, slot: usize) -> Index {
         // SAFETY: the promise of `Target::new`.
         self.body.end_of(slot, unsafe { self.descent.leaf_end() })
     }
@@ -58,10 +59,10 @@ impl Place<'_> {
 pub(in crate::write) struct Holes {
     /// The holes that it removes: bit `i` for slot `i`. Zero if it makes a longer one.
     pub(in crate::write) gone: u32,
-    pub(in crate::write) before: usize,
-    pub(in crate::write) after: usize,
-    pub(in crate::write) start: usize,
-    pub(in crate::write) end: usize,
+    pub(in crate::write) before: Index,
+    pub(in crate::write) after: Index,
+    pub(in crate::write) start: Index,
+    pub(in crate::write) end: Index,
     /// Whether AVX-512 measures the remaining holes unconditionally, because testing for the need
     /// mispredicts half the time. Not so for a moved end.
     pub(in crate::write) measure: bool,
@@ -71,7 +72,7 @@ impl Holes {
     /// A change that makes a hole of `after` indices and removes none, in slots that cover
     /// `start..=end`.
     #[inline(always)]
-    pub(in crate::write) fn made(after: usize, (start, end): (usize, usize)) -> Holes {
+    pub(in crate::write) fn made(after: Index, (start, end): (Index, Index)) -> Holes {
         Holes { gone: 0, before: 0, after, start, end, measure: true }
     }
 
@@ -79,6 +80,6 @@ impl Holes {
     /// than everything before it.
     #[inline(always)]
     pub(in crate::write) fn is_tail(self) -> bool {
-        self.end == usize::MAX && self.after > self.start
+        self.end == Index::MAX && self.after > self.start
     }
 }

@@ -13,6 +13,7 @@
 //! otherwise only if a hole that was the largest has changed. It is always stored, which writes one
 //! more cache line, of the parent.
 
+use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::entry::{Entry, Raw};
 use crate::error::Error;
@@ -74,15 +75,15 @@ impl Kind for Extend {
 /// The outcome of a write.
 pub(in crate::write) enum Outcome {
     /// Done. An erase returns the entry with its range.
-    Done(Option<(usize, usize, Raw)>),
+    Done(Option<(Index, Index, Raw)>),
     Failed(Error),
     /// Nothing was done; the plan must replace `first..=last`. An erase returns the entry found.
-    Plan(usize, usize, Option<(usize, usize, Raw)>),
+    Plan(Index, Index, Option<(Index, Index, Raw)>),
 }
 
 impl Outcome {
     #[inline(always)]
-    fn found(done: Result<(), Error>, entry: Option<(usize, usize, Raw)>) -> Outcome {
+    fn found(done: Result<(), Error>, entry: Option<(Index, Index, Raw)>) -> Outcome {
         match done {
             Ok(()) => Outcome::Done(entry),
             Err(error) => Outcome::Failed(error),
@@ -93,8 +94,8 @@ impl Outcome {
 /// A write in progress.
 pub(in crate::write) struct Quick<'q, 't, K, E: Entry, R: Reclaim, A: NodeAlloc> {
     target: &'q mut Target<'t, E, R, A>,
-    first: usize,
-    last: usize,
+    first: Index,
+    last: Index,
     word: *mut (),
     _kind: PhantomData<K>,
 }
@@ -104,7 +105,7 @@ impl<'q, 't, K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Quick<'q, 't, K, E, R,
     #[inline(always)]
     pub(in crate::write) fn new(
         target: &'q mut Target<'t, E, R, A>,
-        (first, last): (usize, usize),
+        (first, last): (Index, Index),
         word: *mut (),
     ) -> Self {
         debug_assert!(word.is_null() == K::HOLE);
@@ -204,7 +205,7 @@ fn occupied(place: Place, slot: usize) -> Error {
 fn hole(
     place: Place,
     (mut from, mut to): (usize, usize),
-    (mut first, mut last): (usize, usize),
+    (mut first, mut last): (Index, Index),
 ) -> Option<(Option<Edit>, Holes)> {
     let body = place.body;
     let (mut start, mut end) = (place.start(from), place.end(to));
@@ -249,7 +250,7 @@ fn hole(
 fn entry(
     place: Place,
     (from, to): (usize, usize),
-    (first, last): (usize, usize),
+    (first, last): (Index, Index),
     word: *mut (),
 ) -> (Option<Edit>, Holes) {
     let body = place.body;
@@ -270,7 +271,7 @@ fn entry(
 
 /// The longest hole in some slots.
 #[inline]
-fn longest(place: Place, from: usize, to: usize) -> usize {
+fn longest(place: Place, from: usize, to: usize) -> Index {
     let length = |slot| (place.end(slot) - place.start(slot)).wrapping_add(1);
     (from..=to).filter(|&slot| place.body.is_hole(slot)).map(length).max().unwrap_or(0)
 }
@@ -282,7 +283,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     pub(in crate::write) fn reach<'p, S: Search>(
         &self,
         search: S,
-        index: usize,
+        index: Index,
         descent: &'p mut WriteDescent,
     ) -> (Place<'p>, usize, bool) {
         // SAFETY: the promise of `Target::new`; the root is not null.

@@ -3,6 +3,7 @@
 use super::fast::Fast;
 use super::finger::{Finger, Spot};
 use super::place::{Holes, Place};
+use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::node::{Bound, Change, Job, Run, Search};
@@ -16,10 +17,10 @@ use grace::Reclaim;
 pub(in crate::write) struct SetEnd<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> {
     pub(in crate::write) target: &'q mut Target<'t, E, R, A>,
     pub(in crate::write) finger: &'q mut Finger,
-    pub(in crate::write) index: usize,
-    pub(in crate::write) end: usize,
+    pub(in crate::write) index: Index,
+    pub(in crate::write) end: Index,
     /// Receives the entry's new range.
-    pub(in crate::write) range: &'q mut (usize, usize),
+    pub(in crate::write) range: &'q mut (Index, Index),
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for SetEnd<'_, '_, E, R, A, NEAR> {
@@ -50,7 +51,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> SetEnd<'_, '_, E, R, 
         &mut self,
         search: S,
         slot: usize,
-        (start, old): (usize, usize),
+        (start, old): (Index, Index),
     ) -> Fast {
         let SetEnd { target, finger, end, range, .. } = self;
         let (end, descent) = (*end, &finger.descent);

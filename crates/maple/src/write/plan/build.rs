@@ -1,5 +1,6 @@
 //! Phase three: filling the new nodes, which readers cannot reach yet.
 
+use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::layout::MAX_PER_LEVEL;
 use crate::node::{Inner, Leaf, Link, pack};
@@ -11,11 +12,11 @@ use core::ptr::NonNull;
 #[derive(Clone, Copy)]
 pub(in crate::write) struct Item {
     pub(in crate::write) link: Link,
-    pub(in crate::write) max: usize,
-    pub(in crate::write) gap: usize,
+    pub(in crate::write) max: Index,
+    pub(in crate::write) gap: Index,
 }
 
-const NONE: Item = Item { link: Link::NULL, max: usize::MAX, gap: 0 };
+const NONE: Item = Item { link: Link::NULL, max: Index::MAX, gap: 0 };
 
 /// Builds the nodes of a complete plan, and returns the one to publish.
 pub(in crate::write) fn build<A: NodeAlloc>(plan: &Plan, nodes: &mut Reserve<A>) -> Item {
@@ -58,7 +59,7 @@ fn leaves<A: NodeAlloc>(
         let (slots, more) = rest.split_at(usize::from(size));
         let max = slots[slots.len() - 1].end;
         let body = pack(slots);
-        let gap = body.gap(body.holes(), (min, max), usize::MAX);
+        let gap = body.gap(body.holes(), (min, max), Index::MAX);
         *item = Item { link: Link::leaf(nodes.take_leaf(Leaf::new(body))), max, gap };
         (rest, min) = (more, max.wrapping_add(1));
     }
@@ -75,7 +76,7 @@ struct Inners<'b, A: NodeAlloc> {
 }
 
 impl<A: NodeAlloc> Inners<'_, A> {
-    fn push(&mut self, end: usize, child: Link, gap: usize) {
+    fn push(&mut self, end: Index, child: Link, gap: Index) {
         let node = *self.open.get_or_insert_with(|| self.nodes.take_inner());
         // SAFETY: the node is new and ours alone.
         let inner = unsafe { node.as_ref() };
@@ -85,7 +86,7 @@ impl<A: NodeAlloc> Inners<'_, A> {
             inner.seps().len
         };
         if len == self.level.sizes[self.n] {
-            let gap = inner.max_gap(usize::MAX);
+            let gap = inner.max_gap(Index::MAX);
             self.made[self.n] = Item { link: Link::inner(node, self.height), max: end, gap };
             self.n += 1;
             self.open = None;
@@ -94,7 +95,7 @@ impl<A: NodeAlloc> Inners<'_, A> {
 
     /// Copies the children `from..to` of a node that ends at `max`. `max` matters only if the last
     /// child of the node is among them.
-    fn copy(&mut self, source: Link, from: usize, to: usize, max: usize) {
+    fn copy(&mut self, source: Link, from: usize, to: usize, max: Index) {
         if source.is_null() {
             return;
         }
@@ -106,7 +107,7 @@ impl<A: NodeAlloc> Inners<'_, A> {
     }
 
     /// Copies all children of a sibling that ends at `max`, if there is a sibling.
-    fn whole(&mut self, source: Link, max: usize) {
+    fn whole(&mut self, source: Link, max: Index) {
         if !source.is_null() {
             // SAFETY: the plan's nodes do not change.
             let len = unsafe { source.len() };

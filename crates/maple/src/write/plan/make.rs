@@ -1,6 +1,7 @@
 //! How a plan is made: level by level, from the leaves up.
 
 use super::{COMING, Level, Plan, Publish};
+use crate::Index;
 use crate::descent::{Pick, Span};
 use crate::error::Error;
 use crate::layout::{self, INNER_MIN, LEAF_LOW, MAX_HEIGHT, MAX_PER_LEVEL, NARROW};
@@ -22,7 +23,7 @@ impl Plan {
     ///
     /// # Safety
     /// `root` is the root of a tree, not null. The caller is the writer as long as the plan lives.
-    pub(in crate::write) unsafe fn walk(&mut self, root: Link, first: usize) -> Span {
+    pub(in crate::write) unsafe fn walk(&mut self, root: Link, first: Index) -> Span {
         (self.root, self.used) = (root, 0);
         // SAFETY: the slots are ours.
         unsafe { Slots::begin(&raw mut self.slots) };
@@ -35,8 +36,8 @@ impl Plan {
     /// nothing. [`Plan::walk`] must have gone to the range that holds `first`.
     pub(in crate::write) fn make(
         &mut self,
-        first: usize,
-        last: usize,
+        first: Index,
+        last: Index,
         hole: bool,
     ) -> Result<bool, Error> {
         (self.first, self.last) = (first, last);
@@ -95,7 +96,7 @@ impl Plan {
         let mut middle = 1;
         for height in 0..self.left.height() {
             let level = self.level(height, middle, hole);
-            let everything = level.lo == 0 && level.hi == usize::MAX;
+            let everything = level.lo == 0 && level.hi == Index::MAX;
             if height == 0 && hole && everything && self.slots.as_slice().len() == 1 {
                 self.publish = Publish::Empty;
                 self.add(Level { count: 0, ..level })?;
@@ -123,11 +124,11 @@ impl Plan {
             left_min: 0,
             keep: 0,
             right: Link::NULL,
-            right_max: usize::MAX,
+            right_max: Index::MAX,
             resume: 0,
             after: Link::NULL,
             lo: 0,
-            hi: usize::MAX,
+            hi: Index::MAX,
             sizes: [middle as u8, 0, 0, 0, 0, 0],
             count: 1,
         })
@@ -152,7 +153,7 @@ impl Plan {
             sizes: [0; MAX_PER_LEVEL],
             count: 0,
         };
-        let everything = level.lo == 0 && level.hi == usize::MAX;
+        let everything = level.lo == 0 && level.hi == Index::MAX;
         if height == 0 {
             if self.leaf_weight(&level, hole) < LEAF_LOW && !everything {
                 self.take_sibling(0, &mut level);

@@ -1,5 +1,6 @@
 //! Phase four: the store that makes a write visible, and the update of the gaps above it.
 
+use crate::Index;
 use crate::node::{AtomicLink, Inner, Link};
 use crate::write::plan::build::Item;
 use crate::write::plan::{Plan, Publish};
@@ -44,9 +45,9 @@ pub(in crate::write) fn publish(tree: &AtomicLink, plan: &Plan, new: Item) -> Li
 pub(in crate::write) fn raise_gap<'n>(
     level: usize,
     height: usize,
-    mut gap: usize,
+    mut gap: Index,
     step: impl Fn(usize) -> (&'n Inner, usize),
-    max_gap: impl Fn(&Inner, (u32, usize), usize) -> usize,
+    max_gap: impl Fn(&Inner, (u32, Index), Index) -> Index,
 ) {
     for level in level..height {
         let (inner, slot) = step(level);

@@ -3,6 +3,7 @@
 use super::build::build;
 use super::publish::publish;
 use super::{Need, Plan};
+use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::descent::{Descent, Pick};
 use crate::entry::Entry;
@@ -26,7 +27,7 @@ impl Need {
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// Preallocates for a store of an entry or a hole over `first..=last`, and for an erase of the
     /// entry that holds `first`. May copy nodes that are shared with another tree.
-    pub(crate) fn prepare(mut self, first: usize, last: usize) -> Result<(), Error> {
+    pub(crate) fn prepare(mut self, first: Index, last: Index) -> Result<(), Error> {
         let mut needed = Need { leaves: 1, inners: 0 };
         let root = self.tree.load();
         if !root.is_null() {
@@ -62,8 +63,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     #[inline(never)]
     pub(in crate::write) fn carry_out(
         &mut self,
-        first: usize,
-        last: usize,
+        first: Index,
+        last: Index,
         new: *mut (),
         removed: Removed,
     ) -> Result<(), Error> {
@@ -94,8 +95,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     fn plan(
         &mut self,
         plan: &mut Plan,
-        first: usize,
-        last: usize,
+        first: Index,
+        last: Index,
         hole: bool,
     ) -> Result<bool, Error> {
         if E::SHARES {
@@ -118,7 +119,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     }
 
     /// A shared node that the plan changes or takes over: an index that it holds, and its level.
-    fn shared(plan: &Plan) -> Option<(usize, usize)> {
+    fn shared(plan: &Plan) -> Option<(Index, usize)> {
         if !E::SHARES {
             return None;
         }

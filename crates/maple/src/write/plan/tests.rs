@@ -1,6 +1,7 @@
 //! Tests of the plans of particular writes.
 
 use super::*;
+use crate::Index;
 use crate::MapleTree;
 use crate::layout::{ALWAYS_WIDE, NARROW, WIDE};
 use std::vec::Vec;
@@ -16,15 +17,15 @@ fn need(leaves: usize, inners: usize) -> Need {
 fn packed(n: usize) -> MapleTree<u32> {
     let mut tree = MapleTree::new();
     let mut writer = tree.get_mut();
-    writer.store_range(0..=usize::MAX, 0).unwrap();
+    writer.store_range(0..=Index::MAX, 0).unwrap();
     for i in 1..n {
-        writer.store_range(i * 10..=usize::MAX, i as u32).unwrap();
+        writer.store_range(i * 10..=Index::MAX, i as u32).unwrap();
     }
     drop(writer);
     tree
 }
 
-fn plan(root: Link, first: usize, last: usize, hole: bool) -> (Plan, bool) {
+fn plan(root: Link, first: Index, last: Index, hole: bool) -> (Plan, bool) {
     let mut plan = Plan::new();
     // SAFETY: each test is alone with its tree.
     unsafe { plan.walk(root, first) };
@@ -84,10 +85,10 @@ fn a_full_root_leaf_grows_a_root() {
 fn everything_gone_is_an_empty_tree() {
     let mut tree = packed(5 * FULL);
     let root = tree.get_mut().root();
-    let (hole, _) = plan(root, 0, usize::MAX, true);
+    let (hole, _) = plan(root, 0, Index::MAX, true);
     assert_eq!((hole.nodes(), hole.publish), (need(0, 0), Publish::Empty));
     // One entry over everything: one leaf, whatever the height was.
-    let (entry, _) = plan(root, 0, usize::MAX, false);
+    let (entry, _) = plan(root, 0, Index::MAX, false);
     assert_eq!((entry.nodes(), entry.publish), (need(1, 0), Publish::Root));
 }
 

@@ -8,6 +8,7 @@
 //! parent. If the two leaves have different parents, or too little of the leaf would remain, the
 //! write becomes a hole over both leaves ([`super::erase_span`]).
 
+use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
@@ -29,7 +30,7 @@ struct Loss {
     from: usize,
     to: usize,
     /// The new separator.
-    end: usize,
+    end: Index,
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
@@ -64,7 +65,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let gone = RemovedSlots::of::<E>(body, (body.rank(slot), 1), removed);
         // The holes that stay are measured in the old leaf.
         let stay = body.holes() & ((1 << loss.to) - 1) & u32::MAX << loss.from;
-        let gap = search.gap(body, stay, ends(descent), usize::MAX);
+        let gap = search.gap(body, stay, ends(descent), Index::MAX);
         // The hole that the neighbour then has.
         let hole = hole(descent, parent, &loss);
         let neighbour = parent.gap(loss.neighbour).max(hole);
@@ -132,7 +133,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
 }
 
 /// The range of the leaf.
-fn ends(descent: &WriteDescent) -> (usize, usize) {
+fn ends(descent: &WriteDescent) -> (Index, Index) {
     // SAFETY: the promise of `Target::new`.
     unsafe { (descent.min(0), descent.max(0)) }
 }
@@ -148,7 +149,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         &mut self,
         search: S,
         descent: &WriteDescent,
-        end: usize,
+        end: Index,
     ) -> Option<Result<(), Error>> {
         if descent.height() == 1 {
             return None;
@@ -173,7 +174,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         }
         // Nothing fails from here on.
         self.supplies.drop_spare();
-        let gap = search.gap(next, next.holes(), (end + 1, max), usize::MAX);
+        let gap = search.gap(next, next.holes(), (end + 1, max), Index::MAX);
         let items = [(end, parent.child(at), parent.gap(at)), (max, parent.child(at + 1), gap)];
         let splice = Splice { gone: at..at + 2, items: &items };
         if let Some(old) = self.replace_children(search, descent, splice, in_place) {
@@ -223,7 +224,7 @@ fn loss(
 }
 
 /// The new length of the hole.
-fn hole(descent: &WriteDescent, parent: &Inner, loss: &Loss) -> usize {
+fn hole(descent: &WriteDescent, parent: &Inner, loss: &Loss) -> Index {
     // SAFETY: we are the writer.
     let (seps, body) = unsafe { (parent.seps(), parent.child(loss.neighbour).as_leaf().body()) };
     if loss.leaf < loss.neighbour {

@@ -16,6 +16,7 @@
 //! fourteen cache lines; twelve more for two parents); one release store; a few words for the grace
 //! period.
 
+use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::layout::INNER_MIN;
@@ -49,13 +50,13 @@ struct Ends<'n> {
     right: &'n Leaf,
     b: usize,
     /// The hole, with the holes merged into it.
-    first: usize,
-    last: usize,
+    first: Index,
+    last: Index,
     /// The range of both leaves and of those between them.
-    min: usize,
-    max: usize,
+    min: Index,
+    max: Index,
     /// The last index of the last leaf's parent.
-    top: usize,
+    top: Index,
 }
 
 /// Finds the ends of an erase; `None` if the plan must do it.
@@ -63,7 +64,7 @@ struct Ends<'n> {
 fn ends<'n, S: Search>(
     search: S,
     descent: &'n WriteDescent,
-    (mut first, mut last): (usize, usize),
+    (mut first, mut last): (Index, Index),
     slot: usize,
     check: bool,
 ) -> Option<Ends<'n>> {
@@ -145,7 +146,7 @@ fn ends<'n, S: Search>(
             last = one.end(b, max);
             b += 1;
         }
-    } else if last < usize::MAX {
+    } else if last < Index::MAX {
         // As for the first leaf.
         if j + 1 == behind.len() {
             return None;
@@ -179,7 +180,7 @@ fn between<'n>(
 #[inline(always)]
 fn composed(
     (left, a): (&Body, usize),
-    hole: (usize, usize),
+    hole: (Index, Index),
     right: Option<(&Body, usize)>,
 ) -> Option<Change> {
     let form = match right {
@@ -187,7 +188,7 @@ fn composed(
         Some((right, _)) if !right.has_form_of(left) => return None,
         _ => left,
     };
-    let bound = |is: bool, slot: usize, end: usize| {
+    let bound = |is: bool, slot: usize, end: Index| {
         Some(Bound { is, slot, value: if is { form.encode_if_taken(end)? } else { 0 } })
     };
     let new = [
@@ -206,7 +207,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         &mut self,
         search: S,
         descent: &WriteDescent,
-        range: (usize, usize),
+        range: (Index, Index),
         slot: usize,
         removed: Removed,
     ) -> Fast {
@@ -263,11 +264,11 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         // usually the new hole is the longest. But testing that mispredicts often, so with SIMD the
         // rest is measured always.
         let length = last - first + 1;
-        let rest = |most: usize, body: &Body, holes: u32, ends: (usize, usize), least: usize| {
+        let rest = |most: Index, body: &Body, holes: u32, ends: (Index, Index), least: Index| {
             if !S::MEASURES && most <= least {
                 return least;
             }
-            search.gap(body, body.holes() & holes, ends, usize::MAX).max(least)
+            search.gap(body, body.holes() & holes, ends, Index::MAX).max(least)
         };
         let before = rest(parent.gap(i), left, (1 << a) - 1, (min, first), length);
         let least = if two { 0 } else { before };
@@ -339,7 +340,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         [parent, other]: [&Inner; 2],
         (i, j): (usize, usize),
         items: &[Item],
-        top: usize,
+        top: Index,
     ) {
         let nodes = [(); 2].map(|()| self.supplies.nodes.take_inner_block());
         let (first, second) = items.split_at(1);
@@ -347,8 +348,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         // SAFETY: the promise of `Target::new`; the blocks are ours alone.
         unsafe {
             let gaps = [
-                search.max_gap_with(parent, (u32::MAX << i, gap(first)), usize::MAX),
-                search.max_gap_with(other, ((2 << j) - 1, gap(second)), usize::MAX),
+                search.max_gap_with(parent, (u32::MAX << i, gap(first)), Index::MAX),
+                search.max_gap_with(other, ((2 << j) - 1, gap(second)), Index::MAX),
             ];
             search.splice(
                 parent,
@@ -362,7 +363,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 (end, Link::inner(nodes[0], 1), gaps[0]),
                 (top, Link::inner(nodes[1], 1), gaps[1]),
             ];
-            let largest = search.max_gap_with(above, (3 << at, gaps[0].max(gaps[1])), usize::MAX);
+            let largest = search.max_gap_with(above, (3 << at, gaps[0].max(gaps[1])), Index::MAX);
             let splice = Splice { gone: at..at + 2, items: &pair };
             let _ = self.replace_at(search, descent, 2, splice, false);
             if descent.height() > 3 {

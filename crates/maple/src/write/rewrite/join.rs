@@ -8,6 +8,7 @@
 //! The plan handles the other cases: siblings that are too full, a parent that would have too few
 //! children, and a leaf that would have no entry.
 
+use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
@@ -31,7 +32,7 @@ enum Whole {
 impl Whole {
     /// Both leaves, if one leaf can hold them; `end` is the left leaf's last index.
     #[inline(always)]
-    fn of(left: (&Body, *const Leaf), right: (&Body, *const Leaf), end: usize) -> Option<Whole> {
+    fn of(left: (&Body, *const Leaf), right: (&Body, *const Leaf), end: Index) -> Option<Whole> {
         let bound = left.0.encode_if_taken(end).filter(|_| right.0.has_form_of(left.0));
         let Some(value) = bound else {
             return Body::joined(left.0, right.0, end).map(Whole::Body);
@@ -106,7 +107,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         // old leaf.
         let slots = u32::MAX >> (31 - to) & u32::MAX << from;
         let hole = body.end(to, max) - body.start(from, min) + 1;
-        let others = search.gap(body, body.holes() & !slots, (min, max), usize::MAX);
+        let others = search.gap(body, body.holes() & !slots, (min, max), Index::MAX);
         let gap = hole.max(others).max(parent.gap(beside));
         let block = self.supplies.nodes.take_leaf_block().as_ptr();
         // SAFETY: the block is ours alone; its sources do not change.

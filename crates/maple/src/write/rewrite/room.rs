@@ -5,6 +5,7 @@
 //! down, and the write starts again after each. So a failure half-way leaves a valid tree with the
 //! same contents (I7).
 
+use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
@@ -67,7 +68,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             // SAFETY: the new node is ours alone; the old one does not change.
             let gap = unsafe {
                 new.as_ref().append(node, end, part);
-                new.as_ref().max_gap(usize::MAX)
+                new.as_ref().max_gap(Index::MAX)
             };
             (end, Link::inner(new, level), gap)
         });
@@ -146,7 +147,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 cut
             };
             [(cut, left), (max, right)].map(|(end, node)| {
-                (end, Link::inner(node, level), node.as_ref().max_gap(usize::MAX))
+                (end, Link::inner(node, level), node.as_ref().max_gap(Index::MAX))
             })
         };
         let old = [first, first + 1].map(|slot| above.child(slot));

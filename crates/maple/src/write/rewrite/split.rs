@@ -10,6 +10,7 @@
 //! A leaf that would have to become wide is split, too, before the write: at its longest slot, such
 //! as the hole between a program's heap and its libraries, so that the halves stay narrow.
 
+use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
@@ -70,8 +71,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let below = edit.from < at;
         // The holes that stay are measured in the old leaf. The new hole lies in one of the halves.
         let stay = body.holes() & !edit.replaced();
-        let gap = |half: u32, ends: (usize, usize), changed: bool| {
-            let gap = search.gap(body, stay & half, ends, usize::MAX);
+        let gap = |half: u32, ends: (Index, Index), changed: bool| {
+            let gap = search.gap(body, stay & half, ends, Index::MAX);
             if changed { gap.max(holes.after) } else { gap }
         };
         let low = (1 << at) - 1;
@@ -124,7 +125,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         &mut self,
         search: S,
         descent: &WriteDescent,
-        bounds: [Option<usize>; 2],
+        bounds: [Option<Index>; 2],
     ) -> Result<bool, Error> {
         // SAFETY: the promise of `Target::new`. As in `split`, not an argument.
         let body = unsafe { descent.leaf().as_leaf().body() };
@@ -146,7 +147,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         // SAFETY: the promise of `Target::new`.
         let (min, max) = unsafe { (descent.min(0), descent.max(0)) };
         let low = (1 << at) - 1;
-        let gap = |half: u32, ends| search.gap(body, body.holes() & half, ends, usize::MAX);
+        let gap = |half: u32, ends| search.gap(body, body.holes() & half, ends, Index::MAX);
         let gaps = [gap(low, (min, end)), gap(!low, (end, max))];
         let old = descent.leaf().node().cast::<Leaf>();
         let right = self.supplies.nodes.take_leaf_block().as_ptr();
@@ -209,7 +210,7 @@ unsafe fn reform(leaf: *mut Leaf) {
 
 /// The slot after the longest one, if it leaves enough entries on either side. If a new bound lies
 /// farther beyond all bounds of the leaf than that slot is long, the cut next to that end.
-fn chasm(body: &Body, bounds: [Option<usize>; 2]) -> Option<usize> {
+fn chasm(body: &Body, bounds: [Option<Index>; 2]) -> Option<usize> {
     let enough = |&at: &usize| {
         let left = body.rank(at);
         left >= LEAST && body.count() - left >= LEAST
@@ -217,7 +218,7 @@ fn chasm(body: &Body, bounds: [Option<usize>; 2]) -> Option<usize> {
     let length = |at: usize| body.bound(at - 1) - body.bound(at - 2);
     let longest = (2..body.len()).filter(enough).max_by_key(|&at| length(at))?;
     let (first, last) = (body.bound(0), body.bound(body.len() - 2));
-    let beyond = |far: fn(usize, usize, usize) -> usize| {
+    let beyond = |far: fn(Index, Index, Index) -> Index| {
         bounds.into_iter().flatten().any(|bound| far(bound, first, last) > length(longest))
     };
     if beyond(|bound, first, _| first.saturating_sub(bound)) {

@@ -1,6 +1,7 @@
 //! Moves cursors step by step, and compares their positions with the model.
 
 use super::*;
+use maple::Index;
 
 /// The moves of both kinds of cursor. A macro instead of a trait, whose lifetimes would obscure the
 /// test.
@@ -8,7 +9,7 @@ macro_rules! stroll {
     ($cursor:ident, $world:ident, $place:ident, $step:expr) => {{
         let (oracle, scale) = (&$world.oracle, $world.scale);
         let read =
-            |(range, item): (RangeInclusive<usize>, &crate::ledger::Content)| (range, item.value());
+            |(range, item): (RangeInclusive<Index>, &crate::ledger::Content)| (range, item.value());
         match $step {
             Move::Walk => {
                 assert_eq!($cursor.walk().map(|item| item.value()), $place.walk(oracle));
@@ -182,7 +183,7 @@ pub(crate) fn read<const S: bool, R: Reclaim, A: NodeAlloc, L>(
     }
     world.paused = paused.map(|paused| (paused, place));
     let found: Vec<_> =
-        tree.iter(&guard, 0..=usize::MAX).map(|(range, item)| (range, item.value())).collect();
+        tree.iter(&guard, 0..=Index::MAX).map(|(range, item)| (range, item.value())).collect();
     assert!(world.oracle.entries().eq(found));
     assert_eq!(tree.largest_gap(&guard), world.oracle.largest_gap());
     let area = Area {
