@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 ///
 /// ```
 /// use maple::MapleTree;
-/// let mut tree = MapleTree::<u32>::new();
+/// let mut tree = MapleTree::<u16>::new();
 /// let mut writer = tree.get_mut();
 /// writer.store_range(0x10..=0x1f, 6).unwrap();
 /// let text = writer.dump().to_string();
@@ -85,12 +85,12 @@ mod tests {
 
     #[test]
     fn every_slot_has_a_line() {
-        let mut tree = MapleTree::<u32>::new();
+        let mut tree = MapleTree::<u16>::new();
         let mut writer = tree.get_mut();
         assert_eq!(writer.dump().to_string(), "empty\n");
         let n = if cfg!(miri) { 20 } else { 100 };
         for i in 0..n {
-            writer.store_range(i * 16..=i * 16 + 7, i as u32).unwrap();
+            writer.store_range(i * 16..=i * 16 + 7, i as u16).unwrap();
         }
         let (text, stats) = (writer.dump().to_string(), writer.stats());
         let count =

@@ -79,7 +79,8 @@ mod tests {
         assert_eq!(tree.stats(&tree.pin()), Stats { holes: 1, ..Stats::default() });
         let mut writer = tree.get_mut();
         for i in 0..n {
-            writer.store_range(i * 3 + 1..=i * 3 + 1, 1).unwrap();
+            let at = i as crate::Index * 3 + 1;
+            writer.store_range(at..=at, 1).unwrap();
         }
         let stats = writer.stats();
         assert_eq!((stats.entries, stats.holes, stats.height), (n, n + 1, writer.height()));

@@ -22,20 +22,42 @@ use std::vec::Vec;
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    pub(crate) fn roll(&mut self, below: usize) -> usize {
+    pub(crate) fn roll<N: Number>(&mut self, below: N) -> N {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % below
+        N::from_u64((self.0 >> 11) % below.to_u64())
     }
 }
+
+/// A number to roll: of things, or an index.
+pub(crate) trait Number {
+    fn to_u64(self) -> u64;
+    fn from_u64(number: u64) -> Self;
+}
+
+macro_rules! numbers {
+    ($($number:ty),*) => {$(
+        impl Number for $number {
+            fn to_u64(self) -> u64 {
+                self as u64
+            }
+
+            fn from_u64(number: u64) -> Self {
+                number as Self
+            }
+        }
+    )*};
+}
+
+numbers!(i32, u32, u64, usize);
 
 /// The model: the index range in cells of equal size, with the value of each. The last cell extends
 /// to the largest index.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Cells(pub(crate) Vec<Option<u64>>);
 
-pub(crate) const CELL: usize = 0x1000;
+pub(crate) const CELL: Index = 0x1000;
 
 impl Cells {
     pub(crate) fn new(n: usize) -> Self {
@@ -43,8 +65,8 @@ impl Cells {
     }
 
     pub(crate) fn range(&self, from: usize, to: usize) -> RangeInclusive<Index> {
-        let end = if to + 1 == self.0.len() { Index::MAX } else { to * CELL + (CELL - 1) };
-        from * CELL..=end
+        let end = if to + 1 == self.0.len() { Index::MAX } else { to as Index * CELL + (CELL - 1) };
+        from as Index * CELL..=end
     }
 
     pub(crate) fn set(&mut self, from: usize, to: usize, value: Option<u64>) {
@@ -104,7 +126,7 @@ pub(crate) fn check<R: Reclaim>(writer: &mut Writer<'_, Owned, R, Flaky>, cells:
 }
 
 /// The length of the longest hole among the runs of cells.
-pub(crate) fn longest_hole(runs: &[(RangeInclusive<Index>, Option<u64>)]) -> usize {
+pub(crate) fn longest_hole(runs: &[(RangeInclusive<Index>, Option<u64>)]) -> Index {
     let holes = runs.iter().filter(|(_, value)| value.is_none());
     holes.map(|(hole, _)| (hole.end() - hole.start()).saturating_add(1)).max().unwrap_or(0)
 }

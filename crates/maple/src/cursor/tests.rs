@@ -7,7 +7,7 @@ use crate::tests::Dice;
 use crate::{Error, MapleTree};
 use grace::{Epoch, Single};
 
-const MAX: usize = Index::MAX;
+const MAX: Index = Index::MAX;
 
 /// Entries 1 at 10..=19, 2 at 20..=29, 3 at 40..=49.
 fn tree() -> MapleTree<u32> {
@@ -278,7 +278,7 @@ fn a_cursor_that_stays_sees_every_write() {
         cursor.set(at + 1);
         assert_eq!(cursor.walk(), Some(round));
         for far in 0..if cfg!(miri) { 1 } else { 9 } {
-            let near = at + 10 * (round as usize % 40 + far);
+            let near = at + 10 * (round as Index % 40 + far);
             tree.store_range(near + 6..=near + 6, round).unwrap();
             cursor.set(at + 1);
             assert_eq!(cursor.find(MAX), Some((at + 1..=at + 1, round)));
@@ -300,6 +300,7 @@ fn a_cursor_that_writes_shows_its_own_writes() {
     let mut tree = MapleTree::<u32>::new();
     let mut writer = tree.get_mut();
     let mut model = std::vec![0; cells];
+    let last = cells as Index - 1;
     let mut cursor = writer.cursor(0);
     for step in 1..=steps {
         let index = dice.roll(cells);
@@ -307,22 +308,23 @@ fn a_cursor_that_writes_shows_its_own_writes() {
         match dice.roll(4) {
             0 => {
                 let to = to.min(cells - 1);
-                cursor.store(index..=to, step).unwrap();
+                cursor.store(index as Index..=to as Index, step).unwrap();
                 model[index..=to].fill(step);
             }
             1 => {
-                cursor.set(index);
+                cursor.set(index as Index);
                 if let Some((range, _)) = cursor.erase().unwrap() {
-                    model[*range.start()..=(*range.end()).min(cells - 1)].fill(0);
+                    let end = (*range.end()).min(last);
+                    model[*range.start() as usize..=end as usize].fill(0);
                 }
             }
             _ => {}
         }
         for near in [index, index.saturating_sub(3), (index + 9).min(cells - 1)] {
-            cursor.set(near);
+            cursor.set(near as Index);
             assert_eq!(cursor.walk().unwrap_or(0), model[near], "step {step}, index {near}");
             let range = cursor.range();
-            let (from, to) = (*range.start(), (*range.end()).min(cells - 1));
+            let (from, to) = (*range.start() as usize, (*range.end()).min(last) as usize);
             assert!(model[from..=to].iter().all(|&value| value == model[near]), "step {step}");
             assert!(from == 0 || model[from - 1] != model[near], "step {step}: {range:?}");
             assert!(to + 1 == cells || model[to + 1] != model[near], "step {step}: {range:?}");

@@ -159,7 +159,7 @@ fn in_trees<E: Entry>(make: impl Fn() -> E) {
     writer.erase_range(100..=250).unwrap();
     writer.validate().unwrap();
     drop(writer);
-    assert_eq!(copy.into_shared::<grace::Epoch>().lock().iter(0..=usize::MAX).count(), 42);
+    assert_eq!(copy.into_shared::<grace::Epoch>().lock().iter(0..=crate::Index::MAX).count(), 42);
     let tree = tree.into_shared::<grace::Epoch>();
     tree.erase_range(0..=300).unwrap();
     tree.store_range(5..=6, make()).unwrap();
@@ -220,7 +220,7 @@ fn owned_values_stay_whole() {
     writer.validate().unwrap();
     // Ends may be cut off.
     writer.erase_range(90..=220).unwrap();
-    let seen = writer.iter(0..=usize::MAX).map(|(range, one)| (range, one.0));
+    let seen = writer.iter(0..=crate::Index::MAX).map(|(range, one)| (range, one.0));
     assert!(seen.eq([(0..=89, 1), (221..=299, 2)]));
 }
 

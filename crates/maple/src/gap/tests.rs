@@ -50,25 +50,25 @@ fn agrees_with_a_scan() {
     }
     writer.validate().unwrap();
     let top = at + 10;
-    let mut free = std::vec![true; top + 1];
+    let mut free = std::vec![true; top as usize + 1];
     for (range, _) in writer.iter(0..=top) {
-        free[*range.start()..=(*range.end()).min(top)].fill(false);
+        free[*range.start() as usize..=(*range.end()).min(top) as usize].fill(false);
     }
     for _ in 0..searches {
         let (a, b) = (dice.roll(top + 1), dice.roll(top + 1));
         let (min, max) = (a.min(b), a.max(b));
         let (size, align) = (1 + dice.roll(20), 1 << dice.roll(5));
-        let fits = |&start: &usize| {
+        let fits = |&start: &Index| {
             start % align == 0
                 && start + size <= max + 1
-                && free[start..start + size].iter().all(|&free| free)
+                && free[start as usize..(start + size) as usize].iter().all(|&free| free)
         };
         let low = (min..=max).find(fits).ok_or(Error::NoSpace);
         let high = (min..=max).rev().find(fits).ok_or(Error::NoSpace);
         // The search may return another place only after holes failed in that many leaves.
-        let patient = |from: usize, to: usize| {
-            let long = |at: &usize| (*at..(*at + size).min(top)).all(|at| free[at]);
-            let begins = |at: &usize| *at == 0 || !free[*at - 1];
+        let patient = |from: Index, to: Index| {
+            let long = |at: &Index| (*at..(*at + size).min(top)).all(|at| free[at as usize]);
+            let begins = |at: &Index| *at == 0 || !free[*at as usize - 1];
             align == 1 || (from..=to).filter(|at| begins(at) && long(at)).count() < PATIENCE - 1
         };
         let found = writer.empty_area(min..=max, size, align);

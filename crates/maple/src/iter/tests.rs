@@ -12,7 +12,8 @@ fn the_ends_meet() {
     let mut tree = MapleTree::<u32>::new();
     let mut writer = tree.get_mut();
     for i in 0..n {
-        writer.store_range(i * 10..=i * 10 + 5, i as u32).unwrap();
+        let at = i as Index * 10;
+        writer.store_range(at..=at + 5, i as u32).unwrap();
     }
     // Over everything, whole leaves are opened from the beginning, else one entry first.
     for bounds in [0..=Index::MAX, 3..=Index::MAX - 3] {
@@ -34,7 +35,8 @@ fn a_fold_takes_the_remaining_entries() {
     let mut tree = MapleTree::<u32>::new();
     let mut writer = tree.get_mut();
     for i in 0..n {
-        writer.store_range(i * 10..=i * 10 + 5, i as u32).unwrap();
+        let at = i as Index * 10;
+        writer.store_range(at..=at + 5, i as u32).unwrap();
     }
     for fronts in 0..=n {
         for backs in [0, 1, 3, n / 2, n] {
@@ -57,7 +59,8 @@ fn the_ends_in_turn_between_bounds() {
     let mut tree = MapleTree::<u32>::new();
     let mut writer = tree.get_mut();
     for i in 0..n {
-        writer.store_range(i * 10..=i * 10 + 5, i as u32).unwrap();
+        let at = i as Index * 10;
+        writer.store_range(at..=at + 5, i as u32).unwrap();
     }
     for from in 0..n * 5 {
         for to in from..n * 5 {

@@ -147,6 +147,12 @@ mod tests {
         check(&[i8::MIN, -1, 0, 1, i8::MAX]);
         check(&[i32::MIN, -1, 0, 1, i32::MAX]);
         check(&[isize::MIN, -1, 0, 1, isize::MAX]);
+        #[cfg(any(target_pointer_width = "64", target_has_atomic = "64"))]
+        {
+            check(&[0, 1, 1 << 32, (1 << 32) + 1, u64::MAX]);
+            check(&[i64::MIN, -1 << 32, -1, 0, 1, 1 << 32, i64::MAX]);
+        }
+        check(&[0, 1, usize::MAX]);
         check(&[Ipv4Addr::MIN, Ipv4Addr::LOCALHOST, Ipv4Addr::MAX]);
     }
 
@@ -162,6 +168,6 @@ mod tests {
         assert_eq!(indices(&(Bound::Excluded(1u8), Bound::Excluded(3))), 2..=2);
         assert!(indices(&(5u8..5)).is_empty() && indices(&(7u8..=5)).is_empty());
         assert!(indices(&(..0usize)).is_empty());
-        assert!(indices(&(Bound::Excluded(Index::MAX), Bound::Unbounded)).is_empty());
+        assert!(indices(&(Bound::Excluded(usize::MAX), Bound::Unbounded)).is_empty());
     }
 }

@@ -66,6 +66,80 @@ fn a_map_is_an_array_of_options() {
     }
 }
 
+/// A newtype over 64 bits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg(any(target_pointer_width = "64", target_has_atomic = "64"))]
+struct Block(u64);
+
+#[cfg(any(target_pointer_width = "64", target_has_atomic = "64"))]
+impl Key for Block {
+    const MIN: Self = Block(0);
+    const MAX: Self = Block(u64::MAX);
+
+    fn to_index(self) -> Index {
+        self.0.to_index()
+    }
+
+    fn from_index(index: Index) -> Self {
+        Block(u64::from_index(index))
+    }
+}
+
+/// Keys of all 64 bits, also where pointers have 32: writes over 256 equal parts of the key range,
+/// beside an array, and some parts of these parts.
+#[test]
+#[cfg(any(target_pointer_width = "64", target_has_atomic = "64"))]
+fn keys_have_64_bits() {
+    const PART: u64 = 1 << 56;
+    let mut random = fastrand_like(11);
+    let mut blocks = RangeMap::<Block, u16>::new();
+    let mut signed = RangeMap::<i64, u16>::new();
+    let shared = SharedMap::<u64, u16, Epoch>::new();
+    let mut array = [None; 256];
+    for _ in 0..if cfg!(miri) { 10 } else { 500 } {
+        let (a, b, value) = (random() % 256, random() % 256, random() as u16 % 5);
+        let (a, b) = (a.min(b), b.max(a));
+        let (first, last) = (a * PART, b * PART + (PART - 1));
+        // The highest bit is turned around: the lowest signed key is the first.
+        let [low, high] = [first, last].map(|key| (key ^ 1 << 63) as i64);
+        let what = (value > 0).then_some(value);
+        match what {
+            Some(value) => {
+                blocks.store(Block(first)..=Block(last), value).unwrap();
+                signed.store(low..=high, value).unwrap();
+                shared.store(first..=last, value).unwrap();
+            }
+            None => {
+                blocks.erase_range(Block(first)..=Block(last)).unwrap();
+                signed.erase_range(low..=high).unwrap();
+                shared.erase_range(first..=last).unwrap();
+            }
+        }
+        array[a as usize..=b as usize].fill(what);
+        let view = shared.view();
+        for (part, &expected) in array.iter().enumerate() {
+            let key = part as u64 * PART + random() % PART;
+            assert_eq!(blocks.get(Block(key)), expected, "{key:#x}");
+            assert_eq!(signed.get((key ^ 1 << 63) as i64), expected, "{key:#x}");
+            assert_eq!(view.get(key), expected, "{key:#x}");
+        }
+        let ranges = blocks.iter().map(|(range, value)| (range.start().0, range.end().0, value));
+        assert!(view.iter().map(|(range, value)| (*range.start(), *range.end(), value)).eq(ranges));
+        let free = array.iter().filter(|one| one.is_none()).count() as u128;
+        let holes = view.holes(..).map(|hole| u128::from(hole.end() - hole.start()) + 1);
+        assert_eq!(holes.sum::<u128>(), free << 56);
+        signed.tree_mut().get_mut().validate().unwrap();
+    }
+    blocks.erase_range(..).unwrap();
+    blocks.store(..=Block(1 << 33), 1).unwrap();
+    assert_eq!(blocks.alloc(.., 1 << 40, 1 << 36, 2).unwrap(), Block(1 << 36));
+    assert_eq!(blocks.alloc_last(.., 1 << 40, 1 << 40, 3).unwrap().0, u64::MAX - (1 << 40) + 1);
+    assert_eq!(
+        blocks.lookup(Block(u64::MAX)).unwrap().0,
+        Block(u64::MAX - (1 << 40) + 1)..=Block::MAX
+    );
+}
+
 /// A small generator of random numbers.
 fn fastrand_like(mut state: u64) -> impl FnMut() -> u64 {
     move || {

@@ -79,7 +79,7 @@ macro_rules! writes {
         pub fn retain(
             $($access)*,
             mut keep: impl FnMut(RangeInclusive<K>, E::Ref<'_>) -> bool,
-        ) -> Result<$crate::Index, Error> {
+        ) -> Result<usize, Error> {
             $writer.retain(indices::<K>(&..), |range, entry| keep(keys(&range), entry))
         }
 

@@ -19,10 +19,11 @@ const FULL: usize = 16 * 16 * 19 + 40;
 
 /// The first index of cell `i`. Cells form groups that lie far apart, some at odd indices. So a
 /// leaf at the border of two groups has wide bounds, and other leaves have narrow ones.
-fn start(i: usize) -> usize {
+fn start(i: usize) -> Index {
     const GROUP: usize = 60;
     let far = Index::BITS - 16;
-    ((i / GROUP) << far) + (i % GROUP) * 0x1000 + i / GROUP % 2
+    let (group, i) = ((i / GROUP) as Index, (i % GROUP) as Index);
+    (group << far) + i * 0x1000 + group % 2
 }
 
 fn range(from: usize, to: usize) -> RangeInclusive<Index> {
@@ -204,12 +205,13 @@ fn one_more_where_all_is_full() {
         let tree = Tree::<Owned, Epoch>::new_in();
         let mut writer = tree.lock();
         for i in 0..FULL {
-            writer.store_range(i * 10..=i * 10 + 9, Owned::new(i as u64)).unwrap();
+            let at = i as Index * 10;
+            writer.store_range(at..=at + 9, Owned::new(i as u64)).unwrap();
         }
         drop(writer);
         tree
     };
-    let places: Vec<usize> = (0..24).map(|i| i * FULL / 24 + 5).collect();
+    let places: Vec<Index> = (0..24).map(|i| (i * FULL / 24 + 5) as Index).collect();
     for kind in 0..KINDS {
         with_vectors(kind, || {
             let full = tree();
@@ -233,7 +235,7 @@ fn one_more_where_all_is_full() {
 #[test]
 #[cfg_attr(miri, ignore = "long")]
 fn holes_of_all_lengths() {
-    const CELLS: usize = 2500;
+    const CELLS: Index = 2500;
     for seed in 1..4 {
         let mut dice = Dice(seed);
         let tree = Tree::<Owned, Epoch>::new_in();

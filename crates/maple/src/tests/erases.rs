@@ -60,7 +60,7 @@ impl Kind for Owned {
 }
 
 type Tree<E> = MapleTree<E, Epoch, Flaky>;
-type Model = BTreeMap<usize, (usize, u64)>;
+type Model = BTreeMap<Index, (Index, u64)>;
 
 /// Checks that a tree holds what the model holds; `whole`: entry by entry.
 fn check<E: Kind>(writer: &Writer<'_, E, Epoch, Flaky>, model: &Model, whole: bool) {
@@ -90,7 +90,7 @@ fn check<E: Kind>(writer: &Writer<'_, E, Epoch, Flaky>, model: &Model, whole: bo
 
 /// Ranges of pages and ranges of single indices in alternating stretches, so that leaves have
 /// several forms. They have holes between them, or all of them touch.
-fn ranges(n: usize, dice: &mut Dice) -> Vec<(usize, usize)> {
+fn ranges(n: usize, dice: &mut Dice) -> Vec<(Index, Index)> {
     let mut at = 0x40_0000;
     let (stretch, touching) = (20 + dice.roll(60), dice.roll(3) == 0);
     let mut ranges = Vec::new();
@@ -151,9 +151,9 @@ fn fill_and_erase<E: Kind>(n: usize, seed: u64, every: usize, alone: bool) {
                     {
                         writer.preallocate(other + 1..=other + 1).unwrap();
                     }
-                    Index::MAX
+                    usize::MAX
                 }
-                _ => Index::MAX,
+                _ => usize::MAX,
             };
             let erased = loop {
                 match Flaky::failing_after(budget, || {

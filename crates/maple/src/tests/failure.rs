@@ -159,7 +159,7 @@ fn the_entry_at_a_preallocated_index_can_be_erased() {
 /// write.
 #[test]
 fn preallocated_for_every_form_of_leaf() {
-    const SIZE: usize = 0x1000_0000;
+    const SIZE: crate::Index = 0x1000_0000;
     for entries in (10..18).step_by(if cfg!(miri) { 3 } else { 1 }) {
         let tree = super::Tree::<Epoch>::new_in();
         let mut writer = tree.lock();
@@ -172,7 +172,7 @@ fn preallocated_for_every_form_of_leaf() {
         let base = 0x10_0000_0000;
         for i in 0..entries {
             // One bound is odd, until it is overwritten.
-            let (low, high) = (7 * usize::from(i == 5), 7 * usize::from(i == 4));
+            let (low, high) = (7 * crate::Index::from(i == 5), 7 * crate::Index::from(i == 4));
             let range = base + i * SIZE + low..=base + (i + 1) * SIZE + high - 1;
             writer.store_range(range, Owned::new(i as u64)).unwrap();
         }

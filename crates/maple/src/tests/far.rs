@@ -9,7 +9,7 @@ use grace::{Epoch, Reclaim, Single};
 use std::collections::BTreeMap;
 
 const STEPS: usize = if cfg!(miri) { 60 } else { 1500 };
-const PAGE: usize = 0x1000;
+const PAGE: Index = 0x1000;
 
 /// Where the ranges lie.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ enum Layout {
 
 impl Layout {
     /// A range.
-    fn range(self, dice: &mut Dice) -> (usize, usize) {
+    fn range(self, dice: &mut Dice) -> (Index, Index) {
         let (start, unit) = match self {
             Layout::Spread => (dice.roll(1 << (Index::BITS - 30)) * PAGE, PAGE),
             Layout::Keys => (dice.roll(1 << 50) << (Index::BITS - 50) | dice.roll(99), 1),
@@ -38,10 +38,10 @@ impl Layout {
 }
 
 /// The ranges by their starts, with their ends and values.
-type Model = BTreeMap<usize, (usize, u64)>;
+type Model = BTreeMap<Index, (Index, u64)>;
 
 /// The range that begins last at or before an index, if it ends at or after another one.
-fn overlaps(model: &Model, first: Index, last: usize) -> bool {
+fn overlaps(model: &Model, first: Index, last: Index) -> bool {
     model.range(..=last).next_back().is_some_and(|(_, &(end, _))| end >= first)
 }
 
@@ -93,7 +93,7 @@ fn run<R: Reclaim>(writer: &mut Writer<'_, u32, R, Flaky>, layout: Layout, seed:
 /// A write far away from a dense leaf cuts it once, whichever side the write is on.
 #[test]
 fn a_far_write_cuts_once() {
-    let base = 1usize << 44;
+    let base = (1 as Index) << 44;
     for far in [0x1000, 1 << 46] {
         let mut tree = MapleTree::<u32>::new();
         let mut writer = tree.get_mut();

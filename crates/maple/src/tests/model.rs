@@ -14,7 +14,7 @@ const EVERY: u64 = if cfg!(miri) { 5 } else { 1 };
 const SEEDS: u64 = if cfg!(miri) { 1 } else { 3 };
 
 /// The lowest and the highest start of a free run, in cells.
-fn fit(cells: &Cells, from: usize, to: usize, size: Index, align: Index) -> Option<(usize, usize)> {
+fn fit(cells: &Cells, from: usize, to: usize, size: usize, align: usize) -> Option<(usize, usize)> {
     let free = |&start: &usize| {
         start % align == 0
             && start + size - 1 <= to
@@ -60,7 +60,7 @@ fn step<R: Reclaim>(
             cells.set(from, to, None);
         }
         7 | 8 => {
-            let erased = writer.erase(from * CELL + dice.roll(CELL)).unwrap();
+            let erased = writer.erase(from as Index * CELL + dice.roll(CELL)).unwrap();
             let (start, end) = cells.run(from);
             let held = erased.map(|(range, entry)| (range, *entry.get()));
             assert_eq!(held, cells.0[from].map(|value| (cells.range(start, end), value)));
@@ -74,12 +74,16 @@ fn step<R: Reclaim>(
         _ => {
             let (size, align) = (1 + dice.roll(5), 1 << dice.roll(3));
             // Aligned to cells; the last cell is far larger than the others.
-            let bounds = from * CELL..=to * CELL + (CELL - 1);
+            let bounds = from as Index * CELL..=to as Index * CELL + (CELL - 1);
             let fits = fit(cells, from, to, size, align);
-            let low = writer.empty_area(bounds.clone(), size * CELL, align * CELL);
-            let high = writer.empty_area_rev(bounds.clone(), size * CELL, align * CELL);
+            let low =
+                writer.empty_area(bounds.clone(), size as Index * CELL, align as Index * CELL);
+            let high =
+                writer.empty_area_rev(bounds.clone(), size as Index * CELL, align as Index * CELL);
             match fits {
-                Some((first, last)) => assert_eq!((low, high), (Ok(first * CELL), Ok(last * CELL))),
+                Some((first, last)) => {
+                    assert_eq!((low, high), (Ok(first as Index * CELL), Ok(last as Index * CELL)))
+                }
                 None => assert_eq!((low, high), (Err(Error::NoSpace), Err(Error::NoSpace))),
             }
         }
@@ -90,7 +94,7 @@ fn step<R: Reclaim>(
 fn reads<R: Reclaim>(writer: &mut Writer<'_, Owned, R, Flaky>, cells: &Cells, dice: &mut Dice) {
     let n = cells.0.len();
     let cell = dice.roll(n);
-    let index = cell * CELL + dice.roll(CELL);
+    let index = cell as Index * CELL + dice.roll(CELL);
     let (start, end) = cells.run(cell);
     assert_eq!(writer.load(index).copied(), cells.0[cell]);
     let held = cells.0[cell].map(|value| (cells.range(start, end), value));

@@ -28,7 +28,7 @@ fn slide<R: Reclaim>(
     to: usize,
 ) -> Result<(), Error> {
     let Some(value) = cells.0[from] else {
-        assert_eq!(writer.set_end(from * CELL, to * CELL), Ok(None));
+        assert_eq!(writer.set_end(from as Index * CELL, to as Index * CELL), Ok(None));
         return Ok(());
     };
     let (first, last) = cells.run(from);
@@ -39,7 +39,7 @@ fn slide<R: Reclaim>(
     }
     let way = (last + 1..=to).find(|&cell| cells.0[cell].is_some());
     let end = *cells.range(to, to).end();
-    let moved = writer.set_end(from * CELL + 1, end);
+    let moved = writer.set_end(from as Index * CELL + 1, end);
     if to < first {
         assert_eq!(moved, Err(Error::EmptyRange));
     } else if let Some(way) = way {
@@ -67,7 +67,7 @@ fn run<R: Reclaim>(writer: &mut Write<'_, R>, cells: &mut Cells, dice: &mut Dice
         };
         let to = (at + dice.roll(3)).min(n - 1);
         let range = cells.range(at, to);
-        let budget = if dice.roll(8) == 0 { dice.roll(3) } else { Index::MAX };
+        let budget = if dice.roll(8) == 0 { dice.roll(3) } else { usize::MAX };
         value += 1;
         let free = cells.0[at..=to].iter().all(Option::is_none);
         let done = Flaky::failing_after(budget, || match dice.roll(24) {
@@ -86,7 +86,7 @@ fn run<R: Reclaim>(writer: &mut Write<'_, R>, cells: &mut Cells, dice: &mut Dice
                 .map(|()| cells.set(at, to, Some(value.into())))
                 .map_err(|refused| refused.error),
             11..17 => slide(writer, cells, at, to),
-            17..19 => writer.erase(at * CELL).map(|erased| {
+            17..19 => writer.erase(at as Index * CELL).map(|erased| {
                 assert_eq!(erased.is_some(), cells.0[at].is_some());
                 if erased.is_some() {
                     let (first, last) = cells.run(at);
@@ -131,8 +131,8 @@ fn writes_near_the_last_one() {
 /// holes between the entries. Each entry is made longer and shorter after its insertion.
 #[test]
 fn runs_side_by_side() {
-    const N: usize = if cfg!(miri) { 30 } else { 600 };
-    fn fill<R: Reclaim>(writer: &mut Write<'_, R>, up: bool, width: usize) {
+    const N: Index = if cfg!(miri) { 30 } else { 600 };
+    fn fill<R: Reclaim>(writer: &mut Write<'_, R>, up: bool, width: Index) {
         for i in 0..N {
             let start = 10 * (if up { i } else { N - i }) * CELL;
             let end = start + width * CELL - 1;
@@ -144,7 +144,7 @@ fn runs_side_by_side() {
             assert_eq!(writer.load(end), Some(i as u32));
         }
         writer.validate().unwrap();
-        assert_eq!(writer.stats().entries, N);
+        assert_eq!(writer.stats().entries, N as usize);
     }
     for up in [true, false] {
         for &width in if cfg!(miri) { &[1, 10][..] } else { &[1, 8, 10] } {
@@ -161,7 +161,7 @@ fn runs_side_by_side() {
                 writer.insert_range(start..=start + width * CELL - 1, i as u32).unwrap();
             }
             writer.validate().unwrap();
-            assert_eq!(writer.stats().entries, N + 1);
+            assert_eq!(writer.stats().entries, N as usize + 1);
         }
     }
 }

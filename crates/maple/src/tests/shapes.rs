@@ -12,6 +12,8 @@ type Tree = super::Tree<Single>;
 
 // Divisible by 20 and not by 7.
 const N: usize = if cfg!(miri) { 40 } else { 1000 };
+/// The end of `N` ranges of ten indices.
+const TOP: Index = N as Index * 10;
 
 #[test]
 fn an_empty_tree() {
@@ -107,7 +109,7 @@ fn grow_and_shrink(order: impl Fn(usize) -> usize, away: impl Fn(usize) -> usize
     check(&mut writer, &cells);
     for i in 0..N {
         let cell = 2 * away(i) + 1;
-        assert!(writer.erase(cell * super::CELL).unwrap().is_some());
+        assert!(writer.erase(cell as Index * super::CELL).unwrap().is_some());
         cells.set(cell, cell, None);
         if i % every == 0 {
             check(&mut writer, &cells);
@@ -137,7 +139,7 @@ fn a_run_of_stores_leaves_full_leaves() {
         let mut tree = MapleTree::<u32>::new();
         let mut writer = tree.get_mut();
         for i in 0..N {
-            let at = if rising { i } else { N - i } * 10;
+            let at = if rising { i } else { N - i } as Index * 10;
             writer.store_range(at..=at + 9, i as u32).unwrap();
         }
         let stats = writer.stats();
@@ -155,8 +157,8 @@ fn full_nodes_share_with_their_siblings() {
     let mut dice = Dice(11);
     let mut order: Vec<usize> = (0..n).collect();
     (1..n).for_each(|i| order.swap(i, dice.roll(i + 1)));
-    for i in order {
-        writer.store_range(i * 0x10..=i * 0x10 + 7, 1).unwrap();
+    for (i, at) in order.into_iter().map(|i| (i, i as Index * 0x10)) {
+        writer.store_range(at..=at + 7, 1).unwrap();
         if i % if cfg!(miri) { 32 } else { 64 } == 0 {
             writer.validate().unwrap();
         }
@@ -280,7 +282,7 @@ fn erases_that_leave_little_or_go_on_in_another_leaf() {
             let mut writer = if *exclusive { tree.get_mut() } else { tree.lock() };
             // At first more entries go than come, later the opposite.
             if let Some(value) = cells.0[cell] {
-                let (range, erased) = writer.erase(cell * CELL).unwrap().unwrap();
+                let (range, erased) = writer.erase(cell as Index * CELL).unwrap().unwrap();
                 assert_eq!((range, *erased.get()), (cells.range(cell, cell), value));
                 cells.set(cell, cell, None);
             } else if dice.roll(4) == 0 || step > steps * 2 / 3 {
@@ -309,19 +311,18 @@ fn gaps_too_small_are_not_visited() {
     // levels.
     let mut tree = MapleTree::<u32>::new();
     let mut writer = tree.get_mut();
-    for i in 0..N {
+    for i in 0..TOP / 10 {
         writer.store_range(i * 10..=i * 10 + 8, 1).unwrap();
     }
-    let top = N * 10;
-    writer.store_range(top..=Index::MAX, 2).unwrap();
+    writer.store_range(TOP..=Index::MAX, 2).unwrap();
     let bounds = 0..=Index::MAX;
     assert_eq!(writer.empty_area(bounds.clone(), 2, 1), Err(Error::NoSpace));
-    let place = N / 2 * 10;
+    let place = TOP / 20 * 10;
     writer.store_range(place..=place + 7, 3).unwrap();
     writer.erase_range(place + 8..=place + 8).unwrap();
     assert_eq!(writer.empty_area(bounds.clone(), 2, 1), Ok(place + 8));
     assert_eq!(writer.empty_area_rev(bounds.clone(), 2, 1), Ok(place + 8));
-    assert_eq!(writer.alloc_rrange(bounds.clone(), 1, 1, 4).unwrap(), (N - 1) * 10 + 9);
+    assert_eq!(writer.alloc_rrange(bounds.clone(), 1, 1, 4).unwrap(), TOP - 1);
     assert_eq!(writer.alloc_range(bounds, 1, 1, 4).unwrap(), 9);
     writer.validate().unwrap();
 }
@@ -346,16 +347,16 @@ fn the_largest_gap_at_the_ends_of_the_index_range() {
 fn the_largest_gap_is_one_across_leaves() {
     let mut tree = MapleTree::<u32>::new();
     let mut writer = tree.get_mut();
-    for i in 0..N {
+    for i in 0..TOP / 10 {
         writer.store_range(i * 10..=i * 10 + 8, 1).unwrap();
     }
-    writer.store_range(N * 10..=Index::MAX, 2).unwrap();
+    writer.store_range(TOP..=Index::MAX, 2).unwrap();
     assert!(writer.height() > 1);
     assert_eq!(writer.largest_gap(), 1);
     // One hole grows over leaf after leaf, in both directions.
-    let middle = N / 2 * 10;
+    let middle = TOP / 20 * 10;
     let mut end = middle + 10;
-    for i in 0..N / 2 {
+    for i in 0..TOP / 20 {
         let (below, above) = (middle - i * 10, middle + i * 10);
         writer.erase(below).unwrap();
         assert_eq!(writer.largest_gap(), end - (below - 1));
@@ -366,5 +367,5 @@ fn the_largest_gap_is_one_across_leaves() {
     // The hole is split, and the longer part counts.
     writer.store_range(30..=30, 3).unwrap();
     writer.validate().unwrap();
-    assert_eq!(writer.largest_gap(), N * 10 - 31);
+    assert_eq!(writer.largest_gap(), TOP - 31);
 }

@@ -13,7 +13,7 @@ use std::vec::Vec;
 /// beginning, and reports that once.
 #[test]
 fn a_cyclic_allocation_tells_that_it_wrapped() {
-    const START: usize = Index::MAX - 2;
+    const START: Index = Index::MAX - 2;
     let tree = MapleTree::<u32, Epoch>::new();
     let mut next = Index::MAX;
     assert_eq!(tree.alloc_cyclic(START..=Index::MAX, &mut next, 1).unwrap(), (Index::MAX, false));
@@ -168,7 +168,7 @@ fn readers_beside_a_writer() {
                     assert!(matches!(tree.load(&guard, i * 20), None | Some(3)));
                 }
                 let found = tree.iter(&guard, 0..=Index::MAX).filter(|&(_, value)| value != 3);
-                assert_eq!(found.count(), n);
+                assert_eq!(found.count(), n as usize);
                 reads += 1;
             }
             reads

@@ -46,7 +46,7 @@ fn step<R: Reclaim>(writer: &mut Write<'_, R>, cells: &mut Cells, dice: &mut Dic
     let longest = if dice.roll(12) == 0 { n } else { 4 };
     let to = (from + dice.roll(longest)).min(n - 1);
     let range = cells.range(from, to);
-    let budget = if dice.roll(3) == 0 { dice.roll(6) } else { Index::MAX };
+    let budget = if dice.roll(3) == 0 { dice.roll(6) } else { usize::MAX };
     match dice.roll(5) {
         0 | 1 => {
             let outcome = Flaky::failing_after(budget, || {
@@ -62,7 +62,7 @@ fn step<R: Reclaim>(writer: &mut Write<'_, R>, cells: &mut Cells, dice: &mut Dic
             Err(error) => assert_eq!(error, Error::OutOfMemory),
         },
         3 => {
-            let index = from * CELL + dice.roll(CELL);
+            let index = from as Index * CELL + dice.roll(CELL);
             let (start, end) = cells.run(from);
             match Flaky::failing_after(budget, || writer.erase(index)) {
                 Ok(erased) => {
@@ -171,7 +171,7 @@ fn a_duplicate_allocates_nothing_and_the_first_write_its_way() {
 /// that is at neither end of the replaced range, and that may be shared even if the others are not.
 #[test]
 fn alone_in_a_leaf_between_holes() {
-    let page = |i: usize| i * CELL..=i * CELL + (CELL - 1);
+    let page = |i: Index| i * CELL..=i * CELL + (CELL - 1);
     let before = (Flaky::live(), LIVE.get());
     let mut tree = Tree::<Single>::new_in();
     let mut writer = tree.get_mut();

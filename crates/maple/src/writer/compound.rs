@@ -98,7 +98,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Writer<'_, E, R, A> {
         &mut self,
         bounds: RangeInclusive<Index>,
         mut keep: impl FnMut(RangeInclusive<Index>, E::Ref<'_>) -> bool,
-    ) -> Result<Index, Error> {
+    ) -> Result<usize, Error> {
         let (mut from, to) = (*bounds.start(), *bounds.end());
         let mut erased = 0;
         loop {

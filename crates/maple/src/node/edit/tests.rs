@@ -7,8 +7,8 @@ use crate::node::pack::{is_packable, pack};
 use core::ptr;
 use std::vec::Vec;
 
-const MAX: usize = 0xffff_ffff;
-const UNIT: usize = 0x1000;
+const MAX: Index = 0xffff_ffff;
+const UNIT: Index = 0x1000;
 
 fn slots(body: &Body, max: Index) -> Vec<Slot> {
     (0..body.len()).map(|slot| body.slot(slot, max)).collect()
@@ -21,7 +21,7 @@ fn leaves(n: usize) -> impl Iterator<Item = Vec<Slot>> {
         for i in 0..n {
             let may = slots.last().is_none_or(|slot| !slot.word.is_null());
             let hole = pattern >> (i % 6) & 1 == 1 && may;
-            let end = if i + 1 == n { MAX } else { (i + 1) * 4 * UNIT - 1 };
+            let end = if i + 1 == n { MAX } else { (i as Index + 1) * 4 * UNIT - 1 };
             slots.push(Slot { end, word: word(if hole { 0 } else { 100 + i }) });
         }
         let entry = slots.iter().any(|slot| !slot.word.is_null());
@@ -51,8 +51,8 @@ fn as_with_a_list() {
 
 fn one(old: &[Slot], from: usize, to: usize, rests: usize, new: *mut ()) {
     let (left, right) = (rests & 1 == 1, rests & 2 == 2);
-    let first = from * 4 * UNIT + if left { UNIT } else { 0 };
-    let last = if right { to * 4 * UNIT + 2 * UNIT - 1 } else { old[to].end };
+    let first = from as Index * 4 * UNIT + if left { UNIT } else { 0 };
+    let last = if right { to as Index * 4 * UNIT + 2 * UNIT - 1 } else { old[to].end };
     let mut body = pack(old);
     let edit = Edit::new(&body, (from, to), (left, right), (first, last), new);
     if edit.fit(&body, true) != Fit::Fits {

@@ -20,10 +20,10 @@ fn check(slots: &[Slot], min: Index) {
 }
 
 /// `n` ranges of `size`, one after the other. Every other one is a hole unless `touching`.
-fn run(n: usize, from: usize, size: Index, touching: bool) -> Vec<Slot> {
+fn run(n: usize, from: Index, size: Index, touching: bool) -> Vec<Slot> {
     let mut slots = Vec::new();
     for i in 0..n {
-        let end = from + (i + 1) * size - 1;
+        let end = from + (i as Index + 1) * size - 1;
         let hole = !touching && i % 2 == 0;
         slots.push(Slot { end, word: word(if hole { 0 } else { i + 1 }) });
     }
@@ -37,7 +37,9 @@ fn every_form_reads_back() {
             let scale = if narrow(&run(9, 0, size, touching)).is_some() { NARROW } else { WIDE };
             for n in (1..LEAF_SLOTS).step_by(if cfg!(miri) { 7 } else { 1 }) {
                 let slots = run(n, 0, size, touching);
-                if weight(&slots, scale) <= scale.full && (n - 1).checked_mul(size).is_some() {
+                if weight(&slots, scale) <= scale.full
+                    && (n as Index - 1).checked_mul(size).is_some()
+                {
                     check(&slots, 0);
                 }
             }

@@ -7,7 +7,7 @@ use crate::node::pack::{is_packable, pack};
 use crate::node::{Job, Search, run};
 use std::vec::Vec;
 
-struct Child<'s>(&'s Seps, usize);
+struct Child<'s>(&'s Seps, Index);
 
 impl Job for Child<'_> {
     type Out = usize;
@@ -17,7 +17,7 @@ impl Job for Child<'_> {
     }
 }
 
-struct InLeaf<'b>(&'b Body, usize);
+struct InLeaf<'b>(&'b Body, Index);
 
 impl Job for InLeaf<'_> {
     type Out = usize;
@@ -27,7 +27,7 @@ impl Job for InLeaf<'_> {
     }
 }
 
-struct Soon<'s>(&'s Seps, usize);
+struct Soon<'s>(&'s Seps, Index);
 
 impl Job for Soon<'_> {
     type Out = usize;
@@ -43,10 +43,10 @@ fn children_at_every_fill() {
     for len in 1..=INNER_SLOTS {
         let mut seps = Seps::empty();
         for i in 0..len - 1 {
-            seps.bounds[i] = 10 * i + 3;
+            seps.bounds[i] = 10 * i as Index + 3;
         }
         seps.len = len as u8;
-        for index in (0..10 * len + 2).chain([Index::MAX]) {
+        for index in (0..10 * len as Index + 2).chain([Index::MAX]) {
             let smaller = seps.bounds[..len - 1].iter().filter(|&&bound| bound < index).count();
             assert_eq!(inner_scalar(&seps, index), smaller, "{index} of {len}");
             assert_eq!(run(Child(&seps, index)), smaller, "{index} of {len}");
@@ -61,7 +61,7 @@ fn slots_at_every_fill() {
     for size in [10, 0x1000, (1 << 58) + 1] {
         for len in 1..if size > 1 << 50 { 16 } else { 30 } {
             let slots = (0..len).map(|i| Slot {
-                end: if i + 1 == len { Index::MAX } else { (i + 1) * size - 1 },
+                end: if i + 1 == len { Index::MAX } else { (i as Index + 1) * size - 1 },
                 word: word(if i % 2 == 0 { i + 1 } else { 0 }),
             });
             let slots = slots.collect::<Vec<_>>();
@@ -69,7 +69,9 @@ fn slots_at_every_fill() {
                 continue;
             }
             let body = pack(&slots);
-            for index in (0..len).flat_map(|i| [i * size, i * size + size - 1, i * size + 1]) {
+            for index in
+                (0..len as Index).flat_map(|i| [i * size, i * size + size - 1, i * size + 1])
+            {
                 let smaller = slots[..len - 1].iter().filter(|slot| slot.end < index).count();
                 assert_eq!(leaf_scalar(&body, index), smaller, "{index:#x} of {len}");
                 assert_eq!(run(InLeaf(&body, index)), smaller, "{index:#x} of {len}");

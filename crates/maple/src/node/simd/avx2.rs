@@ -79,7 +79,7 @@ unsafe fn below(body: &Body, index: Index) -> u32 {
 #[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
 #[inline]
 unsafe fn inner(seps: &Seps, index: Index) -> usize {
-    let at = (&raw const *seps).cast::<usize>();
+    let at = (&raw const *seps).cast::<Index>();
     // SAFETY: reads separators 0 to 11, and 11 to 14. It must not read past them: the reference
     // count there may change.
     let (first, last) = unsafe { (words::<3>(at, index), words::<1>(at.add(11), index)) };

@@ -42,8 +42,8 @@ impl Search for Avx512 {
         self,
         body: &Body,
         range: (Index, Index),
-        bound: usize,
-        wanted: (usize, usize),
+        bound: Index,
+        wanted: (Index, Index),
     ) -> u32 {
         // SAFETY: as above.
         unsafe { holes::<UP, ENDS>(body, range, bound, wanted) }
@@ -174,7 +174,7 @@ unsafe fn inner_soon(seps: &Seps, index: Index, seven: Seven) -> usize {
 unsafe fn holes<const UP: bool, const ENDS: bool>(
     body: &Body,
     (min, max): (Index, Index),
-    bound: usize,
+    bound: Index,
     (size, align): (Index, Index),
 ) -> u32 {
     let last = body.len() - 1;
@@ -186,7 +186,7 @@ unsafe fn holes<const UP: bool, const ENDS: bool>(
     // The first and the last slot have only one stored bound, so they are tested by index. The
     // exact test of their alignment has a long latency, so only `ENDS` asks for it.
     let over = if ENDS { align - 1 } else { 0 };
-    let fits = |from: usize, to: usize| {
+    let fits = |from: Index, to: Index| {
         u32::from(if UP {
             let from = from.max(bound);
             let start = from.wrapping_add(over) & !over;

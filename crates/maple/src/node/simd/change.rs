@@ -74,7 +74,7 @@ impl Way for Avx512 {
     const MEASURES: bool = true;
 
     #[inline(always)]
-    fn gap(self, body: &Body, holes: u32, ends: (Index, Index), _: usize) -> Index {
+    fn gap(self, body: &Body, holes: u32, ends: (Index, Index), _: Index) -> Index {
         // SAFETY: the CPU has AVX-512.
         unsafe {
             if body.wide {
@@ -86,7 +86,7 @@ impl Way for Avx512 {
     }
 
     #[inline(always)]
-    fn max_gap_with(self, inner: &Inner, (changed, gap): (u32, usize), _: usize) -> Index {
+    fn max_gap_with(self, inner: &Inner, (changed, gap): (u32, Index), _: Index) -> Index {
         // SAFETY: the CPU has AVX-512.
         unsafe { max_gap(inner, changed, gap) }
     }
@@ -214,7 +214,7 @@ unsafe fn store(to: *mut Leaf, lines: [__m512i; 4]) {
 /// The longer one of the holes in the first and the last slot, if these are among `holes`, and the
 /// other holes.
 #[inline(always)]
-fn outer_gap(body: &Body, holes: u32, (min, max): (Index, Index)) -> (usize, u32) {
+fn outer_gap(body: &Body, holes: u32, (min, max): (Index, Index)) -> (Index, u32) {
     let last = body.len() - 1;
     // A leaf has an entry, so a hole is shorter than the whole index range and `+ 1` does not
     // overflow.
@@ -233,7 +233,7 @@ fn outer_gap(body: &Body, holes: u32, (min, max): (Index, Index)) -> (usize, u32
 /// The CPU has AVX-512.
 // Without `#[target_feature]`: see `change_narrow`.
 #[inline(always)]
-unsafe fn gap_wide(body: &Body, holes: u32, ends: (Index, Index)) -> usize {
+unsafe fn gap_wide(body: &Body, holes: u32, ends: (Index, Index)) -> Index {
     // SAFETY: the caller has asked.
     unsafe { assert_unchecked(body.wide) }
     let (outer, holes) = outer_gap(body, holes, ends);
@@ -265,7 +265,7 @@ unsafe fn gap_wide(body: &Body, holes: u32, ends: (Index, Index)) -> usize {
 /// The CPU has AVX-512.
 // Without `#[target_feature]`: see `change_narrow`.
 #[inline(always)]
-unsafe fn gap_narrow(body: &Body, holes: u32, ends: (Index, Index)) -> usize {
+unsafe fn gap_narrow(body: &Body, holes: u32, ends: (Index, Index)) -> Index {
     // SAFETY: the caller has asked.
     unsafe { assert_unchecked(!body.wide) }
     let (outer, holes) = outer_gap(body, holes, ends);
@@ -279,7 +279,7 @@ unsafe fn gap_narrow(body: &Body, holes: u32, ends: (Index, Index)) -> usize {
         let high = _mm512_maskz_sub_epi32((holes >> 16) as u16, high, before.1);
         _mm512_reduce_max_epu32(_mm512_max_epu32(low, high))
     };
-    outer.max((units as usize) << body.shift)
+    outer.max((units as Index) << body.shift)
 }
 
 /// The largest gap of a node when `gap` replaces the gaps of the children in `changed`.

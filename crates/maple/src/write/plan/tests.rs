@@ -19,7 +19,7 @@ fn packed(n: usize) -> MapleTree<u32> {
     let mut writer = tree.get_mut();
     writer.store_range(0..=Index::MAX, 0).unwrap();
     for i in 1..n {
-        writer.store_range(i * 10..=Index::MAX, i as u32).unwrap();
+        writer.store_range(i as Index * 10..=Index::MAX, i as u32).unwrap();
     }
     drop(writer);
     tree
@@ -97,7 +97,7 @@ fn never_more_than_so_many_a_level_and_a_root() {
     let n = if cfg!(miri) { 4 * FULL } else { 60 * FULL };
     let mut tree = packed(n);
     let root = tree.get_mut().root();
-    let ends: Vec<usize> = (0..n).step_by(if cfg!(miri) { 9 } else { 7 }).collect();
+    let ends: Vec<Index> = (0..n as Index).step_by(if cfg!(miri) { 9 } else { 7 }).collect();
     for &from in &ends {
         for &to in ends.iter().filter(|&&to| to >= from) {
             for hole in [false, true] {
