@@ -10,6 +10,9 @@ use core::ops::{Bound, RangeBounds, RangeInclusive};
 /// without 64-bit atomics have no `u64` and `i64`: see [`Index`].) A newtype takes four lines; the
 /// cost is that of the conversions, nothing for a newtype.
 ///
+/// Keys have at most 64 bits. IPv6 networks up to /64 fit: their key is the upper half of an
+/// address.
+///
 /// ```
 /// use maple::{Index, Key, RangeMap};
 ///
