@@ -194,7 +194,7 @@ impl Descent {
     }
 
     /// The range and the word at the leaf's slot.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(crate) fn span(&self) -> Span {
         let step = self.step(0);
         // SAFETY: the path's invariant.
@@ -341,7 +341,7 @@ struct Enter<'p> {
 impl Job for Enter<'_> {
     type Out = ();
 
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn run<S: Search>(self, search: S) {
         let Enter { path, mut link, mut min, mut max, pick } = self;
         let mut level = link.level();

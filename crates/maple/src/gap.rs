@@ -36,7 +36,7 @@ pub(crate) struct Want {
 }
 
 impl Want {
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(crate) fn new(
         bounds: RangeInclusive<Index>,
         size: Index,
@@ -179,7 +179,7 @@ struct First<'p, const UP: bool> {
 impl<const UP: bool> Job for First<'_, UP> {
     type Out = Option<Index>;
 
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn run<S: Search>(self, search: S) -> Self::Out {
         let First { root, path, want } = self;
         let bound = if UP { want.min } else { want.max };
@@ -204,7 +204,7 @@ struct Rest<'p, const UP: bool> {
 impl<const UP: bool> Job for Rest<'_, UP> {
     type Out = Result<Option<Index>, Hasty>;
 
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn run<S: Search>(self, search: S) -> Self::Out {
         let Rest { path, want, mut patience } = self;
         // The minimal length of a hole that the search reads.
@@ -248,7 +248,7 @@ fn in_leaf<const UP: bool, const ENDS: bool, S: Search>(
 
 /// Moves `path` to the next leaf, in the direction of the search, that may have a hole of `size`.
 /// Returns false if there is none inside the bounds.
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 fn next_leaf<const UP: bool, S: Search>(
     search: S,
     path: &mut Descent,
@@ -296,7 +296,7 @@ fn next_leaf<const UP: bool, S: Search>(
 
 /// The next child of the node at `level` whose gap is at least `size`; with `here` the present
 /// child counts, too.
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 fn candidate<const UP: bool, S: Search>(
     search: S,
     path: &Descent,

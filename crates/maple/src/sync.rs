@@ -77,7 +77,7 @@ impl<T> Frozen<T> {
 /// Both slices have `n` elements. Meanwhile nothing else stores to the source or accesses the
 /// destination.
 #[cfg(not(loom))]
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 pub(crate) unsafe fn copy_cells<T>(from: &[T], to: &[T], n: usize) {
     let words = const {
         assert!(size_of::<T>().is_multiple_of(size_of::<*mut ()>()));

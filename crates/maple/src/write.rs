@@ -104,7 +104,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
 
     /// Puts an entry into a hole, or with `swaps` in the place of another one. Returns false, and
     /// does nothing, if the case is not that simple.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn fill(
         &mut self,
         finger: &mut Finger,

@@ -37,7 +37,7 @@ impl Descent {
     ///
     /// # Safety
     /// As for [`Descent::walk`].
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(crate) unsafe fn walk_to_leaf<const UP: bool, S: Search>(
         &mut self,
         search: S,
@@ -73,7 +73,7 @@ impl Descent {
     }
 
     /// Writes the node and the slot of a step, but not its range.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(crate) fn set_place(&mut self, level: usize, link: Link, slot: usize) {
         #[cfg(test)]
         crate::testing::visit();
@@ -171,7 +171,7 @@ impl Descent {
 
     /// The leaf's parent, and the leaf's slot in it; `None` if the root is a leaf. The floor must
     /// be 0.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(crate) fn parent(&self) -> Option<(&Inner, usize)> {
         if self.height < 2 {
             return None;

@@ -133,7 +133,7 @@ impl Place<'_> {
 ///
 /// # Safety
 /// As for [`load`](crate::node::load()); nodes stay allocated for `'a`.
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 unsafe fn descend<'a, S: Search>(
     search: S,
     root: Link,
@@ -191,7 +191,7 @@ struct Lookup(Link, Index);
 impl Job for Lookup {
     type Out = Span;
 
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn run<S: Search>(self, search: S) -> Span {
         let Lookup(root, index) = self;
         // SAFETY: the promise of `lookup`.
@@ -214,7 +214,7 @@ struct AtOrAfter {
 impl Job for AtOrAfter {
     type Out = Span;
 
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn run<S: Search>(self, search: S) -> Span {
         let AtOrAfter { root, mut index, limit } = self;
         loop {
@@ -245,7 +245,7 @@ struct AtOrBefore {
 impl Job for AtOrBefore {
     type Out = Span;
 
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn run<S: Search>(self, search: S) -> Span {
         let AtOrBefore { root, mut index, limit } = self;
         loop {
@@ -293,7 +293,7 @@ struct WalkOpen<'w, A, const UP: bool>(Walk<'w, A>, &'w mut Unpacked<UP>);
 impl<A: Aim, const UP: bool> Job for WalkOpen<'_, A, UP> {
     type Out = bool;
 
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn run<S: Search>(self, search: S) -> bool {
         let WalkOpen(Walk { root, index, path, spot, aim }, to) = self;
         let walk = Walk { root, index, path, spot: &mut *spot, aim };

@@ -111,7 +111,7 @@ impl Spot {
     ///
     /// # Safety
     /// The leaf stays allocated and does not change while the place is used.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(super) unsafe fn locate<A: Aim, S: Search>(
         &mut self,
         search: S,
@@ -241,7 +241,7 @@ impl Spot {
 
     /// Steps to the next entry of the leaf if it begins at or before `limit`. Otherwise returns
     /// `None` and does not move.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(crate) fn next_entry(&mut self, limit: Index) -> Option<Span> {
         let ahead = self.ahead;
         if ahead == 0 {
@@ -261,7 +261,7 @@ impl Spot {
 
     /// Steps to the previous entry of the leaf if it ends at or after `limit`. Otherwise returns
     /// `None` and does not move.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(crate) fn prev_entry(&mut self, limit: Index) -> Option<Span> {
         if self.leaf.is_null() {
             return None;

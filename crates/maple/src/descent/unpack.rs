@@ -51,7 +51,7 @@ impl<const UP: bool> Unpacked<UP> {
     /// # Safety
     /// The leaf stays allocated and does not change until another one is opened, or until the last
     /// entry is read.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(crate) unsafe fn open<S: Search>(
         &mut self,
         search: S,
@@ -84,7 +84,7 @@ impl<const UP: bool> Unpacked<UP> {
     ///
     /// # Safety
     /// As for [`Unpacked::open`]. The place is of an entry, whose range is that of `span`.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(crate) unsafe fn open_one(&mut self, spot: &Spot, span: Span) {
         let slot = spot.slot();
         self.all = 1 << slot;
@@ -120,7 +120,7 @@ impl<const UP: bool> Unpacked<UP> {
     /// # Safety
     /// `rest` is a value that the field has had since the leaf was opened; the entry was not cut
     /// off.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     unsafe fn entry(&self, rest: u64) -> Span {
         let bit = (rest as u32).trailing_zeros();
         let slot = (if UP { bit } else { 31 - bit }) as usize;
@@ -160,7 +160,7 @@ impl<const UP: bool> Unpacked<UP> {
 
     /// Folds over all entries to come. Cost per entry: as for [`Unpacked::next`], with the state in
     /// registers.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(crate) fn fold<B>(&mut self, mut value: B, mut f: impl FnMut(B, Span) -> B) -> B {
         let mut rest = self.rest;
         while rest as u32 != 0 {

@@ -29,7 +29,7 @@ pub(super) struct Back {
 
 impl Back {
     /// A back end before its first leaf.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(super) fn new() -> Self {
         Back {
             run: Unpacked::new(),
@@ -141,7 +141,7 @@ struct Advance<'b>(&'b mut Back, Index);
 impl Job for Advance<'_> {
     type Out = bool;
 
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn run<S: Search>(self, search: S) -> bool {
         let Advance(back, lo) = self;
         if back.way.slot < 2 {

@@ -67,7 +67,7 @@ impl Way {
 
 impl Front {
     /// A front end before its first leaf.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(super) fn new() -> Self {
         Front {
             run: Unpacked::new(),
@@ -180,7 +180,7 @@ struct Advance<'f>(&'f mut Front, Index);
 impl Job for Advance<'_> {
     type Out = bool;
 
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn run<S: Search>(self, search: S) -> bool {
         let Advance(front, hi) = self;
         let slot = front.way.slot + 1;

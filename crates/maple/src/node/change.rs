@@ -159,7 +159,7 @@ pub(crate) trait Way: Copy {
 ///
 /// # Safety
 /// As for [`Way::change`].
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 pub(super) unsafe fn change_scalar(
     change: &Change,
     (from, other): (*const Leaf, *const Leaf),
@@ -207,7 +207,7 @@ impl Change {
     /// The change that joins the first `a` slots of one leaf, `holes` holes, and the slots from `b`
     /// on of another leaf of the same form. `new` holds the bounds that end the first part and the
     /// holes. It is a change of the first leaf whose runs come from the other one. It may not fit.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(crate) fn of_parts(
         (left, a): (&Body, usize),
         holes: usize,
@@ -247,7 +247,7 @@ impl Change {
 
     /// Restricts this change of a leaf to the leaf's first `at` slots. It must not change any other
     /// slot.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(crate) fn of_first(self, body: &Body, at: usize) -> Change {
         let len = self.len + at - body.len();
         let (behind, more) = (body.len() - at, body.count() - body.rank(at));
@@ -279,7 +279,7 @@ impl Change {
     }
 
     /// Moves both runs within the leaf.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn shift(&self, body: &mut Body) {
         let room = body.room_mut();
         // SAFETY: all places are inside the room, because the change fits.
@@ -294,7 +294,7 @@ impl Change {
     }
 
     /// Copies both runs from another leaf of the same form.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn bring(&self, other: &Body, body: &mut Body) {
         let (from, to) = (other.room(), body.room_mut());
         // SAFETY: as for `shift`.
@@ -309,7 +309,7 @@ impl Change {
     }
 
     /// Writes the header, and the new bounds and words.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(crate) fn put(&self, body: &mut Body, copy: *mut ()) {
         body.set_slots(self.len, self.mask, self.count);
         for bound in self.new {
@@ -330,7 +330,7 @@ impl Change {
 ///
 /// # Safety
 /// Both places lie inside the room.
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 unsafe fn shift<T: Copy>(room: *mut T, run: Run) {
     // SAFETY: the caller's promise.
     unsafe {

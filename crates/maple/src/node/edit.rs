@@ -67,7 +67,7 @@ fn low(n: usize) -> u32 {
 impl Edit {
     /// Replaces slots `from..=to` of a leaf by `first..=last` with `word`. The part before `first`
     /// (if `left`) and the part after `last` (if `right`) stay.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(crate) fn new(
         body: &Body,
         (from, to): (usize, usize),
@@ -141,7 +141,7 @@ impl Edit {
     }
 
     /// Whether the write fits into the leaf. A root may become almost empty.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(crate) fn fit(&self, body: &Body, is_root: bool) -> Fit {
         if (self.left && !body.takes(self.first - 1)) || (self.right && !body.takes(self.last)) {
             return Fit::Not;
@@ -158,7 +158,7 @@ impl Edit {
     }
 
     /// The change that carries out the write, which must fit.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(crate) fn change(&self, body: &Body) -> Change {
         let Effect { len, mask, at, gone, come, splits } = self.effect;
         let (lefts, rights) = (usize::from(self.left), usize::from(self.right));

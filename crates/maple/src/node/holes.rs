@@ -9,7 +9,7 @@ impl Body {
     /// such slot if not `UP`. The leaf reaches from `min` to `max`.
     ///
     /// Cost: per slot two adjacent bounds; one branch per call for the leaf's form.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(crate) fn find_place<const UP: bool>(
         &self,
         slots: u32,
@@ -29,7 +29,7 @@ impl Body {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn find_by<const UP: bool>(
         &self,
         mut slots: u32,

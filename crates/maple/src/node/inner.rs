@@ -172,7 +172,7 @@ impl Inner {
     ///
     /// # Safety
     /// The node is new and the caller owns it alone; the other does not change.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(crate) unsafe fn fill_spliced(&self, other: &Inner, end: Index, splice: Splice) {
         let Splice { gone, items } = splice;
         let (at, behind) = (gone.start, gone.start + items.len());
@@ -207,7 +207,7 @@ impl Inner {
     ///
     /// # Safety
     /// The caller owns the node alone.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(crate) unsafe fn put(&self, at: usize, items: &[Item]) {
         for (slot, &(end, link, gap)) in (at..).zip(items) {
             if slot < INNER_SLOTS - 1 {

@@ -79,7 +79,7 @@ impl Leaf {
     ///
     /// # Safety
     /// `to` is memory for a leaf.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(crate) unsafe fn copy_body(from: &Body, to: *mut Leaf) {
         // Written directly to its place. A copy through the stack is stored in one width and loaded
         // in another, so the load waits for the stores. SAFETY: the caller's promise; the cell
@@ -203,7 +203,7 @@ impl Body {
     }
 
     /// The last index of a slot that is not the last one.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(crate) fn bound(&self, slot: usize) -> Index {
         debug_assert!(slot + 1 < self.len());
         if self.wide {

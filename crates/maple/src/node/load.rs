@@ -24,7 +24,7 @@ pub(crate) fn run<J: Job>(job: J) -> J::Out {
 /// # Safety
 /// `root` is a node of a tree. Its nodes stay allocated during the call, and separators and leaves
 /// do not change.
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 pub(crate) unsafe fn load(root: Link, index: Index) -> *mut () {
     struct Load(Link, Index);
     impl Job for Load {
@@ -41,7 +41,7 @@ pub(crate) unsafe fn load(root: Link, index: Index) -> *mut () {
 
 /// # Safety
 /// As for [`load`].
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 unsafe fn descend<S: Search>(search: S, root: Link, index: Index) -> *mut () {
     let mut link = root;
     for _ in 0..root.level() {

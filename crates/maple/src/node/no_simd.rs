@@ -35,7 +35,7 @@ mod x86 {
     /// Runs a job with the instructions that this CPU has.
     ///
     /// Cost: none if the build guarantees the instructions, else a load and a predictable branch.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(in super::super) fn run<J: Job>(job: J) -> J::Out {
         let sure =
             cfg!(all(target_feature = "popcnt", target_feature = "bmi1", target_feature = "bmi2"));

@@ -78,7 +78,7 @@ fn narrow(slots: &[Slot]) -> Option<(Index, u8)> {
 }
 
 /// A base and a shift that fit these bounds; `None` if their leaf must be wide.
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 pub(super) fn narrow_form(bounds: impl Iterator<Item = Index>) -> Option<(Index, u8)> {
     if ALWAYS_WIDE {
         return None;
@@ -149,7 +149,7 @@ impl Body {
     }
 
     /// Writes a bound in its stored form.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(crate) fn put_encoded(&mut self, slot: usize, value: Index) {
         let room = self.room_mut();
         debug_assert!(slot < if self.wide { LEAF_CELLS } else { 2 * LEAF_CELLS });

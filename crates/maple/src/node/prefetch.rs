@@ -4,7 +4,7 @@
 ///
 /// In assembly: a kernel build disables vector registers, and then the intrinsic is not available.
 /// The instruction itself uses no vector register.
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 pub(crate) fn prefetch<T>(place: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a hint, valid for any address; it has no effect that a program can observe.

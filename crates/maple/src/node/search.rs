@@ -56,7 +56,7 @@ pub(super) fn leaf_scalar(body: &Body, index: Index) -> usize {
 ///
 /// Cost: as for [`below_scalar`], plus a cache line for the word and a branch on whether there is
 /// an entry.
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 pub(super) fn word_scalar(body: &Body, index: Index) -> *mut () {
     let slot = slot_and_more(body, index);
     // The entries up to and including the slot. The mask has no bits beyond the last slot.
@@ -76,7 +76,7 @@ fn slot_bit(body: &Body, index: Index) -> u32 {
 }
 
 /// The slot of a leaf that holds `index`, as the lowest set bit. Higher bits are arbitrary.
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 fn slot_and_more(body: &Body, index: Index) -> u32 {
     let n = body.len() - 1;
     // SAFETY: the room is initialised, and holds every group.
@@ -94,7 +94,7 @@ fn slot_and_more(body: &Body, index: Index) -> u32 {
 ///
 /// Unlike [`Body::units`], with a branch: few indices are far from all bounds, and the branchless
 /// form has a longer latency.
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 fn near(body: &Body, index: Index) -> u32 {
     // SAFETY: the shift is less than the bits of a word.
     unsafe { assert_unchecked(u32::from(body.shift) < Index::BITS) };
@@ -113,7 +113,7 @@ fn near(body: &Body, index: Index) -> u32 {
 /// # Safety
 /// Initialised elements, of any value, exist for every group that begins at or below `n`, and for
 /// the last element of every group.
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 unsafe fn lowest<T: Compare>(at: *const T, than: T, n: usize) -> u32 {
     // SAFETY: the caller's promise; a leaf has fewer bounds than six groups.
     unsafe {
@@ -295,7 +295,7 @@ mod by {
     ///
     /// # Safety
     /// The separators are initialised.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(super) unsafe fn count_inner(at: *const Index, than: Index) -> usize {
         if INNER_SLOTS == INNER_GROUP {
             // SAFETY: reads only the separators that the caller promises.

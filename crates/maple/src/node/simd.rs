@@ -64,7 +64,7 @@ impl Vectors {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn found() -> Option<Vectors> {
         if cfg!(all(
             target_feature = "avx512bw",

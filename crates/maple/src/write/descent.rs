@@ -22,7 +22,7 @@ pub(crate) struct WriteDescent {
 
 impl WriteDescent {
     /// An empty path.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(in crate::write) const fn new() -> WriteDescent {
         // Not as one expression: the compiler would copy it from a constant.
         let mut descent = MaybeUninit::<WriteDescent>::uninit();
@@ -80,7 +80,7 @@ impl WriteDescent {
     ///
     /// # Safety
     /// As for [`crate::descent::Descent::walk`]; the root is not null.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(in crate::write) unsafe fn walk<S: Search>(
         &mut self,
         search: S,
@@ -117,7 +117,7 @@ impl WriteDescent {
     ///
     /// # Safety
     /// The promise of [`WriteDescent::walk`] still holds, and there is an inner node at this level.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(in crate::write) unsafe fn step<'n>(&self, level: usize) -> (&'n Inner, usize) {
         debug_assert!(0 < level && level < self.height());
         // SAFETY: the caller's promise; `walk` or `follow` has written these levels, and a slot is
@@ -177,7 +177,7 @@ impl WriteDescent {
     ///
     /// # Safety
     /// As for [`WriteDescent::link`].
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(in crate::write) unsafe fn leaf_end(&self) -> Index {
         if self.height() == 1 {
             return Index::MAX;

@@ -48,7 +48,7 @@ impl WriteDescent {
     ///
     /// # Safety
     /// As for [`WriteDescent::link`]; the leaf has not changed yet.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(in crate::write) unsafe fn gap_after<S: Search>(
         &self,
         search: S,
@@ -121,7 +121,7 @@ impl WriteDescent {
     ///
     /// # Safety
     /// As for [`WriteDescent::link`].
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(in crate::write) unsafe fn settle_gap<S: Search>(&self, search: S, gap: Index) {
         if self.height() == 1 {
             return;

@@ -96,7 +96,7 @@ pub(crate) struct Need {
 const COMING: *mut () = ptr::without_provenance_mut(usize::MAX);
 
 impl Plan {
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(in crate::write) fn new() -> Self {
         // Field by field, for the reason given in `Descent::new`: `levels` need not be initialised.
         let mut plan = MaybeUninit::<Plan>::uninit();

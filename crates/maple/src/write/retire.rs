@@ -92,7 +92,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
     ///
     /// # Safety
     /// It left the tree and was not shared.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(crate) unsafe fn node(&mut self, link: Link) {
         if link.is_null() {
             return;
@@ -125,7 +125,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
     ///
     /// # Safety
     /// It left the tree, and the nodes on the path to it belonged to this tree alone.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(in crate::write) unsafe fn leaf(&mut self, link: Link) {
         // SAFETY: the caller's promise. If the leaf is this tree's own and its entries need no
         // drop, only its memory is freed.

@@ -170,7 +170,7 @@ unsafe fn inner_soon(seps: &Seps, index: Index, seven: Seven) -> usize {
 /// # Safety
 /// The CPU has AVX-512.
 // Without `#[target_feature]`, which rules out `inline(always)`. The callers have the attribute.
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 unsafe fn holes<const UP: bool, const ENDS: bool>(
     body: &Body,
     (min, max): (Index, Index),

@@ -19,7 +19,7 @@ const _: () = assert!(8 * (LEAF_CELLS - NARROW.full / NARROW.entry) >= 64);
 const _: () = assert!(LEAF_CELLS - WIDE.full / WIDE.entry >= 8 && WIDE.full * 2 / 3 <= 24);
 
 impl Way for Avx512 {
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     unsafe fn change(
         self,
         change: &Change,
@@ -55,7 +55,7 @@ impl Way for Avx512 {
         unsafe { splice_lines(from, to.as_ptr(), end, splice) }
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     unsafe fn insert(self, inner: &Inner, slot: usize, pair: [Item; 2]) {
         let splice = Splice { gone: slot..slot + 1, items: &pair };
         // SAFETY: the caller's promise, and the CPU has AVX-512; a reference to a node gives write
@@ -73,7 +73,7 @@ impl Way for Avx512 {
 
     const MEASURES: bool = true;
 
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn gap(self, body: &Body, holes: u32, ends: (Index, Index), _: Index) -> Index {
         // SAFETY: the CPU has AVX-512.
         unsafe {
@@ -110,7 +110,7 @@ unsafe fn change_apart(
 /// # Safety
 /// As for [`Way::change`]; the leaf is narrow, and the CPU has AVX-512.
 // Without `#[target_feature]`, which rules out `inline(always)`. The callers have the attribute.
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 unsafe fn change_narrow(
     change: &Change,
     (from, other): (*const Leaf, *const Leaf),
@@ -153,7 +153,7 @@ unsafe fn change_narrow(
 /// # Safety
 /// As for [`Way::change`]; the leaf is wide, and the CPU has AVX-512.
 // Without `#[target_feature]`: see `change_narrow`.
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 unsafe fn change_wide(
     change: &Change,
     (from, other): (*const Leaf, *const Leaf),
@@ -213,7 +213,7 @@ unsafe fn store(to: *mut Leaf, lines: [__m512i; 4]) {
 
 /// The longer one of the holes in the first and the last slot, if these are among `holes`, and the
 /// other holes.
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 fn outer_gap(body: &Body, holes: u32, (min, max): (Index, Index)) -> (Index, u32) {
     let last = body.len() - 1;
     // A leaf has an entry, so a hole is shorter than the whole index range and `+ 1` does not
@@ -232,7 +232,7 @@ fn outer_gap(body: &Body, holes: u32, (min, max): (Index, Index)) -> (Index, u32
 /// # Safety
 /// The CPU has AVX-512.
 // Without `#[target_feature]`: see `change_narrow`.
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 unsafe fn gap_wide(body: &Body, holes: u32, ends: (Index, Index)) -> Index {
     // SAFETY: the caller has asked.
     unsafe { assert_unchecked(body.wide) }
@@ -264,7 +264,7 @@ unsafe fn gap_wide(body: &Body, holes: u32, ends: (Index, Index)) -> Index {
 /// # Safety
 /// The CPU has AVX-512.
 // Without `#[target_feature]`: see `change_narrow`.
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 unsafe fn gap_narrow(body: &Body, holes: u32, ends: (Index, Index)) -> Index {
     // SAFETY: the caller has asked.
     unsafe { assert_unchecked(!body.wide) }

@@ -18,7 +18,7 @@ struct Look<'a>(&'a Body, &'a Seps, &'a [usize], usize);
 impl Job for Look<'_> {
     type Out = (Vec<(usize, usize)>, Vec<(usize, usize, *mut ())>);
 
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn run<S: Search>(self, search: S) -> Self::Out {
         let Look(body, seps, indices, from) = self;
         let slots =
@@ -384,7 +384,7 @@ fn all_vectors_join_the_same() {
     impl Job for Joined<'_> {
         type Out = ();
 
-        #[inline(always)]
+        #[cfg_attr(not(unoptimized), inline(always))]
         fn run<S: Search>(self, search: S) {
             let Joined(change, [from, other], to, apart) = self;
             // SAFETY: the test owns the leaves.

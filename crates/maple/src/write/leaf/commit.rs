@@ -39,7 +39,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
 
     /// As [`Target::commit`]. What does not change comes from `from`: the leaf itself, or a copy of
     /// another form.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(in crate::write) fn commit_from<S: Search>(
         &mut self,
         search: S,

@@ -73,7 +73,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job
 {
     type Out = Fast;
 
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn run<S: Search>(mut self, search: S) -> Fast {
         let mut own = WriteDescent::new();
         let spot = if NEAR {
@@ -96,7 +96,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job
 impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> InsertHole<'_, '_, E, R, A, NEAR> {
     /// Puts the entry into a slot, whose range is `start..=end`. `own` is the path if the slot is
     /// not near the last write.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn put<S: Search, const WIDE: bool>(
         &mut self,
         search: S,
@@ -208,7 +208,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
 }
 
 /// The word in a slot, and the change that replaces it by another one. No bound changes.
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 fn swapped(body: &Body, slot: usize, word: NonNull<()>) -> (*mut (), Change) {
     let change = Change {
         len: body.len(),
@@ -256,7 +256,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for EraseOne<'_, '_, E, R, A> {
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> EraseOne<'_, '_, E, R, A> {
     /// Replaces the entry in a slot by a hole.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn clear<S: Search, const WIDE: bool>(
         &mut self,
         search: S,
@@ -307,7 +307,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> EraseOne<'_, '_, E, R, A> {
 
 /// The change that replaces the entry in a slot by a hole, and the slots that the hole replaces:
 /// the holes next to it are merged into it.
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 pub(in crate::write) fn vacated(body: &Body, slot: usize) -> (Change, (usize, usize)) {
     let holes = body.holes();
     let lefts = (holes << 1 >> slot & 1) as usize;

@@ -57,7 +57,7 @@ pub(in crate::write) struct Spot<'p> {
 
 impl Finger {
     /// A finger that knows nothing.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(crate) const fn new() -> Finger {
         Finger {
             descent: WriteDescent::new(),
@@ -124,7 +124,7 @@ impl Finger {
 
     /// The number and the range of the slot that holds an index, which must be near. Forgets the
     /// position.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn take(&self, index: Index) -> (usize, Index, Index) {
         debug_assert!(self.is_near(index));
         let (from, len) = (self.from.get(), self.len.get());
@@ -143,7 +143,7 @@ impl Finger {
 impl Finger {
     /// The slot that holds an index, by the path of the last write. The index must be near. Forgets
     /// the position.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(in crate::write) fn near<S: Search, E: Entry, R: Reclaim, A: NodeAlloc>(
         &self,
         target: &Target<'_, E, R, A>,

@@ -116,7 +116,7 @@ impl<'q, 't, K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Quick<'q, 't, K, E, R,
 impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R, A> {
     type Out = Outcome;
 
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn run<S: Search>(self, search: S) -> Outcome {
         let Quick { target, mut first, mut last, mut word, .. } = self;
         if K::HOLE {
@@ -201,7 +201,7 @@ fn occupied(place: Place, slot: usize) -> Error {
 /// The change that makes `first..=last` a hole, and its effect on holes. The range lies in the
 /// slots `from..=to`. The outer `None`: the change is not within this leaf. The inner: nothing
 /// changes.
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 fn hole(
     place: Place,
     (mut from, mut to): (usize, usize),
@@ -246,7 +246,7 @@ fn hole(
 }
 
 /// The change that makes `first..=last` an entry. The range lies in the slots `from..=to`.
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 fn entry(
     place: Place,
     (from, to): (usize, usize),
@@ -333,7 +333,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     }
 
     /// Makes a change that fits into the leaf, or into `from`, which has the same slots.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn make<S: Search>(
         &mut self,
         search: S,

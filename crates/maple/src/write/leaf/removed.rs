@@ -19,7 +19,7 @@ pub(in crate::write) struct RemovedSlots {
 impl RemovedSlots {
     /// The `n` entries of a leaf from rank `rank` on. None if they need no drop, or if the caller
     /// keeps them.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(in crate::write) fn of<E: Entry>(
         body: &Body,
         (rank, n): (usize, usize),

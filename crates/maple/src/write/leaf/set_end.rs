@@ -26,7 +26,7 @@ pub(in crate::write) struct SetEnd<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc, c
 impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for SetEnd<'_, '_, E, R, A, NEAR> {
     type Out = Fast;
 
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn run<S: Search>(mut self, search: S) -> Fast {
         let Spot { place, slot, start, end: old, shared, .. } = if NEAR {
             self.finger.near(self.target, search, self.index)
@@ -46,7 +46,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for SetEnd<'_, '_
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> SetEnd<'_, '_, E, R, A, NEAR> {
     /// Moves the end of a slot, whose range is `start..=old`. The finger has the path to it.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn slide<S: Search, const WIDE: bool>(
         &mut self,
         search: S,

@@ -41,7 +41,7 @@ pub(in crate::write) fn publish(tree: &AtomicLink, plan: &Plan, new: Item) -> Li
 /// only if the largest of them became smaller, and only until another gap reaches the bound. The
 /// search runs before the new gap is stored, because a SIMD load of a word whose store is pending
 /// stalls.
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 pub(in crate::write) fn raise_gap<'n>(
     level: usize,
     height: usize,

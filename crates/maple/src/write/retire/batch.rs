@@ -97,7 +97,7 @@ impl<T: Discard, A: NodeAlloc> Heap<T, A> {
     ///
     /// # Safety
     /// The object left the tree and has no other owner; `R` is the engine of its readers.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(in crate::write) unsafe fn push<R: Reclaim>(&mut self, thing: T) {
         if self.batch.is_null() {
             // SAFETY: the caller's promise.

@@ -60,7 +60,7 @@ struct Ends<'n> {
 }
 
 /// Finds the ends of an erase; `None` if the plan must do it.
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 fn ends<'n, S: Search>(
     search: S,
     descent: &'n WriteDescent,
@@ -177,7 +177,7 @@ fn between<'n>(
 
 /// The change that makes one new leaf: the first slots of one leaf, the hole, and the last slots of
 /// another. `None` if it does not fit, or if the two have different forms.
-#[inline(always)]
+#[cfg_attr(not(unoptimized), inline(always))]
 fn composed(
     (left, a): (&Body, usize),
     hole: (Index, Index),
@@ -221,7 +221,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     }
 
     /// Makes the hole.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn erase_span<S: Search>(
         &mut self,
         search: S,

@@ -31,7 +31,7 @@ enum Whole {
 
 impl Whole {
     /// Both leaves, if one leaf can hold them; `end` is the left leaf's last index.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     fn of(left: (&Body, *const Leaf), right: (&Body, *const Leaf), end: Index) -> Option<Whole> {
         let bound = left.0.encode_if_taken(end).filter(|_| right.0.has_form_of(left.0));
         let Some(value) = bound else {

@@ -18,7 +18,7 @@ use grace::Reclaim;
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// As [`Target::replace_at`] for children of the leaf's parent, and updates the gaps above it.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(in crate::write) fn replace_children<S: Search>(
         &mut self,
         search: S,
@@ -45,7 +45,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// can take their places; the owner is then exclusive. The gaps above stay.
     ///
     /// Cost: the node's lines, and one release store.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimized), inline(always))]
     pub(in crate::write) fn replace_at<S: Search>(
         &mut self,
         search: S,
