@@ -5,8 +5,9 @@ use crate::{Access, EntryOp, Frame, Step};
 use core::fmt;
 use core::ptr::NonNull;
 
-/// The number of entries of a page table: 512 words of 64 bits, which fill a frame. Models use only
-/// the first eight of each table, so that a loop over all takes few steps.
+/// The number of entries of a page table in one frame: 512 words of 64 bits. A table of a larger
+/// granule is a block of frames, with so many entries in each. Models use only the first eight of
+/// each frame, so that a loop over all takes few steps.
 pub const ENTRIES: usize = if cfg!(loom) { 8 } else { 512 };
 
 /// Access to the contents of a frame.
@@ -71,10 +72,20 @@ pub unsafe trait Memory: Step {
     /// As for [`entry`](Memory::entry).
     #[inline]
     unsafe fn entries(&self, table: Frame) -> Option<Entries<'_, Self>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.entries_in(table, 0) }
+    }
+
+    /// As [`entries`](Memory::entries), of a page table that is a block of `1 << order` frames.
+    ///
+    /// # Safety
+    /// As for [`entry`](Memory::entry), for all frames of the block, which are of one allocation.
+    #[inline]
+    unsafe fn entries_in(&self, table: Frame, order: u8) -> Option<Entries<'_, Self>> {
         let base = self.frame_ptr(table)?;
-        // SAFETY: the pointer is to a frame, which has this size and alignment. By the caller's
-        // promise, all other accesses are atomic.
-        let cells = unsafe { base.cast::<[EntryWord; ENTRIES]>().as_ref() };
+        // SAFETY: the pointer is to a frame, which has this size and alignment; those of the other
+        // frames follow. By the caller's promise, all other accesses are atomic.
+        let cells = unsafe { core::slice::from_raw_parts(base.cast().as_ptr(), ENTRIES << order) };
         Some(Entries { machine: self, cells, table })
     }
 }
@@ -82,19 +93,19 @@ pub unsafe trait Memory: Step {
 /// The entries of a page table in memory; see [`Memory::entries`].
 pub struct Entries<'m, M: ?Sized> {
     machine: &'m M,
-    cells: &'m [EntryWord; ENTRIES],
+    cells: &'m [EntryWord],
     table: Frame,
 }
 
 impl<'m, M: Step + ?Sized> Entries<'m, M> {
-    /// The entry with this number. `None` for [`ENTRIES`] or more.
+    /// The entry with this number. `None` if the table has no such entry.
     #[inline]
     pub fn get(&self, index: usize) -> Option<Entry<'m, M>> {
         let cell = self.cells.get(index)?;
         Some(Entry { machine: self.machine, cell, table: self.table, index })
     }
 
-    /// The entries of a range of numbers, which is cut at [`ENTRIES`].
+    /// The entries of a range of numbers, which is cut at the end of the table.
     #[inline]
     pub fn range(
         &self,
@@ -102,7 +113,7 @@ impl<'m, M: Step + ?Sized> Entries<'m, M> {
     ) -> impl Iterator<Item = Entry<'m, M>> + use<'m, M> {
         let &Entries { machine, cells, table } = self;
         let first = range.start;
-        let cells = cells.get(first..range.end.min(ENTRIES)).unwrap_or_default();
+        let cells = cells.get(first..range.end.min(cells.len())).unwrap_or_default();
         let place = move |(at, cell)| Entry { machine, cell, table, index: first + at };
         cells.iter().enumerate().map(place)
     }

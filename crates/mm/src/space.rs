@@ -88,7 +88,8 @@ pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
 }
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
-    /// An empty address space. Allocates its top-level table.
+    /// An empty address space. Allocates its top-level table. It compiles for formats with a
+    /// granule of 4 KiB only.
     ///
     /// # Errors
     /// [`Error::Tables`], as [`PageTables::user`]; [`Error::NotSupported`] if the addresses of
@@ -100,6 +101,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         profile: Profile,
         layout: Layout,
     ) -> Result<Self, Error> {
+        const { assert!(F::PAGE.order() == 0, "`mm` needs a format with a granule of 4 KiB") };
         if profile.task_size > lower_half::<F>() {
             return Err(Error::NotSupported("a larger lower half than the page tables have"));
         }

@@ -2,9 +2,10 @@
 //!
 //! The word also holds the count of the table's entries that are not absent, so the CPU that clears
 //! the last entry learns that the table is empty. A third part counts the forks that share the
-//! table. A fourth part says whether the table is *dead*: unlinked, and of no use until it has been
-//! freed. A writer that changes an entry of a
-//! linked table holds the lock. Readers, software or hardware, do not take it.
+//! table: up to 2^20, or 2^18 or 2^16 of a larger granule, since more bits count its entries. A
+//! fourth part says whether the table is *dead*: unlinked, and of no use until it has been freed.
+//! A writer that changes an entry of a linked table holds the lock. Readers, software or hardware,
+//! do not take it.
 //!
 //! # Lock order
 //! - A table's lock is taken before the lock of a table below it; never two locks of one level.
@@ -16,21 +17,28 @@
 //! Cost: one locked instruction and one store, on the cache line of the frame's state.
 
 use crate::cursor::Error;
+use crate::format::Format;
+use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 use machine::{Access, Entry, Frame, FrameWord, Machine, Step, VirtAddr};
 
 const LOCKED: u32 = 1 << 31;
 const DEAD: u32 = 1 << 30;
-/// The low bits count entries, up to 512.
-const COUNT: u32 = (1 << SHARES) - 1;
-/// The position of the number of shares.
-const SHARES: u32 = 10;
+
+/// The position of the number of shares. The bits below count entries, up to all of a table.
+const fn shares<F: Format>() -> u32 {
+    F::INDEX_BITS + 1
+}
+
 /// The most shares that fit below the flags.
-pub(crate) const MAX_SHARES: u32 = (1 << (30 - SHARES)) - 1;
+pub(crate) const fn max_shares<F: Format>() -> u32 {
+    (1 << (30 - shares::<F>())) - 1
+}
 
 /// The lock of a live table, held.
-pub(crate) struct Locked<'m> {
+pub(crate) struct Locked<'m, F: Format> {
     word: &'m FrameWord,
+    format: PhantomData<F>,
     /// The count of entries that are not absent; written back on unlock.
     pub(crate) count: u32,
     /// The number of entries that lead to the table besides the first one (`cursor::share`);
@@ -39,7 +47,7 @@ pub(crate) struct Locked<'m> {
     dead: bool,
 }
 
-impl<'m> Locked<'m> {
+impl<'m, F: Format> Locked<'m, F> {
     /// Takes the lock; `None` if the table is dead. `relax` is called for each turn of waiting.
     fn take(word: &'m FrameWord, mut relax: impl FnMut()) -> Option<Self> {
         // Relaxed: only the exchange decides.
@@ -60,8 +68,9 @@ impl<'m> Locked<'m> {
             // them. Relaxed on failure: the loop tries again.
             match word.compare_exchange(seen, seen | LOCKED, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {
-                    let (count, shares) = (seen & COUNT, seen >> SHARES & MAX_SHARES);
-                    return Some(Locked { word, count, shares, dead: false });
+                    let (count, shares) =
+                        (count_of::<F>(seen), seen >> shares::<F>() & max_shares::<F>());
+                    return Some(Locked { word, format: PhantomData, count, shares, dead: false });
                 }
                 Err(now) => seen = now,
             }
@@ -93,7 +102,7 @@ impl<'m> Locked<'m> {
     pub(crate) fn unlink<'l, M: Step + ?Sized, T>(
         mut self,
         entry: &Entry<'_, M>,
-        below: impl FnOnce(u64) -> Option<(T, Locked<'l>)>,
+        below: impl FnOnce(u64) -> Option<(T, Locked<'l, F>)>,
     ) -> Option<T> {
         // Read again under the lock: an earlier value may have changed.
         let (table, lower) = below(entry.load())?;
@@ -112,11 +121,11 @@ impl<'m> Locked<'m> {
     }
 }
 
-impl Drop for Locked<'_> {
+impl<F: Format> Drop for Locked<'_, F> {
     fn drop(&mut self) {
         let dead = if self.dead { DEAD } else { 0 };
         // Release: pairs with the Acquire of `take`.
-        self.word.store(self.count | self.shares << SHARES | dead, Ordering::Release);
+        self.word.store(self.count | self.shares << shares::<F>() | dead, Ordering::Release);
     }
 }
 
@@ -125,11 +134,11 @@ impl Drop for Locked<'_> {
 /// # Errors
 /// [`Error::Malformed`]: an entry for `at` led to `frame`, which is not a frame of the machine's
 /// source.
-pub(crate) fn lock<M: Machine>(
+pub(crate) fn lock<M: Machine, F: Format>(
     machine: &M,
     frame: Frame,
     at: VirtAddr,
-) -> Result<Option<Locked<'_>>, Error> {
+) -> Result<Option<Locked<'_, F>>, Error> {
     let info = machine.info(frame).ok_or(Error::Malformed(at))?;
     machine.step(Access::Shared);
     // SAFETY: the word of a table is its lock and its entry count. It is used as such here and by
@@ -140,6 +149,6 @@ pub(crate) fn lock<M: Machine>(
 }
 
 /// The count of entries in the word of a table that no other CPU uses.
-pub(crate) fn count_of(word: u32) -> u32 {
-    word & COUNT
+pub(crate) fn count_of<F: Format>(word: u32) -> u32 {
+    word & ((1 << shares::<F>()) - 1)
 }

@@ -1,6 +1,6 @@
 //! The state that all page tables of a machine share.
 
-use crate::format::{Decoded, Format};
+use crate::format::{Decoded, Format, entry};
 use crate::gup::{GupCounter, GupStats};
 use crate::kept::Kept;
 use crate::quick::{Construct, QuickLists, TableLists, Zeroed, bump};
@@ -13,7 +13,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::mem;
 use core::sync::atomic::{AtomicU64, Ordering};
-use machine::{Access, CpuId, ENTRIES, Frame, Machine, PageSize, PerCpu};
+use machine::{Access, CpuId, Frame, Machine, PageSize, PerCpu};
 
 /// The frame number of the kernel's top-level table, or [`NONE`] or [`DROPPED`].
 #[derive(Debug)]
@@ -52,13 +52,15 @@ struct Root<F> {
 }
 
 impl<M: Machine, F: Format> Construct<M> for Root<F> {
-    fn construct(&self, machine: &M, page: &mut [u64; ENTRIES]) {
+    fn construct(&self, machine: &M, page: &mut [u64]) {
         let Some(kernel) = self.kernel.get() else { return };
         // SAFETY: this list is reachable through `Paging` only. `PageTables::user` allocates from
         // it while it holds a reference to the kernel's tables. The caller of `TableLists::alloc`
         // promises that they stay.
         for (index, value) in unsafe { upper_half::<M, F>(machine, kernel) } {
-            page[index] = value;
+            if let Some(word) = page.get_mut(index) {
+                *word = value;
+            }
         }
     }
 }
@@ -72,9 +74,9 @@ pub(crate) unsafe fn upper_half<M: Machine, F: Format>(
     machine: &M,
     kernel: Frame,
 ) -> impl Iterator<Item = (usize, u64)> {
-    (ENTRIES / 2..ENTRIES).filter_map(move |index| {
+    (F::ENTRIES / 2..F::ENTRIES).filter_map(move |index| {
         // SAFETY: promised by the caller.
-        let value = unsafe { machine.entry(kernel, index) }?.load();
+        let value = unsafe { entry::<M, F>(machine, kernel, index) }?.load();
         matches!(F::decode(value, F::LEVELS - 1), Decoded::Table(_)).then_some((index, value))
     })
 }
@@ -118,14 +120,24 @@ impl<M: Machine, F: Format> Paging<M, F> {
     /// # Errors
     /// There is not enough heap memory.
     pub fn try_new(machine: M, largest: PageSize) -> Result<Arc<Self>, TryReserveError> {
-        Self::try_with_swap(machine, largest, None)
+        Self::make(machine, largest, None)
     }
 
-    /// As [`try_new`](Self::try_new), for a host that keeps pages elsewhere, too.
+    /// As [`try_new`](Self::try_new), for a host that keeps pages elsewhere, too. It compiles for
+    /// formats with a granule of 4 KiB only.
     ///
     /// # Errors
     /// There is not enough heap memory.
     pub fn try_with_swap(
+        machine: M,
+        largest: PageSize,
+        swap: Option<Arc<dyn Swap>>,
+    ) -> Result<Arc<Self>, TryReserveError> {
+        const { assert!(F::PAGE.order() == 0, "`Swap` keeps pages of 4 KiB: the format's granule") };
+        Self::make(machine, largest, swap)
+    }
+
+    fn make(
         machine: M,
         largest: PageSize,
         swap: Option<Arc<dyn Swap>>,
@@ -135,7 +147,11 @@ impl<M: Machine, F: Format> Paging<M, F> {
         let gup = PerCpu::try_new(machine.count(), |_| GupCounter::default())?;
         let tables = PerCpu::try_new(machine.count(), |_| TableCounts::default())?;
         let tags = Tags::try_new(machine.tags(), machine.count())?;
-        let quick = QuickLists::try_new(machine, [try_box(Zeroed)?, try_box(root)?])?;
+        let quick = QuickLists::try_with_order(
+            machine,
+            F::PAGE.order(),
+            [try_box(Zeroed)?, try_box(root)?],
+        )?;
         let format = PhantomData;
         try_arc(Paging { quick, kernel, gup, tables, tags, largest, swap, format })
     }

@@ -45,12 +45,13 @@ const ASK: u32 = 64;
 /// The retries of an operation: another CPU may take the frames that were found.
 const TRIES: u32 = 4;
 
-/// Reclaims frames for tables; see the [module](self). Returns whether the source has any now.
+/// Reclaims frames for tables; see the [module](self). Returns whether the source has some for one
+/// now.
 pub(crate) fn relieve<M: Machine, F: Format, G: Concurrent>(paging: &Paging<M, F>) -> bool {
     let (machine, quick) = (paging.machine(), paging.lists());
     for turn in 0..TURNS {
         let asked = quick.shortage();
-        if machine.free_frames() != 0 {
+        if quick.has_page() {
             return true;
         }
         let waiting = paging.waiting() != 0;
@@ -65,7 +66,7 @@ pub(crate) fn relieve<M: Machine, F: Format, G: Concurrent>(paging: &Paging<M, F
         }
         machine.relax();
     }
-    machine.free_frames() != 0
+    quick.has_page()
 }
 
 /// Runs `what`, which may need memory for tables. If there is none, reclaims some and tries again.
@@ -85,7 +86,7 @@ pub(crate) fn with_memory<M: Machine, F: Format, G: Concurrent, T>(
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Gives empty tables back to the frame source: those of this CPU's lists, and as far as they
     /// can be had soon, those of other CPUs and those that wait for a grace period. Returns whether
-    /// the frame source has a free frame now.
+    /// the frame source has frames for a table now.
     ///
     /// Operations on page tables call it before they fail. Call it yourself if you need frames for
     /// another purpose.

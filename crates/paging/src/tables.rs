@@ -10,7 +10,7 @@
 //!   [`PageTables::reserve`] makes these tables beforehand.
 
 use crate::cursor::{Error, leave_table};
-use crate::format::{Decoded, Format};
+use crate::format::{Decoded, Format, entry};
 use crate::paging::{Paging, upper_half};
 use crate::quick::{QUICK_ROOT, QUICK_TABLE};
 use crate::sync::AtomicBool;
@@ -22,8 +22,7 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 use grace::Concurrent;
 use machine::{
-    Access, Asid, AtomicCpuSet, CpuSet, ENTRIES, Flush, Frame, Machine, Owner, PageSize, VirtAddr,
-    VirtRange,
+    Access, Asid, AtomicCpuSet, CpuSet, Flush, Frame, Machine, Owner, PageSize, VirtAddr, VirtRange,
 };
 
 /// The page tables of an address space.
@@ -158,7 +157,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// entries that were added since `root` was made into it.
     fn fix(&self, root: Frame) -> Result<(), Error> {
         let machine = self.machine();
-        let _locked = crate::lock::lock(machine, self.root, VirtAddr::new(0))?;
+        let _locked = crate::lock::lock::<M, F>(machine, self.root, VirtAddr::new(0))?;
         machine.step(Access::Shared);
         // Release: pairs with the Acquire of `user`. A CPU that adds an entry holds the lock.
         // Either it came before, and its entry is copied here, or it comes later, and sees this
@@ -167,7 +166,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         // SAFETY: `self` owns it.
         for (index, value) in unsafe { upper_half::<M, F>(machine, self.root) } {
             // SAFETY: a user top-level table that no other CPU knows yet.
-            if let Some(entry) = unsafe { machine.entry(root, index) } {
+            if let Some(entry) = unsafe { entry::<M, F>(machine, root, index) } {
                 entry.store(value);
             }
         }
@@ -420,17 +419,17 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     fn take_down(&self, table: Frame, level: u8) {
         let machine = self.machine();
         let shared = level == F::LEVELS - 1 && self.kernel.is_some();
-        let own = if shared { ENTRIES / 2 } else { ENTRIES };
+        let own = if shared { F::ENTRIES / 2 } else { F::ENTRIES };
         let mut left = machine.info(table).map_or(0, |info| {
             // SAFETY: a table of ours: its count. Relaxed: no other CPU uses the tables.
-            crate::lock::count_of(unsafe { info.word() }.load(Ordering::Relaxed))
+            crate::lock::count_of::<F>(unsafe { info.word() }.load(Ordering::Relaxed))
         });
         for index in 0..own {
             if left == 0 {
                 break;
             }
             // SAFETY: a table of ours, which no CPU walks.
-            let Some(entry) = (unsafe { machine.entry(table, index) }) else { return };
+            let Some(entry) = (unsafe { entry::<M, F>(machine, table, index) }) else { return };
             let value = entry.load();
             if value == 0 {
                 continue;

@@ -18,10 +18,10 @@
 //!
 //! Cost: one load per level.
 
-use crate::format::{Attrs, Decoded, Flags, Format, size_at};
+use crate::format::{Attrs, Decoded, Flags, Format, start_at};
 use core::iter::FusedIterator;
 use core::marker::PhantomData;
-use machine::{ENTRIES, Entries, Entry, Frame, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Entries, Entry, Frame, Machine, PageSize, VirtAddr, VirtRange};
 
 /// A mapped page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,7 +65,7 @@ pub struct Found<'g> {
 }
 
 impl Found<'_> {
-    /// Whether there was a table for pages of 4 KiB.
+    /// Whether there was a table of the lowest level.
     pub fn has_table(&self) -> bool {
         self.table.is_some()
     }
@@ -101,7 +101,7 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     #[inline]
     pub(crate) fn entries(&self, table: Frame) -> Option<Entries<'g, M>> {
         // SAFETY: it stays a table while `'g` lasts.
-        unsafe { self.machine.entries(table) }
+        unsafe { crate::format::entries::<M, F>(self.machine, table) }
     }
 
     /// Goes down to the entry for `at` at level `stop`, or to where the tables end above that
@@ -144,11 +144,11 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     /// The address after the absent entries from the one for `at` on, as far as their table goes.
     /// A load for each.
     pub(crate) fn beyond_absent(&self, table: Frame, at: VirtAddr, level: u8) -> Option<VirtAddr> {
-        let mut next = beyond(at, level);
+        let mut next = beyond::<F>(at, level);
         let Some(entries) = self.entries(table) else { return next };
-        for index in F::index(at, level) + 1..ENTRIES {
+        for index in F::index(at, level) + 1..F::ENTRIES {
             match next.zip(entries.get(index)) {
-                Some((at, entry)) if entry.load() == 0 => next = beyond(at, level),
+                Some((at, entry)) if entry.load() == 0 => next = beyond::<F>(at, level),
                 _ => break,
             }
         }
@@ -186,7 +186,7 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
         let spot = if F::is_canonical(at) { self.find(at, 0) } else { None };
         let mapping = spot.as_ref().and_then(|spot| mapping::<M, F>(at, spot));
         let table = spot.filter(|spot| spot.level == 0).map(|spot| spot.entry.table());
-        let page = at.align_down(PageSize::Size4K);
+        let page = at.align_down(F::PAGE);
         Found { page, root: self.root, table, mapping, guard: PhantomData }
     }
 
@@ -200,7 +200,7 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
 }
 
 fn mapping<M, F: Format>(at: VirtAddr, spot: &Spot<'_, M>) -> Option<Mapping> {
-    let (Decoded::Page(frame, mut attrs), Some(size)) = (spot.found, size_at(spot.level)) else {
+    let (Decoded::Page(frame, mut attrs), Some(size)) = (spot.found, F::size_at(spot.level)) else {
         return None;
     };
     if F::SHARED_IS_READ_ONLY && !spot.own {
@@ -211,9 +211,8 @@ fn mapping<M, F: Format>(at: VirtAddr, spot: &Spot<'_, M>) -> Option<Mapping> {
 
 /// The first address after the range that the entry for `at` at this level decides about.
 #[inline]
-pub(crate) fn beyond(at: VirtAddr, level: u8) -> Option<VirtAddr> {
-    let bytes = 1u64 << (12 + 9 * u32::from(level));
-    VirtAddr::new(at.get() & !(bytes - 1)).checked_add(bytes)
+pub(crate) fn beyond<F: Format>(at: VirtAddr, level: u8) -> Option<VirtAddr> {
+    start_at::<F>(at, level).checked_add(1 << F::shift(level))
 }
 
 /// The pages of a range; see [`Walk::pages`].
@@ -248,8 +247,8 @@ impl<'g, M: Machine, F: Format> Pages<'g, M, F> {
             Some(spot) => spot,
             None => self.walk.find(at, 0)?,
         };
-        self.next = beyond(at, spot.level);
-        let last = F::index(at, spot.level) == ENTRIES - 1;
+        self.next = beyond::<F>(at, spot.level);
+        let last = F::index(at, spot.level) == F::ENTRIES - 1;
         self.table = (!last).then_some((spot.entry.table(), spot.level, spot.own));
         Some((at, spot))
     }

@@ -12,25 +12,25 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 type Tables<F> = PageTables<Sim, F, Grace>;
 
 const BASE: u64 = 0x4000_0000;
-const PAGES: u64 = 512;
 const RW: Attrs = Attrs::USER_RW;
 
-fn whole() -> VirtRange {
-    pages(BASE, PAGES)
+fn whole<F: Format>() -> VirtRange {
+    VirtRange::new(virt(BASE), F::LARGE.bytes()).unwrap()
 }
 
 fn machine<F: OnSim>(cpus: usize) -> Sim {
     let (arch, levels) = (F::ARCH, F::LEVELS);
     // CPUs may use a page until it is flushed.
     let checks = Checks { stale: Stale::Freed, ..Checks::ALL };
-    Sim::new(Config { cpus, frames: 2048, arch, levels, checks, ..Config::default() }).unwrap()
+    let frames = 2 * F::LARGE.frames() + 1024;
+    Sim::new(Config { cpus, frames, arch, levels, checks, ..Config::default() }).unwrap()
 }
 
 /// Caches the pages at both ends, for reads and writes.
 fn use_it<F: Format>(sim: &Sim, tables: &Tables<F>) {
     // SAFETY: the test needs no other mapping.
     unsafe { tables.activate() };
-    for at in [BASE, BASE + (PAGES - 1) * 4096] {
+    for at in [BASE, BASE + F::LARGE.bytes() - F::PAGE.bytes()] {
         // SAFETY: the memory is this test's.
         unsafe { sim.store(virt(at), at) }.unwrap();
     }
@@ -42,8 +42,8 @@ fn each_change<F: OnSim>() {
     let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
     let (tables, blocks) = sim.on_cpu(0, || {
         let tables = Tables::<F>::user(&paging, Asid(1), None).unwrap();
-        let blocks = [block(&sim, 9), block(&sim, 9)];
-        tables.map_own(whole(), blocks[0], RW).unwrap();
+        let blocks = [block(&sim, F::LARGE.order()), block(&sim, F::LARGE.order())];
+        tables.map_own(whole::<F>(), blocks[0], RW).unwrap();
         (tables, blocks)
     });
     // Another CPU has cached all of it, too.
@@ -51,7 +51,7 @@ fn each_change<F: OnSim>() {
         sim.on_cpu(1, || use_it(&sim, &tables));
         sim.on_cpu(0, || use_it(&sim, &tables));
     };
-    let one = pages(BASE, 1);
+    let one = pages_of::<F>(BASE, 1);
     let device = Attrs { cache: Cache::Uncached, ..RW };
     let change = |range: VirtRange, change: SweepChange| {
         let mut pending = tables.no_flush();
@@ -67,11 +67,11 @@ fn each_change<F: OnSim>() {
     };
     cached();
     // A memory type, of a large page and of a small one.
-    sim.on_cpu(0, || change(whole(), SweepChange::Set(device)));
+    sim.on_cpu(0, || change(whole::<F>(), SweepChange::Set(device)));
     cached();
-    sim.on_cpu(0, || change(whole(), SweepChange::Set(RW)));
+    sim.on_cpu(0, || change(whole::<F>(), SweepChange::Set(RW)));
     cached();
-    sim.on_cpu(0, || tables.split_own(virt(BASE), PageSize::Size4K).unwrap().flush());
+    sim.on_cpu(0, || tables.split_own(virt(BASE), F::PAGE).unwrap().flush());
     cached();
     sim.on_cpu(0, || change(one, SweepChange::Set(device)));
     cached();
@@ -86,10 +86,10 @@ fn each_change<F: OnSim>() {
     sim.on_cpu(0, || assert!(rejoin()));
     cached();
     // A large page in the place of pieces of another block.
-    sim.on_cpu(0, || tables.split_own(virt(BASE), PageSize::Size4K).unwrap().flush());
+    sim.on_cpu(0, || tables.split_own(virt(BASE), F::PAGE).unwrap().flush());
     cached();
     sim.on_cpu(0, || {
-        change(whole(), SweepChange::Set(Attrs::USER_RO));
+        change(whole::<F>(), SweepChange::Set(Attrs::USER_RO));
         let mut pending = tables.no_flush();
         // SAFETY: the memory is this test's, and what differs is not looked at.
         unsafe { tables.collapse(virt(BASE), blocks[1], RW, &mut pending, |_| ()) }.unwrap();
@@ -97,7 +97,7 @@ fn each_change<F: OnSim>() {
     });
     cached();
     sim.on_cpu(0, || {
-        tables.unmap_own(whole(), |page| assert_eq!(page.frame, blocks[1])).unwrap().flush();
+        tables.unmap_own(whole::<F>(), |page| assert_eq!(page.frame, blocks[1])).unwrap().flush();
     });
     sim.on_cpu(0, || drop(tables));
     sim.on_cpu(0, || blocks.into_iter().for_each(|block| release(&sim, block)));
@@ -108,6 +108,10 @@ fn each_change_breaks_first() {
     each_change::<Aarch64>();
     each_change::<Aarch64Lpa2>();
     each_change::<Aarch64Stage2>();
+    each_change::<Aarch64G16>();
+    each_change::<Aarch64G16Lpa2>();
+    each_change::<Aarch64G64>();
+    each_change::<Aarch64G64Lpa>();
     each_change::<X86_64L4>();
 }
 
@@ -120,28 +124,29 @@ fn one_flush_for_a_split() {
         sim.on_cpu(0, || {
             let tables = Tables::<F>::user(&paging, Asid(1), None).unwrap();
             tables.enter();
-            tables.map_own(whole(), Frame::new(0x8_0000).unwrap(), RW).unwrap();
+            tables.map_own(whole::<F>(), Frame::new(0x8_0000).unwrap(), RW).unwrap();
             let before = sim.stats().flushes;
-            let pending = tables.split_own(virt(BASE), PageSize::Size4K).unwrap();
+            let pending = tables.split_own(virt(BASE), F::PAGE).unwrap();
             let (made, more) = (sim.stats().flushes - before, !pending.is_nothing());
             pending.flush();
-            tables.unmap_own(whole(), |_| ()).unwrap().flush();
+            tables.unmap_own(whole::<F>(), |_| ()).unwrap().flush();
             (made, more)
         })
     }
     assert_eq!(flushes::<Aarch64>(), (1, false));
+    assert_eq!(flushes::<Aarch64G16>(), (1, false));
     assert_eq!(flushes::<X86_64L4>(), (0, true));
 }
 
 /// While one CPU splits a page, others store to it, pin it, walk to it, and unmap a piece: each
 /// waits or begins again, and finds the page.
-fn beside_a_split(seed: u64) -> Result<(), Failure> {
-    let sim = machine::<Aarch64>(4);
-    let paging = Paging::<Sim, Aarch64>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+fn beside_a_split<F: OnSim>(seed: u64) -> Result<(), Failure> {
+    let sim = machine::<F>(4);
+    let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
     let (tables, block) = sim.on_cpu(0, || {
-        let tables = Tables::<Aarch64>::user(&paging, Asid(1), None).unwrap();
-        let block = block(&sim, 9);
-        tables.map_own(whole(), block, RW).unwrap();
+        let tables = Tables::<F>::user(&paging, Asid(1), None).unwrap();
+        let block = block(&sim, F::LARGE.order());
+        tables.map_own(whole::<F>(), block, RW).unwrap();
         (tables, block)
     });
     let (sim_, tables_, done) = (&sim, &tables, &AtomicBool::new(false));
@@ -149,13 +154,13 @@ fn beside_a_split(seed: u64) -> Result<(), Failure> {
     let activate = move || unsafe { tables_.activate() };
     let splitter = Box::new(move || {
         activate();
-        tables_.split_own(virt(BASE), PageSize::Size4K).unwrap().flush();
+        tables_.split_own(virt(BASE), F::PAGE).unwrap().flush();
         done.store(true, Relaxed);
     }) as Program;
     let storer = Box::new(move || {
         activate();
         for number in (0..2000).take_while(|_| !done.load(Relaxed)) {
-            let at = virt(BASE + (seed + number) % 4 * 4096);
+            let at = virt(BASE + (seed + number) % 4 * F::PAGE.bytes());
             let mut tries = 0;
             // SAFETY: the memory is this test's.
             while let Err(fault) = unsafe { sim_.store(at, number) } {
@@ -166,11 +171,11 @@ fn beside_a_split(seed: u64) -> Result<(), Failure> {
             }
         }
     }) as Program;
-    let piece = pages(BASE + 0x9000, 1);
+    let piece = pages_of::<F>(BASE + 9 * F::PAGE.bytes(), 1);
     let looker = Box::new(move || {
         activate();
-        let at = virt(BASE + 0x5000);
-        let right = block.checked_add(5).unwrap();
+        let at = virt(BASE + 5 * F::PAGE.bytes());
+        let right = block.checked_add(5 * F::PAGE.frames()).unwrap();
         for _ in (0..2000).take_while(|_| !done.load(Relaxed)) {
             let page = tables_.walk(&Grace::pin()).get(at).expect("the page is always there");
             assert_eq!(page.frame_of(at), Some(right));
@@ -194,7 +199,7 @@ fn beside_a_split(seed: u64) -> Result<(), Failure> {
                 pending.flush();
                 assert_eq!(tables_.walk(&Grace::pin()).get(piece.start()), None);
             }
-            Err(failed) => assert_eq!(failed.error, Error::Cut(virt(BASE), PageSize::Size2M)),
+            Err(failed) => assert_eq!(failed.error, Error::Cut(virt(BASE), F::LARGE)),
         }
     }) as Program;
     if let Err(failure) = seeded(&sim, seed, vec![splitter, storer, looker, unmapper]) {
@@ -203,9 +208,9 @@ fn beside_a_split(seed: u64) -> Result<(), Failure> {
         return Err(failure);
     }
     sim.on_cpu(0, || {
-        let found = tables.walk(&Grace::pin()).pages(whole()).count();
-        assert!(found as u64 >= PAGES - 1, "{found} pages are left");
-        tables.unmap_own(whole(), |_| ()).unwrap().flush();
+        let found = tables.walk(&Grace::pin()).pages(whole::<F>()).count();
+        assert!(found >= F::ENTRIES - 1, "{found} pages are left");
+        tables.unmap_own(whole::<F>(), |_| ()).unwrap().flush();
         drop(tables);
         release(&sim, block);
     });
@@ -220,5 +225,6 @@ fn beside_a_split(seed: u64) -> Result<(), Failure> {
 
 #[test]
 fn a_split_beside_all_that_uses_the_page() {
-    right(if cfg!(debug_assertions) { 150 } else { 2000 }, beside_a_split);
+    right(if cfg!(debug_assertions) { 150 } else { 2000 }, beside_a_split::<Aarch64>);
+    right(if cfg!(debug_assertions) { 10 } else { 200 }, beside_a_split::<Aarch64G16>);
 }

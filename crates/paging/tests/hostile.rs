@@ -228,10 +228,10 @@ fn a_panic_while_mapping_maps_nothing() {
 struct Fails(bool);
 
 impl<M> Construct<M> for Fails {
-    fn construct(&self, _: &M, _: &mut [u64; ENTRIES]) {
+    fn construct(&self, _: &M, _: &mut [u64]) {
         assert!(self.0, "on purpose");
     }
-    fn destruct(&self, _: &M, _: &mut [u64; ENTRIES]) {
+    fn destruct(&self, _: &M, _: &mut [u64]) {
         panic!("on purpose");
     }
 }

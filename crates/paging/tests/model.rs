@@ -11,16 +11,39 @@ use sim::{Config, Grace, Sim};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where pages are mapped: across a border of tables at each level, and at the end of the lower
-/// half.
-const BASES: [u64; 4] = [0x40_0000, 0x3fe0_0000, 0x7f_ffe0_0000, 0x8000_0000_0000 - (WINDOW << 12)];
-const WINDOW: u64 = 1536;
+/// half of 48 bits.
+fn base<F: Format>(number: usize) -> u64 {
+    match number {
+        0 => 2 << F::shift(1),
+        1 => (1 << F::shift(2)) - F::LARGE.bytes(),
+        // Three levels end below.
+        2 if F::shift(3) < F::LOWER_BITS => (1 << F::shift(3)) - F::LARGE.bytes(),
+        2 => (2 << F::shift(2)) - F::LARGE.bytes(),
+        _ => (1 << F::LOWER_BITS.min(47)) - (window::<F>() << F::PAGE.shift()),
+    }
+}
+const BASES: usize = 4;
+/// Pages of three lowest tables.
+fn window<F: Format>() -> u64 {
+    3 * F::ENTRIES as u64
+}
+/// Places in the window are drawn as if tables had so many entries.
+const DRAWN: u64 = 512;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Map { frame: u64, attrs: usize },
+    Map {
+        frame: u64,
+        attrs: usize,
+    },
     Unmap,
-    Protect { rights: Flags },
-    Split { size: PageSize },
+    Protect {
+        rights: Flags,
+    },
+    /// Into large pages, or into the smallest.
+    Split {
+        large: bool,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -43,21 +66,21 @@ fn call() -> impl Strategy<Value = Call> {
         Flags::READ | Flags::EXECUTE,
     ]);
     let op = prop_oneof![
-        // Below the machine's own memory, which begins at frame 2^20.
-        4 => (0u64..(1 << 20) - WINDOW, 0..3usize).prop_map(|(frame, attrs)| Op::Map { frame, attrs }),
+        4 => (0u64..1 << 20, 0..3usize).prop_map(|(frame, attrs)| Op::Map { frame, attrs }),
         3 => Just(Op::Unmap),
         2 => rights.prop_map(|rights| Op::Protect { rights }),
-        1 => prop::sample::select(vec![PageSize::Size4K, PageSize::Size2M]).prop_map(|size| Op::Split { size }),
+        1 => any::<bool>().prop_map(|large| Op::Split { large }),
     ];
     // Some pages, or whole tables of them.
-    let small = (0..WINDOW, 1u64..40);
-    let large = (0u64..3, 1u64..4).prop_map(|(first, len)| (first * 512, len * 512));
-    let edge = (0u64..3, 0u64..8, 1u64..600).prop_map(|(first, off, len)| (first * 512 + off, len));
-    (0..BASES.len(), prop_oneof![small, large, edge], op, any::<bool>()).prop_map(
+    let small = (0..3 * DRAWN, 1u64..40);
+    let large = (0u64..3, 1u64..4).prop_map(|(first, len)| (first * DRAWN, len * DRAWN));
+    let edge =
+        (0u64..3, 0u64..8, 1u64..600).prop_map(|(first, off, len)| (first * DRAWN + off, len));
+    (0..BASES, prop_oneof![small, large, edge], op, any::<bool>()).prop_map(
         |(base, (first, len), op, starve)| Call {
             base,
             first,
-            len: len.min(WINDOW - first),
+            len: len.min(3 * DRAWN - first),
             op,
             starve,
         },
@@ -87,15 +110,30 @@ fn look<F: Format>(space: &PageTables<Sim, F, Grace>) -> (Model, usize, Vec<Mapp
     let mut ways = BTreeSet::from([(F::LEVELS - 1, 0)]);
     let mut model = Model::new();
     for page in &found {
-        for level in level_of(page.size)..F::LEVELS {
-            ways.insert((level, page.page.get() >> (12 + 9 * (level + 1))));
+        for level in F::level_of(page.size).unwrap()..F::LEVELS {
+            ways.insert((level, page.page.get() >> F::shift(level + 1)));
         }
-        for piece in 0..page.size.frames() {
-            let value = (page.frame.number() + piece, page.attrs);
-            assert_eq!(model.insert((page.page.get() >> 12) + piece, value), None);
+        for (number, value) in pieces::<F>(page) {
+            assert_eq!(model.insert(number, value), None);
         }
     }
     (model, ways.len(), found)
+}
+
+/// The smallest pages of a page.
+fn pieces<F: Format>(page: &Mapping) -> impl Iterator<Item = (u64, (u64, Attrs))> {
+    let &Mapping { page, size, frame, attrs } = page;
+    let (first, count) = (page.get() >> F::PAGE.shift(), size.bytes() >> F::PAGE.shift());
+    (0..count).map(move |piece| (first + piece, (frame.number() + piece * F::PAGE.frames(), attrs)))
+}
+
+/// The pages of a call, which was drawn for other tables.
+fn drawn<F: Format>(call: &Call) -> core::ops::Range<u64> {
+    let (tables, entries) = (F::ENTRIES as u64, call.first % DRAWN);
+    let first = call.first / DRAWN * tables + entries;
+    let len = call.len / DRAWN * tables + call.len % DRAWN;
+    let start = base::<F>(call.base) >> F::PAGE.shift();
+    start + first..start + (first + len).min(window::<F>())
 }
 
 fn apply<F: Format>(
@@ -103,26 +141,31 @@ fn apply<F: Format>(
     model: &mut Model,
     call: &Call,
 ) -> Result<(), Error> {
-    let first = (BASES[call.base] >> 12) + call.first;
-    let range = pages(first << 12, call.len);
-    let numbers = first..first + call.len;
+    let numbers = drawn::<F>(call);
+    let first = numbers.start;
+    let range = pages_of::<F>(first << F::PAGE.shift(), numbers.end - first);
     match &call.op {
         Op::Map { frame, attrs } => {
-            // Half of them are aligned such that large pages fit.
-            let frame = if frame & 1 == 0 { frame & !511 | first & 511 } else { *frame };
+            // Below the machine's own memory, which begins at frame 2^20. Half of them are aligned
+            // such that large pages fit.
+            let (each, entries) = (F::PAGE.frames(), F::ENTRIES as u64);
+            let most = (1 << 20) / each - 2 * window::<F>();
+            let (even, page) = (frame & 1 == 0, frame / each % most);
+            let page = if even { page & !(entries - 1) | first & (entries - 1) } else { page };
+            let frame = page * each;
             let attrs = attrs_of::<F>(*attrs);
             let result = space.map_own(range, Frame::new(frame).unwrap(), attrs);
             let occupied = model.range(numbers.clone()).next().map(|(page, _)| *page);
             match (result, occupied) {
-                (Ok(()), None) => {
-                    model.extend(numbers.map(|number| (number, (frame + (number - first), attrs))))
-                }
+                (Ok(()), None) => model.extend(
+                    numbers.map(|number| (number, (frame + (number - first) * each, attrs))),
+                ),
                 (Err(Failed { error, pending }), at) => {
                     pending.flush();
                     if let Error::Occupied(found) = error {
                         // The page that contains the first occupied address.
                         let guard = <Grace as grace::Reclaim>::pin();
-                        let page = space.walk(&guard).get(virt(at.unwrap() << 12));
+                        let page = space.walk(&guard).get(virt(at.unwrap() << F::PAGE.shift()));
                         assert_eq!(Some(found), page.map(|page| page.page));
                     }
                     return Err(error);
@@ -133,12 +176,7 @@ fn apply<F: Format>(
         Op::Unmap => {
             let mut gone = BTreeMap::new();
             let pending = space
-                .unmap_own(range, |page| {
-                    for piece in 0..page.size.frames() {
-                        let number = (page.page.get() >> 12) + piece;
-                        gone.insert(number, (page.frame.number() + piece, page.attrs));
-                    }
-                })
+                .unmap_own(range, |page| gone.extend(pieces::<F>(&page)))
                 .map_err(|failed| failed.error)?;
             pending.flush();
             #[expect(clippy::incompatible_msrv, reason = "tests run with the newest compiler")]
@@ -153,14 +191,15 @@ fn apply<F: Format>(
             let lost: Vec<u64> = lost.map(|(number, _)| *number).collect();
             let owes = pending.range();
             assert_eq!(lost.is_empty(), pending.is_nothing());
-            assert!(lost.iter().all(|page| owes.unwrap().contains(virt(page << 12))));
+            assert!(lost.iter().all(|page| owes.unwrap().contains(virt(page << F::PAGE.shift()))));
             pending.flush();
             for (_, (_, attrs)) in model.range_mut(numbers) {
                 *attrs = attrs.with_rights(*rights);
             }
         }
-        Op::Split { size } => {
-            space.split_own(range.start(), *size).map_err(|failed| failed.error)?.flush();
+        Op::Split { large } => {
+            let size = if *large { F::LARGE } else { F::PAGE };
+            space.split_own(range.start(), size).map_err(|failed| failed.error)?.flush();
         }
     }
     Ok(())
@@ -168,7 +207,8 @@ fn apply<F: Format>(
 
 fn run<F: OnSim>(calls: Vec<Call>) {
     let (arch, levels) = (F::ARCH, F::LEVELS);
-    let config = Config { cpus: 1, frames: 64, arch, levels, ..Config::default() };
+    let frames = 64 * F::PAGE.frames();
+    let config = Config { cpus: 1, frames, arch, levels, ..Config::default() };
     let sim = Sim::new(config).unwrap();
     let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
     sim.on_cpu(0, || {
@@ -180,8 +220,8 @@ fn run<F: OnSim>(calls: Vec<Call>) {
                 paging.quick().drain();
                 let before = look(&space);
                 let mut hogs = Vec::new();
-                while sim.free_count() > left {
-                    hogs.push(block(&sim, 0));
+                while sim.free_count() / F::PAGE.frames() > left {
+                    hogs.push(block(&sim, F::PAGE.order()));
                 }
                 let result = apply(&space, &mut model, &call);
                 hogs.into_iter().for_each(|frame| release(&sim, frame));
@@ -201,10 +241,10 @@ fn run<F: OnSim>(calls: Vec<Call>) {
                 }
             }
         }
-        let all = VirtRange::new(virt(0), 1 << 47).unwrap();
+        let all = VirtRange::new(virt(0), 1 << F::LOWER_BITS).unwrap();
         space
             .unmap_own(all, |page| {
-                assert_eq!(model[&(page.page.get() >> 12)].0, page.frame.number())
+                assert_eq!(model[&(page.page.get() >> F::PAGE.shift())].0, page.frame.number())
             })
             .unwrap()
             .flush();
@@ -254,6 +294,78 @@ proptest! {
     fn with_break_before_make(calls in prop::collection::vec(call(), 1..12)) {
         run::<Aarch64>(calls);
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 4, ..ProptestConfig::default() })]
+    #[test]
+    fn with_larger_granules(calls in prop::collection::vec(call(), 1..8)) {
+        run::<Aarch64G16>(calls.clone());
+        run::<Aarch64G16L3>(calls.clone());
+        run::<Aarch64G64>(calls);
+    }
+
+    #[test]
+    fn with_larger_granules_and_addresses(calls in prop::collection::vec(call(), 1..4)) {
+        run::<Aarch64G16Lpa2>(calls.clone());
+        run::<Aarch64G64Lpa>(calls);
+    }
+}
+
+/// At the end of the lower half, with pages of both sizes of a larger granule.
+#[test]
+fn larger_granules() {
+    fn once<F: OnSim>() {
+        let frames = 64 * F::PAGE.frames();
+        let config =
+            Config { cpus: 1, frames, arch: F::ARCH, levels: F::LEVELS, ..Config::default() };
+        let sim = &Sim::new(config).unwrap();
+        let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+        sim.on_cpu(0, || {
+            let space = PageTables::<Sim, F, Grace>::user(&paging, Asid(1), None).unwrap();
+            let (top, page) = (1 << F::LOWER_BITS, F::PAGE.bytes());
+            let start = virt(top - F::LARGE.bytes() - page);
+            let range = VirtRange::new(start, F::LARGE.bytes() + page).unwrap();
+            let first = Frame::new(2 * F::LARGE.frames() - F::PAGE.frames()).unwrap();
+            space.map_own(range, first, Attrs::USER_RW).unwrap();
+            let (_, tables, found) = look(&space);
+            let sizes: Vec<_> = found.iter().map(|page| page.size).collect();
+            assert_eq!(sizes, [F::PAGE, F::LARGE]);
+            assert_eq!(common::tables(sim), tables);
+            // No page of 4 KiB, nor half of one.
+            let small = VirtRange::new(start, 4096).unwrap();
+            let misaligned = Err(Error::Misaligned(virt(start.get() + 4095)));
+            assert_eq!(
+                space.unmap_own(small, |_| ()).map(drop).map_err(|failed| failed.error),
+                misaligned
+            );
+            let size = space.split_own(virt(top - 1), PageSize::Size4K).map(drop);
+            let size = size.map_err(|failed| failed.error);
+            assert_eq!(size, Err(Error::Format(FormatError::Size(PageSize::Size4K))));
+            space.split_own(virt(top - 1), F::PAGE).unwrap().flush();
+            assert_eq!(look(&space).2.len(), 1 + F::ENTRIES);
+            let frame = |at| space.walk(&<Grace as grace::Reclaim>::pin()).get(at).unwrap().frame;
+            assert_eq!(frame(virt(top - page)).number(), 3 * F::LARGE.frames() - F::PAGE.frames());
+            space.unmap_own(range, |_| ()).unwrap().flush();
+            let beyond = VirtRange::new(virt(top), page).unwrap();
+            let failed = space.map_own(beyond, first, Attrs::USER_RW).unwrap_err();
+            assert_eq!(failed.error, Error::NotCanonical(virt(top)));
+            drop(failed);
+            let odd = Frame::new(first.number() + 1).unwrap();
+            let failed = space.map_own(range, odd, Attrs::USER_RW).unwrap_err();
+            assert_eq!(failed.error, Error::Format(FormatError::Misaligned(odd, F::PAGE)));
+            drop(failed);
+            drop(space);
+            sim.settle();
+            paging.quick().drain();
+        });
+        sim.check_leaks().unwrap();
+    }
+    once::<Aarch64G16L3>();
+    once::<Aarch64G16>();
+    once::<Aarch64G16Lpa2>();
+    once::<Aarch64G64>();
+    once::<Aarch64G64Lpa>();
 }
 
 /// At the end of the lower half, with pages of all sizes.

@@ -17,12 +17,12 @@ fn mark(index: usize) -> u64 {
 }
 
 impl<M> Construct<M> for Marked {
-    fn construct(&self, _: &M, page: &mut [u64; ENTRIES]) {
-        assert_eq!(*page, [0; ENTRIES]);
+    fn construct(&self, _: &M, page: &mut [u64]) {
+        assert_eq!(*page, [0; 512]);
         page.iter_mut().enumerate().for_each(|(index, word)| *word = mark(index));
         self.0[0].fetch_add(1, Relaxed);
     }
-    fn destruct(&self, _: &M, page: &mut [u64; ENTRIES]) {
+    fn destruct(&self, _: &M, page: &mut [u64]) {
         assert!(page.iter().enumerate().all(|(index, word)| *word == mark(index)));
         self.0[1].fetch_add(1, Relaxed);
     }

@@ -57,18 +57,15 @@ impl Arena {
         Some(unsafe { self.base.add(index * 4096) })
     }
 
-    /// Word `index` of a frame, as the hardware sees it. All of the machine's own accesses to
-    /// memory use this.
+    /// Word `index` of a frame, or of the block that begins there, as the hardware sees it. All of
+    /// the machine's own accesses to memory use this.
     #[inline]
     pub(crate) fn word(&self, frame: Frame, index: usize) -> Option<&AtomicU64> {
-        if index >= 512 {
-            return None;
-        }
-        let base = self.frame_ptr(frame)?;
+        let base = self.frame_ptr(frame.checked_add((index / 512) as u64)?)?;
         // SAFETY: within the frame, aligned, and alive as long as the arena. Code that concurrently
         // accesses the same memory by other means than atomic words breaks the contract of
         // `Memory::entry` or of `Translated`.
-        Some(unsafe { base.cast::<AtomicU64>().add(index).as_ref() })
+        Some(unsafe { base.cast::<AtomicU64>().add(index % 512).as_ref() })
     }
 }
 

@@ -102,7 +102,7 @@ impl Sim {
     }
 
     fn same_contents(&self, one: Frame, other: Frame) -> bool {
-        (0..512).all(|index| {
+        (0..self.format().entries()).all(|index| {
             let word = |frame| {
                 // Relaxed: nothing writes to these pages.
                 self.0.arena.word(frame, index).map(|word| word.load(Ordering::Relaxed))
@@ -113,7 +113,7 @@ impl Sim {
 
     /// Whether all entries of two tables lead to the same places.
     fn alike(&self, one: Frame, other: Frame, level: u8) -> bool {
-        (0..512).all(|index| {
+        (0..self.format().entries()).all(|index| {
             // Acquire: as in `check_breaks`.
             let entry = |table| {
                 let word = self.0.arena.word(table, index)?;

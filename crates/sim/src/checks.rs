@@ -112,7 +112,7 @@ impl Sim {
             let found = Violation::TableInUse { table, becomes, by: cpu.id, how };
             self.violation(found, self.history_of(table));
         }
-        self.check_unmapped(table, 0);
+        self.check_unmapped(table, self.format().order());
     }
 
     /// Checks that no page table leads to a block of frames that is given up.
@@ -165,7 +165,7 @@ impl Sim {
         let mut open: Vec<(Frame, u8)> =
             roots.into_iter().map(|root| (root, self.0.config.levels - 1)).collect();
         while let Some((table, level)) = open.pop() {
-            for index in 0..512 {
+            for index in 0..self.format().entries() {
                 // Acquire: pairs with the Release of the CPU that linked the entry's target.
                 let Some(entry) =
                     self.0.arena.word(table, index).map(|word| word.load(Ordering::Acquire))

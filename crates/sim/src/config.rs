@@ -98,7 +98,7 @@ pub struct Config {
     pub nodes: usize,
     /// The architecture of the page tables.
     pub arch: Arch,
-    /// The levels of the page tables: 4 or 5; as many as the architecture has.
+    /// The levels of the page tables: 3 to 5; as many as the architecture has.
     pub levels: u8,
     /// The number of translations that a CPU's TLB holds, at least 1.
     pub tlb_entries: usize,
@@ -169,6 +169,10 @@ impl Config {
         }
     }
 
+    pub(crate) fn format(&self) -> Format {
+        Format { arch: self.arch, levels: self.levels }
+    }
+
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let wrong = |what, found: u64| Err(ConfigError::OutOfRange { what, found });
         match self {
@@ -179,9 +183,7 @@ impl Config {
             _ if self.frames < self.nodes as u64 || self.frames > 1 << 28 => {
                 wrong("frames", self.frames)
             }
-            _ if !(Format { arch: self.arch, levels: self.levels }).exists() => {
-                wrong("levels", self.levels.into())
-            }
+            _ if !self.format().exists() => wrong("levels", self.levels.into()),
             _ if !(1..=1 << 16).contains(&self.tlb_entries) => {
                 wrong("tlb_entries", self.tlb_entries as u64)
             }

@@ -36,7 +36,7 @@ impl Sim {
 
     /// Remembers the current contents of the page.
     pub(crate) fn learn_constructed(&self, frame: Frame, list: u8) {
-        let words = (0..ENTRIES).filter_map(|index| {
+        let words = (0..self.words_of(frame)).filter_map(|index| {
             let word = self.word_now(frame, index)?;
             (word != 0).then_some((index, word))
         });
@@ -47,6 +47,11 @@ impl Sim {
     /// Called when the frame is freed: it will be constructed anew.
     pub(crate) fn forget_constructed(&self, frame: Frame) {
         locked(&self.0.constructed).learned.remove(&frame);
+    }
+
+    /// The words of a page that begins at a frame: those of its block.
+    fn words_of(&self, frame: Frame) -> usize {
+        self.0.frames.info(frame).map_or(0, |info| ENTRIES << info.order())
     }
 
     fn word_now(&self, frame: Frame, index: usize) -> Option<u64> {
@@ -69,7 +74,7 @@ impl Sim {
             let found = Violation::OtherList { frame, list, made_for };
             self.violation(found, self.history_of(frame));
         }
-        let mut words = vec![0; ENTRIES];
+        let mut words = vec![0; self.words_of(frame)];
         for (index, word) in learned.into_iter().flat_map(|(_, words)| words) {
             words[index] = word;
         }

@@ -73,7 +73,7 @@ impl Cpu {
             mail: Mutex::default(),
             state: Mutex::new(State {
                 tlb: Tlb::new(config.tlb_entries),
-                uppers: Uppers::new(config.levels, config.upper_entries),
+                uppers: Uppers::new(config.format(), config.upper_entries),
                 root: None,
                 void: BTreeSet::new(),
                 walking: None,

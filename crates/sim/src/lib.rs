@@ -9,8 +9,9 @@
 //! - *Memory* (`arena`): a block of the host's memory, from physical address 4 GiB on, with a
 //!   [`machine::Frames`] as its frame source.
 //! - *Page tables* (`format`, `walk`): those of an architecture ([`Arch`]) in that memory, with
-//!   pages of 4 KiB, 2 MiB and 1 GiB. The walker reads one entry per step and sets accessed and
-//!   dirty bits by compare-and-exchange. So walks race with writers as they do in silicon.
+//!   pages of 4 KiB, 2 MiB and 1 GiB, or those of AArch64 with granules of 16 and 64 KiB. The
+//!   walker reads one entry per step and sets accessed and dirty bits by compare-and-exchange. So
+//!   walks race with writers as they do in silicon.
 //! - *Caches* (`tlb`): each CPU has a TLB of limited size, with tags and global entries, and a
 //!   cache of upper-level entries from which walks begin. Only flushes drop entries, and no more
 //!   than they must: a flush of pages keeps upper-level entries, unless it says that tables were

@@ -75,10 +75,11 @@ impl Sim {
             };
             places.is_empty() || places.iter().any(holds)
         };
-        // A large page begins at a multiple of its size.
-        let heads = [PageSize::Size2M, PageSize::Size1G].map(|size| first & !(size.frames() - 1));
+        // A page of several frames begins at a multiple of its size.
+        let sizes = format.sizes().filter(|size| *size != PageSize::Size4K);
+        let mut heads = sizes.map(|size| first & !(size.frames() - 1));
         (first..first + (1 << order)).any(|number| leads(Frame::new(number), false))
-            || heads.into_iter().any(|number| leads(Frame::new(number), true))
+            || heads.any(|number| leads(Frame::new(number), true))
     }
 
     /// Called when a block of frames is freed.

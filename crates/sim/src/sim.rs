@@ -159,7 +159,7 @@ impl Sim {
     /// The page tables that the hardware walks.
     #[inline]
     pub(crate) fn format(&self) -> Format {
-        Format { arch: self.0.config.arch, levels: self.0.config.levels }
+        self.0.config.format()
     }
 
     /// This CPU.

@@ -3,7 +3,7 @@
 //! Both keep an entry until it is flushed or evicted; changes in memory do not affect them. So an
 //! entry that a flush has missed stays here and is used, which is the purpose of this machine.
 
-use crate::format::Rights;
+use crate::format::{Format, Rights};
 use machine::{Asid, Flush, Frame, PageSize, VirtAddr, VirtRange};
 
 /// A cached translation of a page.
@@ -58,7 +58,7 @@ pub(crate) struct Tlb {
     ways: usize,
     sets: Vec<Set>,
     /// The number of translations of each size that it holds; a lookup skips sizes with none.
-    sizes: [usize; 3],
+    sizes: [usize; SIZES],
 }
 
 #[derive(Clone, Default)]
@@ -68,11 +68,13 @@ struct Set {
 }
 
 const WAYS: usize = 8;
+/// Sizes are counted by their numbers.
+const SIZES: usize = PageSize::Size1G as usize + 1;
 
 impl Tlb {
     pub(crate) fn new(entries: usize) -> Tlb {
         let ways = entries.min(WAYS);
-        Tlb { ways, sets: vec![Set::default(); (entries / ways).max(1)], sizes: [0; 3] }
+        Tlb { ways, sets: vec![Set::default(); (entries / ways).max(1)], sizes: [0; SIZES] }
     }
 
     fn set(&self, at: VirtAddr, size: PageSize) -> usize {
@@ -144,6 +146,8 @@ pub(crate) struct Upper {
     pub(crate) level: u8,
     /// The first address that it covers.
     pub(crate) start: VirtAddr,
+    /// The base-2 logarithm of the bytes that it covers.
+    pub(crate) bits: u32,
     pub(crate) space: Asid,
     /// The top-level table of the walk.
     pub(crate) root: Frame,
@@ -156,36 +160,33 @@ pub(crate) struct Upper {
 
 impl Upper {
     pub(crate) fn overlaps(&self, range: &VirtRange) -> bool {
-        span_at(self.start, self.level).is_some_and(|span| span.overlaps(range))
+        VirtRange::new(self.start, 1 << self.bits).is_some_and(|span| span.overlaps(range))
     }
 }
 
-fn start_at(at: VirtAddr, level: u8) -> VirtAddr {
-    let shift = 12 + 9 * (u32::from(level) + 1);
-    VirtAddr::new(at.get() >> shift << shift)
-}
-
-fn span_at(start: VirtAddr, level: u8) -> Option<VirtRange> {
-    VirtRange::new(start, 1 << (12 + 9 * (u32::from(level) + 1)))
+fn start_of(at: VirtAddr, bits: u32) -> VirtAddr {
+    VirtAddr::new(at.get() >> bits << bits)
 }
 
 /// The caches of upper-level entries, one for each level.
 pub(crate) struct Uppers {
     levels: Vec<Vec<Upper>>,
+    format: Format,
     entries: usize,
     next: usize,
 }
 
 impl Uppers {
-    pub(crate) fn new(levels: u8, entries: usize) -> Uppers {
+    pub(crate) fn new(format: Format, entries: usize) -> Uppers {
         // The top-level table is in a register, so one less.
-        Uppers { levels: vec![Vec::new(); usize::from(levels) - 1], entries, next: 0 }
+        let levels = vec![Vec::new(); usize::from(format.levels) - 1];
+        Uppers { levels, format, entries, next: 0 }
     }
 
     /// The entry that leads furthest down towards `at`.
     pub(crate) fn find(&self, space: Asid, at: VirtAddr) -> Option<Upper> {
         self.levels.iter().zip(0..).find_map(|(held, level)| {
-            let start = start_at(at, level);
+            let start = start_of(at, self.format.shift(level + 1));
             held.iter().find(|held| held.start == start && held.space == space).copied()
         })
     }
@@ -194,7 +195,8 @@ impl Uppers {
         if self.entries == 0 {
             return;
         }
-        new.start = start_at(at, new.level);
+        new.bits = self.format.shift(new.level + 1);
+        new.start = start_of(at, new.bits);
         let held = &mut self.levels[usize::from(new.level)];
         let same = |held: &Upper| held.start == new.start && held.space == new.space;
         if let Some(place) = held.iter_mut().find(|held| same(held)) {

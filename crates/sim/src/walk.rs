@@ -95,7 +95,8 @@ impl Sim {
         };
         if self.0.config.speculation != 0 {
             let up = locked(&cpu.state).random.rand_u32() & 1 == 0;
-            let near = if up { at.checked_add(4096) } else { at.checked_sub(4096) };
+            let page = 1 << self.format().granule();
+            let near = if up { at.checked_add(page) } else { at.checked_sub(page) };
             near.inspect(|near| self.speculate(cpu, root, space, *near));
         }
         let offset = at.offset_in(found.size);
@@ -191,8 +192,9 @@ impl Sim {
                 Entry::Table(next) => {
                     level -= 1;
                     (table, since, cached) = (next, read_at, false);
-                    let start = at;
-                    let upper = Upper { level, start, space, root, table, rights, place, since };
+                    let (start, bits) = (at, 0);
+                    let upper =
+                        Upper { level, start, bits, space, root, table, rights, place, since };
                     locked(&cpu.state).uppers.insert(at, upper);
                 }
                 Entry::Page(size, frame) => {

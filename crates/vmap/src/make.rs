@@ -75,7 +75,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         self.tlb_grace.idle_exit();
         let mapped = self.mapped_bytes(what.pages)?;
         let bytes = mapped + if guard { PAGE } else { 0 };
-        let sizes = PageSize::ALL.into_iter().rev().filter(|size| align.contains(size));
+        let sizes = F::sizes().filter(|size| align.contains(size));
         let mut taken = Err(Error::NoSpace(bytes));
         for size in sizes {
             taken = self.take(bytes, size);

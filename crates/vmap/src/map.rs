@@ -129,7 +129,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let largest = self.tables.paging().largest();
         let fits =
             |size: &PageSize| *size <= largest && first.is_aligned(*size) && pages >= size.frames();
-        let align = PageSize::ALL.into_iter().rev().find(fits).unwrap_or_default();
+        let align = F::sizes().find(fits).unwrap_or_default();
         let bytes = self.mapped_bytes(usize::try_from(pages).unwrap_or(usize::MAX))?;
         check::device(self.machine(), first, bytes / PAGE)?;
         let pages = (bytes / PAGE) as usize;

@@ -100,6 +100,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// It also allocates the kernel's page tables below the top level, which stay even if this call
     /// fails. So create it before the first address space of a program.
     ///
+    /// It compiles for formats with a granule of 4 KiB only.
+    ///
     /// From the first 2 MiB boundary on, half of the range is divided among the CPUs, in units of 2
     /// MiB. The rest is common.
     ///
@@ -119,6 +121,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         space: VirtRange,
         options: Options,
     ) -> Result<Self, Error> {
+        const { assert!(F::PAGE.order() == 0, "`Vmap` needs a format with a granule of 4 KiB") };
         let machine = tables.machine();
         let bad = Error::BadSpace(space);
         let aligned =

@@ -24,7 +24,7 @@
 //! one that would be pending.
 
 use super::Error;
-use crate::format::{Attrs, Decoded, Flags, Format, size_at};
+use crate::format::{Attrs, Decoded, Flags, Format};
 use crate::tables::PageTables;
 use grace::Concurrent;
 use machine::{Entry, Flush, Machine, PageSize, VirtAddr, VirtRange};
@@ -43,7 +43,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         entry: &Entry<'_, M>,
         value: u64,
     ) -> core::result::Result<(), u64> {
-        let (Decoded::Page(frame, attrs), Some(size)) = (F::decode(value, level), size_at(level))
+        let (Decoded::Page(frame, attrs), Some(size)) =
+            (F::decode(value, level), F::size_at(level))
         else {
             return Err(entry.load());
         };
@@ -56,7 +57,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// Puts the entry of a page in the place of one that leads to a table, and flushes its range,
-    /// where pages of 4 KiB were. The caller holds the lock of its table.
+    /// where small pages were. The caller holds the lock of its table.
     #[cold]
     pub(super) fn break_table(
         &self,
@@ -65,12 +66,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         entry: &Entry<'_, M>,
         value: u64,
     ) -> core::result::Result<(), Error> {
-        let level = crate::format::level_of(size);
-        if let Decoded::Page(frame, attrs) = F::decode(value, level) {
+        if let Some(level) = F::level_of(size)
+            && let Decoded::Page(frame, attrs) = F::decode(value, level)
+        {
             let flags = attrs.flags & (Flags::ACCESSED | Flags::DIRTY);
             entry.store(F::page(size, frame, Attrs { flags, ..attrs })?);
         }
-        self.flush_broken(at, size, PageSize::Size4K);
+        self.flush_broken(at, size, F::PAGE);
         entry.store(value);
         Ok(())
     }

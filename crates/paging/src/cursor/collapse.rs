@@ -11,12 +11,13 @@ use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::Mapping;
 use grace::Concurrent;
-use machine::{ENTRIES, Frame, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Frame, Machine, VirtAddr, VirtRange};
 
 use super::Lent;
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Maps the block of 2 MiB at `frame` in the place of the table for pages of 4 KiB at `at`.
+    /// Maps the block at `frame` as a page of [`Format::LARGE`] (2 MiB, with a granule of 4 KiB) in
+    /// the place of the lowest table at `at`.
     /// `gone` is called for each page that the table mapped, with both locks held. The flush is
     /// added to `pending`; the old frames are the caller's after it.
     ///
@@ -27,7 +28,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///
     /// # Errors
     /// [`Error::NotTheTables`]: `pending` is of other tables. [`Error::Misaligned`], and as for
-    /// [`map`](Self::map). [`Error::EmptyTable`]: there is no table for pages of 4 KiB.
+    /// [`map`](Self::map). [`Error::EmptyTable`]: there is no lowest table.
     /// [`Error::Fork`]: the way there is not this space's own: see [`unshare`](Self::unshare).
     /// Nothing has changed.
     ///
@@ -44,7 +45,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         pending: &mut PendingFlush<'p, M, F, G>,
         mut gone: impl FnMut(Mapping),
     ) -> core::result::Result<(), Error> {
-        let size = PageSize::Size2M;
+        let size = F::LARGE;
         if !pending.is_of(self) {
             return Err(Error::NotTheTables);
         }
@@ -60,21 +61,21 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let walk = self.walk(&guard);
         let spot = walk.find(at, 1).filter(|spot| spot.level == 1);
         let spot = spot.ok_or(Error::EmptyTable(at))?;
-        let upper = lock(self.machine(), spot.entry.table(), at)?.ok_or(Error::Fork)?;
+        let upper = lock::<M, F>(self.machine(), spot.entry.table(), at)?.ok_or(Error::Fork)?;
         if !self.may_change(&walk, at, 1, spot.entry.table(), &upper) {
             return Err(Error::Fork);
         }
         let link = spot.entry.load();
         let Decoded::Table(table) = F::decode(link, 1) else { return Err(Error::EmptyTable(at)) };
-        let lower = lock(self.machine(), table, at)?.ok_or(Error::Malformed(at))?;
+        let lower = lock::<M, F>(self.machine(), table, at)?.ok_or(Error::Malformed(at))?;
         if link & F::OWN == 0 || lower.shares != 0 {
             return Err(Error::Fork);
         }
-        for index in 0..ENTRIES {
+        for index in 0..F::ENTRIES {
             let entry = walk.entry(table, index).ok_or(Error::Malformed(at))?;
             if let Decoded::Page(frame, attrs) = F::decode(entry.swap(0), 0) {
-                let page = VirtAddr::new(at.get() + index as u64 * PageSize::Size4K.bytes());
-                gone(Mapping { page, size: PageSize::Size4K, frame, attrs });
+                let page = VirtAddr::new(at.get() + index as u64 * F::PAGE.bytes());
+                gone(Mapping { page, size: F::PAGE, frame, attrs });
             }
         }
         lower.kill();
@@ -84,7 +85,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             spot.entry.store(value);
         }
         drop(upper);
-        pending.gather.add(range, PageSize::Size4K);
+        pending.gather.add(range, F::PAGE);
         pending.gather.add_table(self.machine(), table);
         self.paging().went();
         Ok(())

@@ -15,7 +15,7 @@
 //! sweep that ended before the entry's table was linked.
 
 use super::{Error, Failed, Lent, Result, Slot};
-use crate::format::{Attrs, Decoded, Flags, Format, level_of, size_at};
+use crate::format::{Attrs, Decoded, Flags, Format, FormatError};
 use crate::gather::{State, TlbGather};
 use crate::holder::Targets;
 use crate::lock::{Locked, lock};
@@ -55,7 +55,7 @@ pub enum EntryChange {
 type Changed<'p, T, M, F, G> = (T, PendingFlush<'p, M, F, G>);
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Locks the lowest table for `at`, and changes the entry of the page of 4 KiB that contains
+    /// Locks the lowest table for `at`, and changes the entry of the page of level 0 that contains
     /// `at` as `decide` says. If there is no such table, makes it first. `decide` gets the page
     /// that the entry maps, if any. It is called at most once, with the table's lock held. Returns
     /// what `decide` returned beside the change.
@@ -110,7 +110,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         at: VirtAddr,
         decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
     ) -> Result<'p, Changed<'p, T, M, F, G>, M, F, G> {
-        self.decide_entry(guard, (at.align_down(PageSize::Size4K), None), decide)
+        self.decide_entry(guard, (at.align_down(F::PAGE), None), decide)
     }
 
     /// As [`with_entry`](Self::with_entry), at the address of an earlier look under this guard. If
@@ -131,8 +131,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         self.decide_entry(guard, (found.page, table), decide)
     }
 
-    /// As [`with_entry`](Self::with_entry), for a page of 2 MiB at `at`: locks the table of level 1,
-    /// and changes its entry. `decide` gets the page of 2 MiB, or `None` if there is nothing.
+    /// As [`with_entry`](Self::with_entry), for a page of [`Format::LARGE`] at `at` (2 MiB, with a
+    /// granule of 4 KiB): locks the table of level 1, and changes its entry. `decide` gets the
+    /// large page, or `None` if there is nothing.
     ///
     /// The same argument decides races with a sweep: it takes the lock of this table where it finds
     /// a large page, or no lower table.
@@ -142,7 +143,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// pages, and `decide` was not called.
     ///
     /// # Safety
-    /// As for [`with_entry`](Self::with_entry), for all 2 MiB.
+    /// As for [`with_entry`](Self::with_entry), for all of the large page.
     pub unsafe fn with_large<'p, T>(
         &'p self,
         guard: &G::Guard,
@@ -150,7 +151,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
     ) -> Result<'p, Changed<'p, T, M, F, G>, M, F, G> {
         let mut pending = self.no_flush();
-        let at = at.align_down(PageSize::Size2M);
+        let at = at.align_down(F::LARGE);
         match self.decide_large(guard, at, decide, &mut pending) {
             Ok(kept) => Ok((kept, pending)),
             Err(error) => Err(Failed { error, pending }),
@@ -165,11 +166,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
         pending: &mut PendingFlush<'p, M, F, G>,
     ) -> core::result::Result<T, Error> {
-        self.check(VirtRange::new(at, PageSize::Size2M.bytes()).ok_or(Error::Empty)?)?;
+        self.check(VirtRange::new(at, F::LARGE.bytes()).ok_or(Error::Empty)?)?;
         let walk = self.walk(guard);
         let locked = self.table_for(&walk, at, 1, pending);
         let (table, locked) = locked.inspect_err(|_| self.prune_beside_fork(&walk, at, pending))?;
-        self.decide_in(&walk, (at, PageSize::Size2M), table, locked, decide, pending)
+        self.decide_in(&walk, (at, F::LARGE), table, locked, decide, pending)
     }
 
     #[inline(always)]
@@ -193,16 +194,16 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         walk: &Walk<'g, M, F>,
         (at, seen): (VirtAddr, Option<Frame>),
         pending: &mut PendingFlush<'p, M, F, G>,
-    ) -> core::result::Result<(Frame, Locked<'g>), Error> {
+    ) -> core::result::Result<(Frame, Locked<'g, F>), Error> {
         // Not the kernel's tables, which all spaces lead to.
         let seen = seen.filter(|_| self.space().is_none() || !F::is_upper(at));
         if let Some(table) = seen
-            && let Some(locked) = lock(self.machine(), table, at)?
+            && let Some(locked) = lock::<M, F>(self.machine(), table, at)?
             && self.may_change(walk, at, 0, table, &locked)
         {
             return Ok((table, locked));
         }
-        let page = VirtRange::new(at, PageSize::Size4K.bytes()).ok_or(Error::Empty)?;
+        let page = VirtRange::new(at, F::PAGE.bytes()).ok_or(Error::Empty)?;
         self.check(page)?;
         self.table_for(walk, at, 0, pending).inspect_err(|_| {
             // Some of the tables on the way may be new.
@@ -219,7 +220,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ) -> core::result::Result<T, Error> {
         let walk = self.walk(guard);
         let (table, locked) = self.lock_lowest(&walk, (at, seen), pending)?;
-        self.decide_in(&walk, (at, PageSize::Size4K), table, locked, decide, pending)
+        self.decide_in(&walk, (at, F::PAGE), table, locked, decide, pending)
     }
 
     /// The decision about a page of this size, with the lock of its table.
@@ -229,11 +230,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         walk: &Walk<'_, M, F>,
         (at, size): (VirtAddr, PageSize),
         table: Frame,
-        mut locked: Locked<'_>,
+        mut locked: Locked<'_, F>,
         decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
         pending: &mut PendingFlush<'p, M, F, G>,
     ) -> core::result::Result<T, Error> {
-        let level = level_of(size);
+        let level = F::level_of(size).ok_or(Error::Format(FormatError::Size(size)))?;
         let entry = walk.entry(table, F::index(at, level)).ok_or(Error::Malformed(at))?;
         let value = entry.load();
         let found = match F::decode(value, level) {
@@ -308,7 +309,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             (EntryChange::Set(frame, attrs) | EntryChange::Fill(frame, attrs), None)
             | (EntryChange::Replace(frame, attrs), _) => {
                 self.check_kind(slot.at, attrs.flags)?;
-                let size = size_at(slot.level).ok_or(Error::Malformed(slot.at))?;
+                let size = F::size_at(slot.level).ok_or(Error::Malformed(slot.at))?;
                 let value = F::page(size, frame, attrs)?;
                 self.check_frames(&mut Lent::default(), slot.at, frame, size.frames())?;
                 match found {
@@ -321,7 +322,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                         slot.entry.swap(value);
                         // Nothing is cached of a swap entry.
                         if self.paging().slot_of(found.frame).is_none() {
-                            slot.drop_cached(gather, Targets::ALL);
+                            slot.drop_cached::<F>(gather, Targets::ALL);
                         }
                     }
                     None => {
@@ -352,12 +353,12 @@ impl<M: Machine> Slot<'_, M> {
         gather.state.set(State::BROKE, F::BREAK_BEFORE_MAKE);
         // Also for a `PROT_NONE` page, which is not cached: its table may become empty, and
         // hardware may have cached the way to it.
-        self.drop_cached(gather, targets);
+        self.drop_cached::<F>(gather, targets);
     }
 
     /// Its translation must be flushed.
-    fn drop_cached(&self, gather: &mut TlbGather, targets: Targets) {
-        let size = size_at(self.level).unwrap_or_default();
+    fn drop_cached<F: Format>(&self, gather: &mut TlbGather, targets: Targets) {
+        let size = F::size_at(self.level).unwrap_or_default();
         if let Some(page) = self.page(size) {
             gather.add_held(page, size, targets);
         }
@@ -375,7 +376,7 @@ impl<M: Machine> Slot<'_, M> {
 
     /// Clears the accessed or the dirty bit of a page. Returns whether it was set.
     pub(super) fn unmark<F: Format>(&self, mark: Flags) -> core::result::Result<bool, Error> {
-        let Some(size) = size_at(self.level) else { return Err(Error::Malformed(self.at)) };
+        let Some(size) = F::size_at(self.level) else { return Err(Error::Malformed(self.at)) };
         let mut value = self.value;
         while let Decoded::Page(frame, attrs) = F::decode(value, self.level) {
             let is_set = attrs.flags.contains(mark);
@@ -399,7 +400,7 @@ impl<M: Machine> Slot<'_, M> {
         gather: &mut TlbGather,
     ) -> core::result::Result<(), Error> {
         if self.unmark::<F>(Flags::DIRTY)? {
-            self.drop_cached(gather, Targets::ALL);
+            self.drop_cached::<F>(gather, Targets::ALL);
         }
         Ok(())
     }
@@ -412,7 +413,7 @@ impl<M: Machine> Slot<'_, M> {
         attrs: Attrs,
         gather: &mut TlbGather,
     ) -> core::result::Result<(), Error> {
-        let Some(size) = size_at(self.level) else { return Err(Error::Malformed(self.at)) };
+        let Some(size) = F::size_at(self.level) else { return Err(Error::Malformed(self.at)) };
         let mut value = self.value;
         loop {
             let Decoded::Page(frame, old) = F::decode(value, self.level) else {

@@ -1,31 +1,34 @@
-//! Fast path for 4 KiB kernel mappings with a deferred flush.
+//! Fast path for small kernel mappings with a deferred flush: pages of level 0, of 4 KiB with that
+//! granule.
 //!
 //! These calls do the work of [`map_with`](PageTables::map_with) and [`unmap`](PageTables::unmap)
 //! with fewer checks for each page: attributes are encoded once, there is no search for a larger
-//! page, and accessed and dirty bits are ignored. An owner of a whole 2 MiB stretch can keep its
-//! table, a [`Leaf`], and skip the walk.
+//! page, and accessed and dirty bits are ignored. An owner of a whole stretch of one table (2 MiB)
+//! can keep the table, a [`Leaf`], and skip the walk.
 //!
 //! Correct for the reasons of the [cursor](super). An entry is cleared by a store, not a swap. If hardware
 //! marks the entry accessed or dirty at the same moment, either the mark comes first and is lost,
 //! or hardware finds the entry absent.
 
 use super::{Error, Failed, Lent, Result, fill};
-use crate::format::{Attrs, Decoded, Format, size_at};
+use crate::format::{Attrs, Decoded, Format, entries, span_at};
 use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::{Mapping, beyond};
 use core::ops::Range;
 use grace::Concurrent;
-use machine::{ENTRIES, Entries, Frame, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Entries, Frame, Machine, PageSize, VirtAddr, VirtRange};
 
-/// The table for 2 MiB of kernel addresses; see [`PageTables::leaf`].
+/// The lowest table for kernel addresses, for 2 MiB of them with a granule of 4 KiB; see
+/// [`PageTables::leaf`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Leaf(Frame);
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Maps frames, in any order and of any owner, to consecutive 4 KiB pages. All of these pages
-    /// must be unmapped. Deferred frees may run: see [Context](Self#context).
+    /// Maps frames, in any order and of any owner, to consecutive pages of level 0. Each is the
+    /// first of its page's frames. All of these pages must be unmapped. Deferred frees may run: see
+    /// [Context](Self#context).
     ///
     /// Cost: for each table a walk and one locked instruction; for each page a load and a store.
     ///
@@ -41,13 +44,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         attrs: Attrs,
     ) -> Result<'_, (), M, F, G> {
         let mut pending = PendingFlush::nothing(self);
-        let bytes = (frames.len() as u64).checked_mul(PageSize::Size4K.bytes());
+        let bytes = (frames.len() as u64).checked_mul(F::PAGE.bytes());
         let range = bytes.and_then(|bytes| VirtRange::new(start, bytes));
         let range = range.ok_or(Error::NotCanonical(start));
         let checked = range.and_then(|range| {
             self.check(range)?;
             self.check_kind(range.start(), attrs.flags)?;
-            Ok(F::page(PageSize::Size4K, Frame::default(), attrs)?)
+            Ok(F::page(F::PAGE, Frame::default(), attrs)?)
         });
         let kind = match checked {
             Ok(kind) => kind,
@@ -56,11 +59,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let (mut at, mut rest, mut lent) = (start, frames, Lent::default());
         while !rest.is_empty() {
             let index = F::index(at, 0);
-            let (now, later) = rest.split_at(rest.len().min(ENTRIES - index));
+            let (now, later) = rest.split_at(rest.len().min(F::ENTRIES - index));
             let mut mapped = 0;
-            let mut places = now.iter().zip((at.get()..).step_by(4096));
+            let mut places = now.iter().zip((at.get()..).step_by(F::PAGE.bytes() as usize));
             let checked = places.try_for_each(|(frame, at)| {
-                self.check_frames(&mut lent, VirtAddr::new(at), *frame, 1)
+                self.check_frames(&mut lent, VirtAddr::new(at), *frame, F::PAGE.frames())
             });
             let done = checked.and_then(|()| {
                 self.with_memory(|| {
@@ -73,7 +76,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 })
             });
             // The pages mapped here end after the last one that was written.
-            let end = at.checked_add((mapped as u64) << 12);
+            let end = at.checked_add((mapped as u64) << F::PAGE.shift());
             let failed = match (done, now.get(mapped)) {
                 (Ok(()), None) => None,
                 (Err(error), _) => Some(error),
@@ -95,7 +98,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// must take no table's lock, and give no frame back. Returns the number of pages. Accessed and
     /// dirty bits are not reported.
     ///
-    /// Cost: for each table a walk and one locked instruction; for each page of 4 KiB a load and a
+    /// Cost: for each table a walk and one locked instruction; for each small page a load and a
     /// store.
     ///
     /// # Errors
@@ -115,7 +118,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let (mut pages, mut next) = (0, Some(range.start()));
         // The ends are checked before anything changes. Within one table no page is cut, unless it
         // is a large one.
-        let mut checked = same_table(range);
+        let mut checked = same_table::<F>(range);
         while let Some(at) = next.filter(|at| range.contains(*at)) {
             let guard = G::pin();
             let walk = self.walk(&guard);
@@ -126,23 +129,22 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 self.check_ends(&walk, range)?;
                 checked = true;
             }
-            next = beyond(at, level.max(1));
+            next = beyond::<F>(at, level.max(1));
             if level == 0 {
                 let index = entry.index();
                 let left = range.len() - (at.get() - range.start().get());
-                let end =
-                    (index as u64 + left.div_ceil(PageSize::Size4K.bytes())).min(ENTRIES as u64);
-                let Some(mut locked) = lock(self.machine(), entry.table(), at)? else {
+                let end = (index as u64 + left.div_ceil(F::PAGE.bytes())).min(F::ENTRIES as u64);
+                let Some(mut locked) = lock::<M, F>(self.machine(), entry.table(), at)? else {
                     next = Some(at);
                     continue;
                 };
                 let entries = walk.entries(entry.table()).ok_or(Error::Malformed(at))?;
-                let each = |frame| gone(frame, PageSize::Size4K);
+                let each = |frame| gone(frame, F::PAGE);
                 pages += clear::<M, F>(&entries, index..end as usize, &mut locked, each);
                 continue;
             }
-            next = beyond(at, level);
-            let size = match (F::decode(value, level), size_at(level)) {
+            next = beyond::<F>(at, level);
+            let size = match (F::decode(value, level), F::size_at(level)) {
                 (Decoded::Page(..), Some(size)) => size,
                 (Decoded::Malformed, _) => return Err(Error::Malformed(at)),
                 _ => continue,
@@ -162,14 +164,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(pages)
     }
 
-    /// The kernel's table for the 2 MiB that contain `at`; it is made if it does not exist.
+    /// The kernel's lowest table for `at`; it is made if it does not exist.
     /// Deferred frees may run: see [Context](Self#context).
     ///
     /// # Errors
     /// As for [`map`](PageTables::map).
     pub fn leaf(&self, at: VirtAddr) -> core::result::Result<Leaf, Error> {
-        let page = at.align_down(PageSize::Size4K);
-        self.check(VirtRange::new(page, PageSize::Size4K.bytes()).ok_or(Error::Empty)?)?;
+        self.check(span_at::<F>(at, 0).ok_or(Error::Empty)?)?;
         if self.space().is_some() {
             return Err(Error::NotTheKernels);
         }
@@ -188,9 +189,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///
     /// # Safety
     /// As for [`map`](PageTables::map). Besides:
-    /// - `leaf` is the table of these page tables for the 2 MiB that contain all of the pages;
+    /// - `leaf` is the table of these page tables for all of the pages;
     /// - `at` is at a page boundary;
-    /// - these 2 MiB have not been [pruned](Self::prune) since `leaf` was taken.
+    /// - its addresses have not been [pruned](Self::prune) since `leaf` was taken.
     pub unsafe fn map_leaf(
         &self,
         leaf: Leaf,
@@ -198,7 +199,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         frames: &[Frame],
         attrs: Attrs,
     ) -> core::result::Result<(), Error> {
-        let kind = F::page(PageSize::Size4K, Frame::default(), attrs)?;
+        let kind = F::page(F::PAGE, Frame::default(), attrs)?;
         let index = F::index(at, 0);
         let (entries, mut locked) = self.leaf_entries(leaf, at)?;
         let mapped = fill_alike::<M, F>(&entries, index, frames, kind, &mut locked);
@@ -206,7 +207,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             None => Ok(()),
             Some(frame) => {
                 clear::<M, F>(&entries, index..index + mapped, &mut locked, |_| ());
-                let at = at.checked_add((mapped as u64) << 12).unwrap_or(at);
+                let at = at.checked_add((mapped as u64) << F::PAGE.shift()).unwrap_or(at);
                 Err(why_not::<F>(at, *frame, kind))
             }
         }
@@ -240,17 +241,18 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         &self,
         leaf: Leaf,
         at: VirtAddr,
-    ) -> core::result::Result<(Entries<'_, M>, Locked<'_>), Error> {
-        let locked = lock(self.machine(), leaf.0, at)?.ok_or(Error::Malformed(at))?;
+    ) -> core::result::Result<(Entries<'_, M>, Locked<'_, F>), Error> {
+        let locked = lock::<M, F>(self.machine(), leaf.0, at)?.ok_or(Error::Malformed(at))?;
         // SAFETY: it is a table, and stays one: promised by the callers.
-        let entries = unsafe { self.machine().entries(leaf.0) }.ok_or(Error::Malformed(at))?;
+        let entries =
+            unsafe { entries::<M, F>(self.machine(), leaf.0) }.ok_or(Error::Malformed(at))?;
         Ok((entries, locked))
     }
 }
 
-/// Whether a range lies in the 2 MiB of one table.
-fn same_table(range: VirtRange) -> bool {
-    let large = PageSize::Size2M;
+/// Whether a range lies in one lowest table.
+fn same_table<F: Format>(range: VirtRange) -> bool {
+    let large = F::LARGE;
     range.last().is_some_and(|last| last.align_down(large) == range.start().align_down(large))
 }
 
@@ -261,7 +263,7 @@ fn fill_alike<M: Machine, F: Format>(
     index: usize,
     frames: &[Frame],
     kind: u64,
-    locked: &mut Locked<'_>,
+    locked: &mut Locked<'_, F>,
 ) -> usize {
     let pages = frames.iter().map(|frame| F::alike(kind, *frame).ok());
     fill::<M, F>(entries.range(index..index + frames.len()), 0, pages, locked)
@@ -277,7 +279,7 @@ fn why_not<F: Format>(at: VirtAddr, frame: Frame, kind: u64) -> Error {
 fn clear<M: Machine, F: Format>(
     entries: &Entries<'_, M>,
     range: Range<usize>,
-    locked: &mut Locked<'_>,
+    locked: &mut Locked<'_, F>,
     mut gone: impl FnMut(Frame),
 ) -> usize {
     let mut done = Cleared { locked, entries: 0 };
@@ -293,12 +295,12 @@ fn clear<M: Machine, F: Format>(
 
 /// Entries of a table that were cleared. When this is dropped, also by a panic, they are subtracted
 /// from the table's count.
-struct Cleared<'c, 'm> {
-    locked: &'c mut Locked<'m>,
+struct Cleared<'c, 'm, F: Format> {
+    locked: &'c mut Locked<'m, F>,
     entries: u32,
 }
 
-impl Drop for Cleared<'_, '_> {
+impl<F: Format> Drop for Cleared<'_, '_, F> {
     #[inline(always)]
     fn drop(&mut self) {
         self.locked.count -= self.entries;

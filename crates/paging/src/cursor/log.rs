@@ -19,7 +19,7 @@ use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::Mapping;
 use grace::Concurrent;
-use machine::{ENTRIES, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Machine, VirtAddr, VirtRange};
 
 /// The mark that a write leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,7 +32,7 @@ pub enum Logging {
 }
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Begins to log the writes to a range: splits its large pages into pages of 4 KiB, and takes
+    /// Begins to log the writes to a range: splits its large pages into the smallest, and takes
     /// all marks. When `pending` has been flushed, each page that is written gets a mark. Deferred
     /// frees may run: see [Context](Self#context).
     ///
@@ -55,15 +55,15 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 let guard = G::pin();
                 let rest = range.last().and_then(|last| last.get().checked_sub(at.get()));
                 let rest = rest.and_then(|rest| VirtRange::new(at, rest + 1)).unwrap_or(range);
-                self.walk(&guard).pages(rest).find(|page| page.size != PageSize::Size4K)
+                self.walk(&guard).pages(rest).find(|page| page.size != F::PAGE)
             };
             let Some(large) = large else { break };
             // SAFETY: passed on. The flush comes at once.
-            match unsafe { self.split(large.page, PageSize::Size4K) } {
+            match unsafe { self.split(large.page, F::PAGE) } {
                 Ok(split) => split.flush(),
                 Err(failed) => return Err(failed.error),
             }
-            next = large.page.checked_add(PageSize::Size2M.bytes());
+            next = large.page.checked_add(F::LARGE.bytes());
         }
         // SAFETY: passed on.
         unsafe { self.collect_dirty(range, how, pending, |_| ()) }
@@ -135,7 +135,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(may)
     }
 
-    /// Puts a page of 2 MiB in the place of the table at `at`, if its 512 pages are the pieces of a
+    /// Puts a large page in the place of the lowest table at `at`, if its pages are the pieces of a
     /// block in their order, with the same attributes. Only their accessed and dirty bits may
     /// differ: the large page has both, so that none is lost. Returns whether it did. The flush is
     /// added to `pending`.
@@ -165,12 +165,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             let is_piece = |index: usize| {
                 let entry = walk.entry(spot.entry.table(), index)?;
                 let Decoded::Page(frame, of) = F::decode(entry.load(), 0) else { return None };
-                let same = Some(frame) == first.checked_add(index as u64);
+                let same = Some(frame) == first.checked_add(index as u64 * F::PAGE.frames());
                 (same && unmarked(of) == unmarked(attrs)).then_some(())
             };
-            let whole = at.is_aligned(PageSize::Size2M)
-                && first.is_aligned(PageSize::Size2M)
-                && (0..ENTRIES).all(|index| is_piece(index).is_some());
+            let whole = at.is_aligned(F::LARGE)
+                && first.is_aligned(F::LARGE)
+                && (0..F::ENTRIES).all(|index| is_piece(index).is_some());
             whole.then(|| (first, unmarked(attrs)))
         };
         let Some((frame, attrs)) = first else { return Ok(false) };

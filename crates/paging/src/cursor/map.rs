@@ -1,13 +1,13 @@
 //! Mapping pages.
 
 use super::{Error, Failed, Lent, Result, Spare, TableSource, fill};
-use crate::format::{Attrs, Decoded, Flags, Format, level_of, size_at};
+use crate::format::{Attrs, Decoded, Flags, Format, FormatError, entry};
 use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::{Spot, Walk};
 use grace::Concurrent;
-use machine::{ENTRIES, Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
 
 /// The supplier of frames. Called with an address and the largest page size that fits there.
 /// Returns the first frame of a page, and its size, which is no larger. It may call back into the
@@ -61,9 +61,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let supply = |at: VirtAddr, largest| {
             let distance = (at.get() - range.start().get()) >> 12;
             let frame = first.checked_add(distance).ok_or(FrameError::NotOurs(first))?;
-            let mut sizes = PageSize::ALL.into_iter().rev();
-            let size = sizes.find(|size| *size <= largest && frame.is_aligned(*size));
-            Ok((frame, size.unwrap_or_default()))
+            let size = F::sizes().find(|size| *size <= largest && frame.is_aligned(*size));
+            Ok((frame, size.unwrap_or(F::PAGE)))
         };
         // SAFETY: passed on.
         unsafe { self.map_with(range, attrs, supply) }
@@ -166,7 +165,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             let mut len = 1;
             next = at.checked_add(size.bytes());
             while let Some(to) = next.filter(|to| range.contains(*to)) {
-                if len == BATCH || F::index(to, level_of(size)) == 0 {
+                if len == BATCH || F::level_of(size).is_none_or(|level| F::index(to, level) == 0) {
                     break;
                 }
                 let (value, other) = get(to)?;
@@ -193,12 +192,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ) -> core::result::Result<(), Error> {
         let guard = G::pin();
         let walk = self.walk(&guard);
-        let level = level_of(size);
+        let level = F::level_of(size).ok_or(Error::Format(FormatError::Size(size)))?;
         mapped.end = Some(first);
         let mut pending = self.no_flush();
         let (table, mut locked) = self.table_for(&walk, first, level, &mut pending)?;
         let entries = walk.entries(table).ok_or(Error::Malformed(first))?;
-        let entries = entries.range(F::index(first, level)..ENTRIES);
+        let entries = entries.range(F::index(first, level)..F::ENTRIES);
         let pages = values.iter().map(|value| Some(*value));
         let written = fill::<M, F>(entries, level, pages, &mut locked);
         // At the last address of all the sum overflows; nothing follows then.
@@ -219,7 +218,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         at: VirtAddr,
         level: u8,
         pending: &mut PendingFlush<'p, M, F, G>,
-    ) -> core::result::Result<(Frame, Locked<'g>), Error> {
+    ) -> core::result::Result<(Frame, Locked<'g, F>), Error> {
         self.table_from(walk, at, level, pending, &mut TableSource::Lists)
     }
 
@@ -231,13 +230,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         level: u8,
         pending: &mut PendingFlush<'p, M, F, G>,
         source: &mut TableSource<'_, '_, M, F, G>,
-    ) -> core::result::Result<(Frame, Locked<'g>), Error> {
+    ) -> core::result::Result<(Frame, Locked<'g, F>), Error> {
         loop {
             self.own_way(walk, at, level, pending)?;
             let spot = walk.find(at, level).ok_or(Error::Malformed(at))?;
             if spot.level == level {
                 let table = spot.entry.table();
-                match lock(self.machine(), table, at)? {
+                match lock::<M, F>(self.machine(), table, at)? {
                     Some(locked) if self.may_change(walk, at, level, table, &locked) => {
                         return Ok((table, locked));
                     }
@@ -257,7 +256,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 }
                 Decoded::Malformed => return Err(Error::Malformed(at)),
                 Decoded::Page(..) | Decoded::Table(_) => {
-                    let size = size_at(spot.level).unwrap_or_default();
+                    let size = F::size_at(spot.level).unwrap_or_default();
                     return Err(Error::Occupied(at.align_down(size)));
                 }
             }
@@ -298,7 +297,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         new: Frame,
     ) -> core::result::Result<bool, Error> {
         let value = F::table(new)?;
-        let Some(mut locked) = lock(self.machine(), spot.entry.table(), at)? else {
+        let Some(mut locked) = lock::<M, F>(self.machine(), spot.entry.table(), at)? else {
             return Ok(false);
         };
         let may = self.may_change(walk, at, spot.level, spot.entry.table(), &locked);
@@ -322,12 +321,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         self.check(range)?;
         let top = F::LEVELS - 1;
         let each = || {
-            let next = |at: &VirtAddr| crate::walk::beyond(*at, top);
+            let next = |at: &VirtAddr| crate::walk::beyond::<F>(*at, top);
             core::iter::successors(Some(range.start()), next).take_while(|at| range.contains(*at))
         };
         let found = |at: VirtAddr| {
             // SAFETY: the top-level table stays while `self` does.
-            let entry = unsafe { self.machine().entry(self.root(), F::index(at, top)) };
+            let entry = unsafe { entry::<M, F>(self.machine(), self.root(), F::index(at, top)) };
             let entry = entry.ok_or(Error::Malformed(at))?;
             match F::decode(entry.load(), top) {
                 Decoded::Absent => Ok(Some(entry)),
@@ -339,7 +338,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let (mut spare, mut needed) = (Spare::none(self), 0);
         loop {
             spare.fill(needed)?;
-            let mut locked = lock(self.machine(), self.root(), range.start())?
+            let mut locked = lock::<M, F>(self.machine(), self.root(), range.start())?
                 .ok_or(Error::Malformed(range.start()))?;
             needed = 0;
             for at in each() {
@@ -369,18 +368,20 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// The largest page that fits at `at`.
     #[inline]
     fn largest(&self, range: VirtRange, at: VirtAddr) -> PageSize {
-        if !at.is_aligned(PageSize::Size2M) {
-            return PageSize::Size4K;
+        if !at.is_aligned(F::LARGE) {
+            return F::PAGE;
         }
         // A kernel page in the top-level table itself would be missing in the copies of that table.
         let levels = if self.space().is_some() { F::LEVELS } else { F::LEVELS - 1 };
-        let fits = |size: &PageSize| {
-            *size <= self.paging().largest()
-                && level_of(*size) < levels
-                && at.is_aligned(*size)
-                && super::covers(range, at, *size)
+        let fits = |level: &u8| {
+            F::size_at(*level).is_some_and(|size| {
+                size <= self.paging().largest()
+                    && *level < levels
+                    && at.is_aligned(size)
+                    && super::covers(range, at, size)
+            })
         };
-        PageSize::ALL.into_iter().rev().find(fits).unwrap_or_default()
+        [2, 1].into_iter().find(fits).and_then(F::size_at).unwrap_or(F::PAGE)
     }
 }
 

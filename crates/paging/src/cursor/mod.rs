@@ -3,7 +3,7 @@
 //! All operations proceed alike. From the current address they walk down, without a lock, to the
 //! table whose entries they will change. They lock that table, change its entries in the range,
 //! unlock it, and continue after it. So two CPUs contend only where they change the same table,
-//! which at the lowest level covers 2 MiB.
+//! which at the lowest level covers 2 MiB, or more with a larger granule.
 //!
 //! # Why it is right
 //! - *A table that is locked and alive is linked.* A table is unlinked only with its own lock and
@@ -67,14 +67,14 @@ pub use sweep::SweepChange;
 use lend::Lent;
 use spare::{Spare, TableSource};
 
-use crate::format::{Decoded, Format};
+use crate::format::{Decoded, Format, span_at};
 use crate::gather::State;
 use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::{Walk, beyond};
 use grace::Concurrent;
-use machine::{ENTRIES, Frame, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
 
 type Result<'p, T, M, F, G> = core::result::Result<T, Failed<'p, M, F, G>>;
 
@@ -83,10 +83,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     fn check(&self, range: VirtRange) -> core::result::Result<(), Error> {
         let last = range.last().ok_or(Error::Empty)?;
         let start = range.start();
-        if !start.is_aligned(PageSize::Size4K) {
+        if !start.is_aligned(F::PAGE) {
             return Err(Error::Misaligned(start));
         }
-        if !range.len().is_multiple_of(PageSize::Size4K.bytes()) {
+        if !range.len().is_multiple_of(F::PAGE.bytes()) {
             return Err(Error::Misaligned(last));
         }
         if let Some(at) = [start, last].into_iter().find(|at| !F::is_canonical(*at)) {
@@ -136,11 +136,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             let walk = self.walk(&guard);
             let spot = walk.find(at, 0).ok_or(Error::Malformed(at))?;
             match spot.found {
-                Decoded::Absent | Decoded::Table(_) => next = beyond(at, spot.level),
+                Decoded::Absent | Decoded::Table(_) => next = beyond::<F>(at, spot.level),
                 Decoded::Malformed => return Err(Error::Malformed(at)),
                 Decoded::Page(..) => {
                     let (table, level) = (spot.entry.table(), spot.level);
-                    let Some(locked) = lock(self.machine(), table, at)? else { continue };
+                    let Some(locked) = lock::<M, F>(self.machine(), table, at)? else { continue };
                     let mut changing = Changing {
                         tables: self,
                         walk: &walk,
@@ -168,7 +168,7 @@ struct Changing<'c, 'p, M: Machine, F: Format, G: Concurrent> {
     at: VirtAddr,
     level: u8,
     /// `None` only in `drop`.
-    locked: Option<Locked<'c>>,
+    locked: Option<Locked<'c, F>>,
     pending: &'c mut PendingFlush<'p, M, F, G>,
 }
 
@@ -187,11 +187,11 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Changing<'_, 'p, M, F, G> {
     ) -> (Option<VirtAddr>, core::result::Result<(), E>) {
         let &mut Changing { walk, level, at: start, .. } = self;
         let Some(locked) = &mut self.locked else { return (Some(start), Ok(())) };
-        let (first, shift) = (F::index(start, level), 12 + 9 * u32::from(level));
+        let (first, shift) = (F::index(start, level), F::shift(level));
         // The last entry of the range in this table.
         let end = range.last().unwrap_or(start).get();
         let more = (end >> shift).saturating_sub(start.get() >> shift);
-        let last = (ENTRIES - 1).min(first.saturating_add(more as usize));
+        let last = (F::ENTRIES - 1).min(first.saturating_add(more as usize));
         let address = |index: usize| match index - first {
             0 => start,
             more => VirtAddr::new(((start.get() >> shift) + more as u64) << shift),
@@ -219,7 +219,7 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Changing<'_, 'p, M, F, G> {
                 }
             }
         }
-        (beyond(address(last), level), Ok(()))
+        (beyond::<F>(address(last), level), Ok(()))
     }
 }
 
@@ -250,7 +250,7 @@ fn fill<'m, M: Machine, F: Format>(
     entries: impl Iterator<Item = machine::Entry<'m, M>>,
     level: u8,
     pages: impl Iterator<Item = Option<u64>>,
-    locked: &mut Locked<'_>,
+    locked: &mut Locked<'_, F>,
 ) -> usize {
     let mut written = 0;
     for (entry, page) in entries.zip(pages) {
@@ -263,10 +263,8 @@ fn fill<'m, M: Machine, F: Format>(
 }
 
 /// Whether all that the entry for `at` at this level decides about lies in the range.
-fn covers_entry(range: VirtRange, at: VirtAddr, level: u8) -> bool {
-    let bytes = 1u64 << (12 + 9 * u32::from(level));
-    VirtRange::new(VirtAddr::new(at.get() & !(bytes - 1)), bytes)
-        .is_some_and(|span| range.covers(&span))
+fn covers_entry<F: Format>(range: VirtRange, at: VirtAddr, level: u8) -> bool {
+    span_at::<F>(at, level).is_some_and(|span| range.covers(&span))
 }
 
 /// Whether the page lies wholly in the range.

@@ -1,11 +1,11 @@
 //! Changing the rights of pages.
 
 use super::{Error, Failed, Result, Slot, covers};
-use crate::format::{Attrs, Decoded, Flags, Format, size_at};
+use crate::format::{Attrs, Decoded, Flags, Format};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use grace::Concurrent;
-use machine::{Frame, Machine, PageSize, VirtRange};
+use machine::{Frame, Machine, VirtRange};
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Sets the rights ([`Flags::RIGHTS`]) of all pages of a range; their other attributes stay.
@@ -34,7 +34,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             self.check_kind(range.start(), rights & Flags::RIGHTS)?;
             // Fails before any change if the format cannot express these rights: it would fail in
             // the same way for every page.
-            F::page(PageSize::Size4K, Frame::default(), Attrs::new(rights & Flags::RIGHTS))?;
+            F::page(F::PAGE, Frame::default(), Attrs::new(rights & Flags::RIGHTS))?;
             let guard = G::pin();
             self.check_ends(&self.walk(&guard), range)
         });
@@ -56,7 +56,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         slot: Slot<'_, M>,
     ) -> core::result::Result<(), Error> {
         let Slot { at, level, entry, mut value } = slot;
-        let Some(size) = size_at(level) else { return Err(Error::Malformed(at)) };
+        let Some(size) = F::size_at(level) else { return Err(Error::Malformed(at)) };
         let page = at.align_down(size);
         if !covers(range, page, size) {
             return Err(Error::Cut(page, size));

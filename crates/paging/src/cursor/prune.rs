@@ -1,7 +1,7 @@
 //! Unlinking tables that have become empty.
 
 use super::{Error, Failed, Result, covers_entry};
-use crate::format::{Decoded, Format};
+use crate::format::{Decoded, Format, span_at};
 use crate::gather::TlbGather;
 use crate::lock::lock;
 use crate::pending::PendingFlush;
@@ -9,7 +9,7 @@ use crate::tables::PageTables;
 use crate::walk::{Walk, beyond};
 use core::ops::Range;
 use grace::Concurrent;
-use machine::{Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Machine, VirtAddr, VirtRange};
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Unlinks the empty tables that lie wholly in a range: those for 2 MiB of it, for 1 GiB, and
@@ -37,7 +37,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 result = Err(Error::Malformed(at));
                 break;
             };
-            let within = |level: &u8| covers_entry(range, at, *level + 1);
+            let within = |level: &u8| covers_entry::<F>(range, at, *level + 1);
             let levels = (spot.level..self.fixed_level()).take_while(within).count() as u8;
             next = match self.prune_up_to(
                 &walk,
@@ -45,8 +45,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 spot.level..spot.level + levels,
                 &mut pending.gather,
             ) {
-                true => beyond(at, spot.level + 1),
-                false => beyond(at, spot.level),
+                true => beyond::<F>(at, spot.level + 1),
+                false => beyond::<F>(at, spot.level),
             };
         }
         match result {
@@ -86,10 +86,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         // Any page will do: the flush of a page that the table decided about drops every cached
         // entry that leads to the table.
         if pruned != 0
-            && let Some(page) =
-                VirtRange::new(at.align_down(PageSize::Size4K), PageSize::Size4K.bytes())
+            && let Some(page) = span_at::<F>(at, 0)
         {
-            deferred.add(page, PageSize::Size4K);
+            deferred.add(page, F::PAGE);
         }
         pruned != 0
     }
@@ -107,9 +106,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let Some(spot) = walk.find(at, above).filter(|spot| spot.level == above) else {
             return false;
         };
-        let Ok(Some(upper)) = lock(machine, spot.entry.table(), at) else { return false };
+        let Ok(Some(upper)) = lock::<M, F>(machine, spot.entry.table(), at) else { return false };
         let unlinked = upper.unlink(&spot.entry, |value| match F::decode(value, above) {
-            Decoded::Table(table) => Some((table, lock(machine, table, at).ok()??)),
+            Decoded::Table(table) => Some((table, lock::<M, F>(machine, table, at).ok()??)),
             _ => None,
         });
         let Some(table) = unlinked else { return false };

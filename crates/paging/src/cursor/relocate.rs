@@ -7,7 +7,8 @@
 //! for a moment: it leaves its old table before it enters the new one, so no two locks of one level
 //! are held. A pin that comes then takes its slow path.
 //!
-//! A page of 2 MiB moves whole, by its one entry, if the two ranges lie alike within 2 MiB. At the
+//! A page of [`Format::LARGE`] (2 MiB) moves whole, by its one entry, if the two ranges lie alike
+//! within one. At the
 //! target a fault that was under way may have linked a lower table, which it will find useless. The
 //! move unlinks it: nothing is mapped there.
 
@@ -18,7 +19,7 @@ use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::beyond;
 use grace::Concurrent;
-use machine::{ENTRIES, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Machine, VirtAddr, VirtRange};
 
 /// A move that cannot fail any more: its ranges, and the tables in hand for the target.
 #[must_use = "dropping it gives the tables back; `PageTables::relocate` moves the pages"]
@@ -42,7 +43,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// # Errors
     /// - As [`unshare`](Self::unshare), for either range; [`Error::Empty`] if `to` wraps.
     /// - [`Error::Cut`]: a large page is in `from` that cannot move whole: `from` has a part of it,
-    ///   the two ranges do not lie alike within 2 MiB, or it has 1 GiB. Split it first.
+    ///   the two ranges do not lie alike within large pages, or it has 1 GiB. Split it first.
     /// - [`Error::Occupied`]: a page is in the target.
     /// - [`Error::Frames`]: no memory for the tables.
     pub fn prepare_relocation(
@@ -67,9 +68,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             // For each level the last table that was counted, by the first address beyond it.
             let mut counted: [Option<VirtAddr>; 5] = [None; 5];
             for page in self.walk(&guard).pages(from) {
-                let lowest = match page.size {
-                    PageSize::Size4K => 0,
-                    PageSize::Size2M if moves_whole(from, to, page.page) => 1,
+                let lowest = match F::level_of(page.size) {
+                    Some(0) => 0,
+                    Some(1) if moves_whole::<F>(from, to, page.page) => 1,
                     _ => return Err(Error::Cut(page.page, page.size)),
                 };
                 let at = moved(from, to, page.page);
@@ -78,7 +79,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 // A fault that was under way may split a large page, so that it needs a table.
                 let has = if has < lowest { F::LEVELS - 1 } else { has };
                 for (level, counted) in counted.iter_mut().enumerate().take(usize::from(has)) {
-                    let end = beyond(at, level as u8 + 1);
+                    let end = beyond::<F>(at, level as u8 + 1);
                     if *counted != end {
                         *counted = end;
                         needed += 1;
@@ -147,11 +148,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let spot = walk.find(at, 0).ok_or(Error::Malformed(at))?;
         let table = spot.entry.table();
         if spot.level != 0 {
-            let page = at.align_down(PageSize::Size2M);
+            let page = at.align_down(F::LARGE);
             return match spot.found {
-                Decoded::Absent => Ok((0, 0, beyond(at, spot.level))),
-                Decoded::Page(..) if spot.level == 1 && moves_whole(range, to, page) => {
-                    let Some(mut locked) = lock(self.machine(), table, at)? else {
+                Decoded::Absent => Ok((0, 0, beyond::<F>(at, spot.level))),
+                Decoded::Page(..) if spot.level == 1 && moves_whole::<F>(range, to, page) => {
+                    let Some(mut locked) = lock::<M, F>(self.machine(), table, at)? else {
                         return Ok((0, 0, Some(at)));
                     };
                     // With the lock held: a fault that was under way may have split it.
@@ -160,22 +161,23 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                     }
                     batch[0] = (page, spot.entry.swap(0));
                     locked.count -= 1;
-                    if let Some(gone) = VirtRange::new(page, PageSize::Size2M.bytes()) {
-                        pending.gather.add(gone, PageSize::Size2M);
+                    if let Some(gone) = VirtRange::new(page, F::LARGE.bytes()) {
+                        pending.gather.add(gone, F::LARGE);
                     }
-                    Ok((1, 1, beyond(at, 1)))
+                    Ok((1, 1, beyond::<F>(at, 1)))
                 }
                 _ => Err(Error::Malformed(at)),
             };
         }
         // The table is not unlinked here if it becomes empty: it may be the target's, too.
-        let Some(mut locked) = lock(self.machine(), table, at)? else {
+        let Some(mut locked) = lock::<M, F>(self.machine(), table, at)? else {
             return Ok((0, 0, Some(at)));
         };
         let mut len = 0;
-        for index in F::index(at, 0)..ENTRIES {
-            let page = VirtAddr::new(at.get() + ((index - F::index(at, 0)) as u64) * 4096);
-            if len == BATCH || !covers(range, page, PageSize::Size4K) {
+        for index in F::index(at, 0)..F::ENTRIES {
+            let page =
+                VirtAddr::new(at.get() + ((index - F::index(at, 0)) as u64) * F::PAGE.bytes());
+            if len == BATCH || !covers(range, page, F::PAGE) {
                 return Ok((0, len, range.contains(page).then_some(page)));
             }
             let entry = walk.entry(table, index).ok_or(Error::Malformed(page))?;
@@ -184,11 +186,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             batch[len] = (page, entry.swap(0));
             len += 1;
             locked.count -= 1;
-            if let Some(gone) = VirtRange::new(page, PageSize::Size4K.bytes()) {
-                pending.gather.add(gone, PageSize::Size4K);
+            if let Some(gone) = VirtRange::new(page, F::PAGE.bytes()) {
+                pending.gather.add(gone, F::PAGE);
             }
         }
-        Ok((0, len, beyond(at, 1)))
+        Ok((0, len, beyond::<F>(at, 1)))
     }
 
     fn put_entry<'p>(
@@ -198,7 +200,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         spare: &mut Spare<'p, M, F, G>,
         pending: &mut PendingFlush<'p, M, F, G>,
     ) -> Result<(), Error> {
-        let size = if level == 0 { PageSize::Size4K } else { PageSize::Size2M };
+        let size = if level == 0 { F::PAGE } else { F::LARGE };
         let page = VirtRange::new(at, size.bytes()).ok_or(Error::Empty)?;
         loop {
             let guard = G::pin();
@@ -230,8 +232,8 @@ fn moved(from: VirtRange, to: VirtRange, page: VirtAddr) -> VirtAddr {
     VirtAddr::new(page.get() - from.start().get() + to.start().get())
 }
 
-/// Whether the page of 2 MiB at `page` moves by its entry.
-fn moves_whole(from: VirtRange, to: VirtRange, page: VirtAddr) -> bool {
+/// Whether the large page at `page` moves by its entry.
+fn moves_whole<F: Format>(from: VirtRange, to: VirtRange, page: VirtAddr) -> bool {
     let apart = from.start().get() ^ to.start().get();
-    apart.is_multiple_of(PageSize::Size2M.bytes()) && covers(from, page, PageSize::Size2M)
+    apart.is_multiple_of(F::LARGE.bytes()) && covers(from, page, F::LARGE)
 }

@@ -1,15 +1,16 @@
-//! Splitting a large page into 512 smaller ones.
+//! Splitting a large page into as many smaller ones as a table has entries: 512, with a granule of
+//! 4 KiB.
 
 use super::{Error, Failed, Result, Spare};
 use crate::block::{block_of, is_counted};
-use crate::format::{Attrs, Decoded, Flags, Format, level_of, size_at};
+use crate::format::{Attrs, Decoded, Flags, Format, FormatError, entry, span_at};
 use crate::lock::{count_of, lock};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use core::mem;
 use core::sync::atomic::Ordering;
 use grace::Concurrent;
-use machine::{ENTRIES, Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
 
 /// Where the references to the frames of pages are held.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,14 +23,14 @@ enum Pieces {
     Ends,
 }
 
-/// Tables for the pages of 2 MiB that a range cuts; see [`PageTables::reserve_ends`]. They are
-/// given back when this is dropped.
+/// Tables for the pages of [`Format::LARGE`] that a range cuts; see [`PageTables::reserve_ends`].
+/// They are given back when this is dropped.
 pub struct Reserve<'p, M: Machine, F: Format, G: Concurrent>(Spare<'p, M, F, G>);
 
-/// The ends of a range that may lie within a page of 2 MiB.
-fn ends(range: VirtRange) -> impl Iterator<Item = VirtAddr> {
+/// The ends of a range that may lie within a large page.
+fn ends<F: Format>(range: VirtRange) -> impl Iterator<Item = VirtAddr> {
     let end = range.start().checked_add(range.len());
-    [Some(range.start()), end].into_iter().flatten().filter(|at| !at.is_aligned(PageSize::Size2M))
+    [Some(range.start()), end].into_iter().flatten().filter(|at| !at.is_aligned(F::LARGE))
 }
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
@@ -42,9 +43,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Deferred frees may run: see [Context](Self#context).
     ///
     /// # Errors
-    /// [`Error::NotCanonical`], [`Error::Kernel`], [`Error::Malformed`]; [`Error::Frames`]: no
-    /// memory for the tables. Nothing has changed then: all tables are allocated before the first
-    /// is linked.
+    /// [`Error::NotCanonical`], [`Error::Kernel`], [`Error::Malformed`]; [`Error::Format`]: the
+    /// format has no pages of this size; [`Error::Frames`]: no memory for the tables. Nothing has
+    /// changed then: all tables are allocated before the first is linked.
     ///
     /// # Safety
     /// - *Addresses*: the page is the caller's to change, and nothing relies on its being one page.
@@ -61,8 +62,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 
     /// As [`split`](Self::split), where each entry that leads to a frame with
     /// [`Owner::User`](machine::Owner::User) holds a reference to its block. The pieces hold one
-    /// each: if the entry held the only one, the block becomes single frames; otherwise it stays
-    /// one, with 511 references more.
+    /// each: if the entry held the only one, the block becomes single frames; otherwise, and where
+    /// pages are larger than frames, it stays one, with a reference more for each further piece.
     ///
     /// # Errors
     /// As for [`split`](Self::split); [`Error::Frames`]: also too many references.
@@ -85,7 +86,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ) -> Result<'_, PendingFlush<'_, M, F, G>, M, F, G> {
         let mut pending = PendingFlush::nothing(self);
         let mut spare = Spare::none(self);
-        match self.split_to(at, level_of(size), pieces, &mut spare, &mut pending) {
+        let wanted = F::level_of(size).ok_or(Error::Format(FormatError::Size(size)));
+        let split =
+            wanted.and_then(|wanted| self.split_to(at, wanted, pieces, &mut spare, &mut pending));
+        match split {
             Ok(()) => Ok(pending),
             Err(error) => Err(Failed { error, pending }),
         }
@@ -94,8 +98,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Takes the tables that [`split_ends`](Self::split_ends) may need for a range. Deferred frees
     /// may run: see [Context](Self#context).
     ///
-    /// Cost: nothing if both ends are multiples of 2 MiB; otherwise a walk for each, and a table
-    /// where no table for 4 KiB pages is in use.
+    /// Cost: nothing if both ends are multiples of [`Format::LARGE`]; otherwise a walk for each,
+    /// and a table where no lowest table is in use.
     ///
     /// # Errors
     /// [`Error::Frames`]: no memory for the tables. [`Error::Malformed`].
@@ -104,7 +108,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         range: VirtRange,
     ) -> core::result::Result<Reserve<'_, M, F, G>, Error> {
         let mut spare = Spare::none(self);
-        let needed = ends(range).filter(|at| self.may_be_large(*at)).count();
+        let needed = ends::<F>(range).filter(|at| self.may_be_large(*at)).count();
         spare.fill(needed)?;
         Ok(Reserve(spare))
     }
@@ -116,12 +120,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let Some((entry, level, ..)) = self.walk(&guard).descend(at, 0) else { return false };
         let count = self.machine().info(entry.table()).map_or(0, |info| {
             // SAFETY: a table; only its count is read. Relaxed: only this CPU decrements it to 0.
-            count_of(unsafe { info.word() }.load(Ordering::Relaxed))
+            count_of::<F>(unsafe { info.word() }.load(Ordering::Relaxed))
         });
         level != 0 || count == 0
     }
 
-    /// Splits the pages of 2 MiB that the ends of a range cut, so that it can be swept or changed.
+    /// Splits the large pages that the ends of a range cut, so that it can be swept or changed.
     /// References are held as for [`split_counted`](Self::split_counted). The tables on the way are
     /// this space's own ([`unshare`](Self::unshare), [`unshare_ends`](Self::unshare_ends)).
     ///
@@ -144,7 +148,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         if !pending.is_of(self) || !reserve.0.is_of(self) {
             return Err(Error::NotTheTables);
         }
-        ends(range).try_for_each(|at| self.split_to(at, 0, Pieces::Ends, &mut reserve.0, pending))
+        ends::<F>(range)
+            .try_for_each(|at| self.split_to(at, 0, Pieces::Ends, &mut reserve.0, pending))
     }
 
     fn split_to(
@@ -155,8 +160,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         spare: &mut Spare<'_, M, F, G>,
         pending: &mut PendingFlush<'_, M, F, G>,
     ) -> core::result::Result<(), Error> {
-        let page = at.align_down(PageSize::Size4K);
-        let range = VirtRange::new(page, PageSize::Size4K.bytes()).ok_or(Error::Empty)?;
+        let range = span_at::<F>(at, 0).ok_or(Error::Empty)?;
         let mut needed = 0;
         loop {
             // Each time: another CPU may fork from these tables.
@@ -165,14 +169,16 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             let guard = G::pin();
             let walk = self.walk(&guard);
             let spot = walk.find(at, wanted).ok_or(Error::Malformed(at))?;
-            let (Decoded::Page(..), Some(size)) = (spot.found, size_at(spot.level)) else {
+            let (Decoded::Page(..), Some(size)) = (spot.found, F::size_at(spot.level)) else {
                 match spot.found {
                     Decoded::Malformed => return Err(Error::Malformed(at)),
                     Decoded::Absent if pieces == Pieces::Ends => {
                         // A page may appear there until the lock is held, and none that a CPU
                         // decided on by what was stored before this call does later.
                         let table = spot.entry.table();
-                        let Some(locked) = lock(self.machine(), table, at)? else { continue };
+                        let Some(locked) = lock::<M, F>(self.machine(), table, at)? else {
+                            continue;
+                        };
                         let still = self.may_change(&walk, at, spot.level, table, &locked)
                             && F::decode(spot.entry.load(), spot.level) == Decoded::Absent;
                         if !still {
@@ -193,7 +199,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             }
             let Some(new) = spare.take(spot.level - 1) else { return Err(Error::Malformed(at)) };
             let table = spot.entry.table();
-            let done = match lock(self.machine(), table, at) {
+            let done = match lock::<M, F>(self.machine(), table, at) {
                 Ok(Some(locked)) if self.may_change(&walk, at, spot.level, table, &locked) => {
                     self.split_entry(at, &spot.entry, spot.level, new, pieces)
                 }
@@ -244,7 +250,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             }
             // SAFETY: the count of a table that is ours alone. Relaxed: the exchange below links
             // it, with Release.
-            info.inspect(|info| unsafe { info.word() }.store(ENTRIES as u32, Ordering::Relaxed));
+            info.inspect(|info| unsafe { info.word() }.store(F::ENTRIES as u32, Ordering::Relaxed));
             let done = match F::BREAK_BEFORE_MAKE && attrs.flags.intersects(Flags::RWX) {
                 // Hardware sets no bit of the broken entry, and the lock is held.
                 true => self.break_page(at, level, entry, value).map(|()| entry.store(link)),
@@ -268,13 +274,14 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         if !is_counted(machine, frame) {
             return Ok(());
         }
+        // A page of several frames has one reference, so its block is not split into frames.
         // SAFETY: the entry holds a reference. If it is the only one, no other code relies on the
         // block: the exchange of the count decides. A pin without a lock that comes later finds
         // single frames.
-        if unsafe { machine.split(frame) }.is_ok() {
+        if F::PAGE.order() == 0 && unsafe { machine.split(frame) }.is_ok() {
             return Ok(());
         }
-        let more = ENTRIES as u32 - 1;
+        let more = F::ENTRIES as u32 - 1;
         match block_of(machine, frame).is_some_and(|(_, info)| info.try_get_many(more)) {
             true => Ok(()),
             false => Err(Error::Frames(FrameError::InUse { frame, refs: u32::MAX, pins: 0 })),
@@ -288,12 +295,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         first: Frame,
         attrs: Attrs,
     ) -> core::result::Result<(), Error> {
-        let Some(size) = size_at(level) else { return Ok(()) };
-        for index in 0..ENTRIES {
+        let Some(size) = F::size_at(level) else { return Ok(()) };
+        for index in 0..F::ENTRIES {
             let frame = first.checked_add(index as u64 * size.frames()).unwrap_or(first);
             let value = F::page(size, frame, attrs)?;
             // SAFETY: a table that is not linked yet.
-            if let Some(entry) = unsafe { self.machine().entry(table, index) } {
+            if let Some(entry) = unsafe { entry::<M, F>(self.machine(), table, index) } {
                 entry.store(value);
             }
         }
@@ -301,9 +308,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     fn empty_table(&self, table: Frame) {
-        for index in 0..ENTRIES {
+        for index in 0..F::ENTRIES {
             // SAFETY: a table that is not linked.
-            if let Some(entry) = unsafe { self.machine().entry(table, index) } {
+            if let Some(entry) = unsafe { entry::<M, F>(self.machine(), table, index) } {
                 entry.store(0);
             }
         }

@@ -4,7 +4,7 @@
 //! that it is ordered with each [`with_entry`](PageTables::with_entry) in the range: see `entry`.
 
 use super::{Changing, EntryChange, Error, Slot, covers};
-use crate::format::{Attrs, Decoded, Flags, Format, size_at};
+use crate::format::{Attrs, Decoded, Flags, Format};
 use crate::lock::lock;
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
@@ -72,9 +72,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// [`unmap`](Self::unmap) reports all.
     ///
     /// Cost: a walk and one locked instruction for each lowest table; the same for each upper table
-    /// with absent entries in the range, and a load for each of these entries, which stand for
-    /// 2 MiB, 1 GiB or 512 GiB; for each page a load, and one locked instruction if it changes. No
-    /// allocation.
+    /// with absent entries in the range, and a load for each of these entries, which stand for 2
+    /// MiB, 1 GiB or 512 GiB with a granule of 4 KiB; for each page a load, and one locked
+    /// instruction if it changes. No allocation.
     ///
     /// # Context
     /// Not in an interrupt. `enter` and `change` take no lock of a table, take no other lock that
@@ -143,12 +143,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             let (table, level) = (spot.entry.table(), spot.level);
             // Also if the entry is absent: a page or a table may appear there until the lock is
             // held, and none that a CPU decided on by what was stored before this sweep does later.
-            let Some(locked) = lock(self.machine(), table, at)? else { continue };
+            let Some(locked) = lock::<M, F>(self.machine(), table, at)? else { continue };
             let Some(own) = owns(&walk, at, level, table) else { continue };
             let mut changing =
                 Changing { tables: self, walk: &walk, at, level, locked: Some(locked), pending };
-            if level == 0 && !enter(part_of(range, at)) {
-                next = beyond(at, 1);
+            if level == 0 && !enter(part_of::<F>(range, at)) {
+                next = beyond::<F>(at, 1);
                 continue;
             }
             let (end, result) = changing.each(range, table, &mut |pending, count, slot| {
@@ -181,7 +181,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         change: &mut impl FnMut(Mapping) -> SweepChange,
     ) -> core::result::Result<(), Ended> {
         let (Some(size), Decoded::Page(frame, attrs)) =
-            (size_at(slot.level), F::decode(slot.value, slot.level))
+            (F::size_at(slot.level), F::decode(slot.value, slot.level))
         else {
             return Err(Error::Malformed(slot.at).into());
         };
@@ -220,7 +220,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 }
 
 /// The part of the range that the lowest table for `at` decides about, from `at` on.
-fn part_of(range: VirtRange, at: VirtAddr) -> VirtRange {
-    let last = range.last().unwrap_or(at).get().min(at.get() | 0x1f_ffff);
+fn part_of<F: Format>(range: VirtRange, at: VirtAddr) -> VirtRange {
+    let last = range.last().unwrap_or(at).get().min(at.get() | (F::LARGE.bytes() - 1));
     VirtRange::new(at, last - at.get() + 1).unwrap_or(range)
 }

@@ -46,7 +46,7 @@ fn sweep_waits(level: u8, at: u64, range: VirtRange) {
         let walk = space.walk(&guard);
         let spot = walk.find(VirtAddr::new(at), level).unwrap();
         assert_eq!(spot.level, level);
-        let held = lock(&sim, spot.entry.table(), VirtAddr::new(at)).unwrap();
+        let held = lock::<_, X86_64L4>(&sim, spot.entry.table(), VirtAddr::new(at)).unwrap();
         go_on(HELD);
         (0..200).for_each(|_| sim.relax());
         go_on(RELEASED);

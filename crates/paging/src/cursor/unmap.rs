@@ -1,7 +1,7 @@
 //! Unmapping pages.
 
 use super::{Error, Failed, Result, Slot, covers};
-use crate::format::{Decoded, Flags, Format, size_at};
+use crate::format::{Decoded, Flags, Format};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::Mapping;
@@ -54,7 +54,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         mut gone: impl FnMut(Mapping),
     ) -> core::result::Result<(), Error> {
         self.each_page(range, pending, |pending, count, Slot { at, level, entry, .. }| {
-            let Some(size) = size_at(level) else { return Err(Error::Malformed(at)) };
+            let Some(size) = F::size_at(level) else { return Err(Error::Malformed(at)) };
             let page = at.align_down(size);
             if !covers(range, page, size) {
                 return Err(Error::Cut(page, size));
@@ -70,7 +70,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                     let size = if attrs.flags.intersects(Flags::RWX) { Some(size) } else { None };
                     pending.gather.add(range, size.unwrap_or_default());
                 }
-                gone(Mapping { page, size: size_at(level).unwrap_or_default(), frame, attrs });
+                gone(Mapping { page, size: F::size_at(level).unwrap_or_default(), frame, attrs });
             }
             Ok(())
         })

@@ -1,6 +1,7 @@
-//! AArch64, VMSAv8-64 with the granule of 4 KiB: stage 1, and stage 2 for guests.
+//! AArch64, VMSAv8-64: stage 1 with granules of 4, 16 and 64 KiB, and stage 2 for guests.
 //!
-//! The two stages share all but the bits of rights and memory types, which a [`VmsaKind`] has.
+//! The two stages share all but the bits of rights and memory types, which a [`VmsaKind`] has. The
+//! granules differ in sizes, and in the bits of an address of 52 bits.
 //!
 //! # What the host sets
 //! - `TCR_EL1.HA` and `HD`, `VTCR_EL2.HA` and `HD`: hardware sets the access flag and the dirty
@@ -9,12 +10,29 @@
 //!   software bit.
 //! - `MAIR_EL1` to [`MAIR`]. Memory is inner shareable. `TCR_EL1.HPD0` and `HPD1` stay clear: the
 //!   entry of a table that a fork shares forbids writing by `APTable`.
-//! - Stage 1: one top-level table serves both base registers. With four levels, addresses have 48
-//!   bits, one of which chooses the half: `T0SZ` and `T1SZ` are 17, `TTBR0_EL1` has the address of
-//!   the table, `TTBR1_EL1` that of its entry 256. With five levels (`TCR_EL1.DS`, FEAT_LPA2), they
-//!   have 52 bits: `T0SZ` and `T1SZ` are 13, and `TTBR1_EL1` has the address of the table's entry
-//!   504. Shareability is then that of `TCR_EL1`.
+//! - Stage 1: one top-level table serves both base registers. The highest bit of an address chooses
+//!   the half. `TTBR0_EL1` has the address of the table, and `TTBR1_EL1` that of the first entry of
+//!   the upper half, which the table of formats names. It is aligned as hardware demands.
 //! - Stage 2: `VTCR_EL2.T0SZ` is 16 with four levels, and 25 with three.
+//!
+//! | format | granule | levels | bits | `TCR_EL1`: `T0SZ`, `T1SZ` | `TG0`, `TG1` | `DS` | entry for `TTBR1_EL1` |
+//! |---|---|---|---|---|---|---|---|
+//! | [`Aarch64`] | 4 KiB | 4 | 48 | 17 | 0, 2 | 0 | 256 |
+//! | [`Aarch64Lpa2`] | 4 KiB | 5 | 52 | 13 | 0, 2 | 1 | 504 |
+//! | [`Aarch64G16L3`] | 16 KiB | 3 | 47 | 18 | 2, 1 | 0 | 1024 |
+//! | [`Aarch64G16`] | 16 KiB | 4 | 49 | 16 | 2, 1 | 0 | 2046 |
+//! | [`Aarch64G16Lpa2`] | 16 KiB | 4 | 52 | 13 | 2, 1 | 1 | 2032 |
+//! | [`Aarch64G64`] | 64 KiB | 3 | 48 | 17 | 1, 3 | 0 | 8160 |
+//! | [`Aarch64G64Lpa`] | 64 KiB | 3 | 52 | 13 | 1, 3 | 0 | 7680 |
+//!
+//! The bits are those of both halves together. `Aarch64G16` has one more than others, since with
+//! 48, 47 in each half, hardware begins a level lower. The formats of 52 bits also have physical
+//! addresses of 52 bits (`TCR_EL1.IPS` is 6): with `DS` (FEAT_LPA2), their two highest bits are in
+//! the place of shareability, which is that of `TCR_EL1` then; with 64 KiB (FEAT_LPA, FEAT_LVA),
+//! their four highest bits are in bits 12 to 15.
+//!
+//! Two levels of 64 KiB, 42 bits, are left out: a large page would be in the top-level table, of
+//! which each space has a copy for the kernel's half.
 //!
 //! # Break-before-make
 //! The architecture forbids to replace a valid entry by one that maps pages of another size, other
@@ -22,12 +40,12 @@
 //! makes the entry invalid first, invalidates the TLBs, and then stores the new one.
 //!
 //! # Contiguous hint
-//! Entries never have it. All 16 entries of a group would have to change together, each change of
-//! one by break-before-make of all.
+//! Entries never have it. All 16 entries of a group, or 128 or 32 of a larger granule, would have
+//! to change together, each change of one by break-before-make of all.
 //!
 //! A `PROT_NONE` page is not valid, and has bit 58 set. Hardware ignores all other bits then.
 
-use super::{Attrs, Cache, Decoded, Flags, Format, FormatError, check, check_frame, size_at};
+use super::{Attrs, Cache, Decoded, Flags, Format, FormatError, check, check_frame};
 use core::fmt;
 use core::marker::PhantomData;
 use machine::{Frame, PageSize};
@@ -40,9 +58,12 @@ const SHARED: u64 = 3 << 8;
 const ACCESSED: u64 = 1 << 10;
 const NOT_GLOBAL: u64 = 1 << 11;
 const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
-/// With five levels: bits 48 and 49 of the address in their places, 50 and 51 in those of SH.
+/// With FEAT_LPA2: bits 48 and 49 of the address in their places, 50 and 51 in those of SH.
 const ADDRESS_LPA2: u64 = 0x0003_ffff_ffff_f000;
 const HIGH: u32 = 8;
+/// With 64 KiB and 52 bits: bits 48 to 51 of the address in bits 12 to 15.
+const ADDRESS_LPA: u64 = 0x0000_ffff_ffff_0000;
+const HIGH_LPA: u32 = 12;
 /// The page may be written: hardware takes its clean state away.
 const DBM: u64 = 1 << 51;
 const CONTIGUOUS: u64 = 1 << 52;
@@ -99,18 +120,42 @@ pub struct Stage1;
 #[derive(Clone, Copy, Debug)]
 pub struct Stage2;
 
-/// Page tables of AArch64 with this many levels.
+/// Page tables of AArch64 with this many levels, a granule of `1 << GRANULE` bytes, and physical
+/// addresses of so many bits, 48 or 52.
 #[derive(Clone, Copy)]
-pub struct Vmsa<K, const LEVELS: u8>(PhantomData<K>);
+pub struct Vmsa<K, const LEVELS: u8, const GRANULE: u32 = 12, const BITS: u32 = 48>(PhantomData<K>);
 
-/// Stage 1 with four levels: addresses of 48 bits.
+/// Stage 1 with a granule of 4 KiB and four levels: addresses of 48 bits.
 pub type Aarch64 = Vmsa<Stage1, 4>;
-/// Stage 1 with five levels (FEAT_LPA2): addresses of 52 bits.
-pub type Aarch64Lpa2 = Vmsa<Stage1, 5>;
+/// Stage 1 with a granule of 4 KiB and five levels (FEAT_LPA2): addresses of 52 bits.
+pub type Aarch64Lpa2 = Vmsa<Stage1, 5, 12, 52>;
+/// Stage 1 with a granule of 16 KiB and three levels: addresses of 47 bits.
+pub type Aarch64G16L3 = Vmsa<Stage1, 3, 14>;
+/// Stage 1 with a granule of 16 KiB and four levels: addresses of 49 bits, 48 in each half.
+///
+/// ```
+/// use machine::{Frame, PageSize};
+/// use paging::{Aarch64G16, Attrs, Format};
+/// assert_eq!((Aarch64G16::PAGE, Aarch64G16::LARGE), (PageSize::Size16K, PageSize::Size32M));
+/// // Frames are numbered in 4 KiB, and those of a page are aligned.
+/// let entry = |number| {
+///     Aarch64G16::page(Aarch64G16::PAGE, Frame::new(number).unwrap(), Attrs::USER_RW)
+/// };
+/// assert!(entry(8).is_ok() && entry(9).is_err());
+/// ```
+pub type Aarch64G16 = Vmsa<Stage1, 4, 14>;
+/// Stage 1 with a granule of 16 KiB and four levels (FEAT_LPA2): addresses of 52 bits.
+pub type Aarch64G16Lpa2 = Vmsa<Stage1, 4, 14, 52>;
+/// Stage 1 with a granule of 64 KiB and three levels: addresses of 48 bits.
+pub type Aarch64G64 = Vmsa<Stage1, 3, 16>;
+/// Stage 1 with a granule of 64 KiB and three levels (FEAT_LVA, FEAT_LPA): addresses of 52 bits.
+pub type Aarch64G64Lpa = Vmsa<Stage1, 3, 16, 52>;
 /// Stage 2 with four levels: guest-physical addresses of 48 bits.
 pub type Aarch64Stage2 = Vmsa<Stage2, 4>;
 
-impl<K: VmsaKind, const LEVELS: u8> fmt::Debug for Vmsa<K, LEVELS> {
+impl<K: VmsaKind, const LEVELS: u8, const GRANULE: u32, const BITS: u32> fmt::Debug
+    for Vmsa<K, LEVELS, GRANULE, BITS>
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Vmsa")
     }
@@ -224,22 +269,51 @@ const CACHES2: [(Cache, u64); 4] = [
     (Cache::Uncached, 1),
 ];
 
-impl<K: VmsaKind, const LEVELS: u8> Vmsa<K, LEVELS> {
-    const LPA2: bool = LEVELS == 5;
+/// The place of the highest bits of an address in an entry.
+enum High {
+    None,
+    /// FEAT_LPA2.
+    Lpa2,
+    /// 64 KiB: FEAT_LPA.
+    Lpa,
+}
+
+impl<K: VmsaKind, const LEVELS: u8, const GRANULE: u32, const BITS: u32>
+    Vmsa<K, LEVELS, GRANULE, BITS>
+{
+    const HIGH: High = match (BITS, GRANULE) {
+        (52, 16) => High::Lpa,
+        (52, _) => High::Lpa2,
+        _ => High::None,
+    };
 
     #[inline]
     fn address(frame: Frame) -> u64 {
         let start = frame.start().get();
-        if Self::LPA2 { start & ADDRESS_LPA2 | start >> 50 << HIGH } else { start }
+        match Self::HIGH {
+            High::None => start,
+            High::Lpa2 => start & ADDRESS_LPA2 | start >> 50 << HIGH,
+            High::Lpa => start & ADDRESS_LPA | start >> 48 << HIGH_LPA,
+        }
     }
 
+    /// The frame of a valid entry; `None` if it is not aligned to the granule.
     #[inline]
     fn frame(entry: u64) -> Option<Frame> {
-        let start = match Self::LPA2 {
-            true => entry & ADDRESS_LPA2 | (entry >> HIGH & 3) << 50,
-            false => entry & ADDRESS,
+        let start = match Self::HIGH {
+            High::None => entry & ADDRESS,
+            High::Lpa2 => entry & ADDRESS_LPA2 | (entry >> HIGH & 3) << 50,
+            High::Lpa => entry & ADDRESS_LPA | (entry >> HIGH_LPA & 15) << 48,
         };
-        Frame::new(start >> 12)
+        Frame::new(start >> 12).filter(|frame| frame.is_aligned(Self::PAGE))
+    }
+
+    fn check_table(frame: Frame) -> Result<(), FormatError> {
+        check_frame::<Self>(frame)?;
+        match frame.is_aligned(Self::PAGE) {
+            true => Ok(()),
+            false => Err(FormatError::Misaligned(frame, Self::PAGE)),
+        }
     }
 }
 
@@ -247,13 +321,33 @@ impl<K: VmsaKind, const LEVELS: u8> Vmsa<K, LEVELS> {
 // flag and the dirty state of pages. In the entry of a table it might set the access flag, which is
 // set already. An entry without the bits 0 and 58 is absent to hardware and to `decode`. The
 // constants are in their ranges.
-unsafe impl<K: VmsaKind, const LEVELS: u8> Format for Vmsa<K, LEVELS> {
+unsafe impl<K: VmsaKind, const LEVELS: u8, const GRANULE: u32, const BITS: u32> Format
+    for Vmsa<K, LEVELS, GRANULE, BITS>
+{
+    const PAGE: PageSize = match PageSize::from_shift(GRANULE) {
+        Some(size) => size,
+        None => panic!("the granule is none of 4, 16 and 64 KiB"),
+    };
     const LEVELS: u8 = {
-        assert!(LEVELS == 4 || LEVELS == 5 && !K::SECOND_STAGE || LEVELS == 3 && K::SECOND_STAGE);
+        let exists = match (K::SECOND_STAGE, GRANULE, BITS) {
+            (true, 12, 48) => LEVELS == 3 || LEVELS == 4,
+            (false, 12, 48) => LEVELS == 4,
+            (false, 12, 52) => LEVELS == 5,
+            (false, 14, 48) => LEVELS == 3 || LEVELS == 4,
+            (false, 14, 52) => LEVELS == 4,
+            (false, 16, 48 | 52) => LEVELS == 3,
+            _ => false,
+        };
+        assert!(exists, "there is no such format");
         LEVELS
     };
-    const VIRTUAL_BITS: u32 = if Self::LPA2 { 52 } else { 12 + 9 * LEVELS as u32 };
-    const PHYSICAL_BITS: u32 = if Self::LPA2 { 52 } else { 48 };
+    const VIRTUAL_BITS: u32 = match (GRANULE, BITS, LEVELS) {
+        (_, 52, _) => 52,
+        (14, _, 4) => 49,
+        (16, ..) => 48,
+        _ => GRANULE + (GRANULE - 3) * LEVELS as u32,
+    };
+    const PHYSICAL_BITS: u32 = BITS;
     const SOFT_BITS: u32 = 5;
     /// All bits have another use.
     const HOLDER: u64 = 0;
@@ -265,7 +359,7 @@ unsafe impl<K: VmsaKind, const LEVELS: u8> Format for Vmsa<K, LEVELS> {
 
     #[inline]
     fn table(frame: Frame) -> Result<u64, FormatError> {
-        check_frame::<Self>(frame)?;
+        Self::check_table(frame)?;
         Ok(Self::address(frame) | VALID | TYPE | ACCESSED | OWN)
     }
 
@@ -287,8 +381,8 @@ unsafe impl<K: VmsaKind, const LEVELS: u8> Format for Vmsa<K, LEVELS> {
         let soft = u64::from(soft);
         Ok(Self::address(frame)
             | if flags.contains(Flags::READ) { VALID } else { PROT_NONE }
-            | bit(size == PageSize::Size4K, TYPE)
-            | bit(!Self::LPA2, SHARED)
+            | bit(size == Self::PAGE, TYPE)
+            | bit(!matches!(Self::HIGH, High::Lpa2), SHARED)
             | K::encode(flags, write && dirty)
             | bit(write, DBM)
             | bit(dirty && !write, WAS_DIRTY)
@@ -300,7 +394,7 @@ unsafe impl<K: VmsaKind, const LEVELS: u8> Format for Vmsa<K, LEVELS> {
 
     #[inline]
     fn alike(entry: u64, frame: Frame) -> Result<u64, FormatError> {
-        check_frame::<Self>(frame)?;
+        Self::check_table(frame)?;
         Ok(entry | Self::address(frame))
     }
 
@@ -315,7 +409,7 @@ unsafe impl<K: VmsaKind, const LEVELS: u8> Format for Vmsa<K, LEVELS> {
             return Decoded::Table(frame);
         }
         let is_page = (entry & TYPE != 0) == (level == 0) && entry & CONTIGUOUS == 0;
-        let size = size_at(level).filter(|size| is_page && frame.is_aligned(*size));
+        let size = Self::size_at(level).filter(|size| is_page && frame.is_aligned(*size));
         let (Some(_), Some((mut flags, written)), Some(cache)) =
             (size, K::flags(entry), K::cache(entry))
         else {

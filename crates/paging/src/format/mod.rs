@@ -1,9 +1,21 @@
 //! The meaning of a page-table entry, and its encoding on each architecture.
 //!
 //! A [`Format`] is a type without values. Page tables are generic over it, so nothing is decided at
-//! run time. All formats have tables of 512 entries of 64 bits, translate 9 address bits per level,
-//! and have pages of 4 KiB, 2 MiB and 1 GiB at levels 0, 1 and 2. They differ in the number of
-//! levels and in the bits of an entry.
+//! run time. A format has a granule, [`Format::PAGE`]: the size of its smallest page, and of a
+//! table, which is full of entries of 64 bits. Formats also differ in the number of levels and in
+//! the bits of an entry.
+//!
+//! | granule | entries of a table | address bits of a level | pages at levels 0, 1, 2 |
+//! |---|---|---|---|
+//! | 4 KiB | 512 | 9 | 4 KiB, 2 MiB, 1 GiB |
+//! | 16 KiB | 2048 | 11 | 16 KiB, 32 MiB |
+//! | 64 KiB | 8192 | 13 | 64 KiB, 512 MiB |
+//!
+//! AArch64 has more pages, of 64 GiB, 512 GiB and 4 TiB, where addresses have 52 bits. No frame
+//! source has such blocks, so they are left out.
+//!
+//! Frames are always numbered in 4 KiB ([`Frame`]). A page or a table of a larger granule is an
+//! aligned block of 4 or 16 of them, and has the number of the first.
 //!
 //! # Three kinds of entries without a translation
 //! - *Absent*: nothing is mapped.
@@ -19,7 +31,10 @@ mod riscv;
 mod tests;
 mod x86;
 
-pub use aarch64::{Aarch64, Aarch64Lpa2, Aarch64Stage2, MAIR, Stage1, Stage2, Vmsa, VmsaKind};
+pub use aarch64::{
+    Aarch64, Aarch64G16, Aarch64G16L3, Aarch64G16Lpa2, Aarch64G64, Aarch64G64Lpa, Aarch64Lpa2,
+    Aarch64Stage2, MAIR, Stage1, Stage2, Vmsa, VmsaKind,
+};
 pub use attrs::{Attrs, Cache, Flags, Share};
 pub use riscv::{Riscv, Sv39, Sv48, Sv57};
 pub use x86::{
@@ -28,7 +43,7 @@ pub use x86::{
 };
 
 use core::fmt;
-use machine::{Frame, PageSize, VirtAddr};
+use machine::{ENTRIES, Entries, Entry, Frame, Memory, PageSize, VirtAddr, VirtRange};
 
 /// The meaning of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,12 +122,30 @@ impl core::error::Error for FormatError {}
 /// - hardware changes nothing in the entry of a table;
 /// - an entry with bits 0 to 11 and 56 to 63 clear is [`Decoded::Absent`], to hardware too;
 /// - [`LEVELS`](Format::LEVELS) is 3 to 5; [`PHYSICAL_BITS`](Format::PHYSICAL_BITS) is 44 to 56;
-///   [`VIRTUAL_BITS`](Format::VIRTUAL_BITS) is at most what the levels translate.
+///   [`VIRTUAL_BITS`](Format::VIRTUAL_BITS) is at most what the levels translate, and more than
+///   what all but the top level translate;
+/// - [`PAGE`](Format::PAGE) is 4, 16 or 64 KiB. What follows from it keeps its default:
+///   [`INDEX_BITS`](Format::INDEX_BITS), [`ENTRIES`](Format::ENTRIES), [`LARGE`](Format::LARGE),
+///   [`shift`](Format::shift), [`size_at`](Format::size_at), [`level_of`](Format::level_of),
+///   [`sizes`](Format::sizes) and [`index`](Format::index);
+/// - a table is accepted only at a frame that is aligned to [`PAGE`](Format::PAGE).
 pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
-    /// The number of levels; the top-level table has level `LEVELS - 1`.
+    /// The granule: the smallest page, and the size of a table.
+    const PAGE: PageSize = PageSize::Size4K;
+    /// The address bits that a level translates.
+    const INDEX_BITS: u32 = Self::PAGE.shift() - 3;
+    /// The number of entries of a table: 512 with a granule of 4 KiB, fewer in models.
+    const ENTRIES: usize = ENTRIES << Self::PAGE.order();
+    /// The page that an entry of level 1 maps.
+    const LARGE: PageSize = match PageSize::from_shift(Self::PAGE.shift() + Self::INDEX_BITS) {
+        Some(size) => size,
+        None => panic!("the granule is none of 4, 16 and 64 KiB"),
+    };
+    /// The number of levels; the top-level table has level `LEVELS - 1`. With two, a large page
+    /// could be in a top-level table, of which each space has a copy.
     const LEVELS: u8;
     /// The width of virtual addresses, in bits.
-    const VIRTUAL_BITS: u32 = 12 + 9 * Self::LEVELS as u32;
+    const VIRTUAL_BITS: u32 = Self::PAGE.shift() + Self::INDEX_BITS * Self::LEVELS as u32;
     /// The width of physical addresses, in bits.
     const PHYSICAL_BITS: u32;
     /// The number of software bits in a page's entry.
@@ -141,13 +174,13 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     /// entry does.
     ///
     /// # Errors
-    /// [`FormatError::Beyond`].
+    /// [`FormatError::Beyond`]; [`FormatError::Misaligned`] with a larger granule than 4 KiB.
     fn table(frame: Frame) -> Result<u64, FormatError>;
 
     /// The entry that leads to a table that a fork shares.
     ///
     /// # Errors
-    /// [`FormatError::Beyond`].
+    /// As for [`table`](Format::table).
     #[inline]
     fn shared_table(frame: Frame) -> Result<u64, FormatError> {
         Ok(Self::table(frame)? & !Self::OWN)
@@ -159,16 +192,16 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     /// [`FormatError`].
     fn page(size: PageSize, frame: Frame, attrs: Attrs) -> Result<u64, FormatError>;
 
-    /// The entry of a 4 KiB page with `frame`, and otherwise like `entry`, which
+    /// The entry of a page of level 0 with `frame`, and otherwise like `entry`, which
     /// [`page`](Format::page) made for frame 0. A fast path for many pages with the same
     /// attributes.
     ///
     /// # Errors
-    /// [`FormatError::Beyond`].
+    /// As for [`table`](Format::table).
     #[inline]
     fn alike(entry: u64, frame: Frame) -> Result<u64, FormatError> {
         match Self::decode(entry, 0) {
-            Decoded::Page(_, attrs) => Self::page(PageSize::Size4K, frame, attrs),
+            Decoded::Page(_, attrs) => Self::page(Self::PAGE, frame, attrs),
             _ => Err(FormatError::Beyond(frame)),
         }
     }
@@ -234,31 +267,90 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     /// The index of the entry for `at` in a table of this level.
     #[inline]
     fn index(at: VirtAddr, level: u8) -> usize {
-        (at.get() >> (12 + 9 * u32::from(level))) as usize & 511
+        (at.get() >> Self::shift(level)) as usize & ((1 << Self::INDEX_BITS) - 1)
+    }
+
+    /// The base-2 logarithm of the bytes that an entry of this level decides about.
+    #[inline]
+    fn shift(level: u8) -> u32 {
+        Self::PAGE.shift() + Self::INDEX_BITS * u32::from(level)
+    }
+
+    /// The size of the pages that entries at this level map; `None` if there are none.
+    #[inline]
+    fn size_at(level: u8) -> Option<PageSize> {
+        match level {
+            0 => Some(Self::PAGE),
+            1 => Some(Self::LARGE),
+            2 => const { PageSize::from_shift(Self::PAGE.shift() + Self::INDEX_BITS * 2) },
+            _ => None,
+        }
+    }
+
+    /// The level of the tables whose entries map pages of this size; `None` if the format has no
+    /// such pages.
+    #[inline]
+    fn level_of(size: PageSize) -> Option<u8> {
+        match size {
+            _ if size == Self::PAGE => Some(0),
+            _ if size == Self::LARGE => Some(1),
+            _ if Self::size_at(2) == Some(size) => Some(2),
+            _ => None,
+        }
+    }
+
+    /// The page sizes of the format, the largest first.
+    #[inline]
+    fn sizes() -> impl Iterator<Item = PageSize> {
+        [2, 1, 0].into_iter().filter_map(Self::size_at)
     }
 }
 
-/// The level of the table whose entries map pages of this size.
+/// The first address that the entry for `at` at this level decides about.
 #[inline]
-pub const fn level_of(size: PageSize) -> u8 {
-    size.order() / 9
+pub(crate) fn start_at<F: Format>(at: VirtAddr, level: u8) -> VirtAddr {
+    VirtAddr::new(at.get() >> F::shift(level) << F::shift(level))
 }
 
-/// The size of the pages that entries at this level map; `None` from level 3 on.
+/// All that the entry for `at` at this level decides about.
 #[inline]
-pub const fn size_at(level: u8) -> Option<PageSize> {
-    match level {
-        0 => Some(PageSize::Size4K),
-        1 => Some(PageSize::Size2M),
-        2 => Some(PageSize::Size1G),
-        _ => None,
-    }
+pub(crate) fn span_at<F: Format>(at: VirtAddr, level: u8) -> Option<VirtRange> {
+    VirtRange::new(start_at::<F>(at, level), 1 << F::shift(level))
+}
+
+/// The entries of the table that begins at this frame.
+///
+/// # Safety
+/// As for [`Memory::entry`], for all frames of the table.
+#[inline(always)]
+pub(crate) unsafe fn entries<M: Memory, F: Format>(
+    machine: &M,
+    table: Frame,
+) -> Option<Entries<'_, M>> {
+    // SAFETY: the caller's promise.
+    unsafe { machine.entries_in(table, F::PAGE.order()) }
+}
+
+/// An entry of the table that begins at this frame.
+///
+/// # Safety
+/// As for [`Memory::entry`], for all frames of the table.
+#[inline(always)]
+pub(crate) unsafe fn entry<M: Memory, F: Format>(
+    machine: &M,
+    table: Frame,
+    index: usize,
+) -> Option<Entry<'_, M>> {
+    // SAFETY: the caller's promise.
+    unsafe { entries::<M, F>(machine, table) }?.get(index)
 }
 
 /// The checks that all formats share.
 fn check<F: Format>(size: PageSize, frame: Frame, attrs: Attrs) -> Result<(), FormatError> {
     match () {
-        () if level_of(size) >= F::LEVELS => Err(FormatError::Size(size)),
+        () if F::level_of(size).is_none_or(|level| level >= F::LEVELS) => {
+            Err(FormatError::Size(size))
+        }
         () if !frame.is_aligned(size) => Err(FormatError::Misaligned(frame, size)),
         () if attrs.key >= F::KEYS => Err(FormatError::Key(attrs.key)),
         () if u32::from(attrs.soft) >> F::SOFT_BITS != 0 => Err(FormatError::Soft(attrs.soft)),

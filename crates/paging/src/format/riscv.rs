@@ -10,7 +10,7 @@
 //!
 //! A `PROT_NONE` page has the valid bit clear and bit 60 set. Hardware ignores all other bits then.
 
-use super::{Attrs, Cache, Decoded, Flags, Format, FormatError, check, check_frame, size_at};
+use super::{Attrs, Cache, Decoded, Flags, Format, FormatError, check, check_frame};
 use machine::{Frame, PageSize};
 
 const VALID: u64 = 1;
@@ -115,7 +115,7 @@ unsafe impl<const LEVELS: u8> Format for Riscv<LEVELS> {
         }
         let bits = entry & RESERVED == reserved && (valid || rights == 0);
         let pair = rights & WRITE == 0 || rights & READ != 0;
-        let fits = size_at(level).is_some_and(|size| frame.is_aligned(size));
+        let fits = Self::size_at(level).is_some_and(|size| frame.is_aligned(size));
         let cache = CACHES.get((entry >> MEMORY_TYPE & 3) as usize);
         let (true, Some(cache)) = (bits && pair && fits, cache) else {
             return Decoded::Malformed;

@@ -78,7 +78,10 @@ impl<const LEVELS: u8> Known for Ept<LEVELS> {
     }
 }
 
-impl Known for Aarch64 {
+/// Stage 1, with any granule.
+impl<const LEVELS: u8, const GRANULE: u32, const BITS: u32> Known
+    for Vmsa<Stage1, LEVELS, GRANULE, BITS>
+{
     fn has(flags: Flags) -> bool {
         X86_64L4::has(flags)
     }
@@ -87,17 +90,6 @@ impl Known for Aarch64 {
     fn used(entry: u64) -> u64 {
         let clean = if entry >> 51 & 1 != 0 { 1 << 7 } else { 0 };
         (entry | 1 << 10) & !clean
-    }
-    const MARKS_ALL: bool = false;
-}
-
-impl Known for Aarch64Lpa2 {
-    fn has(flags: Flags) -> bool {
-        X86_64L4::has(flags)
-    }
-    const CACHES: &[Cache] = Aarch64::CACHES;
-    fn used(entry: u64) -> u64 {
-        Aarch64::used(entry)
     }
     const MARKS_ALL: bool = false;
 }
@@ -126,6 +118,7 @@ impl<const LEVELS: u8> Known for Riscv<LEVELS> {
 /// Whether the format should be able to express it.
 fn sayable<F: Known>(size: PageSize, frame: Frame, attrs: Attrs) -> bool {
     F::has(attrs.flags)
+        && F::level_of(size).is_some()
         && F::CACHES.contains(&attrs.cache)
         && attrs.key < F::KEYS
         && attrs.soft < 1 << F::SOFT_BITS
@@ -135,8 +128,8 @@ fn sayable<F: Known>(size: PageSize, frame: Frame, attrs: Attrs) -> bool {
 
 fn round<F: Known>(number: u64, attrs: Attrs, raw: u64) -> Result<(), TestCaseError> {
     for size in PageSize::ALL {
-        let level = level_of(size);
-        prop_assert_eq!(size_at(level), Some(size));
+        let level = F::level_of(size).unwrap_or(F::LEVELS);
+        prop_assert_eq!(F::size_at(level), F::level_of(size).map(|_| size));
         for number in [number, number & !(size.frames() - 1)] {
             let frame = Frame::new(number).unwrap();
             let entry = F::page(size, frame, attrs);
@@ -158,7 +151,25 @@ fn round<F: Known>(number: u64, attrs: Attrs, raw: u64) -> Result<(), TestCaseEr
             prop_assert_eq!(F::is_valid(entry), attrs.flags.intersects(Flags::RWX));
         }
     }
-    let frame = Frame::new(number).unwrap();
+    for number in [number, number & !(F::PAGE.frames() - 1)] {
+        table_round::<F>(Frame::new(number).unwrap(), raw)?;
+    }
+    // Any bits decode, and a decoded page can be encoded again.
+    for level in 0..F::LEVELS {
+        if let Decoded::Page(frame, attrs) = F::decode(raw, level) {
+            let size = F::size_at(level).unwrap();
+            let again = F::page(size, frame, attrs).unwrap();
+            prop_assert_eq!(F::decode(again, level), Decoded::Page(frame, attrs));
+        }
+        short_answers::<F>(raw, level)?;
+        let hidden = note(raw >> 20);
+        prop_assert_eq!(F::decode(hidden, level), Decoded::Absent);
+        prop_assert_eq!(noted(hidden), raw >> 20);
+    }
+    Ok(())
+}
+
+fn table_round<F: Known>(frame: Frame, raw: u64) -> Result<(), TestCaseError> {
     match F::table(frame) {
         Ok(entry) => {
             for level in 1..F::LEVELS {
@@ -167,19 +178,12 @@ fn round<F: Known>(number: u64, attrs: Attrs, raw: u64) -> Result<(), TestCaseEr
                 short_answers::<F>(entry ^ 1 << (raw & 63), level)?;
             }
         }
-        Err(error) => prop_assert_eq!(error, FormatError::Beyond(frame)),
-    }
-    // Any bits decode, and a decoded page can be encoded again.
-    for level in 0..F::LEVELS {
-        if let Decoded::Page(frame, attrs) = F::decode(raw, level) {
-            let size = size_at(level).unwrap();
-            let again = F::page(size, frame, attrs).unwrap();
-            prop_assert_eq!(F::decode(again, level), Decoded::Page(frame, attrs));
+        Err(error) if frame.is_aligned(F::PAGE) => {
+            prop_assert_eq!(error, FormatError::Beyond(frame));
         }
-        short_answers::<F>(raw, level)?;
-        let hidden = note(raw >> 20);
-        prop_assert_eq!(F::decode(hidden, level), Decoded::Absent);
-        prop_assert_eq!(noted(hidden), raw >> 20);
+        Err(error) => {
+            prop_assert!(matches!(error, FormatError::Beyond(_) | FormatError::Misaligned(..)))
+        }
     }
     Ok(())
 }
@@ -216,10 +220,11 @@ fn canonical<F: Format>(at: u64) {
     };
     assert_eq!(F::is_canonical(VirtAddr::new(at)), expected, "{at:#x} of {bits} bits");
     // The indices and the offset give the address again.
-    let low = (0..F::LEVELS).fold(at & 0xfff, |sum, level| {
-        sum | (F::index(VirtAddr::new(at), level) as u64) << (12 + 9 * level)
+    let (page, width) = (F::PAGE.shift(), F::PAGE.shift() - 3);
+    let low = (0..F::LEVELS).fold(at & (F::PAGE.bytes() - 1), |sum, level| {
+        sum | (F::index(VirtAddr::new(at), level) as u64) << (page + width * u32::from(level))
     });
-    assert_eq!(low, at & ((1 << (12 + 9 * u32::from(F::LEVELS))) - 1));
+    assert_eq!(low, at & ((1 << (page + width * u32::from(F::LEVELS))) - 1));
 }
 
 proptest! {
@@ -246,6 +251,11 @@ proptest! {
             round::<Aarch64Stage2>(number, attrs, raw)?;
             round::<Aarch64>(number, attrs, raw)?;
             round::<Aarch64Lpa2>(number, attrs, raw)?;
+            round::<Aarch64G16L3>(number, attrs, raw)?;
+            round::<Aarch64G16>(number, attrs, raw)?;
+            round::<Aarch64G16Lpa2>(number, attrs, raw)?;
+            round::<Aarch64G64>(number, attrs, raw)?;
+            round::<Aarch64G64Lpa>(number, attrs, raw)?;
         }
     }
 
@@ -259,6 +269,11 @@ proptest! {
             canonical::<Sv57>(at);
             canonical::<Aarch64>(at);
             canonical::<Aarch64Lpa2>(at);
+            canonical::<Aarch64G16L3>(at);
+            canonical::<Aarch64G16>(at);
+            canonical::<Aarch64G16Lpa2>(at);
+            canonical::<Aarch64G64>(at);
+            canonical::<Aarch64G64Lpa>(at);
             canonical::<Aarch64Stage2>(at);
             canonical::<Ept4>(at);
             canonical::<Npt5>(at);
@@ -381,6 +396,67 @@ fn descriptors() {
     // Written and not read.
     assert_eq!(Aarch64Stage2::decode(0x53bf, 0), Decoded::Malformed);
     assert_eq!(MAIR.to_le_bytes(), [0xff, 0x04, 0x44, 0xbb, 0, 0, 0, 0]);
+}
+
+/// Encoded by hand from the manual of AArch64, for larger granules.
+#[test]
+fn granules() {
+    let frame = |number| Frame::new(number).unwrap();
+    let never = 3 << 53;
+    let (small, large) = (PageSize::Size16K, PageSize::Size32M);
+    let page = Aarch64G16::page;
+    assert_eq!(page(small, frame(8), Attrs::USER_RW), Ok(never | 1 << 51 | 0x8bc3));
+    assert_eq!(page(large, frame(1 << 13), Attrs::KERNEL_RW), Ok(never | 1 << 51 | 0x200_0381));
+    assert_eq!(
+        page(small, frame(9), Attrs::USER_RW),
+        Err(FormatError::Misaligned(frame(9), small))
+    );
+    for size in [PageSize::Size4K, PageSize::Size64K, PageSize::Size2M, PageSize::Size1G] {
+        assert_eq!(page(size, frame(0), Attrs::USER_RW), Err(FormatError::Size(size)));
+    }
+    assert_eq!(Aarch64G16::table(frame(8)), Ok(1 << 55 | 0x8403));
+    assert_eq!(Aarch64G16::table(frame(9)), Err(FormatError::Misaligned(frame(9), small)));
+    assert_eq!(Aarch64G16::decode(0x9403, 1), Decoded::Malformed);
+    assert_eq!(Aarch64G16::decode(0x9bc3, 0), Decoded::Malformed);
+    // A block at level 2, which FEAT_LPA2 has: left out.
+    assert_eq!(Aarch64G16Lpa2::decode(0x8bc1, 2), Decoded::Malformed);
+    // Bits 50 and 51 of the address in bits 8 and 9, in the place of SH.
+    let high = Aarch64G16Lpa2::page(small, frame(3 << 38 | 8), Attrs::USER_RO);
+    assert_eq!(high, Ok(never | 0x8bc3));
+    // Bits 48 to 51 in bits 12 to 15.
+    let (small, large) = (PageSize::Size64K, PageSize::Size512M);
+    let high = Aarch64G64Lpa::page(small, frame(5 << 36 | 16), Attrs::USER_RO);
+    assert_eq!(high, Ok(never | 0x1_5bc3));
+    assert_eq!(Aarch64G64Lpa::table(frame(5 << 36 | 16)), Ok(1 << 55 | 0x1_5403));
+    let block = Aarch64G64Lpa::page(large, frame(9 << 36 | 1 << 17), Attrs::USER_RO);
+    assert_eq!(block, Ok(never | 0x2000_9bc1));
+    assert_eq!(Aarch64G64::page(small, frame(16), Attrs::USER_RO), Ok(never | 0x1_0bc3));
+    assert_eq!(Aarch64G64::decode(0x1_5bc3, 0), Decoded::Malformed);
+    assert_eq!(Aarch64G64::table(frame(5 << 36)), Err(FormatError::Beyond(frame(5 << 36))));
+}
+
+/// Hardware finds the upper half by the entry that `TTBR1_EL1` has: its index there is the bits of
+/// the address below those that `T1SZ` leaves out. And that entry is aligned as hardware demands:
+/// to the size of the part of the table that it uses, and to 64 bytes where addresses have 52 bits.
+#[test]
+fn one_table_serves_both_base_registers() {
+    fn each<F: Format>(size: u32, entry: usize) {
+        let (top, half) = (F::LEVELS - 1, 64 - size);
+        let used = half - (F::PAGE.shift() + F::INDEX_BITS * u32::from(top));
+        assert!((1..=F::INDEX_BITS).contains(&used), "hardware begins at another level");
+        assert_eq!(F::index(F::upper_half(), top), entry);
+        assert_eq!(F::ENTRIES - entry, 1 << used);
+        assert_eq!(F::LOWER_BITS, half);
+        let least = if F::PHYSICAL_BITS == 52 { 64 } else { 8 };
+        assert_eq!(entry * 8 % (8 << used).max(least), 0, "the address for TTBR1_EL1");
+    }
+    each::<Aarch64>(17, 256);
+    each::<Aarch64Lpa2>(13, 504);
+    each::<Aarch64G16L3>(18, 1024);
+    each::<Aarch64G16>(16, 2046);
+    each::<Aarch64G16Lpa2>(13, 2032);
+    each::<Aarch64G64>(17, 8160);
+    each::<Aarch64G64Lpa>(13, 7680);
 }
 
 /// The bytes of the PAT are the memory types in the order of their numbers in entries.

@@ -11,8 +11,8 @@ use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr};
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Pins the frames of mapped pages, of the kernel or a user, beginning with the page that
-    /// contains `start`, for reading, or, with `write`, for writing. Stops at the first page that
+    /// Pins the frames of mapped pages, of the kernel or a user, beginning with the frame at
+    /// `start`, for reading, or, with `write`, for writing. Stops at the first page that
     /// lacks the right, is absent or is not memory, or when `into` is full. Correct as
     /// [`get_user_pages_fast`](Self::get_user_pages_fast) is: each page was mapped at a moment when
     /// it was pinned.

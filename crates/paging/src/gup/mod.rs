@@ -105,8 +105,8 @@ impl core::error::Error for GupError {}
 const TRIES: u32 = 64;
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Pins the frames of `into.len()` consecutive user pages of 4 KiB, beginning with the page
-    /// that contains `start`: for reading, or, with `write`, for writing. Stops early at a hole:
+    /// Pins `into.len()` frames of consecutive user addresses, 4 KiB each, beginning with the frame
+    /// at `start`: for reading, or, with `write`, for writing. Stops early at a hole:
     /// see [`Pins::frames`].
     ///
     /// `bring_in` is called for a page that is not mapped or lacks a right, with the page's address

@@ -2,11 +2,11 @@
 
 use super::hold::{Held, hold, hold_one};
 use super::pins::{Pins, why_not};
-use crate::format::{Format, size_at};
+use crate::format::Format;
 use crate::lock::lock;
 use crate::tables::PageTables;
 use grace::Concurrent;
-use machine::{ENTRIES, Entry, Frame, Machine, VirtAddr};
+use machine::{Entry, Frame, Machine, VirtAddr};
 
 /// The outcome of pinning at an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             // The way is read again after each pin: a fork's other space may have got the table.
             let table = entry.table();
             let still = || !self.forks() || self.is_way(&walk, at, level, table, own && write);
-            if level != 0 {
+            // Pages of level 0 have more than one frame where the granule is larger than 4 KiB.
+            if level != 0 || F::PAGE.order() != 0 {
                 if take_large::<M, F>(at, &entry, level, value, write, still, pins) != Taken::Some {
                     return;
                 }
@@ -45,7 +46,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             } else {
                 // As many as are wanted in this table.
                 let Some(entries) = walk.entries(entry.table()) else { return };
-                let end = (entry.index() + pins.room()).min(ENTRIES);
+                let end = (entry.index() + pins.room()).min(F::ENTRIES);
                 let taken = pins.fill(entries.range(entry.index()..end), |machine, entry| {
                     hold_page::<M, F>(machine, &entry, entry.load(), write, still)
                 });
@@ -72,14 +73,14 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             }
             let table = entry.table();
             let still = || !self.forks() || self.is_way(&walk, at, level, table, own && write);
-            match lock(self.machine(), table, at) {
+            match lock::<M, F>(self.machine(), table, at) {
                 Ok(Some(_locked)) => {
                     if !still() {
                         continue;
                     }
                     // No writer can change the entry now; only hardware can set its bits.
                     let value = entry.load();
-                    if level == 0 {
+                    if level == 0 && F::PAGE.order() == 0 {
                         return take_page::<M, F>(&entry, value, write, still, pins);
                     }
                     // A table has replaced a page: walk again from the top.
@@ -94,7 +95,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 }
 
-/// Pins the page of 4 KiB of one entry, whose value was `value`.
+/// Pins the page of one frame of an entry, whose value was `value`.
 #[inline(always)]
 fn take_page<M: Machine, F: Format>(
     entry: &Entry<'_, M>,
@@ -108,7 +109,7 @@ fn take_page<M: Machine, F: Format>(
     })
 }
 
-/// Pins the page of 4 KiB of an entry whose value was `value`, and reads the entry again. The
+/// Pins the page of one frame of an entry whose value was `value`, and reads the entry again. The
 /// accessed and dirty bits may have changed; the frame and the wanted rights must be the same, and
 /// `still` says whether the way leads there.
 #[inline(always)]
@@ -137,7 +138,7 @@ fn take_large<M: Machine, F: Format>(
     still: impl Fn() -> bool,
     pins: &mut Pins<'_, M>,
 ) -> Taken {
-    let (Some(first), Some(size)) = (F::usable(value, level, write), size_at(level)) else {
+    let (Some(first), Some(size)) = (F::usable(value, level, write), F::size_at(level)) else {
         return Taken::Not;
     };
     let offset = at.offset_in(size) >> 12;

@@ -45,6 +45,8 @@ pub(crate) use stats::bump;
 use alloc::boxed::Box;
 use alloc::collections::TryReserveError;
 use core::mem;
+use core::ptr::NonNull;
+use core::slice;
 use core::sync::atomic::{AtomicU64, Ordering};
 use machine::{Access, CpuId, CpuSet, ENTRIES, Frame, FrameError, Machine, Owner, PerCpu, Place};
 use stats::{List, add};
@@ -56,21 +58,21 @@ pub const QUICK_TABLE: u8 = 0;
 /// The list of top-level tables whose upper half is the kernel's.
 pub const QUICK_ROOT: u8 = 1;
 
-/// The most pages that a list keeps.
+/// The most pages that a list keeps. With a granule of 64 KiB these are 16 MiB.
 pub const QUICK_MAX: u32 = 252;
 /// The number of pages beside the length word, on the same cache line.
 const QUICK_NEAR: usize = 12;
 /// The divisor that limits the lists' share of free memory; see [`QuickLists::trim`].
 pub const QUICK_FRACTION: usize = 16;
 
-/// The constructed state of a list's pages.
+/// The constructed state of a list's pages, which are 512 words, or more if tables are larger.
 ///
 /// ```
 /// use paging::Construct;
 /// /// Pages whose first word is 1.
 /// struct First;
 /// impl<M> Construct<M> for First {
-///     fn construct(&self, _: &M, page: &mut [u64; 512]) {
+///     fn construct(&self, _: &M, page: &mut [u64]) {
 ///         page[0] = 1;
 ///     }
 /// }
@@ -85,12 +87,12 @@ pub const QUICK_FRACTION: usize = 16;
 pub trait Construct<M>: Send + Sync {
     /// Puts a page of zero words into the constructed state. Must neither allocate from the list
     /// nor sleep.
-    fn construct(&self, machine: &M, page: &mut [u64; ENTRIES]) {
+    fn construct(&self, machine: &M, page: &mut [u64]) {
         let _ = (machine, page);
     }
 
     /// Called with a page in its constructed state, before it goes back to the frame source.
-    fn destruct(&self, machine: &M, page: &mut [u64; ENTRIES]) {
+    fn destruct(&self, machine: &M, page: &mut [u64]) {
         let _ = (machine, page);
     }
 }
@@ -132,10 +134,12 @@ pub struct QuickLists<M: Machine> {
     lists: PerCpu<[List; NR_QUICK]>,
     machine: M,
     kinds: [Box<dyn Construct<M>>; NR_QUICK],
+    /// The order of a page's block of frames.
+    order: u8,
 }
 
 impl<M: Machine> QuickLists<M> {
-    /// Makes empty lists, with the constructor of each. Allocates.
+    /// Makes empty lists of pages of one frame, with the constructor of each. Allocates.
     ///
     /// # Errors
     /// There is not enough heap memory.
@@ -143,8 +147,34 @@ impl<M: Machine> QuickLists<M> {
         machine: M,
         kinds: [Box<dyn Construct<M>>; NR_QUICK],
     ) -> Result<Self, TryReserveError> {
+        Self::try_with_order(machine, 0, kinds)
+    }
+
+    /// As [`try_new`](Self::try_new), of pages that are blocks of `1 << order` frames. A page has
+    /// the number of its first frame, whose state is the page's.
+    ///
+    /// # Errors
+    /// There is not enough heap memory.
+    pub fn try_with_order(
+        machine: M,
+        order: u8,
+        kinds: [Box<dyn Construct<M>>; NR_QUICK],
+    ) -> Result<Self, TryReserveError> {
         let lists = PerCpu::try_new(machine.count(), |_| Default::default())?;
-        Ok(QuickLists { lists, machine, kinds })
+        Ok(QuickLists { lists, machine, kinds, order })
+    }
+
+    /// Whether the frame source has a page, at this moment. With an order of 0 a load; otherwise it
+    /// is tried.
+    pub(crate) fn has_page(&self) -> bool {
+        match self.order {
+            0 => self.machine.free_frames() != 0,
+            order => match self.machine.alloc(order, Place::Local) {
+                // SAFETY: it is ours, and nothing uses it.
+                Ok(frame) => unsafe { self.machine.release(frame) }.is_ok(),
+                Err(_) => false,
+            },
+        }
     }
 
     /// The machine.
@@ -241,8 +271,9 @@ impl<M: Machine> QuickLists<M> {
     }
 
     /// Gives at most `most` pages of this CPU's list back to the frame source, while the list is
-    /// longer than its share. The share is the number of free frames divided by [`QUICK_FRACTION`]
-    /// and by the number of CPUs, but at least `least`. Returns how many pages were given back.
+    /// longer than its share. The share is the number of pages that the free frames make, divided
+    /// by [`QUICK_FRACTION`] and by the number of CPUs, but at least `least`. Returns how many
+    /// pages were given back.
     ///
     /// Call it now and then on each CPU: from its timer, from its idle loop, after an address space
     /// has ended. Not for a fast path: it reads a cache line of each CPU.
@@ -251,7 +282,7 @@ impl<M: Machine> QuickLists<M> {
     /// There is no such list.
     pub fn trim(&self, list: u8, least: usize, most: usize) -> usize {
         let machine = self.machine();
-        let share = machine.free_frames() / QUICK_FRACTION / machine.count();
+        let share = (machine.free_frames() >> self.order) / QUICK_FRACTION / machine.count();
         let keep = share.max(least);
         let excess = self.len(list).saturating_sub(keep).min(most);
         self.take_back(list, excess, |list| Some(&list.trimmed))
@@ -345,15 +376,15 @@ impl<M: Machine> QuickLists<M> {
     fn make(&self, list: u8) -> Result<Frame, FrameError> {
         let kind = &self.kinds[usize::from(list)];
         let machine = self.machine();
-        let frame = machine.alloc(0, Place::Local)?;
+        let frame = machine.alloc(self.order, Place::Local)?;
         // Frees the frame on an early return or a panic.
         let going = Going { machine, frame };
         let page = machine.frame_ptr(frame).ok_or(FrameError::NotOurs(frame))?;
-        // SAFETY: the frame was just allocated, so its memory is ours alone. Zero words are a valid
-        // page of words.
+        // SAFETY: the block was just allocated, so its memory is ours alone: consecutive frames.
+        // Zero words are a valid page of words.
         let page = unsafe {
-            page.write_bytes(0, 4096);
-            page.cast::<[u64; ENTRIES]>().as_mut()
+            page.write_bytes(0, 4096 << self.order);
+            self.words(page)
         };
         kind.construct(machine, page);
         machine.note_constructed(frame, list);
@@ -364,6 +395,15 @@ impl<M: Machine> QuickLists<M> {
         Ok(frame)
     }
 
+    /// The words of a page.
+    ///
+    /// # Safety
+    /// The page has no other user while `'p` lasts, and holds words.
+    unsafe fn words<'p>(&self, page: NonNull<u8>) -> &'p mut [u64] {
+        // SAFETY: a block of this order, by the caller's promise.
+        unsafe { slice::from_raw_parts_mut(page.cast().as_ptr(), ENTRIES << self.order) }
+    }
+
     /// Returns a page to the frame source.
     #[cold]
     fn give_back(&self, list: u8, frame: Frame) -> Result<(), FrameError> {
@@ -371,7 +411,7 @@ impl<M: Machine> QuickLists<M> {
         let page = machine.frame_ptr(frame).ok_or(FrameError::NotOurs(frame))?;
         let going = Going { machine, frame };
         // SAFETY: the page has no other user; it holds words.
-        let words = unsafe { page.cast::<[u64; ENTRIES]>().as_mut() };
+        let words = unsafe { self.words(page) };
         self.kinds[usize::from(list)].destruct(machine, words);
         going.go()
     }

@@ -32,6 +32,26 @@ impl OnSim for Aarch64Lpa2 {
     const ARCH: Arch = Arch::Aarch64;
 }
 
+impl OnSim for Aarch64G16L3 {
+    const ARCH: Arch = Arch::Aarch64G16;
+}
+
+impl OnSim for Aarch64G16 {
+    const ARCH: Arch = Arch::Aarch64G16;
+}
+
+impl OnSim for Aarch64G16Lpa2 {
+    const ARCH: Arch = Arch::Aarch64G16Lpa2;
+}
+
+impl OnSim for Aarch64G64 {
+    const ARCH: Arch = Arch::Aarch64G64;
+}
+
+impl OnSim for Aarch64G64Lpa {
+    const ARCH: Arch = Arch::Aarch64G64Lpa;
+}
+
 impl OnSim for Aarch64Stage2 {
     const ARCH: Arch = Arch::Aarch64Stage2;
 }

@@ -26,6 +26,11 @@ pub(crate) fn pages(at: u64, pages: u64) -> VirtRange {
     VirtRange::new(virt(at), pages << 12).unwrap()
 }
 
+/// A range of `count` smallest pages of a format, from an address on.
+pub(crate) fn pages_of<F: Format>(at: u64, count: u64) -> VirtRange {
+    VirtRange::new(virt(at), count << F::PAGE.shift()).unwrap()
+}
+
 pub(crate) fn paging(sim: &Sim) -> Shared {
     Paging::try_new(sim.clone(), PageSize::Size1G).unwrap()
 }

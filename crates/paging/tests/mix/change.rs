@@ -35,8 +35,8 @@ pub(crate) fn map_each<F: OnSim>(
         return live.tables.map_frames_own(range.start(), frames, attrs).map_err(cause);
     }
     let supply = |at: VirtAddr, _| {
-        let page = (at.get() - range.start().get()) >> 12;
-        Ok((frames[page as usize], PageSize::Size4K))
+        let page = (at.get() - range.start().get()) >> F::PAGE.shift();
+        Ok((frames[page as usize], F::PAGE))
     };
     live.tables.map_with_own(range, attrs, supply).map_err(cause)
 }
@@ -69,7 +69,7 @@ pub(crate) fn unmap_lazily<F: OnSim>(
 ) {
     // SAFETY: the pages are claimed, and the flush comes before any other use of them.
     unsafe { live.tables.unmap_lazily(range, |frame, _| gone(frame)) }.unwrap();
-    let stride = PageSize::Size4K;
+    let stride = F::PAGE;
     sim.flush_on(&sim.online(), Flush::Range { space: None, range, stride, tables: false });
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn prune<F: OnSim>(live: &Live<F>, range: VirtRange) -> Pending<'_, F
 
 /// The page is claimed until the flush. `None` if there are no frames for the tables.
 pub(crate) fn split<F: OnSim>(live: &Live<F>, at: VirtAddr) -> Option<Pending<'_, F>> {
-    match live.tables.split_own(at, PageSize::Size4K) {
+    match live.tables.split_own(at, F::PAGE) {
         Ok(pending) => Some(pending),
         Err(failed) if matches!(failed.error, Error::Frames(_)) => None,
         Err(failed) => panic!("{failed}"),

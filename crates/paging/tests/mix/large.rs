@@ -1,7 +1,7 @@
-//! A page of 2 MiB is mapped, split, and unmapped in pieces or as a whole.
+//! A large page is mapped, split, and unmapped in pieces or as a whole.
 
 use crate::change;
-use crate::common::{OnSim, pages};
+use crate::common::{OnSim, pages_of};
 use crate::space::{Large, Live, PIECES, Tag};
 use crate::world::Cpu;
 use machine::*;
@@ -24,12 +24,12 @@ impl<F: OnSim> Cpu<'_, F> {
 
     fn map_large(&mut self, live: &Live<F>) -> Large {
         let sim = &self.world.sim;
-        let Ok(frame) = sim.alloc(9, Place::Local) else { return Large::default() };
+        let Ok(frame) = sim.alloc(F::LARGE.order(), Place::Local) else { return Large::default() };
         // SAFETY: it is ours.
         unsafe { sim.set_owner(frame, Owner::User) }.unwrap();
         let mut written = self.world.written.lock().unwrap();
         for piece in 0..PIECES {
-            let part = part(frame, piece);
+            let part = part::<F>(frame, piece);
             Tag::set(sim, part, live.large_tag(piece));
             written.remove(&part);
         }
@@ -53,7 +53,7 @@ impl<F: OnSim> Cpu<'_, F> {
 
     fn change_large(&mut self, live: &Live<F>, mut large: Large, frame: Frame) -> Large {
         let piece = self.rng.below(PIECES);
-        let small = pages(live.large_at(piece).get(), 1);
+        let small = pages_of::<F>(live.large_at(piece).get(), 1);
         match (self.rng.below(4), large.split) {
             (0, _) => return self.unmap_large(live, large, frame),
             (1, _) => {
@@ -64,7 +64,7 @@ impl<F: OnSim> Cpu<'_, F> {
             }
             (_, false) => {
                 let cut = change::try_unmap(live, small);
-                assert_eq!(cut, Err(Error::Cut(live.large_at(0), PageSize::Size2M)));
+                assert_eq!(cut, Err(Error::Cut(live.large_at(0), F::LARGE)));
                 let Some(pending) = change::split(live, small.start()) else { return large };
                 change::flush(&live.tables, pending, self.rng.below(4));
                 large = Large { split: true, mapped: [true; PIECES], ..large };
@@ -72,7 +72,7 @@ impl<F: OnSim> Cpu<'_, F> {
             }
             (_, true) if large.mapped[piece] => {
                 let pending = change::unmap(live, small, |page| {
-                    assert_eq!(self.gone(live, page), part(frame, piece));
+                    assert_eq!(self.gone(live, page), part::<F>(frame, piece));
                 });
                 change::flush(&live.tables, pending, self.rng.below(4));
                 large.mapped[piece] = false;
@@ -80,8 +80,8 @@ impl<F: OnSim> Cpu<'_, F> {
             }
             (_, true) => {
                 self.world.check_reuse(live, small);
-                self.world.written.lock().unwrap().remove(&part(frame, piece));
-                let mapped = change::map(live, small, part(frame, piece), Attrs::USER_RW);
+                self.world.written.lock().unwrap().remove(&part::<F>(frame, piece));
+                let mapped = change::map(live, small, part::<F>(frame, piece), Attrs::USER_RW);
                 assert_eq!(mapped, Ok(()), "the table is there");
                 large.mapped[piece] = true;
             }
@@ -93,21 +93,22 @@ impl<F: OnSim> Cpu<'_, F> {
     fn unmap_large(&mut self, live: &Live<F>, large: Large, frame: Frame) -> Large {
         let range = whole(live);
         let mut count = 0;
-        let written = |piece| self.world.written.lock().unwrap().contains(&part(frame, piece));
+        let written = |piece| self.world.written.lock().unwrap().contains(&part::<F>(frame, piece));
         let pending = change::unmap(live, range, |page| {
             count += page.size.frames();
             let dirty = page.attrs.flags.contains(Flags::DIRTY);
-            let here =
-                |piece: &usize| page.frame_of(live.large_at(*piece)) == Some(part(frame, *piece));
+            let here = |piece: &usize| {
+                page.frame_of(live.large_at(*piece)) == Some(part::<F>(frame, *piece))
+            };
             let inside =
-                |piece: &usize| page.size == PageSize::Size2M || page.page == live.large_at(*piece);
+                |piece: &usize| page.size == F::LARGE || page.page == live.large_at(*piece);
             let lost = (0..PIECES).filter(inside).find(|piece| written(*piece) && !dirty);
             assert_eq!(lost, None, "a dirty bit was lost");
             assert!((0..PIECES).filter(inside).all(|piece| here(&piece)), "another frame");
         });
         change::flush(&live.tables, pending, self.rng.below(4));
         let holes = large.mapped.iter().filter(|mapped| large.split && !**mapped).count();
-        assert_eq!(count, 512 - holes as u64);
+        assert_eq!(count, F::LARGE.frames() - holes as u64 * F::PAGE.frames());
         live.set_large(Large::default());
         self.world.flushed(live, range);
         self.world.release(frame);
@@ -115,10 +116,10 @@ impl<F: OnSim> Cpu<'_, F> {
     }
 }
 
-fn part(frame: Frame, piece: usize) -> Frame {
-    frame.checked_add(piece as u64).unwrap()
+fn part<F: Format>(frame: Frame, piece: usize) -> Frame {
+    frame.checked_add(piece as u64 * F::PAGE.frames()).unwrap()
 }
 
 fn whole<F: OnSim>(live: &Live<F>) -> VirtRange {
-    pages(live.large_at(0).get(), 512)
+    VirtRange::new(live.large_at(0), F::LARGE.bytes()).unwrap()
 }

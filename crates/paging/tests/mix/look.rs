@@ -50,7 +50,9 @@ impl<F: OnSim> Cpu<'_, F> {
     /// Pins pages of any space.
     pub(crate) fn pin(&mut self) {
         let Some(live) = self.world.home(&mut self.rng) else { return };
-        let mut into = [Frame::default(); PAGES];
+        let mut into = [Frame::default(); PAGES * 16];
+        // Pins are of frames of 4 KiB. The first of each page has the tag.
+        let each = F::PAGE.frames() as usize;
         let tags: Vec<u64>;
         let start;
         if self.rng.chance(5) {
@@ -62,7 +64,7 @@ impl<F: OnSim> Cpu<'_, F> {
             start = live.at(region, first);
             tags = (first..PAGES).map(|page| live.tag(region, page)).collect();
         }
-        let into = &mut into[..tags.len()];
+        let into = &mut into[..tags.len() * each];
         let write = self.rng.chance(2);
         let tables: &PageTables<_, _, _> = &live.tables;
         let pins = match self.rng.below(5) {
@@ -75,7 +77,7 @@ impl<F: OnSim> Cpu<'_, F> {
             Err(error) => return assert_eq!(error, GupError::Hole(start)),
         };
         for _ in 0..1 + self.rng.below(3) {
-            for (frame, tag) in pins.frames().iter().zip(&tags) {
+            for (frame, tag) in pins.frames().iter().step_by(each).zip(&tags) {
                 Tag::check(&self.world.sim, *frame, *tag, "a pin");
                 self.world.sim.step(Access::Shared);
             }
@@ -97,7 +99,7 @@ impl<F: OnSim> Cpu<'_, F> {
         let mut next = live.at(region, 0);
         for page in live.tables.walk(&guard).pages(live.region(region)) {
             assert!(page.page >= next, "{} comes twice", page.page);
-            next = page.page.checked_add(4096).unwrap();
+            next = page.page.checked_add(F::PAGE.bytes()).unwrap();
         }
     }
 
@@ -105,7 +107,7 @@ impl<F: OnSim> Cpu<'_, F> {
         let at = live.at(region, page);
         if let Some(found) = live.tables.walk(guard).get(at) {
             // There is no step in between, so it is mapped at this moment.
-            assert_eq!((found.page, found.size), (at, PageSize::Size4K));
+            assert_eq!((found.page, found.size), (at, F::PAGE));
             Tag::check(&self.world.sim, found.frame, live.tag(region, page), "a walk");
         }
     }

@@ -10,7 +10,7 @@
 //! the right frame, even if both the address and the frame have been reused meanwhile.
 //!
 //! # Random choices
-//! The machine: four or five levels, one or two nodes, with or without tags, the rate of timer
+//! The machine: the granule, the levels, one or two nodes, with or without tags, the rate of timer
 //! interrupts, whether frames are scarce, and whether interrupts are long. A long interrupt lets
 //! the other CPUs run, and pass quiescent states, between two instructions of the interrupted CPU,
 //! as when a host preempts a virtual CPU. So a whole grace period can pass within an operation that
@@ -29,7 +29,10 @@ mod space;
 mod world;
 
 use common::right;
-use paging::{Aarch64, Aarch64Lpa2, Sv39, Sv48, Sv57, X86_64L4, X86_64L5};
+use paging::{
+    Aarch64, Aarch64G16, Aarch64G16L3, Aarch64G16Lpa2, Aarch64G64, Aarch64G64Lpa, Aarch64Lpa2,
+    Sv39, Sv48, Sv57, X86_64L4, X86_64L5,
+};
 use sim::Failure;
 use world::{Rng, World};
 
@@ -60,6 +63,22 @@ fn aarch64(seed: u64) -> Result<(), Failure> {
         0 => World::<Aarch64Lpa2>::run(seed),
         _ => World::<Aarch64>::run(seed),
     }
+}
+
+/// As [`mix`], with granules of 16 and 64 KiB.
+fn granules(seed: u64) -> Result<(), Failure> {
+    match seed % 8 {
+        0..3 => World::<Aarch64G16>::run(seed),
+        3 => World::<Aarch64G16L3>::run(seed),
+        4 => World::<Aarch64G16Lpa2>::run(seed),
+        5 | 6 => World::<Aarch64G64>::run(seed),
+        _ => World::<Aarch64G64Lpa>::run(seed),
+    }
+}
+
+#[test]
+fn all_of_it_with_larger_granules() {
+    right(SEEDS / 3, granules);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! 4 KiB pages are mapped, unmapped, protected, and mapped again.
+//! Small pages are mapped, unmapped, protected, and mapped again.
 
 use crate::change;
 use crate::common::OnSim;
@@ -119,7 +119,7 @@ impl<F: OnSim> Cpu<'_, F> {
         let sim = &self.world.sim;
         let node = NodeId(self.rng.below(sim.config().nodes) as u8);
         let place = if self.rng.chance(3) { Place::Prefer(node) } else { Place::Local };
-        let frame = sim.alloc(0, place).ok()?;
+        let frame = sim.alloc(F::PAGE.order(), place).ok()?;
         // SAFETY: it is ours.
         unsafe { sim.set_owner(frame, Owner::User) }.unwrap();
         Tag::set(sim, frame, tag);
@@ -262,7 +262,7 @@ impl<F: OnSim> Cpu<'_, F> {
         let frames = self.unmap(kernel, claim, &pages);
         self.release_all(frames);
         let range = kernel.region(region);
-        let large = PageSize::Size2M;
+        let large = F::LARGE;
         let start = range.start().align_down(large);
         let tables = VirtRange::new(start, 2 * large.bytes()).unwrap();
         let pending = change::prune(kernel, tables);

@@ -1,6 +1,6 @@
 //! A space, and the known state of its pages.
 
-use crate::common::{OnSim, pages, virt};
+use crate::common::{OnSim, pages_of, virt};
 use crate::world::{Rng, Tables, upper};
 use machine::*;
 use paging::*;
@@ -9,15 +9,12 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// Groups of pages on both sides of a border: of 1 GiB, of 2 MiB, and of 512 GiB. There the tables
-/// below the top change, and with four levels the top-level entries. With three levels the last is
-/// another border of 1 GiB.
-pub(crate) const REGIONS: usize = BORDERS.len();
-const BORDERS: [u64; 3] = [0x4000_0000, 0x1_0020_0000, 0x80_0000_0000];
+/// Groups of pages on both sides of a border, each of another level: with a granule of 4 KiB of 1
+/// GiB, of 2 MiB, and of 512 GiB. There the tables below the top change, and with four levels the
+/// top-level entries. With three levels the last is another border of 1 GiB.
+pub(crate) const REGIONS: usize = 3;
 /// The pages of a region, half on each side.
 pub(crate) const PAGES: usize = 6;
-/// The address of the large page.
-const LARGE: u64 = 0xc000_0000;
 /// The number of its pieces that are used.
 pub(crate) const PIECES: usize = 4;
 
@@ -110,19 +107,22 @@ impl<F: OnSim> Live<F> {
     }
 
     pub(crate) fn at(&self, region: usize, page: usize) -> VirtAddr {
-        let border = match BORDERS[region] {
-            far if F::LEVELS == 3 && far >> 38 != 0 => far >> 2,
-            border => border,
+        let border = match region {
+            0 => 1 << F::shift(2),
+            1 => 4 << F::shift(2) | 1 << F::shift(1),
+            _ if F::LEVELS == 3 => 1 << (F::LOWER_BITS - 1),
+            _ => 1 << F::shift(3),
         };
-        virt(self.base + border - (PAGES as u64 / 2 * 4096) + page as u64 * 4096)
+        let size = F::PAGE.bytes();
+        virt(self.base + border - (PAGES as u64 / 2 * size) + page as u64 * size)
     }
 
     pub(crate) fn region(&self, region: usize) -> VirtRange {
-        pages(self.at(region, 0).get(), PAGES as u64)
+        pages_of::<F>(self.at(region, 0).get(), PAGES as u64)
     }
 
     pub(crate) fn range(&self, claim: Claim) -> VirtRange {
-        pages(self.at(claim.region, claim.first).get(), claim.len as u64)
+        pages_of::<F>(self.at(claim.region, claim.first).get(), claim.len as u64)
     }
 
     /// The first word of a frame that is mapped there.
@@ -131,7 +131,7 @@ impl<F: OnSim> Live<F> {
     }
 
     pub(crate) fn large_at(&self, piece: usize) -> VirtAddr {
-        virt(LARGE + piece as u64 * 4096)
+        virt((3 << F::shift(2)) + piece as u64 * F::PAGE.bytes())
     }
 
     pub(crate) fn large_tag(&self, piece: usize) -> u64 {

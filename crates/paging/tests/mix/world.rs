@@ -5,7 +5,7 @@ use crate::space::{Live, REGIONS};
 use grace::Reclaim;
 use machine::*;
 use paging::*;
-use sim::{Arch, Checks, Config, Failure, Grace, Program, Sim, Stale, seeded};
+use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, seeded};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -76,9 +76,9 @@ pub(crate) struct Cpu<'w, F: OnSim> {
 fn config<F: OnSim>(rng: &mut Rng, large: bool) -> Config {
     let checks = Checks { stale: Stale::Freed, walked: true, freed_cached: true, ..Checks::ALL };
     let frames = match rng.below(8) {
-        _ if large => 1024 + 160,
-        0 => 56,
-        _ => 192,
+        _ if large => 2 * F::LARGE.frames() + 160 * F::PAGE.frames(),
+        0 => 56 * F::PAGE.frames(),
+        _ => 192 * F::PAGE.frames(),
     };
     Config {
         cpus: CPUS,
@@ -87,7 +87,7 @@ fn config<F: OnSim>(rng: &mut Rng, large: bool) -> Config {
         arch: F::ARCH,
         levels: F::LEVELS,
         tlb_entries: [4, 64, 64][rng.below(3)],
-        broadcast: F::ARCH == Arch::Aarch64 && !large,
+        broadcast: F::BREAK_BEFORE_MAKE && !large,
         upper_entries: [0, 2, 8, 8][rng.below(4)],
         tags: [1, 4096, 4096, 4096][rng.below(4)],
         speculation: [0, 200, 1000][rng.below(3)],
@@ -123,7 +123,8 @@ impl<F: OnSim> World<F> {
         let mut rng = Rng::new(seed ^ 0xabcd);
         let slow = seed as usize % CPUS;
         let duel = rng.chance(2).then_some(slow);
-        let large = duel.is_none() && rng.chance(3);
+        // With tables of 8192 entries, a split takes long.
+        let large = duel.is_none() && rng.chance(3) && (F::ENTRIES <= 2048 || rng.chance(4));
         let sim = Sim::new(config::<F>(&mut rng, large)).unwrap();
         let shared = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
         let long = if duel.is_some() { 2 } else { [0, 2, 4, 12][rng.below(4)] };

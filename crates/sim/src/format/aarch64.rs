@@ -1,8 +1,8 @@
-//! AArch64, VMSAv8-64 with the granule of 4 KiB: Arm Architecture Reference Manual for A-profile,
-//! chapter D8, with access flags and dirty states that hardware manages (FEAT_HAFDBS), for four
-//! levels and, with FEAT_LPA2, for five.
+//! AArch64, VMSAv8-64: Arm Architecture Reference Manual for A-profile, chapter D8, with access
+//! flags and dirty states that hardware manages (FEAT_HAFDBS); with granules of 4, 16 and 64 KiB,
+//! and with addresses of 52 bits (FEAT_LPA2, or FEAT_LPA with 64 KiB).
 
-use super::{Entry, Rights, page};
+use super::{Entry, Rights, page_of};
 use machine::{Frame, PhysAddr};
 
 pub(super) const VALID: u64 = 1;
@@ -21,23 +21,60 @@ const NO_WRITE_BELOW: u64 = 1 << 62;
 const NO_USER_BELOW: u64 = 1 << 61;
 const NO_EXECUTE_BELOW: u64 = 3 << 59;
 
-/// Five levels mean FEAT_LPA2.
-pub(super) fn address_bits(levels: u8) -> u64 {
-    if levels == 5 { 0x0003_ffff_ffff_f300 } else { 0x0000_ffff_ffff_f000 }
+/// The place of the address bits above bit 47 in an entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum High {
+    /// There are none.
+    None,
+    /// FEAT_LPA2: 49 and 48 in place, 51 and 50 in bits 9 and 8.
+    Lpa2,
+    /// FEAT_LPA: 51 to 48 in bits 15 to 12.
+    Lpa,
 }
 
-pub(super) fn frame(entry: u64, levels: u8) -> Frame {
-    let bits = entry & address_bits(levels);
-    Frame::containing(PhysAddr::new(bits & !0xfff | (bits >> 8 & 3) << 50))
+/// The encoding of addresses.
+#[derive(Clone, Copy)]
+pub(super) struct Addresses {
+    /// The base-2 logarithm of its bytes.
+    pub(super) granule: u32,
+    pub(super) high: High,
 }
 
-pub(super) fn decode(entry: u64, level: u8, levels: u8) -> Entry {
+impl Addresses {
+    /// The bits of an entry that hold an address. Those below the granule must be clear.
+    pub(super) fn bits(self) -> u64 {
+        match self.high {
+            High::None | High::Lpa => 0x0000_ffff_ffff_f000,
+            High::Lpa2 => 0x0003_ffff_ffff_f300,
+        }
+    }
+
+    pub(super) fn frame(self, entry: u64) -> Frame {
+        let bits = entry & self.bits();
+        Frame::containing(PhysAddr::new(match self.high {
+            High::None => bits,
+            High::Lpa2 => bits & !0xfff | (bits >> 8 & 3) << 50,
+            High::Lpa => bits & !0xffff | (bits >> 12 & 15) << 48,
+        }))
+    }
+
+    fn table(self, entry: u64) -> Entry {
+        let frame = self.frame(entry);
+        match frame.number() & ((1 << (self.granule - 12)) - 1) {
+            0 => Entry::Table(frame),
+            _ => Entry::Malformed,
+        }
+    }
+}
+
+pub(super) fn decode(entry: u64, level: u8, addresses: Addresses) -> Entry {
+    let granule = addresses.granule;
     match (entry & VALID != 0, entry & TYPE != 0) {
         (false, _) => Entry::Absent,
-        (true, true) if level > 0 => Entry::Table(frame(entry, levels)),
+        (true, true) if level > 0 => addresses.table(entry),
         // A block at the lowest level is reserved. This machine has no contiguous hint.
         (true, is_page) if is_page == (level == 0) && entry & CONTIGUOUS == 0 => {
-            page(level, frame(entry, levels))
+            page_of(granule + (granule - 3) * u32::from(level), addresses.frame(entry))
         }
         _ => Entry::Malformed,
     }

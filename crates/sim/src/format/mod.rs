@@ -3,8 +3,8 @@
 //! Written from the manuals, and deliberately independent of the crate that builds the tables: so
 //! an error in one is not repeated in the other.
 //!
-//! All have tables of 512 entries, pages of 4 KiB, 2 MiB and 1 GiB at levels 0, 1 and 2, and
-//! hardware that sets accessed and dirty bits.
+//! All have hardware that sets accessed and dirty bits. All but some of AArch64 have tables of 512
+//! entries, and pages of 4 KiB, 2 MiB and 1 GiB at levels 0, 1 and 2.
 
 mod aarch64;
 mod ept;
@@ -33,8 +33,29 @@ pub enum Arch {
     /// access flags and dirty states. The machine reports entries that are replaced without
     /// break-before-make ([`Violation::NotBroken`](crate::Violation::NotBroken)).
     Aarch64,
+    /// As [`Aarch64`](Arch::Aarch64), with a granule of 16 KiB: 3 levels, which translate 47 bits,
+    /// or 4, which translate 49, since each half has 48 of its own. Pages have 16 KiB and 32 MiB.
+    Aarch64G16,
+    /// As [`Aarch64G16`](Arch::Aarch64G16), with FEAT_LPA2: 4 levels, addresses of 52 bits.
+    Aarch64G16Lpa2,
+    /// As [`Aarch64`](Arch::Aarch64), with a granule of 64 KiB: 3 levels, addresses of 48 bits. Pages
+    /// have 64 KiB and 512 MiB.
+    Aarch64G64,
+    /// As [`Aarch64G64`](Arch::Aarch64G64), with FEAT_LVA and FEAT_LPA: addresses of 52 bits.
+    Aarch64G64Lpa,
     /// AArch64 stage 2, with 3 or 4 levels: the machine is a guest, as with [`Ept`](Arch::Ept), but
     /// hardware flushes ranges. Tags are VMIDs.
+    Aarch64Stage2,
+}
+
+/// The encoding of entries. Those of AArch64 differ in addresses besides ([`Format::addresses`]).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    X86_64,
+    RiscV,
+    Ept,
+    Npt,
+    Aarch64,
     Aarch64Stage2,
 }
 
@@ -46,7 +67,23 @@ impl Arch {
 
     /// Whether a valid entry must be made invalid, and flushed, before another one replaces it.
     pub(crate) fn breaks_before_make(self) -> bool {
-        matches!(self, Arch::Aarch64 | Arch::Aarch64Stage2)
+        matches!(self.kind(), Kind::Aarch64 | Kind::Aarch64Stage2)
+    }
+
+    /// The encoding of its entries.
+    fn kind(self) -> Kind {
+        match self {
+            Arch::X86_64 => Kind::X86_64,
+            Arch::RiscV => Kind::RiscV,
+            Arch::Ept => Kind::Ept,
+            Arch::Npt => Kind::Npt,
+            Arch::Aarch64
+            | Arch::Aarch64G16
+            | Arch::Aarch64G16Lpa2
+            | Arch::Aarch64G64
+            | Arch::Aarch64G64Lpa => Kind::Aarch64,
+            Arch::Aarch64Stage2 => Kind::Aarch64Stage2,
+        }
     }
 
     /// Whether the tables are a second stage, whose hardware drops nothing less than all that is
@@ -122,106 +159,145 @@ pub(crate) struct Format {
 }
 
 impl Format {
-    pub(crate) fn decode(self, entry: u64, level: u8) -> Entry {
+    /// The base-2 logarithm of the bytes of a table, which is also the smallest page.
+    pub(crate) fn granule(self) -> u32 {
         match self.arch {
-            Arch::X86_64 => x86::decode(entry, level),
-            Arch::Npt => x86::decode_nested(entry, level),
-            Arch::Ept => ept::decode(entry, level),
-            Arch::RiscV => riscv::decode(entry, level),
-            Arch::Aarch64 | Arch::Aarch64Stage2 => aarch64::decode(entry, level, self.levels),
+            Arch::Aarch64G16 | Arch::Aarch64G16Lpa2 => 14,
+            Arch::Aarch64G64 | Arch::Aarch64G64Lpa => 16,
+            _ => 12,
+        }
+    }
+
+    /// The order of a table's block of frames.
+    pub(crate) fn order(self) -> u8 {
+        (self.granule() - 12) as u8
+    }
+
+    /// The number of entries of a table.
+    pub(crate) fn entries(self) -> usize {
+        1 << (self.granule() - 3)
+    }
+
+    /// The base-2 logarithm of the bytes that an entry of this level decides about.
+    pub(crate) fn shift(self, level: u8) -> u32 {
+        self.granule() + (self.granule() - 3) * u32::from(level)
+    }
+
+    /// The sizes of pages.
+    pub(crate) fn sizes(self) -> impl Iterator<Item = PageSize> {
+        (0..3).filter_map(move |level| PageSize::from_shift(self.shift(level)))
+    }
+
+    /// The encoding of addresses in entries of AArch64.
+    fn addresses(self) -> aarch64::Addresses {
+        let high = match (self.arch, self.levels) {
+            (Arch::Aarch64G16Lpa2, _) | (Arch::Aarch64, 5) => aarch64::High::Lpa2,
+            (Arch::Aarch64G64Lpa, _) => aarch64::High::Lpa,
+            _ => aarch64::High::None,
+        };
+        aarch64::Addresses { granule: self.granule(), high }
+    }
+
+    pub(crate) fn decode(self, entry: u64, level: u8) -> Entry {
+        match self.arch.kind() {
+            Kind::X86_64 => x86::decode(entry, level),
+            Kind::Npt => x86::decode_nested(entry, level),
+            Kind::Ept => ept::decode(entry, level),
+            Kind::RiscV => riscv::decode(entry, level),
+            _ => aarch64::decode(entry, level, self.addresses()),
         }
     }
 
     /// The rights that are left of those above after this entry, which was decoded as `found`.
     pub(crate) fn narrow(self, above: Rights, entry: u64, found: &Entry) -> Rights {
-        above.and(match self.arch {
-            Arch::X86_64 | Arch::Npt => x86::rights(entry),
-            Arch::Ept => ept::rights(entry),
-            Arch::RiscV => riscv::rights(entry, found.is_page()),
-            Arch::Aarch64 => aarch64::rights(entry, found.is_page()),
-            Arch::Aarch64Stage2 => aarch64::rights2(entry, found.is_page()),
+        above.and(match self.arch.kind() {
+            Kind::X86_64 | Kind::Npt => x86::rights(entry),
+            Kind::Ept => ept::rights(entry),
+            Kind::RiscV => riscv::rights(entry, found.is_page()),
+            Kind::Aarch64 => aarch64::rights(entry, found.is_page()),
+            Kind::Aarch64Stage2 => aarch64::rights2(entry, found.is_page()),
         })
     }
 
     /// The entry after an access by way of it has set its accessed bit and, for a write to a page,
     /// its dirty bit.
     pub(crate) fn marked(self, entry: u64, found: &Entry, write: bool) -> u64 {
-        match self.arch {
-            Arch::X86_64 | Arch::Npt => x86::marked(entry, write && found.is_page()),
-            Arch::Ept => ept::marked(entry, write && found.is_page()),
-            Arch::RiscV if found.is_page() => riscv::marked(entry, write),
-            Arch::Aarch64 if found.is_page() => aarch64::marked(entry, write),
-            Arch::Aarch64Stage2 if found.is_page() => aarch64::marked2(entry, write),
-            Arch::RiscV | Arch::Aarch64 | Arch::Aarch64Stage2 => entry,
+        match self.arch.kind() {
+            Kind::X86_64 | Kind::Npt => x86::marked(entry, write && found.is_page()),
+            Kind::Ept => ept::marked(entry, write && found.is_page()),
+            Kind::RiscV if found.is_page() => riscv::marked(entry, write),
+            Kind::Aarch64 if found.is_page() => aarch64::marked(entry, write),
+            Kind::Aarch64Stage2 if found.is_page() => aarch64::marked2(entry, write),
+            Kind::RiscV | Kind::Aarch64 | Kind::Aarch64Stage2 => entry,
         }
     }
 
     /// Whether the dirty bit of a page's entry is set.
     pub(crate) fn is_dirty(self, entry: u64) -> bool {
-        match self.arch {
-            Arch::X86_64 | Arch::Npt => entry & x86::DIRTY != 0,
-            Arch::Ept => entry & ept::DIRTY != 0,
-            Arch::RiscV => entry & riscv::DIRTY != 0,
-            Arch::Aarch64 => entry & aarch64::AP2 == 0,
-            Arch::Aarch64Stage2 => entry & aarch64::AP2 != 0,
+        match self.arch.kind() {
+            Kind::X86_64 | Kind::Npt => entry & x86::DIRTY != 0,
+            Kind::Ept => entry & ept::DIRTY != 0,
+            Kind::RiscV => entry & riscv::DIRTY != 0,
+            Kind::Aarch64 => entry & aarch64::AP2 == 0,
+            Kind::Aarch64Stage2 => entry & aarch64::AP2 != 0,
         }
     }
 
     /// Whether the page of an entry belongs to all spaces.
     pub(crate) fn is_global(self, entry: u64) -> bool {
-        match self.arch {
-            Arch::X86_64 => entry & x86::GLOBAL != 0,
-            Arch::RiscV => entry & riscv::GLOBAL != 0,
+        match self.arch.kind() {
+            Kind::X86_64 => entry & x86::GLOBAL != 0,
+            Kind::RiscV => entry & riscv::GLOBAL != 0,
             // The guest's own tables know.
-            Arch::Ept | Arch::Npt | Arch::Aarch64Stage2 => false,
-            Arch::Aarch64 => entry & aarch64::NOT_GLOBAL == 0,
+            Kind::Ept | Kind::Npt | Kind::Aarch64Stage2 => false,
+            Kind::Aarch64 => entry & aarch64::NOT_GLOBAL == 0,
         }
     }
 
     /// Whether user mode may use the page of an entry.
     pub(crate) fn is_user(self, entry: u64) -> bool {
-        match self.arch {
-            Arch::X86_64 | Arch::Npt => entry & x86::USER != 0,
-            Arch::Ept | Arch::Aarch64Stage2 => true,
-            Arch::Aarch64 => aarch64::is_user(entry),
-            Arch::RiscV => entry & riscv::USER != 0,
+        match self.arch.kind() {
+            Kind::X86_64 | Kind::Npt => entry & x86::USER != 0,
+            Kind::Ept | Kind::Aarch64Stage2 => true,
+            Kind::Aarch64 => aarch64::is_user(entry),
+            Kind::RiscV => entry & riscv::USER != 0,
         }
     }
 
     /// Whether hardware regards an entry.
     pub(crate) fn is_present(self, entry: u64) -> bool {
-        match self.arch {
-            Arch::X86_64 | Arch::Npt => entry & x86::PRESENT != 0,
-            Arch::Ept => ept::is_present(entry),
-            Arch::RiscV => entry & riscv::VALID != 0,
-            Arch::Aarch64 | Arch::Aarch64Stage2 => entry & aarch64::VALID != 0,
+        match self.arch.kind() {
+            Kind::X86_64 | Kind::Npt => entry & x86::PRESENT != 0,
+            Kind::Ept => ept::is_present(entry),
+            Kind::RiscV => entry & riscv::VALID != 0,
+            Kind::Aarch64 | Kind::Aarch64Stage2 => entry & aarch64::VALID != 0,
         }
     }
 
     /// The memory type of a page's entry, where replacing it needs break-before-make.
     pub(crate) fn memory_type(self, entry: u64) -> u8 {
-        match self.arch {
-            Arch::Aarch64 => (entry >> 2 & 7) as u8,
-            Arch::Aarch64Stage2 => (entry >> 2 & 15) as u8,
+        match self.arch.kind() {
+            Kind::Aarch64 => (entry >> 2 & 7) as u8,
+            Kind::Aarch64Stage2 => (entry >> 2 & 15) as u8,
             _ => 0,
         }
     }
 
     /// The bits of an entry that hold an address.
     pub(crate) fn address_bits(self) -> u64 {
-        match self.arch {
-            Arch::X86_64 | Arch::Npt | Arch::Ept => x86::ADDRESS,
-            Arch::RiscV => riscv::ADDRESS,
-            Arch::Aarch64 | Arch::Aarch64Stage2 => aarch64::address_bits(self.levels),
+        match self.arch.kind() {
+            Kind::X86_64 | Kind::Npt | Kind::Ept => x86::ADDRESS,
+            Kind::RiscV => riscv::ADDRESS,
+            _ => self.addresses().bits(),
         }
     }
 
     /// The frames that an entry of any level may lead to.
     pub(crate) fn targets(self, entry: u64) -> impl Iterator<Item = Frame> {
-        let (frame, large) = match self.arch {
-            Arch::X86_64 | Arch::Npt | Arch::Ept => x86::targets(entry),
-            Arch::RiscV => (riscv::frame(entry), None),
-            Arch::Aarch64 | Arch::Aarch64Stage2 => (aarch64::frame(entry, self.levels), None),
+        let (frame, large) = match self.arch.kind() {
+            Kind::X86_64 | Kind::Npt | Kind::Ept => x86::targets(entry),
+            Kind::RiscV => (riscv::frame(entry), None),
+            _ => (self.addresses().frame(entry), None),
         };
         [Some(frame), large].into_iter().flatten()
     }
@@ -229,23 +305,28 @@ impl Format {
     /// Whether an entry may be that of a large page.
     pub(crate) fn may_be_large(self, entry: u64) -> bool {
         self.is_present(entry)
-            && match self.arch {
-                Arch::X86_64 | Arch::Npt | Arch::Ept => entry & x86::LARGE != 0,
-                Arch::RiscV | Arch::Aarch64 | Arch::Aarch64Stage2 => true,
+            && match self.arch.kind() {
+                Kind::X86_64 | Kind::Npt | Kind::Ept => entry & x86::LARGE != 0,
+                Kind::RiscV | Kind::Aarch64 | Kind::Aarch64Stage2 => true,
             }
     }
 
     /// The index of the entry for `at` in a table of this level.
     pub(crate) fn index(self, at: VirtAddr, level: u8) -> usize {
-        (at.get() >> (12 + 9 * u32::from(level))) as usize & 511
+        (at.get() >> self.shift(level)) as usize & (self.entries() - 1)
     }
 
     /// Whether the hardware translates the address: the bits above the translated ones repeat the
     /// highest of these, or, in a second stage, are clear.
     pub(crate) fn is_canonical(self, at: VirtAddr) -> bool {
-        let bits = 12 + 9 * u32::from(self.levels);
-        // FEAT_LPA2 has 52 bits, which five levels exceed.
-        let bits = if self.arch == Arch::Aarch64 { bits.min(52) } else { bits };
+        let bits = match (self.arch, self.levels) {
+            (Arch::Aarch64G64, _) => 48,
+            // 48 in each half.
+            (Arch::Aarch64G16, 4) => 49,
+            // The levels exceed them, as those of FEAT_LPA2 do with 4 KiB.
+            (Arch::Aarch64G64Lpa | Arch::Aarch64G16Lpa2, _) | (Arch::Aarch64, 5) => 52,
+            _ => self.shift(self.levels),
+        };
         let unused = 64 - bits;
         if self.arch.is_second_stage() {
             return at.get() >> (64 - unused) == 0;
@@ -259,18 +340,20 @@ impl Format {
             Arch::X86_64 | Arch::Npt | Arch::Ept => (4..=5).contains(&self.levels),
             Arch::RiscV => (3..=5).contains(&self.levels),
             Arch::Aarch64 => (4..=5).contains(&self.levels),
-            Arch::Aarch64Stage2 => (3..=4).contains(&self.levels),
+            Arch::Aarch64Stage2 | Arch::Aarch64G16 => (3..=4).contains(&self.levels),
+            Arch::Aarch64G16Lpa2 => self.levels == 4,
+            Arch::Aarch64G64 | Arch::Aarch64G64Lpa => self.levels == 3,
         }
     }
 }
 
-/// A page at this level, if its frame is aligned.
+/// A page at this level, with a granule of 4 KiB, if its frame is aligned.
 fn page(level: u8, frame: Frame) -> Entry {
-    let size = match level {
-        0 => PageSize::Size4K,
-        1 => PageSize::Size2M,
-        2 => PageSize::Size1G,
-        _ => return Entry::Malformed,
-    };
+    page_of(12 + 9 * u32::from(level), frame)
+}
+
+/// A page of `1 << shift` bytes, if there are such pages, and its frame is aligned.
+fn page_of(shift: u32, frame: Frame) -> Entry {
+    let Some(size) = PageSize::from_shift(shift) else { return Entry::Malformed };
     if frame.is_aligned(size) { Entry::Page(size, frame) } else { Entry::Malformed }
 }

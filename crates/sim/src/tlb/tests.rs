@@ -1,8 +1,10 @@
 use super::*;
+use crate::format::Arch;
 use proptest::prelude::*;
 
 /// Pages in a small part of the address space, around a 2 MiB boundary.
 const BASE: u64 = 0x4000_0000 - 16 * 4096;
+const X86: Format = Format { arch: Arch::X86_64, levels: 4 };
 
 fn space(number: u16) -> Option<Asid> {
     (number < 3).then_some(Asid(number))
@@ -62,7 +64,7 @@ proptest! {
     /// the TLB is large enough, all of these are found.
     #[test]
     fn as_a_list(script in steps(), entries in prop_oneof![Just(1usize), Just(3), Just(8), Just(24), Just(4096)]) {
-        let (mut tlb, mut uppers) = (Tlb::new(entries), Uppers::new(4, 4));
+        let (mut tlb, mut uppers) = (Tlb::new(entries), Uppers::new(X86, 4));
         let mut all: Vec<Translation> = Vec::new();
         for (step, since) in script.into_iter().zip(1..) {
             let what = match step {
@@ -111,12 +113,12 @@ proptest! {
     /// flush says that tables were unlinked.
     #[test]
     fn upper_levels(levels in prop::collection::vec((0u8..3, 0u64..4, 0u16..2), 1..8), flushed in 0u64..4) {
-        let (mut tlb, mut uppers) = (Tlb::new(8), Uppers::new(4, 8));
+        let (mut tlb, mut uppers) = (Tlb::new(8), Uppers::new(X86, 8));
         let address = |part: u64| VirtAddr::new(part << 39 | 0x1234_5000);
         for (level, part, space) in &levels {
             let start = address(*part);
             let (space, table) = (Asid(*space), Frame::default());
-            uppers.insert(start, Upper { level: *level, start, space, root: table, table, rights: Rights::ALL, place: (table, 0), since: 0 });
+            uppers.insert(start, Upper { level: *level, start, bits: 0, space, root: table, table, rights: Rights::ALL, place: (table, 0), since: 0 });
         }
         for tables in [false, true] {
             let range = VirtRange::new(address(flushed), 1).unwrap();

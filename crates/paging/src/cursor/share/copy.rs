@@ -2,13 +2,13 @@
 
 use crate::block::block_of;
 use crate::cursor::Error;
-use crate::format::{Decoded, Flags, Format, Share, size_at};
-use crate::lock::{Locked, MAX_SHARES, lock};
+use crate::format::{Decoded, Flags, Format, Share};
+use crate::lock::{Locked, lock, max_shares};
 use crate::tables::PageTables;
 use crate::walk::Walk;
 use core::sync::atomic::Ordering;
 use grace::Concurrent;
-use machine::{ENTRIES, Frame, FrameError, Machine, PageSize, VirtAddr};
+use machine::{Frame, FrameError, Machine, VirtAddr};
 
 /// Exclusive pages with pins, which a fork must not share.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         &self,
         walk: &Walk<'_, M, F>,
         table: Frame,
-        _locked: &Locked<'_>,
+        _locked: &Locked<'_, F>,
         new: Frame,
         level: u8,
         pinned: Pinned,
@@ -43,7 +43,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let malformed = Error::Malformed(VirtAddr::new(0));
         let mut count = 0;
         let entries = walk.entries(table).zip(walk.entries(new)).ok_or(malformed)?;
-        for index in 0..ENTRIES {
+        for index in 0..F::ENTRIES {
             let from = entries.0.get(index).ok_or(malformed)?;
             let value = from.load();
             if value == 0 {
@@ -82,7 +82,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             Decoded::Malformed => Err(Error::Malformed(VirtAddr::new(0))),
             Decoded::Table(lower) => {
                 let shared = F::shared_table(lower)?;
-                add_share(machine, lower)?;
+                add_share::<M, F>(machine, lower)?;
                 entry.store(shared);
                 Ok(Copied::Entry(shared))
             }
@@ -102,7 +102,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Empties a copy that was not linked.
     fn undo_copy(&self, walk: &Walk<'_, M, F>, new: Frame, level: u8) {
         let machine = self.machine();
-        for index in 0..ENTRIES {
+        for index in 0..F::ENTRIES {
             let Some(entry) = walk.entry(new, index) else { return };
             match F::decode(entry.swap(0), level) {
                 Decoded::Page(frame, _) => {
@@ -110,7 +110,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                     unsafe { self.paging().release_entry(frame) };
                 }
                 Decoded::Table(lower) => {
-                    if let Ok(Some(mut lower)) = lock(machine, lower, VirtAddr::new(0)) {
+                    if let Ok(Some(mut lower)) = lock::<M, F>(machine, lower, VirtAddr::new(0)) {
                         lower.shares -= 1;
                     }
                 }
@@ -121,10 +121,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 }
 
 /// One more entry leads to the table.
-pub(super) fn add_share<M: Machine>(machine: &M, table: Frame) -> Result<(), Error> {
+pub(super) fn add_share<M: Machine, F: Format>(machine: &M, table: Frame) -> Result<(), Error> {
     let at = VirtAddr::new(0);
-    let mut locked = lock(machine, table, at)?.ok_or(Error::Malformed(at))?;
-    if locked.shares == MAX_SHARES {
+    let mut locked = lock::<M, F>(machine, table, at)?.ok_or(Error::Malformed(at))?;
+    if locked.shares == max_shares::<F>() {
         return Err(too_many(table));
     }
     locked.shares += 1;
@@ -147,7 +147,7 @@ pub(super) fn share_page<M: Machine, F: Format>(
     level: u8,
 ) -> Result<u64, Error> {
     let malformed = Error::Malformed(VirtAddr::new(0));
-    let size = size_at(level).unwrap_or(PageSize::Size4K);
+    let size = F::size_at(level).unwrap_or(F::PAGE);
     loop {
         let Decoded::Page(frame, mut attrs) = F::decode(value, level) else {
             return Err(malformed);

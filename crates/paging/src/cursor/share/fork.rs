@@ -4,8 +4,8 @@ use super::Link;
 use super::copy::{Pinned, add_share, share_page};
 use crate::block::block_of;
 use crate::cursor::{Error, Failed, Result as Outcome, SweepChange};
-use crate::format::{Attrs, Decoded, Flags, Format, Share};
-use crate::lock::{MAX_SHARES, lock};
+use crate::format::{Attrs, Decoded, Flags, Format, Share, entry, start_at};
+use crate::lock::{lock, max_shares};
 use crate::pending::PendingFlush;
 use crate::sync::{AtomicBool, fence};
 use crate::tables::PageTables;
@@ -13,9 +13,7 @@ use crate::tags::Tag;
 use crate::walk::{Mapping, Walk, beyond};
 use core::sync::atomic::Ordering;
 use grace::Concurrent;
-use machine::{
-    Access, ENTRIES, Frame, FrameError, Machine, Owner, PageSize, Place, VirtAddr, VirtRange,
-};
+use machine::{Access, Frame, FrameError, Machine, Owner, Place, VirtAddr, VirtRange};
 
 /// Says that a fork is under way, while it exists.
 struct UnderWay<'p>(&'p AtomicBool);
@@ -65,7 +63,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         tag: impl Into<Tag>,
         pinned: bool,
     ) -> Outcome<'_, Forked<'_, M, F, G>, M, F, G> {
-        let frame = || self.machine().alloc(0, Place::Local);
+        let frame = || self.machine().alloc(F::PAGE.order(), Place::Local);
         // SAFETY: passed on. The frame is new.
         unsafe { self.fork_with(tag, pinned.then_some(&frame)) }
     }
@@ -77,7 +75,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Also those of `copies`.
     ///
     /// # Safety
-    /// As for [`fork`](Self::fork). The frames of `copies` are new, and no other code uses them.
+    /// As for [`fork`](Self::fork). The frames of `copies` are new, and no other code uses them. Each
+    /// begins a block of the size of [`Format::PAGE`].
     pub unsafe fn fork_with(
         &self,
         tag: impl Into<Tag>,
@@ -114,7 +113,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let bytes = 1u64 << F::LOWER_BITS;
         let lower = VirtRange::new(VirtAddr::new(0), bytes).ok_or(Error::Empty)?;
         // Everything may have been written by a cached right, and by a cached upper entry.
-        pending.gather.add(lower, PageSize::Size4K);
+        pending.gather.add(lower, F::PAGE);
         pending.gather.drop_uppers();
         let shared = match F::SHARED_IS_READ_ONLY {
             true => self.share_top(&child),
@@ -170,18 +169,22 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Shares the tables right below the top level.
     fn share_top(&self, child: &Self) -> Result<(), Error> {
         let (machine, at, level) = (self.machine(), VirtAddr::new(0), F::LEVELS - 1);
-        let _locked = lock(machine, self.root(), at)?.ok_or(Error::Malformed(at))?;
+        let _locked = lock::<M, F>(machine, self.root(), at)?.ok_or(Error::Malformed(at))?;
         let mut count = 0;
-        let shared = (0..ENTRIES / 2).try_for_each(|index| {
+        let shared = (0..F::ENTRIES / 2).try_for_each(|index| {
             // SAFETY: both are top-level tables while their `PageTables` exist.
-            let entries =
-                unsafe { (machine.entry(self.root(), index), machine.entry(child.root(), index)) };
+            let entries = unsafe {
+                (
+                    entry::<M, F>(machine, self.root(), index),
+                    entry::<M, F>(machine, child.root(), index),
+                )
+            };
             let (Some(from), Some(to)) = entries else { return Err(Error::Malformed(at)) };
             match F::decode(from.load(), level) {
                 Decoded::Absent => return Ok(()),
                 Decoded::Table(lower) => {
                     let value = F::shared_table(lower)?;
-                    add_share(machine, lower)?;
+                    add_share::<M, F>(machine, lower)?;
                     from.store(value);
                     to.store(value);
                 }
@@ -197,15 +200,17 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Copies the upper tables, and shares the lowest ones, whose pages lose the right to write.
     fn share_lowest(&self, table: Frame, to: Frame, level: u8) -> Result<(), Error> {
         let (machine, at) = (self.machine(), VirtAddr::new(0));
-        let own = if level == F::LEVELS - 1 { ENTRIES / 2 } else { ENTRIES };
+        let own = if level == F::LEVELS - 1 { F::ENTRIES / 2 } else { F::ENTRIES };
         // At level 1 the entries get marks, so the table's lock is held. Above it, calls that would
         // unlink a table do not run.
-        let _locked = (level == 1).then(|| lock(machine, table, at)).transpose()?;
+        let _locked = (level == 1).then(|| lock::<M, F>(machine, table, at)).transpose()?;
         let mut count = 0;
         let shared = (0..own).try_for_each(|index| {
             // SAFETY: a table of this space, from which no call unlinks anything now; and one of
             // the child's, which no other CPU knows.
-            let entries = unsafe { (machine.entry(table, index), machine.entry(to, index)) };
+            let entries = unsafe {
+                (entry::<M, F>(machine, table, index), entry::<M, F>(machine, to, index))
+            };
             let (Some(from), Some(into)) = entries else { return Err(Error::Malformed(at)) };
             let value = from.load();
             match F::decode(value, level) {
@@ -238,13 +243,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 
     fn share_lowest_table(&self, table: Frame) -> Result<(), Error> {
         let (machine, at) = (self.machine(), VirtAddr::new(0));
-        let mut locked = lock(machine, table, at)?.ok_or(Error::Malformed(at))?;
-        if locked.shares == MAX_SHARES {
+        let mut locked = lock::<M, F>(machine, table, at)?.ok_or(Error::Malformed(at))?;
+        if locked.shares == max_shares::<F>() {
             return Err(Error::Frames(FrameError::InUse { frame: table, refs: u32::MAX, pins: 0 }));
         }
-        for index in 0..ENTRIES {
+        for index in 0..F::ENTRIES {
             // SAFETY: as its caller says; the lock is held.
-            let Some(entry) = (unsafe { machine.entry(table, index) }) else {
+            let Some(entry) = (unsafe { entry::<M, F>(machine, table, index) }) else {
                 return Err(Error::Malformed(at));
             };
             let mut value = entry.load();
@@ -253,7 +258,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             {
                 // The marks of exclusive pages stay: the last sharer may write again.
                 let attrs = Attrs { flags: attrs.flags - Flags::WRITE, ..attrs };
-                match entry.compare_exchange(value, F::page(PageSize::Size4K, frame, attrs)?) {
+                match entry.compare_exchange(value, F::page(F::PAGE, frame, attrs)?) {
                     Ok(()) => break,
                     Err(now) => value = now,
                 }
@@ -275,7 +280,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///
     /// Pins come and go meanwhile. So the child gets copies of all pages that it lacks in such a
     /// table, not only of those that are pinned at the second look. A copied upper table may lack
-    /// large pages; the child gets them in pieces of 4 KiB.
+    /// large pages; the child gets them in pieces of the smallest size.
     fn copy_pinned(
         &self,
         child: &Self,
@@ -290,29 +295,29 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 block.is_some_and(|(_, info)| info.pins() != 0)
             });
             let Some(page) = pinned else { return Ok(()) };
-            if page.size > PageSize::Size2M {
+            if page.size > F::LARGE {
                 return Err(Error::TooLarge(page.page, page.size));
             }
             let copied = self.with_memory(|| child.own_for_copy(page.page))?;
             if copied > Some(0) {
                 self.copy_lacking_large(child, page.page, frame)?;
             }
-            let after = beyond(page.page, 1).ok_or(Error::Empty)?;
+            let after = beyond::<F>(page.page, 1).ok_or(Error::Empty)?;
             let lacks = |page: &Mapping| child.walk(&G::pin()).get(page.page).is_none();
-            let mut next = Some(page.page.align_down(PageSize::Size2M));
+            let mut next = Some(page.page.align_down(F::LARGE));
             while let Some(page) = next
                 .and_then(|next| VirtRange::between(next, after))
                 .and_then(|rest| self.first_exclusive(rest, lacks))
             {
                 child.map_copy(page.page, page.frame, page.attrs, frame()?)?;
-                next = beyond(page.page, 0);
+                next = beyond::<F>(page.page, 0);
             }
             from = Some(after);
         }
         Ok(())
     }
 
-    /// Gives the child copies of the exclusive pages of 2 MiB that it lacks in the upper table for
+    /// Gives the child copies of the exclusive large pages that it lacks in the upper table for
     /// `at`, which was just copied.
     fn copy_lacking_large(
         &self,
@@ -320,17 +325,18 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         at: VirtAddr,
         new: &dyn Fn() -> Result<Frame, FrameError>,
     ) -> Result<(), Error> {
-        let mut next = Some(at.align_down(PageSize::Size1G));
-        let end = beyond(at, 2);
+        let mut next = Some(start_at::<F>(at, 2));
+        let end = beyond::<F>(at, 2);
         while let Some(at) = next.filter(|at| Some(*at) != end) {
-            next = beyond(at, 1);
-            let page = self.walk(&G::pin()).get(at).filter(|page| {
-                page.size == PageSize::Size2M && page.attrs.share() == Share::Exclusive
-            });
+            next = beyond::<F>(at, 1);
+            let page = self
+                .walk(&G::pin())
+                .get(at)
+                .filter(|page| page.size == F::LARGE && page.attrs.share() == Share::Exclusive);
             let Some(page) = page else { continue };
-            let pieces = (0..page.size.frames()).filter_map(|piece| {
-                let piece_at = at.checked_add(piece * PageSize::Size4K.bytes())?;
-                Some((piece_at, page.frame.checked_add(piece)?))
+            let pieces = (0..F::ENTRIES as u64).filter_map(|piece| {
+                let piece_at = at.checked_add(piece * F::PAGE.bytes())?;
+                Some((piece_at, page.frame.checked_add(piece * F::PAGE.frames())?))
             });
             for (at, frame) in pieces {
                 if child.walk(&G::pin()).get(at).is_none() {
@@ -367,7 +373,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(highest)
     }
 
-    /// Maps a copy of a frame in another one, exclusively, in tables that no CPU uses yet.
+    /// Maps a copy of a small page in another frame, exclusively, in tables that no CPU uses yet.
     fn map_copy(
         &self,
         at: VirtAddr,
@@ -378,10 +384,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let machine = self.machine();
         let copied = match (machine.frame_ptr(source), machine.frame_ptr(frame)) {
             (Some(from), Some(to)) => {
-                // SAFETY: both are frames; the new one is ours alone. Programs, and holders of
-                // pins, may write to the source meanwhile, as beside any fork of a program with
-                // threads: so it is read by atomic words.
-                unsafe { copy_words(from.as_ptr().cast(), to.as_ptr().cast()) };
+                // SAFETY: both are pages of this size; the new one is ours alone. Programs, and
+                // holders of pins, may write to the source meanwhile, as beside any fork of a
+                // program with threads: so it is read by atomic words.
+                unsafe { copy_words(from.as_ptr().cast(), to.as_ptr().cast(), F::ENTRIES) };
                 // SAFETY: ours alone.
                 unsafe { machine.set_owner(frame, Owner::User) }.map_err(Error::from)
             }
@@ -389,7 +395,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         };
         let attrs = Attrs { flags: attrs.flags - (Flags::ACCESSED | Flags::DIRTY), ..attrs };
         let mapped = copied.and_then(|()| {
-            let page = VirtRange::new(at, PageSize::Size4K.bytes()).ok_or(Error::Empty)?;
+            let page = VirtRange::new(at, F::PAGE.bytes()).ok_or(Error::Empty)?;
             // SAFETY: the child's addresses, which no CPU uses yet, and a frame of our own.
             unsafe { self.map(page, frame, attrs) }.map_err(|failed| failed.error)
         });
@@ -401,16 +407,16 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 }
 
-/// Copies a frame.
+/// Copies a page of so many words.
 ///
 /// # Safety
-/// Both are valid for a frame of words, and aligned; no other code uses `to`. Other code that
+/// Both are valid for so many words, and aligned; no other code uses `to`. Other code that
 /// writes to `from` does so by atomic words, or is not Rust code.
-unsafe fn copy_words(from: *const core::sync::atomic::AtomicU64, to: *mut u64) {
-    for index in 0..ENTRIES {
-        // SAFETY: within the frame. Relaxed: the words may be of different moments.
+unsafe fn copy_words(from: *const core::sync::atomic::AtomicU64, to: *mut u64, words: usize) {
+    for index in 0..words {
+        // SAFETY: within the page. Relaxed: the words may be of different moments.
         let word = unsafe { &*from.add(index) }.load(Ordering::Relaxed);
-        // SAFETY: within the frame, which is ours.
+        // SAFETY: within the page, which is ours.
         unsafe { to.add(index).write(word) };
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Link;
 use crate::cursor::{Changing, Error, covers_entry};
-use crate::format::{Decoded, Format};
+use crate::format::{Decoded, Format, entry};
 use crate::gather::TlbGather;
 use crate::lock::lock;
 use crate::paging::Paging;
@@ -11,7 +11,7 @@ use crate::tables::PageTables;
 use crate::walk::beyond;
 use alloc::sync::Arc;
 use grace::Concurrent;
-use machine::{ENTRIES, Frame, Machine, VirtAddr, VirtRange};
+use machine::{Frame, Machine, VirtAddr, VirtRange};
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Unlinks the shared tables that lie wholly in a range, with everything below them. The other
@@ -52,18 +52,18 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             if own {
                 next = match value {
                     0 if end > 0 => walk.beyond_absent(entry.table(), at, end),
-                    _ => beyond(at, end.max(1)),
+                    _ => beyond::<F>(at, end.max(1)),
                 };
                 continue;
             }
             // Otherwise a fault has made the way this space's own meanwhile.
             let Some((entry, level, table)) = walk.first_shared(at, 0) else { continue };
-            if !covers_entry(range, at, level) {
-                next = beyond(at, level);
+            if !covers_entry::<F>(range, at, level) {
+                next = beyond::<F>(at, level);
                 continue;
             }
             let upper = entry.table();
-            let Some(locked) = lock(self.machine(), upper, at)? else { continue };
+            let Some(locked) = lock::<M, F>(self.machine(), upper, at)? else { continue };
             let same = entry.load() == F::shared_table(table)?;
             if !self.leads_to(&walk, at, level, upper) || !same {
                 continue;
@@ -76,7 +76,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             }
             self.left(&Link { entry, level, table }, at, changing.pending);
             drop(changing);
-            next = beyond(at, level);
+            next = beyond::<F>(at, level);
         }
         Ok(None)
     }
@@ -101,7 +101,7 @@ fn end_share<M: Machine, F: Format>(
     gone: &mut TlbGather,
 ) {
     let machine = paging.machine();
-    let Ok(Some(mut locked)) = lock(machine, table, VirtAddr::new(0)) else { return };
+    let Ok(Some(mut locked)) = lock::<M, F>(machine, table, VirtAddr::new(0)) else { return };
     if locked.shares > 0 {
         locked.shares -= 1;
         return;
@@ -109,10 +109,10 @@ fn end_share<M: Machine, F: Format>(
     // No space leads here, and each that left has flushed. A fault that was on the way here finds
     // the table dead; one that has the lock is waited for.
     locked.kill();
-    for index in 0..ENTRIES {
+    for index in 0..F::ENTRIES {
         // SAFETY: a table that no other CPU changes any more. Walks in software may read it until
         // it has been retired.
-        let Some(entry) = (unsafe { machine.entry(table, index) }) else { return };
+        let Some(entry) = (unsafe { entry::<M, F>(machine, table, index) }) else { return };
         if entry.load() == 0 {
             continue;
         }

@@ -49,7 +49,7 @@ mod take_back;
 pub(crate) use leave::leave_table;
 
 use super::{Error, covers_entry};
-use crate::format::Format;
+use crate::format::{Format, span_at};
 use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
@@ -59,7 +59,7 @@ use core::sync::atomic::Ordering;
 use grace::Concurrent;
 #[expect(unused_imports, reason = "for links")]
 use machine::Owner;
-use machine::{Access, Entry, Frame, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Access, Entry, Frame, Machine, VirtAddr, VirtRange};
 
 /// An entry that leads to a shared table.
 struct Link<'g, M> {
@@ -165,7 +165,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ) -> Result<bool, Error> {
         let machine = self.machine();
         let upper = link.entry.table();
-        let Some(_upper) = lock(machine, upper, at)? else { return Ok(true) };
+        let Some(_upper) = lock::<M, F>(machine, upper, at)? else { return Ok(true) };
         if !self.leads_to(walk, at, link.level, upper)
             || link.entry.load() != F::shared_table(link.table)?
         {
@@ -176,7 +176,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         if self.forking.load(Ordering::Acquire) {
             return Err(Error::Fork);
         }
-        let lower = lock(machine, link.table, at)?.ok_or(Error::Malformed(at))?;
+        let lower = lock::<M, F>(machine, link.table, at)?.ok_or(Error::Malformed(at))?;
         if lower.shares == 0 {
             link.entry.store(F::table(link.table)?);
             return Ok(true);
@@ -193,9 +193,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Notes that this space has left the table of an entry: a flush is pending, and the end of the
     /// share.
     fn left(&self, link: &Link<'_, M>, at: VirtAddr, pending: &mut PendingFlush<'_, M, F, G>) {
-        let bytes = 1u64 << (12 + 9 * u32::from(link.level));
-        if let Some(span) = VirtRange::new(VirtAddr::new(at.get() & !(bytes - 1)), bytes) {
-            pending.gather.add(span, PageSize::Size4K);
+        if let Some(span) = span_at::<F>(at, link.level) {
+            pending.gather.add(span, F::PAGE);
         }
         pending.gather.add_left(link.table, link.level - 1);
     }
@@ -219,7 +218,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         while let Some(at) = next.filter(|at| range.contains(*at)) {
             next = match self.beyond_own(at) {
                 Some(next) => next,
-                None => beyond(at, self.with_memory(|| self.own_at(at, |_| true))?.max(1)),
+                None => beyond::<F>(at, self.with_memory(|| self.own_at(at, |_| true))?.max(1)),
             };
         }
         Ok(())
@@ -238,7 +237,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
         let last = range.last().unwrap_or(range.start());
         for at in [range.start(), last] {
-            self.with_memory(|| self.own_at(at, |level| !covers_entry(range, at, level)))?;
+            self.with_memory(|| self.own_at(at, |level| !covers_entry::<F>(range, at, level)))?;
         }
         Ok(())
     }
@@ -251,7 +250,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let (entry, level, value, own) = walk.descend(at, 0)?;
         own.then(|| match value {
             0 if level > 0 => walk.beyond_absent(entry.table(), at, level),
-            _ => beyond(at, level.max(1)),
+            _ => beyond::<F>(at, level.max(1)),
         })
     }
 
@@ -279,7 +278,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         at: VirtAddr,
         level: u8,
         table: Frame,
-        locked: &Locked<'_>,
+        locked: &Locked<'_, F>,
     ) -> bool {
         locked.shares == 0 && self.leads_to(walk, at, level, table)
     }

@@ -16,7 +16,7 @@ pub use ept::{Ept, Ept4, Ept5, Extended};
 pub use long_mode::{LongMode, PAT, X86_64, X86_64L4, X86_64L5};
 pub use npt::{Nested, Npt, Npt4, Npt5};
 
-use super::{Attrs, Cache, Decoded, Flags, Format, FormatError, check, check_frame, size_at};
+use super::{Attrs, Cache, Decoded, Flags, Format, FormatError, check, check_frame};
 use core::fmt;
 use core::marker::PhantomData;
 use machine::{Frame, PageSize, PhysAddr};
@@ -115,7 +115,7 @@ unsafe impl<K: Kind, const LEVELS: u8> Format for X86<K, LEVELS> {
         }
         let bit = |flag, bit| if flags.contains(flag) { bit } else { 0 };
         let present = if flags.contains(Flags::READ) { K::PRESENT } else { PROT_NONE };
-        let level = super::level_of(size);
+        let level = Self::level_of(size).unwrap_or(0);
         let cache = K::cache_bits(cache, level).ok_or(FormatError::Cache(cache))?;
         Ok(frame.start().get()
             | present
@@ -143,7 +143,7 @@ unsafe impl<K: Kind, const LEVELS: u8> Format for X86<K, LEVELS> {
             0 => true,
             _ => entry & LARGE != 0,
         };
-        let Some(size) = size_at(level).filter(|_| page) else {
+        let Some(size) = Self::size_at(level).filter(|_| page) else {
             let table = !page && present;
             let frame = Frame::containing(PhysAddr::new(entry & ADDRESS));
             return if table { Decoded::Table(frame) } else { Decoded::Malformed };
