@@ -133,7 +133,7 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
             ));
         }
         let last = area.pages - 1;
-        let (at, value) = (word(page(area.at, last), 3), !area.word(last));
+        let (at, value) = (word(page::<F>(area.at, last), 3), !area.word(last));
         // SAFETY: as above, and it is ours.
         let written = unsafe { vmap.vwrite(at, &value.to_ne_bytes()) };
         if written != 8 {
@@ -141,7 +141,7 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
         }
         is(machine, at, value, format_args!("the word that vwrite wrote"))?;
         if area.is_guarded() {
-            let guard = page(area.at, area.pages);
+            let guard = page::<F>(area.at, area.pages);
             is_absent(machine, guard, format_args!("the guard page of the area at {}", area.at))?;
         }
         Ok(())

@@ -26,7 +26,8 @@ pub struct Ground<'a, M: Machine, F: Format, G: Concurrent> {
     /// The kernel's tables, active on every CPU that runs a program. Trials make tables of programs
     /// and activate them, so everything that the host needs must be in the kernel's half.
     pub tables: &'a Arc<PageTables<M, F, G>>,
-    /// Kernel addresses that nothing else uses: at least 128 GiB.
+    /// Kernel addresses that nothing else uses: at least 128 [units](unit), of 1 GiB with a granule
+    /// of 4 KiB.
     pub range: VirtRange,
     /// The machine's TLB grace periods. A CPU takes part while it runs a program: the host calls
     /// [`idle_exit`](TlbGrace::idle_exit) first. The host may or may not tick them.
@@ -37,6 +38,13 @@ pub struct Ground<'a, M: Machine, F: Format, G: Concurrent> {
     pub seed: u64,
     /// The factor of the work of each trial: at least 1.
     pub rounds: usize,
+}
+
+/// The unit of the parts of the addresses, in bytes. No table but those right below the top level
+/// is for addresses of two units. A unit has 512 large pages or more.
+pub const fn unit<F: Format>() -> u64 {
+    let (large, entries) = (F::LARGE.bytes(), F::ENTRIES as u64);
+    if F::LEVELS > 3 { large * entries } else { large * 512 }
 }
 
 /// Up to so many CPUs, each makes all its steps. With more CPUs a flush waits for more of them,
@@ -180,13 +188,13 @@ impl<M: Machine, F: Format, G: Concurrent> Ground<'_, M, F, G> {
         format!("{text} ({cpus} CPUs, seed {seed}, {rounds} rounds)")
     }
 
-    /// A part of the addresses. It begins at a multiple of 1 GiB.
+    /// A part of the addresses. It begins at a multiple of a unit.
     pub(crate) fn part(&self, number: u64) -> Result<VirtRange, String> {
-        let gib = PageSize::Size1G;
-        let start = self.range.start().align_up(gib);
+        let unit = unit::<F>();
+        let start = self.range.start().get().checked_next_multiple_of(unit).map(VirtAddr::new);
         let skipped = start.and_then(|start| start.offset_from(self.range.start()));
         let each = self.range.len().saturating_sub(skipped.unwrap_or(0)) / PARTS;
-        let each = each / gib.bytes() * gib.bytes();
+        let each = each / unit * unit;
         let part = start
             .and_then(|start| start.checked_add(number * each))
             .and_then(|start| VirtRange::new(start, each))
@@ -195,15 +203,15 @@ impl<M: Machine, F: Format, G: Concurrent> Ground<'_, M, F, G> {
     }
 }
 
-/// The range of so many 4 KiB pages.
-pub(crate) fn pages(at: VirtAddr, count: usize) -> Outcome<VirtRange> {
-    let range = VirtRange::new(at, (count as u64) << 12);
+/// The range of so many pages of the smallest size.
+pub(crate) fn pages<F: Format>(at: VirtAddr, count: usize) -> Outcome<VirtRange> {
+    let range = VirtRange::new(at, (count as u64) << F::PAGE.shift());
     range.ok_or_else(|| Stop::Seen(format!("there are no {count} pages from {at} on")))
 }
 
-/// The address of a page behind `at`.
-pub(crate) fn page(at: VirtAddr, number: usize) -> VirtAddr {
-    VirtAddr::new(at.get() + ((number as u64) << 12))
+/// The address of a page of the smallest size behind `at`.
+pub(crate) fn page<F: Format>(at: VirtAddr, number: usize) -> VirtAddr {
+    VirtAddr::new(at.get() + ((number as u64) << F::PAGE.shift()))
 }
 
 /// The address of a word behind `at`.

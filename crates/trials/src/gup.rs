@@ -20,7 +20,6 @@ use paging::{Attrs, Flags, Format, GupError, unpin};
 /// Pages of the program at least, across a border of two page-table pages. They are few, so that
 /// CPUs collide.
 const PAGES: usize = 8;
-const AT: u64 = 0x4000_0000 - (PAGES as u64 / 2) * 4096;
 /// Pages of each CPU at least.
 const EACH: usize = 2;
 /// The most pages that one call pins, and that a CPU keeps pinned.
@@ -83,8 +82,9 @@ fn mark(number: usize, index: usize) -> u64 {
     0x9a9e_0000_0000_0000 | (number as u64) << 16 | index as u64
 }
 
-fn at(number: usize) -> VirtAddr {
-    page(VirtAddr::new(AT), number)
+fn at<F: Format>(number: usize) -> VirtAddr {
+    let border = 0x4000_0000;
+    page::<F>(VirtAddr::new(border - (PAGES as u64 / 2) * F::PAGE.bytes()), number)
 }
 
 impl<M: Machine + Translated, F: Format, G: Concurrent> Hand<'_, '_, M, F, G> {
@@ -130,9 +130,9 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Hand<'_, '_, M, F, G> {
     fn map(&mut self, number: usize) -> Outcome {
         let machine = self.ground.host.machine;
         let tables = self.program.tables();
-        let frame = take(machine, 1, Owner::User)?[0];
+        let frame = take::<F, M>(machine, 1, Owner::User)?[0];
         (0..MARKS).try_for_each(|index| poke(machine, frame, index, mark(number, index)))?;
-        let range = pages(at(number), 1)?;
+        let range = pages::<F>(at::<F>(number), 1)?;
         machine.check_reuse(tables.space(), range);
         tables.map_own(range, frame, Attrs::USER_RW).of("could not map a page")?;
         self.pages[number] = Some(Mapped { frame, value: 0, write: true });
@@ -143,7 +143,7 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Hand<'_, '_, M, F, G> {
     fn write(&mut self, number: usize) -> Outcome {
         let value = (self.cpu as u64) << 48 | self.count;
         let what = format_args!("page {number}");
-        store(self.ground.host.machine, word(at(number), OWNERS), value, what)?;
+        store(self.ground.host.machine, word(at::<F>(number), OWNERS), value, what)?;
         if let Some(mapped) = &mut self.pages[number] {
             mapped.value = value;
         }
@@ -155,9 +155,9 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Hand<'_, '_, M, F, G> {
         let Some(Mapped { frame, value, .. }) = self.pages[number] else { return Ok(()) };
         let machine = self.ground.host.machine;
         let what = format_args!("page {number}, which is mapped to frame {frame}");
-        is(machine, word(at(number), OWNERS), value, what)?;
+        is(machine, word(at::<F>(number), OWNERS), value, what)?;
         (0..MARKS).try_for_each(|index| {
-            is(machine, word(at(number), index), mark(number, index), what)?;
+            is(machine, word(at::<F>(number), index), mark(number, index), what)?;
             frame_is(machine, frame, index, mark(number, index), what)
         })
     }
@@ -165,14 +165,14 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Hand<'_, '_, M, F, G> {
     fn protect(&mut self, number: usize, was: Mapped) -> Outcome {
         let rights =
             Flags::READ | Flags::USER | if was.write { Flags::empty() } else { Flags::WRITE };
-        let pending = self.program.tables().protect_own(pages(at(number), 1)?, rights);
+        let pending = self.program.tables().protect_own(pages::<F>(at::<F>(number), 1)?, rights);
         pending.of("could not change what a page allows")?.flush();
         self.pages[number] = Some(Mapped { write: !was.write, ..was });
         if !was.write {
             return self.write(number);
         }
         let what = format_args!("page {number}, made read-only");
-        is_read_only(self.ground.host.machine, word(at(number), OWNERS), 0, what)?;
+        is_read_only(self.ground.host.machine, word(at::<F>(number), OWNERS), 0, what)?;
         self.look(number)
     }
 
@@ -181,8 +181,10 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Hand<'_, '_, M, F, G> {
         self.look(number)?;
         let Some(was) = self.pages[number].take() else { return Ok(()) };
         let mut gone = None;
-        let pending =
-            self.program.tables().unmap_own(pages(at(number), 1)?, |page| gone = Some(page.frame));
+        let pending = self
+            .program
+            .tables()
+            .unmap_own(pages::<F>(at::<F>(number), 1)?, |page| gone = Some(page.frame));
         pending.of("could not unmap")?.flush();
         if gone != Some(was.frame) {
             return seen(format!(
@@ -190,7 +192,11 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Hand<'_, '_, M, F, G> {
                 was.frame
             ));
         }
-        is_absent(self.ground.host.machine, at(number), format_args!("page {number}, unmapped"))?;
+        is_absent(
+            self.ground.host.machine,
+            at::<F>(number),
+            format_args!("page {number}, unmapped"),
+        )?;
         give(self.ground.host.machine, &[was.frame])
     }
 
@@ -205,13 +211,13 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Hand<'_, '_, M, F, G> {
         let tables = self.program.tables();
         // Pages are never faulted in: a page that is not mapped is a hole.
         let pins = match worker.below(8) {
-            0 => tables.get_user_pages(at(first), write, into, |_, _| false),
-            1 | 2 => tables.get_user_pages_fast_only(at(first), write, into),
-            _ => tables.get_user_pages_fast(at(first), write, into, |_, _| false),
+            0 => tables.get_user_pages(at::<F>(first), write, into, |_, _| false),
+            1 | 2 => tables.get_user_pages_fast_only(at::<F>(first), write, into),
+            _ => tables.get_user_pages_fast(at::<F>(first), write, into, |_, _| false),
         };
         match pins {
             Ok(pins) => Ok(pins.keep()),
-            Err(GupError::Hole(hole)) if hole == at(first) => Ok(0),
+            Err(GupError::Hole(hole)) if hole == at::<F>(first) => Ok(0),
             Err(error) => seen(format!("could not pin pages from {first} on: {error}")),
         }
     }
@@ -220,13 +226,21 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Hand<'_, '_, M, F, G> {
     fn pin(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
         let (first, most, write) =
             (worker.below(self.pages.len()), 1 + worker.below(MOST), worker.below(2) == 0);
-        let mut frames = [Frame::default(); MOST];
-        let pinned = self.take(worker, first, write, &mut frames[..most])?;
+        // Pins are of frames of 4 KiB.
+        let each = F::PAGE.frames() as usize;
+        let mut frames = [Frame::default(); MOST * 16];
+        let pinned = self.take(worker, first, write, &mut frames[..most * each])?;
         let all = self.pages.len();
-        if first + pinned > all {
-            return seen(format!("of {all} pages, {pinned} were pinned from {first} on"));
+        if first + pinned / each > all || !pinned.is_multiple_of(each) {
+            return seen(format!("of {all} pages, {pinned} frames were pinned from {first} on"));
         }
-        for (frame, number) in frames[..pinned].iter().zip(first..) {
+        for (page, number) in frames[..pinned].chunks(each).zip(first..) {
+            let Some((frame, others)) = page.split_first() else { continue };
+            if others.iter().zip(1..).any(|(other, more)| Some(*other) != frame.checked_add(more)) {
+                return seen(format!("page {number} has the frames {page:?}"));
+            }
+            // SAFETY: they were just pinned. The first pin keeps the page.
+            unsafe { unpin(self.ground.host.machine, others) };
             let mut pinned = Pinned { frame: *frame, number, written: None };
             if write {
                 let value = (self.cpu as u64) << 48 | self.count;

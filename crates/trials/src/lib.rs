@@ -40,7 +40,7 @@ mod stale;
 mod tables;
 mod tree;
 
-pub use ground::Ground;
+pub use ground::{Ground, unit};
 pub use machine::{Host, Program};
 
 use alloc::string::String;
@@ -72,7 +72,8 @@ impl<M: Machine, F: Format, G: Concurrent> fmt::Debug for Trial<M, F, G> {
     }
 }
 
-/// All trials, in their order. A new one is a file and a line here: hosts read this list.
+/// All trials, in their order. A new one is a file and a line here: hosts read this list. Those of
+/// areas compile for a granule of 4 KiB only: see [`of_tables`].
 pub fn all<M: Machine + Translated, F: Format, G: Concurrent>() -> Vec<Trial<M, F, G>> {
     Vec::from([
         Trial { name: "tree", run: tree::tree },
@@ -82,6 +83,18 @@ pub fn all<M: Machine + Translated, F: Format, G: Concurrent>() -> Vec<Trial<M, 
         Trial { name: "gup", run: gup::gup },
         Trial { name: "stale", run: stale::stale },
         Trial { name: "exhausted", run: exhausted::exhausted },
+    ])
+}
+
+/// The trials that need page tables only, no areas: for formats of any granule. `stale` leaves out
+/// the addresses that areas reuse.
+pub fn of_tables<M: Machine + Translated, F: Format, G: Concurrent>() -> Vec<Trial<M, F, G>> {
+    Vec::from([
+        Trial { name: "tree", run: tree::tree },
+        Trial { name: "quicklists", run: quicklists::quicklists },
+        Trial { name: "tables", run: tables::tables },
+        Trial { name: "gup", run: gup::gup },
+        Trial { name: "stale", run: stale::stale_pages },
     ])
 }
 

@@ -11,7 +11,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use grace::Concurrent;
-use machine::{ENTRIES, Frame, Machine, Owner, Translated, lock};
+use machine::{Frame, Machine, Owner, Translated, lock};
 use paging::{Decoded, Format, QUICK_ROOT, QUICK_TABLE};
 use spin::mutex::SpinMutex;
 
@@ -66,12 +66,12 @@ fn root_words<M: Machine, F: Format, G: Concurrent>(
     let kernel = ground.tables.root();
     let word = |index| {
         // SAFETY: the kernel's top-level table, which stays.
-        let value =
-            unsafe { ground.host.machine.entry(kernel, index) }.map_or(0, |entry| entry.load());
+        let value = unsafe { ground.host.machine.entries_in(kernel, F::PAGE.order()) };
+        let value = value.and_then(|entries| entries.get(index)).map_or(0, |entry| entry.load());
         let is_table = matches!(F::decode(value, F::LEVELS - 1), Decoded::Table(_));
-        if index >= ENTRIES / 2 && is_table { value } else { 0 }
+        if index >= F::ENTRIES / 2 && is_table { value } else { 0 }
     };
-    Ok((0..ENTRIES).map(word).collect())
+    Ok((0..F::ENTRIES).map(word).collect())
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
@@ -119,7 +119,7 @@ impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
         // SAFETY: the kernel's tables stay.
         let frame = unsafe { self.ground.tables.paging().quick().alloc(list) };
         let frame = frame.of("could not take a page of a quicklist")?;
-        for index in 0..ENTRIES {
+        for index in 0..F::ENTRIES {
             let (found, expected) = (peek(machine, frame, index)?, self.constructed(list, index));
             if found != expected {
                 return seen(format!(
@@ -131,14 +131,14 @@ impl<M: Machine, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
         // SAFETY: it is ours, and not used as a table.
         unsafe { machine.set_owner(frame, Owner::Kernel) }
             .of("could not say what a frame is for")?;
-        (0..ENTRIES).try_for_each(|index| poke(machine, frame, index, tag | index as u64))?;
+        (0..F::ENTRIES).try_for_each(|index| poke(machine, frame, index, tag | index as u64))?;
         Ok(Page { frame, list, tag })
     }
 
     /// Checks that a page still has its tag, restores its constructed state, and gives it back.
     fn give(&self, page: Page) -> Outcome {
         let (machine, Page { frame, list, tag }) = (self.ground.host.machine, page);
-        for index in 0..ENTRIES {
+        for index in 0..F::ENTRIES {
             let (found, expected) = (peek(machine, frame, index)?, tag | index as u64);
             if found != expected {
                 return seen(format!(

@@ -12,6 +12,7 @@ use core::fmt::Arguments;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use machine::{Fault, FaultKind, Frame, Machine, Owner, Place, Translated, VirtAddr};
+use paging::Format;
 
 /// The most spurious faults of an access: for an upper-level entry, and for the page's entry.
 const SPURIOUS: usize = 3;
@@ -87,8 +88,10 @@ pub(crate) fn is_read_only(
     }
 }
 
-/// A word of a frame in the machine's memory.
+/// A word of a page, which begins at a frame, in the machine's memory.
 fn cell<M: Machine>(machine: &M, frame: Frame, number: usize) -> Outcome<NonNull<AtomicU64>> {
+    // A page or a table may have more than one frame.
+    let frame = frame.checked_add((number / 512) as u64).unwrap_or(frame);
     match machine.frame_ptr(frame) {
         // SAFETY: within the frame.
         Some(memory) => Ok(unsafe { memory.cast().add(number % 512) }),
@@ -127,11 +130,15 @@ pub(crate) fn frame_is<M: Machine>(
     seen(format!("{what}: word {number} of frame {frame} is {found:#x}, expected {expected:#x}"))
 }
 
-/// Allocates so many frames for this use.
-pub(crate) fn take<M: Machine>(machine: &M, count: usize, owner: Owner) -> Outcome<Vec<Frame>> {
+/// Allocates so many pages of the smallest size for this use.
+pub(crate) fn take<F: Format, M: Machine>(
+    machine: &M,
+    count: usize,
+    owner: Owner,
+) -> Outcome<Vec<Frame>> {
     let mut frames = Vec::with_capacity(count);
     for _ in 0..count {
-        let frame = machine.alloc(0, Place::Local).of("could not take a frame");
+        let frame = machine.alloc(F::PAGE.order(), Place::Local).of("could not take a frame");
         let frame = frame.and_then(|frame| {
             // SAFETY: it was just allocated, and the owner is right.
             unsafe { machine.set_owner(frame, owner) }.of("could not say what a frame is for")?;

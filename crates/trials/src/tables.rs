@@ -16,14 +16,14 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use grace::Concurrent;
 use large::Large;
-use machine::{Frame, Machine, Owner, PageSize, Translated, VirtAddr, VirtRange};
+use machine::{Frame, Machine, Owner, Translated, VirtAddr, VirtRange};
 use paging::{Attrs, Flags, Format, PendingFlush};
 
 /// Adjacent slots of a CPU in page-table pages of its own, and slots between those of other CPUs.
 const OWN: usize = 40;
 const SHARED: usize = 24;
-/// Bytes between the first slots of two CPUs.
-const APART: u64 = 16 << 20;
+/// Large pages between the first slots of two CPUs.
+const APART: u64 = 8;
 /// Steps of each CPU in a round.
 const STEPS: usize = 400;
 /// Steps between two quiescent states.
@@ -56,7 +56,7 @@ pub(crate) fn tables<M: Machine + Translated, F: Format, G: Concurrent>(
         let (own, shared) = (ground.part(2)?, ground.part(3)?);
         ground.at_once(|worker| {
             let mut hand = Hand::new(ground, worker.cpu, own, shared)?;
-            let mut large = Large::new(ground, page_at(hand.own, 8 << 20)?)?;
+            let mut large = Large::new(ground, page_at(hand.own, 4 * F::LARGE.bytes())?)?;
             for step in 0..ground.steps(STEPS) {
                 if step.is_multiple_of(QUIET) {
                     (ground.host.quiet)();
@@ -78,8 +78,8 @@ pub(crate) fn tables<M: Machine + Translated, F: Format, G: Concurrent>(
 }
 
 /// Shared page-table pages: few, but with room for all slots.
-fn shared_tables(cpus: usize) -> usize {
-    (SHARED * cpus).div_ceil(512).max(3)
+fn shared_tables<F: Format>(cpus: usize) -> usize {
+    (SHARED * cpus).div_ceil(F::ENTRIES).max(3)
 }
 
 /// The address so many bytes into a range.
@@ -98,15 +98,16 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'g, 'a, M, 
         shared: VirtRange,
     ) -> Outcome<Self> {
         // The slots of a CPU lie across a border of two page-table pages.
-        let first = APART * cpu as u64 + PageSize::Size2M.bytes() - (OWN as u64 / 2) * 4096;
+        let first =
+            (APART * cpu as u64 + 1) * F::LARGE.bytes() - (OWN as u64 / 2) * F::PAGE.bytes();
         Ok(Hand {
             ground,
             tables: ground.tables,
             cpu,
-            own: pages(page_at(own, first)?, OWN)?,
-            shared: pages(shared.start(), shared_tables(ground.cpus) * 512)?,
+            own: pages::<F>(page_at(own, first)?, OWN)?,
+            shared: pages::<F>(shared.start(), shared_tables::<F>(ground.cpus) * F::ENTRIES)?,
             slots: [None; OWN + SHARED],
-            pool: take(ground.host.machine, OWN + SHARED, Owner::Kernel)?,
+            pool: take::<F, M>(ground.host.machine, OWN + SHARED, Owner::Kernel)?,
             tags: 0,
         })
     }
@@ -114,10 +115,10 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'g, 'a, M, 
     /// The address of a slot. Shared slots of different CPUs are neighbours, and alternate between
     /// the shared page-table pages.
     fn at(&self, slot: usize) -> VirtAddr {
-        let Some(slot) = slot.checked_sub(OWN) else { return page(self.own.start(), slot) };
+        let Some(slot) = slot.checked_sub(OWN) else { return page::<F>(self.own.start(), slot) };
         let number = slot * self.ground.cpus + self.cpu;
-        let tables = shared_tables(self.ground.cpus);
-        page(self.shared.start(), number % tables * 512 + number / tables)
+        let tables = shared_tables::<F>(self.ground.cpus);
+        page::<F>(self.shared.start(), number % tables * F::ENTRIES + number / tables)
     }
 
     fn step(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
@@ -157,7 +158,7 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'g, 'a, M, 
         };
         let what = format_args!("slot {slot}, which is mapped to frame {frame}");
         is(machine, at, tag, what)?;
-        is(machine, word(at, 511), !tag, what)?;
+        is(machine, word(at, F::ENTRIES - 1), !tag, what)?;
         frame_is(machine, frame, 0, tag, what)?;
         if !write {
             is_read_only(machine, word(at, 1), 0, what)?;
@@ -172,7 +173,7 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'g, 'a, M, 
         let (machine, at) = (self.ground.host.machine, self.at(slot));
         let what = format_args!("slot {slot}");
         store(machine, at, tag, what)?;
-        store(machine, word(at, 511), !tag, what)?;
+        store(machine, word(at, F::ENTRIES - 1), !tag, what)?;
         if let Some(mapped) = &mut self.slots[slot] {
             mapped.tag = tag;
         }
@@ -183,7 +184,7 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'g, 'a, M, 
         let Some(frame) = self.pool.pop() else {
             return seen("the pool of frames is empty".into());
         };
-        let range = pages(self.at(slot), 1)?;
+        let range = pages::<F>(self.at(slot), 1)?;
         self.ground.host.machine.check_reuse(None, range);
         self.tables.map_own(range, frame, Attrs::KERNEL_RW).of("could not map a page")?;
         self.slots[slot] = Some(Mapped { frame, tag: 0, write: true });
@@ -199,7 +200,7 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'g, 'a, M, 
             return Ok(());
         }
         let at = self.at(first);
-        self.ground.host.machine.check_reuse(None, pages(at, frames.len())?);
+        self.ground.host.machine.check_reuse(None, pages::<F>(at, frames.len())?);
         self.tables.map_frames_own(at, &frames, Attrs::KERNEL_RW).of("could not map pages")?;
         for (slot, frame) in (first..).zip(frames) {
             self.slots[slot] = Some(Mapped { frame, tag: 0, write: true });
@@ -210,7 +211,7 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'g, 'a, M, 
 
     fn protect(&mut self, slot: usize, was: Mapped, write: bool, how: usize) -> Outcome {
         let rights = if write { Flags::READ | Flags::WRITE } else { Flags::READ };
-        let range = pages(self.at(slot), 1)?;
+        let range = pages::<F>(self.at(slot), 1)?;
         self.complete(
             how,
             self.tables.protect_own(range, rights).of("could not change what a page allows")?,
@@ -231,7 +232,7 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'g, 'a, M, 
     }
 
     fn unmap_range(&mut self, first: usize, count: usize, how: usize) -> Outcome {
-        let (range, mut gone) = (pages(self.at(first), count)?, Vec::with_capacity(count));
+        let (range, mut gone) = (pages::<F>(self.at(first), count)?, Vec::with_capacity(count));
         let pending = self.tables.unmap_own(range, |was| gone.push(was)).of("could not unmap")?;
         self.complete(how, pending);
         let mut gone = gone.into_iter();

@@ -4,12 +4,17 @@
 mod common;
 
 use common::lax::{Lax, LeftOut, Which};
-use common::{Found, OnSim, Way, run, trial};
-use paging::{Aarch64, X86_64L4};
-use sim::{Checks, Config, Violation};
+use common::{Found, OnSim, Way, run, trial, trial_of_tables};
+use paging::{Aarch64, Aarch64G16, Aarch64G64, X86_64L4};
+use sim::{Checks, Config, Grace, Violation};
+use trials::Trial;
+
+/// A trial on a machine that leaves out flushes.
+type OnLax<F> = Trial<Lax, F, Grace>;
 
 /// The error that is found with these flushes omitted.
 fn found<F: OnSim>(
+    trial: OnLax<F>,
     left_out: LeftOut,
     which: Which,
     cpus: usize,
@@ -18,7 +23,7 @@ fn found<F: OnSim>(
 ) -> Found {
     let way = Way::threads(cpus, ticking);
     let way = Way { config: Config { checks, events: 0, tlb_entries: 512, ..way.config }, ..way };
-    let found = run(way, |sim| Lax::new(sim, left_out, which), trial::<_, F, _>("stale"));
+    let found = run(way, |sim| Lax::new(sim, left_out, which), trial);
     let found = found.expect_err("the flushes that were left out were not missed");
     let text = found.to_string();
     println!("{left_out:?}, {which:?}, {cpus} CPUs: {}", text.lines().next().unwrap_or_default());
@@ -31,8 +36,18 @@ fn is_seen(left_out: LeftOut, which: Which, cpus: &[usize], says: &[&str]) {
 }
 
 fn is_seen_on<F: OnSim>(left_out: LeftOut, which: Which, cpus: &[usize], says: &[&str]) {
+    is_seen_by::<F>(trial("stale"), left_out, which, cpus, says);
+}
+
+fn is_seen_by<F: OnSim>(
+    trial: OnLax<F>,
+    left_out: LeftOut,
+    which: Which,
+    cpus: &[usize],
+    says: &[&str],
+) {
     for (cpus, ticking) in cpus.iter().flat_map(|cpus| [(*cpus, false), (*cpus, true)]) {
-        match found::<F>(left_out, which, cpus, Checks::NONE, ticking) {
+        match found::<F>(trial, left_out, which, cpus, Checks::NONE, ticking) {
             Found::Told(text) => {
                 assert!(says.iter().all(|says| text.contains(says)), "{says:?}: {text}")
             }
@@ -93,11 +108,26 @@ fn broadcast_flushes_left_out_are_seen() {
     );
 }
 
+/// With granules of 16 and 64 KiB.
+#[test]
+fn flushes_of_larger_pages_left_out_are_seen() {
+    fn each<F: OnSim>() {
+        let stale = trial_of_tables::<_, F, _>("stale");
+        is_seen_by::<F>(stale, LeftOut::Local, Which::Each, &[1, 2], WRITES);
+        is_seen_by::<F>(stale, LeftOut::Remote, Which::Each, &[2], WRITES);
+        let program = &["the program's page made read-only"];
+        is_seen_by::<F>(stale, LeftOut::Remote, Which::Programs, &[2], program);
+    }
+    each::<Aarch64G16>();
+    each::<Aarch64G64>();
+}
+
 /// The machine reports a stale store before the trial does.
 #[test]
 fn the_checkers_see_them_first() {
     for (left_out, cpus) in [(LeftOut::Local, 1), (LeftOut::Remote, 2)] {
-        let found = found::<X86_64L4>(left_out, Which::Each, cpus, Checks::ALL, false);
+        let found =
+            found::<X86_64L4>(trial("stale"), left_out, Which::Each, cpus, Checks::ALL, false);
         let Found::Machine(failure) = &found else { panic!("{found}") };
         let report = failure.report().unwrap_or_else(|| panic!("{found}"));
         let known = matches!(report.violation, Violation::StaleTranslation { write: true, .. });

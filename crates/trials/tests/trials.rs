@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::{Way, passes};
-use paging::{Aarch64, Sv57, X86_64L4};
+use common::{Way, passes, passes_of_tables};
+use paging::{Aarch64, Aarch64G16, Aarch64G16L3, Aarch64G64, Aarch64G64Lpa, Sv57, X86_64L4};
 use sim::{Config, Grace, Sim};
 
 /// On threads.
@@ -61,6 +61,34 @@ trials! {
     stale: 3;
     exhausted: 3, few_frames;
 }
+
+/// With granules of 16 and 64 KiB, the trials that need no areas.
+macro_rules! granules {
+    ($($name:ident)*) => {
+        mod granules {
+            use super::*;
+
+            $(#[test]
+            fn $name() {
+                let ways = [Way::threads(2, true), Way::seeded(2, 1), Way::seeded(3, 2)];
+                let name = stringify!($name);
+                passes_of_tables::<Aarch64G16>(name, ways);
+                passes_of_tables::<Aarch64G16L3>(name, ways.into_iter().take(1));
+                passes_of_tables::<Aarch64G64>(name, ways.into_iter().take(2));
+                passes_of_tables::<Aarch64G64Lpa>(name, ways.into_iter().take(1));
+            })*
+
+            #[test]
+            fn each_of_them_has_a_test() {
+                let trials = trials::of_tables::<Sim, Aarch64G64, Grace>();
+                let names: Vec<_> = trials.iter().map(|trial| trial.name).collect();
+                assert_eq!(names, [$(stringify!($name)),*]);
+            }
+        }
+    };
+}
+
+granules! { tree quicklists tables gup stale }
 
 /// Few frames, because the machine searches all tables for each frame that is freed.
 fn few_frames(way: Way) -> Way {

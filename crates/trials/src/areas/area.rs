@@ -56,7 +56,7 @@ impl Area {
         if kind == Kind::Vmalloc {
             return area.allocate(machine, vmap, worker);
         }
-        area.frames = take(machine, pages, Owner::Kernel)?;
+        area.frames = take::<F, M>(machine, pages, Owner::Kernel)?;
         let at = match kind {
             Kind::Ram => vmap.vm_map_ram(&area.frames, Attrs::KERNEL_RW).of("vm_map_ram"),
             _ => vmap.vmap(&area.frames, Attrs::KERNEL_RW).of("vmap"),
@@ -68,7 +68,7 @@ impl Area {
                 return Err(stop);
             }
         }
-        area.fill(machine)?;
+        area.fill::<F, M>(machine)?;
         for (number, frame) in area.frames.iter().enumerate() {
             let what = format_args!("page {number} of the area at {}, written", area.at);
             frame_is(machine, *frame, 0, area.word(number), what)?;
@@ -97,13 +97,13 @@ impl Area {
             }
             _ => {
                 self.at = vmap.vmalloc(self.bytes).of("vmalloc")?;
-                self.fill(machine)?;
+                self.fill::<F, M>(machine)?;
                 let pages = 1 + worker.below(9);
                 // SAFETY: no other CPU knows it.
                 let moved = unsafe { vmap.vrealloc(self.at, pages as u64 * 4096) };
                 self.at = moved.of("vrealloc")?;
                 for number in 0..pages.min(self.pages) {
-                    let at = page(self.at, number);
+                    let at = page::<F>(self.at, number);
                     is(
                         machine,
                         at,
@@ -115,7 +115,7 @@ impl Area {
                 (self.pages, self.bytes) = (pages, pages as u64 * 4096);
             }
         }
-        self.fill(machine)?;
+        self.fill::<F, M>(machine)?;
         Ok(self)
     }
 
@@ -144,10 +144,10 @@ impl Area {
         self.has_guard() && !self.shrunk
     }
 
-    fn fill<M: Translated>(&self, machine: &M) -> Outcome {
+    fn fill<F: Format, M: Translated>(&self, machine: &M) -> Outcome {
         (0..self.pages).try_for_each(|number| {
             let (at, what) =
-                (page(self.at, number), format_args!("page {number} of {:?}", self.kind));
+                (page::<F>(self.at, number), format_args!("page {number} of {:?}", self.kind));
             store(machine, at, self.word(number), what)?;
             store(machine, word(at, 511), !self.word(number), what)
         })
@@ -160,7 +160,7 @@ impl Area {
         vmap: &Areas<M, F, G>,
     ) -> Outcome {
         for number in 0..self.pages {
-            let (at, expected) = (page(self.at, number), self.word(number));
+            let (at, expected) = (page::<F>(self.at, number), self.word(number));
             let what = format_args!("page {number} of the {:?} at {}", self.kind, self.at);
             is(machine, at, expected, what)?;
             let last = load(machine, word(at, 511), what)?;

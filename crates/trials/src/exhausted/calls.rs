@@ -128,7 +128,7 @@ impl<'h, 's, 'g, 'a, M: Machine + Translated, F: Format, G: Concurrent>
         let at = self.stage.program_at(cpu, 1 << 29);
         let map =
             |_| program.map_frames_own(at, &many, Attrs::USER_RW).map_err(|failed| failed.error);
-        let range = pages(at, many.len())?;
+        let range = pages::<F>(at, many.len())?;
         judge.judge("a map that needs more tables than there are frames", map, |()| {
             program.unmap_own(range, |_| ()).of("could not unmap")?.flush();
             Ok(())
@@ -222,7 +222,7 @@ impl<'h, 's, 'g, 'a, M: Machine + Translated, F: Format, G: Concurrent>
             mapped.map(|()| fresh(number)).map_err(|failed| failed.error)
         };
         judge.judge(what, map, |at| {
-            tables.unmap_own(pages(at, FRAMES)?, |_| ()).of("could not unmap")?.flush();
+            tables.unmap_own(pages::<F>(at, FRAMES)?, |_| ()).of("could not unmap")?.flush();
             Ok(())
         })
     }

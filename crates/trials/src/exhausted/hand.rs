@@ -32,22 +32,22 @@ pub(super) struct Hand<'s, 'g, 'a, M: Machine, F: Format, G: Concurrent> {
 
 impl<'s, 'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'s, 'g, 'a, M, F, G> {
     pub(super) fn new(stage: &'s Stage<'g, 'a, M, F, G>, cpu: usize) -> Outcome<Self> {
-        let frames = take(stage.ground.host.machine, FRAMES, Owner::User)?;
+        let frames = take::<F, M>(stage.ground.host.machine, FRAMES, Owner::User)?;
         Ok(Hand { stage, cpu, frames, block: None, memory: None, area: None, ram: None })
     }
 
     fn kernel(&self) -> Outcome<VirtRange> {
-        pages(self.stage.kernel_at(self.cpu, 0)?, FRAMES)
+        pages::<F>(self.stage.kernel_at(self.cpu, 0)?, FRAMES)
     }
 
     fn program(&self) -> Outcome<VirtRange> {
-        pages(self.stage.program_at(self.cpu, 0), FRAMES)
+        pages::<F>(self.stage.program_at(self.cpu, 0), FRAMES)
     }
 
     /// The addresses of the large page.
     pub(super) fn large(&self) -> Outcome<VirtRange> {
         let size = PageSize::Size2M;
-        pages(self.stage.kernel_at(self.cpu, size.bytes())?, size.frames() as usize)
+        pages::<F>(self.stage.kernel_at(self.cpu, size.bytes())?, size.frames() as usize)
     }
 
     /// The first word of a page.
@@ -65,7 +65,7 @@ impl<'s, 'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'s, 'g,
             .map_frames_own(kernel.start(), &self.frames, Attrs::KERNEL_RW)
             .of("could not map")?;
         for number in 0..FRAMES {
-            let (at, what) = (page(kernel.start(), number), format_args!("page {number}"));
+            let (at, what) = (page::<F>(kernel.start(), number), format_args!("page {number}"));
             store(ground.host.machine, at, self.mark(number), what)?;
         }
         let mapped = program.tables().map_frames_own(user.start(), &self.frames, Attrs::USER_RW);
@@ -73,7 +73,7 @@ impl<'s, 'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'s, 'g,
         let memory = used.vmalloc(PAGES as u64 * 4096).of("vmalloc")?;
         self.memory = Some(memory);
         for number in 0..PAGES {
-            let (at, what) = (page(memory, number), format_args!("page {number} of vmalloc"));
+            let (at, what) = (page::<F>(memory, number), format_args!("page {number} of vmalloc"));
             store(ground.host.machine, at, self.mark(FRAMES + number), what)?;
         }
         self.area = Some(used.vmap(&self.frames, Attrs::KERNEL_RW).of("vmap")?);
@@ -85,7 +85,7 @@ impl<'s, 'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'s, 'g,
         let large = self.large()?;
         ground.tables.map_own(large, block, Attrs::KERNEL_RW).of("could not map a large page")?;
         PIECES.into_iter().try_for_each(|number| {
-            let (at, what) = (page(large.start(), number), format_args!("a large page"));
+            let (at, what) = (page::<F>(large.start(), number), format_args!("a large page"));
             store(ground.host.machine, at, self.mark(number), what)
         })
     }
@@ -101,18 +101,18 @@ impl<'s, 'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'s, 'g,
         for (number, frame) in self.frames.iter().enumerate() {
             for (start, whose) in &ways {
                 let what = format_args!("{whose} page {number}, {when}");
-                is(machine, page(*start, number), self.mark(number), what)?;
+                is(machine, page::<F>(*start, number), self.mark(number), what)?;
             }
             frame_is(machine, *frame, 0, self.mark(number), format_args!("page {number}, {when}"))?;
         }
         for number in 0..self.memory.map_or(0, |_| PAGES) {
-            let at = page(self.memory.unwrap_or_default(), number);
+            let at = page::<F>(self.memory.unwrap_or_default(), number);
             let what = format_args!("vmalloc's page {number}, {when}");
             is(machine, at, self.mark(FRAMES + number), what)?;
         }
         for number in self.block.into_iter().flat_map(|_| PIECES) {
             let what = format_args!("piece {number} of a large page, {when}");
-            is(machine, page(self.large()?.start(), number), self.mark(number), what)?;
+            is(machine, page::<F>(self.large()?.start(), number), self.mark(number), what)?;
         }
         Ok(())
     }

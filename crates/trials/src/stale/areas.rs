@@ -89,7 +89,7 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
         worker.meet()?;
         for area in self.copy(&self.live) {
             for number in 0..area.frames.len() {
-                let at = page(area.at, number);
+                let at = page::<F>(area.at, number);
                 let what =
                     format_args!("page {number} of an area made by cpu{maker} in turn {turn}");
                 is(machine, at, mark(turn, number), what)?;
@@ -117,7 +117,7 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
                     "page {number} of an area made in turn {turn}, unmapped, and flushed by \
                      {call} on cpu{freer}"
                 );
-                is_absent(machine, page(area.at, number), what)?;
+                is_absent(machine, page::<F>(area.at, number), what)?;
             }
         }
         worker.meet()?;
@@ -139,7 +139,7 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
         if kind == Kind::Vmalloc {
             area.at = vmap.vmalloc((pages as u64) << 12).of("vmalloc")?;
             for number in 0..pages {
-                let at = page(area.at, number);
+                let at = page::<F>(area.at, number);
                 let frame = vmap.vmalloc_to_page(at);
                 match frame.filter(|frame| machine.info(*frame).is_some_and(|info| info.try_get()))
                 {
@@ -148,7 +148,7 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Stage<'_, '_, M, F, G> {
                 }
             }
         } else {
-            area.frames = take(machine, pages, Owner::Kernel)?;
+            area.frames = take::<F, M>(machine, pages, Owner::Kernel)?;
             area.at = match kind {
                 Kind::Ram => vmap.vm_map_ram(&area.frames, Attrs::KERNEL_RW).of("vm_map_ram")?,
                 _ => vmap.vmap(&area.frames, Attrs::KERNEL_RW).of("vmap")?,

@@ -18,6 +18,16 @@ use grace::Concurrent;
 use machine::{Machine, Translated};
 use paging::Format;
 
+/// As [`stale`], without the areas, for formats that they do not have.
+pub(crate) fn stale_pages<M: Machine + Translated, F: Format, G: Concurrent>(
+    ground: &Ground<'_, M, F, G>,
+) -> Result<(), String> {
+    ground.whole(|| {
+        pages::kernel(ground)?;
+        pages::program(ground)
+    })
+}
+
 pub(crate) fn stale<M: Machine + Translated, F: Format, G: Concurrent>(
     ground: &Ground<'_, M, F, G>,
 ) -> Result<(), String> {

@@ -55,7 +55,7 @@ pub(super) fn program<M: Machine + Translated, F: Format, G: Concurrent>(
     ground: &Ground<'_, M, F, G>,
 ) -> Result<(), String> {
     let program = Program::new(ground)?;
-    let at = VirtAddr::new(0x4000_0000 - 0x10_0000);
+    let at = VirtAddr::new(0x4000_0000 - 256 * F::PAGE.bytes());
     let result = Stage::new(ground, program.tables(), at, "the program's").and_then(|stage| {
         let result = ground.at_once(|worker| program.inside(|| stage.turns(worker, ground.rounds)));
         result.and(ground.on_first(|| stage.end()))
@@ -88,7 +88,7 @@ impl<'a, M: Machine + Translated, F: Format, G: Concurrent> Stage<'a, M, F, G> {
             Some(_) => (Attrs::USER_RW, Owner::User),
         };
         ground.on_first(|| {
-            let both = take(machine, 2 * PAGES, owner)?;
+            let both = take::<F, M>(machine, 2 * PAGES, owner)?;
             let sets = [both[..PAGES].to_vec(), both[PAGES..].to_vec()];
             let stage = Stage { machine, tables, at, attrs, sets, cpus, whose };
             match stage.map(0) {
@@ -103,7 +103,7 @@ impl<'a, M: Machine + Translated, F: Format, G: Concurrent> Stage<'a, M, F, G> {
 
     /// Unmaps the pages, and gives the frames back.
     fn end(&self) -> Outcome {
-        let pending = self.tables.unmap_own(pages(self.at, PAGES)?, |_| ());
+        let pending = self.tables.unmap_own(pages::<F>(self.at, PAGES)?, |_| ());
         pending.of("could not unmap at the end")?.flush();
         self.sets.iter().try_for_each(|set| give(self.machine, set))
     }
@@ -114,7 +114,7 @@ impl<'a, M: Machine + Translated, F: Format, G: Concurrent> Stage<'a, M, F, G> {
         for (number, frame) in set.iter().enumerate() {
             poke(self.machine, *frame, 0, mark(turn, number))?;
         }
-        self.machine.check_reuse(self.tables.space(), pages(self.at, PAGES)?);
+        self.machine.check_reuse(self.tables.space(), pages::<F>(self.at, PAGES)?);
         self.tables.map_frames_own(self.at, set, self.attrs).of("could not map")
     }
 
@@ -126,7 +126,7 @@ impl<'a, M: Machine + Translated, F: Format, G: Concurrent> Stage<'a, M, F, G> {
     ) -> Outcome {
         let mut first = 0;
         for count in PIECES[turn % PIECES.len()] {
-            let some = pages(page(self.at, first), *count)?;
+            let some = pages::<F>(page::<F>(self.at, first), *count)?;
             change(some).of("could not change pages")?.flush();
             first += count;
         }
@@ -224,7 +224,7 @@ impl<'a, M: Machine + Translated, F: Format, G: Concurrent> Stage<'a, M, F, G> {
     /// From the last page on. A TLB that keeps the latest translations is then checked before the
     /// check evicts them.
     fn each(&self, mut look: impl FnMut(VirtAddr, usize) -> Outcome) -> Outcome {
-        (0..PAGES).rev().try_for_each(|number| look(page(self.at, number), number))
+        (0..PAGES).rev().try_for_each(|number| look(page::<F>(self.at, number), number))
     }
 
     /// Checks that each page has the contents of this turn, in its frame and through the mapping.

@@ -6,7 +6,7 @@ use crate::own::Own;
 use crate::sight::{frame_is, is, is_absent, is_read_only, store};
 use alloc::format;
 use grace::Concurrent;
-use machine::{Frame, FrameError, Machine, Owner, PageSize, Place, Translated, VirtAddr};
+use machine::{Frame, FrameError, Machine, Owner, Place, Translated, VirtAddr};
 use paging::{Attrs, Flags, Format};
 
 /// Pages of it that are checked.
@@ -23,7 +23,7 @@ pub(super) struct Large<'g, 'a, M: Machine, F: Format, G: Concurrent> {
 
 impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Large<'g, 'a, M, F, G> {
     pub(super) fn new(ground: &'g Ground<'a, M, F, G>, near: VirtAddr) -> Outcome<Self> {
-        let (machine, size) = (ground.host.machine, PageSize::Size2M);
+        let (machine, size) = (ground.host.machine, F::LARGE);
         let block = match machine.alloc(size.order(), Place::Local) {
             Ok(block) => Some(block),
             Err(FrameError::OutOfFrames { .. } | FrameError::TooLarge { .. }) => None,
@@ -40,8 +40,8 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Large<'g, 'a, M,
     pub(super) fn step(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
         let Some(block) = self.block else { return Ok(()) };
         let (machine, tables) = (self.ground.host.machine, self.ground.tables);
-        let count = PageSize::Size2M.frames() as usize;
-        let whole = pages(self.at, count)?;
+        let count = F::ENTRIES;
+        let whole = pages::<F>(self.at, count)?;
         self.tags += 1;
         let tag = |number: usize| 0x1a46_0000_0000_0000 | self.tags << 16 | number as u64;
         let mut pieces = [0; PIECES];
@@ -50,33 +50,33 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Large<'g, 'a, M,
         machine.check_reuse(None, whole);
         tables.map_own(whole, block, Attrs::KERNEL_RW).of("could not map a large page")?;
         let size = tables.walk(&G::pin()).get(self.at).map(|mapping| mapping.size);
-        if size != Some(PageSize::Size2M.min(tables.paging().largest())) {
-            return seen(format!("a block of 2 MiB at {} was mapped as {size:?}", self.at));
+        if size != Some(F::LARGE.min(tables.paging().largest())) {
+            return seen(format!("a block for a large page at {} was mapped as {size:?}", self.at));
         }
         for number in pieces {
-            store(machine, page(self.at, number), tag(number), format_args!("a large page"))?;
+            store(machine, page::<F>(self.at, number), tag(number), format_args!("a large page"))?;
         }
 
         let (one, other) = (pieces[0], pieces[1]);
-        let at = |number| page(self.at, number);
-        tables.split_own(at(one), PageSize::Size4K).of("could not split a large page")?.flush();
+        let at = |number| page::<F>(self.at, number);
+        tables.split_own(at(one), F::PAGE).of("could not split a large page")?.flush();
         let all_are = |what: &str| {
             pieces.into_iter().try_for_each(|number| {
                 let what = format_args!("piece {number} of a large page, {what}");
-                let frame = block.checked_add(number as u64).unwrap_or(block);
+                let frame = block.checked_add(number as u64 * F::PAGE.frames()).unwrap_or(block);
                 frame_is(machine, frame, 0, tag(number), what)?;
                 is(machine, at(number), tag(number), what)
             })
         };
         all_are("split")?;
         tables
-            .protect_own(pages(at(one), 1)?, Flags::READ)
+            .protect_own(pages::<F>(at(one), 1)?, Flags::READ)
             .of("could not protect a piece")?
             .flush();
         is_read_only(machine, at(one), 0, format_args!("piece {one} of a large page, protected"))?;
         all_are("one of them protected")?;
 
-        tables.unmap_own(pages(at(one), 1)?, |_| ()).of("could not unmap a piece")?.flush();
+        tables.unmap_own(pages::<F>(at(one), 1)?, |_| ()).of("could not unmap a piece")?.flush();
         is_absent(machine, at(one), format_args!("piece {one} of a large page, unmapped"))?;
         if other != one {
             let what = format_args!("piece {other} of a large page, of which {one} is unmapped");

@@ -9,10 +9,10 @@ pub(crate) use arch::OnSim;
 use grace::Concurrent;
 use machine::{Machine, Memory, PageSize, Translated, VirtAddr, VirtRange};
 use paging::{Format, PageTables, Paging, QUICK_ROOT};
-use sim::{Arch, Config, Failure, Grace, Sim, seeded, threads};
+use sim::{Config, Failure, Grace, Sim, seeded, threads};
 use std::mem::{ManuallyDrop, forget};
 use std::sync::{Arc, Mutex, OnceLock};
-use trials::{Ground, Host, Program, Trial, all};
+use trials::{Ground, Host, Program, Trial, all, of_tables, unit};
 use vmap::TlbGrace;
 
 /// The parameters of a run.
@@ -78,9 +78,16 @@ pub(crate) fn trial<M: Machine + Translated, F: Format, G: Concurrent>(
     all().into_iter().find(|trial| trial.name == name).expect("there is such a trial")
 }
 
+/// The trial of this name, of those that need no areas.
+pub(crate) fn trial_of_tables<M: Machine + Translated, F: Format, G: Concurrent>(
+    name: &str,
+) -> Trial<M, F, G> {
+    of_tables().into_iter().find(|trial| trial.name == name).expect("there is such a trial")
+}
+
 /// Kernel addresses for trials: not the first ones, except where there are few.
 fn kernel_range<F: Format>() -> VirtAddr {
-    let skipped = if F::VIRTUAL_BITS > 39 { 0x4900_0000_0000 } else { 1 << 30 };
+    let skipped = if F::LOWER_BITS >= 47 { 0x4900_0000_0000 } else { 1 << 30 };
     F::upper_half().checked_add(skipped).unwrap()
 }
 
@@ -92,8 +99,9 @@ pub(crate) fn run<M: Machine + Translated, F: OnSim>(
     trial: Trial<M, F, Grace>,
 ) -> Result<(), Found> {
     // AArch64 broadcasts flushes.
-    let broadcast = F::ARCH == Arch::Aarch64;
-    let config = Config { arch: F::ARCH, levels: F::LEVELS, broadcast, ..way.config };
+    let broadcast = F::BREAK_BEFORE_MAKE;
+    let frames = way.config.frames * F::PAGE.frames();
+    let config = Config { arch: F::ARCH, levels: F::LEVELS, broadcast, frames, ..way.config };
     let sim = Sim::new(config).unwrap();
     let machine = make(sim.clone());
     let paging = Paging::<M, F>::try_new(machine.clone(), PageSize::Size1G).unwrap();
@@ -106,14 +114,16 @@ pub(crate) fn run<M: Machine + Translated, F: OnSim>(
         }
     })
     .unwrap();
-    let range = VirtRange::new(kernel_range::<F>(), 128 << 30).unwrap();
+    let range = VirtRange::new(kernel_range::<F>(), 128 * unit::<F>()).unwrap();
     let tables = sim.on_cpu(0, || {
         let tables = Arc::new(PageTables::<M, F, Grace>::kernel(&paging).unwrap());
         tables.reserve(range).unwrap();
         // SAFETY: a table.
-        let word = |index| unsafe { sim.entry(tables.root(), index) }.unwrap().load();
-        let words: Vec<u64> =
-            (0..512).map(|index| if index < 256 { 0 } else { word(index) }).collect();
+        let entries = unsafe { sim.entries_in(tables.root(), F::PAGE.order()) }.unwrap();
+        let word = |index| entries.get(index).unwrap().load();
+        let words: Vec<u64> = (0..F::ENTRIES)
+            .map(|index| if index < F::ENTRIES / 2 { 0 } else { word(index) })
+            .collect();
         sim.constructed(QUICK_ROOT, move |index| words[index]);
         tables
     });
@@ -181,9 +191,18 @@ pub(crate) fn run<M: Machine + Translated, F: OnSim>(
 
 /// Runs the trial of this name in all ways. It must find no error.
 pub(crate) fn passes<F: OnSim>(name: &str, ways: impl IntoIterator<Item = Way>) {
+    passes_as::<F>(trial(name), ways);
+}
+
+/// As [`passes`], of the trials that need no areas.
+pub(crate) fn passes_of_tables<F: OnSim>(name: &str, ways: impl IntoIterator<Item = Way>) {
+    passes_as::<F>(trial_of_tables(name), ways);
+}
+
+fn passes_as<F: OnSim>(trial: Trial<Sim, F, Grace>, ways: impl IntoIterator<Item = Way>) {
     for way in ways {
-        if let Err(found) = run::<_, F>(way, |sim| sim, trial(name)) {
-            panic!("{name} with {} CPUs, seed {}: {found}", way.cpus, way.seed);
+        if let Err(found) = run::<_, F>(way, |sim| sim, trial) {
+            panic!("{} with {} CPUs, seed {}: {found}", trial.name, way.cpus, way.seed);
         }
     }
 }
