@@ -35,6 +35,7 @@ with_each! {
     pieces_hold_references
     a_leaf_is_one_table
     frames_without_a_table
+    lists_keep_their_share
 }
 
 /// A machine with so many frames more than `pages` pages need.
@@ -347,6 +348,26 @@ mod each {
             kernel
         });
         end(&sim, &paging, [kernel]);
+    }
+
+    /// The share of a list is counted in tables.
+    pub(super) fn lists_keep_their_share<F: OnSim>() {
+        let (sim, paging) = machine::<F>(128, 0);
+        sim.on_cpu(0, || {
+            let quick = paging.quick();
+            // SAFETY: the list has no kernel's tables.
+            let pages = (0..16).map(|_| unsafe { quick.alloc(QUICK_TABLE) }.unwrap());
+            let pages: Vec<_> = pages.collect();
+            for page in pages {
+                // SAFETY: it is empty, as it came.
+                unsafe { quick.free(QUICK_TABLE, page) }.unwrap();
+            }
+            let free = sim.free_frames() as u64 / F::PAGE.frames();
+            let keep = free as usize / QUICK_FRACTION;
+            assert_eq!(quick.trim(QUICK_TABLE, 0, usize::MAX), 16 - keep);
+            assert_eq!(quick.len(QUICK_TABLE), keep);
+        });
+        end(&sim, &paging, []);
     }
 
     /// Half of the frames are free, but no two that make a table: the call fails and changes

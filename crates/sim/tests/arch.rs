@@ -13,13 +13,23 @@ struct Way {
     link: fn(u64) -> u64,
 }
 
+/// The base-2 logarithm of the bytes of a table.
+fn granule(arch: Arch) -> u32 {
+    match arch {
+        Arch::Aarch64G16 | Arch::Aarch64G16Lpa2 => 14,
+        Arch::Aarch64G64 | Arch::Aarch64G64Lpa => 16,
+        _ => 12,
+    }
+}
+
 impl Way {
     fn new(arch: Arch, levels: u8, link: fn(u64) -> u64) -> Way {
-        let sim = Sim::new(Config { cpus: 1, frames: 64, arch, levels, ..Config::default() });
+        let sim = Sim::new(Config { cpus: 1, frames: 256, arch, levels, ..Config::default() });
         let sim = sim.unwrap();
+        let order = (granule(arch) - 12) as u8;
         let tables = sim.on_cpu(0, || {
             let table = |level| {
-                let frame = sim.alloc(0, Place::Local).unwrap();
+                let frame = sim.alloc(order, Place::Local).unwrap();
                 // SAFETY: it is ours, and empty.
                 unsafe { sim.set_owner(frame, Owner::Table(level)) }.unwrap();
                 frame
@@ -30,9 +40,11 @@ impl Way {
     }
 
     fn slot(&self, level: usize) -> Entry<'_, Sim> {
+        let granule = granule(self.sim.config().arch);
+        let index = AT >> (granule + (granule - 3) * level as u32) & ((1 << (granule - 3)) - 1);
         // SAFETY: a table.
-        unsafe { self.sim.entry(self.tables[level], (AT >> (12 + 9 * level)) as usize & 511) }
-            .unwrap()
+        let entries = unsafe { self.sim.entries_in(self.tables[level], (granule - 12) as u8) };
+        entries.unwrap().get(index as usize).unwrap()
     }
 
     /// Stores an entry at a level, and the way to it, and makes an access. Returns the frame number
@@ -225,6 +237,80 @@ fn aarch64() {
         let shared = Way { link: |frame| 1 << 62 | frame << 12 | 3, ..way };
         rows(&shared, &[(0, plain | dbm, STORE, NOT, plain | dbm)]);
     }
+}
+
+/// The sizes of granules, and the places of the high address bits.
+#[test]
+fn aarch64_granules() {
+    let bits = 0x803;
+    let (page, used) = (0x8_0000 << 12 | bits, 0x400);
+    let in_page = |granule: u32| 0x8_0000 + (AT >> 12 & ((1 << (granule - 12)) - 1));
+    let in_large = |size: u32| 0x8_0000 + (AT >> 12 & ((1 << (size - 12)) - 1));
+    let block = 0x8_0000 << 12 | 0x801;
+    for (arch, levels) in [(Arch::Aarch64G16, 3), (Arch::Aarch64G16, 4), (Arch::Aarch64G16Lpa2, 4)]
+    {
+        let way = Way::new(arch, levels, |frame| frame << 12 | 3);
+        rows(
+            &way,
+            &[
+                (0, page, READ, Ok(in_page(14)), page | used),
+                // Bits 12 and 13 must be clear.
+                (0, page | 1 << 12, READ, BAD, page | 1 << 12),
+                (0, page | 2 << 12, READ, BAD, page | 2 << 12),
+                // 32 MiB.
+                (1, block, READ, Ok(in_large(25)), block | used),
+                (1, block | 1 << 24, READ, BAD, block | 1 << 24),
+                // A block of 64 GiB: this machine has none.
+                (2, 0x801, READ, BAD, 0x801),
+            ],
+        );
+        let astray = Way { link: |frame| (frame | 1) << 12 | 3, ..way };
+        rows(&astray, &[(0, page, READ, BAD, page)]);
+    }
+    for arch in [Arch::Aarch64G64, Arch::Aarch64G64Lpa] {
+        let way = Way::new(arch, 3, |frame| frame << 12 | 3);
+        rows(
+            &way,
+            &[
+                (0, page, READ, Ok(in_page(16)), page | used),
+                (1, block, READ, Ok(in_large(29)), block | used),
+                (1, block | 1 << 28, READ, BAD, block | 1 << 28),
+            ],
+        );
+    }
+    let way = Way::new(Arch::Aarch64G64, 3, |frame| frame << 12 | 3);
+    rows(&way, &[(0, page | 8 << 12, READ, BAD, page | 8 << 12)]);
+    // FEAT_LPA: bits 48 to 51 of the address. FEAT_LPA2: 48 and 49 in place, 50 and 51 in bits 8,
+    // 9.
+    let way = Way::new(Arch::Aarch64G64Lpa, 3, |frame| frame << 12 | 3);
+    rows(&way, &[(0, page | 9 << 12, READ, Ok(in_page(16) | 9 << 36), page | 9 << 12 | used)]);
+    let way = Way::new(Arch::Aarch64G16Lpa2, 4, |frame| frame << 12 | 3);
+    let high = page | 1 << 49 | 1 << 8;
+    rows(&way, &[(0, high, READ, Ok(in_page(14) | 6 << 36), high | used)]);
+}
+
+/// The addresses that hardware translates: those of the base registers' two halves.
+#[test]
+fn aarch64_halves() {
+    let canonical = |arch, levels, half: u32| {
+        let way = Way::new(arch, levels, |frame| frame << 12 | 3);
+        let fault = |at: u64| {
+            let found = way.sim.on_cpu(0, || way.sim.translate(VirtAddr::new(at), READ));
+            found.map_err(|fault| fault.kind).unwrap_err()
+        };
+        way.sim.on_cpu(0, || drop(way.access(0, 0, READ)));
+        assert_eq!(fault((1 << half) - 4096), FaultKind::NotPresent);
+        assert_eq!(fault(1 << half), FaultKind::NotCanonical);
+        assert_eq!(fault(!0 << half), FaultKind::NotPresent);
+        assert_eq!(fault((!0 << half) - 4096), FaultKind::NotCanonical);
+    };
+    canonical(Arch::Aarch64, 4, 47);
+    canonical(Arch::Aarch64, 5, 51);
+    canonical(Arch::Aarch64G16, 3, 46);
+    canonical(Arch::Aarch64G16, 4, 48);
+    canonical(Arch::Aarch64G16Lpa2, 4, 51);
+    canonical(Arch::Aarch64G64, 3, 47);
+    canonical(Arch::Aarch64G64Lpa, 3, 51);
 }
 
 #[test]
