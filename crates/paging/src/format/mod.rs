@@ -291,12 +291,8 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     /// such pages.
     #[inline]
     fn level_of(size: PageSize) -> Option<u8> {
-        match size {
-            _ if size == Self::PAGE => Some(0),
-            _ if size == Self::LARGE => Some(1),
-            _ if Self::size_at(2) == Some(size) => Some(2),
-            _ => None,
-        }
+        let level = u8::from(size > Self::PAGE) + u8::from(size > Self::LARGE);
+        (Self::size_at(level) == Some(size)).then_some(level)
     }
 
     /// The page sizes of the format, the largest first.

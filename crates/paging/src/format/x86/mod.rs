@@ -115,7 +115,8 @@ unsafe impl<K: Kind, const LEVELS: u8> Format for X86<K, LEVELS> {
         }
         let bit = |flag, bit| if flags.contains(flag) { bit } else { 0 };
         let present = if flags.contains(Flags::READ) { K::PRESENT } else { PROT_NONE };
-        let level = Self::level_of(size).unwrap_or(0);
+        // All large pages are alike.
+        let level = u8::from(size != Self::PAGE);
         let cache = K::cache_bits(cache, level).ok_or(FormatError::Cache(cache))?;
         Ok(frame.start().get()
             | present
