@@ -21,8 +21,8 @@ pub enum Owner {
     Free,
     /// Allocated, without a stated use.
     Raw,
-    /// A page-table page that CPUs may walk. The number is its level, 0 for a table whose entries
-    /// map 4 KiB.
+    /// A page table that CPUs may walk: a frame, or a block of them. The number is its level, 0 for
+    /// a table whose entries map the smallest pages.
     Table(u8),
     /// On the quicklist with this number, in its constructed state (I6).
     Quick(u8),
