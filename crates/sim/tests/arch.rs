@@ -298,7 +298,8 @@ fn aarch64_halves() {
             let found = way.sim.on_cpu(0, || way.sim.translate(VirtAddr::new(at), READ));
             found.map_err(|fault| fault.kind).unwrap_err()
         };
-        way.sim.on_cpu(0, || drop(way.access(0, 0, READ)));
+        let absent = way.sim.on_cpu(0, || way.access(0, 0, READ).0);
+        assert_eq!(absent, Err(FaultKind::NotPresent));
         assert_eq!(fault((1 << half) - 4096), FaultKind::NotPresent);
         assert_eq!(fault(1 << half), FaultKind::NotCanonical);
         assert_eq!(fault(!0 << half), FaultKind::NotPresent);
