@@ -11,6 +11,7 @@
 //!
 //! The mutants are in `campaign/mutants.d/paging.toml`; those of the caller's part are tests here.
 
+mod breaks;
 mod faults;
 mod links;
 mod pins;

@@ -96,7 +96,7 @@ fn keys_have_64_bits() {
     let mut signed = RangeMap::<i64, u16>::new();
     let shared = SharedMap::<u64, u16, Epoch>::new();
     let mut array = [None; 256];
-    for _ in 0..if cfg!(miri) { 10 } else { 500 } {
+    for _ in 0..if cfg!(miri) { 2 } else { 500 } {
         let (a, b, value) = (random() % 256, random() % 256, random() as u16 % 5);
         let (a, b) = (a.min(b), b.max(a));
         let (first, last) = (a * PART, b * PART + (PART - 1));

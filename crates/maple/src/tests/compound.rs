@@ -8,7 +8,7 @@ use grace::{Concurrent, Epoch, Reclaim, Single};
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
-const STEPS: usize = if cfg!(miri) { 12 } else { 600 };
+const STEPS: usize = if cfg!(miri) { 6 } else { 600 };
 type Tree<R> = MapleTree<u32, R, Flaky>;
 
 /// Writes at random, to the tree and to the model.

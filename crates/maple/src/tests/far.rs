@@ -8,7 +8,7 @@ use crate::{MapleTree, Writer};
 use grace::{Epoch, Reclaim, Single};
 use std::collections::BTreeMap;
 
-const STEPS: usize = if cfg!(miri) { 60 } else { 1500 };
+const STEPS: usize = if cfg!(miri) { 24 } else { 1500 };
 const PAGE: Index = 0x1000;
 
 /// Where the ranges lie.

@@ -1,7 +1,7 @@
 //! The spaces, pages and checks that the models share.
 
 use crate::cursor::{EntryChange, SweepChange};
-use crate::format::{Attrs, X86_64};
+use crate::format::{Attrs, Format, X86_64};
 use crate::paging::Paging;
 use crate::quick::{QUICK_ROOT, QUICK_TABLE};
 use crate::tables::PageTables;
@@ -16,8 +16,8 @@ use sim::{MODEL_CPUS, MODEL_FRAMES, Model, ModelGrace};
 /// The levels of the tables: the top one, one above the lowest, the lowest.
 pub(super) const LEVELS: u8 = 3;
 
-type Format = X86_64<LEVELS>;
-pub(super) type Tables = PageTables<Model, Format, ModelGrace>;
+/// The format of most models.
+pub(super) type X86 = X86_64<LEVELS>;
 
 /// The page that the models are about, and its neighbour in the lowest table.
 pub(super) const AT: VirtAddr = VirtAddr::new(0);
@@ -31,20 +31,27 @@ pub(super) fn pages(at: VirtAddr, count: u64) -> VirtRange {
 }
 
 /// The shared state of all page tables of a model's machine.
-pub(super) struct World {
+pub(super) struct World<F: Format = X86> {
     pub(super) model: Model,
-    paging: Arc<Paging<Model, Format>>,
+    paging: Arc<Paging<Model, F>>,
 }
 
 impl World {
     pub(super) fn new(model: &Model) -> World {
+        World::of(model)
+    }
+}
+
+impl<F: Format> World<F> {
+    /// A world of tables of a format.
+    pub(super) fn of(model: &Model) -> World<F> {
         let paging = Paging::try_new(model.clone(), PageSize::Size1G).unwrap();
         World { model: model.clone(), paging }
     }
 
     /// An empty space with this tag.
-    pub(super) fn space(&self, tag: u16) -> Space {
-        let tables = Tables::user(&self.paging, Asid(tag), None).unwrap();
+    pub(super) fn space(&self, tag: u16) -> Space<F> {
+        let tables = PageTables::user(&self.paging, Asid(tag), None).unwrap();
         Space { tables: Arc::new(tables), model: self.model.clone() }
     }
 
@@ -77,21 +84,26 @@ impl World {
 }
 
 /// A space, which threads share.
-#[derive(Clone)]
-pub(super) struct Space {
-    pub(super) tables: Arc<Tables>,
+pub(super) struct Space<F: Format = X86> {
+    pub(super) tables: Arc<PageTables<Model, F, ModelGrace>>,
     pub(super) model: Model,
 }
 
-impl Deref for Space {
-    type Target = Tables;
+impl<F: Format> Clone for Space<F> {
+    fn clone(&self) -> Space<F> {
+        Space { tables: Arc::clone(&self.tables), model: self.model.clone() }
+    }
+}
 
-    fn deref(&self) -> &Tables {
+impl<F: Format> Deref for Space<F> {
+    type Target = PageTables<Model, F, ModelGrace>;
+
+    fn deref(&self) -> &Self::Target {
         &self.tables
     }
 }
 
-impl Space {
+impl<F: Format> Space<F> {
     /// Makes this CPU translate by the space.
     pub(super) fn run(&self) {
         // SAFETY: the CPU needs no mapping of its own, and each space has a tag of its own.
@@ -197,7 +209,7 @@ impl Space {
     }
 
     /// Forks. The flush is done.
-    pub(super) fn child(&self, tag: u16) -> Space {
+    pub(super) fn child(&self, tag: u16) -> Space<F> {
         // SAFETY: each entry has a reference to its frame, and the models do nothing else than
         // change single entries beside it.
         let (tables, pending) = unsafe { self.fork(Asid(tag), false) }.unwrap();
