@@ -128,7 +128,14 @@ impl State {
     unsafe fn make_ready(&mut self, call: &str) -> Result<&mut ReadCursor<'static, Word>, Errno> {
         // SAFETY: the caller's promise.
         let tree = unsafe { self.tree() };
-        let now = Self::kind_now(tree, call)?;
+        let mut now = Self::kind_now(tree, call)?;
+        if let Kind::Session(number) = self.kind
+            && Local::with(|local| tree.is_owner(local))
+            && tree.writer.sessions.get() == number
+        {
+            // A read section has begun since: the lock still protects the path.
+            now = self.kind;
+        }
         if now != self.kind && self.paused.is_none() {
             let cause = "its read section or lock has ended; pause a cursor that is used longer";
             return Err(misuse(libc::EPERM, call, cause));

@@ -184,6 +184,17 @@ static void sections_and_locks(void)
     OK(samara_cursor_next(&cursor, 9, &range));
     CHECK(pthread_create(&thread, NULL, other_thread, &cursor) == 0);
     CHECK(pthread_join(thread, NULL) == 0);
+    /* A read section under the lock, and a write in it: the cursor goes on. */
+    OK(samara_read_lock());
+    OK(samara_cursor_set(&cursor, 1));
+    OK(samara_cursor_next(&cursor, 9, &range));
+    OK(samara_tree_store(shared, 7, 8, entry(2)));
+    OK(samara_cursor_next(&cursor, 9, &range));
+    CHECK(range.first == 7 && range.entry == entry(2));
+    OK(samara_read_unlock());
+    OK(samara_cursor_prev(&cursor, 0, &range));
+    CHECK(range.first == 1 && range.last == 5);
+    OK(samara_tree_erase(shared, 7, NULL));
     OK(samara_tree_unlock(shared));
     GIVES(-EPERM, samara_cursor_next(&cursor, 9, &range));
     OK(samara_tree_lock(shared));
