@@ -34,13 +34,14 @@
  * memory by the same rule, in later calls that write to it. Readers run none of these frees.
  *
  * Callbacks (allocators, retain, release, free of samara_tree_defer). They must not throw, longjmp
- * or end the thread. They may read a tree in a read section. Calls that write, and those that lock
- * a tree, return -EDEADLK inside of them. A callback must not wait for a lock that a thread may
- * hold while it calls the library.
+ * or end the thread, not even by a cancellation. They may read a tree in a read section. Calls that
+ * write, and those that lock a tree, return -EDEADLK inside of them. A callback must not wait for a
+ * lock that a thread may hold while it calls the library.
  *
  * Cursors, indices, forks. A cursor is used by one thread at a time. Indices go up to UINT64_MAX;
- * both ends of a range belong to it. No call is for signal handlers. After fork in a program with
- * several threads, the child must not use the library before exec.
+ * both ends of a range belong to it. No call is for signal handlers, and none is a cancellation
+ * point. After fork in a program with several threads, the child must not use the library before
+ * exec.
  */
 
 

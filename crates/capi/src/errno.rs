@@ -1,5 +1,6 @@
 //! Results of calls: 0 or a negative errno, and the message that explains misuse.
 
+use crate::cancel::Uncancelled;
 use core::ffi::c_int;
 use core::fmt::{self, Write};
 use maple::Error;
@@ -67,6 +68,7 @@ pub(crate) fn misuse(errno: c_int, call: &str, cause: &str) -> Errno {
         let mut line = Line { bytes: [0; 256], len: 0 };
         let _ = write!(line, "samara: {call}: {cause}");
         line.bytes[line.len] = b'\n';
+        let _uncancelled = Uncancelled::begin();
         // SAFETY: the buffer has that many bytes. A failed write loses the message only.
         unsafe { libc::write(2, line.bytes.as_ptr().cast(), line.len + 1) };
     }

@@ -69,6 +69,8 @@ mod tree_calls;
 mod rcu;
 
 #[cfg(not(loom))]
+mod cancel;
+#[cfg(not(loom))]
 mod counted;
 #[cfg(not(loom))]
 mod engine;

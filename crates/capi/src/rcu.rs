@@ -3,6 +3,7 @@
 //! The library does not link liburcu, and so does not choose its flavour. The program's header has
 //! functions that call it (`samara_range_urcu.h`), and a tree's options lead to them.
 
+use crate::cancel::Uncancelled;
 use crate::queue::{Block, run};
 use core::ffi::{c_int, c_void};
 use core::ptr::NonNull;
@@ -61,6 +62,7 @@ impl Rcu {
     }
 
     pub(crate) fn barrier(&self) {
+        let _uncancelled = Uncancelled::begin();
         // SAFETY: the program's function.
         unsafe { (self.barrier)() }
     }

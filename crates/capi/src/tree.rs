@@ -1,5 +1,6 @@
 //! The handle of a tree: options, making, destroying.
 
+use crate::cancel::Uncancelled;
 use crate::engine::Guard;
 use crate::errno::{Errno, border, misuse, not_null};
 use crate::hold::Lock;
@@ -180,6 +181,7 @@ impl samara_tree {
     /// Waits until all read sections that exist now have ended.
     pub(crate) fn wait(&self, call: &str) -> Result<(), Errno> {
         const CAUSE: &str = "it waits for read sections, and this thread is in one";
+        let _uncancelled = Uncancelled::begin();
         match self.periods() {
             Periods::None => {}
             Periods::Program(rcu) if rcu.ongoing() == Some(true) => {

@@ -280,6 +280,36 @@ static void callbacks(void)
     OK(samara_tree_destroy(tree));
 }
 
+static void *waits(void *arg)
+{
+    OK(samara_tree_barrier(shared));
+    *(int *)arg = 1;
+    for (;;) {
+        pause();
+    }
+    return NULL;
+}
+
+/* A thread that is cancelled while it waits for readers ends after the call. */
+static void cancellation(void)
+{
+    pthread_t thread;
+    void *result;
+    int waited = 0;
+    shared = new_tree(0);
+    OK(samara_tree_store(shared, 1, 5, entry(1)));
+    OK(samara_tree_erase(shared, 1, NULL));
+    OK(samara_read_lock());
+    CHECK(pthread_create(&thread, NULL, waits, &waited) == 0);
+    usleep(20000);
+    CHECK(pthread_cancel(thread) == 0);
+    usleep(20000);
+    OK(samara_read_unlock());
+    CHECK(pthread_join(thread, &result) == 0);
+    CHECK(result == PTHREAD_CANCELED && waited);
+    OK(samara_tree_destroy(shared));
+}
+
 int main(void)
 {
     choose_memory();
@@ -287,6 +317,7 @@ int main(void)
     nulls();
     sections_and_locks();
     callbacks();
+    cancellation();
     puts("misuse: ok");
     return 0;
 }
