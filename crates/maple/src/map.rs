@@ -113,8 +113,8 @@ impl<K: Key, E: Entry, A: NodeAlloc> RangeMap<K, E, A> {
     /// # Panics
     /// If there is no memory, which only a change of a leaf's form needs.
     pub fn pop_first(&mut self) -> Option<(RangeInclusive<K>, E)> {
-        let (range, _) = self.first()?;
-        self.erase(*range.start()).expect("no memory to erase an entry")
+        let (range, _) = self.tree.first(Self::GUARD)?;
+        self.pop(*range.start())
     }
 
     /// Removes the highest entry.
@@ -122,8 +122,14 @@ impl<K: Key, E: Entry, A: NodeAlloc> RangeMap<K, E, A> {
     /// # Panics
     /// As for [`pop_first`](RangeMap::pop_first).
     pub fn pop_last(&mut self) -> Option<(RangeInclusive<K>, E)> {
-        let (range, _) = self.last()?;
-        self.erase(*range.start()).expect("no memory to erase an entry")
+        let (range, _) = self.tree.last(Self::GUARD)?;
+        self.pop(*range.start())
+    }
+
+    /// By an index, which is that of an entry even where the tree has entries beside the keys.
+    fn pop(&mut self, index: Index) -> Option<(RangeInclusive<K>, E)> {
+        let erased = self.tree.get_mut().erase(index).expect("no memory to erase an entry");
+        erased.map(|(range, entry)| (keys(&range), owned(entry)))
     }
 
     /// The entry at the lowest place that overlaps `range`. If there is none, stores what `make`
@@ -201,7 +207,8 @@ impl<K: Key, E: Entry, A: NodeAlloc> RangeMap<K, E, A> {
         &self.tree
     }
 
-    /// As [`tree`](RangeMap::tree), to write to it.
+    /// As [`tree`](RangeMap::tree), to write to it. Entries belong at indices of keys: beside them,
+    /// the map's functions return them at wrong keys.
     pub fn tree_mut(&mut self) -> &mut MapleTree<E, Single, A> {
         &mut self.tree
     }

@@ -1,6 +1,6 @@
 //! Parallel iteration over a map: the keys are halved until a part has few entries.
 
-use super::{Entries, Key, RangeMap};
+use super::{Key, RangeMap, keys};
 use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
@@ -17,19 +17,20 @@ struct Part<'m, K, E: Entry, A: NodeAlloc> {
 }
 
 impl<'m, K: Key + Send, E: Entry, A: NodeAlloc> Part<'m, K, E, A> {
+    /// Ranges are of indices, so a key that does not keep the rules of [`Key`] harms no more than
+    /// the keys of the result.
     fn entries(
         &self,
-    ) -> impl Iterator<Item = <Entries<'m, K, E> as Iterator>::Item> + use<'m, K, E, A> {
+    ) -> impl Iterator<Item = (RangeInclusive<Index>, E::Ref<'m>)> + use<'m, K, E, A> {
         let (first, last) = self.indices.clone().into_inner();
         let guard = RangeMap::<K, E, A>::GUARD;
-        let entries = Entries::<K, E>::new(self.map.tree.iter(guard, first..=last));
         // One that began before belongs to the part before.
-        entries.skip_while(move |(range, _)| range.start().to_index() < first)
+        self.map.tree.iter(guard, first..=last).skip_while(move |(range, _)| *range.start() < first)
     }
 
     /// Halves the part where that leaves entries on both sides.
     fn halves(self) -> (Self, Option<Self>) {
-        let mut entries = self.entries().map(|(range, _)| range.start().to_index());
+        let mut entries = self.entries().map(|(range, _)| *range.start());
         let Some(low) = entries.next() else { return (self, None) };
         if entries.nth(FEW - 1).is_none() {
             return (self, None);
@@ -80,7 +81,7 @@ where
     {
         let all = Part { map: self.map, indices: 0..=Index::MAX };
         rayon::iter::split(all, Part::halves)
-            .flat_map_iter(|part| part.entries())
+            .flat_map_iter(|part| part.entries().map(|(range, entry)| (keys(&range), entry)))
             .drive_unindexed(consumer)
     }
 }

@@ -69,7 +69,8 @@ impl<'m, K: Key, E: Entry, A: NodeAlloc> Taken<'m, K, E, A> {
 
     /// The entry.
     pub fn get(&self) -> E::Ref<'_> {
-        match self.map.get(K::from_index(*self.range.start())) {
+        let guard = RangeMap::<K, E, A>::GUARD;
+        match self.map.tree.load(guard, *self.range.start()) {
             Some(entry) => entry,
             None => unreachable!("the map is ours, and the entry in it"),
         }
@@ -80,8 +81,8 @@ impl<'m, K: Key, E: Entry, A: NodeAlloc> Taken<'m, K, E, A> {
     where
         E: EntryMut,
     {
-        match self.map.get_mut(K::from_index(*self.range.start())) {
-            Some(value) => value,
+        match self.map.tree.value_mut(*self.range.start()) {
+            Some((_, value)) => value,
             None => unreachable!("the map is ours, and the entry in it"),
         }
     }

@@ -242,6 +242,58 @@ fn views_read_beside_a_writer() {
     assert_eq!((copy.view().len(), map.view().is_empty()), (1, true));
 }
 
+/// A key that breaks the rules of `Key`: the key of each index is the highest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Liar(usize);
+
+impl Key for Liar {
+    const MIN: Self = Liar(0);
+    const MAX: Self = Liar(usize::MAX);
+
+    fn to_index(self) -> Index {
+        self.0.to_index()
+    }
+
+    fn from_index(_: Index) -> Self {
+        Liar::MAX
+    }
+}
+
+#[test]
+fn keys_that_lie_harm_only_keys() {
+    let mut map: RangeMap<Liar, Box<usize>> =
+        (0..500).map(|i| (Liar(i * 3)..=Liar(i * 3 + 1), Box::new(i))).collect();
+    let Slot::Taken(taken) = map.slot(Liar(4)) else { panic!("free") };
+    assert_eq!(*taken.get(), 1);
+    *taken.into_mut() += 1;
+    #[cfg(feature = "rayon")]
+    {
+        use ::rayon::iter::{IntoParallelIterator, ParallelIterator};
+        assert_eq!((&map).into_par_iter().map(|(_, &value)| value).sum::<usize>(), 499 * 250 + 1);
+    }
+    assert_eq!(map.pop_first().map(|(_, value)| *value), Some(0));
+    assert_eq!(map.pop_last().map(|(_, value)| *value), Some(499));
+    assert_eq!(map.into_iter().count(), 498);
+}
+
+/// A `RangeInclusive` that was iterated to its end has no index, though its ends are equal.
+#[test]
+fn exhausted_ranges_are_empty() {
+    let mut map = RangeMap::<usize, u8>::new();
+    map.store(.., 1).unwrap();
+    let mut indices = 5..=5 as Index;
+    indices.next();
+    let mut done = 5..=5;
+    done.next();
+    assert_eq!(map.store(done.clone(), 2).unwrap_err().error, Error::EmptyRange);
+    assert_eq!((map.range(done.clone()).count(), map.holes(done).count()), (0, 0));
+    let mut writer = map.tree_mut().get_mut();
+    assert_eq!(writer.retain(indices.clone(), |_, _| false), Ok(0));
+    assert_eq!(writer.erase_range(indices.clone()), Err(Error::EmptyRange));
+    let merged = writer.store_merged(indices, 1, |_| true).unwrap_err();
+    assert_eq!(merged.error, Error::EmptyRange);
+}
+
 #[cfg(feature = "serde")]
 #[test]
 fn a_map_is_serialised_and_read_back() {

@@ -99,8 +99,11 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Writer<'_, E, R, A> {
         bounds: RangeInclusive<Index>,
         mut keep: impl FnMut(RangeInclusive<Index>, E::Ref<'_>) -> bool,
     ) -> Result<usize, Error> {
-        let (mut from, to) = (*bounds.start(), *bounds.end());
         let mut erased = 0;
+        if bounds.is_empty() {
+            return Ok(erased);
+        }
+        let (mut from, to) = bounds.into_inner();
         loop {
             let found = self.find(from..=to).map(|(range, entry)| {
                 let (start, end) = (*range.start(), *range.end());
