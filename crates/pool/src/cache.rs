@@ -12,15 +12,15 @@
 //!
 //! A cache is closed until its thread first reaches the depot, and again after the thread ended.
 //! The caches are plain cells without a destructor, so an access needs no check that they exist.
-//! [`Leave`] has the destructor: the slow path touches it, and when the thread ends it empties and
-//! closes the caches. Destructors of other thread-local values may still allocate and free after
-//! that; they find the caches closed and go to the depot. The slow path decides "closed" by whether
-//! `Leave` is still reachable, never by the mark.
+//! When the thread ends, [`leave`] empties and closes them (`exit.rs`). Destructors of other
+//! thread-local values may still allocate and free after that; they find the caches closed and go
+//! to the depot. The slow path decides "closed" by [`may_keep`], never by the mark.
 //!
 //! The slow path may call the global allocator, which may use this pool. So the cache may be in any
 //! state when the call returns. The slow path therefore pushes blocks one by one, while there is
 //! room, and never assumes that they fit.
 
+use crate::exit::may_keep;
 use crate::{CLASSES, depot};
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
@@ -91,26 +91,16 @@ impl Cache {
     }
 }
 
-/// Empties and closes the caches of a thread when the thread ends.
-struct Leave;
-
-impl Drop for Leave {
-    fn drop(&mut self) {
-        for class in 0..CLASSES {
-            flush(class);
-            close(class);
-        }
+/// Empties and closes the caches of the calling thread.
+pub(super) fn leave() {
+    for class in 0..CLASSES {
+        flush(class);
+        close(class);
     }
 }
 
 thread_local! {
     static CACHES: [Cache; CLASSES] = const { [const { Cache::new() }; CLASSES] };
-    static LEAVE: Leave = const { Leave };
-}
-
-/// Whether the thread may keep blocks: if so, `Leave` will return them.
-fn may_keep() -> bool {
-    LEAVE.try_with(|_| ()).is_ok()
 }
 
 /// Allocates a block of a class. Cost: two cache lines of the thread's own, one branch, no atomics;

@@ -33,8 +33,8 @@
 //! from it. So the depot holds no pointer into the chunk when the chunk is freed, after the lock is
 //! released.
 //!
-//! **No block is lost** when a thread ends: see `cache.rs`. If the global allocator fails, nothing
-//! has changed (I7): the free blocks stay where they are.
+//! **No block is lost** when a thread ends: see `cache.rs` and `exit.rs`. If the global allocator
+//! fails, nothing has changed (I7): the free blocks stay where they are.
 //!
 //! **User and pool share no memory.** The pool's state is in the headers and the caches; the pool
 //! never touches a block. So a free of one node does not disturb readers of its neighbours.
@@ -42,6 +42,7 @@
 mod cache;
 mod chunk;
 mod depot;
+mod exit;
 mod queue;
 mod slab;
 #[cfg(test)]
@@ -168,6 +169,38 @@ impl Pool {
             cache::flush(class);
             depot::trim(class);
         }
+    }
+
+    /// Sets how threads learn that they end, once for the process; returns false if it was set
+    /// before. Call it before other threads use the pool.
+    ///
+    /// By default, the pool uses the destructor of a thread-local value. The standard library
+    /// aborts the process if it finds no memory to register that. A program that must not abort
+    /// passes a function that registers the calling thread in another way, such as by the key of
+    /// POSIX threads. It returns whether [`thread_ended`](Self::thread_ended) will be called at the
+    /// end of the thread. If it returns false, the thread keeps no blocks for now, and each
+    /// allocation takes a lock. If it returns true although the call never comes, the blocks in the
+    /// thread's cache are lost to the program.
+    ///
+    /// `register` may be called in any allocation and free, with locks of the program held. It may
+    /// allocate, and must not unwind.
+    ///
+    /// ```
+    /// use pool::Pool;
+    /// // Threads keep no blocks.
+    /// assert!(Pool::watch_threads(|| false));
+    /// assert!(!Pool::watch_threads(|| true)); // it is set
+    /// ```
+    pub fn watch_threads(register: fn() -> bool) -> bool {
+        exit::watch(register)
+    }
+
+    /// Returns the blocks in the calling thread's cache, which keeps none from now on: the thread
+    /// ends. Only for programs that have called [`watch_threads`](Self::watch_threads).
+    ///
+    /// Takes the locks of all classes, one after the other, and calls the global allocator.
+    pub fn thread_ended() {
+        exit::ended();
     }
 
     /// The memory that the pool holds now. It is not an atomic snapshot: the classes are read one
