@@ -33,7 +33,7 @@ pub struct samara_allocator {
 
 /// Not chosen yet.
 const OPEN: u8 = 0;
-/// A call of `samara_set_allocator` is at work.
+/// A call chooses.
 const CHOOSING: u8 = 1;
 /// Nodes from the pool, the rest from `malloc`.
 const POOL: u8 = 2;
@@ -65,9 +65,15 @@ fn source() -> u8 {
 #[cold]
 fn fix() -> u8 {
     loop {
-        // Acquire: as in `source`. Relaxed suffices for the store: it publishes nothing.
-        match SOURCE.compare_exchange(OPEN, POOL, Ordering::Acquire, Ordering::Acquire) {
-            Ok(_) => return POOL,
+        // Acquire: as in `source`.
+        match SOURCE.compare_exchange(OPEN, CHOOSING, Ordering::Acquire, Ordering::Acquire) {
+            Ok(_) => {
+                // Refused only if Rust code of the program has set its own, which is as good.
+                maple::Pool::watch_threads(crate::thread::watch);
+                // Release: threads that use the pool see that.
+                SOURCE.store(POOL, Ordering::Release);
+                return POOL;
+            }
             Err(CHOOSING) => core::hint::spin_loop(),
             Err(fixed) => return fixed,
         }

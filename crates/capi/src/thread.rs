@@ -70,7 +70,7 @@ impl Local {
 
     #[cold]
     fn register(&self) -> Result<&'static Record, Errno> {
-        let key = key().ok_or(Errno::NO_MEMORY)?;
+        static KEY: Key = Key::new(end);
         let record: &'static Record = match DOMAIN.reuse() {
             Some(record) => record,
             None => {
@@ -83,8 +83,7 @@ impl Local {
                 }
             }
         };
-        // SAFETY: the key exists. The value is for `end` alone.
-        if unsafe { libc::pthread_setspecific(key, ptr::from_ref(record).cast()) } != 0 {
+        if !KEY.set(ptr::from_ref(record).cast()) {
             record.give_up();
             return Err(Errno::NO_MEMORY);
         }
@@ -93,22 +92,50 @@ impl Local {
     }
 }
 
-/// The key whose destructor runs when a thread ends. A destructor of a thread-local value of Rust
+/// A key whose destructor runs when a thread ends. A destructor of a thread-local value of Rust
 /// would abort when there is no memory to register it.
-fn key() -> Option<libc::pthread_key_t> {
+struct Key {
+    once: Once,
+    key: AtomicU64,
+    destructor: unsafe extern "C" fn(*mut c_void),
+}
+
+impl Key {
     const NONE: u64 = u64::MAX;
-    static ONCE: Once = Once::new();
-    static KEY: AtomicU64 = AtomicU64::new(NONE);
-    ONCE.call_once(|| {
-        let mut key = 0;
-        // SAFETY: the destructor fits the values that are set.
-        if unsafe { libc::pthread_key_create(&mut key, Some(end)) } == 0 {
-            // Relaxed: `call_once` orders it.
-            KEY.store(key.into(), Ordering::Relaxed);
+
+    const fn new(destructor: unsafe extern "C" fn(*mut c_void)) -> Key {
+        Key { once: Once::new(), key: AtomicU64::new(Self::NONE), destructor }
+    }
+
+    /// Makes the destructor run with `value`, which is not null, at the end of the calling thread.
+    /// Returns false if there is no memory or no further key.
+    fn set(&self, value: *const c_void) -> bool {
+        self.once.call_once(|| {
+            let mut key = 0;
+            // SAFETY: the destructor fits the values that are set.
+            if unsafe { libc::pthread_key_create(&mut key, Some(self.destructor)) } == 0 {
+                // Relaxed: `call_once` orders it.
+                self.key.store(key.into(), Ordering::Relaxed);
+            }
+        });
+        // Relaxed: as above.
+        match libc::pthread_key_t::try_from(self.key.load(Ordering::Relaxed)) {
+            // SAFETY: the key exists. The value is for the destructor alone.
+            Ok(key) => unsafe { libc::pthread_setspecific(key, value) == 0 },
+            Err(_) => false,
         }
-    });
-    // Relaxed: as above.
-    libc::pthread_key_t::try_from(KEY.load(Ordering::Relaxed)).ok()
+    }
+}
+
+/// For [`maple::Pool::watch_threads`]: makes the pool learn of the end of the calling thread.
+pub(crate) fn watch() -> bool {
+    static KEY: Key = Key::new(leave_pool);
+    KEY.set(ptr::from_ref(&KEY).cast())
+}
+
+/// Runs when a thread that has used the pool ends.
+unsafe extern "C" fn leave_pool(_: *mut c_void) {
+    maple::Pool::thread_ended();
 }
 
 /// Runs when a thread that has a record ends.

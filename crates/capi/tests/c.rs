@@ -210,6 +210,18 @@ fn programs_are_clean_under_valgrind() {
     }
 }
 
+/// A thread's first use of the pool, without memory, is no abort.
+#[cfg(target_env = "gnu")]
+#[test]
+fn a_thread_without_memory_is_told() {
+    if !has(&["gcc"]) {
+        return;
+    }
+    let (compiler, flags) = C[0];
+    let program = Build { compiler, flags, shared: false }.program(&source("nomem"), &[]);
+    assert_eq!(run(&mut Command::new(program)), "nomem: ok\n");
+}
+
 /// The library has each function of the header, and no other symbol.
 #[test]
 fn symbols_are_those_of_the_header() {
