@@ -25,6 +25,9 @@ type Engine = grace::Epoch;
 /// whole or not at all. What [`RangeMap`](crate::RangeMap) and this map have in common has the same
 /// names.
 ///
+/// A function that the caller gives to a write, such as that of `update` or `retain`, runs under
+/// the map's lock. It may read through a view. A write to the same map from it deadlocks or panics.
+///
 /// ```
 /// use maple::SharedMap;
 /// use std::net::Ipv4Addr;
