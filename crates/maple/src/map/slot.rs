@@ -6,6 +6,7 @@ use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::entry::{Entry, EntryMut};
 use crate::error::{Error, Refused};
+use core::fmt;
 use core::ops::{RangeBounds, RangeInclusive};
 
 /// The place of a key; made by [`RangeMap::slot`].
@@ -119,5 +120,33 @@ impl<K: Key, E: Entry, A: NodeAlloc> Free<'_, K, E, A> {
     /// As for [`RangeMap::insert`]; so the range may not reach beyond the free one.
     pub fn store(self, range: impl RangeBounds<K>, entry: E) -> Result<(), Refused<E>> {
         self.map.tree.get_mut().insert_range(indices(&range), entry)
+    }
+}
+
+/// The range and the entry, or the free range.
+impl<K: Key + fmt::Debug, E: Entry, A: NodeAlloc> fmt::Debug for Slot<'_, K, E, A>
+where
+    for<'g> E::Ref<'g>: fmt::Debug,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Slot::Taken(taken) => taken.fmt(f),
+            Slot::Free(free) => free.fmt(f),
+        }
+    }
+}
+
+impl<K: Key + fmt::Debug, E: Entry, A: NodeAlloc> fmt::Debug for Taken<'_, K, E, A>
+where
+    for<'g> E::Ref<'g>: fmt::Debug,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Taken").field(&self.range()).field(&self.get()).finish()
+    }
+}
+
+impl<K: Key + fmt::Debug, E: Entry, A: NodeAlloc> fmt::Debug for Free<'_, K, E, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Free").field(&self.range()).finish()
     }
 }

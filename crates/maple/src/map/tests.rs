@@ -242,6 +242,14 @@ fn views_read_beside_a_writer() {
     assert_eq!((copy.view().len(), map.view().is_empty()), (1, true));
 }
 
+#[test]
+fn slots_show_what_they_are() {
+    let mut map = RangeMap::<u8, u16>::new();
+    map.store(3..=4, 7).unwrap();
+    assert_eq!(format!("{:?}", map.slot(3)), "Taken(3..=4, 7)");
+    assert_eq!(format!("{:?}", map.slot(9)), "Free(5..=255)");
+}
+
 /// A key that breaks the rules of `Key`: the key of each index is the highest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Liar(usize);
