@@ -208,6 +208,52 @@ fn guests_have_no_kernel() {
     sim.on_cpu(0, || drop(tables));
 }
 
+/// A fork shares all of a guest's addresses: also those that a program's space leaves to a kernel.
+#[test]
+fn a_fork_has_all_addresses() {
+    fn forked<F: OnSim>() {
+        let sim = machine::<F>(1, 0);
+        let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+        let (at, frame, parent, child) = sim.on_cpu(0, || {
+            let parent = Tables::<F>::user(&paging, Asid(1), None).unwrap();
+            let at = [0, 1, 2, 3].map(|part| pages(part << (F::VIRTUAL_BITS - 2), 1));
+            let frame = block(&sim, 0);
+            for (number, page) in at.into_iter().enumerate() {
+                // Each entry holds a reference.
+                assert!(number == 0 || sim.info(frame).unwrap().try_get());
+                parent.map_own(page, frame, Attrs::USER_RW).unwrap();
+            }
+            // SAFETY: no other call on the tables is under way.
+            let (child, pending) = unsafe { parent.fork(Asid(2), false) }.unwrap();
+            pending.flush();
+            (at, frame, parent, child)
+        });
+        sim.on_cpu(0, || {
+            let guard = Grace::pin();
+            for (tables, page) in [&parent, &child].into_iter().flat_map(|of| at.map(|at| (of, at)))
+            {
+                let found = tables.walk(&guard).get(page.start()).expect("it is in both");
+                assert_eq!((found.frame, found.attrs.flags.contains(Flags::WRITE)), (frame, false));
+            }
+            drop(guard);
+            // Then the shared tables are the parent's alone, with a reference for each entry.
+            drop(child);
+            for page in at {
+                parent.unmap_own(page, |_| ()).unwrap().flush();
+                release(&sim, frame);
+            }
+            drop(parent);
+            assert!(sim.settle());
+            paging.quick().drain();
+        });
+        sim.check_leaks().unwrap();
+    }
+    forked::<Ept4>();
+    forked::<Ept5>();
+    forked::<Npt4>();
+    forked::<Aarch64Stage2>();
+}
+
 /// The pieces must be whole, in order, and alike.
 #[test]
 fn only_pieces_of_a_block_are_joined() {

@@ -314,6 +314,11 @@ pub(crate) fn span_at<F: Format>(at: VirtAddr, level: u8) -> Option<VirtRange> {
     VirtRange::new(start_at::<F>(at, level), 1 << F::shift(level))
 }
 
+/// The number of entries of a top-level table that are not the kernel's.
+pub(crate) const fn lower_entries<F: Format>() -> usize {
+    if F::SECOND_STAGE { F::ENTRIES } else { F::ENTRIES / 2 }
+}
+
 /// The entries of the table that begins at this frame.
 ///
 /// # Safety

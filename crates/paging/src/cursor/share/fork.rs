@@ -4,7 +4,7 @@ use super::Link;
 use super::copy::{Pinned, add_share, share_page};
 use crate::block::block_of;
 use crate::cursor::{Error, Failed, Result as Outcome, SweepChange};
-use crate::format::{Attrs, Decoded, Flags, Format, Share, entry, start_at};
+use crate::format::{Attrs, Decoded, Flags, Format, Share, entry, lower_entries, start_at};
 use crate::lock::{lock, max_shares};
 use crate::pending::PendingFlush;
 use crate::sync::{AtomicBool, fence};
@@ -40,9 +40,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// through the pins is seen here. Without it, no page of these tables has been pinned for
     /// longer than a call.
     ///
-    /// Cost: a lock for each used entry of the lower half of the top-level table, and one flush of
-    /// the space. Where [`Format::SHARED_IS_READ_ONLY`] is `false`: a copy of each upper table, and
-    /// a load for each page. With `pinned`, a load for each page, and a copy for each pinned one.
+    /// Cost: a lock for each used entry of the top-level table that is not the kernel's, and one
+    /// flush of the space. Where [`Format::SHARED_IS_READ_ONLY`] is `false`: a copy of each upper
+    /// table, and a load for each page. With `pinned`, a load for each page, and a copy for each
+    /// pinned one.
     /// Deferred frees may run: see [Context](Self#context).
     ///
     /// # Errors
@@ -171,7 +172,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let (machine, at, level) = (self.machine(), VirtAddr::new(0), F::LEVELS - 1);
         let _locked = lock::<M, F>(machine, self.root(), at)?.ok_or(Error::Malformed(at))?;
         let mut count = 0;
-        let shared = (0..F::ENTRIES / 2).try_for_each(|index| {
+        let shared = (0..lower_entries::<F>()).try_for_each(|index| {
             // SAFETY: both are top-level tables while their `PageTables` exist.
             let entries = unsafe {
                 (
@@ -200,7 +201,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Copies the upper tables, and shares the lowest ones, whose pages lose the right to write.
     fn share_lowest(&self, table: Frame, to: Frame, level: u8) -> Result<(), Error> {
         let (machine, at) = (self.machine(), VirtAddr::new(0));
-        let own = if level == F::LEVELS - 1 { F::ENTRIES / 2 } else { F::ENTRIES };
+        let own = if level == F::LEVELS - 1 { lower_entries::<F>() } else { F::ENTRIES };
         // At level 1 the entries get marks, so the table's lock is held. Above it, calls that would
         // unlink a table do not run.
         let _locked = (level == 1).then(|| lock::<M, F>(machine, table, at)).transpose()?;
