@@ -38,6 +38,37 @@ with_each! {
     lists_keep_their_share
 }
 
+/// A piece of several frames has one reference: so a block of 1 GiB stays one, and so does a block
+/// that is larger than the page, also when no other page leads there any more.
+#[test]
+fn blocks_larger_than_a_table_stay() {
+    type F = X86_64L4;
+    let giant = PageSize::Size1G;
+    let (sim, paging) = machine::<F>(64, 2 * giant.frames());
+    let tables = sim.on_cpu(0, || {
+        let tables = user::<F>(&paging);
+        let split = |at| {
+            // SAFETY: the memory is this test's, and the entry holds its reference.
+            unsafe { tables.split_counted(at, F::PAGE) }.unwrap().flush();
+        };
+        let range = VirtRange::new(virt(giant.bytes()), giant.bytes()).unwrap();
+        let first = block(&sim, giant.order());
+        tables.map_own(range, first, Attrs::USER_RW).unwrap();
+        split(virt(range.start().get() + 7 * F::LARGE.bytes()));
+        assert_eq!(sim.info(first).unwrap().refs(), 512 + 511);
+        assert_eq!(unmap_counted(&tables, range), 511 + 512);
+        assert_eq!(sim.info(first).unwrap().refs(), 0);
+        let range = VirtRange::new(range.start(), F::LARGE.bytes()).unwrap();
+        let first = block(&sim, F::LARGE.order() + 1);
+        tables.map_own(range, first, Attrs::USER_RW).unwrap();
+        split(range.start());
+        assert_eq!(sim.info(first).unwrap().refs(), 512);
+        assert_eq!(unmap_counted(&tables, range), 512);
+        tables
+    });
+    end(&sim, &paging, [tables]);
+}
+
 /// A machine with so many frames more than `pages` pages need.
 fn machine<F: OnSim>(pages: u64, more: u64) -> (Sim, Arc<Paging<Sim, F>>) {
     let (arch, levels) = (F::ARCH, F::LEVELS);

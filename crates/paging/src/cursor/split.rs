@@ -10,7 +10,7 @@ use crate::tables::PageTables;
 use core::mem;
 use core::sync::atomic::Ordering;
 use grace::Concurrent;
-use machine::{Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Frame, FrameError, FrameInfo, Machine, PageSize, VirtAddr, VirtRange};
 
 /// Where the references to the frames of pages are held.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -62,8 +62,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 
     /// As [`split`](Self::split), where each entry that leads to a frame with
     /// [`Owner::User`](machine::Owner::User) holds a reference to its block. The pieces hold one
-    /// each: if the entry held the only one, the block becomes single frames; otherwise, and where
-    /// pages are larger than frames, it stays one, with a reference more for each further piece.
+    /// each. If the entry held the only one, and each piece is a frame of the block and each frame
+    /// a piece, the block becomes single frames. Otherwise it stays one, with a reference more for
+    /// each further piece.
     ///
     /// # Errors
     /// As for [`split`](Self::split); [`Error::Frames`]: also too many references.
@@ -243,7 +244,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 return Err(error);
             }
             if !core::mem::replace(&mut divided, true)
-                && let Err(error) = self.divide(frame)
+                && let Err(error) = self.divide(frame, level)
             {
                 self.empty_table(new);
                 return Err(error);
@@ -267,18 +268,22 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(false)
     }
 
-    /// Makes the block of a large page ready for pieces that hold a reference each. Called with the
-    /// lock of the page's table, so the entry stays a page.
-    fn divide(&self, frame: Frame) -> core::result::Result<(), Error> {
+    /// Makes the block of a large page of this level ready for pieces that hold a reference each.
+    /// Called with the lock of the page's table, so the entry stays a page.
+    fn divide(&self, frame: Frame, level: u8) -> core::result::Result<(), Error> {
         let machine = self.machine();
         if !is_counted(machine, frame) {
             return Ok(());
         }
-        // A page of several frames has one reference, so its block is not split into frames.
+        // A piece of several frames has one reference, and frames beside the page have no piece.
+        // So only a block that the pieces have frame by frame is split into frames.
+        let order = machine.info(frame).map(FrameInfo::order);
+        let by_frames = F::size_at(level - 1).map(PageSize::order) == Some(0)
+            && order == Some(F::LARGE.order());
         // SAFETY: the entry holds a reference. If it is the only one, no other code relies on the
         // block: the exchange of the count decides. A pin without a lock that comes later finds
         // single frames.
-        if F::PAGE.order() == 0 && unsafe { machine.split(frame) }.is_ok() {
+        if by_frames && unsafe { machine.split(frame) }.is_ok() {
             return Ok(());
         }
         let more = F::ENTRIES as u32 - 1;
