@@ -52,6 +52,31 @@ fn give(lists: &QuickLists<Sim>, list: u8, page: Frame) {
     unsafe { lists.free(list, page) }.unwrap();
 }
 
+/// Lists of blocks that no machine has are empty, and nothing overflows.
+#[test]
+fn any_order_is_accepted() {
+    for order in [0, 4, 17, 52, 63, 64, u8::MAX] {
+        let (sim, ..) = machine(1, 1, 64);
+        let kinds: [Box<dyn Construct<Sim>>; NR_QUICK] = [Box::new(Zeroed), Box::new(Zeroed)];
+        let lists = QuickLists::try_with_order(sim.clone(), order, kinds).unwrap();
+        sim.on_cpu(0, || {
+            match lists.alloc(QUICK_TABLE) {
+                Ok(page) => {
+                    assert!(order <= 4 && sim.info(page).unwrap().order() == order);
+                    // SAFETY: it is ours, and in the state of a page that is a table.
+                    unsafe { sim.set_owner(page, Owner::Table(0)) }.unwrap();
+                    give(&lists, QUICK_TABLE, page);
+                }
+                Err(error) => assert!(order > 4, "{error}"),
+            }
+            // Of 64 frames, a share is 4 pages of one frame, and none of a larger order.
+            assert_eq!(lists.trim(QUICK_TABLE, 0, 8), usize::from(order == 4));
+            assert_eq!(lists.drain(), usize::from(order == 0));
+        });
+        sim.check_leaks().unwrap();
+    }
+}
+
 /// A page is made once and keeps its state; last in, first out; the lists do not mix.
 #[test]
 fn pages_keep_their_state() {

@@ -151,7 +151,8 @@ impl<M: Machine> QuickLists<M> {
     }
 
     /// As [`try_new`](Self::try_new), of pages that are blocks of `1 << order` frames. A page has
-    /// the number of its first frame, whose state is the page's.
+    /// the number of its first frame, whose state is the page's. If the frame source has no blocks
+    /// of this order, [`alloc`](Self::alloc) fails.
     ///
     /// # Errors
     /// There is not enough heap memory.
@@ -282,7 +283,9 @@ impl<M: Machine> QuickLists<M> {
     /// There is no such list.
     pub fn trim(&self, list: u8, least: usize, most: usize) -> usize {
         let machine = self.machine();
-        let share = (machine.free_frames() >> self.order) / QUICK_FRACTION / machine.count();
+        // No memory has a page of an order beyond the bits of a number.
+        let pages = machine.free_frames().checked_shr(self.order.into()).unwrap_or(0);
+        let share = pages / QUICK_FRACTION / machine.count();
         let keep = share.max(least);
         let excess = self.len(list).saturating_sub(keep).min(most);
         self.take_back(list, excess, |list| Some(&list.trimmed))
