@@ -115,6 +115,54 @@ fn each_change_breaks_first() {
     each_change::<X86_64L4>();
 }
 
+/// A space that leaves a shared table has flushed its pages when the lock of the table above is
+/// given up: a fault may store other pages there at once.
+#[test]
+fn a_shared_table_is_left_without_translations() {
+    fn is_cached<F: OnSim>() -> bool {
+        let sim = machine::<F>(2);
+        let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+        let (parent, child) = sim.on_cpu(0, || {
+            let parent = Tables::<F>::user(&paging, Asid(1), None).unwrap();
+            let exclusive = RW.with_share(Share::Exclusive);
+            let page = block(&sim, F::PAGE.order());
+            parent.map_own(pages_of::<F>(BASE, 1), page, exclusive).unwrap();
+            // SAFETY: no other call on the tables is under way.
+            let (child, pending) = unsafe { parent.fork(Asid(2), false) }.unwrap();
+            pending.flush();
+            // Only the lowest table is shared.
+            parent.unshare_ends(whole::<F>()).unwrap();
+            (parent, child)
+        });
+        // SAFETY: the test needs no other mapping, and the memory is its own.
+        let look = || unsafe {
+            parent.activate();
+            sim.load(virt(BASE)).is_ok()
+        };
+        sim.on_cpu(1, || assert!(look()));
+        let pending = sim.on_cpu(0, || {
+            let mut pending = parent.no_flush();
+            // SAFETY: the addresses are this test's.
+            let left = unsafe { parent.leave_shared(whole::<F>(), &mut pending) };
+            assert_eq!(left, Ok(None));
+            pending.defer()
+        });
+        let cached = sim.on_cpu(1, look);
+        sim.on_cpu(0, || parent.flush_deferred(pending));
+        sim.on_cpu(1, || assert!(!look()));
+        sim.on_cpu(0, || {
+            child.unmap_own(whole::<F>(), |page| release(&sim, page.frame)).unwrap().flush();
+            drop((parent, child));
+        });
+        cached
+    }
+    assert!(!is_cached::<Aarch64>());
+    assert!(!is_cached::<Aarch64Stage2>());
+    assert!(!is_cached::<Aarch64G16>());
+    assert!(!is_cached::<Aarch64G64>());
+    assert!(is_cached::<X86_64L4>());
+}
+
 /// The break is the flush, and there is none for formats that need no break.
 #[test]
 fn one_flush_for_a_split() {

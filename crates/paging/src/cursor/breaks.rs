@@ -17,7 +17,8 @@
 //!   splits it, or changes its memory type.
 //!
 //! An entry that a sweep or a decision clears may get another page as soon as the lock of its table
-//! is given up, by a fault. So the flush is done before that, too (`PendingFlush::flush_broken`).
+//! is given up, by a fault. So may the entry of a shared table that the space leaves. So the flush
+//! is done before that, too (`PendingFlush::flush_broken`).
 //! [`PageTables::unmap`] leaves it pending: its caller does not map the range again before it.
 //!
 //! Cost: nothing for formats that do not need it. Otherwise a flush at once, in the place of the

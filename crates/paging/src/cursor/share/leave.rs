@@ -3,7 +3,7 @@
 use super::Link;
 use crate::cursor::{Changing, Error, covers_entry};
 use crate::format::{Decoded, Format, entry};
-use crate::gather::TlbGather;
+use crate::gather::{State, TlbGather};
 use crate::lock::lock;
 use crate::paging::Paging;
 use crate::pending::PendingFlush;
@@ -20,7 +20,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///
     /// Returns the address from which to go on, after a flush; `None` at the end of the range. A
     /// call that empties a range calls [`unshare_ends`](Self::unshare_ends) before its first
-    /// change, then this one, then [`sweep`](Self::sweep).
+    /// change, then this one, then [`sweep`](Self::sweep). Where the architecture demands
+    /// break-before-make, what was unlinked is also flushed before the lock of the table above is
+    /// given up.
     ///
     /// Cost: nothing but a load if the tables were never shared; otherwise a walk for each table
     /// in the range, a load for each absent entry above them, and a lock for each that is unlinked.
@@ -75,6 +77,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 locked.count -= 1;
             }
             self.left(&Link { entry, level, table }, at, changing.pending);
+            // A fault may store other pages there once the lock is given up.
+            changing.pending.gather.state.set(State::BROKE, F::BREAK_BEFORE_MAKE);
             drop(changing);
             next = beyond::<F>(at, level);
         }
