@@ -163,6 +163,95 @@ fn a_shared_table_is_left_without_translations() {
     assert!(is_cached::<X86_64L4>());
 }
 
+/// A large page is stored where a table was a moment ago, to which a CPU has cached the way.
+#[test]
+fn a_large_page_in_the_place_of_an_empty_table() {
+    fn stored<F: OnSim>() {
+        let sim = machine::<F>(2);
+        let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+        let to = VirtRange::new(virt(BASE + 2 * F::LARGE.bytes()), F::LARGE.bytes()).unwrap();
+        let (tables, large, small) = sim.on_cpu(0, || {
+            let tables = Tables::<F>::user(&paging, Asid(1), None).unwrap();
+            let (large, small) = (block(&sim, F::LARGE.order()), block(&sim, F::PAGE.order()));
+            // The second one keeps the upper table.
+            for at in [BASE, BASE + F::LARGE.bytes(), to.start().get()] {
+                tables.map_own(pages_of::<F>(at, 1), small, RW).unwrap();
+            }
+            (tables, large, small)
+        });
+        let touch = |at: VirtAddr| {
+            sim.on_cpu(1, || {
+                // SAFETY: the test needs no other mapping, and the memory is its own.
+                unsafe {
+                    tables.activate();
+                    sim.store(at, 7).unwrap();
+                }
+            });
+        };
+        let clear = |range: VirtRange, keep: bool| {
+            let mut pending = tables.no_flush();
+            pending.keep_tables(keep);
+            let gone = |_: Mapping| SweepChange::Clear;
+            tables.sweep_own(range, &mut pending, |_| true, gone).unwrap();
+            pending
+        };
+        touch(virt(BASE));
+        sim.on_cpu(0, || {
+            // A fault comes before the flush for the table.
+            let pending = clear(whole::<F>(), false);
+            let set = |found| {
+                assert_eq!(found, None);
+                (EntryChange::Set(large, RW), ())
+            };
+            let guard = Grace::pin();
+            // SAFETY: the pages are this test's.
+            let ((), more) = unsafe { tables.with_large(&guard, virt(BASE), set) }.unwrap();
+            drop(guard);
+            more.flush();
+            pending.flush();
+        });
+        touch(virt(BASE));
+        // A move to where a fault has left an empty table.
+        let plan = sim.on_cpu(0, || {
+            clear(to, false).flush();
+            tables.prepare_relocation(whole::<F>(), to.start()).unwrap()
+        });
+        sim.on_cpu(0, || tables.map_own(pages_of::<F>(to.start().get(), 1), small, RW).unwrap());
+        touch(to.start());
+        sim.on_cpu(0, || {
+            clear(to, true).flush();
+            // The CPU caches the way again, by the page beside it.
+            let next = pages_of::<F>(to.start().get() + F::PAGE.bytes(), 1);
+            tables.map_own(next, small, RW).unwrap();
+        });
+        touch(virt(to.start().get() + F::PAGE.bytes()));
+        sim.on_cpu(0, || {
+            let pending = clear(to, true);
+            let mut moving = tables.no_flush();
+            // SAFETY: the addresses are this test's.
+            unsafe { tables.relocate(plan, &mut moving) }.unwrap();
+            moving.flush();
+            pending.flush();
+        });
+        touch(to.start());
+        sim.on_cpu(0, || {
+            let page = tables.walk(&Grace::pin()).get(to.start()).unwrap();
+            assert_eq!((page.size, page.frame), (F::LARGE, large));
+            clear(to, false).flush();
+            clear(pages_of::<F>(BASE + F::LARGE.bytes(), 1), false).flush();
+        });
+        sim.on_cpu(0, || {
+            drop(tables);
+            [large, small].into_iter().for_each(|block| release(&sim, block));
+        });
+    }
+    stored::<Aarch64>();
+    stored::<Aarch64Stage2>();
+    stored::<Aarch64G16>();
+    stored::<Aarch64G64>();
+    stored::<X86_64L4>();
+}
+
 /// The break is the flush, and there is none for formats that need no break.
 #[test]
 fn one_flush_for_a_split() {

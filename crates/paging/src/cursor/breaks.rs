@@ -19,13 +19,16 @@
 //! An entry that a sweep or a decision clears may get another page as soon as the lock of its table
 //! is given up, by a fault. So may the entry of a shared table that the space leaves. So the flush
 //! is done before that, too (`PendingFlush::flush_broken`).
-//! [`PageTables::unmap`] leaves it pending: its caller does not map the range again before it.
+//! A table that becomes empty by that is unlinked with its flush pending: CPUs may have cached the
+//! way to it. A new table may take its place, since no entry of the old one translates. A large
+//! page may not, so its way is flushed before it is stored. [`PageTables::unmap`] leaves the flush
+//! pending: its caller does not map the range again before it.
 //!
 //! Cost: nothing for formats that do not need it. Otherwise a flush at once, in the place of the
 //! one that would be pending.
 
 use super::Error;
-use crate::format::{Attrs, Decoded, Flags, Format};
+use crate::format::{Attrs, Decoded, Flags, Format, span_at};
 use crate::tables::PageTables;
 use grace::Concurrent;
 use machine::{Entry, Flush, Machine, PageSize, VirtAddr, VirtRange};
@@ -76,6 +79,21 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         self.flush_broken(at, size, F::PAGE);
         entry.store(value);
         Ok(())
+    }
+
+    /// Before a large page is stored where nothing is: flushes the way to a table that was there,
+    /// whose flush may be pending. The caller holds the lock of the entry's table.
+    #[inline]
+    pub(super) fn break_way(&self, at: VirtAddr, level: u8) {
+        if F::BREAK_BEFORE_MAKE
+            && level != 0
+            && let Some(range) = span_at::<F>(at, 0)
+        {
+            // Any page will do, as in `prune_up_to`.
+            let (cpus, space) = self.users();
+            let what = Flush::Range { space, range, stride: F::PAGE, tables: true };
+            self.machine().flush_on(&cpus, what);
+        }
     }
 
     fn flush_broken(&self, at: VirtAddr, size: PageSize, stride: PageSize) {

@@ -138,6 +138,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// The same argument decides races with a sweep: it takes the lock of this table where it finds
     /// a large page, or no lower table.
     ///
+    /// Where the architecture demands break-before-make, a new page costs a flush besides: a lower
+    /// table may have been there, to which CPUs have cached the way.
+    ///
     /// # Errors
     /// As for [`with_entry`](Self::with_entry); [`Error::Occupied`]: there is a table for smaller
     /// pages, and `decide` was not called.
@@ -326,6 +329,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                         }
                     }
                     None => {
+                        self.break_way(slot.at, slot.level);
                         match change {
                             EntryChange::Fill(..) => self.fill_here(slot.at, &slot.entry, value),
                             _ => slot.entry.store(value),

@@ -211,6 +211,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             let entry = walk.entry(table, F::index(at, level)).ok_or(Error::Malformed(at))?;
             let found = F::decode(entry.load(), level);
             if found == Decoded::Absent {
+                self.break_way(at, level);
                 entry.store(value);
                 locked.count += 1;
                 return Ok(());
