@@ -252,6 +252,50 @@ fn a_large_page_in_the_place_of_an_empty_table() {
     stored::<X86_64L4>();
 }
 
+/// A page of the kernel becomes global, while a CPU has cached it for one space.
+#[test]
+fn a_page_becomes_global() {
+    fn changed<F: OnSim>() -> u64 {
+        let sim = machine::<F>(2);
+        let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+        let range = pages_of::<F>(F::upper_half().get() + F::LARGE.bytes(), 1);
+        let own = Attrs::new(Attrs::KERNEL_RW.flags - Flags::GLOBAL);
+        let (kernel, page) = sim.on_cpu(0, || {
+            let kernel = Tables::<F>::kernel(&paging).unwrap();
+            let page = block(&sim, F::PAGE.order());
+            kernel.map_own(range, page, own).unwrap();
+            (kernel, page)
+        });
+        sim.on_cpu(1, || {
+            // SAFETY: the test needs no other mapping, and the memory is its own.
+            unsafe {
+                kernel.activate();
+                sim.store(range.start(), 1).unwrap();
+            }
+        });
+        let flushes = sim.on_cpu(0, || {
+            let before = sim.stats().flushes;
+            for attrs in [Attrs::KERNEL_RW, own, Attrs::KERNEL_RW] {
+                let mut pending = kernel.no_flush();
+                let set = |_: Mapping| SweepChange::Set(attrs);
+                kernel.sweep_own(range, &mut pending, |_| true, set).unwrap();
+                pending.flush();
+            }
+            sim.stats().flushes - before
+        });
+        sim.on_cpu(0, || {
+            kernel.unmap_own(range, |_| ()).unwrap().flush();
+            drop(kernel);
+            release(&sim, page);
+        });
+        flushes
+    }
+    // On both CPUs: one for each break, and one where it is global no more.
+    assert_eq!(changed::<Aarch64>(), 2 * 3);
+    assert_eq!(changed::<Aarch64G64>(), 2 * 3);
+    assert_eq!(changed::<X86_64L4>(), 2);
+}
+
 /// The break is the flush, and there is none for formats that need no break.
 #[test]
 fn one_flush_for_a_split() {

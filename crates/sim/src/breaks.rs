@@ -1,9 +1,9 @@
 //! Break-before-make, where the architecture demands it (Arm ARM, D8.16).
 //!
 //! A valid entry must not be replaced by a valid one that maps pages of another size, another
-//! memory type, or other memory, if either may be written or the contents differ. Code makes the
-//! entry invalid, flushes, and then stores the new one. A CPU that has cached the old entry would
-//! otherwise hold two that conflict.
+//! memory type, or other memory, if either may be written or the contents differ; nor by a global
+//! one, if it is not global. Code makes the entry invalid, flushes, and then stores the new one. A
+//! CPU that has cached the old entry would otherwise hold two that conflict.
 //!
 //! Two errors are reported, at the store:
 //! - the entry is valid, and the new value conflicts with it;
@@ -28,6 +28,7 @@ struct Maps {
     frame: Frame,
     write: bool,
     memory: u8,
+    global: bool,
 }
 
 impl Sim {
@@ -69,7 +70,8 @@ impl Sim {
         let format = self.format();
         let Entry::Page(size, frame) = *found else { return None };
         let write = format.narrow(Rights::ALL, entry, found).write;
-        Some(Maps { size, frame, write, memory: format.memory_type(entry) })
+        let (memory, global) = (format.memory_type(entry), format.is_global(entry));
+        Some(Maps { size, frame, write, memory, global })
     }
 
     fn conflict(&self, place: (Frame, usize), old: u64, new: u64, level: u8) -> bool {
@@ -97,6 +99,7 @@ impl Sim {
     fn differ(&self, before: Maps, after: Maps) -> bool {
         before.size != after.size
             || before.memory != after.memory
+            || after.global && !before.global
             || before.frame != after.frame
                 && (before.write || after.write || !self.same_contents(before.frame, after.frame))
     }
@@ -136,7 +139,8 @@ impl Sim {
         let after = self.maps(new, &found);
         let conflicts = |held: &crate::tlb::Translation| {
             let (size, frame, write) = (held.size, held.frame, held.rights.write);
-            let before = Maps { size, frame, write, memory: held.memory };
+            let (memory, global) = (held.memory, held.space.is_none());
+            let before = Maps { size, frame, write, memory, global };
             held.place == place && after.is_none_or(|after| self.differ(before, after))
         };
         self.0.cpus.iter().find_map(|cpu| {

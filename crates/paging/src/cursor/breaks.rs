@@ -14,7 +14,7 @@
 //!   new entry. A pin takes its slow path, which takes the lock. A page fault finds nothing to do,
 //!   and the access is made again.
 //! - *Hardware* faults. The kernel cannot tolerate that: it uses no page of its own half while it
-//!   splits it, or changes its memory type.
+//!   splits it, changes its memory type, or makes it global.
 //!
 //! An entry that a sweep or a decision clears may get another page as soon as the lock of its table
 //! is given up, by a fault. So may the entry of a shared table that the space leaves. So the flush
@@ -109,6 +109,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let writable = |attrs: Attrs| attrs.flags.contains(Flags::WRITE);
         F::BREAK_BEFORE_MAKE
             && old.flags.intersects(Flags::RWX)
-            && (old.cache != new.cache || !same_frame && (writable(old) || writable(new)))
+            && (old.cache != new.cache
+                || (new.flags - old.flags).contains(Flags::GLOBAL)
+                || !same_frame && (writable(old) || writable(new)))
     }
 }

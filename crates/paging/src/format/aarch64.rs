@@ -36,8 +36,9 @@
 //!
 //! # Break-before-make
 //! The architecture forbids to replace a valid entry by one that maps pages of another size, other
-//! memory that may be written, or another memory type: [`Format::BREAK_BEFORE_MAKE`]. The cursor
-//! makes the entry invalid first, invalidates the TLBs, and then stores the new one.
+//! memory that may be written, or another memory type, or an entry that is not global by one that
+//! is: [`Format::BREAK_BEFORE_MAKE`]. The cursor makes the entry invalid first, invalidates the
+//! TLBs, and then stores the new one.
 //!
 //! # Contiguous hint
 //! Entries never have it. All 16 entries of a group, or 128 or 32 of a larger granule, would have

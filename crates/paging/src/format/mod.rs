@@ -166,8 +166,9 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     /// All pages have USER, and none is GLOBAL: the guest's own tables make these distinctions.
     const SECOND_STAGE: bool = false;
     /// Whether the architecture forbids to replace a valid entry by one with another size, another
-    /// memory type, or another frame where either may be written. The cursor then makes the entry
-    /// invalid, flushes, and stores the new one. Meanwhile the page is `PROT_NONE` to walks.
+    /// memory type, or another frame where either may be written, or by a global one. The cursor
+    /// then makes the entry invalid, flushes, and stores the new one. Meanwhile the page is
+    /// `PROT_NONE` to walks.
     const BREAK_BEFORE_MAKE: bool = false;
 
     /// The entry that leads to a table of this space alone. It restricts no access: the page's own
