@@ -77,12 +77,16 @@ pub unsafe trait Memory: Step {
     }
 
     /// As [`entries`](Memory::entries), of a page table that is a block of `1 << order` frames.
+    /// `None` also if there is no memory behind the last one.
     ///
     /// # Safety
     /// As for [`entry`](Memory::entry), for all frames of the block, which are of one allocation.
     #[inline]
     unsafe fn entries_in(&self, table: Frame, order: u8) -> Option<Entries<'_, Self>> {
         let base = self.frame_ptr(table)?;
+        if order != 0 {
+            self.frame_ptr(table.checked_add((1 << order) - 1)?)?;
+        }
         // SAFETY: the pointer is to a frame, which has this size and alignment; those of the other
         // frames follow. By the caller's promise, all other accesses are atomic.
         let cells = unsafe { core::slice::from_raw_parts(base.cast().as_ptr(), ENTRIES << order) };
@@ -253,6 +257,8 @@ mod tests {
         assert!(entry(ENTRIES).is_none());
         // SAFETY: there is no such frame.
         assert!(unsafe { host.entry(Frame::new(8).unwrap(), 0) }.is_none());
+        // SAFETY: as above.
+        assert!(unsafe { host.entries_in(table, 2) }.is_none(), "memory ends within the table");
         let entry = entry(ENTRIES - 1).unwrap();
         assert_eq!((entry.table(), entry.index()), (table, ENTRIES - 1));
         let said = |op| {
