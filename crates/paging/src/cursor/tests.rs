@@ -2,7 +2,7 @@
 
 use super::SweepChange;
 use crate::lock::lock;
-use crate::{Attrs, Paging, X86_64L4};
+use crate::{Aarch64G64, Attrs, Format, Paging, X86_64L4};
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use machine::{Access, Asid, Frame, PageSize, Step, VirtAddr, VirtRange};
@@ -85,4 +85,24 @@ fn a_sweep_takes_the_lock_of_the_table_above_a_hole() {
     sweep_waits(3, AT, pages(1 << 40, 1));
     // At the end of a range that begins below it.
     sweep_waits(1, AT, pages(AT + 0x1000, 512));
+}
+
+/// The flush of a page without rights is by the granule, not by frames: TLBI of AArch64 has no
+/// place for the address bits below it.
+#[test]
+fn a_flush_is_by_the_granule() {
+    let (arch, levels) = (sim::Arch::Aarch64G64, Aarch64G64::LEVELS);
+    let sim = Sim::new(Config { cpus: 1, frames: 256, arch, levels, ..Config::default() }).unwrap();
+    let paging = Paging::<Sim, Aarch64G64>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    sim.on_cpu(0, || {
+        let space = crate::PageTables::<_, _, Grace>::user(&paging, Asid(1), None).unwrap();
+        let page = pages(AT, 16);
+        let (device, none) = (Frame::new(1 << 24).unwrap(), Attrs::default());
+        // SAFETY: no program accesses the addresses.
+        unsafe { space.map(page, device, none) }.unwrap();
+        // SAFETY: as above.
+        let pending = unsafe { space.unmap(page, |_| ()) }.unwrap();
+        assert_eq!(pending.gather.what, Some((page, PageSize::Size64K)));
+        pending.flush();
+    });
 }

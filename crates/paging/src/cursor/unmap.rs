@@ -67,8 +67,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 // A `PROT_NONE` page is not cached. But its table may become empty, and hardware
                 // may have cached the way to it.
                 if let Some(range) = VirtRange::new(page, size.bytes()) {
-                    let size = if attrs.flags.intersects(Flags::RWX) { Some(size) } else { None };
-                    pending.gather.add(range, size.unwrap_or_default());
+                    let cached = attrs.flags.intersects(Flags::RWX);
+                    pending.gather.add(range, if cached { size } else { F::PAGE });
                 }
                 gone(Mapping { page, size: F::size_at(level).unwrap_or_default(), frame, attrs });
             }
