@@ -13,7 +13,8 @@
 //! - Stage 1: one top-level table serves both base registers. The highest bit of an address chooses
 //!   the half. `TTBR0_EL1` has the address of the table, and `TTBR1_EL1` that of the first entry of
 //!   the upper half, which the table of formats names. It is aligned as hardware demands.
-//! - Stage 2: `VTCR_EL2.T0SZ` is 16 with four levels, and 25 with three.
+//! - Stage 2: `VTCR_EL2.T0SZ` is 16 and `SL0` is 2 with four levels, 25 and 1 with three. `DS` and
+//!   `HCR_EL2.FWB` stay clear: the latter gives memory types other numbers.
 //!
 //! | format | granule | levels | bits | `TCR_EL1`: `T0SZ`, `T1SZ` | `TG0`, `TG1` | `DS` | entry for `TTBR1_EL1` |
 //! |---|---|---|---|---|---|---|---|

@@ -1,9 +1,11 @@
 //! The second stage of VT-x: extended page tables, with the addresses of guests (Intel SDM 3C,
 //! "The Extended Page Table Mechanism").
 //!
-//! The host sets bit 6 of the EPT pointer, so that the processor sets accessed and dirty bits, and
-//! bits 5:3 to the number of levels less one. A walk of the guest's own tables then counts as a
-//! write: pages that hold them need the right to write.
+//! The host sets bit 6 of the EPT pointer, so that the processor sets accessed and dirty bits, bits
+//! 5:3 to the number of levels less one, and bits 2:0 to 6, since tables are write-back memory. A
+//! walk of the guest's own tables then counts as a write: pages that hold them need the right to
+//! write. The control "EPT-violation #VE" stays clear: no entry, absent ones included, has bit 63,
+//! which suppresses that exception.
 //!
 //! No entry is one of the misconfigurations that the manual names. A page with the right to write
 //! or to execute is readable, although most processors have pages that can only be executed. Memory

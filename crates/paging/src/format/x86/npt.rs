@@ -1,8 +1,11 @@
 //! The second stage of AMD-V: nested page tables, with the addresses of guests.
 //!
 //! They are tables of long mode. The processor treats each access of a guest as one of user mode,
-//! so every present page has the user bit. A guest has no pages that are global or belong to its
-//! kernel alone: such rights are in its own tables. Memory types are by the host's PAT.
+//! so every present page has the user bit. It treats a walk of the guest's own tables as a write:
+//! pages that hold them need the right to write. The host sets `EFER.NXE`.
+//!
+//! A guest has no pages that are global or belong to its kernel alone: such rights are in its own
+//! tables. Memory types are by the host's PAT.
 
 use super::long_mode::{ACCESSED, DIRTY, LongMode, USER};
 use super::{Sealed, X86};
