@@ -26,8 +26,8 @@ pub struct Ground<'a, M: Machine, F: Format, G: Concurrent> {
     /// The kernel's tables, active on every CPU that runs a program. Trials make tables of programs
     /// and activate them, so everything that the host needs must be in the kernel's half.
     pub tables: &'a Arc<PageTables<M, F, G>>,
-    /// Kernel addresses that nothing else uses: at least 128 [units](unit), of 1 GiB with a granule
-    /// of 4 KiB.
+    /// Kernel addresses that nothing else uses: at least 128 [units](unit()), of 1 GiB with a
+    /// granule of 4 KiB.
     pub range: VirtRange,
     /// The machine's TLB grace periods. A CPU takes part while it runs a program: the host calls
     /// [`idle_exit`](TlbGrace::idle_exit) first. The host may or may not tick them.
