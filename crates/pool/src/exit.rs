@@ -20,8 +20,10 @@ static WATCH: OnceLock<fn() -> bool> = OnceLock::new();
 /// A thread, as the program's registration sees it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Not registered, or just being registered: the registration may allocate from the pool.
+    /// Not registered.
     Unknown,
+    /// Just being registered: the registration may allocate from the pool.
+    Registering,
     /// [`ended`] will be called.
     Watched,
     /// [`ended`] was called.
@@ -40,7 +42,6 @@ impl Drop for Leave {
 thread_local! {
     static LEAVE: Leave = const { Leave };
     static STATE: Cell<State> = const { Cell::new(State::Unknown) };
-    static REGISTERING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Sets the registration. Returns false if there is one.
@@ -57,11 +58,13 @@ pub(super) fn ended() {
 /// Whether the thread may keep blocks: if so, [`cache::leave`] will return them.
 pub(super) fn may_keep() -> bool {
     let Some(register) = WATCH.get() else { return LEAVE.try_with(|_| ()).is_ok() };
-    if STATE.get() == State::Unknown && !REGISTERING.replace(true) {
-        if register() && STATE.get() == State::Unknown {
-            STATE.set(State::Watched);
+    if STATE.get() == State::Unknown {
+        STATE.set(State::Registering);
+        let state = if register() { State::Watched } else { State::Unknown };
+        // The registration may end the thread's use of the pool.
+        if STATE.get() == State::Registering {
+            STATE.set(state);
         }
-        REGISTERING.set(false);
     }
     STATE.get() == State::Watched
 }

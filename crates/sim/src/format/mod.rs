@@ -38,8 +38,8 @@ pub enum Arch {
     Aarch64G16,
     /// As [`Aarch64G16`](Arch::Aarch64G16), with FEAT_LPA2: 4 levels, addresses of 52 bits.
     Aarch64G16Lpa2,
-    /// As [`Aarch64`](Arch::Aarch64), with a granule of 64 KiB: 3 levels, addresses of 48 bits. Pages
-    /// have 64 KiB and 512 MiB.
+    /// As [`Aarch64`](Arch::Aarch64), with a granule of 64 KiB: 3 levels, addresses of 48 bits.
+    /// Pages have 64 KiB and 512 MiB.
     Aarch64G64,
     /// As [`Aarch64G64`](Arch::Aarch64G64), with FEAT_LVA and FEAT_LPA: addresses of 52 bits.
     Aarch64G64Lpa,

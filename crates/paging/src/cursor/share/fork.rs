@@ -76,8 +76,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Also those of `copies`.
     ///
     /// # Safety
-    /// As for [`fork`](Self::fork). The frames of `copies` are new, and no other code uses them. Each
-    /// begins a block of the size of [`Format::PAGE`].
+    /// As for [`fork`](Self::fork). The frames of `copies` are new, and no other code uses them.
+    /// Each begins a block of the size of [`Format::PAGE`].
     pub unsafe fn fork_with(
         &self,
         tag: impl Into<Tag>,
