@@ -118,7 +118,18 @@ proptest! {
         for (level, part, space) in &levels {
             let start = address(*part);
             let (space, table) = (Asid(*space), Frame::default());
-            uppers.insert(start, Upper { level: *level, start, bits: 0, space, root: table, table, rights: Rights::ALL, place: (table, 0), since: 0 });
+            let upper = Upper {
+                level: *level,
+                start,
+                bits: 0,
+                space,
+                root: table,
+                table,
+                rights: Rights::ALL,
+                place: (table, 0),
+                since: 0,
+            };
+            uppers.insert(start, upper);
         }
         for tables in [false, true] {
             let range = VirtRange::new(address(flushed), 1).unwrap();

@@ -8,44 +8,25 @@ pub(crate) trait OnSim: Format {
     const ARCH: Arch;
 }
 
-impl OnSim for X86_64L4 {
-    const ARCH: Arch = Arch::X86_64;
+macro_rules! on_sim {
+    ($($format:ident: $arch:ident,)*) => {
+        $(impl OnSim for $format {
+            const ARCH: Arch = Arch::$arch;
+        })*
+    };
 }
 
-impl OnSim for X86_64L5 {
-    const ARCH: Arch = Arch::X86_64;
-}
-
-impl OnSim for Aarch64 {
-    const ARCH: Arch = Arch::Aarch64;
-}
-
-impl OnSim for Aarch64Lpa2 {
-    const ARCH: Arch = Arch::Aarch64;
-}
-
-impl OnSim for Aarch64G16L3 {
-    const ARCH: Arch = Arch::Aarch64G16;
-}
-
-impl OnSim for Aarch64G16 {
-    const ARCH: Arch = Arch::Aarch64G16;
-}
-
-impl OnSim for Aarch64G16Lpa2 {
-    const ARCH: Arch = Arch::Aarch64G16Lpa2;
-}
-
-impl OnSim for Aarch64G64 {
-    const ARCH: Arch = Arch::Aarch64G64;
-}
-
-impl OnSim for Aarch64G64Lpa {
-    const ARCH: Arch = Arch::Aarch64G64Lpa;
-}
-
-impl OnSim for Aarch64Stage2 {
-    const ARCH: Arch = Arch::Aarch64Stage2;
+on_sim! {
+    X86_64L4: X86_64,
+    X86_64L5: X86_64,
+    Aarch64: Aarch64,
+    Aarch64Lpa2: Aarch64,
+    Aarch64G16L3: Aarch64G16,
+    Aarch64G16: Aarch64G16,
+    Aarch64G16Lpa2: Aarch64G16Lpa2,
+    Aarch64G64: Aarch64G64,
+    Aarch64G64Lpa: Aarch64G64Lpa,
+    Aarch64Stage2: Aarch64Stage2,
 }
 
 impl<const LEVELS: u8> OnSim for Riscv<LEVELS> {
