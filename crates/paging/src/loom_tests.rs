@@ -13,6 +13,7 @@
 
 mod breaks;
 mod faults;
+mod groups;
 mod links;
 mod pins;
 mod sharing;

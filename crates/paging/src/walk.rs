@@ -18,7 +18,7 @@
 //!
 //! Cost: one load per level.
 
-use crate::format::{Attrs, Decoded, Flags, Format, start_at};
+use crate::format::{Attrs, Decoded, Flags, Format, alone, is_grouped, load, start_at};
 use core::iter::FusedIterator;
 use core::marker::PhantomData;
 use machine::{Entries, Entry, Frame, Machine, PageSize, VirtAddr, VirtRange};
@@ -105,8 +105,9 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     }
 
     /// Goes down to the entry for `at` at level `stop`, or to where the tables end above that
-    /// level. Returns the entry, its level, the value that was read, and whether all tables on the
-    /// way belong to this space alone. `None` if an entry on the way leads to no memory.
+    /// level. Returns the entry, its level, the value that was read, as if its page were in no
+    /// group, and whether all tables on the way belong to this space alone. `None` if an entry on
+    /// the way leads to no memory.
     #[inline]
     pub(crate) fn descend(&self, at: VirtAddr, stop: u8) -> Option<(Entry<'g, M>, u8, u64, bool)> {
         let (mut table, mut level, mut way) = (self.root, F::LEVELS - 1, F::OWN);
@@ -119,7 +120,10 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
                     table = next;
                     level -= 1;
                 }
-                _ => return Some((entry, level, value, way != 0)),
+                _ => {
+                    let value = alone::<F>(value, level, entry.index());
+                    return Some((entry, level, value, way != 0));
+                }
             }
         }
     }
@@ -181,6 +185,16 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
         has_pages.then(|| spot.entry.table())
     }
 
+    /// The addresses of the group of pages ([`Format::GROUP`]) that contains `at`, if there is one:
+    /// hardware may cache them as one translation. Out of date when it returns, as
+    /// [`get`](Self::get).
+    pub fn group_of(&self, at: VirtAddr) -> Option<VirtRange> {
+        let size = F::GROUP.filter(|_| F::is_canonical(at))?;
+        let (entry, level, ..) = self.descend(at, 0)?;
+        let is_group = is_grouped::<F>(entry.load(), level);
+        is_group.then(|| VirtRange::new(at.align_down(size), size.bytes())).flatten()
+    }
+
     /// As [`get`](Self::get), with the table that the walk has reached.
     pub fn look(&self, at: VirtAddr) -> Found<'g> {
         let spot = if F::is_canonical(at) { self.find(at, 0) } else { None };
@@ -237,7 +251,7 @@ impl<'g, M: Machine, F: Format> Pages<'g, M, F> {
         }
         let again = self.table.take().and_then(|(table, level, own)| {
             let entry = self.walk.entry(table, F::index(at, level))?;
-            let value = entry.load();
+            let value = load::<M, F>(&entry, level);
             Some(Spot { entry, level, found: F::decode(value, level), own })
         });
         // A table has replaced a page: walk again from the top.

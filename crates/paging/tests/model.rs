@@ -66,7 +66,7 @@ fn call() -> impl Strategy<Value = Call> {
         Flags::READ | Flags::EXECUTE,
     ]);
     let op = prop_oneof![
-        4 => (0u64..1 << 20, 0..3usize).prop_map(|(frame, attrs)| Op::Map { frame, attrs }),
+        4 => (0u64..1 << 20, 0..ATTRS.len()).prop_map(|(frame, attrs)| Op::Map { frame, attrs }),
         3 => Just(Op::Unmap),
         2 => rights.prop_map(|rights| Op::Protect { rights }),
         1 => any::<bool>().prop_map(|large| Op::Split { large }),
@@ -87,16 +87,20 @@ fn call() -> impl Strategy<Value = Call> {
     )
 }
 
-const ATTRS: [Attrs; 3] = [
+/// Pages with the last ones become groups, where they fit and the format has them.
+const ATTRS: [Attrs; 5] = [
     Attrs::USER_RW,
     Attrs { soft: 5, cache: Cache::WriteCombining, ..Attrs::USER_RO },
     Attrs { key: 3, ..Attrs::new(Flags::READ.union(Flags::EXECUTE).union(Flags::USER)) },
+    Attrs::new(Attrs::USER_RW.flags.union(Flags::ACCESSED).union(Flags::DIRTY)),
+    Attrs { soft: 2, ..Attrs::new(Attrs::USER_RO.flags.union(Flags::ACCESSED)) },
 ];
 
 /// Attributes that the format has.
 fn attrs_of<F: Format>(number: usize) -> Attrs {
     let key = if F::KEYS == 1 { 0 } else { ATTRS[number].key };
-    Attrs { key, ..ATTRS[number] }
+    let soft = ATTRS[number].soft & ((1 << F::SOFT_BITS.min(15)) - 1);
+    Attrs { key, soft, ..ATTRS[number] }
 }
 
 /// From page number to frame number and attributes.
@@ -293,6 +297,12 @@ proptest! {
     #[test]
     fn with_break_before_make(calls in prop::collection::vec(call(), 1..12)) {
         run::<Aarch64>(calls);
+    }
+
+    #[test]
+    fn with_groups(calls in prop::collection::vec(call(), 1..12)) {
+        run::<Sv39Napot>(calls.clone());
+        run::<Sv48Napot>(calls);
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! A valid entry must not be replaced by a valid one that maps pages of another size, another
 //! memory type, or other memory, if either may be written or the contents differ; nor by a global
-//! one, if it is not global. Code makes the entry invalid, flushes, and then stores the new one. A
-//! CPU that has cached the old entry would otherwise hold two that conflict.
+//! one, if it is not global; and the contiguous hint must not come or go. Code makes the entry
+//! invalid, flushes, and then stores the new one. A CPU that has cached the old entry would
+//! otherwise hold two that conflict.
 //!
 //! Two errors are reported, at the store:
 //! - the entry is valid, and the new value conflicts with it;
@@ -29,6 +30,8 @@ struct Maps {
     write: bool,
     memory: u8,
     global: bool,
+    /// The contiguous hint.
+    group: bool,
 }
 
 impl Sim {
@@ -66,16 +69,18 @@ impl Sim {
         }
     }
 
-    fn maps(&self, entry: u64, found: &Entry) -> Option<Maps> {
+    fn maps(&self, entry: u64, found: &Entry, level: u8) -> Option<Maps> {
         let format = self.format();
         let Entry::Page(size, frame) = *found else { return None };
         let write = format.narrow(Rights::ALL, entry, found).write;
         let (memory, global) = (format.memory_type(entry), format.is_global(entry));
-        Some(Maps { size, frame, write, memory, global })
+        let group = format.is_group(entry, level);
+        Some(Maps { size, frame, write, memory, global, group })
     }
 
     fn conflict(&self, place: (Frame, usize), old: u64, new: u64, level: u8) -> bool {
-        let (before, after) = (self.format().decode(old, level), self.format().decode(new, level));
+        let decode = |value| self.format().decode(value, level, place.1);
+        let (before, after) = (decode(old), decode(new));
         match (&before, &after) {
             (Entry::Page(..), Entry::Table(_)) | (Entry::Table(_), Entry::Page(..)) => true,
             // Only if a CPU has cached the way: tables of a space that was never active may change.
@@ -85,7 +90,7 @@ impl Sim {
                     && !self.alike(*before, *after, level - 1)
             }
             _ => {
-                let pages = self.maps(old, &before).zip(self.maps(new, &after));
+                let pages = self.maps(old, &before, level).zip(self.maps(new, &after, level));
                 pages.is_some_and(|(before, after)| self.differ(before, after))
             }
         }
@@ -99,6 +104,7 @@ impl Sim {
     fn differ(&self, before: Maps, after: Maps) -> bool {
         before.size != after.size
             || before.memory != after.memory
+            || before.group != after.group
             || after.global && !before.global
             || before.frame != after.frame
                 && (before.write || after.write || !self.same_contents(before.frame, after.frame))
@@ -120,7 +126,7 @@ impl Sim {
             // Acquire: as in `check_breaks`.
             let entry = |table| {
                 let word = self.0.arena.word(table, index)?;
-                Some(self.format().decode(word.load(Ordering::Acquire), level))
+                Some(self.format().decode(word.load(Ordering::Acquire), level, index))
             };
             match (entry(one), entry(other)) {
                 (Some(Entry::Page(size, frame)), Some(Entry::Page(of, to))) => {
@@ -135,12 +141,12 @@ impl Sim {
 
     /// The CPU that has cached something by way of the entry with which the new value conflicts.
     fn conflict_cached(&self, place: (Frame, usize), new: u64, level: u8) -> Option<CpuId> {
-        let found = self.format().decode(new, level);
-        let after = self.maps(new, &found);
+        let found = self.format().decode(new, level, place.1);
+        let after = self.maps(new, &found, level);
         let conflicts = |held: &crate::tlb::Translation| {
             let (size, frame, write) = (held.size, held.frame, held.rights.write);
             let (memory, global) = (held.memory, held.space.is_none());
-            let before = Maps { size, frame, write, memory, global };
+            let before = Maps { size, frame, write, memory, global, group: held.group };
             held.place == place && after.is_none_or(|after| self.differ(before, after))
         };
         self.0.cpus.iter().find_map(|cpu| {

@@ -172,7 +172,7 @@ impl Sim {
                 else {
                     break;
                 };
-                let (start, len) = match self.format().decode(entry, level) {
+                let (start, len) = match self.format().decode(entry, level, index) {
                     Entry::Absent | Entry::Malformed => continue,
                     Entry::Page(size, frame) => (frame.number(), size.frames()),
                     Entry::Table(next) => {

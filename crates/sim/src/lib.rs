@@ -120,6 +120,7 @@ mod events;
 mod flush;
 mod format;
 mod grace;
+mod groups;
 mod here;
 mod marks;
 #[cfg(loom)]

@@ -46,7 +46,9 @@ impl Sim {
         };
         let place = (table, index);
         let places = &mut locked(&self.0.places).0;
-        for frame in format.targets(value).filter(|frame| self.0.arena.index(*frame).is_some()) {
+        for frame in
+            format.targets(value, index).filter(|frame| self.0.arena.index(*frame).is_some())
+        {
             let places = places.entry(frame).or_insert_with(|| vec![place]);
             if places.len() >= MOST {
                 places.clear();
@@ -71,7 +73,8 @@ impl Sim {
                     true => format.may_be_large(*word),
                     false => format.is_present(*word),
                 };
-                word.filter(may).is_some_and(|word| format.targets(word).any(|at| at == *frame))
+                word.filter(may)
+                    .is_some_and(|word| format.targets(word, index).any(|at| at == *frame))
             };
             places.is_empty() || places.iter().any(holds)
         };

@@ -162,6 +162,32 @@ pub enum Violation {
         /// and conflicts.
         by: Option<CpuId>,
     },
+    /// The entries of a group, whose pages hardware may cache as one translation, do not say the
+    /// same.
+    GroupUneven {
+        /// The table.
+        table: Frame,
+        /// The index of the entry that was walked.
+        index: usize,
+        /// Its value.
+        entry: u64,
+        /// The index of another entry of the group.
+        other: usize,
+        /// Its value.
+        value: u64,
+    },
+    /// Hardware has set an accessed or a dirty bit in an entry of a group. It may set it in any of
+    /// the group's entries.
+    GroupMarked {
+        /// The table.
+        table: Frame,
+        /// The index of the entry.
+        index: usize,
+        /// Its value.
+        entry: u64,
+        /// The value with the bits.
+        marked: u64,
+    },
     /// I4: an address was reused while a TLB still translated it.
     ReusedEarly {
         /// The reused addresses.
@@ -351,6 +377,17 @@ impl fmt::Display for Violation {
                 f,
                 "no flush between break and make: entry {index} of table {table} becomes {new:#x}, \
                  and {by} has still cached a value that conflicts"
+            ),
+            Violation::GroupUneven { table, index, entry, other, value } => write!(
+                f,
+                "uneven group: entry {index} of table {table} is {entry:#x}, and entry {other} of \
+                 its group is {value:#x}; change all entries of a group, or part it first"
+            ),
+            Violation::GroupMarked { table, index, entry, marked } => write!(
+                f,
+                "marks in a group: hardware changes entry {index} of table {table} from {entry:#x} \
+                 to {marked:#x}, and could change any other of its group; make groups of pages \
+                 whose marks are set"
             ),
             Violation::ReusedEarly { range, by, page, frame } => write!(
                 f,

@@ -113,7 +113,7 @@ impl Sim {
         let level = self.0.config.levels - 1;
         // Acquire: pairs with the Release of the CPU that linked the table.
         let word = self.0.arena.word(root, self.format().index(at, level))?.load(Ordering::Acquire);
-        match self.format().decode(word, level) {
+        match self.format().decode(word, level, self.format().index(at, level)) {
             Entry::Table(table) => Some(table),
             _ => None,
         }

@@ -25,6 +25,8 @@ pub(crate) struct Translation {
     pub(crate) memory: u8,
     /// The entry of the page: its table and index.
     pub(crate) place: (Frame, usize),
+    /// Whether the page is in a group.
+    pub(crate) group: bool,
     /// When it was cached.
     pub(crate) since: u64,
 }

@@ -134,6 +134,7 @@ impl Sim {
             dirty,
             memory,
             place,
+            group: false,
             since,
         };
         self.fill(cpu, new);
@@ -141,6 +142,7 @@ impl Sim {
 
     fn fill(&self, cpu: &Cpu, new: Translation) {
         self.check_sizes(cpu, &new);
+        self.fill_group(cpu, &new);
         locked(&cpu.state).tlb.insert(new);
         self.note_if(cpu, || What::Fill(new.page, new.size, new.frame));
     }
@@ -210,6 +212,7 @@ impl Sim {
                         dirty: self.format().is_dirty(entry),
                         memory: self.format().memory_type(entry),
                         place,
+                        group: self.format().is_group(entry, level),
                         since: read_at,
                     });
                 }
@@ -235,7 +238,7 @@ impl Sim {
         loop {
             // Acquire: pairs with the Release of the CPU that linked the entry's target.
             let entry = cell.load(Ordering::Acquire);
-            let found = format.decode(entry, level);
+            let found = format.decode(entry, level, index);
             let is_page = match found {
                 Entry::Absent => return Err(FaultKind::NotPresent),
                 Entry::Malformed => return Err(FaultKind::Malformed),
@@ -253,6 +256,9 @@ impl Sim {
                     .compare_exchange(entry, marked, Ordering::AcqRel, Ordering::Relaxed)
                     .is_ok();
             if same {
+                if format.is_group(entry, level) {
+                    self.check_group((table, index), entry, marked);
+                }
                 if is_page && marked != entry {
                     self.marked(table, index, entry, marked);
                 }
@@ -269,7 +275,7 @@ impl Sim {
             let index = format.index(at, level);
             // Acquire: as in `read_entry`.
             let entry = self.0.arena.word(table, index)?.load(Ordering::Acquire);
-            let found = format.decode(entry, level);
+            let found = format.decode(entry, level, index);
             rights = format.narrow(rights, entry, &found);
             match found {
                 Entry::Table(next) => table = next,
@@ -288,7 +294,7 @@ impl Sim {
         for above in (level + 1..self.0.config.levels).rev() {
             // Acquire: as in `read_entry`.
             let word = self.0.arena.word(table, format.index(at, above))?.load(Ordering::Acquire);
-            let Entry::Table(next) = format.decode(word, above) else { return None };
+            let Entry::Table(next) = format.decode(word, above, 0) else { return None };
             table = next;
         }
         Some(table)

@@ -31,7 +31,7 @@ use super::Error;
 use crate::format::{Attrs, Decoded, Flags, Format, span_at};
 use crate::tables::PageTables;
 use grace::Concurrent;
-use machine::{Entry, Flush, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Entry, Flush, Frame, Machine, PageSize, VirtAddr, VirtRange};
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Breaks the entry of a valid page, if its value is still `value`, and flushes the page. The
@@ -52,10 +52,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         else {
             return Err(entry.load());
         };
-        let broken = Attrs { flags: attrs.flags & (Flags::ACCESSED | Flags::DIRTY), ..attrs };
-        // Every page has such an entry.
-        let broken = F::page(size, frame, broken).unwrap_or(0);
-        entry.compare_exchange(value, broken)?;
+        entry.compare_exchange(value, without_rights::<F>(size, frame, attrs))?;
         self.flush_broken(at, size, size);
         Ok(())
     }
@@ -73,8 +70,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         if let Some(level) = F::level_of(size)
             && let Decoded::Page(frame, attrs) = F::decode(value, level)
         {
-            let flags = attrs.flags & (Flags::ACCESSED | Flags::DIRTY);
-            entry.store(F::page(size, frame, Attrs { flags, ..attrs })?);
+            entry.store(without_rights::<F>(size, frame, attrs));
         }
         self.flush_broken(at, size, F::PAGE);
         entry.store(value);
@@ -113,4 +109,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 || (new.flags - old.flags).contains(Flags::GLOBAL)
                 || !same_frame && (writable(old) || writable(new)))
     }
+}
+
+/// The entry of a page with this frame, without rights. Every page has one.
+pub(super) fn without_rights<F: Format>(size: PageSize, frame: Frame, attrs: Attrs) -> u64 {
+    let flags = attrs.flags & (Flags::ACCESSED | Flags::DIRTY);
+    F::page(size, frame, Attrs { flags, ..attrs }).unwrap_or(0)
 }

@@ -5,7 +5,7 @@
 //! store. A walk that is in the old table reads absent entries.
 
 use super::Error;
-use crate::format::{Attrs, Decoded, Format};
+use crate::format::{Attrs, Decoded, Format, alone};
 use crate::lock::lock;
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
@@ -73,7 +73,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
         for index in 0..F::ENTRIES {
             let entry = walk.entry(table, index).ok_or(Error::Malformed(at))?;
-            if let Decoded::Page(frame, attrs) = F::decode(entry.swap(0), 0) {
+            let was = alone::<F>(entry.swap(0), 0, index);
+            if let Decoded::Page(frame, attrs) = F::decode(was, 0) {
                 let page = VirtAddr::new(at.get() + index as u64 * F::PAGE.bytes());
                 gone(Mapping { page, size: F::PAGE, frame, attrs });
             }

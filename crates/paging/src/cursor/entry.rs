@@ -14,8 +14,8 @@
 //! loaded with Acquire. Both look after they have walked. So `decide` always sees the records of a
 //! sweep that ended before the entry's table was linked.
 
-use super::{Error, Failed, Lent, Result, Slot};
-use crate::format::{Attrs, Decoded, Flags, Format, FormatError};
+use super::{Error, Failed, Lent, Result, Slot, Users};
+use crate::format::{Attrs, Decoded, Flags, Format, FormatError, alone, is_grouped};
 use crate::gather::{State, TlbGather};
 use crate::holder::Targets;
 use crate::lock::{Locked, lock};
@@ -239,7 +239,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ) -> core::result::Result<T, Error> {
         let level = F::level_of(size).ok_or(Error::Format(FormatError::Size(size)))?;
         let entry = walk.entry(table, F::index(at, level)).ok_or(Error::Malformed(at))?;
-        let value = entry.load();
+        let (value, index) = (entry.load(), entry.index());
+        let (value, grouped) = (alone::<F>(value, level, index), is_grouped::<F>(value, level));
         let found = match F::decode(value, level) {
             Decoded::Absent => None,
             Decoded::Page(frame, attrs) => Some(Mapping { page: at, size, frame, attrs }),
@@ -248,7 +249,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         };
         // The lock is held, whichever way led to it: what a sweep's caller stored is visible.
         let (change, kept) = decide(found);
-        let slot = Slot { at, level, entry, value };
+        if grouped && change != EntryChange::Keep {
+            self.part_group(at, &entry, Users::Own);
+        }
+        let slot = Slot { at, level, entry, value, grouped: false };
         let result = self.apply(slot, found, change, &mut locked.count, &mut pending.gather);
         pending.flush_broken();
         let empty = locked.count == 0;

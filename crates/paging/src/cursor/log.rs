@@ -14,7 +14,7 @@
 //! written, and one flush for each round. Write protection costs a fault for each page and round.
 
 use super::{EntryChange, Error, Result, SweepChange};
-use crate::format::{Attrs, Decoded, Flags, Format};
+use crate::format::{Attrs, Decoded, Flags, Format, load};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::Mapping;
@@ -164,7 +164,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             let unmarked = |attrs: Attrs| Attrs { flags: attrs.flags | marks, ..attrs };
             let is_piece = |index: usize| {
                 let entry = walk.entry(spot.entry.table(), index)?;
-                let Decoded::Page(frame, of) = F::decode(entry.load(), 0) else { return None };
+                let value = load::<M, F>(&entry, 0);
+                let Decoded::Page(frame, of) = F::decode(value, 0) else { return None };
                 let same = Some(frame) == first.checked_add(index as u64 * F::PAGE.frames());
                 (same && unmarked(of) == unmarked(attrs)).then_some(())
             };

@@ -9,9 +9,10 @@ use crate::walk::{Spot, Walk};
 use grace::Concurrent;
 use machine::{Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
 
-/// The supplier of frames. Called with an address and the largest page size that fits there.
-/// Returns the first frame of a page, and its size, which is no larger. It may call back into the
-/// tables. If it panics, the pages mapped so far are unmapped again.
+/// The supplier of frames. Called with an address and the largest page size that fits there, which
+/// may be that of a group ([`Format::GROUP`]). Returns the first frame of a page, and its size,
+/// which is no larger. It may call back into the tables. If it panics, the pages mapped so far are
+/// unmapped again.
 ///
 /// Every such closure is a `Supply`. The caller of [`PageTables::map_with`] promises that the
 /// frames may be mapped.
@@ -31,6 +32,11 @@ const BATCH: usize = 64;
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Maps a range to consecutive frames from `first` on, in the largest pages that fit. The whole
     /// range must be unmapped.
+    ///
+    /// Small pages of a program or a guest become groups ([`Format::GROUP`]) where they fit, if
+    /// `attrs` has all marks that hardware would set: the pages can be read, are accessed, and
+    /// dirty if they can be written. A call that changes a part of a group makes its pages single
+    /// first, which costs a flush. Each page stays one for all calls.
     ///
     /// No flush is pending afterwards: absent entries are not cached. (A CPU that caches them
     /// nevertheless faults once, spuriously.) Deferred frees may run: see [Context](Self#context).
@@ -61,7 +67,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let supply = |at: VirtAddr, largest| {
             let distance = (at.get() - range.start().get()) >> 12;
             let frame = first.checked_add(distance).ok_or(FrameError::NotOurs(first))?;
-            let size = F::sizes().find(|size| *size <= largest && frame.is_aligned(*size));
+            let sizes = F::sizes().chain(F::GROUP);
+            let size = sizes.filter(|size| *size <= largest && frame.is_aligned(*size)).max();
             Ok((frame, size.unwrap_or(F::PAGE)))
         };
         // SAFETY: passed on.
@@ -145,12 +152,18 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ) -> core::result::Result<(), Error> {
         let mut lent = Lent::default();
         let mut get = |at| {
-            let largest = self.largest(range, at);
+            let largest = self.largest(range, at, attrs);
             let (frame, size) = supply(at, largest)?;
             if size > largest {
                 return Err(Error::TooLarge(at, size));
             }
-            let page = F::page(size, frame, attrs)?;
+            let page = match F::GROUP == Some(size) {
+                true if !frame.is_aligned(size) => {
+                    return Err(FormatError::Misaligned(frame, size).into());
+                }
+                true => F::page(F::PAGE, frame, attrs)?,
+                false => F::page(size, frame, attrs)?,
+            };
             self.check_frames(&mut lent, at, frame, size.frames())?;
             Ok((page, size))
         };
@@ -190,6 +203,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         values: &[u64],
         mapped: &mut UnderWay<'_, M, F, G>,
     ) -> core::result::Result<(), Error> {
+        let group = F::GROUP == Some(size);
+        let size = if group { F::PAGE } else { size };
         let guard = G::pin();
         let walk = self.walk(&guard);
         let level = F::level_of(size).ok_or(Error::Format(FormatError::Size(size)))?;
@@ -197,17 +212,24 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let mut pending = self.no_flush();
         let (table, mut locked) = self.table_for(&walk, first, level, &mut pending)?;
         let entries = walk.entries(table).ok_or(Error::Malformed(first))?;
-        let entries = entries.range(F::index(first, level)..F::ENTRIES);
-        let pages = values.iter().map(|value| Some(*value));
-        let written = fill::<M, F>(entries, level, pages, &mut locked);
+        let index = F::index(first, level);
+        let (written, all) = match values {
+            &[page] if group => self.fill_group(&entries, index, page, &mut locked),
+            _ => {
+                let pages = values.iter().map(|value| Some(*value));
+                let entries = entries.range(index..F::ENTRIES);
+                let written = fill::<M, F>(entries, level, pages, &mut locked);
+                (written, written == values.len())
+            }
+        };
         // At the last address of all the sum overflows; nothing follows then.
         let end = first.checked_add(written as u64 * size.bytes()).unwrap_or(first);
         mapped.end = Some(end);
-        if written == values.len() {
+        if all {
             return Ok(());
         }
         drop(locked);
-        Err(in_the_way(walk, end, size))
+        Err(in_the_way(walk, end, if group { F::GROUP.unwrap_or(size) } else { size }))
     }
 
     /// Finds the table of this level on the way to `at`, or makes it, makes the way this space's
@@ -367,9 +389,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 
     /// The largest page that fits at `at`.
     #[inline]
-    fn largest(&self, range: VirtRange, at: VirtAddr) -> PageSize {
+    fn largest(&self, range: VirtRange, at: VirtAddr, attrs: Attrs) -> PageSize {
+        let small = || self.group_at(range, at, attrs).unwrap_or(F::PAGE);
         if !at.is_aligned(F::LARGE) {
-            return F::PAGE;
+            return small();
         }
         // A kernel page in the top-level table itself would be missing in the copies of that table.
         let levels = if self.space().is_some() { F::LEVELS } else { F::LEVELS - 1 };
@@ -381,7 +404,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                     && super::covers(range, at, size)
             })
         };
-        [2, 1].into_iter().find(fits).and_then(F::size_at).unwrap_or(F::PAGE)
+        [2, 1].into_iter().find(fits).and_then(F::size_at).unwrap_or_else(small)
     }
 }
 

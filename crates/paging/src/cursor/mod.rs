@@ -39,6 +39,7 @@ mod breaks;
 mod collapse;
 mod entry;
 mod error;
+mod group;
 mod leaf;
 mod lend;
 mod log;
@@ -64,10 +65,11 @@ pub(crate) use share::leave_table;
 pub use split::Reserve;
 pub use sweep::SweepChange;
 
+use group::{Passing, Users};
 use lend::Lent;
 use spare::{Spare, TableSource};
 
-use crate::format::{Decoded, Format, span_at};
+use crate::format::{Decoded, Format, alone, is_grouped, span_at};
 use crate::gather::State;
 use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
@@ -147,6 +149,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                         at,
                         level,
                         locked: Some(locked),
+                        users: Users::Own,
+                        passing: Passing::nothing(),
                         pending,
                     };
                     let (end, result) = changing.each(range, table, &mut change);
@@ -169,6 +173,9 @@ struct Changing<'c, 'p, M: Machine, F: Format, G: Concurrent> {
     level: u8,
     /// `None` only in `drop`.
     locked: Option<Locked<'c, F>>,
+    /// The spaces that translate by the table.
+    users: Users,
+    passing: Passing<'c, M>,
     pending: &'c mut PendingFlush<'p, M, F, G>,
 }
 
@@ -185,7 +192,23 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Changing<'_, 'p, M, F, G> {
             Slot<'_, M>,
         ) -> core::result::Result<(), E>,
     ) -> (Option<VirtAddr>, core::result::Result<(), E>) {
-        let &mut Changing { walk, level, at: start, .. } = self;
+        let done = self.each_entry(range, table, change);
+        self.passing.leave(self.tables, self.users);
+        done
+    }
+
+    #[inline(always)]
+    fn each_entry<E: From<Error>>(
+        &mut self,
+        range: VirtRange,
+        table: Frame,
+        change: &mut impl FnMut(
+            &mut PendingFlush<'p, M, F, G>,
+            &mut u32,
+            Slot<'_, M>,
+        ) -> core::result::Result<(), E>,
+    ) -> (Option<VirtAddr>, core::result::Result<(), E>) {
+        let &mut Changing { tables, walk, level, at: start, users, .. } = self;
         let Some(locked) = &mut self.locked else { return (Some(start), Ok(())) };
         let (first, shift) = (F::index(start, level), F::shift(level));
         // The last entry of the range in this table.
@@ -206,13 +229,19 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Changing<'_, 'p, M, F, G> {
                 continue;
             }
             let at = address(entry.index());
+            let grouped = is_grouped::<F>(value, level);
+            let value = alone::<F>(value, level, entry.index());
+            self.passing.pass(entry.index(), tables, users);
             match F::decode(value, level) {
                 Decoded::Absent => {}
                 // The pages lie in a lower table, with another lock.
                 Decoded::Table(_) => return (Some(at), Ok(())),
                 Decoded::Malformed => return (Some(at), Err(Error::Malformed(at).into())),
                 Decoded::Page(..) => {
-                    let slot = Slot { at, level, entry, value };
+                    if grouped {
+                        self.passing.enter(at, entry);
+                    }
+                    let slot = Slot { at, level, entry, value, grouped };
                     if let Err(error) = change(self.pending, &mut locked.count, slot) {
                         return (Some(at), Err(error));
                     }
@@ -226,6 +255,7 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Changing<'_, 'p, M, F, G> {
 impl<M: Machine, F: Format, G: Concurrent> Drop for Changing<'_, '_, M, F, G> {
     #[inline(always)]
     fn drop(&mut self) {
+        self.passing.leave(self.tables, self.users);
         self.pending.flush_broken();
         let empty = self.locked.take().is_some_and(|locked| locked.count == 0);
         let keeps = self.pending.gather.state.contains(State::KEEPS_TABLES);
@@ -240,7 +270,10 @@ struct Slot<'m, M> {
     at: VirtAddr,
     level: u8,
     entry: machine::Entry<'m, M>,
+    /// Its value, as if the page were in no group.
     value: u64,
+    /// Whether the page is in a group.
+    grouped: bool,
 }
 
 /// Writes pages into entries of a locked table, up to the first entry that is not absent, or the

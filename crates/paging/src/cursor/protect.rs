@@ -1,6 +1,6 @@
 //! Changing the rights of pages.
 
-use super::{Error, Failed, Result, Slot, covers};
+use super::{Error, Failed, Result, Slot, Users, covers};
 use crate::format::{Attrs, Decoded, Flags, Format};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
@@ -40,7 +40,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         });
         let result = checked.and_then(|()| {
             self.each_page(range, &mut pending, |pending, _, slot| {
-                Self::give(range, rights, pending, slot)
+                self.give(range, rights, pending, slot)
             })
         });
         match result {
@@ -50,16 +50,20 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     fn give(
+        &self,
         range: VirtRange,
         rights: Flags,
         pending: &mut PendingFlush<'_, M, F, G>,
         slot: Slot<'_, M>,
     ) -> core::result::Result<(), Error> {
-        let Slot { at, level, entry, mut value } = slot;
+        let Slot { at, level, entry, mut value, grouped } = slot;
         let Some(size) = F::size_at(level) else { return Err(Error::Malformed(at)) };
         let page = at.align_down(size);
         if !covers(range, page, size) {
             return Err(Error::Cut(page, size));
+        }
+        if grouped {
+            self.part_group(page, &entry, Users::Own);
         }
         loop {
             let Decoded::Page(frame, attrs) = F::decode(value, level) else {

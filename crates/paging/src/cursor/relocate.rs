@@ -12,8 +12,8 @@
 //! target a fault that was under way may have linked a lower table, which it will find useless. The
 //! move unlinks it: nothing is mapped there.
 
-use super::{Error, Spare, SweepChange, TableSource, covers};
-use crate::format::{Decoded, Format};
+use super::{Error, Spare, SweepChange, TableSource, Users, covers};
+use crate::format::{Decoded, Format, is_grouped};
 use crate::lock::lock;
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
@@ -181,6 +181,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 return Ok((0, len, range.contains(page).then_some(page)));
             }
             let entry = walk.entry(table, index).ok_or(Error::Malformed(page))?;
+            if is_grouped::<F>(entry.load(), 0) {
+                self.part_group(page, &entry, Users::Own);
+            }
             let Decoded::Page(..) = F::decode(entry.load(), 0) else { continue };
             // A swap: it includes the bits that hardware has set since.
             batch[len] = (page, entry.swap(0));

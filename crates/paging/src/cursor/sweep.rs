@@ -3,7 +3,7 @@
 //! `unmap` and `protect` need no lock where there is no page. A sweep takes it nevertheless, so
 //! that it is ordered with each [`with_entry`](PageTables::with_entry) in the range: see `entry`.
 
-use super::{Changing, EntryChange, Error, Slot, covers};
+use super::{Changing, EntryChange, Error, Passing, Slot, Users, covers};
 use crate::format::{Attrs, Decoded, Flags, Format};
 use crate::lock::lock;
 use crate::pending::PendingFlush;
@@ -145,15 +145,24 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             // held, and none that a CPU decided on by what was stored before this sweep does later.
             let Some(locked) = lock::<M, F>(self.machine(), table, at)? else { continue };
             let Some(own) = owns(&walk, at, level, table) else { continue };
-            let mut changing =
-                Changing { tables: self, walk: &walk, at, level, locked: Some(locked), pending };
+            let users = if own { Users::Own } else { Users::Sharers };
+            let mut changing = Changing {
+                tables: self,
+                walk: &walk,
+                at,
+                level,
+                locked: Some(locked),
+                users,
+                passing: Passing::nothing(),
+                pending,
+            };
             if level == 0 && !enter(part_of::<F>(range, at)) {
                 next = beyond::<F>(at, 1);
                 continue;
             }
             let (end, result) = changing.each(range, table, &mut |pending, count, slot| {
                 let change = &mut |page| change(page, own);
-                self.sweep_page(range, pending, count, slot, enter, change)
+                self.sweep_page(range, pending, count, (slot, users), enter, change)
             });
             if !own {
                 // Unlocked here, so that it is not unlinked.
@@ -176,7 +185,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         range: VirtRange,
         pending: &mut PendingFlush<'_, M, F, G>,
         count: &mut u32,
-        slot: Slot<'_, M>,
+        (slot, users): (Slot<'_, M>, Users),
         enter: &mut impl FnMut(VirtRange) -> bool,
         change: &mut impl FnMut(Mapping) -> SweepChange,
     ) -> core::result::Result<(), Ended> {
@@ -196,7 +205,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             return Ok(());
         }
         let old = attrs;
-        match change(Mapping { page, size, frame, attrs }) {
+        let change = change(Mapping { page, size, frame, attrs });
+        let stays = matches!(change, SweepChange::Keep | SweepChange::Stop);
+        if slot.grouped && !stays && change != SweepChange::Clear {
+            self.part_group(page, &slot.entry, users);
+        }
+        match change {
             SweepChange::Keep => {}
             SweepChange::Clear => slot.clear::<F>(count, &mut pending.gather),
             SweepChange::Set(attrs) => {

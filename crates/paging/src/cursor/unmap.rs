@@ -1,7 +1,7 @@
 //! Unmapping pages.
 
 use super::{Error, Failed, Result, Slot, covers};
-use crate::format::{Decoded, Flags, Format};
+use crate::format::{Decoded, Flags, Format, alone};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::Mapping;
@@ -63,7 +63,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             let was = entry.swap(0);
             // Before `gone`, which may panic: the entry is cleared, so it must not count.
             *count -= 1;
-            if let Decoded::Page(frame, attrs) = F::decode(was, level) {
+            if let Decoded::Page(frame, attrs) =
+                F::decode(alone::<F>(was, level, entry.index()), level)
+            {
                 // A `PROT_NONE` page is not cached. But its table may become empty, and hardware
                 // may have cached the way to it.
                 if let Some(range) = VirtRange::new(page, size.bytes()) {

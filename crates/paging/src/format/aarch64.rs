@@ -42,8 +42,8 @@
 //! TLBs, and then stores the new one.
 //!
 //! # Contiguous hint
-//! Entries never have it. All 16 entries of a group, or 128 or 32 of a larger granule, would have
-//! to change together, each change of one by break-before-make of all.
+//! It is the mark of a [group](Format::GROUP): of 16 pages, or of 128 or 32 with the larger granules,
+//! at level 0. It is not used for large pages.
 //!
 //! A `PROT_NONE` page is not valid, and has bit 58 set. Hardware ignores all other bits then.
 
@@ -68,6 +68,7 @@ const ADDRESS_LPA: u64 = 0x0000_ffff_ffff_0000;
 const HIGH_LPA: u32 = 12;
 /// The page may be written: hardware takes its clean state away.
 const DBM: u64 = 1 << 51;
+/// The contiguous hint.
 const CONTIGUOUS: u64 = 1 << 52;
 /// In the entry of a page without the right to write: it is dirty.
 const WAS_DIRTY: u64 = 1 << 55;
@@ -358,6 +359,12 @@ unsafe impl<K: VmsaKind, const LEVELS: u8, const GRANULE: u32, const BITS: u32> 
     const SHARED_IS_READ_ONLY: bool = K::READ_ONLY_BELOW != 0;
     const SECOND_STAGE: bool = K::SECOND_STAGE;
     const BREAK_BEFORE_MAKE: bool = true;
+    /// Models have tables of 8 entries.
+    const GROUP: Option<PageSize> = PageSize::from_shift(match GRANULE {
+        12 if cfg!(loom) => 14,
+        12 => 16,
+        _ => 21,
+    });
 
     #[inline]
     fn table(frame: Frame) -> Result<u64, FormatError> {
@@ -398,6 +405,21 @@ unsafe impl<K: VmsaKind, const LEVELS: u8, const GRANULE: u32, const BITS: u32> 
     fn alike(entry: u64, frame: Frame) -> Result<u64, FormatError> {
         Self::check_table(frame)?;
         Ok(entry | Self::address(frame))
+    }
+
+    #[inline]
+    fn grouped(entry: u64) -> u64 {
+        entry | CONTIGUOUS
+    }
+
+    #[inline]
+    fn is_grouped(entry: u64) -> bool {
+        entry & (VALID | CONTIGUOUS) == VALID | CONTIGUOUS
+    }
+
+    #[inline]
+    fn alone(entry: u64, _: usize) -> u64 {
+        if Self::is_grouped(entry) { entry & !CONTIGUOUS } else { entry }
     }
 
     #[inline]

@@ -17,6 +17,20 @@
 //! Frames are always numbered in 4 KiB ([`Frame`]). A page or a table of a larger granule is an
 //! aligned block of 4 or 16 of them, and has the number of the first.
 //!
+//! # Groups
+//! Hardware may cache neighbouring pages of level 0 as one translation, where their entries say
+//! that they form a group: the contiguous hint of AArch64, and Svnapot of RISC-V.
+//!
+//! | format | entries of a group | bytes |
+//! |---|---|---|
+//! | AArch64, granule of 4 KiB | 16 | 64 KiB |
+//! | AArch64, granule of 16 KiB | 128 | 2 MiB |
+//! | AArch64, granule of 64 KiB | 32 | 2 MiB |
+//! | RISC-V with Svnapot | 16 | 64 KiB |
+//!
+//! The cursor makes and parts them (`cursor/group.rs`). The groups of large pages that AArch64 has
+//! besides are left out.
+//!
 //! # Three kinds of entries without a translation
 //! - *Absent*: nothing is mapped.
 //! - *`PROT_NONE`*: a page without any right. Its frame and its other
@@ -36,7 +50,7 @@ pub use aarch64::{
     Aarch64Stage2, MAIR, Stage1, Stage2, Vmsa, VmsaKind,
 };
 pub use attrs::{Attrs, Cache, Flags, Share};
-pub use riscv::{Riscv, Sv39, Sv48, Sv57};
+pub use riscv::{Riscv, Sv39, Sv39Napot, Sv48, Sv48Napot, Sv57, Sv57Napot};
 pub use x86::{
     Ept, Ept4, Ept5, Extended, Kind, LongMode, Nested, Npt, Npt4, Npt5, PAT, X86, X86_64, X86_64L4,
     X86_64L5,
@@ -128,6 +142,8 @@ impl core::error::Error for FormatError {}
 ///   [`INDEX_BITS`](Format::INDEX_BITS), [`ENTRIES`](Format::ENTRIES), [`LARGE`](Format::LARGE),
 ///   [`shift`](Format::shift), [`size_at`](Format::size_at), [`level_of`](Format::level_of),
 ///   [`sizes`](Format::sizes) and [`index`](Format::index);
+/// - [`GROUP`](Format::GROUP) has a power of two of pages, at most 128, and fewer than a table;
+///   [`alone`](Format::alone) inverts [`grouped`](Format::grouped), and leaves other entries;
 /// - a table is accepted only at a frame that is aligned to [`PAGE`](Format::PAGE).
 pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     /// The granule: the smallest page, and the size of a table.
@@ -170,6 +186,10 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     /// then makes the entry invalid, flushes, and stores the new one. Meanwhile the page is
     /// `PROT_NONE` to walks.
     const BREAK_BEFORE_MAKE: bool = false;
+    /// The pages of level 0 that hardware may cache as one translation, if the entry of each has
+    /// the mark of a group. They lie side by side from a multiple of this size on, as do their
+    /// frames, and have the same attributes. `None` where there are no groups.
+    const GROUP: Option<PageSize> = None;
 
     /// The entry that leads to a table of this space alone. It restricts no access: the page's own
     /// entry does.
@@ -207,7 +227,26 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
         }
     }
 
-    /// Decodes an entry of a table of this level. Accepts any 64 bits.
+    /// The entry of a page of level 0, with the mark of a [`GROUP`](Format::GROUP).
+    #[inline]
+    fn grouped(entry: u64) -> u64 {
+        entry
+    }
+
+    /// Whether the entry of level 0 has the mark of a group.
+    #[inline]
+    fn is_grouped(_entry: u64) -> bool {
+        false
+    }
+
+    /// The entry of level 0, which is at this index of its table, without the mark of a group.
+    #[inline]
+    fn alone(entry: u64, _index: usize) -> u64 {
+        entry
+    }
+
+    /// Decodes an entry of a table of this level. Accepts any 64 bits. The entry of a group is
+    /// [`Decoded::Malformed`] until it is [`alone`](Format::alone).
     fn decode(entry: u64, level: u8) -> Decoded;
 
     /// Whether the accessed bit of a page's entry is set. Unlike [`decode`](Format::decode), it
@@ -345,6 +384,38 @@ pub(crate) unsafe fn entry<M: Memory, F: Format>(
 ) -> Option<Entry<'_, M>> {
     // SAFETY: the caller's promise.
     unsafe { entries::<M, F>(machine, table) }?.get(index)
+}
+
+/// The value of an entry, as if its page were in no group. A load.
+#[inline(always)]
+pub(crate) fn load<M: Memory, F: Format>(entry: &Entry<'_, M>, level: u8) -> u64 {
+    alone::<F>(entry.load(), level, entry.index())
+}
+
+/// The value of an entry of this level, at this index, as if its page were in no group.
+#[inline(always)]
+pub(crate) fn alone<F: Format>(value: u64, level: u8, index: usize) -> u64 {
+    if F::GROUP.is_some() && level == 0 { F::alone(value, index) } else { value }
+}
+
+/// Whether the entry of this level has the mark of a group.
+#[inline(always)]
+pub(crate) fn is_grouped<F: Format>(value: u64, level: u8) -> bool {
+    F::GROUP.is_some() && level == 0 && F::is_grouped(value)
+}
+
+/// The entry of a single page, with the mark of a group if `old` has it.
+#[inline(always)]
+pub(crate) fn like<F: Format>(old: u64, single: u64, level: u8) -> u64 {
+    if is_grouped::<F>(old, level) { F::grouped(single) } else { single }
+}
+
+/// The number of entries of a group; 1 where there are none.
+pub(crate) const fn group_entries<F: Format>() -> usize {
+    match F::GROUP {
+        Some(size) => 1 << (size.shift() - F::PAGE.shift()),
+        None => 1,
+    }
 }
 
 /// The checks that all formats share.

@@ -1,4 +1,4 @@
-//! RISC-V: Sv39, Sv48 and Sv57, with the memory types of Svpbmt.
+//! RISC-V: Sv39, Sv48 and Sv57, with the memory types of Svpbmt, and with or without Svnapot.
 //!
 //! The memory types are PMA, NC and IO of the extension Svpbmt: [`Cache::WriteBack`],
 //! [`Cache::WriteCombining`] and [`Cache::Uncached`]. On a machine without it there is
@@ -7,6 +7,10 @@
 //!
 //! An implementation may leave the accessed and dirty bits to software, by a page fault. On such a
 //! machine, map pages with both bits set.
+//!
+//! With Svnapot, 16 pages of 64 KiB can be a group. Each of their entries has bit 63, and a number
+//! in the place of the lowest four bits of the frame: 8. So a frame of the group follows from the
+//! entry's index.
 //!
 //! A `PROT_NONE` page has the valid bit clear and bit 60 set. Hardware ignores all other bits then.
 
@@ -27,13 +31,18 @@ const OWN: u64 = 1 << SOFT;
 const NUMBER: u32 = 10;
 const PROT_NONE: u64 = 1 << 60;
 const MEMORY_TYPE: u32 = 61;
-/// Bits 54 to 60, and bit 63 (Svnapot), which these entries do not use: each entry maps its own
-/// page.
-const RESERVED: u64 = 0x7f << 54 | 1 << 63;
+/// Svnapot: the entry of a group.
+const NAPOT: u64 = 1 << 63;
+/// Bits 54 to 60, and the mark of a group, which [`Format::alone`] takes away.
+const RESERVED: u64 = 0x7f << 54 | NAPOT;
+/// The place in the entry of a group that has the group's size, and otherwise the lowest bits of
+/// the frame; and the size of 64 KiB there.
+const GROUP_PLACE: u64 = 15 << NUMBER;
+const GROUP_64K: u64 = 8 << NUMBER;
 
-/// RISC-V with this many levels.
+/// RISC-V with this many levels, and with or without Svnapot.
 #[derive(Clone, Copy, Debug)]
-pub struct Riscv<const LEVELS: u8>;
+pub struct Riscv<const LEVELS: u8, const SVNAPOT: bool = false>;
 
 /// Three levels: addresses of 39 bits.
 pub type Sv39 = Riscv<3>;
@@ -41,13 +50,19 @@ pub type Sv39 = Riscv<3>;
 pub type Sv48 = Riscv<4>;
 /// Five levels: addresses of 57 bits.
 pub type Sv57 = Riscv<5>;
+/// [`Sv39`] with Svnapot.
+pub type Sv39Napot = Riscv<3, true>;
+/// [`Sv48`] with Svnapot.
+pub type Sv48Napot = Riscv<4, true>;
+/// [`Sv57`] with Svnapot.
+pub type Sv57Napot = Riscv<5, true>;
 
 const CACHES: [Cache; 3] = [Cache::WriteBack, Cache::WriteCombining, Cache::Uncached];
 
 // SAFETY: `decode` inverts `page` and `table` (tests). Hardware does not change the entries of
 // tables. An entry with bit 0 clear is absent to hardware, and to `decode` if bit 60 is clear, too.
 // The constants are in their ranges.
-unsafe impl<const LEVELS: u8> Format for Riscv<LEVELS> {
+unsafe impl<const LEVELS: u8, const SVNAPOT: bool> Format for Riscv<LEVELS, SVNAPOT> {
     const LEVELS: u8 = {
         assert!(LEVELS >= 3 && LEVELS <= 5);
         LEVELS
@@ -60,6 +75,7 @@ unsafe impl<const LEVELS: u8> Format for Riscv<LEVELS> {
     const OWN: u64 = OWN;
     /// Only the entry of a page has rights.
     const SHARED_IS_READ_ONLY: bool = false;
+    const GROUP: Option<PageSize> = if SVNAPOT { Some(PageSize::Size64K) } else { None };
 
     #[inline]
     fn table(frame: Frame) -> Result<u64, FormatError> {
@@ -94,6 +110,24 @@ unsafe impl<const LEVELS: u8> Format for Riscv<LEVELS> {
     fn alike(entry: u64, frame: Frame) -> Result<u64, FormatError> {
         check_frame::<Self>(frame)?;
         Ok(entry | frame.number() << NUMBER)
+    }
+
+    #[inline]
+    fn grouped(entry: u64) -> u64 {
+        entry & !GROUP_PLACE | GROUP_64K | NAPOT
+    }
+
+    #[inline]
+    fn is_grouped(entry: u64) -> bool {
+        SVNAPOT && entry & (NAPOT | VALID) == NAPOT | VALID
+    }
+
+    #[inline]
+    fn alone(entry: u64, index: usize) -> u64 {
+        if !Self::is_grouped(entry) || entry & GROUP_PLACE != GROUP_64K {
+            return entry;
+        }
+        entry & !(NAPOT | GROUP_PLACE) | (index as u64) << NUMBER & GROUP_PLACE
     }
 
     #[inline]

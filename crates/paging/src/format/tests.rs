@@ -105,7 +105,7 @@ impl Known for Aarch64Stage2 {
     const MARKS_ALL: bool = false;
 }
 
-impl<const LEVELS: u8> Known for Riscv<LEVELS> {
+impl<const LEVELS: u8, const SVNAPOT: bool> Known for Riscv<LEVELS, SVNAPOT> {
     fn has(flags: Flags) -> bool {
         flags.contains(Flags::READ) || !flags.contains(Flags::WRITE)
     }
@@ -139,6 +139,7 @@ fn round<F: Known>(number: u64, attrs: Attrs, raw: u64) -> Result<(), TestCaseEr
             if level == 0 {
                 let first = F::page(size, Frame::default(), attrs).unwrap();
                 prop_assert_eq!(F::alike(first, frame), Ok(entry));
+                group_round::<F>(entry, number >> F::PAGE.order())?;
             }
             let dirty = F::MARKS_ALL || attrs.flags.contains(Flags::WRITE);
             let dirty = if dirty { Flags::DIRTY } else { Flags::empty() };
@@ -162,9 +163,27 @@ fn round<F: Known>(number: u64, attrs: Attrs, raw: u64) -> Result<(), TestCaseEr
             prop_assert_eq!(F::decode(again, level), Decoded::Page(frame, attrs));
         }
         short_answers::<F>(raw, level)?;
+        let alone = F::alone(raw, raw as usize % F::ENTRIES);
+        prop_assert!(alone == raw || F::is_grouped(raw));
+        prop_assert!(!F::is_grouped(alone) || F::decode(alone, 0) == Decoded::Malformed);
         let hidden = note(raw >> 20);
         prop_assert_eq!(F::decode(hidden, level), Decoded::Absent);
         prop_assert_eq!(noted(hidden), raw >> 20);
+    }
+    Ok(())
+}
+
+/// A page of a group is one for hardware only, until it is alone.
+fn group_round<F: Known>(entry: u64, page: u64) -> Result<(), TestCaseError> {
+    // As the index of any table.
+    let index = page as usize % F::ENTRIES;
+    prop_assert!(!F::is_grouped(entry));
+    prop_assert_eq!(F::alone(entry, index), entry);
+    if F::GROUP.is_some() && F::is_valid(entry) {
+        let grouped = F::grouped(entry);
+        prop_assert!(F::is_grouped(grouped) && F::is_valid(grouped));
+        prop_assert_eq!(F::decode(grouped, 0), Decoded::Malformed);
+        prop_assert_eq!(F::alone(grouped, index), entry);
     }
     Ok(())
 }
@@ -239,6 +258,7 @@ proptest! {
         round::<X86_64L4>(number, attrs, raw)?;
         round::<X86_64L5>(number, attrs, raw)?;
         round::<Sv39>(number, attrs, raw)?;
+        round::<Sv39Napot>(number, attrs, raw)?;
         round::<Sv48>(number, attrs, raw)?;
         round::<Sv57>(number, attrs, raw)?;
         // Rights that a guest's page can have come more often.
@@ -311,6 +331,13 @@ fn bits_of_the_manuals() {
     assert_eq!(Sv57::decode(entry | 2 << 61, 1), Decoded::Malformed);
     assert_eq!(Sv57::decode(1 << 61 | 7 << 10 | 0x101, 1), Decoded::Malformed);
     assert_eq!(Sv48::table(frame(7)), Ok(7 << 10 | 0x101));
+    // Svnapot: bit 63, and 8 in the lowest bits of the frame. Other numbers are reserved.
+    let group = 1 << 63 | 0x78 << 10 | 0xd7;
+    assert_eq!(Sv48Napot::grouped(0x75 << 10 | 0xd7), group);
+    assert_eq!(Sv48Napot::alone(group, 0x135), 0x75 << 10 | 0xd7);
+    assert_eq!(Sv48Napot::alone(group | 1 << 10, 0x135), group | 1 << 10);
+    assert_eq!((Sv48::alone(group, 0x135), Sv48::decode(group, 0)), (group, Decoded::Malformed));
+    assert_eq!((Sv48::GROUP, Sv48Napot::GROUP), (None, Some(PageSize::Size64K)));
     assert_eq!(Sv48::shared_table(frame(7)), Ok(7 << 10 | 1));
     // Malformed: writable but not readable; a table at the lowest level; a page of 512 GiB;
     // reserved high bits.
@@ -379,9 +406,14 @@ fn descriptors() {
     assert_eq!(Aarch64::table(frame(7)), Ok(1 << 55 | 0x7403));
     // APTable forbids writes.
     assert_eq!(Aarch64::shared_table(frame(7)), Ok(1 << 62 | 0x7403));
-    // Reserved: a block at the lowest level; malformed for us: the contiguous hint.
+    // Reserved: a block at the lowest level.
     assert_eq!(Aarch64::decode(0x5bc1, 0), Decoded::Malformed);
-    assert_eq!(Aarch64::decode(1 << 52 | 0x5bc3, 0), Decoded::Malformed);
+    // The contiguous hint.
+    assert_eq!(Aarch64::grouped(0x5bc3), 1 << 52 | 0x5bc3);
+    assert_eq!(Aarch64::alone(1 << 52 | 0x5bc3, 5), 0x5bc3);
+    let sizes = [Aarch64::GROUP, Aarch64Lpa2::GROUP, Aarch64G16::GROUP, Aarch64G64::GROUP];
+    let (small_group, group) = (Some(PageSize::Size64K), Some(PageSize::Size2M));
+    assert_eq!(sizes, [small_group, small_group, group, group]);
     // LPA2: bits 50 and 51 of the address are in bits 8 and 9.
     let high = Aarch64Lpa2::page(small, frame(3 << 38 | 5), Attrs::USER_RO);
     assert_eq!(high, Ok(never | 0x5bc3));

@@ -2,7 +2,7 @@
 
 use super::hold::{Held, hold, hold_one};
 use super::pins::{Pins, why_not};
-use crate::format::Format;
+use crate::format::{Format, load};
 use crate::lock::lock;
 use crate::tables::PageTables;
 use grace::Concurrent;
@@ -48,7 +48,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 let Some(entries) = walk.entries(entry.table()) else { return };
                 let end = (entry.index() + pins.room()).min(F::ENTRIES);
                 let taken = pins.fill(entries.range(entry.index()..end), |machine, entry| {
-                    hold_page::<M, F>(machine, &entry, entry.load(), write, still)
+                    hold_page::<M, F>(machine, &entry, load::<M, F>(&entry, 0), write, still)
                 });
                 if taken != Taken::Some {
                     return;
@@ -79,7 +79,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                         continue;
                     }
                     // No writer can change the entry now; only hardware can set its bits.
-                    let value = entry.load();
+                    let value = load::<M, F>(&entry, level);
                     if level == 0 && F::PAGE.order() == 0 {
                         return take_page::<M, F>(&entry, value, write, still, pins);
                     }
@@ -122,7 +122,7 @@ fn hold_page<M: Machine, F: Format>(
 ) -> Result<Frame, Taken> {
     let frame = F::usable(value, 0, write).ok_or(Taken::Not)?;
     hold_one(machine, frame, || {
-        let now = entry.load();
+        let now = load::<M, F>(entry, 0);
         (now == value || F::usable(now, 0, write) == Some(frame)) && still()
     })
 }
@@ -145,7 +145,7 @@ fn take_large<M: Machine, F: Format>(
     let Some(frame) = first.checked_add(offset) else { return Taken::NotMemory };
     let count = (size.frames() - offset).min(pins.room() as u64);
     let before = pins.frames().len();
-    let look = || F::usable(entry.load(), level, write) == Some(first) && still();
+    let look = || F::usable(load::<M, F>(entry, level), level, write) == Some(first) && still();
     let add = |pins: &mut Pins<'_, M>| pins.add(frame, count as usize);
     match hold(pins, add, look, |pins| pins.cut(before)) {
         Held::Yes => Taken::Some,

@@ -37,6 +37,6 @@ impl<const LEVELS: u8> OnSim for Npt<LEVELS> {
     const ARCH: Arch = Arch::Npt;
 }
 
-impl<const LEVELS: u8> OnSim for Riscv<LEVELS> {
-    const ARCH: Arch = Arch::RiscV;
+impl<const LEVELS: u8, const SVNAPOT: bool> OnSim for Riscv<LEVELS, SVNAPOT> {
+    const ARCH: Arch = if SVNAPOT { Arch::RiscVNapot } else { Arch::RiscV };
 }

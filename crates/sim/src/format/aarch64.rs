@@ -72,12 +72,17 @@ pub(super) fn decode(entry: u64, level: u8, addresses: Addresses) -> Entry {
     match (entry & VALID != 0, entry & TYPE != 0) {
         (false, _) => Entry::Absent,
         (true, true) if level > 0 => addresses.table(entry),
-        // A block at the lowest level is reserved. This machine has no contiguous hint.
-        (true, is_page) if is_page == (level == 0) && entry & CONTIGUOUS == 0 => {
+        // A block at the lowest level is reserved. This machine knows the contiguous hint of pages.
+        (true, is_page) if is_page == (level == 0) && (is_page || entry & CONTIGUOUS == 0) => {
             page_of(granule + (granule - 3) * u32::from(level), addresses.frame(entry))
         }
         _ => Entry::Malformed,
     }
+}
+
+/// The contiguous hint in the entry of a page.
+pub(super) fn is_group(entry: u64) -> bool {
+    entry & (VALID | CONTIGUOUS) == VALID | CONTIGUOUS
 }
 
 pub(super) fn is_user(entry: u64) -> bool {

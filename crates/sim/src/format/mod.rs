@@ -22,6 +22,9 @@ pub enum Arch {
     /// RISC-V with 3, 4 or 5 levels, the extension Svpbmt, and accessed and dirty bits that
     /// hardware sets (Svadu). The kernel may access pages of programs.
     RiscV,
+    /// As [`RiscV`](Arch::RiscV), with Svnapot: hardware caches all 16 pages of a group (64 KiB)
+    /// when it walks the entry of one.
+    RiscVNapot,
     /// Extended page tables of VT-x, with 4 or 5 levels. The machine is a guest: its CPUs are
     /// virtual, its virtual addresses the guest's physical ones, its tags those of EPT pointers. A
     /// flush of a range drops all that is cached under the tag, as INVEPT does.
@@ -31,7 +34,8 @@ pub enum Arch {
     Npt,
     /// AArch64 stage 1 with a granule of 4 KiB, with 4 levels or, with FEAT_LPA2, 5; hardware sets
     /// access flags and dirty states. The machine reports entries that are replaced without
-    /// break-before-make ([`Violation::NotBroken`](crate::Violation::NotBroken)).
+    /// break-before-make ([`Violation::NotBroken`](crate::Violation::NotBroken)). When hardware walks
+    /// the entry of a page with the contiguous hint, it caches all pages of the group.
     Aarch64,
     /// As [`Aarch64`](Arch::Aarch64), with a granule of 16 KiB: 3 levels, which translate 47 bits,
     /// or 4, which translate 49, since each half has 48 of its own. Pages have 16 KiB and 32 MiB.
@@ -74,7 +78,7 @@ impl Arch {
     fn kind(self) -> Kind {
         match self {
             Arch::X86_64 => Kind::X86_64,
-            Arch::RiscV => Kind::RiscV,
+            Arch::RiscV | Arch::RiscVNapot => Kind::RiscV,
             Arch::Ept => Kind::Ept,
             Arch::Npt => Kind::Npt,
             Arch::Aarch64
@@ -198,13 +202,35 @@ impl Format {
         aarch64::Addresses { granule: self.granule(), high }
     }
 
-    pub(crate) fn decode(self, entry: u64, level: u8) -> Entry {
+    /// The meaning of an entry at this index of a table of this level.
+    pub(crate) fn decode(self, entry: u64, level: u8, index: usize) -> Entry {
         match self.arch.kind() {
             Kind::X86_64 => x86::decode(entry, level),
             Kind::Npt => x86::decode_nested(entry, level),
             Kind::Ept => ept::decode(entry, level),
+            Kind::RiscV if self.is_group(entry, level) => riscv::decode_group(entry, index),
             Kind::RiscV => riscv::decode(entry, level),
             _ => aarch64::decode(entry, level, self.addresses()),
+        }
+    }
+
+    /// Whether an entry is that of a page in a group: hardware that walks it may cache all pages of
+    /// the group.
+    pub(crate) fn is_group(self, entry: u64, level: u8) -> bool {
+        level == 0
+            && match self.arch.kind() {
+                Kind::RiscV => self.arch == Arch::RiscVNapot && riscv::is_group(entry),
+                Kind::Aarch64 | Kind::Aarch64Stage2 => aarch64::is_group(entry),
+                _ => false,
+            }
+    }
+
+    /// The number of entries of a group.
+    pub(crate) fn group(self) -> usize {
+        match self.granule() {
+            14 => 128,
+            16 => 32,
+            _ => 16,
         }
     }
 
@@ -292,9 +318,10 @@ impl Format {
         }
     }
 
-    /// The frames that an entry of any level may lead to.
-    pub(crate) fn targets(self, entry: u64) -> impl Iterator<Item = Frame> {
+    /// The frames that an entry of any level, at this index, may lead to.
+    pub(crate) fn targets(self, entry: u64, index: usize) -> impl Iterator<Item = Frame> {
         let (frame, large) = match self.arch.kind() {
+            Kind::RiscV if self.is_group(entry, 0) => (riscv::frame_in_group(entry, index), None),
             Kind::X86_64 | Kind::Npt | Kind::Ept => x86::targets(entry),
             Kind::RiscV => (riscv::frame(entry), None),
             _ => (self.addresses().frame(entry), None),
@@ -338,7 +365,7 @@ impl Format {
     pub(crate) fn exists(self) -> bool {
         match self.arch {
             Arch::X86_64 | Arch::Npt | Arch::Ept => (4..=5).contains(&self.levels),
-            Arch::RiscV => (3..=5).contains(&self.levels),
+            Arch::RiscV | Arch::RiscVNapot => (3..=5).contains(&self.levels),
             Arch::Aarch64 => (4..=5).contains(&self.levels),
             Arch::Aarch64Stage2 | Arch::Aarch64G16 => (3..=4).contains(&self.levels),
             Arch::Aarch64G16Lpa2 => self.levels == 4,

@@ -1,5 +1,5 @@
 //! RISC-V: the Privileged Architecture, chapters "Supervisor-Level ISA" (Sv39, Sv48, Sv57),
-//! Svpbmt and Svadu.
+//! Svpbmt, Svadu and Svnapot.
 
 use super::{Entry, Rights, page};
 use machine::Frame;
@@ -13,7 +13,11 @@ pub(super) const GLOBAL: u64 = 1 << 5;
 const ACCESSED: u64 = 1 << 6;
 pub(super) const DIRTY: u64 = 1 << 7;
 pub(super) const ADDRESS: u64 = 0x003f_ffff_ffff_fc00;
-/// Bits 60 to 54 are reserved; bit 63 needs Svnapot, which this machine does not have.
+/// Svnapot: the entry of a group, whose size is in the lowest bits of the address.
+const NAPOT: u64 = 1 << 63;
+const GROUP_PLACE: u64 = 15 << 10;
+const GROUP_64K: u64 = 8 << 10;
+/// Bits 60 to 54 are reserved, and bit 63 without Svnapot.
 const RESERVED: u64 = 0x9fc0_0000_0000_0000;
 const MEMORY_TYPE: u64 = 3 << 61;
 
@@ -37,6 +41,24 @@ pub(super) fn decode(entry: u64, level: u8) -> Entry {
         // The fourth memory type is reserved.
         () if entry & MEMORY_TYPE == MEMORY_TYPE => Entry::Malformed,
         () => page(level, frame(entry)),
+    }
+}
+
+/// Only groups of 64 KiB are defined.
+pub(super) fn is_group(entry: u64) -> bool {
+    entry & (NAPOT | VALID) == NAPOT | VALID && entry & GROUP_PLACE == GROUP_64K
+}
+
+/// The frame of the page at this index, in a group.
+pub(super) fn frame_in_group(entry: u64, index: usize) -> Frame {
+    frame(entry & !GROUP_PLACE | (index as u64) << 10 & GROUP_PLACE)
+}
+
+/// The entry of a page in a group.
+pub(super) fn decode_group(entry: u64, index: usize) -> Entry {
+    match decode(entry & !NAPOT, 0) {
+        Entry::Page(size, _) => Entry::Page(size, frame_in_group(entry, index)),
+        _ => Entry::Malformed,
     }
 }
 

@@ -103,7 +103,7 @@ impl State {
         loop {
             // SAFETY: hardware follows the tables, as software has stored them.
             let entry = unsafe { model.entry(table, format.index(at, level)) }?.load();
-            let found = format.decode(entry, level);
+            let found = format.decode(entry, level, format.index(at, level));
             may_write &= format.narrow(Rights::ALL, entry, &found).write;
             match found {
                 Entry::Table(next) => {

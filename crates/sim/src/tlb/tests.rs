@@ -21,6 +21,7 @@ fn translation(page: u64, large: bool, number: u16, since: u64) -> Translation {
         frame: Frame::default(),
         rights: Rights::ALL,
         dirty: false,
+        group: false,
         since,
         memory: 0,
         place: (Frame::default(), 0),

@@ -29,6 +29,6 @@ on_sim! {
     Aarch64Stage2: Aarch64Stage2,
 }
 
-impl<const LEVELS: u8> OnSim for Riscv<LEVELS> {
-    const ARCH: Arch = Arch::RiscV;
+impl<const LEVELS: u8, const SVNAPOT: bool> OnSim for Riscv<LEVELS, SVNAPOT> {
+    const ARCH: Arch = if SVNAPOT { Arch::RiscVNapot } else { Arch::RiscV };
 }

@@ -1,8 +1,8 @@
 //! Copying a shared table.
 
 use crate::block::block_of;
-use crate::cursor::Error;
-use crate::format::{Decoded, Flags, Format, Share};
+use crate::cursor::{Error, Users};
+use crate::format::{Decoded, Flags, Format, Share, alone, is_grouped, like};
 use crate::lock::{Locked, lock, max_shares};
 use crate::tables::PageTables;
 use crate::walk::Walk;
@@ -45,9 +45,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let entries = walk.entries(table).zip(walk.entries(new)).ok_or(malformed)?;
         for index in 0..F::ENTRIES {
             let from = entries.0.get(index).ok_or(malformed)?;
-            let value = from.load();
+            let mut value = from.load();
             if value == 0 {
                 continue;
+            }
+            if pinned == Pinned::LeftOut && is_grouped::<F>(value, level) {
+                self.part_group(VirtAddr::new(0), &from, Users::Sharers);
+                value = from.load();
             }
             match self.copy_entry(&from, value, level, pinned) {
                 Ok(Copied::Nothing) => {}
@@ -77,7 +81,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         pinned: Pinned,
     ) -> Result<Copied, Error> {
         let machine = self.machine();
-        match F::decode(value, level) {
+        match F::decode(alone::<F>(value, level, entry.index()), level) {
             Decoded::Absent => Ok(Copied::Nothing),
             Decoded::Malformed => Err(Error::Malformed(VirtAddr::new(0))),
             Decoded::Table(lower) => {
@@ -137,7 +141,7 @@ fn too_many(frame: Frame) -> Error {
 
 /// Takes from a page the right to write, unless it is an object's, and the mark of an exclusive
 /// page. The caller has the table's lock, so only hardware changes the entry. Returns the value for
-/// a copy of the entry.
+/// a copy of the entry, as of a single page.
 ///
 /// No flush is needed for it: the entry above has withheld that right since the fork, or the fork
 /// flushes.
@@ -149,7 +153,8 @@ pub(super) fn share_page<M: Machine, F: Format>(
     let malformed = Error::Malformed(VirtAddr::new(0));
     let size = F::size_at(level).unwrap_or(F::PAGE);
     loop {
-        let Decoded::Page(frame, mut attrs) = F::decode(value, level) else {
+        let single = alone::<F>(value, level, entry.index());
+        let Decoded::Page(frame, mut attrs) = F::decode(single, level) else {
             return Err(malformed);
         };
         if attrs.share() != Share::Object {
@@ -157,11 +162,11 @@ pub(super) fn share_page<M: Machine, F: Format>(
             attrs.flags -= Flags::WRITE;
         }
         let shared = F::page(size, frame, attrs)?;
-        if shared == value {
+        if shared == single {
             return Ok(shared);
         }
         // Hardware may set the accessed and dirty bits at any moment; none is lost.
-        match entry.compare_exchange(value, shared) {
+        match entry.compare_exchange(value, like::<F>(value, shared, level)) {
             Ok(()) => return Ok(shared),
             Err(now) => value = now,
         }

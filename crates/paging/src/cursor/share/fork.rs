@@ -4,7 +4,9 @@ use super::Link;
 use super::copy::{Pinned, add_share, share_page};
 use crate::block::block_of;
 use crate::cursor::{Error, Failed, Result as Outcome, SweepChange};
-use crate::format::{Attrs, Decoded, Flags, Format, Share, entry, lower_entries, start_at};
+use crate::format::{
+    Attrs, Decoded, Flags, Format, Share, alone, entry, like, lower_entries, start_at,
+};
 use crate::lock::{lock, max_shares};
 use crate::pending::PendingFlush;
 use crate::sync::{AtomicBool, fence};
@@ -254,12 +256,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 return Err(Error::Malformed(at));
             };
             let mut value = entry.load();
-            while let Decoded::Page(frame, attrs) = F::decode(value, 0)
+            while let Decoded::Page(frame, attrs) = F::decode(alone::<F>(value, 0, index), 0)
                 && attrs.flags.contains(Flags::WRITE)
             {
                 // The marks of exclusive pages stay: the last sharer may write again.
                 let attrs = Attrs { flags: attrs.flags - Flags::WRITE, ..attrs };
-                match entry.compare_exchange(value, F::page(F::PAGE, frame, attrs)?) {
+                let new = like::<F>(value, F::page(F::PAGE, frame, attrs)?, 0);
+                match entry.compare_exchange(value, new) {
                     Ok(()) => break,
                     Err(now) => value = now,
                 }

@@ -1,8 +1,8 @@
 //! Leaving shared tables, and the end of a table that no space leads to any more.
 
 use super::Link;
-use crate::cursor::{Changing, Error, covers_entry};
-use crate::format::{Decoded, Format, entry};
+use crate::cursor::{Changing, Error, Passing, Users, covers_entry};
+use crate::format::{Decoded, Format, alone, entry};
 use crate::gather::{State, TlbGather};
 use crate::lock::lock;
 use crate::paging::Paging;
@@ -70,8 +70,16 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             if !self.leads_to(&walk, at, level, upper) || !same {
                 continue;
             }
-            let mut changing =
-                Changing { tables: self, walk: &walk, at, level, locked: Some(locked), pending };
+            let mut changing = Changing {
+                tables: self,
+                walk: &walk,
+                at,
+                level,
+                locked: Some(locked),
+                users: Users::Own,
+                passing: Passing::nothing(),
+                pending,
+            };
             entry.store(0);
             if let Some(locked) = &mut changing.locked {
                 locked.count -= 1;
@@ -120,7 +128,7 @@ fn end_share<M: Machine, F: Format>(
         if entry.load() == 0 {
             continue;
         }
-        match F::decode(entry.swap(0), level) {
+        match F::decode(alone::<F>(entry.swap(0), level, index), level) {
             Decoded::Page(frame, _) => {
                 // SAFETY: the reference of this entry, which no translation was cached from. A
                 // lock-free pin may hold another one for a moment.

@@ -1,0 +1,129 @@
+//! Groups in tables that spaces share.
+
+use super::*;
+
+/// After a fork, both spaces have the pages of the group for reading. A write takes the table.
+pub(super) fn forks_keep_groups_until_a_write<F: OnSim>() {
+    let n = count::<F>();
+    let world = World::<F>::new();
+    let exclusive = HOT.with_share(Share::Exclusive);
+    world.map_counted(2 * n, exclusive);
+    world.touch_all(2 * n);
+    let (sim, tables) = (&world.sim, &world.tables);
+    let child = sim.on_cpu(0, || {
+        // SAFETY: the entries hold references, and the calls are this test's.
+        let (child, pending) = unsafe { tables.fork(Asid(2), false) }.unwrap();
+        pending.flush();
+        child
+    });
+    world.flushed();
+    assert_eq!((world.groups(), groups_of(sim, &child)), (vec![0, 1], vec![0, 1]));
+    for page in [0, 3, n - 1, n] {
+        assert_eq!(world.touch(page, true), Err(FaultKind::Protection));
+        assert_eq!(touch_on(sim, 1, &child, page, false), Ok(world.frame(0, page)));
+    }
+    // The child copies the page.
+    sim.on_cpu(0, || {
+        assert!(world.paging.hold_entry(world.frame(1, 3)));
+        let replace = EntryChange::Replace(world.frame(1, 3), exclusive);
+        let decide = |_| (replace, ());
+        child.with_entry_own(&Grace::pin(), at::<F>(3), decide).unwrap().1.flush();
+        // SAFETY: the child's entry held it, and leads elsewhere.
+        unsafe { world.paging.release_entry(world.frame(0, 3)) };
+    });
+    sim.check_flushed(child.root(), child.space(), all::<F>());
+    assert_eq!(groups_of(sim, &child), [], "the copy of a table has single pages");
+    assert_eq!(world.groups(), [0, 1]);
+    assert_eq!(touch_on(sim, 0, &child, 3, true), Ok(world.frame(1, 3)));
+    assert_eq!(touch_on(sim, 0, &child, 4, false), Ok(world.frame(0, 4)));
+    assert_eq!(world.touch(3, false), Ok(world.frame(0, 3)));
+    // The parent is alone with the old table.
+    sim.on_cpu(0, || {
+        let set = EntryChange::Set(world.frame(0, 3), exclusive);
+        tables.with_entry_own(&Grace::pin(), at::<F>(3), |_| (set, ())).unwrap().1.flush();
+    });
+    assert_eq!(world.groups(), [1]);
+    assert_eq!(world.touch(3, true), Ok(world.frame(0, 3)));
+    assert_eq!(world.touch(n, false), Ok(world.frame(0, n)));
+    world.flushed();
+    world.end_fork(child);
+    world.end();
+}
+
+/// Pinned pages stay exclusive, and the others of their group do not.
+pub(super) fn pinned_pages_of_a_group_are_copied<F: OnSim>() {
+    let n = count::<F>();
+    let world = World::<F>::new();
+    let (sim, tables) = (&world.sim, &world.tables);
+    let exclusive = HOT.with_share(Share::Exclusive);
+    world.map_counted(2 * n, exclusive);
+    world.touch_all(2 * n);
+    let child = sim.on_cpu(0, || {
+        let mut frame = [Frame::default()];
+        let pins = tables.get_user_pages_fast(at::<F>(3), true, &mut frame, |_, _| false);
+        let pins = pins.unwrap();
+        // SAFETY: as in `forks_keep_groups_until_a_write`.
+        let (child, pending) = unsafe { tables.fork(Asid(2), true) }.unwrap();
+        pending.flush();
+        drop(pins);
+        child
+    });
+    world.flushed();
+    let page = world.get(3).unwrap();
+    assert_eq!((page.frame, page.attrs.share()), (world.frame(0, 3), Share::Exclusive));
+    assert_eq!(world.groups(), [], "the pinned pages of the block are left out of the copy");
+    // A write of the parent makes its way its own.
+    sim.on_cpu(0, || {
+        let set = EntryChange::Set(page.frame, exclusive);
+        tables.with_entry_own(&Grace::pin(), at::<F>(3), |_| (set, ())).unwrap().1.flush();
+    });
+    assert_eq!(world.touch(3, true), Ok(world.frame(0, 3)), "it is the parent's");
+    let copy = sim.on_cpu(LOOKS, || child.walk(&Grace::pin()).get(at::<F>(3))).unwrap().frame;
+    assert_ne!(copy, world.frame(0, 3));
+    assert_eq!(touch_on(sim, 1, &child, 3, false), Ok(copy));
+    world.end_fork(child);
+    world.end();
+}
+
+/// An object takes pages back from a table that two spaces share.
+pub(super) fn pages_are_taken_back_from_all<F: OnSim>() {
+    let n = count::<F>();
+    let world = World::<F>::new();
+    let (sim, tables) = (&world.sim, &world.tables);
+    world.map_counted(2 * n, HOT_RO.with_share(Share::Object));
+    let child = sim.on_cpu(0, || {
+        // SAFETY: as in `forks_keep_groups_until_a_write`.
+        let (child, pending) = unsafe { tables.fork(Asid(2), false) }.unwrap();
+        pending.flush();
+        child
+    });
+    for page in 0..2 * n {
+        assert_eq!(touch_on(sim, 1, &child, page, false), Ok(world.frame(0, page)));
+        assert_eq!(world.touch(page, false), Ok(world.frame(0, page)));
+    }
+    sim.on_cpu(0, || {
+        let mut pending = tables.no_flush();
+        let range = part::<F>(n + 1, 2);
+        // SAFETY: the pages are this test's.
+        let next = unsafe { tables.take_back(range, &mut pending, |_| SweepChange::Clear) };
+        assert_eq!(next, Ok(None));
+        pending.flush();
+        for page in [n + 1, n + 2] {
+            // SAFETY: the entry held it, in the table of both.
+            unsafe { world.paging.release_entry(world.frame(0, page)) };
+        }
+    });
+    world.flushed();
+    sim.check_flushed(child.root(), child.space(), all::<F>());
+    for page in [0, n, n + 1, n + 2, n + 3] {
+        let expected = match [n + 1, n + 2].contains(&page) {
+            true => Err(FaultKind::NotPresent),
+            false => Ok(world.frame(0, page)),
+        };
+        assert_eq!(touch_on(sim, 1, &child, page, false), expected);
+        assert_eq!(world.touch(page, false), expected);
+    }
+    assert_eq!((world.groups(), groups_of(sim, &child)), (vec![0], vec![0]));
+    world.end_fork(child);
+    world.end();
+}

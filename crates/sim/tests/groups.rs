@@ -1,0 +1,229 @@
+//! Groups of pages: what a walk caches, and what the machine reports. Entries are written by hand.
+
+use machine::*;
+use sim::{Arch, Checks, Config, Program, Sim, Violation, Want, seeded};
+
+const READ: Want = Want { write: false, user: false, execute: false };
+const WRITE: Want = Want { write: true, ..READ };
+
+/// Tables of one way, to the lowest table, whose entries are changed by hand.
+struct Way {
+    sim: Sim,
+    root: Frame,
+    lowest: Frame,
+}
+
+/// The entry of a page of a group, and its mark: without the frame, accessed and dirty.
+fn entry(arch: Arch, index: u64) -> u64 {
+    match arch {
+        Arch::Aarch64 => 1 << 52 | (0x8_0000 + index) << 12 | 0xc03,
+        _ => 1 << 63 | (0x8_0008 + (index & !15)) << 10 | 0xc7,
+    }
+}
+
+/// The same page, in no group.
+fn single(arch: Arch, index: u64) -> u64 {
+    match arch {
+        Arch::Aarch64 => (0x8_0000 + index) << 12 | 0xc03,
+        _ => (0x8_0000 + index) << 10 | 0xc7,
+    }
+}
+
+impl Way {
+    /// Called as a CPU.
+    fn new(sim: &Sim) -> Way {
+        let config = sim.config();
+        let table = |level| {
+            let frame = sim.alloc(0, Place::Local).unwrap();
+            // SAFETY: it is ours, and empty.
+            unsafe { sim.set_owner(frame, Owner::Table(level)) }.unwrap();
+            frame
+        };
+        let tables: Vec<Frame> = (0..config.levels).map(table).collect();
+        for level in 1..tables.len() {
+            let below = tables[level - 1].number();
+            // SAFETY: a table.
+            let slot = unsafe { sim.entry(tables[level], 0) }.unwrap();
+            slot.store(if config.arch == Arch::Aarch64 {
+                below << 12 | 3
+            } else {
+                below << 10 | 1
+            });
+        }
+        let (root, lowest) = (tables[tables.len() - 1], tables[0]);
+        // SAFETY: the test needs no mapping.
+        unsafe { sim.activate(root, Asid(1), false) };
+        Way { sim: sim.clone(), root, lowest }
+    }
+
+    fn slot(&self, index: u64) -> Entry<'_, Sim> {
+        // SAFETY: a table.
+        unsafe { self.sim.entry(self.lowest, index as usize) }.unwrap()
+    }
+
+    fn fill(&self, pages: core::ops::Range<u64>) {
+        pages.for_each(|page| self.slot(page).store(entry(self.sim.config().arch, page)));
+    }
+
+    fn touch(&self, page: u64, want: Want) -> Result<u64, FaultKind> {
+        let found = self.sim.translate(VirtAddr::new(page << 12), want);
+        found.map(|at| at.get() >> 12).map_err(|fault| fault.kind)
+    }
+}
+
+/// Runs a program on the only CPU, and returns what the machine has reported.
+fn alone(arch: Arch, program: impl FnOnce(&Way) + Send) -> Option<Violation> {
+    // The frames are no memory of the machine.
+    let config = Config { cpus: 1, frames: 64, arch, checks: Checks::ALL, ..Config::default() };
+    let sim = Sim::new(config).unwrap();
+    let run = seeded(&sim, 0, vec![Box::new(|| program(&Way::new(&sim))) as Program]);
+    let failure = run.err()?;
+    Some(failure.report().unwrap_or_else(|| panic!("{failure}")).violation.clone())
+}
+
+const BOTH: [Arch; 2] = [Arch::Aarch64, Arch::RiscVNapot];
+
+#[test]
+fn a_walk_caches_the_group() {
+    for arch in BOTH {
+        let found = alone(arch, |way| {
+            way.fill(16..32);
+            let walks = || way.sim.stats().walks;
+            for page in [20, 16, 31, 25] {
+                assert_eq!(way.touch(page, WRITE), Ok(0x8_0000 + page));
+            }
+            assert_eq!(walks(), 1);
+            // A flush of one page drops its translation. What else goes with it, is up to hardware.
+            let range = VirtRange::new(VirtAddr::new(20 << 12), 4096).unwrap();
+            let (space, stride) = (Some(Asid(1)), PageSize::Size4K);
+            way.sim.flush(Flush::Range { space, range, stride, tables: false });
+            assert_eq!(way.touch(20, READ), Ok(0x8_0014));
+            assert_eq!(walks(), 2);
+            // The neighbours are not of the group.
+            assert_eq!(way.touch(15, READ), Err(FaultKind::NotPresent));
+            assert_eq!(way.touch(32, READ), Err(FaultKind::NotPresent));
+        });
+        assert_eq!(found, None, "{arch:?}");
+    }
+}
+
+/// An entry that is not there yet does not matter.
+#[test]
+fn a_group_may_be_filled_and_cleared() {
+    for arch in BOTH {
+        let found = alone(arch, |way| {
+            way.fill(16..24);
+            assert_eq!(way.touch(16, READ), Ok(0x8_0010));
+            way.fill(24..32);
+            assert_eq!(way.touch(30, READ), Ok(0x8_001e));
+        });
+        assert_eq!(found, None, "{arch:?}");
+    }
+}
+
+#[test]
+fn uneven_groups_are_reported() {
+    // A single page, another frame, another right, and, on RISC-V, a group of no defined size.
+    for arch in BOTH {
+        let read_only = if arch == Arch::Aarch64 { 0 } else { 1 << 3 };
+        let executable = if arch == Arch::Aarch64 { 1 << 53 | 1 << 54 } else { 0 };
+        for odd in [
+            single(arch, 18),
+            single(arch, 21) | (entry(arch, 0) & 1 << 52),
+            entry(arch, 18) | read_only | executable,
+        ] {
+            let found = alone(arch, |way| {
+                way.fill(16..32);
+                way.slot(18).store(0);
+                way.sim.flush(Flush::All);
+                way.slot(18).store(odd);
+                let _ = way.touch(20, READ);
+            });
+            let is = matches!(found, Some(Violation::GroupUneven { index: 20, other: 18, .. }));
+            assert!(is, "{arch:?}, {odd:#x}: {found:?}");
+        }
+    }
+}
+
+/// The right to write may differ for a moment.
+#[test]
+fn the_right_to_write_may_go_one_by_one() {
+    for arch in BOTH {
+        let found = alone(arch, |way| {
+            way.fill(16..32);
+            let (set, clear) = if arch == Arch::Aarch64 { (1 << 7, 0) } else { (0, 1 << 2) };
+            for page in 16..20 {
+                way.slot(page).store((entry(arch, page) | set) & !clear);
+            }
+            assert_eq!(way.touch(17, READ), Ok(0x8_0011));
+        });
+        assert_eq!(found, None, "{arch:?}");
+    }
+}
+
+#[test]
+fn marks_in_a_group_are_reported() {
+    for arch in BOTH {
+        let accessed = if arch == Arch::Aarch64 { 1 << 10 } else { 1 << 6 };
+        let found = alone(arch, |way| {
+            (16..32).for_each(|page| way.slot(page).store(entry(arch, page) & !accessed));
+            let _ = way.touch(20, READ);
+        });
+        assert!(matches!(found, Some(Violation::GroupMarked { index: 20, .. })), "{found:?}");
+    }
+}
+
+/// A page that joins or leaves a group: by a store over it, and without a flush.
+#[test]
+fn groups_come_and_go_by_break_before_make() {
+    for from_group in [false, true] {
+        let old = if from_group { entry } else { single };
+        let new = if from_group { single } else { entry };
+        let found = alone(Arch::Aarch64, |way| {
+            way.slot(20).store(old(Arch::Aarch64, 20));
+            way.slot(20).store(new(Arch::Aarch64, 20));
+        });
+        assert!(matches!(found, Some(Violation::NotBroken { index: 20, by: None, .. })));
+        // It was cached by the walk of another entry, or of its own.
+        let found = alone(Arch::Aarch64, |way| {
+            (16..32).for_each(|page| way.slot(page).store(old(Arch::Aarch64, page)));
+            way.touch(if from_group { 17 } else { 20 }, READ).unwrap();
+            way.slot(20).store(0);
+            way.slot(20).store(new(Arch::Aarch64, 20));
+        });
+        assert!(matches!(found, Some(Violation::NotBroken { index: 20, by: Some(_), .. })));
+    }
+}
+
+/// A page that is taken out of a group alone comes back with the next walk of another.
+#[test]
+fn a_part_of_a_group_that_is_unmapped_is_found() {
+    for arch in BOTH {
+        let found = alone(arch, |way| {
+            way.fill(16..32);
+            way.touch(20, READ).unwrap();
+            way.slot(20).store(0);
+            way.sim.flush(Flush::All);
+            // Without a mark, the group would have been parted first.
+            way.touch(21, READ).unwrap();
+            let range = VirtRange::new(VirtAddr::new(20 << 12), 4096).unwrap();
+            way.sim.check_flushed(way.root, Some(Asid(1)), range);
+        });
+        assert!(matches!(found, Some(Violation::NotFlushed { .. })), "{arch:?}: {found:?}");
+    }
+}
+
+/// Without Svnapot its bit is reserved, as are sizes that it does not define.
+#[test]
+fn svnapot_is_an_extension() {
+    for (arch, entry) in [
+        (Arch::RiscV, entry(Arch::RiscVNapot, 16)),
+        (Arch::RiscVNapot, entry(Arch::RiscVNapot, 16) ^ 12 << 10),
+    ] {
+        let found = alone(arch, |way| {
+            way.slot(16).store(entry);
+            assert_eq!(way.touch(16, READ), Err(FaultKind::Malformed));
+        });
+        assert_eq!(found, None);
+    }
+}
