@@ -67,17 +67,16 @@ pub(super) fn only_what_fits_is_a_group<F: OnSim>() {
         assert_eq!(groups_of(&world.sim, &tables), []);
         tables.unmap_own(all::<F>(), |_| ()).unwrap().flush();
         drop(tables);
+        assert!(world.sim.settle());
+        paging.quick().drain();
         if !F::SECOND_STAGE {
-            let kernel = Tables::<F>::kernel(&paging).unwrap();
+            let kernel = Tables::<F>::kernel(&world.paging).unwrap();
             let range = VirtRange::new(F::upper_half(), 2 * group::<F>()).unwrap();
             let attrs = Attrs { flags: HOT.flags - Flags::USER, ..HOT };
             kernel.map_own(range, world.frames[0], attrs).unwrap();
             assert_eq!(kernel.walk(&Grace::pin()).group_of(range.start()), None);
             kernel.unmap_own(range, |_| ()).unwrap().flush();
-            drop(kernel);
         }
-        assert!(world.sim.settle());
-        paging.quick().drain();
     });
     world.end();
 }

@@ -1,5 +1,6 @@
 //! While one CPU parts groups, others store to their pages, pin them, walk to them, and unmap some:
-//! each waits or begins again, and finds the page.
+//! each waits or begins again, and finds the page. While one CPU fails to make a group, another
+//! uses the page in the way.
 
 use super::*;
 use sim::{Checks, Failure, Program, Stale, seeded};
@@ -107,4 +108,62 @@ fn a_part_beside_all_that_uses_the_group() {
     common::right(seeds, beside_a_part::<Aarch64>);
     common::right(seeds, beside_a_part::<Sv39Napot>);
     common::right(seeds / 10, beside_a_part::<Aarch64G64>);
+}
+
+/// A group around a page that is there would lead CPUs to other frames at its address.
+fn beside_a_failure<F: OnSim>(seed: u64) -> Result<(), Failure> {
+    let n = count::<F>();
+    let checks = Checks { stale: Stale::Freed, ..Checks::ALL };
+    let (arch, levels) = (F::ARCH, F::LEVELS);
+    let config = Config { cpus: 2, frames: 1024, arch, levels, checks, ..Config::default() };
+    let sim = Sim::new(config).unwrap();
+    let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    // Frames beyond the machine's memory.
+    let (page, others) = (Frame::new(1 << 24).unwrap(), Frame::new(1 << 25).unwrap());
+    let there = 1 + seed % (n - 1);
+    let tables = sim.on_cpu(0, || {
+        let tables = Tables::<F>::user(&paging, Asid(1), None).unwrap();
+        tables.map_own(part::<F>(there, 1), page, HOT).unwrap();
+        tables
+    });
+    let (sim_, tables_, done) = (&sim, &tables, &AtomicBool::new(false));
+    let mapper = Box::new(move || {
+        for _ in 0..4 {
+            let failed = tables_.map_own(part::<F>(0, n), others, HOT).unwrap_err();
+            assert_eq!(failed.error, Error::Occupied(at::<F>(there)));
+        }
+        done.store(true, Relaxed);
+    }) as Program;
+    let user = Box::new(move || {
+        // SAFETY: the test needs no other mapping.
+        unsafe { tables_.activate() };
+        let want = Want { user: true, ..Want::default() };
+        for _ in (0..2000).take_while(|_| !done.load(Relaxed)) {
+            // It may fault, or cache a page that is mapped for a moment.
+            let _ = sim_.translate(at::<F>(there - 1), want);
+            let into = sim_.translate(at::<F>(there), want);
+            assert_eq!(into.map(Frame::containing), Ok(page));
+        }
+    }) as Program;
+    if let Err(failure) = seeded(&sim, seed, vec![mapper, user]) {
+        std::mem::forget(tables);
+        return Err(failure);
+    }
+    sim.on_cpu(0, || {
+        tables.unmap_own(part::<F>(0, n), |_| ()).unwrap().flush();
+        drop(tables);
+    });
+    for cpu in 0..2 {
+        sim.on_cpu(cpu, || {
+            assert!(sim.settle());
+            paging.quick().drain();
+        });
+    }
+    Ok(sim.check_leaks()?)
+}
+
+#[test]
+fn a_page_in_the_way_is_used_meanwhile() {
+    common::right(60, beside_a_failure::<Aarch64>);
+    common::right(60, beside_a_failure::<Sv39Napot>);
 }
