@@ -7,12 +7,15 @@
 //!
 //! Each page has a frame and an entry of its own. So nothing has to be split when a part of the
 //! block is unmapped, protected, moved or copied. The frames need not be neighbours: page tables of
-//! x86-64 gain nothing from that.
+//! x86-64 gain nothing from that. Where hardware can cache neighbours as one translation
+//! ([`Format::GROUP`]), the frames of the first such group of the block are neighbours, if there
+//! are as many: all of its pages are mapped in one step, accessed and dirty, as in Linux.
 //!
 //! # Why it is right
 //! The fault maps its own page first. Then it maps each other page as that page's own fault would:
 //! with the lock of its table, if the entry is absent and the VMA of the first look is still the
-//! one there ([`crate::protocol`]). It stops where another fault or a call came first, or where
+//! one there ([`crate::protocol`]). A group comes first and in one step, with the same second look
+//! for all of its range. It stops where another fault or a call came first, or where
 //! memory runs out; it makes no room, and never fails.
 
 use core::ops::{Range, RangeInclusive};
@@ -23,7 +26,12 @@ use paging::{EntryChange, Format, Share};
 use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
-    AddressSpace, Backing, Error, HugePages, reference::Reference, rights, touch::Look, zero::zero,
+    AddressSpace, Backing, Error, HugePages,
+    reference::Reference,
+    rights,
+    rights::Want,
+    touch::Look,
+    zero::{zero, zero_block},
 };
 
 /// The sizes of blocks that writes to anonymous memory bring in. Bit `n` stands for blocks of
@@ -57,6 +65,8 @@ impl FaultBlocks {
     fn of<M: Machine>(self, vma: &Vma<Backing<M>>) -> u16 {
         match vma.file.is_some() || vma.flags.contains(VmFlags::NOHUGEPAGE) {
             true => 0,
+            // A monitor resolves each of its faults.
+            false if vma.flags.intersects(VmFlags::UFFD) => 0,
             false if vma.flags.contains(VmFlags::HUGEPAGE) => self.always | self.madvise,
             false => self.always,
         }
@@ -128,24 +138,106 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     #[cold]
     fn fill_largest(&self, look: &Look<'_, M, G>, range: &Range<usize>, orders: u16) {
-        // A monitor resolves each of its faults.
-        if look.vma.flags.intersects(VmFlags::UFFD) {
+        let Some(block) = self.absent_block(look, range, orders, |page| page != look.addr) else {
             return;
-        }
-        let walk = self.core.tables.walk(look.guard);
-        let others = |block: Range<usize>| {
-            block
-                .step_by(PAGE_SIZE)
-                .filter(|at| *at != look.addr)
-                .map(|at| VirtAddr::new(at as u64))
         };
-        let block = FaultBlocks::ORDERS
+        let pages = block.step_by(PAGE_SIZE).filter(|page| *page != look.addr);
+        let _stopped = pages
+            .map(|page| VirtAddr::new(page as u64))
+            .try_for_each(|page| self.fill_one(look, page));
+    }
+
+    /// The largest block of these sizes around an address that lies in the range, and has none of
+    /// the `wanted` pages.
+    fn absent_block(
+        &self,
+        look: &Look<'_, M, G>,
+        range: &Range<usize>,
+        orders: u16,
+        wanted: impl Fn(usize) -> bool,
+    ) -> Option<Range<usize>> {
+        let walk = self.core.tables.walk(look.guard);
+        let is_absent = |page| !wanted(page) || walk.get(VirtAddr::new(page as u64)).is_none();
+        FaultBlocks::ORDERS
             .rev()
             .filter(|order| orders & 1 << order != 0)
             .filter_map(|order| block_around(look.addr, order, range))
-            .find(|block| others(block.clone()).all(|page| walk.get(page).is_none()));
-        let Some(block) = block else { return };
-        let _stopped = others(block).try_for_each(|page| self.fill_one(look, page));
+            .find(|block| block.clone().step_by(PAGE_SIZE).all(is_absent))
+    }
+
+    /// Maps the pages around one to which a write has found none, if a block may come in that has
+    /// their group, and the other groups of the block. Returns whether the page is mapped.
+    ///
+    /// Cost: nothing for formats without groups; otherwise a load, if there are no blocks.
+    #[inline]
+    pub(crate) fn fill_groups(
+        &self,
+        look: &Look<'_, M, G>,
+        range: &Range<usize>,
+        want: Want,
+    ) -> bool {
+        let Some(order) = F::GROUP.map(|size| size.order()) else { return false };
+        let orders = self.blocks_of(look.vma) & u16::MAX << order;
+        orders != 0 && self.fill_groups_of(look, range, (orders, order), want).is_some()
+    }
+
+    #[cold]
+    fn fill_groups_of(
+        &self,
+        look: &Look<'_, M, G>,
+        range: &Range<usize>,
+        (orders, order): (u16, u8),
+        want: Want,
+    ) -> Option<()> {
+        let block = self.absent_block(look, range, orders, |_| true)?;
+        let own = block_around(look.addr, order, &block)?;
+        self.map_group(look, &own, order, want)?;
+        let _stopped = block
+            .step_by(own.len())
+            .filter(|start| *start != own.start)
+            .try_for_each(|start| self.map_group(look, &(start..start + own.len()), order, want));
+        Some(())
+    }
+
+    /// Maps a group of 2^`order` pages of zeros. `None`: memory has run out, or something else came
+    /// first.
+    fn map_group(
+        &self,
+        look: &Look<'_, M, G>,
+        group: &Range<usize>,
+        order: u8,
+        want: Want,
+    ) -> Option<()> {
+        let (machine, at) = (self.core.tables.machine(), VirtAddr::new(group.start as u64));
+        let new = Reference::alloc_page(machine, self.core.group(), order).ok()?;
+        // SAFETY: the block was just allocated, and only this call knows it.
+        let split = |frame| unsafe { machine.split(frame) };
+        zero_block(machine, new.frame(), order).and_then(|()| split(new.frame())).ok()?;
+        let first = new.keep();
+        let decide = || {
+            let is_current = self.is_current_in(look, group);
+            is_current.then(|| (first, rights::attrs_for(look.vma, Share::Exclusive, want)))
+        };
+        // SAFETY: as in `first_touch`: the space owns its lower half. The frames are ours until
+        // they are mapped, and then the pages'.
+        let mapped = match unsafe { self.core.tables.with_group(look.guard, at, decide) } {
+            Ok((mapped, pending)) => {
+                pending.flush();
+                mapped
+            }
+            Err(failed) => {
+                failed.pending.flush();
+                false
+            }
+        };
+        if !mapped {
+            // Each frame has one reference since the split.
+            for frame in (0..1 << order).filter_map(|number| first.checked_add(number)) {
+                // SAFETY: it is ours.
+                drop(unsafe { Reference::new(machine, frame) });
+            }
+        }
+        mapped.then_some(())
     }
 
     /// Maps a page of zeros. `None`: memory has run out, or something else came first.

@@ -297,6 +297,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 }
                 return self.huge_first_touch(&look, &huge, want, fresh);
             }
+            if want.writes() && self.fill_groups(&look, &range, want) {
+                return Ok(Step::Mapped);
+            }
             let step = self.first_touch(&look, &place, want, fresh, None)?;
             if step == Step::MappedFresh {
                 self.fill_block(&look, &range);

@@ -112,12 +112,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             && !self.core.tables.walk(&G::pin()).look(at.align_down(PageSize::Size4K)).has_table()
     }
 
-    /// As [`is_current`](Self::is_current), for the whole huge page.
-    fn is_current_huge(&self, look: &Look<'_, M, G>, huge: &Range<usize>) -> bool {
+    /// As [`is_current`](Self::is_current), for a part of the VMA.
+    pub(crate) fn is_current_in(&self, look: &Look<'_, M, G>, part: &Range<usize>) -> bool {
         let (machine, changes) = (self.core.tables.machine(), &self.core.changes);
         changes.is(machine, look.seen)
             || self.core.vmas.lookup(look.guard, look.addr).is_some_and(|(range, vma)| {
-                core::ptr::eq(vma, look.vma) && range.start <= huge.start && huge.end <= range.end
+                core::ptr::eq(vma, look.vma) && range.start <= part.start && part.end <= range.end
             })
     }
 
@@ -143,7 +143,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         // page's until it is unmapped and flushed; the zero frames outlive the tables.
         let done = unsafe {
             self.core.tables.with_large(look.guard, at, |now| {
-                if now.is_some() || !self.is_current_huge(look, huge) {
+                if now.is_some() || !self.is_current_in(look, huge) {
                     return (EntryChange::Keep, Step::Again);
                 }
                 (EntryChange::Set(frame, rights::attrs_for(look.vma, share, want)), step)
@@ -217,7 +217,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     return (EntryChange::Keep, Step::Again);
                 }
                 match (share, new) {
-                    (Share::CopyOnWrite, Some(_)) if !self.is_current_huge(look, &huge) => {
+                    (Share::CopyOnWrite, Some(_)) if !self.is_current_in(look, &huge) => {
                         (EntryChange::Keep, Step::Again)
                     }
                     (Share::CopyOnWrite, Some(new)) => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use machine::{Asid, PageSize, Translated, VirtAddr};
 use mm::*;
 use paging::{Format, Paging, Tag, X86_64L4};
-use sim::{Checks, Config, Grace, Report, Sim, Stale};
+use sim::{Arch, Checks, Config, Grace, Report, Sim, Stale};
 
 pub(crate) type Space = SpaceOf<X86_64L4>;
 pub(crate) type SpaceOf<F> = AddressSpace<Sim, F, Grace>;
@@ -44,8 +44,17 @@ pub(crate) const RACING: Checks = Checks { stale: Stale::Freed, walked: true, ..
 /// Runs a test in a space that is active on the only CPU of a machine with this many frames. Then
 /// ends the space, and checks that no frame is left.
 pub(crate) fn with_space(frames: u64, test: impl FnOnce(&Sim, &SharedPaging, &Space)) {
-    let sim = Sim::new(Config { cpus: 1, frames, ..Config::default() }).unwrap();
-    let shared = paging(&sim);
+    with_space_of(Arch::X86_64, frames, test);
+}
+
+/// As [`with_space`], on a machine whose hardware walks tables of this format.
+pub(crate) fn with_space_of<F: Format>(
+    arch: Arch,
+    frames: u64,
+    test: impl FnOnce(&Sim, &Arc<Paging<Sim, F>>, &SpaceOf<F>),
+) {
+    let sim = Sim::new(Config { cpus: 1, frames, arch, ..Config::default() }).unwrap();
+    let shared = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
     let space = sim.on_cpu(0, || {
         let space = new_space(&shared, 1).unwrap();
         // SAFETY: the tests need no other mapping, and no other tables have the tag.

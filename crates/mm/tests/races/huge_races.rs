@@ -9,15 +9,16 @@ use std::{
 };
 
 use crate::common::*;
-use machine::{Asid, Frame, Step};
+use machine::{Asid, Frame, PageSize, Step};
 use mm::*;
-use sim::{Config, Failure, Program, Sim, explore, seeded};
+use paging::{Aarch64, Format, Paging, X86_64L4};
+use sim::{Arch, Config, Failure, Program, Sim, explore, seeded};
 
 const SEEDS: u64 = if cfg!(debug_assertions) { 40 } else { 1_500 };
 const HUGE: usize = 512 * PAGE;
 const AT: usize = 0x4000_0000;
 
-fn activate(space: &Space) {
+fn activate<F: Format>(space: &SpaceOf<F>) {
     // SAFETY: no other mapping is needed, and no other tables have the tag.
     unsafe { space.activate() }
 }
@@ -32,9 +33,23 @@ fn run(
         Box<dyn FnMut(usize) -> usize + Send + 'a>,
     ) -> Program<'a>,
 ) -> Result<(), Failure> {
-    let config = Config { cpus: 3, frames: 1 << 12, checks: RACING, ..Config::default() };
+    run_on::<X86_64L4>(Arch::X86_64, seed, make)
+}
+
+/// As [`run`], with another format.
+fn run_on<F: Format>(
+    arch: Arch,
+    seed: u64,
+    make: impl for<'a> Fn(
+        &'a Sim,
+        &'a SpaceOf<F>,
+        usize,
+        Box<dyn FnMut(usize) -> usize + Send + 'a>,
+    ) -> Program<'a>,
+) -> Result<(), Failure> {
+    let config = Config { cpus: 3, frames: 1 << 12, arch, checks: RACING, ..Config::default() };
     let sim = Sim::new(config).unwrap();
-    let shared = paging(&sim);
+    let shared = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
     let space = sim.on_cpu(0, || {
         let space = new_space(&shared, 1).unwrap();
         space.set_huge_pages(HugePages::Always).unwrap();
@@ -77,10 +92,9 @@ fn all(run: impl Fn(u64) -> Result<(), Failure> + Sync) {
 
 /// Each CPU writes words of its own and finds them, whatever another one cuts, protects, discards
 /// or moves in the other half of the same huge page.
-#[test]
-fn writes_are_kept_beside_cuts() {
+fn writes_are_kept_beside_cuts_on<F: Format>(arch: Arch, seeds: fn(u64) -> u64) {
     all(|seed| {
-        run(seed, |sim, space, cpu, mut random| {
+        run_on::<F>(arch, seeds(seed), |sim, space, cpu, mut random| {
             Box::new(move || {
                 activate(space);
                 for turn in 0..6 {
@@ -126,12 +140,18 @@ fn writes_are_kept_beside_cuts() {
     });
 }
 
+#[test]
+fn writes_are_kept_beside_cuts() {
+    writes_are_kept_beside_cuts_on::<X86_64L4>(Arch::X86_64, |seed| seed);
+    // With blocks, which are groups there.
+    writes_are_kept_beside_cuts_on::<Aarch64>(Arch::Aarch64, |seed| 4 * seed + 3);
+}
+
 /// A fork beside writes and pins: the child is what the parent was, word by word, and a pin sees
 /// what the parent writes.
-#[test]
-fn forks_beside_writes_and_pins() {
+fn forks_beside_writes_and_pins_on<F: Format>(arch: Arch, seeds: fn(u64) -> u64) {
     all(|seed| {
-        run(seed, |sim, space, cpu, mut random| {
+        run_on::<F>(arch, seeds(seed), |sim, space, cpu, mut random| {
             Box::new(move || {
                 activate(space);
                 match cpu {
@@ -173,6 +193,13 @@ fn forks_beside_writes_and_pins() {
             })
         })
     });
+}
+
+#[test]
+fn forks_beside_writes_and_pins() {
+    forks_beside_writes_and_pins_on::<X86_64L4>(Arch::X86_64, |seed| seed);
+    // With blocks, which are groups there.
+    forks_beside_writes_and_pins_on::<Aarch64>(Arch::Aarch64, |seed| 4 * seed + 3);
 }
 
 /// Reads bring in the zero page; writes of two CPUs replace it. No write is lost.
@@ -232,9 +259,14 @@ fn collapse_beside_writes_and_pins() {
 }
 
 /// The first touches of a huge page, or of a block, beside one call that cuts it in the middle.
-fn touch_beside_a_cut(begin: usize, pages: usize, run_of: impl Fn(u64) -> u64 + Sync) {
+fn touch_beside_a_cut<F: Format>(
+    arch: Arch,
+    begin: usize,
+    pages: usize,
+    run_of: impl Fn(u64) -> u64 + Sync,
+) {
     explore(4 * SEEDS, |seed| {
-        run(run_of(seed), |sim, space, cpu, _| {
+        run_on::<F>(arch, run_of(seed), |sim, space, cpu, _| {
             Box::new(move || {
                 activate(space);
                 let (half, len) = (begin + pages / 2 * PAGE, (pages / 2 + 44) * PAGE);
@@ -274,13 +306,15 @@ fn touch_beside_a_cut(begin: usize, pages: usize, run_of: impl Fn(u64) -> u64 + 
 
 #[test]
 fn a_first_touch_beside_a_cut() {
-    touch_beside_a_cut(AT, 512, |seed| 2 * seed);
+    touch_beside_a_cut::<X86_64L4>(Arch::X86_64, AT, 512, |seed| 2 * seed);
 }
 
-/// Blocks of 64 pages.
+/// Blocks of 64 pages, and blocks of groups, one of which is cut.
 #[test]
 fn a_block_beside_a_cut() {
-    touch_beside_a_cut(AT + 64 * PAGE, 64, |seed| 4 * seed + 3);
+    let with_blocks = |seed| 4 * seed + 3;
+    touch_beside_a_cut::<X86_64L4>(Arch::X86_64, AT + 64 * PAGE, 64, with_blocks);
+    touch_beside_a_cut::<Aarch64>(Arch::Aarch64, AT + 64 * PAGE, 24, with_blocks);
 }
 
 /// A huge page that a child shares moves while another CPU writes to it, and so splits it.

@@ -2,6 +2,8 @@
 
 use crate::common::*;
 use mm::*;
+use paging::{Aarch64, Format, Sv48Napot};
+use sim::Arch;
 
 const AT: usize = 0x4000_0000;
 
@@ -12,7 +14,7 @@ fn blocks(orders: &[u8]) -> FaultBlocks {
 }
 
 /// The pages that are present, as numbers from `AT` on.
-fn present(space: &Space) -> Vec<usize> {
+fn present<F: Format>(space: &SpaceOf<F>) -> Vec<usize> {
     (0..1024).filter(|page| space.resident(AT + page * PAGE..AT + (page + 1) * PAGE) == 1).collect()
 }
 
@@ -157,5 +159,90 @@ fn registered_memory_gets_single_pages() {
         space.userfault_register(AT, 16 * PAGE, UserFaultModes::WP, Uffd::new(7)).unwrap();
         store(sim, space, AT, 1).unwrap();
         assert_eq!(present(space), [0]);
+    });
+}
+
+/// Where hardware can cache 16 neighbours as one translation, they are.
+#[test]
+fn a_block_is_a_group() {
+    fn on<F: Format>(arch: Arch) {
+        with_space_of::<F>(arch, 4096, |sim, _, space| {
+            space.set_fault_blocks(blocks(&[4])).unwrap();
+            space.mmap(AT, 64 * PAGE, 3, FIXED).unwrap();
+            let walks = |from: usize| {
+                let before = sim.stats().walks;
+                let page = |number: usize| AT + (from + number) * PAGE;
+                (0..16).for_each(|number| assert_eq!(load(sim, space, page(number)), Ok(0)));
+                sim.stats().walks - before
+            };
+            // The write itself loads the group into the TLB.
+            store(sim, space, AT + 21 * PAGE + 8, 7).unwrap();
+            assert_eq!(present(space), (16..32).collect::<Vec<_>>());
+            assert_eq!(walks(16), 0);
+            // A page goes, and comes back alone. The others are single now.
+            space.madvise(AT + 20 * PAGE, PAGE, Advice::DontNeed).unwrap();
+            assert_eq!(present(space).len(), 15);
+            store(sim, space, AT + 20 * PAGE, 9).unwrap();
+            assert_eq!(load(sim, space, AT + 20 * PAGE), Ok(9));
+            assert_eq!(load(sim, space, AT + 21 * PAGE + 8), Ok(7));
+            // A fork shares them, and a write of the child copies one page.
+            store(sim, space, AT + 5 * PAGE, 1).unwrap();
+            let child = space.fork(machine::Asid(2)).unwrap();
+            store(sim, space, AT + 5 * PAGE, 2).unwrap();
+            // SAFETY: the test needs no other mapping, and no other tables have the tag.
+            unsafe { child.activate() };
+            assert_eq!(load(sim, &child, AT + 5 * PAGE), Ok(1));
+            store(sim, &child, AT + 6 * PAGE, 3).unwrap();
+            assert_eq!(child.resident(AT..AT + 64 * PAGE), 32);
+            // SAFETY: as above.
+            unsafe { space.activate() };
+            drop(child);
+            assert_eq!(load(sim, space, AT + 6 * PAGE), Ok(0));
+            // What is no group: a part of a VMA, pages around one that is there, and a read.
+            space.munmap(AT + 34 * PAGE, PAGE).unwrap();
+            store(sim, space, AT + 33 * PAGE, 1).unwrap();
+            load(sim, space, AT + 50 * PAGE).unwrap();
+            store(sim, space, AT + 51 * PAGE, 1).unwrap();
+            assert_eq!(space.resident(AT + 32 * PAGE..AT + 64 * PAGE), 3);
+            // A larger block has several groups.
+            space.set_fault_blocks(blocks(&[2, 6])).unwrap();
+            space.mmap(AT + 64 * PAGE, 64 * PAGE, 3, FIXED).unwrap();
+            let before = sim.stats().walks;
+            store(sim, space, AT + 100 * PAGE, 1).unwrap();
+            (64..128).for_each(|page| assert!(load(sim, space, AT + page * PAGE).is_ok()));
+            // For the fault, and one for each group.
+            assert_eq!(sim.stats().walks - before, 5);
+            // Without a block as large as a group, the pages are single.
+            space.set_fault_blocks(blocks(&[2])).unwrap();
+            space.mmap(AT + 128 * PAGE, 64 * PAGE, 3, FIXED).unwrap();
+            store(sim, space, AT + 128 * PAGE, 1).unwrap();
+            assert_eq!(space.resident(AT + 128 * PAGE..AT + 192 * PAGE), 4);
+        });
+    }
+    on::<Aarch64>(Arch::Aarch64);
+    on::<Sv48Napot>(Arch::RiscVNapot);
+}
+
+/// Without a block of frames for it, the page comes in alone.
+#[test]
+fn no_memory_for_a_group() {
+    with_space_of::<Aarch64>(Arch::Aarch64, 64, |sim, shared, space| {
+        space.set_fault_blocks(blocks(&[4])).unwrap();
+        space.mmap(AT, 64 * PAGE, 3, FIXED).unwrap();
+        // Frames between which none are neighbours.
+        let mut held = Vec::new();
+        while let Ok(frame) = machine::FrameSource::alloc(sim, 0, machine::Place::Local) {
+            held.push(frame);
+        }
+        let (keep, give): (Vec<_>, Vec<_>) = held.iter().partition(|frame| frame.number() % 4 != 0);
+        // SAFETY: they are ours, and never mapped.
+        let free = |frame| unsafe { machine::FrameSource::free(sim, frame) }.unwrap();
+        give.into_iter().for_each(free);
+        store(sim, space, AT + 5 * PAGE, 1).unwrap();
+        let alone = present(space).len();
+        assert!((1..16).contains(&alone), "{alone} pages");
+        assert_eq!(load(sim, space, AT + 5 * PAGE), Ok(1));
+        keep.into_iter().for_each(free);
+        let _ = shared;
     });
 }

@@ -267,7 +267,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Unlinks the empty tables on the way to `at`. Another CPU may fork from these tables at this
     /// moment. If the fork came first, CPUs of the child may have cached the way to these tables,
     /// so all CPUs flush.
-    fn prune_beside_fork(
+    pub(super) fn prune_beside_fork(
         &self,
         walk: &Walk<'_, M, F>,
         at: VirtAddr,

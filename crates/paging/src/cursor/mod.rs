@@ -44,6 +44,7 @@ mod leaf;
 mod lend;
 mod log;
 mod map;
+mod neighbours;
 mod protect;
 mod prune;
 mod relocate;
