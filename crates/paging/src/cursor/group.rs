@@ -24,9 +24,11 @@
 //!   group, or ends, or panics, with a part of the group left, it parts that (`Passing`), before it
 //!   gives up the lock.
 //! - *A fork* takes the right to write from all pages of a group, or from none. Until the flush, a
-//!   CPU may use the old right for each of the pages, as it may for single ones. A copy of a table
-//!   has single pages, since its pages may change at once. Where a copy leaves out pages, the group
-//!   is parted first.
+//!   CPU may use the old right for each of the pages, as it may for single ones.
+//! - *A copy of a table* has the same groups: a space comes from the old table to it without a
+//!   break. Until the flush for that, its CPUs may have cached the way to the old table. So the
+//!   flush of a group that is parted drops cached ways, too, once a space has forked. Where a copy
+//!   leaves out pages, the group is parted first.
 //!
 //! The kernel's half has no groups: while one is parted, its pages fault.
 //!
@@ -159,7 +161,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         match (users, VirtRange::new(at.align_down(size), size.bytes())) {
             (Users::Own, Some(range)) => {
                 let (cpus, space) = self.users();
-                let what = Flush::Range { space, range, stride: F::PAGE, tables: false };
+                // A CPU may have cached the way to a table with the same group that the space has
+                // left: the flush for that may be another CPU's, and pending.
+                let tables = self.forks();
+                let what = Flush::Range { space, range, stride: F::PAGE, tables };
                 self.machine().flush_on(&cpus, what);
             }
             _ => self.machine().flush_on(&self.machine().online(), Flush::All),

@@ -32,7 +32,7 @@ pub(super) fn forks_keep_groups_until_a_write<F: OnSim>() {
         unsafe { world.paging.release_entry(world.frame(0, 3)) };
     });
     sim.check_flushed(child.root(), child.space(), all::<F>());
-    assert_eq!(groups_of(sim, &child), [], "the copy of a table has single pages");
+    assert_eq!(groups_of(sim, &child), [1], "the copy of a table has the other groups");
     assert_eq!(world.groups(), [0, 1]);
     assert_eq!(touch_on(sim, 0, &child, 3, true), Ok(world.frame(1, 3)));
     assert_eq!(touch_on(sim, 0, &child, 4, false), Ok(world.frame(0, 4)));
@@ -46,6 +46,77 @@ pub(super) fn forks_keep_groups_until_a_write<F: OnSim>() {
     assert_eq!(world.touch(3, true), Ok(world.frame(0, 3)));
     assert_eq!(world.touch(n, false), Ok(world.frame(0, n)));
     world.flushed();
+    world.end_fork(child);
+    world.end();
+}
+
+/// A space has left a table, and its flush is pending. Meanwhile another CPU parts a group of the
+/// copy: no CPU finds the group in the old table any more.
+pub(super) fn groups_of_a_table_that_was_left<F: OnSim>() {
+    let n = count::<F>();
+    let world = World::<F>::new();
+    let sim = &world.sim;
+    let exclusive = HOT.with_share(Share::Exclusive);
+    world.map_counted(2 * n, exclusive);
+    let child = sim.on_cpu(0, || {
+        // SAFETY: as in `forks_keep_groups_until_a_write`.
+        let (child, pending) = unsafe { world.tables.fork(Asid(2), false) }.unwrap();
+        pending.flush();
+        child
+    });
+    assert_eq!(touch_on(sim, 1, &child, 0, false), Ok(world.frame(0, 0)));
+    let set = |page: u64| {
+        let change = EntryChange::Set(world.frame(0, page), HOT_RO.with_share(Share::CopyOnWrite));
+        child.with_entry_own(&Grace::pin(), at::<F>(page), |_| (change, ())).unwrap().1
+    };
+    let left = sim.on_cpu(0, || set(n));
+    assert_eq!(groups_of(sim, &child), [0]);
+    sim.on_cpu(0, || set(3).flush());
+    assert_eq!(groups_of(sim, &child), []);
+    let before = sim.stats().walks;
+    for page in [4, 5, 6] {
+        assert_eq!(touch_on(sim, 1, &child, page, false), Ok(world.frame(0, page)));
+    }
+    assert_eq!(sim.stats().walks - before, 3, "a walk has found the group");
+    sim.on_cpu(0, || left.flush());
+    sim.check_flushed(child.root(), child.space(), all::<F>());
+    world.flushed();
+    world.end_fork(child);
+    world.end();
+}
+
+/// No memory for a reference, in the middle of a group: its pages are alike, and nothing is lost.
+pub(super) fn a_copy_fails_within_a_group<F: OnSim>() {
+    /// References to a block must be fewer.
+    const LIMIT: u32 = 1 << 30;
+    let n = count::<F>();
+    let world = World::<F>::new();
+    let (sim, tables) = (&world.sim, &world.tables);
+    world.map_counted(2 * n, HOT.with_share(Share::Exclusive));
+    let child = sim.on_cpu(0, || {
+        // SAFETY: as in `forks_keep_groups_until_a_write`.
+        let (child, pending) = unsafe { tables.fork(Asid(2), false) }.unwrap();
+        pending.flush();
+        child
+    });
+    sim.on_cpu(0, || {
+        let info = sim.info(world.frames[0]).unwrap();
+        let refs = info.refs();
+        let room = n as u32 + n as u32 / 2;
+        let pins = LIMIT - 1 - refs - room;
+        assert!(info.try_pin(pins));
+        let set = EntryChange::Set(world.frame(0, 3), HOT_RO);
+        let failed = child.with_entry_own(&Grace::pin(), at::<F>(3), |_| (set, ()));
+        assert!(matches!(failed.map(drop).map_err(|failed| failed.error), Err(Error::Frames(_))));
+        assert_eq!(info.refs(), refs + pins, "a page of the copy that failed holds its reference");
+        // SAFETY: taken above.
+        unsafe { sim.unpin(world.frames[0], pins) }.unwrap();
+    });
+    assert_eq!((world.groups(), groups_of(sim, &child)), (vec![0, 1], vec![0, 1]));
+    for page in 0..2 * n {
+        assert_eq!(world.get(page).unwrap().attrs, world.get(0).unwrap().attrs, "page {page}");
+        assert_eq!(touch_on(sim, 1, &child, page, false), Ok(world.frame(0, page)));
+    }
     world.end_fork(child);
     world.end();
 }

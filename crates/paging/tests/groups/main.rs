@@ -60,6 +60,8 @@ with_each! {
         pages_of_groups_move;
     fork:
         forks_keep_groups_until_a_write
+        groups_of_a_table_that_was_left
+        a_copy_fails_within_a_group
         pinned_pages_of_a_group_are_copied
         pages_are_taken_back_from_all;
 }

@@ -1,14 +1,15 @@
 //! Copying a shared table.
 
 use crate::block::block_of;
+use crate::cursor::group::first_of;
 use crate::cursor::{Error, Users};
-use crate::format::{Decoded, Flags, Format, Share, alone, is_grouped, like};
+use crate::format::{Decoded, Flags, Format, Share, alone, group_entries, is_grouped, like};
 use crate::lock::{Locked, lock, max_shares};
 use crate::tables::PageTables;
 use crate::walk::Walk;
 use core::sync::atomic::Ordering;
 use grace::Concurrent;
-use machine::{Frame, FrameError, Machine, VirtAddr};
+use machine::{Entries, Frame, FrameError, Machine, VirtAddr};
 
 /// Exclusive pages with pins, which a fork must not share.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,6 +62,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 }
                 Err(error) => {
                     self.undo_copy(walk, new, level);
+                    share_rest::<M, F>(&entries.0, &from, level);
                     return Err(error);
                 }
             }
@@ -108,7 +110,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let machine = self.machine();
         for index in 0..F::ENTRIES {
             let Some(entry) = walk.entry(new, index) else { return };
-            match F::decode(entry.swap(0), level) {
+            match F::decode(alone::<F>(entry.swap(0), level, index), level) {
                 Decoded::Page(frame, _) => {
                     // SAFETY: the copy took this reference, for an entry that no CPU has used.
                     unsafe { self.paging().release_entry(frame) };
@@ -139,9 +141,27 @@ fn too_many(frame: Frame) -> Error {
     Error::Frames(FrameError::InUse { frame, refs: u32::MAX, pins: 0 })
 }
 
+/// A copy of the table has failed at this entry. If it is one of a group, shares the rest of the
+/// group as the pages before it, so that all are alike.
+#[cold]
+fn share_rest<M: Machine, F: Format>(
+    entries: &Entries<'_, M>,
+    failed: &machine::Entry<'_, M>,
+    level: u8,
+) {
+    let end = first_of::<F>(failed.index()) + group_entries::<F>();
+    for entry in entries.range(failed.index()..end) {
+        let value = entry.load();
+        if is_grouped::<F>(value, level) {
+            // An entry of a group is a page's.
+            let _ = share_page::<M, F>(&entry, value, level);
+        }
+    }
+}
+
 /// Takes from a page the right to write, unless it is an object's, and the mark of an exclusive
 /// page. The caller has the table's lock, so only hardware changes the entry. Returns the value for
-/// a copy of the entry, as of a single page.
+/// a copy of the entry, which has the mark of a group if this one has.
 ///
 /// No flush is needed for it: the entry above has withheld that right since the fork, or the fork
 /// flushes.
@@ -161,12 +181,12 @@ pub(super) fn share_page<M: Machine, F: Format>(
             attrs = attrs.with_share(Share::CopyOnWrite);
             attrs.flags -= Flags::WRITE;
         }
-        let shared = F::page(size, frame, attrs)?;
-        if shared == single {
+        let shared = like::<F>(value, F::page(size, frame, attrs)?, level);
+        if shared == value {
             return Ok(shared);
         }
         // Hardware may set the accessed and dirty bits at any moment; none is lost.
-        match entry.compare_exchange(value, like::<F>(value, shared, level)) {
+        match entry.compare_exchange(value, shared) {
             Ok(()) => return Ok(shared),
             Err(now) => value = now,
         }
