@@ -11,14 +11,15 @@
 //! - a CPU has still cached a translation, or a way, by an earlier value of the entry with which
 //!   the new value conflicts: the flush is missing.
 //!
-//! A table may be replaced by one whose entries lead to the same places, since the translations
-//! stay, and by any where no CPU has cached the way.
+//! A table may be replaced by one whose entries lead to the same places, in the same groups, since
+//! the translations stay, and by any where no CPU has cached the way, or a page of the table.
 
 use crate::config::Checks;
 use crate::cpu::Cpu;
 use crate::format::{Entry, Rights};
 use crate::report::Violation;
 use crate::sim::{Sim, locked};
+use crate::tlb::Translation;
 use machine::{CpuId, EntryOp, Frame, Owner, PageSize};
 use std::sync::atomic::Ordering;
 
@@ -86,7 +87,7 @@ impl Sim {
             // Only if a CPU has cached the way: tables of a space that was never active may change.
             (Entry::Table(before), Entry::Table(after)) => {
                 before != after
-                    && self.is_way_cached(place)
+                    && self.is_cached(place, *before, level)
                     && !self.alike(*before, *after, level - 1)
             }
             _ => {
@@ -96,8 +97,18 @@ impl Sim {
         }
     }
 
-    fn is_way_cached(&self, place: (Frame, usize)) -> bool {
-        let has = |cpu: &Cpu| locked(&cpu.state).uppers.iter().any(|held| held.place == place);
+    /// Whether a CPU has cached the way from an entry of this level to a table, or a page of that
+    /// table by this way.
+    fn is_cached(&self, place: (Frame, usize), table: Frame, level: u8) -> bool {
+        let is_by = |held: &Translation| {
+            held.place.0 == table
+                && self.format().index(held.page, level) == place.1
+                && self.table_at(held.root, held.page, level) == Some(place.0)
+        };
+        let has = |cpu: &Cpu| {
+            let state = locked(&cpu.state);
+            state.uppers.iter().any(|held| held.place == place) || state.tlb.iter().any(is_by)
+        };
         self.0.cpus.iter().any(|cpu| has(cpu))
     }
 
@@ -125,15 +136,16 @@ impl Sim {
         (0..self.format().entries()).all(|index| {
             // Acquire: as in `check_breaks`.
             let entry = |table| {
-                let word = self.0.arena.word(table, index)?;
-                Some(self.format().decode(word.load(Ordering::Acquire), level, index))
+                let value = self.0.arena.word(table, index)?.load(Ordering::Acquire);
+                let is_group = self.format().is_group(value, level);
+                Some((self.format().decode(value, level, index), is_group))
             };
             match (entry(one), entry(other)) {
-                (Some(Entry::Page(size, frame)), Some(Entry::Page(of, to))) => {
-                    (size, frame) == (of, to)
+                (Some((Entry::Page(size, frame), one)), Some((Entry::Page(of, to), other))) => {
+                    (size, frame, one) == (of, to, other)
                 }
-                (Some(Entry::Table(one)), Some(Entry::Table(other))) => one == other,
-                (Some(Entry::Absent), Some(Entry::Absent)) => true,
+                (Some((Entry::Table(one), _)), Some((Entry::Table(other), _))) => one == other,
+                (Some((Entry::Absent, _)), Some((Entry::Absent, _))) => true,
                 _ => false,
             }
         })
@@ -143,7 +155,7 @@ impl Sim {
     fn conflict_cached(&self, place: (Frame, usize), new: u64, level: u8) -> Option<CpuId> {
         let found = self.format().decode(new, level, place.1);
         let after = self.maps(new, &found, level);
-        let conflicts = |held: &crate::tlb::Translation| {
+        let conflicts = |held: &Translation| {
             let (size, frame, write) = (held.size, held.frame, held.rights.write);
             let (memory, global) = (held.memory, held.space.is_none());
             let before = Maps { size, frame, write, memory, global, group: held.group };

@@ -10,6 +10,8 @@ const WRITE: Want = Want { write: true, ..READ };
 struct Way {
     sim: Sim,
     root: Frame,
+    /// The table whose entry leads to the lowest one.
+    above: Frame,
     lowest: Frame,
 }
 
@@ -50,10 +52,10 @@ impl Way {
                 below << 10 | 1
             });
         }
-        let (root, lowest) = (tables[tables.len() - 1], tables[0]);
+        let (root, above, lowest) = (tables[tables.len() - 1], tables[1], tables[0]);
         // SAFETY: the test needs no mapping.
         unsafe { sim.activate(root, Asid(1), false) };
-        Way { sim: sim.clone(), root, lowest }
+        Way { sim: sim.clone(), root, above, lowest }
     }
 
     fn slot(&self, index: u64) -> Entry<'_, Sim> {
@@ -73,8 +75,18 @@ impl Way {
 
 /// Runs a program on the only CPU, and returns what the machine has reported.
 fn alone(arch: Arch, program: impl FnOnce(&Way) + Send) -> Option<Violation> {
+    alone_with(arch, Config::default().upper_entries, program)
+}
+
+/// As [`alone`], with so many cached entries of each upper level.
+fn alone_with(
+    arch: Arch,
+    upper_entries: usize,
+    program: impl FnOnce(&Way) + Send,
+) -> Option<Violation> {
     // The frames are no memory of the machine.
-    let config = Config { cpus: 1, frames: 64, arch, checks: Checks::ALL, ..Config::default() };
+    let checks = Checks::ALL;
+    let config = Config { cpus: 1, frames: 64, arch, checks, upper_entries, ..Config::default() };
     let sim = Sim::new(config).unwrap();
     let run = seeded(&sim, 0, vec![Box::new(|| program(&Way::new(&sim))) as Program]);
     let failure = run.err()?;
@@ -225,5 +237,34 @@ fn svnapot_is_an_extension() {
             assert_eq!(way.touch(16, READ), Err(FaultKind::Malformed));
         });
         assert_eq!(found, None);
+    }
+}
+
+/// A table whose pages are a group is replaced by one with single pages, or the other way round.
+#[test]
+fn groups_come_and_go_with_tables_by_break_before_make() {
+    let arch = Arch::Aarch64;
+    for (before, after) in [(true, false), (false, true), (true, true)] {
+        let of = |group| if group { entry } else { single };
+        // With the way cached, too, and with the pages alone.
+        for upper_entries in [8, 0] {
+            let found = alone_with(arch, upper_entries, |way| {
+                (16..32).for_each(|page| way.slot(page).store(of(before)(arch, page)));
+                way.touch(20, READ).unwrap();
+                let other = way.sim.alloc(0, Place::Local).unwrap();
+                // SAFETY: it is ours, and empty.
+                unsafe { way.sim.set_owner(other, Owner::Table(0)) }.unwrap();
+                for page in 16..32 {
+                    // SAFETY: a table.
+                    let slot = unsafe { way.sim.entry(other, page as usize) }.unwrap();
+                    slot.store(of(after)(arch, page));
+                }
+                // SAFETY: a table.
+                let link = unsafe { way.sim.entry(way.above, 0) }.unwrap();
+                link.store(other.number() << 12 | 3);
+            });
+            let is = matches!(found, Some(Violation::NotBroken { index: 0, .. }));
+            assert_eq!(is, before != after, "{before}, {upper_entries}: {found:?}");
+        }
     }
 }
