@@ -4,8 +4,8 @@
 //! of the lower one are taken out, it is marked dead, and the upper entry becomes the page, by one
 //! store. A walk that is in the old table reads absent entries.
 
-use super::Error;
-use crate::format::{Attrs, Decoded, Format, alone};
+use super::{Changing, Error, Passing, Users};
+use crate::format::{Attrs, Decoded, Format};
 use crate::lock::lock;
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
@@ -17,9 +17,9 @@ use super::Lent;
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Maps the block at `frame` as a page of [`Format::LARGE`] (2 MiB, with a granule of 4 KiB) in
-    /// the place of the lowest table at `at`.
-    /// `gone` is called for each page that the table mapped, with both locks held. The flush is
-    /// added to `pending`; the old frames are the caller's after it.
+    /// the place of the lowest table at `at`. `gone` is called for each page that the table mapped,
+    /// with both locks held. The flush is added to `pending`; the old frames are the caller's after
+    /// it. If `gone` panics, the pages that it was called with are unmapped, and the others stay.
     ///
     /// Cost: two locks, and a swap for each page. No allocation.
     ///
@@ -71,15 +71,27 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         if link & F::OWN == 0 || lower.shares != 0 {
             return Err(Error::Fork);
         }
-        for index in 0..F::ENTRIES {
-            let entry = walk.entry(table, index).ok_or(Error::Malformed(at))?;
-            let was = alone::<F>(entry.swap(0), 0, index);
-            if let Decoded::Page(frame, attrs) = F::decode(was, 0) {
-                let page = VirtAddr::new(at.get() + index as u64 * F::PAGE.bytes());
-                gone(Mapping { page, size: F::PAGE, frame, attrs });
-            }
+        let mut changing = Changing {
+            tables: self,
+            walk: &walk,
+            at,
+            level: 0,
+            locked: Some(lower),
+            users: Users::Own,
+            passing: Passing::nothing(),
+            pending,
+        };
+        // Given up before the lower table: if `gone` panics, that one may be empty, and is
+        // unlinked.
+        let upper = upper;
+        let (_, done) = changing.each(range, table, &mut |pending, count, slot| {
+            Self::take_page(range, pending, count, slot, &mut gone)
+        });
+        done?;
+        if let Some(lower) = changing.locked.take() {
+            lower.kill();
         }
-        lower.kill();
+        drop(changing);
         if F::BREAK_BEFORE_MAKE {
             self.break_table(at, size, &spot.entry, value)?;
         } else {

@@ -117,6 +117,38 @@ pub(super) fn a_panic_leaves_single_pages<F: OnSim>() {
     world.end();
 }
 
+/// As above, for a call that empties the whole table. A table that is empty by then is unlinked.
+pub(super) fn a_panic_in_a_collapse_leaves_single_pages<F: OnSim>() {
+    let n = count::<F>();
+    let world = World::<F>::new();
+    let collapse = |last: u64| {
+        let start = virt(2 * F::LARGE.bytes());
+        world.sim.on_cpu(0, || {
+            let tables = &world.tables;
+            let call = AssertUnwindSafe(|| {
+                let mut pending = tables.no_flush();
+                let panics = |page: Mapping| assert!(page.page != at::<F>(last), "as expected");
+                let frame = Frame::new(1 << 24).unwrap();
+                // SAFETY: the pages are this test's, and the frames no memory.
+                unsafe { tables.collapse(start, frame, HOT, &mut pending, panics) }
+            });
+            assert!(catch_unwind(call).is_err());
+        });
+        world.flushed();
+    };
+    world.map(0, 4 * n, HOT);
+    world.touch_all(4 * n);
+    collapse(n + 2);
+    assert_eq!(world.groups(), [2, 3]);
+    assert_eq!((0..4 * n).filter(|page| world.get(*page).is_some()).count() as u64, 3 * n - 3);
+    assert_eq!(world.touch(n + 3, true), Ok(world.frame(0, n + 3)));
+    collapse(4 * n - 1);
+    assert_eq!(world.unmap(all::<F>()), 0);
+    world.sim.on_cpu(0, || assert!(world.sim.settle()));
+    assert_eq!(common::tables(&world.sim), 1);
+    world.end();
+}
+
 pub(super) fn pages_of_groups_move<F: OnSim>() {
     let n = count::<F>();
     let world = World::<F>::new();

@@ -1,6 +1,7 @@
 //! Groups in tables that spaces share.
 
 use super::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// After a fork, both spaces have the pages of the group for reading. A write takes the table.
 pub(super) fn forks_keep_groups_until_a_write<F: OnSim>() {
@@ -195,6 +196,79 @@ pub(super) fn pages_are_taken_back_from_all<F: OnSim>() {
         assert_eq!(world.touch(page, false), expected);
     }
     assert_eq!((world.groups(), groups_of(sim, &child)), (vec![0], vec![0]));
+    world.end_fork(child);
+    world.end();
+}
+
+/// The pages that a call has taken back before its closure panicked are gone for all.
+pub(super) fn a_panic_takes_pages_back_from_all<F: OnSim>() {
+    let n = count::<F>();
+    let world = World::<F>::new();
+    let (sim, tables) = (&world.sim, &world.tables);
+    world.map_counted(2 * n, HOT_RO.with_share(Share::Object));
+    let child = sim.on_cpu(0, || {
+        // SAFETY: as in `forks_keep_groups_until_a_write`.
+        let (child, pending) = unsafe { tables.fork(Asid(2), false) }.unwrap();
+        pending.flush();
+        child
+    });
+    for page in 0..2 * n {
+        assert_eq!(touch_on(sim, 1, &child, page, false), Ok(world.frame(0, page)));
+    }
+    sim.on_cpu(0, || {
+        let call = AssertUnwindSafe(|| {
+            let mut pending = tables.no_flush();
+            let change = |page: Mapping| {
+                assert!(page.page != at::<F>(2), "as expected");
+                SweepChange::Clear
+            };
+            // SAFETY: the pages are this test's.
+            unsafe { tables.take_back(all::<F>(), &mut pending, change) }
+        });
+        assert!(catch_unwind(call).is_err());
+    });
+    world.flushed();
+    sim.check_flushed(child.root(), child.space(), all::<F>());
+    assert_eq!((world.groups(), groups_of(sim, &child)), (vec![1], vec![1]));
+    assert_eq!(touch_on(sim, 1, &child, 1, false), Err(FaultKind::NotPresent));
+    assert_eq!(touch_on(sim, 1, &child, 2, false), Ok(world.frame(0, 2)));
+    sim.on_cpu(0, || {
+        for page in [0, 1] {
+            // SAFETY: the entry held it, in the table of both.
+            unsafe { world.paging.release_entry(world.frame(0, page)) };
+        }
+    });
+    world.end_fork(child);
+    world.end();
+}
+
+/// A space has left a table, and its flush is pending. Meanwhile another CPU unmaps a page of the
+/// copy, and has flushed it.
+pub(super) fn a_page_of_a_table_that_was_left<F: OnSim>() {
+    let n = count::<F>();
+    let world = World::<F>::new();
+    let sim = &world.sim;
+    // No groups.
+    world.map_counted(2 * n, HOT_RO.with_share(Share::Exclusive));
+    let child = sim.on_cpu(0, || {
+        // SAFETY: as in `forks_keep_groups_until_a_write`.
+        let (child, pending) = unsafe { world.tables.fork(Asid(2), false) }.unwrap();
+        pending.flush();
+        child
+    });
+    assert_eq!(touch_on(sim, 1, &child, 0, false), Ok(world.frame(0, 0)));
+    let left = sim.on_cpu(0, || {
+        let attrs = HOT_RO.with_share(Share::CopyOnWrite);
+        let set = EntryChange::Set(world.frame(0, n), attrs);
+        child.with_entry_own(&Grace::pin(), at::<F>(n), |_| (set, ())).unwrap().1
+    });
+    sim.on_cpu(0, || child.unmap_own(part::<F>(3, 1), |_| ()).unwrap().flush());
+    assert_eq!(touch_on(sim, 1, &child, 3, false), Err(FaultKind::NotPresent));
+    sim.on_cpu(0, || {
+        left.flush();
+        // SAFETY: the entry of the copy held it.
+        unsafe { world.paging.release_entry(world.frame(0, 3)) };
+    });
     world.end_fork(child);
     world.end();
 }

@@ -57,13 +57,16 @@ with_each! {
         a_whole_group_is_unmapped_without_a_break
         one_page_changes
         a_panic_leaves_single_pages
+        a_panic_in_a_collapse_leaves_single_pages
         pages_of_groups_move;
     fork:
         forks_keep_groups_until_a_write
         groups_of_a_table_that_was_left
         a_copy_fails_within_a_group
         pinned_pages_of_a_group_are_copied
-        pages_are_taken_back_from_all;
+        pages_are_taken_back_from_all
+        a_panic_takes_pages_back_from_all
+        a_page_of_a_table_that_was_left;
 }
 
 struct World<F: OnSim> {
