@@ -10,7 +10,8 @@
 //! # Lock order
 //! - A table's lock is taken before the lock of a table below it; never two locks of one level.
 //! - While a lock is held, nothing is allocated; only entries change. Nothing is flushed, except
-//!   for break-before-make (`cursor::breaks`): CPUs that wait for the lock answer flushes.
+//!   for break-before-make (`cursor::breaks`), and where a group is parted (`cursor::group`): CPUs
+//!   that wait for the lock answer flushes.
 //! - Interrupt handlers do not take it: a handler would spin forever on a lock held by the code
 //!   that it interrupted.
 //!

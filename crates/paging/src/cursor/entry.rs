@@ -52,7 +52,7 @@ pub enum EntryChange {
 }
 
 /// What `decide` returned, and the flush of the change.
-type Changed<'p, T, M, F, G> = (T, PendingFlush<'p, M, F, G>);
+pub(super) type Changed<'p, T, M, F, G> = (T, PendingFlush<'p, M, F, G>);
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Locks the lowest table for `at`, and changes the entry of the page of level 0 that contains

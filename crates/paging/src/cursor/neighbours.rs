@@ -1,6 +1,7 @@
 //! A decision about the pages of a group, in the lock of their table, as [`PageTables::with_entry`]
 //! decides about one page. The argument for its order with sweeps is that of `entry`.
 
+use super::entry::Changed;
 use super::{Error, Failed, Lent, Result};
 use crate::format::{Attrs, Decoded, Format, FormatError, group_entries};
 use crate::pending::PendingFlush;
@@ -34,7 +35,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         guard: &G::Guard,
         at: VirtAddr,
         decide: impl FnOnce() -> Option<(Frame, Attrs)>,
-    ) -> Result<'p, (bool, PendingFlush<'p, M, F, G>), M, F, G> {
+    ) -> Result<'p, Changed<'p, bool, M, F, G>, M, F, G> {
         let mut pending = self.no_flush();
         match self.decide_group(guard, at, decide, &mut pending) {
             Ok(mapped) => Ok((mapped, pending)),

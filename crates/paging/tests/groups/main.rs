@@ -65,8 +65,7 @@ with_each! {
         a_copy_fails_within_a_group
         pinned_pages_of_a_group_are_copied
         pages_are_taken_back_from_all
-        a_panic_takes_pages_back_from_all
-        a_page_of_a_table_that_was_left;
+        a_panic_takes_pages_back_from_all;
 }
 
 struct World<F: OnSim> {

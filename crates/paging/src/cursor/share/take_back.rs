@@ -28,7 +28,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///
     /// # Safety
     /// As for [`sweep`](Self::sweep), for all spaces that share the tables. No fork, no unmapping
-    /// and no move of these tables runs beside it; faults, pins and walks may.
+    /// and no move of these tables runs beside it; faults, pins and walks may. No page is stored
+    /// in the place of one that was taken back before the call returns, in no space: the object
+    /// refuses it. (The lock is given up before the flush.)
     pub unsafe fn take_back<'p>(
         &'p self,
         range: VirtRange,
@@ -44,17 +46,27 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             let leads = self.is_way(walk, at, level, table, false);
             leads.then(|| self.leads_to(walk, at, level, table))
         };
-        let mut shared = false;
+        let mut flush = SharedFlush { machine: self.machine(), needed: false };
         let change = |page, own: bool| {
             let change = change(page);
-            shared |= !own && !matches!(change, SweepChange::Keep | SweepChange::Stop);
+            flush.needed |= !own && !matches!(change, SweepChange::Keep | SweepChange::Stop);
             change
         };
-        let result = self.sweep_tables(range, pending, owns, &mut |_| true, change);
-        if shared {
-            // CPUs of the other spaces translate by these tables, too.
-            self.machine().flush_on(&self.machine().online(), Flush::All);
+        self.sweep_tables(range, pending, owns, &mut |_| true, change)
+    }
+}
+
+/// The flush of all CPUs, once a shared table has changed: those of the other spaces translate by
+/// it, too. It is done when this is dropped, also by a panic.
+struct SharedFlush<'m, M: Machine> {
+    machine: &'m M,
+    needed: bool,
+}
+
+impl<M: Machine> Drop for SharedFlush<'_, M> {
+    fn drop(&mut self) {
+        if self.needed {
+            self.machine.flush_on(&self.machine.online(), Flush::All);
         }
-        result
     }
 }
