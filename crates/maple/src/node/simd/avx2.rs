@@ -1,10 +1,13 @@
 //! The search and the unpacking with AVX2.
 
+mod change;
+mod gaps;
+
 use crate::Index;
-use crate::node::change::Way;
-use crate::node::inner::Seps;
+use crate::node::change::{Change, Way};
+use crate::node::inner::{Inner, Seps};
 use crate::node::job::{Job, Search};
-use crate::node::leaf::Body;
+use crate::node::leaf::{Body, Leaf};
 use crate::node::starts::{LANES, Starts, after};
 use core::arch::x86_64::*;
 
@@ -12,7 +15,43 @@ use core::arch::x86_64::*;
 #[derive(Clone, Copy)]
 pub(super) struct Avx2(());
 
-impl Way for Avx2 {}
+impl Way for Avx2 {
+    #[inline(always)]
+    unsafe fn change(
+        self,
+        change: &Change,
+        sources: (*const Leaf, *const Leaf),
+        to: *mut Leaf,
+        copy: *mut (),
+    ) {
+        // SAFETY: the caller's promise, and the CPU has AVX2.
+        unsafe { change::change(change, sources, to, copy) }
+    }
+
+    #[inline(always)]
+    unsafe fn change_apart(
+        self,
+        change: &Change,
+        sources: (*const Leaf, *const Leaf),
+        to: *mut Leaf,
+        copy: *mut (),
+    ) {
+        // SAFETY: the caller's promise, and the CPU has AVX2.
+        unsafe { change::change_apart(change, sources, to, copy) }
+    }
+
+    #[inline(always)]
+    fn gap(self, body: &Body, holes: u32, ends: (Index, Index), limit: Index) -> Index {
+        // SAFETY: the CPU has AVX2.
+        unsafe { gaps::gap(body, holes, ends, limit) }
+    }
+
+    #[inline(always)]
+    fn max_gap_with(self, inner: &Inner, (changed, gap): (u32, Index), _: Index) -> Index {
+        // SAFETY: the CPU has AVX2, and only the writer calls this.
+        unsafe { gaps::max_gap(inner, changed, gap) }
+    }
+}
 
 impl Search for Avx2 {
     #[inline(always)]
@@ -25,6 +64,24 @@ impl Search for Avx2 {
     fn inner(self, seps: &Seps, index: Index) -> usize {
         // SAFETY: as above.
         unsafe { inner(seps, index) }
+    }
+
+    #[inline(always)]
+    fn holes<const UP: bool, const ENDS: bool>(
+        self,
+        body: &Body,
+        range: (Index, Index),
+        bound: Index,
+        wanted: (Index, Index),
+    ) -> u32 {
+        // SAFETY: as above.
+        unsafe { gaps::holes::<UP, ENDS>(body, range, bound, wanted) }
+    }
+
+    #[inline(always)]
+    fn gaps(self, inner: &Inner, size: Index) -> u32 {
+        // SAFETY: as above.
+        unsafe { gaps::gaps(inner, size) }
     }
 
     #[inline(always)]
@@ -111,6 +168,15 @@ fn four(bounds: __m256i, index: Index) -> u32 {
     let wanted = _mm256_xor_si256(_mm256_set1_epi64x(index as i64), turn);
     let below = _mm256_cmpgt_epi64(wanted, _mm256_xor_si256(bounds, turn));
     _mm256_movemask_pd(_mm256_castsi256_pd(below)) as u32
+}
+
+/// The lanes of vector `i` whose bits are set in all lanes of `bits`.
+#[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
+#[inline]
+fn words_masked(bits: __m256i, i: usize) -> __m256i {
+    let lanes = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    let lanes = _mm256_sll_epi32(lanes, _mm_cvtsi32_si128(8 * i as i32));
+    _mm256_cmpeq_epi32(_mm256_and_si256(bits, lanes), lanes)
 }
 
 #[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]

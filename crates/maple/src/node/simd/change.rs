@@ -214,7 +214,7 @@ unsafe fn store(to: *mut Leaf, lines: [__m512i; 4]) {
 /// The longer one of the holes in the first and the last slot, if these are among `holes`, and the
 /// other holes.
 #[cfg_attr(not(unoptimized), inline(always))]
-fn outer_gap(body: &Body, holes: u32, (min, max): (Index, Index)) -> (Index, u32) {
+pub(super) fn outer_gap(body: &Body, holes: u32, (min, max): (Index, Index)) -> (Index, u32) {
     let last = body.len() - 1;
     // A leaf has an entry, so a hole is shorter than the whole index range and `+ 1` does not
     // overflow.
