@@ -284,9 +284,12 @@ int samara_tree_destroy(struct samara_tree *tree);
  * earlier, and memory given to `samara_tree_defer` is not freed earlier. One section serves all
  * trees, except those with `rcu` in their options: there the program's own `rcu_read_lock` counts.
  *
- * A section should be short. Memory that writers remove waits for the oldest section.
+ * A section should be short. Memory that writers remove waits for the oldest section. The sections
+ * of a thread end with the thread, after the destructors of its thread-specific data that run
+ * earlier; a debug build prints that they were open.
  *
- * Errors: -ENOMEM, only in the first call of a thread (or in `samara_thread_register`);
+ * Errors: -ENOMEM, only until a call of the thread has succeeded (or `samara_thread_register`);
+ * also if the process has no further key for thread-specific data. A later call tries again.
  * -EOVERFLOW after 2^32 - 1 nested sections. Cost: one atomic exchange in a cache line of the
  * thread's own; a nested section costs an increment. Never waits, and runs no callback but the
  * allocator's. Any thread; not for signal handlers.
@@ -433,8 +436,9 @@ int samara_cursor_set(struct samara_cursor *cursor, uint64_t index);
 int samara_cursor_pause(struct samara_cursor *cursor);
 
 /**
- * Removes the range that the cursor has found last. The next move continues behind it (or before
- * it). `removed` is as for `samara_tree_erase`; NULL releases the entry.
+ * Removes the range that the cursor has found last. The cursor is then on a hole, in which
+ * `samara_cursor_store` may store. The next move continues behind it (or before it). `removed` is
+ * as for `samara_tree_erase`; NULL releases the entry.
  *
  * Errors: -ENOENT if it is a hole; -ESTALE if a writer has changed it since; -EINVAL if the cursor
  * is on no range; -EPERM, -ENOMEM, -EDEADLK as for moves and `samara_tree_erase`. Waits for the
@@ -444,10 +448,11 @@ int samara_cursor_erase(struct samara_cursor *cursor, struct samara_range *remov
 
 /**
  * Stores `entry` over the range or hole that the cursor has found last, and releases the entry
- * that was there. The next move continues behind it (or before it). The caller's reference goes
- * to the tree; after an error it is still the caller's.
+ * that was there. The cursor stays there, and may store or erase again. The next move continues
+ * behind it (or before it). The caller's reference goes to the tree; after an error it is still
+ * the caller's.
  *
- * Errors: -ESTALE if a writer has changed the range since; -EINVAL also if the entry is NULL;
+ * Errors: -ESTALE if another call has changed the range since; -EINVAL also if the entry is NULL;
  * otherwise as `samara_cursor_erase`.
  */
 int samara_cursor_store(struct samara_cursor *cursor, void *entry);
@@ -603,6 +608,10 @@ int samara_tree_find_free_rev(const struct samara_tree *tree,
  *
  * A single call that writes takes the lock by itself. Under the lock it is faster, above all for
  * writes near each other.
+ *
+ * A thread must unlock before it ends. Otherwise the lock stays held for good, as a mutex does:
+ * calls that need it wait forever, or return -EBUSY if they do not wait. The tree cannot be
+ * destroyed, but its readers are not disturbed.
  *
  * Errors: -EINVAL, also for an exclusive tree; -EDEADLK if the thread holds the lock already or in
  * a callback. Waits for the lock.

@@ -33,8 +33,8 @@ pub struct samara_cursor {
 /// What makes the nodes on the path stay.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// The read section with this number, of the thread with this id.
-    Section(u64, usize),
+    /// The read section of the record at this address with this number.
+    Section(usize, u64),
     /// The program's RCU.
     Program,
     /// The lock, held for the time with this number; and no write since.
@@ -97,7 +97,8 @@ impl State {
         } else if tree.reads_as_writer() {
             Kind::Session(tree.writer.sessions.get())
         } else if tree.options().rcu.is_null() {
-            Local::with(|local| Kind::Section(local.section().unwrap_or(0), local.id()))
+            let section = Local::with(Local::section_of_record);
+            section.map_or(Kind::Section(0, 0), |(record, number)| Kind::Section(record, number))
         } else {
             Kind::Program
         })
@@ -109,9 +110,9 @@ impl State {
     /// The tree exists.
     #[inline(always)]
     unsafe fn ready(&mut self, call: &str) -> Result<&mut ReadCursor<'static, Word>, Errno> {
-        if let Kind::Section(number, id) = self.kind
+        if let Kind::Section(record, number) = self.kind
             && self.paused.is_none()
-            && Local::with(|l| l.id() == id && l.section() == Some(number))
+            && Local::with(Local::section_of_record) == Some((record, number))
         {
             // The usual case: the section goes on.
             // SAFETY: it is not paused, so it was written.
@@ -335,7 +336,7 @@ pub unsafe extern "C" fn samara_cursor_pause(cursor: *mut samara_cursor) -> c_in
 }
 
 /// The frame of writes by a cursor: checks under the lock that the tree still has what the cursor
-/// has found. Afterwards the cursor is paused.
+/// has found. Afterwards the cursor is paused, and has found the entry that the function returns.
 ///
 /// # Safety
 /// NULL, or a cursor that only this call uses.
@@ -348,7 +349,7 @@ unsafe fn change(
         *mut crate::queue::Queue,
         RangeInclusive<usize>,
         Option<NonNull<()>>,
-    ) -> Result<(), Errno>,
+    ) -> Result<Option<NonNull<()>>, Errno>,
 ) -> c_int {
     border(|| {
         // SAFETY: the caller's promise.
@@ -372,13 +373,15 @@ unsafe fn change(
             }
             // The write may free nodes on the path.
             state.pause();
-            f(tree, writer, queue, range, entry)
+            state.entry = f(tree, writer, queue, range, entry)?;
+            Ok(())
         })
     })
 }
 
-/// Removes the range that the cursor has found last. The next move continues behind it (or before
-/// it). `removed` is as for `samara_tree_erase`; NULL releases the entry.
+/// Removes the range that the cursor has found last. The cursor is then on a hole, in which
+/// `samara_cursor_store` may store. The next move continues behind it (or before it). `removed` is
+/// as for `samara_tree_erase`; NULL releases the entry.
 ///
 /// Errors: -ENOENT if it is a hole; -ESTALE if a writer has changed it since; -EINVAL if the cursor
 /// is on no range; -EPERM, -ENOMEM, -EDEADLK as for moves and `samara_tree_erase`. Waits for the
@@ -400,16 +403,17 @@ pub unsafe extern "C" fn samara_cursor_erase(
                 // This thread writes the tree. `write` has reserved room for one.
                 (*queue).push(piece);
             }
-            Ok(())
+            Ok(None)
         })
     }
 }
 
 /// Stores `entry` over the range or hole that the cursor has found last, and releases the entry
-/// that was there. The next move continues behind it (or before it). The caller's reference goes
-/// to the tree; after an error it is still the caller's.
+/// that was there. The cursor stays there, and may store or erase again. The next move continues
+/// behind it (or before it). The caller's reference goes to the tree; after an error it is still
+/// the caller's.
 ///
-/// Errors: -ESTALE if a writer has changed the range since; -EINVAL also if the entry is NULL;
+/// Errors: -ESTALE if another call has changed the range since; -EINVAL also if the entry is NULL;
 /// otherwise as `samara_cursor_erase`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn samara_cursor_store(
@@ -426,7 +430,8 @@ pub unsafe extern "C" fn samara_cursor_store(
         change(cursor, CALL, |tree, writer, queue, range, _| {
             tree.replace(writer, queue, *range.start(), *range.end(), |writer| {
                 Ok(writer.store_range(range, new).map_err(Error::from)?)
-            })
+            })?;
+            Ok(Some(new.0))
         })
     }
 }

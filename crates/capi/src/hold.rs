@@ -335,7 +335,7 @@ impl samara_tree {
         }
         self.writer.sessions.set(self.writer.sessions.get() + 1);
         // Relaxed: only this thread compares it with its own id.
-        Local::with(|local| self.owner.store(local.id(), Ordering::Relaxed));
+        Local::with(|local| self.owner.store(local.make_id(), Ordering::Relaxed));
         Ok(())
     }
 
@@ -366,6 +366,10 @@ impl samara_tree {
 ///
 /// A single call that writes takes the lock by itself. Under the lock it is faster, above all for
 /// writes near each other.
+///
+/// A thread must unlock before it ends. Otherwise the lock stays held for good, as a mutex does:
+/// calls that need it wait forever, or return -EBUSY if they do not wait. The tree cannot be
+/// destroyed, but its readers are not disturbed.
 ///
 /// Errors: -EINVAL, also for an exclusive tree; -EDEADLK if the thread holds the lock already or in
 /// a callback. Waits for the lock.

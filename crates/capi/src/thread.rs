@@ -7,8 +7,7 @@ use crate::section::{Domain, Record};
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
 use core::ptr;
-use std::sync::Once;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The state of a thread. It has no destructor, so that an access is a plain one, and that it can
 /// be used while the thread ends.
@@ -18,7 +17,12 @@ pub(crate) struct Local {
     pub(crate) queue: Cell<*mut Queue>,
     /// The number of callbacks of the program that run.
     pub(crate) callbacks: Cell<u32>,
+    /// The number of the thread; [`NO_ID`] until it has one.
+    id: Cell<usize>,
 }
+
+/// The id of a thread that needs none yet. No lock has an owner with this id.
+const NO_ID: usize = usize::MAX;
 
 thread_local! {
     static LOCAL: Local = const {
@@ -26,6 +30,7 @@ thread_local! {
             record: Cell::new(ptr::null()),
             queue: Cell::new(ptr::null_mut()),
             callbacks: Cell::new(0),
+            id: Cell::new(NO_ID),
         }
     };
 }
@@ -39,10 +44,23 @@ impl Local {
         LOCAL.with(f)
     }
 
-    /// A number that no other living thread has; not 0.
+    /// The number of this thread if it has held the lock of a tree, or else one that no thread
+    /// has; not 0.
     #[inline(always)]
     pub(crate) fn id(&self) -> usize {
-        ptr::from_ref(self).addr()
+        self.id.get()
+    }
+
+    /// A number for this thread, which no thread has had before. A thread that ended with the lock
+    /// of a tree leaves its number there, so an address would not do: it may be that of a later
+    /// thread.
+    pub(crate) fn make_id(&self) -> usize {
+        static NEXT: AtomicUsize = AtomicUsize::new(1);
+        if self.id.get() == NO_ID {
+            // Relaxed: only the number counts.
+            self.id.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        self.id.get()
     }
 
     /// The thread's record, if it has one.
@@ -57,6 +75,14 @@ impl Local {
     pub(crate) fn section(&self) -> Option<u64> {
         let record = self.record()?;
         (record.depth() != 0).then(|| record.number())
+    }
+
+    /// The address of the thread's record, and the number of the section that the thread is in.
+    /// Sections of a record count on when another thread takes it over, so no other section has
+    /// both.
+    #[inline(always)]
+    pub(crate) fn section_of_record(&self) -> Option<(usize, u64)> {
+        Some((self.record.get().addr(), self.section()?))
     }
 
     /// The thread's record. Takes one if it has none.
@@ -95,7 +121,7 @@ impl Local {
 /// A key whose destructor runs when a thread ends. A destructor of a thread-local value of Rust
 /// would abort when there is no memory to register it.
 struct Key {
-    once: Once,
+    /// The key, or [`Key::NONE`]. A call that could not make it leaves it to the next one.
     key: AtomicU64,
     destructor: unsafe extern "C" fn(*mut c_void),
 }
@@ -104,26 +130,38 @@ impl Key {
     const NONE: u64 = u64::MAX;
 
     const fn new(destructor: unsafe extern "C" fn(*mut c_void)) -> Key {
-        Key { once: Once::new(), key: AtomicU64::new(Self::NONE), destructor }
+        Key { key: AtomicU64::new(Self::NONE), destructor }
     }
 
     /// Makes the destructor run with `value`, which is not null, at the end of the calling thread.
     /// Returns false if there is no memory or no further key.
     fn set(&self, value: *const c_void) -> bool {
-        self.once.call_once(|| {
-            let mut key = 0;
-            // SAFETY: the destructor fits the values that are set.
-            if unsafe { libc::pthread_key_create(&mut key, Some(self.destructor)) } == 0 {
-                // Relaxed: `call_once` orders it.
-                self.key.store(key.into(), Ordering::Relaxed);
-            }
-        });
-        // Relaxed: as above.
-        match libc::pthread_key_t::try_from(self.key.load(Ordering::Relaxed)) {
-            // SAFETY: the key exists. The value is for the destructor alone.
-            Ok(key) => unsafe { libc::pthread_setspecific(key, value) == 0 },
-            Err(_) => false,
+        // SAFETY: the key exists. The value is for the destructor alone.
+        self.get().is_some_and(|key| unsafe { libc::pthread_setspecific(key, value) == 0 })
+    }
+
+    fn get(&self) -> Option<libc::pthread_key_t> {
+        // Acquire: pairs with the Release below, so the key was made before.
+        match libc::pthread_key_t::try_from(self.key.load(Ordering::Acquire)) {
+            Ok(key) => Some(key),
+            Err(_) => self.make(),
         }
+    }
+
+    #[cold]
+    fn make(&self) -> Option<libc::pthread_key_t> {
+        let mut own = 0;
+        // SAFETY: the destructor fits the values that are set.
+        if unsafe { libc::pthread_key_create(&mut own, Some(self.destructor)) } != 0 {
+            return None;
+        }
+        // Release: publishes the key. Acquire on failure: as in `get`.
+        let first =
+            self.key.compare_exchange(Self::NONE, own.into(), Ordering::Release, Ordering::Acquire);
+        let Err(others) = first else { return Some(own) };
+        // Another thread was faster. SAFETY: the key is this call's, and no value was set.
+        unsafe { libc::pthread_key_delete(own) };
+        libc::pthread_key_t::try_from(others).ok()
     }
 }
 
@@ -154,9 +192,12 @@ unsafe extern "C" fn end(record: *mut c_void) {
 /// earlier, and memory given to `samara_tree_defer` is not freed earlier. One section serves all
 /// trees, except those with `rcu` in their options: there the program's own `rcu_read_lock` counts.
 ///
-/// A section should be short. Memory that writers remove waits for the oldest section.
+/// A section should be short. Memory that writers remove waits for the oldest section. The sections
+/// of a thread end with the thread, after the destructors of its thread-specific data that run
+/// earlier; a debug build prints that they were open.
 ///
-/// Errors: -ENOMEM, only in the first call of a thread (or in `samara_thread_register`);
+/// Errors: -ENOMEM, only until a call of the thread has succeeded (or `samara_thread_register`);
+/// also if the process has no further key for thread-specific data. A later call tries again.
 /// -EOVERFLOW after 2^32 - 1 nested sections. Cost: one atomic exchange in a cache line of the
 /// thread's own; a nested section costs an increment. Never waits, and runs no callback but the
 /// allocator's. Any thread; not for signal handlers.

@@ -298,6 +298,21 @@ static void cursors(void)
     GIVES(-ENOENT, samara_cursor_erase(&cursor, NULL));
     OK(samara_cursor_store(&cursor, entry(5)));
     IS(tree, 2, 0, 3, entry(5));
+    /* Again at the same place: the change was the cursor's own. */
+    OK(samara_cursor_store(&cursor, entry(8)));
+    IS(tree, 2, 0, 3, entry(8));
+    OK(samara_cursor_erase(&cursor, &range));
+    CHECK(range.first == 0 && range.last == 3 && range.entry == entry(8));
+    GIVES(-ENOENT, samara_cursor_erase(&cursor, NULL));
+    HOLE(tree, 2);
+    OK(samara_cursor_store(&cursor, entry(9)));
+    OK(samara_cursor_store(&cursor, entry(5)));
+    IS(tree, 2, 0, 3, entry(5));
+    /* But not if another call has changed it in between. */
+    OK(samara_tree_store(tree, 0, 3, entry(8)));
+    GIVES(-ESTALE, samara_cursor_store(&cursor, entry(9)));
+    OK(samara_tree_store(tree, 0, 3, entry(5)));
+    OK(samara_cursor_store(&cursor, entry(5)));
     /* Changed by another call since: nothing happens. */
     OK(samara_cursor_next(&cursor, UINT64_MAX, &range));
     OK(samara_tree_store(tree, range.first, range.first, entry(6)));

@@ -310,6 +310,48 @@ static void cancellation(void)
     OK(samara_tree_destroy(shared));
 }
 
+static struct samara_tree *left[2]; /* trees whose lock a thread has left held */
+
+static void *leaves_locks(void *arg)
+{
+    OK(samara_tree_lock(left[0]));
+    OK(samara_tree_store(left[0], 1, 5, entry(1)));
+    OK(samara_tree_lock(left[1]));
+    return arg;
+}
+
+static void *comes_later(void *arg)
+{
+    unsigned i;
+    for (i = 0; i < 2; i++) {
+        /* The stack of the thread that ended is often that of the next one. */
+        GIVES(-EBUSY, samara_tree_trylock(left[i]));
+        GIVES(-EPERM, samara_tree_unlock(left[i]));
+        GIVES(-EBUSY, samara_tree_destroy(left[i]));
+    }
+    GIVES(-EBUSY, samara_tree_store(left[1], 1, 5, entry(1)));
+    OK(samara_read_lock());
+    CHECK(samara_tree_load(left[0], 3) == entry(1));
+    OK(samara_read_unlock());
+    return arg;
+}
+
+/* A thread that ends while it holds locks: they stay held, and no later thread has them. */
+static void ended_owner(void)
+{
+    pthread_t thread;
+    unsigned i;
+    left[0] = new_tree(0);
+    left[1] = new_tree(SAMARA_TREE_CALLER_LOCK);
+    CHECK(pthread_create(&thread, NULL, leaves_locks, NULL) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    for (i = 0; i < 3; i++) {
+        CHECK(pthread_create(&thread, NULL, comes_later, NULL) == 0);
+        CHECK(pthread_join(thread, NULL) == 0);
+    }
+    comes_later(NULL);
+}
+
 int main(void)
 {
     choose_memory();
@@ -318,6 +360,7 @@ int main(void)
     sections_and_locks();
     callbacks();
     cancellation();
+    ended_owner();
     puts("misuse: ok");
     return 0;
 }
