@@ -132,10 +132,10 @@ fn an_unknown_instruction_is_an_error() {
     assert_eq!(unknown(&gathers), "vpgatherdd");
     let masked = error(|_| {
         let mut room = [0u8; 32];
-        // SAFETY: the vector is as long as the array. The processor has AVX2.
-        unsafe { asm!("vpmaskmovd [{0}], ymm1, ymm2", in(reg) &mut room) };
+        // SAFETY: the vector is not longer than the array. The processor has AVX2.
+        unsafe { asm!("vmaskmovdqu xmm1, xmm2", in("rdi") &mut room) };
     });
-    assert_eq!(unknown(&masked), "vpmaskmovd");
+    assert_eq!(unknown(&masked), "vmaskmovdqu");
 }
 
 #[test]

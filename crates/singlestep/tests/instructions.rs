@@ -213,6 +213,39 @@ fn masked_vectors_touch_the_elements_of_their_mask() {
 }
 
 #[test]
+fn masked_vectors_touch_the_elements_of_a_vector() {
+    let found = std::arch::is_x86_feature_detected!("avx2");
+    if !needs::has("avx2", found, None) {
+        return;
+    }
+    let counts = operation(
+        || (Page([1; 4096]), Page([2; 4096])),
+        // SAFETY: 32 bytes from the middle of a line are within the page. The processor has AVX2.
+        |(from, to)| unsafe {
+            asm!(
+                // Doublewords 0 and 7: both lines of the vector.
+                "vpcmpeqd ymm1, ymm1, ymm1", "vpxor ymm2, ymm2, ymm2",
+                "vpblendd ymm1, ymm2, ymm1, 0x81", "vpmaskmovd ymm0, ymm1, [{from} + 48]",
+                // Quadword 3: the second line only.
+                "vpcmpeqd ymm1, ymm1, ymm1", "vpblendd ymm1, ymm2, ymm1, 0xc0",
+                "vpmaskmovq [{to} + 40], ymm1, ymm0",
+                // Of four, the second; and none.
+                "vpcmpeqd xmm1, xmm1, xmm1", "vpblendd xmm1, xmm2, xmm1, 2",
+                "vmaskmovps xmm0, xmm1, [{from} + 1084]", "vmaskmovpd [{to} + 2048], ymm2, ymm0",
+                "vzeroupper",
+                from = in(reg) from, to = in(reg) to,
+                out("ymm0") _, out("ymm1") _, out("ymm2") _,
+            );
+        },
+    )
+    .regions(two)
+    .runs(1)
+    .count()
+    .unwrap();
+    assert_eq!((named(&counts, "from"), named(&counts, "to")), ((3, 0), (0, 1)));
+}
+
+#[test]
 fn a_conditional_move_reads_whether_it_moves_or_not() {
     let counts = operation(
         || (Page([1; 4096]), Page([2; 4096])),

@@ -12,8 +12,8 @@ use crate::Error;
 const DIRECTION: u64 = 1 << 10;
 
 /// Calls `touch(bytes, written)` for each piece of memory that the instruction accessed in the step
-/// between these two states of the registers. `mask` is the value of the mask register before the
-/// step, for instructions for which [`mask_register`] returns one.
+/// between these two states of the registers. `mask` has a bit for each element, from before the
+/// step, for instructions for which [`mask_register`] returns a register.
 pub(super) fn each(
     decoded: &Decoded,
     before: &user_regs_struct,
@@ -59,7 +59,7 @@ pub(super) fn each(
             // A conditional move always reads. The other conditions are not visible in the
             // registers.
             if conditional && instruction.condition_code() == ConditionCode::None
-                || masks_in_vector(decoded)
+                || masks_bytes(decoded)
             {
                 return Err(decoded.unknown());
             }
@@ -70,8 +70,13 @@ pub(super) fn each(
     Ok(())
 }
 
-/// The mask register that selects which memory elements a vector instruction accesses.
+/// The mask register that selects which memory elements a vector instruction accesses, or the
+/// vector register whose elements do so by their highest bits.
 pub(super) fn mask_register(decoded: &Decoded) -> Option<Register> {
+    if masks_in_vector(decoded) {
+        // The other operands are the memory, and what is loaded or stored.
+        return Some(decoded.instruction.op1_register());
+    }
     let mask = decoded.instruction.op_mask();
     (mask != Register::None && !decoded.memory.is_empty()).then_some(mask)
 }
@@ -80,43 +85,48 @@ pub(super) fn mask_register(decoded: &Decoded) -> Option<Register> {
 /// instructions that compress, expand or broadcast.)
 fn masks_elements(decoded: &Decoded) -> bool {
     use Mnemonic::*;
-    !decoded.instruction.is_broadcast()
-        && matches!(
-            decoded.instruction.mnemonic(),
-            Vmovdqu8
-                | Vmovdqu16
-                | Vmovdqu32
-                | Vmovdqu64
-                | Vmovdqa32
-                | Vmovdqa64
-                | Vmovups
-                | Vmovupd
-                | Vmovaps
-                | Vmovapd
-                | Vpcmpb
-                | Vpcmpub
-                | Vpcmpw
-                | Vpcmpuw
-                | Vpcmpd
-                | Vpcmpud
-                | Vpcmpq
-                | Vpcmpuq
-                | Vpcmpeqb
-                | Vpcmpeqw
-                | Vpcmpeqd
-                | Vpcmpeqq
-                | Vptestmb
-                | Vptestnmb
-        )
+    masks_in_vector(decoded)
+        || !decoded.instruction.is_broadcast()
+            && matches!(
+                decoded.instruction.mnemonic(),
+                Vmovdqu8
+                    | Vmovdqu16
+                    | Vmovdqu32
+                    | Vmovdqu64
+                    | Vmovdqa32
+                    | Vmovdqa64
+                    | Vmovups
+                    | Vmovupd
+                    | Vmovaps
+                    | Vmovapd
+                    | Vpcmpb
+                    | Vpcmpub
+                    | Vpcmpw
+                    | Vpcmpuw
+                    | Vpcmpd
+                    | Vpcmpud
+                    | Vpcmpq
+                    | Vpcmpuq
+                    | Vpcmpeqb
+                    | Vpcmpeqw
+                    | Vpcmpeqd
+                    | Vpcmpeqq
+                    | Vptestmb
+                    | Vptestnmb
+            )
 }
 
-/// Whether a vector register selects the elements. Vector registers are not read here.
+/// Whether a vector register selects the elements.
 fn masks_in_vector(decoded: &Decoded) -> bool {
     use Mnemonic::*;
-    matches!(
-        decoded.instruction.mnemonic(),
-        Vmaskmovps | Vmaskmovpd | Vpmaskmovd | Vpmaskmovq | Maskmovq | Maskmovdqu | Vmaskmovdqu
-    )
+    let mnemonic = decoded.instruction.mnemonic();
+    matches!(mnemonic, Vmaskmovps | Vmaskmovpd | Vpmaskmovd | Vpmaskmovq)
+}
+
+/// Whether a vector register selects bytes, at an address that is no operand.
+fn masks_bytes(decoded: &Decoded) -> bool {
+    use Mnemonic::*;
+    matches!(decoded.instruction.mnemonic(), Maskmovq | Maskmovdqu | Vmaskmovdqu)
 }
 
 /// The number of repetitions of a repeating string instruction in this step.

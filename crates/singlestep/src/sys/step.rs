@@ -32,7 +32,11 @@ pub(super) fn through(
         let decoded = code.at(tracee, before.rip)?;
         refuse(decoded, &before, tracee)?;
         let mask = match access::mask_register(decoded) {
-            Some(register) => xstate::mask(tracee.pid(), register)?,
+            Some(register) => {
+                let element =
+                    decoded.memory.first().map_or(0, |of| of.memory_size().element_size());
+                xstate::mask(tracee.pid(), register, element)?
+            }
             None => 0,
         };
         if decoded.repeats && before.rcx > FEW {
