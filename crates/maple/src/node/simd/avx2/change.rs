@@ -80,10 +80,10 @@ impl Moved {
     }
 }
 
-/// As [`crate::node::Way::change`].
+/// As [`crate::node::change::Way::change`].
 ///
 /// # Safety
-/// As for [`crate::node::Way::change`]; the CPU has AVX2.
+/// As for [`crate::node::change::Way::change`]; the CPU has AVX2.
 #[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
 #[inline]
 pub(super) unsafe fn change(
