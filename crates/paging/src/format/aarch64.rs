@@ -42,8 +42,8 @@
 //! TLBs, and then stores the new one.
 //!
 //! # Contiguous hint
-//! It is the mark of a [group](Format::GROUP): of 16 pages, or of 128 or 32 with the larger granules,
-//! at level 0. It is not used for large pages.
+//! It is the mark of a [group](Format::GROUP): of 16 pages, or of 128 or 32 with the larger
+//! granules, at level 0. It is not used for large pages.
 //!
 //! A `PROT_NONE` page is not valid, and has bit 58 set. Hardware ignores all other bits then.
 

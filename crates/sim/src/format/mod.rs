@@ -34,8 +34,8 @@ pub enum Arch {
     Npt,
     /// AArch64 stage 1 with a granule of 4 KiB, with 4 levels or, with FEAT_LPA2, 5; hardware sets
     /// access flags and dirty states. The machine reports entries that are replaced without
-    /// break-before-make ([`Violation::NotBroken`](crate::Violation::NotBroken)). When hardware walks
-    /// the entry of a page with the contiguous hint, it caches all pages of the group.
+    /// break-before-make ([`Violation::NotBroken`](crate::Violation::NotBroken)). When hardware
+    /// walks the entry of a page with the contiguous hint, it caches all pages of the group.
     Aarch64,
     /// As [`Aarch64`](Arch::Aarch64), with a granule of 16 KiB: 3 levels, which translate 47 bits,
     /// or 4, which translate 49, since each half has 48 of its own. Pages have 16 KiB and 32 MiB.
