@@ -20,6 +20,7 @@ use super::inner::Seps;
 use super::job::{Job, Scalar};
 #[cfg(test)]
 use super::leaf::Body;
+use crate::Index;
 use crate::layout::{INNER_SLOTS, LEAF_CELLS};
 use avx512::Avx512;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -31,6 +32,32 @@ pub(super) const MOVES_WORDS: bool = true;
 // Two vectors of narrow bounds, or three of wide ones, lie in the room; the separators and one more
 // word fill two vectors.
 const _: () = assert!(8 * LEAF_CELLS >= 192 && size_of::<Seps>() == 128 && INNER_SLOTS == 16);
+
+/// The first slot of a leaf and its last, by their ranges, if they have room; `last` is the number
+/// of the last one. They have only one stored bound, so they are tested by index. The exact test of
+/// their alignment has a long latency, so only `ENDS` asks for it.
+#[inline(always)]
+fn outer_holes<const UP: bool, const ENDS: bool>(
+    ranges: [(Index, Index); 2],
+    last: usize,
+    bound: Index,
+    (size, align): (Index, Index),
+) -> u32 {
+    let over = if ENDS { align - 1 } else { 0 };
+    let fits = |(from, to): (Index, Index)| {
+        u32::from(if UP {
+            let from = from.max(bound);
+            let start = from.wrapping_add(over) & !over;
+            (start >= from) & (start <= to) & (to.wrapping_sub(start) >= size - 1)
+        } else {
+            let to = to.min(bound);
+            let start = to.wrapping_sub(size - 1) & !over;
+            (to >= size - 1) & (start >= from)
+        })
+    };
+    let [first, end] = ranges.map(fits);
+    first | end << last
+}
 
 /// The SIMD instructions that this CPU has.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use crate::layout::INNER_SLOTS;
 use crate::node::inner::{Inner, Seps};
 use crate::node::job::{Job, Search};
 use crate::node::leaf::Body;
+use crate::node::simd::outer_holes;
 use crate::node::starts::{LANES, Starts, after};
 use core::arch::asm;
 use core::arch::x86_64::*;
@@ -183,21 +184,8 @@ unsafe fn holes<const UP: bool, const ENDS: bool>(
         cold_path();
         return body.holes();
     }
-    // The first and the last slot have only one stored bound, so they are tested by index. The
-    // exact test of their alignment has a long latency, so only `ENDS` asks for it.
-    let over = if ENDS { align - 1 } else { 0 };
-    let fits = |from: Index, to: Index| {
-        u32::from(if UP {
-            let from = from.max(bound);
-            let start = from.wrapping_add(over) & !over;
-            (start >= from) & (start <= to) & (to.wrapping_sub(start) >= size - 1)
-        } else {
-            let to = to.min(bound);
-            let start = to.wrapping_sub(size - 1) & !over;
-            (to >= size - 1) & (start >= from)
-        })
-    };
-    let ends = fits(min, body.bound(0)) | fits(body.bound(last - 1) + 1, max) << last;
+    let outer = [(min, body.bound(0)), (body.bound(last - 1) + 1, max)];
+    let ends = outer_holes::<UP, ENDS>(outer, last, bound, (size, align));
     // The other slots are tested in whole units, with a tolerance of one unit on either side.
     // Upwards, the range begins at the unit after the previous bound, or at the limit's unit.
     // Downwards, it ends at the slot's bound, or at the limit's unit.

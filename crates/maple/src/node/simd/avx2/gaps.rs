@@ -9,6 +9,7 @@ use crate::layout::INNER_SLOTS;
 use crate::node::inner::Inner;
 use crate::node::leaf::Body;
 use crate::node::simd::change::outer_gap;
+use crate::node::simd::outer_holes;
 use core::arch::asm;
 use core::arch::x86_64::*;
 use core::hint::cold_path;
@@ -152,7 +153,8 @@ pub(super) unsafe fn holes<const UP: bool, const ENDS: bool>(
         cold_path();
         return body.holes();
     }
-    let ends = outer_holes::<UP, ENDS>(body, (min, max), bound, (size, align));
+    let outer = [(min, body.bound_or_any(0)), (body.bound_or_any(last - 1).wrapping_add(1), max)];
+    let ends = outer_holes::<UP, ENDS>(outer, last, bound, (size, align));
     // The other slots are tested in whole units, with a tolerance of one unit on either side.
     // Upwards, the range begins at the unit after the previous bound, or at the limit's unit.
     // Downwards, it ends at the slot's bound, or at the limit's unit.
@@ -188,30 +190,4 @@ pub(super) unsafe fn holes<const UP: bool, const ENDS: bool>(
         fits |= (_mm256_movemask_ps(_mm256_castsi256_ps(fit)) as u32) << (8 * i);
     }
     (fits & ((1 << last) - 2) | ends) & body.holes()
-}
-
-/// The first and the last slot, if they have room. They have only one stored bound, so they are
-/// tested by index. The exact test of their alignment has a long latency, so only `ENDS` asks for
-/// it. There is more than one slot.
-#[inline(always)]
-fn outer_holes<const UP: bool, const ENDS: bool>(
-    body: &Body,
-    (min, max): (Index, Index),
-    bound: Index,
-    (size, align): (Index, Index),
-) -> u32 {
-    let last = body.len() - 1;
-    let over = if ENDS { align - 1 } else { 0 };
-    let fits = |from: Index, to: Index| {
-        u32::from(if UP {
-            let from = from.max(bound);
-            let start = from.wrapping_add(over) & !over;
-            (start >= from) & (start <= to) & (to.wrapping_sub(start) >= size - 1)
-        } else {
-            let to = to.min(bound);
-            let start = to.wrapping_sub(size - 1) & !over;
-            (to >= size - 1) & (start >= from)
-        })
-    };
-    fits(min, body.bound_or_any(0)) | fits(body.bound_or_any(last - 1).wrapping_add(1), max) << last
 }
