@@ -63,12 +63,13 @@ impl Sim {
             let group = format.is_group(value, 0);
             (first, rights, format.memory_type(value), format.is_global(value), group)
         };
+        let expected = of(index, entry);
         let first = index & !(format.group() - 1);
         for other in first..first + format.group() {
             // Acquire: pairs with the Release of the CPU that stored the entry.
             let value =
                 self.0.arena.word(table, other).map_or(0, |word| word.load(Ordering::Acquire));
-            if format.is_present(value) && of(other, value) != of(index, entry) {
+            if format.is_present(value) && of(other, value) != expected {
                 let found = Violation::GroupUneven { table, index, entry, other, value };
                 let mut history = self.history_of(table);
                 history.extend(self.history_of_entry(table, index));

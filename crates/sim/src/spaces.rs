@@ -111,9 +111,10 @@ impl Sim {
     /// The table that a top-level entry leads to.
     pub(crate) fn top_entry(&self, root: Frame, at: VirtAddr) -> Option<Frame> {
         let level = self.0.config.levels - 1;
+        let index = self.format().index(at, level);
         // Acquire: pairs with the Release of the CPU that linked the table.
-        let word = self.0.arena.word(root, self.format().index(at, level))?.load(Ordering::Acquire);
-        match self.format().decode(word, level, self.format().index(at, level)) {
+        let word = self.0.arena.word(root, index)?.load(Ordering::Acquire);
+        match self.format().decode(word, level, index) {
             Entry::Table(table) => Some(table),
             _ => None,
         }

@@ -101,9 +101,10 @@ impl State {
         }
         let format = Format { arch: Arch::X86_64, levels };
         loop {
+            let index = format.index(at, level);
             // SAFETY: hardware follows the tables, as software has stored them.
-            let entry = unsafe { model.entry(table, format.index(at, level)) }?.load();
-            let found = format.decode(entry, level, format.index(at, level));
+            let entry = unsafe { model.entry(table, index) }?.load();
+            let found = format.decode(entry, level, index);
             may_write &= format.narrow(Rights::ALL, entry, &found).write;
             match found {
                 Entry::Table(next) => {
