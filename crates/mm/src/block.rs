@@ -8,15 +8,15 @@
 //! Each page has a frame and an entry of its own. So nothing has to be split when a part of the
 //! block is unmapped, protected, moved or copied. The frames need not be neighbours: page tables of
 //! x86-64 gain nothing from that. Where hardware can cache neighbours as one translation
-//! ([`Format::GROUP`]), the frames of the first such group of the block are neighbours, if there
-//! are as many: all of its pages are mapped in one step, accessed and dirty, as in Linux.
+//! ([`Format::GROUP`]), the frames of each such group of the block are neighbours, if there are as
+//! many: all of its pages are mapped in one step, accessed and dirty, as in Linux.
 //!
 //! # Why it is right
 //! The fault maps its own page first. Then it maps each other page as that page's own fault would:
 //! with the lock of its table, if the entry is absent and the VMA of the first look is still the
-//! one there ([`crate::protocol`]). A group comes first and in one step, with the same second look
-//! for all of its range. It stops where another fault or a call came first, or where
-//! memory runs out; it makes no room, and never fails.
+//! one there ([`crate::protocol`]). A group comes in one step, with the same second look for all of
+//! its range; the first is that of the fault's own page. It stops where another fault or a call
+//! came first, or where memory runs out; it makes no room, and never fails.
 
 use core::ops::{Range, RangeInclusive};
 
@@ -220,16 +220,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         };
         // SAFETY: as in `first_touch`: the space owns its lower half. The frames are ours until
         // they are mapped, and then the pages'.
-        let mapped = match unsafe { self.core.tables.with_group(look.guard, at, decide) } {
-            Ok((mapped, pending)) => {
-                pending.flush();
-                mapped
-            }
-            Err(failed) => {
-                failed.pending.flush();
-                false
-            }
-        };
+        let done = unsafe { self.core.tables.with_group(look.guard, at, decide) };
+        let mapped = done.is_ok_and(|(mapped, pending)| {
+            pending.flush();
+            mapped
+        });
         if !mapped {
             // Each frame has one reference since the split.
             for frame in (0..1 << order).filter_map(|number| first.checked_add(number)) {
