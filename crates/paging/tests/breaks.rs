@@ -395,13 +395,7 @@ fn beside_a_split<F: OnSim>(seed: u64) -> Result<(), Failure> {
         drop(tables);
         release(&sim, block);
     });
-    for cpu in 0..4 {
-        sim.on_cpu(cpu, || {
-            assert!(sim.settle());
-            paging.quick().drain();
-        });
-    }
-    Ok(sim.check_leaks()?)
+    Ok(all_given_back(&sim, &paging)?)
 }
 
 #[test]

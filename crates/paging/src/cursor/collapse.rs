@@ -4,7 +4,7 @@
 //! of the lower one are taken out, it is marked dead, and the upper entry becomes the page, by one
 //! store. A walk that is in the old table reads absent entries.
 
-use super::{Changing, Error, Passing, Users};
+use super::{Error, Lent, Users};
 use crate::format::{Attrs, Decoded, Format};
 use crate::lock::lock;
 use crate::pending::PendingFlush;
@@ -12,8 +12,6 @@ use crate::tables::PageTables;
 use crate::walk::Mapping;
 use grace::Concurrent;
 use machine::{Frame, Machine, VirtAddr, VirtRange};
-
-use super::Lent;
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Maps the block at `frame` as a page of [`Format::LARGE`] (2 MiB, with a granule of 4 KiB) in
@@ -71,16 +69,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         if link & F::OWN == 0 || lower.shares != 0 {
             return Err(Error::Fork);
         }
-        let mut changing = Changing {
-            tables: self,
-            walk: &walk,
-            at,
-            level: 0,
-            locked: Some(lower),
-            users: Users::Own,
-            passing: Passing::nothing(),
-            pending,
-        };
+        let mut changing = self.changing(&walk, (at, 0), lower, Users::Own, pending);
         // Given up before the lower table: if `gone` panics, that one may be empty, and is
         // unlinked.
         let upper = upper;
@@ -88,7 +77,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             Self::take_page(range, pending, count, slot, &mut gone)
         });
         done?;
-        if let Some(lower) = changing.locked.take() {
+        if let Some(lower) = changing.take_lock() {
             lower.kill();
         }
         drop(changing);

@@ -1,9 +1,9 @@
 //! Groups: neighbouring pages that hardware may cache as one translation ([`Format::GROUP`]).
 //!
-//! [`map`](PageTables::map) makes groups of a program's pages or a guest's, where the frames and
-//! the attributes fit. Nothing else does. All other calls see single pages. A call that changes one
-//! page of a group, or some of them, first takes the mark off all of its entries: it *parts* the
-//! group.
+//! [`map`](PageTables::map) and [`with_group`](PageTables::with_group) make groups of a program's
+//! pages or a guest's, where the frames and the attributes fit. All other calls see single pages. A
+//! call that changes one page of a group, or some of them, first takes the mark off all of its
+//! entries: it *parts* the group.
 //!
 //! # What always holds
 //! - *A group is whole.* Between two holders of the table's lock, either all entries of a group
@@ -35,11 +35,11 @@
 //! Cost: nothing for formats without groups. Parting: two stores for each entry, and one flush.
 
 use super::breaks::without_rights;
-use crate::format::{Attrs, Decoded, Flags, Format, entries, group_entries};
+use crate::format::{Attrs, Decoded, Flags, Format, FormatError, entries, group_entries};
 use crate::lock::Locked;
 use crate::tables::PageTables;
 use grace::Concurrent;
-use machine::{Entries, Entry, Flush, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Entries, Entry, Flush, Frame, Machine, PageSize, VirtAddr, VirtRange};
 
 /// The spaces whose CPUs may have cached the pages of a group.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,10 +63,19 @@ fn is_settled(attrs: Attrs) -> bool {
         && flags.contains(Flags::WRITE) == flags.contains(Flags::WRITE | Flags::DIRTY)
 }
 
-/// The entries that had the mark of a group, a bit for each, and the attributes of their pages.
-struct Parted {
-    entries: u128,
+/// The entry of the first page of a group, which is single yet.
+///
+/// # Errors
+/// [`FormatError::Misaligned`], and as for [`Format::page`].
+pub(super) fn first_page<F: Format>(
+    size: PageSize,
+    frame: Frame,
     attrs: Attrs,
+) -> core::result::Result<u64, FormatError> {
+    match frame.is_aligned(size) {
+        true => F::page(F::PAGE, frame, attrs),
+        false => Err(FormatError::Misaligned(frame, size)),
+    }
 }
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
@@ -143,7 +152,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let Some(table) = (unsafe { entries::<M, F>(self.machine(), entry.table()) }) else {
             return;
         };
-        let mut parted = Parted { entries: 0, attrs: Attrs::default() };
+        // A bit for each entry that had the mark, and the attributes of their pages.
+        let (mut parted, mut of_all) = (0_u128, Attrs::default());
         for entry in table.range(first..first + group_entries::<F>()) {
             let value = entry.load();
             if F::is_grouped(value)
@@ -151,11 +161,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             {
                 // Hardware sets no bit in an entry of a group.
                 entry.store(without_rights::<F>(F::PAGE, frame, attrs));
-                parted.entries |= 1 << (entry.index() - first);
-                parted.attrs = attrs;
+                parted |= 1 << (entry.index() - first);
+                of_all = attrs;
             }
         }
-        if parted.entries == 0 {
+        if parted == 0 {
             return;
         }
         match (users, VirtRange::new(at.align_down(size), size.bytes())) {
@@ -170,9 +180,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             _ => self.machine().flush_on(&self.machine().online(), Flush::All),
         }
         for entry in table.range(first..first + group_entries::<F>()) {
-            if parted.entries & 1 << (entry.index() - first) != 0
+            if parted & 1 << (entry.index() - first) != 0
                 && let Decoded::Page(frame, _) = F::decode(entry.load(), 0)
-                && let Ok(page) = F::page(F::PAGE, frame, parted.attrs)
+                && let Ok(page) = F::page(F::PAGE, frame, of_all)
             {
                 entry.store(page);
             }

@@ -1,5 +1,6 @@
 //! Mapping pages.
 
+use super::group::first_page;
 use super::{Error, Failed, Lent, Result, Spare, TableSource, fill};
 use crate::format::{Attrs, Decoded, Flags, Format, FormatError, entry};
 use crate::lock::{Locked, lock};
@@ -158,10 +159,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 return Err(Error::TooLarge(at, size));
             }
             let page = match F::GROUP == Some(size) {
-                true if !frame.is_aligned(size) => {
-                    return Err(FormatError::Misaligned(frame, size).into());
-                }
-                true => F::page(F::PAGE, frame, attrs)?,
+                true => first_page::<F>(size, frame, attrs)?,
                 false => F::page(size, frame, attrs)?,
             };
             self.check_frames(&mut lent, at, frame, size.frames())?;

@@ -144,16 +144,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 Decoded::Page(..) => {
                     let (table, level) = (spot.entry.table(), spot.level);
                     let Some(locked) = lock::<M, F>(self.machine(), table, at)? else { continue };
-                    let mut changing = Changing {
-                        tables: self,
-                        walk: &walk,
-                        at,
-                        level,
-                        locked: Some(locked),
-                        users: Users::Own,
-                        passing: Passing::nothing(),
-                        pending,
-                    };
+                    let mut changing =
+                        self.changing(&walk, (at, level), locked, Users::Own, pending);
                     let (end, result) = changing.each(range, table, &mut change);
                     drop(changing);
                     result?;
@@ -162,6 +154,20 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             }
         }
         Ok(())
+    }
+
+    /// A table on the way to an address, with its level and its lock, whose entries will change.
+    #[inline(always)]
+    fn changing<'c, 'p>(
+        &'p self,
+        walk: &'c Walk<'c, M, F>,
+        (at, level): (VirtAddr, u8),
+        locked: Locked<'c, F>,
+        users: Users,
+        pending: &'c mut PendingFlush<'p, M, F, G>,
+    ) -> Changing<'c, 'p, M, F, G> {
+        let (locked, passing) = (Some(locked), Passing::nothing());
+        Changing { tables: self, walk, at, level, locked, users, passing, pending }
     }
 }
 
@@ -172,7 +178,7 @@ struct Changing<'c, 'p, M: Machine, F: Format, G: Concurrent> {
     walk: &'c Walk<'c, M, F>,
     at: VirtAddr,
     level: u8,
-    /// `None` only in `drop`.
+    /// `None` in `drop`, and after `take_lock`.
     locked: Option<Locked<'c, F>>,
     /// The spaces that translate by the table.
     users: Users,
@@ -180,26 +186,16 @@ struct Changing<'c, 'p, M: Machine, F: Format, G: Concurrent> {
     pending: &'c mut PendingFlush<'p, M, F, G>,
 }
 
-impl<'p, M: Machine, F: Format, G: Concurrent> Changing<'_, 'p, M, F, G> {
+impl<'c, 'p, M: Machine, F: Format, G: Concurrent> Changing<'c, 'p, M, F, G> {
+    /// Takes the lock: when this is dropped, the table is not unlinked.
+    fn take_lock(&mut self) -> Option<Locked<'c, F>> {
+        self.passing.leave(self.tables, self.users);
+        self.locked.take()
+    }
+
     /// Changes its entries in the range. Returns the address after the last one.
     #[inline(always)]
     fn each<E: From<Error>>(
-        &mut self,
-        range: VirtRange,
-        table: Frame,
-        change: &mut impl FnMut(
-            &mut PendingFlush<'p, M, F, G>,
-            &mut u32,
-            Slot<'_, M>,
-        ) -> core::result::Result<(), E>,
-    ) -> (Option<VirtAddr>, core::result::Result<(), E>) {
-        let done = self.each_entry(range, table, change);
-        self.passing.leave(self.tables, self.users);
-        done
-    }
-
-    #[inline(always)]
-    fn each_entry<E: From<Error>>(
         &mut self,
         range: VirtRange,
         table: Frame,

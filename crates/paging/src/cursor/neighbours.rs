@@ -2,8 +2,9 @@
 //! decides about one page. The argument for its order with sweeps is that of `entry`.
 
 use super::entry::Changed;
+use super::group::first_page;
 use super::{Error, Failed, Lent, Result};
-use crate::format::{Attrs, Decoded, Format, FormatError, group_entries};
+use crate::format::{Attrs, Decoded, Format, group_entries};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use grace::Concurrent;
@@ -65,10 +66,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let chosen = if absent { decide() } else { None };
         let result = chosen.map_or(Ok(false), |(frame, attrs)| {
             self.check_kind(at, attrs.flags)?;
-            if !frame.is_aligned(size) {
-                return Err(FormatError::Misaligned(frame, size).into());
-            }
-            let first = F::page(F::PAGE, frame, attrs)?;
+            let first = first_page::<F>(size, frame, attrs)?;
             self.check_frames(&mut Lent::default(), at, frame, size.frames())?;
             Ok(self.fill_group(&entries, index, first, &mut locked).1)
         });

@@ -3,7 +3,7 @@
 //! `unmap` and `protect` need no lock where there is no page. A sweep takes it nevertheless, so
 //! that it is ordered with each [`with_entry`](PageTables::with_entry) in the range: see `entry`.
 
-use super::{Changing, EntryChange, Error, Passing, Slot, Users, covers};
+use super::{EntryChange, Error, Slot, Users, covers};
 use crate::format::{Attrs, Decoded, Flags, Format};
 use crate::lock::lock;
 use crate::pending::PendingFlush;
@@ -146,16 +146,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             let Some(locked) = lock::<M, F>(self.machine(), table, at)? else { continue };
             let Some(own) = owns(&walk, at, level, table) else { continue };
             let users = if own { Users::Own } else { Users::Sharers };
-            let mut changing = Changing {
-                tables: self,
-                walk: &walk,
-                at,
-                level,
-                locked: Some(locked),
-                users,
-                passing: Passing::nothing(),
-                pending,
-            };
+            let mut changing = self.changing(&walk, (at, level), locked, users, pending);
             if level == 0 && !enter(part_of::<F>(range, at)) {
                 next = beyond::<F>(at, 1);
                 continue;
@@ -166,7 +157,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             });
             if !own {
                 // Unlocked here, so that it is not unlinked.
-                changing.locked = None;
+                drop(changing.take_lock());
                 // Other spaces have used the entries, too.
                 changing.pending.gather.target_all();
             }

@@ -50,7 +50,10 @@ pub(crate) fn release(sim: &Sim, frame: Frame) {
 
 /// Makes every CPU give back its cached pages, and checks that no frame is left allocated. Call it
 /// when no address space is left.
-pub(crate) fn all_given_back(sim: &Sim, paging: &Shared) -> Result<(), Box<Report>> {
+pub(crate) fn all_given_back<F: Format>(
+    sim: &Sim,
+    paging: &Arc<Paging<Sim, F>>,
+) -> Result<(), Box<Report>> {
     for cpu in 0..sim.config().cpus {
         sim.on_cpu(cpu, || {
             assert!(sim.settle(), "something is never freed");

@@ -11,12 +11,7 @@ pub(super) fn forks_keep_groups_until_a_write<F: OnSim>() {
     world.map_counted(2 * n, exclusive);
     world.touch_all(2 * n);
     let (sim, tables) = (&world.sim, &world.tables);
-    let child = sim.on_cpu(0, || {
-        // SAFETY: the entries hold references, and the calls are this test's.
-        let (child, pending) = unsafe { tables.fork(Asid(2), false) }.unwrap();
-        pending.flush();
-        child
-    });
+    let child = sim.on_cpu(0, || world.fork(false));
     world.flushed();
     assert_eq!((world.groups(), groups_of(sim, &child)), (vec![0, 1], vec![0, 1]));
     for page in [0, 3, n - 1, n] {
@@ -59,12 +54,7 @@ pub(super) fn groups_of_a_table_that_was_left<F: OnSim>() {
     let sim = &world.sim;
     let exclusive = HOT.with_share(Share::Exclusive);
     world.map_counted(2 * n, exclusive);
-    let child = sim.on_cpu(0, || {
-        // SAFETY: as in `forks_keep_groups_until_a_write`.
-        let (child, pending) = unsafe { world.tables.fork(Asid(2), false) }.unwrap();
-        pending.flush();
-        child
-    });
+    let child = sim.on_cpu(0, || world.fork(false));
     assert_eq!(touch_on(sim, 1, &child, 0, false), Ok(world.frame(0, 0)));
     let set = |page: u64| {
         let change = EntryChange::Set(world.frame(0, page), HOT_RO.with_share(Share::CopyOnWrite));
@@ -92,14 +82,9 @@ pub(super) fn a_copy_fails_within_a_group<F: OnSim>() {
     const LIMIT: u32 = 1 << 30;
     let n = count::<F>();
     let world = World::<F>::new();
-    let (sim, tables) = (&world.sim, &world.tables);
+    let sim = &world.sim;
     world.map_counted(2 * n, HOT.with_share(Share::Exclusive));
-    let child = sim.on_cpu(0, || {
-        // SAFETY: as in `forks_keep_groups_until_a_write`.
-        let (child, pending) = unsafe { tables.fork(Asid(2), false) }.unwrap();
-        pending.flush();
-        child
-    });
+    let child = sim.on_cpu(0, || world.fork(false));
     sim.on_cpu(0, || {
         let info = sim.info(world.frames[0]).unwrap();
         let refs = info.refs();
@@ -134,9 +119,7 @@ pub(super) fn pinned_pages_of_a_group_are_copied<F: OnSim>() {
         let mut frame = [Frame::default()];
         let pins = tables.get_user_pages_fast(at::<F>(3), true, &mut frame, |_, _| false);
         let pins = pins.unwrap();
-        // SAFETY: as in `forks_keep_groups_until_a_write`.
-        let (child, pending) = unsafe { tables.fork(Asid(2), true) }.unwrap();
-        pending.flush();
+        let child = world.fork(true);
         drop(pins);
         child
     });
@@ -163,12 +146,7 @@ pub(super) fn pages_are_taken_back_from_all<F: OnSim>() {
     let world = World::<F>::new();
     let (sim, tables) = (&world.sim, &world.tables);
     world.map_counted(2 * n, HOT_RO.with_share(Share::Object));
-    let child = sim.on_cpu(0, || {
-        // SAFETY: as in `forks_keep_groups_until_a_write`.
-        let (child, pending) = unsafe { tables.fork(Asid(2), false) }.unwrap();
-        pending.flush();
-        child
-    });
+    let child = sim.on_cpu(0, || world.fork(false));
     for page in 0..2 * n {
         assert_eq!(touch_on(sim, 1, &child, page, false), Ok(world.frame(0, page)));
         assert_eq!(world.touch(page, false), Ok(world.frame(0, page)));
@@ -206,12 +184,7 @@ pub(super) fn a_panic_takes_pages_back_from_all<F: OnSim>() {
     let world = World::<F>::new();
     let (sim, tables) = (&world.sim, &world.tables);
     world.map_counted(2 * n, Attrs::USER_RO.with_share(Share::Object));
-    let child = sim.on_cpu(0, || {
-        // SAFETY: as in `forks_keep_groups_until_a_write`.
-        let (child, pending) = unsafe { tables.fork(Asid(2), false) }.unwrap();
-        pending.flush();
-        child
-    });
+    let child = sim.on_cpu(0, || world.fork(false));
     for page in 0..2 * n {
         assert_eq!(touch_on(sim, 1, &child, page, false), Ok(world.frame(0, page)));
     }

@@ -167,6 +167,14 @@ impl<F: OnSim> World<F> {
         gone
     }
 
+    /// A fork of the space, whose entries hold references. Called on a CPU.
+    fn fork(&self, pinned: bool) -> Tables<F> {
+        // SAFETY: the entries hold references, and the calls are the tests'.
+        let (child, pending) = unsafe { self.tables.fork(Asid(2), pinned) }.unwrap();
+        pending.flush();
+        child
+    }
+
     /// Unmaps all pages of both spaces of a fork, drops their references, and drops the child.
     fn end_fork(&self, child: Tables<F>) {
         self.sim.on_cpu(0, || {

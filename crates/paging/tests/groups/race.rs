@@ -93,13 +93,7 @@ fn beside_a_part<F: OnSim>(seed: u64) -> Result<(), Failure> {
         drop(tables);
         release(&sim, first);
     });
-    for cpu in 0..4 {
-        sim.on_cpu(cpu, || {
-            assert!(sim.settle());
-            paging.quick().drain();
-        });
-    }
-    Ok(sim.check_leaks()?)
+    Ok(all_given_back(&sim, &paging)?)
 }
 
 #[test]
@@ -153,13 +147,7 @@ fn beside_a_failure<F: OnSim>(seed: u64) -> Result<(), Failure> {
         tables.unmap_own(part::<F>(0, n), |_| ()).unwrap().flush();
         drop(tables);
     });
-    for cpu in 0..2 {
-        sim.on_cpu(cpu, || {
-            assert!(sim.settle());
-            paging.quick().drain();
-        });
-    }
-    Ok(sim.check_leaks()?)
+    Ok(all_given_back(&sim, &paging)?)
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Leaving shared tables, and the end of a table that no space leads to any more.
 
 use super::Link;
-use crate::cursor::{Changing, Error, Passing, Users, covers_entry};
+use crate::cursor::{Error, Users, covers_entry};
 use crate::format::{Decoded, Format, alone, entry};
 use crate::gather::{State, TlbGather};
 use crate::lock::lock;
@@ -70,16 +70,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             if !self.leads_to(&walk, at, level, upper) || !same {
                 continue;
             }
-            let mut changing = Changing {
-                tables: self,
-                walk: &walk,
-                at,
-                level,
-                locked: Some(locked),
-                users: Users::Own,
-                passing: Passing::nothing(),
-                pending,
-            };
+            let mut changing = self.changing(&walk, (at, level), locked, Users::Own, pending);
             entry.store(0);
             if let Some(locked) = &mut changing.locked {
                 locked.count -= 1;
