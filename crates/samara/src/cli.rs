@@ -1,14 +1,25 @@
 //! The command line, and the help that teaches it.
 
+#[cfg(not(feature = "full"))]
+mod absent;
+#[cfg(feature = "full")]
 mod boot;
+#[cfg(feature = "full")]
+mod full;
 
 use std::{ffi::OsString, num::NonZeroU32, path::PathBuf};
 
-use crate::bench::names;
 use crate::what_if::Rule;
+#[cfg(not(feature = "full"))]
+use absent::{
+    Absent as Bench, Absent as Boot, Absent as Report, Absent as Completions, Absent as Man,
+};
+#[cfg(feature = "full")]
 pub(crate) use boot::{Arch, Boot, BootBench, LEAST_MIB, Machine, Run, Task, Trials, Unmap, mib};
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, Parser, Subcommand};
+#[cfg(feature = "full")]
+pub(crate) use full::{Bench, Completions, Effort, Man, Report};
 use trace::record::Op;
 
 /// Runs real programs on Samara's own address spaces, and compares every step with the Linux
@@ -103,7 +114,7 @@ Exit code: 0 if all was measured, whether or not targets are met; 2 if not.
 ")]
     Bench(Bench),
     /// Boot a small kernel on Samara in QEMU: test and measure it on real page tables
-    #[command(after_help = boot::HELP)]
+    #[cfg_attr(feature = "full", command(after_help = boot::HELP))]
     Boot(Boot),
     /// Show the counts of two runs side by side: recordings, or results of trace --json
     #[command(after_help = "\
@@ -150,6 +161,23 @@ Example:
   samara man ~/.local/share/man/man1 && man samara-trace
 ")]
     Man(Man),
+}
+
+#[cfg(not(feature = "full"))]
+impl Command {
+    /// The command, as the user calls it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Command::Trace(_) => "samara trace",
+            Command::Replay(_) => "samara replay",
+            Command::Diff(_) => "samara diff",
+            Command::Bench(_) => "samara bench",
+            Command::Boot(_) => "samara boot",
+            Command::Report(_) => "samara report",
+            Command::Completions(_) => "samara completions",
+            Command::Man(_) => "samara man",
+        }
+    }
 }
 
 #[derive(Args, Debug)]
@@ -302,27 +330,6 @@ pub(crate) struct Replay {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct Bench {
-    /// The experiments to run [default: all]
-    #[arg(value_name = "EXPERIMENT", value_parser = PossibleValuesParser::new(names()))]
-    pub(crate) experiments: Vec<String>,
-
-    /// The effort of the measurement
-    #[arg(long, value_enum, default_value_t = Effort::Full)]
-    pub(crate) effort: Effort,
-
-    /// The numbers of CPUs; each CPU is a thread
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8",
-        value_parser = clap::value_parser!(u8).range(1..=64))]
-    pub(crate) cpus: Vec<u8>,
-
-    /// Write figures and targets to FILE as JSON lines; - for standard output, instead of the
-    /// tables
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
-}
-
-#[derive(Args, Debug)]
 pub(crate) struct Diff {
     /// Write the numbers to FILE, as one JSON object; - for standard output, instead of the table
     #[arg(long, value_name = "FILE")]
@@ -333,42 +340,6 @@ pub(crate) struct Diff {
 
     /// The second run
     pub(crate) b: PathBuf,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct Report {
-    /// Write the page to FILE; - for standard output
-    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
-    pub(crate) output: PathBuf,
-
-    /// Results
-    #[arg(required = true, value_name = "FILE")]
-    pub(crate) files: Vec<PathBuf>,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct Completions {
-    /// The shell
-    #[arg(value_enum)]
-    pub(crate) shell: clap_complete::Shell,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct Man {
-    /// The directory; it is made if it is missing
-    #[arg(value_name = "DIR")]
-    pub(crate) directory: PathBuf,
-}
-
-/// The effort of the measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Effort {
-    /// For figures: some minutes
-    Full,
-    /// For a first look
-    Quick,
-    /// To see that it works; the times mean nothing
-    Least,
 }
 
 #[cfg(test)]
@@ -403,12 +374,5 @@ mod tests {
         }
         assert!(Arguments::try_parse_from(["samara", "trace", "--every", "0", "ls"]).is_err());
         assert!(Arguments::try_parse_from(["samara", "replay"]).is_err());
-        let line = ["samara", "bench", "--cpus", "1,8", "gup"];
-        let Command::Bench(bench) = Arguments::try_parse_from(line).unwrap().command else {
-            panic!("not a bench")
-        };
-        assert_eq!((bench.experiments, bench.cpus), (vec!["gup".into()], vec![1, 8]));
-        assert!(Arguments::try_parse_from(["samara", "bench", "gupp"]).is_err());
-        assert!(Arguments::try_parse_from(["samara", "bench", "--cpus", "0"]).is_err());
     }
 }

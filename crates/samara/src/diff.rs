@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use trace::{replay::replay, report::json};
 
 use crate::{
-    bench::output::Lines,
     cli, ending,
+    output::Lines,
     replay::{RECORDING, destination},
 };
 

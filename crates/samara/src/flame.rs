@@ -3,8 +3,8 @@
 use trace::report::stacks::{Measure, Stacks};
 
 use crate::{
-    bench::output::{self, Lines},
     cli,
+    output::{self, Lines},
 };
 
 /// Where they go, and what they show.

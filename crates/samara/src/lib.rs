@@ -2,7 +2,7 @@
 //! library.
 //!
 //! Each module is a crate that also stands alone; those that a kernel uses need no operating
-//! system.
+//! system. The feature `full` has all of them; without it there are those that tracing needs.
 //!
 //! ```
 //! use samara::trace::{replay, report::json, text::Error};
@@ -15,13 +15,19 @@
 //! ```
 
 pub use grace;
+#[cfg(feature = "full")]
 pub use machine;
 pub use maple;
+#[cfg(feature = "full")]
 pub use mm;
+#[cfg(feature = "full")]
 pub use paging;
 pub use report;
+#[cfg(feature = "full")]
 pub use sim;
 pub use trace;
 pub use vma;
+#[cfg(feature = "full")]
 pub use vmap;
+#[cfg(feature = "full")]
 pub use workloads;

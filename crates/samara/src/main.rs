@@ -3,14 +3,23 @@
 // These macros panic when standard error is full, which would end the traced program.
 #![deny(clippy::print_stderr, clippy::print_stdout, clippy::dbg_macro)]
 
+#[cfg(feature = "full")]
 mod bench;
+#[cfg(feature = "full")]
 mod boot;
 mod cli;
 mod diff;
 mod flame;
+#[cfg(feature = "full")]
 mod manual;
+mod output;
+#[cfg(feature = "full")]
+mod pages;
+#[cfg(not(feature = "full"))]
+#[path = "no_pages.rs"]
 mod pages;
 mod replay;
+#[cfg(feature = "full")]
 mod report_command;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod trace_command;
@@ -22,26 +31,45 @@ mod what_if;
 use std::{fmt::Display, process::ExitCode};
 
 use clap::Parser;
-use nix::sys::signal::{SigHandler, Signal, signal};
 use trace::report::messages;
+
+/// The name of this program, in the command line of a run.
+const PROGRAM: &str = "samara";
 
 fn main() -> ExitCode {
     // Then a write beyond the file size limit returns an error, like one to a pipe without a
     // reader. SAFETY: it installs no handler, and no other thread runs yet.
-    let ignored = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) };
-    if let Err(error) = ignored {
+    let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    if before == libc::SIG_ERR {
+        let error = std::io::Error::last_os_error();
         complain(format_args!("a limit on the size of files may end this: {error}"));
     }
     match cli::Arguments::parse().command {
         cli::Command::Trace(options) => trace_command::run(&options),
         cli::Command::Replay(options) => replay::run(&options),
-        cli::Command::Bench(options) => bench::run(&options),
-        cli::Command::Boot(options) => boot::run(&options),
         cli::Command::Diff(options) => diff::run(&options),
+        #[cfg(feature = "full")]
+        cli::Command::Bench(options) => bench::run(&options),
+        #[cfg(feature = "full")]
+        cli::Command::Boot(options) => boot::run(&options),
+        #[cfg(feature = "full")]
         cli::Command::Report(options) => report_command::run(&options),
+        #[cfg(feature = "full")]
         cli::Command::Completions(options) => manual::completions(&options),
+        #[cfg(feature = "full")]
         cli::Command::Man(options) => manual::man(&options),
+        #[cfg(not(feature = "full"))]
+        absent => ending(Err(not_built(absent.name()))),
     }
+}
+
+/// The cause and the cure, where this build lacks what the user asked for.
+#[cfg(not(feature = "full"))]
+fn not_built(what: &str) -> String {
+    format!(
+        "{what} is not in this build, which has only what tracing needs: in the checkout, run \
+         `cargo run --release --features full -- ...`"
+    )
 }
 
 /// The exit code of a command that only succeeds or fails with 2.

@@ -5,7 +5,7 @@ use std::{fs, io, path::Path, process::ExitCode};
 
 use clap::{Command, CommandFactory};
 
-use crate::{bench::output::Lines, cli, ending};
+use crate::{cli, ending, output::Lines};
 
 /// Writes a shell's completions to standard output.
 pub(crate) fn completions(options: &cli::Completions) -> ExitCode {

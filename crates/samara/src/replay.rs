@@ -18,10 +18,10 @@ use trace::{
 };
 
 use crate::{
-    bench::output::{self, Lines},
     cli, complain,
     flame::Flame,
-    pages::{Failure, Figures, Pages},
+    output::{self, Lines},
+    pages::PagesOfAll,
     what_if::{Report, WhatIf},
 };
 
@@ -53,7 +53,13 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
     let mut all = Summary::default();
     let mut speed = Speed::default();
     let mut errors = Vec::new();
-    let mut pages = PagesOfAll::default();
+    let mut pages = match PagesOfAll::new(options.pages) {
+        Ok(pages) => pages,
+        Err(what) => {
+            complain(what);
+            return MALFORMED.into();
+        }
+    };
     let mut asked = Vec::new();
     for path in &options.files {
         match one(path, options, &mut speed, &mut pages, &mut asked) {
@@ -195,46 +201,6 @@ fn one(
     Ok(summary)
 }
 
-/// The results of all recordings that were replayed with pages.
-#[derive(Default)]
-struct PagesOfAll {
-    objects: Vec<Value>,
-    texts: Vec<String>,
-    failed: bool,
-}
-
-impl PagesOfAll {
-    fn replay(&mut self, reader: BufReader<File>, name: &str) -> Result<Summary, Error> {
-        let pages = match Pages::new(name) {
-            Ok(pages) => pages,
-            Err(error) => {
-                self.fail(format!("{name}: no machine for the pages: {error}"));
-                return replay(reader, name);
-            }
-        };
-        let (summary, pages) = replay_beside(reader, name, pages)?;
-        let (figures, failure) = pages.finish();
-        self.add(name, figures, failure);
-        Ok(summary)
-    }
-
-    fn add(&mut self, name: &str, figures: Figures, failure: Option<Failure>) {
-        let mut object = figures.json();
-        object["file"] = json!(name);
-        if let Some(failure) = failure {
-            object["failure"] = json!({ "line": failure.line, "text": failure.text });
-            self.fail(format!("{name}:{}: with pages: {}", failure.line, failure.text));
-        }
-        self.objects.push(object);
-        self.texts.push(figures.text(name));
-    }
-
-    fn fail(&mut self, what: String) {
-        complain(what);
-        self.failed = true;
-    }
-}
-
 /// The times of repeated runs without comparisons.
 #[derive(Default)]
 struct Speed {
@@ -307,15 +273,5 @@ mod tests {
         all.total.mismatches = 1;
         assert_eq!(ending(&all, true, false, false, true), DIFFERS);
         assert_eq!(ending(&all, true, true, false, false), WRONG);
-    }
-
-    #[test]
-    fn a_failure_with_pages_is_in_the_object() {
-        let mut all = PagesOfAll::default();
-        let failure = Failure { line: 7, text: "a page is lost".into() };
-        all.add("a.vmtrace", Figures::default(), Some(failure));
-        assert!(all.failed && all.texts[0].contains("a.vmtrace"));
-        assert_eq!(all.objects[0]["failure"]["line"], 7);
-        assert_eq!(all.objects[0]["file"], "a.vmtrace");
     }
 }

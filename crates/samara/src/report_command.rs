@@ -1,6 +1,6 @@
 //! `samara report`: one page from the results of experiments and traces.
 
-use crate::{bench::output, cli, ending, replay::RECORDING};
+use crate::{cli, ending, output, replay::RECORDING};
 use page::Results;
 use std::{fs, path::Path, process::ExitCode};
 

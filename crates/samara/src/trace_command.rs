@@ -18,11 +18,7 @@ use trace::{
 };
 use vma::Profile;
 
-use crate::{
-    bench::{PROGRAM, output},
-    cli, complain,
-    flame::Flame,
-};
+use crate::{PROGRAM, cli, complain, flame::Flame, output};
 
 /// Our listing, an address or a result differed from the kernel's. Few programs use this code.
 const DIFFERS: u8 = 122;
@@ -46,6 +42,7 @@ pub(crate) fn run(options: &cli::Trace) -> ExitCode {
 type Failure = (u8, String);
 
 fn follow(options: &cli::Trace) -> Result<u8, Failure> {
+    refuse_stacks(options)?;
     // Files are created before the run, so that one that cannot be written is reported first.
     let failed = |what| (FAILED, what);
     let json = output::open(options.json.as_deref()).map_err(failed)?;
@@ -119,6 +116,21 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
         }
         None => Ok(code_of(exit)),
     }
+}
+
+/// Refuses call stacks in a build that has none.
+#[cfg(not(feature = "full"))]
+fn refuse_stacks(options: &cli::Trace) -> Result<(), Failure> {
+    let files = &options.flame;
+    match options.stacks || files.flame.is_some() || files.folded.is_some() {
+        true => Err((FAILED, crate::not_built("samara trace --stacks"))),
+        false => Ok(()),
+    }
+}
+
+#[cfg(feature = "full")]
+fn refuse_stacks(_: &cli::Trace) -> Result<(), Failure> {
+    Ok(())
 }
 
 /// The calls to show; `None` for all.

@@ -1,10 +1,9 @@
 //! `samara bench`: runs the experiments on threads of this host.
 
 mod host;
-pub(crate) mod output;
 
-use crate::cli;
-use crate::complain;
+use crate::output::{self, Lines};
+use crate::{PROGRAM, cli, complain};
 use clap::builder::PossibleValue;
 use host::{Effort, on_bare, on_sim};
 use machine::Machine;
@@ -17,8 +16,6 @@ use workloads::{Experiment, Needs, Part, Scale};
 /// The exit code if something could not be measured, or a result not be written.
 const FAILED: u8 = 2;
 
-/// The name of this program, in the command line of a run.
-pub(crate) const PROGRAM: &str = "samara";
 /// The machine of `samara bench`.
 const MACHINE: &str = "a machine in software, whose CPUs are threads of the host";
 
@@ -48,7 +45,7 @@ pub(crate) fn with_waiting() -> Vec<&'static str> {
 
 pub(crate) fn run(options: &cli::Bench) -> ExitCode {
     let result = output::open(options.json.as_deref());
-    match result.and_then(|file| output::write(&measure(options)?, file)) {
+    match result.and_then(|file| write(&measure(options)?, file)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(cause) => {
             complain(cause);
@@ -106,6 +103,14 @@ fn one(name: &str, effort: Effort<'_>) -> Result<Report, String> {
         }
     }
     Ok(report)
+}
+
+/// Writes the tables to standard output, and the JSON lines to their destination.
+pub(crate) fn write(report: &Report, lines: Lines<'_>) -> Result<(), String> {
+    if !matches!(lines, Lines::Stdout) {
+        Lines::Stdout.write(&report.to_string())?;
+    }
+    lines.write(&report.json_lines())
 }
 
 /// The parts of the experiment with this name.

@@ -6,7 +6,7 @@
 //! goes to people.
 
 use super::backtrace::Backtraces;
-use crate::bench::output::Lines;
+use crate::output::Lines;
 use report::Run;
 use serde_json::Value;
 use std::io::{self, Write};

@@ -23,10 +23,11 @@ mod qemu;
 mod run;
 mod streams;
 
-use crate::bench::output::{self, Lines};
-use crate::bench::{PROGRAM, PROGRAMS};
+use crate::PROGRAM;
+use crate::bench::PROGRAMS;
 use crate::cli::{self, Task};
 use crate::complain;
+use crate::output::{self, Lines};
 use console::Console;
 use ending::{Failure, NO_MACHINE};
 use outcome::Outcome;

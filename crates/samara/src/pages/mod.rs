@@ -36,6 +36,7 @@
 //! makes it for a listing. A replay with pages takes two to five times as long as one without, and
 //! more where a program brings in much memory at once: 5 µs a page.
 
+mod all;
 mod figures;
 mod model;
 mod objects;
@@ -56,7 +57,8 @@ use trace::{
 };
 use vma::{Layout, Profile, VmFlags};
 
-pub(crate) use figures::Figures;
+pub(crate) use all::PagesOfAll;
+use figures::Figures;
 use process::Process;
 use world::{CPUS, World};
 

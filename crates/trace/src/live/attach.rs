@@ -100,6 +100,7 @@ pub fn attach(
     observer: &mut dyn Observer,
 ) -> Result<Option<Exit>, Error> {
     let facilities = Facilities::probe();
+    options.check()?;
     if !facilities::proc_is_ours() {
         return Err(Error::Proc);
     }

@@ -14,6 +14,8 @@ pub enum Error {
     NoCommand,
     /// An argument contains a zero byte, which execve does not accept.
     ZeroByte,
+    /// Call stacks were asked for, and this crate was built without the feature `stacks`.
+    NoStacks,
     /// `/proc` is not mounted, or belongs to another PID namespace.
     Proc,
     /// The child process could not be created.
@@ -50,6 +52,9 @@ impl fmt::Display for Error {
         match self {
             Error::NoCommand => f.write_str("no program given; write it after `--`"),
             Error::ZeroByte => f.write_str("an argument contains a zero byte; remove it"),
+            Error::NoStacks => {
+                f.write_str("call stacks are not in this build; build it with the feature `stacks`")
+            }
             Error::Proc => f.write_str(
                 "the program cannot be followed: /proc is not mounted, or shows the processes of \
                  another PID namespace; mount it for this one (unshare --pid --fork --mount-proc)",
@@ -87,7 +92,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::NoCommand | Error::ZeroByte | Error::Proc => None,
+            Error::NoCommand | Error::ZeroByte | Error::NoStacks | Error::Proc => None,
             Error::Spawn(cause)
             | Error::Attach(cause)
             | Error::Filter(cause)

@@ -92,7 +92,7 @@ impl<'a> Follower<'a> {
             tasks: HashMap::from([(root, first)]),
             spaces: HashMap::new(),
             files: Files::new(),
-            stacks: (options.stack_depth > 0).then(|| Stacks::new(options.stack_depth)),
+            stacks: Stacks::new(options.stack_depth),
             userfaults: HashMap::new(),
             overhead: Overhead::new(),
             last_mm: 0,

@@ -66,6 +66,10 @@ mod huge;
 mod image;
 mod life;
 mod pause;
+#[cfg(feature = "stacks")]
+mod stacks;
+#[cfg(not(feature = "stacks"))]
+#[path = "no_stacks.rs"]
 mod stacks;
 mod sys;
 mod table;
@@ -111,8 +115,19 @@ pub struct Options {
     /// are always followed, and a vforked child until its execve, because it uses the program's
     /// memory.
     pub children: bool,
-    /// Record the call stack of each memory call, with at most so many frames; 0 for none.
+    /// Record the call stack of each memory call, with at most so many frames; 0 for none. All
+    /// else needs the feature `stacks`.
     pub stack_depth: usize,
+}
+
+impl Options {
+    /// Refuses what this build cannot do.
+    fn check(&self) -> Result<(), Error> {
+        match self.stack_depth == 0 || cfg!(feature = "stacks") {
+            true => Ok(()),
+            false => Err(Error::NoStacks),
+        }
+    }
 }
 
 impl Default for Options {
@@ -201,6 +216,7 @@ fn run_with<S: AsRef<OsStr>>(
         command.iter().map(|word| CString::new(word.as_ref().as_bytes())).collect();
     let words = words.map_err(|_| Error::ZeroByte)?;
     let program = words.first().ok_or(Error::NoCommand)?.to_string_lossy().into_owned();
+    options.check()?;
     if !facilities::proc_is_ours() {
         return Err(Error::Proc);
     }

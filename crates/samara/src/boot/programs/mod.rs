@@ -17,8 +17,8 @@ mod loops;
 use super::ending::Failure;
 use super::run::Output;
 use super::{execute, qemu};
-use crate::bench::output;
 use crate::cli::{Boot, BootBench, Effort, Machine, Run, Task, Unmap, mib};
+use crate::{bench, output};
 use figures::{Figures, Unit};
 use report::Report;
 use std::io::{self, Write};
@@ -96,7 +96,7 @@ pub(super) fn bench(options: &Boot, bench: &BootBench) -> Result<(), Failure> {
         }
     }
     let run = Some(super::described(options));
-    Ok(output::write(&Report { run, ..figures.report() }, json)?)
+    Ok(bench::write(&Report { run, ..figures.report() }, json)?)
 }
 
 /// Forks of the process with many pages.

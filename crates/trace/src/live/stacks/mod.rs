@@ -81,16 +81,16 @@ struct Module {
 }
 
 impl Stacks {
-    /// Stacks of at most `depth` frames, which is not 0.
-    pub(super) fn new(depth: usize) -> Stacks {
-        Stacks {
+    /// Stacks of at most `depth` frames; none if it is 0.
+    pub(super) fn new(depth: usize) -> Option<Stacks> {
+        (depth > 0).then(|| Stacks {
             depth,
             images: Images::default(),
             spaces: HashMap::new(),
             known: HashMap::new(),
             trampolines: Trampolines::default(),
             memory: Memory::default(),
-        }
+        })
     }
 
     /// `child` is a copy of `mm`: it has the same files at the same places.

@@ -38,6 +38,7 @@ pub(super) fn read_memory(tid: Tid, address: usize, out: &mut [u8]) -> io::Resul
 
 /// Reads memory of thread `tid` from `address` on, up to the first page that cannot be read.
 /// Returns the number of bytes. One system call reads at most 1 MiB.
+#[cfg(feature = "stacks")]
 pub(super) fn read_pages(tid: Tid, address: usize, out: &mut [u8]) -> usize {
     const PAGE: usize = 4096;
     // The kernel reads whole pieces only. So each piece is a page.

@@ -328,6 +328,7 @@ pub(in crate::live) fn result_register(tid: Tid) -> io::Result<isize> {
 }
 
 /// The registers that a stack is unwound from: instruction pointer, stack pointer, frame pointer.
+#[cfg(feature = "stacks")]
 pub(in crate::live) fn stack_registers(tid: Tid) -> io::Result<[u64; 3]> {
     let registers = registers(tid)?;
     Ok([registers.rip, registers.rsp, registers.rbp])

@@ -1,6 +1,5 @@
-//! Writes the results: tables, JSON lines, a file.
+//! The destination of a result: standard output, or a file.
 
-use report::Report;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
@@ -40,11 +39,4 @@ impl Lines<'_> {
             }
         }
     }
-}
-
-pub(crate) fn write(report: &Report, lines: Lines<'_>) -> Result<(), String> {
-    if !matches!(lines, Lines::Stdout) {
-        Lines::Stdout.write(&report.to_string())?;
-    }
-    lines.write(&report.json_lines())
 }
