@@ -200,23 +200,19 @@ unsafe impl Concurrent for Epoch {}
 mod tests {
     use super::*;
     use crate::batch::BATCH;
+    use crate::patience;
     use core::cell::Cell;
     use std::boxed::Box;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::sync::mpsc;
     use std::thread;
-    use std::time::{Duration, Instant};
-
-    const PATIENCE: Duration = Duration::from_secs(300);
 
     /// Flushes until `done` returns true. Guards of other tests may delay this for some time.
     fn settle(done: impl Fn() -> bool) {
-        let begun = Instant::now();
-        while !done() {
-            assert!(begun.elapsed() < PATIENCE, "a retired piece was never freed");
+        patience::until("a retired piece is freed", || {
             Epoch::pin().flush();
-            thread::yield_now();
-        }
+            done()
+        });
     }
 
     unsafe fn mark(ptr: NonNull<()>) {
@@ -285,13 +281,11 @@ mod tests {
         let mut guard = Epoch::pin();
         // SAFETY: `mark` fits; nothing is really freed.
         unsafe { Epoch::retire(&guard, ptr, mark) };
-        let begun = Instant::now();
-        while !flag.load(Ordering::Acquire) {
-            assert!(begun.elapsed() < PATIENCE, "a repinned guard still protects old pieces");
+        patience::until("a piece is freed under a guard that was repinned later", || {
             guard.flush();
             guard.repin();
-            thread::yield_now();
-        }
+            flag.load(Ordering::Acquire)
+        });
     }
 
     /// The nesting of frees that retire another piece each.

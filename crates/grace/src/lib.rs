@@ -56,6 +56,10 @@ extern crate std;
 mod batch;
 #[cfg(feature = "std")]
 mod epoch;
+#[cfg(all(test, feature = "std"))]
+#[path = "../../trace/tests/common/patience.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod patience;
 pub mod period;
 #[cfg(feature = "quiescent")]
 pub mod quiescent;

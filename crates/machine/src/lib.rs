@@ -60,6 +60,10 @@ mod loom_tests;
 mod memory;
 mod mutant;
 mod page;
+#[cfg(test)]
+#[path = "../../trace/tests/common/patience.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod patience;
 mod percpu;
 mod source;
 mod span;

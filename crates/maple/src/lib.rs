@@ -157,6 +157,10 @@ mod layout;
 mod lock;
 pub mod map;
 mod node;
+#[cfg(test)]
+#[path = "../../trace/tests/common/patience.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod patience;
 mod share;
 mod simple;
 mod stats;

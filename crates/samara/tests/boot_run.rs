@@ -1,6 +1,10 @@
 //! `samara boot run`: what QEMU gets, and what comes back, with a shell script as QEMU. The archive
 //! is read by the kernel's own reader. `./check boot` runs it in the real QEMU.
 
+#[path = "../../trace/tests/common/patience.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod patience;
+
 #[path = "../../../kernel/src/newc.rs"]
 #[allow(dead_code, reason = "the kernel uses the rest")]
 mod newc;
@@ -14,7 +18,6 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 /// An empty directory for one test, with this script as QEMU and a program `hello`.
 fn directory(name: &str, qemu: &str) -> PathBuf {
@@ -227,19 +230,13 @@ fn an_interrupt_ends_the_run_and_qemu() {
         command.args(["boot", "--kernel", "/nowhere/kernel", "run", "hello"]);
         command.current_dir(&directory).stdout(Stdio::null()).stderr(Stdio::null());
         let mut samara = command.spawn().unwrap();
-        let until = |what: &str, done: &dyn Fn() -> bool| {
-            let begun = Instant::now();
-            while !done() {
-                assert!(begun.elapsed() < Duration::from_secs(20), "{signal}: {what}");
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        };
-        until("QEMU does not start", &|| directory.join("pid").exists());
+        patience::until("QEMU starts", || directory.join("pid").exists());
         let qemu = fs::read_to_string(directory.join("pid")).unwrap();
         kill(Pid::from_raw(samara.id() as i32), signal).unwrap();
         assert_eq!(samara.wait().unwrap().signal(), Some(signal as i32));
         let state = || fs::read_to_string(format!("/proc/{}/stat", qemu.trim()));
         // It is gone, or a zombie that no process waits for.
-        until("QEMU goes on", &|| state().map_or(true, |state| state.contains(") Z ")));
+        let ended = || state().map_or(true, |state| state.contains(") Z "));
+        patience::until(&format!("{signal} ends QEMU"), ended);
     }
 }

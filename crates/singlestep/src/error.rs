@@ -126,8 +126,8 @@ impl fmt::Display for Error {
             Error::TimedOut { phase, limit } => write!(
                 f,
                 "still running {phase} after {limit:?}; raise the time limit (a step takes \
-                 microseconds), or make sure that no other thread holds a lock that the operation \
-                 needs"
+                 microseconds, and more if the host is busy), or make sure that no other thread \
+                 holds a lock that the operation needs"
             ),
             Error::Unknown { instruction, at } => write!(
                 f,

@@ -5,12 +5,7 @@
 #[path = "../../trace/tests/common/needs.rs"]
 mod needs;
 
-use std::{
-    arch::asm,
-    hint::black_box,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{arch::asm, hint::black_box, thread, time::Duration};
 
 use singlestep::{Error, Phase, operation};
 
@@ -91,9 +86,10 @@ fn an_endless_operation_is_ended() {
     let forever = |_: &mut ()| loop {
         black_box(0);
     };
-    let sleep = |_: &mut ()| thread::sleep(Duration::from_secs(1000));
+    let sleep = |_: &mut ()| loop {
+        thread::sleep(Duration::from_secs(1000));
+    };
     let limit = Duration::from_millis(1);
-    let before = Instant::now();
     for warm_up in [0, 1] {
         let both = [
             operation(|| (), forever).warm_up(warm_up).time_limit(limit).count(),
@@ -103,7 +99,6 @@ fn an_endless_operation_is_ended() {
             assert!(matches!(result, Err(Error::TimedOut { .. })), "{result:?}");
         }
     }
-    assert!(before.elapsed() < Duration::from_secs(60));
 }
 
 /// The instruction that the error names.

@@ -11,9 +11,9 @@ use machine::{CpuSet, Cpus, Irqs, Step};
 
 /// Longer than some ticks, in nanoseconds.
 pub(super) const SOME_TICKS: u64 = 20_000_000;
-/// Nanoseconds to wait for an event that should come at once: ten seconds, because the host may be
-/// busy.
-pub(super) const PATIENCE: u64 = 10_000_000_000;
+/// Nanoseconds to wait for an event that should come at once: a hundred seconds, because the host
+/// may be busy.
+pub(super) const PATIENCE: u64 = 100_000_000_000;
 
 /// The ticks of this CPU.
 fn ticks_here() -> u64 {
@@ -26,7 +26,8 @@ pub(super) fn wait_for(what: &str, mut is: impl FnMut() -> bool) -> Result<(), S
     let until = clock::now() + PATIENCE;
     while !is() {
         if clock::now() > until {
-            return Err(format!("cpu{}: {what}: not within ten seconds", area::index()));
+            let why = "not within 100 s: it hangs, or the host is very busy";
+            return Err(format!("cpu{}: {what}: {why}", area::index()));
         }
         Kernel.relax();
     }

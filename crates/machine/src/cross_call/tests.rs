@@ -1,6 +1,7 @@
 //! Nested calls, and closures that panic.
 
 use super::*;
+use crate::patience::late;
 use crate::testing::Host;
 use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
@@ -155,24 +156,23 @@ fn an_ipi_that_a_panic_prevents_is_sent_by_another_call() {
     let calls = CrossCall::try_new(host.clone()).unwrap();
     let ipi = AtomicBool::new(false);
     let until = |done: &dyn Fn() -> bool| {
-        let begun = std::time::Instant::now();
-        while !done() && begun.elapsed().as_secs() < 20 {
+        crate::patience::comes(|| {
             host.relax();
-        }
-        done()
+            done()
+        })
     };
     thread::scope(|scope| {
         let panics = scope.spawn(|| {
             host.be(0);
             let never_sends = |_: &CpuSet| {
-                assert!(until(&|| callers_of_2(&calls) == 0b11), "no second call");
+                assert!(until(&|| callers_of_2(&calls) == 0b11), "no second call: {}", late());
                 panic!("on purpose");
             };
             panics(|| calls.call(&only(2), 1, never_sends, |_| ()))
         });
         let waits = scope.spawn(|| {
             host.be(1);
-            assert!(until(&|| callers_of_2(&calls) == 0b01), "no first call");
+            assert!(until(&|| callers_of_2(&calls) == 0b01), "no first call: {}", late());
             // Release: pairs with the Acquire below. What an IPI says is seen by the CPU that it
             // interrupts.
             calls.call(&only(2), 2, |to| ipi.store(!to.is_empty(), Ordering::Release), |_| ());
@@ -183,7 +183,7 @@ fn an_ipi_that_a_panic_prevents_is_sent_by_another_call() {
         calls.poll(|what| sum += what);
         assert_eq!(panics.join().unwrap().as_deref(), Some("on purpose"));
         waits.join().unwrap();
-        assert!(sent, "no call sent the IPI");
+        assert!(sent, "no call sent the IPI: {}", late());
         assert_eq!(sum, 2, "the call that panicked was not withdrawn");
     });
 }

@@ -8,7 +8,6 @@ use core::num::{
 };
 use std::boxed::Box;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
 
 fn round_trip<E: Entry + Copy + PartialEq + fmt::Debug>(values: &[E])
 where
@@ -171,12 +170,10 @@ fn shared_pointers_of_any_size_are_counted_and_freed() {
     let text: Arc<str> = "text".into();
     in_trees(|| Some(text.clone()));
     // Only this one is left. Sections of other tests may delay it.
-    let start = Instant::now();
-    while (Arc::strong_count(&text), Arc::weak_count(&text)) != (1, 0) {
-        assert!(start.elapsed() < Duration::from_secs(60), "a tree has not dropped its entries");
+    crate::patience::until("the trees drop their entries", || {
         <grace::Epoch as grace::Reclaim>::pin().flush();
-        std::thread::yield_now();
-    }
+        (Arc::strong_count(&text), Arc::weak_count(&text)) == (1, 0)
+    });
     let word = text.clone().try_into_raw().unwrap();
     // SAFETY: the word is turned back once.
     unsafe {

@@ -12,6 +12,9 @@ mod family;
 mod ledger;
 mod oracle;
 mod panics;
+#[path = "../../../trace/tests/common/patience.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod patience;
 mod play;
 mod regressions;
 mod run;

@@ -7,7 +7,6 @@ use maple::{Index, MapleTree};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering};
-use std::time::{Duration, Instant};
 
 /// Countdowns to the panic, and the number of live entries.
 #[derive(Default)]
@@ -74,15 +73,10 @@ fn entries_that_panic() {
 /// Ends read-side sections until `done` returns true. Other tests hold sections at the same time,
 /// perhaps on threads that do not run at the moment, so this takes as long as it takes.
 fn settle(mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    loop {
+    crate::patience::until("entries are dropped", || {
         Epoch::pin().flush();
-        if done() {
-            return;
-        }
-        assert!(start.elapsed() < Duration::from_secs(60), "entries were never dropped");
-        std::thread::sleep(Duration::from_micros(100));
-    }
+        done()
+    });
 }
 
 /// A store splits an entry, whose clone panics.

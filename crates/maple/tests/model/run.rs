@@ -5,8 +5,6 @@ use crate::play::{World, play, read};
 use crate::script::{Hold, Scale, Session};
 use grace::{Epoch, Reclaim, Single};
 use maple::{MapleTree, OwnerLock, WriteToken};
-use std::thread;
-use std::time::{Duration, Instant};
 
 /// The owner of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,16 +96,13 @@ pub(crate) fn settle(ledger: &Ledger, nodes: isize, deferred: bool) {
     assert_eq!(ledger.twice(), 0, "an entry was dropped twice");
 }
 
-/// Helps the collector until `holds` is true. Guards of other tests may delay that, but not for
-/// long.
+/// Helps the collector until `holds` is true. Guards of other tests may delay that.
 pub(crate) fn wait_until(holds: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(
-            began.elapsed() < Duration::from_secs(60),
-            "too few or too many were freed in 60 seconds"
-        );
-        Epoch::pin().flush();
-        thread::yield_now();
-    }
+    crate::patience::until("neither too few nor too many are freed", || {
+        let holds = holds();
+        if !holds {
+            Epoch::pin().flush();
+        }
+        holds
+    });
 }

@@ -72,7 +72,7 @@ pub(super) fn judge(ended: Ended, limit: Option<Duration>) -> Result<(), Failure
         Ended::Signal(signal) => (NOT_RUN, format!("QEMU was ended by signal {signal}")),
         Ended::TimedOut => {
             let seconds = limit.unwrap_or_default().as_secs();
-            let why = "it hangs, or has more to do than this host does in that time";
+            let why = "it hangs, or this host is too busy for that time";
             let cure = "--timeout SECONDS allows more time, --timeout none any time";
             let ended = format!("the kernel was not done after {seconds} s and was ended");
             (TIMED_OUT, format!("{ended}: {why}; {cure}"))

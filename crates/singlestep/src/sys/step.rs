@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn neither_the_call_nor_the_return_is_counted() {
-        let tracee = Tracee::fork(Duration::from_secs(10), || {
+        let tracee = Tracee::fork(Duration::from_secs(600), || {
             child::be_traced().unwrap();
             marker::mark(Kind::Hello, &[]);
             // SAFETY: the function uses neither argument.

@@ -4,6 +4,9 @@
 
 #[path = "../common/needs.rs"]
 mod needs;
+#[path = "../common/patience.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod patience;
 mod programs;
 mod recorder;
 mod signals;
