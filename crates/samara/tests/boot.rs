@@ -1,13 +1,16 @@
 //! `samara boot` with a shell script as QEMU: its arguments, the treatment of its lines, its end.
 //! `./check boot` boots the kernel in the real QEMU.
 
+#[path = "../../trace/tests/common/patience.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod patience;
+
 use std::env;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 /// An empty directory for one test.
 fn directory(name: &str) -> PathBuf {
@@ -119,7 +122,7 @@ fn an_installed_program_finds_its_kernel() {
 fn a_machine_without_room_for_the_kernel_is_refused_at_once() {
     let directory = directory("memory");
     let started = directory.join("started");
-    let qemu = format!("touch {}; exit 33", started.display());
+    let qemu = format!("touch '{}'; exit 33", started.display());
     for (memory, code) in [("2M", 2), ("15M", 2), ("16M", 0), ("1G", 0)] {
         let _ = fs::remove_file(&started);
         let mut command = boot(&directory, &qemu, &["--memory", memory]);
@@ -190,12 +193,8 @@ fn whatever_ends_us_ends_qemu() {
     assert!(state().is_ok(), "it runs");
     samara.kill().unwrap();
     samara.wait().unwrap();
-    let begun = Instant::now();
     // It is gone, or a zombie that no process waits for.
-    while state().is_ok_and(|state| !state.contains(") Z ")) {
-        assert!(begun.elapsed() < Duration::from_secs(20), "QEMU goes on without us");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    patience::until("QEMU ends with us", || state().map_or(true, |state| state.contains(") Z ")));
 }
 
 #[test]
@@ -207,7 +206,7 @@ fn a_missing_tool_is_named_with_its_install_command() {
         command
     };
     // A Rust installation without libraries for the target.
-    script(&directory, "rustc", &format!("echo {}", directory.display()));
+    script(&directory, "rustc", &format!("echo '{}'", directory.display()));
     let (code, _, err) = told(samara().output().unwrap());
     assert_eq!(code, Some(2), "{err}");
     let qemu = "apt-get install --no-install-recommends qemu-system-x86\n";
@@ -233,7 +232,7 @@ fn the_kernel_is_built_with_its_own_settings() {
         told(command.output().unwrap())
     };
     let said = directory.join("said");
-    let record = format!("(pwd; echo \"$@\"; env) > {}", said.display());
+    let record = format!("(pwd; echo \"$@\"; env) > '{}'", said.display());
     let message = r#"{"reason":"compiler-artifact","executable":"/nowhere/built"}"#;
     let (code, out, err) = samara(&format!("{record}; echo loud >&2; echo '{message}'"));
     assert_eq!(code, Some(0), "{err}");

@@ -23,13 +23,17 @@ fn bash_completes_commands_options_and_values() {
     let complete = |words: &[&str]| {
         let (last, all) = (words.len() - 1, words.join(" "));
         let text = format!(
-            "source {}; COMP_WORDS=({all}); COMP_CWORD={last}; _samara samara '{}' '{}'; \
+            "source \"$0\"; COMP_WORDS=({all}); COMP_CWORD={last}; _samara samara '{}' '{}'; \
              echo ${{COMPREPLY[@]}}",
-            script.display(),
             words[last],
             words[last - 1],
         );
-        let out = Command::new("bash").args(["-c", &text]).output().unwrap();
+        let out = Command::new("bash")
+            .args(["-c", &text])
+            .arg(&script)
+            .env("LC_ALL", "C")
+            .output()
+            .unwrap();
         let error = String::from_utf8_lossy(&out.stderr).into_owned();
         assert!(out.status.success() && error.is_empty(), "{error}");
         String::from_utf8(out.stdout).unwrap().trim().to_string()

@@ -326,13 +326,13 @@ fn names_are_those_of_the_file_that_is_mapped() {
     assert_eq!(traced.output.status.code(), Some(0));
     ours(&traced.object, "own");
     // The same file has other contents when it is run again.
-    let script = "cp $0 $2 && $2 && cat $1 > $2 && $2";
+    let script = r#"cp "$0" "$2" && "$2" && cat "$1" > "$2" && "$2""#;
     let [own, other] = [&own, &other].map(|path| path.to_str().unwrap());
     let traced = trace("rewritten", &[], &["bash", "-c", script, own, other, place]);
     assert_eq!(traced.output.status.code(), Some(0));
     ours(&traced.object, "other");
     // It has no path any more.
-    let script = "cp $0 $1 && exec 9< $1 && rm $1 && exec /proc/self/fd/9";
+    let script = r#"cp "$0" "$1" && exec 9< "$1" && rm "$1" && exec /proc/self/fd/9"#;
     let traced = trace("deleted", &[], &["bash", "-c", script, own, place]);
     ours(&traced.object, "own");
 }

@@ -2,16 +2,18 @@
 
 #[path = "../../trace/tests/common/needs.rs"]
 mod needs;
+#[path = "../../trace/tests/common/patience.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod patience;
 
 mod traced;
 
 use std::{
-    fs,
+    env, fs,
     io::{BufRead, BufReader},
     os::unix::process::ExitStatusExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Output, Stdio},
-    time::{Duration, Instant},
 };
 
 use serde_json::Value;
@@ -158,27 +160,31 @@ fn an_interrupt_leaves_no_process_behind() {
     BufReader::new(samara.stdout.take().unwrap()).read_line(&mut pid).unwrap();
     let process = PathBuf::from("/proc").join(pid.trim());
     assert!(process.exists(), "the program runs");
-    let begun = Instant::now();
     let sent = Command::new("kill").args(["-INT", &samara.id().to_string()]).status().unwrap();
     assert!(sent.success());
-    let status = loop {
-        if let Some(status) = samara.try_wait().unwrap() {
-            break status;
-        }
-        if begun.elapsed() > Duration::from_secs(20) {
-            samara.kill().unwrap();
-            panic!("samara went on after an interrupt");
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    };
+    let ended = patience::comes(|| samara.try_wait().unwrap().is_some());
+    if !ended {
+        samara.kill().unwrap();
+    }
+    let status = samara.wait().unwrap();
+    assert!(ended, "samara ends after an interrupt: {}", patience::late());
     assert_eq!(status.code(), Some(130), "128 + SIGINT, which killed the program");
     assert!(!process.exists(), "the program is still there");
 }
 
-/// Runs `samara trace` with the streams that this shell script sets up.
-fn shell(script: &str) -> Output {
+/// Runs a shell script that calls `samara` by this name. `$FILE` is `file`: paths in a script would
+/// need quotes.
+fn shell(script: &str, file: &Path) -> Output {
+    let built = Path::new(env!("CARGO_BIN_EXE_samara")).parent().unwrap();
+    let path = env::join_paths(
+        [built.to_owned()].into_iter().chain(env::split_paths(&env::var_os("PATH").unwrap())),
+    );
     Command::new("bash")
-        .args(["-c", &script.replace("samara", env!("CARGO_BIN_EXE_samara"))])
+        .args(["-c", script])
+        .env("PATH", path.unwrap())
+        .env("FILE", file)
+        // A shell warns of a locale that is not installed.
+        .env("LC_ALL", "C")
         .stdin(Stdio::null())
         .output()
         .unwrap()
@@ -187,20 +193,18 @@ fn shell(script: &str) -> Output {
 #[test]
 fn a_report_that_cannot_be_written_ends_no_program() {
     let done = temporary("done");
-    let path = done.display();
-    let script = format!("sleep 0.1; ls / > /dev/null; echo $$ > {path}; exit 4");
-    let program = format!("bash -c '{script}'");
+    let program = "bash -c 'sleep 0.1; ls / > /dev/null; echo $$ > \"$FILE\"; exit 4'";
     for stderr in ["2>/dev/full", "2> >(exec 0<&-)"] {
-        let out = shell(&format!("samara trace -- {program} {stderr}"));
+        let out = shell(&format!("samara trace -- {program} {stderr}"), &done);
         assert_eq!(out.status.code(), Some(125), "{stderr}");
         assert!(done.exists(), "{stderr}: the program did not come to its end");
         fs::remove_file(&done).unwrap();
     }
     // `samara trace` does not wait for a child that it inherited: that child waits for samara.
-    let out = shell(&format!("samara trace -- {program} 2> >(head -c 1 > /dev/null)"));
+    let out = shell(&format!("samara trace -- {program} 2> >(head -c 1 > /dev/null)"), &done);
     assert_eq!(out.status.code(), Some(4));
     // A closed stream is closed for the program, too, and the exit code is the program's.
-    let out = shell("samara trace -- sh -c 'echo x >&2 || exit 9' 2>&-");
+    let out = shell("samara trace -- sh -c 'echo x >&2 || exit 9' 2>&-", Path::new(""));
     assert_eq!(out.status.code(), Some(9));
 }
 
@@ -209,18 +213,17 @@ fn notices_into_a_full_device_end_no_program() {
     // A program that itself uses ptrace causes a notice in the middle of the run.
     let source = "int main(){return ptrace(0,0,0,0)==-1&&fork()>=0?6:7;}";
     let program = compile("traceme", source, &["-w"]);
-    let out = shell(&format!("samara trace -- {} 2>/dev/full", program.display()));
+    let out = shell("samara trace -- \"$FILE\" 2>/dev/full", &program);
     assert_eq!(out.status.code(), Some(125));
-    let out = shell(&format!("samara trace -- {} 2>&1 | grep -c 'uses ptrace'", program.display()));
+    let out = shell("samara trace -- \"$FILE\" 2>&1 | grep -c 'uses ptrace'", &program);
     assert_eq!(out.stdout, b"1\n");
 }
 
 #[test]
 fn a_recording_that_grows_too_large_ends_no_program() {
     let recording = temporary("large.vmtrace");
-    let path = recording.display();
-    let script = format!("ulimit -f 8; samara trace --record {path} -- sh -c 'ls /; echo end'");
-    let out = shell(&script);
+    let script = "ulimit -f 8; samara trace --record \"$FILE\" -- sh -c 'ls /; echo end'";
+    let out = shell(script, &recording);
     assert_eq!(out.status.code(), Some(125));
     assert!(String::from_utf8_lossy(&out.stdout).ends_with("end\n"));
     let err = String::from_utf8_lossy(&out.stderr).into_owned();
@@ -229,10 +232,10 @@ fn a_recording_that_grows_too_large_ends_no_program() {
 
 #[test]
 fn the_program_finds_signals_as_samara_was_given_them() {
-    let shown = "grep SigIgn /proc/self/status";
+    let (shown, none) = ("grep SigIgn /proc/self/status", Path::new(""));
     for before in [":", "trap '' PIPE", "trap '' PIPE XFSZ USR2"] {
-        let native = shell(&format!("{before}; {shown}")).stdout;
-        let traced = shell(&format!("{before}; samara trace -- {shown}"));
+        let native = shell(&format!("{before}; {shown}"), none).stdout;
+        let traced = shell(&format!("{before}; samara trace -- {shown}"), none);
         assert_eq!(traced.stdout, native, "{before}");
     }
 }
@@ -271,26 +274,27 @@ fn a_program_that_cannot_be_followed_is_told_by_the_exit_code() {
         );
     };
     // Executed at once, and later.
-    for command in [&["--", path][..], &["--", "sh", "-c", &format!("exec {path}")]] {
+    for command in [&["--", path][..], &["--", "sh", "-c", "exec \"$0\"", path]] {
         let out = samara(command);
         assert_eq!(out.status.code(), Some(125), "{command:?}");
         says(&out);
     }
     // The child that is not followed is counted. The exit code stays the program's, unless all must
     // be followed.
-    let script = format!("{path}; exit 7");
+    let script = "\"$0\"; exit 7";
     let json = temporary("child.json");
-    let out = samara(&["--json", json.to_str().unwrap(), "--", "sh", "-c", &script]);
+    let out = samara(&["--json", json.to_str().unwrap(), "--", "sh", "-c", script, path]);
     assert_eq!((out.status.code(), object(&json)["unfollowed"].as_u64()), (Some(7), Some(1)));
-    assert_eq!(samara(&["--strict", "--", "sh", "-c", &script]).status.code(), Some(125));
+    assert_eq!(samara(&["--strict", "--", "sh", "-c", script, path]).status.code(), Some(125));
 }
 
 #[test]
 fn a_proc_of_other_processes_is_refused() {
-    let out = shell("unshare --pid --fork samara trace -- sh -c 'echo ran'");
+    let none = Path::new("");
+    let out = shell("unshare --pid --fork samara trace -- sh -c 'echo ran'", none);
     let err = String::from_utf8_lossy(&out.stderr).into_owned();
     let permitted = !err.contains("Operation not permitted");
-    if !needs::has("namespaces", permitted, Some("run the tests as root")) {
+    if !needs::permits("namespaces", permitted, "run the tests with all capabilities") {
         return;
     }
     assert_eq!((out.status.code(), out.stdout.as_slice()), (Some(125), &b""[..]), "{err}");
@@ -298,8 +302,8 @@ fn a_proc_of_other_processes_is_refused() {
     // A program that makes its own namespaces is followed.
     let out = samara(&["--strict", "--", "unshare", "--pid", "--fork", "sh", "-c", "ls /; exit 5"]);
     assert_eq!(out.status.code(), Some(5));
-    let out =
-        shell("unshare --pid --fork --mount-proc samara trace --strict -- sh -c 'ls /; exit 5'");
+    let script = "unshare --pid --fork --mount-proc samara trace --strict -- sh -c 'ls /; exit 5'";
+    let out = shell(script, none);
     assert_eq!(out.status.code(), Some(5), "{}", String::from_utf8_lossy(&out.stderr));
 }
 
@@ -322,20 +326,21 @@ fn a_tracer_without_descriptors_says_so_and_finds_no_mismatch() {
             return limit.rlim_cur == 64 ? 5 : 6;
         }"#;
     let program = compile("descriptors", source, &["-w"]);
-    let path = program.display();
     // The tracer raises its own descriptor limit if it may, and the program keeps its limit.
-    let out = shell(&format!("ulimit -n 64; samara trace --strict -- {path} {path}"));
+    let out = shell("ulimit -n 64; samara trace --strict -- \"$FILE\" \"$FILE\"", &program);
     let err = String::from_utf8_lossy(&out.stderr).into_owned();
     if !err.contains("ran out of file descriptors") {
         assert_eq!(out.status.code(), Some(5), "{err}");
     }
-    let json = temporary("descriptors.json");
+    let mut json = program.clone().into_os_string();
+    json.push(".json");
+    let json = PathBuf::from(json);
     let bare = "setpriv --bounding-set=-sys_resource --inh-caps=-sys_resource";
-    let traced = format!("trace --json {} -- {path} {path}", json.display());
-    let out = shell(&format!("ulimit -n 64; {bare} samara {traced}"));
+    let traced = "samara trace --json \"$FILE.json\" -- \"$FILE\" \"$FILE\"";
+    let out = shell(&format!("ulimit -n 64; {bare} {traced}"), &program);
     let err = String::from_utf8_lossy(&out.stderr).into_owned();
-    let cure = Some("install util-linux, and run the tests as root");
-    if !needs::has("setpriv", !err.contains("setpriv:"), cure) {
+    let cure = "install util-linux, and run the tests with all capabilities";
+    if !needs::permits("setpriv", !err.contains("setpriv:"), cure) {
         return;
     }
     assert_eq!(out.status.code(), Some(5), "{err}");
@@ -343,6 +348,7 @@ fn a_tracer_without_descriptors_says_so_and_finds_no_mismatch() {
     assert_eq!(err.matches("ran out of file descriptors: its").count(), 2, "once, then how often");
     let object = object(&json);
     assert_eq!((&object["mismatches"], &object["cannot_tell"]), (&0.into(), &1.into()), "{err}");
-    let out = shell(&format!("ulimit -n 64; {bare} samara trace --strict -- {path} {path}"));
+    let strict = "samara trace --strict -- \"$FILE\" \"$FILE\"";
+    let out = shell(&format!("ulimit -n 64; {bare} {strict}"), &program);
     assert_eq!(out.status.code(), Some(122));
 }

@@ -107,8 +107,8 @@ fn pages_are_as_on_linux() {
 fn other_calls_are_as_on_linux() {
     let mut linux = Linux::start();
     let locked = linux.run(&[Step::LockAll { flags: 1 }]);
-    let cure = "run it as root, or without a limit of locked memory";
-    if needs::has("mlockall", locked == ["ok"], Some(cure)) {
+    let cure = "run it without a limit of locked memory";
+    if needs::permits("mlockall", locked == ["ok"], cure) {
         all_as_on_linux(&mut linux, |seed| calls_random::random(seed, STEPS));
     }
 }
@@ -117,8 +117,12 @@ fn of_monitors_as_on_linux(about: About, needed: Call, name: &str) {
     let mut linux = Linux::start();
     let found = linux.run(&[Step::Monitor(needed)]);
     let lacks = matches!(&*found[0], "EINVAL" | "ENOTTY" | "ENOSYS" | "EPERM");
-    let cure = "run Linux 6.15 or newer with CONFIG_USERFAULTFD and CONFIG_PROC_PAGE_MONITOR";
-    if needs::has(name, !lacks, Some(cure)) {
+    if !needs::linux(6, 15) {
+        needs::has("Linux 6.15", false, None);
+        return;
+    }
+    let cure = "run a kernel with CONFIG_USERFAULTFD and CONFIG_PROC_PAGE_MONITOR";
+    if needs::permits(name, !lacks, cure) {
         all_as_on_linux(&mut linux, |seed| monitor_random::random(about, seed, STEPS));
     }
 }

@@ -12,6 +12,8 @@ pub(crate) fn samara(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_samara"))
         .arg("trace")
         .args(arguments)
+        // A shell warns of a locale that is not installed, and other programs would speak it.
+        .env("LC_ALL", "C")
         .stdin(Stdio::null())
         .output()
         .unwrap()

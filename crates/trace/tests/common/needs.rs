@@ -23,3 +23,21 @@ pub(crate) fn has(name: &str, found: bool, cure: Option<&str>) -> bool {
     }
     found
 }
+
+/// As [`has`], for what only root may do: an ordinary user has no cure, and leaves the test out.
+#[allow(dead_code, reason = "other tests use it")]
+pub(crate) fn permits(name: &str, found: bool, cure: &str) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    // The owner of its files is the effective user of this process.
+    let is_root = std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
+    has(name, found, is_root.then_some(cure))
+}
+
+/// Whether the running Linux is at least this version.
+#[allow(dead_code, reason = "other tests use it")]
+pub(crate) fn linux(major: u32, minor: u32) -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).map(|number| number.trim().parse().unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0);
+    (next(), next()) >= (major, minor)
+}

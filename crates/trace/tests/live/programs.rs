@@ -1,7 +1,7 @@
 //! Tests C programs that are hard to follow: threads, sudden ends, job control, unusual files.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
     time::Duration,
@@ -17,8 +17,6 @@ use trace::{
 
 /// The end of a program that lacks a privilege or a feature of the kernel.
 const SKIPPED: Exit = Exit::Code(77);
-const USERFAULTFD: Option<&str> =
-    Some("run the tests as root, or set vm.unprivileged_userfaultfd to 1");
 
 /// A path for this test alone.
 fn scratch(name: &str) -> PathBuf {
@@ -148,7 +146,7 @@ fn sharing_and_copying_are_reported() {
 #[test]
 fn a_call_that_waits_for_another_thread_lets_it_go() {
     let (seen, exit) = run("blocked", &[]);
-    if !needs::has("userfaultfd", exit != SKIPPED, USERFAULTFD) {
+    if !needs::permits("userfaultfd", exit != SKIPPED, "run a kernel with CONFIG_USERFAULTFD") {
         return;
     }
     assert_eq!(exit, Exit::Code(0));
@@ -174,7 +172,7 @@ fn programs_that_cannot_be_followed_continue() {
             continue;
         }
         let path = path.expect("it ran");
-        let (seen, exit) = Recorder::run(&["sh", "-c", &format!("{}; exit $?", path.display())]);
+        let (seen, exit) = Recorder::run(&["sh", "-c", "\"$0\"; exit $?", path.to_str().unwrap()]);
         assert_eq!(exit, Exit::Code(code));
         assert!(seen.notices.iter().any(|n| n.contains(what)), "{:?}", seen.notices);
         // The shell and its child were followed, and the program as far as possible.
@@ -312,29 +310,33 @@ fn touches_of_threads_and_calls_of_others_have_one_order() {
 #[test]
 fn maps_of_each_file_system_go_where_its_files_go() {
     let path = compile("aligned", &[]).expect("it compiles");
-    let program = path.display();
+    let program = path.to_str().unwrap();
     let here = scratch("aligned-file");
-    let mut commands = vec![format!("{program} {}", here.display()), format!("{program}")];
+    let script = |text: &str, place: &Path| {
+        ["sh", "-c", text, program, place.to_str().unwrap()].map(str::to_owned)
+    };
+    let mut commands = vec![script("\"$0\" \"$1\"", &here), script("\"$0\"", &here)];
     for huge in ["never", "advise", "within_size", "always"] {
         let place = scratch("mount");
         std::fs::create_dir(&place).unwrap();
-        let place = place.display();
-        commands.push(format!(
-            "unshare -m true || exit 77; exec unshare -m sh -c \
-             'mount -t tmpfs -o huge={huge} t {place} || exit 77; exec {program} {place}/file'"
-        ));
+        let inner = "mount -t tmpfs -o huge=HUGE t \"$1\" || exit 77; exec \"$0\" \"$1/file\"";
+        let text = format!(
+            "unshare -m true || exit 77; exec unshare -m sh -c '{}' \"$0\" \"$1\"",
+            inner.replace("HUGE", huge)
+        );
+        commands.push(script(&text, &place));
     }
     for command in commands {
-        let (seen, exit) = mirrored(&["sh", "-c", &command]);
-        let cure = Some("run the tests as root, on a kernel with CONFIG_TRANSPARENT_HUGEPAGE");
-        if !needs::has("tmpfs", exit != SKIPPED, cure) {
+        let (seen, exit) = mirrored(&command.each_ref().map(String::as_str));
+        let cure = "run a kernel with CONFIG_TRANSPARENT_HUGEPAGE, with all capabilities";
+        if !needs::permits("tmpfs", exit != SKIPPED, cure) {
             continue;
         }
-        assert_eq!(exit, Exit::Code(0), "{command}");
+        assert_eq!(exit, Exit::Code(0), "{command:?}");
         let first = seen.first_mismatch;
-        assert_eq!(seen.total.mismatches, 0, "{command}: {first:?}");
-        assert_eq!(seen.total.predicted, seen.total.predictable, "{command}");
-        assert!(seen.total.predictable > 120, "{command}");
+        assert_eq!(seen.total.mismatches, 0, "{command:?}: {first:?}");
+        assert_eq!(seen.total.predicted, seen.total.predictable, "{command:?}");
+        assert!(seen.total.predictable > 120, "{command:?}");
     }
     std::fs::remove_file(&path).unwrap();
 }
@@ -342,7 +344,7 @@ fn maps_of_each_file_system_go_where_its_files_go() {
 #[test]
 fn a_thread_that_serves_faults_is_not_held() {
     let (seen, exit) = run("served", &[]);
-    if !needs::has("userfaultfd", exit != SKIPPED, USERFAULTFD) {
+    if !needs::permits("userfaultfd", exit != SKIPPED, "run a kernel with CONFIG_USERFAULTFD") {
         return;
     }
     assert_eq!(exit, Exit::Code(0));

@@ -6,10 +6,10 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use crate::recorder::Recorder;
+use crate::{patience::until, recorder::Recorder};
 use trace::live::{self, Exit, Options};
 
 const SCRIPT: &str = "SAMARA_TEST_SCRIPT";
@@ -28,20 +28,19 @@ fn follow_a_script() {
     });
 }
 
-/// Starts that tracer, and returns when the script has created `ready`.
+/// Starts that tracer, and returns when the script has created `ready`, which it calls `$READY`.
 fn start(script: &str, ready: &Path) -> Child {
     let mut child = Command::new(env::current_exe().unwrap())
         .args(["--ignored", "--exact", "signals::follow_a_script", "--nocapture"])
         .env(SCRIPT, script)
+        .env("READY", ready)
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let begun = Instant::now();
-    while !ready.exists() {
+    until("the script starts", || {
         assert!(child.try_wait().unwrap().is_none(), "the tracer ended too early");
-        assert!(begun.elapsed() < Duration::from_secs(20), "the script did not start in time");
-        thread::sleep(Duration::from_millis(5));
-    }
+        ready.exists()
+    });
     child
 }
 
@@ -50,17 +49,18 @@ fn tell(child: &Child, signal: &str) {
     assert!(status.unwrap().success());
 }
 
-/// The tracer's exit code; panics if it does not end in time.
-fn code(mut child: Child) -> Option<i32> {
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(20) {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status.code();
+/// The tracer's exit code.
+fn code(child: Child) -> Option<i32> {
+    /// Kills the tracer if it does not end.
+    struct Tracer(Child);
+    impl Drop for Tracer {
+        fn drop(&mut self) {
+            let _ended = self.0.kill();
         }
-        thread::sleep(Duration::from_millis(5));
     }
-    child.kill().unwrap();
-    panic!("the tracer still runs");
+    let mut tracer = Tracer(child);
+    until("the tracer ends", || tracer.0.try_wait().unwrap().is_some());
+    tracer.0.wait().unwrap().code()
 }
 
 fn marker(name: &str) -> PathBuf {
@@ -80,11 +80,9 @@ fn lives(pid: &str) -> bool {
 fn the_first_signal_is_the_programs() {
     for (signal, expected) in [("-INT", 41), ("-TERM", 42)] {
         let ready = marker(&format!("first{signal}"));
-        let path = ready.display();
-        let script = format!(
-            "trap 'exit 41' INT; trap 'exit 42' TERM; : > {path}; while :; do /bin/true; done"
-        );
-        let child = start(&script, &ready);
+        let script =
+            "trap 'exit 41' INT; trap 'exit 42' TERM; : > \"$READY\"; while :; do /bin/true; done";
+        let child = start(script, &ready);
         tell(&child, signal);
         assert_eq!(code(child), Some(expected));
         fs::remove_file(&ready).unwrap();
@@ -94,13 +92,10 @@ fn the_first_signal_is_the_programs() {
 #[test]
 fn the_second_signal_kills_all_of_it() {
     let ready = marker("second");
-    let path = ready.display();
     // The program and its child both ignore the signals.
-    let script = format!(
-        "trap '' INT TERM; (while :; do /bin/true; done) & echo $! > {path}.tmp; \
-         mv {path}.tmp {path}; while :; do /bin/true; done"
-    );
-    let child = start(&script, &ready);
+    let script = "trap '' INT TERM; (while :; do /bin/true; done) & echo $! > \"$READY.tmp\"; \
+                  mv \"$READY.tmp\" \"$READY\"; while :; do /bin/true; done";
+    let child = start(script, &ready);
     let grandchild = fs::read_to_string(&ready).unwrap();
     tell(&child, "-INT");
     thread::sleep(Duration::from_millis(200));
@@ -114,17 +109,13 @@ fn the_second_signal_kills_all_of_it() {
 #[test]
 fn a_killed_tracer_leaves_no_process() {
     let ready = marker("killed");
-    let path = ready.display();
-    let script = format!("echo $$ > {path}.tmp; mv {path}.tmp {path}; while :; do /bin/true; done");
-    let mut child = start(&script, &ready);
+    let script = "echo $$ > \"$READY.tmp\"; mv \"$READY.tmp\" \"$READY\"; \
+                  while :; do /bin/true; done";
+    let mut child = start(script, &ready);
     let program = fs::read_to_string(&ready).unwrap();
     assert!(lives(program.trim()));
     child.kill().unwrap();
     child.wait().unwrap();
-    let begun = Instant::now();
-    while lives(program.trim()) {
-        assert!(begun.elapsed() < Duration::from_secs(20), "the program still runs");
-        thread::sleep(Duration::from_millis(5));
-    }
+    until("the program ends", || !lives(program.trim()));
     fs::remove_file(&ready).unwrap();
 }
