@@ -166,7 +166,7 @@ extern "C" fn with_all_cpus() -> ! {
     smp::take_part();
     // SAFETY: called once, on the boot CPU; the areas, the stacks and what starts a CPU exist.
     if let Err(cpu) = unsafe { smp::start_others(space::tables().root().start()) } {
-        panic!("cpu{cpu} does not start");
+        panic!("cpu{cpu} does not start within 100 s: it hangs, or the host is very busy");
     }
     // SAFETY: a CPU starts with one section, which this ends.
     unsafe { cpu::area::irq_leave() };

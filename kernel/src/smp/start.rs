@@ -12,8 +12,8 @@ use machine::{AtomicCpuSet, CpuSet, Flush, Irqs, PhysAddr, Step, Tlb};
 
 /// Timer interrupts a second, of each CPU.
 const HERTZ: u64 = 250;
-/// Nanoseconds that a CPU may take to start: ten seconds, because the host may be busy.
-const PATIENCE: u64 = 10_000_000_000;
+/// Nanoseconds that a CPU may take to start: a hundred seconds, because the host may be busy.
+const PATIENCE: u64 = 100_000_000_000;
 
 static ONLINE: AtomicCpuSet = AtomicCpuSet::new();
 static STARTED: AtomicBool = AtomicBool::new(false);
