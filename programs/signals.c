@@ -77,8 +77,7 @@ static void masks(void)
 
 static void nest(int signal)
 {
-	char here;
-	handler_stack = &here;
+	handler_stack = __builtin_frame_address(0);
 	calls++;
 	if (++nested > deepest)
 		deepest = nested;

@@ -340,7 +340,7 @@ static void names(void)
     snprintf(copy, sizeof copy, "%s/copy", scratch);
     snprintf(moved, sizeof moved, "%s/moved", scratch);
     if (!getenv("COPIED")) {
-        snprintf(command, sizeof command, "cp /proc/%d/exe %s", getpid(), copy);
+        snprintf(command, sizeof command, "cp /proc/%d/exe '%s'", getpid(), copy);
         setenv("COPIED", "1", 1);
         if (system(command) == 0)
             execl(copy, "rules", "names", scratch, NULL);
