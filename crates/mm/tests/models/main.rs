@@ -4,5 +4,4 @@
 mod common;
 
 mod huge_model;
-mod model;
 mod object_model;
