@@ -293,10 +293,23 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
             Work::Protect(range, old) if self.has_pages() => {
                 let now = vma.clone();
                 self.prepare_pages(range.clone(), PageWork::Protect)?;
-                self.tree.store_range(start..=end - 1, vma).map_err(|refused| refused.error)?;
+                // A neighbour is joined once the pages have changed: until then, a first touch
+                // there brings in no huge page that reaches into the range.
+                let joins = range != (start..end);
+                if joins {
+                    self.tree.preallocate_writes(2)?;
+                    let part = range.start..=range.end - 1;
+                    self.tree.store_range(part, now.clone()).map_err(|refused| refused.error)?;
+                } else {
+                    let refused = self.tree.store_range(start..=end - 1, vma.clone());
+                    refused.map_err(|refused| refused.error)?;
+                }
                 self.state.count_more(more);
                 if let Some(pages) = &mut self.pages {
                     pages.protect(range, &now, old);
+                }
+                if joins {
+                    self.tree.store_range(start..=end - 1, vma).map_err(|refused| refused.error)?;
                 }
                 Ok(())
             }
