@@ -106,7 +106,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// # Errors
     /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::TooManyMaps`], [`Error::OutOfMemory`];
     /// [`Error::Unmapped`] if flags are given and the range has a hole; [`Error::NotOneVma`] if the
-    /// VMAs map different files; [`Error::WrongKind`] as for [`adopt`](Self::adopt).
+    /// VMAs map different files, or one at other offsets; [`Error::WrongKind`] as for
+    /// [`adopt`](Self::adopt).
     pub fn settle(
         &mut self,
         start: usize,
@@ -128,7 +129,12 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             let area = self.covering(at).ok_or(Error::Unmapped)?;
             (at, parts) = (area.end, parts + 1);
             // Pages of one file would be left in a map of another.
-            if contents.as_ref().is_some_and(|had| had.file != area.vma.file) {
+            let joins = |had: &RefCounted<Vma<F>>| {
+                let first = area.start.max(start);
+                had.file == area.vma.file
+                    && (had.file.is_none() || had.offset_at(first) == area.vma.offset_at(first))
+            };
+            if !contents.as_ref().is_none_or(joins) {
                 return Err(Error::NotOneVma);
             }
             // The parts become one VMA. A part with private pages provides the contents.
