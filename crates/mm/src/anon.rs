@@ -37,7 +37,7 @@ use crate::{
     object::HeldPage,
     reference::is_alone,
     rights::{self, Want},
-    track::WP,
+    track::{WP, marked},
 };
 
 /// What a fault has prepared for the entry.
@@ -186,8 +186,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                         && now.attrs.share() == Share::Flushing
                         && self.core.vmas.is_current(guard, addr, vma) =>
                 {
-                    let attrs = rights::attrs(vma.flags, Share::Exclusive);
-                    (EntryChange::Set(now.frame, attrs), Step::Mapped)
+                    self.replaced(vma, now)
                 }
                 _ => (EntryChange::Keep, Step::Again),
             })
@@ -196,5 +195,15 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             pending.flush();
             step
         })
+    }
+
+    /// The entry of a page that has replaced another one, after the flush. A monitor may have
+    /// write-protected it before: then the fault asks the monitor.
+    pub(crate) fn replaced(&self, vma: &Vma<Backing<M>>, now: Mapping) -> (EntryChange, Step) {
+        let attrs = rights::attrs(vma.flags, Share::Exclusive);
+        match now.attrs.soft & WP != 0 && self.is_write_protected(vma) {
+            true => (EntryChange::Set(now.frame, marked(attrs, now.attrs.soft)), Step::Again),
+            false => (EntryChange::Set(now.frame, attrs), Step::Mapped),
+        }
     }
 }

@@ -161,7 +161,7 @@ impl<M: Machine> PageCache<M> {
     }
 
     /// Fills bytes with zeros, where there are pages.
-    fn clear(&self, bytes: Range<u64>) {
+    pub(crate) fn clear(&self, bytes: Range<u64>) {
         self.each_part(bytes, |part, _| {
             // Relaxed: a program's memory orders nothing here.
             part.iter().for_each(|byte| byte.store(0, Ordering::Relaxed));
@@ -270,6 +270,28 @@ impl<M: Machine> PageCache<M> {
                 self.take_back(index..index + 1, true);
                 return Err(ObjectError::BeyondEnd);
             }
+        }
+        Ok(())
+    }
+
+    /// Puts a new page in, filled by `fill`, where there is none, if `may` allows it. No change of
+    /// the object that takes the lock comes between that look and the page.
+    pub(crate) fn insert(
+        &self,
+        index: u64,
+        fill: impl FnOnce(Frame) -> Result<(), ObjectError>,
+        may: impl FnOnce() -> Result<(), ObjectError>,
+    ) -> Result<(), ObjectError> {
+        let new = self.new_page()?;
+        fill(new.frame())?;
+        let _locked = self.lock();
+        may()?;
+        if index >= self.limit() {
+            return Err(ObjectError::BeyondEnd);
+        }
+        let slot = self.index.insert(index, new.frame()).map_err(ObjectError::OutOfMemory)?;
+        if slot == Slot::Page(new.frame()) {
+            new.keep();
         }
         Ok(())
     }

@@ -53,7 +53,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ///
     /// # Errors
     /// As in the manual page of mmap; nothing has changed. [`vma::Error::Sealed`]: a seal of the
-    /// object forbids a writable shared map.
+    /// object forbids a writable shared map. One for reading never becomes writable then.
     pub fn mmap_object(
         &self,
         addr: usize,
@@ -76,13 +76,17 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     fn map(&self, request: MapRequest<Backing<M>>) -> Result<usize, Error> {
-        let (flags, len) = (request.flags, request.len);
+        let (flags, len, writes) = (request.flags, request.len, request.prot & 2 != 0);
         let replaced = pages_of(request.addr, len);
         let replaces =
             flags.contains(MapFlags::FIXED) && !flags.contains(MapFlags::FIXED_NOREPLACE);
         let at = self.change_and_tell(
             |_, events| if replaces { self.add_unmap(replaced, events) } else { Ok(()) },
-            |calls, _| calls.mmap(request),
+            |calls, _| match calls.mmap(request.clone()) {
+                // A seal has come since the flags were chosen: now they forbid writing.
+                Err(vma::Error::Sealed) if !writes => calls.mmap(request),
+                mapped => mapped,
+            },
         )?;
         let now = flags.contains(MapFlags::POPULATE) && !flags.contains(MapFlags::NONBLOCK);
         self.populate(at, len, now);

@@ -43,6 +43,8 @@ pub enum CollapseError {
     Pinned,
     /// A monitor of a userfaultfd has write-protected a page: EINVAL.
     WriteProtected,
+    /// A page is absent, or the zero page, in memory that a monitor watches: EBUSY.
+    Watched,
     /// There is no block of 2 MiB: ENOMEM.
     OutOfMemory,
     /// The group of the space has reached its limit of frames: EBUSY.
@@ -55,7 +57,7 @@ impl CollapseError {
             CollapseError::NoPages | CollapseError::WriteProtected => 22,
             CollapseError::Pinned => 11,
             CollapseError::OutOfMemory => 12,
-            CollapseError::GroupLimit => 16,
+            CollapseError::GroupLimit | CollapseError::Watched => 16,
         }
     }
 }
@@ -68,6 +70,7 @@ impl fmt::Display for CollapseError {
             }
             CollapseError::Pinned => "a page is pinned: try again when it is not",
             CollapseError::WriteProtected => "a page is write-protected: resolve it first",
+            CollapseError::Watched => "a page is absent, and is its monitor's: bring it in first",
             CollapseError::OutOfMemory => "there is no free block of 2 MiB",
             CollapseError::GroupLimit => crate::error::GROUP_LIMIT,
         })
@@ -160,7 +163,8 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         old: &mut Vec<Frame>,
     ) -> Result<bool, CollapseError> {
         let machine = self.tables.machine();
-        let (mut any, mut any_special) = (false, false);
+        let (mut any, mut any_special, mut next) = (false, false, 0);
+        let watched = vma.flags.contains(VmFlags::UFFD_MISSING);
         {
             let guard = G::pin();
             for page in self.tables.walk(&guard).pages(range) {
@@ -182,6 +186,12 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
                 }
                 let index = (page.page.get() - range.start().get()) / PageSize::Size4K.bytes();
                 let to = new.frame().checked_add(index).ok_or(CollapseError::NoPages)?;
+                // The monitor decides what the others hold.
+                let follows = page.page.get() == range.start().get() + next;
+                if watched && !(follows && is_counted(machine, page.frame)) {
+                    return Err(CollapseError::Watched);
+                }
+                next += PageSize::Size4K.bytes();
                 if is_counted(machine, page.frame) {
                     copy(machine, page.frame, to).map_err(|_| CollapseError::NoPages)?;
                 }
@@ -190,6 +200,9 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         }
         if !any || any_special {
             return Err(CollapseError::NoPages);
+        }
+        if watched && next != range.len() {
+            return Err(CollapseError::Watched);
         }
         let attrs = rights::attrs(vma.flags, Share::Exclusive);
         let mut pending = self.tables.no_flush();

@@ -106,7 +106,8 @@ impl<M: Machine, S: PageSource> File<M, S> {
     }
 
     /// The file has this size now. Pages beyond it go, from all spaces, written or not, with the
-    /// copies that private maps made. The rest of the last page becomes zeros.
+    /// copies that private maps made. The rest of the last page becomes zeros, also if the file
+    /// becomes larger.
     ///
     /// # Context
     /// With nothing held; waits for the spaces that map it.
@@ -114,7 +115,11 @@ impl<M: Machine, S: PageSource> File<M, S> {
     /// # Errors
     /// [`ObjectError::BeyondEnd`]: larger than objects can be. Nothing has changed.
     pub fn set_size(&self, bytes: u64) -> Result<(), ObjectError> {
-        self.pages.set_size(bytes, |_| Ok(()))
+        self.pages.set_size(bytes, |old| {
+            // A map may have written beyond the end: that part of the file is zeros.
+            self.pages.clear(old..bytes.min(old.next_multiple_of(PAGE)));
+            Ok(())
+        })
     }
 
     /// Pages that come from now on count for a group. Later calls change nothing.

@@ -297,8 +297,10 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         if foreign || vma.is_private() && object.device_memory().is_some() {
             return Err(vma::Error::NotHere);
         }
-        object.mappings().add(self.tables.machine(), family, range)?;
+        let own = core::ptr::from_ref(self.tables).cast();
+        object.mappings().add(self.tables.machine(), family, own, range)?;
         // Added first: a seal that this look misses finds the range.
+        self.tables.machine().step(machine::Access::Shared);
         let writes = VmFlags::SHARED | VmFlags::MAYWRITE;
         match vma.flags.contains(writes) && object.is_write_sealed() {
             true => Err(vma::Error::Sealed),

@@ -265,8 +265,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                         && now.attrs.share() == Share::Flushing
                         && self.is_current(look) =>
                 {
-                    let attrs = rights::attrs(look.vma.flags, Share::Exclusive);
-                    (EntryChange::Set(now.frame, attrs), Step::Mapped)
+                    self.replaced(look.vma, now)
                 }
                 _ => (EntryChange::Keep, Step::Again),
             })

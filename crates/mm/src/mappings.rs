@@ -24,7 +24,7 @@
 //!
 //! # Cost
 //! A visit: one lookup for each range and each member of its family. Stale ranges are dropped when
-//! the list has doubled since the last time.
+//! the list has doubled since the last time, but not those of other spaces that a call changes.
 
 use alloc::vec::Vec;
 use core::{fmt, ops::Range};
@@ -63,6 +63,10 @@ pub(crate) trait Visit: Send + Sync {
 
     /// Whether a VMA in this range maps the object. Takes no lock.
     fn maps(&self, addresses: Range<usize>, mappings: &Mappings) -> bool;
+
+    /// Whether a call changes the space just now, and it is not the one with these tables. Tries
+    /// the write right.
+    fn is_changing(&self, own: *const ()) -> bool;
 
     /// Whether a VMA in this range maps the object, shared, and may become writable. Takes the
     /// write right.
@@ -175,11 +179,17 @@ impl Mappings {
         Mappings { places: SpinMutex::new(List::new()) }
     }
 
-    /// Adds a range, before a VMA is stored there.
+    /// Adds a range, before a VMA is stored there. The caller has the write right of the space with
+    /// the tables `own`.
+    ///
+    /// A range that maps nothing is stale, unless its space is being changed: then a call may have
+    /// added it, and not yet stored its VMA. The lock of the list orders that call's write right
+    /// before this look at it.
     pub(crate) fn add(
         &self,
         step: &impl Step,
         family: &RefCounted<Family>,
+        own: *const (),
         addresses: Range<usize>,
     ) -> Result<(), vma::Error> {
         // Dropped without the lock: a space may end with the last of these.
@@ -192,7 +202,7 @@ impl Mappings {
                     return true;
                 }
                 let Some(space) = space.upgrade() else { return false };
-                let maps = space.maps(place.addresses.clone(), self);
+                let maps = space.is_changing(own) || space.maps(place.addresses.clone(), self);
                 spaces.push(space);
                 maps
             })

@@ -146,10 +146,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let all = registered.unwrap_or(true) && vma.flags.contains(VmFlags::UFFD_WP);
             registered = Some(all);
             if all {
-                hook.write_protect(part.clone(), vma, protect);
+                // The marks of absent pages come first: a page that comes in before them is found
+                // by the sweep, and one that comes later takes its mark over.
                 if protect && self.marks_absent(vma) {
-                    hook.mark_absent(part, vma);
+                    hook.mark_absent(part.clone(), vma);
                 }
+                hook.write_protect(part, vma, protect);
             }
         })?;
         unchanging?;
@@ -211,9 +213,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
             let machine = self.core.tables.machine();
             let filled = Cell::new(false);
-            file.object().fill(index, &|frame| {
+            let done = file.object().fill(index, &|frame| {
                 filled.set(true);
                 fill(machine, frame).map_err(ObjectError::OutOfMemory)
+            });
+            done.map_err(|error| match error {
+                // It has become smaller since.
+                ObjectError::BeyondEnd => UserFaultError::Absent.into(),
+                // No writable map was left, so this one has gone.
+                ObjectError::Sealed => UserFaultError::NotRegistered.into(),
+                error => Error::Object(error),
             })?;
             return match self.map_object_page(at, protect) {
                 // The fault that waits for the page has found it in the object, and mapped it.

@@ -131,7 +131,7 @@ pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
     /// held.
     ///
     /// # Errors
-    /// [`ObjectError::NotSupported`] by default; those of `fill`, and of
+    /// [`ObjectError::NotSupported`] by default; [`ObjectError::Sealed`]; those of `fill`, and of
     /// [`bring_in`](Self::bring_in).
     fn fill(
         &self,
@@ -311,6 +311,10 @@ impl<M: Machine> fmt::Debug for Backing<M> {
 impl<M: Machine> MappedFile for Backing<M> {
     fn writable(&self) -> bool {
         self.0.writable
+    }
+
+    fn is_write_sealed(&self) -> bool {
+        self.0.object.is_write_sealed()
     }
 
     fn noexec(&self) -> bool {

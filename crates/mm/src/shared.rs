@@ -244,6 +244,10 @@ mod tests {
     impl Visit for Space {
         fn take_back(&self, _: &TakeBack<'_>) {}
 
+        fn is_changing(&self, _: *const ()) -> bool {
+            false
+        }
+
         fn maps(&self, _: Range<usize>, _: &Mappings) -> bool {
             self.value.get() == 1
         }

@@ -307,10 +307,14 @@ unsafe impl<M: Machine> Object<M> for Shmem<M> {
         index: u64,
         fill: &dyn Fn(Frame) -> Result<(), ObjectError>,
     ) -> Result<(), ObjectError> {
-        self.pages.bring_in(index, |frame| {
+        let filled = |frame| {
             // What `fill` leaves out is not what another program had there.
             zero(&self.pages.machine, frame).map_err(ObjectError::OutOfMemory)?;
             fill(frame)
+        };
+        self.pages.insert(index, filled, || match self.seals().intersects(Seals::WRITE) {
+            true => Err(ObjectError::Sealed),
+            false => Ok(()),
         })
     }
 
@@ -335,7 +339,9 @@ unsafe impl<M: Machine> Object<M> for Shmem<M> {
     }
 
     fn is_write_sealed(&self) -> bool {
-        self.seals().intersects(Seals(Seals::WRITE.0 | Seals::FUTURE_WRITE.0))
+        // Acquire: as in `seals`. No step: a space of another machine may ask, to refuse it then.
+        let seals = Seals(self.seals.load(Ordering::Acquire));
+        seals.intersects(Seals(Seals::WRITE.0 | Seals::FUTURE_WRITE.0))
     }
 
     fn segment_size(&self) -> Option<usize> {

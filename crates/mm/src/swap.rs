@@ -161,7 +161,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let Some(slot) = self.core.tables.paging().slot_of(entry) else { return Ok(Step::Again) };
         let Some(frame) = fresh.page_of(slot) else {
             if !fresh.want_slot(slot) {
-                return Ok(Step::Again);
+                let still = self.core.tables.walk(look.guard).get(page);
+                return Ok(match still.filter(|page| page.frame == entry) {
+                    // The entry still names it, so the slot is in use: it has too many references.
+                    Some(_) => Step::NeedsMemory(machine::FrameError::InUse {
+                        frame: entry,
+                        refs: u32::MAX,
+                        pins: 0,
+                    }),
+                    None => Step::Again,
+                });
             }
             // The slot is held from here on. If the entry names it now, it has not been given to
             // another page in between.

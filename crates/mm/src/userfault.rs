@@ -10,7 +10,9 @@
 //!
 //! # Correctness
 //! The fault asks before it takes the table's lock, and a page that was write-protected since is
-//! seen under it (`anon`). The calls of the monitor are in `monitor`.
+//! seen under it (`anon`). A registration counts as a change of the VMAs, and then takes the lock
+//! of each table of the range once: so a fault that has looked before it looks again, or has ended.
+//! The calls of the monitor are in `monitor`.
 
 use alloc::{sync::Arc, vec::Vec};
 use core::{fmt, ops::Range, sync::atomic::Ordering};
@@ -207,7 +209,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
         self.change(|calls| {
             self.note_events(uffd);
-            calls.watch(addr, len, flags, uffd)
+            let done = calls.watch(addr, len, flags, uffd);
+            // Without memory, the VMAs below the failure have changed.
+            if matches!(done, Ok(()) | Err(vma::Error::OutOfMemory | vma::Error::TooManyMaps)) {
+                self.core.settle_faults(addr..addr.saturating_add(len));
+            }
+            done
         })
     }
 

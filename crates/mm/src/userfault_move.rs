@@ -102,6 +102,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let moved = self.change(|calls| calls.move_private(source.clone(), to, check));
         moved.map_err(|error| match error {
             Error::Vma(vma::Error::Occupied) => UserFaultError::Present.into(),
+            // The memory has gone since the checks.
+            Error::Vma(vma::Error::Unmapped) => UserFaultError::NotRegistered.into(),
             error => error,
         })
     }

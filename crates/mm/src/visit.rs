@@ -12,6 +12,7 @@ use crate::{
     absent::clear_of_object,
     batch::FrameBatch,
     hook::virt,
+    huge::HUGE,
     mappings::{Take, TakeBack, Visit},
     rights,
     space::Core,
@@ -48,6 +49,10 @@ impl<M: Machine, F: Format, G: Concurrent> Visit for Core<M, F, G> {
         vmas.any(|(range, vma)| range.start < addresses.end && is_of(vma, mappings))
     }
 
+    fn is_changing(&self, own: *const ()) -> bool {
+        !core::ptr::eq(own, (&raw const self.tables).cast()) && self.vmas.try_write().is_none()
+    }
+
     fn may_write(&self, addresses: Range<usize>, mappings: &Mappings) -> bool {
         let writes = VmFlags::SHARED | VmFlags::MAYWRITE;
         self.right()
@@ -70,6 +75,21 @@ fn is_of<M: Machine>(vma: &Vma<Backing<M>>, mappings: &Mappings) -> bool {
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
+    /// Waits for the faults in a range that have looked at its VMAs before the caller changed them:
+    /// those that come to the lock of their table later look again. The pages stay. Called with the
+    /// write right.
+    pub(crate) fn settle_faults(&self, range: Range<usize>) {
+        self.changes.count(self.tables.machine());
+        // A huge page is cut by no border.
+        let end = range.end.checked_next_multiple_of(HUGE).unwrap_or(range.end);
+        let Some(range) = virt(range.start & !(HUGE - 1)..end) else { return };
+        let mut pending = self.tables.no_flush();
+        // SAFETY: no entry changes. The write right keeps forks, unmappings and moves away.
+        let swept = unsafe { self.tables.take_back(range, &mut pending, |_| SweepChange::Keep) };
+        debug_assert!(swept.is_ok(), "{swept:?}");
+        pending.flush();
+    }
+
     /// Takes the pages of an object from a part of one VMA. Called with the write right.
     fn take_back_from(&self, mut rest: Range<usize>, what: &TakeBack<'_>, vma: &Vma<Backing<M>>) {
         let index = |page: &Mapping| vma.offset_at(page.page.get() as usize) as u64;

@@ -30,6 +30,12 @@ pub trait MappedFile: Clone + PartialEq + Send + Sync + 'static {
     /// Whether the file was opened for writing, so that a shared map of it may become writable.
     fn writable(&self) -> bool;
 
+    /// Whether a seal forbids new shared maps that may be written: then one for reading never
+    /// becomes writable.
+    fn is_write_sealed(&self) -> bool {
+        false
+    }
+
     /// Whether the file's mount forbids execution.
     fn noexec(&self) -> bool {
         false

@@ -411,7 +411,12 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
 /// The flags of a shared map of `file`.
 fn share<F: MappedFile>(flags: VmFlags, file: &F) -> Result<VmFlags, Error> {
     let shared = flags | VmFlags::SHARED | VmFlags::MAYSHARE;
-    if file.writable() {
+    if file.writable() && file.is_write_sealed() {
+        match flags.contains(VmFlags::WRITE) {
+            true => Err(Error::Sealed),
+            false => Ok(shared - VmFlags::MAYWRITE),
+        }
+    } else if file.writable() {
         Ok(shared)
     } else if flags.contains(VmFlags::WRITE) {
         Err(Error::Access)
