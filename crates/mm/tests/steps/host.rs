@@ -1,0 +1,119 @@
+//! The host's part of a world: a disk, swap, and a monitor.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+};
+
+use crate::{common::*, ram::Ram};
+use machine::Step;
+use mm::*;
+use paging::Swap;
+use sim::Sim;
+
+/// The userfaultfd whose faults a monitor resolves.
+pub(crate) const ASKS: u64 = 1;
+/// The one whose write-protection needs no monitor.
+pub(crate) const ASYNC: u64 = 2;
+
+/// A monitor that resolves faults by its calls only: the access that faults is told so at once.
+pub(crate) struct Refuses;
+
+impl UserFaultHandler for Refuses {
+    fn handle(&self, _: UserFault) -> bool {
+        false
+    }
+
+    fn is_write_protect_async(&self, uffd: u64) -> bool {
+        uffd == ASYNC
+    }
+}
+
+/// The pages of the file on its disk, and the size of the file there.
+#[derive(Default)]
+pub(crate) struct Disk {
+    pub(crate) pages: Mutex<HashMap<u64, Box<[u8; PAGE]>>>,
+    pub(crate) size: AtomicU64,
+    /// The lock of the file's size.
+    pub(crate) resizing: AtomicBool,
+}
+
+impl Disk {
+    /// What lies beyond the end goes.
+    pub(crate) fn set_size(&self, bytes: u64) {
+        // SeqCst, here and below: the driver runs one CPU at a time.
+        self.size.store(bytes, SeqCst);
+        let mut pages = self.pages.lock().unwrap();
+        pages.iter_mut().for_each(|(index, page)| Self::cut(*index, page, bytes));
+    }
+
+    /// The part of a page within the size counts.
+    fn cut(index: u64, page: &mut [u8; PAGE], bytes: u64) {
+        let within = bytes.saturating_sub(index * PAGE as u64).min(PAGE as u64);
+        page[within as usize..].fill(0);
+    }
+}
+
+pub(crate) struct OnDisk {
+    pub(crate) sim: Sim,
+    pub(crate) disk: Arc<Disk>,
+}
+
+impl PageSource for OnDisk {
+    fn read(&self, index: u64, into: &mut [u8; PAGE]) -> Result<(), ObjectError> {
+        self.sim.step(machine::Access::Shared);
+        if let Some(page) = self.disk.pages.lock().unwrap().get(&index) {
+            *into = **page;
+        }
+        Ok(())
+    }
+
+    fn write(&self, index: u64, from: &[u8; PAGE]) -> Result<(), ObjectError> {
+        self.sim.step(machine::Access::Shared);
+        let mut page = Box::new(*from);
+        Disk::cut(index, &mut page, self.disk.size.load(SeqCst));
+        self.disk.pages.lock().unwrap().insert(index, page);
+        Ok(())
+    }
+
+    fn device(&self) -> (u32, u32) {
+        (8, 1)
+    }
+
+    fn inode(&self) -> u64 {
+        4
+    }
+
+    fn write_path(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
+        out.write_str("/file")
+    }
+}
+
+/// Swap that may refuse a second reference to a slot.
+#[derive(Default)]
+pub(crate) struct Slots {
+    pub(crate) ram: Ram,
+    pub(crate) is_tight: AtomicBool,
+}
+
+impl Swap for Slots {
+    fn write(&self, page: &[u8; PAGE]) -> Option<u64> {
+        self.ram.write(page)
+    }
+
+    fn read(&self, slot: u64, page: &mut [u8; PAGE]) -> bool {
+        self.ram.read(slot, page)
+    }
+
+    fn hold(&self, slot: u64) -> bool {
+        // SeqCst: the driver runs one CPU at a time.
+        !self.is_tight.load(SeqCst) && self.ram.hold(slot)
+    }
+
+    fn release(&self, slot: u64) {
+        self.ram.release(slot);
+    }
+}

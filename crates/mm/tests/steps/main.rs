@@ -1,0 +1,152 @@
+//! Sequential `mm` is the specification of concurrent `mm`.
+//!
+//! Two or three threads make one to three operations each, on the machine in software, from a seed.
+//! Each result, and all that can be seen at the end, must be that of some order of the steps of
+//! these operations on one CPU (`run`, `orders`, `check`).
+//!
+//! - An operation that has returned comes before one that begins later.
+//! - A call that changes what is mapped is one step. A call on the contents of pages is one step
+//!   for each page. An access is a fault, if there is one, and an access (`ops`).
+//! - Results are words, rights and errors, never frames or addresses that a space has chosen.
+//!
+//! Rules of the manual pages hold in every order (`laws`). Results that Linux documents as weaker,
+//! and faults that are still open, are in `tables`.
+//!
+//! CI runs all ordered pairs of operations beside an access, each in one of the worlds that both
+//! fit (`scripts`, `world`). `campaign/steps` runs them in all worlds, and triples. A failure
+//! prints the shortest script that was found (`shrink`).
+//!
+//! Environment: `SAMARA_STEPS=n` runs `n` triples instead, from `SAMARA_FIRST_SEED` on;
+//! `SAMARA_SCRIPT=p12` or `t34` runs one pair or triple, with the seed `SAMARA_SEED` only if that
+//! is set, and with `SAMARA_SEEDS` seeds otherwise.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/ram.rs"]
+mod ram;
+
+mod apply;
+mod check;
+mod end;
+mod host;
+mod laws;
+mod memory;
+mod ops;
+mod orders;
+mod out;
+mod parts;
+mod run;
+mod scripts;
+mod shrink;
+mod tables;
+mod world;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use run::Script;
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
+}
+
+/// The scripts of a run, each with its name.
+fn chosen() -> Vec<(String, Script)> {
+    let worlds = number("SAMARA_WORLDS").unwrap_or(1) as usize;
+    let pairs = || {
+        let scripts = scripts::pairs(worlds, number("SAMARA_ROUND").unwrap_or(0) as usize);
+        scripts.into_iter().enumerate().map(|(number, script)| (format!("p{number}"), script))
+    };
+    let triple = |number| (format!("t{number}"), scripts::triple(number));
+    if let Ok(name) = std::env::var("SAMARA_SCRIPT") {
+        return match name.strip_prefix('t').and_then(|number| number.parse().ok()) {
+            Some(number) => vec![triple(number)],
+            None => pairs().filter(|(other, _)| *other == name).collect(),
+        };
+    }
+    match number("SAMARA_STEPS") {
+        Some(count) => {
+            let first = number("SAMARA_FIRST_SEED").unwrap_or(0);
+            (first..first + count).map(triple).collect()
+        }
+        None => pairs().collect(),
+    }
+}
+
+/// What a run has found.
+#[derive(Default)]
+struct Found {
+    /// Failures that are not known, by the operations of the shortest script.
+    new: BTreeMap<String, (usize, String)>,
+    /// The faults of the table that were seen.
+    known: BTreeSet<usize>,
+    known_scripts: usize,
+}
+
+#[test]
+fn each_result_is_that_of_an_order_of_steps() {
+    let scripts = chosen();
+    assert!(!scripts.is_empty(), "no script has this name");
+    let (first, seeds) = match number("SAMARA_SEED") {
+        Some(seed) => (seed, 1),
+        None => (0, number("SAMARA_SEEDS").unwrap_or(1)),
+    };
+    let (next, orders, found) =
+        (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::<Found>::default());
+    let work = || {
+        // Relaxed: each script is taken once; what was found is behind the lock.
+        while let Some((name, script)) = scripts.get(next.fetch_add(1, Relaxed)) {
+            match shrink::attempt(script, first, seeds) {
+                Ok(known) => _ = orders.fetch_add(known.orders(), Relaxed),
+                Err(wrong) => tell(name, wrong, &found),
+            }
+        }
+    };
+    let workers = std::thread::available_parallelism().map_or(1, |count| count.get());
+    std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
+    let Found { new, known, known_scripts } = found.into_inner().unwrap();
+    println!("{} scripts, {} orders of steps", scripts.len(), orders.into_inner());
+    println!("{known_scripts} scripts have failed by {} of the known faults", known.len());
+    let mut text = String::new();
+    for (names, (count, wrong)) in new {
+        let _ = writeln!(text, "{count} scripts, shortest: {names}\n{wrong}");
+    }
+    assert!(text.is_empty(), "\n{text}");
+    if number("SAMARA_KNOWN").is_some() {
+        let gone: Vec<_> = (0..tables::KNOWN.len())
+            .filter(|number| !known.contains(number))
+            .map(|number| {
+                format!("{}: {:?}", tables::KNOWN[number].fault, tables::KNOWN[number].ops)
+            })
+            .collect();
+        assert!(gone.is_empty(), "not seen any more; fixed?\n{}", gone.join("\n"));
+    }
+}
+
+/// Notes a failure, with the shortest script that has it.
+fn tell(name: &str, wrong: check::Wrong, found: &Mutex<Found>) {
+    let known = |wrong: &check::Wrong| {
+        let covers = |open: &tables::Open| open.covers(&wrong.script, &wrong.what);
+        tables::KNOWN.iter().position(covers)
+    };
+    if let Some(number) = known(&wrong) {
+        let mut found = found.lock().unwrap();
+        found.known_scripts += 1;
+        found.known.insert(number);
+        return;
+    }
+    let again = format!("again: SAMARA_SCRIPT={name} SAMARA_SEED={}", wrong.seed);
+    let wrong = shrink::shrink(wrong);
+    let mut names: Vec<_> = wrong.script.ops().map(ops::Op::name).collect();
+    names.sort();
+    let names = format!("{} {:?} {}", wrong.what.sort(), wrong.script.kind, names.join(" "));
+    let mut found = found.lock().unwrap();
+    found.new.entry(names).or_insert_with(|| (0, format!("{again}\n{wrong}"))).0 += 1;
+}

@@ -1,0 +1,217 @@
+//! Runs a script: on several CPUs from a seed, or on one CPU in an order of steps.
+
+use std::{
+    fmt,
+    mem::ManuallyDrop,
+    sync::{
+        Mutex,
+        atomic::{AtomicU32, Ordering::SeqCst},
+    },
+};
+
+use crate::{
+    apply::Hand,
+    end::{self, State},
+    laws::Laws,
+    ops::{IS_HUGE, Op, Parts},
+    orders::Span,
+    out::Out,
+    world::{Kind, World},
+};
+use machine::Step;
+use sim::{Failure, Program, seeded};
+
+/// A thread of a process, which runs on a CPU of its own.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Thread {
+    pub(crate) process: usize,
+    pub(crate) ops: Vec<Op>,
+}
+
+/// What is run: a world, and threads.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Script {
+    pub(crate) kind: Kind,
+    pub(crate) threads: Vec<Thread>,
+}
+
+impl fmt::Display for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "in the world {:?}:", self.kind)?;
+        for Thread { process, ops } in &self.threads {
+            write!(f, "\n    process {process}: {ops:?}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Script {
+    pub(crate) fn ops(&self) -> impl Iterator<Item = Op> {
+        self.threads.iter().flat_map(|thread| thread.ops.iter().copied())
+    }
+}
+
+/// What was seen of a run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Seen {
+    pub(crate) outs: Vec<Vec<Out>>,
+    pub(crate) state: State,
+}
+
+/// The most operations of a thread.
+pub(crate) const LENGTH: usize = 3;
+
+fn number(thread: usize, op: usize) -> usize {
+    thread * LENGTH + op
+}
+
+/// Runs the script on as many CPUs as it has threads. Returns what was seen, and when each
+/// operation began and ended.
+pub(crate) fn concurrent(script: &Script, seed: u64) -> Result<(Seen, Vec<Vec<Span>>), Failure> {
+    IS_HUGE.set(script.kind.is_huge());
+    let tick = seed.is_multiple_of(2).then_some(23);
+    let world = World::build(script.kind, script.threads.len(), tick);
+    let clock = AtomicU32::new(0);
+    let now = || {
+        world.sim.step(machine::Access::Shared);
+        // SeqCst: the driver runs one CPU at a time.
+        clock.fetch_add(1, SeqCst)
+    };
+    let ended: Vec<_> = script.threads.iter().map(|_| Mutex::new(Vec::new())).collect();
+    let programs =
+        script.threads.iter().enumerate().zip(&ended).map(|((number_of, thread), ended)| {
+            let (world, now) = (&world, &now);
+            Box::new(move || {
+                let mut hand = Hand::new(world, thread.process);
+                // SAFETY: no other mapping is needed, and no other tables have the tag.
+                unsafe { hand.space().activate() };
+                for (index, &op) in thread.ops.iter().enumerate() {
+                    let begun = now();
+                    let out = hand.apply(op, number(number_of, index));
+                    let span = Span { begun, ended: now(), is_access: op.is_access(), steps: 1 };
+                    ended.lock().unwrap().push((out, span));
+                }
+                let space = hand.space();
+                drop(hand);
+                // SAFETY: nothing follows that needs the space.
+                unsafe { space.leave() };
+            }) as Program<'_>
+        });
+    seeded(&world.sim, seed, programs.collect())?;
+    let (outs, spans) = ended
+        .into_iter()
+        .map(|ended| ended.into_inner().unwrap().into_iter().unzip::<_, _, Vec<_>, Vec<_>>())
+        .unzip();
+    let state = finish(world)?;
+    Ok((Seen { outs, state }, spans))
+}
+
+/// Looks at the state, and ends the world.
+fn finish(world: ManuallyDrop<World>) -> Result<State, Failure> {
+    let state = Mutex::new(State::new());
+    let look = || *state.lock().unwrap() = end::look(&world);
+    // Under the driver, so that a call that never ends fails the run.
+    seeded(&world.sim, 0, vec![Box::new(look)])?;
+    ManuallyDrop::into_inner(world).end()?;
+    Ok(state.into_inner().unwrap())
+}
+
+/// Whether an operation is carried out as one call, or as its parts one by one: a bit for each
+/// operation of the script, in the order of [`Script::ops`].
+pub(crate) type Split = u32;
+
+/// A thread on its way.
+struct Progress<'w> {
+    hand: Hand<'w>,
+    op: usize,
+    parts: Parts,
+    part: usize,
+    out: Out,
+    stopped: bool,
+    outs: Vec<Out>,
+}
+
+/// The parts of each operation, if these operations are split.
+pub(crate) fn parts(script: &Script, split: Split) -> Vec<Vec<Parts>> {
+    let mut number = 0;
+    let mut of = |op: Op| {
+        number += 1;
+        match split & 1 << (number - 1) {
+            0 => Parts { ops: vec![op], join: crate::ops::Join::Stop },
+            _ => op.parts(script.kind),
+        }
+    };
+    script.threads.iter().map(|thread| thread.ops.iter().map(|&op| of(op)).collect()).collect()
+}
+
+/// Runs the script on one CPU, in this order of the threads' steps. Returns what was seen, and
+/// `with_laws` one that was broken: then what was seen may differ, since the laws look at objects.
+pub(crate) fn sequential(
+    script: &Script,
+    split: Split,
+    order: &[u8],
+    with_laws: bool,
+) -> Result<(Seen, Option<String>), Failure> {
+    IS_HUGE.set(script.kind.is_huge());
+    let world = World::build(script.kind, 1, None);
+    let ended = Mutex::new((Vec::new(), None));
+    let run = || {
+        let mut laws = with_laws.then(|| Laws::new(&world));
+        let mut all: Vec<_> = parts(script, split).into_iter().map(|ops| ops.into_iter()).collect();
+        let nothing = || Parts { ops: Vec::new(), join: crate::ops::Join::Stop };
+        let mut threads: Vec<_> = script
+            .threads
+            .iter()
+            .map(|thread| Progress {
+                hand: Hand::new(&world, thread.process),
+                op: 0,
+                parts: nothing(),
+                part: 0,
+                out: Out::default(),
+                stopped: false,
+                outs: Vec::new(),
+            })
+            .collect();
+        let mut active = usize::MAX;
+        for &which in order {
+            let (which, thread) = (usize::from(which), &mut threads[usize::from(which)]);
+            if thread.part == thread.parts.ops.len() {
+                thread.parts = all[which].next().unwrap();
+                (thread.part, thread.stopped) = (0, false);
+                thread.out = Out::default();
+            }
+            if std::mem::replace(&mut active, script.threads[which].process)
+                != script.threads[which].process
+            {
+                // SAFETY: no other mapping is needed, and no other tables have the tag.
+                unsafe { thread.hand.space().activate() };
+            }
+            let op = thread.parts.ops[thread.part];
+            if !thread.stopped {
+                if let Some(laws) = &mut laws {
+                    laws.before(&thread.hand, op);
+                }
+                let out = thread.hand.apply(op, number(which, thread.op));
+                if let Some(laws) = &mut laws {
+                    laws.after(&thread.hand, op, &out);
+                }
+                thread.stopped = !thread.out.then(out, thread.parts.join);
+            }
+            thread.part += 1;
+            if thread.part == thread.parts.ops.len() {
+                thread.outs.push(std::mem::take(&mut thread.out));
+                thread.op += 1;
+            }
+        }
+        let outs = threads.into_iter().map(|thread| thread.outs).collect::<Vec<_>>();
+        if active != usize::MAX {
+            // SAFETY: nothing follows that needs the space.
+            unsafe { world.processes[active].leave() };
+        }
+        *ended.lock().unwrap() = (outs, laws.and_then(Laws::broken));
+    };
+    seeded(&world.sim, 0, vec![Box::new(run)])?;
+    let (outs, broken) = ended.into_inner().unwrap();
+    let state = finish(world)?;
+    Ok((Seen { outs, state }, broken))
+}
