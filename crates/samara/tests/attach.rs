@@ -2,6 +2,9 @@
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
+#[path = "../../trace/tests/common/patience.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod patience;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod traced;
 
@@ -215,7 +218,9 @@ fn a_stopped_program_stays_stopped() {
     send(&tracer, Signal::SIGTERM);
     assert_eq!(tracer.wait().unwrap().code(), Some(0));
     assert_eq!(status(child.id(), "TracerPid:"), "0");
-    assert!(status(child.id(), "State:").starts_with('T'));
+    // Each thread runs for a moment, until it stops for the group again.
+    let is_stopped = || status(child.id(), "State:").starts_with('T');
+    patience::until("the program stops again", is_stopped);
     send(&child, Signal::SIGCONT);
     ends_well(child);
 }
