@@ -11,14 +11,16 @@ use std::rc::Rc;
 fn all_maps_agree() {
     // Enough for several levels of each tree, and few enough for a debug build.
     let listed = Layout::Listed((1..30).map(|i| (0x4000 * i, 0x4000 * i + 0x2fff)).collect());
-    for (layout, size, turns) in [
-        (Layout::Dense, 4, 2),
-        (Layout::Dense, 100, 2),
-        (Layout::Dense, 200, 1),
-        (Layout::Spread, 40, 1),
-        (Layout::Keys, 40, 1),
-        (listed, 18, 1),
-    ] {
+    let mut layouts = vec![(Layout::Dense, 4, 1), (Layout::Dense, 100, 1), (listed, 18, 1)];
+    if std::env::var_os("SAMARA_ALL").is_some() {
+        layouts.extend([
+            (Layout::Dense, 4, 2),
+            (Layout::Dense, 200, 2),
+            (Layout::Spread, 40, 1),
+            (Layout::Keys, 40, 1),
+        ]);
+    }
+    for (layout, size, turns) in layouts {
         let mut subjects = maps::all(&Rc::new(Workload::laid_out(&layout, size)));
         for case in Case::ALL {
             // Only dense ranges have holes that are as rare as these cases need.
