@@ -35,11 +35,17 @@ pub(crate) fn is_guard(page: &Mapping, guard: Frame) -> bool {
 
 impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     /// Replaces the pages of a range by guard pages. If memory runs out, a part has become guards.
-    pub(crate) fn install_guards(&mut self, range: Range<usize>) -> Result<(), vma::Error> {
+    /// With `marks`, pages of an object keep their marks until then: a fault that comes first finds
+    /// them.
+    pub(crate) fn install_guards(
+        &mut self,
+        range: Range<usize>,
+        marks: bool,
+    ) -> Result<(), vma::Error> {
         self.guard.make().map_err(|_| vma::Error::OutOfMemory)?;
         let Some(guard) = self.guard.get() else { return Err(vma::Error::OutOfMemory) };
         Pages::prepare(self, range.clone(), PageWork::Protect)?;
-        self.remove_but(range.clone(), Some(guard), false);
+        self.remove_but(range.clone(), Some(guard), marks);
         range.step_by(PAGE_SIZE).try_for_each(|at| self.install_guard(at, guard))
     }
 

@@ -421,8 +421,9 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
                 self.collapse(range, vma)
             }
             Advice::GuardInstall => {
+                let marks = vma.file.is_some() && vma.flags.contains(VmFlags::UFFD_WP);
                 vma.mark_touched_for_call();
-                self.install_guards(range)
+                self.install_guards(range, marks)
             }
             Advice::GuardRemove => self.remove_guards(range),
             Advice::Remove => {

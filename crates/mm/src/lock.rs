@@ -133,8 +133,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 _ if flags.intersects(VmFlags::ACCESS) => Some(Access::Read),
                 _ => return Ok(()),
             };
-            if let Some(access) = access {
-                self.touch_all(at..end, access)?;
+            match access.map_or(Ok(()), |access| self.touch_all(at..end, access)) {
+                // The rights have changed since: they are looked at again.
+                Err(Error::Vma(vma::Error::WrongKind))
+                    if self.next_vma(at) != Some((vma.clone(), flags)) =>
+                {
+                    continue;
+                }
+                touched => touched?,
             }
             at = end;
         }

@@ -36,13 +36,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
         let walk = self.core.tables.walk(&guard);
         for (byte, at) in into.iter_mut().zip((addr..).step_by(PAGE_SIZE)) {
-            let in_object = || {
-                let (_, vma) = self.core.vmas.lookup(&guard, at)?;
-                Some(vma.file.as_ref()?.object().is_present(vma.offset_at(at) as u64))
-            };
             let found = walk.get(VirtAddr::new(at as u64));
             let mapped = found.is_some_and(|page| !self.core.is_special(page.frame));
-            *byte = (mapped || in_object().unwrap_or(false)).into();
+            // The VMA after the page: where a call unmaps both, the page goes last.
+            let present = mapped || {
+                let found = self.core.vmas.lookup(&guard, at).ok_or(vma::Error::Unmapped)?;
+                let object = found.1.file.as_ref().map(|file| file.object());
+                let index = found.1.offset_at(at) as u64;
+                object.is_some_and(|object| object.is_present(index))
+            };
+            *byte = present.into();
         }
         Ok(())
     }

@@ -50,6 +50,13 @@ enum Over {
     Guards,
 }
 
+/// Whether an address lies beyond the end of the VMA's object. With the lock of the table: an
+/// object that becomes smaller takes that lock afterwards.
+fn is_beyond_end<M: Machine>(vma: &Vma<Backing<M>>, at: usize) -> bool {
+    let index = vma.offset_at(at) as u64;
+    vma.file.as_ref().is_some_and(|file| file.object().is_beyond_end(index))
+}
+
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// UFFDIO_COPY: pages with these bytes at `to`, for `from.len()` bytes. With `protect` they are
     /// write-protected.
@@ -80,12 +87,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             zero.make().map_err(FaultError::OutOfMemory)?;
             let zeros = |vma: &Vma<_>| {
                 let attrs = rights::attrs(vma.flags, Share::CopyOnWrite);
-                zero.get().filter(|_| vma.is_private()).map(|frame| (frame, attrs))
+                let fits = vma.is_private() && !is_beyond_end(vma, at);
+                zero.get().filter(|_| fits).map(|frame| (frame, attrs))
             };
-            match self.place(at, Over::Nothing, zeros)? {
-                true => Ok(()),
-                false => Err(UserFaultError::Present.into()),
-            }
+            let placed = self.place(at, Over::Nothing, zeros)?;
+            self.placed(at, placed)
         })
     }
 
@@ -114,10 +120,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let attrs = guard::attrs();
             let poison = Attrs { soft: attrs.soft | POISON, ..attrs };
             let guard = self.core.guard.get();
-            match self.place(at, Over::Nothing, |_| guard.map(|guard| (guard, poison)))? {
-                true => Ok(()),
-                false => Err(UserFaultError::Present.into()),
-            }
+            let lost = |vma: &Vma<_>| {
+                guard.filter(|_| !is_beyond_end(vma, at)).map(|guard| (guard, poison))
+            };
+            let placed = self.place(at, Over::Nothing, lost)?;
+            self.placed(at, placed)
         })
     }
 
@@ -230,6 +237,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     true => self.userfault_write_protect(at, PAGE_SIZE, true),
                     false => Ok(()),
                 },
+                // The object has become smaller since.
+                Err(Error::Vma(vma::Error::BadRange)) => Err(UserFaultError::Absent.into()),
                 mapped => mapped,
             };
         }
@@ -254,6 +263,15 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
             false => Err(UserFaultError::Present.into()),
         }
+    }
+
+    /// The result of a page that was placed, or not: its object may have become smaller since.
+    fn placed(&self, at: usize, placed: bool) -> Result<(), Error> {
+        if placed {
+            return Ok(());
+        }
+        self.check_size(at)?;
+        Err(UserFaultError::Present.into())
     }
 
     /// Whether the VMA at an address is private: a page that is brought in there is anonymous.

@@ -102,8 +102,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let moved = self.change(|calls| calls.move_private(source.clone(), to, check));
         moved.map_err(|error| match error {
             Error::Vma(vma::Error::Occupied) => UserFaultError::Present.into(),
-            // The memory has gone since the checks.
-            Error::Vma(vma::Error::Unmapped) => UserFaultError::NotRegistered.into(),
+            // The memory may have changed since the checks.
+            Error::Vma(vma::Error::Unmapped | vma::Error::WrongKind) => {
+                self.check_move_vmas(source, &target).err().unwrap_or(error)
+            }
             error => error,
         })
     }

@@ -186,8 +186,9 @@ pub(crate) fn len(page: u8, pages: u8) -> usize {
 }
 
 impl Op {
+    /// Whether it accesses memory, by the program or by the kernel for one.
     pub(crate) fn is_access(self) -> bool {
-        matches!(self, Op::Load(_) | Op::Store(_) | Op::LoadTail(_) | Op::StoreTail(_))
+        self.accesses_pages().is_some() || matches!(self, Op::ReadOther(_) | Op::WriteOther(_))
     }
 
     /// Its name, without the pages: as in the tables of this test.

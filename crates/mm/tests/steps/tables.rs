@@ -47,21 +47,9 @@ pub(crate) const KNOWN: &[Open] = &[
         sort: 2,
     },
     Open {
-        fault: "mincore beside a removal of pages tells of an absent page in the old map",
-        kinds: &[],
-        ops: &["Mincore"],
-        sort: 2,
-    },
-    Open {
-        fault: "mlock of a page that loses its rights meanwhile fails",
-        kinds: &[],
-        ops: &["Lock", "Protect"],
-        sort: 2,
-    },
-    Open {
-        fault: "MADV_GUARD_INSTALL loses write-protection before it installs guard pages",
+        fault: "UFFDIO_COPY to a memfd: a store comes between the page and its write-protection",
         kinds: &[Kind::MemfdWatched],
-        ops: &["GuardInstall", "Store|Write|CopyOut|Pin|Poke"],
+        ops: &["Copy", "Store|Write|CopyOut|Pin|PinLong|Poke"],
         sort: 2,
     },
     Open {
