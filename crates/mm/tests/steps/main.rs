@@ -18,7 +18,7 @@
 //!
 //! Environment: `SAMARA_STEPS=n` runs `n` triples instead, from `SAMARA_FIRST_SEED` on;
 //! `SAMARA_SCRIPT=p12` or `t34` runs one pair or triple, with the seed `SAMARA_SEED` only if that
-//! is set, and with `SAMARA_SEEDS` seeds otherwise.
+//! is set, and with `SAMARA_SEEDS` seeds otherwise. `SAMARA_WORLD=Huge` leaves out other worlds.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -71,13 +71,16 @@ fn chosen() -> Vec<(String, Script)> {
             None => pairs().filter(|(other, _)| *other == name).collect(),
         };
     }
-    match number("SAMARA_STEPS") {
+    let scripts: Vec<_> = match number("SAMARA_STEPS") {
         Some(count) => {
             let first = number("SAMARA_FIRST_SEED").unwrap_or(0);
             (first..first + count).map(triple).collect()
         }
         None => pairs().collect(),
-    }
+    };
+    let Ok(world) = std::env::var("SAMARA_WORLD") else { return scripts };
+    let is_there = |script: &Script| format!("{:?}", script.kind) == world;
+    scripts.into_iter().filter(|(_, script)| is_there(script)).collect()
 }
 
 /// What a run has found.
