@@ -29,7 +29,7 @@ fn library() -> PathBuf {
 fn has(commands: &[&str]) -> bool {
     commands.iter().all(|command| {
         let found = Command::new(command).arg("--version").output().is_ok();
-        needs::has(command, found, Some("install it, as ./check packages does"))
+        needs::has(command, found, Some("install it, as ./check rest_of_packages does"))
     })
 }
 
@@ -268,7 +268,7 @@ fn misuse_is_explained() {
 }
 
 /// ThreadSanitizer sees no race in the library and in a program that uses it well, and sees the
-/// race of a program with a bug. `./check capi` builds the library for it.
+/// race of a program with a bug. `./check library` builds the library for it.
 #[test]
 #[ignore = "needs a library built for ThreadSanitizer, named by SAMARA_TSAN_LIBRARY"]
 fn programs_are_clean_under_thread_sanitizer() {

@@ -1,4 +1,4 @@
-//! The header is current. Only with the feature `header`, as `./check capi` runs it.
+//! The header is current. Only with the feature `header`, as `./check test` runs it.
 #![cfg(feature = "header")]
 
 use std::path::{Path, PathBuf};

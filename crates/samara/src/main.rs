@@ -68,7 +68,8 @@ fn main() -> ExitCode {
 fn not_built(what: &str) -> String {
     format!(
         "{what} is not in this build, which has only what tracing needs: in the checkout, run \
-         `cargo run --release --features full -- ...`"
+         `cargo run --release --features full -- ...`, or install all of the command by \
+         `cargo install --path crates/samara --features full`"
     )
 }
 

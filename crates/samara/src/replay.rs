@@ -33,6 +33,13 @@ const WRONG: u8 = 1;
 const MALFORMED: u8 = 2;
 
 pub(crate) fn run(options: &cli::Replay) -> ExitCode {
+    let mut pages = match PagesOfAll::new(options.pages) {
+        Ok(pages) => pages,
+        Err(what) => {
+            complain(what);
+            return MALFORMED.into();
+        }
+    };
     // It is opened first, so that a file that cannot be written is reported before the work.
     let json = match destination(options.json.as_deref()) {
         Ok(json) => json,
@@ -53,13 +60,6 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
     let mut all = Summary::default();
     let mut speed = Speed::default();
     let mut errors = Vec::new();
-    let mut pages = match PagesOfAll::new(options.pages) {
-        Ok(pages) => pages,
-        Err(what) => {
-            complain(what);
-            return MALFORMED.into();
-        }
-    };
     let mut asked = Vec::new();
     for path in &options.files {
         match one(path, options, &mut speed, &mut pages, &mut asked) {

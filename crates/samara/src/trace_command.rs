@@ -122,9 +122,14 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
 #[cfg(not(feature = "full"))]
 fn refuse_stacks(options: &cli::Trace) -> Result<(), Failure> {
     let files = &options.flame;
-    match options.stacks || files.flame.is_some() || files.folded.is_some() {
-        true => Err((FAILED, crate::not_built("samara trace --stacks"))),
-        false => Ok(()),
+    let asked = [
+        (options.stacks, "--stacks"),
+        (files.flame.is_some(), "--flame"),
+        (files.folded.is_some(), "--folded"),
+    ];
+    match asked.iter().find(|(is_asked, _)| *is_asked) {
+        Some((_, option)) => Err((FAILED, crate::not_built(&format!("samara trace {option}")))),
+        None => Ok(()),
     }
 }
 

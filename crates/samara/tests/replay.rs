@@ -78,8 +78,8 @@ fn every_recording_agrees_to_the_last_byte() {
     }
 }
 
-/// `./check build` replays all of them. Here, one of them brings in less: its 256 MiB at a time
-/// take half a minute in this build.
+/// `./check recordings` replays all of them. Here, one of them brings in less: its 256 MiB at a
+/// time take half a minute in this build.
 #[test]
 fn every_recording_has_pages_and_leaves_none() {
     let one = |path: &PathBuf| {

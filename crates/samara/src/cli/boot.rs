@@ -64,7 +64,7 @@ or a result could not be written; 126 if the program could not be run; 127 if it
 const LIMIT: &str = "14400";
 
 /// MiB for the kernel's image, its heap and frames (`LEAST_MIB` in `kernel/src/memory.rs`). With a
-/// little less, the kernel reports it itself. `./check boot` boots with exactly this much.
+/// little less, the kernel reports it itself. `./check machines` boots with exactly this much.
 pub(crate) const LEAST_MIB: u64 = 16;
 
 #[derive(Args, Debug)]
