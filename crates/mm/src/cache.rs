@@ -275,13 +275,14 @@ impl<M: Machine> PageCache<M> {
     }
 
     /// Puts a new page in, filled by `fill`, where there is none, if `may` allows it. No change of
-    /// the object that takes the lock comes between that look and the page.
+    /// the object that takes the lock comes between that look and the page. Returns whether the
+    /// page went in: another one may have been first.
     pub(crate) fn insert(
         &self,
         index: u64,
         fill: impl FnOnce(Frame) -> Result<(), ObjectError>,
         may: impl FnOnce() -> Result<(), ObjectError>,
-    ) -> Result<(), ObjectError> {
+    ) -> Result<bool, ObjectError> {
         let new = self.new_page()?;
         fill(new.frame())?;
         let _locked = self.lock();
@@ -290,10 +291,11 @@ impl<M: Machine> PageCache<M> {
             return Err(ObjectError::BeyondEnd);
         }
         let slot = self.index.insert(index, new.frame()).map_err(ObjectError::OutOfMemory)?;
-        if slot == Slot::Page(new.frame()) {
+        let is_first = slot == Slot::Page(new.frame());
+        if is_first {
             new.keep();
         }
-        Ok(())
+        Ok(is_first)
     }
 
     /// As [`Object::is_current`](crate::Object::is_current).

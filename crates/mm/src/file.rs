@@ -201,6 +201,9 @@ impl<M: Machine, S: PageSource> File<M, S> {
     fn write_out(&self, pages: Range<u64>, copy: &mut [u8; PAGE_SIZE]) -> Result<(), ObjectError> {
         self.pages.index.sync(pages, |index| {
             let mut found = false;
+            // Before the copy: if the file becomes larger meanwhile, the copy has zeros beyond the
+            // old end, as the page then has.
+            let size = self.pages.size();
             // A page within the size that is going stays, because it was written.
             let hold = |index| match self.is_beyond_end(index) {
                 true => Ok(None),
@@ -216,6 +219,8 @@ impl<M: Machine, S: PageSource> File<M, S> {
                     *copy = byte.load(Ordering::Relaxed);
                 }
             })?;
+            let within = size.saturating_sub(index * PAGE).min(PAGE) as usize;
+            copy[within..].fill(0);
             // Otherwise the file has become shorter.
             if found { self.source.write(index, copy) } else { Ok(()) }
         })

@@ -71,6 +71,8 @@ pub(crate) struct Fresh<'m, M: Machine> {
     huge: Cell<Huge>,
     /// The fault has let the object bring its page in.
     pub(crate) brought_in: Cell<bool>,
+    /// How often the swap has refused a reference to a slot.
+    pub(crate) refusals: Cell<usize>,
 }
 
 impl<'m, M: Machine> Fresh<'m, M> {
@@ -87,6 +89,7 @@ impl<'m, M: Machine> Fresh<'m, M> {
             ready: Cell::new(false),
             huge: Cell::new(Huge::No),
             brought_in: Cell::new(false),
+            refusals: Cell::new(0),
         }
     }
 

@@ -336,6 +336,10 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         true
     }
 
+    fn may_be_huge(&self, vma: &Vma<Backing<M>>) -> bool {
+        self.huge.policy().allows(vma)
+    }
+
     fn waiting(&self, range: Range<usize>) -> Option<Range<usize>> {
         let machine = self.tables.machine();
         let found = self.waiting.overlapping(machine, &range)?;

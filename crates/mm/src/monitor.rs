@@ -6,7 +6,7 @@
 //! the lock of the page's table decides which came first. A page that is present already is not
 //! replaced (EEXIST), so the contents that a program has seen stay.
 
-use core::{cell::Cell, fmt, ops::Range};
+use core::{fmt, ops::Range};
 
 use grace::Concurrent;
 use machine::{Frame, Machine, VirtAddr};
@@ -219,21 +219,22 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 return Err(UserFaultError::Present.into());
             }
             let machine = self.core.tables.machine();
-            let filled = Cell::new(false);
-            let done = file.object().fill(index, &|frame| {
-                filled.set(true);
-                fill(machine, frame).map_err(ObjectError::OutOfMemory)
-            });
-            done.map_err(|error| match error {
+            let done = file
+                .object()
+                .fill(index, &|frame| fill(machine, frame).map_err(ObjectError::OutOfMemory));
+            let is_ours = done.map_err(|error| match error {
                 // It has become smaller since.
                 ObjectError::BeyondEnd => UserFaultError::Absent.into(),
                 // No writable map was left, so this one has gone.
                 ObjectError::Sealed => UserFaultError::NotRegistered.into(),
                 error => Error::Object(error),
             })?;
+            if !is_ours {
+                return Err(UserFaultError::Present.into());
+            }
             return match self.map_object_page(at, protect) {
                 // The fault that waits for the page has found it in the object, and mapped it.
-                Err(Error::UserFault(UserFaultError::Present)) if filled.get() => match protect {
+                Err(Error::UserFault(UserFaultError::Present)) => match protect {
                     true => self.userfault_write_protect(at, PAGE_SIZE, true),
                     false => Ok(()),
                 },

@@ -127,8 +127,8 @@ pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
         Err(ObjectError::NotSupported)
     }
 
-    /// Puts a new page in, filled by `fill`, where there is none (UFFDIO_COPY). Called with nothing
-    /// held.
+    /// Puts a new page in, filled by `fill`, where there is none (UFFDIO_COPY). Returns whether it
+    /// went in: `false` if another page was first. Called with nothing held.
     ///
     /// # Errors
     /// [`ObjectError::NotSupported`] by default; [`ObjectError::Sealed`]; those of `fill`, and of
@@ -137,7 +137,7 @@ pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
         &self,
         index: u64,
         fill: &dyn Fn(Frame) -> Result<(), ObjectError>,
-    ) -> Result<(), ObjectError> {
+    ) -> Result<bool, ObjectError> {
         let _ = (index, fill);
         Err(ObjectError::NotSupported)
     }

@@ -306,7 +306,7 @@ unsafe impl<M: Machine> Object<M> for Shmem<M> {
         &self,
         index: u64,
         fill: &dyn Fn(Frame) -> Result<(), ObjectError>,
-    ) -> Result<(), ObjectError> {
+    ) -> Result<bool, ObjectError> {
         let filled = |frame| {
             // What `fill` leaves out is not what another program had there.
             zero(&self.pages.machine, frame).map_err(ObjectError::OutOfMemory)?;

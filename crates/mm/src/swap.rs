@@ -54,6 +54,10 @@ struct Written<'m, M: Machine> {
     has_gone: bool,
 }
 
+/// A fault that is refused a reference to a slot so often ends. It is more than the attempts
+/// without the mmap lock.
+const REFUSALS: usize = 20;
+
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The second and the third step, for marked pages whose frames are held. Returns how many have
     /// gone.
@@ -162,14 +166,18 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let Some(frame) = fresh.page_of(slot) else {
             if !fresh.want_slot(slot) {
                 let still = self.core.tables.walk(look.guard).get(page);
+                let refusals = fresh.refusals.replace(fresh.refusals.get() + 1);
                 return Ok(match still.filter(|page| page.frame == entry) {
                     // The entry still names it, so the slot is in use: it has too many references.
-                    Some(_) => Step::NeedsMemory(machine::FrameError::InUse {
-                        frame: entry,
-                        refs: u32::MAX,
-                        pins: 0,
-                    }),
-                    None => Step::Again,
+                    // Some are those of faults, which give them back.
+                    Some(_) if refusals >= REFUSALS => {
+                        Step::NeedsMemory(machine::FrameError::InUse {
+                            frame: entry,
+                            refs: u32::MAX,
+                            pins: 0,
+                        })
+                    }
+                    _ => Step::Again,
                 });
             }
             // The slot is held from here on. If the entry names it now, it has not been given to

@@ -85,8 +85,8 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
         let Some(range) = virt(range.start & !(HUGE - 1)..end) else { return };
         let mut pending = self.tables.no_flush();
         // SAFETY: no entry changes. The write right keeps forks, unmappings and moves away.
-        let swept = unsafe { self.tables.take_back(range, &mut pending, |_| SweepChange::Keep) };
-        debug_assert!(swept.is_ok(), "{swept:?}");
+        let passed = unsafe { self.tables.pass_locks(range, &mut pending) };
+        debug_assert!(passed.is_ok(), "{passed:?}");
         pending.flush();
     }
 

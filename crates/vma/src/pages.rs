@@ -88,6 +88,13 @@ pub trait Pages<F> {
         false
     }
 
+    /// Whether a first touch of this VMA may bring in a huge page, which has one right for all of
+    /// its 2 MiB. Then a call that changes rights joins a neighbour only after the pages.
+    fn may_be_huge(&self, vma: &Vma<F>) -> bool {
+        let _ = vma;
+        false
+    }
+
     /// A range that overlaps this one and waits: some CPU may have a translation of a page that was
     /// unmapped there. `None` if none does. The answer may be longer than what waits. Maps without
     /// an address are placed elsewhere.
@@ -359,6 +366,11 @@ impl<'a, F: crate::MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'a
     /// Whether the host does what a call populates; see [`Pages::brings_in`].
     pub(crate) fn host_brings_in(&self) -> bool {
         self.pages.as_ref().is_some_and(|pages| pages.brings_in())
+    }
+
+    /// Whether a VMA may get huge pages; see [`Pages::may_be_huge`].
+    pub(crate) fn may_be_huge(&self, vma: &Vma<F>) -> bool {
+        self.pages.as_ref().is_some_and(|pages| pages.may_be_huge(vma))
     }
 
     /// A range that overlaps this one and waits; see [`Pages::waiting`].

@@ -257,6 +257,20 @@ impl State {
         }
     }
 
+    /// So many neighbours of this VMA, which have been counted as one with it, are still VMAs of
+    /// their own.
+    pub(crate) fn count_apart<F>(&self, neighbours: usize, vma: &Vma<F>) {
+        let one = VmaCounts::of(vma);
+        (0..neighbours).for_each(|_| self.count_more(one));
+    }
+
+    /// They have been joined.
+    pub(crate) fn count_joined<F>(&self, neighbours: usize, vma: &Vma<F>) {
+        let VmaCounts { vmas, unshared, .. } = VmaCounts::of(vma);
+        let less = VmaCounts { vmas: -vmas, unshared: -unshared, ..VmaCounts::default() };
+        (0..neighbours).for_each(|_| self.count_more(less));
+    }
+
     /// The generation of this address space.
     pub(crate) fn generation(&self) -> Generation {
         self.generation

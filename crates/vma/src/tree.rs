@@ -293,25 +293,30 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
             Work::Protect(range, old) if self.has_pages() => {
                 let now = vma.clone();
                 self.prepare_pages(range.clone(), PageWork::Protect)?;
-                // A neighbour is joined once the pages have changed: until then, a first touch
-                // there brings in no huge page that reaches into the range.
-                let joins = range != (start..end);
-                if joins {
-                    self.tree.preallocate_writes(2)?;
-                    let part = range.start..=range.end - 1;
-                    self.tree.store_range(part, now.clone()).map_err(|refused| refused.error)?;
-                } else {
-                    let refused = self.tree.store_range(start..=end - 1, vma.clone());
+                // With huge pages, a neighbour is joined once the pages have changed: until then, a
+                // first touch there brings in no huge page that reaches into the range.
+                let neighbours = usize::from(start < range.start) + usize::from(range.end < end);
+                if neighbours == 0 || !self.may_be_huge(&now) {
+                    let refused = self.tree.store_range(start..=end - 1, vma);
                     refused.map_err(|refused| refused.error)?;
+                    self.state.count_more(more);
+                    if let Some(pages) = &mut self.pages {
+                        pages.protect(range, &now, old);
+                    }
+                    return Ok(());
                 }
+                self.tree.preallocate_writes(2)?;
+                let part = range.start..=range.end - 1;
+                self.tree.store_range(part, now.clone()).map_err(|refused| refused.error)?;
                 self.state.count_more(more);
+                self.state.count_apart(neighbours, &now);
                 if let Some(pages) = &mut self.pages {
                     pages.protect(range, &now, old);
                 }
                 // The call has had its effect. Should the join need more memory than was reserved,
                 // the neighbours stay apart, as they do where nothing joins them.
-                if joins {
-                    let _apart = self.tree.store_range(start..=end - 1, vma);
+                if self.tree.store_range(start..=end - 1, vma).is_ok() {
+                    self.state.count_joined(neighbours, &now);
                 }
                 Ok(())
             }

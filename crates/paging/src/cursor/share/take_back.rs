@@ -35,6 +35,40 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         &'p self,
         range: VirtRange,
         pending: &mut PendingFlush<'p, M, F, G>,
+        change: impl FnMut(Mapping) -> SweepChange,
+    ) -> Result<Option<VirtAddr>, Error> {
+        // SAFETY: as the caller promises.
+        unsafe { self.take_back_in(range, pending, |_| true, change) }
+    }
+
+    /// Takes the lock of each lowest table of a range once, also of one that spaces share, and
+    /// changes nothing. So a fault that held a lock has ended, and one that comes later sees what
+    /// the caller has stored before. Reads no entry of a lowest table.
+    ///
+    /// # Context
+    /// As for [`sweep`](Self::sweep).
+    ///
+    /// # Errors
+    /// As for [`sweep`](Self::sweep).
+    ///
+    /// # Safety
+    /// No fork, no unmapping and no move of these tables runs beside it.
+    pub unsafe fn pass_locks<'p>(
+        &'p self,
+        range: VirtRange,
+        pending: &mut PendingFlush<'p, M, F, G>,
+    ) -> Result<(), Error> {
+        // SAFETY: no entry changes, and the caller promises the rest.
+        let passed = unsafe { self.take_back_in(range, pending, |_| false, |_| SweepChange::Keep) };
+        passed.map(|_| ())
+    }
+
+    /// [`take_back`](Self::take_back) in the parts for which `enter` returns `true`.
+    unsafe fn take_back_in<'p>(
+        &'p self,
+        range: VirtRange,
+        pending: &mut PendingFlush<'p, M, F, G>,
+        mut enter: impl FnMut(VirtRange) -> bool,
         mut change: impl FnMut(Mapping) -> SweepChange,
     ) -> Result<Option<VirtAddr>, Error> {
         if !pending.is_of(self) {
@@ -52,7 +86,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             flush.needed |= !own && !matches!(change, SweepChange::Keep | SweepChange::Stop);
             change
         };
-        self.sweep_tables(range, pending, owns, &mut |_| true, change)
+        self.sweep_tables(range, pending, owns, &mut enter, change)
     }
 }
 
