@@ -80,6 +80,13 @@ pub(crate) fn look(world: &World) -> State {
         }
         state.push(text);
     }
+    contents(world, &mut state);
+    emptied(world, &mut state);
+    state
+}
+
+/// The first word of each page of each space.
+fn contents(world: &World, state: &mut State) {
     for (name, space) in spaces(world) {
         let mut text = format!("{name} then has:");
         for page in pages(world) {
@@ -87,8 +94,6 @@ pub(crate) fn look(world: &World) -> State {
         }
         state.push(text);
     }
-    emptied(world, &mut state);
-    state
 }
 
 fn objects(world: &World, state: &mut State) {
@@ -138,11 +143,5 @@ fn emptied(world: &World, state: &mut State) {
         return;
     }
     state.push(text);
-    for (name, space) in spaces(world) {
-        let mut text = format!("{name} then has:");
-        for page in pages(world) {
-            let _ = write!(text, " {page}={}", read(space, at(page)));
-        }
-        state.push(text);
-    }
+    contents(world, state);
 }
