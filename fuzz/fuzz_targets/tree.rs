@@ -10,6 +10,9 @@ mod ledger;
 #[allow(dead_code)]
 #[path = "../../crates/maple/tests/model/oracle.rs"]
 mod oracle;
+#[allow(dead_code)]
+#[path = "../../crates/trace/tests/common/patience.rs"]
+mod patience;
 #[path = "../../crates/maple/tests/model/play.rs"]
 mod play;
 #[path = "../../crates/maple/tests/model/run.rs"]
