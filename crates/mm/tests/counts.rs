@@ -20,11 +20,13 @@ type Space = AddressSpace<Bare, X86_64L4, BareGrace>;
 const PAGE: usize = 4096;
 const FIXED: MapFlags = MapFlags::PRIVATE.union(MapFlags::ANONYMOUS).union(MapFlags::FIXED);
 const RUNS: usize = 3;
+/// A fork executes hundreds of thousands of instructions, the same each time.
+const FORKS: usize = 1;
 /// Of each count. A busy machine steps slowly, so the limit only ends what hangs.
 const LIMIT: Duration = Duration::from_secs(1800);
 const AT: usize = 0x4000_0000;
 
-fn count(prepare: impl FnMut(&Space), mut run: impl FnMut(&Space)) -> Counts {
+fn count(runs: usize, prepare: impl FnMut(&Space), mut run: impl FnMut(&Space)) -> Counts {
     let bare = Bare::new(1, 4096).unwrap();
     let mut prepare = prepare;
     bare.on_cpu(0, || {
@@ -37,8 +39,8 @@ fn count(prepare: impl FnMut(&Space), mut run: impl FnMut(&Space)) -> Counts {
         let registers = Region::new("registers", Bare::registers());
         operation(|| (), |()| run(&space))
             .prepare(|()| prepare(&space))
-            .warm_up(RUNS)
-            .runs(RUNS)
+            .warm_up(runs)
+            .runs(runs)
             .time_limit(LIMIT)
             .regions(|()| vec![registers])
             .count()
@@ -56,7 +58,7 @@ fn fault(access: Access) -> Counts {
         }
         next.set(next.get() + 1);
     };
-    count(begin, |space| {
+    count(RUNS, begin, |space| {
         let at = VirtAddr::new((AT + next.get() * PAGE) as u64);
         assert_eq!(space.handle_fault(at, access), Ok(Outcome::Mapped));
     })
@@ -93,7 +95,7 @@ fn fork(pages: usize) -> Counts {
             }
         }
     };
-    let counts = count(prepare, |space| {
+    let counts = count(FORKS, prepare, |space| {
         *child.borrow_mut() = Some(space.fork(Asid(2)).unwrap());
     });
     child.take();
