@@ -67,22 +67,6 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         })
     }
 
-    /// Tells the objects behind a range of pages that their frames were written through pins. The
-    /// page that contains `at` has the first of the frames. A file that was synced after the pages
-    /// were pinned would not write them out otherwise.
-    pub fn mark_written(&self, at: usize, frames: &[Frame]) {
-        let guard = G::pin();
-        let first = at & !(PAGE_SIZE - 1);
-        for (page, frame) in frames.iter().enumerate() {
-            let at = first.wrapping_add(page.wrapping_mul(PAGE_SIZE));
-            let Some((_, vma)) = self.core.vmas.lookup(&guard, at) else { continue };
-            let shared = vma.file.as_ref().filter(|_| !vma.is_private());
-            if let Some(file) = shared.filter(|file| file.object().counts_writes()) {
-                file.object().dirtied(vma.offset_at(at) as u64, *frame);
-            }
-        }
-    }
-
     /// How many of these pages such a copy may access. As in Linux, it reads only what has
     /// PROT_READ, also where a processor cannot forbid reading, and no stack grows for it.
     fn allowed(&self, first: usize, pages: usize, access: Access) -> Result<usize, FaultError> {
@@ -141,9 +125,6 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 each(copied, bytes);
                 copied += part;
                 start = 0;
-            }
-            if access == Access::Write {
-                self.mark_written(here, pins.frames());
             }
         }
         Ok(())

@@ -13,7 +13,9 @@
 use alloc::sync::Arc;
 use core::{
     any::Any,
+    cell::Cell,
     ops::Range,
+    ptr::NonNull,
     sync::atomic::{AtomicU8, AtomicU64, Ordering, fence},
 };
 
@@ -29,6 +31,7 @@ use crate::{
     FrameGroup, GroupError, Mappings, ObjectError, Shared,
     index::{MAX_PAGES, PageIndex, Slot},
     reference::{NoFrame, Reference},
+    zero::zero,
 };
 
 pub(crate) const PAGE: u64 = PAGE_SIZE as u64;
@@ -144,7 +147,7 @@ impl<M: Machine> PageCache<M> {
     ///
     /// The mark comes first: no fault takes a reference afterwards. So if there is none besides the
     /// index's, no entry leads to the page, and none will. A holder that has gone in between may
-    /// have written to the page: it has said so before.
+    /// have written to the page: it has marked it before.
     pub(crate) fn evict(&self, index: u64) -> bool {
         let _locked = self.lock();
         if !self.index.mark_clean(index) {
@@ -219,14 +222,57 @@ impl<M: Machine> PageCache<M> {
         len as usize
     }
 
-    /// Writes bytes to pages that are present.
-    pub(crate) fn write(&self, at: u64, from: &[u8]) {
-        self.each_part(at..at + from.len() as u64, |part, place| {
-            for (byte, from) in part.iter().zip(&from[place..]) {
-                // Relaxed: as in `clear`.
-                byte.store(*from, Ordering::Relaxed);
+    /// Writes bytes of one page. If it is absent, it comes in with them: no map shows it without.
+    /// `may` gets the size and that which the write needs, with the lock held, as the last thing
+    /// that can fail.
+    pub(crate) fn write_page(
+        &self,
+        at: u64,
+        from: &[u8],
+        may: impl Fn(u64, u64) -> Result<(), ObjectError>,
+    ) -> Result<(), ObjectError> {
+        let (index, within, end) = (at / PAGE, (at % PAGE) as usize, at + from.len() as u64);
+        if index >= MAX_PAGES {
+            return Err(ObjectError::BeyondEnd);
+        }
+        let is_present = || matches!(self.index.get(index), Slot::Page(_));
+        loop {
+            let mut new = None;
+            if !is_present() {
+                let page = self.new_page()?;
+                zero(&self.machine, page.frame()).map_err(ObjectError::OutOfMemory)?;
+                let bytes = self.machine.frame_ptr(page.frame()).ok_or(ObjectError::Failed)?;
+                let (from, len) = (NonNull::from(from).cast(), from.len());
+                // SAFETY: a frame of our own, which no other code uses yet; the bytes end in it.
+                unsafe { bytes.add(within).copy_from_nonoverlapping(from, len) };
+                self.index.prepare(index).map_err(ObjectError::OutOfMemory)?;
+                new = Some(page);
             }
-        });
+            let _locked = self.lock();
+            // With the lock, a page that is there stays.
+            if new.is_none() && !is_present() {
+                continue;
+            }
+            let size = self.size();
+            may(size, end.max(size))?;
+            let frame = new.as_ref().map(Reference::frame);
+            let slot = frame.map(|frame| self.index.insert(index, frame)).transpose();
+            if slot.map_err(ObjectError::OutOfMemory)? == frame.map(Slot::Page) && frame.is_some() {
+                new.map(Reference::keep);
+            } else {
+                self.each_part(at..end, |part, place| {
+                    for (byte, from) in part.iter().zip(&from[place..]) {
+                        // Relaxed: as in `clear`.
+                        byte.store(*from, Ordering::Relaxed);
+                    }
+                });
+            }
+            if end > size {
+                // Release: pairs with `size`.
+                self.size.store(end, Ordering::Release);
+            }
+            return Ok(());
+        }
     }
 
     /// As [`Object::page`](crate::Object::page).
@@ -261,6 +307,11 @@ impl<M: Machine> PageCache<M> {
         if self.index.insert(index, new.frame()).map_err(no_memory)? == Slot::Page(new.frame()) {
             new.keep();
         }
+        self.stays(index)
+    }
+
+    /// Looks at the size again: a page that has just come in goes if the object has become smaller.
+    fn stays(&self, index: u64) -> Result<(), ObjectError> {
         // SeqCst: pairs with the fence in `set_size`.
         fence(Ordering::SeqCst);
         if index >= self.limit() {
@@ -274,28 +325,42 @@ impl<M: Machine> PageCache<M> {
         Ok(())
     }
 
-    /// Puts a new page in, filled by `fill`, where there is none, if `may` allows it. No change of
-    /// the object that takes the lock comes between that look and the page. Returns whether the
-    /// page went in: another one may have been first.
-    pub(crate) fn insert(
+    /// As [`Object::fill`](crate::Object::fill).
+    pub(crate) fn fill(
         &self,
         index: u64,
         fill: impl FnOnce(Frame) -> Result<(), ObjectError>,
-        may: impl FnOnce() -> Result<(), ObjectError>,
+        map: &mut dyn FnMut(Frame, &dyn Fn() -> bool) -> bool,
     ) -> Result<bool, ObjectError> {
-        let new = self.new_page()?;
-        fill(new.frame())?;
-        let _locked = self.lock();
-        may()?;
         if index >= self.limit() {
             return Err(ObjectError::BeyondEnd);
         }
-        let slot = self.index.insert(index, new.frame()).map_err(ObjectError::OutOfMemory)?;
-        let is_first = slot == Slot::Page(new.frame());
-        if is_first {
-            new.keep();
+        let new = self.new_page()?;
+        fill(new.frame())?;
+        self.index.prepare(index).map_err(ObjectError::OutOfMemory)?;
+        let (frame, for_entry) = (new.frame(), new.another().map_err(ObjectError::OutOfMemory)?);
+        let is_in = Cell::new(false);
+        let put = || {
+            is_in.set(self.index.insert(index, frame) == Ok(Slot::Page(frame)));
+            // SeqCst: pairs with the fence in `set_size`. A smaller size that this misses is
+            // followed by a visit that waits for the lock of the table, and removes the entry.
+            fence(Ordering::SeqCst);
+            is_in.get() && index < self.limit()
+        };
+        let mapped = map(frame, &put);
+        if mapped {
+            for_entry.keep();
         }
-        Ok(is_first)
+        if is_in.get() {
+            new.keep();
+            self.stays(index)?;
+            if !mapped {
+                // The object was smaller for a moment, or there was no memory for a table.
+                let _locked = self.lock();
+                self.take_back(index..index + 1, true);
+            }
+        }
+        Ok(mapped)
     }
 
     /// As [`Object::is_current`](crate::Object::is_current).

@@ -9,6 +9,11 @@
 //!
 //! A write that comes before step 2 is in the page when step 3 copies it; one that comes later
 //! faults, and marks the page again. So no write is lost, and none is written twice for nothing.
+//!
+//! Pins write without a right. A pin for writing is taken by an entry with the right to write, so
+//! its page is marked then, and step 3 keeps the mark of each page that it finds pinned. It looks
+//! before it copies: a pin that has ended by then has written, and none can begin without a fault.
+//! So a page that is pinned for writing is always marked, and a page without a mark can be evicted.
 
 use alloc::{sync::Arc, vec::Vec};
 use core::{

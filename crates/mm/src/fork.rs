@@ -23,11 +23,11 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use grace::Concurrent;
-use machine::{FrameError, Machine};
+use machine::{FrameError, Machine, VirtAddr};
 #[expect(unused_imports, reason = "for links")]
 use paging::PageTables;
 use paging::{Format, Tag};
-use vma::{PageWork, Pages};
+use vma::{PageWork, Pages, VmFlags};
 
 use crate::{
     AddressSpace, Commitment, Error, Shared,
@@ -82,11 +82,19 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let promise = Promise { commitment, bytes: promised };
             let machine = self.core.tables.machine();
             let (pinned, _under_way) = self.pins.fork(machine);
-            // The child is of the same group.
-            let copies = || match Reference::alloc_page(machine, self.core.group(), 0) {
-                Ok(new) => Ok(new.keep()),
-                Err(NoFrame::Source(error)) => Err(error),
-                Err(NoFrame::Group { .. }) => Err(FrameError::OutOfFrames { order: 0 }),
+            let copies = |page: VirtAddr| {
+                let guard = G::pin();
+                let found = self.core.vmas.lookup(&guard, page.get() as usize);
+                let own = VmFlags::DONTCOPY | VmFlags::WIPEONFORK;
+                if found.is_some_and(|(_, vma)| vma.flags.intersects(own)) {
+                    return Ok(None);
+                }
+                // The child is of the same group.
+                match Reference::alloc_page(machine, self.core.group(), 0) {
+                    Ok(new) => Ok(Some(new.keep())),
+                    Err(NoFrame::Source(error)) => Err(error),
+                    Err(NoFrame::Group { .. }) => Err(FrameError::OutOfFrames { order: 0 }),
+                }
             };
             // Tables that are shared cannot be unlinked any more.
             self.core.waiting.unlink_kept(&self.core.tables);

@@ -289,7 +289,12 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         }
     }
 
-    fn map(&mut self, range: Range<usize>, vma: &Vma<Backing<M>>) -> Result<(), vma::Error> {
+    fn map(
+        &mut self,
+        range: Range<usize>,
+        vma: &Vma<Backing<M>>,
+        new: bool,
+    ) -> Result<(), vma::Error> {
         let (Some(file), Some(family)) = (&vma.file, self.family) else { return Ok(()) };
         let object = file.object();
         // Its frame numbers mean nothing here; or a copy of a page would have no source.
@@ -299,10 +304,11 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         }
         let own = core::ptr::from_ref(self.tables).cast();
         object.mappings().add(self.tables.machine(), family, own, range)?;
-        // Added first: a seal that this look misses finds the range.
+        // Added first: a seal that this look misses finds the range. A map that is moved was found,
+        // or is found.
         self.tables.machine().step(machine::Access::Shared);
         let writes = VmFlags::SHARED | VmFlags::MAYWRITE;
-        match vma.flags.contains(writes) && object.is_write_sealed() {
+        match new && vma.flags.contains(writes) && !object.admits_writes() {
             true => Err(vma::Error::Sealed),
             false => Ok(()),
         }

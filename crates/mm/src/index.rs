@@ -176,6 +176,12 @@ impl<M: Machine> PageIndex<M> {
         Ok(Slot::decode(self.swap_in(slot, 0, new)))
     }
 
+    /// Makes the nodes on the way to a page below [`MAX_PAGES`]: [`insert`](Self::insert) allocates
+    /// nothing afterwards.
+    pub(crate) fn prepare(&self, index: u64) -> Result<(), FrameError> {
+        self.make_slot(index).map(drop)
+    }
+
     /// The slot of a page below [`MAX_PAGES`]; makes the nodes on the way.
     fn make_slot(&self, index: u64) -> Result<&Word, FrameError> {
         let none = FrameError::NotOurs(Frame::default());
@@ -237,8 +243,9 @@ impl<M: Machine> PageIndex<M> {
         any
     }
 
-    /// Calls `write` for each page of a range that is being synced. If it fails, the page is marked
-    /// as written again.
+    /// Calls `write` for each page of a range that is being synced. No map has the right to write
+    /// it. If the write fails, or a pin may write to the page meanwhile, it is marked as written
+    /// again.
     pub(crate) fn sync<E>(
         &self,
         pages: Range<u64>,
@@ -246,12 +253,15 @@ impl<M: Machine> PageIndex<M> {
     ) -> Result<(), E> {
         let mut done = Ok(());
         self.each(pages, |index, slot| {
-            if self.load(slot) & SYNCING == 0 {
+            let mut value = self.load(slot);
+            if value & SYNCING == 0 {
                 return;
             }
+            // Before the copy, which has what was written by pins that have ended.
+            let pinned = self.is_pinned(value);
             let written = write(index);
-            let mark = if written.is_err() { DIRTY } else { 0 };
-            let mut value = self.load(slot);
+            let mark = if pinned || written.is_err() { DIRTY } else { 0 };
+            value = self.load(slot);
             // It may have gone meanwhile.
             while value & SYNCING != 0 {
                 value = self.swap_in(slot, value, value & !SYNCING | mark);
@@ -261,6 +271,19 @@ impl<M: Machine> PageIndex<M> {
             }
         });
         done
+    }
+
+    /// Whether the page of a slot is pinned, for reading or writing.
+    fn is_pinned(&self, slot: u64) -> bool {
+        // SeqCst: pairs with the fence of a pin (`after_update`). Either this CPU sees the pin, or
+        // the pin sees that its entry has lost the right to write.
+        fence(Ordering::SeqCst);
+        let frame = Slot::decode(slot).frame();
+        let pinned =
+            frame.and_then(|frame| self.machine.info(frame)).is_some_and(|info| info.pins() != 0);
+        // Acquire: pairs with the Release of a pin's end. What was written through it is seen.
+        fence(Ordering::Acquire);
+        pinned
     }
 
     fn new_node(&self) -> Result<Frame, FrameError> {
@@ -291,9 +314,7 @@ impl<M: Machine> PageIndex<M> {
     pub(crate) fn has_pinned_page(&self) -> bool {
         let mut any = false;
         self.each(0..MAX_PAGES, |_, slot| {
-            let frame = Slot::decode(self.load(slot)).frame();
-            let info = frame.and_then(|frame| self.machine.info(frame));
-            any |= info.is_some_and(|info| info.pins() != 0);
+            any |= self.is_pinned(self.load(slot));
         });
         any
     }

@@ -6,7 +6,7 @@
 //! the lock of the page's table decides which came first. A page that is present already is not
 //! replaced (EEXIST), so the contents that a program has seen stay.
 
-use core::{fmt, ops::Range};
+use core::{cell::Cell, fmt, ops::Range};
 
 use grace::Concurrent;
 use machine::{Frame, Machine, VirtAddr};
@@ -55,6 +55,11 @@ enum Over {
 fn is_beyond_end<M: Machine>(vma: &Vma<Backing<M>>, at: usize) -> bool {
     let index = vma.offset_at(at) as u64;
     vma.file.as_ref().is_some_and(|file| file.object().is_beyond_end(index))
+}
+
+/// Whether a VMA has this page of the file at an address.
+fn maps<M: Machine>(vma: &Vma<Backing<M>>, at: usize, file: &Backing<M>, index: u64) -> bool {
+    vma.file.as_ref() == Some(file) && vma.offset_at(at) as u64 == index
 }
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
@@ -212,36 +217,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         protect: bool,
         fill: impl Fn(&M, Frame) -> Result<(), machine::FrameError>,
     ) -> Result<(), Error> {
-        let (vma_file, index) = self.registered(at, VmFlags::UFFD)?;
+        let (file, index) = self.registered(at, VmFlags::UFFD)?;
         self.check_size(at)?;
-        if let Some(file) = vma_file.filter(|_| !self.is_private(at)) {
-            if file.object().is_present(index) {
-                return Err(UserFaultError::Present.into());
-            }
-            let machine = self.core.tables.machine();
-            let done = file
-                .object()
-                .fill(index, &|frame| fill(machine, frame).map_err(ObjectError::OutOfMemory));
-            let is_ours = done.map_err(|error| match error {
-                // It has become smaller since.
-                ObjectError::BeyondEnd => UserFaultError::Absent.into(),
-                // No writable map was left, so this one has gone.
-                ObjectError::Sealed => UserFaultError::NotRegistered.into(),
-                error => Error::Object(error),
-            })?;
-            if !is_ours {
-                return Err(UserFaultError::Present.into());
-            }
-            return match self.map_object_page(at, protect) {
-                // The fault that waits for the page has found it in the object, and mapped it.
-                Err(Error::UserFault(UserFaultError::Present)) => match protect {
-                    true => self.userfault_write_protect(at, PAGE_SIZE, true),
-                    false => Ok(()),
-                },
-                // The object has become smaller since.
-                Err(Error::Vma(vma::Error::BadRange)) => Err(UserFaultError::Absent.into()),
-                mapped => mapped,
-            };
+        if let Some(file) = file.filter(|_| !self.is_private(at)) {
+            return self.fill_object(at, protect, &file, index, fill);
         }
         let machine = self.core.tables.machine();
         let new =
@@ -263,6 +242,48 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 Ok(())
             }
             false => Err(UserFaultError::Present.into()),
+        }
+    }
+
+    /// A page of new contents in an object and, in the same step, in the map of it.
+    ///
+    /// The VMA may be written, and stays while its page comes in. So no seal against writes is
+    /// decided meanwhile.
+    fn fill_object(
+        &self,
+        at: usize,
+        protect: bool,
+        file: &Backing<M>,
+        index: u64,
+        fill: impl Fn(&M, Frame) -> Result<(), machine::FrameError>,
+    ) -> Result<(), Error> {
+        let machine = self.core.tables.machine();
+        if file.object().is_present(index) {
+            return Err(UserFaultError::Present.into());
+        }
+        let fill = |frame| fill(machine, frame).map_err(ObjectError::OutOfMemory);
+        let (mut placed, same) = (Ok(false), Cell::new(true));
+        let done = file.object().fill(index, &fill, &mut |frame, put| {
+            placed = self.place(at, Over::Guards, |vma| {
+                let writes = VmFlags::SHARED | VmFlags::MAYWRITE;
+                let is_same = maps(vma, at, file, index) && vma.flags.contains(writes);
+                same.set(is_same);
+                let attrs = rights::attrs_in(vma, Share::Object);
+                (is_same && put()).then(|| (frame, marked(attrs, if protect { WP } else { 0 })))
+            });
+            placed == Ok(true)
+        });
+        match done {
+            // It has become smaller since.
+            Err(ObjectError::BeyondEnd) => return Err(UserFaultError::Absent.into()),
+            Err(error) => return Err(Error::Object(error)),
+            Ok(_) => {}
+        }
+        match placed? {
+            true => Ok(()),
+            // Another map is there now.
+            false if !same.get() => Err(UserFaultError::NotRegistered.into()),
+            false => self.placed(at, false),
         }
     }
 
@@ -304,9 +325,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         };
         drop(guard);
         let placed = self.place(at, Over::Guards, |vma| {
-            let same = vma.file.as_ref() == Some(&file)
-                && vma.offset_at(at) as u64 == index
-                && held.is_current();
+            let same = maps(vma, at, &file, index) && held.is_current();
             let private = vma.is_private() || held.counts_writes();
             let share = if private { Share::CopyOnWrite } else { Share::Object };
             let attrs = rights::attrs_in(vma, share);

@@ -127,18 +127,25 @@ pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
         Err(ObjectError::NotSupported)
     }
 
-    /// Puts a new page in, filled by `fill`, where there is none (UFFDIO_COPY). Returns whether it
-    /// went in: `false` if another page was first. Called with nothing held.
+    /// Puts a new page in, filled by `fill`, where there is none, at the moment when it is mapped
+    /// (UFFDIO_COPY). `map` gets its frame, with a reference for an entry, and the function that
+    /// puts the page in. It calls that with the lock of the entry's table held, and stores the
+    /// entry if the answer is `true`. It returns whether it has. So does this call. Called with
+    /// nothing held.
+    ///
+    /// Whether a seal forbids it, `map` knows: a space that has a shared map which may be written
+    /// keeps that seal away.
     ///
     /// # Errors
-    /// [`ObjectError::NotSupported`] by default; [`ObjectError::Sealed`]; those of `fill`, and of
+    /// [`ObjectError::NotSupported`] by default; those of `fill`, and of
     /// [`bring_in`](Self::bring_in).
     fn fill(
         &self,
         index: u64,
         fill: &dyn Fn(Frame) -> Result<(), ObjectError>,
+        map: &mut dyn FnMut(Frame, &dyn Fn() -> bool) -> bool,
     ) -> Result<bool, ObjectError> {
-        let _ = (index, fill);
+        let _ = (index, fill, map);
         Err(ObjectError::NotSupported)
     }
 
@@ -185,6 +192,13 @@ pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
     /// Whether a seal forbids a new shared map that may be written.
     fn is_write_sealed(&self) -> bool {
         false
+    }
+
+    /// A new shared map that may be written is about to be stored, and is in the list of
+    /// [`mappings`](Self::mappings). Returns whether no seal forbids it. A seal that is being
+    /// decided fails, because of this map.
+    fn admits_writes(&self) -> bool {
+        !self.is_write_sealed()
     }
 
     /// The memory type, if it is the memory of a device: its frames are no memory of the frame

@@ -106,8 +106,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// reading or writing. Brings pages in that are missing. Stops early where the program has no
     /// such access: see [`UserPins::frames`].
     ///
-    /// A holder that writes to pages of files says so afterwards:
-    /// [`mark_written`](Self::mark_written).
+    /// What a holder writes to a page of a file is written out by the next sync, also once the map
+    /// has gone: a page that a sync finds pinned stays marked as written. The holder keeps the file
+    /// until then.
     ///
     /// What the program writes to a page that is pinned for writing, the holder sees, and the other
     /// way round, until the program unmaps or discards it.

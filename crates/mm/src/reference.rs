@@ -92,6 +92,15 @@ impl<'m, M: Machine> Reference<'m, M> {
         self.frame
     }
 
+    /// One more reference to the frame, which has few.
+    pub(crate) fn another(&self) -> Result<Self, FrameError> {
+        let (frame, machine) = (self.frame, self.machine);
+        match machine.info(frame).is_some_and(machine::FrameInfo::try_get) {
+            true => Ok(Reference { machine, frame }),
+            false => Err(FrameError::NotOurs(frame)),
+        }
+    }
+
     /// Passes the reference on to the caller.
     pub(crate) fn keep(self) -> Frame {
         let frame = self.frame;

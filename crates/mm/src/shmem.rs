@@ -45,6 +45,10 @@ impl Seals {
     }
 }
 
+/// A seal against writes is being decided. A map that is made meanwhile takes this bit away, and
+/// the seal fails.
+const UNDECIDED: u32 = 1 << 31;
+
 /// What the listing shows of a [`Shmem`], and what it is.
 #[derive(Clone, Debug)]
 pub struct ShmemKind {
@@ -84,6 +88,7 @@ pub struct ShmemKind {
 /// ```
 pub struct Shmem<M: Machine> {
     pages: PageCache<M>,
+    /// Their bits, and [`UNDECIDED`].
     seals: AtomicU32,
     kind: ShmemKind,
     /// Where its size is promised, if it is.
@@ -218,39 +223,47 @@ impl<M: Machine> Shmem<M> {
         self.pages.read(at, into)
     }
 
-    /// Writes bytes at `at`, as pwrite(2): makes the object larger if need be.
+    /// Writes bytes at `at`, as pwrite(2): makes the object larger if need be. Returns how many: it
+    /// stops early where a page cannot be written. Each page is written in one step.
     ///
     /// # Context
     /// As for [`set_size`](Self::set_size).
     ///
     /// # Errors
-    /// [`ObjectError::Sealed`], [`ObjectError::OutOfMemory`], [`ObjectError::BeyondEnd`]. Nothing
-    /// has been written; the object may have become larger.
-    pub fn write(&self, at: u64, from: &[u8]) -> Result<(), ObjectError> {
-        let end = at.checked_add(from.len() as u64).ok_or(ObjectError::BeyondEnd)?;
-        if self.is_write_sealed() {
-            return Err(ObjectError::Sealed);
+    /// [`ObjectError::Sealed`], [`ObjectError::OutOfMemory`], [`ObjectError::GroupLimit`],
+    /// [`ObjectError::Overcommit`], [`ObjectError::BeyondEnd`]. Nothing has been written.
+    pub fn write(&self, at: u64, from: &[u8]) -> Result<usize, ObjectError> {
+        at.checked_add(from.len() as u64).ok_or(ObjectError::BeyondEnd)?;
+        let may = |old: u64, new: u64| {
+            // No seal comes between this look and the copy.
+            let sealed = self.is_write_sealed();
+            let sealed = sealed || new > old && self.seals_now().intersects(Seals::GROW);
+            if sealed { Err(ObjectError::Sealed) } else { self.promise(old, new) }
+        };
+        let mut done = 0;
+        while done < from.len() {
+            let here = at + done as u64;
+            let part = from.len() - done;
+            let part = part.min((PAGE - here % PAGE) as usize);
+            match self.pages.write_page(here, &from[done..done + part], may) {
+                Ok(()) => done += part,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
         }
-        if end > self.size() {
-            self.set_size(end)?;
-        }
-        for index in at / PAGE..end.div_ceil(PAGE) {
-            self.bring_in(index)?;
-        }
-        // No seal comes between this look and the copy.
-        let _locked = self.pages.lock();
-        if self.is_write_sealed() {
-            return Err(ObjectError::Sealed);
-        }
-        self.pages.write(at, from);
-        Ok(())
+        Ok(done)
     }
 
     /// The seals.
     pub fn seals(&self) -> Seals {
         self.pages.machine.step(Access::Shared);
+        self.seals_now()
+    }
+
+    /// The seals. No step of the machine: a space of another one may ask, to refuse it then.
+    fn seals_now(&self) -> Seals {
         // Acquire: pairs with the Release of `add_seals`.
-        Seals(self.seals.load(Ordering::Acquire))
+        Seals(self.seals.load(Ordering::Acquire) & !UNDECIDED)
     }
 
     /// Adds seals, as F_ADD_SEALS of fcntl(2).
@@ -267,18 +280,28 @@ impl<M: Machine> Shmem<M> {
         if old.intersects(Seals::SEAL) {
             return Err(ObjectError::Sealed);
         }
-        self.pages.machine.step(Access::Shared);
-        // Release: pairs with `seals`. A map adds itself to the mappings before it looks.
-        self.seals.store(old.0 | seals.0, Ordering::Release);
-        let new = seals.intersects(Seals::WRITE) && !old.intersects(Seals::WRITE);
-        // Once no map may write, no pin for writing is taken any more.
-        if new
-            && (self.pages.mappings.may_write(&self.pages.machine)
-                || self.pages.index.has_pinned_page())
-        {
+        let new = old.0 | seals.0 & !UNDECIDED;
+        let mut undecided = old.0;
+        let mut may = true;
+        if seals.intersects(Seals::WRITE) && !old.intersects(Seals::WRITE) {
+            undecided |= UNDECIDED;
             self.pages.machine.step(Access::Shared);
-            // Release: as above.
-            self.seals.store(old.0, Ordering::Release);
+            // Release: pairs with `admits_writes`. A map adds itself to the mappings before it
+            // looks: either the visit finds it, or it finds this bit.
+            self.seals.store(undecided, Ordering::Release);
+            // Once no map may write, no pin for writing is taken any more.
+            may = !self.pages.mappings.may_write(&self.pages.machine)
+                && !self.pages.index.has_pinned_page();
+        }
+        self.pages.machine.step(Access::Shared);
+        // Release: pairs with `seals_now`. Relaxed: a failure decides nothing else. Only maps
+        // change the word meanwhile.
+        let (set, failed) = (Ordering::Release, Ordering::Relaxed);
+        let sealed = may && self.seals.compare_exchange(undecided, new, set, failed).is_ok();
+        if !sealed {
+            self.pages.machine.step(Access::Shared);
+            // Relaxed: nothing else depends on the bit.
+            self.seals.fetch_and(!UNDECIDED, Ordering::Relaxed);
             return Err(ObjectError::Sealed);
         }
         Ok(())
@@ -306,16 +329,14 @@ unsafe impl<M: Machine> Object<M> for Shmem<M> {
         &self,
         index: u64,
         fill: &dyn Fn(Frame) -> Result<(), ObjectError>,
+        map: &mut dyn FnMut(Frame, &dyn Fn() -> bool) -> bool,
     ) -> Result<bool, ObjectError> {
         let filled = |frame| {
             // What `fill` leaves out is not what another program had there.
             zero(&self.pages.machine, frame).map_err(ObjectError::OutOfMemory)?;
             fill(frame)
         };
-        self.pages.insert(index, filled, || match self.seals().intersects(Seals::WRITE) {
-            true => Err(ObjectError::Sealed),
-            false => Ok(()),
-        })
+        self.pages.fill(index, filled, map)
     }
 
     fn is_beyond_end(&self, index: u64) -> bool {
@@ -339,9 +360,16 @@ unsafe impl<M: Machine> Object<M> for Shmem<M> {
     }
 
     fn is_write_sealed(&self) -> bool {
-        // Acquire: as in `seals`. No step: a space of another machine may ask, to refuse it then.
-        let seals = Seals(self.seals.load(Ordering::Acquire));
-        seals.intersects(Seals(Seals::WRITE.0 | Seals::FUTURE_WRITE.0))
+        self.seals_now().intersects(Seals(Seals::WRITE.0 | Seals::FUTURE_WRITE.0))
+    }
+
+    fn admits_writes(&self) -> bool {
+        // Acquire: pairs with the Release of `add_seals`.
+        if self.seals.load(Ordering::Acquire) & UNDECIDED != 0 {
+            // Relaxed: either this comes first, and the seal fails, or the next load sees the seal.
+            self.seals.fetch_and(!UNDECIDED, Ordering::Relaxed);
+        }
+        !self.is_write_sealed()
     }
 
     fn segment_size(&self) -> Option<usize> {

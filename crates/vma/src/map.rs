@@ -206,7 +206,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         vma.flags |= more;
         let next = match vma.file {
             Some(_) => {
-                self.map_pages(addr..end, &vma)?;
+                self.map_pages(addr..end, &vma, true)?;
                 None
             }
             None => next,

@@ -43,14 +43,14 @@ pub trait Pages<F> {
         Ok(())
     }
 
-    /// A VMA of a file is about to be stored over a range where it was not before: a new map, the
-    /// target of a move, or a VMA that the host describes. The call may still fail, and the VMA may
-    /// join its neighbours. By default there is nothing to do.
+    /// A VMA of a file is about to be stored over a range where it was not before: a new map, a VMA
+    /// that the host describes, or, if it is not `new`, the target of a move. The call may still
+    /// fail, and the VMA may join its neighbours. By default there is nothing to do.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; [`Error::NotHere`]; those of a file that refuses the map.
-    fn map(&mut self, range: Range<usize>, vma: &Vma<F>) -> Result<(), Error> {
-        let _ = (range, vma);
+    fn map(&mut self, range: Range<usize>, vma: &Vma<F>, new: bool) -> Result<(), Error> {
+        let _ = (range, vma, new);
         Ok(())
     }
 
@@ -344,9 +344,14 @@ impl<'a, F: crate::MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'a
     }
 
     /// Says that a VMA is about to be stored over a range where it was not before.
-    pub(crate) fn map_pages(&mut self, range: Range<usize>, vma: &Vma<F>) -> Result<(), Error> {
+    pub(crate) fn map_pages(
+        &mut self,
+        range: Range<usize>,
+        vma: &Vma<F>,
+        new: bool,
+    ) -> Result<(), Error> {
         match &mut self.pages {
-            Some(pages) if vma.file.is_some() => pages.map(range, vma),
+            Some(pages) if vma.file.is_some() => pages.map(range, vma, new),
             _ => Ok(()),
         }
     }

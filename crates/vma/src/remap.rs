@@ -250,7 +250,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             let new = new.as_ref().unwrap_or(&area.vma);
             let grown = self.merge_new(area.end, new_end, new, right)?;
             let (grown, _) = grown.ok_or(Error::WrongKind)?;
-            self.map_pages(old_end..new_end, &area.vma)?;
+            self.map_pages(old_end..new_end, &area.vma, false)?;
             self.change(grown.into())?;
             if locked {
                 self.populate(old_end, new_end);
@@ -321,7 +321,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         let locked = moved.flags.contains(VmFlags::LOCKED);
         let to_end = to + request.new_len;
-        self.map_pages(to..to_end, &moved)?;
+        self.map_pages(to..to_end, &moved, false)?;
         let (mut new, _) = self.placed(to, to_end, moved, self.look_at(to_end))?;
         self.forget_uffd(&mut new)?;
         let left_behind = match request.dont_unmap {

@@ -91,7 +91,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let mut vma = Vma { file, name, ..Vma::anonymous(flags) };
         vma.set_offset(start, pgoff);
         self.has_object(&vma)?;
-        self.map_pages(start..end, &vma)?;
+        self.map_pages(start..end, &vma, true)?;
         let area = Area { start, end, vma: RefCounted::new(vma)? };
         self.change(Change::from(area).with(Work::Replace(start..end)))
     }

@@ -33,7 +33,6 @@ const CHANGEABLE: u32 = O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME;
 const OPEN: usize = 256;
 /// The largest file and position.
 const MOST: u64 = i64::MAX as u64;
-const PAGE: u64 = 4096;
 
 /// What a description may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -325,27 +324,11 @@ impl Open {
         Ok(count)
     }
 
-    /// Writes page by page, so that what was written before memory ran out counts. With `writing`.
+    /// What was written before memory ran out counts. With `writing`.
     fn write_memory(&self, memory: &Shmem<Kernel>, at: u64, from: &[u8]) -> Result<usize, Errno> {
         let room = MOST.checked_sub(at).filter(|room| *room > 0).ok_or(Errno(EFBIG))?;
         let from = &from[..from.len().min(room as usize)];
-        let mut done = 0;
-        while done < from.len() {
-            let here = at + done as u64;
-            let len = ((PAGE - here % PAGE) as usize).min(from.len() - done);
-            let before = memory.size();
-            if let Err(error) = memory.write(here, &from[done..done + len]) {
-                if memory.size() > before {
-                    // It was this write that made it larger, and no page is there.
-                    let _ = memory.set_size(before);
-                }
-                if done > 0 {
-                    break;
-                }
-                return Err(refused(error));
-            }
-            done += len;
-        }
+        let done = memory.write(at, from).map_err(refused)?;
         self.node.touch(&[WRITTEN, CHANGED]);
         Ok(done)
     }

@@ -9,7 +9,7 @@ use crate::path::Start;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
-use linux_raw_sys::errno::{EEXIST, EINVAL, ENOENT};
+use linux_raw_sys::errno::{EEXIST, EINVAL, ENOENT, ENOSPC};
 use linux_raw_sys::general::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 use machine::{Cpus, FrameSource};
 
@@ -137,7 +137,9 @@ pub(crate) fn add(path: &[u8], mode: u32, data: &[u8]) -> Result<(), Errno> {
         S_IFREG => {
             let node = Node::file(path, mode)?;
             if let Kind::File(memory) = &node.kind {
-                memory.write(0, data).map_err(refused)?;
+                if memory.write(0, data).map_err(refused)? < data.len() {
+                    return Err(Errno(ENOSPC));
+                }
             }
             node
         }

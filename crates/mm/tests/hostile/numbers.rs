@@ -169,7 +169,6 @@ fn accesses_and_listings() {
         }),
         ("pins", |world, a, b| {
             let mut frames = vec![Frame::default(); bytes(b).len() / PAGE + 1];
-            world.space.mark_written(a, &frames);
             _ = world.space.pin_pages(a, Access::Write, &mut frames);
         }),
         ("listings", |world, a, b| {

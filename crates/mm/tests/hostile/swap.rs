@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
-use machine::PageSize;
+use machine::{FrameSource, PageSize};
 use mm::*;
 use paging::{Paging, X86_64L4};
 use sim::{Config, Sim};
@@ -106,11 +106,16 @@ fn a_page_that_swap_does_not_fill_is_zero() {
 
 #[test]
 fn a_page_of_an_object_that_is_not_filled_is_zero() {
-    with_space(256, |_, shared, space| {
+    with_space(256, |sim, shared, space| {
         leave_secrets(space);
         let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.set_size(PAGE as u64).unwrap();
-        Object::fill(&*memory, 0, &|_| Ok(())).unwrap();
+        let filled = Object::fill(&*memory, 0, &|_| Ok(()), &mut |frame, put| {
+            // SAFETY: the reference for an entry, which is not stored.
+            unsafe { sim.release(frame) }.unwrap();
+            put()
+        });
+        assert_eq!(filled, Ok(true));
         let mut found = [1; PAGE];
         memory.read(0, &mut found);
         assert_eq!(found, [0; PAGE]);

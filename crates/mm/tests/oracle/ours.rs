@@ -254,7 +254,7 @@ impl Process<'_> {
                 }
             }
             Step::Put { at, byte } => {
-                said(self.file.write(at as u64, &[byte]).map_err(Error::from))
+                said(self.file.write(at as u64, &[byte]).map(drop).map_err(Error::from))
             }
             Step::Sync { span: Span { at, len }, flags } => {
                 said(space.msync(WINDOW + at, len, SyncFlags::from_bits_retain(flags)))

@@ -263,7 +263,6 @@ fn a_page_that_is_written_by_a_pin_is_written_out() {
         let page = sim.frame_ptr(pins.frames()[0]).unwrap().cast::<u64>();
         // SAFETY: the pin keeps the frame; no other code runs.
         unsafe { page.write(44) };
-        space.mark_written(SHARED, pins.frames());
         drop(pins);
         space.msync(SHARED, PAGE, SyncFlags::SYNC).unwrap();
         assert_eq!(disk.lock().unwrap().words[0], 44);

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::common::*;
-use machine::{Asid, Frame, VirtAddr};
+use machine::{Asid, Frame, Memory, VirtAddr};
 use mm::*;
 use sim::{Config, Failure, Program, Sim, explore, seeded};
 
@@ -45,6 +45,38 @@ fn each_frame_counts_until_it_is_free() {
         drop(pins);
         assert_eq!(group.used(), 0);
     });
+}
+
+/// The child has no such pages, so they need no copies, pinned or not.
+#[test]
+fn a_fork_copies_no_pinned_page_that_the_child_does_not_have() {
+    for advice in [Advice::DontFork, Advice::WipeOnFork] {
+        with_space(256, |sim, shared, _| {
+            let group = group(sim, 3);
+            let space = grouped(shared, 2, &group);
+            let at = space.mmap(0, 3 * PAGE, 3, PRIVATE).unwrap();
+            space.write(at, &[1; 3 * PAGE]).unwrap();
+            space.madvise(at, 2 * PAGE, advice).unwrap();
+            let mut frames = [Frame::default(); 2];
+            let pins = space.pin_pages(at, Access::Write, &mut frames).unwrap();
+            let child = space.fork(Asid(3)).unwrap();
+            assert_eq!(group.used(), 3);
+            // The pages stay the parent's own, and the pins show what it writes.
+            space.write(at, &[2; 2 * PAGE]).unwrap();
+            assert_eq!(group.used(), 3);
+            for frame in pins.frames() {
+                // SAFETY: the pin keeps the frame; no other code runs.
+                assert_eq!(unsafe { sim.frame_ptr(*frame).unwrap().read() }, 2);
+            }
+            let mut byte = [9];
+            let wiped = child.read(at, &mut byte).map(|()| byte[0]);
+            match advice {
+                Advice::DontFork => assert!(wiped.is_err()),
+                _ => assert_eq!(wiped, Ok(0)),
+            }
+            assert_eq!(child.read(at + 2 * PAGE, &mut byte).map(|()| byte[0]), Ok(1));
+        });
+    }
 }
 
 #[test]

@@ -214,7 +214,7 @@ fn calls_on_objects_fail_whole() {
                 map(far, MapFlags::SHARED).map(drop),
                 load(sim, space, near).map(drop).map_err(Error::from),
                 store(sim, space, near + PAGE, 1).map_err(Error::from),
-                memory.write(PAGE as u64, &[1]).map_err(Error::from),
+                memory.write(PAGE as u64, &[1]).map(drop).map_err(Error::from),
             ];
             failed = sim.alloc_failed();
             sim.fail_alloc(0, false);

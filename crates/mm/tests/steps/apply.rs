@@ -18,7 +18,7 @@ pub(crate) struct Hand<'w> {
     pub(crate) world: &'w World,
     pub(crate) process: usize,
     /// Its pin, the page, and whether it is for writing.
-    pub(crate) pin: Option<(UserPins<'w, Sim>, u8, bool)>,
+    pub(crate) pin: Option<(UserPins<'w, Sim>, bool)>,
     /// What a MADV_REMOVE under way has found.
     pub(crate) to_remove: VecDeque<(Backing<Sim>, u64)>,
 }

@@ -90,7 +90,7 @@ impl<'s> Sequential<'s> {
 
     /// Runs some orders with the laws, if a law is about the script.
     pub(crate) fn check_laws(&self) -> Result<(), Wrong> {
-        if !self.script.ops().any(laws::is_subject) {
+        if !self.script.is_chain() && !self.script.ops().any(laws::is_subject) {
             return Ok(());
         }
         let spans = self.script.threads.iter().map(|thread| {

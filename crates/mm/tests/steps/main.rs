@@ -13,12 +13,14 @@
 //! and faults that are still open, are in `tables`.
 //!
 //! CI runs all ordered pairs of operations beside an access, each in one of the worlds that both
-//! fit (`scripts`, `world`). `campaign/steps` runs them in all worlds, and triples. A failure
-//! prints the shortest script that was found (`shrink`).
+//! fit (`scripts`, `world`), and chains: many operations of one thread, for the rules alone.
+//! `campaign/steps` runs the pairs in all worlds, triples, and more chains. A failure prints the
+//! shortest script that was found (`shrink`).
 //!
-//! Environment: `SAMARA_STEPS=n` runs `n` triples instead, from `SAMARA_FIRST_SEED` on;
-//! `SAMARA_SCRIPT=p12` or `t34` runs one pair or triple, with the seed `SAMARA_SEED` only if that
-//! is set, and with `SAMARA_SEEDS` seeds otherwise. `SAMARA_WORLD=Huge` leaves out other worlds.
+//! Environment: `SAMARA_STEPS=n` runs `n` triples and `n` chains instead, from `SAMARA_FIRST_SEED`
+//! on; `SAMARA_SCRIPT=p12`, `t34` or `c56` runs one pair, triple or chain, with the seed
+//! `SAMARA_SEED` only if that is set, and with `SAMARA_SEEDS` seeds otherwise. `SAMARA_WORLD=Huge`
+//! leaves out other worlds.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -65,23 +67,29 @@ fn chosen() -> Vec<(String, Script)> {
         scripts.into_iter().enumerate().map(|(number, script)| (format!("p{number}"), script))
     };
     let triple = |number| (format!("t{number}"), scripts::triple(number));
+    let chain = |number| (format!("c{number}"), scripts::chain(number));
     if let Ok(name) = std::env::var("SAMARA_SCRIPT") {
-        return match name.strip_prefix('t').and_then(|number| number.parse().ok()) {
-            Some(number) => vec![triple(number)],
-            None => pairs().filter(|(other, _)| *other == name).collect(),
+        let number = |sort| name.strip_prefix(sort).and_then(|number| number.parse().ok());
+        return match (number('t'), number('c')) {
+            (Some(number), _) => vec![triple(number)],
+            (_, Some(number)) => vec![chain(number)],
+            _ => pairs().filter(|(other, _)| *other == name).collect(),
         };
     }
     let scripts: Vec<_> = match number("SAMARA_STEPS") {
         Some(count) => {
             let first = number("SAMARA_FIRST_SEED").unwrap_or(0);
-            (first..first + count).map(triple).collect()
+            (first..first + count).map(triple).chain((first..first + count).map(chain)).collect()
         }
-        None => pairs().collect(),
+        None => pairs().chain((0..CHAINS).map(chain)).collect(),
     };
     let Ok(world) = std::env::var("SAMARA_WORLD") else { return scripts };
     let is_there = |script: &Script| format!("{:?}", script.kind) == world;
     scripts.into_iter().filter(|(_, script)| is_there(script)).collect()
 }
+
+/// The chains that CI runs.
+const CHAINS: u64 = 2000;
 
 /// What a run has found.
 #[derive(Default)]

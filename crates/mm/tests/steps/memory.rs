@@ -46,7 +46,7 @@ impl<'w> Hand<'w> {
         };
         match pins {
             Ok(pins) => {
-                self.pin = Some((pins, page, matches!(op, Op::Pin(_))));
+                self.pin = Some((pins, matches!(op, Op::Pin(_))));
                 Out::default()
             }
             Err(error) => error.into(),
@@ -54,7 +54,7 @@ impl<'w> Hand<'w> {
     }
 
     pub(crate) fn pinned(&self, op: Op, value: u64) -> Out {
-        let Some((pins, page, writes)) = &self.pin else { return Out::default() };
+        let Some((pins, writes)) = &self.pin else { return Out::default() };
         let memory = self.world.sim.frame_ptr(pins.frames()[0]).unwrap();
         // SAFETY: the frame is pinned, and its words are accessed by atomic instructions.
         let word = unsafe { memory.cast::<AtomicU64>().as_ref() };
@@ -62,18 +62,11 @@ impl<'w> Hand<'w> {
         match op {
             Op::PinnedStore if *writes => {
                 word.store(value, SeqCst);
-                self.space().mark_written(at(*page), pins.frames());
                 Out::default()
             }
             Op::PinnedStore => Out::default(),
             _ => Out::words([word.load(SeqCst)]),
         }
-    }
-
-    /// The page of the pin, and the word that is there, if it is for writing.
-    pub(crate) fn pinned_word(&self) -> Option<(u8, u64)> {
-        let (_, page, _) = self.pin.as_ref().filter(|pin| pin.2)?;
-        Some((*page, self.pinned(Op::PinnedLoad, 0).words[0]))
     }
 
     pub(crate) fn read(&self, page: u8, pages: u8) -> Out {

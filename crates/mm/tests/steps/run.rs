@@ -49,6 +49,11 @@ impl Script {
     pub(crate) fn ops(&self) -> impl Iterator<Item = Op> {
         self.threads.iter().flat_map(|thread| thread.ops.iter().copied())
     }
+
+    /// Whether it is one thread, of which only the laws are of interest.
+    pub(crate) fn is_chain(&self) -> bool {
+        self.threads.len() == 1
+    }
 }
 
 /// What was seen of a run.
@@ -58,7 +63,7 @@ pub(crate) struct Seen {
     pub(crate) state: State,
 }
 
-/// The most operations of a thread.
+/// The most operations of a thread that is not alone.
 pub(crate) const LENGTH: usize = 3;
 
 fn number(thread: usize, op: usize) -> usize {

@@ -6,7 +6,7 @@ use crate::{
     host::{ASKS, ASYNC},
     ops::*,
     run::{LENGTH, Script, Thread},
-    world::Kind,
+    world::{Kind, OPS},
 };
 use mm::{Advice, UserFaultModes};
 
@@ -182,8 +182,9 @@ fn hash(of: impl Hash) -> usize {
 
 /// The processes of the threads: in worlds with two, the second thread is the other one's.
 pub(crate) fn script(kind: Kind, threads: Vec<Vec<Op>>) -> Script {
+    let most = if threads.len() == 1 { OPS } else { LENGTH };
     let threads = threads.into_iter().enumerate().map(|(number, ops)| {
-        assert!(ops.len() <= LENGTH);
+        assert!(ops.len() <= most);
         Thread { process: number % kind.processes(), ops }
     });
     Script { kind, threads: threads.collect() }
@@ -248,4 +249,45 @@ pub(crate) fn triple(seed: u64) -> Script {
         _ => vec![vec![op(1), op(2), op(3)], [access(5), access(6)].concat()],
     };
     script(kind, threads.into_iter().filter(|ops| !ops.is_empty()).collect())
+}
+
+/// Families of operations, by their names, whose rules need several of them in a row.
+const THEMES: [(&[Kind], &[&str]); 5] = [
+    (
+        &[Kind::File],
+        &["Pin", "PinnedStore", "Unpin", "Sync", "Evict", "Unmap", "Msync", "Load", "Store"],
+    ),
+    (
+        &[Kind::File],
+        &["StoreTail", "SetSizeFile", "Sync", "Evict", "WriteObjectFile", "Load", "MapFile"],
+    ),
+    (
+        &[Kind::Memfd, Kind::Unmapped, Kind::MemfdWatched],
+        &["StoreTail", "SetSizeMemfd", "PunchMemfd", "WriteObjectMemfd", "Remove", "MapMemfd"],
+    ),
+    (
+        &[Kind::Memfd, Kind::Unmapped, Kind::MemfdWatched],
+        &["Seal", "MapMemfd", "MapMemfdRo", "Unmap", "Copy", "Store", "Protect", "PunchMemfd"],
+    ),
+    (
+        &[Kind::Memfd, Kind::File, Kind::Unmapped],
+        &["Settle", "MapMemfd", "MapMemfdOff", "MapFile", "Protect", "Unmap", "Move", "DontUnmap"],
+    ),
+];
+
+/// A random script of one thread: many operations of one family, or of a few others.
+pub(crate) fn chain(seed: u64) -> Script {
+    let pick = |salt: usize, of: usize| hash((seed, salt)) % of;
+    let theme = pick(0, THEMES.len() + 1);
+    let (kinds, names) = THEMES.get(theme).unwrap_or(&(&Kind::ALL, &[]));
+    let kind = kinds[pick(1, kinds.len())];
+    let mut fit = all();
+    fit.retain(|op| fits(*op, kind));
+    if names.is_empty() {
+        // Few, so that they come to the same pages again and again.
+        fit = (0..6).map(|salt| fit[pick(2 + salt, fit.len())]).collect();
+    } else {
+        fit.retain(|op| names.contains(&&*op.name()));
+    }
+    script(kind, vec![(0..OPS).map(|salt| fit[pick(10 + salt, fit.len())]).collect()])
 }

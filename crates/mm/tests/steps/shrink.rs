@@ -12,6 +12,9 @@ const SEEDS: u64 = 40;
 pub(crate) fn attempt(script: &Script, first: u64, seeds: u64) -> Result<Sequential<'_>, Wrong> {
     let mut known = Sequential::new(script);
     known.check_laws()?;
+    if script.is_chain() {
+        return Ok(known);
+    }
     for seed in first..first + seeds {
         known.check(seed)?;
     }

@@ -20,36 +20,9 @@ pub(crate) struct Open {
 /// The faults. A number is that of the list of confirmed faults; the others were found here.
 pub(crate) const KNOWN: &[Open] = &[
     Open {
-        fault: "a seal is seen before it is decided: the seal and the map both fail",
-        kinds: &[],
-        ops: &["Seal", "MapMemfd|MapMemfdOff|Grow|Move|DontUnmap|Duplicate"],
-        sort: 2,
-    },
-    Open {
         fault: "UFFDIO_MOVE moves a page that is pinned after its look at the pins",
         kinds: &[],
         ops: &["MovePages", "Pin|PinLong|PinRead|Read|Write"],
-        sort: 2,
-    },
-    Open {
-        fault: "a write to an absent page of a memfd shows a page of zeros first",
-        kinds: &[],
-        ops: &["WriteObjectMemfd"],
-        sort: 2,
-    },
-    Open {
-        fault: "UFFDIO_COPY fills the object of a map that goes, and fails",
-        kinds: &[],
-        ops: &[
-            "Copy",
-            "Unmap|MapMemfd|MapMemfdRo|MapMemfdOff|MapAnon|MapZeros|Exec|Move|Unregister",
-        ],
-        sort: 2,
-    },
-    Open {
-        fault: "UFFDIO_COPY to a memfd: a store comes between the page and its write-protection",
-        kinds: &[Kind::MemfdWatched],
-        ops: &["Copy", "Store|Write|CopyOut|Pin|PinLong|Poke"],
         sort: 2,
     },
     Open {

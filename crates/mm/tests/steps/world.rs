@@ -122,7 +122,7 @@ pub(crate) const MEMFD_BYTES: u64 = 5 * PAGE as u64 + HALF;
 pub(crate) const FILE_BYTES: u64 = 3 * PAGE as u64 + HALF;
 pub(crate) const HALF: u64 = PAGE as u64 / 2;
 /// The most operations of a program.
-pub(crate) const OPS: usize = 9;
+pub(crate) const OPS: usize = 14;
 
 impl World {
     /// Builds a world for this many CPUs. A run that fails leaks it: there is no CPU on which it

@@ -27,6 +27,9 @@ impl Drop for UnderWay<'_> {
     }
 }
 
+/// A new frame for the copy of the page at an address; `None` if the child does not have the page.
+type Copies<'c> = dyn Fn(VirtAddr) -> Result<Option<Frame>, FrameError> + 'c;
+
 /// The child's tables, and the flush of the parent.
 type Forked<'p, M, F, G> = (PageTables<M, F, G>, PendingFlush<'p, M, F, G>);
 
@@ -66,13 +69,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         tag: impl Into<Tag>,
         pinned: bool,
     ) -> Outcome<'_, Forked<'_, M, F, G>, M, F, G> {
-        let frame = || self.machine().alloc(F::PAGE.order(), Place::Local);
+        let frame = |_| self.machine().alloc(F::PAGE.order(), Place::Local).map(Some);
         // SAFETY: passed on. The frame is new.
         unsafe { self.fork_with(tag, pinned.then_some(&frame)) }
     }
 
     /// As [`fork`](Self::fork); with `copies`, pages may be pinned, and the frames of their copies
-    /// come from there.
+    /// come from there. It gets a page's address; for `None`, the child does not have that page.
     ///
     /// # Errors
     /// Also those of `copies`.
@@ -83,7 +86,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     pub unsafe fn fork_with(
         &self,
         tag: impl Into<Tag>,
-        copies: Option<&dyn Fn() -> Result<Frame, FrameError>>,
+        copies: Option<&Copies<'_>>,
     ) -> Outcome<'_, Forked<'_, M, F, G>, M, F, G> {
         let mut pending = self.no_flush();
         match self.fork_to(tag.into(), copies, &mut pending) {
@@ -95,7 +98,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     fn fork_to<'p>(
         &'p self,
         tag: Tag,
-        copies: Option<&dyn Fn() -> Result<Frame, FrameError>>,
+        copies: Option<&Copies<'_>>,
         pending: &mut PendingFlush<'p, M, F, G>,
     ) -> Result<Self, Error> {
         if self.space().is_none() {
@@ -123,7 +126,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             false => self.share_lowest(self.root(), child.root(), F::LEVELS - 1),
         };
         let copied = shared.and_then(|()| match copies {
-            Some(frame) => self.copy_pinned(&child, lower, frame),
+            Some(copies) => self.copy_pinned(&child, lower, copies),
             None => Ok(()),
         });
         match copied {
@@ -289,7 +292,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         &self,
         child: &Self,
         range: VirtRange,
-        frame: &dyn Fn() -> Result<Frame, FrameError>,
+        copies: &Copies<'_>,
     ) -> Result<(), Error> {
         let end = range.last().ok_or(Error::Empty)?;
         let mut from = Some(range.start());
@@ -304,7 +307,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             }
             let copied = self.with_memory(|| child.own_for_copy(page.page))?;
             if copied > Some(0) {
-                self.copy_lacking_large(child, page.page, frame)?;
+                self.copy_lacking_large(child, page.page, copies)?;
             }
             let after = beyond::<F>(page.page, 1).ok_or(Error::Empty)?;
             let lacks = |page: &Mapping| child.walk(&G::pin()).get(page.page).is_none();
@@ -313,7 +316,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 .and_then(|next| VirtRange::between(next, after))
                 .and_then(|rest| self.first_exclusive(rest, lacks))
             {
-                child.map_copy(page.page, page.frame, page.attrs, frame()?)?;
+                child.map_copy(page.page, page.frame, page.attrs, copies)?;
                 next = beyond::<F>(page.page, 0);
             }
             from = Some(after);
@@ -327,7 +330,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         &self,
         child: &Self,
         at: VirtAddr,
-        new: &dyn Fn() -> Result<Frame, FrameError>,
+        copies: &Copies<'_>,
     ) -> Result<(), Error> {
         let mut next = Some(start_at::<F>(at, 2));
         let end = beyond::<F>(at, 2);
@@ -344,7 +347,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             });
             for (at, frame) in pieces {
                 if child.walk(&G::pin()).get(at).is_none() {
-                    child.map_copy(at, frame, page.attrs, new()?)?;
+                    child.map_copy(at, frame, page.attrs, copies)?;
                 }
             }
         }
@@ -383,8 +386,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         at: VirtAddr,
         source: Frame,
         attrs: Attrs,
-        frame: Frame,
+        copies: &Copies<'_>,
     ) -> Result<(), Error> {
+        let Some(frame) = copies(at)? else { return Ok(()) };
         let machine = self.machine();
         let copied = match (machine.frame_ptr(source), machine.frame_ptr(frame)) {
             (Some(from), Some(to)) => {
