@@ -50,7 +50,7 @@ pub(crate) struct Sequential<'s> {
 /// The most orders that are tried for one result.
 const MOST: usize = 50_000;
 /// The orders that the laws are tried in.
-const LAWS: usize = 6;
+const LAWS: usize = 3;
 
 /// The text of a failure, or of a panic.
 fn caught<T>(run: impl FnOnce() -> Result<T, Failure>) -> Result<T, String> {

@@ -149,8 +149,8 @@ pub(crate) fn parts(script: &Script, split: Split) -> Vec<Vec<Parts>> {
     script.threads.iter().map(|thread| thread.ops.iter().map(|&op| of(op)).collect()).collect()
 }
 
-/// Runs the script on one CPU, in this order of the threads' steps. Returns what was seen, and
-/// `with_laws` one that was broken: then what was seen may differ, since the laws look at objects.
+/// Runs the script on one CPU, in this order of the threads' steps. Returns what was seen, or, if
+/// it is `with_laws`, one that was broken: the laws look at objects, so what is seen may differ.
 pub(crate) fn sequential(
     script: &Script,
     split: Split,
@@ -217,6 +217,9 @@ pub(crate) fn sequential(
     };
     seeded(&world.sim, 0, vec![Box::new(run)])?;
     let (outs, broken) = ended.into_inner().unwrap();
-    let state = finish(world)?;
+    let state = match with_laws {
+        true => ManuallyDrop::into_inner(world).end().map(|()| State::new())?,
+        false => finish(world)?,
+    };
     Ok((Seen { outs, state }, broken))
 }

@@ -121,8 +121,9 @@ impl<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync + 'static> Fork<'
             drop(child?);
             (lab.host.quiet)();
         }
-        // Single-stepping a copy of many tables takes minutes.
-        if self.way == Way::Ours || (self.pages == SIZES[0] && lab.scale != Scale::LEAST) {
+        // Single-stepping a copy of many tables takes minutes, and one of few takes seconds.
+        let (ours, small) = (self.way == Way::Ours, self.pages == SIZES[0]);
+        if ours && small || lab.scale != Scale::LEAST && (ours || small) {
             let row = Row::new(NAME, "fork", self.way.name(), 1, self.pages);
             let child = Cell::new(None);
             let mut prepare = || {
