@@ -70,7 +70,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     /// tables. If memory runs out, a part is marked. O(pages).
     pub(crate) fn mark_absent(&mut self, range: Range<usize>, vma: &Vma<Backing<M>>) {
         vma.mark_touched_for_call();
-        if self.guard.make().is_err() {
+        if self.core.guard.make().is_err() {
             let error = FrameError::OutOfFrames { order: 0 };
             self.failed.get_or_insert(paging::Error::Frames(error));
             return;
@@ -83,7 +83,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
                 Err(paging::Error::Occupied(_)) => at = (at & !(HUGE - 1)) + HUGE,
                 Err(paging::Error::Frames(_)) if !reclaimed => {
                     reclaimed = true;
-                    self.tables.reclaim();
+                    self.core.tables.reclaim();
                 }
                 Err(error) => {
                     self.failed.get_or_insert(error);
@@ -95,11 +95,11 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     }
 
     fn mark_one(&self, at: usize) -> Result<(), paging::Error> {
-        let Some(frame) = self.guard.get() else { return Ok(()) };
+        let Some(frame) = self.core.guard.get() else { return Ok(()) };
         // SAFETY: the space owns the page. The frame of guards outlives the tables, and has no
         // references.
         let done = unsafe {
-            self.tables.with_entry(&G::pin(), VirtAddr::new(at as u64), |now| match now {
+            self.core.tables.with_entry(&G::pin(), VirtAddr::new(at as u64), |now| match now {
                 None => (EntryChange::Set(frame, mark()), ()),
                 Some(_) => (EntryChange::Keep, ()),
             })

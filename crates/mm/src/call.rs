@@ -25,7 +25,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Call<'a, M, F, G> {
     /// The call has released the write right.
     pub(crate) fn settle(&mut self) {
         if let Some(over) = self.over.take() {
-            over.give_back(self.hook.tables);
+            over.give_back(&self.hook.core.tables);
         }
         self.hook.settle(self.added.take());
     }

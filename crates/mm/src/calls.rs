@@ -15,7 +15,7 @@ use vma::{Advice, AttachRequest, Layout, MapFlags, MapRequest, PAGE_SIZE, VmFlag
 use crate::UnmapPolicy;
 use crate::{
     Access, AddressSpace, Backing, Commitment, Error, FaultError, ObjectError, Shared, Shmem,
-    ShmemKind, object::text, rights,
+    ShmemKind, hook::virt, object::text, rights,
 };
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
@@ -314,6 +314,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// As [`madvise`](Self::madvise).
     pub fn madvise_announced(&self, addr: usize, len: usize, advice: Advice) -> Result<(), Error> {
         let (mut to_remove, mut refused) = (Vec::new(), None);
+        if advice == Advice::Collapse {
+            self.bring_in_swapped(pages_of(addr, len));
+        }
         let done = self.change_with(
             |calls| calls.madvise(addr, len, advice),
             |hook| (to_remove, refused) = (core::mem::take(&mut hook.to_remove), hook.refused),
@@ -352,6 +355,20 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
         // A page that cannot be brought in comes before the hole.
         touched.and(done)
+    }
+
+    /// Brings pages in from swap, as far as that is possible.
+    pub(crate) fn bring_in_swapped(&self, range: Range<usize>) {
+        let mut rest = range;
+        while let Some(pages) = virt(rest.clone()) {
+            let guard = G::pin();
+            let mut pages = self.core.tables.walk(&guard).pages(pages);
+            let Some(page) = pages.find(|page| self.core.is_swap(page.frame)) else { return };
+            let at = page.page.get() as usize;
+            drop(guard);
+            let _left = self.touch(at, Access::Read);
+            rest.start = at + PAGE_SIZE;
+        }
     }
 
     pub(crate) fn flags_at(&self, at: usize) -> Option<VmFlags> {

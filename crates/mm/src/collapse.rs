@@ -90,16 +90,16 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     ) -> Result<(), vma::Error> {
         let never = VmFlags::NOHUGEPAGE | VmFlags::SPECIAL | VmFlags::HUGETLB;
         let (start, end) = (range.start.next_multiple_of(HUGE), range.end & !(HUGE - 1));
-        let has_large = self.tables.paging().largest() >= PageSize::Size2M;
+        let has_large = self.core.tables.paging().largest() >= PageSize::Size2M;
         let allowed = vma.file.is_none()
             && !vma.flags.intersects(never)
             && vma.is_faulted()
-            && self.huge.policy() != HugePages::Disabled;
+            && self.core.huge.policy() != HugePages::Disabled;
         if !allowed || !has_large {
             return self.refuse(CollapseError::NoPages);
         }
         // Whatever the policy: calls that come later know that huge pages exist.
-        self.huge.note();
+        self.core.huge.note();
         for at in (start..end).step_by(HUGE) {
             if self.is_huge(at) {
                 continue;
@@ -123,15 +123,17 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     }
 
     fn collapse_one(&mut self, at: usize, vma: &Vma<Backing<M>>) -> Result<(), CollapseError> {
-        let (machine, order) = (self.tables.machine(), PageSize::Size2M.order());
+        let (machine, order) = (self.core.tables.machine(), PageSize::Size2M.order());
         let Some(range) = virt(at..at + HUGE) else { return Err(CollapseError::NoPages) };
         let mut old = Vec::new();
         old.try_reserve_exact(ENTRIES).map_err(|_| CollapseError::OutOfMemory)?;
         let new =
-            Reference::alloc_page(machine, self.group, order).map_err(|error| match error {
-                NoFrame::Source(_) => CollapseError::OutOfMemory,
-                NoFrame::Group { .. } => CollapseError::GroupLimit,
-            })?;
+            Reference::alloc_page(machine, self.core.group(), order).map_err(
+                |error| match error {
+                    NoFrame::Source(_) => CollapseError::OutOfMemory,
+                    NoFrame::Group { .. } => CollapseError::GroupLimit,
+                },
+            )?;
         zero_block(machine, new.frame(), order).map_err(|_| CollapseError::OutOfMemory)?;
         // A fault that was under way ends before this takes the lock.
         self.sweep_pages(at..at + HUGE, |page| {
@@ -150,7 +152,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
 
     /// Also where the huge zero page is.
     fn is_huge(&self, at: usize) -> bool {
-        let page = self.tables.walk(&G::pin()).get(VirtAddr::new(at as u64));
+        let page = self.core.tables.walk(&G::pin()).get(VirtAddr::new(at as u64));
         page.is_some_and(|page| page.size != PageSize::Size4K)
     }
 
@@ -162,12 +164,12 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         new: &Reference<'_, M>,
         old: &mut Vec<Frame>,
     ) -> Result<bool, CollapseError> {
-        let machine = self.tables.machine();
+        let machine = self.core.tables.machine();
         let (mut any, mut any_special, mut next) = (false, false, 0);
         let watched = vma.flags.contains(VmFlags::UFFD_MISSING);
         {
             let guard = G::pin();
-            for page in self.tables.walk(&guard).pages(range) {
+            for page in self.core.tables.walk(&guard).pages(range) {
                 if page.size != PageSize::Size4K {
                     return Ok(false);
                 }
@@ -176,7 +178,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
                 if protected {
                     return Err(CollapseError::WriteProtected);
                 }
-                if self.is_special(page.frame) {
+                if self.core.is_special(page.frame) {
                     any_special = true;
                     continue;
                 }
@@ -205,12 +207,13 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
             return Err(CollapseError::Watched);
         }
         let attrs = rights::attrs(vma.flags, Share::Exclusive);
-        let mut pending = self.tables.no_flush();
+        let mut pending = self.core.tables.no_flush();
         let gone = |page: Mapping| old.push(page.frame);
         // SAFETY: the space owns the pages, which no CPU uses. The block is ours, with the same
         // contents; the old frames are given back after the flush.
-        let done =
-            unsafe { self.tables.collapse(range.start(), new.frame(), attrs, &mut pending, gone) };
+        let done = unsafe {
+            self.core.tables.collapse(range.start(), new.frame(), attrs, &mut pending, gone)
+        };
         pending.flush();
         if let Err(error) = done {
             debug_assert!(false, "{error}");
@@ -218,7 +221,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         }
         for frame in old.drain(..) {
             // SAFETY: it is unmapped and flushed. Its entry held the reference.
-            unsafe { self.tables.paging().release_entry(frame) };
+            unsafe { self.core.tables.paging().release_entry(frame) };
         }
         Ok(true)
     }

@@ -338,13 +338,34 @@ unsafe impl<M: Machine, S: PageSource> Object<M> for File<M, S> {
 }
 
 impl<M: Machine, S: PageSource> Drop for File<M, S> {
+    /// Writes out what was written, without heap. A page that a pin may still write to needs a
+    /// copy: it is lost if there is no heap for one, or the source fails.
     fn drop(&mut self) {
-        // It is mapped nowhere: each map holds it. What cannot be written now is lost.
-        let Ok(mut copy) = page_copy() else { return };
-        let Ok(copy) = copy.as_mut_slice().try_into() else { return };
-        if self.pages.index.start_sync(0..MAX_PAGES) {
-            let _lost = self.write_out(0..MAX_PAGES, copy);
+        if !self.pages.index.start_sync(0..MAX_PAGES) {
+            return;
         }
+        let size = self.size();
+        // What maps have written beyond the end is not the file's.
+        self.pages.clear(size..size.next_multiple_of(PAGE));
+        let machine = &self.pages.machine;
+        let write = |index: u64| {
+            let frame = self.pages.index.get(index).frame();
+            let frame = frame.filter(|_| !self.is_beyond_end(index));
+            let Some(info) = frame.and_then(|frame| machine.info(frame)) else { return Ok(()) };
+            let page = frame.and_then(|frame| machine.frame_ptr(frame));
+            let page = page.ok_or(ObjectError::Failed)?.cast::<[u8; PAGE_SIZE]>();
+            if info.refs() == 1 {
+                // SAFETY: the file is mapped nowhere, because each map holds it; and the only
+                // reference is the index's. So no other code uses the page.
+                return self.source.write(index, unsafe { page.as_ref() });
+            }
+            let mut copy = page_copy()?;
+            self.write_out(
+                index..index + 1,
+                copy.as_mut_slice().try_into().map_err(|_| ObjectError::Failed)?,
+            )
+        };
+        let _lost = self.pages.index.sync(0..MAX_PAGES, write);
     }
 }
 

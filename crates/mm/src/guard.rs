@@ -42,15 +42,15 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         range: Range<usize>,
         marks: bool,
     ) -> Result<(), vma::Error> {
-        self.guard.make().map_err(|_| vma::Error::OutOfMemory)?;
-        let Some(guard) = self.guard.get() else { return Err(vma::Error::OutOfMemory) };
+        self.core.guard.make().map_err(|_| vma::Error::OutOfMemory)?;
+        let Some(guard) = self.core.guard.get() else { return Err(vma::Error::OutOfMemory) };
         Pages::prepare(self, range.clone(), PageWork::Protect)?;
         self.remove_but(range.clone(), Some(guard), marks);
         range.step_by(PAGE_SIZE).try_for_each(|at| self.install_guard(at, guard))
     }
 
     fn install_guard(&mut self, at: usize, guard: Frame) -> Result<(), vma::Error> {
-        let (tables, page) = (self.tables, VirtAddr::new(at as u64));
+        let (tables, page) = (&self.core.tables, VirtAddr::new(at as u64));
         let install = || {
             // SAFETY: the space owns the page. A frame that a fault brought in meanwhile is given
             // back after the flush.
@@ -91,7 +91,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
 
     /// Removes the guard pages of a range. Other pages stay.
     pub(crate) fn remove_guards(&mut self, range: Range<usize>) -> Result<(), vma::Error> {
-        let Some(guard) = self.guard.get() else { return Ok(()) };
+        let Some(guard) = self.core.guard.get() else { return Ok(()) };
         Pages::prepare(self, range.clone(), PageWork::Protect)?;
         // A huge page that the range cuts has no guards: it stays whole.
         let change = |page: Mapping| match is_guard(&page, guard) {
@@ -100,9 +100,9 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         };
         let mut rest = range;
         while let Some(range) = virt(rest.clone()) {
-            let mut pending = self.tables.no_flush();
+            let mut pending = self.core.tables.no_flush();
             // SAFETY: the space owns the pages. Nothing is given back: guards hold no reference.
-            let swept = unsafe { self.tables.sweep(range, &mut pending, |_| true, change) };
+            let swept = unsafe { self.core.tables.sweep(range, &mut pending, |_| true, change) };
             pending.flush();
             if !self.goes_on(&mut rest, swept) {
                 break;

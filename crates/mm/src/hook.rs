@@ -1,39 +1,32 @@
 //! The work of calls on pages: removes and protects them, as [`vma::Pages`] says.
 
 use alloc::vec::Vec;
-use core::{cell::Cell, ops::Range};
+use core::{cell::Cell, ops::Range, sync::atomic::Ordering};
 
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
 use maple::RefCounted;
-use paging::{Format, PageTables, PendingFlush, Relocation, Reserve, SweepChange};
+use paging::{Attrs, Format, PendingFlush, Relocation, Reserve, SweepChange};
 use vma::{Advice, PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
 
 use crate::{
-    Backing, CollapseError, Commitment, FrameGroup, Shared,
+    Backing, CollapseError,
     absent::{clear_of_object, is_mark},
     bags::unlink_empty,
     batch::FrameBatch,
-    changes::Changes,
     guard::is_guard,
     huge::{HUGE, huge_around},
     mappings::Family,
-    policy::HugeState,
     rights,
     space::Core,
-    waiting::Waiting,
-    zero::ZeroFrame,
+    track::CLEAN,
 };
 
 /// Carries out what a call of the [`vma::Writer`] says.
 pub(crate) struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
-    pub(crate) tables: &'a PageTables<M, F, G>,
-    pub(crate) guard: &'a ZeroFrame<M, F>,
-    changes: &'a Changes,
-    commitment: Option<&'a Shared<Commitment<M>>>,
+    pub(crate) core: &'a Core<M, F, G>,
     /// Bytes that were promised to the call.
     promised: Cell<usize>,
-    pub(crate) group: Option<&'a FrameGroup<M>>,
     /// Why MADV_COLLAPSE has left pages small.
     pub(crate) refused: Option<CollapseError>,
     /// The first failure. Only corrupt tables fail.
@@ -45,13 +38,10 @@ pub(crate) struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
     pub(crate) to_remove: Vec<(Backing<M>, Range<u64>)>,
     /// The family of the space, if the call may map objects.
     family: Option<&'a RefCounted<Family>>,
-    pub(crate) huge: &'a HugeState<M, F>,
     /// The tables for huge pages that a range cuts.
     reserve: Option<Reserve<'a, M, F, G>>,
     /// A move of pages that has been prepared.
     moving: Option<Relocation<'a, M, F, G>>,
-    /// What munmap has let wait.
-    waiting: &'a Waiting<M, F, G>,
     /// Whether what is removed now may wait.
     may_wait: bool,
     /// The ranges that a search for a place has passed over.
@@ -69,25 +59,16 @@ pub(crate) fn virt(range: Range<usize>) -> Option<VirtRange> {
 
 impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
     pub(crate) fn new(core: &'a Core<M, F, G>, family: Option<&'a RefCounted<Family>>) -> Self {
-        let (to_bring_in, to_remove) = (Vec::new(), Vec::new());
-        let (tables, guard, changes) = (&core.tables, &*core.guard, &core.changes);
-        let (commitment, promised) = (core.commitment.get(), Cell::new(0));
         Hook {
-            tables,
-            guard,
-            changes,
-            commitment,
-            promised,
-            group: core.group(),
+            core,
+            promised: Cell::new(0),
             refused: None,
             failed: None,
-            to_bring_in,
-            to_remove,
+            to_bring_in: Vec::new(),
+            to_remove: Vec::new(),
             family,
-            huge: &core.huge,
             reserve: None,
             moving: None,
-            waiting: &core.waiting,
             may_wait: false,
             passed_over: Cell::new(0),
         }
@@ -95,39 +76,29 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
 
     /// The call has ended, and its VMAs need so many bytes more than before.
     pub(crate) fn settle(&self, added: isize) {
-        if let Some(commitment) = self.commitment {
+        if let Some(commitment) = self.core.commitment.get() {
             commitment.settle(added - self.promised.take() as isize);
         }
     }
 
     /// Tells faults that the VMAs have changed, before a sweep.
     pub(crate) fn count_change(&self) {
-        self.changes.count(self.tables.machine());
-    }
-
-    /// Whether the frame of an entry stands for a slot of swap.
-    pub(crate) fn is_swap(&self, frame: Frame) -> bool {
-        self.tables.paging().slot_of(frame).is_some()
-    }
-
-    /// As [`Core::is_special`].
-    pub(crate) fn is_special(&self, frame: Frame) -> bool {
-        self.guard.get() == Some(frame) || self.is_swap(frame)
+        self.core.changes.count(self.core.tables.machine());
     }
 
     /// Splits the huge pages that a range cuts. The VMAs have changed, and faults know it; or
     /// nothing of the kind is to be known.
     pub(crate) fn split_ends(&mut self, range: &Range<usize>) {
-        if !self.huge.may_exist() {
+        if !self.core.huge.may_exist() {
             return;
         }
         let (Some(mut reserve), Some(range)) = (self.reserve.take(), virt(range.clone())) else {
             return;
         };
-        let mut pending = self.tables.no_flush();
+        let mut pending = self.core.tables.no_flush();
         // SAFETY: the space owns the pages, and their entries hold references. The flush is done
         // below.
-        let split = unsafe { self.tables.split_ends(range, &mut reserve, &mut pending) };
+        let split = unsafe { self.core.tables.split_ends(range, &mut reserve, &mut pending) };
         pending.flush();
         if let Err(error) = split {
             self.failed.get_or_insert(error);
@@ -137,7 +108,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
     /// Splits the huge pages of a range that cannot move whole to `to`. No fault brings in another
     /// one there.
     fn split_for_move(&mut self, range: &Range<usize>, to: usize) -> Result<(), vma::Error> {
-        let (true, Some(all)) = (self.huge.may_exist(), virt(range.clone())) else {
+        let (true, Some(all)) = (self.core.huge.may_exist(), virt(range.clone())) else {
             return Ok(());
         };
         let alike = (range.start ^ to).is_multiple_of(HUGE);
@@ -146,12 +117,12 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
         };
         loop {
             let guard = G::pin();
-            let mut pages = self.tables.walk(&guard).pages(all);
+            let mut pages = self.core.tables.walk(&guard).pages(all);
             let next = pages.find(|page| page.size != PageSize::Size4K && !moves_whole(page));
             drop(guard);
             let Some(page) = next else { return Ok(()) };
             // SAFETY: the space owns the page, and its entries hold references.
-            let split = unsafe { self.tables.split_counted(page.page, PageSize::Size4K) };
+            let split = unsafe { self.core.tables.split_counted(page.page, PageSize::Size4K) };
             split.map_err(|failed| no_memory(failed.error))?.flush();
         }
     }
@@ -171,9 +142,9 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
         self.split_ends(&range);
         let mut rest = range.clone();
         while let Some(range) = virt(rest.clone()) {
-            let mut pending = self.tables.no_flush();
+            let mut pending = self.core.tables.no_flush();
             // SAFETY: as below. The frames stay.
-            let left = unsafe { self.tables.leave_shared(range, &mut pending) };
+            let left = unsafe { self.core.tables.leave_shared(range, &mut pending) };
             pending.flush();
             if !self.goes_on(&mut rest, left) {
                 break;
@@ -183,14 +154,15 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
         let whole = range;
         while let Some(range) = virt(rest.clone()) {
             let (mut batch, mut pages) = (FrameBatch::new(), 0);
-            let mut pending = self.tables.no_flush();
-            let huge = self.huge.may_exist();
-            let keeps = self.may_wait && self.waiting.keeps_tables(self.tables, &whole, huge);
+            let mut pending = self.core.tables.no_flush();
+            let huge = self.core.huge.may_exist();
+            let keeps =
+                self.may_wait && self.core.waiting.keeps_tables(&self.core.tables, &whole, huge);
             pending.keep_tables(keeps);
             let clear = |page: paging::Mapping| match page.frame {
                 _ if kept.is_some_and(|guard| is_guard(&page, guard)) => SweepChange::Keep,
                 frame if marks == Some(frame) && is_mark(page.attrs) => SweepChange::Keep,
-                frame if batch.take(self.tables.paging(), frame) => {
+                frame if batch.take(self.core.tables.paging(), frame) => {
                     pages += page.size.bytes() as usize / PAGE_SIZE;
                     clear_of_object(&page, marks)
                 }
@@ -200,15 +172,15 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
             // more. The frames are given back after the flush, and the range is not mapped again
             // before it: its VMA is a hole, or busy, until this call ends (`protocol`). A hole may
             // wait longer (`waiting`).
-            let swept = unsafe { self.tables.sweep(range, &mut pending, |_| true, clear) };
+            let swept = unsafe { self.core.tables.sweep(range, &mut pending, |_| true, clear) };
             if let Some(mut pending) = self.let_wait(pending, (&mut batch, pages), &whole) {
                 if keeps {
                     pending.keep_tables(false);
-                    unlink_empty(self.tables, whole.clone(), &mut pending);
+                    unlink_empty(&self.core.tables, whole.clone(), &mut pending);
                 }
                 pending.flush();
                 // SAFETY: they are unmapped and flushed. Each mapping had a reference.
-                unsafe { batch.release(self.tables.paging()) };
+                unsafe { batch.release(self.core.tables.paging()) };
             }
             if !self.goes_on(&mut rest, swept) {
                 return;
@@ -225,7 +197,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
         range: &Range<usize>,
     ) -> Option<PendingFlush<'a, M, F, G>> {
         match self.may_wait {
-            true => self.waiting.defer(pending, self.tables, removed, range.clone()),
+            true => self.core.waiting.defer(pending, &self.core.tables, removed, range.clone()),
             false => Some(pending),
         }
     }
@@ -233,12 +205,12 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
     /// Tables of this space's own, and those for huge pages that the range cuts.
     fn prepare_tables(&mut self, range: VirtRange, work: PageWork) -> Result<(), vma::Error> {
         match work {
-            PageWork::Empty => self.tables.unshare_ends(range),
-            _ => self.tables.unshare(range),
+            PageWork::Empty => self.core.tables.unshare_ends(range),
+            _ => self.core.tables.unshare(range),
         }
         .map_err(no_memory)?;
-        if self.huge.may_exist() {
-            self.reserve = Some(self.tables.reserve_ends(range).map_err(no_memory)?);
+        if self.core.huge.may_exist() {
+            self.reserve = Some(self.core.tables.reserve_ends(range).map_err(no_memory)?);
         }
         Ok(())
     }
@@ -256,7 +228,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
             }
             // Where the VMA stays, as for MADV_DONTNEED, a fault may have brought it in since the
             // ends were split. Then it is as if it came after the call.
-            Err(paging::Error::Cut(page, size)) if self.huge.may_exist() => {
+            Err(paging::Error::Cut(page, size)) if self.core.huge.may_exist() => {
                 let start = page.get() as usize;
                 match start < rest.start {
                     true => rest.start = start + size.bytes() as usize,
@@ -282,7 +254,7 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
     fn prepare(&mut self, range: Range<usize>, work: PageWork) -> Result<(), vma::Error> {
         let Some(range) = virt(range) else { return Ok(()) };
         match self.prepare_tables(range, work) {
-            Err(vma::Error::OutOfMemory) if self.waiting.flush(self.tables) > 0 => {
+            Err(vma::Error::OutOfMemory) if self.core.waiting.flush(&self.core.tables) > 0 => {
                 self.prepare_tables(range, work)
             }
             prepared => prepared,
@@ -298,15 +270,15 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         let (Some(file), Some(family)) = (&vma.file, self.family) else { return Ok(()) };
         let object = file.object();
         // Its frame numbers mean nothing here; or a copy of a page would have no source.
-        let foreign = !file.is_at_home(self.tables.paging());
+        let foreign = !file.is_at_home(self.core.tables.paging());
         if foreign || vma.is_private() && object.device_memory().is_some() {
             return Err(vma::Error::NotHere);
         }
-        let own = core::ptr::from_ref(self.tables).cast();
-        object.mappings().add(self.tables.machine(), family, own, range)?;
+        let own = core::ptr::from_ref(&self.core.tables).cast();
+        object.mappings().add(self.core.tables.machine(), family, own, range)?;
         // Added first: a seal that this look misses finds the range. A map that is moved was found,
         // or is found.
-        self.tables.machine().step(machine::Access::Shared);
+        self.core.tables.machine().step(machine::Access::Shared);
         let writes = VmFlags::SHARED | VmFlags::MAYWRITE;
         match new && vma.flags.contains(writes) && !object.admits_writes() {
             true => Err(vma::Error::Sealed),
@@ -315,11 +287,11 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
     }
 
     fn promises(&self) -> bool {
-        self.commitment.is_some()
+        self.core.commitment.get().is_some()
     }
 
     fn promise(&self, bytes: usize) -> Result<(), vma::Error> {
-        if self.commitment.is_some_and(|commitment| !commitment.charge(bytes)) {
+        if self.core.commitment.get().is_some_and(|commitment| !commitment.charge(bytes)) {
             return Err(vma::Error::Overcommit);
         }
         self.promised.set(self.promised.get() + bytes);
@@ -333,7 +305,7 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
     }
 
     fn unmap(&mut self, range: Range<usize>) {
-        self.may_wait = self.waiting.is_on();
+        self.may_wait = self.core.waiting.is_on();
         self.remove(range);
         self.may_wait = false;
     }
@@ -343,23 +315,23 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
     }
 
     fn may_be_huge(&self, vma: &Vma<Backing<M>>) -> bool {
-        self.huge.policy().allows(vma)
+        self.core.huge.policy().allows(vma)
     }
 
     fn waiting(&self, range: Range<usize>) -> Option<Range<usize>> {
-        let machine = self.tables.machine();
-        let found = self.waiting.overlapping(machine, &range)?;
+        let machine = self.core.tables.machine();
+        let found = self.core.waiting.overlapping(machine, &range)?;
         let passed = self.passed_over.get();
         self.passed_over.set(passed + 1);
         match passed < MOST_PASSED {
             true => Some(found),
-            false => self.waiting.hull(machine),
+            false => self.core.waiting.hull(machine),
         }
     }
 
     fn claim(&mut self, range: Range<usize>) {
-        if self.waiting.overlapping(self.tables.machine(), &range).is_some() {
-            self.waiting.flush(self.tables);
+        if self.core.waiting.overlapping(self.core.tables.machine(), &range).is_some() {
+            self.core.waiting.flush(&self.core.tables);
         }
     }
 
@@ -372,7 +344,7 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
             && let Some(range) = virt(range)
         {
             let guard = G::pin();
-            let found = self.tables.walk(&guard).pages(range).next();
+            let found = self.core.tables.walk(&guard).pages(range).next();
             assert!(found.is_none(), "an untouched VMA has a page: {found:?}");
         }
     }
@@ -389,9 +361,9 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         let Some(range) = virt(addresses.clone()) else { return };
         self.count_change();
         self.split_ends(&addresses);
-        let mut pending = self.tables.no_flush();
+        let mut pending = self.core.tables.no_flush();
         let change = |page: paging::Mapping| {
-            if self.is_special(page.frame) {
+            if self.core.is_special(page.frame) {
                 return SweepChange::Keep;
             }
             // A page that is not exclusive stays read-only: its first write must fault.
@@ -399,7 +371,7 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         };
         // SAFETY: the address space owns the pages and their frames. The flush is done when this
         // returns.
-        let swept = unsafe { self.tables.sweep(range, &mut pending, |_| true, change) };
+        let swept = unsafe { self.core.tables.sweep(range, &mut pending, |_| true, change) };
         pending.flush();
         if let Err(error) = swept {
             self.failed.get_or_insert(error);
@@ -419,7 +391,7 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
             }
             Advice::DontNeed | Advice::DontNeedLocked | Advice::Free => {
                 // Guard pages stay, also in tables that a fork shares.
-                let guard = self.guard.get();
+                let guard = self.core.guard.get();
                 let work = if guard.is_some() { PageWork::Protect } else { PageWork::Empty };
                 Pages::prepare(self, range.clone(), work)?;
                 let marks = vma.file.is_some() && vma.flags.contains(VmFlags::UFFD_WP);
@@ -454,11 +426,12 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         self.count_change();
         self.moving = Some(loop {
             self.split_for_move(&from, to)?;
-            match self.tables.prepare_relocation(range, target) {
+            match self.core.tables.prepare_relocation(range, target) {
                 // A fault that was under way brought it in. After the sweep of the call there are
                 // no more of them.
-                Err(paging::Error::Cut(..)) if self.huge.may_exist() => {}
-                Err(paging::Error::Frames(_)) if self.waiting.flush(self.tables) > 0 => {}
+                Err(paging::Error::Cut(..)) if self.core.huge.may_exist() => {}
+                Err(paging::Error::Frames(_)) if self.core.waiting.flush(&self.core.tables) > 0 => {
+                }
                 // Only a move between two VMAs that stay can find one (`Writer::move_private`).
                 Err(paging::Error::Occupied(_)) => return Err(vma::Error::Occupied),
                 prepared => break prepared.map_err(no_memory)?,
@@ -467,15 +440,22 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         Ok(())
     }
 
-    fn move_pages(&mut self, _: Range<usize>, _: usize) {
+    fn move_pages(&mut self, from: Range<usize>, to: usize) {
         let Some(moving) = self.moving.take() else { return };
-        let mut pending = self.tables.no_flush();
+        let mut pending = self.core.tables.no_flush();
         // SAFETY: the address space owns both ranges. Their VMAs are busy since the move was
         // prepared, so no fault adds a page; the target was a hole before, or was emptied.
-        let moved = unsafe { self.tables.relocate(moving, &mut pending) };
+        let moved = unsafe { self.core.tables.relocate(moving, &mut pending) };
         pending.flush();
         if let Err(error) = moved {
             self.failed.get_or_insert(error);
+        }
+        // As in Linux, pages that were moved are soft-dirty, also where their VMA is not new.
+        // Relaxed: the caller has the write right, and pages become clean with it.
+        if self.core.tracks_new.load(Ordering::Relaxed) {
+            self.sweep_pages(to..to + from.len(), |page| {
+                SweepChange::Set(Attrs { soft: page.attrs.soft & !CLEAN, ..page.attrs })
+            });
         }
     }
 }

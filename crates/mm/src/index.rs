@@ -279,11 +279,8 @@ impl<M: Machine> PageIndex<M> {
         // the pin sees that its entry has lost the right to write.
         fence(Ordering::SeqCst);
         let frame = Slot::decode(slot).frame();
-        let pinned =
-            frame.and_then(|frame| self.machine.info(frame)).is_some_and(|info| info.pins() != 0);
-        // Acquire: pairs with the Release of a pin's end. What was written through it is seen.
-        fence(Ordering::Acquire);
-        pinned
+        // What was written through a pin that has ended is seen: its end is a Release.
+        frame.and_then(|frame| self.machine.info(frame)).is_some_and(|info| info.pins() != 0)
     }
 
     fn new_node(&self) -> Result<Frame, FrameError> {

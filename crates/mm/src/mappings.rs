@@ -192,23 +192,15 @@ impl Mappings {
         own: *const (),
         addresses: Range<usize>,
     ) -> Result<(), vma::Error> {
-        // Dropped without the lock: a space may end with the last of these.
-        let mut spaces = Vec::new();
-        let mut is_mapped = |place: &Place| {
-            let members = lock(step, &place.family.members);
-            members.elements.iter().any(|space| {
-                // No memory to keep it alive meanwhile: the range stays.
-                if spaces.try_reserve(1).is_err() {
-                    return true;
-                }
-                let Some(space) = space.upgrade() else { return false };
-                let maps = space.is_changing(own) || space.maps(place.addresses.clone(), self);
-                spaces.push(space);
-                maps
-            })
-        };
+        let is_mapped =
+            |place: &Place| {
+                let members = lock(step, &place.family.members);
+                members.elements.iter().filter_map(WeakShared::upgrade).any(|space| {
+                    space.is_changing(own) || space.maps(place.addresses.clone(), self)
+                })
+            };
         let place = Place { family: family.clone(), addresses };
-        lock(step, &self.places).push(place, &mut is_mapped)
+        lock(step, &self.places).push(place, is_mapped)
     }
 
     /// Removes the `pages` of the object from every space. The object has marked them before: its

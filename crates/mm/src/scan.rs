@@ -298,8 +298,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 }
             }
         };
-        let known = Known { machine: hook.tables.machine(), guard: hook.guard.get(), vma, of_vma };
-        let (zero, paging) = (self.core.zero.get(), hook.tables.paging());
+        let known = Known {
+            machine: hook.core.tables.machine(),
+            guard: hook.core.guard.get(),
+            vma,
+            of_vma,
+        };
+        let (zero, paging) = (self.core.zero.get(), hook.core.tables.paging());
         let mut next = part.start;
         hook.sweep_pages(part.clone(), |page| {
             let at = page.page.get() as usize;

@@ -24,10 +24,14 @@ use machine::Machine;
 use crate::{Object, mappings::Visit};
 
 struct Inner<T: ?Sized> {
+    /// The number of strong references, and [`CLOSED`].
     strong: AtomicUsize,
     weak: AtomicUsize,
     value: ManuallyDrop<T>,
 }
+
+/// No strong reference comes from a weak one any more.
+const CLOSED: usize = 1 << (usize::BITS - 1);
 
 /// A counted reference to a value that several users share, as `Arc`. Without heap, it returns an
 /// error instead of aborting.
@@ -115,6 +119,18 @@ impl<T: ?Sized> Shared<T> {
         WeakShared(this.0)
     }
 
+    /// Waits until this is the only strong reference, so that the caller drops the value. Weak
+    /// references find nothing from now on. Calls `relax` while it waits. The other strong ones
+    /// come from weak ones, and are not cloned.
+    pub(crate) fn close(this: &Self, mut relax: impl FnMut()) {
+        let strong = &this.inner().strong;
+        // Relaxed: `drop` has the order.
+        strong.fetch_or(CLOSED, Ordering::Relaxed);
+        while strong.load(Ordering::Relaxed) != CLOSED | 1 {
+            relax();
+        }
+    }
+
     fn inner(&self) -> &Inner<T> {
         // SAFETY: our reference keeps it alive.
         unsafe { self.0.as_ref() }
@@ -146,7 +162,7 @@ impl<T: ?Sized> Deref for Shared<T> {
 impl<T: ?Sized> Drop for Shared<T> {
     fn drop(&mut self) {
         // Release: our accesses to the value come before its end.
-        if self.inner().strong.fetch_sub(1, Ordering::Release) != 1 {
+        if self.inner().strong.fetch_sub(1, Ordering::Release) & !CLOSED != 1 {
             return;
         }
         // Acquire: pairs with the Release of the other users.
@@ -169,17 +185,17 @@ impl<T: ?Sized> WeakShared<T> {
 
     /// The value, if it still lives.
     pub fn upgrade(&self) -> Option<Shared<T>> {
-        let more = |strong: usize| (strong != 0).then(|| strong + 1);
+        let more = |strong: usize| (strong != 0 && strong & CLOSED == 0).then(|| strong + 1);
         // Acquire: pairs with the Release that published the value. Relaxed on failure: nothing is
         // accessed then.
         let done = self.counts().0.fetch_update(Ordering::Acquire, Ordering::Relaxed, more);
         done.ok().map(|_| Shared(self.0, PhantomData))
     }
 
-    /// Whether the value is gone for good.
+    /// Whether the value is gone for good, or goes.
     pub(crate) fn is_gone(&self) -> bool {
         // Relaxed: nothing is accessed.
-        self.counts().0.load(Ordering::Relaxed) == 0
+        matches!(self.counts().0.load(Ordering::Relaxed), 0 | CLOSED..)
     }
 }
 
@@ -299,6 +315,21 @@ mod tests {
         assert_eq!(visit(&other), None);
     }
 
+    #[cfg(not(loom))]
+    #[test]
+    fn a_closed_value_waits_for_its_visits() {
+        let (shared, dropped) = space();
+        let weak = WeakShared::of(&shared);
+        let mut visits = weak.upgrade();
+        Shared::close(&shared, || {
+            assert!(weak.is_gone() && weak.upgrade().is_none());
+            visits = None;
+        });
+        assert!(visits.is_none() && !dropped.load(Ordering::SeqCst));
+        drop(shared);
+        assert!(dropped.load(Ordering::SeqCst));
+    }
+
     /// A visit beside the end of a space: it finds the space whole, or nothing.
     #[cfg(loom)]
     #[test]
@@ -310,6 +341,28 @@ mod tests {
             drop(shared);
             assert_ne!(other.join().unwrap(), Some(false));
             assert!(dropped.load(Ordering::SeqCst));
+        });
+    }
+
+    /// The owner of a space drops it, also beside a visit.
+    #[cfg(loom)]
+    #[test]
+    fn loom_the_owner_of_a_space_drops_it() {
+        loom::model(|| {
+            let (shared, dropped) = space();
+            let weak = WeakShared::of(&shared);
+            let seen = Arc::clone(&dropped);
+            let other = loom::thread::spawn(move || {
+                let found = weak.upgrade();
+                let lives = found.is_none() || !seen.load(Ordering::SeqCst);
+                drop(found);
+                lives && weak.upgrade().is_none_or(|_| !seen.load(Ordering::SeqCst))
+            });
+            Shared::close(&shared, loom::thread::yield_now);
+            assert!(!dropped.load(Ordering::SeqCst), "a visit has dropped the space");
+            drop(shared);
+            assert!(dropped.load(Ordering::SeqCst));
+            assert!(other.join().unwrap());
         });
     }
 }

@@ -56,7 +56,7 @@ pub struct AddressSpace<M: Machine, F: Format, G: Concurrent> {
     pub(crate) stack_limit: usize,
 }
 
-/// What objects find of a space. They may hold it for a moment longer than the space lives.
+/// What objects find of a space. The end of the space waits for their visits.
 pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
     pub(crate) vmas: vma::AddressSpace<Backing<M>, G>,
     pub(crate) tables: PageTables<M, F, G>,
@@ -363,7 +363,12 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     /// Whether the frame of an entry is that of guard pages, or stands for a slot of swap: no
     /// contents are there.
     pub(crate) fn is_special(&self, frame: Frame) -> bool {
-        self.tables.paging().slot_of(frame).is_some() || self.is_guard(frame)
+        self.is_swap(frame) || self.is_guard(frame)
+    }
+
+    /// Whether the frame of an entry stands for a slot of swap.
+    pub(crate) fn is_swap(&self, frame: Frame) -> bool {
+        self.tables.paging().slot_of(frame).is_some()
     }
 
     /// The write right. Most calls hold it for less than a microsecond, so this CPU tries again a
@@ -396,6 +401,11 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for AddressSpace<M, F, G> {
         if let Some(commitment) = self.core.commitment.get() {
             commitment.settle(-(right.sizes().accounted as isize));
         }
+        drop(right);
+        // The last user of an object may end here, and write it out. An object that visits this
+        // space holds a lock, so the visit does not end here.
+        let machine = self.core.tables.machine();
+        Shared::close(&self.core, || machine.relax());
     }
 }
 

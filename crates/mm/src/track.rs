@@ -142,20 +142,20 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         self.split_ends(&range);
         let mut rest = range;
         while let Some(range) = virt(rest.clone()) {
-            let mut pending = self.tables.no_flush();
+            let mut pending = self.core.tables.no_flush();
             let each = |page: Mapping| match change(&page) {
-                SweepChange::Set(new) if self.is_swap(page.frame) => {
+                SweepChange::Set(new) if self.core.is_swap(page.frame) => {
                     let soft = page.attrs.soft & !SWAPPED_MARKS | new.soft & SWAPPED_MARKS;
                     SweepChange::Set(Attrs { soft, ..page.attrs })
                 }
-                SweepChange::Set(_) | SweepChange::Age if self.is_special(page.frame) => {
+                SweepChange::Set(_) | SweepChange::Age if self.core.is_special(page.frame) => {
                     SweepChange::Keep
                 }
                 change => change,
             };
             // SAFETY: the space owns the pages. They lose rights at most, or get those that their
             // VMA allows. The flush is done here.
-            let swept = unsafe { self.tables.sweep(range, &mut pending, |_| true, each) };
+            let swept = unsafe { self.core.tables.sweep(range, &mut pending, |_| true, each) };
             pending.flush();
             if !self.goes_on(&mut rest, swept) {
                 break;
@@ -170,7 +170,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         vma: &Vma<Backing<M>>,
         protect: bool,
     ) {
-        let guard = self.guard.get();
+        let guard = self.core.guard.get();
         self.sweep_pages(range, |page| {
             if Some(page.frame) == guard && is_mark(page.attrs) {
                 return if protect { SweepChange::Keep } else { SweepChange::Clear };

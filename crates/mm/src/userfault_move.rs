@@ -47,6 +47,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         self.prepare_private(to).map_err(none)?;
         self.clear_old_marks(source.clone()).map_err(none)?;
         self.check_move_vmas(&source, &target).map_err(none)?;
+        self.bring_in_swapped(source.clone());
         // Ranges that overlap are moved page by page, as in Linux.
         if source.end <= target.start || target.end <= source.start {
             match self.move_part(&source, to, allow_holes) {

@@ -47,6 +47,25 @@ fn with_swap(frames: u64, test: impl FnOnce(&Sim, &SharedPaging, &Arc<Ram>, &Spa
     all_given_back(&sim, &shared).unwrap();
 }
 
+/// As in Linux, pages in swap are no obstacle.
+#[test]
+fn pages_in_swap_become_a_huge_page() {
+    const HUGE: usize = 2 << 20;
+    with_swap(2048, |_, _, ram, space| {
+        space.mmap(AT, HUGE, 3, FIXED).unwrap();
+        for page in 0..9 {
+            space.write(AT + page * PAGE, &(page as u64 + 1).to_le_bytes()).unwrap();
+        }
+        age(space);
+        assert!(space.reclaim(5).unwrap().swapped > 0);
+        space.madvise(AT, HUGE, Advice::Collapse).unwrap();
+        assert_eq!((ram.used(), space.resident(AT..AT + HUGE)), (0, HUGE / PAGE));
+        for page in 0..9 {
+            assert_eq!(word(space, AT + page * PAGE), page as u64 + 1);
+        }
+    });
+}
+
 fn word(space: &Space, at: usize) -> u64 {
     let mut word = [0; 8];
     space.read(at, &mut word).unwrap();

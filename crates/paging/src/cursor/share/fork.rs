@@ -13,7 +13,7 @@ use crate::sync::{AtomicBool, fence};
 use crate::tables::PageTables;
 use crate::tags::Tag;
 use crate::walk::{Mapping, Walk, beyond};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU8, Ordering};
 use grace::Concurrent;
 use machine::{Access, Frame, FrameError, Machine, Owner, Place, VirtAddr, VirtRange};
 
@@ -394,8 +394,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             (Some(from), Some(to)) => {
                 // SAFETY: both are pages of this size; the new one is ours alone. Programs, and
                 // holders of pins, may write to the source meanwhile, as beside any fork of a
-                // program with threads: so it is read by atomic words.
-                unsafe { copy_words(from.as_ptr().cast(), to.as_ptr().cast(), F::ENTRIES) };
+                // program with threads: so it is read by atomic bytes.
+                unsafe { copy_bytes(from.as_ptr().cast(), to.as_ptr(), F::PAGE.bytes() as usize) };
                 // SAFETY: ours alone.
                 unsafe { machine.set_owner(frame, Owner::User) }.map_err(Error::from)
             }
@@ -415,16 +415,17 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 }
 
-/// Copies a page of so many words.
+/// Copies so many bytes.
 ///
 /// # Safety
-/// Both are valid for so many words, and aligned; no other code uses `to`. Other code that
-/// writes to `from` does so by atomic words, or is not Rust code.
-unsafe fn copy_words(from: *const core::sync::atomic::AtomicU64, to: *mut u64, words: usize) {
-    for index in 0..words {
-        // SAFETY: within the page. Relaxed: the words may be of different moments.
-        let word = unsafe { &*from.add(index) }.load(Ordering::Relaxed);
+/// Both are valid for so many bytes; no other code uses `to`. Other code that writes to `from` does
+/// so by atomic bytes, or is not Rust code.
+unsafe fn copy_bytes(from: *const AtomicU8, to: *mut u8, len: usize) {
+    for index in 0..len {
+        // SAFETY: within the page. Relaxed: the bytes may be of different moments. Bytes, because
+        // atomic accesses of two sizes must not race.
+        let byte = unsafe { &*from.add(index) }.load(Ordering::Relaxed);
         // SAFETY: within the page, which is ours.
-        unsafe { to.add(index).write(word) };
+        unsafe { to.add(index).write(byte) };
     }
 }
