@@ -1,7 +1,8 @@
 //! The pages of an object in memory: what shared memory and cached files have in common.
 //!
-//! A page comes at its first use. Faults and copies take no lock of the object. What takes pages
-//! back (a smaller size, a hole) holds the object's lock, one at a time:
+//! A page comes at its first use. Faults take no lock of the object for a page that is there, or
+//! for one of zeros; a page that was read, or written as a whole, goes in under the lock. What
+//! takes pages back (a smaller size, a hole) holds the object's lock, one at a time:
 //!
 //! 1. it stores the new size, or marks the pages of the hole as going;
 //! 2. removes the pages from all spaces ([`Mappings::take_back`]);
@@ -15,7 +16,6 @@ use core::{
     any::Any,
     cell::Cell,
     ops::Range,
-    ptr::NonNull,
     sync::atomic::{AtomicU8, AtomicU64, Ordering, fence},
 };
 
@@ -45,6 +45,8 @@ pub(crate) struct PageCache<M: Machine> {
     /// In bytes. Changes with the lock held.
     size: AtomicU64,
     changes: SpinMutex<()>,
+    /// How often pages were taken away that may be read again. Changes with the lock held.
+    losses: AtomicU64,
     pub(crate) mappings: Mappings,
     /// Whose limit the pages count for. Dropped after the pages.
     group: Once<Shared<FrameGroup<M>>>,
@@ -60,6 +62,7 @@ impl<M: Machine> PageCache<M> {
             machine,
             size: AtomicU64::new(0),
             changes: SpinMutex::new(()),
+            losses: AtomicU64::new(0),
             mappings: Mappings::new(),
             group: Once::new(),
         }
@@ -115,6 +118,8 @@ impl<M: Machine> PageCache<M> {
         // the fault sees the new size.
         fence(Ordering::SeqCst);
         if bytes < old {
+            // Relaxed: those that look have the lock.
+            self.losses.fetch_add(1, Ordering::Relaxed);
             self.take_back(bytes.div_ceil(PAGE)..MAX_PAGES, true);
             self.clear(bytes..bytes.next_multiple_of(PAGE));
         }
@@ -157,8 +162,10 @@ impl<M: Machine> PageCache<M> {
         let info = frame.and_then(|frame| self.machine.info(frame));
         let alone = info.is_some_and(|info| info.refs() == 1);
         let evicted = alone && self.index.remove_clean(index);
-        if !evicted {
-            self.index.unmark(index);
+        match evicted {
+            // Relaxed: as in `set_size`.
+            true => _ = self.losses.fetch_add(1, Ordering::Relaxed),
+            false => self.index.unmark(index),
         }
         evicted
     }
@@ -223,49 +230,49 @@ impl<M: Machine> PageCache<M> {
     }
 
     /// Writes bytes of one page. If it is absent, it comes in with them: no map shows it without.
-    /// `may` gets the size and that which the write needs, with the lock held, as the last thing
-    /// that can fail.
+    /// `may` gets the size, and that which the write needs: first to refuse before anything is
+    /// allocated, then (`true`) with the lock held, when nothing else fails.
     pub(crate) fn write_page(
         &self,
         at: u64,
         from: &[u8],
-        may: impl Fn(u64, u64) -> Result<(), ObjectError>,
+        may: impl Fn(u64, u64, bool) -> Result<(), ObjectError>,
     ) -> Result<(), ObjectError> {
-        let (index, within, end) = (at / PAGE, (at % PAGE) as usize, at + from.len() as u64);
+        let (index, end) = (at / PAGE, at + from.len() as u64);
         if index >= MAX_PAGES {
             return Err(ObjectError::BeyondEnd);
         }
-        let is_present = || matches!(self.index.get(index), Slot::Page(_));
+        let size = self.size();
+        may(size, end.max(size), false)?;
+        let mut new = None;
         loop {
-            let mut new = None;
-            if !is_present() {
-                let page = self.new_page()?;
-                zero(&self.machine, page.frame()).map_err(ObjectError::OutOfMemory)?;
-                let bytes = self.machine.frame_ptr(page.frame()).ok_or(ObjectError::Failed)?;
-                let (from, len) = (NonNull::from(from).cast(), from.len());
-                // SAFETY: a frame of our own, which no other code uses yet; the bytes end in it.
-                unsafe { bytes.add(within).copy_from_nonoverlapping(from, len) };
+            if new.is_none() && !self.is_present(index) {
+                new = Some(self.page_with(at, from)?);
                 self.index.prepare(index).map_err(ObjectError::OutOfMemory)?;
-                new = Some(page);
             }
             let _locked = self.lock();
-            // With the lock, a page that is there stays.
-            if new.is_none() && !is_present() {
-                continue;
-            }
             let size = self.size();
-            may(size, end.max(size))?;
-            let frame = new.as_ref().map(Reference::frame);
-            let slot = frame.map(|frame| self.index.insert(index, frame)).transpose();
-            if slot.map_err(ObjectError::OutOfMemory)? == frame.map(Slot::Page) && frame.is_some() {
-                new.map(Reference::keep);
-            } else {
-                self.each_part(at..end, |part, place| {
-                    for (byte, from) in part.iter().zip(&from[place..]) {
-                        // Relaxed: as in `clear`.
-                        byte.store(*from, Ordering::Relaxed);
+            // With the lock held, only a panic leaves a page that goes.
+            if let Slot::Going(_) = self.index.get(index) {
+                return Err(ObjectError::Failed);
+            }
+            match (self.index.hold(index), &new) {
+                (Ok(frame), _) => {
+                    // SAFETY: `hold` took this reference.
+                    let page = unsafe { Reference::new(&self.machine, frame) };
+                    may(size, end.max(size), true)?;
+                    self.store(&page, at, from);
+                }
+                (Err(ObjectError::Absent), Some(page)) => {
+                    may(size, end.max(size), true)?;
+                    // A fault may be first, within the size: then nothing was promised.
+                    if !self.put(index, page) {
+                        continue;
                     }
-                });
+                    new.take().map(Reference::keep);
+                }
+                (Err(ObjectError::Absent), None) => continue,
+                (Err(error), _) => return Err(error),
             }
             if end > size {
                 // Release: pairs with `size`.
@@ -273,6 +280,35 @@ impl<M: Machine> PageCache<M> {
             }
             return Ok(());
         }
+    }
+
+    /// A new page of zeros with these bytes.
+    fn page_with(&self, at: u64, from: &[u8]) -> Result<Reference<'_, M>, ObjectError> {
+        let page = self.new_page()?;
+        zero(&self.machine, page.frame()).map_err(ObjectError::OutOfMemory)?;
+        self.store(&page, at, from);
+        Ok(page)
+    }
+
+    /// Stores the bytes of one page.
+    fn store(&self, page: &Reference<'_, M>, at: u64, from: &[u8]) {
+        let Some(memory) = self.machine.frame_ptr(page.frame()) else { return };
+        let memory = memory.cast::<AtomicU8>();
+        // SAFETY: the bytes lie in the page, to which we hold a reference. Other users access it by
+        // translations or by atomic bytes.
+        let bytes = unsafe {
+            core::slice::from_raw_parts(memory.add((at % PAGE) as usize).as_ptr(), from.len())
+        };
+        for (byte, from) in bytes.iter().zip(from) {
+            // Relaxed: as in `clear`.
+            byte.store(*from, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts a page where there is none, without its reference. The nodes are there. Returns whether
+    /// it did.
+    fn put(&self, index: u64, page: &Reference<'_, M>) -> bool {
+        self.index.insert(index, page.frame()) == Ok(Slot::Page(page.frame()))
     }
 
     /// As [`Object::page`](crate::Object::page).
@@ -283,54 +319,76 @@ impl<M: Machine> PageCache<M> {
         self.index.hold(index)
     }
 
-    /// As [`Object::bring_in`](crate::Object::bring_in). `fill` fills a new frame, which is ours
-    /// alone.
-    pub(crate) fn bring_in(
-        &self,
-        index: u64,
-        fill: impl FnOnce(Frame) -> Result<(), ObjectError>,
-    ) -> Result<(), ObjectError> {
-        if index >= self.limit() {
-            return Err(ObjectError::BeyondEnd);
-        }
-        loop {
-            match self.index.get(index) {
-                Slot::Page(_) => return Ok(()),
-                // The page goes in a moment.
-                Slot::Going(_) => self.machine.relax(),
-                Slot::Absent => break,
+    /// As [`Object::bring_in`](crate::Object::bring_in), for pages of zeros.
+    pub(crate) fn bring_in(&self, index: u64) -> Result<(), ObjectError> {
+        while self.is_absent(index)? {
+            let new = self.new_page()?;
+            zero(&self.machine, new.frame()).map_err(ObjectError::OutOfMemory)?;
+            self.index.prepare(index).map_err(ObjectError::OutOfMemory)?;
+            if self.put(index, &new) {
+                new.keep();
             }
-        }
-        let no_memory = ObjectError::OutOfMemory;
-        let new = self.new_page()?;
-        fill(new.frame())?;
-        if self.index.insert(index, new.frame()).map_err(no_memory)? == Slot::Page(new.frame()) {
-            new.keep();
-        }
-        self.stays(index)
-    }
-
-    /// Looks at the size again: a page that has just come in goes if the object has become smaller.
-    fn stays(&self, index: u64) -> Result<(), ObjectError> {
-        // SeqCst: pairs with the fence in `set_size`.
-        fence(Ordering::SeqCst);
-        if index >= self.limit() {
-            let _locked = self.lock();
-            // It may have become larger again.
+            // SeqCst: pairs with the fence in `set_size`.
+            fence(Ordering::SeqCst);
             if index >= self.limit() {
-                self.take_back(index..index + 1, true);
-                return Err(ObjectError::BeyondEnd);
+                let _locked = self.lock();
+                // It may have become larger again.
+                if index >= self.limit() {
+                    self.take_back(index..index + 1, true);
+                    return Err(ObjectError::BeyondEnd);
+                }
             }
         }
         Ok(())
     }
 
-    /// As [`Object::fill`](crate::Object::fill).
+    /// As [`Object::bring_in`](crate::Object::bring_in), for pages that `read` fills. What it has
+    /// read counts only if no page was cut off or evicted meanwhile: it may be what was there
+    /// before.
+    pub(crate) fn read_in(
+        &self,
+        index: u64,
+        read: impl Fn(Frame) -> Result<(), ObjectError>,
+    ) -> Result<(), ObjectError> {
+        // Relaxed, here and below: the lock orders the second look.
+        while let (seen, true) = (self.losses.load(Ordering::Relaxed), self.is_absent(index)?) {
+            let new = self.new_page()?;
+            read(new.frame())?;
+            self.index.prepare(index).map_err(ObjectError::OutOfMemory)?;
+            let _locked = self.lock();
+            if seen == self.losses.load(Ordering::Relaxed) && self.put(index, &new) {
+                new.keep();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a page within the size is absent. Waits for one that goes.
+    fn is_absent(&self, index: u64) -> Result<bool, ObjectError> {
+        loop {
+            if index >= self.limit() {
+                return Err(ObjectError::BeyondEnd);
+            }
+            match self.index.get(index) {
+                Slot::Page(_) => return Ok(false),
+                // The page goes in a moment.
+                Slot::Going(_) => self.machine.relax(),
+                Slot::Absent => return Ok(true),
+            }
+        }
+    }
+
+    /// As [`Object::fill`](crate::Object::fill), if `may` allows it.
+    ///
+    /// The page goes in with the object's lock held, and with that of the entry's table. So what
+    /// takes pages back comes before, or waits for the table, and finds the entry. Others take
+    /// those two locks in the opposite order, so this one only tries to take the object's.
     pub(crate) fn fill(
         &self,
         index: u64,
         fill: impl FnOnce(Frame) -> Result<(), ObjectError>,
-        map: &mut dyn FnMut(Frame, &dyn Fn() -> bool) -> bool,
+        may: impl Fn() -> Result<(), ObjectError>,
+        map: &mut dyn FnMut(Frame, &dyn Fn() -> bool),
     ) -> Result<bool, ObjectError> {
         if index >= self.limit() {
             return Err(ObjectError::BeyondEnd);
@@ -339,28 +397,40 @@ impl<M: Machine> PageCache<M> {
         fill(new.frame())?;
         self.index.prepare(index).map_err(ObjectError::OutOfMemory)?;
         let (frame, for_entry) = (new.frame(), new.another().map_err(ObjectError::OutOfMemory)?);
-        let is_in = Cell::new(false);
+        // Gone once the page is in: they are the index's and the entry's then, whatever follows.
+        let ours = Cell::new(Some((new, for_entry)));
+        let (busy, refused) = (Cell::new(false), Cell::new(Ok(())));
         let put = || {
-            is_in.set(self.index.insert(index, frame) == Ok(Slot::Page(frame)));
-            // SeqCst: pairs with the fence in `set_size`. A smaller size that this misses is
-            // followed by a visit that waits for the lock of the table, and removes the entry.
-            fence(Ordering::SeqCst);
-            is_in.get() && index < self.limit()
-        };
-        let mapped = map(frame, &put);
-        if mapped {
-            for_entry.keep();
-        }
-        if is_in.get() {
-            new.keep();
-            self.stays(index)?;
-            if !mapped {
-                // The object was smaller for a moment, or there was no memory for a table.
-                let _locked = self.lock();
-                self.take_back(index..index + 1, true);
+            let Some(_locked) = self.changes.try_lock() else {
+                busy.set(true);
+                return false;
+            };
+            let Some((new, for_entry)) = ours.take() else { return false };
+            let allowed = match index < self.limit() {
+                true => may(),
+                false => Err(ObjectError::BeyondEnd),
+            };
+            refused.set(allowed);
+            let is_in = allowed.is_ok() && self.put(index, &new);
+            match is_in {
+                true => _ = (new.keep(), for_entry.keep()),
+                false => ours.set(Some((new, for_entry))),
             }
+            is_in
+        };
+        loop {
+            map(frame, &put);
+            let held = ours.take();
+            if held.is_none() {
+                return Ok(true);
+            }
+            ours.set(held);
+            if !busy.replace(false) {
+                return refused.get().map(|()| false);
+            }
+            // With nothing held, it can wait.
+            drop(self.lock());
         }
-        Ok(mapped)
     }
 
     /// As [`Object::is_current`](crate::Object::is_current).

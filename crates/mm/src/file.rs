@@ -13,7 +13,8 @@
 //! Pins write without a right. A pin for writing is taken by an entry with the right to write, so
 //! its page is marked then, and step 3 keeps the mark of each page that it finds pinned. It looks
 //! before it copies: a pin that has ended by then has written, and none can begin without a fault.
-//! So a page that is pinned for writing is always marked, and a page without a mark can be evicted.
+//! So a page of the file that is pinned for writing is always marked, and a page without a mark can
+//! be evicted. A page that a device reads for long is written out by each sync, too.
 
 use alloc::{sync::Arc, vec::Vec};
 use core::{
@@ -255,9 +256,9 @@ unsafe impl<M: Machine, S: PageSource> Object<M> for File<M, S> {
 
     fn bring_in(&self, index: u64) -> Result<(), ObjectError> {
         if !self.pages.is_present(index) {
-            self.pages.bring_in(index, |frame| self.read_page(index, frame))?;
+            self.pages.read_in(index, |frame| self.read_page(index, frame))?;
             for next in (index + 1..).take(self.source.read_ahead(index) as usize) {
-                let read = || self.pages.bring_in(next, |frame| self.read_page(next, frame));
+                let read = || self.pages.read_in(next, |frame| self.read_page(next, frame));
                 // What cannot be read now is read when it is needed.
                 if self.pages.is_present(next) || read().is_err() {
                     break;

@@ -18,7 +18,7 @@ use crate::{
     fresh::copy_bytes,
     guard,
     object::HeldPage,
-    reference::{NoFrame, Reference},
+    reference::{NoFrame, Reference, is_counted},
     rights,
     track::{POISON, WP, marked},
     zero::zero,
@@ -247,8 +247,6 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     /// A page of new contents in an object and, in the same step, in the map of it.
     ///
-    /// The VMA may be written, and stays while its page comes in. So no seal against writes is
-    /// decided meanwhile.
     fn fill_object(
         &self,
         at: usize,
@@ -262,28 +260,31 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             return Err(UserFaultError::Present.into());
         }
         let fill = |frame| fill(machine, frame).map_err(ObjectError::OutOfMemory);
+        let share = match file.object().counts_writes() {
+            true => Share::CopyOnWrite,
+            false => Share::Object,
+        };
         let (mut placed, same) = (Ok(false), Cell::new(true));
         let done = file.object().fill(index, &fill, &mut |frame, put| {
             placed = self.place(at, Over::Guards, |vma| {
-                let writes = VmFlags::SHARED | VmFlags::MAYWRITE;
-                let is_same = maps(vma, at, file, index) && vma.flags.contains(writes);
+                let is_same =
+                    maps(vma, at, file, index) && !vma.is_private() && is_counted(machine, frame);
                 same.set(is_same);
-                let attrs = rights::attrs_in(vma, Share::Object);
+                let attrs = rights::attrs_in(vma, share);
                 (is_same && put()).then(|| (frame, marked(attrs, if protect { WP } else { 0 })))
             });
-            placed == Ok(true)
         });
-        match done {
+        match (done, placed) {
+            (Ok(true), _) => Ok(()),
             // It has become smaller since.
-            Err(ObjectError::BeyondEnd) => return Err(UserFaultError::Absent.into()),
-            Err(error) => return Err(Error::Object(error)),
-            Ok(_) => {}
-        }
-        match placed? {
-            true => Ok(()),
+            (Err(ObjectError::BeyondEnd), _) => Err(UserFaultError::Absent.into()),
+            // No writable map was left, so this one has gone.
+            (Err(ObjectError::Sealed), _) => Err(UserFaultError::NotRegistered.into()),
+            (Err(error), _) => Err(Error::Object(error)),
+            (Ok(false), Err(error)) => Err(error),
             // Another map is there now.
-            false if !same.get() => Err(UserFaultError::NotRegistered.into()),
-            false => self.placed(at, false),
+            (Ok(false), Ok(_)) if !same.get() => Err(UserFaultError::NotRegistered.into()),
+            (Ok(false), Ok(_)) => self.placed(at, false),
         }
     }
 

@@ -86,6 +86,8 @@ pub(crate) fn share<T>(value: T) -> Result<Shared<T>, ObjectError> {
 ///   nothing but this page, and a reference to it for the caller. If it is the memory of a device
 ///   ([`device_memory`](Self::device_memory)), the frame is no memory of the frame source instead,
 ///   and programs may use it. With swap, its number stands for no slot ([`paging::Swap`]).
+/// - The frame that [`fill`](Self::fill) passes on is such a frame, and a page of the object with a
+///   reference for an entry once the function for it has said `true`.
 /// - The frames are of the machine of [`home`](Self::home), which lives as long as the object.
 /// - The object keeps a reference of its own for as long as `is_current` may say yes. It drops that
 ///   reference after [`Mappings::take_back`] has returned.
@@ -128,22 +130,21 @@ pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
     }
 
     /// Puts a new page in, filled by `fill`, where there is none, at the moment when it is mapped
-    /// (UFFDIO_COPY). `map` gets its frame, with a reference for an entry, and the function that
-    /// puts the page in. It calls that with the lock of the entry's table held, and stores the
-    /// entry if the answer is `true`. It returns whether it has. So does this call. Called with
-    /// nothing held.
+    /// (UFFDIO_COPY). Returns whether it went in. Called with nothing held.
     ///
-    /// Whether a seal forbids it, `map` knows: a space that has a shared map which may be written
-    /// keeps that seal away.
+    /// `map` gets the page's frame, and the function that puts the page in. It calls that with the
+    /// lock of the entry's table held. If the answer is `true`, it stores the entry, to which a
+    /// reference belongs from then on. `map` may be called several times; the answer is `true` once
+    /// at most.
     ///
     /// # Errors
-    /// [`ObjectError::NotSupported`] by default; those of `fill`, and of
+    /// [`ObjectError::NotSupported`] by default; [`ObjectError::Sealed`]; those of `fill`, and of
     /// [`bring_in`](Self::bring_in).
     fn fill(
         &self,
         index: u64,
         fill: &dyn Fn(Frame) -> Result<(), ObjectError>,
-        map: &mut dyn FnMut(Frame, &dyn Fn() -> bool) -> bool,
+        map: &mut dyn FnMut(Frame, &dyn Fn() -> bool),
     ) -> Result<bool, ObjectError> {
         let _ = (index, fill, map);
         Err(ObjectError::NotSupported)
@@ -177,8 +178,10 @@ pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
     }
 
     /// Whether the object wants to know which pages are written by shared maps. Then they are
-    /// mapped read-only, until a write faults, and again after [`Mappings::clean`]. Always the
-    /// same.
+    /// mapped read-only, until a write faults, and again after [`Mappings::clean`]. Pins for
+    /// writing go on to write without a fault: an object that cleans a page looks for pins of its
+    /// frame afterwards ([`FrameInfo::pins`](machine::FrameInfo::pins)), with a SeqCst fence
+    /// before. Always the same.
     fn counts_writes(&self) -> bool {
         false
     }

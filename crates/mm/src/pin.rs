@@ -108,7 +108,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ///
     /// What a holder writes to a page of a file is written out by the next sync, also once the map
     /// has gone: a page that a sync finds pinned stays marked as written. The holder keeps the file
-    /// until then.
+    /// until it has unpinned the page.
     ///
     /// What the program writes to a page that is pinned for writing, the holder sees, and the other
     /// way round, until the program unmaps or discards it.

@@ -176,6 +176,7 @@ impl<M: Machine> Shmem<M> {
         let Some(commitment) = self.commitment.get() else { return Ok(()) };
         let (old, new) = (promised(old), promised(new));
         match new.checked_sub(old) {
+            Some(0) => {}
             Some(more) if !commitment.charge(more) => return Err(ObjectError::Overcommit),
             Some(_) => {}
             None => commitment.settle(-((old - new) as isize)),
@@ -234,11 +235,14 @@ impl<M: Machine> Shmem<M> {
     /// [`ObjectError::Overcommit`], [`ObjectError::BeyondEnd`]. Nothing has been written.
     pub fn write(&self, at: u64, from: &[u8]) -> Result<usize, ObjectError> {
         at.checked_add(from.len() as u64).ok_or(ObjectError::BeyondEnd)?;
-        let may = |old: u64, new: u64| {
-            // No seal comes between this look and the copy.
+        let may = |old: u64, new: u64, now: bool| {
+            // No seal comes between the second look and the copy.
             let sealed = self.is_write_sealed();
-            let sealed = sealed || new > old && self.seals_now().intersects(Seals::GROW);
-            if sealed { Err(ObjectError::Sealed) } else { self.promise(old, new) }
+            if sealed || new > old && self.seals_now().intersects(Seals::GROW) {
+                return Err(ObjectError::Sealed);
+            }
+            self.promise(old, new)?;
+            if now { Ok(()) } else { self.promise(new, old) }
         };
         let mut done = 0;
         while done < from.len() {
@@ -320,23 +324,25 @@ unsafe impl<M: Machine> Object<M> for Shmem<M> {
     }
 
     fn bring_in(&self, index: u64) -> Result<(), ObjectError> {
-        self.pages.bring_in(index, |frame| {
-            zero(&self.pages.machine, frame).map_err(ObjectError::OutOfMemory)
-        })
+        self.pages.bring_in(index)
     }
 
     fn fill(
         &self,
         index: u64,
         fill: &dyn Fn(Frame) -> Result<(), ObjectError>,
-        map: &mut dyn FnMut(Frame, &dyn Fn() -> bool) -> bool,
+        map: &mut dyn FnMut(Frame, &dyn Fn() -> bool),
     ) -> Result<bool, ObjectError> {
         let filled = |frame| {
             // What `fill` leaves out is not what another program had there.
             zero(&self.pages.machine, frame).map_err(ObjectError::OutOfMemory)?;
             fill(frame)
         };
-        self.pages.fill(index, filled, map)
+        let may = || match self.seals_now().intersects(Seals::WRITE) {
+            true => Err(ObjectError::Sealed),
+            false => Ok(()),
+        };
+        self.pages.fill(index, filled, may, map)
     }
 
     fn is_beyond_end(&self, index: u64) -> bool {
@@ -364,11 +370,13 @@ unsafe impl<M: Machine> Object<M> for Shmem<M> {
     }
 
     fn admits_writes(&self) -> bool {
-        // Acquire: pairs with the Release of `add_seals`.
-        if self.seals.load(Ordering::Acquire) & UNDECIDED != 0 {
-            // Relaxed: either this comes first, and the seal fails, or the next load sees the seal.
-            self.seals.fetch_and(!UNDECIDED, Ordering::Relaxed);
-        }
+        // Acquire: pairs with the Release of `add_seals`. Either the bit goes first, and the seal
+        // fails, or the seal is seen.
+        let undecided = |seals: u32| {
+            let sealed = Seals(seals).intersects(Seals(Seals::WRITE.0 | Seals::FUTURE_WRITE.0));
+            (seals & UNDECIDED != 0 && !sealed).then_some(seals & !UNDECIDED)
+        };
+        let _cancelled = self.seals.fetch_update(Ordering::Relaxed, Ordering::Acquire, undecided);
         !self.is_write_sealed()
     }
 

@@ -19,7 +19,7 @@ use core::{fmt, ops::Range, sync::atomic::Ordering};
 
 use grace::Concurrent;
 use machine::{Machine, VirtAddr};
-use paging::Format;
+use paging::{EntryChange, Format};
 use vma::{Uffd, VmFlags, Vma};
 
 use crate::{
@@ -267,8 +267,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 let has = vma.file.as_ref().map(|file| file.object());
                 match has {
                     Some(object) if object.is_present(index) => {
-                        (flags.contains(VmFlags::UFFD_MINOR) && !brought_in)
-                            .then_some(UserFaultKind::Minor)
+                        let is_minor = flags.contains(VmFlags::UFFD_MINOR) && !brought_in;
+                        // UFFDIO_COPY puts a page into the object and the map in one step.
+                        if is_minor && !self.is_still_absent(look.at) {
+                            return Some(Step::Again);
+                        }
+                        is_minor.then_some(UserFaultKind::Minor)
                     }
                     Some(object) if object.is_beyond_end(index) => None,
                     _ => flags.contains(VmFlags::UFFD_MISSING).then_some(UserFaultKind::Missing),
@@ -276,6 +280,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
         };
         kind.map(Step::NeedsUser)
+    }
+
+    /// Whether a page has no entry, when nothing is under way that stores one.
+    fn is_still_absent(&self, at: VirtAddr) -> bool {
+        // SAFETY: the entry stays as it is.
+        let looked = unsafe {
+            self.core.tables.with_entry(&G::pin(), at, |now| (EntryChange::Keep, now.is_none()))
+        };
+        // Where no table can be made there is none.
+        looked.map_or(true, |(absent, _)| absent)
     }
 
     /// Whether the VMA is registered for write-protection with a userfaultfd of which `is` holds.

@@ -136,10 +136,10 @@ pub(crate) fn add(path: &[u8], mode: u32, data: &[u8]) -> Result<(), Errno> {
         S_IFLNK => Node::new(Kind::Link(data.to_vec()), mode)?,
         S_IFREG => {
             let node = Node::file(path, mode)?;
-            if let Kind::File(memory) = &node.kind {
-                if memory.write(0, data).map_err(refused)? < data.len() {
-                    return Err(Errno(ENOSPC));
-                }
+            if let Kind::File(memory) = &node.kind
+                && memory.write(0, data).map_err(refused)? < data.len()
+            {
+                return Err(Errno(ENOSPC));
             }
             node
         }

@@ -1,11 +1,14 @@
 //! Objects that a host maps by the calls on VMAs.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicU8, Ordering::Relaxed},
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU8, Ordering::Relaxed},
+    },
 };
 
-use machine::{Frame, FrameRange};
+use machine::{Frame, FrameRange, FrameSource};
 use mm::*;
 use paging::Cache;
 use sim::{Config, Failure, Program, Sim, explore, seeded};
@@ -186,5 +189,46 @@ fn an_object_with_a_pinned_page_is_not_sealed() {
         assert_eq!(memory.seals(), Seals::default());
         drop(pins);
         memory.add_seals(Seals::WRITE).unwrap();
+    });
+}
+
+/// The function that puts a page in is called again, beside a hole, and before a panic. The test's
+/// end finds each frame free, or leaked where an entry was promised.
+#[test]
+fn a_page_goes_in_once() {
+    with_space(256, |sim, shared, _| {
+        let memory = Shmem::memfd(shared, "name", 1).unwrap();
+        memory.set_size(2 * PAGE as u64).unwrap();
+        let fill = |_: Frame| Ok(());
+        let filled = memory.fill(0, &fill, &mut |frame, put| {
+            assert!(put());
+            memory.punch_hole(0..PAGE as u64).unwrap();
+            assert!(!put(), "a second time");
+            // SAFETY: the reference for an entry, which is not stored.
+            unsafe { sim.release(frame) }.unwrap();
+        });
+        assert_eq!((filled, memory.is_present(0)), (Ok(true), false));
+        let not = memory.fill(0, &fill, &mut |_, _| {});
+        assert_eq!((not, memory.is_present(0)), (Ok(false), false));
+        let mut frame = None;
+        let panics = catch_unwind(AssertUnwindSafe(|| {
+            memory.fill(0, &fill, &mut |page, put| {
+                assert!(put());
+                frame = Some(page);
+                panic!("a host");
+            })
+        }));
+        assert!(panics.is_err() && memory.is_present(0));
+        // SAFETY: as above.
+        unsafe { sim.release(frame.unwrap()) }.unwrap();
+        // Sealed, and beyond the end.
+        assert_eq!(memory.fill(2, &fill, &mut |_, _| {}), Err(ObjectError::BeyondEnd));
+        memory.add_seals(Seals::WRITE).unwrap();
+        let sealed = memory.fill(1, &fill, &mut |_, put| assert!(!put()));
+        assert_eq!((sealed, memory.is_present(1)), (Err(ObjectError::Sealed), false));
+        // A write that is refused leaves nothing.
+        let free = sim.free_frames();
+        assert_eq!(memory.write(1 << 30, &[1]), Err(ObjectError::Sealed));
+        assert_eq!(sim.free_frames(), free);
     });
 }

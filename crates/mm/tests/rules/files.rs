@@ -3,7 +3,7 @@
 use std::{
     mem::ManuallyDrop,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicU64, Ordering::SeqCst},
     },
 };
@@ -400,4 +400,64 @@ fn the_question_for_the_end_takes_no_reference() {
         // The file's, and the entry's.
         assert_eq!(shown.map(|held| held.counts).collect::<Vec<_>>(), [(2, 0)]);
     });
+}
+
+/// A disk of one page that is slow: while it is read for the first time, the page comes in another
+/// way, is written, synced and evicted, and the file may be cut.
+struct Slow {
+    word: Mutex<u64>,
+    file: OnceLock<WeakShared<File<Sim, SlowDisk>>>,
+    cuts: bool,
+}
+
+struct SlowDisk(Arc<Slow>);
+
+impl PageSource for SlowDisk {
+    fn read(&self, _: u64, into: &mut [u8; PAGE]) -> Result<(), ObjectError> {
+        let word = *self.0.word.lock().unwrap();
+        into[..8].copy_from_slice(&word.to_le_bytes());
+        let file = self.0.file.get().unwrap().upgrade().unwrap();
+        if word == 1 && self.0.cuts {
+            file.set_size(0)?;
+            *self.0.word.lock().unwrap() = 0;
+            file.set_size(PAGE as u64)?;
+        } else if word == 1 {
+            *self.0.word.lock().unwrap() = 2;
+            file.write(0, &3_u64.to_le_bytes())?;
+            file.sync(0..1)?;
+            assert!(file.evict(0));
+        }
+        Ok(())
+    }
+
+    fn write(&self, _: u64, from: &[u8; PAGE]) -> Result<(), ObjectError> {
+        *self.0.word.lock().unwrap() = u64::from_le_bytes(from[..8].try_into().unwrap());
+        Ok(())
+    }
+
+    fn device(&self) -> (u32, u32) {
+        (8, 1)
+    }
+
+    fn inode(&self) -> u64 {
+        4
+    }
+
+    fn write_path(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
+        out.write_str("/slow")
+    }
+}
+
+#[test]
+fn what_was_read_before_a_page_was_lost_does_not_count() {
+    for (cuts, word) in [(false, 3), (true, 0)] {
+        with_space(64, |_, shared, _| {
+            let slow = Arc::new(Slow { word: Mutex::new(1), file: OnceLock::new(), cuts });
+            let file = File::try_new(shared, SlowDisk(slow.clone()), PAGE as u64).unwrap();
+            assert!(slow.file.set(mm::Shared::downgrade(&file)).is_ok());
+            let mut found = [9; 8];
+            file.read(0, &mut found).unwrap();
+            assert_eq!(u64::from_le_bytes(found), word);
+        });
+    }
 }

@@ -137,7 +137,9 @@ impl<'w> Laws<'w> {
             Op::Seal(seals) if out.error.is_none() && Seals(seals).intersects(Seals::WRITE) => {
                 self.sealed = Some(self.words(Which::Memfd));
             }
-            Op::Map(What::Memfd, _, _, 1, _) if self.has_seal && out.error.is_some() => {
+            Op::Map(What::Memfd, _, _, 1, _)
+                if self.has_seal && out.error == Some(Failed::Errno(1)) =>
+            {
                 return Some("a sealed memfd can be mapped shared for reading");
             }
             Op::Settle(..) if self.places != Self::places(hand) => {
@@ -152,7 +154,7 @@ impl<'w> Laws<'w> {
         }
         if self.sealed.is_some() {
             let now = Some(self.words(Which::Memfd));
-            if matches!(op, Op::SetSize(..)) {
+            if matches!(op, Op::SetSize(Which::Memfd, _)) {
                 self.sealed = now;
             } else if self.sealed != now {
                 return Some("the bytes of a sealed memfd stay");

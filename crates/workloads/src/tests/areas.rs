@@ -119,7 +119,8 @@ fn operations_are_counted() {
     let report = run(1, 2048, cost).unwrap();
     for way in ["one lock, a flush each", "nodes and pools", "lazy"] {
         for case in ["map and unmap", "vmap and vunmap", "allocate and free"] {
-            assert_eq!(find(&report, case, way, "locked instructions").len(), 2);
+            // The least effort counts one size of two.
+            assert_eq!(find(&report, case, way, "locked instructions").len(), 1);
         }
     }
 }
