@@ -6,30 +6,39 @@
 //!
 //! | call | method | file |
 //! |---|---|---|
-//! | page fault | [`AddressSpace::handle_fault`] | `fault`, `anon` |
-//! | mmap, munmap, mprotect, brk, madvise, shmat, shmdt | the methods of these names | `calls` |
-//! | huge pages | [`AddressSpace::set_huge_pages`] | `huge`, `policy`, `collapse` |
-//! | maps of objects | [`AddressSpace::mmap_object`] | `calls`, `object` |
-//! | memfd: truncate, holes, seals, read, write | [`Shmem`] | `shmem`, `index` |
-//! | guard pages | [`AddressSpace::madvise`] | `guard` |
-//! | files: read, write, read-ahead, write-back | [`File`], [`PageSource`] | `file`, `cache` |
-//! | an object takes pages back from all spaces | [`Mappings::take_back`] | `mappings`, `visit` |
-//! | the memory of devices | [`DeviceMemory`] | `device` |
-//! | msync | [`AddressSpace::msync`] | `sync` |
-//! | all other calls on VMAs | [`AddressSpace::with_vmas`] | `calls` |
-//! | mremap; mlock, munlock, mlockall, munlockall | the methods of these names | `lock` |
-//! | copies of a program's memory, pins | [`AddressSpace::read`], [`AddressSpace::copy_from_user`], [`AddressSpace::pin_pages`], [`AddressSpace::pin_pages_long_term`] | `access`, `pin`, `pinned`, `long_term` |
-//! | a debugger's copies | [`AddressSpace::peek`], [`AddressSpace::poke`] | `force` |
-//! | reclaim, swap | [`AddressSpace::reclaim`], [`Swap`] | `reclaim`, `swap` |
-//! | userfaultfd | [`AddressSpace::userfault_register`] and its neighbours, [`UserFaultHandler`] | `userfault`, `userfault_events`, `monitor`, `userfault_move`, `absent` |
-//! | soft-dirty and referenced pages; PAGEMAP_SCAN | [`AddressSpace::clear_soft_dirty`], [`AddressSpace::scan`] | `track`, `scan` |
-//! | mincore; resident pages; maps | [`AddressSpace::mincore`] and its neighbours | `look` |
-//! | smaps, pagemap, totals | [`AddressSpace::write_smaps`] and its neighbours | `usage`, `kin`, `rollup` |
-//! | exec | [`AddressSpace::exec`] | `calls` |
-//! | fork | [`AddressSpace::fork`] | `fork` |
-//! | a limit of frames for a group; promised memory; limits | [`FrameGroup`], [`Commitment`], [`AddressSpace::set_limits`] | `group`, `commitment` |
-//! | munmap without IPIs, by TLB grace periods | [`AddressSpace::set_unmap_policy`] | `waiting`, `bags` |
+//! | page fault | [`AddressSpace::handle_fault`] | `fault`, `fault/anon` |
+//! | mmap, munmap, mprotect, brk, madvise, shmat, shmdt | the methods of these names | `change/calls` |
+//! | huge pages | [`AddressSpace::set_huge_pages`] | `fault/huge`, `space/policy`, `change/collapse` |
+//! | maps of objects | [`AddressSpace::mmap_object`] | `change/calls`, `object` |
+//! | memfd: truncate, holes, seals, read, write | [`Shmem`] | `object/shmem`, `object/index` |
+//! | guard pages | [`AddressSpace::madvise`] | `change/guard` |
+//! | files: read, write, read-ahead, write-back | [`File`], [`PageSource`] | `object/file`, `object/cache` |
+//! | an object takes pages back from all spaces | [`Mappings::take_back`] | `object/mappings`, `object/visit` |
+//! | the memory of devices | [`DeviceMemory`] | `object/device` |
+//! | msync | [`AddressSpace::msync`] | `change/sync` |
+//! | all other calls on VMAs | [`AddressSpace::with_vmas`] | `change/calls` |
+//! | mremap; mlock, munlock, mlockall, munlockall | the methods of these names | `change/lock` |
+//! | copies of a program's memory, pins | [`AddressSpace::read`], [`AddressSpace::copy_from_user`], [`AddressSpace::pin_pages`], [`AddressSpace::pin_pages_long_term`] | `pins` |
+//! | a debugger's copies | [`AddressSpace::peek`], [`AddressSpace::poke`] | `pins/force` |
+//! | reclaim, swap | [`AddressSpace::reclaim`], [`Swap`] | `reclaim` |
+//! | userfaultfd | [`AddressSpace::userfault_register`] and its neighbours, [`UserFaultHandler`] | `monitor` |
+//! | soft-dirty and referenced pages; PAGEMAP_SCAN | [`AddressSpace::clear_soft_dirty`], [`AddressSpace::scan`] | `monitor/track`, `monitor/scan` |
+//! | mincore; resident pages; maps | [`AddressSpace::mincore`] and its neighbours | `listing/look` |
+//! | smaps, pagemap, totals | [`AddressSpace::write_smaps`] and its neighbours | `listing` |
+//! | exec | [`AddressSpace::exec`] | `change/calls` |
+//! | fork | [`AddressSpace::fork`] | `space/fork` |
+//! | a limit of frames for a group; promised memory; limits | [`FrameGroup`], [`Commitment`], [`AddressSpace::set_limits`] | `space/group`, `space/commitment` |
+//! | munmap without IPIs, by TLB grace periods | [`AddressSpace::set_unmap_policy`] | `change/waiting`, `change/bags` |
 //! | a space's end | `Drop` | `space` |
+//!
+//! # Modules
+//!
+//! - `space`: the space itself, what it shares with objects and groups, and fork;
+//! - `fault`: page faults, a kind of page in each file;
+//! - `change`: the calls that change what is mapped, and their work on pages;
+//! - `object`: what lies behind maps that are not private anonymous memory;
+//! - `monitor`: userfaultfd, and the marks of pages;
+//! - `reclaim`, `pins`, `listing`: what their names say.
 //!
 //! # What there is so far
 //!
@@ -46,35 +55,10 @@
 #![deny(missing_docs)]
 extern crate alloc;
 
-mod absent;
-mod access;
-mod anon;
-mod around;
-mod bags;
-mod batch;
-mod block;
-mod cache;
-mod call;
-mod calls;
-mod changes;
-mod collapse;
-mod commitment;
-mod device;
+mod change;
 mod error;
 mod fault;
-mod file;
-mod force;
-mod fork;
-mod fresh;
-mod group;
-mod guard;
-mod hook;
-mod huge;
-mod index;
-mod kin;
-mod lock;
-mod long_term;
-mod look;
+mod listing;
 #[cfg(all(test, loom))]
 mod loom_objects;
 #[cfg(all(test, loom))]
@@ -83,63 +67,44 @@ mod loom_reclaim;
 mod loom_tests;
 #[cfg(all(test, loom))]
 mod loom_waiting;
-mod mappings;
 mod monitor;
 mod object;
-mod pin;
-mod pinned;
-mod policy;
+mod pins;
 pub mod protocol;
-mod ranges;
 mod reclaim;
-mod reference;
-mod rights;
-mod rollup;
-mod scan;
-mod shared;
-mod shmem;
 mod space;
-mod swap;
-mod sync;
-mod touch;
-mod track;
-mod usage;
-mod userfault;
-mod userfault_events;
-mod userfault_move;
-mod visit;
-mod waiting;
-mod zero;
 
-pub use access::CopyError;
-pub use block::FaultBlocks;
-pub use collapse::CollapseError;
-pub use commitment::{Commitment, Overcommit};
-pub use device::DeviceMemory;
+pub use change::collapse::CollapseError;
+pub use change::sync::SyncFlags;
+pub use change::waiting::UnmapPolicy;
 pub use error::{Error, FaultError};
 pub use fault::Outcome;
-pub use file::{File, PageSource};
-pub use group::{FrameGroup, GroupError, OnLimit};
-pub use huge::HugePages;
-pub use mappings::Mappings;
+pub use fault::block::FaultBlocks;
+pub use fault::huge::HugePages;
+pub use fault::rights::Access;
+pub use listing::usage::{Totals, Usage, pagemap};
 pub use monitor::Resolved;
+pub use monitor::events::{UserFaultChange, UserFaultEvent, UserFaultEvents};
+pub use monitor::scan::{PageCategories, PageRegion, Scan, Scanned};
+pub use monitor::userfault::{
+    UserFault, UserFaultError, UserFaultHandler, UserFaultKind, UserFaultModes,
+};
+pub use object::device::DeviceMemory;
+pub use object::file::{File, PageSource};
+pub use object::mappings::Mappings;
+pub use object::shmem::{Seals, Shmem, ShmemKind};
 pub use object::{Backing, Object, ObjectError};
 pub use paging::Swap;
-pub use pin::UserPins;
+pub use pins::UserPins;
+pub use pins::access::CopyError;
 pub use reclaim::Reclaimed;
-pub use rights::Access;
-pub use scan::{PageCategories, PageRegion, Scan, Scanned};
-pub use shared::{Shared, WeakShared};
-pub use shmem::{Seals, Shmem, ShmemKind};
 pub use space::AddressSpace;
-pub use sync::SyncFlags;
-pub use usage::{Totals, Usage, pagemap};
-pub use userfault::{UserFault, UserFaultError, UserFaultHandler, UserFaultKind, UserFaultModes};
-pub use userfault_events::{UserFaultChange, UserFaultEvent, UserFaultEvents};
+pub use space::commitment::{Commitment, Overcommit};
+pub use space::group::{FrameGroup, GroupError, OnLimit};
+pub use space::shared::{Shared, WeakShared};
 pub use vma::{
     Advice, AttachRequest, Layout, Limits, LockAll, MapFlags, Profile, RemapRequest, Sizes, Uffd,
 };
-pub use waiting::UnmapPolicy;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

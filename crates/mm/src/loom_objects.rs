@@ -8,9 +8,9 @@ use paging::{Paging, X86_64};
 use sim::{Model, model};
 
 use crate::{
-    cache::{PAGE, PageCache},
-    index::{PageIndex, Slot},
-    reference::Reference,
+    fault::reference::Reference,
+    object::cache::{PAGE, PageCache},
+    object::index::{PageIndex, Slot},
 };
 
 const LEVELS: u8 = 3;
@@ -31,7 +31,7 @@ fn a_page_that_is_written_is_not_evicted() {
         let paging = Paging::<_, X86_64<LEVELS>>::try_new(model.clone(), PageSize::Size1G);
         let cache = Arc::new(PageCache::new(&paging.unwrap()));
         cache.set_size(PAGE, |_| Ok(())).unwrap();
-        cache.bring_in(0, |_| Ok(())).unwrap();
+        cache.bring_in(0).unwrap();
         let here = Arc::clone(&cache);
         let other = model.spawn(1, move || {
             let held = here.index.hold(0).ok();

@@ -1,0 +1,57 @@
+//! What follows a call, also one whose closure panics: the memory that is promised is settled, and
+//! what has waited for a grace period is given back.
+
+use core::cell::Cell;
+
+use grace::Concurrent;
+use machine::Machine;
+use paging::Format;
+
+use crate::{change::bags::Over, change::hook::Hook, space::Writer};
+
+/// A call under way.
+pub(crate) struct Call<'a, M: Machine, F: Format, G: Concurrent> {
+    pub(crate) hook: Hook<'a, M, F, G>,
+    pub(crate) over: Option<Over<M, F, G>>,
+    /// The bytes that the VMAs of the space need more than before ([`Counted`]).
+    pub(crate) added: Cell<isize>,
+}
+
+impl<'a, M: Machine, F: Format, G: Concurrent> Call<'a, M, F, G> {
+    pub(crate) fn new(hook: Hook<'a, M, F, G>) -> Self {
+        Call { hook, over: None, added: Cell::new(0) }
+    }
+
+    /// The call has released the write right.
+    pub(crate) fn settle(&mut self) {
+        if let Some(over) = self.over.take() {
+            over.give_back(&self.hook.core.tables);
+        }
+        self.hook.settle(self.added.take());
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Drop for Call<'_, M, F, G> {
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
+
+/// The writer of a call. When it is dropped, it says what the call has added.
+pub(crate) struct Counted<'a, 'c, M: Machine, G: Concurrent> {
+    pub(crate) writer: Writer<'a, M, G>,
+    before: usize,
+    added: &'c Cell<isize>,
+}
+
+impl<'a, 'c, M: Machine, G: Concurrent> Counted<'a, 'c, M, G> {
+    pub(crate) fn new(writer: Writer<'a, M, G>, added: &'c Cell<isize>) -> Self {
+        Counted { before: writer.sizes().accounted, writer, added }
+    }
+}
+
+impl<M: Machine, G: Concurrent> Drop for Counted<'_, '_, M, G> {
+    fn drop(&mut self) {
+        self.added.set(self.writer.sizes().accounted.wrapping_sub(self.before) as isize);
+    }
+}

@@ -1,0 +1,461 @@
+//! The work of calls on pages: removes and protects them, as [`vma::Pages`] says.
+
+use alloc::vec::Vec;
+use core::{cell::Cell, ops::Range, sync::atomic::Ordering};
+
+use grace::Concurrent;
+use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
+use maple::RefCounted;
+use paging::{Attrs, Format, PendingFlush, Relocation, Reserve, SweepChange};
+use vma::{Advice, PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
+
+use crate::{
+    Backing, CollapseError,
+    change::bags::unlink_empty,
+    change::batch::FrameBatch,
+    change::guard::is_guard,
+    fault::huge::{HUGE, huge_around},
+    fault::rights,
+    monitor::absent::{clear_of_object, is_mark},
+    monitor::track::CLEAN,
+    object::mappings::Family,
+    space::Core,
+};
+
+/// Carries out what a call of the [`vma::Writer`] says.
+pub(crate) struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
+    pub(crate) core: &'a Core<M, F, G>,
+    /// Bytes that were promised to the call.
+    promised: Cell<usize>,
+    /// Why MADV_COLLAPSE has left pages small.
+    pub(crate) refused: Option<CollapseError>,
+    /// The first failure. Only corrupt tables fail.
+    pub(crate) failed: Option<paging::Error>,
+    /// Locked memory that has become writable, which gets pages after the call. Best effort: a
+    /// range for which there is no memory here is left out.
+    pub(crate) to_bring_in: Vec<Range<usize>>,
+    /// Pages that MADV_REMOVE frees in their objects after the call.
+    pub(crate) to_remove: Vec<(Backing<M>, Range<u64>)>,
+    /// The family of the space, if the call may map objects.
+    family: Option<&'a RefCounted<Family>>,
+    /// The tables for huge pages that a range cuts.
+    reserve: Option<Reserve<'a, M, F, G>>,
+    /// A move of pages that has been prepared.
+    moving: Option<Relocation<'a, M, F, G>>,
+    /// Whether what is removed now may wait.
+    may_wait: bool,
+    /// The ranges that a search for a place has passed over.
+    passed_over: Cell<usize>,
+}
+
+/// The ranges that wait one by one in the way of a search. Then it goes beside all of them.
+const MOST_PASSED: usize = 8;
+
+/// The addresses of a range of bytes; `None` if it is empty, or ends before it starts.
+pub(crate) fn virt(range: Range<usize>) -> Option<VirtRange> {
+    let len = range.end.checked_sub(range.start)?;
+    VirtRange::new(VirtAddr::new(range.start as u64), len as u64)
+}
+
+impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
+    pub(crate) fn new(core: &'a Core<M, F, G>, family: Option<&'a RefCounted<Family>>) -> Self {
+        Hook {
+            core,
+            promised: Cell::new(0),
+            refused: None,
+            failed: None,
+            to_bring_in: Vec::new(),
+            to_remove: Vec::new(),
+            family,
+            reserve: None,
+            moving: None,
+            may_wait: false,
+            passed_over: Cell::new(0),
+        }
+    }
+
+    /// The call has ended, and its VMAs need so many bytes more than before.
+    pub(crate) fn settle(&self, added: isize) {
+        if let Some(commitment) = self.core.commitment.get() {
+            commitment.settle(added - self.promised.take() as isize);
+        }
+    }
+
+    /// Tells faults that the VMAs have changed, before a sweep.
+    pub(crate) fn count_change(&self) {
+        self.core.changes.count(self.core.tables.machine());
+    }
+
+    /// Splits the huge pages that a range cuts. The VMAs have changed, and faults know it; or
+    /// nothing of the kind is to be known.
+    pub(crate) fn split_ends(&mut self, range: &Range<usize>) {
+        if !self.core.huge.may_exist() {
+            return;
+        }
+        let (Some(mut reserve), Some(range)) = (self.reserve.take(), virt(range.clone())) else {
+            return;
+        };
+        let mut pending = self.core.tables.no_flush();
+        // SAFETY: the space owns the pages, and their entries hold references. The flush is done
+        // below.
+        let split = unsafe { self.core.tables.split_ends(range, &mut reserve, &mut pending) };
+        pending.flush();
+        if let Err(error) = split {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    /// Splits the huge pages of a range that cannot move whole to `to`. No fault brings in another
+    /// one there.
+    fn split_for_move(&mut self, range: &Range<usize>, to: usize) -> Result<(), vma::Error> {
+        let (true, Some(all)) = (self.core.huge.may_exist(), virt(range.clone())) else {
+            return Ok(());
+        };
+        let alike = (range.start ^ to).is_multiple_of(HUGE);
+        let moves_whole = |page: &paging::Mapping| {
+            alike && huge_around(page.page.get() as usize, range).is_some()
+        };
+        loop {
+            let guard = G::pin();
+            let mut pages = self.core.tables.walk(&guard).pages(all);
+            let next = pages.find(|page| page.size != PageSize::Size4K && !moves_whole(page));
+            drop(guard);
+            let Some(page) = next else { return Ok(()) };
+            // SAFETY: the space owns the page, and its entries hold references.
+            let split = unsafe { self.core.tables.split_counted(page.page, PageSize::Size4K) };
+            split.map_err(|failed| no_memory(failed.error))?.flush();
+        }
+    }
+
+    /// Removes all pages of the range and gives their frames back, a batch for each flush. Tables
+    /// that a forked space shares are left to it. The tables at the ends of the range are this
+    /// space's own (`prepare`), so this needs no memory.
+    pub(crate) fn remove(&mut self, range: Range<usize>) {
+        self.remove_but(range, None, false);
+    }
+
+    /// As [`remove`](Self::remove), but keeps guard pages, whose frame is `kept`; and with `marks`,
+    /// write-protected pages leave their marks.
+    pub(crate) fn remove_but(&mut self, range: Range<usize>, kept: Option<Frame>, marks: bool) {
+        let marks = kept.filter(|_| marks);
+        self.count_change();
+        self.split_ends(&range);
+        let mut rest = range.clone();
+        while let Some(range) = virt(rest.clone()) {
+            let mut pending = self.core.tables.no_flush();
+            // SAFETY: as below. The frames stay.
+            let left = unsafe { self.core.tables.leave_shared(range, &mut pending) };
+            pending.flush();
+            if !self.goes_on(&mut rest, left) {
+                break;
+            }
+        }
+        let mut rest = range.clone();
+        let whole = range;
+        while let Some(range) = virt(rest.clone()) {
+            let (mut batch, mut pages) = (FrameBatch::new(), 0);
+            let mut pending = self.core.tables.no_flush();
+            let huge = self.core.huge.may_exist();
+            let keeps =
+                self.may_wait && self.core.waiting.keeps_tables(&self.core.tables, &whole, huge);
+            pending.keep_tables(keeps);
+            let clear = |page: paging::Mapping| match page.frame {
+                _ if kept.is_some_and(|guard| is_guard(&page, guard)) => SweepChange::Keep,
+                frame if marks == Some(frame) && is_mark(page.attrs) => SweepChange::Keep,
+                frame if batch.take(self.core.tables.paging(), frame) => {
+                    pages += page.size.bytes() as usize / PAGE_SIZE;
+                    clear_of_object(&page, marks)
+                }
+                _ => SweepChange::Stop,
+            };
+            // SAFETY: the address space owns the range and its pages, and no VMA promises them any
+            // more. The frames are given back after the flush, and the range is not mapped again
+            // before it: its VMA is a hole, or busy, until this call ends (`protocol`). A hole may
+            // wait longer (`waiting`).
+            let swept = unsafe { self.core.tables.sweep(range, &mut pending, |_| true, clear) };
+            if let Some(mut pending) = self.let_wait(pending, (&mut batch, pages), &whole) {
+                if keeps {
+                    pending.keep_tables(false);
+                    unlink_empty(&self.core.tables, whole.clone(), &mut pending);
+                }
+                pending.flush();
+                // SAFETY: they are unmapped and flushed. Each mapping had a reference.
+                unsafe { batch.release(self.core.tables.paging()) };
+            }
+            if !self.goes_on(&mut rest, swept) {
+                return;
+            }
+        }
+    }
+
+    /// Lets what was removed from a range wait, if it may. Otherwise returns the flush, which the
+    /// caller performs at once.
+    fn let_wait(
+        &self,
+        pending: PendingFlush<'a, M, F, G>,
+        removed: (&mut FrameBatch, usize),
+        range: &Range<usize>,
+    ) -> Option<PendingFlush<'a, M, F, G>> {
+        match self.may_wait {
+            true => self.core.waiting.defer(pending, &self.core.tables, removed, range.clone()),
+            false => Some(pending),
+        }
+    }
+
+    /// Tables of this space's own, and those for huge pages that the range cuts.
+    fn prepare_tables(&mut self, range: VirtRange, work: PageWork) -> Result<(), vma::Error> {
+        match work {
+            PageWork::Empty => self.core.tables.unshare_ends(range),
+            _ => self.core.tables.unshare(range),
+        }
+        .map_err(no_memory)?;
+        if self.core.huge.may_exist() {
+            self.reserve = Some(self.core.tables.reserve_ends(range).map_err(no_memory)?);
+        }
+        Ok(())
+    }
+
+    /// Whether a call that has ended at `next` goes on from there.
+    pub(crate) fn goes_on(
+        &mut self,
+        rest: &mut Range<usize>,
+        next: Result<Option<VirtAddr>, paging::Error>,
+    ) -> bool {
+        match next {
+            Ok(next) => {
+                rest.start = next.map_or(rest.end, |next| next.get() as usize);
+                next.is_some()
+            }
+            // Where the VMA stays, as for MADV_DONTNEED, a fault may have brought it in since the
+            // ends were split. Then it is as if it came after the call.
+            Err(paging::Error::Cut(page, size)) if self.core.huge.may_exist() => {
+                let start = page.get() as usize;
+                match start < rest.start {
+                    true => rest.start = start + size.bytes() as usize,
+                    false => rest.end = start,
+                }
+                rest.start < rest.end
+            }
+            Err(error) => {
+                self.failed.get_or_insert(error);
+                false
+            }
+        }
+    }
+}
+
+/// Lack of memory for a table of this space's own.
+pub(crate) fn no_memory(error: paging::Error) -> vma::Error {
+    debug_assert!(matches!(error, paging::Error::Frames(_)), "{error}");
+    vma::Error::OutOfMemory
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, G> {
+    fn prepare(&mut self, range: Range<usize>, work: PageWork) -> Result<(), vma::Error> {
+        let Some(range) = virt(range) else { return Ok(()) };
+        match self.prepare_tables(range, work) {
+            Err(vma::Error::OutOfMemory) if self.core.waiting.flush(&self.core.tables) > 0 => {
+                self.prepare_tables(range, work)
+            }
+            prepared => prepared,
+        }
+    }
+
+    fn map(
+        &mut self,
+        range: Range<usize>,
+        vma: &Vma<Backing<M>>,
+        new: bool,
+    ) -> Result<(), vma::Error> {
+        let (Some(file), Some(family)) = (&vma.file, self.family) else { return Ok(()) };
+        let object = file.object();
+        // Its frame numbers mean nothing here; or a copy of a page would have no source.
+        let foreign = !file.is_at_home(self.core.tables.paging());
+        if foreign || vma.is_private() && object.device_memory().is_some() {
+            return Err(vma::Error::NotHere);
+        }
+        let own = core::ptr::from_ref(&self.core.tables).cast();
+        object.mappings().add(self.core.tables.machine(), family, own, range)?;
+        // Added first: a seal that this look misses finds the range. A map that is moved was found,
+        // or is found.
+        self.core.tables.machine().step(machine::Access::Shared);
+        let writes = VmFlags::SHARED | VmFlags::MAYWRITE;
+        match new && vma.flags.contains(writes) && !object.admits_writes() {
+            true => Err(vma::Error::Sealed),
+            false => Ok(()),
+        }
+    }
+
+    fn promises(&self) -> bool {
+        self.core.commitment.get().is_some()
+    }
+
+    fn promise(&self, bytes: usize) -> Result<(), vma::Error> {
+        if self.core.commitment.get().is_some_and(|commitment| !commitment.charge(bytes)) {
+            return Err(vma::Error::Overcommit);
+        }
+        self.promised.set(self.promised.get() + bytes);
+        Ok(())
+    }
+
+    fn empty(&mut self, range: Range<usize>) {
+        // Holes in the range may wait.
+        self.claim(range.clone());
+        self.remove(range);
+    }
+
+    fn unmap(&mut self, range: Range<usize>) {
+        self.may_wait = self.core.waiting.is_on();
+        self.remove(range);
+        self.may_wait = false;
+    }
+
+    fn brings_in(&self) -> bool {
+        true
+    }
+
+    fn may_be_huge(&self, vma: &Vma<Backing<M>>) -> bool {
+        self.core.huge.policy().allows(vma)
+    }
+
+    fn waiting(&self, range: Range<usize>) -> Option<Range<usize>> {
+        let machine = self.core.tables.machine();
+        let found = self.core.waiting.overlapping(machine, &range)?;
+        let passed = self.passed_over.get();
+        self.passed_over.set(passed + 1);
+        match passed < MOST_PASSED {
+            true => Some(found),
+            false => self.core.waiting.hull(machine),
+        }
+    }
+
+    fn claim(&mut self, range: Range<usize>) {
+        if self.core.waiting.overlapping(self.core.tables.machine(), &range).is_some() {
+            self.core.waiting.flush(&self.core.tables);
+        }
+    }
+
+    fn marks_touched(&self) -> bool {
+        true
+    }
+
+    fn check_untouched(&mut self, range: Range<usize>) {
+        if cfg!(debug_assertions)
+            && let Some(range) = virt(range)
+        {
+            let guard = G::pin();
+            let found = self.core.tables.walk(&guard).pages(range).next();
+            assert!(found.is_none(), "an untouched VMA has a page: {found:?}");
+        }
+    }
+
+    fn protect(&mut self, range: Range<usize>, now: &Vma<Backing<M>>, old: VmFlags) {
+        let before = old & (VmFlags::LOCKED | VmFlags::WRITE | VmFlags::SHARED);
+        if before == VmFlags::LOCKED
+            && now.flags.contains(VmFlags::WRITE)
+            && self.to_bring_in.try_reserve(1).is_ok()
+        {
+            self.to_bring_in.push(range.clone());
+        }
+        let addresses = range;
+        let Some(range) = virt(addresses.clone()) else { return };
+        self.count_change();
+        self.split_ends(&addresses);
+        let mut pending = self.core.tables.no_flush();
+        let change = |page: paging::Mapping| {
+            if self.core.is_special(page.frame) {
+                return SweepChange::Keep;
+            }
+            // A page that is not exclusive stays read-only: its first write must fault.
+            SweepChange::Set(rights::attrs_kept(now, page.attrs))
+        };
+        // SAFETY: the address space owns the pages and their frames. The flush is done when this
+        // returns.
+        let swept = unsafe { self.core.tables.sweep(range, &mut pending, |_| true, change) };
+        pending.flush();
+        if let Err(error) = swept {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    fn advise(
+        &mut self,
+        range: Range<usize>,
+        vma: &Vma<Backing<M>>,
+        advice: Advice,
+    ) -> Result<(), vma::Error> {
+        let kept = VmFlags::LOCKED | VmFlags::PFNMAP | VmFlags::HUGETLB;
+        match advice {
+            Advice::DontNeed | Advice::Free if vma.flags.intersects(kept) => {
+                Err(vma::Error::WrongKind)
+            }
+            Advice::DontNeed | Advice::DontNeedLocked | Advice::Free => {
+                // Guard pages stay, also in tables that a fork shares.
+                let guard = self.core.guard.get();
+                let work = if guard.is_some() { PageWork::Protect } else { PageWork::Empty };
+                Pages::prepare(self, range.clone(), work)?;
+                let marks = vma.file.is_some() && vma.flags.contains(VmFlags::UFFD_WP);
+                self.remove_but(range, guard, marks);
+                Ok(())
+            }
+            Advice::Collapse => {
+                vma.mark_touched_for_call();
+                self.collapse(range, vma)
+            }
+            Advice::GuardInstall => {
+                let marks = vma.file.is_some() && vma.flags.contains(VmFlags::UFFD_WP);
+                vma.mark_touched_for_call();
+                self.install_guards(range, marks)
+            }
+            Advice::GuardRemove => self.remove_guards(range),
+            Advice::Remove => {
+                let file = vma.file.clone().ok_or(vma::Error::WrongKind)?;
+                let first = vma.offset_at(range.start) as u64;
+                let pages = first..first + (range.len() / PAGE_SIZE) as u64;
+                self.to_remove.try_reserve(1).map_err(|_| vma::Error::OutOfMemory)?;
+                self.to_remove.push((file, pages));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn prepare_move(&mut self, from: Range<usize>, to: usize) -> Result<(), vma::Error> {
+        let Some(range) = virt(from.clone()) else { return Ok(()) };
+        let target = VirtAddr::new(to as u64);
+        self.count_change();
+        self.moving = Some(loop {
+            self.split_for_move(&from, to)?;
+            match self.core.tables.prepare_relocation(range, target) {
+                // A fault that was under way brought it in. After the sweep of the call there are
+                // no more of them.
+                Err(paging::Error::Cut(..)) if self.core.huge.may_exist() => {}
+                Err(paging::Error::Frames(_)) if self.core.waiting.flush(&self.core.tables) > 0 => {
+                }
+                // Only a move between two VMAs that stay can find one (`Writer::move_private`).
+                Err(paging::Error::Occupied(_)) => return Err(vma::Error::Occupied),
+                prepared => break prepared.map_err(no_memory)?,
+            }
+        });
+        Ok(())
+    }
+
+    fn move_pages(&mut self, from: Range<usize>, to: usize) {
+        let Some(moving) = self.moving.take() else { return };
+        let mut pending = self.core.tables.no_flush();
+        // SAFETY: the address space owns both ranges. Their VMAs are busy since the move was
+        // prepared, so no fault adds a page; the target was a hole before, or was emptied.
+        let moved = unsafe { self.core.tables.relocate(moving, &mut pending) };
+        pending.flush();
+        if let Err(error) = moved {
+            self.failed.get_or_insert(error);
+        }
+        // As in Linux, pages that were moved are soft-dirty, also where their VMA is not new.
+        // Relaxed: the caller has the write right, and pages become clean with it.
+        if self.core.tracks_new.load(Ordering::Relaxed) {
+            self.sweep_pages(to..to + from.len(), |page| {
+                SweepChange::Set(Attrs { soft: page.attrs.soft & !CLEAN, ..page.attrs })
+            });
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The calls that change what is mapped, and what they do to pages.
+
+pub(crate) mod bags;
+pub(crate) mod batch;
+pub(crate) mod call;
+pub(crate) mod calls;
+pub(crate) mod collapse;
+pub(crate) mod guard;
+pub(crate) mod hook;
+pub(crate) mod lock;
+pub(crate) mod ranges;
+pub(crate) mod sync;
+pub(crate) mod waiting;

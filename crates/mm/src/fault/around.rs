@@ -1,0 +1,100 @@
+//! Fault-around: a read fault on a map of an object also maps the pages nearby that the object has
+//! in memory, so that they do not fault later. As in Linux: up to 16 pages, within the VMA and the
+//! page table.
+//!
+//! Each page is mapped as its own fault would map it, with both looks under the table's lock.
+
+use core::ops::Range;
+
+use grace::Concurrent;
+use machine::{ENTRIES, Machine, VirtAddr};
+use paging::{EntryChange, Format, Mapping, Share};
+use vma::{PAGE_SIZE, VmFlags, Vma};
+
+use crate::{AddressSpace, Backing, fault::rights, monitor::absent::over_mark, object::HeldPage};
+
+/// The pages that a fault maps (`fault_around_bytes` of Linux, in pages).
+const PAGES: usize = 16;
+
+/// The addresses that a read fault at `addr` maps, in a VMA with this range.
+fn window(addr: usize, vma: &Range<usize>) -> Range<usize> {
+    let entry = addr / PAGE_SIZE % ENTRIES;
+    let table = addr - entry * PAGE_SIZE;
+    let aligned = table + (entry & !(PAGES - 1)) * PAGE_SIZE;
+    let start = aligned.max(vma.start);
+    let end = start + PAGES * PAGE_SIZE;
+    start..end.min(table + ENTRIES * PAGE_SIZE).min(vma.end)
+}
+
+impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
+    /// Maps the pages around `addr`, which was mapped just now. Best effort.
+    pub(crate) fn fault_around<'g>(
+        &'g self,
+        guard: &'g G::Guard,
+        addr: usize,
+        range: &Range<usize>,
+        vma: &'g Vma<Backing<M>>,
+    ) {
+        let Some(file) = &vma.file else { return };
+        // A monitor resolves each of its faults.
+        if vma.flags.intersects(VmFlags::UFFD_WP | VmFlags::UFFD_MINOR) {
+            return;
+        }
+        let (machine, object) = (self.core.tables.machine(), &**file.object());
+        let walk = self.core.tables.walk(guard);
+        let read_only = vma.is_private() || object.counts_writes();
+        let share = if read_only { Share::CopyOnWrite } else { Share::Object };
+        for at in window(addr, range).step_by(PAGE_SIZE).filter(|at| *at != addr) {
+            let (page, index) = (VirtAddr::new(at as u64), vma.offset_at(at) as u64);
+            // A mark of an earlier registration means nothing.
+            let is_mark = |page: &Mapping| self.core.is_mark(page);
+            if !object.is_present(index) || walk.get(page).is_some_and(|page| !is_mark(&page)) {
+                continue;
+            }
+            let Ok(held) = HeldPage::get(machine, object, index) else { continue };
+            // SAFETY: as in `attempt`: the space owns its lower half. The frame has a reference for
+            // the entry.
+            let done = unsafe {
+                self.core.tables.with_entry(guard, page, |now| {
+                    let fits = now.as_ref().is_none_or(is_mark)
+                        && self.core.vmas.is_current(guard, at, vma)
+                        && held.is_current();
+                    let set = EntryChange::Set(held.frame(), rights::attrs_in(vma, share));
+                    match (fits, now) {
+                        (true, None) => (set, true),
+                        (true, Some(_)) => (over_mark(set, false), true),
+                        (false, _) => (EntryChange::Keep, false),
+                    }
+                })
+            };
+            match done {
+                Ok((true, pending)) => {
+                    pending.flush();
+                    held.mapped();
+                }
+                Ok((false, _)) => {}
+                // No memory, or a fork is under way.
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_is_that_of_linux() {
+        let page = |number: usize| number * PAGE_SIZE;
+        let of = |at, vma: Range<usize>| {
+            let found = window(page(at), &(page(vma.start)..page(vma.end)));
+            found.start / PAGE_SIZE..found.end / PAGE_SIZE
+        };
+        assert_eq!(of(40, 0..100), 32..48);
+        assert_eq!(of(40, 37..100), 37..53);
+        assert_eq!(of(40, 37..42), 37..42);
+        assert_eq!(of(511, 505..600), 505..512);
+        assert_eq!(of(512, 505..600), 512..528);
+    }
+}

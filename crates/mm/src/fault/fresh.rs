@@ -1,0 +1,317 @@
+//! A frame that a fault may need: of zeros, or a copy of the page that it replaces.
+
+use core::{
+    cell::Cell,
+    ptr::NonNull,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use machine::{ENTRIES, Frame, FrameError, Machine, PageSize};
+use paging::{Format, Paging, Swap};
+
+use crate::{
+    FrameGroup,
+    fault::reference::{NoFrame, Reference, hold, is_counted},
+    fault::zero::{zero, zero_block},
+    reclaim::swap::read_slot,
+};
+
+/// What the frame is to hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Contents {
+    Zeros,
+    /// The contents of this frame, to which a reference is held.
+    CopyOf(Source),
+    /// The page in this slot of swap, to which a reference is held.
+    Slot(u64),
+}
+
+/// The frame of a page that is copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Source {
+    pub(crate) frame: Frame,
+    /// Whether entries that lead to it hold references.
+    counted: bool,
+}
+
+/// Why a frame could not be prepared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unready {
+    NoFrame(NoFrame),
+    /// The host could not read the page from swap.
+    Lost,
+}
+
+impl<E: Into<NoFrame>> From<E> for Unready {
+    fn from(error: E) -> Self {
+        Unready::NoFrame(error.into())
+    }
+}
+
+/// A huge page that may be needed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Huge {
+    /// Not asked for yet.
+    No,
+    /// A block of zeros.
+    Ready(Frame),
+    /// There is no block, or small pages came first.
+    Denied,
+}
+
+/// A frame for a page that may be needed. It is given back if it is not.
+pub(crate) struct Fresh<'m, M: Machine> {
+    machine: &'m M,
+    swap: Option<&'m dyn Swap>,
+    group: Option<&'m FrameGroup<M>>,
+    frame: Cell<Option<Frame>>,
+    /// What `frame` holds, or is to hold.
+    wanted: Cell<Contents>,
+    ready: Cell<bool>,
+    huge: Cell<Huge>,
+    /// The fault has let the object bring its page in.
+    pub(crate) brought_in: Cell<bool>,
+    /// How often the swap has refused a reference to a slot.
+    pub(crate) refusals: Cell<usize>,
+}
+
+impl<'m, M: Machine> Fresh<'m, M> {
+    pub(crate) fn new<F: Format>(
+        paging: &'m Paging<M, F>,
+        group: Option<&'m FrameGroup<M>>,
+    ) -> Self {
+        Fresh {
+            machine: paging.machine(),
+            swap: paging.swap().map(|swap| &**swap),
+            group,
+            frame: Cell::new(None),
+            wanted: Cell::new(Contents::Zeros),
+            ready: Cell::new(false),
+            huge: Cell::new(Huge::No),
+            brought_in: Cell::new(false),
+            refusals: Cell::new(0),
+        }
+    }
+
+    /// Whether the frame holds what is wanted.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready.get()
+    }
+
+    /// The frame, if it holds zeros.
+    pub(crate) fn zeros(&self) -> Option<Frame> {
+        (self.ready.get() && self.wanted.get() == Contents::Zeros).then(|| self.frame.get())?
+    }
+
+    /// The frame, if it holds a copy of `frame`.
+    pub(crate) fn copy_of(&self, frame: Frame) -> Option<Frame> {
+        match self.wanted.get() {
+            Contents::CopyOf(source) if source.frame == frame && self.ready.get() => {
+                self.frame.get()
+            }
+            _ => None,
+        }
+    }
+
+    /// From now on zeros are wanted.
+    pub(crate) fn want_zeros(&self) {
+        if self.wanted.get() != Contents::Zeros {
+            self.drop_source();
+            self.ready.set(false);
+        }
+    }
+
+    /// From now on a copy of `frame` is wanted. Returns whether the frame is still allocated. The
+    /// caller has it from an entry, and reads the entry again: if it still leads there, the
+    /// contents do not change as long as the entry stays shared for copying.
+    pub(crate) fn want_copy(&self, frame: Frame) -> bool {
+        if matches!(self.wanted.get(), Contents::CopyOf(source) if source.frame == frame) {
+            return true;
+        }
+        self.want_zeros();
+        let counted = is_counted(self.machine, frame);
+        if counted && !hold(self.machine, frame) {
+            return false;
+        }
+        self.wanted.set(Contents::CopyOf(Source { frame, counted }));
+        self.ready.set(false);
+        true
+    }
+
+    /// The frame, if it holds the page of a slot.
+    pub(crate) fn page_of(&self, slot: u64) -> Option<Frame> {
+        (self.ready.get() && self.wanted.get() == Contents::Slot(slot)).then(|| self.frame.get())?
+    }
+
+    /// From now on the page in a slot is wanted. Returns whether the slot is in use. The caller has
+    /// it from an entry, and reads the entry again.
+    pub(crate) fn want_slot(&self, slot: u64) -> bool {
+        if self.wanted.get() == Contents::Slot(slot) {
+            return true;
+        }
+        self.want_zeros();
+        let held = self.swap.is_some_and(|swap| swap.hold(slot));
+        if held {
+            self.wanted.set(Contents::Slot(slot));
+            self.ready.set(false);
+        }
+        held
+    }
+
+    /// Makes sure that the frame holds what is wanted. It is prepared whole or not at all.
+    pub(crate) fn prepare(&self) -> Result<(), Unready> {
+        if self.ready.get() {
+            return Ok(());
+        }
+        if self.frame.get().is_none() {
+            let frame = Reference::alloc_page(self.machine, self.group, 0)?.keep();
+            self.frame.set(Some(frame));
+        }
+        let Some(frame) = self.frame.get() else { return Ok(()) };
+        match self.wanted.get() {
+            Contents::Zeros => zero(self.machine, frame)?,
+            Contents::CopyOf(source) => copy(self.machine, source.frame, frame)?,
+            Contents::Slot(slot) if read_slot(self.machine, self.swap, slot, frame) => {}
+            Contents::Slot(_) => return Err(Unready::Lost),
+        }
+        self.ready.set(true);
+        Ok(())
+    }
+
+    /// The huge page.
+    pub(crate) fn huge(&self) -> Huge {
+        self.huge.get()
+    }
+
+    /// Prepares a huge page, if there is one to be had.
+    #[cold]
+    pub(crate) fn prepare_huge(&self) {
+        let order = PageSize::Size2M.order();
+        let new = Reference::alloc_page(self.machine, self.group, order)
+            .ok()
+            .filter(|new| zero_block(self.machine, new.frame(), order).is_ok());
+        self.drop_huge(new.map_or(Huge::Denied, |new| Huge::Ready(new.keep())));
+    }
+
+    /// Small pages must do.
+    pub(crate) fn deny_huge(&self) {
+        self.drop_huge(Huge::Denied);
+    }
+
+    /// The huge page was mapped.
+    pub(crate) fn huge_mapped(&self) {
+        self.huge.set(Huge::No);
+    }
+
+    fn drop_huge(&self, now: Huge) {
+        if let Huge::Ready(frame) = self.huge.replace(now) {
+            // SAFETY: the block is ours alone.
+            drop(unsafe { Reference::new(self.machine, frame) });
+        }
+    }
+
+    /// The frame was mapped: it belongs to the page.
+    pub(crate) fn mapped(&self) {
+        self.frame.set(None);
+        self.want_zeros();
+        self.ready.set(false);
+    }
+
+    /// Gives up the reference to the frame that was to be copied.
+    fn drop_source(&self) {
+        match self.wanted.replace(Contents::Zeros) {
+            Contents::CopyOf(Source { frame, counted: true }) => {
+                // SAFETY: `want_copy` took the reference.
+                drop(unsafe { Reference::new(self.machine, frame) });
+            }
+            Contents::Slot(slot) => {
+                self.swap.inspect(|swap| swap.release(slot));
+            }
+            Contents::CopyOf(_) | Contents::Zeros => {}
+        }
+    }
+}
+
+impl<M: Machine> Drop for Fresh<'_, M> {
+    fn drop(&mut self) {
+        self.drop_source();
+        self.drop_huge(Huge::No);
+        if let Some(frame) = self.frame.get() {
+            // SAFETY: the frame is ours alone.
+            drop(unsafe { Reference::new(self.machine, frame) });
+        }
+    }
+}
+
+/// Copies a frame word by word: a program, or the holder of a pin, may write to the source at this
+/// moment. Then the entry that led there is another one when the copy is to be used.
+pub(crate) fn copy<M: Machine>(machine: &M, from: Frame, to: Frame) -> Result<(), FrameError> {
+    let source = machine.frame_ptr(from).ok_or(FrameError::NotOurs(from))?.cast::<AtomicU64>();
+    let copy = machine.frame_ptr(to).ok_or(FrameError::NotOurs(to))?.cast::<u64>();
+    // SAFETY: both frames are 512 aligned words long. A reference keeps the source allocated; the
+    // copy is ours alone.
+    unsafe { copy_words(source, copy) };
+    Ok(())
+}
+
+/// Fills a frame, which is ours alone, with the bytes of a page.
+pub(crate) fn copy_bytes<M: Machine>(
+    machine: &M,
+    from: &[u8],
+    to: Frame,
+) -> Result<(), FrameError> {
+    let at = machine.frame_ptr(to).ok_or(FrameError::NotOurs(to))?;
+    let len = from.len().min(PageSize::Size4K.bytes() as usize);
+    // SAFETY: the frame is ours alone, and a page long.
+    unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), at.as_ptr(), len) };
+    Ok(())
+}
+
+/// Copies a frame, which programs may write to meanwhile, to bytes. Returns whether it could.
+pub(crate) fn read_words<M: Machine>(machine: &M, from: Frame, to: &mut [u8]) -> bool {
+    let Some(at) = machine.frame_ptr(from) else { return false };
+    #[cfg(not(loom))]
+    let words = at.cast::<AtomicU64>();
+    #[cfg(loom)]
+    use machine::word::Word;
+    #[cfg(loom)]
+    let words = at.cast::<machine::word::MemoryWord>();
+    for (index, chunk) in to.chunks_exact_mut(8).enumerate().take(ENTRIES) {
+        // SAFETY: within the frame, to which the caller has a reference. Relaxed: the words may be
+        // of different moments; then the copy is not used.
+        let word = unsafe { words.add(index).as_ref() }.load(Ordering::Relaxed);
+        chunk.copy_from_slice(&word.to_ne_bytes());
+    }
+    true
+}
+
+/// Copies the words of a page. They may be of different moments.
+///
+/// # Safety
+/// Both are a page of aligned words. Other CPUs access the source only as a program does, or
+/// atomically, and the copy not at all.
+unsafe fn copy_words(source: NonNull<AtomicU64>, copy: NonNull<u64>) {
+    // One instruction is twice as fast as the loop, which the compiler may not widen.
+    #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+    // SAFETY: the caller's promise. The processor moves whole words, so what another CPU writes
+    // meanwhile is read whole, as by the loop below. The direction flag is clear in Rust code.
+    unsafe {
+        core::arch::asm!(
+            "rep movsq",
+            inout("rcx") ENTRIES => _,
+            inout("rsi") source.as_ptr() => _,
+            inout("rdi") copy.as_ptr() => _,
+            options(nostack, preserves_flags)
+        );
+    }
+    #[cfg(loom)]
+    // SAFETY: the caller's promise.
+    unsafe {
+        machine::word::copy(source.cast(), copy.cast())
+    };
+    #[cfg(not(any(all(target_arch = "x86_64", not(miri)), loom)))]
+    for index in 0..ENTRIES {
+        // SAFETY: the caller's promise. Relaxed: the words may be of different moments.
+        unsafe { copy.add(index).write(source.add(index).as_ref().load(Ordering::Relaxed)) };
+    }
+}

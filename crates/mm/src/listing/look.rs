@@ -1,0 +1,97 @@
+//! What is mapped, and which pages are present.
+
+use core::{fmt, ops::Range};
+
+use grace::Concurrent;
+use machine::{Machine, VirtAddr, VirtRange};
+use paging::Format;
+use vma::{PAGE_SIZE, VmFlags};
+
+use crate::{AddressSpace, Error, change::hook::virt};
+
+/// How much of a page lies in the range.
+pub(crate) fn bytes_in(range: VirtRange, page: &paging::Mapping) -> usize {
+    let (start, end) = (page.page.get(), page.page.get() + page.size.bytes());
+    let (first, after) = (range.start().get(), range.start().get() + range.len());
+    end.min(after).saturating_sub(start.max(first)) as usize
+}
+
+impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
+    /// mincore(2): one byte for each page from `addr` on; bit 0 says that it is present,
+    /// in the page tables or in the object.
+    ///
+    /// # Errors
+    /// [`vma::Error::Unaligned`], [`vma::Error::Unmapped`] if part of the range is not mapped.
+    pub fn mincore(&self, addr: usize, into: &mut [u8]) -> Result<(), Error> {
+        if !addr.is_multiple_of(PAGE_SIZE) {
+            return Err(vma::Error::Unaligned.into());
+        }
+        let guard = G::pin();
+        let mut mapped = addr;
+        let end = into.len().checked_mul(PAGE_SIZE).and_then(|len| addr.checked_add(len));
+        let end = end.ok_or(Error::Vma(vma::Error::Unmapped))?;
+        while mapped < end {
+            let found = self.core.vmas.lookup(&guard, mapped).ok_or(vma::Error::Unmapped)?;
+            mapped = found.0.end;
+        }
+        let walk = self.core.tables.walk(&guard);
+        for (byte, at) in into.iter_mut().zip((addr..).step_by(PAGE_SIZE)) {
+            let found = walk.get(VirtAddr::new(at as u64));
+            let mapped = found.is_some_and(|page| !self.core.is_special(page.frame));
+            // The VMA after the page: where a call unmaps both, the page goes last.
+            let present = mapped || {
+                let found = self.core.vmas.lookup(&guard, at).ok_or(vma::Error::Unmapped)?;
+                let object = found.1.file.as_ref().map(|file| file.object());
+                let index = found.1.offset_at(at) as u64;
+                object.is_some_and(|object| object.is_present(index))
+            };
+            *byte = present.into();
+        }
+        Ok(())
+    }
+
+    /// The number of present pages of a range. Exact while nothing changes. O(pages).
+    pub fn resident(&self, range: Range<usize>) -> usize {
+        let guard = G::pin();
+        let Some(range) = virt(range) else { return 0 };
+        let pages = self.core.tables.walk(&guard).pages(range);
+        pages
+            .filter(|page| !self.core.is_special(page.frame))
+            .map(|page| bytes_in(range, &page) / PAGE_SIZE)
+            .sum()
+    }
+
+    /// Calls `each` with the range and the flags of each VMA, in order.
+    pub fn for_each_vma(&self, mut each: impl FnMut(Range<usize>, VmFlags)) {
+        let guard = G::pin();
+        self.core.vmas.iter(&guard, 0).for_each(|(range, vma)| each(range, vma.flags));
+    }
+
+    /// Where the shared memory at `at` lies: the address of its object, which is this object's as
+    /// long as something maps it, and the byte within it. Two addresses that lead to the same
+    /// memory have the same place, in all spaces: it is what names a shared futex. `None` for
+    /// private memory, where nothing is mapped, and beyond the last byte that an object can have.
+    /// Takes no lock.
+    pub fn shared_place(&self, at: usize) -> Option<(usize, u64)> {
+        let guard = G::pin();
+        let (_, vma) = self.core.vmas.lookup(&guard, at)?;
+        let file = vma.file.as_ref().filter(|_| !vma.is_private())?;
+        let page = vma.offset_at(at) as u64;
+        let byte = page.checked_mul(PAGE_SIZE as u64)? + (at % PAGE_SIZE) as u64;
+        Some((core::ptr::from_ref(&**file.object()).addr(), byte))
+    }
+
+    /// Writes the listing of `/proc/PID/maps`. Waits for the write right.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_maps(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        let mut written = Ok(());
+        let outcome = self.change(|calls| {
+            written = calls.write_maps(out);
+            Ok::<_, vma::Error>(())
+        });
+        debug_assert!(outcome.is_ok(), "a listing changes nothing");
+        written
+    }
+}

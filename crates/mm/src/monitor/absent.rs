@@ -1,0 +1,150 @@
+//! Marks of absent pages that were write-protected (UFFD_FEATURE_WP_UNPOPULATED).
+//!
+//! The mark of a present page is a bit of its entry ([`WP`]). An absent page of anonymous memory
+//! gets an entry for it: that of a guard page, with the bit. So it moves, forks and goes with its
+//! VMA as guard pages do. Otherwise the page is absent: a fault there brings it in, with the mark.
+//! In a VMA that is not registered for write-protection, such as that of a forked child, the entry
+//! means nothing.
+//!
+//! Advice that discards pages of anonymous memory removes the mark, too. A page of an object keeps
+//! it, as the markers of Linux do: when reclaim, truncation or advice takes a write-protected page
+//! from a map of an object, the page leaves the entry of an absent one. Only an unmapping removes
+//! the mark. Tables that a fork shares get the entry for all their spaces, so it does not matter
+//! which of the VMAs is registered.
+//!
+//! # Correctness
+//! The entry is stored with the lock of its table. A fault is before it, and then the page is
+//! present and keeps its rights: the call tells of it, or the next one does. Or the fault is after
+//! it, and finds the mark.
+
+use core::ops::Range;
+
+use grace::Concurrent;
+use machine::{Frame, FrameError, Machine, PageSize, VirtAddr};
+use paging::{Attrs, EntryChange, Format, Found, Mapping, SweepChange};
+use vma::{PAGE_SIZE, VmFlags, Vma};
+
+use crate::{
+    AddressSpace, Backing, FaultError, UserFaultHandler,
+    change::guard,
+    change::hook::Hook,
+    fault::Step,
+    fault::fresh::Fresh,
+    fault::huge::HUGE,
+    fault::rights::Want,
+    fault::touch::Look,
+    monitor::track::{POISON, WP, marked},
+};
+
+/// Whether the entry of a guard page is that of an absent page with a mark.
+pub(crate) fn is_mark(attrs: Attrs) -> bool {
+    attrs.soft & (WP | POISON) == WP
+}
+
+/// The attributes of an absent page with a mark.
+fn mark() -> Attrs {
+    let attrs = guard::attrs();
+    Attrs { soft: attrs.soft | WP, ..attrs }
+}
+
+/// The change that takes a page from a map of an object. A write-protected page leaves its mark.
+/// The frame of guards exists as soon as memory is registered for write-protection.
+pub(crate) fn clear_of_object(page: &Mapping, guard: Option<Frame>) -> SweepChange {
+    let leaves = page.attrs.soft & WP != 0 && page.size == PageSize::Size4K;
+    guard.filter(|_| leaves).map_or(SweepChange::Clear, |guard| SweepChange::Replace(guard, mark()))
+}
+
+/// The change of an absent entry, where the entry has a mark. The page that comes in keeps the mark
+/// if `keeps`.
+pub(crate) fn over_mark(change: EntryChange, keeps: bool) -> EntryChange {
+    match change {
+        EntryChange::Set(frame, attrs) => {
+            EntryChange::Replace(frame, marked(attrs, if keeps { WP } else { 0 }))
+        }
+        change => change,
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
+    /// Marks the absent pages of a part of a VMA, whose tables are the space's own. Allocates
+    /// tables. If memory runs out, a part is marked. O(pages).
+    pub(crate) fn mark_absent(&mut self, range: Range<usize>, vma: &Vma<Backing<M>>) {
+        vma.mark_touched_for_call();
+        if self.core.guard.make().is_err() {
+            let error = FrameError::OutOfFrames { order: 0 };
+            self.failed.get_or_insert(paging::Error::Frames(error));
+            return;
+        }
+        let mut at = range.start;
+        let mut reclaimed = false;
+        while at < range.end {
+            match self.mark_one(at) {
+                // It is a part of a huge page, which has its own mark.
+                Err(paging::Error::Occupied(_)) => at = (at & !(HUGE - 1)) + HUGE,
+                Err(paging::Error::Frames(_)) if !reclaimed => {
+                    reclaimed = true;
+                    self.core.tables.reclaim();
+                }
+                Err(error) => {
+                    self.failed.get_or_insert(error);
+                    return;
+                }
+                Ok(()) => at += PAGE_SIZE,
+            }
+        }
+    }
+
+    fn mark_one(&self, at: usize) -> Result<(), paging::Error> {
+        let Some(frame) = self.core.guard.get() else { return Ok(()) };
+        // SAFETY: the space owns the page. The frame of guards outlives the tables, and has no
+        // references.
+        let done = unsafe {
+            self.core.tables.with_entry(&G::pin(), VirtAddr::new(at as u64), |now| match now {
+                None => (EntryChange::Set(frame, mark()), ()),
+                Some(_) => (EntryChange::Keep, ()),
+            })
+        };
+        match done {
+            Ok(((), pending)) => {
+                pending.flush();
+                Ok(())
+            }
+            Err(failed) => Err(failed.error),
+        }
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
+    /// Whether the VMA is registered with a userfaultfd that marks its absent pages. As in Linux,
+    /// those of objects are marked always.
+    pub(crate) fn marks_absent(&self, vma: &Vma<Backing<M>>) -> bool {
+        let marks = |handler: &dyn UserFaultHandler, uffd| handler.marks_absent_pages(uffd);
+        self.protects(vma, |handler, uffd| vma.file.is_some() || marks(handler, uffd))
+    }
+
+    /// Whether an absent page with a mark keeps it when it comes in.
+    pub(crate) fn keeps_mark(&self, vma: &Vma<Backing<M>>, want: Want) -> bool {
+        vma.flags.contains(VmFlags::UFFD_WP) && !(want.writes() && self.is_write_protect_async(vma))
+    }
+
+    /// The first touch of an absent page of anonymous memory with a mark. A write in memory that
+    /// needs no monitor takes the mark away; otherwise the page keeps it, and a write faults once
+    /// more.
+    #[cold]
+    pub(crate) fn touch_marked(
+        &self,
+        look: &Look<'_, M, G>,
+        place: &Found<'_>,
+        want: Want,
+        fresh: &Fresh<'_, M>,
+    ) -> Result<Step, FaultError> {
+        let keeps = self.keeps_mark(look.vma, want);
+        let step = self.first_touch(look, place, want, fresh, Some(if keeps { WP } else { 0 }))?;
+        if step != Step::MappedFresh || !keeps {
+            return Ok(step);
+        }
+        // A write goes on with the fault of a protected page.
+        fresh.mapped();
+        Ok(Step::Again)
+    }
+}

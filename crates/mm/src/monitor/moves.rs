@@ -1,0 +1,171 @@
+//! UFFDIO_MOVE: pages that a monitor moves, without a copy.
+//!
+//! # Correctness
+//! The VMAs are busy while pages move: faults there wait for the write right. The page tables move
+//! the entries (`vma::Writer::move_private`), or nothing has changed.
+
+use core::{
+    ops::Range,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use grace::Concurrent;
+use machine::Machine;
+use paging::{Attrs, Format, Share, SweepChange};
+use vma::{PAGE_SIZE, VmFlags};
+
+use crate::{
+    AddressSpace, Error, Resolved, UserFaultError,
+    change::hook::{Hook, virt},
+    fault::huge::HUGE,
+    fault::reference::{block_of, is_counted},
+    monitor::aligned,
+    monitor::track::{CLEAN, WP},
+};
+
+impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
+    /// UFFDIO_MOVE: moves the private pages of `from` to `to`, without a copy. Both ranges lie in
+    /// one VMA each, with the same rights; that of `to` is registered. With `allow_holes`, pages
+    /// that are absent in `from` stay absent in `to`.
+    ///
+    /// # Errors
+    /// [`Resolved`], with the bytes before the page at fault: [`UserFaultError::Busy`]: it is
+    /// pinned or shared with a fork; [`UserFaultError::Absent`]: a guard page;
+    /// [`UserFaultError::Hole`]: a hole, without `allow_holes`; [`UserFaultError::Present`]: a page
+    /// is in the way. With nothing moved:
+    /// [`UserFaultError::NotRegistered`]: nothing is mapped; [`vma::Error`]: not such ranges, or no
+    /// memory.
+    pub fn userfault_move(
+        &self,
+        to: usize,
+        from: usize,
+        len: usize,
+        allow_holes: bool,
+    ) -> Result<(), Resolved> {
+        let none = |error| Resolved { done: 0, error };
+        let (source, target) = (aligned(from, len).map_err(none)?, aligned(to, len).map_err(none)?);
+        self.prepare_private(to).map_err(none)?;
+        self.clear_old_marks(source.clone()).map_err(none)?;
+        self.check_move_vmas(&source, &target).map_err(none)?;
+        self.bring_in_swapped(source.clone());
+        // Ranges that overlap are moved page by page, as in Linux.
+        if source.end <= target.start || target.end <= source.start {
+            match self.move_part(&source, to, allow_holes) {
+                Err(Error::UserFault(_)) => {}
+                moved => return moved.map_err(none),
+            }
+        }
+        // Something is in the way: up to there.
+        let mut done = 0;
+        while done < len {
+            let (at, target) = (from + done, to + done);
+            let whole = (at | target).is_multiple_of(HUGE) && len - done >= HUGE;
+            let moved = whole && self.move_part(&(at..at + HUGE), target, allow_holes).is_ok();
+            if !moved {
+                self.move_part(&(at..at + PAGE_SIZE), target, allow_holes)
+                    .map_err(|error| Resolved { done, error })?;
+            }
+            done += if moved { HUGE } else { PAGE_SIZE };
+        }
+        Ok(())
+    }
+
+    /// What must hold of the VMAs of a move: as [`vma::Writer::move_private`] has it for each part.
+    fn check_move_vmas(&self, source: &Range<usize>, target: &Range<usize>) -> Result<(), Error> {
+        let guard = G::pin();
+        let find = |range: &Range<usize>| {
+            let found = self.core.vmas.lookup(&guard, range.start);
+            let (whole, vma) = found.ok_or(UserFaultError::NotRegistered)?;
+            let plain = vma.is_private() && vma.file.is_none();
+            Ok::<_, Error>((range.end <= whole.end && plain, vma.flags))
+        };
+        let ((from_fits, from), (to_fits, to)) = (find(source)?, find(target)?);
+        let compared = VmFlags::ACCESS | VmFlags::LOCKED | VmFlags::PKEY;
+        let fit = from_fits
+            && to_fits
+            && (from ^ to) & compared == VmFlags::empty()
+            && from.contains(VmFlags::WRITE)
+            && to.intersects(VmFlags::UFFD);
+        if fit { Ok(()) } else { Err(vma::Error::WrongKind.into()) }
+    }
+
+    /// Moves the pages of a range, or none.
+    fn move_part(&self, source: &Range<usize>, to: usize, allow_holes: bool) -> Result<(), Error> {
+        let target = to..to + source.len();
+        if target == *source {
+            return match (self.has_pages(&target), allow_holes) {
+                (true, _) => Err(UserFaultError::Present.into()),
+                (false, true) => Ok(()),
+                (false, false) => Err(UserFaultError::Hole.into()),
+            };
+        }
+        let check = || self.check_move(source, &target, allow_holes);
+        let moved = self.change(|calls| calls.move_private(source.clone(), to, check));
+        moved.map_err(|error| match error {
+            Error::Vma(vma::Error::Occupied) => UserFaultError::Present.into(),
+            // The memory may have changed since the checks.
+            Error::Vma(vma::Error::Unmapped | vma::Error::WrongKind) => {
+                self.check_move_vmas(source, &target).err().unwrap_or(error)
+            }
+            error => error,
+        })
+    }
+
+    fn has_pages(&self, range: &Range<usize>) -> bool {
+        let guard = G::pin();
+        let range = virt(range.clone());
+        range.is_some_and(|range| self.core.tables.walk(&guard).pages(range).next().is_some())
+    }
+
+    /// Whether pages may move; the VMAs are busy.
+    fn check_move(
+        &self,
+        from: &Range<usize>,
+        to: &Range<usize>,
+        allow_holes: bool,
+    ) -> Result<(), Error> {
+        let machine = self.core.tables.machine();
+        let guard = G::pin();
+        let target = self.core.vmas.lookup(&guard, to.start);
+        self.check_unchanging(target.and_then(|(_, vma)| vma.uffd()))?;
+        if self.has_pages(to) {
+            return Err(UserFaultError::Present.into());
+        }
+        let pages = virt(from.clone()).map(|range| self.core.tables.walk(&guard).pages(range));
+        let mut found = 0;
+        for page in pages.into_iter().flatten() {
+            let special = self.core.is_special(page.frame);
+            if self.core.is_guard(page.frame) {
+                return Err(UserFaultError::Absent.into());
+            }
+            let block = block_of(machine, page.frame);
+            let alone = block
+                .is_some_and(|(_, info)| info.refs() == 1 || info.order() != 0 && info.pins() == 0);
+            let exclusive = page.attrs.share() == Share::Exclusive;
+            let zeros = !special && !is_counted(machine, page.frame);
+            if !zeros && (!exclusive || !alone) {
+                return Err(UserFaultError::Busy.into());
+            }
+            found += page.size.bytes() as usize / PAGE_SIZE;
+        }
+        match allow_holes || found == from.len() / PAGE_SIZE {
+            true => self.clear_marks(from.clone()),
+            false => Err(UserFaultError::Hole.into()),
+        }
+    }
+
+    /// Clears the marks of pages that are about to move: at the target they are dirty, and not
+    /// write-protected. The next write gives the right back.
+    fn clear_marks(&self, range: Range<usize>) -> Result<(), Error> {
+        // Relaxed: the caller has the write right, and marks are set with it.
+        let marked = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        if !marked(&self.core.had_marks) && !marked(&self.core.tracks_new) {
+            return Ok(());
+        }
+        let mut hook = Hook::new(&self.core, None);
+        hook.sweep_pages(range, |page| {
+            SweepChange::Set(Attrs { soft: page.attrs.soft & !(WP | CLEAN), ..page.attrs })
+        });
+        hook.failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+}

@@ -1,0 +1,380 @@
+//! Files: objects whose pages the host reads and writes.
+//!
+//! A page is read at its first use, with those that the host wants to read ahead. A shared map gets
+//! it read-only; the first write marks it as written. A sync
+//!
+//! 1. takes the marks;
+//! 2. takes from all maps the right to write, and flushes;
+//! 3. writes the pages out.
+//!
+//! A write that comes before step 2 is in the page when step 3 copies it; one that comes later
+//! faults, and marks the page again. So no write is lost, and none is written twice for nothing.
+//!
+//! Pins write without a right. A pin for writing is taken by an entry with the right to write, so
+//! its page is marked then, and step 3 keeps the mark of each page that it finds pinned. It looks
+//! before it copies: a pin that has ended by then has written, and none can begin without a fault.
+//! So a page of the file that is pinned for writing is always marked, and a page without a mark can
+//! be evicted. A page that a device reads for long is written out by each sync, too.
+
+use alloc::{sync::Arc, vec::Vec};
+use core::{
+    fmt,
+    ops::Range,
+    sync::atomic::{AtomicU8, Ordering},
+};
+
+use machine::{Frame, Machine, lock};
+use paging::{Format, Paging};
+use spin::mutex::SpinMutex;
+use vma::{PAGE_SIZE, Placement};
+
+use crate::{
+    FrameGroup, GroupError, Mappings, Object, ObjectError, Shared,
+    object::cache::{PAGE, PageCache},
+    object::index::MAX_PAGES,
+    object::share,
+};
+
+/// Where the pages of a [`File`] come from. The host implements it for its files.
+pub trait PageSource: Send + Sync + 'static {
+    /// Reads a page. What lies beyond the end of the file is left as it is: zeros. May wait.
+    ///
+    /// # Errors
+    /// [`ObjectError::Failed`].
+    fn read(&self, index: u64, into: &mut [u8; PAGE_SIZE]) -> Result<(), ObjectError>;
+
+    /// Writes a page; the part of it within the file counts. May wait.
+    ///
+    /// # Errors
+    /// [`ObjectError::Failed`].
+    fn write(&self, index: u64, from: &[u8; PAGE_SIZE]) -> Result<(), ObjectError>;
+
+    /// How many of the pages after this one to read together with it.
+    fn read_ahead(&self, index: u64) -> u64 {
+        let _ = index;
+        0
+    }
+
+    /// How its maps are placed.
+    fn placement(&self) -> Placement {
+        Placement::Pages
+    }
+
+    /// Whether private maps of it behave as anonymous memory; see [`Object::acts_anonymous`].
+    fn acts_anonymous(&self) -> bool {
+        false
+    }
+
+    /// Major and minor device number, for the listing.
+    fn device(&self) -> (u32, u32);
+
+    /// Inode number, for the listing.
+    fn inode(&self) -> u64;
+
+    /// Writes the path as the listing shows it.
+    fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result;
+}
+
+/// A file, with its pages in memory. When it is dropped, written pages are written out.
+///
+/// The last one to hold it may be a VMA that waits for its grace period. Then it is dropped where
+/// deferred frees run. A host whose source cannot wait there keeps the file, and syncs it first.
+pub struct File<M: Machine, S: PageSource> {
+    pages: PageCache<M>,
+    syncs: SpinMutex<()>,
+    source: S,
+}
+
+impl<M: Machine, S: PageSource> File<M, S> {
+    /// A file of `size` bytes, for address spaces with this [`Paging`]. Allocates once.
+    ///
+    /// # Errors
+    /// [`ObjectError::BeyondEnd`]: larger than objects can be; [`ObjectError::HeapExhausted`].
+    pub fn try_new<F: Format>(
+        paging: &Arc<Paging<M, F>>,
+        source: S,
+        size: u64,
+    ) -> Result<Shared<Self>, ObjectError> {
+        let pages = PageCache::new(paging);
+        let file = share(File { pages, syncs: SpinMutex::new(()), source })?;
+        file.set_size(size)?;
+        Ok(file)
+    }
+
+    /// Where its pages come from.
+    pub fn source(&self) -> &S {
+        &self.source
+    }
+
+    /// The size in bytes.
+    pub fn size(&self) -> u64 {
+        self.pages.size()
+    }
+
+    /// The file has this size now. Pages beyond it go, from all spaces, written or not, with the
+    /// copies that private maps made. The rest of the last page becomes zeros, also if the file
+    /// becomes larger.
+    ///
+    /// # Context
+    /// With nothing held; waits for the spaces that map it.
+    ///
+    /// # Errors
+    /// [`ObjectError::BeyondEnd`]: larger than objects can be. Nothing has changed.
+    pub fn set_size(&self, bytes: u64) -> Result<(), ObjectError> {
+        self.pages.set_size(bytes, |old| {
+            // A map may have written beyond the end: that part of the file is zeros.
+            self.pages.clear(old..bytes.min(old.next_multiple_of(PAGE)));
+            Ok(())
+        })
+    }
+
+    /// Pages that come from now on count for a group. Later calls change nothing.
+    ///
+    /// # Errors
+    /// [`GroupError::Foreign`].
+    pub fn set_group(&self, group: &Shared<FrameGroup<M>>) -> Result<(), GroupError> {
+        self.pages.set_group(group)
+    }
+
+    /// Reads bytes from `at` on, up to the end, as pread(2). Returns how many.
+    ///
+    /// # Context
+    /// With nothing held; waits for the source.
+    ///
+    /// # Errors
+    /// As [`Object::bring_in`].
+    pub fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, ObjectError> {
+        let len = self.size().saturating_sub(at).min(into.len() as u64);
+        self.each_part(at..at + len, |part, place, _| {
+            for (byte, into) in part.iter().zip(&mut into[place..]) {
+                // Relaxed: a program's memory orders nothing here.
+                *into = byte.load(Ordering::Relaxed);
+            }
+        })?;
+        Ok(len as usize)
+    }
+
+    /// Writes bytes at `at`, within the size, as pwrite(2). They are written out by the next sync.
+    ///
+    /// # Context
+    /// As for [`read`](Self::read).
+    ///
+    /// # Errors
+    /// As [`Object::bring_in`]; nothing has changed, unless a page was evicted meanwhile and could
+    /// not be read again.
+    pub fn write(&self, at: u64, from: &[u8]) -> Result<(), ObjectError> {
+        let end = at.checked_add(from.len() as u64).ok_or(ObjectError::BeyondEnd)?;
+        if end > self.size() {
+            return Err(ObjectError::BeyondEnd);
+        }
+        (at / PAGE..end.div_ceil(PAGE)).try_for_each(|index| self.bring_in(index))?;
+        self.each_part(at..end, |part, place, frame| {
+            for (byte, from) in part.iter().zip(&from[place..]) {
+                // Relaxed: as in `read`.
+                byte.store(*from, Ordering::Relaxed);
+            }
+            // Marked afterwards: a sync that takes the mark copies the bytes.
+            self.dirtied((at + place as u64) / PAGE, frame);
+        })
+    }
+
+    /// Calls `each` with the parts of a range. A page that was evicted since it was brought in
+    /// comes again.
+    fn each_part(
+        &self,
+        bytes: Range<u64>,
+        each: impl FnMut(&[AtomicU8], usize, Frame),
+    ) -> Result<(), ObjectError> {
+        let hold = |index| loop {
+            self.bring_in(index)?;
+            match self.pages.index.hold(index) {
+                Err(ObjectError::Absent) => {}
+                held => return held.map(Some),
+            }
+        };
+        self.pages.each_held(bytes, hold, each)
+    }
+
+    fn read_page(&self, index: u64, frame: Frame) -> Result<(), ObjectError> {
+        let page = self.pages.machine.frame_ptr(frame).ok_or(ObjectError::Failed)?;
+        // SAFETY: a frame of our own, which no other code uses yet; it is a page long.
+        let bytes = unsafe { &mut *page.cast::<[u8; PAGE_SIZE]>().as_ptr() };
+        bytes.fill(0);
+        self.source.read(index, bytes)
+    }
+
+    /// Writes out the pages of a range that are marked as being synced.
+    fn write_out(&self, pages: Range<u64>, copy: &mut [u8; PAGE_SIZE]) -> Result<(), ObjectError> {
+        self.pages.index.sync(pages, |index| {
+            let mut found = false;
+            // Before the copy: if the file becomes larger meanwhile, the copy has zeros beyond the
+            // old end, as the page then has.
+            let size = self.pages.size();
+            // A page within the size that is going stays, because it was written.
+            let hold = |index| match self.is_beyond_end(index) {
+                true => Ok(None),
+                false => match self.pages.index.hold_going(index) {
+                    Err(ObjectError::Absent) => Ok(None),
+                    held => held.map(Some),
+                },
+            };
+            self.pages.each_held(index * PAGE..(index + 1) * PAGE, hold, |part, _, _| {
+                found = true;
+                for (byte, copy) in part.iter().zip(copy.iter_mut()) {
+                    // Relaxed: a program's memory orders nothing here.
+                    *copy = byte.load(Ordering::Relaxed);
+                }
+            })?;
+            let within = size.saturating_sub(index * PAGE).min(PAGE) as usize;
+            copy[within..].fill(0);
+            // Otherwise the file has become shorter.
+            if found { self.source.write(index, copy) } else { Ok(()) }
+        })
+    }
+}
+
+/// A page's copy, on the heap: kernel stacks are small.
+fn page_copy() -> Result<Vec<u8>, ObjectError> {
+    let mut copy = Vec::new();
+    let room = copy.try_reserve_exact(PAGE_SIZE);
+    // The heap has no error of its own here.
+    let no_memory = machine::FrameError::OutOfFrames { order: 0 };
+    room.map_err(|_| ObjectError::OutOfMemory(no_memory))?;
+    copy.resize(PAGE_SIZE, 0);
+    Ok(copy)
+}
+
+// SAFETY: as for `Shmem`.
+unsafe impl<M: Machine, S: PageSource> Object<M> for File<M, S> {
+    fn home(&self) -> *const () {
+        self.pages.home()
+    }
+
+    fn page(&self, index: u64) -> Result<Frame, ObjectError> {
+        self.pages.page(index)
+    }
+
+    fn bring_in(&self, index: u64) -> Result<(), ObjectError> {
+        if !self.pages.is_present(index) {
+            self.pages.read_in(index, |frame| self.read_page(index, frame))?;
+            for next in (index + 1..).take(self.source.read_ahead(index) as usize) {
+                let read = || self.pages.read_in(next, |frame| self.read_page(next, frame));
+                // What cannot be read now is read when it is needed.
+                if self.pages.is_present(next) || read().is_err() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the pages that are absent, up to the first that cannot be read.
+    fn will_need(&self, mut pages: Range<u64>) {
+        let _ = pages.try_for_each(|index| match self.pages.is_beyond_end(index) {
+            true => Err(ObjectError::BeyondEnd),
+            false => self.bring_in(index),
+        });
+    }
+
+    fn evict(&self, index: u64) -> bool {
+        self.pages.evict(index)
+    }
+
+    fn is_current(&self, index: u64, frame: Frame) -> bool {
+        self.pages.is_current(index, frame)
+    }
+
+    fn is_present(&self, index: u64) -> bool {
+        self.pages.is_present(index)
+    }
+
+    fn mappings(&self) -> &Mappings {
+        &self.pages.mappings
+    }
+
+    fn is_beyond_end(&self, index: u64) -> bool {
+        self.pages.is_beyond_end(index)
+    }
+
+    /// Writes out the written pages of a range. Another sync of the file waits meanwhile. If a page
+    /// cannot be written, the others are, and the page stays marked.
+    fn sync(&self, pages: Range<u64>) -> Result<(), ObjectError> {
+        let mut copy = page_copy()?;
+        let copy = copy.as_mut_slice().try_into().map_err(|_| ObjectError::Failed)?;
+        let _locked = lock(&self.pages.machine, &self.syncs);
+        if self.pages.index.start_sync(pages.clone()) {
+            self.pages.mappings.clean(&self.pages.machine, pages.clone());
+            self.write_out(pages, copy)?;
+        }
+        Ok(())
+    }
+
+    fn counts_writes(&self) -> bool {
+        true
+    }
+
+    fn dirtied(&self, index: u64, frame: Frame) {
+        self.pages.index.set_dirty(index, frame);
+    }
+
+    fn placement(&self) -> Placement {
+        self.source.placement()
+    }
+
+    fn acts_anonymous(&self) -> bool {
+        self.source.acts_anonymous()
+    }
+
+    fn device(&self) -> (u32, u32) {
+        self.source.device()
+    }
+
+    fn inode(&self) -> u64 {
+        self.source.inode()
+    }
+
+    fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        self.source.write_path(out)
+    }
+}
+
+impl<M: Machine, S: PageSource> Drop for File<M, S> {
+    /// Writes out what was written, without heap. A page that a pin may still write to needs a
+    /// copy: it is lost if there is no heap for one, or the source fails.
+    fn drop(&mut self) {
+        if !self.pages.index.start_sync(0..MAX_PAGES) {
+            return;
+        }
+        let size = self.size();
+        // What maps have written beyond the end is not the file's.
+        self.pages.clear(size..size.next_multiple_of(PAGE));
+        let machine = &self.pages.machine;
+        let write = |index: u64| {
+            let frame = self.pages.index.get(index).frame();
+            let frame = frame.filter(|_| !self.is_beyond_end(index));
+            let Some(info) = frame.and_then(|frame| machine.info(frame)) else { return Ok(()) };
+            let page = frame.and_then(|frame| machine.frame_ptr(frame));
+            let page = page.ok_or(ObjectError::Failed)?.cast::<[u8; PAGE_SIZE]>();
+            if info.refs() == 1 {
+                // SAFETY: the file is mapped nowhere, because each map holds it; and the only
+                // reference is the index's. So no other code uses the page.
+                return self.source.write(index, unsafe { page.as_ref() });
+            }
+            let mut copy = page_copy()?;
+            self.write_out(
+                index..index + 1,
+                copy.as_mut_slice().try_into().map_err(|_| ObjectError::Failed)?,
+            )
+        };
+        let _lost = self.pages.index.sync(0..MAX_PAGES, write);
+    }
+}
+
+impl<M: Machine, S: PageSource> fmt::Debug for File<M, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File")
+            .field("inode", &self.source.inode())
+            .field("size", &self.size())
+            .finish_non_exhaustive()
+    }
+}

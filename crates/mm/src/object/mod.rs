@@ -1,0 +1,425 @@
+//! Objects: what lies behind a map that is not private anonymous memory.
+//!
+//! A VMA of an object holds a [`Backing`]: an open file description, which leads to the
+//! [`Object`]. A fault asks the object for the frame of a page, without a lock; a shared map gets
+//! that frame itself, a private one a copy at the first write.
+//!
+//! # Taking a page back
+//! A page may leave an object while programs use it: the file was truncated, or a hole punched. The
+//! object marks the page first, so that [`Object::is_current`] says no. Then it removes the page
+//! from every space that maps it ([`Mappings::take_back`]). A fault asks `is_current` with the
+//! table's lock held, and the removal takes the same lock: so either the fault sees the mark, or
+//! the removal sees the fault's entry. It is the argument of [`crate::protocol`], with the mark in
+//! the place of the VMA.
+
+pub(crate) mod cache;
+pub(crate) mod device;
+pub(crate) mod file;
+pub(crate) mod index;
+pub(crate) mod mappings;
+pub(crate) mod shmem;
+pub(crate) mod visit;
+
+use alloc::{string::String, sync::Arc};
+use core::{fmt, ops::Range};
+
+use machine::{Frame, FrameError, Machine};
+use paging::{Cache, Format, Paging};
+use vma::{MappedFile, Placement, VmFlags};
+
+use crate::{
+    Mappings, Shared,
+    error::GROUP_LIMIT,
+    fault::reference::{Reference, is_counted},
+};
+
+/// Why an object has no page for a fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ObjectError {
+    /// The page is not in memory. [`Object::bring_in`] brings it.
+    Absent,
+    /// The page lies beyond the end of the object: SIGBUS.
+    BeyondEnd,
+    /// There is no memory for the page.
+    OutOfMemory(FrameError),
+    /// The group that the object counts for has reached its limit of frames.
+    GroupLimit,
+    /// The page could not be read: SIGBUS.
+    Failed,
+    /// The object does not have the operation.
+    NotSupported,
+    /// The host promises no more memory ([`Commitment`](crate::Commitment)).
+    Overcommit,
+    /// A seal of the object forbids it.
+    Sealed,
+    /// The object is for address spaces of another [`Paging`].
+    Foreign,
+    /// There is no heap for the object, or for what it keeps of a page.
+    HeapExhausted,
+}
+
+impl fmt::Display for ObjectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ObjectError::Absent => f.write_str("the page is not in memory"),
+            ObjectError::BeyondEnd => f.write_str("the page lies beyond the end of the object"),
+            ObjectError::OutOfMemory(error) => write!(f, "no memory for a page: {error}"),
+            ObjectError::GroupLimit => f.write_str(GROUP_LIMIT),
+            ObjectError::Failed => f.write_str("the page could not be read"),
+            ObjectError::NotSupported => f.write_str("the object does not have the operation"),
+            ObjectError::Overcommit => f.write_str("the host promises no more memory"),
+            ObjectError::Sealed => f.write_str("a seal of the object forbids it"),
+            ObjectError::Foreign => f.write_str(
+                "the object belongs to another machine; make it with the `Paging` of the space",
+            ),
+            ObjectError::HeapExhausted => f.write_str("no heap for an object; free some"),
+        }
+    }
+}
+
+impl core::error::Error for ObjectError {}
+
+/// An object or a description, with one user.
+pub(crate) fn share<T>(value: T) -> Result<Shared<T>, ObjectError> {
+    Shared::try_new(value).map_err(|_| ObjectError::HeapExhausted)
+}
+
+/// Memory that address spaces map: a file, or memory that programs share. Pages are counted from
+/// its start, in units of 4 KiB.
+///
+/// # Safety
+/// Programs get the frames. So:
+/// - [`page`](Self::page) returns a frame with [`Owner::User`](machine::Owner::User) that holds
+///   nothing but this page, and a reference to it for the caller. If it is the memory of a device
+///   ([`device_memory`](Self::device_memory)), the frame is no memory of the frame source instead,
+///   and programs may use it. With swap, its number stands for no slot ([`paging::Swap`]).
+/// - The frame that [`fill`](Self::fill) passes on is such a frame, and a page of the object with a
+///   reference for an entry once the function for it has said `true`.
+/// - The frames are of the machine of [`home`](Self::home), which lives as long as the object.
+/// - The object keeps a reference of its own for as long as `is_current` may say yes. It drops that
+///   reference after [`Mappings::take_back`] has returned.
+pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
+    /// The address of the [`Paging`] of the spaces that may map it.
+    fn home(&self) -> *const ();
+
+    /// The frame of a page, with a reference for the caller. Called with a guard held: takes no
+    /// lock that is held while another CPU is waited for, and does not allocate.
+    ///
+    /// # Errors
+    /// [`ObjectError::Absent`]: the caller drops everything, calls
+    /// [`bring_in`](Self::bring_in), and asks again. [`ObjectError::BeyondEnd`].
+    fn page(&self, index: u64) -> Result<Frame, ObjectError>;
+
+    /// Brings a page into memory. Called with nothing held: it may allocate, and wait.
+    ///
+    /// # Errors
+    /// [`ObjectError`], but not `Absent`.
+    fn bring_in(&self, index: u64) -> Result<(), ObjectError>;
+
+    /// Whether the frame is still that of the page, and is not being taken back. Called with a
+    /// table's lock held: only loads.
+    fn is_current(&self, index: u64, frame: Frame) -> bool;
+
+    /// Whether the page is in memory (mincore). Called with a guard held.
+    fn is_present(&self, index: u64) -> bool;
+
+    /// Where the object is mapped.
+    fn mappings(&self) -> &Mappings;
+
+    /// Frees the pages of a range: they read as zeros afterwards (MADV_REMOVE). Called with nothing
+    /// held.
+    ///
+    /// # Errors
+    /// [`ObjectError::NotSupported`] by default.
+    fn remove(&self, pages: Range<u64>) -> Result<(), ObjectError> {
+        let _ = pages;
+        Err(ObjectError::NotSupported)
+    }
+
+    /// Puts a new page in, filled by `fill`, where there is none, at the moment when it is mapped
+    /// (UFFDIO_COPY). Returns whether it went in. Called with nothing held.
+    ///
+    /// `map` gets the page's frame, and the function that puts the page in. It calls that with the
+    /// lock of the entry's table held. If the answer is `true`, it stores the entry, to which a
+    /// reference belongs from then on. `map` may be called several times; the answer is `true` once
+    /// at most.
+    ///
+    /// # Errors
+    /// [`ObjectError::NotSupported`] by default; [`ObjectError::Sealed`]; those of `fill`, and of
+    /// [`bring_in`](Self::bring_in).
+    fn fill(
+        &self,
+        index: u64,
+        fill: &dyn Fn(Frame) -> Result<(), ObjectError>,
+        map: &mut dyn FnMut(Frame, &dyn Fn() -> bool),
+    ) -> Result<bool, ObjectError> {
+        let _ = (index, fill, map);
+        Err(ObjectError::NotSupported)
+    }
+
+    /// Whether the page lies beyond the end. Takes no reference. Called with a guard held.
+    fn is_beyond_end(&self, index: u64) -> bool;
+
+    /// A space has unmapped the page, which it has not used for a while. The object may give it up,
+    /// if no other space maps it and it can bring the page in again. Returns whether it has. Called
+    /// with nothing held.
+    fn evict(&self, index: u64) -> bool {
+        let _ = index;
+        false
+    }
+
+    /// A program will soon use the pages of a range (MADV_WILLNEED): the object may bring them in.
+    /// Called with nothing held. By default there is nothing to do.
+    fn will_need(&self, pages: Range<u64>) {
+        let _ = pages;
+    }
+
+    /// Writes the changed pages of a range to where the object keeps them, and waits (msync).
+    /// Called with nothing held. By default there is nothing to do.
+    ///
+    /// # Errors
+    /// [`ObjectError::Failed`].
+    fn sync(&self, pages: Range<u64>) -> Result<(), ObjectError> {
+        let _ = pages;
+        Ok(())
+    }
+
+    /// Whether the object wants to know which pages are written by shared maps. Then they are
+    /// mapped read-only, until a write faults, and again after [`Mappings::clean`]. Pins for
+    /// writing go on to write without a fault: an object that cleans a page looks for pins of its
+    /// frame afterwards ([`FrameInfo::pins`](machine::FrameInfo::pins)), with a SeqCst fence
+    /// before. Always the same.
+    fn counts_writes(&self) -> bool {
+        false
+    }
+
+    /// A shared map is about to write to the page, if the object
+    /// [`counts_writes`](Self::counts_writes). Called with a table's lock held: only atomics.
+    fn dirtied(&self, index: u64, frame: Frame) {
+        let _ = (index, frame);
+    }
+
+    /// Whether a seal forbids a new shared map that may be written.
+    fn is_write_sealed(&self) -> bool {
+        false
+    }
+
+    /// A new shared map that may be written is about to be stored, and is in the list of
+    /// [`mappings`](Self::mappings). Returns whether no seal forbids it. A seal that is being
+    /// decided fails, because of this map.
+    fn admits_writes(&self) -> bool {
+        !self.is_write_sealed()
+    }
+
+    /// The memory type, if it is the memory of a device: its frames are no memory of the frame
+    /// source, hold no references, and are mapped by shared maps only. Always the same.
+    fn device_memory(&self) -> Option<Cache> {
+        None
+    }
+
+    /// How its maps are placed.
+    fn placement(&self) -> Placement {
+        Placement::Pages
+    }
+
+    /// Whether private maps of it behave as anonymous memory (`/dev/zero`). Its pages are zeros
+    /// then. Always the same.
+    fn acts_anonymous(&self) -> bool {
+        false
+    }
+
+    /// The size in bytes, if it is a segment of SysV shared memory.
+    fn segment_size(&self) -> Option<usize> {
+        None
+    }
+
+    /// Major and minor device number, for the listing.
+    fn device(&self) -> (u32, u32);
+
+    /// Inode number, for the listing.
+    fn inode(&self) -> u64;
+
+    /// Writes the path as the listing shows it.
+    fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result;
+}
+
+/// A text in memory of its own.
+pub(crate) fn text(parts: fmt::Arguments<'_>) -> Result<String, ObjectError> {
+    struct Text(String);
+
+    impl fmt::Write for Text {
+        fn write_str(&mut self, part: &str) -> fmt::Result {
+            self.0.try_reserve(part.len()).map_err(|_| fmt::Error)?;
+            self.0.push_str(part);
+            Ok(())
+        }
+    }
+
+    let mut text = Text(String::new());
+    fmt::write(&mut text, parts).map_err(|_| ObjectError::HeapExhausted)?;
+    Ok(text.0)
+}
+
+struct Description<M: Machine> {
+    object: Shared<dyn Object<M>>,
+    writable: bool,
+    noexec: bool,
+}
+
+/// An open file description of an object: what a VMA maps. Clones are the same description; two
+/// VMAs merge only if theirs is the same.
+pub struct Backing<M: Machine>(Shared<Description<M>>);
+
+impl<M: Machine> Backing<M> {
+    /// Opens the object. If it is not `writable`, its shared maps never become writable. Allocates
+    /// once.
+    ///
+    /// # Errors
+    /// [`ObjectError::HeapExhausted`].
+    pub fn open(
+        object: impl Into<Shared<dyn Object<M>>>,
+        writable: bool,
+    ) -> Result<Self, ObjectError> {
+        share(Description { object: object.into(), writable, noexec: false }).map(Backing)
+    }
+
+    /// Opens the object on a mount that forbids execution: its maps never become executable. See
+    /// [`open`](Self::open).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_noexec(
+        object: impl Into<Shared<dyn Object<M>>>,
+        writable: bool,
+    ) -> Result<Self, ObjectError> {
+        share(Description { object: object.into(), writable, noexec: true }).map(Backing)
+    }
+
+    /// The object.
+    pub fn object(&self) -> &Shared<dyn Object<M>> {
+        &self.0.object
+    }
+
+    /// Whether the object's frames are of the machine of the spaces with this [`Paging`].
+    pub(crate) fn is_at_home<F: Format>(&self, paging: &Arc<Paging<M, F>>) -> bool {
+        core::ptr::eq(self.0.object.home(), Arc::as_ptr(paging).cast())
+    }
+
+    /// Whether it leads to the object with these mappings.
+    pub(crate) fn is_of(&self, mappings: *const Mappings) -> bool {
+        core::ptr::eq(self.0.object.mappings(), mappings)
+    }
+}
+
+impl<M: Machine> Clone for Backing<M> {
+    fn clone(&self) -> Self {
+        Backing(self.0.clone())
+    }
+}
+
+impl<M: Machine> PartialEq for Backing<M> {
+    fn eq(&self, other: &Self) -> bool {
+        Shared::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl<M: Machine> fmt::Debug for Backing<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backing")
+            .field("inode", &self.0.object.inode())
+            .field("writable", &self.0.writable)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M: Machine> MappedFile for Backing<M> {
+    fn writable(&self) -> bool {
+        self.0.writable
+    }
+
+    fn is_write_sealed(&self) -> bool {
+        self.0.object.is_write_sealed()
+    }
+
+    fn noexec(&self) -> bool {
+        self.0.noexec
+    }
+
+    fn acts_anonymous(&self) -> bool {
+        self.0.object.acts_anonymous()
+    }
+
+    fn placement(&self) -> Placement {
+        self.0.object.placement()
+    }
+
+    fn has_close_hook(&self) -> bool {
+        self.segment_size().is_some()
+    }
+
+    fn driver_flags(&self) -> VmFlags {
+        self.0.object.device_memory().map_or(VmFlags::empty(), |_| device::FLAGS)
+    }
+
+    fn segment_size(&self) -> Option<usize> {
+        self.0.object.segment_size()
+    }
+
+    fn device(&self) -> (u32, u32) {
+        self.0.object.device()
+    }
+
+    fn inode(&self) -> u64 {
+        self.0.object.inode()
+    }
+
+    fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        self.0.object.write_path(out)
+    }
+}
+
+/// A page of an object, with a reference to its frame.
+pub(crate) struct HeldPage<'a, M: Machine> {
+    object: &'a dyn Object<M>,
+    index: u64,
+    frame: Frame,
+    /// None for the frame of a device.
+    reference: Option<Reference<'a, M>>,
+}
+
+impl<'a, M: Machine> HeldPage<'a, M> {
+    pub(crate) fn get(
+        machine: &'a M,
+        object: &'a dyn Object<M>,
+        index: u64,
+    ) -> Result<Self, ObjectError> {
+        let frame = object.page(index)?;
+        // SAFETY: the object takes this reference for us.
+        let reference =
+            is_counted(machine, frame).then(|| unsafe { Reference::new(machine, frame) });
+        Ok(HeldPage { object, index, frame, reference })
+    }
+
+    pub(crate) fn frame(&self) -> Frame {
+        self.frame
+    }
+
+    pub(crate) fn is_current(&self) -> bool {
+        self.object.is_current(self.index, self.frame())
+    }
+
+    /// A shared map is about to write to the page.
+    pub(crate) fn dirtied(&self) {
+        self.object.dirtied(self.index, self.frame());
+    }
+
+    pub(crate) fn counts_writes(&self) -> bool {
+        self.object.counts_writes()
+    }
+
+    /// The reference is an entry's from now on.
+    pub(crate) fn mapped(self) {
+        self.reference.map(Reference::keep);
+    }
+}

@@ -1,0 +1,420 @@
+//! Shared memory in RAM: what memfd_create, SysV shared memory and MAP_SHARED | MAP_ANONYMOUS map.
+//!
+//! Its pages are filled with zeros at their first use (`cache`).
+
+use alloc::{string::String, sync::Arc};
+use core::{
+    fmt,
+    ops::Range,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use machine::{Access, Frame, Machine};
+use paging::{Format, Paging};
+use spin::Once;
+
+use crate::{
+    Commitment, FrameGroup, GroupError, Mappings, Object, ObjectError, Shared,
+    fault::zero::zero,
+    object::cache::{PAGE, PageCache},
+    object::{share, text},
+};
+
+/// What may no longer be done to a [`Shmem`]; bits as in the F_SEAL constants of fcntl.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Seals(pub u32);
+
+impl Seals {
+    /// No more seals.
+    pub const SEAL: Seals = Seals(1);
+    /// It does not become smaller.
+    pub const SHRINK: Seals = Seals(2);
+    /// It does not become larger.
+    pub const GROW: Seals = Seals(4);
+    /// Its contents do not change.
+    pub const WRITE: Seals = Seals(8);
+    /// As WRITE, but writable maps that exist stay so.
+    pub const FUTURE_WRITE: Seals = Seals(16);
+    /// Its permissions to execute do not change. The host asks for it in chmod(2). A host whose
+    /// object is executable adds the seals against changes with it, as Linux does.
+    pub const EXEC: Seals = Seals(32);
+
+    /// Whether it has one of these.
+    pub fn intersects(self, others: Seals) -> bool {
+        self.0 & others.0 != 0
+    }
+}
+
+/// A seal against writes is being decided. A map that is made meanwhile takes this bit away, and
+/// the seal fails.
+const UNDECIDED: u32 = 1 << 31;
+
+/// What the listing shows of a [`Shmem`], and what it is.
+#[derive(Clone, Debug)]
+pub struct ShmemKind {
+    /// The path in the listing, such as `/memfd:name (deleted)`.
+    pub path: String,
+    /// The inode number.
+    pub inode: u64,
+    /// Major and minor device number.
+    pub device: (u32, u32),
+    /// Whether it is a segment of SysV shared memory.
+    pub segment: bool,
+}
+
+/// Shared memory in RAM.
+///
+/// ```
+/// # use machine::{Asid, PageSize};
+/// # use mm::*;
+/// # use paging::{Paging, X86_64L4};
+/// # use sim::{Config, Grace, Sim};
+/// # let sim = Sim::new(Config::default()).unwrap();
+/// # let paging = Paging::<Sim, X86_64L4>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+/// # sim.on_cpu(0, || {
+/// # let layout = Layout { mmap_base: 0x7000_0000, ..Layout::default() };
+/// # let profile = Profile::LINUX_6_18;
+/// # let space = AddressSpace::<_, _, Grace>::try_new(&paging, Asid(1), None, profile, layout)?;
+/// let memory = Shmem::memfd(&paging, "name", 7)?;
+/// memory.set_size(8192)?;
+/// let file = Backing::open(memory.clone(), true)?;
+/// let at = space.mmap_object(0, 8192, 3, MapFlags::SHARED, file, 0)?;
+/// space.write(at + 4096, b"hello").unwrap();
+/// let mut found = [0; 5];
+/// memory.read(4096, &mut found);
+/// assert_eq!(&found, b"hello");
+/// # Ok::<(), Error>(())
+/// # }).unwrap();
+/// ```
+pub struct Shmem<M: Machine> {
+    pages: PageCache<M>,
+    /// Their bits, and [`UNDECIDED`].
+    seals: AtomicU32,
+    kind: ShmemKind,
+    /// Where its size is promised, if it is.
+    commitment: Once<Shared<Commitment<M>>>,
+}
+
+impl<M: Machine> Shmem<M> {
+    /// An object of no bytes, for address spaces with this [`Paging`]. Allocates once.
+    ///
+    /// # Errors
+    /// [`ObjectError::HeapExhausted`].
+    pub fn try_new<F: Format>(
+        paging: &Arc<Paging<M, F>>,
+        kind: ShmemKind,
+    ) -> Result<Shared<Self>, ObjectError> {
+        let (pages, seals) = (PageCache::new(paging), AtomicU32::new(0));
+        share(Shmem { pages, seals, kind, commitment: Once::new() })
+    }
+
+    /// As memfd_create(2) makes it.
+    ///
+    /// # Errors
+    /// As [`try_new`](Self::try_new).
+    pub fn memfd<F: Format>(
+        paging: &Arc<Paging<M, F>>,
+        name: &str,
+        inode: u64,
+    ) -> Result<Shared<Self>, ObjectError> {
+        let path = text(format_args!("/memfd:{name} (deleted)"))?;
+        Shmem::try_new(paging, ShmemKind { path, inode, device: (0, 1), segment: false })
+    }
+
+    /// A segment of SysV shared memory, as shmget(2) makes it.
+    ///
+    /// # Errors
+    /// As [`try_new`](Self::try_new) and [`set_size`](Self::set_size).
+    pub fn segment<F: Format>(
+        paging: &Arc<Paging<M, F>>,
+        key: u32,
+        id: u64,
+        size: u64,
+    ) -> Result<Shared<Self>, ObjectError> {
+        let path = text(format_args!("/SYSV{key:08x} (deleted)"))?;
+        let kind = ShmemKind { path, inode: id, device: (0, 1), segment: true };
+        let memory = Shmem::try_new(paging, kind)?;
+        memory.set_size(size)?;
+        Ok(memory)
+    }
+
+    /// The size in bytes.
+    pub fn size(&self) -> u64 {
+        self.pages.size()
+    }
+
+    /// Pages that come from now on count for a group. Later calls change nothing.
+    ///
+    /// # Errors
+    /// [`GroupError::Foreign`].
+    pub fn set_group(&self, group: &Shared<FrameGroup<M>>) -> Result<(), GroupError> {
+        self.pages.set_group(group)
+    }
+
+    /// Promises memory for the whole size, from now on: so Linux does it for shared anonymous
+    /// memory and for segments, unless they say NORESERVE. Later calls change nothing.
+    ///
+    /// # Context
+    /// As for [`set_size`](Self::set_size).
+    ///
+    /// # Errors
+    /// [`ObjectError::Overcommit`]; nothing has changed.
+    pub fn set_commitment(&self, commitment: &Shared<Commitment<M>>) -> Result<(), ObjectError> {
+        let _locked = self.pages.lock();
+        if self.commitment.is_completed() {
+            return Ok(());
+        }
+        if !commitment.charge(promised(self.size())) {
+            return Err(ObjectError::Overcommit);
+        }
+        self.commitment.call_once(|| commitment.clone());
+        Ok(())
+    }
+
+    /// Promises what a new size needs more, or gives back what it needs less. Called with the lock.
+    fn promise(&self, old: u64, new: u64) -> Result<(), ObjectError> {
+        let Some(commitment) = self.commitment.get() else { return Ok(()) };
+        let (old, new) = (promised(old), promised(new));
+        match new.checked_sub(old) {
+            Some(0) => {}
+            Some(more) if !commitment.charge(more) => return Err(ObjectError::Overcommit),
+            Some(_) => {}
+            None => commitment.settle(-((old - new) as isize)),
+        }
+        Ok(())
+    }
+
+    /// Sets the size, as ftruncate(2). Pages beyond it go, from all spaces, with the copies that
+    /// private maps made. The rest of the last page becomes zeros.
+    ///
+    /// # Context
+    /// With nothing held; waits for the spaces that map it.
+    ///
+    /// # Errors
+    /// [`ObjectError::Sealed`]; [`ObjectError::BeyondEnd`]: larger than objects can be;
+    /// [`ObjectError::Overcommit`]. Nothing has changed.
+    pub fn set_size(&self, bytes: u64) -> Result<(), ObjectError> {
+        self.pages.set_size(bytes, |old| {
+            let seals = self.seals();
+            let sealed = (bytes < old && seals.intersects(Seals::SHRINK))
+                || (bytes > old && seals.intersects(Seals::GROW));
+            if sealed { Err(ObjectError::Sealed) } else { self.promise(old, bytes) }
+        })
+    }
+
+    /// Frees the bytes of a range: they read as zeros (FALLOC_FL_PUNCH_HOLE). Whole pages go, from
+    /// all spaces. The copies that private maps made stay.
+    ///
+    /// # Context
+    /// As for [`set_size`](Self::set_size).
+    ///
+    /// # Errors
+    /// [`ObjectError::Sealed`]; nothing has changed.
+    pub fn punch_hole(&self, bytes: Range<u64>) -> Result<(), ObjectError> {
+        let _locked = self.pages.lock();
+        if self.is_write_sealed() {
+            return Err(ObjectError::Sealed);
+        }
+        self.pages.punch_hole(bytes);
+        Ok(())
+    }
+
+    /// Reads bytes from `at` on, as pread(2): up to the end. Returns how many.
+    pub fn read(&self, at: u64, into: &mut [u8]) -> usize {
+        self.pages.read(at, into)
+    }
+
+    /// Writes bytes at `at`, as pwrite(2): makes the object larger if need be. Returns how many: it
+    /// stops early where a page cannot be written. Each page is written in one step.
+    ///
+    /// # Context
+    /// As for [`set_size`](Self::set_size).
+    ///
+    /// # Errors
+    /// [`ObjectError::Sealed`], [`ObjectError::OutOfMemory`], [`ObjectError::GroupLimit`],
+    /// [`ObjectError::Overcommit`], [`ObjectError::BeyondEnd`]. Nothing has been written.
+    pub fn write(&self, at: u64, from: &[u8]) -> Result<usize, ObjectError> {
+        at.checked_add(from.len() as u64).ok_or(ObjectError::BeyondEnd)?;
+        let may = |old: u64, new: u64, now: bool| {
+            // No seal comes between the second look and the copy.
+            let sealed = self.is_write_sealed();
+            if sealed || new > old && self.seals_now().intersects(Seals::GROW) {
+                return Err(ObjectError::Sealed);
+            }
+            self.promise(old, new)?;
+            if now { Ok(()) } else { self.promise(new, old) }
+        };
+        let mut done = 0;
+        while done < from.len() {
+            let here = at + done as u64;
+            let part = from.len() - done;
+            let part = part.min((PAGE - here % PAGE) as usize);
+            match self.pages.write_page(here, &from[done..done + part], may) {
+                Ok(()) => done += part,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    /// The seals.
+    pub fn seals(&self) -> Seals {
+        self.pages.machine.step(Access::Shared);
+        self.seals_now()
+    }
+
+    /// The seals. No step of the machine: a space of another one may ask, to refuse it then.
+    fn seals_now(&self) -> Seals {
+        // Acquire: pairs with the Release of `add_seals`.
+        Seals(self.seals.load(Ordering::Acquire) & !UNDECIDED)
+    }
+
+    /// Adds seals, as F_ADD_SEALS of fcntl(2).
+    ///
+    /// # Context
+    /// As for [`set_size`](Self::set_size).
+    ///
+    /// # Errors
+    /// [`ObjectError::Sealed`]: no more seals may be added; or WRITE is asked for, and a map is
+    /// writable or a page is pinned. Nothing has changed.
+    pub fn add_seals(&self, seals: Seals) -> Result<(), ObjectError> {
+        let _locked = self.pages.lock();
+        let old = self.seals();
+        if old.intersects(Seals::SEAL) {
+            return Err(ObjectError::Sealed);
+        }
+        let new = old.0 | seals.0 & !UNDECIDED;
+        let mut undecided = old.0;
+        let mut may = true;
+        if seals.intersects(Seals::WRITE) && !old.intersects(Seals::WRITE) {
+            undecided |= UNDECIDED;
+            self.pages.machine.step(Access::Shared);
+            // Release: pairs with `admits_writes`. A map adds itself to the mappings before it
+            // looks: either the visit finds it, or it finds this bit.
+            self.seals.store(undecided, Ordering::Release);
+            // Once no map may write, no pin for writing is taken any more.
+            may = !self.pages.mappings.may_write(&self.pages.machine)
+                && !self.pages.index.has_pinned_page();
+        }
+        self.pages.machine.step(Access::Shared);
+        // Release: pairs with `seals_now`. Relaxed: a failure decides nothing else. Only maps
+        // change the word meanwhile.
+        let (set, failed) = (Ordering::Release, Ordering::Relaxed);
+        let sealed = may && self.seals.compare_exchange(undecided, new, set, failed).is_ok();
+        if !sealed {
+            self.pages.machine.step(Access::Shared);
+            // Relaxed: nothing else depends on the bit.
+            self.seals.fetch_and(!UNDECIDED, Ordering::Relaxed);
+            return Err(ObjectError::Sealed);
+        }
+        Ok(())
+    }
+}
+
+// SAFETY: a frame gets `Owner::User` before it is inserted, and holds only its page. The index
+// keeps a reference until the page has been taken back. The cache keeps the `Paging` alive.
+unsafe impl<M: Machine> Object<M> for Shmem<M> {
+    fn home(&self) -> *const () {
+        self.pages.home()
+    }
+
+    fn page(&self, index: u64) -> Result<Frame, ObjectError> {
+        self.pages.page(index)
+    }
+
+    fn bring_in(&self, index: u64) -> Result<(), ObjectError> {
+        self.pages.bring_in(index)
+    }
+
+    fn fill(
+        &self,
+        index: u64,
+        fill: &dyn Fn(Frame) -> Result<(), ObjectError>,
+        map: &mut dyn FnMut(Frame, &dyn Fn() -> bool),
+    ) -> Result<bool, ObjectError> {
+        let filled = |frame| {
+            // What `fill` leaves out is not what another program had there.
+            zero(&self.pages.machine, frame).map_err(ObjectError::OutOfMemory)?;
+            fill(frame)
+        };
+        let may = || match self.seals_now().intersects(Seals::WRITE) {
+            true => Err(ObjectError::Sealed),
+            false => Ok(()),
+        };
+        self.pages.fill(index, filled, may, map)
+    }
+
+    fn is_beyond_end(&self, index: u64) -> bool {
+        self.pages.is_beyond_end(index)
+    }
+
+    fn is_current(&self, index: u64, frame: Frame) -> bool {
+        self.pages.is_current(index, frame)
+    }
+
+    fn is_present(&self, index: u64) -> bool {
+        self.pages.is_present(index)
+    }
+
+    fn mappings(&self) -> &Mappings {
+        &self.pages.mappings
+    }
+
+    fn remove(&self, pages: Range<u64>) -> Result<(), ObjectError> {
+        self.punch_hole(pages.start.saturating_mul(PAGE)..pages.end.saturating_mul(PAGE))
+    }
+
+    fn is_write_sealed(&self) -> bool {
+        self.seals_now().intersects(Seals(Seals::WRITE.0 | Seals::FUTURE_WRITE.0))
+    }
+
+    fn admits_writes(&self) -> bool {
+        // Acquire: pairs with the Release of `add_seals`. Either the bit goes first, and the seal
+        // fails, or the seal is seen.
+        let undecided = |seals: u32| {
+            let sealed = Seals(seals).intersects(Seals(Seals::WRITE.0 | Seals::FUTURE_WRITE.0));
+            (seals & UNDECIDED != 0 && !sealed).then_some(seals & !UNDECIDED)
+        };
+        let _cancelled = self.seals.fetch_update(Ordering::Relaxed, Ordering::Acquire, undecided);
+        !self.is_write_sealed()
+    }
+
+    fn segment_size(&self) -> Option<usize> {
+        self.kind.segment.then(|| self.size() as usize)
+    }
+
+    fn device(&self) -> (u32, u32) {
+        self.kind.device
+    }
+
+    fn inode(&self) -> u64 {
+        self.kind.inode
+    }
+
+    fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        out.write_str(&self.kind.path)
+    }
+}
+
+/// The bytes of memory for an object of this size.
+fn promised(bytes: u64) -> usize {
+    usize::try_from(bytes.next_multiple_of(PAGE)).unwrap_or(usize::MAX)
+}
+
+impl<M: Machine> Drop for Shmem<M> {
+    fn drop(&mut self) {
+        if let Some(commitment) = self.commitment.get() {
+            commitment.settle(-(promised(self.pages.size()) as isize));
+        }
+    }
+}
+
+impl<M: Machine> fmt::Debug for Shmem<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shmem")
+            .field("path", &self.kind.path)
+            .field("size", &self.size())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,119 @@
+//! Pins for reading that last: registered buffers of devices (FOLL_LONGTERM).
+//!
+//! A pin for reading is a snapshot ([`crate::pins`]). A device that reads a buffer again and again
+//! wants what the program writes there meanwhile. So each private page becomes the program's own
+//! first, also in a map that is not writable, as by a write of a debugger ([`crate::pins::force`]).
+//! The pin is counted as one for writing, so that a fork copies the page for the child.
+//!
+//! # Correctness
+//! The pages are made exclusive by faults. With the write right, each is looked at once more, and
+//! pinned: no fork shares it in between, and no call takes it away.
+
+use grace::Concurrent;
+use machine::{Frame, Machine, VirtAddr};
+use paging::{EntryChange, Format, Mapping, unpin};
+use vma::{PAGE_SIZE, VmFlags};
+
+use crate::{Access, AddressSpace, FaultError, UserPins, fault::rights::Want, pins::Counted};
+
+impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
+    /// Pins the pages from the one that contains `at` on for reading, one for each element of
+    /// `into`, for as long as the holder likes. Stops early where the program may not read: see
+    /// [`UserPins::frames`].
+    ///
+    /// What the program writes there later, the holder sees, beside forks, too, until the program
+    /// unmaps or discards the page. Pages of private maps are copied for it if they are shared.
+    ///
+    /// Cost: a fault and two looks for each page, and the write right.
+    ///
+    /// # Context
+    /// As for [`handle_fault`](Self::handle_fault).
+    ///
+    /// # Errors
+    /// As for [`handle_fault`](Self::handle_fault), for the first page; nothing is pinned then.
+    pub fn pin_pages_long_term<'a>(
+        &'a self,
+        at: usize,
+        into: &'a mut [Frame],
+    ) -> Result<UserPins<'a, M>, FaultError> {
+        let machine = self.core.tables.machine();
+        let first = VirtAddr::new((at & !(PAGE_SIZE - 1)) as u64);
+        let count = into.len() as u64;
+        let pages = || (0..count).map_while(|page| first.checked_add(page << 12));
+        let counted = Counted::begin(machine, &self.pins).0;
+        let len = loop {
+            let mut settled = 0;
+            let mut failed = None;
+            for page in pages() {
+                match self.settle_page(page) {
+                    Ok(()) => settled += 1,
+                    Err(error) => {
+                        failed = Some(error);
+                        break;
+                    }
+                }
+            }
+            if let (0, Some(error)) = (settled, failed) {
+                return Err(error);
+            }
+            let mut taken = Ok(0);
+            let done = self.change(|_| {
+                let fit = pages().take(settled).take_while(|page| self.is_settled(*page)).count();
+                if fit > 0 {
+                    taken = self.take_pins(at, Access::Read, &mut into[..fit], false);
+                }
+                Ok::<_, vma::Error>(())
+            });
+            if let Err(crate::Error::Tables(error)) = done {
+                return Err(FaultError::Tables(error));
+            }
+            match taken? {
+                len if len == settled => break len,
+                // One went meanwhile: once more.
+                // SAFETY: just taken, and never used.
+                len => unsafe { unpin(machine, &into[..len]) },
+            }
+        };
+        Ok(UserPins::new(machine, &into[..len], Some(counted)))
+    }
+
+    /// Whether the map at an address is private.
+    fn is_private_at(&self, page: VirtAddr) -> bool {
+        let flags = self.flags_at(page.get() as usize).unwrap_or(VmFlags::empty());
+        !flags.contains(VmFlags::SHARED)
+    }
+
+    /// Brings a page in, and makes it the program's own in a private map.
+    fn settle_page(&self, page: VirtAddr) -> Result<(), FaultError> {
+        self.handle_fault(page, Access::Read)?;
+        if self.is_private_at(page) {
+            self.fault(page, Want::forced(Access::Write))?;
+        }
+        Ok(())
+    }
+
+    /// Whether a page is as [`settle_page`](Self::settle_page) leaves it. The caller has the write
+    /// right.
+    fn is_settled(&self, page: VirtAddr) -> bool {
+        let want = match self.is_private_at(page) {
+            true => Want::forced(Access::Write),
+            false => Want::new(Access::Read),
+        };
+        let look = |now: Option<Mapping>| {
+            let fits =
+                now.is_some_and(|now| want.is_met(now.attrs) && !self.core.is_special(now.frame));
+            (EntryChange::Keep, fits)
+        };
+        let guard = G::pin();
+        // SAFETY: the entry stays as it is.
+        match unsafe { self.core.tables.with_entry(&guard, page, look) } {
+            Err(failed) if matches!(failed.error, paging::Error::Occupied(_)) => {
+                drop(failed);
+                // SAFETY: as above.
+                unsafe { self.core.tables.with_large(&guard, page, look) }
+                    .is_ok_and(|(fits, _)| fits)
+            }
+            done => done.is_ok_and(|(fits, _)| fits),
+        }
+    }
+}

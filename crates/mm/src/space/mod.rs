@@ -1,0 +1,425 @@
+//! An address space: its VMAs, its page tables, and its life.
+
+pub(crate) mod changes;
+pub(crate) mod commitment;
+pub(crate) mod fork;
+pub(crate) mod group;
+pub(crate) mod policy;
+pub(crate) mod shared;
+
+use alloc::sync::Arc;
+use core::fmt;
+use core::sync::atomic::{AtomicBool, AtomicUsize};
+
+use grace::Concurrent;
+use machine::{Frame, Machine};
+use maple::RefCounted;
+#[expect(unused_imports, reason = "for links")]
+use paging::TlbGrace;
+use paging::{Format, Mapping, PageTables, Paging, Tag, Walk};
+use spin::Once;
+use vma::{Layout, Limits, Profile, Sizes};
+
+use crate::{
+    Backing, Error, FrameGroup, GroupError, UnmapPolicy, UserFaultHandler,
+    change::call::{Call, Counted},
+    change::hook::Hook,
+    change::waiting::Waiting,
+    fault::zero::ZeroFrame,
+    monitor::absent::is_mark,
+    object::mappings::Family,
+    pins::pinned::PinCounts,
+    space::changes::Changes,
+    space::commitment::Commitment,
+    space::policy::HugeState,
+    space::shared::{Room, Shared, WeakShared},
+};
+
+/// The most pauses between two tries to get the write right without performing requests.
+const MOST_PAUSES: u32 = 32;
+
+/// The bytes of a program's half of the addresses.
+pub(crate) fn lower_half<F: Format>() -> usize {
+    1 << (12 + 9 * usize::from(F::LEVELS) - 1)
+}
+
+/// The writer of a space's VMAs.
+pub(crate) type Writer<'a, M, G> = vma::Writer<'a, Backing<M>, G>;
+
+/// An address space with pages: the memory of a program.
+///
+/// `F` is the format of its page tables, `G` the engine of grace periods for VMAs and tables. All
+/// methods take `&self`, so CPUs call them beside each other.
+///
+/// When it is dropped, its frames and tables are given back. The host has deactivated it on every
+/// CPU by then ([`activate`](Self::activate)).
+pub struct AddressSpace<M: Machine, F: Format, G: Concurrent> {
+    pub(crate) core: Shared<Core<M, F, G>>,
+    /// Where objects find the spaces that this one was forked from, and its children.
+    pub(crate) family: RefCounted<Family>,
+    /// The pins for writing, and the forks.
+    pub(crate) pins: PinCounts,
+    /// The longest that a stack becomes, in bytes (RLIMIT_STACK).
+    pub(crate) stack_limit: usize,
+}
+
+/// What objects find of a space. The end of the space waits for their visits.
+pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
+    pub(crate) vmas: vma::AddressSpace<Backing<M>, G>,
+    pub(crate) tables: PageTables<M, F, G>,
+    pub(crate) changes: Changes,
+    /// Where memory is promised, if the host counts.
+    pub(crate) commitment: Once<Shared<Commitment<M>>>,
+    /// Whose limit the pages count for, if any.
+    pub(crate) group: Once<Shared<FrameGroup<M>>>,
+    /// The address at which reclaim goes on.
+    pub(crate) hand: AtomicUsize,
+    /// Whether the flush of entries that have become swap entries is pending (`swap`).
+    pub(crate) swapping: AtomicBool,
+    /// Whether soft-dirty pages were cleared ever; before, all are dirty.
+    pub(crate) tracks_new: AtomicBool,
+    /// Whether memory of the space or of a parent was ever registered for write-protection.
+    pub(crate) had_marks: AtomicBool,
+    /// Whether memory of the space or of a parent was ever registered with a userfaultfd that wants
+    /// events.
+    pub(crate) has_events: AtomicBool,
+    pub(crate) huge: HugeState<M, F>,
+    /// What munmap has let wait.
+    pub(crate) waiting: Waiting<M, F, G>,
+    /// The host's part of userfaultfd, if it has any.
+    pub(crate) userfaults: Once<Arc<dyn UserFaultHandler>>,
+    /// Dropped after the tables, which lead to it.
+    pub(crate) zero: RefCounted<ZeroFrame<M, F>>,
+    /// The frame of guard pages (`guard`).
+    pub(crate) guard: RefCounted<ZeroFrame<M, F>>,
+}
+
+impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
+    /// An empty address space. Allocates its top-level table. It compiles for formats with a
+    /// granule of 4 KiB only.
+    ///
+    /// # Errors
+    /// [`Error::Tables`], as [`PageTables::user`]; [`Error::NotSupported`] if the addresses of
+    /// `profile` are more than the tables can have.
+    pub fn try_new(
+        paging: &Arc<Paging<M, F>>,
+        tag: impl Into<Tag>,
+        kernel: Option<Arc<PageTables<M, F, G>>>,
+        profile: Profile,
+        layout: Layout,
+    ) -> Result<Self, Error> {
+        const { assert!(F::PAGE.order() == 0, "`mm` needs a format with a granule of 4 KiB") };
+        if profile.task_size > lower_half::<F>() {
+            return Err(Error::NotSupported("a larger lower half than the page tables have"));
+        }
+        // Execute-only memory gets a key, and a page with it must be possible.
+        let protection_keys = profile.protection_keys && F::KEYS > 1;
+        let profile = Profile { protection_keys, ..profile };
+        let tables = PageTables::user(paging, tag, kernel)?;
+        let vmas = vma::AddressSpace::new(profile, layout);
+        let (room, huge, family) = (Room::try_new()?, HugeState::try_new()?, Family::try_new()?);
+        let counted = || {
+            let frame = ZeroFrame::new(Arc::clone(paging));
+            RefCounted::new(frame).map_err(|_| vma::Error::OutOfMemory)
+        };
+        let core = Core::new(vmas, tables, huge, [counted()?, counted()?]);
+        AddressSpace::from_core(room.put(core), family, 8 << 20)
+    }
+
+    pub(crate) fn from_core(
+        core: Shared<Core<M, F, G>>,
+        family: RefCounted<Family>,
+        stack_limit: usize,
+    ) -> Result<Self, Error> {
+        let space = AddressSpace { core, family, pins: PinCounts::new(), stack_limit };
+        space.family.add(space.core.tables.machine(), WeakShared::of(&space.core))?;
+        Ok(space)
+    }
+
+    /// Makes this space's private writable memory count, from now on and with what it has. Children
+    /// count there, too. Later calls change nothing.
+    pub fn set_commitment(&mut self, commitment: &Shared<Commitment<M>>) {
+        if self.core.commitment.get().is_none() {
+            let accounted = self.sizes().accounted;
+            self.core.commitment.call_once(|| commitment.clone()).settle(accounted as isize);
+        }
+    }
+
+    /// Makes the pages that this space brings in from now on count for a group, and those of its
+    /// children. Later calls change nothing.
+    ///
+    /// # Errors
+    /// [`GroupError::Foreign`].
+    pub fn set_group(&mut self, group: &Shared<FrameGroup<M>>) -> Result<(), GroupError> {
+        group.check_home(self.core.tables.machine())?;
+        self.core.group.call_once(|| group.clone());
+        Ok(())
+    }
+
+    /// The sizes of the VMAs. Constant time, with the write right.
+    pub fn sizes(&self) -> Sizes {
+        self.core.right().sizes()
+    }
+
+    /// The limits of the space: setrlimit(2).
+    pub fn limits(&self) -> Limits {
+        self.core.right().limits()
+    }
+
+    /// Sets the limits. What exceeds them already stays.
+    pub fn set_limits(&self, limits: Limits) {
+        self.core.right().set_limits(limits);
+    }
+
+    /// Sets what munmap(2) of private anonymous memory has done when it returns, for this space and
+    /// for children forked from now on. At first it is [`UnmapPolicy::Immediate`]. Waits for the
+    /// write right. Setting `Immediate` flushes what waits.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`]: the space has had other grace periods. Nothing has changed.
+    ///
+    /// # Safety
+    /// With [`UnmapPolicy::Grace`]:
+    /// - the periods are those of this machine: each CPU that has the space, or a child of it,
+    ///   active takes part in them. [`activate`](Self::activate) and [`enter`](Self::enter) see to
+    ///   that from now on; a CPU on which it is active now has called [`TlbGrace::idle_exit`];
+    /// - a CPU on which the space or a child is active does not
+    ///   [go idle](TlbGrace::idle_enter).
+    pub unsafe fn set_unmap_policy(&self, policy: UnmapPolicy<M>) -> Result<(), Error> {
+        let _right = self.core.right();
+        if !self.core.waiting.set(policy) {
+            return Err(Error::NotSupported("other TLB grace periods than the space has had"));
+        }
+        if !self.core.waiting.is_on() {
+            self.core.waiting.flush(&self.core.tables);
+        }
+        Ok(())
+    }
+
+    /// The pages that were unmapped and wait for a TLB grace period, with their tables
+    /// ([`UnmapPolicy::Grace`]). A snapshot; one load.
+    pub fn waiting(&self) -> usize {
+        self.core.waiting.pages()
+    }
+
+    /// Gives back what waits for TLB grace periods that have ended, and begins the next one if
+    /// needed. Calls of the space give it back, too: this is for a host that wants it from a space
+    /// that makes none. Sends no IPI; does nothing if a call is under way.
+    ///
+    /// # Context
+    /// As for [`handle_fault`](Self::handle_fault).
+    pub fn poll(&self) {
+        let Some(period) = self.core.waiting.newest() else { return };
+        if let Some(periods) = self.core.waiting.periods() {
+            periods.advance(period);
+        }
+        let Some(right) = self.core.vmas.try_write() else { return };
+        let over = self.core.waiting.take_over(&self.core.tables);
+        drop(right);
+        if let Some(over) = over {
+            over.give_back(&self.core.tables);
+        }
+    }
+
+    /// Gives back all that waits for TLB grace periods, by one flush of the CPUs that use the
+    /// space. Returns the pages. Faults and [`reclaim`](Self::reclaim) do it when memory is short.
+    ///
+    /// # Context
+    /// As for [`handle_fault`](Self::handle_fault).
+    pub fn purge(&self) -> usize {
+        if !self.core.waiting.has_any() {
+            return 0;
+        }
+        let _right = self.core.right();
+        self.core.waiting.flush(&self.core.tables)
+    }
+
+    /// Sets the length in bytes beyond which stacks do not grow. At first it is 8 MiB.
+    pub fn set_stack_limit(&mut self, bytes: usize) {
+        self.stack_limit = bytes;
+    }
+
+    /// Makes this the address space of this CPU. Under [`UnmapPolicy::Grace`] the CPU takes part in
+    /// the grace periods from now on ([`TlbGrace::idle_exit`]).
+    ///
+    /// # Safety
+    /// As for [`PageTables::activate`].
+    pub unsafe fn activate(&self) {
+        self.take_part();
+        // SAFETY: passed on.
+        unsafe { self.core.tables.activate() }
+    }
+
+    /// Makes this CPU take part in the flushes of the space until it [leaves](Self::leave), for a
+    /// host that uses the pages in another way than by translating.
+    pub fn enter(&self) {
+        self.take_part();
+        self.core.tables.enter();
+    }
+
+    /// Before this CPU can cache a translation of the space.
+    fn take_part(&self) {
+        if let Some(periods) = self.core.waiting.periods() {
+            periods.idle_exit();
+        }
+    }
+
+    /// The pages as the processor finds them: a walk without a lock, valid while the guard is held.
+    pub fn walk<'g>(&'g self, guard: &'g G::Guard) -> Walk<'g, M, F> {
+        self.core.tables.walk(guard)
+    }
+
+    /// Removes this CPU from those that have the space active.
+    ///
+    /// # Safety
+    /// As for [`PageTables::leave`].
+    pub unsafe fn leave(&self) {
+        // SAFETY: passed on.
+        unsafe { self.core.tables.leave() }
+    }
+
+    /// As [`leave`](Self::leave), for a CPU that may come back: it keeps its translations if no
+    /// flush has passed over it until then.
+    ///
+    /// # Safety
+    /// As for [`PageTables::idle`].
+    pub unsafe fn idle(&self) {
+        // SAFETY: passed on.
+        unsafe { self.core.tables.idle() }
+    }
+
+    /// Calls `change` with the write right, and with the pages behind the VMAs.
+    pub(crate) fn change<T, E: Into<Error>>(
+        &self,
+        change: impl FnOnce(&mut Writer<'_, M, G>) -> Result<T, E>,
+    ) -> Result<T, Error> {
+        self.change_with(change, |_| ())
+    }
+
+    /// As [`change`](Self::change); `after` gets what the calls have left in the hook. It runs
+    /// without the write right.
+    pub(crate) fn change_with<T, E: Into<Error>>(
+        &self,
+        change: impl FnOnce(&mut Writer<'_, M, G>) -> Result<T, E>,
+        after: impl FnOnce(&mut Hook<'_, M, F, G>),
+    ) -> Result<T, Error> {
+        let mut call = Call::new(Hook::new(&self.core, Some(&self.family)));
+        let done = {
+            let right = self.core.right();
+            call.over = self.core.waiting.take_over(&self.core.tables);
+            let mut calls = Counted::new(right.with_pages(&mut call.hook), &call.added);
+            change(&mut calls.writer)
+        };
+        call.settle();
+        after(&mut call.hook);
+        if let Some(error) = call.hook.failed {
+            return Err(error.into());
+        }
+        done.map_err(Into::into)
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
+    pub(crate) fn new(
+        vmas: vma::AddressSpace<Backing<M>, G>,
+        tables: PageTables<M, F, G>,
+        huge: HugeState<M, F>,
+        [zero, guard]: [RefCounted<ZeroFrame<M, F>>; 2],
+    ) -> Self {
+        let (commitment, group) = (Once::new(), Once::new());
+        let changes = Changes::new();
+        let userfaults = Once::new();
+        let (hand, waiting) = (AtomicUsize::new(0), Waiting::new());
+        let (swapping, tracks_new) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (had_marks, has_events) = (AtomicBool::new(false), AtomicBool::new(false));
+        Core {
+            vmas,
+            tables,
+            changes,
+            commitment,
+            group,
+            hand,
+            swapping,
+            tracks_new,
+            had_marks,
+            has_events,
+            huge,
+            waiting,
+            userfaults,
+            zero,
+            guard,
+        }
+    }
+
+    /// The group of the space.
+    pub(crate) fn group(&self) -> Option<&FrameGroup<M>> {
+        self.group.get().map(|group| &**group)
+    }
+
+    /// Whether the frame is that of guard pages. Asked each time: the first guard may be installed
+    /// at any moment.
+    pub(crate) fn is_guard(&self, frame: Frame) -> bool {
+        self.guard.get() == Some(frame)
+    }
+
+    /// Whether the page is absent, and has a mark of write-protection.
+    pub(crate) fn is_mark(&self, page: &Mapping) -> bool {
+        is_mark(page.attrs) && self.is_guard(page.frame)
+    }
+
+    /// Whether the frame of an entry is that of guard pages, or stands for a slot of swap: no
+    /// contents are there.
+    pub(crate) fn is_special(&self, frame: Frame) -> bool {
+        self.is_swap(frame) || self.is_guard(frame)
+    }
+
+    /// Whether the frame of an entry stands for a slot of swap.
+    pub(crate) fn is_swap(&self, frame: Frame) -> bool {
+        self.tables.paging().slot_of(frame).is_some()
+    }
+
+    /// The write right. Most calls hold it for less than a microsecond, so this CPU tries again a
+    /// few times, each time later: a try writes the line of the lock. Then it performs the requests
+    /// of others between two tries ([`Step::relax`](machine::Step::relax)): the holder may wait for
+    /// this CPU's flush.
+    pub(crate) fn right(&self) -> Writer<'_, M, G> {
+        let mut pauses = 1;
+        loop {
+            if let Some(writer) = self.vmas.try_write() {
+                return writer;
+            }
+            if pauses > MOST_PAUSES {
+                self.tables.machine().relax();
+            } else {
+                (0..pauses).for_each(|_| core::hint::spin_loop());
+                pauses *= 2;
+            }
+        }
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Drop for AddressSpace<M, F, G> {
+    fn drop(&mut self) {
+        // No fault is under way: it would borrow the space. The write right keeps objects away that
+        // take pages back.
+        let right = self.core.right();
+        self.core.waiting.flush(&self.core.tables);
+        Hook::new(&self.core, None).remove(0..lower_half::<F>());
+        if let Some(commitment) = self.core.commitment.get() {
+            commitment.settle(-(right.sizes().accounted as isize));
+        }
+        drop(right);
+        // The last user of an object may end here, and write it out. An object that visits this
+        // space holds a lock, so the visit does not end here.
+        let machine = self.core.tables.machine();
+        Shared::close(&self.core, || machine.relax());
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> fmt::Debug for AddressSpace<M, F, G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AddressSpace")
+            .field("space", &self.core.tables.space())
+            .finish_non_exhaustive()
+    }
+}
