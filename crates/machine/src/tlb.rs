@@ -1,6 +1,6 @@
 //! TLBs: which translations to flush, and how to flush them on this and other CPUs.
 
-use crate::{CpuSet, Cpus, Frame, PageSize, VirtAddr, VirtRange};
+use crate::{CpuSet, Cpus, Frame, PageSize, VirtRange};
 
 /// An address-space tag of the TLB (PCID on x86-64, ASID elsewhere).
 ///
@@ -142,32 +142,6 @@ pub unsafe trait Tlb: Cpus {
     /// The active page table of this CPU, and its tag. `None` before the first
     /// [`activate`](Tlb::activate).
     fn active(&self) -> Option<(Frame, Asid)>;
-
-    /// Whether software can load a translation into the TLB of its CPU, and the accessed bit of a
-    /// page tells of all others. Constant. A machine that returns `true` promises:
-    /// - [`preload`](Tlb::preload) leaves the accessed bit of the page as it is;
-    /// - otherwise, no CPU caches a translation of a page of a program whose accessed bit is clear:
-    ///   it sets the bit first, by one atomic operation that fails if the entry has changed.
-    ///
-    /// The second holds on x86-64 (Intel SDM 3A, 4.10.2.3). The first needs a TLB that software
-    /// loads, so a machine without one keeps `false`, with which no flush is narrowed.
-    #[inline(always)]
-    fn preloads(&self) -> bool {
-        false
-    }
-
-    /// Loads the translation of a page into the TLB of this CPU, as its active tables say now. A
-    /// hint: it may do nothing. Constant time, in any context, on a machine that
-    /// [`preloads`](Tlb::preloads).
-    ///
-    /// # Safety
-    /// No software changes the entry of the page before this returns: the caller holds the lock of
-    /// its table. Later, a flush of the page does not pass over this
-    /// CPU, even if the accessed bit is clear.
-    #[inline(always)]
-    unsafe fn preload(&self, at: VirtAddr) {
-        let _ = at;
-    }
 
     /// Debug hook: called when a range of addresses that was mapped before is reused. At this
     /// moment no CPU may hold a translation of it (I4). On hardware this does nothing. A simulated

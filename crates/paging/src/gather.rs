@@ -11,7 +11,6 @@
 
 use crate::cursor::leave_table;
 use crate::format::{Format, note, noted};
-use crate::holder::Targets;
 use crate::paging::Paging;
 use crate::quick::QUICK_TABLE;
 use alloc::sync::Arc;
@@ -19,7 +18,7 @@ use core::num::NonZeroU64;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU64, Ordering};
 use grace::Concurrent;
-use machine::{Asid, CpuId, CpuSet, Entry, Flush, Frame, Machine, PageSize, VirtRange};
+use machine::{Asid, CpuId, Entry, Flush, Frame, Machine, PageSize, VirtRange};
 
 /// Words of the tables in a chain. Each table holds the next table's frame plus one; the first
 /// table holds the rest.
@@ -38,8 +37,6 @@ pub(crate) struct TlbGather {
     chain: Option<(Frame, Frame)>,
     /// Whether a table was unlinked, or left to others.
     pub(crate) tables: bool,
-    /// The CPUs that the flush must reach.
-    targets: Targets,
     pub(crate) state: State,
     /// The tables of the chain.
     pub(crate) unlinked: u32,
@@ -84,7 +81,6 @@ impl TlbGather {
             self.add(range, stride);
         }
         self.tables |= other.tables;
-        self.targets.join(other.targets);
         self.unlinked = self.unlinked.saturating_add(other.unlinked);
         self.chain = match (self.chain, other.chain) {
             (Some((first, last)), Some((next, end))) => {
@@ -98,19 +94,8 @@ impl TlbGather {
         };
     }
 
-    /// Adds a changed page, of which any CPU may have a translation.
+    /// Adds a changed page.
     pub(crate) fn add(&mut self, page: VirtRange, size: PageSize) {
-        self.add_held(page, size, Targets::ALL);
-    }
-
-    /// Any CPU may have a translation of a page that was added.
-    pub(crate) fn target_all(&mut self) {
-        self.targets = Targets::ALL;
-    }
-
-    /// Adds a changed page, of which these CPUs may have a translation.
-    pub(crate) fn add_held(&mut self, page: VirtRange, size: PageSize, targets: Targets) {
-        self.targets.join(targets);
         let Some((before, stride)) = self.what else {
             self.what = Some((page, size));
             return;
@@ -164,12 +149,6 @@ impl TlbGather {
     /// Whether it must be performed by itself, and not be joined to another one.
     pub(crate) fn is_alone(&self) -> bool {
         self.left.iter().any(|left| left.0.is_some())
-    }
-
-    /// The only CPUs that may have cached what has changed; `None` if any may have it. Any may have
-    /// cached the way to an unlinked table.
-    pub(crate) fn holders(&self) -> Option<CpuSet> {
-        self.targets.cpus().filter(|_| !self.tables)
     }
 
     /// The TLB flush that this needs, if any.
@@ -249,22 +228,5 @@ unsafe fn give_back_to<M: Machine, F: Format>(paging: &Paging<M, F>, mut next: O
         // SAFETY: it is empty again, and nothing walks it. An error would mean that it was never a
         // frame.
         let _ = unsafe { paging.lists().free(QUICK_TABLE, table) };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use machine::VirtAddr;
-
-    /// Any CPU may have cached the way to a table, also where one CPU alone has the pages.
-    #[test]
-    fn tables_have_no_holders() {
-        let page = VirtRange::new(VirtAddr::new(0x1000), 0x1000).unwrap();
-        let mut gather = TlbGather::default();
-        gather.add_held(page, PageSize::Size4K, Targets::default());
-        assert_eq!(gather.holders(), Some(CpuSet::EMPTY));
-        gather.drop_uppers();
-        assert_eq!(gather.holders(), None);
     }
 }

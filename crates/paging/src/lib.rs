@@ -82,7 +82,6 @@ mod cursor;
 mod format;
 mod gather;
 mod gup;
-mod holder;
 mod idle;
 mod kept;
 mod lock;

@@ -189,9 +189,6 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
     /// Flushes on the CPUs that use the space, and waits for them; then retires the unlinked
     /// tables. Must not be called with a lock held that an interrupt handler takes.
     ///
-    /// If all changed pages have a holder (`holder`), and no table was unlinked, it flushes only on
-    /// the holders.
-    ///
     /// Cost: one IPI for each of these CPUs; nothing if nothing is pending. If tables were
     /// unlinked, one more locked instruction on a cache line of this CPU, and one when they come
     /// back: these keep the [`Paging`] alive while they wait.
@@ -286,11 +283,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     fn flush_of(&self, gather: &TlbGather) {
-        let (mut cpus, space) = self.users();
-        // A space, not the kernel: its pages alone have holders.
-        if let Some(holders) = gather.holders() {
-            cpus = cpus.intersection(&holders);
-        }
+        let (cpus, space) = self.users();
         if let Some(what) = gather.flush(space) {
             self.machine().flush_on(&cpus, what);
         }

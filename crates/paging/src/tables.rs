@@ -311,7 +311,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 
     /// Makes this CPU take part in the flushes of these tables, as [`activate`](Self::activate)
     /// does, until it [leaves](Self::leave). For a CPU that uses the tables in another way than by
-    /// translating. A flush of pages whose accessed bit is clear may pass over it (`holder`). Costs
+    /// translating. Costs
     /// a locked instruction and a fence if the CPU does not take part yet.
     pub fn enter(&self) {
         let machine = self.machine();

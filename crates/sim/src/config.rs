@@ -117,10 +117,6 @@ pub struct Config {
     /// promises that, so a fault by an old entry does not repeat. Other hardware, such as RISC-V,
     /// does not; there the page-fault handler has to flush.
     pub faults_drop: bool,
-    /// Whether software can load a translation into the TLB of its CPU
-    /// ([`Tlb::preloads`](machine::Tlb::preloads)), as on machines whose TLBs software loads. x86-64
-    /// cannot.
-    pub preloads: bool,
     /// The number of a CPU's own steps between two timer interrupts (see
     /// [`Sim::on_tick`](crate::Sim::on_tick)).
     pub tick: Option<u64>,
@@ -145,7 +141,6 @@ impl Default for Config {
             tags: 4096,
             speculation: 0,
             faults_drop: true,
-            preloads: true,
             tick: None,
             checks: Checks::ALL,
             events: 512,
@@ -154,8 +149,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// A configuration for measurements: large TLBs, no checks, no events, and no translations that
-    /// software loads.
+    /// A configuration for measurements: large TLBs, no checks and no events.
     pub fn fast(cpus: usize, frames: u64) -> Config {
         Config {
             cpus,
@@ -164,7 +158,6 @@ impl Config {
             upper_entries: 32,
             checks: Checks::NONE,
             events: 0,
-            preloads: false,
             ..Config::default()
         }
     }

@@ -135,16 +135,6 @@ unsafe impl Tlb for Sim {
         locked(&self.cpu().state).root
     }
 
-    fn preloads(&self) -> bool {
-        self.0.config.preloads
-    }
-
-    unsafe fn preload(&self, at: VirtAddr) {
-        let cpu = self.cpu();
-        self.instruction(cpu);
-        self.preload_here(cpu, at);
-    }
-
     fn check_reuse(&self, space: Option<Asid>, range: VirtRange) {
         let cpu = self.cpu();
         self.instruction(cpu);

@@ -106,40 +106,6 @@ impl Sim {
         Ok(into)
     }
 
-    /// Loads a translation as software tells, without a mark in the entry: what the active tables
-    /// say now. Does nothing if they have no page there.
-    pub(crate) fn preload_here(&self, cpu: &Cpu, at: VirtAddr) {
-        let Some((root, space)) = locked(&cpu.state).root else { return };
-        let since = self.0.log.now();
-        let Some(Leaf { table, index, page: Some((size, frame, rights)) }) = self.look(root, at)
-        else {
-            return;
-        };
-        // Acquire: as in `read_entry`. The caller has the table's lock, so the page is the same.
-        let entry = self.0.arena.word(table, index).map_or(0, |word| word.load(Ordering::Acquire));
-        if self.format().is_global(entry) {
-            return;
-        }
-        let (space, top, dirty) = (Some(space), None, self.format().is_dirty(entry));
-        let page = at.align_down(size);
-        let (memory, place) = (self.format().memory_type(entry), (table, index));
-        let new = Translation {
-            page,
-            size,
-            space,
-            root,
-            top,
-            frame,
-            rights,
-            dirty,
-            memory,
-            place,
-            group: false,
-            since,
-        };
-        self.fill(cpu, new);
-    }
-
     fn fill(&self, cpu: &Cpu, new: Translation) {
         self.check_sizes(cpu, &new);
         self.fill_group(cpu, &new);

@@ -420,29 +420,3 @@ fn tags_that_there_are_not() {
         sim.flush(Flush::Space(Asid(3)));
     });
 }
-
-#[test]
-fn software_loads_a_translation_without_a_mark() {
-    let config = Config { frames: FRAMES, cpus: 2, ..Config::default() };
-    for preloads in [true, false] {
-        let sim = Sim::new(Config { preloads, ..config }).unwrap();
-        assert_eq!(sim.preloads(), preloads);
-    }
-    with_space(config, |sim, space| {
-        space.map(AT, page(sim));
-        // SAFETY: no other code changes the tables.
-        let stats = stats_of(sim, || unsafe {
-            sim.preload(virt(AT));
-            // Nothing is mapped there.
-            sim.preload(virt(AT + 4096));
-        });
-        assert_eq!(stats.walks, 0);
-        let stats = stats_of(sim, || assert!(space.load(AT).is_ok()));
-        assert_eq!((stats.hits, stats.walks), (1, 0));
-        assert_eq!(space.slot(AT, 0).load() & ACCESSED, 0);
-        assert_eq!(space.load(AT + 4096).unwrap_err().kind, FaultKind::NotPresent);
-        // The dirty bit was clear, so a write walks.
-        space.store(AT, 1).unwrap();
-        assert_eq!(space.slot(AT, 0).load() & ACCESSED, ACCESSED);
-    });
-}

@@ -8,16 +8,29 @@ use crate::{
     space::Writer,
 };
 
-/// The advice of madvise, with Linux's numbers.
-///
-/// ```
-/// use vma::Advice;
-/// assert_eq!(Advice::from_number(10), Some(Advice::DontFork));
-/// assert!(Advice::DontFork.changes_vmas() && !Advice::Free.changes_vmas());
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-#[allow(missing_docs)] // the names are those of the manual page
-pub enum Advice {
+macro_rules! advices {
+    ($($name:ident = $number:literal,)*) => {
+        /// The advice of madvise, with Linux's numbers.
+        ///
+        /// ```
+        /// use vma::Advice;
+        /// assert_eq!(Advice::from_number(10), Some(Advice::DontFork));
+        /// assert!(Advice::DontFork.changes_vmas() && !Advice::Free.changes_vmas());
+        /// ```
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+        #[allow(missing_docs)] // the names are those of the manual page
+        pub enum Advice {
+            $($name = $number,)*
+        }
+
+        impl Advice {
+            /// All of it.
+            pub const ALL: &[Advice] = &[$(Advice::$name,)*];
+        }
+    };
+}
+
+advices! {
     Normal = 0,
     Random = 1,
     Sequential = 2,
@@ -48,53 +61,24 @@ pub enum Advice {
 impl Advice {
     /// The advice with that number, if there is one.
     pub fn from_number(number: u32) -> Option<Advice> {
-        use Advice::*;
-        const ALL: [Advice; 25] = [
-            Normal,
-            Random,
-            Sequential,
-            WillNeed,
-            DontNeed,
-            Free,
-            Remove,
-            DontFork,
-            DoFork,
-            Mergeable,
-            Unmergeable,
-            HugePage,
-            NoHugePage,
-            DontDump,
-            DoDump,
-            WipeOnFork,
-            KeepOnFork,
-            Cold,
-            PageOut,
-            PopulateRead,
-            PopulateWrite,
-            DontNeedLocked,
-            Collapse,
-            GuardInstall,
-            GuardRemove,
-        ];
-        ALL.into_iter().find(|advice| *advice as u32 == number)
+        Advice::ALL.iter().copied().find(|advice| *advice as u32 == number)
     }
 
     /// Whether it changes VMAs, and not only their pages.
     pub fn changes_vmas(self) -> bool {
         use Advice::*;
-        !matches!(
-            self,
-            WillNeed
-                | DontNeed
-                | DontNeedLocked
-                | Free
-                | Remove
-                | Cold
-                | PageOut
-                | PopulateRead
-                | Collapse
-                | GuardRemove
-        )
+        match self {
+            WillNeed | DontNeed | DontNeedLocked | Free | Remove | Cold | PageOut => false,
+            PopulateRead | Collapse | GuardRemove => false,
+            Normal | Random | Sequential | DontFork | DoFork | WipeOnFork | KeepOnFork => true,
+            Mergeable | Unmergeable | HugePage | NoHugePage | DontDump | DoDump => true,
+            PopulateWrite | GuardInstall => true,
+        }
+    }
+
+    /// Whether it takes pages away for good.
+    pub fn discards(self) -> bool {
+        matches!(self, Advice::DontNeed | Advice::DontNeedLocked | Advice::Free | Advice::Remove)
     }
 }
 
@@ -226,10 +210,7 @@ impl<F: MappedFile> Vma<F> {
     pub fn refusal(&self, advice: Advice) -> Option<Error> {
         use Advice::*;
         let flags = self.flags;
-        let discards = matches!(
-            advice,
-            Free | DontNeed | DontNeedLocked | Remove | DontFork | WipeOnFork | GuardInstall
-        );
+        let discards = advice.discards() || matches!(advice, DontFork | WipeOnFork | GuardInstall);
         // A sealed VMA that is not writable may not be emptied either.
         let sealed = flags.contains(VmFlags::SEALED) && !flags.contains(VmFlags::WRITE);
         if discards && sealed && self.is_anonymous() {
@@ -242,14 +223,13 @@ impl<F: MappedFile> Vma<F> {
             Remove => VmFlags::LOCKED,
             GuardInstall => VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::LOCKED,
             GuardRemove => VmFlags::SPECIAL | VmFlags::HUGETLB,
-            _ => VmFlags::empty(),
+            // `advised` and the pages refuse these.
+            Normal | Random | Sequential | DontFork | DoFork | WipeOnFork | KeepOnFork
+            | Mergeable | Unmergeable | HugePage | NoHugePage | DontDump | DoDump | WillNeed
+            | PopulateRead | PopulateWrite | Collapse => VmFlags::empty(),
         };
-        let wrong = match advice {
-            Free => !self.is_anonymous(),
-            Remove => self.file.is_none(),
-            _ => false,
-        };
-        if wrong || flags.intersects(kept) {
+        let wrong = advice == Free && !self.is_anonymous();
+        if wrong || advice == Remove && self.file.is_none() || flags.intersects(kept) {
             return Some(Error::WrongKind);
         }
         let writes = VmFlags::SHARED | VmFlags::MAYWRITE;
@@ -283,10 +263,23 @@ fn advised<F: MappedFile>(vma: &Vma<F>, advice: Advice) -> Result<VmFlags, Error
         }
         Advice::DoDump => old - V::DONTDUMP,
         Advice::Mergeable if can_be_mergeable(old) => old | V::MERGEABLE,
+        Advice::Mergeable => old,
         Advice::Unmergeable => old - V::MERGEABLE,
         Advice::HugePage => (old - V::NOHUGEPAGE) | V::HUGEPAGE,
         Advice::NoHugePage => (old - V::HUGEPAGE) | V::NOHUGEPAGE,
-        _ => old,
+        // Their pages change, or the VMA in another way (`madvise`).
+        Advice::WillNeed
+        | Advice::DontNeed
+        | Advice::DontNeedLocked
+        | Advice::Free
+        | Advice::Remove
+        | Advice::Cold
+        | Advice::PageOut
+        | Advice::PopulateRead
+        | Advice::PopulateWrite
+        | Advice::Collapse
+        | Advice::GuardInstall
+        | Advice::GuardRemove => old,
     };
     Ok(flags)
 }

@@ -416,7 +416,26 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
                 self.to_remove.push((file, pages));
                 Ok(())
             }
-            _ => Ok(()),
+            // A host that reclaims finds cold pages by itself. The others follow the call.
+            Advice::Cold
+            | Advice::PageOut
+            | Advice::WillNeed
+            | Advice::PopulateRead
+            | Advice::PopulateWrite => Ok(()),
+            // Only VMAs change.
+            Advice::Normal
+            | Advice::Random
+            | Advice::Sequential
+            | Advice::DontFork
+            | Advice::DoFork
+            | Advice::WipeOnFork
+            | Advice::KeepOnFork
+            | Advice::Mergeable
+            | Advice::Unmergeable
+            | Advice::HugePage
+            | Advice::NoHugePage
+            | Advice::DontDump
+            | Advice::DoDump => Ok(()),
         }
     }
 

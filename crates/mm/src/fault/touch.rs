@@ -2,7 +2,7 @@
 
 use grace::Concurrent;
 use machine::{Machine, VirtAddr};
-use paging::{EntryChange, Error as TableError, Failed, Flags, Format, Found, Share};
+use paging::{EntryChange, Error as TableError, Failed, Format, Found, Share};
 use vma::Vma;
 
 use crate::{
@@ -89,14 +89,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     return (EntryChange::Keep, Step::Again);
                 }
                 let mut attrs = rights::attrs(look.vma.flags, share);
-                // A loaded translation must allow the access, which is repeated at once. The page
-                // of a holder counts as accessed, without the bit.
-                attrs.flags |= match self.core.tables.machine().preloads() {
-                    true => want.leaves() - Flags::ACCESSED,
-                    false => want.leaves(),
-                };
+                attrs.flags |= want.leaves();
                 match marks {
-                    None => (EntryChange::Fill(frame, attrs), step),
+                    None => (EntryChange::Set(frame, attrs), step),
                     Some(marks) => (EntryChange::Replace(frame, marked(attrs, marks)), step),
                 }
             })

@@ -258,11 +258,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// [`vma::Error::OutOfMemory`]; nothing is announced. Bad arguments are those of the other
     /// call, so none is announced for them.
     pub fn announce_removal(&self, addr: usize, len: usize, advice: Advice) -> Result<(), Error> {
-        let removes = [Advice::DontNeed, Advice::DontNeedLocked, Advice::Free, Advice::Remove];
         let end = len.checked_next_multiple_of(PAGE_SIZE).and_then(|len| addr.checked_add(len));
         let Some(end) = end.filter(|_| addr.is_multiple_of(PAGE_SIZE)) else { return Ok(()) };
         // A registration that is not seen here is after the call.
-        if !removes.contains(&advice) || !self.may_have_events() {
+        if !advice.discards() || !self.may_have_events() {
             return Ok(());
         }
         let none = |_: &mut Writer<'_, M, G>, _: &mut Events| Ok(());

@@ -14,7 +14,6 @@ mod files;
 mod forks;
 mod groups;
 mod guards;
-mod holders;
 mod huge;
 mod huge_rules;
 mod long_term;

@@ -17,7 +17,6 @@
 use super::{Error, Failed, Lent, Result, Slot, Users};
 use crate::format::{Attrs, Decoded, Flags, Format, FormatError, alone, is_grouped};
 use crate::gather::{State, TlbGather};
-use crate::holder::Targets;
 use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
 use crate::sync::fence;
@@ -37,11 +36,6 @@ pub enum EntryChange {
     /// its frame must be this one, and its accessed and dirty bits stay beside those of the
     /// attributes.
     Set(Frame, Attrs),
-    /// As `Set`. Besides, this CPU becomes the holder of an entry that was absent, and its TLB is
-    /// loaded with the page, if these tables are active here and the machine can do it
-    /// ([`Tlb::preloads`](machine::Tlb::preloads)). Then an unmapping need not interrupt CPUs that
-    /// have not used the page. To load the right to write, the attributes must be dirty.
-    Fill(Frame, Attrs),
     /// A present entry maps this frame with these attributes instead of its own. CPUs may use the
     /// old frame until the flush is done, so the new one has the same contents and no right to
     /// write until then. An absent entry stays. Where a swap entry is replaced, no flush follows:
@@ -303,18 +297,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 slot.clear::<F>(count, gather);
                 Ok(())
             }
-            (EntryChange::Set(frame, attrs) | EntryChange::Fill(frame, attrs), Some(found))
-                if frame == found.frame =>
-            {
+            (EntryChange::Set(frame, attrs), Some(found)) if frame == found.frame => {
                 self.check_kind(slot.at, attrs.flags)?;
                 slot.set(self, attrs, gather)
             }
-            (EntryChange::Set(..) | EntryChange::Fill(..), Some(_)) => {
-                Err(Error::Occupied(slot.at))
-            }
+            (EntryChange::Set(..), Some(_)) => Err(Error::Occupied(slot.at)),
             (EntryChange::Replace(..), None) => Ok(()),
-            (EntryChange::Set(frame, attrs) | EntryChange::Fill(frame, attrs), None)
-            | (EntryChange::Replace(frame, attrs), _) => {
+            (EntryChange::Set(frame, attrs), None) | (EntryChange::Replace(frame, attrs), _) => {
                 self.check_kind(slot.at, attrs.flags)?;
                 let size = F::size_at(slot.level).ok_or(Error::Malformed(slot.at))?;
                 let value = F::page(size, frame, attrs)?;
@@ -329,15 +318,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                         slot.entry.swap(value);
                         // Nothing is cached of a swap entry.
                         if self.paging().slot_of(found.frame).is_none() {
-                            slot.drop_cached::<F>(gather, Targets::ALL);
+                            slot.drop_cached::<F>(gather);
                         }
                     }
                     None => {
                         self.break_way(slot.at, slot.level);
-                        match change {
-                            EntryChange::Fill(..) => self.fill_here(slot.at, &slot.entry, value),
-                            _ => slot.entry.store(value),
-                        }
+                        slot.entry.store(value);
                         *count += 1;
                     }
                 }
@@ -355,20 +341,20 @@ impl<M: Machine> Slot<'_, M> {
 
     /// Makes the entry of a page absent.
     pub(super) fn clear<F: Format>(&self, count: &mut u32, gather: &mut TlbGather) {
-        // A swap: it includes the accessed bit that hardware has set since the entry was read.
-        let targets = Targets::of::<F>(self.entry.swap(0));
+        // A swap: hardware may set bits of the entry meanwhile.
+        self.entry.swap(0);
         *count -= 1;
         gather.state.set(State::BROKE, F::BREAK_BEFORE_MAKE);
         // Also for a `PROT_NONE` page, which is not cached: its table may become empty, and
         // hardware may have cached the way to it.
-        self.drop_cached::<F>(gather, targets);
+        self.drop_cached::<F>(gather);
     }
 
     /// Its translation must be flushed.
-    fn drop_cached<F: Format>(&self, gather: &mut TlbGather, targets: Targets) {
+    fn drop_cached<F: Format>(&self, gather: &mut TlbGather) {
         let size = F::size_at(self.level).unwrap_or_default();
         if let Some(page) = self.page(size) {
-            gather.add_held(page, size, targets);
+            gather.add(page, size);
         }
     }
 
@@ -408,7 +394,7 @@ impl<M: Machine> Slot<'_, M> {
         gather: &mut TlbGather,
     ) -> core::result::Result<(), Error> {
         if self.unmark::<F>(Flags::DIRTY)? {
-            self.drop_cached::<F>(gather, Targets::ALL);
+            self.drop_cached::<F>(gather);
         }
         Ok(())
     }

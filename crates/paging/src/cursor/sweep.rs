@@ -158,8 +158,6 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             if !own {
                 // Unlocked here, so that it is not unlinked.
                 drop(changing.take_lock());
-                // Other spaces have used the entries, too.
-                changing.pending.gather.target_all();
             }
             drop(changing);
             match result {

@@ -353,7 +353,6 @@ unsafe impl<K: VmsaKind, const LEVELS: u8, const GRANULE: u32, const BITS: u32> 
     const PHYSICAL_BITS: u32 = BITS;
     const SOFT_BITS: u32 = 5;
     /// All bits have another use.
-    const HOLDER: u64 = 0;
     const KEYS: u8 = 1;
     const OWN: u64 = OWN;
     const SHARED_IS_READ_ONLY: bool = K::READ_ONLY_BELOW != 0;
@@ -448,11 +447,6 @@ unsafe impl<K: VmsaKind, const LEVELS: u8, const GRANULE: u32, const BITS: u32> 
         }
         let soft = entry >> SOFT_LOW & 3 | (entry >> SOFT_HIGH & 7) << 2;
         Decoded::Page(frame, Attrs { flags, cache, key: 0, soft: soft as u16 })
-    }
-
-    #[inline]
-    fn is_marked(entry: u64) -> bool {
-        entry & ACCESSED != 0
     }
 
     #[inline]

@@ -129,7 +129,7 @@ impl core::error::Error for FormatError {}
 /// Lock-free walks rely on all of this:
 /// - [`decode`](Format::decode) returns the arguments of [`table`](Format::table),
 ///   [`shared_table`](Format::shared_table) and [`page`](Format::page), whatever accessed and dirty
-///   bits hardware has set in a page since. A page with a holder is decoded as accessed;
+///   bits hardware has set in a page since;
 /// - [`table`](Format::table) sets [`OWN`](Format::OWN), and if
 ///   [`SHARED_IS_READ_ONLY`](Format::SHARED_IS_READ_ONLY), hardware lets no write pass an entry
 ///   without it;
@@ -166,9 +166,6 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     const PHYSICAL_BITS: u32;
     /// The number of software bits in a page's entry.
     const SOFT_BITS: u32;
-    /// The bits of a page's entry, side by side, that name the CPU with the only cached translation
-    /// (`holder`); 0 where there are none. [`page`](Format::page) leaves them clear.
-    const HOLDER: u64;
     /// The number of protection keys; 1 where there are none.
     const KEYS: u8;
     /// The bit of a table's entry that says that the table belongs to this space alone. It is clear
@@ -248,10 +245,6 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     /// Decodes an entry of a table of this level. Accepts any 64 bits. The entry of a group is
     /// [`Decoded::Malformed`] until it is [`alone`](Format::alone).
     fn decode(entry: u64, level: u8) -> Decoded;
-
-    /// Whether the accessed bit of a page's entry is set. Unlike [`decode`](Format::decode), it
-    /// does not regard the holder.
-    fn is_marked(entry: u64) -> bool;
 
     /// The next table, if the entry leads to one: for each entry of a walk but the last. The same
     /// answer as by [`decode`](Format::decode), in fewer instructions.

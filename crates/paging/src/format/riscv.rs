@@ -70,7 +70,6 @@ unsafe impl<const LEVELS: u8, const SVNAPOT: bool> Format for Riscv<LEVELS, SVNA
     const PHYSICAL_BITS: u32 = 56;
     const SOFT_BITS: u32 = 2;
     /// All bits have another use.
-    const HOLDER: u64 = 0;
     const KEYS: u8 = 1;
     const OWN: u64 = OWN;
     /// Only the entry of a page has rights.
@@ -166,11 +165,6 @@ unsafe impl<const LEVELS: u8, const SVNAPOT: bool> Format for Riscv<LEVELS, SVNA
             frame,
             Attrs { flags, cache: *cache, key: 0, soft: (entry >> SOFT & 3) as u16 },
         )
-    }
-
-    #[inline]
-    fn is_marked(entry: u64) -> bool {
-        entry & ACCESSED != 0
     }
 
     #[inline]

@@ -55,7 +55,6 @@ impl Sealed for Extended {
     const READABLE: u64 = READ;
     const SOFT_BITS: u32 = 5;
     /// Too few bits are left.
-    const HOLDER: u64 = 0;
     const KEYS: u8 = 1;
     const SECOND_STAGE: bool = true;
 

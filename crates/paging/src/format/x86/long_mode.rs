@@ -13,8 +13,6 @@ const NO_EXECUTE: u64 = 1 << 63;
 /// Three software bits begin at `SOFT_LOW`, and two at `SOFT_HIGH`.
 const SOFT_LOW: u32 = 9;
 const SOFT_HIGH: u32 = 52;
-/// Four bits name a holder. The lowest alone means that there is none.
-const HOLDER: u64 = 15 << 54;
 const KEY: u32 = 59;
 
 /// The value that the host loads into `IA32_PAT` (model-specific register 0x277), so that entries
@@ -61,7 +59,6 @@ impl Sealed for LongMode {
     const DIRTY: u64 = DIRTY;
     const READABLE: u64 = PRESENT | USER;
     const SOFT_BITS: u32 = 5;
-    const HOLDER: u64 = HOLDER;
     const KEYS: u8 = 16;
     const SECOND_STAGE: bool = false;
 

@@ -43,7 +43,6 @@ trait Sealed: Copy + fmt::Debug + Send + Sync + 'static {
     /// The bits of a page that user mode may read.
     const READABLE: u64;
     const SOFT_BITS: u32;
-    const HOLDER: u64;
     const KEYS: u8;
     const SECOND_STAGE: bool;
 
@@ -92,7 +91,6 @@ unsafe impl<K: Kind, const LEVELS: u8> Format for X86<K, LEVELS> {
     };
     const PHYSICAL_BITS: u32 = 52;
     const SOFT_BITS: u32 = K::SOFT_BITS;
-    const HOLDER: u64 = K::HOLDER;
     const KEYS: u8 = K::KEYS;
     const SECOND_STAGE: bool = K::SECOND_STAGE;
     /// An access needs the right to write at every level.
@@ -156,19 +154,12 @@ unsafe impl<K: Kind, const LEVELS: u8> Format for X86<K, LEVELS> {
             return Decoded::Malformed;
         };
         flags.set(Flags::READ, present);
-        // The holder may use the page without a mark.
-        let held = K::HOLDER & (K::HOLDER << 1);
-        flags.set(Flags::ACCESSED, entry & (K::ACCESSED | held) != 0);
+        flags.set(Flags::ACCESSED, entry & K::ACCESSED != 0);
         flags.set(Flags::DIRTY, entry & K::DIRTY != 0);
         if !present && flags.intersects(Flags::RWX) {
             return Decoded::Malformed;
         }
         Decoded::Page(frame, Attrs { flags, cache, key: K::key(entry), soft: K::soft(entry) })
-    }
-
-    #[inline]
-    fn is_marked(entry: u64) -> bool {
-        entry & K::ACCESSED != 0
     }
 
     #[inline]

@@ -30,7 +30,6 @@ impl Sealed for Nested {
     const DIRTY: u64 = DIRTY;
     const READABLE: u64 = LongMode::READABLE;
     const SOFT_BITS: u32 = LongMode::SOFT_BITS;
-    const HOLDER: u64 = LongMode::HOLDER;
     const KEYS: u8 = 1;
     const SECOND_STAGE: bool = true;
 
