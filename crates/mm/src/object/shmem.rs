@@ -285,18 +285,17 @@ impl<M: Machine> Shmem<M> {
             return Err(ObjectError::Sealed);
         }
         let new = old.0 | seals.0 & !UNDECIDED;
-        let mut undecided = old.0;
-        let mut may = true;
-        if seals.intersects(Seals::WRITE) && !old.intersects(Seals::WRITE) {
-            undecided |= UNDECIDED;
-            self.pages.machine.step(Access::Shared);
-            // Release: pairs with `admits_writes`. A map adds itself to the mappings before it
-            // looks: either the visit finds it, or it finds this bit.
-            self.seals.store(undecided, Ordering::Release);
-            // Once no map may write, no pin for writing is taken any more.
-            may = !self.pages.mappings.may_write(&self.pages.machine)
+        let decides = seals.intersects(Seals::WRITE) && !old.intersects(Seals::WRITE);
+        let undecided = if decides { old.0 | UNDECIDED } else { old.0 };
+        self.pages.machine.step(Access::Shared);
+        // Release: pairs with `admits_writes`. A map adds itself to the mappings before it looks:
+        // either the visit finds it, or it finds this bit. A call that has panicked may have left
+        // the bit.
+        self.seals.store(undecided, Ordering::Release);
+        // Once no map may write, no pin for writing is taken any more.
+        let may = !decides
+            || !self.pages.mappings.may_write(&self.pages.machine)
                 && !self.pages.index.has_pinned_page();
-        }
         self.pages.machine.step(Access::Shared);
         // Release: pairs with `seals_now`. Relaxed: a failure decides nothing else. Only maps
         // change the word meanwhile.
