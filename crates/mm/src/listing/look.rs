@@ -34,20 +34,36 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let found = self.core.vmas.lookup(&guard, mapped).ok_or(vma::Error::Unmapped)?;
             mapped = found.0.end;
         }
-        let walk = self.core.tables.walk(&guard);
+        drop(guard);
         for (byte, at) in into.iter_mut().zip((addr..).step_by(PAGE_SIZE)) {
-            let found = walk.get(VirtAddr::new(at as u64));
-            let mapped = found.is_some_and(|page| !self.core.is_special(page.frame));
-            // The VMA after the page: where a call unmaps both, the page goes last.
-            let present = mapped || {
-                let found = self.core.vmas.lookup(&guard, at).ok_or(vma::Error::Unmapped)?;
-                let object = found.1.file.as_ref().map(|file| file.object());
-                let index = found.1.offset_at(at) as u64;
-                object.is_some_and(|object| object.is_present(index))
-            };
-            *byte = present.into();
+            *byte = self.when_still(|guard| {
+                let found = self.core.tables.walk(guard).get(VirtAddr::new(at as u64));
+                if found.is_some_and(|page| !self.core.is_special(page.frame)) {
+                    return Some(Ok(1));
+                }
+                // The VMA after the page: where a call unmaps both, the page goes last.
+                let Some((_, vma)) = self.core.vmas.lookup(guard, at) else {
+                    return Some(Err(vma::Error::Unmapped));
+                };
+                let index = vma.offset_at(at) as u64;
+                let object = vma.file.as_ref().map(|file| file.object());
+                let is_present = object.is_some_and(|object| object.is_present(index));
+                (is_present || !vma.is_busy()).then(|| Ok(is_present.into()))
+            })?;
         }
         Ok(())
+    }
+
+    /// Calls `look` until it returns something: `None` says that the page at an address is absent,
+    /// and a call changes its VMA. A page that moves is nowhere for a moment.
+    pub(crate) fn when_still<T>(&self, mut look: impl FnMut(&G::Guard) -> Option<T>) -> T {
+        loop {
+            if let Some(found) = look(&G::pin()) {
+                return found;
+            }
+            // Waits for the call.
+            drop(self.core.right());
+        }
     }
 
     /// The number of present pages of a range. Exact while nothing changes. O(pages).

@@ -238,41 +238,47 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     /// The entries of `/proc/PID/pagemap` for the pages from `addr` on; see [`pagemap`].
     pub fn pagemap(&self, addr: usize, into: &mut [u64]) {
-        let guard = G::pin();
-        let (walk, mut kin) = (self.core.tables.walk(&guard), self.kin());
+        let mut kin = self.kin();
         let first = addr & !(PAGE_SIZE - 1);
         for (entry, number) in into.iter_mut().zip(0_usize..) {
-            *entry = 0;
             let at = first.wrapping_add(number.wrapping_mul(PAGE_SIZE));
-            let Some((_, vma)) = self.core.vmas.lookup(&guard, at) else { continue };
-            let tracks = Self::check_marks().is_ok();
-            let mark = |dirty| if tracks && dirty { pagemap::SOFT_DIRTY } else { 0 };
-            *entry = mark(self.is_new(vma));
-            let Some(page) = walk.get(VirtAddr::new(at as u64)) else { continue };
-            if self.core.is_guard(page.frame) {
-                let protected = is_mark(page.attrs) && vma.flags.contains(VmFlags::UFFD_WP);
-                *entry |= match (protected, page.attrs.soft & (WP | POISON)) {
-                    (true, _) => pagemap::WRITE_PROTECTED,
-                    (false, 0) => pagemap::GUARD,
-                    _ => 0,
-                };
-                continue;
-            }
-            *entry |= mark(page.attrs.soft & CLEAN == 0);
-            let is_protected =
-                tracks && page.attrs.soft & WP != 0 && vma.flags.contains(VmFlags::UFFD_WP);
-            let protected = if is_protected { pagemap::WRITE_PROTECTED } else { 0 };
-            if let Some(slot) = self.core.tables.paging().slot_of(page.frame) {
-                *entry |= pagemap::SWAPPED | (slot & ((1 << 50) - 1)) << 5 | protected;
-                continue;
-            }
-            let frame = page.frame_of(VirtAddr::new(at as u64)).unwrap_or(page.frame);
-            *entry |= pagemap::PRESENT | frame.number() | protected;
-            if let Some(known) = self.look_at(&mut kin, &page, vma) {
-                *entry |= if known.anonymous { 0 } else { pagemap::OF_OBJECT };
-                *entry |= if known.maps == 1 { pagemap::EXCLUSIVE } else { 0 };
-            }
+            *entry = self.when_still(|guard| self.pagemap_entry(guard, &mut kin, at));
         }
+    }
+
+    /// The entry of one page; `None` if it is absent and a call changes its VMA.
+    fn pagemap_entry(&self, guard: &G::Guard, kin: &mut Kin<M>, at: usize) -> Option<u64> {
+        let Some((_, vma)) = self.core.vmas.lookup(guard, at) else { return Some(0) };
+        let tracks = Self::check_marks().is_ok();
+        let mark = |dirty| if tracks && dirty { pagemap::SOFT_DIRTY } else { 0 };
+        let mut entry = mark(self.is_new(vma));
+        let Some(page) = self.core.tables.walk(guard).get(VirtAddr::new(at as u64)) else {
+            return (!vma.is_busy()).then_some(entry);
+        };
+        if self.core.is_guard(page.frame) {
+            let protected = is_mark(page.attrs) && vma.flags.contains(VmFlags::UFFD_WP);
+            entry |= match (protected, page.attrs.soft & (WP | POISON)) {
+                (true, _) => pagemap::WRITE_PROTECTED,
+                (false, 0) => pagemap::GUARD,
+                _ => 0,
+            };
+            return Some(entry);
+        }
+        entry |= mark(page.attrs.soft & CLEAN == 0);
+        let is_protected =
+            tracks && page.attrs.soft & WP != 0 && vma.flags.contains(VmFlags::UFFD_WP);
+        let protected = if is_protected { pagemap::WRITE_PROTECTED } else { 0 };
+        if let Some(slot) = self.core.tables.paging().slot_of(page.frame) {
+            entry |= pagemap::SWAPPED | (slot & ((1 << 50) - 1)) << 5 | protected;
+            return Some(entry);
+        }
+        let frame = page.frame_of(VirtAddr::new(at as u64)).unwrap_or(page.frame);
+        entry |= pagemap::PRESENT | frame.number() | protected;
+        if let Some(known) = self.look_at(kin, &page, vma) {
+            entry |= if known.anonymous { 0 } else { pagemap::OF_OBJECT };
+            entry |= if known.maps == 1 { pagemap::EXCLUSIVE } else { 0 };
+        }
+        Some(entry)
     }
 
     /// Writes the listing of `/proc/PID/smaps`. Waits for the write right.
