@@ -1,7 +1,7 @@
 //! The pages of anonymous memory and of objects, and the copies of pages that others share.
 //!
-//! A read of untouched memory finds the [zero frame](crate::fault::zero). A write to it, or to a page that
-//! a forked space shares, puts a frame of the page's own in its place:
+//! A read of untouched memory finds the [zero frame](crate::fault::zero). A write to it, or to a
+//! page that a forked space shares, puts a frame of the page's own in its place:
 //!
 //! 1. The fault takes a reference to the old frame, reads the entry again, and copies the frame
 //!    without a lock. As long as the entry is shared for copying, the contents do not change: a

@@ -199,14 +199,7 @@ impl<M: Machine> PageCache<M> {
             if let Some(frame) = hold(at / PAGE)? {
                 // SAFETY: `hold` took this reference.
                 let held = unsafe { Reference::new(&self.machine, frame) };
-                if let Some(page) = self.machine.frame_ptr(held.frame()) {
-                    let within = (at % PAGE) as usize;
-                    let page = page.cast::<AtomicU8>();
-                    // SAFETY: the part lies in the frame, to which we hold a reference. Other users
-                    // access it by translations or by atomic bytes.
-                    let part = unsafe {
-                        core::slice::from_raw_parts(page.add(within).as_ptr(), (end - at) as usize)
-                    };
+                if let Some(part) = self.bytes_of(&held, at..end) {
                     each(part, (at - bytes.start) as usize, frame);
                 }
             }
@@ -292,17 +285,25 @@ impl<M: Machine> PageCache<M> {
 
     /// Stores the bytes of one page.
     fn store(&self, page: &Reference<'_, M>, at: u64, from: &[u8]) {
-        let Some(memory) = self.machine.frame_ptr(page.frame()) else { return };
-        let memory = memory.cast::<AtomicU8>();
-        // SAFETY: the bytes lie in the page, to which we hold a reference. Other users access it by
-        // translations or by atomic bytes.
-        let bytes = unsafe {
-            core::slice::from_raw_parts(memory.add((at % PAGE) as usize).as_ptr(), from.len())
-        };
+        let bytes = self.bytes_of(page, at..at + from.len() as u64).unwrap_or_default();
         for (byte, from) in bytes.iter().zip(from) {
             // Relaxed: as in `clear`.
             byte.store(*from, Ordering::Relaxed);
         }
+    }
+
+    /// The bytes of a page that a range within it names.
+    fn bytes_of<'p>(
+        &self,
+        page: &'p Reference<'_, M>,
+        bytes: Range<u64>,
+    ) -> Option<&'p [AtomicU8]> {
+        let first = self.machine.frame_ptr(page.frame())?.cast::<AtomicU8>();
+        let (within, len) = ((bytes.start % PAGE) as usize, (bytes.end - bytes.start) as usize);
+        debug_assert!(within + len <= PAGE_SIZE, "the range leaves the page");
+        // SAFETY: the bytes lie in the page, which the reference keeps. Other users access it by
+        // translations or by atomic bytes.
+        Some(unsafe { core::slice::from_raw_parts(first.add(within).as_ptr(), len) })
     }
 
     /// Puts a page where there is none, without its reference. The nodes are there. Returns whether

@@ -16,7 +16,7 @@
 //! So a page of the file that is pinned for writing is always marked, and a page without a mark can
 //! be evicted. A page that a device reads for long is written out by each sync, too.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{
     fmt,
     ops::Range,
@@ -234,14 +234,14 @@ impl<M: Machine, S: PageSource> File<M, S> {
 }
 
 /// A page's copy, on the heap: kernel stacks are small.
-fn page_copy() -> Result<Vec<u8>, ObjectError> {
+fn page_copy() -> Result<Box<[u8; PAGE_SIZE]>, ObjectError> {
     let mut copy = Vec::new();
     let room = copy.try_reserve_exact(PAGE_SIZE);
     // The heap has no error of its own here.
     let no_memory = machine::FrameError::OutOfFrames { order: 0 };
     room.map_err(|_| ObjectError::OutOfMemory(no_memory))?;
     copy.resize(PAGE_SIZE, 0);
-    Ok(copy)
+    copy.into_boxed_slice().try_into().map_err(|_| ObjectError::Failed)
 }
 
 // SAFETY: as for `Shmem`.
@@ -300,11 +300,10 @@ unsafe impl<M: Machine, S: PageSource> Object<M> for File<M, S> {
     /// cannot be written, the others are, and the page stays marked.
     fn sync(&self, pages: Range<u64>) -> Result<(), ObjectError> {
         let mut copy = page_copy()?;
-        let copy = copy.as_mut_slice().try_into().map_err(|_| ObjectError::Failed)?;
         let _locked = lock(&self.pages.machine, &self.syncs);
         if self.pages.index.start_sync(pages.clone()) {
             self.pages.mappings.clean(&self.pages.machine, pages.clone());
-            self.write_out(pages, copy)?;
+            self.write_out(pages, &mut copy)?;
         }
         Ok(())
     }
@@ -360,11 +359,7 @@ impl<M: Machine, S: PageSource> Drop for File<M, S> {
                 // reference is the index's. So no other code uses the page.
                 return self.source.write(index, unsafe { page.as_ref() });
             }
-            let mut copy = page_copy()?;
-            self.write_out(
-                index..index + 1,
-                copy.as_mut_slice().try_into().map_err(|_| ObjectError::Failed)?,
-            )
+            self.write_out(index..index + 1, &mut *page_copy()?)
         };
         let _lost = self.pages.index.sync(0..MAX_PAGES, write);
     }
