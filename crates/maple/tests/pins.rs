@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-const ENTRIES: usize = 60_000;
+const ENTRIES: usize = 30_000;
 /// Eight bags, each with a few parts of a tree or a batch of removed entries.
 const MOST: usize = 6_000;
 

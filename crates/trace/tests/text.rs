@@ -52,7 +52,7 @@ fn every_cut_is_noticed() {
         let ends: Vec<usize> =
             text.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(i, _)| i + 1).collect();
         // Truncates after some complete lines, and in the middle of the next line.
-        for end in ends[..ends.len() - 1].iter().step_by(ends.len() / 40).skip(1) {
+        for end in ends[..ends.len() - 1].iter().step_by(ends.len() / 20).skip(1) {
             if reprint(&text[..*end]).is_ok() {
                 // The rest is complete only if every address space in it has ended. Then only names
                 // of functions follow.
@@ -70,7 +70,7 @@ fn every_cut_is_noticed() {
 fn damage_gives_an_error_or_a_trace_that_prints() {
     for (name, text) in samples() {
         let text = &text[..text.len().min(20_000)];
-        for at in (1..text.len()).step_by(text.len() / 150) {
+        for at in (1..text.len()).step_by(text.len() / 75) {
             for bit in [0, 1, 4, 7] {
                 let mut damaged = text.to_vec();
                 damaged[at] ^= 1 << bit;

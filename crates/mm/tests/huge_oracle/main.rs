@@ -55,7 +55,7 @@ use run::{Runner, all_as_on_linux};
 /// The pages of the window: 8 MiB.
 const PAGES: usize = 2048;
 /// Programs that a plain run of the test carries out, and the steps of each.
-const PROGRAMS: u64 = 200;
+const PROGRAMS: u64 = 100;
 const STEPS: usize = 50;
 
 /// A word of brackets in a file of `/sys/kernel/mm/transparent_hugepage`.

@@ -46,7 +46,7 @@ use run::{Runner, all_as_on_linux, compare_with, number};
 /// The pages of the window.
 const PAGES: usize = 64;
 /// Programs that a plain run of the test carries out, and the steps of each.
-const PROGRAMS: u64 = 1000;
+const PROGRAMS: u64 = 500;
 const STEPS: usize = 50;
 
 /// Programs that showed a difference once.

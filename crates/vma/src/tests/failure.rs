@@ -41,7 +41,7 @@ static ALLOCATOR: Failing = Failing;
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 1 } else { 300 },
+        cases: if cfg!(miri) { 1 } else { 200 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

@@ -8,7 +8,7 @@ use crate::testing::play;
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 2 } else { 500 },
+        cases: if cfg!(miri) { 2 } else { 300 },
         failure_persistence: None,
         max_shrink_iters: 20_000,
         ..ProptestConfig::default()
