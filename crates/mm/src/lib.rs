@@ -6,7 +6,7 @@
 //!
 //! | call | method | file |
 //! |---|---|---|
-//! | page fault | [`AddressSpace::handle_fault`] | `fault`, `fault/anon` |
+//! | page fault | [`AddressSpace::handle_fault`] | `fault`, `fault/attempt` |
 //! | mmap, munmap, mprotect, brk, madvise, shmat, shmdt | the methods of these names | `change/calls` |
 //! | huge pages | [`AddressSpace::set_huge_pages`] | `fault/huge`, `space/policy`, `change/collapse` |
 //! | maps of objects | [`AddressSpace::mmap_object`] | `change/calls`, `object` |
@@ -38,7 +38,7 @@
 //! - `change`: the calls that change what is mapped, and their work on pages;
 //! - `object`: what lies behind maps that are not private anonymous memory;
 //! - `monitor`: userfaultfd, and the marks of pages;
-//! - `reclaim`, `pins`, `listing`: what their names say.
+//! - `reclaim`, `pins`, `listing`, `thresholds`: what their names say.
 //!
 //! # What there is so far
 //!
@@ -73,6 +73,7 @@ mod pins;
 pub mod protocol;
 mod reclaim;
 mod space;
+mod thresholds;
 
 pub use change::collapse::CollapseError;
 pub use change::sync::SyncFlags;

@@ -55,7 +55,7 @@ fn each_change<F: OnSim>() {
     let device = Attrs { cache: Cache::Uncached, ..RW };
     let change = |range: VirtRange, change: SweepChange| {
         let mut pending = tables.no_flush();
-        tables.sweep_own(range, &mut pending, |_| true, |_| change).unwrap();
+        tables.sweep_own(range, &mut pending, |_| change).unwrap();
         pending.flush();
     };
     let rejoin = || {
@@ -192,7 +192,7 @@ fn a_large_page_in_the_place_of_an_empty_table() {
             let mut pending = tables.no_flush();
             pending.keep_tables(keep);
             let gone = |_: Mapping| SweepChange::Clear;
-            tables.sweep_own(range, &mut pending, |_| true, gone).unwrap();
+            tables.sweep_own(range, &mut pending, gone).unwrap();
             pending
         };
         touch(virt(BASE));
@@ -278,7 +278,7 @@ fn a_page_becomes_global() {
             for attrs in [Attrs::KERNEL_RW, own, Attrs::KERNEL_RW] {
                 let mut pending = kernel.no_flush();
                 let set = |_: Mapping| SweepChange::Set(attrs);
-                kernel.sweep_own(range, &mut pending, |_| true, set).unwrap();
+                kernel.sweep_own(range, &mut pending, set).unwrap();
                 pending.flush();
             }
             sim.stats().flushes - before

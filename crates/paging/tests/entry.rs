@@ -213,7 +213,7 @@ fn no_memory_for_a_table() {
             sim.fail_alloc(1, true);
             let mut pending = space.no_flush();
             let all = |_| SweepChange::Clear;
-            let done = space.sweep_own(pages(0, 1 << 35), &mut pending, |_| true, all);
+            let done = space.sweep_own(pages(0, 1 << 35), &mut pending, all);
             assert_eq!(done, Ok(None));
             assert!(!sim.alloc_failed());
         }
@@ -221,8 +221,7 @@ fn no_memory_for_a_table() {
     });
 }
 
-/// `enter` gets the part of the range that each existing table decides about, also of a table that
-/// has no page there; `change` gets the pages.
+/// A sweep finds the pages of all tables, in order. Without a page it changes nothing.
 #[test]
 fn a_sweep_enters_every_table() {
     with_space(|sim, space| {
@@ -234,27 +233,34 @@ fn a_sweep_enters_every_table() {
             change(space, at, EntryChange::Set(frame, Attrs::USER_RW)).unwrap();
         }
         space.map_own(pages(1 << 32, 512), large, Attrs::USER_RW).unwrap();
-        let sweep = |range, enters: bool| {
-            let (mut parts, mut found) = (Vec::new(), Vec::new());
-            let mut pending = space.no_flush();
-            let enter = |part| (parts.push(part), enters).1;
+        let sweep = |range| {
+            let (mut pending, mut found) = (space.no_flush(), Vec::new());
             let keep = |page: Mapping| (found.push(page.page), SweepChange::Keep).1;
-            assert_eq!(space.sweep_own(range, &mut pending, enter, keep), Ok(None));
+            assert_eq!(space.sweep_own(range, &mut pending, keep), Ok(None));
             assert!(pending.is_nothing());
-            (parts, found)
+            found
         };
-        let hole = pages(AT + 0x10_0000, 3);
-        assert_eq!(sweep(hole, true), (vec![hole], vec![]));
+        assert_eq!(sweep(pages(AT + 0x10_0000, 3)), []);
         let all = pages(0, 1 << 35);
-        let (parts, found) = sweep(all, true);
-        assert_eq!(parts, [pages(AT, 512), pages(2 * AT, 512), pages(1 << 32, 512)]);
-        assert_eq!(found, [virt(AT), virt(2 * AT), virt(1 << 32)]);
-        assert_eq!(sweep(all, false), (parts, vec![]));
-        let ends = pages(AT + 0x1f_f000, 2);
-        let halves = vec![pages(AT + 0x1f_f000, 1), pages(2 * AT, 1)];
-        assert_eq!(sweep(ends, true), (halves, vec![virt(2 * AT)]));
-        assert_eq!(sweep(pages(1 << 40, 1), true), (vec![], vec![]));
-        assert_eq!(clear(space, all).len(), 3);
+        assert_eq!(sweep(all), [virt(AT), virt(2 * AT), virt(1 << 32)]);
+        assert_eq!(sweep(pages(AT + 0x1f_f000, 2)), [virt(2 * AT)]);
+        assert_eq!(sweep(pages(1 << 40, 1)), []);
+        let mut pending = space.no_flush();
+        assert_eq!(space.unlink_empty(all, &mut pending), Ok(()));
+        assert!(pending.is_nothing());
+        // Two empty tables that a sweep has kept.
+        pending.keep_tables(true);
+        let small = pages(AT, 1024);
+        assert_eq!(space.sweep_own(small, &mut pending, |_| SweepChange::Clear), Ok(None));
+        pending.flush();
+        let kept = tables(sim);
+        let mut pending = space.no_flush();
+        assert_eq!(space.unlink_empty(small, &mut pending), Ok(()));
+        pending.flush();
+        assert!(sim.settle());
+        // With the table above them, which is empty then.
+        assert_eq!(tables(sim), kept - 3);
+        assert_eq!(clear(space, all).len(), 1);
         [frame, large].into_iter().for_each(|frame| release(sim, frame));
     });
 }
@@ -281,7 +287,7 @@ fn a_sweep_changes_page_by_page() {
                 _ => SweepChange::Keep,
             }
         };
-        let stopped = space.sweep_own(range, &mut pending, |_| true, odd);
+        let stopped = space.sweep_own(range, &mut pending, odd);
         assert_eq!(stopped, Ok(Some(virt(AT + 0x3000))));
         assert_eq!(pending.range(), Some(pages(AT - 0x3000, 5)));
         pending.flush();
@@ -295,8 +301,8 @@ fn a_sweep_changes_page_by_page() {
         let mut pending = space.no_flush();
         let rest = VirtRange::between(virt(at(7)), range.end().unwrap()).unwrap();
         let all = |_| SweepChange::Clear;
-        assert_eq!(space.sweep_own(rest, &mut pending, |_| true, all), Ok(None));
-        assert_eq!(space.sweep_own(range, &mut pending, |_| true, all), Ok(None));
+        assert_eq!(space.sweep_own(rest, &mut pending, all), Ok(None));
+        assert_eq!(space.sweep_own(range, &mut pending, all), Ok(None));
         pending.flush();
         assert_eq!(clear(space, range), []);
         release(sim, first);
@@ -316,7 +322,7 @@ fn a_sweep_replaces_a_page() {
             true => SweepChange::Replace(new, no_rights),
             false => SweepChange::Keep,
         };
-        let swept = space.sweep_own(pages(AT, 2), &mut pending, |_| true, replace);
+        let swept = space.sweep_own(pages(AT, 2), &mut pending, replace);
         assert_eq!((swept, pending.range()), (Ok(None), Some(pages(AT, 1))));
         pending.flush();
         assert!(!store(sim, AT) && store(sim, AT + 0x1000));
@@ -336,7 +342,7 @@ fn a_sweep_refuses() {
         space.map_own(pages(2 * AT - 0x2000, 2), small, Attrs::USER_RW).unwrap();
         let sweep = |range, what| {
             let mut pending = space.no_flush();
-            let done = space.sweep_own(range, &mut pending, |_| true, |_| what);
+            let done = space.sweep_own(range, &mut pending, |_| what);
             (done, pending.range())
         };
         let clear_all = SweepChange::Clear;
@@ -362,7 +368,7 @@ fn a_sweep_refuses() {
         let [one, other] =
             [1, 2].map(|tag| Space::<Grace>::user(&shared, Asid(tag), None).unwrap());
         let mut pending = other.no_flush();
-        let done = one.sweep_own(pages(AT, 1), &mut pending, |_| true, |_| SweepChange::Keep);
+        let done = one.sweep_own(pages(AT, 1), &mut pending, |_| SweepChange::Keep);
         assert_eq!(done, Err(Error::NotTheTables));
     });
     all_given_back(&sim, &shared).unwrap();
@@ -385,11 +391,8 @@ fn entries_of_the_kernel() {
         assert_eq!(made, 7);
         let all = VirtRange::new(virt(TOP), 1 << 47).unwrap();
         let mut pending = kernel.no_flush();
-        let mut parts = Vec::new();
-        let enter = |part: VirtRange| (parts.push(part), true).1;
-        let done = kernel.sweep_own(all, &mut pending, enter, |_| SweepChange::Clear);
+        let done = kernel.sweep_own(all, &mut pending, |_| SweepChange::Clear);
         assert_eq!(done, Ok(None));
-        assert_eq!(parts, [pages(TOP, 512), pages(u64::MAX - 0x1f_ffff, 512)]);
         pending.flush();
         assert_eq!(change(&kernel, TOP, EntryChange::Keep), Ok((None, None)));
         assert!(sim.settle());

@@ -92,7 +92,7 @@ fn hole<G: Concurrent>(sim: &Sim, space: &Space<G>, record: &Record, way: Way, r
     } else {
         let mut pending = space.no_flush();
         let clear = |page: Mapping| (gone.push(page.frame), SweepChange::Clear).1;
-        assert_eq!(space.sweep_own(range, &mut pending, |_| true, clear), Ok(None));
+        assert_eq!(space.sweep_own(range, &mut pending, clear), Ok(None));
         pending.flush();
     }
     if way == Way::SweepsFirst {

@@ -130,7 +130,7 @@ fn moved<F: OnSim>(seed: u64, how: Logging) -> Result<(), Failure> {
                 let flags = page.attrs.flags | Flags::WRITE;
                 SweepChange::Set(Attrs { flags, ..page.attrs })
             };
-            tables.sweep_own(memory(), &mut pending, |_| true, rw).unwrap();
+            tables.sweep_own(memory(), &mut pending, rw).unwrap();
         }
         // SAFETY: the guest does not run.
         assert!(unsafe { tables.rejoin(virt(BASE), &mut pending) }.unwrap());

@@ -186,13 +186,13 @@ fn a_panic_of_a_sweep_keeps_completed_changes() {
             assert_ne!(page.page, virt(AT - 0x1000), "on purpose");
             SweepChange::Clear
         };
-        panics(|| space.sweep_own(range, &mut pending, |_| true, change));
+        panics(|| space.sweep_own(range, &mut pending, change));
         assert_eq!(pending.range(), Some(pages(AT - 0x2000, 1)));
-        let enter = |part: VirtRange| {
-            assert_ne!(part.start(), virt(AT), "on purpose");
-            true
+        let change = |page: Mapping| {
+            assert_ne!(page.page, virt(AT), "on purpose");
+            SweepChange::Clear
         };
-        panics(|| space.sweep_own(range, &mut pending, enter, |_| SweepChange::Clear));
+        panics(|| space.sweep_own(range, &mut pending, change));
         pending.flush();
         assert_eq!(mapped(space, range), [virt(AT), virt(AT + 0x1000)]);
         assert!(!store(AT - 0x2000) && !store(AT - 0x1000) && store(AT));

@@ -9,16 +9,14 @@ use core::ops::Range;
 
 use grace::Concurrent;
 use machine::{Frame, Machine};
-use paging::{DeferredFlush, Format, PageTables, PendingFlush, SweepChange};
+use paging::{DeferredFlush, Format, PageTables, PendingFlush};
 
-use crate::{change::hook::virt, change::ranges::Ranges};
-
-/// The most pages of 4 KiB that wait, page tables included: 32 MiB. With two ticks of 4 ms a
-/// period, threads unmap 4 GiB a second without an IPI.
-pub(crate) const MOST_PAGES: usize = 8192;
-
-/// The most ranges that wait in one list.
-pub(crate) const MOST_RANGES: usize = 256;
+use crate::{
+    change::gather::release,
+    change::hook::virt,
+    change::ranges::Ranges,
+    thresholds::{WAITING_PAGES, WAITING_RANGES},
+};
 
 /// What waits for one grace period.
 pub(crate) struct Bag<M: Machine, F: Format, G: Concurrent> {
@@ -48,15 +46,6 @@ impl<M: Machine, F: Format, G: Concurrent> Bag<M, F, G> {
             tables.check_reuse(range);
         }
     }
-
-    /// # Safety
-    /// No CPU has a translation of the frames any more.
-    pub(crate) unsafe fn release(frames: &[Frame], tables: &PageTables<M, F, G>) {
-        for &frame in frames {
-            // SAFETY: the caller's promise. Each came from one entry, whose reference it is.
-            unsafe { tables.paging().release_entry(frame) };
-        }
-    }
 }
 
 /// What waited for periods that have ended, to be [given back](Self::give_back) without the write
@@ -74,7 +63,7 @@ impl<M: Machine, F: Format, G: Concurrent> Over<M, F, G> {
             // entries were cleared.
             unsafe {
                 tables.flushed_elsewhere(bag.flush);
-                Bag::release(&bag.frames, tables);
+                release(tables, bag.frames);
             }
         }
         pages
@@ -104,7 +93,7 @@ impl<M: Machine, F: Format, G: Concurrent> Bags<M, F, G> {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.size() > MOST_PAGES || self.iter().any(|bag| bag.ranges.len() > MOST_RANGES)
+        self.size() > WAITING_PAGES || self.iter().any(|bag| bag.ranges.len() > WAITING_RANGES)
     }
 
     /// The list for what waits for `period`, with room for so many frames and a range. Returns
@@ -135,7 +124,7 @@ pub(crate) fn unlink_empty<'p, M: Machine, F: Format, G: Concurrent>(
     pending: &mut PendingFlush<'p, M, F, G>,
 ) {
     if let Some(range) = virt(range).filter(|_| !tables.forks()) {
-        // SAFETY: it changes no page. Corrupt tables are found by the calls that use them.
-        let _stay = unsafe { tables.sweep(range, pending, |_| false, |_| SweepChange::Keep) };
+        // Corrupt tables are found by the calls that use them.
+        let _stay = tables.unlink_empty(range, pending);
     }
 }

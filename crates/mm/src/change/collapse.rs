@@ -23,6 +23,7 @@ use vma::{PageWork, Pages, VmFlags, Vma};
 
 use crate::{
     Backing, HugePages,
+    change::gather::flush_and_release,
     change::hook::{Hook, virt},
     fault::fresh::copy,
     fault::huge::HUGE,
@@ -214,15 +215,12 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         let done = unsafe {
             self.core.tables.collapse(range.start(), new.frame(), attrs, &mut pending, gone)
         };
-        pending.flush();
         if let Err(error) = done {
             debug_assert!(false, "{error}");
             return Err(CollapseError::NoPages);
         }
-        for frame in old.drain(..) {
-            // SAFETY: it is unmapped and flushed. Its entry held the reference.
-            unsafe { self.core.tables.paging().release_entry(frame) };
-        }
+        // SAFETY: the pages were mapped by entries that are gone.
+        unsafe { flush_and_release(&self.core.tables, pending, old.drain(..)) };
         Ok(true)
     }
 }

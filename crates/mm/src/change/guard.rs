@@ -17,7 +17,8 @@ use vma::{PAGE_SIZE, PageWork, Pages};
 
 use crate::{
     AddressSpace, FaultError,
-    change::hook::{Hook, no_memory, virt},
+    change::gather::{Cut, Sweep, flush_and_release},
+    change::hook::{Hook, no_memory},
     monitor::absent::is_mark,
     monitor::track::{POISON, WP, is_poison},
 };
@@ -53,19 +54,19 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         let (tables, page) = (&self.core.tables, VirtAddr::new(at as u64));
         let install = || {
             // SAFETY: the space owns the page. A frame that a fault brought in meanwhile is given
-            // back after the flush.
-            let done = unsafe {
-                tables.with_entry(&G::pin(), page, |now| match now {
+            // back after the flush: it was the entry's.
+            unsafe {
+                let done = tables.with_entry(&G::pin(), page, |now| match now {
                     Some(page) if is_guard(&page, guard) => (EntryChange::Keep, None),
                     Some(page) => (EntryChange::Replace(guard, attrs()), Some(page.frame)),
                     None => (EntryChange::Set(guard, attrs()), None),
-                })
-            };
-            let (old, pending) = done.map_err(|failed| failed.error)?;
-            pending.flush();
-            Ok(old)
+                });
+                let (old, pending) = done.map_err(|failed| failed.error)?;
+                flush_and_release(tables, pending, old);
+            }
+            Ok(())
         };
-        let old = loop {
+        let done = loop {
             match install() {
                 // A fault was faster.
                 Err(paging::Error::Occupied(_)) => {
@@ -82,11 +83,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
                 done => break done,
             }
         };
-        if let Some(old) = old.map_err(no_memory)? {
-            // SAFETY: it is unmapped and flushed.
-            unsafe { tables.paging().release_entry(old) };
-        }
-        Ok(())
+        done.map_err(no_memory)
     }
 
     /// Removes the guard pages of a range. Other pages stay.
@@ -94,20 +91,12 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         let Some(guard) = self.core.guard.get() else { return Ok(()) };
         Pages::prepare(self, range.clone(), PageWork::Protect)?;
         // A huge page that the range cuts has no guards: it stays whole.
-        let change = |page: Mapping| match is_guard(&page, guard) {
+        let change = |page: &Mapping| match is_guard(page, guard) {
             true => SweepChange::Clear,
             false => SweepChange::Keep,
         };
-        let mut rest = range;
-        while let Some(range) = virt(rest.clone()) {
-            let mut pending = self.core.tables.no_flush();
-            // SAFETY: the space owns the pages. Nothing is given back: guards hold no reference.
-            let swept = unsafe { self.core.tables.sweep(range, &mut pending, |_| true, change) };
-            pending.flush();
-            if !self.goes_on(&mut rest, swept) {
-                break;
-            }
-        }
+        let swept = self.core.sweep(Sweep::Own, range, Cut::IsLater, change);
+        self.note(swept);
         Ok(())
     }
 }

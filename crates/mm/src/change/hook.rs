@@ -6,13 +6,12 @@ use core::{cell::Cell, ops::Range, sync::atomic::Ordering};
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
 use maple::RefCounted;
-use paging::{Attrs, Format, PendingFlush, Relocation, Reserve, SweepChange};
+use paging::{Attrs, Format, Mapping, Relocation, Reserve, SweepChange};
 use vma::{Advice, PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
 
 use crate::{
     Backing, CollapseError,
-    change::bags::unlink_empty,
-    change::batch::FrameBatch,
+    change::gather::{Cut, Sweep},
     change::guard::is_guard,
     fault::huge::{HUGE, huge_around},
     fault::rights,
@@ -20,6 +19,7 @@ use crate::{
     monitor::track::CLEAN,
     object::mappings::Family,
     space::Core,
+    thresholds::PASSED_RANGES,
 };
 
 /// Carries out what a call of the [`vma::Writer`] says.
@@ -47,9 +47,6 @@ pub(crate) struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
     /// The ranges that a search for a place has passed over.
     passed_over: Cell<usize>,
 }
-
-/// The ranges that wait one by one in the way of a search. Then it goes beside all of them.
-const MOST_PASSED: usize = 8;
 
 /// The addresses of a range of bytes; `None` if it is empty, or ends before it starts.
 pub(crate) fn virt(range: Range<usize>) -> Option<VirtRange> {
@@ -100,9 +97,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
         // below.
         let split = unsafe { self.core.tables.split_ends(range, &mut reserve, &mut pending) };
         pending.flush();
-        if let Err(error) = split {
-            self.failed.get_or_insert(error);
-        }
+        self.note(split);
     }
 
     /// Splits the huge pages of a range that cannot move whole to `to`. No fault brings in another
@@ -112,9 +107,8 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
             return Ok(());
         };
         let alike = (range.start ^ to).is_multiple_of(HUGE);
-        let moves_whole = |page: &paging::Mapping| {
-            alike && huge_around(page.page.get() as usize, range).is_some()
-        };
+        let moves_whole =
+            |page: &Mapping| alike && huge_around(page.page.get() as usize, range).is_some();
         loop {
             let guard = G::pin();
             let mut pages = self.core.tables.walk(&guard).pages(all);
@@ -140,65 +134,27 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
         let marks = kept.filter(|_| marks);
         self.count_change();
         self.split_ends(&range);
-        let mut rest = range.clone();
-        while let Some(range) = virt(rest.clone()) {
+        let left = self.core.each_part(range.clone(), Cut::IsLater, |part| {
             let mut pending = self.core.tables.no_flush();
-            // SAFETY: as below. The frames stay.
-            let left = unsafe { self.core.tables.leave_shared(range, &mut pending) };
-            pending.flush();
-            if !self.goes_on(&mut rest, left) {
-                break;
-            }
-        }
-        let mut rest = range.clone();
-        let whole = range;
-        while let Some(range) = virt(rest.clone()) {
-            let (mut batch, mut pages) = (FrameBatch::new(), 0);
-            let mut pending = self.core.tables.no_flush();
-            let huge = self.core.huge.may_exist();
-            let keeps =
-                self.may_wait && self.core.waiting.keeps_tables(&self.core.tables, &whole, huge);
-            pending.keep_tables(keeps);
-            let clear = |page: paging::Mapping| match page.frame {
-                _ if kept.is_some_and(|guard| is_guard(&page, guard)) => SweepChange::Keep,
-                frame if marks == Some(frame) && is_mark(page.attrs) => SweepChange::Keep,
-                frame if batch.take(self.core.tables.paging(), frame) => {
-                    pages += page.size.bytes() as usize / PAGE_SIZE;
-                    clear_of_object(&page, marks)
-                }
-                _ => SweepChange::Stop,
-            };
-            // SAFETY: the address space owns the range and its pages, and no VMA promises them any
-            // more. The frames are given back after the flush, and the range is not mapped again
-            // before it: its VMA is a hole, or busy, until this call ends (`protocol`). A hole may
-            // wait longer (`waiting`).
-            let swept = unsafe { self.core.tables.sweep(range, &mut pending, |_| true, clear) };
-            if let Some(mut pending) = self.let_wait(pending, (&mut batch, pages), &whole) {
-                if keeps {
-                    pending.keep_tables(false);
-                    unlink_empty(&self.core.tables, whole.clone(), &mut pending);
-                }
-                pending.flush();
-                // SAFETY: they are unmapped and flushed. Each mapping had a reference.
-                unsafe { batch.release(self.core.tables.paging()) };
-            }
-            if !self.goes_on(&mut rest, swept) {
-                return;
-            }
-        }
+            // SAFETY: no VMA promises the pages any more. Their frames stay.
+            unsafe { self.core.tables.leave_shared(part, &mut pending) }
+        });
+        let clear = |page: &Mapping| match page.frame {
+            _ if kept.is_some_and(|guard| is_guard(page, guard)) => SweepChange::Keep,
+            frame if marks == Some(frame) && is_mark(page.attrs) => SweepChange::Keep,
+            _ => clear_of_object(page, marks),
+        };
+        let swept = match self.may_wait {
+            true => self.core.sweep_and_wait(range, clear),
+            false => self.core.sweep(Sweep::Own, range, Cut::IsLater, clear),
+        };
+        self.note(left.and(swept));
     }
 
-    /// Lets what was removed from a range wait, if it may. Otherwise returns the flush, which the
-    /// caller performs at once.
-    fn let_wait(
-        &self,
-        pending: PendingFlush<'a, M, F, G>,
-        removed: (&mut FrameBatch, usize),
-        range: &Range<usize>,
-    ) -> Option<PendingFlush<'a, M, F, G>> {
-        match self.may_wait {
-            true => self.core.waiting.defer(pending, &self.core.tables, removed, range.clone()),
-            false => Some(pending),
+    /// Notes the first failure.
+    pub(crate) fn note(&mut self, done: Result<(), paging::Error>) {
+        if let Err(error) = done {
+            self.failed.get_or_insert(error);
         }
     }
 
@@ -213,34 +169,6 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
             self.reserve = Some(self.core.tables.reserve_ends(range).map_err(no_memory)?);
         }
         Ok(())
-    }
-
-    /// Whether a call that has ended at `next` goes on from there.
-    pub(crate) fn goes_on(
-        &mut self,
-        rest: &mut Range<usize>,
-        next: Result<Option<VirtAddr>, paging::Error>,
-    ) -> bool {
-        match next {
-            Ok(next) => {
-                rest.start = next.map_or(rest.end, |next| next.get() as usize);
-                next.is_some()
-            }
-            // Where the VMA stays, as for MADV_DONTNEED, a fault may have brought it in since the
-            // ends were split. Then it is as if it came after the call.
-            Err(paging::Error::Cut(page, size)) if self.core.huge.may_exist() => {
-                let start = page.get() as usize;
-                match start < rest.start {
-                    true => rest.start = start + size.bytes() as usize,
-                    false => rest.end = start,
-                }
-                rest.start < rest.end
-            }
-            Err(error) => {
-                self.failed.get_or_insert(error);
-                false
-            }
-        }
     }
 }
 
@@ -323,7 +251,7 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         let found = self.core.waiting.overlapping(machine, &range)?;
         let passed = self.passed_over.get();
         self.passed_over.set(passed + 1);
-        match passed < MOST_PASSED {
+        match passed < PASSED_RANGES {
             true => Some(found),
             false => self.core.waiting.hull(machine),
         }
@@ -357,25 +285,15 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         {
             self.to_bring_in.push(range.clone());
         }
-        let addresses = range;
-        let Some(range) = virt(addresses.clone()) else { return };
         self.count_change();
-        self.split_ends(&addresses);
-        let mut pending = self.core.tables.no_flush();
-        let change = |page: paging::Mapping| {
-            if self.core.is_special(page.frame) {
-                return SweepChange::Keep;
-            }
+        self.split_ends(&range);
+        let change = |page: &Mapping| match self.core.is_special(page.frame) {
+            true => SweepChange::Keep,
             // A page that is not exclusive stays read-only: its first write must fault.
-            SweepChange::Set(rights::attrs_kept(now, page.attrs))
+            false => SweepChange::Set(rights::attrs_kept(now, page.attrs)),
         };
-        // SAFETY: the address space owns the pages and their frames. The flush is done when this
-        // returns.
-        let swept = unsafe { self.core.tables.sweep(range, &mut pending, |_| true, change) };
-        pending.flush();
-        if let Err(error) = swept {
-            self.failed.get_or_insert(error);
-        }
+        let swept = self.core.sweep(Sweep::Own, range, Cut::Fails, change);
+        self.note(swept);
     }
 
     fn advise(
@@ -466,9 +384,7 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         // prepared, so no fault adds a page; the target was a hole before, or was emptied.
         let moved = unsafe { self.core.tables.relocate(moving, &mut pending) };
         pending.flush();
-        if let Err(error) = moved {
-            self.failed.get_or_insert(error);
-        }
+        self.note(moved);
         // As in Linux, pages that were moved are soft-dirty, also where their VMA is not new.
         // Relaxed: the caller has the write right, and pages become clean with it.
         if self.core.tracks_new.load(Ordering::Relaxed) {

@@ -1,10 +1,10 @@
 //! The calls that change what is mapped, and what they do to pages.
 
 pub(crate) mod bags;
-pub(crate) mod batch;
 pub(crate) mod call;
 pub(crate) mod calls;
 pub(crate) mod collapse;
+pub(crate) mod gather;
 pub(crate) mod guard;
 pub(crate) mod hook;
 pub(crate) mod lock;

@@ -27,8 +27,8 @@
 //! promise an effect at their return, and some of them use the range again.
 //!
 //! # Bounds
-//! [`MOST_PAGES`] frames and tables wait at most, so that memory that is free for the program is
-//! not missing elsewhere, and [`MOST_RANGES`] ranges in each of two lists, so that an insertion
+//! [`WAITING_PAGES`] frames and tables wait at most, so that memory that is free for the program is
+//! not missing elsewhere, and [`WAITING_RANGES`] ranges in each of two lists, so that an insertion
 //! moves at most 4 KiB. Beyond that, one flush of the CPUs that use the space ends the wait: an IPI
 //! for each of them, for thousands of pages. So a CPU that does not tick does no harm. Without
 //! memory for the lists a munmap flushes at once (I7). Not more tables stay empty than pages have
@@ -67,18 +67,15 @@ use spin::{Once, mutex::SpinMutex};
 #[expect(unused_imports, reason = "for links")]
 use crate::AddressSpace;
 #[expect(unused_imports, reason = "for links")]
-use crate::change::bags::{MOST_PAGES, MOST_RANGES};
+use crate::thresholds::{WAITING_PAGES, WAITING_RANGES};
 use crate::{
     change::bags::{Bag, Bags, Over, unlink_empty},
-    change::batch::FrameBatch,
+    change::gather::{Gather, release},
     change::hook::virt,
     change::ranges::Ranges,
     fault::huge::HUGE,
+    thresholds::KEPT_TABLES,
 };
-
-/// The longest range, in bytes, whose empty tables stay: to look at the 128 entries that stand for
-/// it takes as long as to make three tables.
-const LONGEST_KEPT: usize = 256 << 20;
 
 /// What munmap(2) of private anonymous memory has done when it returns
 /// ([`AddressSpace::set_unmap_policy`]).
@@ -204,39 +201,28 @@ impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
         done
     }
 
-    /// Lets what a sweep of `range` has removed wait: the pending flush, with `pages` pages, and
-    /// their frames, which this takes. Gives the flush back if it interrupts no other CPU, or if
-    /// there is no memory: then the caller performs it, and gives the frames back itself.
+    /// Lets what a sweep of `range` has removed wait. It stays in the gather if its flush
+    /// interrupts no other CPU, or if there is no memory.
     pub(crate) fn defer<'p>(
         &self,
-        pending: PendingFlush<'p, M, F, G>,
+        gather: &mut Gather<'p, M, F, G>,
         tables: &'p PageTables<M, F, G>,
-        (frames, pages): (&mut FrameBatch, usize),
         range: Range<usize>,
-    ) -> Option<PendingFlush<'p, M, F, G>> {
-        let Some(periods) = self.periods().filter(|_| pending.interrupts_others()) else {
-            return Some(pending);
-        };
+    ) {
+        let Some(periods) = self.periods().filter(|_| gather.interrupts_others()) else { return };
         // After the entries were cleared: the period that ends later than all that CPUs have
         // cached.
         let period = periods.target();
-        let (kept, is_full) = self.with(tables.machine(), |bags| {
-            let Some(bag) = bags.room(tables, period, frames.frames().len()) else {
-                return (Some(pending), false);
-            };
+        let is_full = self.with(tables.machine(), |bags| {
+            let Some(bag) = bags.room(tables, period, gather.frames()) else { return false };
             // There is room: `room` has reserved it.
-            bag.frames.extend_from_slice(frames.frames());
             bag.ranges.insert(range);
-            // Not 0: a table alone waits, too.
-            bag.pages += pages.max(1);
-            pending.defer_to(&mut bag.flush);
-            frames.forget();
-            (None, bags.is_full())
+            gather.wait_in(bag);
+            bags.is_full()
         });
         if is_full {
             self.relieve(periods, tables);
         }
-        kept
     }
 
     /// Too much waits: gives back what waits no more, or ends the wait by a flush.
@@ -346,7 +332,7 @@ impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
     ) -> bool {
         let mut others = tables.cpus();
         others.remove(tables.machine().current());
-        let short = range.len() <= LONGEST_KEPT;
+        let short = range.len() <= KEPT_TABLES;
         let keeps = short && !huge && !tables.forks() && !others.is_empty();
         if keeps {
             self.has_kept.store(true, Ordering::Relaxed);
@@ -382,7 +368,7 @@ impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
                 tables.check_reuse(range);
             }
             // SAFETY: the flush is done. Only CPUs that use the space can have had translations.
-            unsafe { Bag::release(&frames, tables) };
+            unsafe { release(tables, frames) };
         }
         pages
     }

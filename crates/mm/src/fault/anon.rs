@@ -26,13 +26,13 @@
 //! (`paging::cursor::share`).
 
 use grace::Concurrent;
-use machine::{Frame, Machine, VirtAddr};
+use machine::{Frame, Machine};
 use paging::{EntryChange, Format, Mapping, Share};
 use vma::Vma;
 
 use crate::{
     AddressSpace, Backing,
-    fault::Step,
+    fault::attempt::{Look, Step},
     fault::fresh::Fresh,
     fault::reference::is_alone,
     fault::rights::{self, Want},
@@ -170,17 +170,11 @@ fn decide_absent_of_object<M: Machine>(
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Makes a page exclusive that has replaced another one, after the flush: no CPU reads the old
     /// frame any more. If the entry or the VMA has changed since, the fault begins again.
-    pub(crate) fn end_replacement<'g>(
-        &'g self,
-        guard: &'g G::Guard,
-        page: VirtAddr,
-        vma: &'g Vma<Backing<M>>,
-        new: Option<Frame>,
-    ) -> Step {
-        let addr = page.get() as usize;
+    pub(super) fn end_replacement(&self, look: &Look<'_, M, G>, new: Option<Frame>) -> Step {
+        let Look { guard, addr, vma, .. } = *look;
         // SAFETY: the space owns the page. The frame stays.
         let done = unsafe {
-            self.core.tables.with_entry(guard, page, |now| match now {
+            self.core.tables.with_entry(guard, look.page(), |now| match now {
                 Some(now)
                     if Some(now.frame) == new
                         && now.attrs.share() == Share::Flushing

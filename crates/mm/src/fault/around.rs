@@ -9,32 +9,28 @@ use core::ops::Range;
 use grace::Concurrent;
 use machine::{ENTRIES, Machine, VirtAddr};
 use paging::{EntryChange, Format, Mapping, Share};
-use vma::{PAGE_SIZE, VmFlags, Vma};
+use vma::{PAGE_SIZE, VmFlags};
 
-use crate::{AddressSpace, Backing, fault::rights, monitor::absent::over_mark, object::HeldPage};
-
-/// The pages that a fault maps (`fault_around_bytes` of Linux, in pages).
-const PAGES: usize = 16;
+use crate::{
+    AddressSpace, fault::attempt::Look, fault::rights, monitor::absent::over_mark,
+    object::HeldPage, thresholds::AROUND_PAGES,
+};
 
 /// The addresses that a read fault at `addr` maps, in a VMA with this range.
 fn window(addr: usize, vma: &Range<usize>) -> Range<usize> {
     let entry = addr / PAGE_SIZE % ENTRIES;
     let table = addr - entry * PAGE_SIZE;
-    let aligned = table + (entry & !(PAGES - 1)) * PAGE_SIZE;
+    let aligned = table + (entry & !(AROUND_PAGES - 1)) * PAGE_SIZE;
     let start = aligned.max(vma.start);
-    let end = start + PAGES * PAGE_SIZE;
+    let end = start + AROUND_PAGES * PAGE_SIZE;
     start..end.min(table + ENTRIES * PAGE_SIZE).min(vma.end)
 }
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
-    /// Maps the pages around `addr`, which was mapped just now. Best effort.
-    pub(crate) fn fault_around<'g>(
-        &'g self,
-        guard: &'g G::Guard,
-        addr: usize,
-        range: &Range<usize>,
-        vma: &'g Vma<Backing<M>>,
-    ) {
+    /// Maps the pages around that of a fault. Best effort.
+    pub(super) fn fault_around(&self, look: &Look<'_, M, G>) {
+        let Look { guard, addr, range, vma, .. } = look;
+        let (guard, vma, addr) = (*guard, *vma, *addr);
         let Some(file) = &vma.file else { return };
         // A monitor resolves each of its faults.
         if vma.flags.intersects(VmFlags::UFFD_WP | VmFlags::UFFD_MINOR) {

@@ -27,10 +27,10 @@ use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing, Error, HugePages,
+    fault::attempt::Look,
     fault::reference::Reference,
     fault::rights,
     fault::rights::Want,
-    fault::touch::Look,
     fault::zero::{zero, zero_block},
 };
 
@@ -129,16 +129,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// zeroing, and the locked instruction of its table. The guard is held meanwhile: for 1 MiB,
     /// some 100 µs.
     #[inline]
-    pub(crate) fn fill_block(&self, look: &Look<'_, M, G>, range: &Range<usize>) {
+    pub(crate) fn fill_block(&self, look: &Look<'_, M, G>) {
         let orders = self.blocks_of(look.vma);
         if orders != 0 {
-            self.fill_largest(look, range, orders);
+            self.fill_largest(look, orders);
         }
     }
 
     #[cold]
-    fn fill_largest(&self, look: &Look<'_, M, G>, range: &Range<usize>, orders: u16) {
-        let Some(block) = self.absent_block(look, range, orders, |page| page != look.addr) else {
+    fn fill_largest(&self, look: &Look<'_, M, G>, orders: u16) {
+        let Some(block) = self.absent_block(look, orders, |page| page != look.addr) else {
             return;
         };
         let pages = block.step_by(PAGE_SIZE).filter(|page| *page != look.addr);
@@ -152,7 +152,6 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     fn absent_block(
         &self,
         look: &Look<'_, M, G>,
-        range: &Range<usize>,
         orders: u16,
         wanted: impl Fn(usize) -> bool,
     ) -> Option<Range<usize>> {
@@ -161,7 +160,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         FaultBlocks::ORDERS
             .rev()
             .filter(|order| orders & 1 << order != 0)
-            .filter_map(|order| block_around(look.addr, order, range))
+            .filter_map(|order| block_around(look.addr, order, &look.range))
             .find(|block| block.clone().step_by(PAGE_SIZE).all(is_absent))
     }
 
@@ -170,26 +169,20 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ///
     /// Cost: nothing for formats without groups; otherwise a load, if there are no blocks.
     #[inline]
-    pub(crate) fn fill_groups(
-        &self,
-        look: &Look<'_, M, G>,
-        range: &Range<usize>,
-        want: Want,
-    ) -> bool {
+    pub(crate) fn fill_groups(&self, look: &Look<'_, M, G>, want: Want) -> bool {
         let Some(order) = F::GROUP.map(|size| size.order()) else { return false };
         let orders = self.blocks_of(look.vma) & u16::MAX << order;
-        orders != 0 && self.fill_groups_of(look, range, (orders, order), want).is_some()
+        orders != 0 && self.fill_groups_of(look, (orders, order), want).is_some()
     }
 
     #[cold]
     fn fill_groups_of(
         &self,
         look: &Look<'_, M, G>,
-        range: &Range<usize>,
         (orders, order): (u16, u8),
         want: Want,
     ) -> Option<()> {
-        let block = self.absent_block(look, range, orders, |_| true)?;
+        let block = self.absent_block(look, orders, |_| true)?;
         let own = block_around(look.addr, order, &block)?;
         self.map_group(look, &own, order, want)?;
         let _stopped = block
@@ -240,7 +233,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let machine = self.core.tables.machine();
         let new = Reference::alloc_page(machine, self.core.group(), 0).ok()?;
         zero(machine, new.frame()).ok()?;
-        let look = Look { at: page, addr: page.get() as usize, ..*look };
+        let (addr, range) = (page.get() as usize, look.range.clone());
+        let look = Look { at: page, addr, range, ..*look };
         // SAFETY: as in `first_touch`: the space owns its lower half. The frame is ours until it is
         // mapped, and then the page's.
         let done = unsafe {

@@ -35,11 +35,11 @@ use vma::{VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing, FaultError,
-    fault::Step,
+    change::gather::release,
+    fault::attempt::{Look, Step, refused},
     fault::fresh::{Fresh, Huge},
     fault::reference::{is_alone, is_counted},
     fault::rights::{self, Want},
-    fault::touch::{Look, refused},
     monitor::track::WP,
 };
 
@@ -171,7 +171,6 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     pub(crate) fn huge_present(
         &self,
         look: &Look<'_, M, G>,
-        range: &Range<usize>,
         page: Mapping,
         want: Want,
         fresh: &Fresh<'_, M>,
@@ -194,7 +193,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 return Ok(self.end_huge_replacement(look, page.page, page.frame));
             }
             Share::CopyOnWrite if want.writes() && !is_alone() => {
-                let whole = huge_around(look.addr, range).is_some();
+                let whole = huge_around(look.addr, &look.range).is_some();
                 match fresh.huge() {
                     // The huge zero page is replaced as a whole.
                     _ if is_counted(machine, page.frame) || !whole => return Ok(Step::NeedsSplit),
@@ -243,7 +242,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 fresh.huge_mapped();
                 // SAFETY: no CPU has a translation of it any more. (It is the zero page, which is
                 // not counted.)
-                unsafe { self.core.tables.paging().release_entry(old) };
+                unsafe { release(&self.core.tables, [old]) };
                 Ok(self.end_huge_replacement(look, page.page, new))
             }
             Err(failed) => refused(failed, look.at),

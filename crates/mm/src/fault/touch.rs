@@ -1,55 +1,49 @@
-//! The first touch of a page of anonymous memory, and the second look of all faults.
+//! The first touch of a page of anonymous memory.
 
 use grace::Concurrent;
-use machine::{Machine, VirtAddr};
-use paging::{EntryChange, Error as TableError, Failed, Format, Found, Share};
-use vma::Vma;
+use machine::Machine;
+use paging::{EntryChange, Format, Found, Share};
 
 use crate::{
-    AddressSpace, Backing, FaultError,
-    fault::Step,
-    fault::fresh::Fresh,
+    AddressSpace, FaultError, HugePages,
+    fault::attempt::{Look, Step, refused},
+    fault::fresh::{Fresh, Huge},
+    fault::huge::huge_around,
     fault::rights::{self, Want},
     monitor::track::marked,
 };
 
-/// The first look of a fault.
-pub(crate) struct Look<'g, M: Machine, G: Concurrent> {
-    pub(crate) guard: &'g G::Guard,
-    /// The address of the access.
-    pub(crate) at: VirtAddr,
-    /// The start of its page.
-    pub(crate) addr: usize,
-    pub(crate) vma: &'g Vma<Backing<M>>,
-    /// The count of changes before the look.
-    pub(crate) seen: u64,
-}
-
-/// The step after the tables have refused a change.
-pub(crate) fn refused<M: Machine, F: Format, G: Concurrent>(
-    failed: Failed<'_, M, F, G>,
-    at: VirtAddr,
-) -> Result<Step, FaultError> {
-    let error = failed.error;
-    drop(failed);
-    match error {
-        TableError::Frames(error) => Ok(Step::NeedsMemory(error)),
-        // The fork has the write right.
-        TableError::Fork => Ok(Step::NeedsRight),
-        // A huge page came first, or small ones.
-        TableError::Occupied(_) => Ok(Step::Again),
-        TableError::NotCanonical(_) | TableError::Kernel(_) => Err(FaultError::Unmapped(at)),
-        error => Err(FaultError::Tables(error)),
-    }
-}
-
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
-    /// The second look, with the table's lock held: whether the VMA of the first look still decides
-    /// about the page. Cost: a load, if no call has swept pages since; otherwise a descent.
+    /// The fault at an absent page of anonymous memory: a huge page, a block of pages, or one.
     #[inline]
-    pub(crate) fn is_current(&self, look: &Look<'_, M, G>) -> bool {
-        let (machine, changes) = (self.core.tables.machine(), &self.core.changes);
-        changes.is(machine, look.seen) || self.core.vmas.is_current(look.guard, look.addr, look.vma)
+    pub(super) fn touch_absent(
+        &self,
+        look: &Look<'_, M, G>,
+        place: &Found<'_>,
+        want: Want,
+        fresh: &Fresh<'_, M>,
+    ) -> Result<Step, FaultError> {
+        let policy = self.core.huge.policy();
+        if policy != HugePages::Never
+            && !place.has_table()
+            && fresh.huge() != Huge::Denied
+            && policy.allows(look.vma)
+            && let Some(huge) = huge_around(look.addr, &look.range)
+        {
+            // Also for a read, as in Linux.
+            if !self.core.vmas.first_write(look.guard, look.addr, look.vma) {
+                return Ok(Step::NeedsRight);
+            }
+            return self.huge_first_touch(look, &huge, want, fresh);
+        }
+        if want.writes() && self.fill_groups(look, want) {
+            return Ok(Step::Mapped);
+        }
+        let step = self.first_touch(look, place, want, fresh, None)?;
+        if step == Step::MappedFresh {
+            self.fill_block(look);
+        }
+        Ok(step)
     }
 
     /// The fault at an absent page of anonymous memory that the VMA allows: a write gets a frame of

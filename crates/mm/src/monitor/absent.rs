@@ -28,11 +28,11 @@ use crate::{
     AddressSpace, Backing, FaultError, UserFaultHandler,
     change::guard,
     change::hook::Hook,
-    fault::Step,
+    fault::attempt::Look,
+    fault::attempt::Step,
     fault::fresh::Fresh,
     fault::huge::HUGE,
     fault::rights::Want,
-    fault::touch::Look,
     monitor::track::{POISON, WP, marked},
 };
 

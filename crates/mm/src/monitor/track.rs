@@ -24,9 +24,11 @@ use vma::{PageWork, Pages, VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing, Error,
-    change::hook::{Hook, virt},
+    change::gather::{Cut, Sweep},
+    change::hook::Hook,
     fault::rights,
     monitor::absent::is_mark,
+    space::Writer,
 };
 
 /// The page is write-protected.
@@ -78,10 +80,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// memory; a part may be clean.
     pub fn clear_soft_dirty(&self) -> Result<(), Error> {
         Self::check_marks()?;
-        self.change(|calls| calls.clear_soft_dirty())?;
+        let mut calls = self.core.right();
+        calls.clear_soft_dirty()?;
         // Release: pairs with the Acquire of `is_new`: the VMAs have lost the flag.
         self.core.tracks_new.store(true, Ordering::Release);
-        self.sweep_all(|page| SweepChange::Set(marked(page.attrs, page.attrs.soft | CLEAN)))
+        // With the same right: no call that makes or joins VMAs comes between.
+        self.sweep_areas(calls, 0..usize::MAX, |hook, range, _| {
+            hook.sweep_pages(range, |page| {
+                SweepChange::Set(marked(page.attrs, page.attrs.soft | CLEAN))
+            });
+        })
     }
 
     /// Whether all pages of a VMA are soft-dirty, also absent ones.
@@ -97,15 +105,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// # Errors
     /// [`Error::Vma`]: no memory; a part may be done.
     pub fn clear_referenced(&self) -> Result<(), Error> {
-        self.sweep_all(|_| SweepChange::Age)
-    }
-
-    /// Sweeps the pages of all VMAs but guards, with the write right.
-    fn sweep_all(&self, change: impl Fn(&Mapping) -> SweepChange) -> Result<(), Error> {
         let mut at = 0;
         while let Some((range, _)) = self.next_vma(at) {
             at = range.end;
-            self.change_with_hook(range, |hook, range, _| hook.sweep_pages(range, &change))?;
+            self.change_with_hook(range, |hook, range, _| {
+                hook.sweep_pages(range, |_| SweepChange::Age);
+            })?;
         }
         Ok(())
     }
@@ -115,9 +120,18 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     pub(crate) fn change_with_hook(
         &self,
         range: Range<usize>,
+        change: impl FnMut(&mut Hook<'_, M, F, G>, Range<usize>, &Vma<Backing<M>>),
+    ) -> Result<(), Error> {
+        self.sweep_areas(self.core.right(), range, change)
+    }
+
+    /// As [`change_with_hook`](Self::change_with_hook), with a right that is held already.
+    fn sweep_areas(
+        &self,
+        calls: Writer<'_, M, G>,
+        range: Range<usize>,
         mut change: impl FnMut(&mut Hook<'_, M, F, G>, Range<usize>, &Vma<Backing<M>>),
     ) -> Result<(), Error> {
-        let calls = self.core.right();
         let mut hook = Hook::new(&self.core, None);
         for area in calls.areas_from(range.start).take_while(|area| area.start < range.end) {
             let part = area.start.max(range.start)..area.end.min(range.end);
@@ -140,27 +154,18 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     ) {
         self.count_change();
         self.split_ends(&range);
-        let mut rest = range;
-        while let Some(range) = virt(rest.clone()) {
-            let mut pending = self.core.tables.no_flush();
-            let each = |page: Mapping| match change(&page) {
-                SweepChange::Set(new) if self.core.is_swap(page.frame) => {
-                    let soft = page.attrs.soft & !SWAPPED_MARKS | new.soft & SWAPPED_MARKS;
-                    SweepChange::Set(Attrs { soft, ..page.attrs })
-                }
-                SweepChange::Set(_) | SweepChange::Age if self.core.is_special(page.frame) => {
-                    SweepChange::Keep
-                }
-                change => change,
-            };
-            // SAFETY: the space owns the pages. They lose rights at most, or get those that their
-            // VMA allows. The flush is done here.
-            let swept = unsafe { self.core.tables.sweep(range, &mut pending, |_| true, each) };
-            pending.flush();
-            if !self.goes_on(&mut rest, swept) {
-                break;
+        let each = |page: &Mapping| match change(page) {
+            SweepChange::Set(new) if self.core.is_swap(page.frame) => {
+                let soft = page.attrs.soft & !SWAPPED_MARKS | new.soft & SWAPPED_MARKS;
+                SweepChange::Set(Attrs { soft, ..page.attrs })
             }
-        }
+            SweepChange::Set(_) | SweepChange::Age if self.core.is_special(page.frame) => {
+                SweepChange::Keep
+            }
+            change => change,
+        };
+        let swept = self.core.sweep(Sweep::Own, range, Cut::IsLater, each);
+        self.note(swept);
     }
 
     /// Gives the pages of a range the mark of write-protection, or takes it from them.

@@ -23,8 +23,9 @@ use paging::{EntryChange, Format};
 use vma::{Uffd, VmFlags, Vma};
 
 use crate::{
-    Access, AddressSpace, Backing, Error, FaultError, UserFaultEvent, UserFaultEvents, fault::Step,
-    fault::rights::Want, fault::touch::Look, monitor::aligned, monitor::track::WP,
+    Access, AddressSpace, Backing, Error, FaultError, UserFaultEvent, UserFaultEvents,
+    fault::attempt::Look, fault::attempt::Step, fault::rights::Want, monitor::aligned,
+    monitor::track::WP,
 };
 
 bitflags::bitflags! {

@@ -9,7 +9,7 @@ use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
     Backing, Mappings,
-    change::batch::FrameBatch,
+    change::gather::{Cut, Sweep},
     change::hook::virt,
     fault::huge::HUGE,
     fault::rights,
@@ -90,48 +90,31 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
         pending.flush();
     }
 
-    /// Takes the pages of an object from a part of one VMA. Called with the write right.
-    fn take_back_from(&self, mut rest: Range<usize>, what: &TakeBack<'_>, vma: &Vma<Backing<M>>) {
+    /// Takes the pages of an object from a part of one VMA. Called with the write right, which
+    /// keeps forks, unmappings and moves away.
+    fn take_back_from(&self, range: Range<usize>, what: &TakeBack<'_>, vma: &Vma<Backing<M>>) {
         let index = |page: &Mapping| vma.offset_at(page.page.get() as usize) as u64;
-        while let Some(range) = virt(rest.clone()) {
-            let mut batch = FrameBatch::new();
-            let mut pending = self.tables.no_flush();
-            let mut clear = |page: &Mapping| match batch.take(self.tables.paging(), page.frame) {
-                true => clear_of_object(page, self.guard.get()),
-                false => SweepChange::Stop,
-            };
-            let change = |page: Mapping| match (what.what, page.attrs.share()) {
-                // Lost contents go with the copies.
-                (Take::All, _) if is_poison(page.attrs) && self.is_guard(page.frame) => {
-                    SweepChange::Clear
-                }
-                _ if self.is_guard(page.frame) => SweepChange::Keep,
-                // UFFDIO_ZEROPAGE has put it there. It is no copy, so Linux removes it.
-                (Take::Own(_), _) if Some(page.frame) == self.zero.get() => clear(&page),
-                // A copy, which goes with the others only.
-                (Take::Write | Take::Own(_), _) if self.is_special(page.frame) => SweepChange::Keep,
-                (Take::Write, Share::Object) => SweepChange::Set(rights::attrs_kept(
-                    vma,
-                    page.attrs.with_share(Share::CopyOnWrite),
-                )),
-                (Take::Write, _) => SweepChange::Keep,
-                (Take::All, _) | (Take::Own(_), Share::Object) => clear(&page),
-                // A page of the object, or a copy; the copy may be shared with a fork.
-                (Take::Own(is_ours), _) if is_ours(index(&page), page.frame) => clear(&page),
-                (Take::Own(_), _) => SweepChange::Keep,
-            };
-            // SAFETY: the object takes its pages back from all spaces, so those that share the
-            // tables lose them, too. The frames are released after the flush. The write right keeps
-            // forks, unmappings and moves away.
-            let swept = unsafe { self.tables.take_back(range, &mut pending, change) };
-            pending.flush();
-            // SAFETY: they are unmapped and flushed. Each mapping had a reference.
-            unsafe { batch.release(self.tables.paging()) };
-            let Ok(Some(next)) = swept else {
-                debug_assert!(swept.is_ok(), "{swept:?}");
-                return;
-            };
-            rest.start = next.get() as usize;
-        }
+        let clear = |page: &Mapping| clear_of_object(page, self.guard.get());
+        let change = |page: &Mapping| match (what.what, page.attrs.share()) {
+            // Lost contents go with the copies.
+            (Take::All, _) if is_poison(page.attrs) && self.is_guard(page.frame) => {
+                SweepChange::Clear
+            }
+            _ if self.is_guard(page.frame) => SweepChange::Keep,
+            // UFFDIO_ZEROPAGE has put it there. It is no copy, so Linux removes it.
+            (Take::Own(_), _) if Some(page.frame) == self.zero.get() => clear(page),
+            // A copy, which goes with the others only.
+            (Take::Write | Take::Own(_), _) if self.is_special(page.frame) => SweepChange::Keep,
+            (Take::Write, Share::Object) => {
+                SweepChange::Set(rights::attrs_kept(vma, page.attrs.with_share(Share::CopyOnWrite)))
+            }
+            (Take::Write, _) => SweepChange::Keep,
+            (Take::All, _) | (Take::Own(_), Share::Object) => clear(page),
+            // A page of the object, or a copy; the copy may be shared with a fork.
+            (Take::Own(is_ours), _) if is_ours(index(page), page.frame) => clear(page),
+            (Take::Own(_), _) => SweepChange::Keep,
+        };
+        let swept = self.sweep(Sweep::OfAll, range, Cut::Fails, change);
+        debug_assert!(swept.is_ok(), "{swept:?}");
     }
 }

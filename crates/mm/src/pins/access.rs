@@ -10,7 +10,7 @@ use machine::{Frame, Machine, Translated, VirtAddr};
 use paging::Format;
 use vma::{PAGE_SIZE, VmFlags};
 
-use crate::{Access, AddressSpace, FaultError, space::lower_half};
+use crate::{Access, AddressSpace, FaultError, space::lower_half, thresholds::COPIED_PAGES};
 
 /// A copy that stopped early.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,9 +28,6 @@ impl fmt::Display for CopyError {
 }
 
 impl core::error::Error for CopyError {}
-
-/// The pages that are pinned at once.
-const BATCH: usize = 8;
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Copies a program's bytes at `at` into `into`, also of a space that is active on no CPU
@@ -104,9 +101,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 return Err(fail(FaultError::Unmapped(VirtAddr::new(here as u64))));
             }
             let within = here % PAGE_SIZE;
-            let pages = (within + (len - copied)).div_ceil(PAGE_SIZE).min(BATCH);
+            let pages = (within + (len - copied)).div_ceil(PAGE_SIZE).min(COPIED_PAGES);
             let pages = self.allowed(here - within, pages, access).map_err(fail)?;
-            let mut frames = [Frame::default(); BATCH];
+            let mut frames = [Frame::default(); COPIED_PAGES];
             let pins = self.pin_pages(here, access, &mut frames[..pages]).map_err(fail)?;
             let mut start = within;
             for &frame in pins.frames() {

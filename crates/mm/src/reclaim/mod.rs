@@ -20,7 +20,7 @@ use core::{ops::Range, sync::atomic::Ordering};
 use grace::Concurrent;
 use machine::{Machine, PageSize, VirtAddr};
 use paging::{Attrs, EntryChange, Flags, Format, Mapping, Share, SweepChange};
-use vma::{PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
+use vma::{PageWork, Pages, VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing, Error,
@@ -29,14 +29,10 @@ use crate::{
     fault::rights,
     monitor::absent::clear_of_object,
     monitor::track::{AWAY, marked},
+    thresholds::{RECLAIM_BYTES, RECLAIM_PAGES},
 };
 #[expect(unused_imports, reason = "for links")]
 use crate::{Object, UnmapPolicy};
-
-/// The bytes that are looked at with the write right held once.
-const PART: usize = 512 * PAGE_SIZE;
-/// The anonymous pages that are written in one go.
-const BATCH: usize = 32;
 
 /// What a reclaim has done, in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -104,7 +100,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         while done.taken() < want {
             let part = self.next_vma(hand).map(|(vma, _)| {
                 let from = vma.start.max(hand);
-                from..vma.end.min((from & !(PART - 1)) + PART)
+                from..vma.end.min((from & !(RECLAIM_BYTES - 1)) + RECLAIM_BYTES)
             });
             let passed_start = part.as_ref().is_none_or(|part| part.end > start && hand <= start);
             let Some(part) = part else {
@@ -167,7 +163,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let mut from = part.start;
         while from < part.end && done.taken() < want {
             let mut found = Found { cold: Vec::new(), of_objects: Vec::new(), huge: None };
-            let room = BATCH.min(want - done.taken());
+            let room = RECLAIM_PAGES.min(want - done.taken());
             if found.cold.try_reserve(room).is_err() || found.of_objects.try_reserve(room).is_err()
             {
                 return Ok(part.end);
@@ -233,8 +229,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let pinned = block.is_none_or(|(_, info)| info.pins() != 0);
             match of_object {
                 _ if pinned || page.attrs.share() == Share::Flushing => SweepChange::Keep,
+                _ if of_object.is_some() && !hold(machine, page.frame) => SweepChange::Keep,
                 Some(file) => {
-                    // SAFETY: the entry's reference. It is dropped after the flush.
+                    // SAFETY: just taken.
                     let held = unsafe { Reference::new(machine, page.frame) };
                     found.of_objects.push((file, index, held));
                     clear_of_object(page, self.core.guard.get())

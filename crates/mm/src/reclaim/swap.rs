@@ -34,14 +34,16 @@ use vma::{PAGE_SIZE, VmFlags};
 
 use crate::{
     AddressSpace, Error,
-    fault::Step,
+    change::gather::release,
+    fault::attempt::Step,
+    fault::attempt::{Look, refused},
     fault::fresh::{Fresh, read_words},
     fault::reference::{Reference, block_of},
     fault::rights,
-    fault::touch::{Look, refused},
     fault::zero::zero,
     monitor::track::{AWAY, marked},
     space::Writer,
+    thresholds::SLOT_REFUSALS,
 };
 
 /// A page that was written to swap.
@@ -53,10 +55,6 @@ struct Written<'m, M: Machine> {
     entry: Frame,
     has_gone: bool,
 }
-
-/// A fault that is refused a reference to a slot so often ends. It is more than the attempts
-/// without the mmap lock.
-const REFUSALS: usize = 20;
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The second and the third step, for marked pages whose frames are held. Returns how many have
@@ -170,7 +168,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 return Ok(match still.filter(|page| page.frame == entry) {
                     // The entry still names it, so the slot is in use: it has too many references.
                     // Some are those of faults, which give them back.
-                    Some(_) if refusals >= REFUSALS => {
+                    Some(_) if refusals >= SLOT_REFUSALS => {
                         Step::NeedsMemory(machine::FrameError::InUse {
                             frame: entry,
                             refs: u32::MAX,
@@ -208,7 +206,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 pending.flush();
                 if step == Step::MappedFresh {
                     // SAFETY: the reference of the old entry.
-                    unsafe { self.core.tables.paging().release_entry(entry) };
+                    unsafe { release(&self.core.tables, [entry]) };
                 }
                 Ok(step)
             }

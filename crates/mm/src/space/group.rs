@@ -21,10 +21,7 @@ use core::{
 
 use machine::{Access, Account, CpuId, Frame, Machine, PerCpu};
 
-use crate::Shared;
-
-/// The frames that a CPU takes from the limit at once.
-const BATCH: usize = 32;
+use crate::{Shared, thresholds::GROUP_FRAMES};
 
 /// What a host does when a group has reached its limit. Called with no lock and no guard held, by
 /// the fault or the call that needs the frames.
@@ -205,8 +202,8 @@ impl<M: Machine> FrameGroup<M> {
         if own.is_ok() {
             return true;
         }
-        if self.take(frames + BATCH) {
-            stock.fetch_add(BATCH, Ordering::Relaxed);
+        if self.take(frames + GROUP_FRAMES) {
+            stock.fetch_add(GROUP_FRAMES, Ordering::Relaxed);
             return true;
         }
         if self.take(frames) {
@@ -231,7 +228,7 @@ impl<M: Machine> FrameGroup<M> {
     fn put(&self, stock: &AtomicUsize, frames: usize) {
         self.machine.step(Access::Shared);
         let has = stock.fetch_add(frames, Ordering::Relaxed) + frames;
-        if has > 2 * BATCH {
+        if has > 2 * GROUP_FRAMES {
             let excess = stock.swap(0, Ordering::Relaxed);
             self.taken.fetch_sub(excess, Ordering::Relaxed);
         }

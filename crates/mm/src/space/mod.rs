@@ -33,10 +33,8 @@ use crate::{
     space::commitment::Commitment,
     space::policy::HugeState,
     space::shared::{Room, Shared, WeakShared},
+    thresholds::RIGHT_PAUSES,
 };
-
-/// The most pauses between two tries to get the write right without performing requests.
-const MOST_PAUSES: u32 = 32;
 
 /// The bytes of a program's half of the addresses.
 pub(crate) fn lower_half<F: Format>() -> usize {
@@ -388,7 +386,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
             if let Some(writer) = self.vmas.try_write() {
                 return writer;
             }
-            if pauses > MOST_PAUSES {
+            if pauses > RIGHT_PAUSES {
                 self.tables.machine().relax();
             } else {
                 (0..pauses).for_each(|_| core::hint::spin_loop());

@@ -11,7 +11,7 @@ use machine::{Asid, Step};
 use mm::*;
 use sim::{Config, Failure, Program, Sim, explore, seeded};
 
-const SEEDS: u64 = if cfg!(debug_assertions) { 600 } else { 10_000 };
+const SEEDS: u64 = if cfg!(debug_assertions) { 300 } else { 10_000 };
 const AT: usize = 0x4000_0000;
 
 /// A number that CPUs pass to each other.

@@ -14,7 +14,7 @@ use mm::*;
 use paging::{Aarch64, Format, Paging, X86_64L4};
 use sim::{Arch, Config, Failure, Program, Sim, explore, seeded};
 
-const SEEDS: u64 = if cfg!(debug_assertions) { 40 } else { 1_500 };
+const SEEDS: u64 = if cfg!(debug_assertions) { 25 } else { 1_500 };
 const HUGE: usize = 512 * PAGE;
 const AT: usize = 0x4000_0000;
 

@@ -17,7 +17,7 @@ use machine::{Asid, Step};
 use mm::*;
 use sim::{Config, Failure, Grace, Program, Sim, explore, seeded};
 
-const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 500 };
+const SEEDS: u64 = if cfg!(debug_assertions) { 40 } else { 500 };
 /// Maps of two pages each, on both sides of the border of two tables.
 const SHARED: usize = 0x3fff_f000;
 const PRIVATE: usize = SHARED + 4 * PAGE;

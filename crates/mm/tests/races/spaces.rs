@@ -15,7 +15,7 @@ use mm::*;
 use paging::{Aarch64, Format, Paging, X86_64L4};
 use sim::{Arch, Config, Failure, Grace, Program, Sim, explore, seeded};
 
-const SEEDS: u64 = 300;
+const SEEDS: u64 = if cfg!(debug_assertions) { 150 } else { 300 };
 const SHARED: MapFlags = MapFlags::SHARED.union(MapFlags::ANONYMOUS).union(MapFlags::FIXED);
 /// The last page of a table, and the first of the next one.
 const AT: usize = 0x3fff_f000;

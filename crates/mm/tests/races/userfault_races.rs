@@ -13,7 +13,7 @@ use machine::Step;
 use mm::*;
 use sim::{Config, Failure, Program, Sim, explore, seeded};
 
-const SEEDS: u64 = if cfg!(debug_assertions) { 400 } else { 8_000 };
+const SEEDS: u64 = if cfg!(debug_assertions) { 200 } else { 8_000 };
 const AT: usize = 0x4000_0000;
 
 fn activate(space: &Space) {

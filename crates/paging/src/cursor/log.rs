@@ -100,7 +100,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             }
         };
         // SAFETY: passed on.
-        unsafe { self.sweep(range, pending, |_| true, each) }.map(drop)
+        unsafe { self.sweep(range, pending, each) }.map(drop)
     }
 
     /// For a fault by a write, where logging has taken the right to write: gives it back, which

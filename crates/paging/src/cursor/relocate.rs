@@ -56,7 +56,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         self.unshare(to)?;
         let mut settled = self.no_flush();
         // SAFETY: it changes no page. It unlinks tables that are empty, and flushes for them.
-        unsafe { self.sweep(from, &mut settled, |_| true, |_| SweepChange::Keep) }?;
+        unsafe { self.sweep(from, &mut settled, |_| SweepChange::Keep) }?;
         settled.flush();
         let mut spare = Spare::none(self);
         let mut needed = 0;
@@ -131,7 +131,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
         // Unlinks the tables that are empty now.
         // SAFETY: passed on. It changes no page.
-        unsafe { self.sweep(from, pending, |_| true, |_| SweepChange::Keep) }.map(drop)
+        unsafe { self.sweep(from, pending, |_| SweepChange::Keep) }.map(drop)
     }
 
     /// Takes the pages of one table out of it, from `at` on, as many as fit; or one large page.
@@ -226,7 +226,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             }
             drop(guard);
             // SAFETY: it changes no page. It unlinks the empty table, unless the fault has.
-            unsafe { self.sweep(page, pending, |_| true, |_| SweepChange::Keep) }?;
+            unsafe { self.sweep(page, pending, |_| SweepChange::Keep) }?;
         }
     }
 }

@@ -36,6 +36,15 @@ pub enum SweepChange {
     Stop,
 }
 
+/// How deep a sweep goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Depth {
+    /// To the pages.
+    Pages,
+    /// To the lowest tables, whose locks it takes.
+    Tables,
+}
+
 /// The reason why a sweep ends early.
 enum Ended {
     Stopped(VirtAddr),
@@ -51,9 +60,7 @@ impl From<Error> for Ended {
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Goes through the pages of a range in ascending order, with the lock of each lowest table of
     /// the range held in turn, also of a table without pages. `change` is called for each page and
-    /// returns its change. `enter` is called once for each lowest table, with its lock held,
-    /// with the part of the range that the table decides about; and once for each large page, with
-    /// the addresses of the page. If `enter` returns `false`, the part is skipped.
+    /// returns its change.
     ///
     /// Where a table is absent, the sweep locks the upper table that would lead to it, and reads
     /// the entry again. So it is ordered with each [`with_entry`](Self::with_entry) in the range:
@@ -77,10 +84,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// instruction if it changes. No allocation.
     ///
     /// # Context
-    /// Not in an interrupt. `enter` and `change` take no lock of a table, take no other lock that
-    /// is held around a call on these tables, allocate nothing, wait for no CPU, and do not call
-    /// back into these tables: that would deadlock. Nor do they give a frame back, which is for
-    /// after the flush.
+    /// Not in an interrupt. `change` takes no lock of a table, takes no other lock that is held
+    /// around a call on these tables, allocates nothing, waits for no CPU, and does not call back
+    /// into these tables: that would deadlock. Nor does it give a frame back, which is for after
+    /// the flush.
     ///
     /// # Errors
     /// - [`Error::Empty`], [`Error::Misaligned`], [`Error::NotCanonical`], [`Error::Kernel`]: not a
@@ -94,7 +101,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///   attributes that `change` returned.
     /// - [`Error::Malformed`]: the tables are corrupt.
     ///
-    /// If `enter` or `change` panics, the changes before that stay, and their flush is pending.
+    /// If `change` panics, the changes before that stay, and their flush is pending.
     ///
     /// # Safety
     /// - *Addresses*: the pages that change are the caller's to change, and nothing relies on a
@@ -107,7 +114,6 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         &'p self,
         range: VirtRange,
         pending: &mut PendingFlush<'p, M, F, G>,
-        mut enter: impl FnMut(VirtRange) -> bool,
         mut change: impl FnMut(Mapping) -> SweepChange,
     ) -> core::result::Result<Option<VirtAddr>, Error> {
         if !pending.is_of(self) {
@@ -116,7 +122,26 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         self.unshare(range)?;
         self.check_ends(&self.walk(&G::pin()), range)?;
         let own = |_: &Walk<'_, M, F>, _, _, _| Some(true);
-        self.sweep_tables(range, pending, own, &mut enter, |page, _| change(page))
+        self.sweep_tables(range, pending, own, Depth::Pages, |page, _| change(page))
+    }
+
+    /// Unlinks the tables of programs in a range that are empty, as [`sweep`](Self::sweep) does
+    /// unless [`PendingFlush::keep_tables`] says otherwise. No page changes, and no entry of a
+    /// lowest table is read.
+    ///
+    /// # Errors
+    /// As for [`sweep`](Self::sweep).
+    pub fn unlink_empty<'p>(
+        &'p self,
+        range: VirtRange,
+        pending: &mut PendingFlush<'p, M, F, G>,
+    ) -> core::result::Result<(), Error> {
+        if !pending.is_of(self) {
+            return Err(Error::NotTheTables);
+        }
+        self.unshare(range)?;
+        let own = |_: &Walk<'_, M, F>, _, _, _| Some(true);
+        self.sweep_tables(range, pending, own, Depth::Tables, |_, _| SweepChange::Keep).map(drop)
     }
 
     /// The loop of a sweep. `owns` is called with the lock of each table held, with an address, the
@@ -128,7 +153,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         range: VirtRange,
         pending: &mut PendingFlush<'p, M, F, G>,
         owns: impl Fn(&Walk<'_, M, F>, VirtAddr, u8, Frame) -> Option<bool>,
-        enter: &mut impl FnMut(VirtRange) -> bool,
+        depth: Depth,
         mut change: impl FnMut(Mapping, bool) -> SweepChange,
     ) -> core::result::Result<Option<VirtAddr>, Error> {
         let mut next = Some(range.start());
@@ -147,13 +172,16 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             let Some(own) = owns(&walk, at, level, table) else { continue };
             let users = if own { Users::Own } else { Users::Sharers };
             let mut changing = self.changing(&walk, (at, level), locked, users, pending);
-            if level == 0 && !enter(part_of::<F>(range, at)) {
+            if level == 0 && depth == Depth::Tables {
                 next = beyond::<F>(at, 1);
                 continue;
             }
             let (end, result) = changing.each(range, table, &mut |pending, count, slot| {
+                if depth == Depth::Tables {
+                    return Ok(());
+                }
                 let change = &mut |page| change(page, own);
-                self.sweep_page(range, pending, count, (slot, users), enter, change)
+                self.sweep_page(range, pending, count, (slot, users), change)
             });
             if !own {
                 // Unlocked here, so that it is not unlinked.
@@ -175,7 +203,6 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         pending: &mut PendingFlush<'_, M, F, G>,
         count: &mut u32,
         (slot, users): (Slot<'_, M>, Users),
-        enter: &mut impl FnMut(VirtRange) -> bool,
         change: &mut impl FnMut(Mapping) -> SweepChange,
     ) -> core::result::Result<(), Ended> {
         let (Some(size), Decoded::Page(frame, attrs)) =
@@ -186,12 +213,6 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let page = slot.at.align_down(size);
         if !covers(range, page, size) {
             return Err(Error::Cut(page, size).into());
-        }
-        if slot.level != 0
-            && let Some(large) = VirtRange::new(page, size.bytes())
-            && !enter(large)
-        {
-            return Ok(());
         }
         let old = attrs;
         let change = change(Mapping { page, size, frame, attrs });
@@ -220,10 +241,4 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
         Ok(())
     }
-}
-
-/// The part of the range that the lowest table for `at` decides about, from `at` on.
-fn part_of<F: Format>(range: VirtRange, at: VirtAddr) -> VirtRange {
-    let last = range.last().unwrap_or(at).get().min(at.get() | (F::LARGE.bytes() - 1));
-    VirtRange::new(at, last - at.get() + 1).unwrap_or(range)
 }

@@ -58,7 +58,7 @@ fn sweep_waits(level: u8, at: u64, range: VirtRange) {
         }
         let mut pending = space.no_flush();
         // SAFETY: it changes nothing.
-        let done = unsafe { space.sweep(range, &mut pending, |_| true, |_| SweepChange::Keep) };
+        let done = unsafe { space.sweep(range, &mut pending, |_| SweepChange::Keep) };
         assert_eq!(done, Ok(None));
         assert_eq!(state.load(SeqCst), RELEASED, "the sweep took no lock");
     };

@@ -192,15 +192,10 @@ impl<F: Format> Space<F> {
         let (mut pending, mut gone) = (self.no_flush(), Vec::new());
         // SAFETY: the models own their spaces. The flush follows.
         let swept = unsafe {
-            self.sweep(
-                pages(at, count),
-                &mut pending,
-                |_| true,
-                |page| {
-                    gone.push(page.frame);
-                    SweepChange::Clear
-                },
-            )
+            self.sweep(pages(at, count), &mut pending, |page| {
+                gone.push(page.frame);
+                SweepChange::Clear
+            })
         };
         swept.unwrap();
         pending.flush();

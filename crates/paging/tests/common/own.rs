@@ -54,7 +54,6 @@ pub(crate) trait Own<M: Machine, F: Format, G: Concurrent> {
         &'p self,
         range: VirtRange,
         pending: &mut PendingFlush<'p, M, F, G>,
-        enter: impl FnMut(VirtRange) -> bool,
         change: impl FnMut(Mapping) -> SweepChange,
     ) -> Result<Option<VirtAddr>, Error>;
 }
@@ -131,10 +130,9 @@ impl<M: Machine, F: Format, G: Concurrent> Own<M, F, G> for PageTables<M, F, G> 
         &'p self,
         range: VirtRange,
         pending: &mut PendingFlush<'p, M, F, G>,
-        enter: impl FnMut(VirtRange) -> bool,
         change: impl FnMut(Mapping) -> SweepChange,
     ) -> Result<Option<VirtAddr>, Error> {
         // SAFETY: see `Own`.
-        unsafe { self.sweep(range, pending, enter, change) }
+        unsafe { self.sweep(range, pending, change) }
     }
 }

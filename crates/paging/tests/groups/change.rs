@@ -52,7 +52,7 @@ pub(super) fn one_page_changes<F: OnSim>() {
     let (one, last) = (part::<F>(page, 1), 2 * n - 1);
     let sweep = |world: &World<F>, change: SweepChange| {
         let mut pending = world.tables.no_flush();
-        world.tables.sweep_own(one, &mut pending, |_| true, |_| change).unwrap();
+        world.tables.sweep_own(one, &mut pending, |_| change).unwrap();
         pending.flush();
     };
     let entry = |world: &World<F>, change: EntryChange| {

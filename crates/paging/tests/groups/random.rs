@@ -124,7 +124,7 @@ impl<F: OnSim> World<F> {
                         _ => SweepChange::Keep,
                     }
                 };
-                self.tables.sweep_own(range, &mut pending, |_| true, change).unwrap();
+                self.tables.sweep_own(range, &mut pending, change).unwrap();
                 pending.flush();
             }
             Op::Entry(kind) => {

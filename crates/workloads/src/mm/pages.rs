@@ -161,7 +161,7 @@ impl<M: Machine, G: Concurrent> Pages<M, G> {
                 None => SweepChange::Stop,
             };
             // SAFETY: the space owns the range, and the frames are given back after the flush.
-            next = unsafe { self.tables.sweep(rest, &mut pending, |_| true, clear) }?;
+            next = unsafe { self.tables.sweep(rest, &mut pending, clear) }?;
             pending.flush();
             frames[..len].iter().try_for_each(|frame| self.give_back(*frame))?;
         }
@@ -196,7 +196,7 @@ impl<M: Machine, G: Concurrent> Pages<M, G> {
                 SweepChange::Set(Attrs::USER_RO)
             };
             // SAFETY: the space owns the pages, and loses only the right to write.
-            next = unsafe { self.tables.sweep(rest, &mut pending, |_| true, take) }?;
+            next = unsafe { self.tables.sweep(rest, &mut pending, take) }?;
             pending.flush();
             if len == 0 {
                 continue;

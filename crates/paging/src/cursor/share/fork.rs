@@ -162,7 +162,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 None => SweepChange::Stop,
             };
             // SAFETY: as above. The frames are given back after the flush.
-            let next = unsafe { self.sweep(range, &mut pending, |_| true, clear) };
+            let next = unsafe { self.sweep(range, &mut pending, clear) };
             pending.flush();
             for &frame in &frames[..len] {
                 // SAFETY: no CPU has used the entry, which held the reference.

@@ -1,5 +1,6 @@
 //! Clearing pages everywhere, also in tables that other spaces share.
 
+use crate::cursor::sweep::Depth;
 use crate::cursor::{Error, SweepChange};
 use crate::format::Format;
 use crate::pending::PendingFlush;
@@ -38,7 +39,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         change: impl FnMut(Mapping) -> SweepChange,
     ) -> Result<Option<VirtAddr>, Error> {
         // SAFETY: as the caller promises.
-        unsafe { self.take_back_in(range, pending, |_| true, change) }
+        unsafe { self.take_back_in(range, pending, Depth::Pages, change) }
     }
 
     /// Takes the lock of each lowest table of a range once, also of one that spaces share, and
@@ -58,17 +59,20 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         range: VirtRange,
         pending: &mut PendingFlush<'p, M, F, G>,
     ) -> Result<(), Error> {
+        let keep = |_| SweepChange::Keep;
         // SAFETY: no entry changes, and the caller promises the rest.
-        let passed = unsafe { self.take_back_in(range, pending, |_| false, |_| SweepChange::Keep) };
-        passed.map(|_| ())
+        unsafe { self.take_back_in(range, pending, Depth::Tables, keep) }.map(drop)
     }
 
-    /// [`take_back`](Self::take_back) in the parts for which `enter` returns `true`.
+    /// [`take_back`](Self::take_back), as deep as `depth` says.
+    ///
+    /// # Safety
+    /// As for [`take_back`](Self::take_back).
     unsafe fn take_back_in<'p>(
         &'p self,
         range: VirtRange,
         pending: &mut PendingFlush<'p, M, F, G>,
-        mut enter: impl FnMut(VirtRange) -> bool,
+        depth: Depth,
         mut change: impl FnMut(Mapping) -> SweepChange,
     ) -> Result<Option<VirtAddr>, Error> {
         if !pending.is_of(self) {
@@ -86,7 +90,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             flush.needed |= !own && !matches!(change, SweepChange::Keep | SweepChange::Stop);
             change
         };
-        self.sweep_tables(range, pending, owns, &mut enter, change)
+        self.sweep_tables(range, pending, owns, depth, change)
     }
 }
 

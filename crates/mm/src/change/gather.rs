@@ -1,0 +1,224 @@
+//! What a change of pages has taken, until it may be reused: the one place that gives frames back.
+//!
+//! A cleared entry is only half of the work. Until the TLBs are flushed, a CPU may use the frame
+//! that was there. So what a sweep clears goes into a [`Gather`], with the flush that is pending
+//! and the tables that were unlinked. When the gather is dropped, it flushes, then gives the frames
+//! back. It can also [wait](Waiting) as a whole.
+//!
+//! A gather needs no memory, so unmapping cannot run out of it. It has room for [`GATHER_FRAMES`];
+//! a sweep that finds more has more gathers.
+
+use core::ops::Range;
+
+use arrayvec::ArrayVec;
+use grace::Concurrent;
+use machine::{Frame, Machine, VirtAddr, VirtRange};
+use paging::{Format, Mapping, PageTables, PendingFlush, SweepChange};
+use vma::PAGE_SIZE;
+
+#[expect(unused_imports, reason = "for links")]
+use crate::change::waiting::Waiting;
+use crate::{
+    change::bags::{Bag, unlink_empty},
+    change::hook::virt,
+    space::Core,
+    thresholds::GATHER_FRAMES,
+};
+
+/// The frames and tables of one flush, and the flush.
+pub(crate) struct Gather<'p, M: Machine, F: Format, G: Concurrent> {
+    tables: &'p PageTables<M, F, G>,
+    /// `None` once it waits elsewhere.
+    pending: Option<PendingFlush<'p, M, F, G>>,
+    frames: ArrayVec<Frame, GATHER_FRAMES>,
+    /// The pages of 4 KiB that were cleared.
+    pages: usize,
+}
+
+/// Whose pages a sweep changes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sweep {
+    /// Those of this space, by tables of its own.
+    Own,
+    /// Those of an object, also where other spaces share the tables. The object stores none until
+    /// the sweep has ended.
+    OfAll,
+}
+
+/// A page that the range of a sweep cuts in two.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// The VMAs allow none.
+    Fails,
+    /// A fault has brought it in since the ends of the range were split. It is left as it is, as if
+    /// it came after the call.
+    IsLater,
+}
+
+impl<'p, M: Machine, F: Format, G: Concurrent> Gather<'p, M, F, G> {
+    pub(crate) fn new(tables: &'p PageTables<M, F, G>) -> Self {
+        Gather { tables, pending: Some(tables.no_flush()), frames: ArrayVec::new(), pages: 0 }
+    }
+
+    /// Changes the pages of a range, up to the first one whose frame has no room here. Returns its
+    /// address.
+    fn sweep(
+        &mut self,
+        whose: Sweep,
+        range: VirtRange,
+        change: &mut impl FnMut(&Mapping) -> SweepChange,
+    ) -> Result<Option<VirtAddr>, paging::Error> {
+        let Gather { tables, pending, frames, pages } = self;
+        let Some(pending) = pending else { return Ok(None) };
+        let each = |page: Mapping| {
+            let change = change(&page);
+            if !matches!(change, SweepChange::Clear | SweepChange::Replace(..)) {
+                return change;
+            }
+            if tables.paging().holds(page.frame) && frames.try_push(page.frame).is_err() {
+                return SweepChange::Stop;
+            }
+            *pages += page.size.bytes() as usize / PAGE_SIZE;
+            change
+        };
+        // SAFETY: the space, or the object, owns the pages. A frame that was there is given back
+        // after the flush, by `drop` or by `Waiting`. Until then the range is not mapped again: its
+        // VMA is a hole, or busy, or faults look at it anew (`protocol`); a hole may wait longer.
+        unsafe {
+            match whose {
+                Sweep::Own => tables.sweep(range, pending, each),
+                Sweep::OfAll => tables.take_back(range, pending, each),
+            }
+        }
+    }
+
+    /// See [`PendingFlush::keep_tables`].
+    fn keep_tables(&mut self, keep: bool) {
+        if let Some(pending) = &mut self.pending {
+            pending.keep_tables(keep);
+        }
+    }
+
+    /// Whether the flush interrupts another CPU; see [`PendingFlush::interrupts_others`].
+    pub(crate) fn interrupts_others(&self) -> bool {
+        self.pending.as_ref().is_some_and(PendingFlush::interrupts_others)
+    }
+
+    /// The number of frames.
+    pub(crate) fn frames(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Moves everything to what waits for a period. The bag has room for the frames.
+    pub(crate) fn wait_in(&mut self, bag: &mut Bag<M, F, G>) {
+        bag.frames.extend(self.frames.drain(..));
+        // Not 0: a table alone waits, too.
+        bag.pages += self.pages.max(1);
+        if let Some(pending) = self.pending.take() {
+            pending.defer_to(&mut bag.flush);
+        }
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Drop for Gather<'_, M, F, G> {
+    fn drop(&mut self) {
+        if let Some(pending) = self.pending.take() {
+            // SAFETY: the sweep that took a frame has cleared its entry, and its flush is this one.
+            unsafe { flush_and_release(self.tables, pending, self.frames.drain(..)) };
+        }
+    }
+}
+
+/// Flushes, and then gives back what changed entries led to. A lock-free pin may hold a reference
+/// for a moment, so frames are released, not freed.
+///
+/// # Safety
+/// The flush is that of the entries, and each frame or slot is that of one entry, whose reference
+/// it is.
+pub(crate) unsafe fn flush_and_release<M: Machine, F: Format, G: Concurrent>(
+    tables: &PageTables<M, F, G>,
+    pending: PendingFlush<'_, M, F, G>,
+    frames: impl IntoIterator<Item = Frame>,
+) {
+    pending.flush();
+    // SAFETY: the caller's promise.
+    unsafe { release(tables, frames) }
+}
+
+/// Gives back what entries led to.
+///
+/// # Safety
+/// No CPU has a translation of the frames any more. Each is that of one entry, whose reference it
+/// is.
+pub(crate) unsafe fn release<M: Machine, F: Format, G: Concurrent>(
+    tables: &PageTables<M, F, G>,
+    frames: impl IntoIterator<Item = Frame>,
+) {
+    for frame in frames {
+        // SAFETY: the caller's promise.
+        unsafe { tables.paging().release_entry(frame) };
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
+    /// Changes the pages of a range. What is cleared or replaced is given back, a gather for each
+    /// flush. When it returns, no CPU has a translation that was changed. The caller holds the
+    /// write right.
+    pub(crate) fn sweep(
+        &self,
+        whose: Sweep,
+        range: Range<usize>,
+        cut: Cut,
+        mut change: impl FnMut(&Mapping) -> SweepChange,
+    ) -> Result<(), paging::Error> {
+        self.each_part(range, cut, |part| Gather::new(&self.tables).sweep(whose, part, &mut change))
+    }
+
+    /// [`sweep`](Self::sweep) of a range that maps nothing any more. What is cleared may wait, so
+    /// CPUs may have translations when it returns.
+    pub(crate) fn sweep_and_wait(
+        &self,
+        range: Range<usize>,
+        mut change: impl FnMut(&Mapping) -> SweepChange,
+    ) -> Result<(), paging::Error> {
+        self.each_part(range.clone(), Cut::IsLater, |part| {
+            let mut gather = Gather::new(&self.tables);
+            let huge = self.huge.may_exist();
+            let keeps = self.waiting.keeps_tables(&self.tables, &range, huge);
+            gather.keep_tables(keeps);
+            let swept = gather.sweep(Sweep::Own, part, &mut change);
+            self.waiting.defer(&mut gather, &self.tables, range.clone());
+            if keeps && let Some(pending) = &mut gather.pending {
+                pending.keep_tables(false);
+                unlink_empty(&self.tables, range.clone(), pending);
+            }
+            swept
+        })
+    }
+
+    /// Does the parts of a range one by one. Each returns where the next one begins.
+    pub(crate) fn each_part(
+        &self,
+        mut rest: Range<usize>,
+        cut: Cut,
+        mut each: impl FnMut(VirtRange) -> Result<Option<VirtAddr>, paging::Error>,
+    ) -> Result<(), paging::Error> {
+        while let Some(part) = virt(rest.clone()) {
+            match each(part) {
+                Ok(Some(next)) => rest.start = next.get() as usize,
+                Ok(None) => break,
+                Err(paging::Error::Cut(page, size))
+                    if cut == Cut::IsLater && self.huge.may_exist() =>
+                {
+                    let start = page.get() as usize;
+                    match start < rest.start {
+                        true => rest.start = start + size.bytes() as usize,
+                        false => rest.end = start,
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,172 @@
+//! Faults at small pages that are present, and at those of objects.
+//!
+//! `anon` has the rules: what is prepared, and what the entry becomes.
+
+use grace::Concurrent;
+use machine::{FrameError, Machine};
+use paging::{EntryChange, Format, Found, Mapping};
+
+use crate::{
+    AddressSpace, FaultError, ObjectError,
+    change::gather::release,
+    fault::anon::{self, Prepared},
+    fault::attempt::{Look, Step, refused},
+    fault::fresh::Fresh,
+    fault::rights::Want,
+    monitor::absent::over_mark,
+    object::HeldPage,
+};
+
+impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
+    /// The fault at a small page that is present, or at a page of an object's map. With `has_mark`
+    /// the object's page is absent, and its mark goes over to the page that comes in.
+    pub(super) fn fault_small(
+        &self,
+        look: &Look<'_, M, G>,
+        place: &Found<'_>,
+        want: Want,
+        fresh: &Fresh<'_, M>,
+        has_mark: bool,
+    ) -> Result<Step, FaultError> {
+        let found = place.mapping().filter(|_| !has_mark);
+        self.refuse_guard(found, look.at)?;
+        if let Some(page) = found
+            && self.core.tables.paging().slot_of(page.frame).is_some()
+        {
+            return self.swap_in(look, place, page.frame, fresh);
+        }
+        let object = match self.page_of_object(look, found, want)? {
+            Ok(object) => object,
+            Err(needed) => return Ok(needed),
+        };
+        let write_protected = self.is_write_protected(look.vma);
+        let machine = self.core.tables.machine();
+        let prepared = Prepared { machine, fresh, object, write_protected };
+        if let Some(needed) = prepared.needs(look.vma, want, found)
+            && let Some(step) = self.prepare_copy(look, found, needed, fresh)
+        {
+            return Ok(step);
+        }
+        self.commit_small(look, place, want, prepared, has_mark)
+    }
+
+    /// The page of the VMA's object, where the fault needs it.
+    fn page_of_object<'g>(
+        &'g self,
+        look: &Look<'g, M, G>,
+        found: Option<Mapping>,
+        want: Want,
+    ) -> Result<Result<Option<HeldPage<'g, M>>, Step>, FaultError> {
+        let vma = look.vma;
+        let Some(file) = &vma.file else { return Ok(Ok(None)) };
+        if found.is_some() && (!want.writes() || vma.is_private()) {
+            return Ok(Ok(None));
+        }
+        let (machine, index) = (self.core.tables.machine(), vma.offset_at(look.addr) as u64);
+        match HeldPage::get(machine, &**file.object(), index) {
+            Ok(page) => Ok(Ok(Some(page))),
+            Err(ObjectError::Absent) => Ok(Err(Step::NeedsObject)),
+            Err(ObjectError::OutOfMemory(error)) => Err(FaultError::OutOfMemory(error)),
+            Err(error) => {
+                // As in Linux, also by a fault that fails.
+                if !want.writes() {
+                    self.fault_around(look);
+                }
+                Err(FaultError::Object(look.at, error))
+            }
+        }
+    }
+
+    /// Prepares the copy of a page, which is held from here on. Returns the step that ends the
+    /// attempt, if it cannot go on.
+    fn prepare_copy(
+        &self,
+        look: &Look<'_, M, G>,
+        found: Option<Mapping>,
+        needed: Step,
+        fresh: &Fresh<'_, M>,
+    ) -> Option<Step> {
+        // If the entry leads to the frame now, it has not been given to another user in between.
+        let still = self.core.tables.walk(look.guard).get(look.page());
+        let still = still.filter(|page| !self.core.is_mark(page));
+        let same = |page: Mapping| (page.frame, page.attrs.share());
+        if still.map(same) != found.map(same) {
+            return Some(Step::Again);
+        }
+        // The entry still leads there, so the frame is not free: it has too many references.
+        if let (Step::Again, Some(page)) = (needed, found) {
+            let (frame, refs, pins) = (page.frame, u32::MAX, 0);
+            return Some(Step::NeedsMemory(FrameError::InUse { frame, refs, pins }));
+        }
+        // With memory at hand, this attempt goes on. Without, the guard must go first: a reclaim
+        // waits for it.
+        (needed != Step::NeedsFrame || fresh.prepare().is_err()).then_some(needed)
+    }
+
+    fn commit_small(
+        &self,
+        look: &Look<'_, M, G>,
+        place: &Found<'_>,
+        want: Want,
+        prepared: Prepared<'_, '_, M>,
+        has_mark: bool,
+    ) -> Result<Step, FaultError> {
+        let (vma, fresh) = (look.vma, prepared.fresh);
+        let keeps = has_mark && self.keeps_mark(vma, want);
+        // SAFETY: the space owns its lower half. The frame is ours until it is mapped, and then the
+        // page's until it is unmapped and flushed. A range is flushed before it gets another VMA.
+        let done = unsafe {
+            self.core.tables.with_found(look.guard, place, |now| {
+                if !self.is_current(look) {
+                    return (EntryChange::Keep, Step::Again);
+                }
+                // A guard was installed since the first look, or the page went to swap.
+                let mark_now = now.is_some_and(|page| self.core.is_mark(&page));
+                let special = now.is_some_and(|page| self.core.is_special(page.frame));
+                if mark_now != has_mark || special && !mark_now {
+                    return (EntryChange::Keep, Step::Again);
+                }
+                let (change, step) = anon::decide(vma, want, now.filter(|_| !has_mark), &prepared);
+                (if has_mark { over_mark(change, keeps) } else { change }, step)
+            })
+        };
+        let step = match done {
+            Ok((step, pending)) => {
+                pending.flush();
+                step
+            }
+            Err(failed) => return refused(failed, look.at),
+        };
+        Ok(match step {
+            Step::Replaced(old) => {
+                let new = fresh.copy_of(old);
+                fresh.mapped();
+                // SAFETY: no CPU has a translation of it any more, and the entry held the
+                // reference.
+                unsafe { release(&self.core.tables, [old]) };
+                self.end_replacement(look, new)
+            }
+            Step::Flushing => {
+                self.flush_everywhere(look.page());
+                self.end_replacement(look, place.mapping().map(|page| page.frame))
+            }
+            // A write goes on with the fault of a protected page.
+            Step::MappedFresh if keeps => {
+                fresh.mapped();
+                Step::Again
+            }
+            Step::MappedObject => {
+                // The entry has the reference now.
+                prepared.object.into_iter().for_each(HeldPage::mapped);
+                if keeps && want.writes() {
+                    return Ok(Step::Again);
+                }
+                if !want.writes() {
+                    self.fault_around(look);
+                }
+                step
+            }
+            step => step,
+        })
+    }
+}
