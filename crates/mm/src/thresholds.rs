@@ -1,4 +1,4 @@
-//! The numbers that trade one cost for another. No correctness depends on them.
+//! The numbers that trade one cost for another. What they must fulfil is checked below.
 
 use vma::PAGE_SIZE;
 
@@ -20,7 +20,7 @@ pub(crate) const WAITING_PAGES: usize = 8192;
 pub(crate) const WAITING_RANGES: usize = 256;
 /// The longest range, in bytes, whose empty tables stay: to look at the 128 entries that stand for
 /// it takes as long as to make three tables.
-pub(crate) const KEPT_TABLES: usize = 256 << 20;
+pub(crate) const KEPT_RANGE_BYTES: usize = 256 << 20;
 /// The ranges that wait one by one in the way of a search for a place. Then it goes beside all of
 /// them.
 pub(crate) const PASSED_RANGES: usize = 8;
@@ -35,3 +35,9 @@ pub(crate) const COPIED_PAGES: usize = 8;
 pub(crate) const RECLAIM_BYTES: usize = 512 * PAGE_SIZE;
 /// The anonymous pages that reclaim writes in one go.
 pub(crate) const RECLAIM_PAGES: usize = 32;
+
+const _: () = {
+    assert!(SLOT_REFUSALS > FAULT_ATTEMPTS, "a fault tries with the write right first");
+    assert!(GATHER_FRAMES > 0, "a sweep goes on");
+    assert!(AROUND_PAGES.is_power_of_two() && RECLAIM_BYTES.is_power_of_two(), "they are masks");
+};

@@ -221,9 +221,37 @@ fn no_memory_for_a_table() {
     });
 }
 
+/// An empty table that spaces share stays linked: the CPUs of the others walk it.
+#[test]
+fn passing_the_locks_leaves_shared_tables() {
+    with_space(|sim, space| {
+        let frame = block(sim, 0);
+        let set = EntryChange::Set(frame, Attrs::USER_RW.with_share(Share::Object));
+        change(space, AT, set).unwrap();
+        // SAFETY: the entry is counted, and nothing changes beside it.
+        let (child, pending) = unsafe { space.fork(Asid(2), false) }.unwrap();
+        pending.flush();
+        let shared = tables(sim);
+        let mut pending = space.no_flush();
+        // SAFETY: the page is this test's.
+        let taken = unsafe { space.take_back(pages(AT, 1), &mut pending, |_| SweepChange::Clear) };
+        assert_eq!(taken, Ok(None));
+        // SAFETY: nothing runs beside it.
+        unsafe { space.pass_locks(pages(AT, 512), &mut pending) }.unwrap();
+        pending.flush();
+        assert!(sim.settle());
+        assert_eq!(tables(sim), shared);
+        drop(child);
+        let mut pending = space.no_flush();
+        space.unlink_empty(pages(AT, 512), &mut pending).unwrap();
+        pending.flush();
+        release(sim, frame);
+    });
+}
+
 /// A sweep finds the pages of all tables, in order. Without a page it changes nothing.
 #[test]
-fn a_sweep_enters_every_table() {
+fn a_sweep_finds_the_pages_of_all_tables() {
     with_space(|sim, space| {
         let frame = block(sim, 0);
         let large = block(sim, 9);

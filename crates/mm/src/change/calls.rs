@@ -347,7 +347,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let Some((vma, flags)) = self.next_vma(at).filter(|(vma, _)| vma.start <= at) else {
                 break;
             };
-            if !flags.contains(right) {
+            // As in Linux, the memory of a device ends it, too.
+            if !flags.contains(right) || flags.intersects(VmFlags::IO | VmFlags::PFNMAP) {
                 break;
             }
             touched = self.touch_all(at..vma.end.min(end), access);

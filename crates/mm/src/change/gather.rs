@@ -1,4 +1,5 @@
-//! What a change of pages has taken, until it may be reused: the one place that gives frames back.
+//! What a change of pages has taken, until it may be reused: the one place of this crate that gives
+//! back what entries led to.
 //!
 //! A cleared entry is only half of the work. Until the TLBs are flushed, a CPU may use the frame
 //! that was there. So what a sweep clears goes into a [`Gather`], with the flush that is pending
@@ -50,8 +51,8 @@ pub(crate) enum Sweep {
 pub(crate) enum Cut {
     /// The VMAs allow none.
     Fails,
-    /// A fault has brought it in since the ends of the range were split. It is left as it is, as if
-    /// it came after the call.
+    /// It is left as it is: a fault has brought it in since the ends of the range were split, as if
+    /// it came after the call; or nothing of it is to change.
     IsLater,
 }
 
@@ -71,19 +72,27 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Gather<'p, M, F, G> {
         let Gather { tables, pending, frames, pages } = self;
         let Some(pending) = pending else { return Ok(None) };
         let each = |page: Mapping| {
+            let holds = || tables.paging().holds(page.frame);
+            // Before `change` is asked: it is asked once for each page, and may note its answer.
+            if frames.is_full() && holds() {
+                return SweepChange::Stop;
+            }
             let change = change(&page);
             if !matches!(change, SweepChange::Clear | SweepChange::Replace(..)) {
                 return change;
             }
-            if tables.paging().holds(page.frame) && frames.try_push(page.frame).is_err() {
-                return SweepChange::Stop;
+            if holds() {
+                frames.push(page.frame);
             }
             *pages += page.size.bytes() as usize / PAGE_SIZE;
             change
         };
-        // SAFETY: the space, or the object, owns the pages. A frame that was there is given back
-        // after the flush, by `drop` or by `Waiting`. Until then the range is not mapped again: its
-        // VMA is a hole, or busy, or faults look at it anew (`protocol`); a hole may wait longer.
+        // SAFETY: the space, or the object, owns the pages, as the callers of `Core::sweep` see to:
+        // they give a page at most the rights of its VMA, with the write right held. A frame that
+        // was there is given back after the flush, by `drop` or by `Waiting`. Until then the range
+        // is not mapped again where it gets other contents: its VMA is a hole, or busy; a hole may
+        // wait longer. Where the VMA stays, a fault may bring in zeros, or the object's page again:
+        // the program can have seen both before the call.
         unsafe {
             match whose {
                 Sweep::Own => tables.sweep(range, pending, each),
@@ -163,7 +172,9 @@ pub(crate) unsafe fn release<M: Machine, F: Format, G: Concurrent>(
 impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     /// Changes the pages of a range. What is cleared or replaced is given back, a gather for each
     /// flush. When it returns, no CPU has a translation that was changed. The caller holds the
-    /// write right.
+    /// write right, and gives no page more rights than its VMA. `change` does not answer with
+    /// [`SweepChange::Stop`]; after a [cut](Cut::IsLater) it may be asked again about a page that
+    /// stayed.
     pub(crate) fn sweep(
         &self,
         whose: Sweep,

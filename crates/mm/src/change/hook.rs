@@ -121,7 +121,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
         }
     }
 
-    /// Removes all pages of the range and gives their frames back, a batch for each flush. Tables
+    /// Removes all pages of the range and gives their frames back, a gather for each flush. Tables
     /// that a forked space shares are left to it. The tables at the ends of the range are this
     /// space's own (`prepare`), so this needs no memory.
     pub(crate) fn remove(&mut self, range: Range<usize>) {
@@ -360,6 +360,9 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
     fn prepare_move(&mut self, from: Range<usize>, to: usize) -> Result<(), vma::Error> {
         let Some(range) = virt(from.clone()) else { return Ok(()) };
         let target = VirtAddr::new(to as u64);
+        // Now, and not before the store of the target: the flush of what waits there may unlink
+        // tables that the move counts on.
+        self.claim(to..to + from.len());
         self.count_change();
         self.moving = Some(loop {
             self.split_for_move(&from, to)?;

@@ -74,7 +74,7 @@ use crate::{
     change::hook::virt,
     change::ranges::Ranges,
     fault::huge::HUGE,
-    thresholds::KEPT_TABLES,
+    thresholds::KEPT_RANGE_BYTES,
 };
 
 /// What munmap(2) of private anonymous memory has done when it returns
@@ -332,7 +332,7 @@ impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
     ) -> bool {
         let mut others = tables.cpus();
         others.remove(tables.machine().current());
-        let short = range.len() <= KEPT_TABLES;
+        let short = range.len() <= KEPT_RANGE_BYTES;
         let keeps = short && !huge && !tables.forks() && !others.is_empty();
         if keeps {
             self.has_kept.store(true, Ordering::Relaxed);

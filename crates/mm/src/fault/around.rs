@@ -48,8 +48,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 continue;
             }
             let Ok(held) = HeldPage::get(machine, object, index) else { continue };
-            // SAFETY: as in `attempt`: the space owns its lower half. The frame has a reference for
-            // the entry.
+            // SAFETY: as in `commit_small`: the space owns its lower half. The frame has a
+            // reference for the entry.
             let done = unsafe {
                 self.core.tables.with_entry(guard, page, |now| {
                     let fits = now.as_ref().is_none_or(is_mark)

@@ -3,6 +3,11 @@
 //! # Correctness
 //! The VMAs are busy while pages move: faults there wait for the write right. The page tables move
 //! the entries (`vma::Writer::move_private`), or nothing has changed.
+//!
+//! A pin takes no lock. So the pages lose all rights first, with a flush, which has a SeqCst fence
+//! (`AtomicCpuSet::targets`). It pairs with the fence of a pin before its second look (`paging`,
+//! `gup`): either that look finds no right, and the pin fails, or the pin is seen here. The pages
+//! get their rights back after the move; a fault that is faster gives them back, too.
 
 use core::{
     ops::Range,
@@ -12,13 +17,14 @@ use core::{
 use grace::Concurrent;
 use machine::Machine;
 use paging::{Attrs, Format, Share, SweepChange};
-use vma::{PAGE_SIZE, VmFlags};
+use vma::{PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
-    AddressSpace, Error, Resolved, UserFaultError,
+    AddressSpace, Backing, Error, Resolved, UserFaultError,
     change::hook::{Hook, virt},
     fault::huge::HUGE,
     fault::reference::{block_of, is_counted},
+    fault::rights,
     monitor::aligned,
     monitor::track::{CLEAN, WP},
 };
@@ -100,15 +106,15 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             };
         }
         let check = || self.check_move(source, &target, allow_holes);
-        let moved = self.change(|calls| calls.move_private(source.clone(), to, check));
-        moved.map_err(|error| match error {
-            Error::Vma(vma::Error::Occupied) => UserFaultError::Present.into(),
+        match self.change(|calls| calls.move_private(source.clone(), to, check)) {
+            Ok(()) => self.change_with_hook(target, |hook, part, vma| give_rights(hook, part, vma)),
+            Err(Error::Vma(vma::Error::Occupied)) => Err(UserFaultError::Present.into()),
             // The memory may have changed since the checks.
-            Error::Vma(vma::Error::Unmapped | vma::Error::WrongKind) => {
-                self.check_move_vmas(source, &target).err().unwrap_or(error)
+            Err(error @ Error::Vma(vma::Error::Unmapped | vma::Error::WrongKind)) => {
+                Err(self.check_move_vmas(source, &target).err().unwrap_or(error))
             }
-            error => error,
-        })
+            Err(error) => Err(error),
+        }
     }
 
     fn has_pages(&self, range: &Range<usize>) -> bool {
@@ -124,13 +130,37 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         to: &Range<usize>,
         allow_holes: bool,
     ) -> Result<(), Error> {
-        let machine = self.core.tables.machine();
         let guard = G::pin();
         let target = self.core.vmas.lookup(&guard, to.start);
         self.check_unchanging(target.and_then(|(_, vma)| vma.uffd()))?;
         if self.has_pages(to) {
             return Err(UserFaultError::Present.into());
         }
+        drop(guard);
+        if self.check_pages(from)? != from.len() / PAGE_SIZE && !allow_holes {
+            return Err(UserFaultError::Hole.into());
+        }
+        let mut hook = Hook::new(&self.core, None);
+        hook.sweep_pages(from.clone(), |page| {
+            SweepChange::Set(Attrs { soft: page.attrs.soft, ..Attrs::default() })
+        });
+        // Pins that came before.
+        let checked = self.check_pages(from);
+        if checked.is_err()
+            && let Some((_, vma)) = self.core.vmas.lookup(&G::pin(), from.start)
+        {
+            give_rights(&mut hook, from.clone(), vma);
+        }
+        checked?;
+        match hook.failed {
+            Some(error) => Err(error.into()),
+            None => self.clear_marks(from.clone()),
+        }
+    }
+
+    /// Whether the pages of a range may move. Returns their number.
+    fn check_pages(&self, from: &Range<usize>) -> Result<usize, Error> {
+        let (machine, guard) = (self.core.tables.machine(), G::pin());
         let pages = virt(from.clone()).map(|range| self.core.tables.walk(&guard).pages(range));
         let mut found = 0;
         for page in pages.into_iter().flatten() {
@@ -148,10 +178,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
             found += page.size.bytes() as usize / PAGE_SIZE;
         }
-        match allow_holes || found == from.len() / PAGE_SIZE {
-            true => self.clear_marks(from.clone()),
-            false => Err(UserFaultError::Hole.into()),
-        }
+        Ok(found)
     }
 
     /// Clears the marks of pages that are about to move: at the target they are dirty, and not
@@ -168,4 +195,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         });
         hook.failed.map_or(Ok(()), |error| Err(error.into()))
     }
+}
+
+/// Gives pages the rights that their VMA allows, as far as their marks let it.
+fn give_rights<M: Machine, F: Format, G: Concurrent>(
+    hook: &mut Hook<'_, M, F, G>,
+    range: Range<usize>,
+    vma: &Vma<Backing<M>>,
+) {
+    hook.sweep_pages(range, |page| SweepChange::Set(rights::attrs_kept(vma, page.attrs)));
 }

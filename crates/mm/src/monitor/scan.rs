@@ -308,6 +308,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let mut next = part.start;
         hook.sweep_pages(part.clone(), |page| {
             let at = page.page.get() as usize;
+            // The sweep has begun again, because a huge page came that the range cuts.
+            if at < next {
+                return SweepChange::Keep;
+            }
             let end = at + page.size.bytes() as usize;
             let is_guard = Some(page.frame) == known.guard;
             // What is left of an earlier registration is no page.

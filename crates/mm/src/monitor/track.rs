@@ -125,7 +125,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         self.sweep_areas(self.core.right(), range, change)
     }
 
-    /// As [`change_with_hook`](Self::change_with_hook), with a right that is held already.
+    /// As [`change_with_hook`](Self::change_with_hook), with a right that is held already, and is
+    /// given up at the end.
     fn sweep_areas(
         &self,
         calls: Writer<'_, M, G>,
@@ -135,7 +136,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let mut hook = Hook::new(&self.core, None);
         for area in calls.areas_from(range.start).take_while(|area| area.start < range.end) {
             let part = area.start.max(range.start)..area.end.min(range.end);
-            hook.prepare(part.clone(), PageWork::Protect)?;
+            let prepared = hook.prepare(part.clone(), PageWork::Protect);
+            if let Some(error) = hook.failed {
+                return Err(error.into());
+            }
+            prepared?;
             change(&mut hook, part, &area.vma);
         }
         drop(calls);

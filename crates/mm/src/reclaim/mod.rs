@@ -62,7 +62,7 @@ impl Reclaimed {
 struct Found<'m, M: Machine> {
     /// Anonymous pages, which are marked, and whose frames are held.
     cold: Vec<(usize, Reference<'m, M>)>,
-    /// Pages of objects, with their objects' indices, and the references of their entries.
+    /// Pages of objects, with their objects' indices. Their frames are held.
     of_objects: Vec<(Backing<M>, u64, Reference<'m, M>)>,
     huge: Option<usize>,
 }

@@ -10,7 +10,7 @@
 //! - Results are words, rights and errors, never frames or addresses that a space has chosen.
 //!
 //! Rules of the manual pages hold in every order (`laws`). Results that Linux documents as weaker,
-//! and faults that are still open, are in `tables`.
+//! and accesses by old translations, are in `tables`.
 //!
 //! CI runs all ordered pairs of operations beside an access, each in one of the worlds that both
 //! fit (`scripts`, `world`), and chains: many operations of one thread, for the rules alone.
@@ -44,7 +44,7 @@ mod tables;
 mod world;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fmt::Write,
     sync::{
         Mutex,
@@ -91,15 +91,8 @@ fn chosen() -> Vec<(String, Script)> {
 /// The chains that CI runs.
 const CHAINS: u64 = 2000;
 
-/// What a run has found.
-#[derive(Default)]
-struct Found {
-    /// Failures that are not known, by the operations of the shortest script.
-    new: BTreeMap<String, (usize, String)>,
-    /// The faults of the table that were seen.
-    known: BTreeSet<usize>,
-    known_scripts: usize,
-}
+/// The failures, by the operations of the shortest script that has them.
+type Found = BTreeMap<String, (usize, String)>;
 
 #[test]
 fn each_result_is_that_of_an_order_of_steps() {
@@ -122,42 +115,21 @@ fn each_result_is_that_of_an_order_of_steps() {
     };
     let workers = std::thread::available_parallelism().map_or(1, |count| count.get());
     std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
-    let Found { new, known, known_scripts } = found.into_inner().unwrap();
     println!("{} scripts, {} orders of steps", scripts.len(), orders.into_inner());
-    println!("{known_scripts} scripts have failed by {} of the known faults", known.len());
     let mut text = String::new();
-    for (names, (count, wrong)) in new {
+    for (names, (count, wrong)) in found.into_inner().unwrap() {
         let _ = writeln!(text, "{count} scripts, shortest: {names}\n{wrong}");
     }
     assert!(text.is_empty(), "\n{text}");
-    if number("SAMARA_KNOWN").is_some() {
-        let gone: Vec<_> = (0..tables::KNOWN.len())
-            .filter(|number| !known.contains(number))
-            .map(|number| {
-                format!("{}: {:?}", tables::KNOWN[number].fault, tables::KNOWN[number].ops)
-            })
-            .collect();
-        assert!(gone.is_empty(), "not seen any more; fixed?\n{}", gone.join("\n"));
-    }
 }
 
 /// Notes a failure, with the shortest script that has it.
 fn tell(name: &str, wrong: check::Wrong, found: &Mutex<Found>) {
-    let known = |wrong: &check::Wrong| {
-        let covers = |open: &tables::Open| open.covers(&wrong.script, &wrong.what);
-        tables::KNOWN.iter().position(covers)
-    };
-    if let Some(number) = known(&wrong) {
-        let mut found = found.lock().unwrap();
-        found.known_scripts += 1;
-        found.known.insert(number);
-        return;
-    }
     let again = format!("again: SAMARA_SCRIPT={name} SAMARA_SEED={}", wrong.seed);
     let wrong = shrink::shrink(wrong);
     let mut names: Vec<_> = wrong.script.ops().map(ops::Op::name).collect();
     names.sort();
     let names = format!("{} {:?} {}", wrong.what.sort(), wrong.script.kind, names.join(" "));
     let mut found = found.lock().unwrap();
-    found.new.entry(names).or_insert_with(|| (0, format!("{again}\n{wrong}"))).0 += 1;
+    found.entry(names).or_insert_with(|| (0, format!("{again}\n{wrong}"))).0 += 1;
 }

@@ -83,9 +83,11 @@ pub(crate) fn concurrent(script: &Script, seed: u64) -> Result<(Seen, Vec<Vec<Sp
         clock.fetch_add(1, SeqCst)
     };
     let ended: Vec<_> = script.threads.iter().map(|_| Mutex::new(Vec::new())).collect();
+    // As in a sequential run, pins are held until all threads have ended.
+    let held = Mutex::new(Vec::new());
     let programs =
         script.threads.iter().enumerate().zip(&ended).map(|((number_of, thread), ended)| {
-            let (world, now) = (&world, &now);
+            let (world, now, held) = (&world, &now, &held);
             Box::new(move || {
                 let mut hand = Hand::new(world, thread.process);
                 // SAFETY: no other mapping is needed, and no other tables have the tag.
@@ -96,13 +98,13 @@ pub(crate) fn concurrent(script: &Script, seed: u64) -> Result<(Seen, Vec<Vec<Sp
                     let span = Span { begun, ended: now(), is_access: op.is_access(), steps: 1 };
                     ended.lock().unwrap().push((out, span));
                 }
-                let space = hand.space();
-                drop(hand);
+                held.lock().unwrap().extend(hand.pin.take());
                 // SAFETY: nothing follows that needs the space.
-                unsafe { space.leave() };
+                unsafe { hand.space().leave() };
             }) as Program<'_>
         });
     seeded(&world.sim, seed, programs.collect())?;
+    world.sim.on_cpu(0, || drop(held));
     let (outs, spans) = ended
         .into_iter()
         .map(|ended| ended.into_inner().unwrap().into_iter().unzip::<_, _, Vec<_>, Vec<_>>())

@@ -1,47 +1,10 @@
-//! Two tables: faults that are still open, and results that Linux documents as weaker.
+//! Results that Linux documents as weaker, and what a TLB may still have.
 
 use crate::{
-    check::What,
     ops::Op,
+    orders::Span,
     run::{Script, Seen},
-    world::Kind,
 };
-
-/// Scripts that fail by a fault that is known and still open: they have all of these operations,
-/// in one of these worlds, or in any if none is named.
-pub(crate) struct Open {
-    pub(crate) fault: &'static str,
-    pub(crate) kinds: &'static [Kind],
-    pub(crate) ops: &'static [&'static str],
-    /// The sort of the failure.
-    pub(crate) sort: u8,
-}
-
-/// The faults. A number is that of the list of confirmed faults; the others were found here.
-pub(crate) const KNOWN: &[Open] = &[
-    Open {
-        fault: "UFFDIO_MOVE moves a page that is pinned after its look at the pins",
-        kinds: &[],
-        ops: &["MovePages", "Pin|PinLong|PinRead|Read|Write"],
-        sort: 2,
-    },
-    Open {
-        fault: "MADV_POPULATE of device memory that goes: ENOMEM, not EINVAL",
-        kinds: &[Kind::Device],
-        ops: &["PopulateRead|PopulateWrite"],
-        sort: 2,
-    },
-];
-
-impl Open {
-    /// Whether a script may fail by this fault.
-    pub(crate) fn covers(&self, script: &Script, what: &What) -> bool {
-        let names: Vec<_> = script.ops().map(Op::name).collect();
-        self.sort == what.sort()
-            && (self.kinds.is_empty() || self.kinds.contains(&script.kind))
-            && self.ops.iter().all(|op| op.split('|').any(|op| names.iter().any(|name| name == op)))
-    }
-}
 
 /// Operations whose results are not compared, with the reason. What they change is.
 const WEAKER: &[(&str, &str)] =
@@ -65,5 +28,49 @@ pub(crate) fn weaken(script: &Script, mut seen: Seen) -> Seen {
             }
         }
     }
+    // Clearing soft-dirty is one step for each page, beside faults. It has no call for one page, so
+    // it cannot be split: where another operation has several steps, the marks are left out.
+    let several = |op: Op| !op.is_access() && op.parts(script.kind).ops.len() > 1;
+    if script.ops().any(|op| op == Op::ClearSoftDirty) && script.ops().any(several) {
+        seen.state.iter_mut().for_each(|line| line.retain(|char| char != '*'));
+    }
     seen
+}
+
+/// The accesses that may have used an old translation although the thread, or another one, has seen
+/// before that the page or the right is gone: until a call that takes pages or rights has ended, a
+/// TLB may have them. Each is a thread and the place of the operation in it.
+pub(crate) fn stale_accesses(spans: &[Vec<Span>]) -> Vec<(usize, usize)> {
+    let all = || {
+        spans.iter().enumerate().flat_map(|(thread, spans)| {
+            spans.iter().enumerate().map(move |(op, span)| ((thread, op), *span))
+        })
+    };
+    let is_stale = |access: (usize, usize), span: Span| {
+        let calls = all().filter(|(place, call)| {
+            place.0 != access.0 && !call.is_access && call.ended >= span.begun
+        });
+        // Something has ended while the call ran, and before the access.
+        calls.map(|(place, call)| (place, call.begun)).any(|(place, begun)| {
+            all().any(|(other, seen)| {
+                other != place && seen.ended >= begun && seen.ended < span.begun
+            })
+        })
+    };
+    all()
+        .filter(|&(place, span)| span.is_access && is_stale(place, span))
+        .map(|(place, _)| place)
+        .collect()
+}
+
+#[test]
+fn an_access_beside_a_call_may_be_stale_after_a_look() {
+    let span = |begun, ended, is_access| Span { begun, ended, is_access, steps: 1 };
+    let call = vec![span(0, 9, false)];
+    // A look that has ended, and then an access, both beside the call.
+    assert_eq!(stale_accesses(&[vec![span(1, 2, false), span(3, 4, true)], call]), [(0, 1)]);
+    // The access was first, or the call had ended.
+    let call = vec![span(0, 2, false)];
+    assert_eq!(stale_accesses(&[vec![span(1, 5, true)], call.clone()]), []);
+    assert_eq!(stale_accesses(&[vec![span(0, 1, false), span(3, 4, true)], call]), []);
 }

@@ -126,11 +126,15 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// Unlinks the tables of programs in a range that are empty, as [`sweep`](Self::sweep) does
-    /// unless [`PendingFlush::keep_tables`] says otherwise. No page changes, and no entry of a
+    /// unless [`PendingFlush::keep_tables`] says otherwise. No page changes. Tables that a fork
+    /// shares are made this space's own first, which may need memory. Otherwise no entry of a
     /// lowest table is read.
     ///
+    /// # Context
+    /// Not in an interrupt, and with no lock of a table held.
+    ///
     /// # Errors
-    /// As for [`sweep`](Self::sweep).
+    /// As for [`sweep`](Self::sweep), but for [`Error::Cut`]; [`Error::Frames`].
     pub fn unlink_empty<'p>(
         &'p self,
         range: VirtRange,
@@ -172,17 +176,16 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             let Some(own) = owns(&walk, at, level, table) else { continue };
             let users = if own { Users::Own } else { Users::Sharers };
             let mut changing = self.changing(&walk, (at, level), locked, users, pending);
-            if level == 0 && depth == Depth::Tables {
-                next = beyond::<F>(at, 1);
-                continue;
-            }
-            let (end, result) = changing.each(range, table, &mut |pending, count, slot| {
-                if depth == Depth::Tables {
-                    return Ok(());
-                }
-                let change = &mut |page| change(page, own);
-                self.sweep_page(range, pending, count, (slot, users), change)
-            });
+            let (end, result) = match depth {
+                Depth::Tables if level == 0 => (beyond::<F>(at, 1), Ok(())),
+                _ => changing.each(range, table, &mut |pending, count, slot| {
+                    if depth == Depth::Tables {
+                        return Ok(());
+                    }
+                    let change = &mut |page| change(page, own);
+                    self.sweep_page(range, pending, count, (slot, users), change)
+                }),
+            };
             if !own {
                 // Unlocked here, so that it is not unlinked.
                 drop(changing.take_lock());
