@@ -211,8 +211,9 @@ fn a_report_that_cannot_be_written_ends_no_program() {
 #[test]
 fn notices_into_a_full_device_end_no_program() {
     // A program that itself uses ptrace causes a notice in the middle of the run.
-    let source = "int main(){return ptrace(0,0,0,0)==-1&&fork()>=0?6:7;}";
-    let program = compile("traceme", source, &["-w"]);
+    let source = "#include <sys/ptrace.h>\n#include <unistd.h>\n\
+        int main(void) { return ptrace(PTRACE_TRACEME, 0, 0, 0) == -1 && fork() >= 0 ? 6 : 7; }";
+    let program = compile("traceme", source, &[]);
     let out = shell("samara trace -- \"$FILE\" 2>/dev/full", &program);
     assert_eq!(out.status.code(), Some(125));
     let out = shell("samara trace -- \"$FILE\" 2>&1 | grep -c 'uses ptrace'", &program);

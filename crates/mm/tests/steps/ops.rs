@@ -238,7 +238,8 @@ impl Op {
 
     /// The operation as its steps. Calls that change what is mapped are one.
     ///
-    /// As on any hardware, an access may be a fault and, after it, the access. As in Linux, a fault
+    /// As on any hardware, an access may be a fault and, after it, the access; so is that of the
+    /// kernel for a program. As in Linux, a fault
     /// may let the object get its page before the page is mapped; MADV_REMOVE gives up the mmap
     /// lock between the VMAs and the objects; and MADV_GUARD_INSTALL removes pages before it
     /// installs guard pages.
@@ -319,8 +320,14 @@ impl Op {
             Op::WriteProtect(page, pages, protect) => {
                 (each(page, pages, &|page| Op::WriteProtect(page, 1, protect)), Stop)
             }
-            Op::Read(page, pages) => (each(page, pages, &|page| Op::Read(page, 1)), Stop),
-            Op::Write(page, pages) => (each(page, pages, &|page| Op::Write(page, 1)), Stop),
+            Op::Read(page, pages) => {
+                let both = |page| [Op::Touch(page, false), Op::Read(page, 1)];
+                ((page..page + pages).flat_map(both).collect(), Stop)
+            }
+            Op::Write(page, pages) => {
+                let both = |page| [Op::Touch(page, true), Op::Write(page, 1)];
+                ((page..page + pages).flat_map(both).collect(), Stop)
+            }
             _ => (vec![self], Stop),
         };
         Parts { ops, join }
