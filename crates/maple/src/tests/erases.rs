@@ -192,7 +192,7 @@ fn fill_and_erase<E: Kind>(n: usize, seed: u64, every: usize, alone: bool) {
 #[cfg_attr(miri, ignore = "long; `shapes` has a small one")]
 fn one_by_one() {
     // Small nodes make many nodes.
-    for seed in 1..=if cfg!(samara_small_nodes) { 1 } else { 8 } {
+    for seed in 1..=if cfg!(samara_small_nodes) { 1 } else { 4 } {
         for alone in [true, false] {
             fill_and_erase::<Owned>(600, seed, 1, alone);
             fill_and_erase::<RefCounted<Value>>(900, 100 + seed, 1, alone);

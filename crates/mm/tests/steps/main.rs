@@ -89,7 +89,7 @@ fn chosen() -> Vec<(String, Script)> {
 }
 
 /// The chains that CI runs.
-const CHAINS: u64 = 2000;
+const CHAINS: u64 = 1000;
 
 /// The failures, by the operations of the shortest script that has them.
 type Found = BTreeMap<String, (usize, String)>;

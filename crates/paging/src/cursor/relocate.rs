@@ -108,7 +108,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///
     /// # Safety
     /// - *Addresses*: both ranges are the caller's to change. No page was added to either of them
-    ///   since `relocation` was made, and the target has none.
+    ///   since `relocation` was made, the target has none, and no empty table of it was unlinked.
     /// - *Flush*: until `pending` is flushed, an access by an old address may still reach its page,
     ///   and no frame is given back.
     pub unsafe fn relocate<'p>(
