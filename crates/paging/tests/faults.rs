@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use grace::Concurrent;
+use grace::{Concurrent, Reclaim};
 use machine::*;
 use paging::*;
 use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, explore, seeded};
@@ -169,4 +169,71 @@ fn a_sweep_without_the_locks_of_empty_tables_is_caught() {
 #[test]
 fn a_sweep_before_the_record_is_caught() {
     leaves_a_page(Way::SweepsFirst);
+}
+
+/// A fault has the lock of its table and is about to replace a page, while its space forks to the
+/// end, and the child reads the page. No CPU of the child may read the old frame afterwards: the
+/// fault gives it back.
+#[test]
+fn a_page_is_replaced_beside_a_fork() {
+    let sim = Sim::new(Config { cpus: 2, ..config() }).unwrap();
+    let shared = paging(&sim);
+    let read = Attrs { flags: Attrs::USER_RW.flags - Flags::WRITE, ..Attrs::USER_RW };
+    let (space, old, new) = sim.on_cpu(0, || {
+        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
+        let [old, new] = [1_u64, 2].map(|value| {
+            let frame = block(&sim, 0);
+            // SAFETY: the frame is ours, and longer than a word.
+            unsafe { sim.frame_ptr(frame).unwrap().cast::<u64>().write(value) };
+            frame
+        });
+        space.map_own(pages(AT, 1), old, read).unwrap();
+        (Kept::new(space), old, new)
+    });
+    // SAFETY: no other mapping is needed, and no other tables have the tags.
+    let activate = |space: &Space<Grace>| unsafe { space.activate() };
+    // SAFETY: ordinary memory.
+    let load = || unsafe { sim.load(virt(AT)) }.unwrap();
+    // SeqCst: the driver runs one CPU at a time.
+    let [locked, forked, replaced] = [(); 3].map(|()| AtomicU64::new(0));
+    let wait_for = |flag: &AtomicU64| {
+        while flag.load(SeqCst) == 0 {
+            sim.relax();
+        }
+    };
+    let faults = || {
+        activate(&space);
+        let decide = |found: Option<Mapping>| {
+            assert_eq!(found.map(|page| page.frame), Some(old));
+            locked.store(1, SeqCst);
+            wait_for(&forked);
+            (EntryChange::Replace(new, read), ())
+        };
+        let ((), pending) = space.with_entry_own(&Grace::pin(), virt(AT), decide).unwrap();
+        pending.flush();
+        replaced.store(1, SeqCst);
+    };
+    let forks = || {
+        activate(&space);
+        wait_for(&locked);
+        // SAFETY: the fault beside it replaces a page of its own.
+        let (child, pending) = unsafe { space.fork(Asid(2), false) }.unwrap();
+        pending.flush();
+        let child = Kept::new(child);
+        activate(&child);
+        assert_eq!(load(), 1);
+        forked.store(1, SeqCst);
+        wait_for(&replaced);
+        assert_eq!(load(), 2, "the child reads a frame that was given back");
+        activate(&space);
+        drop(Kept::into_inner(child));
+    };
+    seeded(&sim, 1, vec![Box::new(forks), Box::new(faults)]).unwrap();
+    sim.on_cpu(0, || {
+        space.unmap_own(pages(AT, 1), |_| ()).unwrap().flush();
+        [old, new].into_iter().for_each(|frame| release(&sim, frame));
+        assert!(sim.settle());
+        drop(Kept::into_inner(space));
+    });
+    all_given_back(&sim, &shared).unwrap();
 }

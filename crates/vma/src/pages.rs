@@ -224,8 +224,12 @@ impl<'a, F: crate::MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'a
     /// assert_eq!(log.0, [at + 0x1000..at + 0x2000]);
     /// # Ok::<(), vma::Error>(())
     /// ```
+    ///
+    /// # Panics
+    /// The writer has pages already: they would not hear of changes.
     #[must_use]
     pub fn with_pages(self, pages: &'a mut (dyn Pages<F> + 'a)) -> Self {
+        assert!(self.pages.is_none(), "this writer has the pages of its space");
         Writer { pages: Some(pages), ..self }
     }
 
@@ -427,6 +431,9 @@ impl<'a, F: crate::MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'a
         moved: Range<usize>,
         to: usize,
     ) -> Result<(), Error> {
+        // Now, and not before a store: the flush of what waits may unlink tables on which the move
+        // counts.
+        self.claim_pages(new.start..new.end);
         let (busy_new, busy_old) = (self.busy(&new.vma)?, self.busy(&area.vma)?);
         self.tree.preallocate_writes(6)?;
         self.store(moved.start, moved.end, busy_old.clone())?;

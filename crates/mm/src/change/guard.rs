@@ -66,6 +66,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
             }
             Ok(())
         };
+        let mut reclaimed = false;
         let done = loop {
             match install() {
                 // A fault was faster.
@@ -76,9 +77,9 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
                         Err(failed) => break Err(failed.error),
                     }
                 }
-                Err(paging::Error::Frames(_)) => {
+                Err(paging::Error::Frames(_)) if !reclaimed => {
+                    reclaimed = true;
                     tables.reclaim();
-                    break install();
                 }
                 done => break done,
             }

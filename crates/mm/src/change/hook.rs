@@ -243,7 +243,8 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
     }
 
     fn may_be_huge(&self, vma: &Vma<Backing<M>>) -> bool {
-        self.core.huge.policy().allows(vma)
+        // Whatever the policy is now: a fault may have asked before it changed.
+        self.core.huge.may_exist() && vma.file.is_none()
     }
 
     fn waiting(&self, range: Range<usize>) -> Option<Range<usize>> {
@@ -360,9 +361,6 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
     fn prepare_move(&mut self, from: Range<usize>, to: usize) -> Result<(), vma::Error> {
         let Some(range) = virt(from.clone()) else { return Ok(()) };
         let target = VirtAddr::new(to as u64);
-        // Now, and not before the store of the target: the flush of what waits there may unlink
-        // tables that the move counts on.
-        self.claim(to..to + from.len());
         self.count_change();
         self.moving = Some(loop {
             self.split_for_move(&from, to)?;

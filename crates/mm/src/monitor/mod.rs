@@ -241,15 +241,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let frame = new.frame();
         let placed = self.place(at, Over::Guards, |vma| {
             let attrs = rights::attrs(vma.flags, Share::Exclusive);
-            vma.is_private().then(|| (frame, marked(attrs, if protect { WP } else { 0 })))
+            let fits = vma.is_private() && !is_beyond_end(vma, at);
+            fits.then(|| (frame, marked(attrs, if protect { WP } else { 0 })))
         })?;
-        match placed {
-            true => {
-                new.keep();
-                Ok(())
-            }
-            false => Err(UserFaultError::Present.into()),
+        if placed {
+            new.keep();
         }
+        self.placed(at, placed)
     }
 
     /// A page of new contents in an object and, in the same step, in the map of it.

@@ -283,11 +283,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         kind.map(Step::NeedsUser)
     }
 
-    /// Whether a page has no entry, when nothing is under way that stores one.
+    /// Whether a page is absent, also if its entry has a mark, when nothing is under way that
+    /// stores one.
     fn is_still_absent(&self, at: VirtAddr) -> bool {
         // SAFETY: the entry stays as it is.
         let looked = unsafe {
-            self.core.tables.with_entry(&G::pin(), at, |now| (EntryChange::Keep, now.is_none()))
+            self.core.tables.with_entry(&G::pin(), at, |now| {
+                (EntryChange::Keep, now.is_none_or(|page| self.core.is_mark(&page)))
+            })
         };
         // Where no table can be made there is none.
         looked.map_or(true, |(absent, _)| absent)

@@ -116,11 +116,14 @@ impl<M: Machine, S: PageSource> File<M, S> {
     /// becomes larger.
     ///
     /// # Context
-    /// With nothing held; waits for the spaces that map it.
+    /// With nothing held; waits for the spaces that map it, and for a sync if it becomes shorter.
     ///
     /// # Errors
     /// [`ObjectError::BeyondEnd`]: larger than objects can be. Nothing has changed.
     pub fn set_size(&self, bytes: u64) -> Result<(), ObjectError> {
+        // What is written out now does not come after the end of this call, where it would be seen
+        // when the file becomes larger again.
+        let _synced = (bytes < self.size()).then(|| lock(&self.pages.machine, &self.syncs));
         self.pages.set_size(bytes, |old| {
             // A map may have written beyond the end: that part of the file is zeros.
             self.pages.clear(old..bytes.min(old.next_multiple_of(PAGE)));

@@ -12,7 +12,7 @@
 use grace::Concurrent;
 use machine::{Frame, Machine, VirtAddr};
 use paging::{EntryChange, Format, Mapping, unpin};
-use vma::{PAGE_SIZE, VmFlags};
+use vma::PAGE_SIZE;
 
 use crate::{Access, AddressSpace, FaultError, UserPins, fault::rights::Want, pins::Counted};
 
@@ -56,9 +56,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             if let (0, Some(error)) = (settled, failed) {
                 return Err(error);
             }
-            let mut taken = Ok(0);
+            let (mut taken, mut fit) = (Ok(0), 0);
             let done = self.change(|_| {
-                let fit = pages().take(settled).take_while(|page| self.is_settled(*page)).count();
+                fit = pages().take(settled).take_while(|page| self.is_settled(*page)).count();
                 if fit > 0 {
                     taken = self.take_pins(at, Access::Read, &mut into[..fit], false);
                 }
@@ -68,7 +68,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 return Err(FaultError::Tables(error));
             }
             match taken? {
-                len if len == settled => break len,
+                // If all are there, the next one is the memory of a device.
+                len if fit as u64 == settled as u64 => break len,
                 // One went meanwhile: once more.
                 // SAFETY: just taken, and never used.
                 len => unsafe { unpin(machine, &into[..len]) },
@@ -79,8 +80,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     /// Whether the map at an address is private.
     fn is_private_at(&self, page: VirtAddr) -> bool {
-        let flags = self.flags_at(page.get() as usize).unwrap_or(VmFlags::empty());
-        !flags.contains(VmFlags::SHARED)
+        let guard = G::pin();
+        let found = self.core.vmas.lookup(&guard, page.get() as usize);
+        found.is_none_or(|(_, vma)| vma.is_private())
     }
 
     /// Brings a page in, and makes it the program's own in a private map.

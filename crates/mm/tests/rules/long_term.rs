@@ -95,3 +95,22 @@ fn it_ends_where_the_program_may_not_read() {
         assert!(space.pin_pages_long_term(AT, &mut []).unwrap().frames().is_empty());
     });
 }
+
+/// Memory of a device is mapped behind the page: it cannot be pinned, and the call ends there.
+#[test]
+fn it_ends_at_the_memory_of_a_device() {
+    with_space(256, |_, shared, space| {
+        let frames = machine::FrameRange::new(Frame::new(0x4_0000).unwrap(), 1).unwrap();
+        // SAFETY: no program accesses it here.
+        let device = unsafe {
+            DeviceMemory::try_new(shared, frames, paging::Cache::Uncached, "/dev/x", (9, 1), 5)
+        };
+        let device = Backing::open(device.unwrap(), true).unwrap();
+        space.mmap(AT, PAGE, 3, FIXED).unwrap();
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        space.mmap_object(AT + PAGE, PAGE, 3, flags, device, 0).unwrap();
+        let mut frames = [Frame::default(); 2];
+        assert_eq!(space.pin_pages_long_term(AT, &mut frames).unwrap().frames().len(), 1);
+        assert!(space.pin_pages_long_term(AT + PAGE, &mut frames[..1]).is_err());
+    });
+}

@@ -90,6 +90,20 @@ fn contents_replace_markers_and_nothing_else_does() {
     });
 }
 
+/// The page is absent, and has a mark of write-protection: its monitor is asked, and the fault
+/// ends.
+#[test]
+fn a_minor_fault_at_a_mark_is_the_monitors() {
+    with_rules(false, |space, memory| {
+        memory.write(0, &[8]).unwrap();
+        object(space, &memory, true, UserFaultModes::MINOR | UserFaultModes::WP);
+        space.userfault_write_protect(AT, WHOLE, true).unwrap();
+        assert!(matches!(byte(space, AT), Err(FaultError::UserFault(_))));
+        assert_eq!(said(space.userfault_continue(AT, PAGE, true)), (0, 0));
+        assert_eq!(byte(space, AT), Ok(8));
+    });
+}
+
 #[test]
 fn pages_that_the_object_does_not_have() {
     with_rules(false, |space, memory| {

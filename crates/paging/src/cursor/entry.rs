@@ -246,16 +246,43 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         if grouped && change != EntryChange::Keep {
             self.part_group(at, &entry, Users::Own);
         }
+        let replaces = found.is_some() && matches!(change, EntryChange::Replace(..));
         let slot = Slot { at, level, entry, value, grouped: false };
         let result = self.apply(slot, found, change, &mut locked.count, &mut pending.gather);
         pending.flush_broken();
         let empty = locked.count == 0;
         // Unlocked before `kept` may be dropped.
         drop(locked);
+        if replaces {
+            self.flush_beside_fork(walk, (at, level), table);
+        }
         if empty {
             self.prune_beside_fork(walk, at, pending);
         }
         result.map(|()| kept)
+    }
+
+    /// An entry of a table was changed so that old translations must go. Another CPU may have
+    /// forked from these tables since the lock was taken. Then CPUs of the child may have cached
+    /// the old entry, so all CPUs flush. Called without the lock, before the frame that was there
+    /// is given back.
+    ///
+    /// Cost: a fence; in tables that fork, a walk.
+    pub(super) fn flush_beside_fork(
+        &self,
+        walk: &Walk<'_, M, F>,
+        (at, level): (VirtAddr, u8),
+        table: Frame,
+    ) {
+        if self.space().is_none() {
+            return;
+        }
+        // SeqCst: pairs with the fence in `fork_to`. Either this CPU sees that the way is shared,
+        // or the child's CPUs see the new entry.
+        fence(Ordering::SeqCst);
+        if !self.leads_to(walk, at, level, table) {
+            self.machine().flush_on(&self.machine().online(), Flush::All);
+        }
     }
 
     /// Unlinks the empty tables on the way to `at`. Another CPU may fork from these tables at this

@@ -207,6 +207,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 Ok(_) => Ok(false),
                 Err(error) => Err(error),
             };
+            if done == Ok(true) {
+                self.flush_beside_fork(&walk, (at, spot.level), table);
+            }
             match done {
                 // The break has flushed it.
                 Ok(true) if F::BREAK_BEFORE_MAKE => {}

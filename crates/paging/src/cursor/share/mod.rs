@@ -35,7 +35,9 @@
 //! - *The copy and its link are one step*, with the locks of both tables held. So no change of the
 //!   old table by a fault of this space is missed: it comes before the copy, or its check fails.
 //! - *Faults beside a fork*: the fork marks the top-level entries first, with the table's lock. A
-//!   fault that finds such a mark while the fork is under way gets [`Error::Fork`], and waits.
+//!   fault that finds such a mark while the fork is under way gets [`Error::Fork`], and waits. A
+//!   fault that has come so far that it replaces or splits a page in a table that is shared by now
+//!   makes all CPUs flush (`flush_beside_fork`): the child has the new page, too.
 //!
 //! # Cost
 //! Making a way one's own: for each shared table two locks, and if it is copied, a locked
