@@ -18,7 +18,7 @@ use grace::Concurrent;
 use machine::{ENTRIES, Frame, Machine, PageSize, VirtAddr, VirtRange};
 #[expect(unused_imports, reason = "for links")]
 use paging::PageTables;
-use paging::{Attrs, Format, Mapping, Share, SweepChange};
+use paging::{Format, Mapping, Share};
 use vma::{PageWork, Pages, VmFlags, Vma};
 
 use crate::{
@@ -137,16 +137,12 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
             )?;
         zero_block(machine, new.frame(), order).map_err(|_| CollapseError::OutOfMemory)?;
         // A fault that was under way ends before this takes the lock.
-        self.sweep_pages(at..at + HUGE, |page| {
-            SweepChange::Set(Attrs { soft: page.attrs.soft, ..Attrs::default() })
-        });
+        self.take_rights(at..at + HUGE);
         let result = self.collapse_still(range, vma, &new, &mut old);
         match result {
             Ok(true) => drop(new.keep()),
             // The rights come back.
-            Ok(false) | Err(_) => self.sweep_pages(at..at + HUGE, |page| {
-                SweepChange::Set(rights::attrs_kept(vma, page.attrs))
-            }),
+            Ok(false) | Err(_) => self.give_rights(at..at + HUGE, vma),
         }
         result.map(drop)
     }

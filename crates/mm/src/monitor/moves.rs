@@ -17,14 +17,13 @@ use core::{
 use grace::Concurrent;
 use machine::Machine;
 use paging::{Attrs, Format, Share, SweepChange};
-use vma::{PAGE_SIZE, VmFlags, Vma};
+use vma::{PAGE_SIZE, VmFlags};
 
 use crate::{
-    AddressSpace, Backing, Error, Resolved, UserFaultError,
+    AddressSpace, Error, Resolved, UserFaultError,
     change::hook::{Hook, virt},
     fault::huge::HUGE,
     fault::reference::{block_of, is_counted},
-    fault::rights,
     monitor::aligned,
     monitor::track::{CLEAN, WP},
 };
@@ -107,7 +106,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
         let check = || self.check_move(source, &target, allow_holes);
         match self.change(|calls| calls.move_private(source.clone(), to, check)) {
-            Ok(()) => self.change_with_hook(target, |hook, part, vma| give_rights(hook, part, vma)),
+            Ok(()) => self.change_with_hook(target, |hook, part, vma| hook.give_rights(part, vma)),
             Err(Error::Vma(vma::Error::Occupied)) => Err(UserFaultError::Present.into()),
             // The memory may have changed since the checks.
             Err(error @ Error::Vma(vma::Error::Unmapped | vma::Error::WrongKind)) => {
@@ -141,15 +140,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             return Err(UserFaultError::Hole.into());
         }
         let mut hook = Hook::new(&self.core, None);
-        hook.sweep_pages(from.clone(), |page| {
-            SweepChange::Set(Attrs { soft: page.attrs.soft, ..Attrs::default() })
-        });
+        hook.take_rights(from.clone());
         // Pins that came before.
         let checked = self.check_pages(from);
         if checked.is_err()
             && let Some((_, vma)) = self.core.vmas.lookup(&G::pin(), from.start)
         {
-            give_rights(&mut hook, from.clone(), vma);
+            hook.give_rights(from.clone(), vma);
         }
         checked?;
         match hook.failed {
@@ -195,13 +192,4 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         });
         hook.failed.map_or(Ok(()), |error| Err(error.into()))
     }
-}
-
-/// Gives pages the rights that their VMA allows, as far as their marks let it.
-fn give_rights<M: Machine, F: Format, G: Concurrent>(
-    hook: &mut Hook<'_, M, F, G>,
-    range: Range<usize>,
-    vma: &Vma<Backing<M>>,
-) {
-    hook.sweep_pages(range, |page| SweepChange::Set(rights::attrs_kept(vma, page.attrs)));
 }

@@ -173,6 +173,18 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         self.note(swept);
     }
 
+    /// Takes all rights from the pages of a range. After the flush a pin without a lock fails.
+    pub(crate) fn take_rights(&mut self, range: Range<usize>) {
+        self.sweep_pages(range, |page| {
+            SweepChange::Set(Attrs { soft: page.attrs.soft, ..Attrs::default() })
+        });
+    }
+
+    /// Gives pages the rights that their VMA allows, as far as their marks let it.
+    pub(crate) fn give_rights(&mut self, range: Range<usize>, vma: &Vma<Backing<M>>) {
+        self.sweep_pages(range, |page| SweepChange::Set(rights::attrs_kept(vma, page.attrs)));
+    }
+
     /// Gives the pages of a range the mark of write-protection, or takes it from them.
     pub(crate) fn write_protect(
         &mut self,
