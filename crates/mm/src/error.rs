@@ -154,6 +154,12 @@ impl fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
+impl From<CollapseError> for Error {
+    fn from(refused: CollapseError) -> Self {
+        Error::Collapse(refused)
+    }
+}
+
 impl From<vma::Error> for Error {
     fn from(error: vma::Error) -> Self {
         Error::Vma(error)

@@ -76,6 +76,7 @@ mod space;
 mod thresholds;
 
 pub use change::collapse::CollapseError;
+pub use change::hook::Hook;
 pub use change::sync::SyncFlags;
 pub use change::waiting::UnmapPolicy;
 pub use error::{Error, FaultError};
@@ -99,10 +100,10 @@ pub use paging::Swap;
 pub use pins::UserPins;
 pub use pins::access::CopyError;
 pub use reclaim::Reclaimed;
-pub use space::AddressSpace;
 pub use space::commitment::{Commitment, Overcommit};
 pub use space::group::{FrameGroup, GroupError, OnLimit};
 pub use space::shared::{Shared, WeakShared};
+pub use space::{AddressSpace, Calls};
 pub use vma::{
     Advice, AttachRequest, Layout, Limits, LockAll, MapFlags, Profile, RemapRequest, Sizes, Uffd,
 };

@@ -52,7 +52,7 @@
 //! A map over another one is stored busy first. A fault that finds a busy VMA waits for the write
 //! right; one that was earlier fails its second look, or the sweep removes its page. The flush ends
 //! before the second store. So no CPU has an old translation when the first new page appears, and
-//! no write into the new map is lost ([`vma::Pages`]).
+//! no write into the new map is lost ([`vma::Step`]).
 //!
 //! # Why an unused VMA is not swept
 //!
@@ -91,7 +91,7 @@
 //! Parent and child share page tables after a fork. Each changes only tables of its own, and copies
 //! or takes over a shared one before it changes something below: the essay in `paging`
 //! (`cursor::share`) says why that is right. A call makes the tables that it will change its own
-//! *before* its first store ([`vma::Pages::prepare`]), so lack of memory changes nothing. Tables
+//! *before* its first store ([`vma::Host::apply`]), so lack of memory changes nothing. Tables
 //! that lie wholly in a range that becomes empty are left to the other space, without a copy.
 //!
 //! # Objects

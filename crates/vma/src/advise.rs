@@ -1,11 +1,14 @@
 //! madvise: advice that changes VMAs (rule 9). Advice that only concerns pages is accepted and
 //! changes nothing here.
 
+use core::ops::Range;
+
 use crate::{
     Area, Error, MappedFile, RefCounted, VmFlags, Vma,
     map::{can_be_mergeable, range_end},
     place::HUGE,
     space::Writer,
+    step::{Host, Plan, Work},
 };
 
 macro_rules! advices {
@@ -82,7 +85,9 @@ impl Advice {
     }
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
+    Writer<'_, F, R, A, H>
+{
     /// madvise(2) on `start..start + len`. Skips holes, and then returns [`Error::Unmapped`] at the
     /// end. Stops at the first VMA that refuses the advice. The part before it has changed (rule
     /// 8).
@@ -100,7 +105,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             return self.advise_populate(start, end, advice);
         }
         while at < end {
-            let look = self.at_or_after(at).ok_or(Error::Unmapped)?;
+            let look = self.vmas.at_or_after(at).ok_or(Error::Unmapped)?;
             if look.start > at {
                 holes = true;
                 at = look.start;
@@ -112,22 +117,12 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
                 return Err(refusal);
             }
             let (stop, middle) = (end.min(look.end), look.middle());
-            if advice == Advice::Collapse && self.has_pages() {
-                self.collapse(at, stop)?;
-                at = stop;
-                continue;
-            }
             if advice == Advice::GuardInstall || !advice.changes_vmas() {
                 if advice == Advice::GuardInstall {
                     let area = look.keep();
                     self.install_guards(&area)?;
                 }
-                // The guards may have replaced the VMA.
-                if let Some(pages) = &mut self.pages
-                    && let Some((_, vma)) = self.tree.lookup(at)
-                {
-                    pages.advise(at..stop, vma.get(), advice)?;
-                }
+                self.advise_pages(at..stop, advice)?;
                 at = stop;
                 continue;
             }
@@ -142,17 +137,20 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if holes { Err(Error::Unmapped) } else { Ok(()) }
     }
 
-    /// Tells the pages of a part of one VMA to become huge, while the VMA is busy.
-    fn collapse(&mut self, start: usize, end: usize) -> Result<(), Error> {
-        let area = self.covering(start).ok_or(Error::Unmapped)?;
+    /// Gives advice to the pages of a part of one VMA.
+    fn advise_pages(&mut self, range: Range<usize>, advice: Advice) -> Result<(), Error> {
+        if !H::PAGES {
+            return Ok(());
+        }
+        let area = self.vmas.covering(range.start).ok_or(Error::Unmapped)?;
         // As in Linux: the VMA has room for a huge page, and the range does not lie within one.
         let first = |addr: usize| addr.checked_next_multiple_of(HUGE).unwrap_or(usize::MAX);
         let last = |addr: usize| addr & !(HUGE - 1);
-        if first(area.start) >= last(area.end) || first(start) > last(end) {
+        let too_small = first(area.start) >= last(area.end) || first(range.start) > last(range.end);
+        if advice == Advice::Collapse && too_small {
             return Err(Error::WrongKind);
         }
-        let vma = area.vma.clone();
-        self.while_busy(&[area], |pages| pages.advise(start..end, &vma, Advice::Collapse))
+        self.apply(Plan::work(Work::Advise { range, advice }, [Some(area), None]))
     }
 
     /// Whether [`madvise`](Self::madvise) would stop at a VMA that refuses the advice. Changes
@@ -166,7 +164,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
 
     /// Records that a VMA has guard pages. The kernel's version decides what the VMA records.
     fn install_guards(&mut self, area: &Area<F>) -> Result<(), Error> {
-        if !self.profile.guard_flag {
+        if !self.vmas.profile.guard_flag {
             // A map of a file gets none.
             return match area.vma.is_anonymous() {
                 true => self.prepare_anon(area.clone()),
@@ -183,13 +181,13 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             false => Vma::clone(&area.vma),
         };
         vma.flags |= VmFlags::MAYBE_GUARD;
-        self.replace(area.middle(), RefCounted::new(vma)?)
+        self.vmas.replace(area.middle(), RefCounted::new(vma)?)
     }
 
     fn advise_populate(&mut self, start: usize, end: usize, advice: Advice) -> Result<(), Error> {
         let mut at = start;
         while at < end {
-            let area = self.covering(at).ok_or(Error::Unmapped)?;
+            let area = self.vmas.covering(at).ok_or(Error::Unmapped)?;
             at = area.end;
             let writes = advice == Advice::PopulateWrite;
             let needed = if writes { VmFlags::WRITE } else { VmFlags::READ };
@@ -197,7 +195,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             if flags.intersects(VmFlags::IO | VmFlags::PFNMAP) || !flags.contains(needed) {
                 return Err(Error::WrongKind);
             }
-            if writes && !flags.contains(VmFlags::SHARED) && !self.host_brings_in() {
+            if writes && !flags.contains(VmFlags::SHARED) && !H::BRINGS_IN {
                 self.prepare_anon(area)?;
             }
         }

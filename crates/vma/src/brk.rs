@@ -1,24 +1,26 @@
 //! brk: moves the end of the heap.
 
 use crate::{
-    Error, MappedFile, PAGE_SIZE, RefCounted, VmFlags, Vma, anon::Slot, space::Writer,
-    state::VmaCounts, vma::page_align,
+    Area, Error, MappedFile, PAGE_SIZE, RefCounted, VmFlags, Vma, anon::Slot, space::Writer,
+    state::VmaCounts, step::Host, step::Plan, step::Work, vma::page_align,
 };
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
+    Writer<'_, F, R, A, H>
+{
     /// brk(2) as the system call has it: moves the end of the heap to `brk` if it can, and returns
     /// the current end.
     ///
     /// Growing extends only the VMA that holds the heap's end (rule 7). One store into the tree.
     pub fn brk(&mut self, brk: usize) -> usize {
         if let Ok(()) = self.move_brk(brk) {
-            self.state.set_brk(brk);
+            self.vmas.state.set_brk(brk);
         }
-        self.state.layout().brk
+        self.vmas.state.layout().brk
     }
 
     fn move_brk(&mut self, brk: usize) -> Result<(), Error> {
-        let layout = self.state.layout();
+        let layout = self.vmas.state.layout();
         if brk < layout.start_brk {
             return Err(Error::BadRange);
         }
@@ -31,14 +33,14 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             return Ok(());
         }
         if brk <= layout.brk {
-            self.at_or_after(new).filter(|a| a.start < old).ok_or(Error::Unmapped)?;
+            self.vmas.at_or_after(new).filter(|a| a.start < old).ok_or(Error::Unmapped)?;
             return self.unmap(new, old);
         }
-        if new > self.profile.task_size {
+        if new > self.vmas.profile.task_size {
             return Err(Error::NoSpace);
         }
-        let gap = self.profile.stack_guard_gap;
-        if let Some(next) = self.at_or_after(old) {
+        let gap = self.vmas.profile.stack_guard_gap;
+        if let Some(next) = self.vmas.at_or_after(old) {
             let limit = next.start.saturating_sub(next.vma.guard_gap(gap));
             if next.start < new.saturating_add(PAGE_SIZE + gap) && limit < new + PAGE_SIZE {
                 return Err(Error::NoSpace);
@@ -48,7 +50,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     }
 
     fn grow_heap(&mut self, start_brk: usize, old: usize, new: usize) -> Result<(), Error> {
-        let exec = match self.state.read_implies_exec() {
+        let exec = match self.vmas.state.read_implies_exec() {
             true => VmFlags::EXEC,
             false => VmFlags::empty(),
         };
@@ -59,24 +61,24 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             | VmFlags::MAYWRITE
             | VmFlags::MAYEXEC
             | VmFlags::ACCOUNT
-            | self.state.default_flags();
+            | self.vmas.state.default_flags();
         self.may_lock_more(flags, new - old)?;
         self.may_expand(flags, new - old, 0)?;
-        self.promise(flags, new - old, 0)?;
         let mut vma = Vma::anonymous(self.mergeable(flags));
-        vma.anon = Slot::empty(self.state.moment());
-        let below = self.before(old).filter(|b| b.end == old && b.end > start_brk);
-        match below.filter(|below| below.takes_in(&vma, self.state.generation())) {
+        vma.anon = Slot::empty(self.vmas.state.moment());
+        let below = self.vmas.before(old).filter(|b| b.end == old && b.end > start_brk);
+        match below.filter(|below| below.takes_in(&vma, self.vmas.state.generation())) {
             // The same VMA with another end: no reference count changes.
             Some(below) => {
-                let (start, flags) = (below.start, below.vma.flags);
-                self.claim_pages(old..new);
-                self.tree.set_end(start, new - 1)?;
-                self.state.count_more(VmaCounts::default().size(flags, new - old, 1));
+                let more = VmaCounts::default().size(below.vma.flags, new - old, 1);
+                let plan = Plan::end(below.start, new, more);
+                self.apply(plan.enters(old..new, false))?;
             }
             None => {
                 self.room_for(1)?;
-                self.store(old, new, RefCounted::new(vma)?)?;
+                let heap = Area { start: old, end: new, vma: RefCounted::new(vma)? };
+                let plan = Plan::change(heap.into(), VmaCounts::default(), Work::Nothing);
+                self.apply(plan.enters(old..new, true))?;
             }
         }
         if flags.contains(VmFlags::LOCKED) {

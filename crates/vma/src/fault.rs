@@ -6,7 +6,7 @@
 
 use crate::{
     AddressSpace, Area, Error, MappedFile, PAGE_SIZE, RefCounted, VmFlags, Vma, anon::Slot,
-    merge::may_share_anon, space::Writer, tree::Look,
+    merge::may_share_anon, space::Writer, step::Host, step::Plan, step::Work, tree::Look,
 };
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> AddressSpace<F, R, A> {
@@ -42,7 +42,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> AddressSpace<F, R, A
     }
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
+    Writer<'_, F, R, A, H>
+{
     /// The first write to a private page of the VMA at `addr`. The VMA gets an anon_vma: the next
     /// VMA's if they may share it, else the previous one's, else a new one (rule 2). A VMA that has
     /// an anon_vma stays unchanged.
@@ -50,7 +52,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// # Errors
     /// [`Error::Unmapped`] if nothing is mapped at `addr`, [`Error::OutOfMemory`].
     pub fn first_write(&mut self, addr: usize) -> Result<(), Error> {
-        let area = self.covering(addr).ok_or(Error::Unmapped)?;
+        let area = self.vmas.covering(addr).ok_or(Error::Unmapped)?;
         self.prepare_anon(area)
     }
 
@@ -59,7 +61,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if RefCounted::is_same(&vma, &area.vma) {
             return Ok(());
         }
-        self.replace(area.middle(), vma)
+        self.vmas.replace(area.middle(), vma)
     }
 
     /// The contents of the VMA with an anon_vma.
@@ -67,19 +69,20 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if area.vma.anon.close().is_faulted() {
             return Ok(area.vma.clone());
         }
-        let here = self.state.generation();
+        let here = self.vmas.state.generation();
         let lends = |lender: &Vma<F>| lender.anon.get().lends(here);
-        let next = self.look_at(area.end).filter(|next| {
+        let next = self.vmas.look_at(area.end).filter(|next| {
             next.start == area.end && lends(next.vma) && may_share_anon(&area.vma, next.vma)
         });
         let lender = next.or_else(|| {
-            self.before(area.start).filter(|before| {
+            self.vmas.before(area.start).filter(|before| {
                 before.end == area.start
                     && lends(before.vma)
                     && may_share_anon(before.vma, &area.vma)
             })
         });
-        let anon = lender.map_or_else(|| self.state.new_anon(), |lender| lender.vma.anon.get());
+        let anon =
+            lender.map_or_else(|| self.vmas.state.new_anon(), |lender| lender.vma.anon.get());
         let anon = Slot::filled(anon);
         Ok(RefCounted::new(Vma { anon, ..Vma::clone(&area.vma) })?)
     }
@@ -90,11 +93,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// [`Error::Unmapped`] if no such VMA exists, [`Error::WrongKind`] if it does not grow
     /// downwards or already starts lower, [`Error::NoSpace`] if another VMA is in the way.
     pub fn grow_down(&mut self, end: usize, start: usize) -> Result<(), Error> {
-        let area = self.before(end).filter(|a| a.end == end).ok_or(Error::Unmapped)?.keep();
+        let area = self.vmas.before(end).filter(|a| a.end == end).ok_or(Error::Unmapped)?.keep();
         if !area.vma.flags.contains(VmFlags::GROWSDOWN) || start > area.start {
             return Err(Error::WrongKind);
         }
-        if self.before(area.start).is_some_and(|below| below.end > start) {
+        if self.vmas.before(area.start).is_some_and(|below| below.end > start) {
             return Err(Error::NoSpace);
         }
         let (flags, more) = (area.vma.flags, area.start - start);
@@ -102,10 +105,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if flags.contains(VmFlags::LOCKED) && !self.has_lock_room(more, 0) {
             return Err(Error::LockLimit);
         }
-        self.promise(flags, more, 0)?;
         // The VMA gets its anon_vma before it grows, so the neighbours of the old range count.
         let vma = self.with_anon(&area)?;
-        self.store(start, end, vma)
+        let gone = area.middle().gone();
+        let grown = Area { start, end, vma };
+        self.apply(Plan::change(grown.into(), gone, Work::Nothing).enters(start..area.start, false))
     }
 
     /// Grows the stack whose VMA is the next above `addr` down to the page of `addr`, after a fault
@@ -116,20 +120,20 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// [`Error::NoSpace`] if it would come too near to accessible memory below it.
     pub fn expand_stack(&mut self, addr: usize, limit: usize) -> Result<(), Error> {
         let start = addr & !(PAGE_SIZE - 1);
-        let stack = self.at_or_after(addr).ok_or(Error::Unmapped)?;
+        let stack = self.vmas.at_or_after(addr).ok_or(Error::Unmapped)?;
         if stack.start <= start || !stack.vma.flags.contains(VmFlags::GROWSDOWN) {
             return Err(Error::Unmapped);
         }
         let end = stack.end;
-        if end - start > limit || start < self.profile.min_address {
+        if end - start > limit || start < self.vmas.profile.min_address {
             return Err(Error::Unmapped);
         }
         let in_the_way = |below: Look<'_, F>| {
             let flags = below.vma.flags;
             let solid = flags.intersects(VmFlags::ACCESS) && !flags.contains(VmFlags::GROWSDOWN);
-            solid && start - below.end < self.profile.stack_guard_gap
+            solid && start - below.end < self.vmas.profile.stack_guard_gap
         };
-        if self.before(start).is_some_and(in_the_way) {
+        if self.vmas.before(start).is_some_and(in_the_way) {
             return Err(Error::NoSpace);
         }
         self.grow_down(end, start)
@@ -140,7 +144,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// stands, as in Linux. A skipped VMA sees its first write later.
     /// Left to the host if it brings pages in.
     pub(crate) fn populate(&mut self, start: usize, end: usize) {
-        if !self.host_brings_in() {
+        if !H::BRINGS_IN {
             self.populate_now(start, end);
         }
     }
@@ -149,7 +153,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// to other VMAs after it.
     pub(crate) fn populate_now(&mut self, start: usize, end: usize) {
         let mut at = start;
-        while let Some(area) = self.part(at, end).map(Look::keep) {
+        while let Some(area) = self.vmas.part(at, end).map(Look::keep) {
             at = area.end;
             let _later = self.populate_one(area);
         }
@@ -159,13 +163,13 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// mlock does.
     pub(crate) fn populate_strictly(&mut self, start: usize, end: usize) -> Result<(), Error> {
         let mut at = start;
-        while let Some(area) = self.part(at, end).map(Look::keep) {
+        while let Some(area) = self.vmas.part(at, end).map(Look::keep) {
             at = area.end;
             let waits = VmFlags::IO | VmFlags::PFNMAP | VmFlags::LOCKONFAULT;
             if !area.vma.flags.intersects(VmFlags::ACCESS | waits) {
                 return Err(Error::Unmapped);
             }
-            if !self.host_brings_in() {
+            if !H::BRINGS_IN {
                 self.populate_one(area)?;
             }
         }

@@ -9,10 +9,12 @@ use core::ops::Range;
 
 use crate::{
     AddressSpace, Area, Error, MappedFile, Profile, RefCounted, Uffd, VmFlags, Vma, space::Writer,
-    state::VmaCounts, tree::Change,
+    state::VmaCounts, step::Host, tree::Change, tree::Vmas,
 };
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
+    Writer<'_, F, R, A, H>
+{
     /// The address space of a forked child: every VMA without MADV_DONTFORK, at the same addresses.
     /// Locks stay with the parent, and so do userfaultfds that do not follow fork. Nothing merges.
     ///
@@ -35,10 +37,10 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         &mut self,
         mut child_uffd: impl FnMut(Uffd) -> Result<Option<Uffd>, Error>,
     ) -> Result<AddressSpace<F, R, A>, Error> {
-        let tree = self.tree.duplicate()?;
-        let mut child = AddressSpace::from_parts(*self.profile, tree, self.state.fork());
-        if self.state.counts().unshared > 0 {
-            self.unshare(&mut child.get_mut(), &mut child_uffd)?;
+        let tree = self.vmas.tree.duplicate()?;
+        let mut child = AddressSpace::from_parts(*self.vmas.profile, tree, self.vmas.state.fork());
+        if self.vmas.state.counts().unshared > 0 {
+            self.unshare(&mut child.get_mut().vmas, &mut child_uffd)?;
         }
         Ok(child)
     }
@@ -76,15 +78,15 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// # Ok::<(), vma::Error>(())
     /// ```
     pub fn duplicate(&mut self, profile: Profile) -> Result<AddressSpace<F, R, A>, Error> {
-        let tree = self.tree.duplicate()?;
-        Ok(AddressSpace::from_parts(profile, tree, self.state.duplicate()))
+        let tree = self.vmas.tree.duplicate()?;
+        Ok(AddressSpace::from_parts(profile, tree, self.vmas.state.duplicate()))
     }
 
     /// The ranges whose pages a forked child does not get: those of VMAs under MADV_DONTFORK or
     /// MADV_WIPEONFORK. Cost: as that of [`fork`](Self::fork).
     pub fn not_inherited(&self) -> impl Iterator<Item = Range<usize>> + '_ {
-        let any = self.state.counts().unshared > 0;
-        let all = any.then(|| self.tree.iter(0..=usize::MAX)).into_iter().flatten();
+        let any = self.vmas.state.counts().unshared > 0;
+        let all = any.then(|| self.vmas.tree.iter(0..=usize::MAX)).into_iter().flatten();
         let own = VmFlags::DONTCOPY | VmFlags::WIPEONFORK;
         all.filter(move |(_, vma)| vma.get().flags.intersects(own))
             .map(|(range, _)| *range.start()..range.end() + 1)
@@ -93,17 +95,19 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// Gives the child its own VMAs where they differ from the parent's.
     fn unshare(
         &self,
-        child: &mut Writer<'_, F, R, A>,
+        child: &mut Vmas<'_, F, R, A>,
         child_uffd: &mut impl FnMut(Uffd) -> Result<Option<Uffd>, Error>,
     ) -> Result<(), Error> {
-        let all = self.tree.iter(0..=usize::MAX);
+        let all = self.vmas.tree.iter(0..=usize::MAX);
         for (range, vma) in all.filter(|(_, vma)| vma.get().changes_at_fork()) {
             let range = *range.start()..range.end() + 1;
             child.unshare_one(range, vma.get(), child_uffd)?;
         }
         Ok(())
     }
+}
 
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Vmas<'_, F, R, A> {
     /// Stores or erases one VMA of the child.
     fn unshare_one(
         &mut self,

@@ -63,7 +63,6 @@ mod lock;
 mod map;
 mod maps;
 mod merge;
-mod pages;
 mod pkey;
 mod place;
 mod profile;
@@ -74,6 +73,7 @@ mod soft_dirty;
 mod space;
 mod special;
 mod state;
+mod step;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod testing;
@@ -93,12 +93,12 @@ pub use limits::{Limits, Sizes};
 pub use lock::LockAll;
 pub use map::{MapFlags, MapRequest};
 pub use maple::RefCounted;
-pub use pages::{PageWork, Pages};
 pub use profile::Profile;
 pub use remap::RemapRequest;
 pub use shm::AttachRequest;
 pub use space::{AddressSpace, Layout, MoreLines, Writer};
 pub use special::WholeVma;
+pub use step::{Enters, Host, Step, Work};
 pub use tree::Area;
 pub use vma::{PAGE_SIZE, Policy, Uffd, Vma};
 

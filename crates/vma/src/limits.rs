@@ -6,7 +6,7 @@
 
 use core::ops::Add;
 
-use crate::{Error, MappedFile, VmFlags, space::Writer};
+use crate::{Error, MappedFile, VmFlags, space::Writer, step::Host};
 
 /// The sizes of an address space, in bytes.
 ///
@@ -108,34 +108,35 @@ fn is_data(flags: VmFlags) -> bool {
     flags & (VmFlags::WRITE | VmFlags::SHARED | VmFlags::GROWSDOWN) == VmFlags::WRITE
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
+    Writer<'_, F, R, A, H>
+{
     /// The sizes of the address space. Constant time.
     pub fn sizes(&self) -> Sizes {
         let [total, data, stack, exec, locked, accounted] =
-            self.state.counts().sizes.0.map(isize::unsigned_abs);
+            self.vmas.state.counts().sizes.0.map(isize::unsigned_abs);
         Sizes { total, data, stack, exec, locked, accounted }
     }
 
     /// The limits. A new address space has none; a forked child has its parent's.
     pub fn limits(&self) -> Limits {
-        self.state.limits()
+        self.vmas.state.limits()
     }
 
     /// Sets the limits. What exceeds them already stays.
     pub fn set_limits(&mut self, limits: Limits) {
-        self.state.set_limits(limits);
+        self.vmas.state.set_limits(limits);
     }
 
-    /// Whether a limit is set, or memory is promised.
+    /// Whether a limit is set.
     pub(crate) fn is_limited(&self) -> bool {
-        let promises = self.pages.as_ref().is_some_and(|pages| pages.promises());
-        promises || self.state.limits() != Limits::NONE
+        self.vmas.state.limits() != Limits::NONE
     }
 
     /// Checks that a VMA with these flags may become `more` bytes larger, if `less` bytes of others
     /// go.
     pub(crate) fn may_expand(&self, flags: VmFlags, more: usize, less: usize) -> Result<(), Error> {
-        let (sizes, limits) = (self.sizes(), self.state.limits());
+        let (sizes, limits) = (self.sizes(), self.vmas.state.limits());
         let fits = |size: usize, limit: usize| {
             size.checked_add(more).is_some_and(|size| size.saturating_sub(less) <= limit)
         };
@@ -149,13 +150,13 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
 
     /// Checks that the process may lock memory at all.
     pub(crate) fn may_lock(&self) -> Result<(), Error> {
-        let limits = self.state.limits();
+        let limits = self.vmas.state.limits();
         if limits.locked == 0 && !limits.may_lock { Err(Error::MayNotLock) } else { Ok(()) }
     }
 
     /// Whether `more` bytes may be locked, if `less` of them are locked already.
     pub(crate) fn has_lock_room(&self, more: usize, less: usize) -> bool {
-        let limits = self.state.limits();
+        let limits = self.vmas.state.limits();
         let locked = self.sizes().locked.saturating_add(more).saturating_sub(less);
         limits.may_lock || locked <= limits.locked
     }
@@ -165,15 +166,6 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         match !flags.contains(VmFlags::LOCKED) || self.has_lock_room(more, 0) {
             true => Ok(()),
             false => Err(Error::LockLimitAgain),
-        }
-    }
-
-    /// Promises memory for `more` bytes, of which a write that follows removes `less`.
-    pub(crate) fn promise(&self, flags: VmFlags, more: usize, less: usize) -> Result<(), Error> {
-        let bytes = more.saturating_sub(less);
-        match &self.pages {
-            Some(pages) if bytes > 0 && flags.contains(VmFlags::ACCOUNT) => pages.promise(bytes),
-            _ => Ok(()),
         }
     }
 }

@@ -5,6 +5,7 @@ use core::ops::Range;
 use crate::{
     Error, MappedFile, PAGE_SIZE, VmFlags, Vma,
     space::Writer,
+    step::Host,
     tree::{Look, Middle},
     vma::page_align_wrapping,
 };
@@ -47,7 +48,9 @@ pub struct LockAll {
     pub on_fault: bool,
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
+    Writer<'_, F, R, A, H>
+{
     /// mlock(2) and mlock2(2): locks the pages that `addr..addr + len` touches, at once or
     /// (`on_fault`) when each is first touched. Stops at the first hole. The part before the hole
     /// **is locked**, as in Linux (rule 8).
@@ -86,7 +89,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     fn locked_in(&self, range: Range<usize>) -> usize {
         let mut locked = 0;
         let mut at = range.start;
-        while let Some(look) = self.part(at, range.end) {
+        while let Some(look) = self.vmas.part(at, range.end) {
             at = look.end;
             if look.vma.flags.contains(VmFlags::LOCKED) {
                 locked += look.end.min(range.end) - look.start.max(range.start);
@@ -107,7 +110,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let end = start.checked_add(len).ok_or(Error::BadRange)?;
         let mut at = start;
         while at < end {
-            let look = self.look_at(at).ok_or(Error::Unmapped)?;
+            let look = self.vmas.look_at(at).ok_or(Error::Unmapped)?;
             let (middle, change) = (look.middle(), locked(look, flags));
             at = self.lock_one(middle, at, end.min(middle.end), change)?;
         }
@@ -146,10 +149,10 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             flags |= VmFlags::LOCKONFAULT;
         }
         let future = if what.future { flags } else { VmFlags::empty() };
-        self.state.set_default_flags(self.unlocked_defaults() | future);
+        self.vmas.state.set_default_flags(self.unlocked_defaults() | future);
         if what.current {
             let outcome = self.lock_every(flags);
-            self.populate(0, self.profile.task_size);
+            self.populate(0, self.vmas.profile.task_size);
             return outcome;
         }
         Ok(())
@@ -160,12 +163,12 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// # Errors
     /// [`Error::OutOfMemory`], with every VMA unlocked that could be.
     pub fn munlockall(&mut self) -> Result<(), Error> {
-        self.state.set_default_flags(self.unlocked_defaults());
+        self.vmas.state.set_default_flags(self.unlocked_defaults());
         self.lock_every(VmFlags::empty())
     }
 
     fn unlocked_defaults(&self) -> VmFlags {
-        self.state.default_flags() - VmFlags::LOCKED_MASK
+        self.vmas.state.default_flags() - VmFlags::LOCKED_MASK
     }
 
     /// Skips a VMA that fails, as Linux does. Linux hides the failure; this returns it after the
@@ -173,7 +176,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     fn lock_every(&mut self, flags: VmFlags) -> Result<(), Error> {
         let mut outcome = Ok(());
         let mut at = 0;
-        while let Some(look) = self.at_or_after(at) {
+        while let Some(look) = self.vmas.at_or_after(at) {
             let (middle, change) = (look.middle(), locked(look, flags));
             at = match self.lock_one(middle, middle.start, middle.end, change) {
                 Ok(next) => next,

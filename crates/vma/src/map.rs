@@ -3,11 +3,11 @@
 use crate::{
     Area, Error, MappedFile, Placement, RefCounted, VmFlags, Vma,
     anon::Slot,
-    pages::Work,
     place::{Found, Wanted, pages},
     space::Writer,
     state::VmaCounts,
-    tree::{Change, Look, Overlap},
+    step::{Host, Plan, Work},
+    tree::{Look, Overlap},
     vma::{PAGE_SIZE, page_align},
 };
 
@@ -127,7 +127,9 @@ pub struct MapRequest<F> {
     pub driver_flags: Option<VmFlags>,
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
+    Writer<'_, F, R, A, H>
+{
     /// The address that [`mmap`](Self::mmap) would choose for this map. Changes nothing.
     pub fn choose_address(&self, request: &MapRequest<F>) -> Result<usize, Error> {
         let len = self.map_len(request)?;
@@ -151,25 +153,25 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         without: VmFlags,
     ) -> Result<usize, Error> {
         let len = self.map_len(&request)?;
-        if self.count() > self.profile.max_map_count {
+        if self.count() > self.vmas.profile.max_map_count {
             return Err(Error::TooManyMaps);
         }
         let pkey = self.pkey_of_map(request.prot);
         let Found { addr, next } = match self.place(self.wanted(&request, len)) {
             // What waits may be in the way.
             Err(Error::NoSpace) => {
-                self.claim_all()?;
+                self.end_wait()?;
                 self.place(self.wanted(&request, len))?
             }
             found => found?,
         };
         let end = addr + len;
         if request.flags.contains(MapFlags::FIXED_NOREPLACE)
-            && self.at_or_after(addr).is_some_and(|next| next.start < end)
+            && self.vmas.at_or_after(addr).is_some_and(|next| next.start < end)
         {
             return Err(Error::Occupied);
         }
-        let mut locked = self.state.default_flags();
+        let mut locked = self.vmas.state.default_flags();
         if request.flags.contains(MapFlags::LOCKED) {
             self.may_lock()?;
             locked |= VmFlags::LOCKED;
@@ -199,34 +201,34 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             None => Vma::anonymous(flags),
             Some(file) => Vma::of_file(flags, file, addr, pages(request.offset)),
         };
-        vma.anon = Slot::empty(self.state.moment());
+        vma.anon = Slot::empty(self.vmas.state.moment());
         if let Some(chosen) = request.driver_flags {
             vma.flags = chosen;
         }
         vma.flags |= more;
-        let next = match vma.file {
-            Some(_) => {
-                self.map_pages(addr..end, &vma, true)?;
-                None
-            }
-            None => next,
-        };
         if private_anonymous {
             debug_assert_eq!(vma.slide, 0, "an anonymous page's offset is its address");
         }
         if fixed {
             let gone = self.clear_way(addr, end)?.gone;
-            let (area, taken) = self.mapped(addr, end, vma, self.look_at(end))?;
-            let work = Work::Replace(addr..end);
-            self.write_known(Change::from(area).with(work), gone + taken)?;
+            let (area, taken) = self.mapped(addr, end, vma, self.vmas.look_at(end))?;
+            let work = Work::replacing(addr..end, gone);
+            let plan = Plan::change(area.into(), gone + taken, work).enters(addr..end, true);
+            if let Err(error) = self.apply(plan) {
+                if error == Error::Overcommit {
+                    self.split(addr, end)?;
+                }
+                return Err(error);
+            }
         } else {
             // The address was chosen, or checked, because its range is free.
             let right = match next {
                 Some(next) => next.filter(|next| next.start == end),
-                None => self.look_at(end),
+                None => self.vmas.look_at(end),
             };
             let (area, taken) = self.mapped(addr, end, vma, right)?;
-            self.write_known(area.into(), taken)?;
+            let plan = Plan::change(area.into(), taken, Work::Nothing).enters(addr..end, true);
+            self.apply(plan)?;
         }
         if populate {
             self.populate(addr, end);
@@ -237,26 +239,27 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// Whether the limits allow a new VMA over `start..end`, in the place of what a `fixed` map
     /// replaces.
     fn has_room(&self, start: usize, end: usize, flags: VmFlags, fixed: bool) -> Result<(), Error> {
-        let replaced = if fixed { self.overlap(start, end) } else { Overlap::default() };
+        let replaced = if fixed { self.vmas.overlap(start, end) } else { Overlap::default() };
         // The call fails for that reason.
         if replaced.sealed {
             return Ok(());
         }
         let gone = replaced.gone.sizes;
-        self.may_expand(flags, end - start, gone.total().unsigned_abs())?;
-        self.promise(flags, end - start, gone.accounted().unsigned_abs())
+        self.may_expand(flags, end - start, gone.total().unsigned_abs())
     }
 
     /// Splits the VMAs that a range cuts.
     fn split(&mut self, start: usize, end: usize) -> Result<(), Error> {
         for at in [start, end] {
-            let Some(area) = self.covering(at).filter(|area| area.start < at) else { continue };
+            let Some(area) = self.vmas.covering(at).filter(|area| area.start < at) else {
+                continue;
+            };
             self.room_for(1)?;
-            self.own_anon(at)?;
+            self.vmas.own_anon(at)?;
             // Both parts are this object from now on.
-            let area = self.covering(at).unwrap_or(area);
+            let area = self.vmas.covering(at).unwrap_or(area);
             area.vma.anon.close();
-            self.store(area.start, at, area.vma)?;
+            self.vmas.store(area.start, at, area.vma)?;
         }
         Ok(())
     }
@@ -278,7 +281,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             return Ok((Area { start, end, vma }, VmaCounts::default()));
         }
         let driver = |file: &F| file.placement() == Placement::Driver;
-        let mergeable = self.state.merge_any() && vma.flags.contains(VmFlags::MERGEABLE);
+        let mergeable = self.vmas.state.merge_any() && vma.flags.contains(VmFlags::MERGEABLE);
         if mergeable && vma.file.as_ref().is_some_and(driver) {
             // The driver might forbid MERGEABLE. So the VMA gets it only if it joins no neighbour.
             let flags = vma.flags - VmFlags::MERGEABLE;
@@ -294,7 +297,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
 
     /// Lets a fault fill the anon_vma of a changed VMA that has none.
     pub(crate) fn open(&self, vma: &mut Vma<F>) {
-        vma.anon.open(self.state.moment());
+        vma.anon.open(self.vmas.state.moment());
     }
 
     fn map_len(&self, request: &MapRequest<F>) -> Result<usize, Error> {
@@ -342,14 +345,14 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let kind = request.flags.kind().ok_or(Error::BadFlags)?;
         let mut prot = VmFlags::from_prot(request.prot);
         let noexec = request.file.as_ref().is_some_and(MappedFile::noexec);
-        if self.state.read_implies_exec() && prot.contains(VmFlags::READ) && !noexec {
+        if self.vmas.state.read_implies_exec() && prot.contains(VmFlags::READ) && !noexec {
             prot |= VmFlags::EXEC;
         }
         let mut flags = prot
             | VmFlags::MAYREAD
             | VmFlags::MAYWRITE
             | VmFlags::MAYEXEC
-            | self.state.default_flags();
+            | self.vmas.state.default_flags();
         for (asked, flag) in [
             (MapFlags::GROWSDOWN, VmFlags::GROWSDOWN),
             (MapFlags::LOCKED, VmFlags::LOCKED),
@@ -392,7 +395,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
                 }
             }
         }
-        if request.flags.contains(MapFlags::NORESERVE) && self.profile.honours_noreserve {
+        if request.flags.contains(MapFlags::NORESERVE) && self.vmas.profile.honours_noreserve {
             flags |= VmFlags::NORESERVE;
         }
         Ok(self.mergeable(accounted(flags)))
@@ -400,7 +403,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
 
     /// Adds MERGEABLE if the address space has PR_SET_MEMORY_MERGE and the VMA qualifies.
     pub(crate) fn mergeable(&self, flags: VmFlags) -> VmFlags {
-        if self.state.merge_any() && can_be_mergeable(flags) {
+        if self.vmas.state.merge_any() && can_be_mergeable(flags) {
             flags | VmFlags::MERGEABLE
         } else {
             flags

@@ -5,13 +5,13 @@
 //! contents, so the change is one store into the tree, which overwrites the merged VMAs. A change
 //! cannot fail half-way.
 
-use crate::pages::Work;
 use crate::{
     Area, Error, MappedFile, RefCounted, VmFlags, Vma,
     anon::{Anon, Generation, Moment, Slot},
     space::Writer,
     state::VmaCounts,
-    tree::{Change, Look, Middle},
+    step::{Host, Plan, Work},
+    tree::{Look, Middle},
 };
 
 /// Whether two VMAs agree in everything that merging requires, apart from position and private
@@ -130,7 +130,9 @@ impl<'a, F: MappedFile> Sides<'a, F> {
     }
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
+    Writer<'_, F, R, A, H>
+{
     /// The result of merging a new VMA at `start..end` with its neighbours; `None` if none joins.
     /// The new VMA replaces the contents of the range, so a neighbour that reaches into the range
     /// counts from its edge. `right` is the VMA at `end`.
@@ -144,10 +146,10 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if new.flags.intersects(VmFlags::SPECIAL) {
             return Ok(None);
         }
-        let left = self.before(start).filter(|l| l.end >= start);
-        let here = self.state.generation();
+        let left = self.vmas.before(start).filter(|l| l.end >= start);
+        let here = self.vmas.state.generation();
         let sides = Sides::of(left, right, new, here).without_close_hook();
-        sides.join(start, end, new, self.state.moment())
+        sides.join(start, end, new, self.vmas.state.moment())
     }
 
     /// The area that will contain a new VMA over `start..end`: the VMA itself, or the merged one.
@@ -176,9 +178,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         mut new: Vma<F>,
     ) -> Result<usize, Error> {
         let (at_left, at_right) = (start == middle.start, end == middle.end);
-        if !(at_left && at_right) && new.anon.get().is_implied(self.state.generation()) {
-            self.own_anon(start)?;
-            if let Some(look) = self.look_at(start) {
+        if !(at_left && at_right) && new.anon.get().is_implied(self.vmas.state.generation()) {
+            self.vmas.own_anon(start)?;
+            if let Some(look) = self.vmas.look_at(start) {
                 new.anon = Slot::filled(look.vma.anon.get());
             }
         }
@@ -189,12 +191,25 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let Some((area, taken)) = self.merge_changed(middle, start, end, &new)? else {
             self.room_for(usize::from(!at_left) + usize::from(!at_right))?;
             let vma = RefCounted::new(new)?;
-            self.write_known(Change::from(Area { start, end, vma }).with(work), gone)?;
+            self.modified(Area { start, end, vma }, gone, work)?;
             return Ok(end);
         };
         let end = area.end;
-        self.write_known(Change::from(area).with(work), gone + taken)?;
+        self.modified(area, gone + taken, work)?;
         Ok(end)
+    }
+
+    /// Stores a VMA that has changed. The host hears of it if the rights of pages change.
+    pub(crate) fn modified(
+        &mut self,
+        area: Area<F>,
+        gone: VmaCounts,
+        work: Work,
+    ) -> Result<(), Error> {
+        match work {
+            Work::Nothing => self.vmas.write_known(area.into(), gone),
+            work => self.apply(Plan::change(area.into(), gone, work)),
+        }
     }
 
     fn merge_changed(
@@ -208,14 +223,14 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             return Ok(None);
         }
         let (at_left, at_right) = (start == middle.start, end == middle.end);
-        let left = at_left.then(|| self.before(start).filter(|l| l.end == start)).flatten();
-        let right = at_right.then(|| self.look_at(end).filter(|r| r.start == end)).flatten();
-        let sides = Sides::of(left, right, new, self.state.generation());
+        let left = at_left.then(|| self.vmas.before(start).filter(|l| l.end == start)).flatten();
+        let right = at_right.then(|| self.vmas.look_at(end).filter(|r| r.start == end)).flatten();
+        let sides = Sides::of(left, right, new, self.vmas.state.generation());
         let joins_any = sides.left.is_some() || sides.right.is_some();
         if joins_any && at_left && at_right && new.has_close_hook() {
             return Ok(None);
         }
-        sides.without_close_hook().join(start, end, new, self.state.moment())
+        sides.without_close_hook().join(start, end, new, self.vmas.state.moment())
     }
 }
 

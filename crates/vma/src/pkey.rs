@@ -9,7 +9,7 @@
 //! Without [`Profile::protection_keys`](crate::Profile) no call here succeeds, and execute-only
 //! memory is like any other.
 
-use crate::{Error, MappedFile, VmFlags, space::Writer};
+use crate::{Error, MappedFile, VmFlags, space::Writer, step::Host};
 
 /// `PROT_EXEC`, alone.
 const EXEC_ONLY: u32 = 4;
@@ -56,7 +56,9 @@ impl Pkeys {
     }
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
+    Writer<'_, F, R, A, H>
+{
     /// pkey_alloc(2): allocates the lowest free protection key. The rights that a thread has with
     /// it are the host's task. Constant time.
     ///
@@ -82,12 +84,12 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// assert_eq!(writer.pkey_free(1), Err(Error::KeyNotAllocated));
     /// ```
     pub fn pkey_alloc(&mut self) -> Result<u8, Error> {
-        if !self.profile.protection_keys {
+        if !self.vmas.profile.protection_keys {
             return Err(Error::NoKey);
         }
-        let mut keys = self.state.pkeys();
+        let mut keys = self.vmas.state.pkeys();
         let key = keys.take_lowest().ok_or(Error::NoKey)?;
-        self.state.set_pkeys(keys);
+        self.vmas.state.set_pkeys(keys);
         Ok(key)
     }
 
@@ -97,8 +99,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// [`Error::KeyNotAllocated`], also for the key of execute-only memory.
     pub fn pkey_free(&mut self, key: u8) -> Result<(), Error> {
         self.check_pkey(key)?;
-        let keys = self.state.pkeys();
-        self.state.set_pkeys(Pkeys { allocated: keys.allocated & !(1 << key), ..keys });
+        let keys = self.vmas.state.pkeys();
+        self.vmas.state.set_pkeys(Pkeys { allocated: keys.allocated & !(1 << key), ..keys });
         Ok(())
     }
 
@@ -109,33 +111,33 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// # Errors
     /// [`Error::NoKey`]: there is no such key, or the profile has none.
     pub fn adopt_pkey(&mut self, key: u8, exec_only: bool) -> Result<(), Error> {
-        if !self.profile.protection_keys || key >= KEYS {
+        if !self.vmas.profile.protection_keys || key >= KEYS {
             return Err(Error::NoKey);
         }
-        let mut keys = self.state.pkeys();
+        let mut keys = self.vmas.state.pkeys();
         keys.allocated |= 1 << key;
         if exec_only {
             keys.exec_only = Some(key);
         }
-        self.state.set_pkeys(keys);
+        self.vmas.state.set_pkeys(keys);
         Ok(())
     }
 
     /// Refuses a key that the program may not use.
     pub(crate) fn check_pkey(&self, key: u8) -> Result<(), Error> {
-        let may = self.profile.protection_keys && self.state.pkeys().may_use(key);
+        let may = self.vmas.profile.protection_keys && self.vmas.state.pkeys().may_use(key);
         if may { Ok(()) } else { Err(Error::KeyNotAllocated) }
     }
 
     /// The key of execute-only memory, allocated now if there is none. `None` if no key is free.
     fn exec_only_key(&self) -> Option<u8> {
-        if !self.profile.protection_keys {
+        if !self.vmas.profile.protection_keys {
             return None;
         }
-        let mut keys = self.state.pkeys();
+        let mut keys = self.vmas.state.pkeys();
         if keys.exec_only.is_none() {
             keys.exec_only = Some(keys.take_lowest()?);
-            self.state.set_pkeys(keys);
+            self.vmas.state.set_pkeys(keys);
         }
         // Key 0 denies nothing. It is the lowest if the program has freed it.
         keys.exec_only.filter(|key| *key > 0)
@@ -152,7 +154,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             return self.exec_only_key().unwrap_or(old.pkey());
         }
         let was_exec_only = old & VmFlags::ACCESS == VmFlags::EXEC
-            && self.state.pkeys().exec_only == Some(old.pkey());
+            && self.vmas.state.pkeys().exec_only == Some(old.pkey());
         if was_exec_only { 0 } else { old.pkey() }
     }
 }

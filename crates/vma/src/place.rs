@@ -4,11 +4,12 @@
 //! stays free below VMAs that grow downwards. A map that can hold a huge page searches for 2 MiB
 //! more and is aligned within the gap. A free hint is used as it is.
 //!
-//! What [waits](crate::Pages::waiting) is passed over, unless a hint is there. Only if nothing else
-//! fits is it claimed.
+//! What [waits](Host::waiting) is passed over, unless a hint is there. Only if nothing else fits does
+//! the wait end.
 
 use crate::{
-    Error, MapFlags, MappedFile, PAGE_SIZE, Placement, space::Writer, tree::Look, vma::PAGE_SHIFT,
+    Error, MapFlags, MappedFile, PAGE_SIZE, Placement, space::Writer, step::Host, tree::Look,
+    vma::PAGE_SHIFT,
 };
 
 // Not derived, because a derive would require `F: Copy`.
@@ -51,11 +52,13 @@ impl<F> Found<'_, F> {
     }
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
+    Writer<'_, F, R, A, H>
+{
     /// The address for a map. Cost: one gap search, O(height of the tree), and one more for each
     /// stack and for each range that waits in the way.
     pub(crate) fn place(&self, wanted: Wanted<'_, F>) -> Result<Found<'_, F>, Error> {
-        if wanted.len > self.profile.task_size {
+        if wanted.len > self.vmas.profile.task_size {
             return Err(Error::NoSpace);
         }
         let placement = wanted.file.map(MappedFile::placement);
@@ -65,7 +68,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             Some(Placement::HugeOnly(size)) => self.search(wanted, size)?,
             Some(Placement::Pages | Placement::Driver) => self.search(wanted, PAGE_SIZE)?,
             None if wanted.flags.contains(MapFlags::SHARED) => self.search(wanted, PAGE_SIZE)?,
-            None if self.profile.huge_aligned_anon
+            None if self.vmas.profile.huge_aligned_anon
                 && wanted.hint == 0
                 && wanted.len.is_multiple_of(HUGE) =>
             {
@@ -73,7 +76,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             }
             None => self.search(wanted, PAGE_SIZE)?,
         };
-        if found.addr > self.profile.task_size - wanted.len {
+        if found.addr > self.vmas.profile.task_size - wanted.len {
             return Err(Error::NoSpace);
         }
         if !found.addr.is_multiple_of(PAGE_SIZE) {
@@ -106,7 +109,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             return Ok(found);
         };
         let moved = start + (within.wrapping_sub(start) & (HUGE - 1));
-        Ok(if moved > self.profile.task_size - len { found } else { moved })
+        Ok(if moved > self.vmas.profile.task_size - len { found } else { moved })
     }
 
     fn try_huge(&self, wanted: Wanted<'_, F>) -> Option<usize> {
@@ -129,7 +132,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
 
     fn search(&self, wanted: Wanted<'_, F>, align: usize) -> Result<Found<'_, F>, Error> {
         let Wanted { hint, len, flags, .. } = wanted;
-        if len > self.profile.task_size {
+        if len > self.vmas.profile.task_size {
             return Err(Error::NoSpace);
         }
         if flags.contains(MapFlags::FIXED) {
@@ -149,25 +152,25 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             }
         }
         let low =
-            if flags.contains(MapFlags::ABOVE4G) { 1 << 32 } else { self.profile.min_address };
-        let high = self.state.mmap_base();
+            if flags.contains(MapFlags::ABOVE4G) { 1 << 32 } else { self.vmas.profile.min_address };
+        let high = self.vmas.state.mmap_base();
         self.highest(low, high, len, align).or_else(|_| {
-            self.lowest(self.profile.task_size / 3, self.profile.task_size, len, align)
+            self.lowest(self.vmas.profile.task_size / 3, self.vmas.profile.task_size, len, align)
         })
     }
 
     fn hint_is_free(&self, addr: usize, len: usize) -> bool {
-        if addr > self.profile.task_size - len
+        if addr > self.vmas.profile.task_size - len
             || (addr > DEFAULT_WINDOW) != (addr + len > DEFAULT_WINDOW)
         {
             return false;
         }
-        self.at_or_after(addr).is_none_or(|next| addr + len <= self.guarded_start(&next))
+        self.vmas.at_or_after(addr).is_none_or(|next| addr + len <= self.guarded_start(&next))
     }
 
     /// The start of a VMA, minus the space that stays free below it.
     fn guarded_start(&self, area: &Look<'_, F>) -> usize {
-        area.start.saturating_sub(area.vma.guard_gap(self.profile.stack_guard_gap))
+        area.start.saturating_sub(area.vma.guard_gap(self.vmas.profile.stack_guard_gap))
     }
 
     fn highest(
@@ -179,14 +182,14 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     ) -> Result<Found<'_, F>, Error> {
         let padded = len.checked_add(align - PAGE_SIZE).ok_or(Error::NoSpace)?;
         loop {
-            let found = self.highest_gap(low, high, padded).ok_or(Error::NoSpace)?;
+            let found = self.vmas.highest_gap(low, high, padded).ok_or(Error::NoSpace)?;
             let end = found + padded;
             let start = (end - len) & !(align - 1);
-            match self.at_or_after(end) {
+            match self.vmas.at_or_after(end) {
                 Some(next) if next.vma.guard_gap(1) > 0 && self.guarded_start(&next) < end => {
                     high = self.guarded_start(&next);
                 }
-                next => match self.waiting(start..start + len) {
+                next => match self.host.waiting(start..start + len) {
                     Some(waits) => high = waits.start,
                     // If alignment lets the place end below `end`, a hole is between them.
                     None => return Ok(Found { addr: start, next: Some(next) }),
@@ -203,13 +206,13 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         align: usize,
     ) -> Result<Found<'_, F>, Error> {
         let padded = len.checked_add(align - PAGE_SIZE).ok_or(Error::NoSpace)?;
-        let mut low = low.max(self.profile.min_address);
+        let mut low = low.max(self.vmas.profile.min_address);
         loop {
-            let begin = self.lowest_gap(low, high, padded).ok_or(Error::NoSpace)?;
+            let begin = self.vmas.lowest_gap(low, high, padded).ok_or(Error::NoSpace)?;
             let start = begin.next_multiple_of(align);
-            match self.at_or_after(start) {
+            match self.vmas.at_or_after(start) {
                 Some(next) if self.guarded_start(&next) < start + len => low = next.end,
-                next => match self.waiting(start..start + len) {
+                next => match self.host.waiting(start..start + len) {
                     Some(waits) => low = waits.end,
                     // The place is free, so what ends above its start ends above its end.
                     None => return Ok(Found { addr: start, next: Some(next) }),
@@ -221,7 +224,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// Rounds a hint down to a page, and up to the lowest address that may be mapped.
     pub(crate) fn round_hint(&self, hint: usize) -> usize {
         let hint = hint & !(PAGE_SIZE - 1);
-        if hint != 0 && hint < self.profile.min_address { self.profile.min_address } else { hint }
+        if hint != 0 && hint < self.vmas.profile.min_address {
+            self.vmas.profile.min_address
+        } else {
+            hint
+        }
     }
 }
 

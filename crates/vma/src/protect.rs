@@ -4,6 +4,7 @@ use crate::{
     Error, MappedFile, VmFlags, Vma,
     map::range_end,
     space::Writer,
+    step::Host,
     tree::{Look, Middle},
 };
 
@@ -12,7 +13,9 @@ const PROT_GROWSDOWN: u32 = 0x0100_0000;
 const PROT_GROWSUP: u32 = 0x0200_0000;
 const PROT_SEM: u32 = 8;
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
+    Writer<'_, F, R, A, H>
+{
     /// mprotect(2), and pkey_mprotect(2) if `pkey` is given. Goes from VMA to VMA and stops at the
     /// first hole or error. The part before it **has changed**, as in Linux (rule 8).
     ///
@@ -44,12 +47,13 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if prot & !(7 | PROT_SEM) != 0 {
             return Err(Error::BadFlags);
         }
-        if self.profile.protection_keys
+        if self.vmas.profile.protection_keys
             && let Some(key) = pkey
         {
             self.check_pkey(key)?;
         }
-        let first = self.at_or_after(start).filter(|a| a.start < end).ok_or(Error::Unmapped)?;
+        let first =
+            self.vmas.at_or_after(start).filter(|a| a.start < end).ok_or(Error::Unmapped)?;
         let mut at = start;
         if grows == PROT_GROWSUP {
             // On x86-64 no VMA grows upwards. Linux notices that only if a VMA is at `start`.
@@ -67,7 +71,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let change = self.protected(first, prot, pkey)?;
         at = self.protect_one(first.middle(), at, end, change)?;
         while at < end {
-            let look = self.look_at(at).ok_or(Error::Unmapped)?;
+            let look = self.vmas.look_at(at).ok_or(Error::Unmapped)?;
             let change = self.protected(look, prot, pkey)?;
             at = self.protect_one(look.middle(), at, end, change)?;
         }
@@ -84,7 +88,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let (old, access) = (look.vma.flags, VmFlags::from_prot(prot));
         let pkey = pkey.unwrap_or_else(|| self.pkey_after(old, prot));
         let reads = access.contains(VmFlags::READ) && old.contains(VmFlags::MAYEXEC);
-        let access = match self.state.read_implies_exec() && reads {
+        let access = match self.vmas.state.read_implies_exec() && reads {
             true => access | VmFlags::EXEC,
             false => access,
         };
@@ -121,7 +125,6 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             if self.may_expand(flags, len, 0).is_err() {
                 self.may_expand(middle.flags, len, 0).map_or(Ok(()), |()| Err(Error::SizeLimit))?;
             }
-            self.promise(flags - (middle.flags & VmFlags::ACCOUNT), len, 0)?;
         }
         let next = self.modify(middle, start, end, vma)?;
         // Linux brings in the pages of a locked private VMA that becomes writable.

@@ -4,15 +4,16 @@
 //! first. Anonymous memory that was never written takes the offset of its new address. All other
 //! memory keeps its offset, so that its pages are found.
 
+use crate::anon::Slot;
 use crate::{
     Area, Error, MapFlags, MappedFile, PAGE_SIZE, Placement, RefCounted, VmFlags, Vma,
     place::{Wanted, pages},
     space::Writer,
+    step::{Host, Plan, Stores, Work},
     tree::Change,
     tree::Look,
     vma::page_align,
 };
-use crate::{anon::Slot, pages::Work};
 
 /// The arguments of mremap.
 ///
@@ -71,7 +72,9 @@ impl RemapRequest {
     }
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
+    Writer<'_, F, R, A, H>
+{
     /// mremap(2). Returns the new address.
     ///
     /// All or nothing (I7), with two exceptions, as in Linux: a FIXED move of several VMAs moves
@@ -97,7 +100,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         let old_len = page_align(request.old_len).ok_or(Error::BadRange)?;
         let new_len = page_align(request.new_len).filter(|&len| len > 0).ok_or(Error::BadRange)?;
-        if new_len > self.profile.task_size {
+        if new_len > self.vmas.profile.task_size {
             return Err(Error::BadRange);
         }
         let request = RemapRequest { old_len, new_len, ..request };
@@ -105,7 +108,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if !to.is_multiple_of(PAGE_SIZE) {
             return Err(Error::Unaligned);
         }
-        if to > self.profile.task_size - new_len {
+        if to > self.vmas.profile.task_size - new_len {
             return Err(Error::BadRange);
         }
         if !request.may_move || (request.dont_unmap.is_some() && old_len != new_len) {
@@ -115,7 +118,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if old_end > to && to + new_len > request.addr {
             return Err(Error::BadRange);
         }
-        if self.count() + 5 >= self.profile.max_map_count {
+        if self.count() + 5 >= self.vmas.profile.max_map_count {
             return Err(Error::TooManyMaps);
         }
         Ok(request)
@@ -124,14 +127,14 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// Moves all VMAs of a range, one after the other. Keeps the holes between them.
     fn move_range(&mut self, whole: RemapRequest, to: usize) -> Result<usize, Error> {
         let end = whole.addr + whole.old_len;
-        if !self.profile.moves_many {
+        if !self.vmas.profile.moves_many {
             return self.remap_one(whole);
         }
         let mut at = whole.addr;
         let mut first = true;
         // A moved VMA may have merged with its source and reach below `at`. The search still ends
         // at the end of the range.
-        while let Some(area) = self.part(at, end).map(Look::keep) {
+        while let Some(area) = self.vmas.part(at, end).map(Look::keep) {
             if first && area.start > whole.addr {
                 return Err(Error::NotOneVma);
             }
@@ -158,8 +161,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
 
     fn remap_one(&mut self, request: RemapRequest) -> Result<usize, Error> {
         // Its contents may be stored at another place, besides what stays.
-        self.own_anon(request.addr)?;
-        let area = self.covering(request.addr).ok_or(Error::NotOneVma)?;
+        self.vmas.own_anon(request.addr)?;
+        let area = self.vmas.covering(request.addr).ok_or(Error::NotOneVma)?;
         self.check_area(&request, &area)?;
         let shrinks = request.old_len > request.new_len;
         if request.new_addr().is_none() {
@@ -219,7 +222,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             self.shrink(&request)?;
             request.old_len = request.new_len;
         }
-        let area = self.covering(request.addr).ok_or(Error::NotOneVma)?;
+        let area = self.vmas.covering(request.addr).ok_or(Error::NotOneVma)?;
         if request.dont_unmap.is_some() {
             self.may_expand(area.vma.flags, request.old_len, 0)?;
         }
@@ -230,7 +233,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// Unmaps the end of the old range, whatever is mapped there.
     fn shrink(&mut self, request: &RemapRequest) -> Result<(), Error> {
         let old_end = request.addr.checked_add(request.old_len).ok_or(Error::BadRange)?;
-        if old_end > self.profile.task_size {
+        if old_end > self.vmas.profile.task_size {
             return Err(Error::BadRange);
         }
         self.unmap(request.addr + request.new_len, old_end)
@@ -242,16 +245,15 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let old_end = request.addr + request.old_len;
         if old_end == area.end && self.is_free_above(area.end, delta) {
             let new_end = area.end + delta;
-            self.promise(area.vma.flags, delta, 0)?;
-            let right = self.look_at(new_end);
+            let right = self.vmas.look_at(new_end);
             // Linux does not ask here whether the VMA came by a fork (rule 12).
             let anon = area.vma.anon.get().not_inherited();
             let new = anon.map(|anon| Vma { anon: Slot::filled(anon), ..Vma::clone(&area.vma) });
             let new = new.as_ref().unwrap_or(&area.vma);
             let grown = self.merge_new(area.end, new_end, new, right)?;
-            let (grown, _) = grown.ok_or(Error::WrongKind)?;
-            self.map_pages(old_end..new_end, &area.vma, false)?;
-            self.change(grown.into())?;
+            let (grown, taken) = grown.ok_or(Error::WrongKind)?;
+            let plan = Plan::change(grown.into(), taken, Work::Nothing);
+            self.apply(plan.enters(old_end..new_end, false))?;
             if locked {
                 self.populate(old_end, new_end);
             }
@@ -266,8 +268,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
 
     fn is_free_above(&self, end: usize, delta: usize) -> bool {
         end.checked_add(delta).is_some_and(|new_end| {
-            new_end <= self.profile.task_size
-                && self.at_or_after(end).is_none_or(|next| next.start >= new_end)
+            new_end <= self.vmas.profile.task_size
+                && self.vmas.at_or_after(end).is_none_or(|next| next.start >= new_end)
         })
     }
 
@@ -289,7 +291,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(match self.place(wanted) {
             // What waits may be in the way.
             Err(Error::NoSpace) => {
-                self.claim_all()?;
+                self.end_wait()?;
                 self.place(wanted)?.addr
             }
             found => found?.addr,
@@ -310,8 +312,6 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         } else {
             self.room_for(1)?;
         }
-        let less = if request.dont_unmap.is_some() { 0 } else { request.old_len };
-        self.promise(area.vma.flags, request.new_len, less)?;
         let pgoff = area.vma.offset_at(old);
         let mut moved = Vma::clone(&area.vma);
         if moved.is_anonymous() && !moved.is_faulted() {
@@ -319,23 +319,30 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         } else {
             moved.set_offset(to, pgoff);
         }
-        let locked = moved.flags.contains(VmFlags::LOCKED);
+        let moves = moved.flags;
+        let locked = moves.contains(VmFlags::LOCKED);
         let to_end = to + request.new_len;
-        self.map_pages(to..to_end, &moved, false)?;
-        let (mut new, _) = self.placed(to, to_end, moved, self.look_at(to_end))?;
+        let (mut new, taken) = self.placed(to, to_end, moved, self.vmas.look_at(to_end))?;
         self.forget_uffd(&mut new)?;
         let left_behind = match request.dont_unmap {
             Some(_) => Some(Change::from(left_behind(request, &area, &new)?)),
-            // The pages have moved, so there are none to remove.
-            None => unmaps.then(|| Change::hole(old, old_end).with(Work::None)),
+            None => unmaps.then(|| Change::hole(old, old_end)),
         };
-        match left_behind {
-            Some(left_behind) if self.has_pages() => {
-                self.move_with_pages(new, &area, left_behind, old..old_end, to)?;
+        let plan = match left_behind {
+            Some(left_behind) => {
+                let accounted = moves.contains(VmFlags::ACCOUNT);
+                let less = if request.dont_unmap.is_some() { 0 } else { request.old_len };
+                let growth = request.new_len.wrapping_sub(less) as isize;
+                Plan {
+                    stores: Stores::Move { new, area, left_behind },
+                    work: Work::Move { from: old..old_end, to, stays: false },
+                    enters: None,
+                    growth: if accounted { growth } else { 0 },
+                }
             }
-            Some(left_behind) => self.change_twice(new.into(), left_behind)?,
-            None => self.change(new.into())?,
-        }
+            None => Plan::change(new.into(), taken, Work::Nothing),
+        };
+        self.apply(plan.enters(to..to_end, false))?;
         if locked && request.new_len > request.old_len {
             self.populate(to + request.old_len, to + request.new_len);
         }

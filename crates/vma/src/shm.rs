@@ -3,6 +3,7 @@
 use crate::{
     Area, Error, MapFlags, MapRequest, MappedFile, PAGE_SIZE, VmFlags,
     space::Writer,
+    step::Host,
     tree::Look,
     vma::{PAGE_SHIFT, page_align},
 };
@@ -61,7 +62,9 @@ pub struct AttachRequest<F> {
     pub round: bool,
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
+    Writer<'_, F, R, A, H>
+{
     /// shmat(2). Returns the address of the map. Costs what [`mmap`](Self::mmap) costs.
     ///
     /// # Errors
@@ -79,7 +82,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             flags |= MapFlags::FIXED;
             let len = page_align(request.len).ok_or(Error::BadRange)?;
             let end = at.checked_add(len).ok_or(Error::BadRange)?;
-            if !request.replace && self.part(at, end).is_some() {
+            if !request.replace && self.vmas.part(at, end).is_some() {
                 return Err(Error::WrongKind);
             }
         } else if request.replace {
@@ -119,7 +122,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         };
         let mut found: Option<(F, usize)> = None;
         let mut at = addr;
-        while let Some(area) = self.at_or_after(at).map(Look::keep) {
+        while let Some(area) = self.vmas.at_or_after(at).map(Look::keep) {
             at = area.end;
             if area.start < addr {
                 continue;

@@ -5,9 +5,11 @@
 //! The flag is sticky: a VMA that a new one joins gets it, too. Kernels without soft-dirty pages
 //! never set it; it is set here from the first clearing on.
 
-use crate::{Error, MappedFile, RefCounted, VmFlags, Vma, space::Writer};
+use crate::{Error, MappedFile, RefCounted, VmFlags, Vma, space::Writer, step::Host};
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
+    Writer<'_, F, R, A, H>
+{
     /// Takes [`VmFlags::SOFTDIRTY`] from all VMAs. Each one that is made from now on has it. A
     /// forked child goes on so.
     ///
@@ -16,16 +18,16 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// # Errors
     /// [`Error::OutOfMemory`], with the VMAs below the failure changed.
     pub fn clear_soft_dirty(&mut self) -> Result<(), Error> {
-        self.state.set_default_flags(self.state.default_flags() | VmFlags::SOFTDIRTY);
+        self.vmas.state.set_default_flags(self.vmas.state.default_flags() | VmFlags::SOFTDIRTY);
         let mut at = 0;
-        while let Some(look) = self.at_or_after(at) {
+        while let Some(look) = self.vmas.at_or_after(at) {
             let middle = look.middle();
             at = middle.end;
             if look.vma.flags.contains(VmFlags::SOFTDIRTY) {
                 let mut vma = Vma::clone(look.vma);
                 vma.flags -= VmFlags::SOFTDIRTY;
                 self.open(&mut vma);
-                self.replace(middle, RefCounted::new(vma)?)?;
+                self.vmas.replace(middle, RefCounted::new(vma)?)?;
             }
         }
         Ok(())

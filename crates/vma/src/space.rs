@@ -17,8 +17,8 @@ use maple::{MapleTree, NodeAlloc, Nodes};
 #[cfg(any(test, fuzzing))]
 use crate::state::VmaCounts;
 use crate::{
-    Area, Error, MappedFile, Pages, Profile, RefCounted, VmFlags, Vma, state::State, tree::Look,
-    tree::Tree,
+    Area, Error, MappedFile, Profile, RefCounted, VmFlags, Vma, state::State, step::Host,
+    tree::Look, tree::Tree, tree::Vmas,
 };
 
 /// The addresses of a program's parts, in bytes. execve sets them.
@@ -167,14 +167,14 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
         &'a self,
         tree: maple::Writer<'a, RefCounted<Vma<F>>, R, A>,
     ) -> Writer<'a, F, R, A> {
-        Writer { profile: &self.profile, tree, state: &self.state, pages: None }
+        Writer { vmas: Vmas { profile: &self.profile, tree, state: &self.state }, host: () }
     }
 
     /// The right to change VMAs for the only owner. Takes no lock, and frees replaced VMAs at once.
     #[inline(always)]
     pub fn get_mut(&mut self) -> Writer<'_, F, R, A> {
         let (profile, tree) = (&self.profile, self.tree.get_mut());
-        Writer { profile, tree, state: &self.state, pages: None }
+        Writer { vmas: Vmas { profile, tree, state: &self.state }, host: () }
     }
 }
 
@@ -214,17 +214,17 @@ pub type MoreLines<'a, F> =
 /// assert_eq!(shape, [(0, 0x1000), (0x1000, 0x3000)]);
 /// # Ok::<(), vma::Error>(())
 /// ```
-pub struct Writer<'a, F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
-    pub(crate) profile: &'a Profile,
-    pub(crate) tree: maple::Writer<'a, RefCounted<Vma<F>>, R, A>,
-    pub(crate) state: &'a State,
-    pub(crate) pages: Option<&'a mut (dyn Pages<F> + 'a)>,
+///
+/// `H` applies the steps of its calls to the pages behind the VMAs ([`Host`]); `()` has no pages.
+pub struct Writer<'a, F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes, H = ()> {
+    pub(crate) vmas: Vmas<'a, F, R, A>,
+    pub(crate) host: H,
 }
 
-impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
+impl<F: MappedFile, R: Reclaim, A: NodeAlloc, H: Host<F, R, A>> Writer<'_, F, R, A, H> {
     /// Checks that `more` VMAs fit below the limit.
     pub(crate) fn room_for(&self, more: usize) -> Result<(), Error> {
-        if more > 0 && self.count() + more > self.profile.max_map_count {
+        if more > 0 && self.count() + more > self.vmas.profile.max_map_count {
             return Err(Error::TooManyMaps);
         }
         Ok(())
@@ -232,12 +232,12 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
 
     /// The number of VMAs. Constant time.
     pub fn count(&self) -> usize {
-        self.state.counts().vmas.unsigned_abs()
+        self.vmas.state.counts().vmas.unsigned_abs()
     }
 
     /// The VMA that contains `addr`.
     pub fn area_at(&self, addr: usize) -> Option<Area<F>> {
-        self.covering(addr)
+        self.vmas.covering(addr)
     }
 
     /// All VMAs in order.
@@ -247,24 +247,24 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
 
     /// The VMAs in order, from the first that ends above `addr`.
     pub fn areas_from(&self, addr: usize) -> impl Iterator<Item = Area<F>> + '_ {
-        self.tree.iter(addr..=usize::MAX).map(|found| Look::of(found).keep())
+        self.vmas.tree.iter(addr..=usize::MAX).map(|found| Look::of(found).keep())
     }
 
     /// The addresses of the program's parts.
     pub fn layout(&self) -> Layout {
-        self.state.layout()
+        self.vmas.state.layout()
     }
 
     /// Changes the addresses of the program's parts (PR_SET_MM). No VMA changes.
     pub fn set_layout(&mut self, layout: Layout) {
-        self.state.set_layout(layout);
+        self.vmas.state.set_layout(layout);
     }
 
     /// Sets whether the thread that makes the next calls has the personality READ_IMPLIES_EXEC. If
     /// so, readable maps, readable protections and the heap are also executable, where that is
     /// allowed. A forked child starts with its parent's setting.
     pub fn set_read_implies_exec(&mut self, on: bool) {
-        self.state.set_read_implies_exec(on);
+        self.vmas.state.set_read_implies_exec(on);
     }
 
     /// PR_SET_MDWE: from now on no memory becomes executable, and none is writable and executable.
@@ -277,40 +277,40 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         if !matches!(bits, 0 | 1 | 3) {
             return Err(Error::BadFlags);
         }
-        let now = self.state.deny_exec();
+        let now = self.vmas.state.deny_exec();
         if now != 0 && now != bits {
             return Err(Error::DenyExecSet);
         }
-        self.state.set_deny_exec(bits);
+        self.vmas.state.set_deny_exec(bits);
         Ok(())
     }
 
     /// PR_GET_MDWE: the bits of [`set_deny_exec`](Self::set_deny_exec); 0 if it was never called.
     pub fn deny_exec(&self) -> usize {
-        self.state.deny_exec()
+        self.vmas.state.deny_exec()
     }
 
     /// The bits that a forked child, or the next program of execve(2), begins with.
     pub fn inherited_deny_exec(&self) -> usize {
-        self.state.inherited_deny_exec()
+        self.vmas.state.inherited_deny_exec()
     }
 
     /// Whether PR_SET_MDWE denies a VMA with the flags `old` to get the flags `new`.
     pub(crate) fn denies_exec(&self, old: VmFlags, new: VmFlags) -> bool {
-        self.state.deny_exec() != 0
+        self.vmas.state.deny_exec() != 0
             && new.contains(VmFlags::EXEC)
             && (new.contains(VmFlags::WRITE) || !old.contains(VmFlags::EXEC))
     }
 
     /// The levels, nodes and bytes of the tree. O(nodes).
     pub fn tree_stats(&self) -> maple::Stats {
-        self.tree.stats()
+        self.vmas.tree.stats()
     }
 
     /// Checks the tree's invariants, and that it holds whole pages in order.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn validate(&mut self) {
-        if let Err(violation) = self.tree.validate() {
+        if let Err(violation) = self.vmas.tree.validate() {
             panic!("{violation}");
         }
         let mut end = 0;
@@ -325,7 +325,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
             );
             end = area.end;
         }
-        assert_eq!(self.state.counts(), counts, "the counts of VMAs differ from the tree");
+        assert_eq!(self.vmas.state.counts(), counts, "the counts of VMAs differ from the tree");
     }
 
     /// Writes the listing of `/proc/PID/maps`, without the vsyscall page, which is no VMA. O(VMAs).
@@ -347,7 +347,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         more: &mut MoreLines<'_, F>,
     ) -> core::fmt::Result {
         let layout = self.layout();
-        self.tree.iter(0..=usize::MAX).try_for_each(|(range, vma)| {
+        self.vmas.tree.iter(0..=usize::MAX).try_for_each(|(range, vma)| {
             let range = *range.start()..range.end() + 1;
             crate::maps::write_line(out, range.clone(), vma.get(), &layout)?;
             more(out, range, vma.get())

@@ -6,9 +6,9 @@ use alloc::sync::Arc;
 use crate::{
     Area, Error, MapFlags, MapRequest, MappedFile, PAGE_SIZE, Policy, RefCounted, VmFlags, Vma,
     map::{can_be_mergeable, range_end},
-    pages::Work,
     space::Writer,
-    tree::{Change, Look},
+    step::{Host, Plan, Work},
+    tree::Look,
     vma::{PAGE_SHIFT, page_align_wrapping},
 };
 
@@ -62,21 +62,23 @@ pub struct WholeVma<F> {
     pub name: Option<Arc<str>>,
 }
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
+    Writer<'_, F, R, A, H>
+{
     /// Stores a VMA exactly as the host describes it. It replaces existing VMAs and merges with
     /// none.
     ///
     /// # Errors
     /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::OffsetOverflow`], [`Error::Sealed`],
     /// [`Error::TooManyMaps`], [`Error::OutOfMemory`], and those of
-    /// [`Pages::map`](crate::Pages::map). With pages, [`Error::WrongKind`] for shared memory
+    /// a file that refuses the map. With pages, [`Error::WrongKind`] for shared memory
     /// without a file.
     pub fn adopt(&mut self, whole: WholeVma<F>) -> Result<(), Error> {
         let WholeVma { start, end, flags, pgoff, file, name } = whole;
         if !start.is_multiple_of(PAGE_SIZE) || !end.is_multiple_of(PAGE_SIZE) {
             return Err(Error::Unaligned);
         }
-        if start >= end || end > self.profile.task_size {
+        if start >= end || end > self.vmas.profile.task_size {
             return Err(Error::BadRange);
         }
         // The offset of each page in bytes is a number.
@@ -86,21 +88,21 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         {
             return Err(Error::OffsetOverflow);
         }
-        self.clear_way(start, end)?;
+        let gone = self.clear_way(start, end)?.gone;
         self.room_for(1)?;
         let mut vma = Vma { file, name, ..Vma::anonymous(flags) };
         vma.set_offset(start, pgoff);
         self.has_object(&vma)?;
-        self.map_pages(start..end, &vma, true)?;
         let area = Area { start, end, vma: RefCounted::new(vma)? };
-        self.change(Change::from(area).with(Work::Replace(start..end)))
+        let work = Work::replacing(start..end, gone);
+        self.apply(Plan::change(area.into(), gone, work).enters(start..end, true))
     }
 
     /// Gives a range the state that another kernel reports after a call that stopped half-way: a
     /// hole, or one VMA with these flags. State that flags do not show stays as it is: the file,
     /// the offset, private pages, the policy.
     ///
-    /// One store into the tree; with [`Pages`](crate::Pages) one more for each VMA in the range.
+    /// One store into the tree; with pages one more for each VMA in the range.
     /// May allocate. Ignores seals, because this is no call of the program.
     ///
     /// # Errors
@@ -117,7 +119,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if !start.is_multiple_of(PAGE_SIZE) || !end.is_multiple_of(PAGE_SIZE) {
             return Err(Error::Unaligned);
         }
-        if start >= end || end > self.profile.task_size {
+        if start >= end || end > self.vmas.profile.task_size {
             return Err(Error::BadRange);
         }
         let Some(flags) = flags else { return self.erase(start, end) };
@@ -125,8 +127,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let (mut at, mut parts) = (start, 0);
         while at < end {
             // A part may keep these contents.
-            self.own_anon(at)?;
-            let area = self.covering(at).ok_or(Error::Unmapped)?;
+            self.vmas.own_anon(at)?;
+            let area = self.vmas.covering(at).ok_or(Error::Unmapped)?;
             (at, parts) = (area.end, parts + 1);
             // Pages of one file would be left in a map of another.
             let joins = |had: &RefCounted<Vma<F>>| {
@@ -144,7 +146,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         let Some(contents) = contents else { return Err(Error::Unmapped) };
         // Without protection keys in the profile, the report does not tell them.
-        let flags = match self.profile.protection_keys {
+        let flags = match self.vmas.profile.protection_keys {
             true => flags,
             false => flags.with_pkey(contents.flags.pkey()),
         };
@@ -154,15 +156,15 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let vma = RefCounted::new(vma)?;
         // Another one of the parts may have been touched.
         vma.mark_touched_for_call();
-        if self.has_pages() {
+        if H::PAGES {
             self.settle_rights(start, end, parts, &vma)?;
         }
-        self.store(start, end, vma)
+        self.vmas.store(start, end, vma)
     }
 
     /// Pages of shared memory are those of an object.
     fn has_object(&self, vma: &Vma<F>) -> Result<(), Error> {
-        let refused = self.has_pages() && !vma.is_private() && vma.file.is_none();
+        let refused = H::PAGES && !vma.is_private() && vma.file.is_none();
         if refused { Err(Error::WrongKind) } else { Ok(()) }
     }
 
@@ -176,14 +178,15 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         parts: usize,
         vma: &RefCounted<Vma<F>>,
     ) -> Result<(), Error> {
-        self.tree.preallocate_writes(parts + 1)?;
+        self.vmas.tree.preallocate_writes(parts + 1)?;
         // The parts are one object for a moment.
         vma.anon.close();
         let mut at = start;
-        while let Some(part) = self.part(at, end) {
+        while let Some(part) = self.vmas.part(at, end) {
             let (from, to, old) = (at, part.end.min(end), part.vma.flags);
             let area = Area { start: from, end: to, vma: vma.clone() };
-            self.change(Change::from(area).with(Work::of_flags(from..to, old, vma.flags)))?;
+            let gone = self.vmas.overlap(from, to).gone;
+            self.modified(area, gone, Work::of_flags(from..to, old, vma.flags))?;
             at = to;
         }
         Ok(())
@@ -198,7 +201,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let end = range_end(start, len)?;
         let mut at = start;
         while at < end {
-            at = self.covering(at).ok_or(Error::Unmapped)?.end;
+            at = self.vmas.covering(at).ok_or(Error::Unmapped)?.end;
         }
         self.change_each(start, end, |vma| vma.flags |= VmFlags::SEALED)
     }
@@ -213,7 +216,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let end = range_end(start, page_align_wrapping(len))?;
         let mut at = start;
         while policy.is_some() && at < end {
-            at = self.covering(at).ok_or(Error::NotOneVma)?.end;
+            at = self.vmas.covering(at).ok_or(Error::NotOneVma)?.end;
         }
         self.change_each(start, end, |vma| vma.policy = policy)
     }
@@ -239,7 +242,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         change: impl Fn(&mut Vma<F>),
     ) -> Result<(), Error> {
         let mut at = start;
-        while let Some(look) = self.part(at, end) {
+        while let Some(look) = self.vmas.part(at, end) {
             let middle = look.middle();
             let (from, stop) = (at.max(middle.start), end.min(middle.end));
             let mut vma = Vma::clone(look.vma);
@@ -269,13 +272,13 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let size = size & !(PAGE_SIZE - 1);
         let end = start.checked_add(size).filter(|&end| end > start).ok_or(Error::BadRange)?;
         pgoff.checked_add(size >> PAGE_SHIFT).ok_or(Error::BadRange)?;
-        let first = self.covering(start).ok_or(Error::WrongKind)?;
+        let first = self.vmas.covering(start).ok_or(Error::WrongKind)?;
         if !first.vma.flags.contains(VmFlags::SHARED) {
             return Err(Error::WrongKind);
         }
         let mut at = first.end;
         while at < end {
-            let next = self.covering(at).ok_or(Error::WrongKind)?;
+            let next = self.vmas.covering(at).ok_or(Error::WrongKind)?;
             if next.vma.file != first.vma.file || next.vma.flags != first.vma.flags {
                 return Err(Error::WrongKind);
             }
@@ -305,20 +308,20 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// # Errors
     /// [`Error::OutOfMemory`], with the VMAs below the failure changed. A second call continues.
     pub fn set_memory_merge(&mut self, on: bool) -> Result<(), Error> {
-        if self.state.merge_any() == on {
+        if self.vmas.state.merge_any() == on {
             return Ok(());
         }
         let mut at = 0;
-        while let Some(area) = self.at_or_after(at).map(Look::keep) {
+        while let Some(area) = self.vmas.at_or_after(at).map(Look::keep) {
             at = area.end;
             let on = on && can_be_mergeable(area.vma.flags);
             if area.vma.flags.contains(VmFlags::MERGEABLE) != on {
                 let mut vma = Vma::clone(&area.vma);
                 vma.flags.set(VmFlags::MERGEABLE, on);
-                self.replace(area.middle(), RefCounted::new(vma)?)?;
+                self.vmas.replace(area.middle(), RefCounted::new(vma)?)?;
             }
         }
-        self.state.set_merge_any(on);
+        self.vmas.state.set_merge_any(on);
         Ok(())
     }
 }

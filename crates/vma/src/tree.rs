@@ -5,17 +5,17 @@
 //! takes two writes (a move) allocates the memory for both before the first.
 //!
 //! A write changes the number of VMAs by what it overlaps. A call that has looked at these VMAs
-//! knows the difference and passes it on ([`Writer::write_known`]); otherwise one more walk finds
-//! it ([`Writer::store`]).
+//! knows the difference and passes it on ([`Vmas::write_known`]); otherwise one more walk finds it
+//! ([`Vmas::store`]).
 
-use core::ops::RangeInclusive;
+use core::ops::{Range, RangeInclusive};
 
 use grace::Reclaim;
 use maple::{MapleTree, NodeAlloc, RefCountedRef};
 
 use crate::{
-    Error, MappedFile, RefCounted, VmFlags, Vma, anon::Slot, pages::PageWork, pages::Work,
-    space::Writer, state::VmaCounts,
+    Error, MappedFile, Profile, RefCounted, VmFlags, Vma, anon::Slot, state::State,
+    state::VmaCounts,
 };
 
 /// The tree of an address space, keyed by address in bytes.
@@ -86,7 +86,7 @@ impl<'a, F> Look<'a, F> {
     }
 }
 
-/// A VMA that is about to change, in whole or in part ([`Writer::modify`]).
+/// A VMA that is about to change, in whole or in part.
 #[derive(Clone, Copy)]
 pub(crate) struct Middle {
     pub(crate) start: usize,
@@ -99,6 +99,11 @@ pub(crate) struct Middle {
 impl Middle {
     fn of<F>(start: usize, end: usize, vma: &Vma<F>) -> Self {
         Middle { start, end, flags: vma.flags, counts: VmaCounts::of(vma) }
+    }
+
+    /// The effect of a write over all of it on the counts, without the new VMA.
+    pub(crate) fn gone(&self) -> VmaCounts {
+        self.counts.times(-1).size(self.flags, self.end - self.start, -1)
     }
 }
 
@@ -121,7 +126,7 @@ pub(crate) struct Overlap {
     pub(crate) sealed: bool,
     /// Whether one is not private anonymous memory.
     pub(crate) objects: bool,
-    /// Whether pages may be there. Only [`Writer::clear_way`] sets it.
+    /// Whether pages may be there. Only [`clear_way`](crate::Writer) sets it.
     pub(crate) touched: bool,
     /// Whether one reaches beyond the range on both sides.
     pub(crate) splits: bool,
@@ -135,28 +140,36 @@ pub(crate) struct Change<F> {
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) vma: Option<RefCounted<Vma<F>>>,
-    /// The work on pages.
-    pub(crate) work: Work,
 }
 
 impl<F> Change<F> {
     /// An unmapping.
     pub(crate) fn hole(start: usize, end: usize) -> Self {
-        Change { start, end, vma: None, work: Work::Empty(start..end) }
+        Change { start, end, vma: None }
     }
 
-    pub(crate) fn with(self, work: Work) -> Self {
-        Change { work, ..self }
+    /// Its effect on the counts. `gone` is that on the VMAs that it overlaps.
+    pub(crate) fn effect(&self, mut gone: VmaCounts) -> VmaCounts {
+        let Some(vma) = &self.vma else { return gone };
+        gone.count(&**vma, 1);
+        gone.size(vma.flags, self.end - self.start, 1)
     }
 }
 
 impl<F> From<Area<F>> for Change<F> {
     fn from(Area { start, end, vma }: Area<F>) -> Self {
-        Change { start, end, vma: Some(vma), work: Work::None }
+        Change { start, end, vma: Some(vma) }
     }
 }
 
-impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
+/// The VMAs of an address space, for the holder of the write right.
+pub(crate) struct Vmas<'a, F: MappedFile, R: Reclaim, A: NodeAlloc> {
+    pub(crate) profile: &'a Profile,
+    pub(crate) tree: maple::Writer<'a, RefCounted<Vma<F>>, R, A>,
+    pub(crate) state: &'a State,
+}
+
+impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Vmas<'_, F, R, A> {
     /// The VMA that contains `addr`.
     pub(crate) fn covering(&self, addr: usize) -> Option<Area<F>> {
         self.look_at(addr).map(Look::keep)
@@ -218,136 +231,54 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         end: usize,
         vma: RefCounted<Vma<F>>,
     ) -> Result<(), Error> {
-        self.change(Area { start, end, vma }.into())
-    }
-
-    /// Unmaps `start..end`.
-    pub(crate) fn erase(&mut self, start: usize, end: usize) -> Result<(), Error> {
-        self.change(Change::hole(start, end))
+        self.write(Area { start, end, vma }.into())
     }
 
     /// One write, all or nothing (I7).
-    pub(crate) fn change(&mut self, change: Change<F>) -> Result<(), Error> {
+    pub(crate) fn write(&mut self, change: Change<F>) -> Result<(), Error> {
         let gone = self.overlap(change.start, change.end).gone;
         self.write_known(change, gone)
     }
 
     /// Replaces the contents of a VMA.
     pub(crate) fn replace(&mut self, middle: Middle, vma: RefCounted<Vma<F>>) -> Result<(), Error> {
-        let Middle { start, end, counts, flags } = middle;
-        let gone = counts.times(-1).size(flags, end - start, -1);
-        self.write_known(Area { start, end, vma }.into(), gone)
+        let Middle { start, end, .. } = middle;
+        self.write_known(Area { start, end, vma }.into(), middle.gone())
     }
 
     /// One write to the tree and to the counts. `gone` is the effect of the write on the VMAs that
-    /// it overlaps, without the new VMA. If it splits a VMA, that VMA has an anon_vma
-    /// [of its own](Self::own_anon), or none.
+    /// it overlaps, without the new VMA.
     pub(crate) fn write_known(&mut self, change: Change<F>, gone: VmaCounts) -> Result<(), Error> {
-        let Change { start, end, vma, work } = change;
+        self.check_known(&change, gone);
+        let more = change.effect(gone);
+        self.put(change.start..change.end, change.vma)?;
+        self.state.count_more(more);
+        Ok(())
+    }
+
+    /// In debug builds, checks what a call says of a write. If it splits a VMA, that VMA has an
+    /// anon_vma [of its own](Self::own_anon), or none.
+    pub(crate) fn check_known(&self, change: &Change<F>, gone: VmaCounts) {
+        let Change { start, end, .. } = *change;
         debug_assert_eq!(gone, self.overlap(start, end).gone, "another count of VMAs overlapped");
         debug_assert!(self.look_at(start).is_none_or(|look| {
             let split = look.start < start && look.end > end;
             !(split && look.vma.anon.get().is_implied(self.state.generation()))
         }));
-        let mut more = gone;
+    }
+
+    /// One write to the tree. The caller counts.
+    pub(crate) fn put(
+        &mut self,
+        range: Range<usize>,
+        vma: Option<RefCounted<Vma<F>>>,
+    ) -> Result<(), Error> {
+        let all = range.start..=range.end - 1;
         match vma {
-            Some(vma) => {
-                more.count(&*vma, 1);
-                let more = more.size(vma.flags, end - start, 1);
-                self.store_vma(start, end, vma, work, more)?;
-            }
-            None => {
-                if let Work::Empty(range) | Work::Unmap(range) = &work {
-                    self.prepare_pages(range.clone(), PageWork::Empty)?;
-                }
-                self.tree.erase_range(start..=end - 1)?;
-                self.state.count_more(more);
-                match work {
-                    Work::Empty(range) => self.empty_pages(range),
-                    Work::Unmap(range) => self.unmap_pages(range),
-                    Work::Untouched(range) => self.check_untouched(range),
-                    _ => {}
-                }
-            }
+            Some(vma) => self.tree.store_range(all, vma).map_err(|refused| refused.error)?,
+            None => self.tree.erase_range(all)?,
         }
         Ok(())
-    }
-
-    /// Stores a VMA, with the work on pages. Counts before that work, which may panic.
-    #[inline]
-    fn store_vma(
-        &mut self,
-        start: usize,
-        end: usize,
-        vma: RefCounted<Vma<F>>,
-        work: Work,
-        more: VmaCounts,
-    ) -> Result<(), Error> {
-        self.claim_pages(start..end);
-        match work {
-            Work::Replace(range)
-                if self.has_pages() && self.part(range.start, range.end).is_some() =>
-            {
-                self.replace_pages(start, end, vma, range, more)
-            }
-            Work::Protect(range, old) if self.has_pages() => {
-                let now = vma.clone();
-                self.prepare_pages(range.clone(), PageWork::Protect)?;
-                // With huge pages, a neighbour is joined once the pages have changed: until then, a
-                // first touch there brings in no huge page that reaches into the range.
-                let neighbours = usize::from(start < range.start) + usize::from(range.end < end);
-                if neighbours == 0 || !self.may_be_huge(&now) {
-                    let refused = self.tree.store_range(start..=end - 1, vma);
-                    refused.map_err(|refused| refused.error)?;
-                    self.state.count_more(more);
-                    if let Some(pages) = &mut self.pages {
-                        pages.protect(range, &now, old);
-                    }
-                    return Ok(());
-                }
-                self.tree.preallocate_writes(2)?;
-                let part = range.start..=range.end - 1;
-                self.tree.store_range(part, now.clone()).map_err(|refused| refused.error)?;
-                self.state.count_more(more);
-                self.state.count_apart(neighbours, &now);
-                if let Some(pages) = &mut self.pages {
-                    pages.protect(range, &now, old);
-                }
-                // The call has had its effect. Should the join need more memory than was reserved,
-                // the neighbours stay apart, as they do where nothing joins them.
-                if self.tree.store_range(start..=end - 1, vma).is_ok() {
-                    self.state.count_joined(neighbours, &now);
-                }
-                Ok(())
-            }
-            _ => {
-                self.tree.store_range(start..=end - 1, vma).map_err(|refused| refused.error)?;
-                self.state.count_more(more);
-                Ok(())
-            }
-        }
-    }
-
-    pub(crate) fn has_pages(&self) -> bool {
-        self.pages.is_some()
-    }
-
-    /// Two writes, one after the other, together all or nothing (I7). Readers may see the first one
-    /// alone.
-    ///
-    /// Cost: two writes. The nodes of the worst case are allocated beforehand.
-    pub(crate) fn change_twice(
-        &mut self,
-        first: Change<F>,
-        second: Change<F>,
-    ) -> Result<(), Error> {
-        self.tree.preallocate_writes(2)?;
-        let gone = self.overlap(first.start, first.end).gone;
-        self.write_known(first, gone)?;
-        let gone = self.overlap(second.start, second.end).gone;
-        let second = self.write_known(second, gone);
-        debug_assert!(second.is_ok(), "the memory of both writes was allocated before the first");
-        second
     }
 
     /// Looks at the VMAs that a write over `start..end` changes.

@@ -2,14 +2,16 @@
 
 use crate::{
     Error, Layout, MappedFile, VmFlags,
-    pages::Work,
     pkey::Pkeys,
     space::Writer,
+    step::{Host, Plan, Work},
     tree::{Change, Look, Overlap},
     vma::page_align,
 };
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
+    Writer<'_, F, R, A, H>
+{
     /// munmap(2): unmaps `addr..addr + len`. Holes are no error.
     ///
     /// One erase in the tree, for any number of VMAs. May allocate. If a sealed VMA makes it fail,
@@ -23,17 +25,16 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             return Err(Error::Unaligned);
         }
         let len = page_align(len).filter(|&len| len > 0).ok_or(Error::BadRange)?;
-        if addr > self.profile.task_size || len > self.profile.task_size - addr {
+        if addr > self.vmas.profile.task_size || len > self.vmas.profile.task_size - addr {
             return Err(Error::BadRange);
         }
         let end = addr + len;
         let overlap = self.clear_way(addr, end)?;
         let work = match overlap {
             Overlap { touched: false, .. } => Work::Untouched(addr..end),
-            Overlap { objects: false, .. } => Work::Unmap(addr..end),
-            _ => Work::Empty(addr..end),
+            Overlap { objects, .. } => Work::Unmap { range: addr..end, may_wait: !objects },
         };
-        self.write_known(Change::hole(addr, end).with(work), overlap.gone)
+        self.apply(Plan::change(Change::hole(addr, end), overlap.gone, work))
     }
 
     /// What execve(2) does to the memory of a program: unmaps everything, sealed or not, and begins
@@ -43,21 +44,28 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// # Errors
     /// [`Error::OutOfMemory`]; nothing has changed.
     pub fn exec(&mut self, layout: Layout) -> Result<(), Error> {
-        self.erase(0, self.profile.task_size)?;
-        self.state.set_layout(layout);
-        self.state.set_default_flags(self.state.default_flags() & VmFlags::SOFTDIRTY);
-        self.state.set_read_implies_exec(false);
-        self.state.set_pkeys(Pkeys::NEW);
+        self.erase(0, self.vmas.profile.task_size)?;
+        self.vmas.state.set_layout(layout);
+        self.vmas.state.set_default_flags(self.vmas.state.default_flags() & VmFlags::SOFTDIRTY);
+        self.vmas.state.set_read_implies_exec(false);
+        self.vmas.state.set_pkeys(Pkeys::NEW);
         Ok(())
     }
 
     pub(crate) fn unmap(&mut self, start: usize, end: usize) -> Result<(), Error> {
         let overlap = self.clear_way(start, end)?;
         let work = match overlap.touched {
-            true => Work::Empty(start..end),
+            true => Work::Unmap { range: start..end, may_wait: false },
             false => Work::Untouched(start..end),
         };
-        self.write_known(Change::hole(start, end).with(work), overlap.gone)
+        self.apply(Plan::change(Change::hole(start, end), overlap.gone, work))
+    }
+
+    /// Unmaps a range, sealed or not.
+    pub(crate) fn erase(&mut self, start: usize, end: usize) -> Result<(), Error> {
+        let gone = self.vmas.overlap(start, end).gone;
+        let work = Work::Unmap { range: start..end, may_wait: false };
+        self.apply(Plan::change(Change::hole(start, end), gone, work))
     }
 
     /// Checks that the whole range may be unmapped, and prepares a VMA that this cuts in two.
@@ -65,27 +73,28 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// If a sealed VMA forbids it, the VMA that contains `start` stays split there: Linux splits it
     /// before it looks further.
     pub(crate) fn clear_way(&mut self, start: usize, end: usize) -> Result<Overlap, Error> {
-        let mut touched = !self.marks_touched();
-        let now = self.state.moment();
-        let overlap = self.overlap_with(start, end, |vma| touched |= vma.anon.close_touched(now));
+        let mut touched = !H::PAGES;
+        let now = self.vmas.state.moment();
+        let overlap =
+            self.vmas.overlap_with(start, end, |vma| touched |= vma.anon.close_touched(now));
         let overlap = Overlap { touched, ..overlap };
         if overlap.splits && !overlap.sealed {
             self.room_for(1)?;
-            self.own_anon(start)?;
+            self.vmas.own_anon(start)?;
         }
         if !overlap.sealed {
             return Ok(overlap);
         }
-        if let Some(first) = self.part(start, end).map(Look::keep)
+        if let Some(first) = self.vmas.part(start, end).map(Look::keep)
             && first.start < start
             && !first.vma.flags.contains(VmFlags::SEALED)
         {
             self.room_for(1)?;
-            self.own_anon(start)?;
-            let first = self.part(start, end).map(Look::keep).ok_or(Error::Unmapped)?;
+            self.vmas.own_anon(start)?;
+            let first = self.vmas.part(start, end).map(Look::keep).ok_or(Error::Unmapped)?;
             // Both parts stay this object.
             first.vma.anon.close();
-            self.store(first.start, start, first.vma)?;
+            self.vmas.store(first.start, start, first.vma)?;
         }
         Err(Error::Sealed)
     }

@@ -108,7 +108,7 @@ impl<F> Vma<F> {
 
     /// A page of the VMA is about to appear in the page tables, beside calls that change VMAs. A
     /// first write of a private page calls [`AddressSpace::first_write`](crate::AddressSpace)
-    /// instead. Then a call that unmaps the VMA removes its pages ([`Pages`](crate::Pages)).
+    /// instead. Then a call that unmaps the VMA removes its pages ([`Host`](crate::Host)).
     ///
     /// Cost: a load; a compare-exchange at the first page. Any context.
     #[inline]
@@ -140,7 +140,7 @@ impl<F> Vma<F> {
     }
 
     /// Whether a call is about to change the pages of the VMA, so that a page fault must wait for
-    /// the write right ([`Pages`](crate::Pages)).
+    /// the write right ([`Host`](crate::Host)).
     pub fn is_busy(&self) -> bool {
         self.busy
     }

@@ -2,10 +2,12 @@
 
 use crate::{
     Area, Error, MappedFile, PAGE_SIZE, RefCounted, Uffd, VmFlags, Vma, map::range_end,
-    space::Writer,
+    space::Writer, step::Host,
 };
 
-impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
+    Writer<'_, F, R, A, H>
+{
     /// UFFDIO_REGISTER: registers `start..start + len` with `uffd` for `modes` (of
     /// [`VmFlags::UFFD`]). Skips holes. The host must check the file system: Linux allows tmpfs and
     /// hugetlbfs.
@@ -29,9 +31,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             return Err(Error::BadFlags);
         }
         let end = self.watched_range(start, len)?;
-        self.at_or_after(start).filter(|a| a.start < end).ok_or(Error::BadRange)?;
+        self.vmas.at_or_after(start).filter(|a| a.start < end).ok_or(Error::BadRange)?;
         let mut at = start;
-        while let Some(area) = self.part(at, end) {
+        while let Some(area) = self.vmas.part(at, end) {
             let flags = area.vma.flags;
             let special = flags.intersects(VmFlags::SPECIAL) && !flags.contains(VmFlags::HUGETLB);
             let minor = modes.contains(VmFlags::UFFD_MINOR) && area.vma.file.is_none();
@@ -60,7 +62,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// VMAs below the failure changed: [`Error::TooManyMaps`], [`Error::OutOfMemory`].
     pub fn unwatch(&mut self, start: usize, len: usize) -> Result<(), Error> {
         let end = self.watched_range(start, len)?;
-        self.at_or_after(start).filter(|a| a.start < end).ok_or(Error::BadRange)?;
+        self.vmas.at_or_after(start).filter(|a| a.start < end).ok_or(Error::BadRange)?;
         self.set_watch(start, end, |_, old| (None, old - VmFlags::UFFD))
     }
 
@@ -70,7 +72,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// [`Error::OutOfMemory`], with the VMAs below the failure changed.
     pub fn close_watch(&mut self, id: u64) -> Result<(), Error> {
         let mut at = 0;
-        while let Some(look) = self.at_or_after(at) {
+        while let Some(look) = self.vmas.at_or_after(at) {
             at = look.end;
             if look.vma.uffd.is_some_and(|uffd| uffd.id == id) {
                 let (middle, mut vma) = (look.middle(), Vma::clone(look.vma));
@@ -99,7 +101,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if !len.is_multiple_of(PAGE_SIZE) {
             return Err(Error::Unaligned);
         }
-        if end == start || end > self.profile.task_size { Err(Error::BadRange) } else { Ok(end) }
+        if end == start || end > self.vmas.profile.task_size {
+            Err(Error::BadRange)
+        } else {
+            Ok(end)
+        }
     }
 
     fn set_watch(
@@ -109,7 +115,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         change: impl Fn(Option<Uffd>, VmFlags) -> (Option<Uffd>, VmFlags),
     ) -> Result<(), Error> {
         let mut at = start;
-        while let Some(look) = self.part(at, end) {
+        while let Some(look) = self.vmas.part(at, end) {
             let (uffd, flags) = change(look.vma.uffd, look.vma.flags);
             let middle = look.middle();
             let (from, stop) = (at.max(middle.start), end.min(middle.end));

@@ -9,10 +9,10 @@ use std::{
 };
 
 use common::{File, PAGE, anonymous, of_file, space};
-use grace::Epoch;
+use grace::{Epoch, Reclaim};
 use vma::{
-    AddressSpace, Advice, Area, Error, Layout, MapFlags, Pages, Profile, RemapRequest, Uffd,
-    VmFlags, Vma,
+    AddressSpace, Advice, Area, Error, Host, Layout, MapFlags, Profile, RemapRequest, Step, Uffd,
+    VmFlags, Vma, Work,
 };
 
 const AT: usize = 0x1000_0000_0000;
@@ -24,26 +24,27 @@ fn page(n: usize) -> usize {
 /// Calls `work` with the name of each method and its range.
 struct Each<W>(W);
 
-impl<W: FnMut(&'static str, Range<usize>, Option<&Vma<File>>, VmFlags)> Pages<File> for Each<W> {
-    fn empty(&mut self, range: Range<usize>) {
-        (self.0)("empty", range, None, VmFlags::empty());
-    }
-
-    fn protect(&mut self, range: Range<usize>, now: &Vma<File>, old: VmFlags) {
-        (self.0)("protect", range, Some(now), old);
-    }
-
-    fn advise(&mut self, range: Range<usize>, vma: &Vma<File>, _: Advice) -> Result<(), Error> {
-        (self.0)("advise", range, Some(vma), vma.flags);
+impl<W, R: Reclaim> Host<File, R> for Each<W>
+where
+    W: FnMut(&'static str, Range<usize>, Option<&Vma<File>>, VmFlags),
+{
+    fn apply(&mut self, mut step: Step<'_, '_, File, R>) -> Result<(), Error> {
+        step.hold()?;
+        step.close(false)?;
+        let none = VmFlags::empty();
+        match step.work().clone() {
+            Work::Nothing | Work::Untouched(_) => {}
+            Work::Unmap { range, .. } | Work::Replace(range) => {
+                (self.0)("empty", range, None, none)
+            }
+            Work::Protect { range, old } => (self.0)("protect", range, step.vma(), old),
+            Work::Move { from, .. } => (self.0)("move", from, None, none),
+            Work::Advise { range, .. } => {
+                (self.0)("advise", range, step.vma(), step.vma().unwrap().flags);
+            }
+        }
+        step.open();
         Ok(())
-    }
-
-    fn prepare_move(&mut self, _: Range<usize>, _: usize) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn move_pages(&mut self, from: Range<usize>, _: usize) {
-        (self.0)("move", from, None, VmFlags::empty());
     }
 }
 
@@ -79,7 +80,7 @@ fn the_parts_beside_a_moved_one_are_written_apart() {
         fixed: Some(page(10)),
         dont_unmap: None,
     };
-    space.write().with_pages(&mut nothing).mremap(part).unwrap();
+    space.write().with_host(&mut nothing).mremap(part).unwrap();
     assert_eq!(space.write().count(), 2);
     first_write(&space, page(0));
     space.write().first_write(page(0)).unwrap();
@@ -95,7 +96,7 @@ fn a_busy_vma_sees_no_first_write() {
     let mut beside = Each(|what, range: Range<usize>, _: Option<&Vma<File>>, _| {
         written.push((what, first_write(&space, range.start)));
     });
-    space.write().with_pages(&mut beside).mmap(anonymous(page(0), 4, 3)).unwrap();
+    space.write().with_host(&mut beside).mmap(anonymous(page(0), 4, 3)).unwrap();
     assert_eq!(written, [("empty", false)]);
     assert!(!is_faulted(&space, page(0)));
 }
@@ -116,7 +117,7 @@ fn settling_takes_the_rights_of_every_part() {
             lost.push(range);
         }
     });
-    space.get_mut().with_pages(&mut pages).settle(page(0), page(4), Some(flags)).unwrap();
+    space.get_mut().with_host(&mut pages).settle(page(0), page(4), Some(flags)).unwrap();
     let covered = |n: usize| lost.iter().any(|range: &Range<usize>| range.contains(&page(n)));
     assert!(covered(0) && covered(1), "pages keep the right to write: {lost:x?}");
 }
@@ -131,7 +132,7 @@ fn guards_are_installed_in_the_marked_vma() {
         seen.push((what, range, now.unwrap().is_faulted(), flags & VmFlags::MAYBE_GUARD));
     });
     let (at, len) = (page(1), 2 * PAGE);
-    space.get_mut().with_pages(&mut pages).madvise(at, len, Advice::GuardInstall).unwrap();
+    space.get_mut().with_host(&mut pages).madvise(at, len, Advice::GuardInstall).unwrap();
     assert_eq!(seen, [("advise", at..at + len, true, VmFlags::MAYBE_GUARD)]);
 }
 
@@ -148,9 +149,11 @@ fn a_panic_in_the_work_on_pages_leaves_the_counts_right() {
         let mut space = space();
         space.get_mut().mmap(of_file(&file, page(0), 4, 3, 0)).unwrap();
         space.get_mut().mmap(of_file(&file, page(4), 1, 1, 0)).unwrap();
+        // A VMA that was never touched has no pages.
+        space.get_mut().first_write(page(0)).unwrap();
         let mut panics = Each(|_, _, _: Option<&Vma<File>>, _| panic!("of the host"));
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            let mut calls = space.get_mut().with_pages(&mut panics);
+            let mut calls = space.get_mut().with_host(&mut panics);
             if unmaps {
                 return calls.munmap(page(1), PAGE);
             }

@@ -7,7 +7,7 @@ use grace::Concurrent;
 use machine::Machine;
 use paging::Format;
 
-use crate::{change::bags::Over, change::hook::Hook, space::Writer};
+use crate::{change::bags::Over, change::hook::Hook, space::Calls};
 
 /// A call under way.
 pub(crate) struct Call<'a, M: Machine, F: Format, G: Concurrent> {
@@ -38,19 +38,19 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for Call<'_, M, F, G> {
 }
 
 /// The writer of a call. When it is dropped, it says what the call has added.
-pub(crate) struct Counted<'a, 'c, M: Machine, G: Concurrent> {
-    pub(crate) writer: Writer<'a, M, G>,
+pub(crate) struct Counted<'w, 'h, 'a, 'c, M: Machine, F: Format, G: Concurrent> {
+    pub(crate) writer: Calls<'w, 'h, 'a, M, F, G>,
     before: usize,
     added: &'c Cell<isize>,
 }
 
-impl<'a, 'c, M: Machine, G: Concurrent> Counted<'a, 'c, M, G> {
-    pub(crate) fn new(writer: Writer<'a, M, G>, added: &'c Cell<isize>) -> Self {
+impl<'w, 'h, 'a, 'c, M: Machine, F: Format, G: Concurrent> Counted<'w, 'h, 'a, 'c, M, F, G> {
+    pub(crate) fn new(writer: Calls<'w, 'h, 'a, M, F, G>, added: &'c Cell<isize>) -> Self {
         Counted { before: writer.sizes().accounted, writer, added }
     }
 }
 
-impl<M: Machine, G: Concurrent> Drop for Counted<'_, '_, M, G> {
+impl<M: Machine, F: Format, G: Concurrent> Drop for Counted<'_, '_, '_, '_, M, F, G> {
     fn drop(&mut self) {
         self.added.set(self.writer.sizes().accounted.wrapping_sub(self.before) as isize);
     }

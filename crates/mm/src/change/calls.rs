@@ -14,8 +14,8 @@ use vma::{Advice, AttachRequest, Layout, MapFlags, MapRequest, PAGE_SIZE, VmFlag
 #[expect(unused_imports, reason = "for links")]
 use crate::UnmapPolicy;
 use crate::{
-    Access, AddressSpace, Backing, Commitment, Error, FaultError, ObjectError, Shared, Shmem,
-    ShmemKind, change::hook::virt, fault::rights, object::text,
+    Access, AddressSpace, Backing, Calls, Commitment, Error, FaultError, ObjectError, Shared,
+    Shmem, ShmemKind, change::hook::virt, fault::rights, object::text,
 };
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
@@ -181,7 +181,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Those of `work`; [`Error::Tables`] if the page tables are corrupt.
     pub fn with_vmas<T>(
         &self,
-        work: impl FnOnce(&mut vma::Writer<'_, Backing<M>, G>) -> Result<T, vma::Error>,
+        work: impl FnOnce(&mut Calls<'_, '_, '_, M, F, G>) -> Result<T, vma::Error>,
     ) -> Result<T, Error> {
         self.change(work)
     }
@@ -313,17 +313,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// # Errors
     /// As [`madvise`](Self::madvise).
     pub fn madvise_announced(&self, addr: usize, len: usize, advice: Advice) -> Result<(), Error> {
-        let (mut to_remove, mut refused) = (Vec::new(), None);
+        let mut to_remove = Vec::new();
         if advice == Advice::Collapse {
             self.bring_in_swapped(pages_of(addr, len));
         }
         let done = self.change_with(
             |calls| calls.madvise(addr, len, advice),
-            |hook| (to_remove, refused) = (core::mem::take(&mut hook.to_remove), hook.refused),
+            |hook| to_remove = core::mem::take(&mut hook.to_remove),
         );
-        if let Some(refused) = refused {
-            return Err(Error::Collapse(refused));
-        }
         // Without the write right: an object takes it in each space that maps the pages.
         for (file, pages) in to_remove {
             file.object().remove(pages)?;

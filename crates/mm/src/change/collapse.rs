@@ -19,12 +19,12 @@ use machine::{ENTRIES, Frame, Machine, PageSize, VirtAddr, VirtRange};
 #[expect(unused_imports, reason = "for links")]
 use paging::PageTables;
 use paging::{Format, Mapping, Share};
-use vma::{PageWork, Pages, VmFlags, Vma};
+use vma::{VmFlags, Vma};
 
 use crate::{
     Backing, HugePages,
     change::gather::flush_and_release,
-    change::hook::{Hook, virt},
+    change::hook::{Hook, PageWork, virt},
     fault::fresh::copy,
     fault::huge::HUGE,
     fault::reference::{NoFrame, Reference, block_of, is_counted},
@@ -97,30 +97,25 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
             && vma.is_faulted()
             && self.core.huge.policy() != HugePages::Disabled;
         if !allowed || !has_large {
-            return self.refuse(CollapseError::NoPages);
+            return Err(self.refuse(CollapseError::NoPages));
         }
         // Whatever the policy: calls that come later know that huge pages exist.
         self.core.huge.note();
+        let mut left = None;
         for at in (start..end).step_by(HUGE) {
             if self.is_huge(at) {
                 continue;
             }
-            Pages::prepare(self, at..at + HUGE, PageWork::Protect)?;
+            self.prepare(at..at + HUGE, PageWork::Protect)?;
             match self.collapse_one(at, vma) {
                 Ok(()) => {}
                 Err(refused @ (CollapseError::Pinned | CollapseError::WriteProtected)) => {
-                    self.refused = Some(refused);
+                    left = Some(refused);
                 }
-                Err(refused) => return self.refuse(refused),
+                Err(refused) => return Err(self.refuse(refused)),
             }
         }
-        self.refused.map_or(Ok(()), |refused| self.refuse(refused))
-    }
-
-    /// Ends the call: it does not go on with the next VMA. The error of `vma` is not the call's.
-    fn refuse(&mut self, refused: CollapseError) -> Result<(), vma::Error> {
-        self.refused = Some(refused);
-        Err(vma::Error::WrongKind)
+        left.map_or(Ok(()), |refused| Err(self.refuse(refused)))
     }
 
     fn collapse_one(&mut self, at: usize, vma: &Vma<Backing<M>>) -> Result<(), CollapseError> {

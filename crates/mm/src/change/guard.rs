@@ -13,12 +13,12 @@ use core::ops::Range;
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr};
 use paging::{Attrs, EntryChange, Flags, Format, Mapping, Share, SweepChange};
-use vma::{PAGE_SIZE, PageWork, Pages};
+use vma::PAGE_SIZE;
 
 use crate::{
     AddressSpace, FaultError,
     change::gather::{Cut, Sweep, flush_and_release},
-    change::hook::{Hook, no_memory},
+    change::hook::{Hook, PageWork, no_memory},
     monitor::absent::is_mark,
     monitor::track::{POISON, WP, is_poison},
 };
@@ -45,7 +45,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     ) -> Result<(), vma::Error> {
         self.core.guard.make().map_err(|_| vma::Error::OutOfMemory)?;
         let Some(guard) = self.core.guard.get() else { return Err(vma::Error::OutOfMemory) };
-        Pages::prepare(self, range.clone(), PageWork::Protect)?;
+        self.prepare(range.clone(), PageWork::Protect)?;
         self.remove_but(range.clone(), Some(guard), marks);
         range.step_by(PAGE_SIZE).try_for_each(|at| self.install_guard(at, guard))
     }
@@ -90,7 +90,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     /// Removes the guard pages of a range. Other pages stay.
     pub(crate) fn remove_guards(&mut self, range: Range<usize>) -> Result<(), vma::Error> {
         let Some(guard) = self.core.guard.get() else { return Ok(()) };
-        Pages::prepare(self, range.clone(), PageWork::Protect)?;
+        self.prepare(range.clone(), PageWork::Protect)?;
         // A huge page that the range cuts has no guards: it stays whole.
         let change = |page: &Mapping| match is_guard(page, guard) {
             true => SweepChange::Clear,

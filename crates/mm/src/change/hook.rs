@@ -1,4 +1,8 @@
-//! The work of calls on pages: removes and protects them, as [`vma::Pages`] says.
+//! The one door of calls: each step that a call of [`vma::Writer`] plans is applied here.
+//!
+//! [`Host::apply`] shows the way of every step: what it needs is promised and prepared, its range
+//! is closed, its pages change with one flush, its range opens. [`vma::Step`] says why in this
+//! order.
 
 use alloc::vec::Vec;
 use core::{cell::Cell, ops::Range, sync::atomic::Ordering};
@@ -7,10 +11,10 @@ use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
 use maple::RefCounted;
 use paging::{Attrs, Format, Mapping, Relocation, Reserve, SweepChange};
-use vma::{Advice, PAGE_SIZE, PageWork, Pages, VmFlags, Vma};
+use vma::{Advice, Host, PAGE_SIZE, Step, VmFlags, Vma, Work};
 
 use crate::{
-    Backing, CollapseError,
+    Backing, Error,
     change::gather::{Cut, Sweep},
     change::guard::is_guard,
     fault::huge::{HUGE, huge_around},
@@ -22,13 +26,15 @@ use crate::{
     thresholds::PASSED_RANGES,
 };
 
-/// Carries out what a call of the [`vma::Writer`] says.
-pub(crate) struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
+/// The pages behind the VMAs of a call: the host of its [`Calls`](crate::Calls).
+pub struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
     pub(crate) core: &'a Core<M, F, G>,
     /// Bytes that were promised to the call.
     promised: Cell<usize>,
-    /// Why MADV_COLLAPSE has left pages small.
-    pub(crate) refused: Option<CollapseError>,
+    /// Why a step was refused, where `vma` has no name for it. The call fails with it.
+    pub(crate) refused: Option<Error>,
+    /// Whether UFFDIO_MOVE leaves absent pages absent.
+    pub(crate) allow_holes: bool,
     /// The first failure. Only corrupt tables fail.
     pub(crate) failed: Option<paging::Error>,
     /// Locked memory that has become writable, which gets pages after the call. Best effort: a
@@ -42,8 +48,6 @@ pub(crate) struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
     reserve: Option<Reserve<'a, M, F, G>>,
     /// A move of pages that has been prepared.
     moving: Option<Relocation<'a, M, F, G>>,
-    /// Whether what is removed now may wait.
-    may_wait: bool,
     /// The ranges that a search for a place has passed over.
     passed_over: Cell<usize>,
 }
@@ -60,13 +64,13 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
             core,
             promised: Cell::new(0),
             refused: None,
+            allow_holes: false,
             failed: None,
             to_bring_in: Vec::new(),
             to_remove: Vec::new(),
             family,
             reserve: None,
             moving: None,
-            may_wait: false,
             passed_over: Cell::new(0),
         }
     }
@@ -125,13 +129,26 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
     /// that a forked space shares are left to it. The tables at the ends of the range are this
     /// space's own (`prepare`), so this needs no memory.
     pub(crate) fn remove(&mut self, range: Range<usize>) {
-        self.remove_but(range, None, false);
+        self.sweep_out(range, false, |page| clear_of_object(page, None));
     }
 
     /// As [`remove`](Self::remove), but keeps guard pages, whose frame is `kept`; and with `marks`,
     /// write-protected pages leave their marks.
     pub(crate) fn remove_but(&mut self, range: Range<usize>, kept: Option<Frame>, marks: bool) {
         let marks = kept.filter(|_| marks);
+        self.sweep_out(range, false, |page| match page.frame {
+            _ if kept.is_some_and(|guard| is_guard(page, guard)) => SweepChange::Keep,
+            frame if marks == Some(frame) && is_mark(page.attrs) => SweepChange::Keep,
+            _ => clear_of_object(page, marks),
+        });
+    }
+
+    fn sweep_out(
+        &mut self,
+        range: Range<usize>,
+        may_wait: bool,
+        clear: impl FnMut(&Mapping) -> SweepChange,
+    ) {
         self.count_change();
         self.split_ends(&range);
         let left = self.core.each_part(range.clone(), Cut::IsLater, |part| {
@@ -139,12 +156,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
             // SAFETY: no VMA promises the pages any more. Their frames stay.
             unsafe { self.core.tables.leave_shared(part, &mut pending) }
         });
-        let clear = |page: &Mapping| match page.frame {
-            _ if kept.is_some_and(|guard| is_guard(page, guard)) => SweepChange::Keep,
-            frame if marks == Some(frame) && is_mark(page.attrs) => SweepChange::Keep,
-            _ => clear_of_object(page, marks),
-        };
-        let swept = match self.may_wait {
+        let swept = match may_wait {
             true => self.core.sweep_and_wait(range, clear),
             false => self.core.sweep(Sweep::Own, range, Cut::IsLater, clear),
         };
@@ -172,14 +184,126 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
     }
 }
 
+/// Work on the pages of a range, for which tables are prepared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PageWork {
+    /// They go: only the tables at the ends of the range must be this space's own.
+    Empty,
+    /// They change: all tables must be.
+    Protect,
+}
+
 /// Lack of memory for a table of this space's own.
 pub(crate) fn no_memory(error: paging::Error) -> vma::Error {
     debug_assert!(matches!(error, paging::Error::Frames(_)), "{error}");
     vma::Error::OutOfMemory
 }
 
-impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, G> {
-    fn prepare(&mut self, range: Range<usize>, work: PageWork) -> Result<(), vma::Error> {
+impl<M: Machine, F: Format, G: Concurrent> Host<Backing<M>, G> for Hook<'_, M, F, G> {
+    fn apply(&mut self, mut step: Step<'_, '_, Backing<M>, G>) -> Result<(), vma::Error> {
+        self.admit(&step)?;
+        step.hold()?;
+        if let Err(error) = self.prepare_work(step.work()) {
+            step.cancel();
+            return Err(error);
+        }
+        // Until its rights have changed, a first touch in a neighbour brings in no huge page that
+        // reaches into the range. Whatever the policy is now: a fault may have asked before it
+        // changed.
+        let apart = self.core.huge.may_exist() && step.vma().is_some_and(|vma| vma.file.is_none());
+        step.close(apart)?;
+        let done = self.carry_out(&step);
+        step.open();
+        done
+    }
+
+    fn waiting(&self, range: Range<usize>) -> Option<Range<usize>> {
+        let machine = self.core.tables.machine();
+        let found = self.core.waiting.overlapping(machine, &range)?;
+        let passed = self.passed_over.get();
+        self.passed_over.set(passed + 1);
+        match passed < PASSED_RANGES {
+            true => Some(found),
+            false => self.core.waiting.hull(machine),
+        }
+    }
+
+    fn end_wait(&mut self) -> bool {
+        self.core.waiting.flush(&self.core.tables) > 0
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
+    /// What a step needs before anything changes: memory that is promised, an object that knows of
+    /// its map, and a range where nothing waits.
+    fn admit(&mut self, step: &Step<'_, '_, Backing<M>, G>) -> Result<(), vma::Error> {
+        if let Ok(more @ 1..) = usize::try_from(step.growth()) {
+            self.promise(more)?;
+        }
+        if let Some(enters) = step.enters() {
+            if let Some(vma) = step.vma().filter(|vma| vma.file.is_some()) {
+                self.map(enters.range.clone(), vma, enters.new)?;
+            }
+            self.claim(&enters.range);
+        }
+        Ok(())
+    }
+
+    /// Prepares all memory that the work may need.
+    fn prepare_work(&mut self, work: &Work) -> Result<(), vma::Error> {
+        match work {
+            Work::Unmap { range, .. } | Work::Replace(range) => {
+                self.prepare(range.clone(), PageWork::Empty)
+            }
+            Work::Protect { range, .. } => self.prepare(range.clone(), PageWork::Protect),
+            Work::Move { from, to, stays } => {
+                self.prepare_move(from.clone(), *to)?;
+                let checked = if *stays { self.check_move(from, *to) } else { Ok(()) };
+                checked.map_err(|error| {
+                    self.moving = None;
+                    self.refuse(error)
+                })
+            }
+            // An advice prepares part by part.
+            Work::Nothing | Work::Untouched(_) | Work::Advise { .. } => Ok(()),
+        }
+    }
+
+    /// Changes the pages, and flushes. Only an advice may fail.
+    fn carry_out(&mut self, step: &Step<'_, '_, Backing<M>, G>) -> Result<(), vma::Error> {
+        match (step.work(), step.vma()) {
+            (Work::Unmap { range, may_wait: true }, _) => {
+                let wait = self.core.waiting.is_on();
+                self.sweep_out(range.clone(), wait, |page| clear_of_object(page, None));
+            }
+            (Work::Unmap { range, .. } | Work::Replace(range), _) => {
+                // Holes in the range may wait.
+                self.claim(range);
+                self.remove(range.clone());
+            }
+            (Work::Untouched(range), _) => self.check_untouched(range.clone()),
+            (Work::Protect { range, old }, Some(now)) => self.protect(range.clone(), now, *old),
+            (Work::Move { from, to, .. }, _) => self.move_pages(from.clone(), *to),
+            (Work::Advise { range, advice }, Some(vma)) => {
+                return self.advise(range.clone(), vma, *advice);
+            }
+            (Work::Nothing | Work::Protect { .. } | Work::Advise { .. }, _) => {}
+        }
+        Ok(())
+    }
+
+    /// The call fails with this error. Its steps end with one of `vma`, which is not the call's.
+    pub(crate) fn refuse(&mut self, error: impl Into<Error>) -> vma::Error {
+        self.refused = Some(error.into());
+        vma::Error::WrongKind
+    }
+
+    /// Prepares tables of this space's own for work on the pages of a range.
+    pub(crate) fn prepare(
+        &mut self,
+        range: Range<usize>,
+        work: PageWork,
+    ) -> Result<(), vma::Error> {
         let Some(range) = virt(range) else { return Ok(()) };
         match self.prepare_tables(range, work) {
             Err(vma::Error::OutOfMemory) if self.core.waiting.flush(&self.core.tables) > 0 => {
@@ -189,6 +313,8 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         }
     }
 
+    /// Tells an object of a map in a range. The step may still fail, and the VMA may join its
+    /// neighbours.
     fn map(
         &mut self,
         range: Range<usize>,
@@ -214,10 +340,6 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         }
     }
 
-    fn promises(&self) -> bool {
-        self.core.commitment.get().is_some()
-    }
-
     fn promise(&self, bytes: usize) -> Result<(), vma::Error> {
         if self.core.commitment.get().is_some_and(|commitment| !commitment.charge(bytes)) {
             return Err(vma::Error::Overcommit);
@@ -226,46 +348,11 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
         Ok(())
     }
 
-    fn empty(&mut self, range: Range<usize>) {
-        // Holes in the range may wait.
-        self.claim(range.clone());
-        self.remove(range);
-    }
-
-    fn unmap(&mut self, range: Range<usize>) {
-        self.may_wait = self.core.waiting.is_on();
-        self.remove(range);
-        self.may_wait = false;
-    }
-
-    fn brings_in(&self) -> bool {
-        true
-    }
-
-    fn may_be_huge(&self, vma: &Vma<Backing<M>>) -> bool {
-        // Whatever the policy is now: a fault may have asked before it changed.
-        self.core.huge.may_exist() && vma.file.is_none()
-    }
-
-    fn waiting(&self, range: Range<usize>) -> Option<Range<usize>> {
-        let machine = self.core.tables.machine();
-        let found = self.core.waiting.overlapping(machine, &range)?;
-        let passed = self.passed_over.get();
-        self.passed_over.set(passed + 1);
-        match passed < PASSED_RANGES {
-            true => Some(found),
-            false => self.core.waiting.hull(machine),
-        }
-    }
-
-    fn claim(&mut self, range: Range<usize>) {
-        if self.core.waiting.overlapping(self.core.tables.machine(), &range).is_some() {
+    /// Makes nothing wait in a range.
+    fn claim(&mut self, range: &Range<usize>) {
+        if self.core.waiting.overlapping(self.core.tables.machine(), range).is_some() {
             self.core.waiting.flush(&self.core.tables);
         }
-    }
-
-    fn marks_touched(&self) -> bool {
-        true
     }
 
     fn check_untouched(&mut self, range: Range<usize>) {
@@ -312,7 +399,7 @@ impl<M: Machine, F: Format, G: Concurrent> Pages<Backing<M>> for Hook<'_, M, F, 
                 // Guard pages stay, also in tables that a fork shares.
                 let guard = self.core.guard.get();
                 let work = if guard.is_some() { PageWork::Protect } else { PageWork::Empty };
-                Pages::prepare(self, range.clone(), work)?;
+                self.prepare(range.clone(), work)?;
                 let marks = vma.file.is_some() && vma.flags.contains(VmFlags::UFFD_WP);
                 self.remove_but(range, guard, marks);
                 Ok(())

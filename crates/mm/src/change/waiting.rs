@@ -13,8 +13,9 @@
 //! fault takes it over from a forked sibling, and pins stay as they are.
 //!
 //! *Addresses* (I4). No VMA overlaps a range that waits. Maps without an address are placed beside
-//! it ([`vma::Pages::waiting`]). Each store of a VMA claims its range ([`vma::Pages::claim`]): what
-//! waits there is flushed first, with IPIs. A fault at such an address finds a hole.
+//! it ([`vma::Host::waiting`]). Each step that gives a range a VMA claims it
+//! ([`vma::Step::enters`]): what waits there is flushed first, with IPIs. A fault at such an
+//! address finds a hole.
 //!
 //! *Other spaces.* The entries are cleared already, so a child that shares tables after a fork does
 //! not reach what waits; it stays with the parent. exec and the end of the space flush it.

@@ -31,7 +31,9 @@ use vma::{Advice, PAGE_SIZE, RemapRequest, Uffd};
 
 #[expect(unused_imports, reason = "for links")]
 use crate::UserFaultHandler;
-use crate::{AddressSpace, Error, UserFaultError, change::calls::pages_of, space::Writer};
+use crate::{
+    AddressSpace, Error, UserFaultError, change::calls::pages_of, space::Calls, space::Core,
+};
 
 bitflags::bitflags! {
     /// The events that a monitor wants.
@@ -91,22 +93,34 @@ fn push(events: &mut Events, uffd: u64, change: UserFaultChange) -> Result<(), v
     Ok(())
 }
 
-impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
+impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     /// Whether memory of the space, or of a parent, was registered with a userfaultfd that wants
     /// events. The caller holds the write right, or does not need to know of registrations that
     /// are under way.
     fn may_have_events(&self) -> bool {
         // Relaxed: the write right orders it.
-        self.core.has_events.load(Ordering::Relaxed)
+        self.has_events.load(Ordering::Relaxed)
     }
 
+    /// Refuses a call of the monitor while its userfaultfd is changing. The caller holds the write
+    /// right.
+    pub(crate) fn check_unchanging(&self, uffd: Option<Uffd>) -> Result<(), UserFaultError> {
+        let handler = self.userfaults.get().filter(|_| self.may_have_events());
+        match handler.zip(uffd).is_some_and(|(handler, uffd)| handler.is_changing(uffd.id)) {
+            true => Err(UserFaultError::Changing),
+            false => Ok(()),
+        }
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Memory is going to be registered.
     pub(crate) fn note_events(&self, uffd: Uffd) {
         let wants = |uffd: Uffd| {
             let handler = self.core.userfaults.get();
             handler.is_some_and(|handler| !handler.events(uffd.id).is_empty())
         };
-        if !self.may_have_events() && wants(uffd) {
+        if !self.core.may_have_events() && wants(uffd) {
             // Relaxed: as above.
             self.core.has_events.store(true, Ordering::Relaxed);
         }
@@ -115,7 +129,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// A child has the same registrations.
     pub(crate) fn inherit_events(&self, child: &AtomicBool) {
         // Relaxed: the child is not used yet.
-        child.store(self.may_have_events(), Ordering::Relaxed);
+        child.store(self.core.may_have_events(), Ordering::Relaxed);
     }
 
     /// Calls `each` for each part of a range that is registered with a userfaultfd that wants
@@ -126,7 +140,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         events: UserFaultEvents,
         mut each: impl FnMut(Range<usize>, Uffd) -> Result<(), vma::Error>,
     ) -> Result<(), vma::Error> {
-        let Some(handler) = self.core.userfaults.get().filter(|_| self.may_have_events()) else {
+        let Some(handler) = self.core.userfaults.get().filter(|_| self.core.may_have_events())
+        else {
             return Ok(());
         };
         let guard = G::pin();
@@ -160,12 +175,12 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// a call that fails are told if it has unmapped the range nevertheless.
     pub(crate) fn change_and_tell<T>(
         &self,
-        events: impl FnOnce(&mut Writer<'_, M, G>, &mut Events) -> Result<(), vma::Error>,
-        change: impl FnOnce(&mut Writer<'_, M, G>, &mut Events) -> Result<T, vma::Error>,
+        events: impl FnOnce(&mut Calls<'_, '_, '_, M, F, G>, &mut Events) -> Result<(), vma::Error>,
+        change: impl FnOnce(&mut Calls<'_, '_, '_, M, F, G>, &mut Events) -> Result<T, vma::Error>,
     ) -> Result<T, Error> {
         let mut told = Events::new();
         let done = self.change(|calls| {
-            if self.may_have_events() {
+            if self.core.may_have_events() {
                 events(calls, &mut told).inspect_err(|_| told.clear())?;
             }
             let done = change(calls, &mut told);
@@ -198,16 +213,6 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     pub(crate) fn deliver(&self, events: Events) {
         if let Some(handler) = self.core.userfaults.get().filter(|_| !events.is_empty()) {
             handler.deliver(events);
-        }
-    }
-
-    /// Refuses a call of the monitor while its userfaultfd is changing. The caller holds the write
-    /// right.
-    pub(crate) fn check_unchanging(&self, uffd: Option<Uffd>) -> Result<(), UserFaultError> {
-        let handler = self.core.userfaults.get().filter(|_| self.may_have_events());
-        match handler.zip(uffd).is_some_and(|(handler, uffd)| handler.is_changing(uffd.id)) {
-            true => Err(UserFaultError::Changing),
-            false => Ok(()),
         }
     }
 
@@ -261,10 +266,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let end = len.checked_next_multiple_of(PAGE_SIZE).and_then(|len| addr.checked_add(len));
         let Some(end) = end.filter(|_| addr.is_multiple_of(PAGE_SIZE)) else { return Ok(()) };
         // A registration that is not seen here is after the call.
-        if !advice.discards() || !self.may_have_events() {
+        if !advice.discards() || !self.core.may_have_events() {
             return Ok(());
         }
-        let none = |_: &mut Writer<'_, M, G>, _: &mut Events| Ok(());
+        let none = |_: &mut Calls<'_, '_, '_, M, F, G>, _: &mut Events| Ok(());
         self.change_and_tell(none, |_, events| {
             // The call stops at the first VMA that refuses it.
             let guard = G::pin();

@@ -158,7 +158,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let range = aligned(addr, len)?;
         let (mut registered, mut unchanging) = (None, Ok(()));
         self.change_with_hook(range, |hook, part, vma| {
-            unchanging = unchanging.and_then(|()| self.check_unchanging(vma.uffd()));
+            unchanging = unchanging.and_then(|()| self.core.check_unchanging(vma.uffd()));
             if unchanging.is_err() {
                 return;
             }
@@ -356,7 +356,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let found = self.core.vmas.lookup(&guard, at);
         let (_, vma) = found.ok_or(UserFaultError::NotRegistered)?;
         // A first look, before an object gets a page. `place` decides.
-        self.check_unchanging(vma.uffd())?;
+        self.core.check_unchanging(vma.uffd())?;
         match vma.flags.intersects(modes) {
             true => Ok((vma.file.clone(), vma.offset_at(at) as u64)),
             false => Err(UserFaultError::NotRegistered),
@@ -379,7 +379,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 if !area.vma.flags.intersects(VmFlags::UFFD) || area.vma.is_busy() {
                     return Err(UserFaultError::NotRegistered.into());
                 }
-                self.check_unchanging(area.vma.uffd())?;
+                self.core.check_unchanging(area.vma.uffd())?;
                 if area.vma.is_private() && area.vma.file.is_none() {
                     calls.first_write(at)?;
                 }

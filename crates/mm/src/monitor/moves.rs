@@ -26,6 +26,7 @@ use crate::{
     fault::reference::{block_of, is_counted},
     monitor::aligned,
     monitor::track::{CLEAN, WP},
+    space::Core,
 };
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
@@ -50,7 +51,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let none = |error| Resolved { done: 0, error };
         let (source, target) = (aligned(from, len).map_err(none)?, aligned(to, len).map_err(none)?);
         self.prepare_private(to).map_err(none)?;
-        self.clear_old_marks(source.clone()).map_err(none)?;
+        let range = source.clone();
+        self.change(|calls| self.clear_old_marks(calls, range)).map_err(none)?;
         self.check_move_vmas(&source, &target).map_err(none)?;
         self.bring_in_swapped(source.clone());
         // Ranges that overlap are moved page by page, as in Linux.
@@ -98,14 +100,17 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     fn move_part(&self, source: &Range<usize>, to: usize, allow_holes: bool) -> Result<(), Error> {
         let target = to..to + source.len();
         if target == *source {
-            return match (self.has_pages(&target), allow_holes) {
+            return match (self.core.has_pages(&target), allow_holes) {
                 (true, _) => Err(UserFaultError::Present.into()),
                 (false, true) => Ok(()),
                 (false, false) => Err(UserFaultError::Hole.into()),
             };
         }
-        let check = || self.check_move(source, &target, allow_holes);
-        match self.change(|calls| calls.move_private(source.clone(), to, check)) {
+        let moved = self.change(|calls| {
+            calls.host().allow_holes = allow_holes;
+            calls.move_private(source.clone(), to)
+        });
+        match moved {
             Ok(()) => self.change_with_hook(target, |hook, part, vma| hook.give_rights(part, vma)),
             Err(Error::Vma(vma::Error::Occupied)) => Err(UserFaultError::Present.into()),
             // The memory may have changed since the checks.
@@ -115,54 +120,23 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             Err(error) => Err(error),
         }
     }
+}
 
+impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     fn has_pages(&self, range: &Range<usize>) -> bool {
         let guard = G::pin();
         let range = virt(range.clone());
-        range.is_some_and(|range| self.core.tables.walk(&guard).pages(range).next().is_some())
-    }
-
-    /// Whether pages may move; the VMAs are busy.
-    fn check_move(
-        &self,
-        from: &Range<usize>,
-        to: &Range<usize>,
-        allow_holes: bool,
-    ) -> Result<(), Error> {
-        let guard = G::pin();
-        let target = self.core.vmas.lookup(&guard, to.start);
-        self.check_unchanging(target.and_then(|(_, vma)| vma.uffd()))?;
-        if self.has_pages(to) {
-            return Err(UserFaultError::Present.into());
-        }
-        drop(guard);
-        if self.check_pages(from)? != from.len() / PAGE_SIZE && !allow_holes {
-            return Err(UserFaultError::Hole.into());
-        }
-        let mut hook = Hook::new(&self.core, None);
-        hook.take_rights(from.clone());
-        // Pins that came before.
-        let checked = self.check_pages(from);
-        if checked.is_err()
-            && let Some((_, vma)) = self.core.vmas.lookup(&G::pin(), from.start)
-        {
-            hook.give_rights(from.clone(), vma);
-        }
-        checked?;
-        match hook.failed {
-            Some(error) => Err(error.into()),
-            None => self.clear_marks(from.clone()),
-        }
+        range.is_some_and(|range| self.tables.walk(&guard).pages(range).next().is_some())
     }
 
     /// Whether the pages of a range may move. Returns their number.
     fn check_pages(&self, from: &Range<usize>) -> Result<usize, Error> {
-        let (machine, guard) = (self.core.tables.machine(), G::pin());
-        let pages = virt(from.clone()).map(|range| self.core.tables.walk(&guard).pages(range));
+        let (machine, guard) = (self.tables.machine(), G::pin());
+        let pages = virt(from.clone()).map(|range| self.tables.walk(&guard).pages(range));
         let mut found = 0;
         for page in pages.into_iter().flatten() {
-            let special = self.core.is_special(page.frame);
-            if self.core.is_guard(page.frame) {
+            let special = self.is_special(page.frame);
+            if self.is_guard(page.frame) {
                 return Err(UserFaultError::Absent.into());
             }
             let block = block_of(machine, page.frame);
@@ -177,19 +151,44 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
         Ok(found)
     }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
+    /// Whether pages may move; the VMAs are busy. If so, the pages have lost their rights and
+    /// marks.
+    pub(crate) fn check_move(&mut self, from: &Range<usize>, to: usize) -> Result<(), Error> {
+        let guard = G::pin();
+        let find = |at| self.core.vmas.lookup(&guard, at).map(|(_, vma)| vma);
+        self.core.check_unchanging(find(to).and_then(|vma| vma.uffd()))?;
+        if self.core.has_pages(&(to..to + from.len())) {
+            return Err(UserFaultError::Present.into());
+        }
+        if self.core.check_pages(from)? != from.len() / PAGE_SIZE && !self.allow_holes {
+            return Err(UserFaultError::Hole.into());
+        }
+        drop(guard);
+        self.take_rights(from.clone());
+        // Pins that came before.
+        let checked = self.core.check_pages(from);
+        if checked.is_err()
+            && let Some((_, vma)) = self.core.vmas.lookup(&G::pin(), from.start)
+        {
+            self.give_rights(from.clone(), vma);
+        }
+        checked?;
+        self.clear_marks(from.clone());
+        self.failed.map_or(Ok(()), |error| Err(error.into()))
+    }
 
     /// Clears the marks of pages that are about to move: at the target they are dirty, and not
     /// write-protected. The next write gives the right back.
-    fn clear_marks(&self, range: Range<usize>) -> Result<(), Error> {
+    fn clear_marks(&mut self, range: Range<usize>) {
         // Relaxed: the caller has the write right, and marks are set with it.
         let marked = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
-        if !marked(&self.core.had_marks) && !marked(&self.core.tracks_new) {
-            return Ok(());
+        if marked(&self.core.had_marks) || marked(&self.core.tracks_new) {
+            self.sweep_pages(range, |page| {
+                SweepChange::Set(Attrs { soft: page.attrs.soft & !(WP | CLEAN), ..page.attrs })
+            });
         }
-        let mut hook = Hook::new(&self.core, None);
-        hook.sweep_pages(range, |page| {
-            SweepChange::Set(Attrs { soft: page.attrs.soft & !(WP | CLEAN), ..page.attrs })
-        });
-        hook.failed.map_or(Ok(()), |error| Err(error.into()))
     }
 }

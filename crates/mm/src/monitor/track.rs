@@ -20,15 +20,15 @@ use core::{ops::Range, sync::atomic::Ordering};
 use grace::Concurrent;
 use machine::Machine;
 use paging::{Attrs, Flags, Format, Mapping, SweepChange};
-use vma::{PageWork, Pages, VmFlags, Vma};
+use vma::{VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing, Error,
     change::gather::{Cut, Sweep},
-    change::hook::Hook,
+    change::hook::{Hook, PageWork},
     fault::rights,
     monitor::absent::is_mark,
-    space::Writer,
+    space::Calls,
 };
 
 /// The page is write-protected.
@@ -80,15 +80,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// memory; a part may be clean.
     pub fn clear_soft_dirty(&self) -> Result<(), Error> {
         Self::check_marks()?;
-        let mut calls = self.core.right();
-        calls.clear_soft_dirty()?;
-        // Release: pairs with the Acquire of `is_new`: the VMAs have lost the flag.
-        self.core.tracks_new.store(true, Ordering::Release);
-        // With the same right: no call that makes or joins VMAs comes between.
-        self.sweep_areas(calls, 0..usize::MAX, |hook, range, _| {
-            hook.sweep_pages(range, |page| {
-                SweepChange::Set(marked(page.attrs, page.attrs.soft | CLEAN))
-            });
+        // With one right: no call that makes or joins VMAs comes between.
+        self.change(|calls| {
+            calls.clear_soft_dirty()?;
+            // Release: pairs with the Acquire of `is_new`: the VMAs have lost the flag.
+            self.core.tracks_new.store(true, Ordering::Release);
+            sweep_areas(calls, 0..usize::MAX, |hook, range, _| {
+                hook.sweep_pages(range, |page| {
+                    SweepChange::Set(marked(page.attrs, page.attrs.soft | CLEAN))
+                });
+            })
         })
     }
 
@@ -122,30 +123,26 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         range: Range<usize>,
         change: impl FnMut(&mut Hook<'_, M, F, G>, Range<usize>, &Vma<Backing<M>>),
     ) -> Result<(), Error> {
-        self.sweep_areas(self.core.right(), range, change)
+        self.change(|calls| sweep_areas(calls, range, change))
     }
+}
 
-    /// As [`change_with_hook`](Self::change_with_hook), with a right that is held already, and is
-    /// given up at the end.
-    fn sweep_areas(
-        &self,
-        calls: Writer<'_, M, G>,
-        range: Range<usize>,
-        mut change: impl FnMut(&mut Hook<'_, M, F, G>, Range<usize>, &Vma<Backing<M>>),
-    ) -> Result<(), Error> {
-        let mut hook = Hook::new(&self.core, None);
-        for area in calls.areas_from(range.start).take_while(|area| area.start < range.end) {
-            let part = area.start.max(range.start)..area.end.min(range.end);
-            let prepared = hook.prepare(part.clone(), PageWork::Protect);
-            if let Some(error) = hook.failed {
-                return Err(error.into());
-            }
-            prepared?;
-            change(&mut hook, part, &area.vma);
-        }
-        drop(calls);
-        hook.failed.map_or(Ok(()), |error| Err(error.into()))
+/// Calls `change` for the parts of VMAs in a range, when the tables are this space's own.
+pub(crate) fn sweep_areas<'a, M: Machine, F: Format, G: Concurrent>(
+    calls: &mut Calls<'_, '_, 'a, M, F, G>,
+    range: Range<usize>,
+    mut change: impl FnMut(&mut Hook<'a, M, F, G>, Range<usize>, &Vma<Backing<M>>),
+) -> Result<(), vma::Error> {
+    let mut at = range.start;
+    while calls.host().failed.is_none() {
+        let next = calls.areas_from(at).next();
+        let Some(area) = next.filter(|area| area.start < range.end) else { break };
+        let part = area.start.max(range.start)..area.end.min(range.end);
+        at = area.end;
+        calls.host().prepare(part.clone(), PageWork::Protect)?;
+        change(calls.host(), part, &area.vma);
     }
+    Ok(())
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {

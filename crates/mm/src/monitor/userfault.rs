@@ -23,9 +23,12 @@ use paging::{EntryChange, Format};
 use vma::{Uffd, VmFlags, Vma};
 
 use crate::{
-    Access, AddressSpace, Backing, Error, FaultError, UserFaultEvent, UserFaultEvents,
-    fault::attempt::Look, fault::attempt::Step, fault::rights::Want, monitor::aligned,
-    monitor::track::WP,
+    Access, AddressSpace, Backing, Calls, Error, FaultError, UserFaultEvent, UserFaultEvents,
+    fault::attempt::Look,
+    fault::attempt::Step,
+    fault::rights::Want,
+    monitor::aligned,
+    monitor::track::{WP, sweep_areas},
 };
 
 bitflags::bitflags! {
@@ -201,14 +204,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         flags.set(VmFlags::UFFD_MISSING, modes.contains(UserFaultModes::MISSING));
         flags.set(VmFlags::UFFD_WP, modes.contains(UserFaultModes::WP));
         flags.set(VmFlags::UFFD_MINOR, modes.contains(UserFaultModes::MINOR));
-        if let Ok(range) = aligned(addr, len) {
-            self.clear_old_marks(range)?;
-        }
-        if modes.contains(UserFaultModes::WP) {
-            // Relaxed: pages get marks after this.
-            self.core.had_marks.store(true, Ordering::Relaxed);
-        }
         self.change(|calls| {
+            if let Ok(range) = aligned(addr, len) {
+                self.clear_old_marks(calls, range)?;
+            }
+            if modes.contains(UserFaultModes::WP) {
+                // Relaxed: pages get marks after this.
+                self.core.had_marks.store(true, Ordering::Relaxed);
+            }
             self.note_events(uffd);
             let done = calls.watch(addr, len, flags, uffd);
             // Without memory, the VMAs below the failure have changed.
@@ -220,12 +223,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// Clears the marks that an earlier registration has left, which nothing has looked at since.
-    pub(crate) fn clear_old_marks(&self, range: Range<usize>) -> Result<(), Error> {
+    pub(crate) fn clear_old_marks(
+        &self,
+        calls: &mut Calls<'_, '_, '_, M, F, G>,
+        range: Range<usize>,
+    ) -> Result<(), vma::Error> {
         // Relaxed: registrations are ordered by the write right.
         if !self.core.had_marks.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.change_with_hook(range, |hook, part, vma| {
+        sweep_areas(calls, range, |hook, part, vma| {
             if !vma.flags.contains(VmFlags::UFFD_WP) {
                 hook.write_protect(part, vma, false);
             }

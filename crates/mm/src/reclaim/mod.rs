@@ -20,11 +20,11 @@ use core::{ops::Range, sync::atomic::Ordering};
 use grace::Concurrent;
 use machine::{Machine, PageSize, VirtAddr};
 use paging::{Attrs, EntryChange, Flags, Format, Mapping, Share, SweepChange};
-use vma::{PageWork, Pages, VmFlags, Vma};
+use vma::{VmFlags, Vma};
 
 use crate::{
     AddressSpace, Backing, Error,
-    change::hook::Hook,
+    change::hook::{Hook, PageWork},
     fault::reference::{Reference, block_of, hold, is_counted},
     fault::rights,
     monitor::absent::clear_of_object,

@@ -42,7 +42,7 @@ use crate::{
     fault::rights,
     fault::zero::zero,
     monitor::track::{AWAY, marked},
-    space::Writer,
+    space::Calls,
     thresholds::SLOT_REFUSALS,
 };
 
@@ -104,7 +104,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The third step.
     fn replace_written(
         &self,
-        calls: &Writer<'_, M, G>,
+        calls: &Calls<'_, '_, '_, M, F, G>,
         written: &mut [Written<'_, M>],
     ) -> Result<(), Error> {
         let tables = &self.core.tables;

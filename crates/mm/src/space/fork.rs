@@ -27,11 +27,11 @@ use machine::{FrameError, Machine, VirtAddr};
 #[expect(unused_imports, reason = "for links")]
 use paging::PageTables;
 use paging::{Format, Tag};
-use vma::{PageWork, Pages, VmFlags};
+use vma::VmFlags;
 
 use crate::{
     AddressSpace, Commitment, Error, Shared,
-    change::hook::Hook,
+    change::hook::{Hook, PageWork},
     fault::reference::{NoFrame, Reference},
     monitor::events::Children,
     space::Core,

@@ -44,6 +44,10 @@ pub(crate) fn lower_half<F: Format>() -> usize {
 /// The writer of a space's VMAs.
 pub(crate) type Writer<'a, M, G> = vma::Writer<'a, Backing<M>, G>;
 
+/// The calls on the VMAs of a space, with the pages behind them ([`AddressSpace::with_vmas`]).
+pub type Calls<'w, 'h, 'a, M, F, G> =
+    vma::Writer<'w, Backing<M>, G, maple::Nodes, &'h mut Hook<'a, M, F, G>>;
+
 /// An address space with pages: the memory of a program.
 ///
 /// `F` is the format of its page tables, `G` the engine of grace periods for VMAs and tables. All
@@ -289,7 +293,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Calls `change` with the write right, and with the pages behind the VMAs.
     pub(crate) fn change<T, E: Into<Error>>(
         &self,
-        change: impl FnOnce(&mut Writer<'_, M, G>) -> Result<T, E>,
+        change: impl FnOnce(&mut Calls<'_, '_, '_, M, F, G>) -> Result<T, E>,
     ) -> Result<T, Error> {
         self.change_with(change, |_| ())
     }
@@ -298,20 +302,23 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// without the write right.
     pub(crate) fn change_with<T, E: Into<Error>>(
         &self,
-        change: impl FnOnce(&mut Writer<'_, M, G>) -> Result<T, E>,
+        change: impl FnOnce(&mut Calls<'_, '_, '_, M, F, G>) -> Result<T, E>,
         after: impl FnOnce(&mut Hook<'_, M, F, G>),
     ) -> Result<T, Error> {
         let mut call = Call::new(Hook::new(&self.core, Some(&self.family)));
         let done = {
             let right = self.core.right();
             call.over = self.core.waiting.take_over(&self.core.tables);
-            let mut calls = Counted::new(right.with_pages(&mut call.hook), &call.added);
+            let mut calls = Counted::new(right.with_host(&mut call.hook), &call.added);
             change(&mut calls.writer)
         };
         call.settle();
         after(&mut call.hook);
         if let Some(error) = call.hook.failed {
             return Err(error.into());
+        }
+        if let Some(refused) = call.hook.refused.take() {
+            return Err(refused);
         }
         done.map_err(Into::into)
     }

@@ -5,8 +5,8 @@
 //! fixed map that a driver refused is the unmapping of its target.
 
 use vma::{
-    AttachRequest, Error, Layout, LockAll, MapRequest, MappedFile, Policy, RemapRequest, Uffd,
-    VmFlags, WholeVma, Writer,
+    AttachRequest, Error, Host, Layout, LockAll, MapRequest, MappedFile, Policy, RemapRequest,
+    Uffd, VmFlags, WholeVma, Writer,
 };
 
 /// A change of one address space, which maps files of type `F`.
@@ -96,9 +96,9 @@ impl<F: MappedFile> Step<F> {
     ///
     /// # Errors
     /// Those of the call.
-    pub fn carry_out<R: grace::Reclaim>(
+    pub fn carry_out<R: grace::Reclaim, H: Host<F, R>>(
         &self,
-        space: &mut Writer<'_, F, R>,
+        space: &mut Writer<'_, F, R, maple::Nodes, H>,
     ) -> Result<usize, Error> {
         let done = match self.clone() {
             Step::Mmap(request) => return space.mmap(request),

@@ -1,14 +1,17 @@
 //! Pages behind the VMAs of a test: a map from page numbers to what was put there. It checks the
-//! order of stores and page work that [`Pages`] promises.
+//! order of stores and page work.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::ops::Range;
+
+use grace::Reclaim;
+use maple::NodeAlloc;
 
 use super::{
     File,
     world::{Allow, OurWriter},
 };
-use crate::{Advice, Error, PAGE_SIZE, Pages, VmFlags, Vma};
+use crate::{Advice, Error, Host, PAGE_SIZE, Step, VmFlags, Vma, Work};
 
 /// What a page was when it was put in: its file, its offset, and its VMA's rights.
 #[derive(Clone, PartialEq, Debug)]
@@ -83,6 +86,7 @@ impl SomePages {
             if area.vma.is_anonymous() && !area.vma.is_faulted() {
                 continue;
             }
+            area.vma.mark_touched_for_call();
             let some = (area.start..area.end).step_by(PAGE_SIZE);
             for addr in some.filter(|addr| !(addr / PAGE_SIZE).is_multiple_of(3)) {
                 self.pages.entry(addr).or_insert_with(|| Page::of(&area.vma, addr));
@@ -91,40 +95,42 @@ impl SomePages {
     }
 }
 
-impl Pages<File> for SomePages {
-    fn empty(&mut self, range: Range<usize>) {
-        self.without_limit(|pages| drop(pages.take(range)));
-    }
+impl<R: Reclaim, A: NodeAlloc> Host<File, R, A> for SomePages {
+    /// Calls that populate count as first writes.
+    const BRINGS_IN: bool = false;
 
-    fn protect(&mut self, range: Range<usize>, now: &Vma<File>, old: VmFlags) {
-        let rights = VmFlags::ACCESS | VmFlags::PKEY;
-        self.without_limit(|pages| {
-            for (addr, mut page) in pages.take(range) {
-                assert_eq!(page.access, old & rights, "the rights before, at {addr:#x}");
-                page.access = now.flags & rights;
-                pages.pages.insert(addr, page);
+    fn apply(&mut self, mut step: Step<'_, '_, File, R, A>) -> Result<(), Error> {
+        step.hold()?;
+        step.close(true)?;
+        self.without_limit(|pages| pages.work(step.work(), step.vma()));
+        step.open();
+        Ok(())
+    }
+}
+
+impl SomePages {
+    fn work(&mut self, work: &Work, now: Option<&Vma<File>>) {
+        match work.clone() {
+            Work::Nothing => {}
+            Work::Untouched(range) => assert!(!self.any(range), "an untouched VMA has pages"),
+            Work::Unmap { range, .. }
+            | Work::Replace(range)
+            | Work::Advise { range, advice: Advice::DontNeed } => drop(self.take(range)),
+            Work::Advise { .. } => {}
+            Work::Protect { range, old } => {
+                let rights = VmFlags::ACCESS | VmFlags::PKEY;
+                for (addr, mut page) in self.take(range) {
+                    assert_eq!(page.access, old & rights, "the rights before, at {addr:#x}");
+                    page.access = now.unwrap().flags & rights;
+                    self.pages.insert(addr, page);
+                }
             }
-        });
-    }
-
-    fn advise(&mut self, range: Range<usize>, _: &Vma<File>, advice: Advice) -> Result<(), Error> {
-        if advice == Advice::DontNeed {
-            self.without_limit(|pages| drop(pages.take(range)));
+            Work::Move { from, to, .. } => {
+                assert!(!self.any(to..to + from.len()), "pages move to a place that has some");
+                for (addr, page) in self.take(from.clone()) {
+                    self.pages.insert(addr - from.start + to, page);
+                }
+            }
         }
-        Ok(())
-    }
-
-    fn prepare_move(&mut self, _: Range<usize>, _: usize) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn move_pages(&mut self, from: Range<usize>, to: usize) {
-        let target = to..to + (from.end - from.start);
-        assert!(!self.any(target), "pages move to a place that has some");
-        self.without_limit(|pages| {
-            for (addr, page) in pages.take(from.clone()) {
-                pages.pages.insert(addr - from.start + to, page);
-            }
-        });
     }
 }

@@ -10,6 +10,9 @@ pub(super) type Ours = AddressSpace<File, grace::Single, maple::Global>;
 
 pub(super) type OurWriter<'a> = Writer<'a, File, grace::Single, maple::Global>;
 
+/// With the pages of the space.
+pub(super) type OurCalls<'a> = Writer<'a, File, grace::Single, maple::Global, &'a mut SomePages>;
+
 /// Sets the number of further allocations that succeed (`None`: all), and returns the last one.
 pub(super) type Allow = fn(Option<usize>) -> Option<usize>;
 
@@ -33,8 +36,8 @@ impl Pair {
     }
 
     /// The writer of ours, with the pages behind it.
-    pub(super) fn calls(&mut self) -> OurWriter<'_> {
-        self.ours.get_mut().with_pages(&mut self.pages)
+    pub(super) fn calls(&mut self) -> OurCalls<'_> {
+        self.ours.get_mut().with_host(&mut self.pages)
     }
 }
 
@@ -97,7 +100,7 @@ impl World {
     pub(super) fn ours<T>(
         &mut self,
         i: usize,
-        call: impl Fn(&mut OurWriter<'_>) -> Result<T, Error>,
+        call: impl Fn(&mut OurCalls<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.attempt(i, false, call)
     }
@@ -106,7 +109,7 @@ impl World {
     pub(super) fn at_once<T>(
         &mut self,
         i: usize,
-        call: impl Fn(&mut OurWriter<'_>) -> Result<T, Error>,
+        call: impl Fn(&mut OurCalls<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.attempt(i, true, call)
     }
@@ -115,7 +118,7 @@ impl World {
         &mut self,
         i: usize,
         at_once: bool,
-        call: impl Fn(&mut OurWriter<'_>) -> Result<T, Error>,
+        call: impl Fn(&mut OurCalls<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let Some(allow) = self.allow else { return call(&mut self.pairs[i].calls()) };
         for n in 0.. {
@@ -228,7 +231,7 @@ impl World {
 /// Checks that our numbers answer what Linux asks of the model's chains: whether a VMA came by a
 /// fork, and which VMAs have the same anon_vma as their own.
 fn check_anon(space: &OurWriter<'_>, vmas: &[M]) {
-    let here = space.state.generation();
+    let here = space.vmas.state.generation();
     let anons: Vec<_> = space.areas().map(|area| area.vma.anon.get()).collect();
     for (i, (ours, m)) in anons.iter().zip(vmas).enumerate() {
         assert_eq!(ours.is_faulted(), m.anon.is_some(), "{m:?}");

@@ -1,0 +1,587 @@
+//! Steps: what a call does to the VMAs, and to the pages behind them. [`Step`] has the essay.
+
+use core::ops::Range;
+
+use grace::Reclaim;
+use maple::{NodeAlloc, Nodes};
+
+use crate::{
+    Advice, Area, Error, MappedFile, RefCounted, VmFlags, Vma,
+    space::Writer,
+    state::VmaCounts,
+    tree::{Change, Vmas},
+};
+
+/// A host of an address space: the crate that manages the pages behind its VMAs.
+///
+/// ```
+/// # use core::ops::Range;
+/// # use vma::*;
+/// # #[derive(Clone, PartialEq)]
+/// # struct File;
+/// # impl MappedFile for File {
+/// #     fn writable(&self) -> bool { true }
+/// #     fn device(&self) -> (u32, u32) { (8, 1) }
+/// #     fn inode(&self) -> u64 { 1 }
+/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
+/// #         out.write_str("/file")
+/// #     }
+/// # }
+/// /// Writes down what is unmapped.
+/// #[derive(Default)]
+/// struct Log(Vec<Range<usize>>);
+///
+/// impl<F: MappedFile, R: grace::Reclaim> Host<F, R> for Log {
+///     fn apply(&mut self, mut step: Step<'_, '_, F, R>) -> Result<(), Error> {
+///         step.hold()?;
+///         step.close(false)?;
+///         if let Work::Unmap { range, .. } = step.work() {
+///             self.0.push(range.clone());
+///         }
+///         step.open();
+///         Ok(())
+///     }
+/// }
+/// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
+/// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+/// # let request = MapRequest {
+/// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
+/// # };
+/// let mut log = Log::default();
+/// let mut writer = space.get_mut().with_host(&mut log);
+/// let at = writer.mmap(request.clone())?;
+/// writer.first_write(at)?;
+/// writer.munmap(at + 0x1000, 0x1000)?;
+/// drop(writer);
+/// assert_eq!(log.0, [at + 0x1000..at + 0x2000]);
+/// # Ok::<(), vma::Error>(())
+/// ```
+pub trait Host<F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
+    /// Whether there are pages. The host marks a VMA before each page that it brings in
+    /// ([`Vma::mark_touched`]): unmapping a VMA without the mark removes no pages.
+    const PAGES: bool = true;
+
+    /// Whether the host brings in the pages of a call that populates, after the call: its faults
+    /// are the first writes of the VMAs, and may end early. Otherwise the call counts as the first
+    /// write.
+    const BRINGS_IN: bool = true;
+
+    /// Applies a step, all or nothing, in the order that [`Step`] explains.
+    ///
+    /// # Errors
+    /// Those of the step, and of the host: [`Error::OutOfMemory`], [`Error::Overcommit`], those of
+    /// a file that refuses a map, those of an advice. Nothing has changed.
+    fn apply(&mut self, step: Step<'_, '_, F, R, A>) -> Result<(), Error>;
+
+    /// A range that overlaps this one and waits: some CPU may have a translation of a page that was
+    /// unmapped there. `None` if none does. The answer may be longer than what waits. Maps without
+    /// an address are placed elsewhere. By default nothing waits.
+    fn waiting(&self, range: Range<usize>) -> Option<Range<usize>> {
+        let _none = range;
+        None
+    }
+
+    /// A map has found no place: nothing waits any more when this returns. Returns whether anything
+    /// has waited.
+    fn end_wait(&mut self) -> bool {
+        false
+    }
+}
+
+/// No pages.
+impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Host<F, R, A> for () {
+    const PAGES: bool = false;
+    const BRINGS_IN: bool = false;
+
+    #[inline]
+    fn apply(&mut self, step: Step<'_, '_, F, R, A>) -> Result<(), Error> {
+        step.store()
+    }
+}
+
+impl<F: MappedFile, R: Reclaim, A: NodeAlloc, H: Host<F, R, A>> Host<F, R, A> for &mut H {
+    const PAGES: bool = H::PAGES;
+    const BRINGS_IN: bool = H::BRINGS_IN;
+
+    #[inline]
+    fn apply(&mut self, step: Step<'_, '_, F, R, A>) -> Result<(), Error> {
+        H::apply(self, step)
+    }
+
+    #[inline]
+    fn waiting(&self, range: Range<usize>) -> Option<Range<usize>> {
+        H::waiting(self, range)
+    }
+
+    fn end_wait(&mut self) -> bool {
+        H::end_wait(self)
+    }
+}
+
+/// The work on pages that belongs to a step.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Work {
+    /// None. VMAs change, or a range gets its first VMA.
+    Nothing,
+    /// The range maps nothing any more: its pages go. When the step has ended, no CPU has a
+    /// translation of them. If it `may_wait`, the range had private anonymous memory only, and was
+    /// unmapped by munmap(2): then CPUs may have translations while [`Host::waiting`] names it.
+    Unmap {
+        /// The range.
+        range: Range<usize>,
+        /// Whether CPUs may have translations of the range for a while.
+        may_wait: bool,
+    },
+    /// The range maps nothing any more, and no page of it was ever there.
+    Untouched(Range<usize>),
+    /// The range gets a new map in the place of others, whose pages go.
+    Replace(Range<usize>),
+    /// The range has other rights ([`Step::vma`]); its flags were `old`. When the step has ended,
+    /// no CPU has a translation with a right that the VMA has lost.
+    Protect {
+        /// The range.
+        range: Range<usize>,
+        /// The flags that it had.
+        old: VmFlags,
+    },
+    /// The pages of `from` move to the range of the same length at `to`, which has none. When the
+    /// step has ended, no CPU has a translation of `from`.
+    Move {
+        /// The range of the pages.
+        from: Range<usize>,
+        /// Where they go.
+        to: usize,
+        /// Whether both ranges lie in VMAs that stay (UFFDIO_MOVE): then pages may be at `to`, and
+        /// the host refuses the move.
+        stays: bool,
+    },
+    /// madvise(2) on a part of one VMA ([`Step::vma`]), which stays. It is busy for
+    /// [`Advice::Collapse`].
+    Advise {
+        /// The part.
+        range: Range<usize>,
+        /// What the program advises.
+        advice: Advice,
+    },
+}
+
+impl Work {
+    /// Whether VMAs that stay are busy meanwhile.
+    fn holds(&self) -> bool {
+        matches!(self, Work::Move { .. } | Work::Advise { advice: Advice::Collapse, .. })
+    }
+
+    /// That of a new map over a range. `gone` is its effect on the VMAs that it overlaps.
+    pub(crate) fn replacing(range: Range<usize>, gone: VmaCounts) -> Work {
+        if gone.sizes.total() == 0 { Work::Nothing } else { Work::Replace(range) }
+    }
+
+    /// That of a change of a VMA's flags over a range.
+    pub(crate) fn of_flags(range: Range<usize>, old: VmFlags, new: VmFlags) -> Work {
+        match (old ^ new).intersects(VmFlags::ACCESS | VmFlags::PKEY) {
+            true => Work::Protect { range, old },
+            false => Work::Nothing,
+        }
+    }
+}
+
+/// A range that gets a VMA where it had none, or another one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Enters {
+    /// The range.
+    pub range: Range<usize>,
+    /// Whether the map is new. Otherwise a map that was there grows, or moves.
+    pub new: bool,
+}
+
+/// What a step stores.
+pub(crate) enum Stores<F> {
+    /// One change, and its effect on the counts.
+    One(Change<F>, VmaCounts),
+    /// The VMA at `start` gets another end; the effect on the counts.
+    End { start: usize, end: usize, more: VmaCounts },
+    /// A part of the VMA `area` goes to `new`; `left_behind` is the change of its old range.
+    Move { new: Area<F>, area: Area<F>, left_behind: Change<F> },
+    /// None. The VMAs stay as they are; they are busy during work that [needs](Work::holds) it.
+    Held([Option<Area<F>>; 2]),
+}
+
+/// A step, before it is applied.
+pub(crate) struct Plan<F> {
+    pub(crate) stores: Stores<F>,
+    pub(crate) work: Work,
+    pub(crate) enters: Option<Enters>,
+    /// Bytes for which memory must be promised ([`VmFlags::ACCOUNT`]), more than before.
+    pub(crate) growth: isize,
+}
+
+impl<F> Plan<F> {
+    /// One change with the work `work`. `gone` is its effect on the VMAs that it overlaps.
+    pub(crate) fn change(change: Change<F>, gone: VmaCounts, work: Work) -> Self {
+        let more = change.effect(gone);
+        let growth = more.sizes.accounted();
+        Plan { stores: Stores::One(change, more), work, enters: None, growth }
+    }
+
+    /// The VMA at `start` gets another end, and counts `more`.
+    pub(crate) fn end(start: usize, end: usize, more: VmaCounts) -> Self {
+        let (stores, growth) = (Stores::End { start, end, more }, more.sizes.accounted());
+        Plan { stores, work: Work::Nothing, enters: None, growth }
+    }
+
+    /// Work on pages while the VMAs stay.
+    pub(crate) fn work(work: Work, held: [Option<Area<F>>; 2]) -> Self {
+        Plan { stores: Stores::Held(held), work, enters: None, growth: 0 }
+    }
+
+    /// A range gets a VMA with it.
+    pub(crate) fn enters(self, range: Range<usize>, new: bool) -> Self {
+        Plan { enters: Some(Enters { range, new }), ..self }
+    }
+}
+
+/// One step of a call.
+///
+/// A call of the [`Writer`] looks at VMAs and decides. What it wants is a step: the VMAs to store or
+/// to erase, and the [`Work`] on pages that belongs to it. A call on several VMAs makes several
+/// steps, one after the other. Each step goes through one door, [`Host::apply`], where the host
+/// works on pages between the stores:
+///
+/// | the step | the host |
+/// | --- | --- |
+/// | [`hold`](Self::hold): what a move must find unchanged is busy | |
+/// | | prepares all memory for its work; a failure [cancels](Self::cancel) the step |
+/// | [`close`](Self::close): the range is gone, busy, or has its new rights | |
+/// | | changes the pages, and flushes |
+/// | [`open`](Self::open): the new VMAs, joined with their neighbours | |
+///
+/// A host without pages is `()`: its steps are only the [last stores](Self::store).
+///
+/// # Why in this order
+/// A page fault takes no lock on VMAs. It looks up a VMA, prepares a page, takes the lock of the
+/// entry's table, and looks the VMA up again ([`AddressSpace::is_current`]); if it finds the same
+/// one, it stores the entry. So once a store is done, a fault that has not stored its entry yet
+/// finds another VMA, or none. The work on pages comes after that store, and finds the entries of
+/// all faults that were faster.
+///
+/// A range that changes hands is *busy* meanwhile ([`Vma::is_busy`]): its VMA makes faults wait for
+/// the write right. Otherwise a fault could bring in a page of the new map before the old pages are
+/// gone, and the sweep would take it for an old one.
+///
+/// A neighbour is joined when the range opens. Before, it keeps a VMA of its own, so a fault there
+/// sees the rights that its own pages have.
+///
+/// # Panics of the host
+/// If a step is dropped between [`close`](Self::close) and [`open`](Self::open), what was busy
+/// stays so: its range may still have old pages. It merges with no other VMA, and a call may unmap
+/// or replace it.
+///
+/// [`AddressSpace::is_current`]: crate::AddressSpace::is_current
+pub struct Step<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
+    vmas: &'s mut Vmas<'a, F, R, A>,
+    plan: Plan<F>,
+    /// The busy VMAs of a move: the new one, and the old one.
+    busy: Option<[RefCounted<Vma<F>>; 2]>,
+    /// The whole change is to be stored at the end; so many neighbours join then.
+    left: Option<usize>,
+}
+
+impl<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Step<'s, 'a, F, R, A> {
+    /// The work on pages.
+    #[inline]
+    pub fn work(&self) -> &Work {
+        &self.plan.work
+    }
+
+    /// The range that gets a VMA, if one does.
+    #[inline]
+    pub fn enters(&self) -> Option<&Enters> {
+        self.plan.enters.as_ref()
+    }
+
+    /// The bytes for which memory must be promised ([`VmFlags::ACCOUNT`]), more than before the
+    /// step.
+    #[inline]
+    pub fn growth(&self) -> isize {
+        self.plan.growth
+    }
+
+    /// The contents that a range gets, before [`close`](Self::close); with [`Work::Protect`] and
+    /// [`Work::Advise`] those of the range, at any time.
+    pub fn vma(&self) -> Option<&Vma<F>> {
+        match &self.plan.stores {
+            Stores::One(change, _) => change.vma.as_deref(),
+            Stores::Move { new, .. } => Some(&new.vma),
+            Stores::Held([Some(area), _]) => Some(&area.vma),
+            _ => None,
+        }
+    }
+
+    /// Makes busy what the work must find unchanged: the source of a move, and VMAs that stay while
+    /// all their pages change. Other steps hold nothing.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; nothing has changed.
+    pub fn hold(&mut self) -> Result<(), Error> {
+        let Step { vmas, plan, busy, .. } = self;
+        match (&plan.stores, &plan.work) {
+            (Stores::Move { new, area, .. }, Work::Move { from, .. }) => {
+                let [_, old] = busy.insert([vmas.busy(&new.vma)?, vmas.busy(&area.vma)?]);
+                // Those of the worst case, so that nothing fails once pages have moved.
+                vmas.tree.preallocate_writes(6)?;
+                vmas.store(from.start, from.end, old.clone())
+            }
+            (Stores::Held(areas), work) if work.holds() => {
+                let held = || areas.iter().flatten();
+                vmas.tree.preallocate_writes(2 * held().count())?;
+                for (done, area) in held().enumerate() {
+                    let stored = vmas.busy(&area.vma).and_then(|busy| vmas.put_area(area, busy));
+                    if stored.is_err() {
+                        held().take(done).for_each(|area| vmas.put_back(area));
+                        return stored;
+                    }
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives up a step that is [held](Self::hold) and not closed: nothing has changed.
+    pub fn cancel(self) {
+        match &self.plan.stores {
+            Stores::Move { area, .. } => {
+                // One VMA again. The memory for this store was allocated when it was held.
+                let back = self.vmas.store(area.start, area.end, area.vma.clone());
+                debug_assert!(back.is_ok(), "the memory of the store was allocated before");
+            }
+            Stores::Held(_) => self.open(),
+            _ => {}
+        }
+    }
+
+    /// Closes the range: it is gone, or busy, or has its new rights. If `apart`, neighbours with
+    /// the same rights join only when the range [opens](Self::open).
+    ///
+    /// Cost: one store; two for a move.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; nothing has changed.
+    pub fn close(&mut self, apart: bool) -> Result<(), Error> {
+        let Step { vmas, plan, busy, left } = self;
+        match &mut plan.stores {
+            Stores::One(change, more) => {
+                let whole = change.start..change.end;
+                let first = match (&change.vma, &plan.work) {
+                    (Some(vma), Work::Replace(_)) => Some((whole.clone(), vmas.busy(vma)?)),
+                    (Some(vma), Work::Protect { range, .. }) if apart && *range != whole => {
+                        Some((range.clone(), vma.clone()))
+                    }
+                    _ => None,
+                };
+                let Some((part, now)) = first else {
+                    let vma = match plan.work {
+                        Work::Protect { .. } => change.vma.clone(),
+                        _ => change.vma.take(),
+                    };
+                    vmas.put(whole, vma)?;
+                    vmas.state.count_more(*more);
+                    return Ok(());
+                };
+                vmas.tree.preallocate_writes(2)?;
+                vmas.put(part.clone(), Some(now.clone()))?;
+                let neighbours =
+                    usize::from(whole.start < part.start) + usize::from(part.end < whole.end);
+                vmas.state.count_more(*more);
+                vmas.state.count_apart(neighbours, &now);
+                *left = Some(neighbours);
+                Ok(())
+            }
+            Stores::End { start, end, more } => {
+                vmas.tree.set_end(*start, *end - 1)?;
+                vmas.state.count_more(*more);
+                Ok(())
+            }
+            // It cannot fail: the memory was allocated when the source was held.
+            Stores::Move { new, .. } => {
+                let (Some([busy_new, busy_old]), Work::Move { from, .. }) =
+                    (busy.take(), &plan.work)
+                else {
+                    return Ok(());
+                };
+                vmas.store(new.start, new.end, busy_new)?;
+                // The new VMA may have merged with the old one.
+                if from.start < new.start || new.end < from.end {
+                    vmas.store(from.start, from.end, busy_old)?;
+                }
+                Ok(())
+            }
+            Stores::Held(_) => Ok(()),
+        }
+    }
+
+    /// Opens the range, when its pages are as its VMAs have them. The memory of all stores was
+    /// allocated before the first, so they do not fail.
+    pub fn open(self) {
+        let Step { vmas, plan, left, .. } = self;
+        let opened = match plan.stores {
+            Stores::One(change, _) => {
+                let (Some(neighbours), Some(vma)) = (left, change.vma) else { return };
+                let range = change.start..change.end;
+                match vmas.put(range, Some(vma.clone())) {
+                    Ok(()) => vmas.state.count_joined(neighbours, &vma),
+                    // The call has had its effect. Should the join need more memory than was
+                    // reserved, the neighbours stay apart, as they do where nothing joins them.
+                    Err(error) => debug_assert!(neighbours > 0, "{error}"),
+                }
+                Ok(())
+            }
+            Stores::End { .. } => Ok(()),
+            Stores::Move { new, left_behind, .. } => vmas.open_move(new, left_behind, &plan.work),
+            Stores::Held(areas) => {
+                if plan.work.holds() {
+                    areas.iter().flatten().for_each(|area| vmas.put_back(area));
+                }
+                Ok(())
+            }
+        };
+        debug_assert!(opened.is_ok(), "the memory of all stores was allocated before the first");
+    }
+
+    /// Applies a step without pages: one store; two for a move.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; nothing has changed.
+    pub fn store(self) -> Result<(), Error> {
+        let Step { vmas, plan, .. } = self;
+        match plan.stores {
+            Stores::One(change, more) => {
+                vmas.put(change.start..change.end, change.vma)?;
+                vmas.state.count_more(more);
+                Ok(())
+            }
+            Stores::End { start, end, more } => {
+                vmas.tree.set_end(start, end - 1)?;
+                vmas.state.count_more(more);
+                Ok(())
+            }
+            Stores::Move { new, left_behind, .. } => {
+                vmas.tree.preallocate_writes(2)?;
+                vmas.store(new.start, new.end, new.vma)?;
+                vmas.write(left_behind)
+            }
+            Stores::Held(_) => Ok(()),
+        }
+    }
+}
+
+impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Vmas<'_, F, R, A> {
+    /// A copy of a VMA that makes faults wait. No fault fills its anon_vma: the copy is about to
+    /// be replaced, so that first write would be lost.
+    fn busy(&self, vma: &Vma<F>) -> Result<RefCounted<Vma<F>>, Error> {
+        let busy = Vma { busy: true, ..Vma::clone(vma) };
+        busy.anon.close();
+        Ok(RefCounted::new(busy)?)
+    }
+
+    /// Stores contents over a VMA that count as its own.
+    fn put_area(&mut self, area: &Area<F>, vma: RefCounted<Vma<F>>) -> Result<(), Error> {
+        self.put(area.start..area.end, Some(vma))
+    }
+
+    /// Stores a VMA again that was made busy.
+    fn put_back(&mut self, area: &Area<F>) {
+        let back = self.put_area(area, area.vma.clone());
+        debug_assert!(back.is_ok(), "the memory of all stores was allocated before the first");
+    }
+
+    /// The last stores of a move: what it leaves behind, and the new VMA.
+    fn open_move(
+        &mut self,
+        new: Area<F>,
+        left_behind: Change<F>,
+        work: &Work,
+    ) -> Result<(), Error> {
+        let Work::Move { from, .. } = work else { return Ok(()) };
+        let covers = left_behind.start <= new.start && new.end <= left_behind.end;
+        let hole = left_behind.vma.is_none();
+        self.write(left_behind)?;
+        if covers {
+            return Ok(());
+        }
+        // What the new VMA keeps of its range: all, or the parts beside the hole.
+        let (low, high) = (new.start.max(from.end), new.end.min(from.start));
+        if hole && new.start < from.end && from.start < new.end {
+            if new.start < high {
+                self.store(new.start, high, new.vma.clone())?;
+            }
+            if low < new.end {
+                self.store(low, new.end, new.vma)?;
+            }
+            return Ok(());
+        }
+        self.store(new.start, new.end, new.vma)
+    }
+}
+
+impl<'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'a, F, R, A> {
+    /// From now on, each step of a call goes through this host.
+    #[must_use]
+    pub fn with_host<H: Host<F, R, A>>(self, host: H) -> Writer<'a, F, R, A, H> {
+        Writer { vmas: self.vmas, host }
+    }
+}
+
+impl<F: MappedFile, R: Reclaim, A: NodeAlloc, H: Host<F, R, A>> Writer<'_, F, R, A, H> {
+    /// The host, between two calls.
+    pub fn host(&mut self) -> &mut H {
+        &mut self.host
+    }
+
+    /// Applies a step.
+    #[inline]
+    pub(crate) fn apply(&mut self, plan: Plan<F>) -> Result<(), Error> {
+        let Writer { vmas, host } = self;
+        host.apply(Step { vmas, plan, busy: None, left: None })
+    }
+
+    /// Makes nothing wait any more, because a map has found no place.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if nothing has waited.
+    pub(crate) fn end_wait(&mut self) -> Result<(), Error> {
+        if self.host.end_wait() { Ok(()) } else { Err(Error::NoSpace) }
+    }
+
+    /// UFFDIO_MOVE: moves the private pages of `from` to `to`. Both ranges lie in one VMA each, of
+    /// private anonymous memory with the same rights. The VMAs stay, and are busy meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::WrongKind`], [`Error::BadRange`], [`Error::OutOfMemory`], and those of the host.
+    /// Nothing has moved.
+    pub fn move_private(&mut self, from: Range<usize>, to: usize) -> Result<(), Error> {
+        let to_end = to.checked_add(from.len()).ok_or(Error::BadRange)?;
+        if from.start < to_end && to < from.end {
+            return Err(Error::BadRange);
+        }
+        self.first_write(to)?;
+        let (source, target) = (self.vmas.covering(from.start), self.vmas.covering(to));
+        let (source, target) = source.zip(target).ok_or(Error::WrongKind)?;
+        let compared = VmFlags::ACCESS | VmFlags::LOCKED | VmFlags::PKEY;
+        let plain = |area: &Area<F>| {
+            area.vma.file.is_none() && area.vma.is_private() && !area.vma.is_busy()
+        };
+        let fit = plain(&source)
+            && plain(&target)
+            && from.end <= source.end
+            && to_end <= target.end
+            && (source.vma.flags ^ target.vma.flags) & compared == VmFlags::empty();
+        if !fit {
+            return Err(Error::WrongKind);
+        }
+        let target = (target.start != source.start).then_some(target);
+        let work = Work::Move { from, to, stays: true };
+        self.apply(Plan::work(work, [Some(source), target]))
+    }
+}
