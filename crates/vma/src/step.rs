@@ -243,8 +243,8 @@ impl<F> Plan<F> {
 
 /// One step of a call.
 ///
-/// A call of the [`Writer`] looks at VMAs and decides. What it wants is a step: the VMAs to store or
-/// to erase, and the [`Work`] on pages that belongs to it. A call on several VMAs makes several
+/// A call of the [`Writer`] looks at VMAs and decides. What it wants is a step: the VMAs to store
+/// or to erase, and the [`Work`] on pages that belongs to it. A call on several VMAs makes several
 /// steps, one after the other. Each step goes through one door, [`Host::apply`], where the host
 /// works on pages between the stores:
 ///
