@@ -31,6 +31,8 @@ pub(crate) const RIGHT_PAUSES: u32 = 32;
 pub(crate) const GROUP_FRAMES: usize = 32;
 /// The pages that a copy of a program's memory pins at once.
 pub(crate) const COPIED_PAGES: usize = 8;
+/// The pages that a pin which lasts brings in before it looks at them with the write right.
+pub(crate) const LONG_TERM_PAGES: usize = 32;
 /// The bytes that reclaim looks at with the write right held once.
 pub(crate) const RECLAIM_BYTES: usize = 512 * PAGE_SIZE;
 /// The anonymous pages that reclaim writes in one go.

@@ -181,6 +181,14 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
         }
     }
 
+    /// Flushes on this CPU only, at once, as [`PageTables::flush_page_here`] does. The flush of all
+    /// CPUs stays pending.
+    pub fn flush_here(&self) {
+        if let Some(what) = self.gather.flush(self.space.space()) {
+            self.space.machine().flush(what);
+        }
+    }
+
     /// Performs what is pending so far.
     pub(crate) fn flush_now(&mut self) {
         self.space.flush_gather(mem::take(&mut self.gather));

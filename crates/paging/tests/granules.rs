@@ -69,6 +69,92 @@ fn blocks_larger_than_a_table_stay() {
     end(&sim, &paging, [tables]);
 }
 
+/// A large page that is pinned for writing stays the parent's, and the child gets its own bytes.
+#[test]
+fn a_fork_copies_a_pinned_large_page() {
+    fn copied<F: OnSim>() {
+        let (sim, paging) = machine::<F>(64, 3 * F::LARGE.frames());
+        let exclusive = Attrs::USER_RW.with_share(Share::Exclusive);
+        let range = VirtRange::new(virt(F::LARGE.bytes()), 2 * F::LARGE.bytes()).unwrap();
+        let second = virt(range.start().get() + F::LARGE.bytes());
+        let [pinned, shared] = [range.start(), second].map(|at| pages_of::<F>(at.get(), 512));
+        let (parent, child, first) = sim.on_cpu(0, || {
+            let parent = user(&paging);
+            let first = block(&sim, F::LARGE.order());
+            parent.map_own(pinned, first, exclusive).unwrap();
+            (0..512).for_each(|page| put(&sim, first.checked_add(page).unwrap(), 8, page));
+            let other = block(&sim, F::LARGE.order());
+            parent.map_own(shared, other, exclusive).unwrap();
+            let mut frame = [Frame::default()];
+            let at = virt(range.start().get() + 3 * F::PAGE.bytes());
+            let pins = parent.get_user_pages_fast(at, true, &mut frame, |_, _| false).unwrap();
+            // SAFETY: the calls of the child are this test's.
+            let (child, pending) = unsafe { parent.fork(Asid(2), true) }.unwrap();
+            pending.flush();
+            drop(pins);
+            (parent, child, first)
+        });
+        sim.on_cpu(0, || {
+            let page = get(&parent, range.start());
+            assert_eq!(
+                (page.frame, page.size, page.attrs.share()),
+                (first, F::LARGE, Share::Exclusive)
+            );
+            assert!(F::SHARED_IS_READ_ONLY || page.attrs.flags.contains(Flags::WRITE));
+            for page in 0..512 {
+                let copy = get(&child, virt(range.start().get() + page * F::PAGE.bytes()));
+                assert_eq!((copy.size, word(&sim, copy.frame, 8)), (F::PAGE, page));
+                assert_ne!(copy.frame, first.checked_add(page).unwrap());
+            }
+            assert_eq!(get(&child, second), get(&parent, second));
+            unmap_counted(&parent, range);
+            unmap_counted(&child, range);
+        });
+        end(&sim, &paging, [parent, child]);
+    }
+    copied::<X86_64L4>();
+    copied::<Aarch64>();
+    copied::<Sv39>();
+    copied::<Sv48>();
+}
+
+/// A move has the tables in hand that it may need, also if a fault that was under way unlinks an
+/// empty one of the target once the move is prepared.
+#[test]
+fn a_move_needs_no_memory_where_a_table_goes() {
+    type F = X86_64L4;
+    let (sim, paging) = machine::<F>(64, 0);
+    let (from, to) = (pages_of::<F>(2 * border::<F>(), 3), pages_of::<F>(border::<F>(), 3));
+    let tables = sim.on_cpu(0, || {
+        let tables = user::<F>(&paging);
+        let frame = Frame::new((1 << 24) - 8).unwrap();
+        tables.map_own(to, frame, Attrs::USER_RW).unwrap();
+        let mut pending = tables.no_flush();
+        pending.keep_tables(true);
+        // SAFETY: the addresses are this test's.
+        unsafe { tables.sweep(to, &mut pending, |_| SweepChange::Clear) }.unwrap();
+        pending.flush();
+        tables.map_own(from, frame, Attrs::USER_RW).unwrap();
+        let plan = tables.prepare_relocation(from, to.start()).unwrap();
+        let mut pending = tables.no_flush();
+        tables.unlink_empty(to, &mut pending).unwrap();
+        pending.flush();
+        assert!(sim.settle());
+        paging.quick().drain();
+        let taken: Vec<_> = core::iter::from_fn(|| sim.alloc(0, Place::Local).ok()).collect();
+        let mut pending = tables.no_flush();
+        // SAFETY: the addresses are this test's.
+        assert_eq!(unsafe { tables.relocate(plan, &mut pending) }, Ok(()));
+        pending.flush();
+        taken.into_iter().for_each(|frame| release(&sim, frame));
+        assert_eq!(tables.walk(&Grace::pin()).pages(from).count(), 0);
+        assert_eq!(tables.walk(&Grace::pin()).pages(to).count(), 3);
+        tables.unmap_own(to, |_| ()).unwrap().flush();
+        tables
+    });
+    end(&sim, &paging, [tables]);
+}
+
 /// A machine with so many frames more than `pages` pages need.
 fn machine<F: OnSim>(pages: u64, more: u64) -> (Sim, Arc<Paging<Sim, F>>) {
     let (arch, levels) = (F::ARCH, F::LEVELS);

@@ -118,8 +118,12 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Gather<'p, M, F, G> {
         self.frames.len()
     }
 
-    /// Moves everything to what waits for a period. The bag has room for the frames.
+    /// Moves everything to what waits for a period. The bag has room for the frames. This CPU
+    /// flushes now: the program that has made the call sees its effect.
     pub(crate) fn wait_in(&mut self, bag: &mut Bag<M, F, G>) {
+        if let Some(pending) = &self.pending {
+            pending.flush_here();
+        }
         bag.frames.extend(self.frames.drain(..));
         // Not 0: a table alone waits, too.
         bag.pages += self.pages.max(1);

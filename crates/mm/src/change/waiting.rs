@@ -102,9 +102,10 @@ use crate::{
 pub enum UnmapPolicy<M: Machine> {
     /// No CPU has a translation of the range, and its frames are given back. The default.
     Immediate,
-    /// No CPU is interrupted. The frames and the addresses wait for a TLB grace period, unless only
-    /// this CPU uses the space. Until then another CPU may use the memory that it has cached, as if
-    /// it had run before the call; it is not used for anything else.
+    /// No CPU is interrupted; the calling one has no translation of the range. The frames and the
+    /// addresses wait for a TLB grace period, unless only this CPU uses the space. Until then
+    /// another CPU may use the memory that it has cached, as if it had run before the call; it is
+    /// not used for anything else.
     Grace(Arc<TlbGrace<M>>),
 }
 

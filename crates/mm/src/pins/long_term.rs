@@ -7,14 +7,25 @@
 //!
 //! # Correctness
 //! The pages are made exclusive by faults. With the write right, each is looked at once more, and
-//! pinned: no fork shares it in between, and no call takes it away.
+//! pinned: no fork shares it in between, and no call takes it away. A few pages are pinned at a
+//! time: reclaim leaves them alone from then on, so a buffer that is larger than what a group may
+//! have ends in an error, and not in a loop.
 
 use grace::Concurrent;
 use machine::{Frame, Machine, VirtAddr};
-use paging::{EntryChange, Format, Mapping, unpin};
+use paging::{EntryChange, Format, Mapping};
 use vma::PAGE_SIZE;
 
-use crate::{Access, AddressSpace, FaultError, UserPins, fault::rights::Want, pins::Counted};
+use crate::{
+    Access, AddressSpace, FaultError, UserPins, fault::rights::Want, pins::Counted,
+    thresholds::LONG_TERM_PAGES,
+};
+
+/// The pages that were pinned, and whether no more can be.
+struct Found {
+    pinned: usize,
+    is_end: bool,
+}
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Pins the pages from the one that contains `at` on for reading, one for each element of
@@ -37,45 +48,63 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         into: &'a mut [Frame],
     ) -> Result<UserPins<'a, M>, FaultError> {
         let machine = self.core.tables.machine();
-        let first = VirtAddr::new((at & !(PAGE_SIZE - 1)) as u64);
+        let counted = Counted::begin(machine, &self.pins).0;
+        let (mut pinned, mut part) = (0, LONG_TERM_PAGES);
+        while pinned < into.len() {
+            let Some(next) = (at & !(PAGE_SIZE - 1)).checked_add(pinned * PAGE_SIZE) else { break };
+            let rest = &mut into[pinned..];
+            let len = part.min(rest.len());
+            let found = match self.pin_settled(next, &mut rest[..len]) {
+                Ok(found) => found,
+                Err(_) if pinned != 0 => break,
+                Err(error) => return Err(error),
+            };
+            pinned += found.pinned;
+            if found.is_end {
+                break;
+            }
+            // Pages that reclaim has taken back meanwhile come in one by one, so that the first
+            // of them is not the price of the last.
+            if found.pinned < len {
+                part = 1;
+            }
+        }
+        Ok(UserPins::new(machine, &into[..pinned], Some(counted)))
+    }
+
+    /// Brings pages in, and pins those that are still there with the write right.
+    fn pin_settled(&self, at: usize, into: &mut [Frame]) -> Result<Found, FaultError> {
+        let first = VirtAddr::new(at as u64);
         let count = into.len() as u64;
         let pages = || (0..count).map_while(|page| first.checked_add(page << 12));
-        let counted = Counted::begin(machine, &self.pins).0;
-        let len = loop {
-            let mut settled = 0;
-            let mut failed = None;
-            for page in pages() {
-                match self.settle_page(page) {
-                    Ok(()) => settled += 1,
-                    Err(error) => {
-                        failed = Some(error);
-                        break;
-                    }
+        let (mut settled, mut failed) = (0, None);
+        for page in pages() {
+            match self.settle_page(page) {
+                Ok(()) => settled += 1,
+                Err(error) => {
+                    failed = Some(error);
+                    break;
                 }
             }
-            if let (0, Some(error)) = (settled, failed) {
-                return Err(error);
+        }
+        if let (0, Some(error)) = (settled, failed) {
+            return Err(error);
+        }
+        let (mut taken, mut fit) = (Ok(0), 0);
+        let done = self.change(|_| {
+            fit = pages().take(settled).take_while(|page| self.is_settled(*page)).count();
+            if fit > 0 {
+                taken = self.take_pins(at, Access::Read, &mut into[..fit], false);
             }
-            let (mut taken, mut fit) = (Ok(0), 0);
-            let done = self.change(|_| {
-                fit = pages().take(settled).take_while(|page| self.is_settled(*page)).count();
-                if fit > 0 {
-                    taken = self.take_pins(at, Access::Read, &mut into[..fit], false);
-                }
-                Ok::<_, vma::Error>(())
-            });
-            if let Err(crate::Error::Tables(error)) = done {
-                return Err(FaultError::Tables(error));
-            }
-            match taken? {
-                // If all are there, the next one is the memory of a device.
-                len if fit as u64 == settled as u64 => break len,
-                // One went meanwhile: once more.
-                // SAFETY: just taken, and never used.
-                len => unsafe { unpin(machine, &into[..len]) },
-            }
-        };
-        Ok(UserPins::new(machine, &into[..len], Some(counted)))
+            Ok::<_, vma::Error>(())
+        });
+        if let Err(crate::Error::Tables(error)) = done {
+            return Err(FaultError::Tables(error));
+        }
+        let pinned = taken?;
+        // If it is less than what fits, the next one is the memory of a device.
+        let is_end = pinned < fit || fit == settled && failed.is_some();
+        Ok(Found { pinned, is_end })
     }
 
     /// Whether the map at an address is private.

@@ -12,7 +12,7 @@ mod ram;
 use std::{
     mem::ManuallyDrop,
     sync::{
-        Arc,
+        Arc, OnceLock, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -45,6 +45,46 @@ fn with_swap(frames: u64, test: impl FnOnce(&Sim, &SharedPaging, &Arc<Ram>, &Spa
     sim.on_cpu(0, || drop(space));
     assert_eq!(ram.used(), 0, "every slot is free");
     all_given_back(&sim, &shared).unwrap();
+}
+
+/// A host that makes room by reclaim in the space that asks.
+struct Reclaims(Arc<OnceLock<Weak<Space>>>);
+
+impl OnLimit for Reclaims {
+    fn make_room(&self, needed: usize) -> bool {
+        let Some(space) = self.0.get().and_then(Weak::upgrade) else { return false };
+        // Not active, so no TLB sets the bits of use again.
+        let aged = space.clear_referenced();
+        aged.is_ok() && space.reclaim(needed).is_ok_and(|done| done.swapped > 0)
+    }
+}
+
+/// A buffer that is larger than what the group may have: each page that comes in would push
+/// out another one, again and again, if nothing were pinned before all are there.
+#[test]
+fn a_lasting_pin_of_more_than_a_group_may_have_ends() {
+    const LIMIT: usize = 8;
+    with_swap(256, |sim, shared, _, _| {
+        let asks = Arc::new(OnceLock::new());
+        let group = FrameGroup::try_new(sim, LIMIT, Box::new(Reclaims(Arc::clone(&asks)))).unwrap();
+        let mut space = new_space(shared, 2).unwrap();
+        space.set_group(&group).unwrap();
+        let space = Arc::new(space);
+        asks.set(Arc::downgrade(&space)).unwrap();
+        let at = space.mmap(0, 3 * LIMIT * PAGE, 3, PRIVATE).unwrap();
+        for page in 0..3 * LIMIT {
+            space.write(at + page * PAGE, &(page as u64).to_le_bytes()).unwrap();
+        }
+        let mut frames = [Frame::default(); 3 * LIMIT];
+        let pins = space.pin_pages_long_term(at, &mut frames).unwrap();
+        assert_eq!(pins.frames().len(), LIMIT);
+        drop(pins);
+        let mut found = [0; 8];
+        for page in 0..3 * LIMIT {
+            space.read(at + page * PAGE, &mut found).unwrap();
+            assert_eq!(u64::from_le_bytes(found), page as u64);
+        }
+    });
 }
 
 /// As in Linux, pages in swap are no obstacle.

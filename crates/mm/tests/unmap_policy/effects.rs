@@ -41,6 +41,20 @@ fn other_calls_flush_at_once() {
     world.end();
 }
 
+/// The program that unmaps has no translation any more, though others are not interrupted.
+#[test]
+fn the_calling_cpu_flushes_at_once() {
+    let world = World::new(512, true);
+    let at = world.cached(3, 4);
+    let before = world.ipis();
+    world.unmap(at, 2);
+    assert_eq!((world.space().waiting() > 0, world.ipis()), (true, before));
+    let here = world.on(0, |space| load(&world.sim, space, at));
+    assert!(matches!(here, Err(FaultError::Unmapped(_))), "{here:?}");
+    world.read_all(at, 2, 4);
+    world.end();
+}
+
 #[test]
 fn exec_and_the_end_leave_nothing_waiting() {
     let world = World::new(512, true);

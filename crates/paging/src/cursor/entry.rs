@@ -294,7 +294,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         at: VirtAddr,
         pending: &mut PendingFlush<'_, M, F, G>,
     ) {
-        if self.space().is_none() {
+        // A fork that copies upper tables walks them without their locks: there the tables stay,
+        // for the next page, or until the space ends.
+        if self.space().is_none() || !F::SHARED_IS_READ_ONLY {
             return;
         }
         let Some(spot) = walk.find(at, 0) else { return };

@@ -3,9 +3,10 @@
 //! Both ranges are *still*: no other CPU adds pages to them. A kernel makes page faults there wait.
 //! A fault that had passed its second look before that may still hold a table's lock, so a sweep of
 //! the old range comes first: it takes each lock. Then the tables that the target needs are known,
-//! and taken, before the first page moves, and the move itself cannot fail (I7). A page is nowhere
-//! for a moment: it leaves its old table before it enters the new one, so no two locks of one level
-//! are held. A pin that comes then takes its slow path.
+//! and taken, before the first page moves, and the move itself cannot fail (I7). A table that is
+//! there counts only if it has an entry: a fault that was under way may unlink an empty one. A page
+//! is nowhere for a moment: it leaves its old table before it enters the new one, so no two locks
+//! of one level are held. A pin that comes then takes its slow path.
 //!
 //! A page of [`Format::LARGE`] (2 MiB) moves whole, by its one entry, if the two ranges lie alike
 //! within one. At the
@@ -74,11 +75,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                     _ => return Err(Error::Cut(page.page, page.size)),
                 };
                 let at = moved(from, to, page.page);
-                let has = self.walk(&guard).find(at, 0).ok_or(Error::Malformed(at))?.level;
-                // An empty lower table is unlinked, and those above it that become empty by that.
-                // A fault that was under way may split a large page, so that it needs a table.
-                let has = if has < lowest { F::LEVELS - 1 } else { has };
-                for (level, counted) in counted.iter_mut().enumerate().take(usize::from(has)) {
+                if counted[0] == beyond::<F>(at, 1) || lowest == 0 && self.has_table(at)? {
+                    continue;
+                }
+                let upper = usize::from(F::LEVELS - 1);
+                for (level, counted) in counted.iter_mut().enumerate().take(upper) {
                     let end = beyond::<F>(at, level as u8 + 1);
                     if *counted != end {
                         *counted = end;
@@ -87,9 +88,21 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 }
             }
         }
-        // A few more: faults beside the ranges may unlink a table that is empty for a moment.
-        spare.fill(if needed == 0 { 0 } else { needed + usize::from(F::LEVELS) })?;
+        spare.fill(needed)?;
         Ok(Relocation { spare, from, to })
+    }
+
+    /// Whether the lowest table for an address has an entry, so that it and the way there stay. A
+    /// fault that is under way unlinks a table that is empty, and those above it that become empty
+    /// by that. (It may also split a large page: then its pieces need a table, too.)
+    fn has_table(&self, at: VirtAddr) -> Result<bool, Error> {
+        let guard = G::pin();
+        let spot = self.walk(&guard).find(at, 0).ok_or(Error::Malformed(at))?;
+        if spot.level != 0 {
+            return Ok(false);
+        }
+        let locked = lock::<M, F>(self.machine(), spot.entry.table(), at)?;
+        Ok(locked.is_some_and(|locked| locked.count != 0))
     }
 
     /// Moves the pages, with all their attributes. The flush of the old range is added to
@@ -108,7 +121,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///
     /// # Safety
     /// - *Addresses*: both ranges are the caller's to change. No page was added to either of them
-    ///   since `relocation` was made, the target has none, and no empty table of it was unlinked.
+    ///   since `relocation` was made, and the target has none. No page beside the target, in a
+    ///   table that it shares, was removed.
     /// - *Flush*: until `pending` is flushed, an access by an old address may still reach its page,
     ///   and no frame is given back.
     pub unsafe fn relocate<'p>(

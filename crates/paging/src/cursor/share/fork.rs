@@ -123,7 +123,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         pending.gather.drop_uppers();
         let shared = match F::SHARED_IS_READ_ONLY {
             true => self.share_top(&child),
-            false => self.share_lowest(self.root(), child.root(), F::LEVELS - 1),
+            false => {
+                let pinned = if copies.is_some() { Pinned::LeftOut } else { Pinned::Shared };
+                self.share_lowest(self.root(), child.root(), F::LEVELS - 1, pinned)
+            }
         };
         let copied = shared.and_then(|()| match copies {
             Some(copies) => self.copy_pinned(&child, lower, copies),
@@ -204,11 +207,17 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// Copies the upper tables, and shares the lowest ones, whose pages lose the right to write.
-    fn share_lowest(&self, table: Frame, to: Frame, level: u8) -> Result<(), Error> {
+    fn share_lowest(
+        &self,
+        table: Frame,
+        to: Frame,
+        level: u8,
+        pinned: Pinned,
+    ) -> Result<(), Error> {
         let (machine, at) = (self.machine(), VirtAddr::new(0));
         let own = if level == F::LEVELS - 1 { lower_entries::<F>() } else { F::ENTRIES };
         // At level 1 the entries get marks, so the table's lock is held. Above it, calls that would
-        // unlink a table do not run.
+        // unlink a table do not run, and faults unlink none (`prune_beside_fork`).
         let _locked = (level == 1).then(|| lock::<M, F>(machine, table, at)).transpose()?;
         let mut count = 0;
         let shared = (0..own).try_for_each(|index| {
@@ -230,13 +239,28 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 Decoded::Table(lower) => {
                     let new = self.with_memory(|| self.new_table(level - 1))?;
                     into.store(F::table(new)?);
-                    self.share_lowest(lower, new, level - 1).inspect_err(|_| count += 1)?;
+                    let shared = self.share_lowest(lower, new, level - 1, pinned);
+                    shared.inspect_err(|_| count += 1)?;
                 }
-                Decoded::Page(frame, _) => {
+                Decoded::Page(frame, attrs) => {
                     if !self.paging().hold_entry(frame) {
                         return Err(Error::Frames(FrameError::NotAllocated(frame)));
                     }
-                    into.store(share_page::<M, F>(&from, value, level)?);
+                    let shared = share_page::<M, F>(&from, value, level)?;
+                    // SeqCst: pairs with the fence of a pin before its second look. Either that
+                    // look finds the page shared, or the pin is seen here.
+                    fence(Ordering::SeqCst);
+                    let is_pinned =
+                        || block_of(machine, frame).is_some_and(|(_, info)| info.pins() != 0);
+                    if pinned == Pinned::LeftOut && attrs.share() == Share::Exclusive && is_pinned()
+                    {
+                        // The lock keeps faults away. The child gets a copy later.
+                        unshare_page::<M, F>(&from, attrs, level)?;
+                        // SAFETY: taken above, for an entry that was not stored.
+                        unsafe { self.paging().release_entry(frame) };
+                        return Ok(());
+                    }
+                    into.store(shared);
                 }
                 Decoded::Malformed => return Err(Error::Malformed(at)),
             }
@@ -306,7 +330,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 return Err(Error::TooLarge(page.page, page.size));
             }
             let copied = self.with_memory(|| child.own_for_copy(page.page))?;
-            if copied > Some(0) {
+            if copied > Some(0) || page.size != F::PAGE {
                 self.copy_lacking_large(child, page.page, copies)?;
             }
             let after = beyond::<F>(page.page, 1).ok_or(Error::Empty)?;
@@ -412,6 +436,27 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             let _ = unsafe { machine.release(frame) };
         }
         mapped
+    }
+}
+
+/// Gives a page the rights back that [`share_page`] took from it; `attrs` are those that it had.
+/// The caller has the table's lock, so only hardware changes the entry.
+fn unshare_page<M: Machine, F: Format>(
+    entry: &machine::Entry<'_, M>,
+    attrs: Attrs,
+    level: u8,
+) -> Result<(), Error> {
+    let malformed = Error::Malformed(VirtAddr::new(0));
+    let size = F::size_at(level).unwrap_or(F::PAGE);
+    let set = Flags::ACCESSED | Flags::DIRTY;
+    let mut value = entry.load();
+    loop {
+        let Decoded::Page(frame, now) = F::decode(value, level) else { return Err(malformed) };
+        let attrs = Attrs { flags: attrs.flags | now.flags & set, ..attrs };
+        match entry.compare_exchange(value, F::page(size, frame, attrs)?) {
+            Ok(()) => return Ok(()),
+            Err(now) => value = now,
+        }
     }
 }
 
