@@ -175,6 +175,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 }
                 // No VMA changes now, so one attempt is enough.
                 match self.attempt(at, want, fresh) {
+                    // It was not for a busy VMA: a fault of another CPU has unlinked a table, and
+                    // the page may be huge now.
+                    Ok(Step::NeedsRight)
+                        if !calls.area_at(addr).is_some_and(|area| area.vma.is_busy()) =>
+                    {
+                        Ok(Step::Again)
+                    }
                     Ok(step) => Ok(step),
                     Err(failed) => {
                         error = Some(failed);
