@@ -18,7 +18,7 @@
 //! | execve, drivers | [`AddressSpace::new`], [`Writer::adopt`] | `space`, `special` |
 //! | shmat, shmdt | [`Writer::shmat`], [`Writer::shmdt`] | `shm` |
 //! | mbind, mseal, remap_file_pages, prctl | [`Writer::mbind`] and its neighbours | `special` |
-//! | userfaultfd | [`Writer::watch`], [`Writer::unwatch`], [`Writer::close_watch`] | `watch` |
+//! | userfaultfd | [`Writer::watch`], [`Writer::unwatch`], [`Writer::close_watch`], [`Writer::move_private`] | `watch` |
 //! | soft-dirty VMAs (clear_refs) | [`Writer::clear_soft_dirty`] | `soft_dirty` |
 //! | first write fault in a VMA, stack growth | [`Writer::first_write`], [`Writer::grow_down`] | `fault` |
 //! | /proc/PID/maps | [`Writer::write_maps`] | `maps` |

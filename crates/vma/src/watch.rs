@@ -1,8 +1,12 @@
-//! userfaultfd: registers VMAs with a userfaultfd, and unregisters them.
+//! userfaultfd: registers VMAs with a userfaultfd, unregisters them, and moves pages between VMAs.
+
+use core::ops::Range;
 
 use crate::{
-    Area, Error, MappedFile, PAGE_SIZE, RefCounted, Uffd, VmFlags, Vma, map::range_end,
-    space::Writer, step::Host,
+    Area, Error, MappedFile, PAGE_SIZE, RefCounted, Uffd, VmFlags, Vma,
+    map::range_end,
+    space::Writer,
+    step::{Host, Plan, Work},
 };
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
@@ -82,6 +86,37 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
             }
         }
         Ok(())
+    }
+
+    /// UFFDIO_MOVE: moves the private pages of `from` to `to`. Both ranges lie in one VMA each, of
+    /// private anonymous memory with the same rights. The VMAs stay, and are busy meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::WrongKind`], [`Error::BadRange`], [`Error::OutOfMemory`], and those of the host.
+    /// Nothing has moved.
+    pub fn move_private(&mut self, from: Range<usize>, to: usize) -> Result<(), Error> {
+        let to_end = to.checked_add(from.len()).ok_or(Error::BadRange)?;
+        if from.start < to_end && to < from.end {
+            return Err(Error::BadRange);
+        }
+        self.first_write(to)?;
+        let (source, target) = (self.vmas.covering(from.start), self.vmas.covering(to));
+        let (source, target) = source.zip(target).ok_or(Error::WrongKind)?;
+        let compared = VmFlags::ACCESS | VmFlags::LOCKED | VmFlags::PKEY;
+        let plain = |area: &Area<F>| {
+            area.vma.file.is_none() && area.vma.is_private() && !area.vma.is_busy()
+        };
+        let fit = plain(&source)
+            && plain(&target)
+            && from.end <= source.end
+            && to_end <= target.end
+            && (source.vma.flags ^ target.vma.flags) & compared == VmFlags::empty();
+        if !fit {
+            return Err(Error::WrongKind);
+        }
+        let target = (target.start != source.start).then_some(target);
+        let work = Work::Move { from, to, stays: true };
+        self.apply(Plan::work(work, [Some(source), target]))
     }
 
     /// mremap unregisters a VMA that it moves, and the area that it joins, unless the userfaultfd
