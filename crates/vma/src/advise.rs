@@ -5,10 +5,11 @@ use core::ops::Range;
 
 use crate::{
     Area, Error, MappedFile, RefCounted, VmFlags, Vma,
+    host::{Host, Work},
     map::{can_be_mergeable, range_end},
     place::HUGE,
     space::Writer,
-    step::{Host, Plan, Work},
+    step::Plan,
 };
 
 macro_rules! advices {

@@ -1,8 +1,13 @@
 //! brk: moves the end of the heap.
 
 use crate::{
-    Area, Error, MappedFile, PAGE_SIZE, RefCounted, VmFlags, Vma, anon::Slot, space::Writer,
-    state::VmaCounts, step::Host, step::Plan, step::Work, vma::page_align,
+    Area, Error, MappedFile, PAGE_SIZE, RefCounted, VmFlags, Vma,
+    anon::Slot,
+    host::{Host, Work},
+    space::Writer,
+    state::VmaCounts,
+    step::Plan,
+    vma::page_align,
 };
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>

@@ -5,8 +5,13 @@
 //! sees that the event happened.
 
 use crate::{
-    AddressSpace, Area, Error, MappedFile, PAGE_SIZE, RefCounted, VmFlags, Vma, anon::Slot,
-    merge::may_share_anon, space::Writer, step::Host, step::Plan, step::Work, tree::Look,
+    AddressSpace, Area, Error, MappedFile, PAGE_SIZE, RefCounted, VmFlags, Vma,
+    anon::Slot,
+    host::{Host, Work},
+    merge::may_share_anon,
+    space::Writer,
+    step::Plan,
+    tree::Look,
 };
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> AddressSpace<F, R, A> {

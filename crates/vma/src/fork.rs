@@ -8,8 +8,8 @@
 use core::ops::Range;
 
 use crate::{
-    AddressSpace, Area, Error, MappedFile, Profile, RefCounted, Uffd, VmFlags, Vma, space::Writer,
-    state::VmaCounts, step::Host, tree::Change, tree::Vmas,
+    AddressSpace, Area, Error, MappedFile, Profile, RefCounted, Uffd, VmFlags, Vma, host::Host,
+    space::Writer, state::VmaCounts, tree::Change, tree::Vmas,
 };
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>

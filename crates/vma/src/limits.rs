@@ -6,7 +6,7 @@
 
 use core::ops::Add;
 
-use crate::{Error, MappedFile, VmFlags, space::Writer, step::Host};
+use crate::{Error, MappedFile, VmFlags, host::Host, space::Writer};
 
 /// The sizes of an address space, in bytes.
 ///

@@ -4,8 +4,8 @@ use core::ops::Range;
 
 use crate::{
     Error, MappedFile, PAGE_SIZE, VmFlags, Vma,
+    host::Host,
     space::Writer,
-    step::Host,
     tree::{Look, Middle},
     vma::page_align_wrapping,
 };

@@ -3,10 +3,11 @@
 use crate::{
     Area, Error, MappedFile, Placement, RefCounted, VmFlags, Vma,
     anon::Slot,
+    host::{Host, Work},
     place::{Found, Wanted, pages},
     space::Writer,
     state::VmaCounts,
-    step::{Host, Plan, Work},
+    step::Plan,
     tree::{Look, Overlap},
     vma::{PAGE_SIZE, page_align},
 };

@@ -8,9 +8,10 @@
 use crate::{
     Area, Error, MappedFile, RefCounted, VmFlags, Vma,
     anon::{Anon, Generation, Moment, Slot},
+    host::{Host, Work},
     space::Writer,
     state::VmaCounts,
-    step::{Host, Plan, Work},
+    step::Plan,
     tree::{Look, Middle},
 };
 

@@ -9,7 +9,7 @@
 //! Without [`Profile::protection_keys`](crate::Profile) no call here succeeds, and execute-only
 //! memory is like any other.
 
-use crate::{Error, MappedFile, VmFlags, space::Writer, step::Host};
+use crate::{Error, MappedFile, VmFlags, host::Host, space::Writer};
 
 /// `PROT_EXEC`, alone.
 const EXEC_ONLY: u32 = 4;

@@ -8,7 +8,7 @@
 //! the wait end.
 
 use crate::{
-    Error, MapFlags, MappedFile, PAGE_SIZE, Placement, space::Writer, step::Host, tree::Look,
+    Error, MapFlags, MappedFile, PAGE_SIZE, Placement, host::Host, space::Writer, tree::Look,
     vma::PAGE_SHIFT,
 };
 

@@ -2,9 +2,9 @@
 
 use crate::{
     Error, MappedFile, VmFlags, Vma,
+    host::Host,
     map::range_end,
     space::Writer,
-    step::Host,
     tree::{Look, Middle},
 };
 

@@ -7,9 +7,10 @@
 use crate::anon::Slot;
 use crate::{
     Area, Error, MapFlags, MappedFile, PAGE_SIZE, Placement, RefCounted, VmFlags, Vma,
+    host::{Host, Work},
     place::{Wanted, pages},
     space::Writer,
-    step::{Host, Plan, Stores, Work},
+    step::{Plan, Stores},
     tree::Change,
     tree::Look,
     vma::page_align,

@@ -2,8 +2,8 @@
 
 use crate::{
     Area, Error, MapFlags, MapRequest, MappedFile, PAGE_SIZE, VmFlags,
+    host::Host,
     space::Writer,
-    step::Host,
     tree::Look,
     vma::{PAGE_SHIFT, page_align},
 };

@@ -5,7 +5,7 @@
 //! The flag is sticky: a VMA that a new one joins gets it, too. Kernels without soft-dirty pages
 //! never set it; it is set here from the first clearing on.
 
-use crate::{Error, MappedFile, RefCounted, VmFlags, Vma, space::Writer, step::Host};
+use crate::{Error, MappedFile, RefCounted, VmFlags, Vma, host::Host, space::Writer};
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
     Writer<'_, F, R, A, H>

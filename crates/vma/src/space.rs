@@ -17,7 +17,7 @@ use maple::{MapleTree, NodeAlloc, Nodes};
 #[cfg(any(test, fuzzing))]
 use crate::state::VmaCounts;
 use crate::{
-    Area, Error, MappedFile, Profile, RefCounted, VmFlags, Vma, state::State, step::Host,
+    Area, Error, MappedFile, Profile, RefCounted, VmFlags, Vma, host::Host, state::State,
     tree::Look, tree::Tree, tree::Vmas,
 };
 

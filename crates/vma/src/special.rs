@@ -5,9 +5,10 @@ use alloc::sync::Arc;
 
 use crate::{
     Area, Error, MapFlags, MapRequest, MappedFile, PAGE_SIZE, Policy, RefCounted, VmFlags, Vma,
+    host::{Host, Work},
     map::{can_be_mergeable, range_end},
     space::Writer,
-    step::{Host, Plan, Work},
+    step::Plan,
     tree::Look,
     vma::{PAGE_SHIFT, page_align_wrapping},
 };

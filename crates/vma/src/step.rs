@@ -6,194 +6,12 @@ use grace::Reclaim;
 use maple::{NodeAlloc, Nodes};
 
 use crate::{
-    Advice, Area, Error, MappedFile, RefCounted, VmFlags, Vma,
+    Area, Error, MappedFile, RefCounted, Vma,
+    host::{Enters, Host, Work},
     space::Writer,
     state::VmaCounts,
     tree::{Change, Vmas},
 };
-
-/// A host of an address space: the crate that manages the pages behind its VMAs.
-///
-/// ```
-/// # use core::ops::Range;
-/// # use vma::*;
-/// # #[derive(Clone, PartialEq)]
-/// # struct File;
-/// # impl MappedFile for File {
-/// #     fn writable(&self) -> bool { true }
-/// #     fn device(&self) -> (u32, u32) { (8, 1) }
-/// #     fn inode(&self) -> u64 { 1 }
-/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
-/// #         out.write_str("/file")
-/// #     }
-/// # }
-/// /// Writes down what is unmapped.
-/// #[derive(Default)]
-/// struct Log(Vec<Range<usize>>);
-///
-/// impl<F: MappedFile, R: grace::Reclaim> Host<F, R> for Log {
-///     fn apply(&mut self, mut step: Step<'_, '_, F, R>) -> Result<(), Error> {
-///         step.hold()?;
-///         step.close(false)?;
-///         if let Work::Unmap { range, .. } = step.work() {
-///             self.0.push(range.clone());
-///         }
-///         step.open();
-///         Ok(())
-///     }
-/// }
-/// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
-/// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
-/// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-/// # let request = MapRequest {
-/// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
-/// # };
-/// let mut log = Log::default();
-/// let mut writer = space.get_mut().with_host(&mut log);
-/// let at = writer.mmap(request.clone())?;
-/// writer.first_write(at)?;
-/// writer.munmap(at + 0x1000, 0x1000)?;
-/// drop(writer);
-/// assert_eq!(log.0, [at + 0x1000..at + 0x2000]);
-/// # Ok::<(), vma::Error>(())
-/// ```
-pub trait Host<F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
-    /// Whether there are pages. The host marks a VMA before each page that it brings in
-    /// ([`Vma::mark_touched`]): unmapping a VMA without the mark removes no pages.
-    const PAGES: bool = true;
-
-    /// Whether the host brings in the pages of a call that populates, after the call: its faults
-    /// are the first writes of the VMAs, and may end early. Otherwise the call counts as the first
-    /// write.
-    const BRINGS_IN: bool = true;
-
-    /// Applies a step, all or nothing, in the order that [`Step`] explains.
-    ///
-    /// # Errors
-    /// Those of the step, and of the host: [`Error::OutOfMemory`], [`Error::Overcommit`], those of
-    /// a file that refuses a map, those of an advice. Nothing has changed.
-    fn apply(&mut self, step: Step<'_, '_, F, R, A>) -> Result<(), Error>;
-
-    /// A range that overlaps this one and waits: some CPU may have a translation of a page that was
-    /// unmapped there. `None` if none does. The answer may be longer than what waits. Maps without
-    /// an address are placed elsewhere. By default nothing waits.
-    fn waiting(&self, range: Range<usize>) -> Option<Range<usize>> {
-        let _none = range;
-        None
-    }
-
-    /// A map has found no place: nothing waits any more when this returns. Returns whether anything
-    /// has waited.
-    fn end_wait(&mut self) -> bool {
-        false
-    }
-}
-
-/// No pages.
-impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Host<F, R, A> for () {
-    const PAGES: bool = false;
-    const BRINGS_IN: bool = false;
-
-    #[inline]
-    fn apply(&mut self, step: Step<'_, '_, F, R, A>) -> Result<(), Error> {
-        step.store()
-    }
-}
-
-impl<F: MappedFile, R: Reclaim, A: NodeAlloc, H: Host<F, R, A>> Host<F, R, A> for &mut H {
-    const PAGES: bool = H::PAGES;
-    const BRINGS_IN: bool = H::BRINGS_IN;
-
-    #[inline]
-    fn apply(&mut self, step: Step<'_, '_, F, R, A>) -> Result<(), Error> {
-        H::apply(self, step)
-    }
-
-    #[inline]
-    fn waiting(&self, range: Range<usize>) -> Option<Range<usize>> {
-        H::waiting(self, range)
-    }
-
-    fn end_wait(&mut self) -> bool {
-        H::end_wait(self)
-    }
-}
-
-/// The work on pages that belongs to a step.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Work {
-    /// None. VMAs change, or a range gets its first VMA.
-    Nothing,
-    /// The range maps nothing any more: its pages go. When the step has ended, no CPU has a
-    /// translation of them. If it `may_wait`, the range had private anonymous memory only, and was
-    /// unmapped by munmap(2): then CPUs may have translations while [`Host::waiting`] names it.
-    Unmap {
-        /// The range.
-        range: Range<usize>,
-        /// Whether CPUs may have translations of the range for a while.
-        may_wait: bool,
-    },
-    /// The range maps nothing any more, and no page of it was ever there.
-    Untouched(Range<usize>),
-    /// The range gets a new map in the place of others, whose pages go.
-    Replace(Range<usize>),
-    /// The range has other rights ([`Step::vma`]); its flags were `old`. When the step has ended,
-    /// no CPU has a translation with a right that the VMA has lost.
-    Protect {
-        /// The range.
-        range: Range<usize>,
-        /// The flags that it had.
-        old: VmFlags,
-    },
-    /// The pages of `from` move to the range of the same length at `to`, which has none. When the
-    /// step has ended, no CPU has a translation of `from`.
-    Move {
-        /// The range of the pages.
-        from: Range<usize>,
-        /// Where they go.
-        to: usize,
-        /// Whether both ranges lie in VMAs that stay (UFFDIO_MOVE): then pages may be at `to`, and
-        /// the host refuses the move.
-        stays: bool,
-    },
-    /// madvise(2) on a part of one VMA ([`Step::vma`]), which stays. It is busy for
-    /// [`Advice::Collapse`].
-    Advise {
-        /// The part.
-        range: Range<usize>,
-        /// What the program advises.
-        advice: Advice,
-    },
-}
-
-impl Work {
-    /// Whether VMAs that stay are busy meanwhile.
-    fn holds(&self) -> bool {
-        matches!(self, Work::Move { .. } | Work::Advise { advice: Advice::Collapse, .. })
-    }
-
-    /// That of a new map over a range. `gone` is its effect on the VMAs that it overlaps.
-    pub(crate) fn replacing(range: Range<usize>, gone: VmaCounts) -> Work {
-        if gone.sizes.total() == 0 { Work::Nothing } else { Work::Replace(range) }
-    }
-
-    /// That of a change of a VMA's flags over a range.
-    pub(crate) fn of_flags(range: Range<usize>, old: VmFlags, new: VmFlags) -> Work {
-        match (old ^ new).intersects(VmFlags::ACCESS | VmFlags::PKEY) {
-            true => Work::Protect { range, old },
-            false => Work::Nothing,
-        }
-    }
-}
-
-/// A range that gets a VMA where it had none, or another one.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Enters {
-    /// The range.
-    pub range: Range<usize>,
-    /// Whether the map is new. Otherwise a map that was there grows, or moves.
-    pub new: bool,
-}
 
 /// What a step stores.
 pub(crate) enum Stores<F> {
@@ -212,7 +30,8 @@ pub(crate) struct Plan<F> {
     pub(crate) stores: Stores<F>,
     pub(crate) work: Work,
     pub(crate) enters: Option<Enters>,
-    /// Bytes for which memory must be promised ([`VmFlags::ACCOUNT`]), more than before.
+    /// Bytes for which memory must be promised ([`VmFlags::ACCOUNT`](crate::VmFlags::ACCOUNT)), more
+    /// than before.
     pub(crate) growth: isize,
 }
 
@@ -300,8 +119,8 @@ impl<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Step<'s, 'a, F, R, A> {
         self.plan.enters.as_ref()
     }
 
-    /// The bytes for which memory must be promised ([`VmFlags::ACCOUNT`]), more than before the
-    /// step.
+    /// The bytes for which memory must be promised ([`VmFlags::ACCOUNT`](crate::VmFlags::ACCOUNT)),
+    /// more than before the step.
     #[inline]
     pub fn growth(&self) -> isize {
         self.plan.growth
@@ -525,32 +344,11 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Vmas<'_, F, R, A> {
     }
 }
 
-impl<'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'a, F, R, A> {
-    /// From now on, each step of a call goes through this host.
-    #[must_use]
-    pub fn with_host<H: Host<F, R, A>>(self, host: H) -> Writer<'a, F, R, A, H> {
-        Writer { vmas: self.vmas, host }
-    }
-}
-
 impl<F: MappedFile, R: Reclaim, A: NodeAlloc, H: Host<F, R, A>> Writer<'_, F, R, A, H> {
-    /// The host, between two calls.
-    pub fn host(&mut self) -> &mut H {
-        &mut self.host
-    }
-
     /// Applies a step.
     #[inline]
     pub(crate) fn apply(&mut self, plan: Plan<F>) -> Result<(), Error> {
         let Writer { vmas, host } = self;
         host.apply(Step { vmas, plan, busy: None, left: None })
-    }
-
-    /// Makes nothing wait any more, because a map has found no place.
-    ///
-    /// # Errors
-    /// [`Error::NoSpace`] if nothing has waited.
-    pub(crate) fn end_wait(&mut self) -> Result<(), Error> {
-        if self.host.end_wait() { Ok(()) } else { Err(Error::NoSpace) }
     }
 }

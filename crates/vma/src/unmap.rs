@@ -2,9 +2,10 @@
 
 use crate::{
     Error, Layout, MappedFile, VmFlags,
+    host::{Host, Work},
     pkey::Pkeys,
     space::Writer,
-    step::{Host, Plan, Work},
+    step::Plan,
     tree::{Change, Look, Overlap},
     vma::page_align,
 };

@@ -4,9 +4,10 @@ use core::ops::Range;
 
 use crate::{
     Area, Error, MappedFile, PAGE_SIZE, RefCounted, Uffd, VmFlags, Vma,
+    host::{Host, Work},
     map::range_end,
     space::Writer,
-    step::{Host, Plan, Work},
+    step::Plan,
 };
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
