@@ -6,7 +6,7 @@
 //!
 //! | call | method | file |
 //! |---|---|---|
-//! | mmap | [`Writer::mmap`], [`Writer::choose_address`] | `map`, `place` |
+//! | mmap | [`Writer::mmap`], [`Writer::choose_address`] | `request`, `map`, `place` |
 //! | munmap | [`Writer::munmap`] | `unmap` |
 //! | mprotect, pkey_mprotect | [`Writer::mprotect`] | `protect` |
 //! | pkey_alloc, pkey_free | [`Writer::pkey_alloc`], [`Writer::pkey_free`] | `pkey` |
@@ -69,6 +69,7 @@ mod place;
 mod profile;
 mod protect;
 mod remap;
+mod request;
 mod shm;
 mod soft_dirty;
 mod space;
@@ -93,10 +94,10 @@ pub use flags::{UnknownFlag, VmFlags};
 pub use host::{Enters, Host, Work};
 pub use limits::{Limits, Sizes};
 pub use lock::LockAll;
-pub use map::{MapFlags, MapRequest};
 pub use maple::RefCounted;
 pub use profile::Profile;
 pub use remap::RemapRequest;
+pub use request::{MapFlags, MapRequest};
 pub use shm::AttachRequest;
 pub use space::{AddressSpace, Layout, MoreLines, Writer};
 pub use special::WholeVma;

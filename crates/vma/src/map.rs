@@ -1,132 +1,17 @@
 //! mmap: checks the arguments, computes the flags, chooses the address, and makes one store.
 
 use crate::{
-    Area, Error, MappedFile, Placement, RefCounted, VmFlags, Vma,
+    Area, Error, MapFlags, MapRequest, MappedFile, Placement, RefCounted, VmFlags, Vma,
     anon::Slot,
     host::{Host, Work},
     place::{Found, Wanted, pages},
+    request::MapType,
     space::Writer,
     state::VmaCounts,
     step::Plan,
     tree::{Look, Overlap},
     vma::{PAGE_SIZE, page_align},
 };
-
-bitflags::bitflags! {
-    /// The `MAP_*` flags of mmap that change what is mapped, with Linux's numbers.
-    ///
-    /// ```
-    /// use vma::MapFlags;
-    /// assert_eq!(MapFlags::PRIVATE | MapFlags::ANONYMOUS, MapFlags::from_bits_retain(0x22));
-    /// ```
-    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-    pub struct MapFlags: u32 {
-        /// Writes are visible to all maps of the object.
-        const SHARED = 0x01;
-        /// Writes stay private to this address space.
-        const PRIVATE = 0x02;
-        /// Shared, and unknown flags are an error.
-        const SHARED_VALIDATE = 0x03;
-        /// With [`PRIVATE`](Self::PRIVATE) clear: pages may be dropped under memory pressure.
-        const DROPPABLE = 0x08;
-        /// At exactly this address. Replaces existing maps there.
-        const FIXED = 0x10;
-        /// Maps no file.
-        const ANONYMOUS = 0x20;
-        /// In the lowest 2 GiB.
-        const BIT32 = 0x40;
-        /// Above the lowest 4 GiB.
-        const ABOVE4G = 0x80;
-        /// Grows downwards.
-        const GROWSDOWN = 0x100;
-        /// Locked in memory.
-        const LOCKED = 0x2000;
-        /// Not counted against the commit limit.
-        const NORESERVE = 0x4000;
-        /// Populated at once.
-        const POPULATE = 0x8000;
-        /// With [`POPULATE`](Self::POPULATE): not populated.
-        const NONBLOCK = 0x1_0000;
-        /// A thread's stack: no huge pages.
-        const STACK = 0x2_0000;
-        /// Uses huge pages.
-        const HUGETLB = 0x4_0000;
-        /// Synchronous faults on persistent memory.
-        const SYNC = 0x8_0000;
-        /// At exactly this address, and an error if the range is in use.
-        const FIXED_NOREPLACE = 0x10_0000;
-        /// All other bits.
-        const _ = !0;
-    }
-}
-
-impl MapFlags {
-    const TYPE: u32 = 0x0f;
-
-    fn kind(self) -> Option<Kind> {
-        match self.bits() & Self::TYPE {
-            1 => Some(Kind::Shared),
-            2 => Some(Kind::Private),
-            3 => Some(Kind::Shared),
-            8 => Some(Kind::Droppable),
-            _ => None,
-        }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Shared,
-    Private,
-    Droppable,
-}
-
-/// The arguments of mmap.
-///
-/// ```
-/// # use vma::*;
-/// # #[derive(Clone, PartialEq)]
-/// # struct File;
-/// # impl MappedFile for File {
-/// #     fn writable(&self) -> bool { true }
-/// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
-/// #     fn device(&self) -> (u32, u32) { (8, 1) }
-/// #     fn inode(&self) -> u64 { 1 }
-/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
-/// #         out.write_str("/file")
-/// #     }
-/// # }
-/// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
-/// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
-/// # let mut writer = space.get_mut();
-/// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-/// # let request = MapRequest {
-/// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
-/// # };
-/// # let at = writer.mmap(request.clone())?;
-/// let more = MapRequest { len: 0x1000, prot: 1, ..request };
-/// assert_eq!(writer.choose_address(&more), Ok(at - 0x1000));
-/// assert_eq!(writer.mmap(more), Ok(at - 0x1000));
-/// # Ok::<(), vma::Error>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct MapRequest<F> {
-    /// The address: a hint, or with FIXED the exact address.
-    pub addr: usize,
-    /// Length in bytes, rounded up to pages.
-    pub len: usize,
-    /// `PROT_READ | PROT_WRITE | PROT_EXEC`.
-    pub prot: u32,
-    /// The `MAP_*` flags.
-    pub flags: MapFlags,
-    /// The file to map. A shared anonymous map needs one, too: the zero-filled object that it
-    /// shares.
-    pub file: Option<F>,
-    /// Offset in bytes, a multiple of the page size.
-    pub offset: usize,
-    /// If set, these flags from the file's driver replace the usual ones.
-    pub driver_flags: Option<VmFlags>,
-}
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
     Writer<'_, F, R, A, H>
@@ -343,7 +228,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
 
     /// The flags of the new VMA, before its driver may change them.
     fn map_flags(&self, request: &MapRequest<F>) -> Result<VmFlags, Error> {
-        let kind = request.flags.kind().ok_or(Error::BadFlags)?;
+        let kind = request.flags.map_type().ok_or(Error::BadFlags)?;
         let mut prot = VmFlags::from_prot(request.prot);
         let noexec = request.file.as_ref().is_some_and(MappedFile::noexec);
         if self.vmas.state.read_implies_exec() && prot.contains(VmFlags::READ) && !noexec {
@@ -366,23 +251,23 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
         }
         let grows = flags.contains(VmFlags::GROWSDOWN);
         match (kind, &request.file) {
-            (Kind::Droppable, Some(_)) => return Err(Error::BadFlags),
-            (Kind::Droppable, None) if grows || request.flags.contains(MapFlags::LOCKED) => {
+            (MapType::Droppable, Some(_)) => return Err(Error::BadFlags),
+            (MapType::Droppable, None) if grows || request.flags.contains(MapFlags::LOCKED) => {
                 return Err(Error::BadFlags);
             }
-            (Kind::Droppable, None) => {
+            (MapType::Droppable, None) => {
                 flags |= VmFlags::DROPPABLE
                     | VmFlags::NORESERVE
                     | VmFlags::WIPEONFORK
                     | VmFlags::DONTDUMP;
             }
-            (Kind::Private, None) => {}
-            (Kind::Shared, None) => return Err(Error::BadFlags),
+            (MapType::Private, None) => {}
+            (MapType::Shared, None) => return Err(Error::BadFlags),
             (_, Some(file)) => {
                 if grows {
                     return Err(Error::BadFlags);
                 }
-                if kind == Kind::Shared {
+                if kind == MapType::Shared {
                     flags = share(flags, file)?;
                 }
                 if file.noexec() {
