@@ -57,17 +57,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
         {
             return Err(Error::Occupied);
         }
-        let mut locked = self.vmas.state.default_flags();
-        if request.flags.contains(MapFlags::LOCKED) {
-            self.may_lock()?;
-            locked |= VmFlags::LOCKED;
-        }
-        self.may_lock_more(locked - without, len)?;
-        // As in Linux, kinds and files are checked last.
-        let flags = self.map_flags(&request)?.with_pkey(pkey) - without;
-        if self.denies_exec(flags, flags) {
-            return Err(Error::Access);
-        }
+        let flags = self.allowed_flags(&request, len, without, pkey)?;
         let fixed = request.flags.contains(MapFlags::FIXED);
         if self.is_limited()
             && let Err(error) = self.has_room(addr, end, flags, fixed)
@@ -81,6 +71,46 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
         let populate = flags.contains(VmFlags::LOCKED)
             || (request.flags.contains(MapFlags::POPULATE)
                 && !request.flags.contains(MapFlags::NONBLOCK));
+        let vma = self.new_vma(request, addr, flags);
+        if fixed {
+            self.map_over(addr, end, vma)?;
+        } else {
+            let plan = self.plan_in_hole(addr, end, vma, next)?;
+            self.apply(plan)?;
+        }
+        if populate {
+            self.populate(addr, end);
+        }
+        Ok(addr)
+    }
+
+    /// The flags of the new VMA, which lacks those of `without`, before its driver may change them.
+    ///
+    /// # Errors
+    /// Those of a map that the program may not make, wherever it lies.
+    fn allowed_flags(
+        &self,
+        request: &MapRequest<F>,
+        len: usize,
+        without: VmFlags,
+        pkey: u8,
+    ) -> Result<VmFlags, Error> {
+        let mut locked = self.vmas.state.default_flags();
+        if request.flags.contains(MapFlags::LOCKED) {
+            self.may_lock()?;
+            locked |= VmFlags::LOCKED;
+        }
+        self.may_lock_more(locked - without, len)?;
+        // As in Linux, kinds and files are checked last.
+        let flags = self.map_flags(request)?.with_pkey(pkey) - without;
+        if self.denies_exec(flags, flags) {
+            return Err(Error::Access);
+        }
+        Ok(flags)
+    }
+
+    /// The contents of a new map at `addr`.
+    fn new_vma(&self, request: MapRequest<F>, addr: usize, flags: VmFlags) -> Vma<F> {
         let private_anonymous = request.file.is_none();
         let more = request.file.as_ref().map_or(VmFlags::empty(), MappedFile::driver_flags);
         let mut vma = match request.file {
@@ -95,31 +125,37 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
         if private_anonymous {
             debug_assert_eq!(vma.slide, 0, "an anonymous page's offset is its address");
         }
-        if fixed {
-            let gone = self.clear_way(addr, end)?.gone;
-            let (area, taken) = self.mapped(addr, end, vma, self.vmas.look_at(end))?;
-            let work = Work::replacing(addr..end, gone);
-            let plan = Plan::change(area.into(), gone + taken, work).enters(addr..end, true);
-            if let Err(error) = self.apply(plan) {
-                if error == Error::Overcommit {
-                    self.split(addr, end)?;
-                }
-                return Err(error);
-            }
-        } else {
-            // The address was chosen, or checked, because its range is free.
-            let right = match next {
-                Some(next) => next.filter(|next| next.start == end),
-                None => self.vmas.look_at(end),
-            };
-            let (area, taken) = self.mapped(addr, end, vma, right)?;
-            let plan = Plan::change(area.into(), taken, Work::Nothing).enters(addr..end, true);
-            self.apply(plan)?;
+        vma
+    }
+
+    /// Stores a fixed map, in the place of the maps in its range.
+    fn map_over(&mut self, addr: usize, end: usize, vma: Vma<F>) -> Result<(), Error> {
+        let gone = self.clear_way(addr, end)?.gone;
+        let (area, taken) = self.mapped(addr, end, vma, self.vmas.look_at(end))?;
+        let work = Work::replacing(addr..end, gone);
+        let plan = Plan::change(area.into(), gone + taken, work).enters(addr..end, true);
+        let stored = self.apply(plan);
+        if stored == Err(Error::Overcommit) {
+            self.split(addr, end)?;
         }
-        if populate {
-            self.populate(addr, end);
-        }
-        Ok(addr)
+        stored
+    }
+
+    /// The step of a map in a free range: its address was chosen, or checked. `next` is what the
+    /// search has [found](Found::next).
+    fn plan_in_hole(
+        &self,
+        addr: usize,
+        end: usize,
+        vma: Vma<F>,
+        next: Option<Option<Look<'_, F>>>,
+    ) -> Result<Plan<F>, Error> {
+        let right = match next {
+            Some(next) => next.filter(|next| next.start == end),
+            None => self.vmas.look_at(end),
+        };
+        let (area, taken) = self.mapped(addr, end, vma, right)?;
+        Ok(Plan::change(area.into(), taken, Work::Nothing).enters(addr..end, true))
     }
 
     /// Whether the limits allow a new VMA over `start..end`, in the place of what a `fixed` map
@@ -226,7 +262,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
         Wanted { hint, len, pgoff: pages(request.offset), flags, file: request.file.as_ref() }
     }
 
-    /// The flags of the new VMA, before its driver may change them.
+    /// The flags that the request and its file ask for.
     fn map_flags(&self, request: &MapRequest<F>) -> Result<VmFlags, Error> {
         let kind = request.flags.map_type().ok_or(Error::BadFlags)?;
         let mut prot = VmFlags::from_prot(request.prot);
