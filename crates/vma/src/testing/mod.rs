@@ -7,6 +7,7 @@
 //! pages.
 
 mod calls;
+mod maps;
 mod model;
 mod moves;
 mod pages;

@@ -1,6 +1,6 @@
 //! Turns bytes into calls and makes each call on both sides.
 
-use super::{File, Kind, calls::Map, model::*, moves::Move, world::World};
+use super::{File, Kind, maps::Map, model::*, moves::Move, world::World};
 use crate::{
     Advice, AttachRequest, Error, LockAll, MapFlags, MapRequest, PAGE_SIZE, Policy, RemapRequest,
     Uffd, VmFlags as V, WholeVma,
