@@ -6,7 +6,9 @@
 //! call both sides must have the same listing, the same merges, and the same sharing of anonymous
 //! pages.
 
+mod both_sides;
 mod calls;
+mod dice;
 mod maps;
 mod model;
 mod moves;
