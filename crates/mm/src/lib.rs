@@ -7,7 +7,8 @@
 //! | call | method | file |
 //! |---|---|---|
 //! | page fault | [`AddressSpace::handle_fault`] | `fault`, `fault/attempt` |
-//! | mmap, munmap, mprotect, brk, madvise, shmat, shmdt | the methods of these names | `change/calls` |
+//! | mmap, munmap, mprotect, brk, shmat, shmdt | the methods of these names | `change/calls` |
+//! | madvise | [`AddressSpace::madvise`] | `change/advise`, `change/collapse` |
 //! | huge pages | [`AddressSpace::set_huge_pages`] | `fault/huge`, `space/policy`, `change/collapse` |
 //! | maps of objects | [`AddressSpace::mmap_object`] | `change/calls`, `object` |
 //! | memfd: truncate, holes, seals, read, write | [`Shmem`] | `object/shmem`, `object/index` |

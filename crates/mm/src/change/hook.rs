@@ -11,7 +11,7 @@ use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
 use maple::RefCounted;
 use paging::{Attrs, Format, Mapping, Relocation, Reserve, SweepChange};
-use vma::{Advice, Host, PAGE_SIZE, Step, VmFlags, Vma, Work};
+use vma::{Host, Step, VmFlags, Vma, Work};
 
 use crate::{
     Backing, Error,
@@ -39,9 +39,9 @@ pub struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
     pub(crate) failed: Option<paging::Error>,
     /// Locked memory that has become writable, which gets pages after the call. Best effort: a
     /// range for which there is no memory here is left out.
-    pub(crate) to_bring_in: Vec<Range<usize>>,
+    pub(super) to_bring_in: Vec<Range<usize>>,
     /// Pages that MADV_REMOVE frees in their objects after the call.
-    pub(crate) to_remove: Vec<(Backing<M>, Range<u64>)>,
+    pub(super) to_remove: Vec<(Backing<M>, Range<u64>)>,
     /// The family of the space, if the call may map objects.
     family: Option<&'a RefCounted<Family>>,
     /// The tables for huge pages that a range cuts.
@@ -382,67 +382,6 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         };
         let swept = self.core.sweep(Sweep::Own, range, Cut::Fails, change);
         self.note(swept);
-    }
-
-    fn advise(
-        &mut self,
-        range: Range<usize>,
-        vma: &Vma<Backing<M>>,
-        advice: Advice,
-    ) -> Result<(), vma::Error> {
-        let kept = VmFlags::LOCKED | VmFlags::PFNMAP | VmFlags::HUGETLB;
-        match advice {
-            Advice::DontNeed | Advice::Free if vma.flags.intersects(kept) => {
-                Err(vma::Error::WrongKind)
-            }
-            Advice::DontNeed | Advice::DontNeedLocked | Advice::Free => {
-                // Guard pages stay, also in tables that a fork shares.
-                let guard = self.core.guard.get();
-                let work = if guard.is_some() { PageWork::Protect } else { PageWork::Empty };
-                self.prepare(range.clone(), work)?;
-                let marks = vma.file.is_some() && vma.flags.contains(VmFlags::UFFD_WP);
-                self.remove_but(range, guard, marks);
-                Ok(())
-            }
-            Advice::Collapse => {
-                vma.mark_touched_for_call();
-                self.collapse(range, vma)
-            }
-            Advice::GuardInstall => {
-                let marks = vma.file.is_some() && vma.flags.contains(VmFlags::UFFD_WP);
-                vma.mark_touched_for_call();
-                self.install_guards(range, marks)
-            }
-            Advice::GuardRemove => self.remove_guards(range),
-            Advice::Remove => {
-                let file = vma.file.clone().ok_or(vma::Error::WrongKind)?;
-                let first = vma.offset_at(range.start) as u64;
-                let pages = first..first + (range.len() / PAGE_SIZE) as u64;
-                self.to_remove.try_reserve(1).map_err(|_| vma::Error::OutOfMemory)?;
-                self.to_remove.push((file, pages));
-                Ok(())
-            }
-            // A host that reclaims finds cold pages by itself. The others follow the call.
-            Advice::Cold
-            | Advice::PageOut
-            | Advice::WillNeed
-            | Advice::PopulateRead
-            | Advice::PopulateWrite => Ok(()),
-            // Only VMAs change.
-            Advice::Normal
-            | Advice::Random
-            | Advice::Sequential
-            | Advice::DontFork
-            | Advice::DoFork
-            | Advice::WipeOnFork
-            | Advice::KeepOnFork
-            | Advice::Mergeable
-            | Advice::Unmergeable
-            | Advice::HugePage
-            | Advice::NoHugePage
-            | Advice::DontDump
-            | Advice::DoDump => Ok(()),
-        }
     }
 
     fn prepare_move(&mut self, from: Range<usize>, to: usize) -> Result<(), vma::Error> {

@@ -1,5 +1,6 @@
 //! The calls that change what is mapped, and what they do to pages.
 
+pub(crate) mod advise;
 pub(crate) mod bags;
 pub(crate) mod call;
 pub(crate) mod calls;
