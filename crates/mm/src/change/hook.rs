@@ -5,22 +5,21 @@
 //! order.
 
 use alloc::vec::Vec;
-use core::{cell::Cell, ops::Range, sync::atomic::Ordering};
+use core::{cell::Cell, ops::Range};
 
 use grace::Concurrent;
-use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Frame, Machine, VirtAddr, VirtRange};
 use maple::RefCounted;
-use paging::{Attrs, Format, Mapping, Relocation, Reserve, SweepChange};
+use paging::{Format, Mapping, Reserve, SweepChange};
 use vma::{Host, Step, VmFlags, Vma, Work};
 
 use crate::{
     Backing, Error,
     change::gather::{Cut, Sweep},
     change::guard::is_guard,
-    fault::huge::{HUGE, huge_around},
+    change::moving::Moving,
     fault::rights,
     monitor::absent::{clear_of_object, is_mark},
-    monitor::track::CLEAN,
     object::mappings::Family,
     space::Core,
     thresholds::PASSED_RANGES,
@@ -33,8 +32,6 @@ pub struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
     promised: Cell<usize>,
     /// Why a step was refused, where `vma` has no name for it. The call fails with it.
     pub(crate) refused: Option<Error>,
-    /// Whether UFFDIO_MOVE leaves absent pages absent.
-    pub(crate) allow_holes: bool,
     /// The first failure. Only corrupt tables fail.
     pub(crate) failed: Option<paging::Error>,
     /// Locked memory that has become writable, which gets pages after the call. Best effort: a
@@ -46,8 +43,7 @@ pub struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
     family: Option<&'a RefCounted<Family>>,
     /// The tables for huge pages that a range cuts.
     reserve: Option<Reserve<'a, M, F, G>>,
-    /// A move of pages that has been prepared.
-    moving: Option<Relocation<'a, M, F, G>>,
+    pub(super) moving: Moving<'a, M, F, G>,
     /// The ranges that a search for a place has passed over.
     passed_over: Cell<usize>,
 }
@@ -64,13 +60,12 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
             core,
             promised: Cell::new(0),
             refused: None,
-            allow_holes: false,
             failed: None,
             to_bring_in: Vec::new(),
             to_remove: Vec::new(),
             family,
             reserve: None,
-            moving: None,
+            moving: Moving::new(),
             passed_over: Cell::new(0),
         }
     }
@@ -102,27 +97,6 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
         let split = unsafe { self.core.tables.split_ends(range, &mut reserve, &mut pending) };
         pending.flush();
         self.note(split);
-    }
-
-    /// Splits the huge pages of a range that cannot move whole to `to`. No fault brings in another
-    /// one there.
-    fn split_for_move(&mut self, range: &Range<usize>, to: usize) -> Result<(), vma::Error> {
-        let (true, Some(all)) = (self.core.huge.may_exist(), virt(range.clone())) else {
-            return Ok(());
-        };
-        let alike = (range.start ^ to).is_multiple_of(HUGE);
-        let moves_whole =
-            |page: &Mapping| alike && huge_around(page.page.get() as usize, range).is_some();
-        loop {
-            let guard = G::pin();
-            let mut pages = self.core.tables.walk(&guard).pages(all);
-            let next = pages.find(|page| page.size != PageSize::Size4K && !moves_whole(page));
-            drop(guard);
-            let Some(page) = next else { return Ok(()) };
-            // SAFETY: the space owns the page, and its entries hold references.
-            let split = unsafe { self.core.tables.split_counted(page.page, PageSize::Size4K) };
-            split.map_err(|failed| no_memory(failed.error))?.flush();
-        }
     }
 
     /// Removes all pages of the range and gives their frames back, a gather for each flush. Tables
@@ -256,14 +230,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
                 self.prepare(range.clone(), PageWork::Empty)
             }
             Work::Protect { range, .. } => self.prepare(range.clone(), PageWork::Protect),
-            Work::Move { from, to, stays } => {
-                self.prepare_move(from.clone(), *to)?;
-                let checked = if *stays { self.check_move(from, *to) } else { Ok(()) };
-                checked.map_err(|error| {
-                    self.moving = None;
-                    self.refuse(error)
-                })
-            }
+            Work::Move { from, to, stays } => self.prepare_move(from, *to, *stays),
             // An advice prepares part by part.
             Work::Nothing | Work::Untouched(_) | Work::Advise { .. } => Ok(()),
         }
@@ -382,42 +349,5 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         };
         let swept = self.core.sweep(Sweep::Own, range, Cut::Fails, change);
         self.note(swept);
-    }
-
-    fn prepare_move(&mut self, from: Range<usize>, to: usize) -> Result<(), vma::Error> {
-        let Some(range) = virt(from.clone()) else { return Ok(()) };
-        let target = VirtAddr::new(to as u64);
-        self.count_change();
-        self.moving = Some(loop {
-            self.split_for_move(&from, to)?;
-            match self.core.tables.prepare_relocation(range, target) {
-                // A fault that was under way brought it in. After the sweep of the call there are
-                // no more of them.
-                Err(paging::Error::Cut(..)) if self.core.huge.may_exist() => {}
-                Err(paging::Error::Frames(_)) if self.core.waiting.flush(&self.core.tables) > 0 => {
-                }
-                // Only a move between two VMAs that stay can find one (`Writer::move_private`).
-                Err(paging::Error::Occupied(_)) => return Err(vma::Error::Occupied),
-                prepared => break prepared.map_err(no_memory)?,
-            }
-        });
-        Ok(())
-    }
-
-    fn move_pages(&mut self, from: Range<usize>, to: usize) {
-        let Some(moving) = self.moving.take() else { return };
-        let mut pending = self.core.tables.no_flush();
-        // SAFETY: the address space owns both ranges. Their VMAs are busy since the move was
-        // prepared, so no fault adds a page; the target was a hole before, or was emptied.
-        let moved = unsafe { self.core.tables.relocate(moving, &mut pending) };
-        pending.flush();
-        self.note(moved);
-        // As in Linux, pages that were moved are soft-dirty, also where their VMA is not new.
-        // Relaxed: the caller has the write right, and pages become clean with it.
-        if self.core.tracks_new.load(Ordering::Relaxed) {
-            self.sweep_pages(to..to + from.len(), |page| {
-                SweepChange::Set(Attrs { soft: page.attrs.soft & !CLEAN, ..page.attrs })
-            });
-        }
     }
 }

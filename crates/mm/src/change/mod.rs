@@ -9,6 +9,7 @@ pub(crate) mod gather;
 pub(crate) mod guard;
 pub(crate) mod hook;
 pub(crate) mod lock;
+pub(crate) mod moving;
 pub(crate) mod ranges;
 pub(crate) mod sync;
 pub(crate) mod waiting;

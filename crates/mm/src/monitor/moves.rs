@@ -107,7 +107,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             };
         }
         let moved = self.change(|calls| {
-            calls.host().allow_holes = allow_holes;
+            calls.host().set_allows_holes(allow_holes);
             calls.move_private(source.clone(), to)
         });
         match moved {
@@ -163,7 +163,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         if self.core.has_pages(&(to..to + from.len())) {
             return Err(UserFaultError::Present.into());
         }
-        if self.core.check_pages(from)? != from.len() / PAGE_SIZE && !self.allow_holes {
+        if self.core.check_pages(from)? != from.len() / PAGE_SIZE && !self.allows_holes() {
             return Err(UserFaultError::Hole.into());
         }
         drop(guard);
