@@ -31,9 +31,9 @@ pub struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
     /// Bytes that were promised to the call.
     promised: Cell<usize>,
     /// Why a step was refused, where `vma` has no name for it. The call fails with it.
-    pub(crate) refused: Option<Error>,
-    /// The first failure. Only corrupt tables fail.
-    pub(crate) failed: Option<paging::Error>,
+    refused: Option<Error>,
+    /// The first failure that was [noted](Self::note).
+    failed: Option<paging::Error>,
     /// Locked memory that has become writable, which gets pages after the call. Best effort: a
     /// range for which there is no memory here is left out.
     pub(super) to_bring_in: Vec<Range<usize>>,
@@ -137,11 +137,22 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
         self.note(left.and(swept));
     }
 
-    /// Notes the first failure.
+    /// Notes a failure, if it is the first: corrupt tables, or no memory for marks of absent pages.
     pub(crate) fn note(&mut self, done: Result<(), paging::Error>) {
         if let Err(error) = done {
             self.failed.get_or_insert(error);
         }
+    }
+
+    /// The first failure that was [noted](Self::note).
+    pub(crate) fn noted(&self) -> Result<(), paging::Error> {
+        self.failed.map_or(Ok(()), Err)
+    }
+
+    /// Why the call fails, whatever its steps end with.
+    pub(crate) fn take_error(&mut self) -> Option<Error> {
+        let failed = self.failed.map(Error::from);
+        failed.or_else(|| self.refused.take())
     }
 
     /// Tables of this space's own, and those for huge pages that the range cuts.

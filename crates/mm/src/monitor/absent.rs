@@ -72,7 +72,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         vma.mark_touched_for_call();
         if self.core.guard.make().is_err() {
             let error = FrameError::OutOfFrames { order: 0 };
-            self.failed.get_or_insert(paging::Error::Frames(error));
+            self.note(Err(paging::Error::Frames(error)));
             return;
         }
         let mut at = range.start;
@@ -86,7 +86,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
                     self.core.tables.reclaim();
                 }
                 Err(error) => {
-                    self.failed.get_or_insert(error);
+                    self.note(Err(error));
                     return;
                 }
                 Ok(()) => at += PAGE_SIZE,

@@ -177,7 +177,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         }
         checked?;
         self.clear_marks(from.clone());
-        self.failed.map_or(Ok(()), |error| Err(error.into()))
+        Ok(self.noted()?)
     }
 
     /// Clears the marks of pages that are about to move: at the target they are dirty, and not

@@ -134,7 +134,7 @@ pub(crate) fn sweep_areas<'a, M: Machine, F: Format, G: Concurrent>(
     mut change: impl FnMut(&mut Hook<'a, M, F, G>, Range<usize>, &Vma<Backing<M>>),
 ) -> Result<(), vma::Error> {
     let mut at = range.start;
-    while calls.host().failed.is_none() {
+    while calls.host().noted().is_ok() {
         let next = calls.areas_from(at).next();
         let Some(area) = next.filter(|area| area.start < range.end) else { break };
         let part = area.start.max(range.start)..area.end.min(range.end);

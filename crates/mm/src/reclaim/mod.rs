@@ -244,7 +244,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
         });
         drop(calls);
-        hook.failed.map_or(Ok(stop), |error| Err(error.into()))
+        hook.noted()?;
+        Ok(stop)
     }
 
     /// Marks an anonymous page that no other entry leads to.

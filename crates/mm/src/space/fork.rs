@@ -127,7 +127,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 let mut pages = Hook::new(&child.core, None);
                 pages.prepare(range.clone(), PageWork::Empty)?;
                 pages.remove(range);
-                pages.failed.map_or(Ok(()), |error| Err(Error::Tables(error)))
+                pages.noted().map_err(Error::Tables)
             })?;
             self.begin_changes(children.events());
             Ok::<_, Error>(child)

@@ -314,13 +314,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         };
         call.settle();
         after(&mut call.hook);
-        if let Some(error) = call.hook.failed {
-            return Err(error.into());
+        match call.hook.take_error() {
+            Some(error) => Err(error),
+            None => done.map_err(Into::into),
         }
-        if let Some(refused) = call.hook.refused.take() {
-            return Err(refused);
-        }
-        done.map_err(Into::into)
     }
 }
 
