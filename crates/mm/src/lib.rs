@@ -29,7 +29,7 @@
 //! | exec | [`AddressSpace::exec`] | `change/calls` |
 //! | fork | [`AddressSpace::fork`] | `space/fork` |
 //! | a limit of frames for a group; promised memory; limits | [`FrameGroup`], [`Commitment`], [`AddressSpace::set_limits`] | `space/group`, `space/commitment` |
-//! | munmap without IPIs, by TLB grace periods | [`AddressSpace::set_unmap_policy`] | `change/waiting`, `change/bags` |
+//! | munmap without IPIs, by TLB grace periods | [`AddressSpace::set_unmap_policy`] | `change/unmap_policy`, `change/waiting`, `change/bags` |
 //! | a space's end | `Drop` | `space` |
 //!
 //! # Modules
@@ -79,7 +79,7 @@ mod thresholds;
 pub use change::collapse::CollapseError;
 pub use change::hook::Hook;
 pub use change::sync::SyncFlags;
-pub use change::waiting::UnmapPolicy;
+pub use change::unmap_policy::UnmapPolicy;
 pub use error::{Error, FaultError};
 pub use fault::Outcome;
 pub use fault::block::FaultBlocks;

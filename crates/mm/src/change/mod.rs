@@ -12,4 +12,5 @@ pub(crate) mod lock;
 pub(crate) mod moving;
 pub(crate) mod ranges;
 pub(crate) mod sync;
+pub(crate) mod unmap_policy;
 pub(crate) mod waiting;

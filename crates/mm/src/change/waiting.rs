@@ -55,7 +55,7 @@
 
 use alloc::sync::Arc;
 use core::{
-    fmt, mem,
+    mem,
     ops::Range,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
@@ -70,6 +70,7 @@ use crate::AddressSpace;
 #[expect(unused_imports, reason = "for links")]
 use crate::thresholds::{WAITING_PAGES, WAITING_RANGES};
 use crate::{
+    UnmapPolicy,
     change::bags::{Bag, Bags, Over, unlink_empty},
     change::gather::{Gather, release},
     change::hook::virt,
@@ -77,46 +78,6 @@ use crate::{
     fault::huge::HUGE,
     thresholds::KEPT_RANGE_BYTES,
 };
-
-/// What munmap(2) of private anonymous memory has done when it returns
-/// ([`AddressSpace::set_unmap_policy`]).
-///
-/// ```
-/// # use machine::{Asid, PageSize};
-/// # use mm::*;
-/// # use paging::{Paging, TlbGrace, X86_64L4};
-/// # use sim::{Config, Grace, Sim};
-/// # let sim = Sim::new(Config::default()).unwrap();
-/// # let paging = Paging::<Sim, X86_64L4>::try_new(sim.clone(), PageSize::Size1G).unwrap();
-/// # sim.on_cpu(0, || {
-/// # let layout = Layout { mmap_base: 0x7000_0000, ..Layout::default() };
-/// # let profile = Profile::LINUX_6_18;
-/// # let tag = Asid(1);
-/// # let space = AddressSpace::<_, _, Grace>::try_new(&paging, tag, None, profile, layout)?;
-/// let periods = TlbGrace::try_new(sim.clone()).unwrap();
-/// // SAFETY: no CPU has activated the space, and these are the machine's periods.
-/// unsafe { space.set_unmap_policy(UnmapPolicy::Grace(periods)) }?;
-/// # Ok::<(), Error>(())
-/// # }).unwrap();
-/// ```
-pub enum UnmapPolicy<M: Machine> {
-    /// No CPU has a translation of the range, and its frames are given back. The default.
-    Immediate,
-    /// No CPU is interrupted; the calling one has no translation of the range. The frames and the
-    /// addresses wait for a TLB grace period, unless only this CPU uses the space. Until then
-    /// another CPU may use the memory that it has cached, as if it had run before the call; it is
-    /// not used for anything else.
-    Grace(Arc<TlbGrace<M>>),
-}
-
-impl<M: Machine> fmt::Debug for UnmapPolicy<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            UnmapPolicy::Immediate => "Immediate",
-            UnmapPolicy::Grace(_) => "Grace",
-        })
-    }
-}
 
 /// What waits in a space, and its policy. Methods that change or search what waits are called with
 /// the write right held.
@@ -153,7 +114,7 @@ impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
     }
 
     /// Sets the policy. Returns false, and changes nothing, if it names other periods than before.
-    pub(crate) fn set(&self, policy: UnmapPolicy<M>) -> bool {
+    pub(super) fn set(&self, policy: UnmapPolicy<M>) -> bool {
         let on = match policy {
             UnmapPolicy::Immediate => false,
             UnmapPolicy::Grace(periods) => {
@@ -174,23 +135,23 @@ impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
     }
 
     #[inline]
-    pub(crate) fn is_on(&self) -> bool {
+    pub(super) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
 
     /// The pages and tables that wait. A snapshot.
     #[inline]
-    pub(crate) fn pages(&self) -> usize {
+    pub(super) fn pages(&self) -> usize {
         self.pages.load(Ordering::Relaxed)
     }
 
     /// Whether something waits, or empty tables may be linked. A snapshot.
-    pub(crate) fn has_any(&self) -> bool {
+    pub(super) fn has_any(&self) -> bool {
         self.pages() != 0 || self.has_kept.load(Ordering::Relaxed)
     }
 
     /// The period of what was unmapped last, if it waits. Takes the lock without the write right.
-    pub(crate) fn newest(&self) -> Option<u64> {
+    pub(super) fn newest(&self) -> Option<u64> {
         let bags = self.bags.try_lock()?;
         let newest = bags.new.as_ref().or(bags.old.as_ref());
         newest.map(|bag| bag.period)
@@ -205,7 +166,7 @@ impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
 
     /// Lets what a sweep of `range` has removed wait. It stays in the gather if its flush
     /// interrupts no other CPU, or if there is no memory.
-    pub(crate) fn defer<'p>(
+    pub(super) fn defer<'p>(
         &self,
         gather: &mut Gather<'p, M, F, G>,
         tables: &'p PageTables<M, F, G>,
@@ -326,7 +287,7 @@ impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
     /// Whether a munmap that waits leaves empty tables linked, for the maps that come next: not if
     /// a fork shares them, not where a huge page could take their place, and not of a long range,
     /// whose sweeps would look at each of their entries.
-    pub(crate) fn keeps_tables(
+    pub(super) fn keeps_tables(
         &self,
         tables: &PageTables<M, F, G>,
         range: &Range<usize>,
@@ -377,7 +338,7 @@ impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
 
     /// A range that waits and overlaps `range`, with all that touches it.
     #[inline]
-    pub(crate) fn overlapping(
+    pub(super) fn overlapping(
         &self,
         machine: &impl Step,
         range: &Range<usize>,
@@ -399,7 +360,7 @@ impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
     }
 
     /// The range from the lowest to the highest address that waits.
-    pub(crate) fn hull(&self, machine: &impl Step) -> Option<Range<usize>> {
+    pub(super) fn hull(&self, machine: &impl Step) -> Option<Range<usize>> {
         self.with(machine, |bags| {
             let hulls = bags.iter().filter_map(|bag| bag.ranges.hull());
             hulls.reduce(|one, other| one.start.min(other.start)..one.end.max(other.end))

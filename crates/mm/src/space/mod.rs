@@ -20,8 +20,10 @@ use paging::{Format, Mapping, PageTables, Paging, Tag, Walk};
 use spin::Once;
 use vma::{Layout, Limits, Profile, Sizes};
 
+#[expect(unused_imports, reason = "for links")]
+use crate::UnmapPolicy;
 use crate::{
-    Backing, Error, FrameGroup, GroupError, UnmapPolicy, UserFaultHandler,
+    Backing, Error, FrameGroup, GroupError, UserFaultHandler,
     change::call::{Call, Counted},
     change::hook::Hook,
     change::waiting::Waiting,
@@ -171,69 +173,6 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Sets the limits. What exceeds them already stays.
     pub fn set_limits(&self, limits: Limits) {
         self.core.right().set_limits(limits);
-    }
-
-    /// Sets what munmap(2) of private anonymous memory has done when it returns, for this space and
-    /// for children forked from now on. At first it is [`UnmapPolicy::Immediate`]. Waits for the
-    /// write right. Setting `Immediate` flushes what waits.
-    ///
-    /// # Errors
-    /// [`Error::NotSupported`]: the space has had other grace periods. Nothing has changed.
-    ///
-    /// # Safety
-    /// With [`UnmapPolicy::Grace`]:
-    /// - the periods are those of this machine: each CPU that has the space, or a child of it,
-    ///   active takes part in them. [`activate`](Self::activate) and [`enter`](Self::enter) see to
-    ///   that from now on; a CPU on which it is active now has called [`TlbGrace::idle_exit`];
-    /// - a CPU on which the space or a child is active does not
-    ///   [go idle](TlbGrace::idle_enter).
-    pub unsafe fn set_unmap_policy(&self, policy: UnmapPolicy<M>) -> Result<(), Error> {
-        let _right = self.core.right();
-        if !self.core.waiting.set(policy) {
-            return Err(Error::NotSupported("other TLB grace periods than the space has had"));
-        }
-        if !self.core.waiting.is_on() {
-            self.core.waiting.flush(&self.core.tables);
-        }
-        Ok(())
-    }
-
-    /// The pages that were unmapped and wait for a TLB grace period, with their tables
-    /// ([`UnmapPolicy::Grace`]). A snapshot; one load.
-    pub fn waiting(&self) -> usize {
-        self.core.waiting.pages()
-    }
-
-    /// Gives back what waits for TLB grace periods that have ended, and begins the next one if
-    /// needed. Calls of the space give it back, too: this is for a host that wants it from a space
-    /// that makes none. Sends no IPI; does nothing if a call is under way.
-    ///
-    /// # Context
-    /// As for [`handle_fault`](Self::handle_fault).
-    pub fn poll(&self) {
-        let Some(period) = self.core.waiting.newest() else { return };
-        if let Some(periods) = self.core.waiting.periods() {
-            periods.advance(period);
-        }
-        let Some(right) = self.core.vmas.try_write() else { return };
-        let over = self.core.waiting.take_over(&self.core.tables);
-        drop(right);
-        if let Some(over) = over {
-            over.give_back(&self.core.tables);
-        }
-    }
-
-    /// Gives back all that waits for TLB grace periods, by one flush of the CPUs that use the
-    /// space. Returns the pages. Faults and [`reclaim`](Self::reclaim) do it when memory is short.
-    ///
-    /// # Context
-    /// As for [`handle_fault`](Self::handle_fault).
-    pub fn purge(&self) -> usize {
-        if !self.core.waiting.has_any() {
-            return 0;
-        }
-        let _right = self.core.right();
-        self.core.waiting.flush(&self.core.tables)
     }
 
     /// Sets the length in bytes beyond which stacks do not grow. At first it is 8 MiB.
