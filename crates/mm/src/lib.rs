@@ -92,11 +92,12 @@ pub use monitor::scan::{PageCategories, PageRegion, Scan, Scanned};
 pub use monitor::userfault::{
     UserFault, UserFaultError, UserFaultHandler, UserFaultKind, UserFaultModes,
 };
+pub use object::backing::Backing;
 pub use object::device::DeviceMemory;
 pub use object::file::{File, PageSource};
 pub use object::mappings::Mappings;
 pub use object::shmem::{Seals, Shmem, ShmemKind};
-pub use object::{Backing, Object, ObjectError};
+pub use object::{Object, ObjectError};
 pub use paging::Swap;
 pub use pins::UserPins;
 pub use pins::access::CopyError;

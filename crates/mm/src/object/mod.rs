@@ -12,6 +12,7 @@
 //! the removal sees the fault's entry. It is the argument of [`crate::protocol`], with the mark in
 //! the place of the VMA.
 
+pub(crate) mod backing;
 pub(crate) mod cache;
 pub(crate) mod device;
 pub(crate) mod file;
@@ -20,13 +21,17 @@ pub(crate) mod mappings;
 pub(crate) mod shmem;
 pub(crate) mod visit;
 
-use alloc::{string::String, sync::Arc};
+use alloc::string::String;
 use core::{fmt, ops::Range};
 
 use machine::{Frame, FrameError, Machine};
-use paging::{Cache, Format, Paging};
-use vma::{MappedFile, Placement, VmFlags};
+use paging::Cache;
+#[expect(unused_imports, reason = "for links")]
+use paging::Paging;
+use vma::Placement;
 
+#[expect(unused_imports, reason = "for links")]
+use crate::Backing;
 use crate::{
     Mappings, Shared,
     error::GROUP_LIMIT,
@@ -259,124 +264,6 @@ pub(crate) fn text(parts: fmt::Arguments<'_>) -> Result<String, ObjectError> {
     let mut text = Text(String::new());
     fmt::write(&mut text, parts).map_err(|_| ObjectError::HeapExhausted)?;
     Ok(text.0)
-}
-
-struct Description<M: Machine> {
-    object: Shared<dyn Object<M>>,
-    writable: bool,
-    noexec: bool,
-}
-
-/// An open file description of an object: what a VMA maps. Clones are the same description; two
-/// VMAs merge only if theirs is the same.
-pub struct Backing<M: Machine>(Shared<Description<M>>);
-
-impl<M: Machine> Backing<M> {
-    /// Opens the object. If it is not `writable`, its shared maps never become writable. Allocates
-    /// once.
-    ///
-    /// # Errors
-    /// [`ObjectError::HeapExhausted`].
-    pub fn open(
-        object: impl Into<Shared<dyn Object<M>>>,
-        writable: bool,
-    ) -> Result<Self, ObjectError> {
-        share(Description { object: object.into(), writable, noexec: false }).map(Backing)
-    }
-
-    /// Opens the object on a mount that forbids execution: its maps never become executable. See
-    /// [`open`](Self::open).
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_noexec(
-        object: impl Into<Shared<dyn Object<M>>>,
-        writable: bool,
-    ) -> Result<Self, ObjectError> {
-        share(Description { object: object.into(), writable, noexec: true }).map(Backing)
-    }
-
-    /// The object.
-    pub fn object(&self) -> &Shared<dyn Object<M>> {
-        &self.0.object
-    }
-
-    /// Whether the object's frames are of the machine of the spaces with this [`Paging`].
-    pub(crate) fn is_at_home<F: Format>(&self, paging: &Arc<Paging<M, F>>) -> bool {
-        core::ptr::eq(self.0.object.home(), Arc::as_ptr(paging).cast())
-    }
-
-    /// Whether it leads to the object with these mappings.
-    pub(crate) fn is_of(&self, mappings: *const Mappings) -> bool {
-        core::ptr::eq(self.0.object.mappings(), mappings)
-    }
-}
-
-impl<M: Machine> Clone for Backing<M> {
-    fn clone(&self) -> Self {
-        Backing(self.0.clone())
-    }
-}
-
-impl<M: Machine> PartialEq for Backing<M> {
-    fn eq(&self, other: &Self) -> bool {
-        Shared::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl<M: Machine> fmt::Debug for Backing<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Backing")
-            .field("inode", &self.0.object.inode())
-            .field("writable", &self.0.writable)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<M: Machine> MappedFile for Backing<M> {
-    fn writable(&self) -> bool {
-        self.0.writable
-    }
-
-    fn is_write_sealed(&self) -> bool {
-        self.0.object.is_write_sealed()
-    }
-
-    fn noexec(&self) -> bool {
-        self.0.noexec
-    }
-
-    fn acts_anonymous(&self) -> bool {
-        self.0.object.acts_anonymous()
-    }
-
-    fn placement(&self) -> Placement {
-        self.0.object.placement()
-    }
-
-    fn has_close_hook(&self) -> bool {
-        self.segment_size().is_some()
-    }
-
-    fn driver_flags(&self) -> VmFlags {
-        self.0.object.device_memory().map_or(VmFlags::empty(), |_| device::FLAGS)
-    }
-
-    fn segment_size(&self) -> Option<usize> {
-        self.0.object.segment_size()
-    }
-
-    fn device(&self) -> (u32, u32) {
-        self.0.object.device()
-    }
-
-    fn inode(&self) -> u64 {
-        self.0.object.inode()
-    }
-
-    fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result {
-        self.0.object.write_path(out)
-    }
 }
 
 /// A page of an object, with a reference to its frame.
