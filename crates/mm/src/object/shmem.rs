@@ -3,51 +3,19 @@
 //! Its pages are filled with zeros at their first use (`cache`).
 
 use alloc::{string::String, sync::Arc};
-use core::{
-    fmt,
-    ops::Range,
-    sync::atomic::{AtomicU32, Ordering},
-};
+use core::{fmt, ops::Range};
 
 use machine::{Access, Frame, Machine};
 use paging::{Format, Paging};
 use spin::Once;
 
 use crate::{
-    Commitment, FrameGroup, GroupError, Mappings, Object, ObjectError, Shared,
+    Commitment, FrameGroup, GroupError, Mappings, Object, ObjectError, Seals, Shared,
     fault::zero::zero,
     object::cache::{PAGE, PageCache},
+    object::seals::SealWord,
     object::{share, text},
 };
-
-/// What may no longer be done to a [`Shmem`]; bits as in the F_SEAL constants of fcntl.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Seals(pub u32);
-
-impl Seals {
-    /// No more seals.
-    pub const SEAL: Seals = Seals(1);
-    /// It does not become smaller.
-    pub const SHRINK: Seals = Seals(2);
-    /// It does not become larger.
-    pub const GROW: Seals = Seals(4);
-    /// Its contents do not change.
-    pub const WRITE: Seals = Seals(8);
-    /// As WRITE, but writable maps that exist stay so.
-    pub const FUTURE_WRITE: Seals = Seals(16);
-    /// Its permissions to execute do not change. The host asks for it in chmod(2). A host whose
-    /// object is executable adds the seals against changes with it, as Linux does.
-    pub const EXEC: Seals = Seals(32);
-
-    /// Whether it has one of these.
-    pub fn intersects(self, others: Seals) -> bool {
-        self.0 & others.0 != 0
-    }
-}
-
-/// A seal against writes is being decided. A map that is made meanwhile takes this bit away, and
-/// the seal fails.
-const UNDECIDED: u32 = 1 << 31;
 
 /// What the listing shows of a [`Shmem`], and what it is.
 #[derive(Clone, Debug)]
@@ -88,8 +56,7 @@ pub struct ShmemKind {
 /// ```
 pub struct Shmem<M: Machine> {
     pages: PageCache<M>,
-    /// Their bits, and [`UNDECIDED`].
-    seals: AtomicU32,
+    seals: SealWord,
     kind: ShmemKind,
     /// Where its size is promised, if it is.
     commitment: Once<Shared<Commitment<M>>>,
@@ -104,7 +71,7 @@ impl<M: Machine> Shmem<M> {
         paging: &Arc<Paging<M, F>>,
         kind: ShmemKind,
     ) -> Result<Shared<Self>, ObjectError> {
-        let (pages, seals) = (PageCache::new(paging), AtomicU32::new(0));
+        let (pages, seals) = (PageCache::new(paging), SealWord::new());
         share(Shmem { pages, seals, kind, commitment: Once::new() })
     }
 
@@ -238,7 +205,7 @@ impl<M: Machine> Shmem<M> {
         let may = |old: u64, new: u64, now: bool| {
             // No seal comes between the second look and the copy.
             let sealed = self.is_write_sealed();
-            if sealed || new > old && self.seals_now().intersects(Seals::GROW) {
+            if sealed || new > old && self.seals.get().intersects(Seals::GROW) {
                 return Err(ObjectError::Sealed);
             }
             self.promise(old, new)?;
@@ -261,13 +228,7 @@ impl<M: Machine> Shmem<M> {
     /// The seals.
     pub fn seals(&self) -> Seals {
         self.pages.machine.step(Access::Shared);
-        self.seals_now()
-    }
-
-    /// The seals. No step of the machine: a space of another one may ask, to refuse it then.
-    fn seals_now(&self) -> Seals {
-        // Acquire: pairs with the Release of `add_seals`.
-        Seals(self.seals.load(Ordering::Acquire) & !UNDECIDED)
+        self.seals.get()
     }
 
     /// Adds seals, as F_ADD_SEALS of fcntl(2).
@@ -280,34 +241,10 @@ impl<M: Machine> Shmem<M> {
     /// writable or a page is pinned. Nothing has changed.
     pub fn add_seals(&self, seals: Seals) -> Result<(), ObjectError> {
         let _locked = self.pages.lock();
-        let old = self.seals();
-        if old.intersects(Seals::SEAL) {
-            return Err(ObjectError::Sealed);
-        }
-        let new = old.0 | seals.0 & !UNDECIDED;
-        let decides = seals.intersects(Seals::WRITE) && !old.intersects(Seals::WRITE);
-        let undecided = if decides { old.0 | UNDECIDED } else { old.0 };
-        self.pages.machine.step(Access::Shared);
-        // Release: pairs with `admits_writes`. A map adds itself to the mappings before it looks:
-        // either the visit finds it, or it finds this bit. A call that has panicked may have left
-        // the bit.
-        self.seals.store(undecided, Ordering::Release);
-        // Once no map may write, no pin for writing is taken any more.
-        let may = !decides
-            || !self.pages.mappings.may_write(&self.pages.machine)
-                && !self.pages.index.has_pinned_page();
-        self.pages.machine.step(Access::Shared);
-        // Release: pairs with `seals_now`. Relaxed: a failure decides nothing else. Only maps
-        // change the word meanwhile.
-        let (set, failed) = (Ordering::Release, Ordering::Relaxed);
-        let sealed = may && self.seals.compare_exchange(undecided, new, set, failed).is_ok();
-        if !sealed {
-            self.pages.machine.step(Access::Shared);
-            // Relaxed: nothing else depends on the bit.
-            self.seals.fetch_and(!UNDECIDED, Ordering::Relaxed);
-            return Err(ObjectError::Sealed);
-        }
-        Ok(())
+        self.seals.add(&self.pages.machine, seals, || {
+            // Once no map may write, no pin for writing is taken any more.
+            self.pages.mappings.may_write(&self.pages.machine) || self.pages.index.has_pinned_page()
+        })
     }
 }
 
@@ -337,7 +274,7 @@ unsafe impl<M: Machine> Object<M> for Shmem<M> {
             zero(&self.pages.machine, frame).map_err(ObjectError::OutOfMemory)?;
             fill(frame)
         };
-        let may = || match self.seals_now().intersects(Seals::WRITE) {
+        let may = || match self.seals.get().intersects(Seals::WRITE) {
             true => Err(ObjectError::Sealed),
             false => Ok(()),
         };
@@ -365,18 +302,11 @@ unsafe impl<M: Machine> Object<M> for Shmem<M> {
     }
 
     fn is_write_sealed(&self) -> bool {
-        self.seals_now().intersects(Seals(Seals::WRITE.0 | Seals::FUTURE_WRITE.0))
+        self.seals.get().forbid_writing()
     }
 
     fn admits_writes(&self) -> bool {
-        // Acquire: pairs with the Release of `add_seals`. Either the bit goes first, and the seal
-        // fails, or the seal is seen.
-        let undecided = |seals: u32| {
-            let sealed = Seals(seals).intersects(Seals(Seals::WRITE.0 | Seals::FUTURE_WRITE.0));
-            (seals & UNDECIDED != 0 && !sealed).then_some(seals & !UNDECIDED)
-        };
-        let _cancelled = self.seals.fetch_update(Ordering::Relaxed, Ordering::Acquire, undecided);
-        !self.is_write_sealed()
+        self.seals.admit_writes()
     }
 
     fn segment_size(&self) -> Option<usize> {
