@@ -18,6 +18,7 @@ pub(crate) mod device;
 pub(crate) mod file;
 pub(crate) mod index;
 pub(crate) mod mappings;
+mod radix;
 pub(crate) mod seals;
 pub(crate) mod shmem;
 pub(crate) mod visit;
