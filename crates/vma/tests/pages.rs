@@ -10,6 +10,7 @@ use std::{
 
 use common::{File, PAGE, anonymous, of_file, space};
 use grace::{Epoch, Reclaim};
+use maple::NodeAlloc;
 use vma::{
     AddressSpace, Advice, Area, Error, Host, Layout, MapFlags, Profile, RemapRequest, Step, Uffd,
     VmFlags, Vma, Work,
@@ -24,11 +25,11 @@ fn page(n: usize) -> usize {
 /// Calls `work` with the name of each method and its range.
 struct Each<W>(W);
 
-impl<W, R: Reclaim> Host<File, R> for Each<W>
+impl<W, R: Reclaim, A: NodeAlloc> Host<File, R, A> for Each<W>
 where
     W: FnMut(&'static str, Range<usize>, Option<&Vma<File>>, VmFlags),
 {
-    fn apply(&mut self, mut step: Step<'_, '_, File, R>) -> Result<(), Error> {
+    fn apply(&mut self, mut step: Step<'_, '_, File, R, A>) -> Result<(), Error> {
         step.hold()?;
         step.close(false)?;
         let none = VmFlags::empty();

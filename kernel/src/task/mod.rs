@@ -28,14 +28,16 @@ use crate::file::monitor::Monitors;
 use crate::file::setting;
 use crate::grace::Grace;
 use crate::machine::Kernel;
+use crate::run::frames_at_start;
 use crate::smp::tlb_grace;
 use crate::space::tables;
 use alloc::sync::Arc;
 /// What `state` uses; its models have loom's.
 use core::sync::atomic as sync;
 use core::sync::atomic::{AtomicBool, Ordering};
-use mm::{Layout, Profile, UnmapPolicy};
+use mm::{Commitment, Layout, Overcommit, Profile, Shared, UnmapPolicy};
 use paging::{Tag, X86_64L4};
+use spin::Once;
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 pub(crate) use process::Process;
@@ -52,6 +54,7 @@ pub(crate) fn new_space(layout: Layout) -> Result<Arc<Space>, mm::Error> {
     let paging = tables().paging();
     let mut space = Space::try_new(paging, Tag::Assigned, kernel, Profile::LINUX_6_18, layout)?;
     space.set_userfault_handler(Arc::new(Monitors));
+    space.set_commitment(promises()?);
     // Relaxed: written before there are programs.
     if GRACE.load(Ordering::Relaxed) {
         // SAFETY: these are the machine's periods. Each CPU that runs programs takes part, and
@@ -61,6 +64,16 @@ pub(crate) fn new_space(layout: Layout) -> Result<Arc<Space>, mm::Error> {
     let space = Arc::new(space);
     setting::apply(&space);
     Ok(space)
+}
+
+/// The memory that is promised to programs. As with `vm.overcommit_memory` 0, one call alone may
+/// not ask for more than there is.
+pub(crate) fn promises() -> Result<&'static Shared<Commitment<Kernel>>, vma::Error> {
+    static PROMISES: Once<Shared<Commitment<Kernel>>> = Once::new();
+    PROMISES.try_call_once(|| {
+        let memory = (frames_at_start() << 12) as usize;
+        Commitment::try_new(&Kernel, Overcommit::Heuristic { memory })
+    })
 }
 
 /// Whether munmap waits for TLB grace periods instead of interrupting CPUs.

@@ -2,7 +2,7 @@
 
 use super::Entry;
 use crate::machine::Kernel;
-use crate::task::{lock, process as processes};
+use crate::task::{lock, process as processes, promises};
 use crate::{call, clock, run};
 use core::fmt::{self, Write};
 use machine::{Cpus, FrameSource};
@@ -38,7 +38,7 @@ const FILES: [(&str, Writer); 24] = [
     ("sys/vm/max_map_count", |out| out.write_str("65530\n")),
     ("sys/vm/mmap_min_addr", |out| out.write_str("65536\n")),
     ("sys/vm/nr_hugepages", |out| out.write_str("0\n")),
-    ("sys/vm/overcommit_memory", |out| out.write_str("1\n")),
+    ("sys/vm/overcommit_memory", |out| out.write_str("0\n")),
     ("sys/vm/overcommit_ratio", |out| out.write_str("50\n")),
     ("sys/vm/swappiness", |out| out.write_str("60\n")),
 ];
@@ -84,6 +84,7 @@ pub(super) fn child(folder: &'static str, name: &[u8]) -> Option<Entry> {
 fn meminfo(out: &mut dyn Write) -> fmt::Result {
     let total = run::frames_at_start() * 4;
     let free = Kernel.free_frames() as u64 * 4;
+    let promised = promises().map_or(0, |promises| promises.promised() as u64 / 1024);
     for (name, kib) in [
         ("MemTotal", total),
         ("MemFree", free),
@@ -94,6 +95,7 @@ fn meminfo(out: &mut dyn Write) -> fmt::Result {
         ("SwapTotal", 0),
         ("SwapFree", 0),
         ("CommitLimit", total / 2),
+        ("Committed_AS", promised),
     ] {
         let after = 15 - name.len();
         writeln!(out, "{name}:{:after$}{kib:8} kB", "")?;
