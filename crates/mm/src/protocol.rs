@@ -74,10 +74,10 @@
 //! ([`UnmapPolicy`](crate::UnmapPolicy)): no CPU is interrupted, and another CPU may use what it
 //! has cached until it flushes for its own reasons. The frames, the unlinked tables and the
 //! addresses wait with it. So no stale translation leads to memory of another use, and no VMA is
-//! stored over one: maps without an address pass over what waits, and each store of a VMA claims
-//! its range, by a flush if something waits there. A fault finds a hole. All calls that promise an
-//! effect flush as above: mprotect, MADV_DONTNEED, maps over others, mremap, brk, exec, truncation,
-//! fork.
+//! stored over one: maps without an address pass over what waits, and each step that gives a range
+//! a VMA claims it, by a flush if something waits there. A fault finds a hole. All calls that
+//! promise an effect flush as above: mprotect, MADV_DONTNEED, maps over others, mremap, brk, exec,
+//! truncation, fork.
 //!
 //! # Copy-on-write
 //!
@@ -91,7 +91,7 @@
 //! Parent and child share page tables after a fork. Each changes only tables of its own, and copies
 //! or takes over a shared one before it changes something below: the essay in `paging`
 //! (`cursor::share`) says why that is right. A call makes the tables that it will change its own
-//! *before* its first store ([`vma::Host::apply`]), so lack of memory changes nothing. Tables
+//! *before* it closes the range ([`vma::Step::close`]), so lack of memory changes nothing. Tables
 //! that lie wholly in a range that becomes empty are left to the other space, without a copy.
 //!
 //! # Objects

@@ -50,28 +50,30 @@ use crate::{Advice, Error, MappedFile, Step, VmFlags, space::Writer, state::VmaC
 /// let mut log = Log::default();
 /// let mut writer = space.get_mut().with_host(&mut log);
 /// let at = writer.mmap(request.clone())?;
-/// writer.first_write(at)?;
 /// writer.munmap(at + 0x1000, 0x1000)?;
 /// drop(writer);
 /// assert_eq!(log.0, [at + 0x1000..at + 0x2000]);
 /// # Ok::<(), vma::Error>(())
 /// ```
 pub trait Host<F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
-    /// Whether there are pages. The host marks a VMA before each page that it brings in
-    /// ([`Vma::mark_touched`](crate::Vma::mark_touched)): unmapping a VMA without the mark removes
-    /// no pages.
+    /// Whether there are pages.
     const PAGES: bool = true;
+
+    /// Whether the host marks a VMA before each page that it brings in
+    /// ([`Vma::mark_touched`](crate::Vma::mark_touched)). Then unmapping a VMA without the mark is
+    /// [`Work::Untouched`].
+    const MARKS_TOUCHED: bool = false;
 
     /// Whether the host brings in the pages of a call that populates, after the call: its faults
     /// are the first writes of the VMAs, and may end early. Otherwise the call counts as the first
     /// write.
     const BRINGS_IN: bool = true;
 
-    /// Applies a step, all or nothing, in the order that [`Step`] explains.
+    /// Applies a step in the order that [`Step`] explains.
     ///
     /// # Errors
     /// Those of the step, and of the host: [`Error::OutOfMemory`], [`Error::Overcommit`], those of
-    /// a file that refuses a map, those of an advice. Nothing has changed.
+    /// a file that refuses a map: nothing has changed. Those of an advice: some pages may have.
     fn apply(&mut self, step: Step<'_, '_, F, R, A>) -> Result<(), Error>;
 
     /// A range that overlaps this one and waits: some CPU may have a translation of a page that was
@@ -102,6 +104,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Host<F, R, A> for () {
 
 impl<F: MappedFile, R: Reclaim, A: NodeAlloc, H: Host<F, R, A>> Host<F, R, A> for &mut H {
     const PAGES: bool = H::PAGES;
+    const MARKS_TOUCHED: bool = H::MARKS_TOUCHED;
     const BRINGS_IN: bool = H::BRINGS_IN;
 
     #[inline]

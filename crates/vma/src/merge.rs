@@ -201,12 +201,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
     }
 
     /// Stores a VMA that has changed. The host hears of it if the rights of pages change.
-    pub(crate) fn modified(
-        &mut self,
-        area: Area<F>,
-        gone: VmaCounts,
-        work: Work,
-    ) -> Result<(), Error> {
+    fn modified(&mut self, area: Area<F>, gone: VmaCounts, work: Work) -> Result<(), Error> {
         match work {
             Work::Nothing => self.vmas.write_known(area.into(), gone),
             work => self.apply(Plan::change(area.into(), gone, work)),

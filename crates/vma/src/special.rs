@@ -71,8 +71,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
     ///
     /// # Errors
     /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::OffsetOverflow`], [`Error::Sealed`],
-    /// [`Error::TooManyMaps`], [`Error::OutOfMemory`], and those of
-    /// a file that refuses the map. With pages, [`Error::WrongKind`] for shared memory
+    /// [`Error::TooManyMaps`], [`Error::OutOfMemory`], [`Error::Overcommit`], and those of a file
+    /// that refuses the map. With pages, [`Error::WrongKind`] for shared memory
     /// without a file.
     pub fn adopt(&mut self, whole: WholeVma<F>) -> Result<(), Error> {
         let WholeVma { start, end, flags, pgoff, file, name } = whole;
@@ -187,7 +187,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
             let (from, to, old) = (at, part.end.min(end), part.vma.flags);
             let area = Area { start: from, end: to, vma: vma.clone() };
             let gone = self.vmas.overlap(from, to).gone;
-            self.modified(area, gone, Work::of_flags(from..to, old, vma.flags))?;
+            match Work::of_flags(from..to, old, vma.flags) {
+                Work::Nothing => self.vmas.write_known(area.into(), gone)?,
+                // The other kernel has promised the memory.
+                work => self.apply(Plan { growth: 0, ..Plan::change(area.into(), gone, work) })?,
+            }
             at = to;
         }
         Ok(())

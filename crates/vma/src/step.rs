@@ -6,7 +6,7 @@ use grace::Reclaim;
 use maple::{NodeAlloc, Nodes};
 
 use crate::{
-    Area, Error, MappedFile, RefCounted, Vma,
+    AddressSpace, Area, Error, MappedFile, RefCounted, Vma,
     host::{Enters, Host, Work},
     space::Writer,
     state::VmaCounts,
@@ -70,7 +70,7 @@ impl<F> Plan<F> {
 /// | the step | the host |
 /// | --- | --- |
 /// | [`hold`](Self::hold): what a move must find unchanged is busy | |
-/// | | prepares all memory for its work; a failure [cancels](Self::cancel) the step |
+/// | | prepares all memory for its work; a failure drops the step |
 /// | [`close`](Self::close): the range is gone, busy, or has its new rights | |
 /// | | changes the pages, and flushes |
 /// | [`open`](Self::open): the new VMAs, joined with their neighbours | |
@@ -91,22 +91,41 @@ impl<F> Plan<F> {
 /// A neighbour is joined when the range opens. Before, it keeps a VMA of its own, so a fault there
 /// sees the rights that its own pages have.
 ///
-/// # Panics of the host
-/// If a step is dropped between [`close`](Self::close) and [`open`](Self::open), what was busy
-/// stays so: its range may still have old pages. It merges with no other VMA, and a call may unmap
-/// or replace it.
+/// # A step that is given up
+/// If a step is dropped before [`close`](Self::close), nothing has changed: what was held is
+/// given back. If it is dropped between `close` and [`open`](Self::open), because the host panics,
+/// what was busy stays so: its range may still have old pages. It merges with no other VMA, and a
+/// call may unmap or replace it.
 ///
-/// [`AddressSpace::is_current`]: crate::AddressSpace::is_current
 pub struct Step<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
     vmas: &'s mut Vmas<'a, F, R, A>,
     plan: Plan<F>,
+    phase: Phase,
     /// The busy VMAs of a move: the new one, and the old one.
     busy: Option<[RefCounted<Vma<F>>; 2]>,
     /// The whole change is to be stored at the end; so many neighbours join then.
     left: Option<usize>,
 }
 
+/// How far a step has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Planned,
+    Held,
+    Closed,
+}
+
 impl<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Step<'s, 'a, F, R, A> {
+    fn new(vmas: &'s mut Vmas<'a, F, R, A>, plan: Plan<F>) -> Self {
+        Step { vmas, plan, phase: Phase::Planned, busy: None, left: None }
+    }
+
+    /// Whether it is a step of a call on this address space. One comparison.
+    #[inline]
+    pub fn is_of(&self, space: &AddressSpace<F, R, A>) -> bool {
+        core::ptr::eq(self.vmas.state, space.state())
+    }
+
     /// The work on pages.
     #[inline]
     pub fn work(&self) -> &Work {
@@ -119,8 +138,8 @@ impl<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Step<'s, 'a, F, R, A> {
         self.plan.enters.as_ref()
     }
 
-    /// The bytes for which memory must be promised ([`VmFlags::ACCOUNT`](crate::VmFlags::ACCOUNT)),
-    /// more than before the step.
+    /// The bytes for which memory must be promised
+    /// ([`VmFlags::ACCOUNT`](crate::VmFlags::ACCOUNT)), more than before the step.
     #[inline]
     pub fn growth(&self) -> isize {
         self.plan.growth
@@ -138,18 +157,21 @@ impl<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Step<'s, 'a, F, R, A> {
     }
 
     /// Makes busy what the work must find unchanged: the source of a move, and VMAs that stay while
-    /// all their pages change. Other steps hold nothing.
+    /// all their pages change. Other steps hold nothing. Once it has held, it does nothing.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; nothing has changed.
     pub fn hold(&mut self) -> Result<(), Error> {
-        let Step { vmas, plan, busy, .. } = self;
+        let Step { vmas, plan, busy, phase, .. } = self;
+        if *phase != Phase::Planned {
+            return Ok(());
+        }
         match (&plan.stores, &plan.work) {
             (Stores::Move { new, area, .. }, Work::Move { from, .. }) => {
                 let [_, old] = busy.insert([vmas.busy(&new.vma)?, vmas.busy(&area.vma)?]);
                 // Those of the worst case, so that nothing fails once pages have moved.
                 vmas.tree.preallocate_writes(6)?;
-                vmas.store(from.start, from.end, old.clone())
+                vmas.store(from.start, from.end, old.clone())?;
             }
             (Stores::Held(areas), work) if work.holds() => {
                 let held = || areas.iter().flatten();
@@ -161,34 +183,43 @@ impl<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Step<'s, 'a, F, R, A> {
                         return stored;
                     }
                 }
-                Ok(())
             }
-            _ => Ok(()),
+            _ => {}
         }
+        *phase = Phase::Held;
+        Ok(())
     }
 
-    /// Gives up a step that is [held](Self::hold) and not closed: nothing has changed.
-    pub fn cancel(self) {
-        match &self.plan.stores {
+    /// Gives back what is held. Nothing has changed then.
+    fn cancel(&mut self) {
+        let Step { vmas, plan, .. } = self;
+        match &plan.stores {
             Stores::Move { area, .. } => {
                 // One VMA again. The memory for this store was allocated when it was held.
-                let back = self.vmas.store(area.start, area.end, area.vma.clone());
+                let back = vmas.store(area.start, area.end, area.vma.clone());
                 debug_assert!(back.is_ok(), "the memory of the store was allocated before");
             }
-            Stores::Held(_) => self.open(),
+            Stores::Held(areas) if plan.work.holds() => {
+                areas.iter().flatten().for_each(|area| vmas.put_back(area));
+            }
             _ => {}
         }
     }
 
-    /// Closes the range: it is gone, or busy, or has its new rights. If `apart`, neighbours with
-    /// the same rights join only when the range [opens](Self::open).
+    /// Closes the range: it is gone, or busy, or has its new rights. [Holds](Self::hold) first, if
+    /// the host has not. If `apart`, neighbours with the same rights join only when the range
+    /// [opens](Self::open). Once it has closed, it does nothing.
     ///
     /// Cost: one store; two for a move.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; nothing has changed.
+    /// [`Error::OutOfMemory`]; nothing has changed, and it may be tried again.
     pub fn close(&mut self, apart: bool) -> Result<(), Error> {
-        let Step { vmas, plan, busy, left } = self;
+        if self.phase == Phase::Closed {
+            return Ok(());
+        }
+        self.hold()?;
+        let Step { vmas, plan, busy, left, .. } = self;
         match &mut plan.stores {
             Stores::One(change, more) => {
                 let whole = change.start..change.end;
@@ -199,28 +230,30 @@ impl<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Step<'s, 'a, F, R, A> {
                     }
                     _ => None,
                 };
-                let Some((part, now)) = first else {
-                    let vma = match plan.work {
-                        Work::Protect { .. } => change.vma.clone(),
-                        _ => change.vma.take(),
-                    };
-                    vmas.put(whole, vma)?;
-                    vmas.state.count_more(*more);
-                    return Ok(());
-                };
-                vmas.tree.preallocate_writes(2)?;
-                vmas.put(part.clone(), Some(now.clone()))?;
-                let neighbours =
-                    usize::from(whole.start < part.start) + usize::from(part.end < whole.end);
+                match first {
+                    None => {
+                        // The work needs the VMA.
+                        let kept = match plan.work {
+                            Work::Protect { .. } => change.vma.clone(),
+                            _ => None,
+                        };
+                        vmas.put_from(whole, &mut change.vma)?;
+                        change.vma = kept;
+                    }
+                    Some((part, now)) => {
+                        vmas.tree.preallocate_writes(2)?;
+                        vmas.put(part.clone(), Some(now.clone()))?;
+                        let neighbours = usize::from(whole.start < part.start)
+                            + usize::from(part.end < whole.end);
+                        vmas.state.count_apart(neighbours, &now);
+                        *left = Some(neighbours);
+                    }
+                }
                 vmas.state.count_more(*more);
-                vmas.state.count_apart(neighbours, &now);
-                *left = Some(neighbours);
-                Ok(())
             }
             Stores::End { start, end, more } => {
                 vmas.tree.set_end(*start, *end - 1)?;
                 vmas.state.count_more(*more);
-                Ok(())
             }
             // It cannot fail: the memory was allocated when the source was held.
             Stores::Move { new, .. } => {
@@ -234,19 +267,24 @@ impl<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Step<'s, 'a, F, R, A> {
                 if from.start < new.start || new.end < from.end {
                     vmas.store(from.start, from.end, busy_old)?;
                 }
-                Ok(())
             }
-            Stores::Held(_) => Ok(()),
+            Stores::Held(_) => {}
         }
+        self.phase = Phase::Closed;
+        Ok(())
     }
 
     /// Opens the range, when its pages are as its VMAs have them. The memory of all stores was
-    /// allocated before the first, so they do not fail.
-    pub fn open(self) {
-        let Step { vmas, plan, left, .. } = self;
-        let opened = match plan.stores {
+    /// allocated before the first, so they do not fail. Does nothing if the range is not closed.
+    pub fn open(mut self) {
+        if self.phase != Phase::Closed {
+            return;
+        }
+        let stores = core::mem::replace(&mut self.plan.stores, Stores::Held([None, None]));
+        let Step { vmas, plan, left, .. } = &mut self;
+        match stores {
             Stores::One(change, _) => {
-                let (Some(neighbours), Some(vma)) = (left, change.vma) else { return };
+                let (Some(neighbours), Some(vma)) = (*left, change.vma) else { return };
                 let range = change.start..change.end;
                 match vmas.put(range, Some(vma.clone())) {
                     Ok(()) => vmas.state.count_joined(neighbours, &vma),
@@ -254,27 +292,33 @@ impl<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Step<'s, 'a, F, R, A> {
                     // reserved, the neighbours stay apart, as they do where nothing joins them.
                     Err(error) => debug_assert!(neighbours > 0, "{error}"),
                 }
-                Ok(())
             }
-            Stores::End { .. } => Ok(()),
-            Stores::Move { new, left_behind, .. } => vmas.open_move(new, left_behind, &plan.work),
+            Stores::End { .. } => {}
+            Stores::Move { new, left_behind, .. } => {
+                let opened = vmas.open_move(new, left_behind, &plan.work);
+                debug_assert!(opened.is_ok(), "the memory of all stores was allocated before");
+            }
             Stores::Held(areas) => {
                 if plan.work.holds() {
                     areas.iter().flatten().for_each(|area| vmas.put_back(area));
                 }
-                Ok(())
             }
-        };
-        debug_assert!(opened.is_ok(), "the memory of all stores was allocated before the first");
+        }
     }
 
     /// Applies a step without pages: one store; two for a move.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; nothing has changed.
-    pub fn store(self) -> Result<(), Error> {
-        let Step { vmas, plan, .. } = self;
-        match plan.stores {
+    pub fn store(mut self) -> Result<(), Error> {
+        if self.phase != Phase::Planned {
+            self.close(false)?;
+            self.open();
+            return Ok(());
+        }
+        let stores = core::mem::replace(&mut self.plan.stores, Stores::Held([None, None]));
+        let vmas = &mut *self.vmas;
+        match stores {
             Stores::One(change, more) => {
                 vmas.put(change.start..change.end, change.vma)?;
                 vmas.state.count_more(more);
@@ -291,6 +335,15 @@ impl<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Step<'s, 'a, F, R, A> {
                 vmas.write(left_behind)
             }
             Stores::Held(_) => Ok(()),
+        }
+    }
+}
+
+impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Drop for Step<'_, '_, F, R, A> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.phase == Phase::Held {
+            self.cancel();
         }
     }
 }
@@ -349,6 +402,11 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc, H: Host<F, R, A>> Writer<'_, F, R,
     #[inline]
     pub(crate) fn apply(&mut self, plan: Plan<F>) -> Result<(), Error> {
         let Writer { vmas, host } = self;
-        host.apply(Step { vmas, plan, busy: None, left: None })
+        if cfg!(debug_assertions)
+            && let Stores::One(change, more) = &plan.stores
+        {
+            vmas.check_known(change, *more);
+        }
+        host.apply(Step::new(vmas, plan))
     }
 }

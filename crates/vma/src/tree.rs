@@ -249,8 +249,8 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Vmas<'_, F, R, A> {
     /// One write to the tree and to the counts. `gone` is the effect of the write on the VMAs that
     /// it overlaps, without the new VMA.
     pub(crate) fn write_known(&mut self, change: Change<F>, gone: VmaCounts) -> Result<(), Error> {
-        self.check_known(&change, gone);
         let more = change.effect(gone);
+        self.check_known(&change, more);
         self.put(change.start..change.end, change.vma)?;
         self.state.count_more(more);
         Ok(())
@@ -258,27 +258,40 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Vmas<'_, F, R, A> {
 
     /// In debug builds, checks what a call says of a write. If it splits a VMA, that VMA has an
     /// anon_vma [of its own](Self::own_anon), or none.
-    pub(crate) fn check_known(&self, change: &Change<F>, gone: VmaCounts) {
+    pub(crate) fn check_known(&self, change: &Change<F>, more: VmaCounts) {
         let Change { start, end, .. } = *change;
-        debug_assert_eq!(gone, self.overlap(start, end).gone, "another count of VMAs overlapped");
+        let counted = || change.effect(self.overlap(start, end).gone);
+        debug_assert_eq!(more, counted(), "another count of VMAs overlapped");
         debug_assert!(self.look_at(start).is_none_or(|look| {
             let split = look.start < start && look.end > end;
             !(split && look.vma.anon.get().is_implied(self.state.generation()))
         }));
     }
 
+    /// As [`put`](Self::put), but the VMA stays where it is if it is not stored.
+    pub(crate) fn put_from(
+        &mut self,
+        range: Range<usize>,
+        vma: &mut Option<RefCounted<Vma<F>>>,
+    ) -> Result<(), Error> {
+        let all = range.start..=range.end - 1;
+        match vma.take() {
+            Some(new) => self.tree.store_range(all, new).map_err(|refused| {
+                *vma = Some(refused.entry);
+                refused.error
+            })?,
+            None => self.tree.erase_range(all)?,
+        }
+        Ok(())
+    }
+
     /// One write to the tree. The caller counts.
     pub(crate) fn put(
         &mut self,
         range: Range<usize>,
-        vma: Option<RefCounted<Vma<F>>>,
+        mut vma: Option<RefCounted<Vma<F>>>,
     ) -> Result<(), Error> {
-        let all = range.start..=range.end - 1;
-        match vma {
-            Some(vma) => self.tree.store_range(all, vma).map_err(|refused| refused.error)?,
-            None => self.tree.erase_range(all)?,
-        }
-        Ok(())
+        self.put_from(range, &mut vma)
     }
 
     /// Looks at the VMAs that a write over `start..end` changes.

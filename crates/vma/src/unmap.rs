@@ -64,7 +64,10 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
 
     /// Unmaps a range, sealed or not.
     pub(crate) fn erase(&mut self, start: usize, end: usize) -> Result<(), Error> {
-        let gone = self.vmas.overlap(start, end).gone;
+        let Overlap { gone, splits, .. } = self.vmas.overlap(start, end);
+        if splits {
+            self.vmas.own_anon(start)?;
+        }
         let work = Work::Unmap { range: start..end, may_wait: false };
         self.apply(Plan::change(Change::hole(start, end), gone, work))
     }
@@ -74,7 +77,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
     /// If a sealed VMA forbids it, the VMA that contains `start` stays split there: Linux splits it
     /// before it looks further.
     pub(crate) fn clear_way(&mut self, start: usize, end: usize) -> Result<Overlap, Error> {
-        let mut touched = !H::PAGES;
+        let mut touched = !(H::PAGES && H::MARKS_TOUCHED);
         let now = self.vmas.state.moment();
         let overlap =
             self.vmas.overlap_with(start, end, |vma| touched |= vma.anon.close_touched(now));

@@ -149,10 +149,14 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
         self.failed.map_or(Ok(()), Err)
     }
 
-    /// Why the call fails, whatever its steps end with.
-    pub(crate) fn take_error(&mut self) -> Option<Error> {
-        let failed = self.failed.map(Error::from);
-        failed.or_else(|| self.refused.take())
+    /// How the call ends: with a failure that was noted, whatever its steps have ended with; or
+    /// with the error for which a step has ended with [a stand-in](Self::refuse).
+    pub(crate) fn outcome<T>(&mut self, done: Result<T, Error>) -> Result<T, Error> {
+        self.noted()?;
+        match (done, self.refused.take()) {
+            (Err(Error::Vma(vma::Error::WrongKind)), Some(refused)) => Err(refused),
+            (done, _) => done,
+        }
     }
 
     /// Tables of this space's own, and those for huge pages that the range cuts.
@@ -185,13 +189,17 @@ pub(crate) fn no_memory(error: paging::Error) -> vma::Error {
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Host<Backing<M>, G> for Hook<'_, M, F, G> {
+    const MARKS_TOUCHED: bool = true;
+
     fn apply(&mut self, mut step: Step<'_, '_, Backing<M>, G>) -> Result<(), vma::Error> {
+        // A copy of the VMAs (`vma::Writer::duplicate`) has no pages of its own.
+        if !step.is_of(&self.core.vmas) {
+            return Err(vma::Error::NotHere);
+        }
+        self.refused = None;
         self.admit(&step)?;
         step.hold()?;
-        if let Err(error) = self.prepare_work(step.work()) {
-            step.cancel();
-            return Err(error);
-        }
+        self.prepare_work(step.work())?;
         // Until its rights have changed, a first touch in a neighbour brings in no huge page that
         // reaches into the range. Whatever the policy is now: a fault may have asked before it
         // changed.
@@ -265,7 +273,10 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
             (Work::Advise { range, advice }, Some(vma)) => {
                 return self.advise(range.clone(), vma, *advice);
             }
-            (Work::Nothing | Work::Protect { .. } | Work::Advise { .. }, _) => {}
+            (Work::Protect { .. } | Work::Advise { .. }, None) => {
+                debug_assert!(false, "this work has a VMA");
+            }
+            (Work::Nothing, _) => {}
         }
         Ok(())
     }

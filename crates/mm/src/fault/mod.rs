@@ -173,7 +173,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                         false => area.vma.mark_touched_for_call(),
                     }
                 }
-                // No VMA changes now, so one attempt is enough.
+                // No VMA changes now: only another fault can be in the way.
                 match self.attempt(at, want, fresh) {
                     // It was not for a busy VMA: a fault of another CPU has unlinked a table, and
                     // the page may be huge now.

@@ -134,15 +134,16 @@ pub(crate) fn sweep_areas<'a, M: Machine, F: Format, G: Concurrent>(
     mut change: impl FnMut(&mut Hook<'a, M, F, G>, Range<usize>, &Vma<Backing<M>>),
 ) -> Result<(), vma::Error> {
     let mut at = range.start;
-    while calls.host().noted().is_ok() {
+    loop {
         let next = calls.areas_from(at).next();
-        let Some(area) = next.filter(|area| area.start < range.end) else { break };
+        let Some(area) = next.filter(|area| area.start < range.end) else { return Ok(()) };
         let part = area.start.max(range.start)..area.end.min(range.end);
         at = area.end;
         calls.host().prepare(part.clone(), PageWork::Protect)?;
         change(calls.host(), part, &area.vma);
+        // The call fails with what was noted.
+        calls.host().noted().map_err(|_| vma::Error::OutOfMemory)?;
     }
-    Ok(())
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {

@@ -7,7 +7,8 @@
 //!
 //! A new map that may be written is in the list of maps before it looks at the word of the seals,
 //! and the list has a lock. So either the seal finds the map in the list, or the map finds the bit.
-//! A map that finds the bit takes it away, and the seal fails. A map that finds the seal is refused.
+//! A map that finds the bit takes it away, and the seal fails. A map that finds the seal is
+//! refused.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

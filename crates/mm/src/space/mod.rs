@@ -253,10 +253,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         };
         call.settle();
         after(&mut call.hook);
-        match call.hook.take_error() {
-            Some(error) => Err(error),
-            None => done.map_err(Into::into),
-        }
+        call.hook.outcome(done.map_err(Into::into))
     }
 }
 

@@ -46,6 +46,30 @@ fn an_object_of_another_machine_is_refused() {
     });
 }
 
+/// The pages of a space serve no other VMAs: those of a copy could give pages rights that the
+/// space's own VMAs do not allow, and move pages that no VMA keeps still.
+#[test]
+fn the_pages_of_a_space_serve_no_copy_of_its_vmas() {
+    with_space(256, |sim, _, space| {
+        let anonymous = MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED;
+        space.mmap(AT, 2 * PAGE, 3, anonymous).unwrap();
+        store(sim, space, AT, 5).unwrap();
+        space.mprotect(AT, 2 * PAGE, 1, None).unwrap();
+        let outcome = space.with_vmas(|calls| {
+            let mut copy = calls.duplicate(Profile::LINUX_6_18)?;
+            let mut other = copy.get_mut().with_host(&mut **calls.host());
+            assert_eq!(other.mprotect(AT, PAGE, 3, None), Err(vma::Error::NotHere));
+            assert_eq!(other.munmap(AT, PAGE), Err(vma::Error::NotHere));
+            // An error that a closure has seen is not that of the call.
+            assert!(calls.madvise(AT, PAGE, Advice::Collapse).is_err());
+            Ok(7)
+        });
+        assert_eq!(outcome, Ok(7));
+        assert!(store(sim, space, AT, 6).is_err(), "the page stays read-only");
+        assert_eq!(load(sim, space, AT), Ok(5));
+    });
+}
+
 /// Nor is a private map of a device's memory made.
 #[test]
 fn a_private_map_of_a_device_is_refused() {

@@ -98,6 +98,7 @@ impl SomePages {
 impl<R: Reclaim, A: NodeAlloc> Host<File, R, A> for SomePages {
     /// Calls that populate count as first writes.
     const BRINGS_IN: bool = false;
+    const MARKS_TOUCHED: bool = true;
 
     fn apply(&mut self, mut step: Step<'_, '_, File, R, A>) -> Result<(), Error> {
         step.hold()?;
