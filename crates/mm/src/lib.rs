@@ -11,7 +11,7 @@
 //! | madvise | [`AddressSpace::madvise`] | `change/advise`, `change/collapse` |
 //! | huge pages | [`AddressSpace::set_huge_pages`] | `fault/huge`, `space/policy`, `change/collapse` |
 //! | maps of objects | [`AddressSpace::mmap_object`] | `change/calls`, `object` |
-//! | memfd: truncate, holes, seals, read, write | [`Shmem`] | `object/shmem`, `object/seals`, `object/index` |
+//! | memfd: truncate, holes, seals, read, write | [`Shmem`] | `object/shmem`, `object/seals`, `object/bytes`, `object/index` |
 //! | guard pages | [`AddressSpace::madvise`] | `change/guard` |
 //! | files: read, write, read-ahead, write-back | [`File`], [`PageSource`] | `object/file`, `object/cache` |
 //! | an object takes pages back from all spaces | [`Mappings::take_back`] | `object/mappings`, `object/visit` |

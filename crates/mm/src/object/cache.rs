@@ -16,7 +16,7 @@ use core::{
     any::Any,
     cell::Cell,
     ops::Range,
-    sync::atomic::{AtomicU8, AtomicU64, Ordering, fence},
+    sync::atomic::{AtomicU64, Ordering, fence},
 };
 
 use machine::{Access, Frame, Machine, lock};
@@ -76,7 +76,7 @@ impl<M: Machine> PageCache<M> {
     }
 
     /// A frame for a new page. Waits for nothing but the host of a group.
-    fn new_page(&self) -> Result<Reference<'_, M>, ObjectError> {
+    pub(super) fn new_page(&self) -> Result<Reference<'_, M>, ObjectError> {
         let group = self.group.get().map(|group| &**group);
         Reference::alloc_page_with_room(&self.machine, group).map_err(|error| match error {
             NoFrame::Source(error) => ObjectError::OutOfMemory(error),
@@ -93,6 +93,12 @@ impl<M: Machine> PageCache<M> {
         self.machine.step(Access::Shared);
         // Acquire: pairs with the Release of `set_size`.
         self.size.load(Ordering::Acquire)
+    }
+
+    /// Stores the size. Called with the lock held.
+    pub(super) fn store_size(&self, bytes: u64) {
+        // Release: pairs with `size`.
+        self.size.store(bytes, Ordering::Release);
     }
 
     /// The number of pages that it may have.
@@ -112,8 +118,7 @@ impl<M: Machine> PageCache<M> {
         let _locked = self.lock();
         let old = self.size();
         may(old)?;
-        // Release: pairs with `size`.
-        self.size.store(bytes, Ordering::Release);
+        self.store_size(bytes);
         // SeqCst: pairs with the fence in `bring_in`. Either this CPU sees the page in its slot, or
         // the fault sees the new size.
         fence(Ordering::SeqCst);
@@ -170,145 +175,9 @@ impl<M: Machine> PageCache<M> {
         evicted
     }
 
-    /// Fills bytes with zeros, where there are pages.
-    pub(crate) fn clear(&self, bytes: Range<u64>) {
-        self.each_part(bytes, |part, _| {
-            // Relaxed: a program's memory orders nothing here.
-            part.iter().for_each(|byte| byte.store(0, Ordering::Relaxed));
-        });
-    }
-
-    /// Calls `each` with the parts of a range that have pages, and their places in the range.
-    pub(crate) fn each_part(&self, bytes: Range<u64>, mut each: impl FnMut(&[AtomicU8], usize)) {
-        let hold = |index| Ok(self.index.hold(index).ok());
-        let done = self.each_held(bytes, hold, |part, place, _| each(part, place));
-        debug_assert!(done.is_ok(), "nothing fails");
-    }
-
-    /// Calls `each` with the parts of a range for which `hold` takes a reference to a frame, their
-    /// places in the range, and their frames. A page that is held is not evicted.
-    pub(crate) fn each_held(
-        &self,
-        bytes: Range<u64>,
-        mut hold: impl FnMut(u64) -> Result<Option<Frame>, ObjectError>,
-        mut each: impl FnMut(&[AtomicU8], usize, Frame),
-    ) -> Result<(), ObjectError> {
-        let mut at = bytes.start;
-        while at < bytes.end {
-            let end = bytes.end.min((at / PAGE + 1) * PAGE);
-            if let Some(frame) = hold(at / PAGE)? {
-                // SAFETY: `hold` took this reference.
-                let held = unsafe { Reference::new(&self.machine, frame) };
-                if let Some(part) = self.bytes_of(&held, at..end) {
-                    each(part, (at - bytes.start) as usize, frame);
-                }
-            }
-            at = end;
-        }
-        Ok(())
-    }
-
-    /// Reads bytes, up to the end; absent pages are zeros. Returns how many.
-    pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> usize {
-        let len = self.size().saturating_sub(at).min(into.len() as u64);
-        let into = &mut into[..len as usize];
-        into.fill(0);
-        self.each_part(at..at + len, |part, place| {
-            for (byte, into) in part.iter().zip(&mut into[place..]) {
-                // Relaxed: as in `clear`.
-                *into = byte.load(Ordering::Relaxed);
-            }
-        });
-        len as usize
-    }
-
-    /// Writes bytes of one page. If it is absent, it comes in with them: no map shows it without.
-    /// `may` gets the size, and that which the write needs: first to refuse before anything is
-    /// allocated, then (`true`) with the lock held, when nothing else fails.
-    pub(crate) fn write_page(
-        &self,
-        at: u64,
-        from: &[u8],
-        may: impl Fn(u64, u64, bool) -> Result<(), ObjectError>,
-    ) -> Result<(), ObjectError> {
-        let (index, end) = (at / PAGE, at + from.len() as u64);
-        if index >= MAX_PAGES {
-            return Err(ObjectError::BeyondEnd);
-        }
-        let size = self.size();
-        may(size, end.max(size), false)?;
-        let mut new = None;
-        loop {
-            if new.is_none() && !self.is_present(index) {
-                new = Some(self.page_with(at, from)?);
-                self.index.prepare(index).map_err(ObjectError::OutOfMemory)?;
-            }
-            let _locked = self.lock();
-            let size = self.size();
-            // With the lock held, only a panic leaves a page that goes.
-            if let Slot::Going(_) = self.index.get(index) {
-                return Err(ObjectError::Failed);
-            }
-            match (self.index.hold(index), &new) {
-                (Ok(frame), _) => {
-                    // SAFETY: `hold` took this reference.
-                    let page = unsafe { Reference::new(&self.machine, frame) };
-                    may(size, end.max(size), true)?;
-                    self.store(&page, at, from);
-                }
-                (Err(ObjectError::Absent), Some(page)) => {
-                    may(size, end.max(size), true)?;
-                    // A fault may be first, within the size: then nothing was promised.
-                    if !self.put(index, page) {
-                        continue;
-                    }
-                    new.take().map(Reference::keep);
-                }
-                (Err(ObjectError::Absent), None) => continue,
-                (Err(error), _) => return Err(error),
-            }
-            if end > size {
-                // Release: pairs with `size`.
-                self.size.store(end, Ordering::Release);
-            }
-            return Ok(());
-        }
-    }
-
-    /// A new page of zeros with these bytes.
-    fn page_with(&self, at: u64, from: &[u8]) -> Result<Reference<'_, M>, ObjectError> {
-        let page = self.new_page()?;
-        zero(&self.machine, page.frame()).map_err(ObjectError::OutOfMemory)?;
-        self.store(&page, at, from);
-        Ok(page)
-    }
-
-    /// Stores the bytes of one page.
-    fn store(&self, page: &Reference<'_, M>, at: u64, from: &[u8]) {
-        let bytes = self.bytes_of(page, at..at + from.len() as u64).unwrap_or_default();
-        for (byte, from) in bytes.iter().zip(from) {
-            // Relaxed: as in `clear`.
-            byte.store(*from, Ordering::Relaxed);
-        }
-    }
-
-    /// The bytes of a page that a range within it names.
-    fn bytes_of<'p>(
-        &self,
-        page: &'p Reference<'_, M>,
-        bytes: Range<u64>,
-    ) -> Option<&'p [AtomicU8]> {
-        let first = self.machine.frame_ptr(page.frame())?.cast::<AtomicU8>();
-        let (within, len) = ((bytes.start % PAGE) as usize, (bytes.end - bytes.start) as usize);
-        debug_assert!(within + len <= PAGE_SIZE, "the range leaves the page");
-        // SAFETY: the bytes lie in the page, which the reference keeps. Other users access it by
-        // translations or by atomic bytes.
-        Some(unsafe { core::slice::from_raw_parts(first.add(within).as_ptr(), len) })
-    }
-
     /// Puts a page where there is none, without its reference. The nodes are there. Returns whether
     /// it did.
-    fn put(&self, index: u64, page: &Reference<'_, M>) -> bool {
+    pub(super) fn put(&self, index: u64, page: &Reference<'_, M>) -> bool {
         self.index.insert(index, page.frame()) == Ok(Slot::Page(page.frame()))
     }
 

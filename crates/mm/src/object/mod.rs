@@ -13,6 +13,7 @@
 //! the place of the VMA.
 
 pub(crate) mod backing;
+mod bytes;
 pub(crate) mod cache;
 pub(crate) mod device;
 pub(crate) mod file;
