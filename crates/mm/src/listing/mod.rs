@@ -2,5 +2,6 @@
 
 pub(crate) mod kin;
 pub(crate) mod look;
+pub mod pagemap;
 pub(crate) mod rollup;
 pub(crate) mod usage;

@@ -1,5 +1,4 @@
-//! How much memory is in use: the listing of `/proc/PID/smaps`, the entries of
-//! `/proc/PID/pagemap`, and totals.
+//! How much memory is in use: the listing of `/proc/PID/smaps`, and totals.
 //!
 //! Nothing is counted while pages come and go, so that no two CPUs write one line for it. Each
 //! answer is counted from the page tables when it is asked for. It is exact while nothing changes.
@@ -20,8 +19,6 @@ use crate::{
     fault::reference::{block_of, is_counted},
     listing::kin::Kin,
     listing::look::bytes_in,
-    monitor::absent::is_mark,
-    monitor::track::{CLEAN, POISON, WP},
 };
 
 /// The memory of a range, in bytes, with the names of `/proc/PID/smaps`.
@@ -74,27 +71,8 @@ pub struct Totals {
     pub swap: usize,
 }
 
-/// Bits of an entry of `/proc/PID/pagemap`; the frame is in bits 0 to 54.
-pub mod pagemap {
-    /// The page is present.
-    pub const PRESENT: u64 = 1 << 63;
-    /// The page was written since the last
-    /// [`clear_soft_dirty`](crate::AddressSpace::clear_soft_dirty), or it or its VMA is new.
-    pub const SOFT_DIRTY: u64 = 1 << 55;
-    /// The page is write-protected by a userfaultfd.
-    pub const WRITE_PROTECTED: u64 = 1 << 57;
-    /// The page is in swap; bits 5 to 54 are its slot.
-    pub const SWAPPED: u64 = 1 << 62;
-    /// The page belongs to an object.
-    pub const OF_OBJECT: u64 = 1 << 61;
-    /// A guard page, which is not present.
-    pub const GUARD: u64 = 1 << 58;
-    /// The page is mapped once.
-    pub const EXCLUSIVE: u64 = 1 << 56;
-}
-
 /// What is known of a present page.
-pub(crate) struct Page {
+pub(super) struct Page {
     /// The part of it that lies in the range.
     bytes: usize,
     swapped: bool,
@@ -106,8 +84,12 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    pub(crate) fn is_anonymous(&self) -> bool {
+    pub(super) fn is_anonymous(&self) -> bool {
         self.anonymous
+    }
+
+    pub(super) fn is_mapped_once(&self) -> bool {
+        self.maps == 1
     }
 }
 
@@ -116,13 +98,13 @@ impl Page {
 const FRACTION: u32 = 12;
 
 /// The bytes of a sum of proportional parts.
-pub(crate) fn whole_bytes(parts: u64) -> usize {
+pub(super) fn whole_bytes(parts: u64) -> usize {
     (parts >> FRACTION) as usize
 }
 
 /// A usage that is being added up.
 #[derive(Default)]
-pub(crate) struct Sum {
+pub(super) struct Sum {
     usage: Usage,
     /// In units of 2^-[`FRACTION`] bytes.
     proportional: u64,
@@ -131,7 +113,7 @@ pub(crate) struct Sum {
 
 impl Sum {
     /// Adds a page. Returns its proportional part, in units of 2^-[`FRACTION`] bytes.
-    pub(crate) fn add(&mut self, page: &Page) -> u64 {
+    pub(super) fn add(&mut self, page: &Page) -> u64 {
         self.usage.add(page);
         if page.swapped {
             return 0;
@@ -142,7 +124,7 @@ impl Sum {
         part
     }
 
-    pub(crate) fn done(self) -> Usage {
+    pub(super) fn done(self) -> Usage {
         Usage {
             proportional: whole_bytes(self.proportional),
             proportional_dirty: whole_bytes(self.proportional_dirty),
@@ -172,7 +154,7 @@ impl Usage {
     }
 
     /// The lines that smaps and smaps_rollup have in common, in their order.
-    pub(crate) fn lines_of_both(&self, locked: usize) -> [(&'static str, usize); 16] {
+    pub(super) fn lines_of_both(&self, locked: usize) -> [(&'static str, usize); 16] {
         [
             ("Shared_Clean", self.shared_clean),
             ("Shared_Dirty", self.shared_dirty),
@@ -236,51 +218,6 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         totals
     }
 
-    /// The entries of `/proc/PID/pagemap` for the pages from `addr` on; see [`pagemap`].
-    pub fn pagemap(&self, addr: usize, into: &mut [u64]) {
-        let mut kin = self.kin();
-        let first = addr & !(PAGE_SIZE - 1);
-        for (entry, number) in into.iter_mut().zip(0_usize..) {
-            let at = first.wrapping_add(number.wrapping_mul(PAGE_SIZE));
-            *entry = self.when_still(|guard| self.pagemap_entry(guard, &mut kin, at));
-        }
-    }
-
-    /// The entry of one page; `None` if it is absent and a call changes its VMA.
-    fn pagemap_entry(&self, guard: &G::Guard, kin: &mut Kin<M>, at: usize) -> Option<u64> {
-        let Some((_, vma)) = self.core.vmas.lookup(guard, at) else { return Some(0) };
-        let tracks = Self::check_marks().is_ok();
-        let mark = |dirty| if tracks && dirty { pagemap::SOFT_DIRTY } else { 0 };
-        let mut entry = mark(self.is_new(vma));
-        let Some(page) = self.core.tables.walk(guard).get(VirtAddr::new(at as u64)) else {
-            return (!vma.is_busy()).then_some(entry);
-        };
-        if self.core.is_guard(page.frame) {
-            let protected = is_mark(page.attrs) && vma.flags.contains(VmFlags::UFFD_WP);
-            entry |= match (protected, page.attrs.soft & (WP | POISON)) {
-                (true, _) => pagemap::WRITE_PROTECTED,
-                (false, 0) => pagemap::GUARD,
-                _ => 0,
-            };
-            return Some(entry);
-        }
-        entry |= mark(page.attrs.soft & CLEAN == 0);
-        let is_protected =
-            tracks && page.attrs.soft & WP != 0 && vma.flags.contains(VmFlags::UFFD_WP);
-        let protected = if is_protected { pagemap::WRITE_PROTECTED } else { 0 };
-        if let Some(slot) = self.core.tables.paging().slot_of(page.frame) {
-            entry |= pagemap::SWAPPED | (slot & ((1 << 50) - 1)) << 5 | protected;
-            return Some(entry);
-        }
-        let frame = page.frame_of(VirtAddr::new(at as u64)).unwrap_or(page.frame);
-        entry |= pagemap::PRESENT | frame.number() | protected;
-        if let Some(known) = self.look_at(kin, &page, vma) {
-            entry |= if known.anonymous { 0 } else { pagemap::OF_OBJECT };
-            entry |= if known.maps == 1 { pagemap::EXCLUSIVE } else { 0 };
-        }
-        Some(entry)
-    }
-
     /// Writes the listing of `/proc/PID/smaps`. Waits for the write right.
     ///
     /// # Errors
@@ -304,7 +241,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// Calls `each` for the pages of a part of a VMA that count.
-    pub(crate) fn each_page(
+    pub(super) fn each_page(
         &self,
         guard: &G::Guard,
         kin: &mut Kin<'_, M>,
@@ -324,12 +261,18 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// The spaces that may share tables with this one.
-    pub(crate) fn kin(&self) -> Kin<'_, M> {
+    pub(super) fn kin(&self) -> Kin<'_, M> {
         let tables = &self.core.tables;
         Kin::new(tables.forks().then_some(&*self.family), tables.machine())
     }
 
-    fn look_at(&self, kin: &mut Kin<'_, M>, page: &Mapping, vma: &Vma<Backing<M>>) -> Option<Page> {
+    /// What is known of a page of this VMA; `None` if it does not count.
+    pub(super) fn look_at(
+        &self,
+        kin: &mut Kin<'_, M>,
+        page: &Mapping,
+        vma: &Vma<Backing<M>>,
+    ) -> Option<Page> {
         let machine = self.core.tables.machine();
         if self.core.tables.paging().slot_of(page.frame).is_some() {
             let bytes = page.size.bytes() as usize;
@@ -400,7 +343,7 @@ fn write_usage<M: Machine>(
 }
 
 /// Writes lines of names and bytes.
-pub(crate) fn write_lines(out: &mut dyn fmt::Write, lines: &[(&str, usize)]) -> fmt::Result {
+pub(super) fn write_lines(out: &mut dyn fmt::Write, lines: &[(&str, usize)]) -> fmt::Result {
     lines.iter().try_for_each(|(name, bytes)| {
         let after = 15 - name.len();
         writeln!(out, "{name}:{:after$}{:8} kB", "", bytes / 1024)
