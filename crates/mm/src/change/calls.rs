@@ -281,7 +281,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     /// Brings in the pages of a range; a huge page in one step. A page that is there, with the
     /// right, is left alone: a fault would flush its translation.
-    pub(crate) fn touch_all(&self, range: Range<usize>, access: Access) -> Result<(), Error> {
+    pub(super) fn touch_all(&self, range: Range<usize>, access: Access) -> Result<(), Error> {
         let page_at = |at: usize| {
             let guard = G::pin();
             self.core.tables.walk(&guard).get(VirtAddr::new(at as u64))
@@ -302,7 +302,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         Ok(())
     }
 
-    pub(crate) fn touch(&self, at: usize, access: Access) -> Result<(), Error> {
+    pub(super) fn touch(&self, at: usize, access: Access) -> Result<(), Error> {
         match self.handle_fault(VirtAddr::new(at as u64), access) {
             Ok(_) => Ok(()),
             Err(FaultError::Denied(..)) => Err(Error::Vma(vma::Error::WrongKind)),

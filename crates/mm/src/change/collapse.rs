@@ -84,7 +84,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     /// Makes the pages of a part of a VMA huge, which is busy. As in Linux, a huge page that cannot
     /// be made ends the call. But behind pages that are pinned or write-protected, the rest of the
     /// VMA is tried.
-    pub(crate) fn collapse(
+    pub(super) fn collapse(
         &mut self,
         range: Range<usize>,
         vma: &Vma<Backing<M>>,

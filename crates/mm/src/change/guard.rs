@@ -38,7 +38,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     /// Replaces the pages of a range by guard pages. If memory runs out, a part has become guards.
     /// With `marks`, pages of an object keep their marks until then: a fault that comes first finds
     /// them.
-    pub(crate) fn install_guards(
+    pub(super) fn install_guards(
         &mut self,
         range: Range<usize>,
         marks: bool,
@@ -88,7 +88,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     }
 
     /// Removes the guard pages of a range. Other pages stay.
-    pub(crate) fn remove_guards(&mut self, range: Range<usize>) -> Result<(), vma::Error> {
+    pub(super) fn remove_guards(&mut self, range: Range<usize>) -> Result<(), vma::Error> {
         let Some(guard) = self.core.guard.get() else { return Ok(()) };
         self.prepare(range.clone(), PageWork::Protect)?;
         // A huge page that the range cuts has no guards: it stays whole.

@@ -71,7 +71,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
     }
 
     /// The call has ended, and its VMAs need so many bytes more than before.
-    pub(crate) fn settle(&self, added: isize) {
+    pub(super) fn settle(&self, added: isize) {
         if let Some(commitment) = self.core.commitment.get() {
             commitment.settle(added - self.promised.take() as isize);
         }
@@ -108,7 +108,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
 
     /// As [`remove`](Self::remove), but keeps guard pages, whose frame is `kept`; and with `marks`,
     /// write-protected pages leave their marks.
-    pub(crate) fn remove_but(&mut self, range: Range<usize>, kept: Option<Frame>, marks: bool) {
+    pub(super) fn remove_but(&mut self, range: Range<usize>, kept: Option<Frame>, marks: bool) {
         let marks = kept.filter(|_| marks);
         self.sweep_out(range, false, |page| match page.frame {
             _ if kept.is_some_and(|guard| is_guard(page, guard)) => SweepChange::Keep,
@@ -183,7 +183,7 @@ pub(crate) enum PageWork {
 }
 
 /// Lack of memory for a table of this space's own.
-pub(crate) fn no_memory(error: paging::Error) -> vma::Error {
+pub(super) fn no_memory(error: paging::Error) -> vma::Error {
     debug_assert!(matches!(error, paging::Error::Frames(_)), "{error}");
     vma::Error::OutOfMemory
 }
@@ -282,7 +282,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     }
 
     /// The call fails with this error. Its steps end with one of `vma`, which is not the call's.
-    pub(crate) fn refuse(&mut self, error: impl Into<Error>) -> vma::Error {
+    pub(super) fn refuse(&mut self, error: impl Into<Error>) -> vma::Error {
         self.refused = Some(error.into());
         vma::Error::WrongKind
     }
