@@ -18,7 +18,7 @@
 //! | the memory of devices | [`DeviceMemory`] | `object/device` |
 //! | msync | [`AddressSpace::msync`] | `change/sync` |
 //! | all other calls on VMAs | [`AddressSpace::with_vmas`] | `change/calls` |
-//! | mremap; mlock, munlock, mlockall, munlockall | the methods of these names | `change/lock` |
+//! | mremap; mlock, munlock, mlockall, munlockall | the methods of these names | `change/lock`, `change/moving` |
 //! | copies of a program's memory, pins | [`AddressSpace::read`], [`AddressSpace::copy_from_user`], [`AddressSpace::pin_pages`], [`AddressSpace::pin_pages_long_term`] | `pins` |
 //! | a debugger's copies | [`AddressSpace::peek`], [`AddressSpace::poke`] | `pins/force` |
 //! | reclaim, swap | [`AddressSpace::reclaim`], [`Swap`] | `reclaim` |
