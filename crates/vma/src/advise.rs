@@ -8,8 +8,8 @@ use crate::{
     host::{Host, Work},
     map::{can_be_mergeable, range_end},
     place::HUGE,
+    plan::Plan,
     space::Writer,
-    step::Plan,
 };
 
 macro_rules! advices {

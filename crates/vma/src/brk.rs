@@ -4,9 +4,9 @@ use crate::{
     Area, Error, MappedFile, PAGE_SIZE, RefCounted, VmFlags, Vma,
     anon::Slot,
     host::{Host, Work},
+    plan::Plan,
     space::Writer,
     state::VmaCounts,
-    step::Plan,
     vma::page_align,
 };
 

@@ -9,8 +9,8 @@ use crate::{
     anon::Slot,
     host::{Host, Work},
     merge::may_share_anon,
+    plan::Plan,
     space::Writer,
-    step::Plan,
     tree::Look,
 };
 

@@ -66,6 +66,7 @@ mod maps;
 mod merge;
 mod pkey;
 mod place;
+mod plan;
 mod profile;
 mod protect;
 mod remap;

@@ -5,10 +5,10 @@ use crate::{
     anon::Slot,
     host::{Host, Work},
     place::{Found, Wanted, pages},
+    plan::Plan,
     request::MapType,
     space::Writer,
     state::VmaCounts,
-    step::Plan,
     tree::{Look, Overlap},
     vma::{PAGE_SIZE, page_align},
 };

@@ -9,9 +9,9 @@ use crate::{
     Area, Error, MappedFile, RefCounted, VmFlags, Vma,
     anon::{Anon, Generation, Moment, Slot},
     host::{Host, Work},
+    plan::Plan,
     space::Writer,
     state::VmaCounts,
-    step::Plan,
     tree::{Look, Middle},
 };
 

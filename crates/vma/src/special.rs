@@ -7,8 +7,8 @@ use crate::{
     Area, Error, MapFlags, MapRequest, MappedFile, PAGE_SIZE, Policy, RefCounted, VmFlags, Vma,
     host::{Host, Work},
     map::{can_be_mergeable, range_end},
+    plan::Plan,
     space::Writer,
-    step::Plan,
     tree::Look,
     vma::{PAGE_SHIFT, page_align_wrapping},
 };

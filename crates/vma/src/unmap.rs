@@ -4,8 +4,8 @@ use crate::{
     Error, Layout, MappedFile, VmFlags,
     host::{Host, Work},
     pkey::Pkeys,
+    plan::Plan,
     space::Writer,
-    step::Plan,
     tree::{Change, Look, Overlap},
     vma::page_align,
 };

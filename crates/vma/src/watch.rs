@@ -6,8 +6,8 @@ use crate::{
     Area, Error, MappedFile, PAGE_SIZE, RefCounted, Uffd, VmFlags, Vma,
     host::{Host, Work},
     map::range_end,
+    plan::Plan,
     space::Writer,
-    step::Plan,
 };
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
