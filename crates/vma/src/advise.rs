@@ -133,7 +133,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
                 continue;
             }
             let vma = Vma { flags, ..Vma::clone(look.vma) };
-            at = self.modify(middle, at, stop, vma)?;
+            at = self.modify(middle, at, stop, vma, stop < end)?;
         }
         if holes { Err(Error::Unmapped) } else { Ok(()) }
     }

@@ -112,11 +112,12 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
         while at < end {
             let look = self.vmas.look_at(at).ok_or(Error::Unmapped)?;
             let (middle, change) = (look.middle(), locked(look, flags));
-            at = self.lock_one(middle, at, end.min(middle.end), change)?;
+            at = self.lock_one(middle, at, end, change)?;
         }
         Ok((start, end))
     }
 
+    /// Changes the part of a VMA between `start` and `end`. Returns where to continue.
     fn lock_one(
         &mut self,
         middle: Middle,
@@ -124,9 +125,10 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
         end: usize,
         change: Option<Vma<F>>,
     ) -> Result<usize, Error> {
+        let stop = end.min(middle.end);
         match change {
-            Some(vma) => self.modify(middle, start, end, vma),
-            None => Ok(end),
+            Some(vma) => self.modify(middle, start, stop, vma, stop < end),
+            None => Ok(stop),
         }
     }
 
@@ -178,7 +180,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
         let mut at = 0;
         while let Some(look) = self.vmas.at_or_after(at) {
             let (middle, change) = (look.middle(), locked(look, flags));
-            at = match self.lock_one(middle, middle.start, middle.end, change) {
+            at = match self.lock_one(middle, middle.start, usize::MAX, change) {
                 Ok(next) => next,
                 Err(error) => {
                     outcome = Err(error);

@@ -171,12 +171,16 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
     /// Gives the part `start..end` of the VMA `middle` the contents `new`, with merging or
     /// splitting as needed. They have the file and the private pages of the VMA. Returns the end of
     /// the VMA that now holds the part: the caller continues from there.
+    ///
+    /// If the call `goes_on` behind the part, no fault gives it an anon_vma until a call replaces
+    /// it: what joins it next would otherwise depend on a fault between two steps of one call.
     pub(crate) fn modify(
         &mut self,
         middle: Middle,
         start: usize,
         end: usize,
         mut new: Vma<F>,
+        goes_on: bool,
     ) -> Result<usize, Error> {
         let (at_left, at_right) = (start == middle.start, end == middle.end);
         if !(at_left && at_right) && new.anon.get().is_implied(self.vmas.state.generation()) {
@@ -185,7 +189,10 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
                 new.anon = Slot::filled(look.vma.anon.get());
             }
         }
-        self.open(&mut new);
+        match goes_on {
+            true => _ = new.anon.close(),
+            false => self.open(&mut new),
+        }
         let work = Work::of_flags(start..end, middle.flags, new.flags);
         let gone = middle.counts.times(1 - isize::from(at_left) - isize::from(at_right));
         let gone = gone.size(middle.flags, end - start, -1);

@@ -117,7 +117,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
         end: usize,
         change: Option<Vma<F>>,
     ) -> Result<usize, Error> {
-        let end = end.min(middle.end);
+        let (whole, end) = (end, end.min(middle.end));
         let Some(vma) = change else { return Ok(end) };
         let (flags, len) = (vma.flags, end - start);
         if flags.contains(VmFlags::WRITE) {
@@ -126,7 +126,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
                 self.may_expand(middle.flags, len, 0).map_or(Ok(()), |()| Err(Error::SizeLimit))?;
             }
         }
-        let next = self.modify(middle, start, end, vma)?;
+        let next = self.modify(middle, start, end, vma, end < whole)?;
         // Linux brings in the pages of a locked private VMA that becomes writable.
         let locked_private = VmFlags::WRITE | VmFlags::SHARED | VmFlags::LOCKED;
         let became_writable = flags.contains(VmFlags::WRITE);

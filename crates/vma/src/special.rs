@@ -256,7 +256,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
                 at = stop;
                 continue;
             }
-            at = self.modify(middle, from, stop, vma)?;
+            at = self.modify(middle, from, stop, vma, stop < end)?;
         }
         Ok(())
     }

@@ -83,7 +83,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
                 let (middle, mut vma) = (look.middle(), Vma::clone(look.vma));
                 vma.uffd = None;
                 vma.flags -= VmFlags::UFFD;
-                at = self.modify(middle, middle.start, middle.end, vma)?;
+                at = self.modify(middle, middle.start, middle.end, vma, true)?;
             }
         }
         Ok(())
@@ -160,7 +160,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
                 continue;
             }
             let vma = Vma { uffd, flags, ..Vma::clone(look.vma) };
-            at = self.modify(middle, from, stop, vma)?;
+            at = self.modify(middle, from, stop, vma, stop < end)?;
         }
         Ok(())
     }

@@ -117,7 +117,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
         });
     }
 
-    fn sweep_out(
+    pub(super) fn sweep_out(
         &mut self,
         range: Range<usize>,
         may_wait: bool,

@@ -391,7 +391,10 @@ pub(crate) fn fits(op: Op, kind: Kind) -> bool {
         }
         // A heap, and places that are chosen, are the same in all worlds.
         Op::Brk(_) | Op::Attach(_) | Op::Detach(_) => kind == Kind::Anon,
-        Op::ReadOther(_) | Op::WriteOther(_) => kind.processes() > 1,
+        // A copy is one step for each page.
+        Op::ReadOther(page) | Op::WriteOther(page) => {
+            kind.processes() > 1 && are_pages(page, 1, kind)
+        }
         // The memory of a device is there only to be mapped.
         Op::Load(_) | Op::Store(_) | Op::CopyIn(_) | Op::CopyOut(_) => kind != Kind::Device,
         Op::Read(..) | Op::Write(..) | Op::Reclaim(_) => kind != Kind::Device,

@@ -4,6 +4,7 @@ use crate::{
     ops::Op,
     orders::Span,
     run::{Script, Seen},
+    world::Kind,
 };
 
 /// Operations whose results are not compared, with the reason. What they change is.
@@ -26,6 +27,17 @@ pub(crate) fn weaken(script: &Script, mut seen: Seen) -> Seen {
             if is_weaker || is_early {
                 *out = Default::default();
             }
+        }
+    }
+    // Under `UnmapPolicy::Grace`, what one thread has unmapped another one may use for a while.
+    let unmaps = |op: &Op| matches!(op, Op::Unmap(..));
+    for (number, outs) in seen.outs.iter_mut().enumerate().filter(|_| script.kind == Kind::Graced) {
+        let others = script.threads.iter().enumerate().filter(|(other, _)| *other != number);
+        if others.into_iter().any(|(_, other)| other.ops.iter().any(unmaps)) {
+            let accesses = script.threads[number].ops.iter().zip(outs);
+            accesses
+                .filter(|(op, _)| op.is_access())
+                .for_each(|(_, out)| *out = Default::default());
         }
     }
     // Clearing soft-dirty is one step for each page, beside faults. It has no call for one page, so

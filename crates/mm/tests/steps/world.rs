@@ -12,7 +12,7 @@ use crate::{
 };
 use machine::{Frame, FrameRange, PageSize, Step};
 use mm::*;
-use paging::{Cache, Paging, Swap, X86_64L4};
+use paging::{Cache, Paging, Swap, TlbGrace, X86_64L4};
 use sim::{Config, Sim};
 
 /// What the processes have at the beginning. Each world is built the same way each time.
@@ -45,12 +45,16 @@ pub(crate) enum Kind {
     Huge,
     /// A huge page and the huge zero page, with a monitor.
     HugeWatched,
+    /// A huge page and the huge zero page, in a parent and its child.
+    HugeForked,
+    /// As `Anon`, where munmap waits for TLB grace periods.
+    Graced,
     /// The memory of a device.
     Device,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 13] = [
+    pub(crate) const ALL: [Kind; 15] = [
         Kind::Anon,
         Kind::Forked,
         Kind::Watched,
@@ -63,11 +67,13 @@ impl Kind {
         Kind::File,
         Kind::Huge,
         Kind::HugeWatched,
+        Kind::HugeForked,
+        Kind::Graced,
         Kind::Device,
     ];
 
     pub(crate) fn is_huge(self) -> bool {
-        matches!(self, Kind::Huge | Kind::HugeWatched)
+        matches!(self, Kind::Huge | Kind::HugeWatched | Kind::HugeForked)
     }
 
     pub(crate) fn has_memfd(self) -> bool {
@@ -91,6 +97,7 @@ impl Kind {
     pub(crate) fn processes(self) -> usize {
         match self {
             Kind::Forked | Kind::Tight | Kind::Memfd | Kind::Unmapped | Kind::File => 2,
+            Kind::HugeForked => 2,
             _ => 1,
         }
     }
@@ -182,6 +189,12 @@ impl World {
     fn fill(&mut self) {
         match self.kind {
             Kind::Anon | Kind::Watched | Kind::Tracked | Kind::Swapped => self.anonymous(),
+            Kind::Graced => {
+                let periods = TlbGrace::try_new(self.sim.clone()).unwrap();
+                // SAFETY: no CPU has the space active, and these are the machine's periods.
+                unsafe { self.processes[0].set_unmap_policy(UnmapPolicy::Grace(periods)) }.unwrap();
+                self.anonymous();
+            }
             Kind::Forked | Kind::Tight => {
                 self.anonymous();
                 let child = self.processes[0].fork(machine::Asid(2)).unwrap();
@@ -190,6 +203,11 @@ impl World {
             Kind::Memfd | Kind::Unmapped | Kind::MemfdWatched => self.of_memfd(),
             Kind::File => self.of_file(),
             Kind::Huge | Kind::HugeWatched => self.huge(),
+            Kind::HugeForked => {
+                self.huge();
+                let child = self.processes[0].fork(machine::Asid(2)).unwrap();
+                self.processes.push(child);
+            }
             Kind::Device => {
                 let flags = MapFlags::SHARED | MapFlags::FIXED;
                 let device = self.device.clone();
@@ -285,10 +303,12 @@ impl World {
         let space = &self.processes[0];
         space.set_huge_pages(HugePages::Always).unwrap();
         space.mmap(at(0), end(7) - at(0), 3, FIXED).unwrap();
-        if self.kind == Kind::HugeWatched {
+        if self.kind != Kind::Huge {
             space.read(at(0), &mut [0; 8]).unwrap();
             space.write(at(5), &6_u64.to_le_bytes()).unwrap();
-            self.watch(ASKS, 8);
+            if self.kind == Kind::HugeWatched {
+                self.watch(ASKS, 8);
+            }
             return;
         }
         space.set_huge_pages(HugePages::Never).unwrap();
