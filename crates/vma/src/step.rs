@@ -47,7 +47,6 @@ use crate::{
 /// given back. If it is dropped between `close` and [`open`](Self::open), because the host panics,
 /// what was busy stays so: its range may still have old pages. It merges with no other VMA, and a
 /// call may unmap or replace it.
-///
 pub struct Step<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
     vmas: &'s mut Vmas<'a, F, R, A>,
     plan: Plan<F>,

@@ -21,7 +21,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let outcome = self.change(|calls| calls.mlock(addr, len, on_fault));
         // A VMA without rights ends the call after the pages before it are brought in. A hole ends
         // it before any is.
-        if let Some(range) = pages_of(addr, len)
+        if let Some(range) = touched_by(addr, len)
             && matches!(outcome, Ok(()) | Err(Error::Vma(vma::Error::Unmapped)))
             && self.is_mapped(range.clone())
         {
@@ -149,7 +149,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 }
 
 /// The pages that a range touches; `None` if it wraps or is empty.
-fn pages_of(addr: usize, len: usize) -> Option<Range<usize>> {
+fn touched_by(addr: usize, len: usize) -> Option<Range<usize>> {
     let start = addr & !(PAGE_SIZE - 1);
     let end = addr.checked_add(len)?.checked_next_multiple_of(PAGE_SIZE)?;
     (start < end).then_some(start..end)

@@ -2,7 +2,8 @@
 //!
 //! A move is a relocation of page tables and entries ([`paging::Relocation`]). All that can fail
 //! comes before it: huge pages that cannot move whole are split, and tables for the target are
-//! made. The VMAs of both ranges are busy by then, so no fault adds a page.
+//! made. No fault adds a page meanwhile: the VMA of the source is busy, and the target is a hole
+//! until then, or busy, too.
 
 use core::{ops::Range, sync::atomic::Ordering};
 
@@ -76,8 +77,8 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         Ok(())
     }
 
-    /// Splits the huge pages of a range that cannot move whole to `to`. No fault brings in another
-    /// one there.
+    /// Splits the huge pages of a range that cannot move whole to `to`. A fault that was under way
+    /// may bring in another one until the tables have been swept.
     fn split_for_move(&mut self, range: &Range<usize>, to: usize) -> Result<(), vma::Error> {
         let (true, Some(all)) = (self.core.huge.may_exist(), virt(range.clone())) else {
             return Ok(());
@@ -101,8 +102,9 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     pub(super) fn move_pages(&mut self, from: Range<usize>, to: usize) {
         let Some(moving) = self.moving.prepared.take() else { return };
         let mut pending = self.core.tables.no_flush();
-        // SAFETY: the address space owns both ranges. Their VMAs are busy since the move was
-        // prepared, so no fault adds a page; the target was a hole before, or was emptied.
+        // SAFETY: the address space owns both ranges. No fault has added a page since the move was
+        // prepared: the VMA of `from` was busy, and `to` was a hole, and is busy now, or was busy.
+        // The write right keeps calls away from pages beside the target.
         let moved = unsafe { self.core.tables.relocate(moving, &mut pending) };
         pending.flush();
         self.note(moved);
