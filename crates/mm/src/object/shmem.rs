@@ -138,19 +138,6 @@ impl<M: Machine> Shmem<M> {
         Ok(())
     }
 
-    /// Promises what a new size needs more, or gives back what it needs less. Called with the lock.
-    fn promise(&self, old: u64, new: u64) -> Result<(), ObjectError> {
-        let Some(commitment) = self.commitment.get() else { return Ok(()) };
-        let (old, new) = (promised(old), promised(new));
-        match new.checked_sub(old) {
-            Some(0) => {}
-            Some(more) if !commitment.charge(more) => return Err(ObjectError::Overcommit),
-            Some(_) => {}
-            None => commitment.settle(-((old - new) as isize)),
-        }
-        Ok(())
-    }
-
     /// Sets the size, as ftruncate(2). Pages beyond it go, from all spaces, with the copies that
     /// private maps made. The rest of the last page becomes zeros.
     ///
@@ -165,7 +152,10 @@ impl<M: Machine> Shmem<M> {
             let seals = self.seals();
             let sealed = (bytes < old && seals.intersects(Seals::SHRINK))
                 || (bytes > old && seals.intersects(Seals::GROW));
-            if sealed { Err(ObjectError::Sealed) } else { self.promise(old, bytes) }
+            match sealed {
+                true => Err(ObjectError::Sealed),
+                false => promise(self.commitment.get(), old, bytes),
+            }
         })
     }
 
@@ -208,8 +198,10 @@ impl<M: Machine> Shmem<M> {
             if sealed || new > old && self.seals.get().intersects(Seals::GROW) {
                 return Err(ObjectError::Sealed);
             }
-            self.promise(old, new)?;
-            if now { Ok(()) } else { self.promise(new, old) }
+            // One look: it may be set between two.
+            let commitment = self.commitment.get();
+            promise(commitment, old, new)?;
+            if now { Ok(()) } else { promise(commitment, new, old) }
         };
         let mut done = 0;
         while done < from.len() {
@@ -329,6 +321,23 @@ unsafe impl<M: Machine> Object<M> for Shmem<M> {
 /// The bytes of memory for an object of this size.
 fn promised(bytes: u64) -> usize {
     usize::try_from(bytes.next_multiple_of(PAGE)).unwrap_or(usize::MAX)
+}
+
+/// Promises what a new size needs more, or gives back what it needs less.
+fn promise<M: Machine>(
+    commitment: Option<&Shared<Commitment<M>>>,
+    old: u64,
+    new: u64,
+) -> Result<(), ObjectError> {
+    let Some(commitment) = commitment else { return Ok(()) };
+    let (old, new) = (promised(old), promised(new));
+    match new.checked_sub(old) {
+        Some(0) => {}
+        Some(more) if !commitment.charge(more) => return Err(ObjectError::Overcommit),
+        Some(_) => {}
+        None => commitment.settle(-((old - new) as isize)),
+    }
+    Ok(())
 }
 
 impl<M: Machine> Drop for Shmem<M> {

@@ -19,7 +19,8 @@ use core::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use machine::{Access, Account, CpuId, Frame, Machine, PerCpu};
+use machine::{Access, Account, CpuId, Frame, Machine, PerCpu, lock};
+use spin::mutex::SpinMutex;
 
 use crate::{Shared, thresholds::GROUP_FRAMES};
 
@@ -105,6 +106,8 @@ pub struct FrameGroup<M: Machine> {
     /// Frames in use or in stock.
     taken: AtomicUsize,
     stocks: PerCpu<AtomicUsize>,
+    /// Held by a charge near the limit that collects the stocks.
+    collecting: SpinMutex<()>,
     host: Box<dyn OnLimit>,
 }
 
@@ -122,7 +125,8 @@ impl<M: Machine> FrameGroup<M> {
         let accounts = machine.accounts().ok_or(GroupError::NoAccounts)?;
         let account = accounts.open().ok_or(GroupError::TooMany)?;
         let (limit, taken) = (AtomicUsize::new(limit), AtomicUsize::new(0));
-        let group = FrameGroup { machine: machine.clone(), account, limit, taken, stocks, host };
+        let (machine, collecting) = (machine.clone(), SpinMutex::new(()));
+        let group = FrameGroup { machine, account, limit, taken, stocks, collecting, host };
         Shared::try_new(group).map_err(|_| GroupError::OutOfMemory)
     }
 
@@ -210,6 +214,8 @@ impl<M: Machine> FrameGroup<M> {
             return true;
         }
         self.machine.step(Access::Shared);
+        // One at a time: what another CPU is collecting at this moment is in no stock.
+        let _collecting = lock(&self.machine, &self.collecting);
         self.collect();
         self.take(frames)
     }
