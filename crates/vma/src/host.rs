@@ -159,8 +159,8 @@ pub enum Work {
         /// the host refuses the move.
         stays: bool,
     },
-    /// madvise(2) on a part of one VMA ([`Step::vma`]), which stays. It is busy for
-    /// [`Advice::Collapse`].
+    /// madvise(2) on a part of one VMA ([`Step::vma`]), which stays. The host may make parts of it
+    /// busy ([`Step::while_busy`]).
     Advise {
         /// The part.
         range: Range<usize>,
@@ -172,7 +172,7 @@ pub enum Work {
 impl Work {
     /// Whether VMAs that stay are busy meanwhile.
     pub(crate) fn holds(&self) -> bool {
-        matches!(self, Work::Move { .. } | Work::Advise { advice: Advice::Collapse, .. })
+        matches!(self, Work::Move { .. })
     }
 
     /// That of a new map over a range. `gone` is its effect on the VMAs that it overlaps.

@@ -1,5 +1,7 @@
 //! Steps: what a call does to the VMAs, and to the pages behind them. [`Step`] has the essay.
 
+use core::ops::Range;
+
 use grace::Reclaim;
 use maple::{NodeAlloc, Nodes};
 
@@ -222,6 +224,36 @@ impl<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Step<'s, 'a, F, R, A> {
         }
         self.phase = Phase::Closed;
         Ok(())
+    }
+
+    /// Calls `work` with the VMA of [`Work::Advise`] while a part of it is busy: no fault brings a
+    /// page in there.
+    ///
+    /// Cost: two stores.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], [`Error::WrongKind`] for other work, [`Error::BadRange`] if the part
+    /// is not in the VMA; `work` was not called.
+    pub fn while_busy<T>(
+        &mut self,
+        part: Range<usize>,
+        work: impl FnOnce(&Vma<F>) -> T,
+    ) -> Result<T, Error> {
+        let Step { vmas, plan, .. } = self;
+        let (Stores::Held([Some(area), _]), Work::Advise { .. }) = (&plan.stores, &plan.work)
+        else {
+            return Err(Error::WrongKind);
+        };
+        if part.is_empty() || part.start < area.start || area.end < part.end {
+            return Err(Error::BadRange);
+        }
+        let busy = vmas.busy(&area.vma)?;
+        vmas.tree.preallocate_writes(2)?;
+        vmas.put(part, Some(busy))?;
+        let done = work(&area.vma);
+        // One VMA again.
+        vmas.put_back(area);
+        Ok(done)
     }
 
     /// Opens the range, when its pages are as its VMAs have them. The memory of all stores was

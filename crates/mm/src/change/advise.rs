@@ -136,10 +136,6 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
                 self.remove_but(range, guard, marks);
                 Ok(())
             }
-            Advice::Collapse => {
-                vma.mark_touched_for_call();
-                self.collapse(range, vma)
-            }
             Advice::GuardInstall => {
                 let marks = vma.file.is_some() && vma.flags.contains(VmFlags::UFFD_WP);
                 vma.mark_touched_for_call();
@@ -160,6 +156,8 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
             | Advice::WillNeed
             | Advice::PopulateRead
             | Advice::PopulateWrite => Ok(()),
+            // Its pages change 2 MiB after 2 MiB (`collapse`).
+            Advice::Collapse => Ok(()),
             // Only VMAs change.
             Advice::Normal
             | Advice::Random

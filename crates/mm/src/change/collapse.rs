@@ -1,7 +1,7 @@
 //! MADV_COLLAPSE: huge pages in the place of small ones.
 //!
-//! The VMA is busy meanwhile, so no fault brings a page in ([`vma::Writer::madvise`]). For each
-//! huge page:
+//! For each huge page its 2 MiB are busy, so no fault brings a page in ([`vma::Step::while_busy`]),
+//! and:
 //!
 //! 1. the pages lose all rights, and the TLBs are flushed: nothing reads or writes them, and a pin
 //!    without a lock is refused;
@@ -19,7 +19,7 @@ use machine::{ENTRIES, Frame, Machine, PageSize, VirtAddr, VirtRange};
 #[expect(unused_imports, reason = "for links")]
 use paging::PageTables;
 use paging::{Format, Mapping, Share};
-use vma::{VmFlags, Vma};
+use vma::{Step, VmFlags, Vma};
 
 use crate::{
     Backing, HugePages,
@@ -81,14 +81,16 @@ impl fmt::Display for CollapseError {
 impl core::error::Error for CollapseError {}
 
 impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
-    /// Makes the pages of a part of a VMA huge, which is busy. As in Linux, a huge page that cannot
-    /// be made ends the call. But behind pages that are pinned or write-protected, the rest of the
-    /// VMA is tried.
+    /// Makes the pages of a part of a VMA huge, 2 MiB after 2 MiB, which are busy meanwhile. As in
+    /// Linux, a huge page that cannot be made ends the call. But behind pages that are pinned or
+    /// write-protected, the rest of the VMA is tried.
     pub(super) fn collapse(
         &mut self,
         range: Range<usize>,
-        vma: &Vma<Backing<M>>,
+        step: &mut Step<'_, '_, Backing<M>, G>,
     ) -> Result<(), vma::Error> {
+        let Some(vma) = step.vma() else { return Ok(()) };
+        vma.mark_touched_for_call();
         let never = VmFlags::NOHUGEPAGE | VmFlags::SPECIAL | VmFlags::HUGETLB;
         let (start, end) = (range.start.next_multiple_of(HUGE), range.end & !(HUGE - 1));
         let has_large = self.core.tables.paging().largest() >= PageSize::Size2M;
@@ -107,7 +109,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
                 continue;
             }
             self.prepare(at..at + HUGE, PageWork::Protect)?;
-            match self.collapse_one(at, vma) {
+            match step.while_busy(at..at + HUGE, |vma| self.collapse_one(at, vma))? {
                 Ok(()) => {}
                 Err(refused @ (CollapseError::Pinned | CollapseError::WriteProtected)) => {
                     left = Some(refused);

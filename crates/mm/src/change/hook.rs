@@ -11,7 +11,7 @@ use grace::Concurrent;
 use machine::{Frame, Machine, VirtAddr, VirtRange};
 use maple::RefCounted;
 use paging::{Format, Mapping, Reserve, SweepChange};
-use vma::{Host, Step, VmFlags, Vma, Work};
+use vma::{Advice, Host, Step, VmFlags, Vma, Work};
 
 use crate::{
     Backing, Error,
@@ -205,7 +205,7 @@ impl<M: Machine, F: Format, G: Concurrent> Host<Backing<M>, G> for Hook<'_, M, F
         // changed.
         let apart = self.core.huge.may_exist() && step.vma().is_some_and(|vma| vma.file.is_none());
         step.close(apart)?;
-        let done = self.carry_out(&step);
+        let done = self.carry_out(&mut step);
         step.open();
         done
     }
@@ -256,8 +256,12 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     }
 
     /// Changes the pages, and flushes. Only an advice may fail.
-    fn carry_out(&mut self, step: &Step<'_, '_, Backing<M>, G>) -> Result<(), vma::Error> {
+    fn carry_out(&mut self, step: &mut Step<'_, '_, Backing<M>, G>) -> Result<(), vma::Error> {
         match (step.work(), step.vma()) {
+            (Work::Advise { range, advice: Advice::Collapse }, Some(_)) => {
+                let range = range.clone();
+                return self.collapse(range, step);
+            }
             (Work::Unmap { range, may_wait: true }, _) => {
                 let wait = self.core.waiting.is_on();
                 self.sweep_out(range.clone(), wait, |page| clear_of_object(page, None));
