@@ -50,8 +50,14 @@ pub struct Hook<'a, M: Machine, F: Format, G: Concurrent> {
 
 /// The addresses of a range of bytes; `None` if it is empty, or ends before it starts.
 pub(crate) fn virt(range: Range<usize>) -> Option<VirtRange> {
-    let len = range.end.checked_sub(range.start)?;
+    let len = range.end.checked_sub(range.start).filter(|len| *len > 0)?;
     VirtRange::new(VirtAddr::new(range.start as u64), len as u64)
+}
+
+#[test]
+fn an_empty_range_has_no_addresses() {
+    assert_eq!([virt(4096..4096), virt(8192..4096)], [None, None]);
+    assert_eq!(virt(4096..8192).unwrap().len(), 4096);
 }
 
 impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
