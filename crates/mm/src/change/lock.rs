@@ -134,12 +134,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 _ => return Ok(()),
             };
             match access.map_or(Ok(()), |access| self.touch_all(at..end, access)) {
-                // The rights have changed since: they are looked at again.
-                Err(Error::Vma(vma::Error::WrongKind))
-                    if self.next_vma(at) != Some((vma.clone(), flags)) =>
-                {
-                    continue;
-                }
+                // Another call has changed the memory since: it is looked at again. As in Linux,
+                // what is gone is no failure.
+                Err(_) if self.next_vma(at) != Some((vma.clone(), flags)) => continue,
                 touched => touched?,
             }
             at = end;

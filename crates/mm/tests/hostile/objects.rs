@@ -46,6 +46,11 @@ fn an_object_of_another_machine_is_refused() {
     });
 }
 
+fn anonymous_at(addr: usize) -> MapRequest<Backing<Sim>> {
+    let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED;
+    MapRequest { addr, len: PAGE, prot: 3, flags, file: None, offset: 0, driver_flags: None }
+}
+
 /// The pages of a space serve no other VMAs: those of a copy could give pages rights that the
 /// space's own VMAs do not allow, and move pages that no VMA keeps still.
 #[test]
@@ -61,7 +66,9 @@ fn the_pages_of_a_space_serve_no_copy_of_its_vmas() {
             assert_eq!(other.mprotect(AT, PAGE, 3, None), Err(vma::Error::NotHere));
             assert_eq!(other.munmap(AT, PAGE), Err(vma::Error::NotHere));
             // An error that a closure has seen is not that of the call.
-            assert!(calls.madvise(AT, PAGE, Advice::Collapse).is_err());
+            let request = MapRequest { len: 4 << 20, ..anonymous_at(2 << 20) };
+            calls.mmap(request)?;
+            assert!(calls.madvise(2 << 20, 4 << 20, Advice::Collapse).is_err());
             Ok(7)
         });
         assert_eq!(outcome, Ok(7));
