@@ -82,7 +82,26 @@ impl Advice {
 
     /// Whether it takes pages away for good.
     pub fn discards(self) -> bool {
-        matches!(self, Advice::DontNeed | Advice::DontNeedLocked | Advice::Free | Advice::Remove)
+        use Advice::*;
+        match self {
+            DontNeed | DontNeedLocked | Free | Remove => true,
+            Normal | Random | Sequential | WillNeed | DontFork | DoFork | WipeOnFork => false,
+            KeepOnFork | Mergeable | Unmergeable | HugePage | NoHugePage | DontDump => false,
+            DoDump | Cold | PageOut | PopulateRead | PopulateWrite | Collapse => false,
+            GuardInstall | GuardRemove => false,
+        }
+    }
+
+    /// Whether a seal forbids it for memory that may not be written.
+    fn is_sealed_off(self) -> bool {
+        use Advice::*;
+        match self {
+            DontFork | WipeOnFork | GuardInstall => true,
+            DontNeed | DontNeedLocked | Free | Remove => self.discards(),
+            Normal | Random | Sequential | WillNeed | DoFork | KeepOnFork | Mergeable => false,
+            Unmergeable | HugePage | NoHugePage | DontDump | DoDump | Cold | PageOut => false,
+            PopulateRead | PopulateWrite | Collapse | GuardRemove => false,
+        }
     }
 }
 
@@ -209,10 +228,9 @@ impl<F: MappedFile> Vma<F> {
     pub fn refusal(&self, advice: Advice) -> Option<Error> {
         use Advice::*;
         let flags = self.flags;
-        let discards = advice.discards() || matches!(advice, DontFork | WipeOnFork | GuardInstall);
         // A sealed VMA that is not writable may not be emptied either.
         let sealed = flags.contains(VmFlags::SEALED) && !flags.contains(VmFlags::WRITE);
-        if discards && sealed && self.is_anonymous() {
+        if advice.is_sealed_off() && sealed && self.is_anonymous() {
             return Some(Error::Sealed);
         }
         let kept = match advice {

@@ -291,3 +291,24 @@ pub(crate) fn chain(seed: u64) -> Script {
     }
     script(kind, vec![(0..OPS).map(|salt| fit[pick(10 + salt, fit.len())]).collect()])
 }
+
+/// These only set flags of VMAs, as NORMAL does.
+const ONLY_FLAGS: [Advice; 8] = [
+    Advice::Random,
+    Advice::Sequential,
+    Advice::Mergeable,
+    Advice::Unmergeable,
+    Advice::HugePage,
+    Advice::DoDump,
+    Advice::KeepOnFork,
+    Advice::NoHugePage,
+];
+
+#[test]
+fn each_advice_is_an_operation() {
+    let all = all();
+    for advice in Advice::ALL {
+        let is = |op: &Op| matches!(op, Op::Advise(_, _, found) if found == advice);
+        assert!(all.iter().any(is) || ONLY_FLAGS.contains(advice), "{advice:?} is in no script");
+    }
+}

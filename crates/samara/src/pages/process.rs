@@ -323,10 +323,7 @@ fn shown(vma: Option<(Range<usize>, VmFlags)>) -> String {
 
 /// Whether the advice drops private pages.
 fn drops_pages(advice: Advice) -> bool {
-    matches!(
-        advice,
-        Advice::DontNeed | Advice::DontNeedLocked | Advice::Free | Advice::GuardInstall
-    )
+    advice.discards() && advice != Advice::Remove || advice == Advice::GuardInstall
 }
 
 /// Compares the result of a step with the mirror's. A page that could not be brought in, or freed,
