@@ -45,7 +45,7 @@ causes! {
     LockLimitAgain 11 "more memory would be locked than RLIMIT_MEMLOCK allows; unlock some or raise the limit";
     /// [`Limits::locked`](crate::Limits) is 0.
     MayNotLock 1 "the process may not lock memory; raise RLIMIT_MEMLOCK";
-    /// The host does not promise so much memory ([`Step::growth`](crate::Step::growth)).
+    /// The host does not promise so much memory ([`Host::admit`](crate::Host::admit)).
     Overcommit 12 "so much memory is not promised to programs; free some, or allow overcommitment";
     /// There is no free range of that size.
     NoSpace 12 "no free range of that size in the address space";

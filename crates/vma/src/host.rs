@@ -9,7 +9,7 @@ use core::ops::Range;
 use grace::Reclaim;
 use maple::{NodeAlloc, Nodes};
 
-use crate::{Advice, Error, MappedFile, Step, VmFlags, space::Writer, state::VmaCounts};
+use crate::{Advice, Error, MappedFile, Step, VmFlags, Vma, space::Writer, state::VmaCounts};
 
 /// A host of an address space: the crate that manages the pages behind its VMAs.
 ///
@@ -69,11 +69,29 @@ pub trait Host<F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
     /// write.
     const BRINGS_IN: bool = true;
 
-    /// Applies a step in the order that [`Step`] explains.
+    /// A step is about to be made, which may still fail. Memory for `growth` more bytes must be
+    /// promised ([`VmFlags::ACCOUNT`]); what is promised and not needed when the call has ended is
+    /// given back by the host ([`Sizes`](crate::Sizes)). If a range gets a VMA ([`Enters`]), `vma`
+    /// has its contents, if they are not those of its neighbour: nothing waits in the range when
+    /// this returns. By default it does nothing.
     ///
     /// # Errors
-    /// Those of the step, and of the host: [`Error::OutOfMemory`], [`Error::Overcommit`], those of
-    /// a file that refuses a map: nothing has changed. Those of an advice: some pages may have.
+    /// [`Error::Overcommit`], [`Error::OutOfMemory`], those of a file that refuses a map: nothing
+    /// has changed.
+    fn admit(
+        &mut self,
+        growth: isize,
+        enters: Option<&Enters>,
+        vma: Option<&Vma<F>>,
+    ) -> Result<(), Error> {
+        let _ = (growth, enters, vma);
+        Ok(())
+    }
+
+    /// Applies a step with work on pages, in the order that [`Step`] explains.
+    ///
+    /// # Errors
+    /// Those of the step: nothing has changed. Those of an advice: some pages may have.
     fn apply(&mut self, step: Step<'_, '_, F, R, A>) -> Result<(), Error>;
 
     /// A range that overlaps this one and waits: some CPU may have a translation of a page that was
@@ -82,6 +100,12 @@ pub trait Host<F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
     fn waiting(&self, range: Range<usize>) -> Option<Range<usize>> {
         let _none = range;
         None
+    }
+
+    /// Debug hook: the range maps nothing any more, and its VMAs were untouched, so there are no
+    /// pages to remove. By default it does nothing.
+    fn check_untouched(&mut self, range: Range<usize>) {
+        let _ = range;
     }
 
     /// A map has found no place: nothing waits any more when this returns. Returns whether anything
@@ -107,9 +131,24 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc, H: Host<F, R, A>> Host<F, R, A> fo
     const MARKS_TOUCHED: bool = H::MARKS_TOUCHED;
     const BRINGS_IN: bool = H::BRINGS_IN;
 
+    #[inline(always)]
+    fn admit(
+        &mut self,
+        growth: isize,
+        enters: Option<&Enters>,
+        vma: Option<&Vma<F>>,
+    ) -> Result<(), Error> {
+        H::admit(self, growth, enters, vma)
+    }
+
     #[inline]
     fn apply(&mut self, step: Step<'_, '_, F, R, A>) -> Result<(), Error> {
         H::apply(self, step)
+    }
+
+    #[inline(always)]
+    fn check_untouched(&mut self, range: Range<usize>) {
+        H::check_untouched(self, range)
     }
 
     #[inline]
@@ -125,7 +164,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc, H: Host<F, R, A>> Host<F, R, A> fo
 /// The work on pages that belongs to a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Work {
-    /// None. VMAs change, or a range gets its first VMA.
+    /// None. VMAs change, or a range gets its first VMA: no host is asked to apply it.
     Nothing,
     /// The range maps nothing any more: its pages go. When the step has ended, no CPU has a
     /// translation of them. If it `may_wait`, the range had private anonymous memory only, and was
@@ -136,7 +175,7 @@ pub enum Work {
         /// Whether CPUs may have translations of the range for a while.
         may_wait: bool,
     },
-    /// The range maps nothing any more, and no page of it was ever there.
+    /// The range maps nothing any more, and no page of it was ever there: as `Nothing`.
     Untouched(Range<usize>),
     /// The range gets a new map in the place of others, whose pages go.
     Replace(Range<usize>),

@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 use crate::{
-    Area,
+    Area, Vma,
     host::{Enters, Work},
     state::VmaCounts,
     tree::Change,
@@ -33,6 +33,7 @@ pub(crate) struct Plan<F> {
 
 impl<F> Plan<F> {
     /// One change with the work `work`. `gone` is its effect on the VMAs that it overlaps.
+    #[inline(always)]
     pub(crate) fn change(change: Change<F>, gone: VmaCounts, work: Work) -> Self {
         let more = change.effect(gone);
         let growth = more.sizes.accounted();
@@ -40,6 +41,7 @@ impl<F> Plan<F> {
     }
 
     /// The VMA at `start` gets another end, and counts `more`.
+    #[inline(always)]
     pub(crate) fn end(start: usize, end: usize, more: VmaCounts) -> Self {
         let (stores, growth) = (Stores::End { start, end, more }, more.sizes.accounted());
         Plan { stores, work: Work::Nothing, enters: None, growth }
@@ -50,7 +52,19 @@ impl<F> Plan<F> {
         Plan { stores: Stores::Held(held), work, enters: None, growth: 0 }
     }
 
+    /// The contents that are stored, or that the work is about.
+    #[inline(always)]
+    pub(crate) fn vma(&self) -> Option<&Vma<F>> {
+        match &self.stores {
+            Stores::One(change, _) => change.vma.as_deref(),
+            Stores::Move { new, .. } => Some(&new.vma),
+            Stores::Held([Some(area), _]) => Some(&area.vma),
+            _ => None,
+        }
+    }
+
     /// A range gets a VMA with it.
+    #[inline(always)]
     pub(crate) fn enters(self, range: Range<usize>, new: bool) -> Self {
         Plan { enters: Some(Enters { range, new }), ..self }
     }

@@ -7,7 +7,7 @@ use maple::{NodeAlloc, Nodes};
 
 use crate::{
     AddressSpace, Area, Error, MappedFile, RefCounted, Vma,
-    host::{Enters, Host, Work},
+    host::{Host, Work},
     plan::{Plan, Stores},
     space::Writer,
     tree::{Change, Vmas},
@@ -17,8 +17,8 @@ use crate::{
 ///
 /// A call of the [`Writer`] looks at VMAs and decides. What it wants is a step: the VMAs to store
 /// or to erase, and the [`Work`] on pages that belongs to it. A call on several VMAs makes several
-/// steps, one after the other. Each step goes through one door, [`Host::apply`], where the host
-/// works on pages between the stores:
+/// steps, one after the other. The host [admits](Host::admit) each of them first. A step with work
+/// on pages then goes through one door, [`Host::apply`], where the host works between the stores:
 ///
 /// | the step | the host |
 /// | --- | --- |
@@ -84,28 +84,10 @@ impl<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Step<'s, 'a, F, R, A> {
         &self.plan.work
     }
 
-    /// The range that gets a VMA, if one does.
-    #[inline]
-    pub fn enters(&self) -> Option<&Enters> {
-        self.plan.enters.as_ref()
-    }
-
-    /// The bytes for which memory must be promised
-    /// ([`VmFlags::ACCOUNT`](crate::VmFlags::ACCOUNT)), more than before the step.
-    #[inline]
-    pub fn growth(&self) -> isize {
-        self.plan.growth
-    }
-
     /// The contents that a range gets, before [`close`](Self::close); with [`Work::Protect`] and
     /// [`Work::Advise`] those of the range, at any time.
     pub fn vma(&self) -> Option<&Vma<F>> {
-        match &self.plan.stores {
-            Stores::One(change, _) => change.vma.as_deref(),
-            Stores::Move { new, .. } => Some(&new.vma),
-            Stores::Held([Some(area), _]) => Some(&area.vma),
-            _ => None,
-        }
+        self.plan.vma()
     }
 
     /// Makes busy what the work must find unchanged: the source of a move, and VMAs that stay while
@@ -299,25 +281,7 @@ impl<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Step<'s, 'a, F, R, A> {
             return Ok(());
         }
         let stores = core::mem::replace(&mut self.plan.stores, Stores::Held([None, None]));
-        let vmas = &mut *self.vmas;
-        match stores {
-            Stores::One(change, more) => {
-                vmas.put(change.start..change.end, change.vma)?;
-                vmas.state.count_more(more);
-                Ok(())
-            }
-            Stores::End { start, end, more } => {
-                vmas.tree.set_end(start, end - 1)?;
-                vmas.state.count_more(more);
-                Ok(())
-            }
-            Stores::Move { new, left_behind, .. } => {
-                vmas.tree.preallocate_writes(2)?;
-                vmas.store(new.start, new.end, new.vma)?;
-                vmas.write(left_behind)
-            }
-            Stores::Held(_) => Ok(()),
-        }
+        self.vmas.store_all(stores)
     }
 }
 
@@ -350,6 +314,29 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Vmas<'_, F, R, A> {
         debug_assert!(back.is_ok(), "the memory of all stores was allocated before the first");
     }
 
+    /// All stores of a step without work on pages.
+    #[inline(always)]
+    fn store_all(&mut self, stores: Stores<F>) -> Result<(), Error> {
+        match stores {
+            Stores::One(change, more) => {
+                self.put(change.start..change.end, change.vma)?;
+                self.state.count_more(more);
+                Ok(())
+            }
+            Stores::End { start, end, more } => {
+                self.tree.set_end(start, end - 1)?;
+                self.state.count_more(more);
+                Ok(())
+            }
+            Stores::Move { new, left_behind, .. } => {
+                self.tree.preallocate_writes(2)?;
+                self.store(new.start, new.end, new.vma)?;
+                self.write(left_behind)
+            }
+            Stores::Held(_) => Ok(()),
+        }
+    }
+
     /// The last stores of a move: what it leaves behind, and the new VMA.
     fn open_move(
         &mut self,
@@ -380,8 +367,9 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Vmas<'_, F, R, A> {
 }
 
 impl<F: MappedFile, R: Reclaim, A: NodeAlloc, H: Host<F, R, A>> Writer<'_, F, R, A, H> {
-    /// Applies a step.
-    #[inline]
+    /// Applies a step. One without work on pages is a store, once the host has admitted it;
+    /// inlined, so that its plan is never in memory.
+    #[inline(always)]
     pub(crate) fn apply(&mut self, plan: Plan<F>) -> Result<(), Error> {
         let Writer { vmas, host } = self;
         if cfg!(debug_assertions)
@@ -389,6 +377,15 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc, H: Host<F, R, A>> Writer<'_, F, R,
         {
             vmas.check_known(change, *more);
         }
-        host.apply(Step::new(vmas, plan))
+        host.admit(plan.growth, plan.enters.as_ref(), plan.vma())?;
+        match plan.work {
+            Work::Nothing => vmas.store_all(plan.stores),
+            Work::Untouched(range) => {
+                vmas.store_all(plan.stores)?;
+                host.check_untouched(range);
+                Ok(())
+            }
+            _ => host.apply(Step::new(vmas, plan)),
+        }
     }
 }

@@ -11,7 +11,7 @@ use grace::Concurrent;
 use machine::{Frame, Machine, VirtAddr, VirtRange};
 use maple::RefCounted;
 use paging::{Format, Mapping, Reserve, SweepChange};
-use vma::{Advice, Host, Step, VmFlags, Vma, Work};
+use vma::{Advice, Enters, Host, Step, VmFlags, Vma, Work};
 
 use crate::{
     Backing, Error,
@@ -197,13 +197,32 @@ pub(super) fn no_memory(error: paging::Error) -> vma::Error {
 impl<M: Machine, F: Format, G: Concurrent> Host<Backing<M>, G> for Hook<'_, M, F, G> {
     const MARKS_TOUCHED: bool = true;
 
+    /// Memory is promised, an object knows of its map, and nothing waits in the range.
+    #[inline]
+    fn admit(
+        &mut self,
+        growth: isize,
+        enters: Option<&Enters>,
+        vma: Option<&Vma<Backing<M>>>,
+    ) -> Result<(), vma::Error> {
+        if let Ok(more @ 1..) = usize::try_from(growth) {
+            self.promise(more)?;
+        }
+        if let Some(enters) = enters {
+            if let Some(vma) = vma.filter(|vma| vma.file.is_some()) {
+                self.map(enters.range.clone(), vma, enters.new)?;
+            }
+            self.claim(&enters.range);
+        }
+        Ok(())
+    }
+
     fn apply(&mut self, mut step: Step<'_, '_, Backing<M>, G>) -> Result<(), vma::Error> {
         // A copy of the VMAs (`vma::Writer::duplicate`) has no pages of its own.
         if !step.is_of(&self.core.vmas) {
             return Err(vma::Error::NotHere);
         }
         self.refused = None;
-        self.admit(&step)?;
         step.hold()?;
         self.prepare_work(step.work())?;
         // Until its rights have changed, a first touch in a neighbour brings in no huge page that
@@ -214,6 +233,17 @@ impl<M: Machine, F: Format, G: Concurrent> Host<Backing<M>, G> for Hook<'_, M, F
         let done = self.carry_out(&mut step);
         step.open();
         done
+    }
+
+    #[inline]
+    fn check_untouched(&mut self, range: Range<usize>) {
+        if cfg!(debug_assertions)
+            && let Some(range) = virt(range)
+        {
+            let guard = G::pin();
+            let found = self.core.tables.walk(&guard).pages(range).next();
+            assert!(found.is_none(), "an untouched VMA has a page: {found:?}");
+        }
     }
 
     fn waiting(&self, range: Range<usize>) -> Option<Range<usize>> {
@@ -233,21 +263,6 @@ impl<M: Machine, F: Format, G: Concurrent> Host<Backing<M>, G> for Hook<'_, M, F
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
-    /// What a step needs before anything changes: memory that is promised, an object that knows of
-    /// its map, and a range where nothing waits.
-    fn admit(&mut self, step: &Step<'_, '_, Backing<M>, G>) -> Result<(), vma::Error> {
-        if let Ok(more @ 1..) = usize::try_from(step.growth()) {
-            self.promise(more)?;
-        }
-        if let Some(enters) = step.enters() {
-            if let Some(vma) = step.vma().filter(|vma| vma.file.is_some()) {
-                self.map(enters.range.clone(), vma, enters.new)?;
-            }
-            self.claim(&enters.range);
-        }
-        Ok(())
-    }
-
     /// Prepares all memory that the work may need.
     fn prepare_work(&mut self, work: &Work) -> Result<(), vma::Error> {
         match work {
@@ -277,7 +292,6 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
                 self.claim(range);
                 self.remove(range.clone());
             }
-            (Work::Untouched(range), _) => self.check_untouched(range.clone()),
             (Work::Protect { range, old }, Some(now)) => self.protect(range.clone(), now, *old),
             (Work::Move { from, to, .. }, _) => self.move_pages(from.clone(), *to),
             (Work::Advise { range, advice }, Some(vma)) => {
@@ -286,7 +300,8 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
             (Work::Protect { .. } | Work::Advise { .. }, None) => {
                 debug_assert!(false, "this work has a VMA");
             }
-            (Work::Nothing, _) => {}
+            // Not applied here.
+            (Work::Nothing | Work::Untouched(_), _) => {}
         }
         Ok(())
     }
@@ -351,16 +366,6 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     fn claim(&mut self, range: &Range<usize>) {
         if self.core.waiting.overlapping(self.core.tables.machine(), range).is_some() {
             self.core.waiting.flush(&self.core.tables);
-        }
-    }
-
-    fn check_untouched(&mut self, range: Range<usize>) {
-        if cfg!(debug_assertions)
-            && let Some(range) = virt(range)
-        {
-            let guard = G::pin();
-            let found = self.core.tables.walk(&guard).pages(range).next();
-            assert!(found.is_none(), "an untouched VMA has a page: {found:?}");
         }
     }
 

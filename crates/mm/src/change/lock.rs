@@ -116,7 +116,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// Brings in the pages of a range, for writing where that is allowed, up to the first page that
-    /// allows no access. Leaves out memory that is locked when it is touched.
+    /// allows no access, which is an error. Leaves out memory that is locked when it is touched.
     pub(crate) fn bring_in(&self, range: Range<usize>) -> Result<(), Error> {
         let mut at = range.start;
         while at < range.end
@@ -131,7 +131,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     Some(Access::Write)
                 }
                 _ if flags.intersects(VmFlags::ACCESS) => Some(Access::Read),
-                _ => return Ok(()),
+                _ => return Err(vma::Error::Unmapped.into()),
             };
             match access.map_or(Ok(()), |access| self.touch_all(at..end, access)) {
                 // Another call has changed the memory since: it is looked at again. As in Linux,

@@ -14,7 +14,7 @@
 //!
 //! *Addresses* (I4). No VMA overlaps a range that waits. Maps without an address are placed beside
 //! it ([`vma::Host::waiting`]). Each step that gives a range a VMA claims it
-//! ([`vma::Step::enters`]): what waits there is flushed first, with IPIs. A fault at such an
+//! ([`vma::Host::admit`]): what waits there is flushed first, with IPIs. A fault at such an
 //! address finds a hole.
 //!
 //! *Other spaces.* The entries are cleared already, so a child that shares tables after a fork does
