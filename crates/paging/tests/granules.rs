@@ -118,6 +118,51 @@ fn a_fork_copies_a_pinned_large_page() {
     copied::<Sv48>();
 }
 
+/// Pins that end while a fork is under way: the child has each page, shared or copied.
+#[test]
+fn a_fork_loses_no_large_page_whose_pin_ends() {
+    fn kept<F: OnSim>() {
+        let (sim, paging) = machine::<F>(64, 5 * F::LARGE.frames());
+        let exclusive = Attrs::USER_RW.with_share(Share::Exclusive);
+        let large = F::LARGE.bytes();
+        let range = VirtRange::new(virt(large), 2 * large).unwrap();
+        let (parent, child) = sim.on_cpu(0, || {
+            let parent = user(&paging);
+            for at in [large, 2 * large] {
+                let first = block(&sim, F::LARGE.order());
+                put(&sim, first, 8, at);
+                parent.map_own(pages_of::<F>(at, 512), first, exclusive).unwrap();
+            }
+            let mut frames = [[Frame::default()]; 2];
+            let pins = frames.iter_mut().zip([large, 2 * large]).map(|(frame, at)| {
+                parent.get_user_pages_fast(virt(at), true, frame, |_, _| false).unwrap()
+            });
+            let held = std::cell::RefCell::new(pins.collect::<Vec<_>>());
+            let copies = |_: VirtAddr| {
+                held.borrow_mut().clear();
+                Ok(Some(block(&sim, F::PAGE.order())))
+            };
+            // SAFETY: the calls of the child are this test's, and so are the frames.
+            let (child, pending) = unsafe { parent.fork_with(Asid(2), Some(&copies)) }.unwrap();
+            pending.flush();
+            drop(held);
+            (parent, child)
+        });
+        sim.on_cpu(0, || {
+            for at in [large, 2 * large] {
+                assert_eq!(word(&sim, get(&child, virt(at)).frame, 8), at);
+            }
+            unmap_counted(&parent, range);
+            unmap_counted(&child, range);
+        });
+        end(&sim, &paging, [parent, child]);
+    }
+    kept::<X86_64L4>();
+    kept::<Aarch64>();
+    kept::<Sv39>();
+    kept::<Sv48>();
+}
+
 /// A move has the tables in hand that it may need, also if a fault that was under way unlinks an
 /// empty one of the target once the move is prepared.
 #[test]

@@ -189,7 +189,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
                 new.anon = Slot::filled(look.vma.anon.get());
             }
         }
-        match goes_on {
+        // Shared memory never gets one.
+        match goes_on && new.is_private() {
             true => _ = new.anon.close(),
             false => self.open(&mut new),
         }

@@ -205,6 +205,7 @@ impl<M: Machine, F: Format, G: Concurrent> Host<Backing<M>, G> for Hook<'_, M, F
         enters: Option<&Enters>,
         vma: Option<&Vma<Backing<M>>>,
     ) -> Result<(), vma::Error> {
+        self.refused = None;
         if let Ok(more @ 1..) = usize::try_from(growth) {
             self.promise(more)?;
         }
@@ -222,7 +223,6 @@ impl<M: Machine, F: Format, G: Concurrent> Host<Backing<M>, G> for Hook<'_, M, F
         if !step.is_of(&self.core.vmas) {
             return Err(vma::Error::NotHere);
         }
-        self.refused = None;
         step.hold()?;
         self.prepare_work(step.work())?;
         // Until its rights have changed, a first touch in a neighbour brings in no huge page that

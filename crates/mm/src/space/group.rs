@@ -146,6 +146,7 @@ impl<M: Machine> FrameGroup<M> {
     /// a few locked instructions for each.
     pub fn used(&self) -> usize {
         self.machine.step(Access::Shared);
+        let _collecting = lock(&self.machine, &self.collecting);
         self.collect();
         // Relaxed: only the number counts.
         self.taken.load(Ordering::Relaxed)

@@ -47,6 +47,27 @@ fn each_frame_counts_until_it_is_free() {
     });
 }
 
+/// The same for a huge page.
+#[test]
+fn a_fork_copies_no_pinned_huge_page_that_the_child_does_not_have() {
+    const HUGE: usize = 2 << 20;
+    for advice in [Advice::DontFork, Advice::WipeOnFork] {
+        with_space(2048, |_, _, space| {
+            space.set_huge_pages(HugePages::Always).unwrap();
+            let at = 1 << 30;
+            space.mmap(at, HUGE, 3, FIXED).unwrap();
+            space.write(at, &[1]).unwrap();
+            assert_eq!(space.usage(at..at + HUGE).huge, HUGE);
+            space.madvise(at, HUGE, advice).unwrap();
+            let mut frame = [Frame::default()];
+            let pins = space.pin_pages(at + 3 * PAGE, Access::Write, &mut frame).unwrap();
+            let child = space.fork(Asid(3)).unwrap();
+            assert_eq!(child.resident(at..at + HUGE), 0);
+            drop(pins);
+        });
+    }
+}
+
 /// The child has no such pages, so they need no copies, pinned or not.
 #[test]
 fn a_fork_copies_no_pinned_page_that_the_child_does_not_have() {

@@ -68,6 +68,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             }
             // For each level the last table that was counted, by the first address beyond it.
             let mut counted: [Option<VirtAddr>; 5] = [None; 5];
+            // The lowest table that stays, as above.
+            let mut has = None;
             for page in self.walk(&guard).pages(from) {
                 let lowest = match F::level_of(page.size) {
                     Some(0) => 0,
@@ -75,7 +77,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                     _ => return Err(Error::Cut(page.page, page.size)),
                 };
                 let at = moved(from, to, page.page);
-                if counted[0] == beyond::<F>(at, 1) || lowest == 0 && self.has_table(at)? {
+                let table = beyond::<F>(at, 1);
+                if counted[0] == table || has == Some(table) {
+                    continue;
+                }
+                if lowest == 0 && self.has_table(at, from)? {
+                    has = Some(table);
                     continue;
                 }
                 let upper = usize::from(F::LEVELS - 1);
@@ -88,14 +95,21 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 }
             }
         }
-        spare.fill(needed)?;
+        // A few more: a fault beside the ranges may unlink a new table that is empty for a moment.
+        spare.fill(if needed == 0 { 0 } else { needed + usize::from(F::LEVELS) })?;
         Ok(Relocation { spare, from, to })
     }
 
     /// Whether the lowest table for an address has an entry, so that it and the way there stay. A
     /// fault that is under way unlinks a table that is empty, and those above it that become empty
     /// by that. (It may also split a large page: then its pieces need a table, too.)
-    fn has_table(&self, at: VirtAddr) -> Result<bool, Error> {
+    fn has_table(&self, at: VirtAddr, from: VirtRange) -> Result<bool, Error> {
+        // Its entries may be those that move.
+        let first = at.align_down(F::LARGE);
+        let table = VirtRange::new(first, F::LARGE.bytes()).ok_or(Error::Empty)?;
+        if table.contains(from.start()) || from.contains(first) {
+            return Ok(false);
+        }
         let guard = G::pin();
         let spot = self.walk(&guard).find(at, 0).ok_or(Error::Malformed(at))?;
         if spot.level != 0 {

@@ -319,26 +319,32 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         copies: &Copies<'_>,
     ) -> Result<(), Error> {
         let end = range.last().ok_or(Error::Empty)?;
+        let lacks = |page: &Mapping| child.walk(&G::pin()).get(page.page).is_none();
         let mut from = Some(range.start());
         while let Some(rest) = from.and_then(|from| VirtRange::between(from, end)) {
-            let pinned = self.first_exclusive(rest, |page| {
+            // A large page that `share_lowest` has left out is copied, though its pin has ended.
+            let left_out =
+                |page: &Mapping| !F::SHARED_IS_READ_ONLY && page.size != F::PAGE && lacks(page);
+            let found = self.first_exclusive(rest, |page| {
                 let block = block_of(self.machine(), page.frame);
-                block.is_some_and(|(_, info)| info.pins() != 0)
+                block.is_some_and(|(_, info)| info.pins() != 0) || left_out(page)
             });
-            let Some(page) = pinned else { return Ok(()) };
+            let Some(page) = found else { return Ok(()) };
             if page.size > F::LARGE {
                 return Err(Error::TooLarge(page.page, page.size));
             }
             let copied = self.with_memory(|| child.own_for_copy(page.page))?;
-            if copied > Some(0) || page.size != F::PAGE {
+            if copied > Some(0) {
                 self.copy_lacking_large(child, page.page, copies)?;
+            } else if page.size != F::PAGE {
+                Self::copy_large(child, page, copies)?;
             }
             let after = beyond::<F>(page.page, 1).ok_or(Error::Empty)?;
-            let lacks = |page: &Mapping| child.walk(&G::pin()).get(page.page).is_none();
+            let small = |page: &Mapping| page.size == F::PAGE && lacks(page);
             let mut next = Some(page.page.align_down(F::LARGE));
             while let Some(page) = next
                 .and_then(|next| VirtRange::between(next, after))
-                .and_then(|rest| self.first_exclusive(rest, lacks))
+                .and_then(|rest| self.first_exclusive(rest, small))
             {
                 child.map_copy(page.page, page.frame, page.attrs, copies)?;
                 next = beyond::<F>(page.page, 0);
@@ -364,15 +370,20 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 .walk(&G::pin())
                 .get(at)
                 .filter(|page| page.size == F::LARGE && page.attrs.share() == Share::Exclusive);
-            let Some(page) = page else { continue };
-            let pieces = (0..F::ENTRIES as u64).filter_map(|piece| {
-                let piece_at = at.checked_add(piece * F::PAGE.bytes())?;
-                Some((piece_at, page.frame.checked_add(piece * F::PAGE.frames())?))
-            });
-            for (at, frame) in pieces {
-                if child.walk(&G::pin()).get(at).is_none() {
-                    child.map_copy(at, frame, page.attrs, copies)?;
-                }
+            page.map_or(Ok(()), |page| Self::copy_large(child, page, copies))?;
+        }
+        Ok(())
+    }
+
+    /// Gives the child copies of the pieces of a large page that it lacks.
+    fn copy_large(child: &Self, page: Mapping, copies: &Copies<'_>) -> Result<(), Error> {
+        let pieces = (0..F::ENTRIES as u64).filter_map(|piece| {
+            let at = page.page.checked_add(piece * F::PAGE.bytes())?;
+            Some((at, page.frame.checked_add(piece * F::PAGE.frames())?))
+        });
+        for (at, frame) in pieces {
+            if child.walk(&G::pin()).get(at).is_none() {
+                child.map_copy(at, frame, page.attrs, copies)?;
             }
         }
         Ok(())
