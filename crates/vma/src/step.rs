@@ -124,8 +124,8 @@ impl<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Step<'s, 'a, F, R, A> {
         Ok(())
     }
 
-    /// Gives back what is held. Nothing has changed then.
-    fn cancel(&mut self) {
+    /// Gives back what is held: these VMAs are as they were.
+    fn give_back(&mut self) {
         let Step { vmas, plan, .. } = self;
         match &plan.stores {
             Stores::Move { area, .. } => {
@@ -185,10 +185,6 @@ impl<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Step<'s, 'a, F, R, A> {
                 }
                 vmas.state.count_more(*more);
             }
-            Stores::End { start, end, more } => {
-                vmas.tree.set_end(*start, *end - 1)?;
-                vmas.state.count_more(*more);
-            }
             // It cannot fail: the memory was allocated when the source was held.
             Stores::Move { new, .. } => {
                 let (Some([busy_new, busy_old]), Work::Move { from, .. }) =
@@ -202,7 +198,8 @@ impl<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Step<'s, 'a, F, R, A> {
                     vmas.store(from.start, from.end, busy_old)?;
                 }
             }
-            Stores::Held(_) => {}
+            // A new end has no work on pages: it is stored at once.
+            Stores::End { .. } | Stores::Held(_) => {}
         }
         self.phase = Phase::Closed;
         Ok(())
@@ -244,6 +241,9 @@ impl<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Step<'s, 'a, F, R, A> {
         if self.phase != Phase::Closed {
             return;
         }
+        if matches!(self.plan.stores, Stores::Held(_)) {
+            return self.give_back();
+        }
         let stores = core::mem::replace(&mut self.plan.stores, Stores::Held([None, None]));
         let Step { vmas, plan, left, .. } = &mut self;
         match stores {
@@ -257,16 +257,11 @@ impl<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Step<'s, 'a, F, R, A> {
                     Err(error) => debug_assert!(neighbours > 0, "{error}"),
                 }
             }
-            Stores::End { .. } => {}
             Stores::Move { new, left_behind, .. } => {
                 let opened = vmas.open_move(new, left_behind, &plan.work);
                 debug_assert!(opened.is_ok(), "the memory of all stores was allocated before");
             }
-            Stores::Held(areas) => {
-                if plan.work.holds() {
-                    areas.iter().flatten().for_each(|area| vmas.put_back(area));
-                }
-            }
+            Stores::End { .. } | Stores::Held(_) => {}
         }
     }
 
@@ -289,7 +284,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Drop for Step<'_, '_, F, R, A> {
     #[inline]
     fn drop(&mut self) {
         if self.phase == Phase::Held {
-            self.cancel();
+            self.give_back();
         }
     }
 }
