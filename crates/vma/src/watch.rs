@@ -90,7 +90,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
     }
 
     /// UFFDIO_MOVE: moves the private pages of `from` to `to`. Both ranges lie in one VMA each, of
-    /// private anonymous memory with the same rights. The VMAs stay, and are busy meanwhile.
+    /// private anonymous memory with the same rights, among them WRITE; that of `to` is registered.
+    /// The VMAs stay, and are busy meanwhile.
     ///
     /// # Errors
     /// [`Error::WrongKind`], [`Error::BadRange`], [`Error::OutOfMemory`], and those of the host.
@@ -111,7 +112,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
             && plain(&target)
             && from.end <= source.end
             && to_end <= target.end
-            && (source.vma.flags ^ target.vma.flags) & compared == VmFlags::empty();
+            && (source.vma.flags ^ target.vma.flags) & compared == VmFlags::empty()
+            && source.vma.flags.contains(VmFlags::WRITE)
+            && target.vma.flags.intersects(VmFlags::UFFD);
         if !fit {
             return Err(Error::WrongKind);
         }

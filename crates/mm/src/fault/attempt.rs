@@ -136,6 +136,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let present = found.filter(|_| !has_mark);
             let brought_in = fresh.brought_in.get();
             if let Some(step) = self.userfault_step(&look, present, want, brought_in) {
+                // A call may have moved the page away since the look: then it is not absent.
+                if found.is_none() && !self.is_current(&look) {
+                    return Ok(Step::Again);
+                }
                 // As in Linux, before the fault asks the object for its own page.
                 if vma.file.is_some() && found.is_none() && !want.writes() {
                     self.fault_around(&look);

@@ -5,6 +5,7 @@
 use grace::Concurrent;
 use machine::{FrameError, Machine};
 use paging::{EntryChange, Format, Found, Mapping};
+use vma::VmFlags;
 
 use crate::{
     AddressSpace, FaultError, ObjectError,
@@ -65,6 +66,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let (machine, index) = (self.core.tables.machine(), vma.offset_at(look.addr) as u64);
         match HeldPage::get(machine, &**file.object(), index) {
             Ok(page) => Ok(Ok(Some(page))),
+            // It has gone since the look: the monitor is asked for it.
+            Err(ObjectError::Absent) if vma.flags.contains(VmFlags::UFFD_MISSING) => {
+                Ok(Err(Step::Again))
+            }
             Err(ObjectError::Absent) => Ok(Err(Step::NeedsObject)),
             Err(ObjectError::OutOfMemory(error)) => Err(FaultError::OutOfMemory(error)),
             Err(error) => {
@@ -111,7 +116,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         prepared: Prepared<'_, '_, M>,
         has_mark: bool,
     ) -> Result<Step, FaultError> {
-        let (vma, fresh) = (look.vma, prepared.fresh);
+        let (vma, fresh, was) = (look.vma, prepared.fresh, place.mapping());
         let keeps = has_mark && self.keeps_mark(vma, want);
         // SAFETY: the space owns its lower half. The frame is ours until it is mapped, and then the
         // page's until it is unmapped and flushed. A range is flushed before it gets another VMA.
@@ -123,7 +128,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 // A guard was installed since the first look, or the page went to swap.
                 let mark_now = now.is_some_and(|page| self.core.is_mark(&page));
                 let special = now.is_some_and(|page| self.core.is_special(page.frame));
-                if mark_now != has_mark || special && !mark_now {
+                // A page that has gone may be one that a monitor brings in.
+                let gone = now.is_none() && was.is_some();
+                if mark_now != has_mark || special && !mark_now || gone {
                     return (EntryChange::Keep, Step::Again);
                 }
                 let (change, step) = anon::decide(vma, want, now.filter(|_| !has_mark), &prepared);

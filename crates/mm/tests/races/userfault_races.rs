@@ -240,3 +240,43 @@ fn no_copy_is_lost_between_a_fork_and_its_event() {
     })
     .unwrap_or_else(|failure| panic!("{failure}"));
 }
+
+/// A page that is pinned does not move: a pin that comes while the monitor moves it either finds it
+/// gone, or the move finds the pin.
+#[test]
+fn a_pinned_page_does_not_move() {
+    explore(SEEDS / 8, |seed| {
+        let config = Config { cpus: 2, frames: 96, checks: RACING, ..Config::default() };
+        let sim = Sim::new(config).unwrap();
+        let shared = paging(&sim);
+        let space = sim.on_cpu(0, || {
+            let mut space = new_space(&shared, 1).unwrap();
+            space.set_userfault_handler(Arc::new(Refuses));
+            space.mmap(AT, 2 * PAGE, 3, FIXED).unwrap();
+            space.write(AT, &[7]).unwrap();
+            let uffd = Uffd::new(1);
+            space.userfault_register(AT, 2 * PAGE, UserFaultModes::MISSING, uffd).unwrap();
+            ManuallyDrop::new(space)
+        });
+        let moved = AtomicU64::new(0);
+        let mover: Program<'_> = Box::new(|| {
+            let done = space.userfault_move(AT + PAGE, AT, PAGE, false);
+            moved.store(1 + u64::from(done.is_ok()), SeqCst);
+        });
+        let pinner: Program<'_> = Box::new(|| {
+            let mut frames = [machine::Frame::default()];
+            let pins = space.pin_pages(AT, Access::Read, &mut frames);
+            while moved.load(SeqCst) == 0 {
+                sim.relax();
+            }
+            assert!(pins.is_err() || moved.load(SeqCst) == 1, "a pinned page has moved");
+        });
+        seeded(&sim, seed, vec![mover, pinner])?;
+        sim.on_cpu(0, || {
+            drop(ManuallyDrop::into_inner(space));
+            assert!(sim.settle());
+        });
+        Ok(all_given_back(&sim, &shared)?)
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+}

@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 
 use crate::{
     common::*,
+    host::uffd,
     ops::*,
     out::{Out, done, word},
-    world::{HALF, World},
+    world::{HALF, Kind, World},
 };
-use machine::Asid;
+use machine::{Asid, Step};
 use mm::*;
 use sim::Sim;
 use vma::{MapRequest, VmFlags};
@@ -96,8 +97,23 @@ impl<'w> Hand<'w> {
                 Out::default()
             }
             Op::Zap(page) => {
+                let told = world.monitor.events();
                 let _refused = space.madvise(at(page), len(page, 1), Advice::DontNeed);
+                // Guard pages are no removal of which a monitor is told.
+                world.monitor.forget(told);
                 Out::default()
+            }
+            Op::Announce(page) => {
+                if self.flags_at(page).is_some_and(|flags| flags.intersects(VmFlags::UFFD)) {
+                    world.monitor.note("remove", [at(page)]);
+                }
+                Out::default()
+            }
+            Op::Announced(page, advice) => {
+                let told = world.monitor.events();
+                let out = done(space.madvise(at(page), len(page, 1), advice));
+                world.monitor.forget(told);
+                out
             }
             Op::FindToRemove(page, pages) => self.find_to_remove(page, pages),
             Op::RemoveFound => match self.to_remove.pop_front() {
@@ -156,8 +172,8 @@ impl<'w> Hand<'w> {
             | Op::Seal(_)
             | Op::Sync(..)
             | Op::Evict(_) => self.object(op, value),
-            Op::Register(page, pages, modes, uffd) => {
-                done(space.userfault_register(at(page), len(page, pages), modes, Uffd::new(uffd)))
+            Op::Register(page, pages, modes, fd) => {
+                done(space.userfault_register(at(page), len(page, pages), modes, uffd(fd)))
             }
             Op::Unregister(page, pages) => {
                 done(space.userfault_unregister(at(page), len(page, pages)))
@@ -168,19 +184,24 @@ impl<'w> Hand<'w> {
                 for page in from.chunks_mut(PAGE) {
                     page[..8].copy_from_slice(&value.to_le_bytes());
                 }
-                done(space.userfault_copy(at(page), &from, protect))
+                self.resolve(|done| space.userfault_copy(at(page) + done, &from[done..], protect))
             }
-            Op::ZeroPage(page, pages) => done(space.userfault_zeropage(at(page), len(page, pages))),
-            Op::Continue(page, pages, protect) => {
-                done(space.userfault_continue(at(page), len(page, pages), protect))
-            }
-            Op::Poison(page, pages) => done(space.userfault_poison(at(page), len(page, pages))),
-            Op::MovePages(to, from, pages, holes) => {
-                done(space.userfault_move(at(to), at(from), len(from, pages), holes))
-            }
-            Op::WriteProtect(page, pages, protect) => {
-                done(space.userfault_write_protect(at(page), len(page, pages), protect))
-            }
+            Op::ZeroPage(page, pages) => self
+                .resolve(|done| space.userfault_zeropage(at(page) + done, len(page, pages) - done)),
+            Op::Continue(page, pages, protect) => self.resolve(|done| {
+                space.userfault_continue(at(page) + done, len(page, pages) - done, protect)
+            }),
+            Op::Poison(page, pages) => self
+                .resolve(|done| space.userfault_poison(at(page) + done, len(page, pages) - done)),
+            Op::MovePages(to, from, pages, holes) => self.resolve(|done| {
+                let len = len(from, pages) - done;
+                space.userfault_move(at(to) + done, at(from) + done, len, holes)
+            }),
+            Op::WriteProtect(page, pages, protect) => self.resolve(|_| {
+                space
+                    .userfault_write_protect(at(page), len(page, pages), protect)
+                    .map_err(|error| Resolved { done: 0, error })
+            }),
             Op::ClearSoftDirty => done(space.clear_soft_dirty()),
             Op::ClearReferenced => done(space.clear_referenced()),
             Op::SoftDirty(page, pages) => Out::words((page..page + pages).map(|page| {
@@ -227,6 +248,21 @@ impl<'w> Hand<'w> {
         }
     }
 
+    /// Makes a call of a monitor, of which some bytes are done already. A monitor that has not read
+    /// an event yet reads it, and calls again.
+    fn resolve(&self, call: impl Fn(usize) -> Result<(), Resolved>) -> Out {
+        let mut bytes = 0;
+        loop {
+            match call(bytes) {
+                Err(Resolved { done, error: Error::UserFault(UserFaultError::Changing) }) => {
+                    bytes += done;
+                    self.world.sim.relax();
+                }
+                made => return done(made),
+            }
+        }
+    }
+
     fn other(&self) -> Hand<'w> {
         Hand::new(self.world, (self.process + 1) % self.world.processes.len())
     }
@@ -264,7 +300,19 @@ impl<'w> Hand<'w> {
             let (addr, file, offset) =
                 (at, of.1.cloned(), if of.1.is_some() { offset * PAGE } else { 0 });
             let request = MapRequest { addr, len, prot, flags, file, offset, driver_flags: None };
-            return done(space.with_vmas(|calls| calls.mmap(request)));
+            let mut lost = Vec::new();
+            space.for_each_vma(|range, flags| {
+                if world.kind == Kind::Told && flags.intersects(VmFlags::UFFD) {
+                    let within = range.start.max(at)..range.end.min(at + len);
+                    lost.extend(within.step_by(PAGE));
+                }
+            });
+            let mapped = done(space.with_vmas(|calls| calls.mmap(request)));
+            if mapped.error.is_none() {
+                // Calls on VMAs alone tell no monitor.
+                world.monitor.note("unmap", lost);
+            }
+            return mapped;
         }
         done(match of.1 {
             None => space.mmap(at, len, prot, flags),

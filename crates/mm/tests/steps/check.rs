@@ -9,8 +9,8 @@ use std::{
 use crate::{
     laws,
     orders::{self, Span},
-    run::{self, Script, Seen, Split},
-    tables::{stale_accesses, weaken},
+    run::{self, Move, Script, Seen, Split},
+    tables::{Stale, stale_accesses, weaken},
 };
 use sim::Failure;
 
@@ -44,7 +44,7 @@ impl What {
 /// What is known of a script: the results of its orders.
 pub(crate) struct Sequential<'s> {
     script: &'s Script,
-    results: HashMap<(Split, Vec<u8>), Seen>,
+    results: HashMap<(Split, Vec<Move>, Vec<u8>), Seen>,
 }
 
 /// The most orders that are tried for one result.
@@ -100,7 +100,7 @@ impl<'s> Sequential<'s> {
         let (mut wrong, mut tried) = (None, 0);
         orders::any(&spans.collect::<Vec<_>>(), &mut |order| {
             tried += 1;
-            match caught(|| run::sequential(self.script, 0, order, true)) {
+            match caught(|| run::sequential(self.script, (0, &[]), order, true)) {
                 Err(failure) => wrong = Some(What::Failed(failure)),
                 Ok((_, Some(law))) => wrong = Some(What::Law(law)),
                 Ok(_) => {}
@@ -116,42 +116,29 @@ impl<'s> Sequential<'s> {
             Ok((seen, spans)) => (weaken(self.script, seen), spans),
             Err(failure) => return Err(self.wrong(seed, What::Failed(failure))),
         };
-        let stale = stale_accesses(&spans);
-        let without = |seen: &Seen| {
-            let mut seen = seen.clone();
-            stale.iter().for_each(|&(thread, op)| seen.outs[thread][op] = Default::default());
-            seen
-        };
-        let compared = without(&seen);
         let (mut explained, mut failed, mut tried) = (false, None, 0);
-        for split in self.splits() {
-            let parts = run::parts(self.script, split);
-            let spans: Vec<Vec<_>> = spans
-                .iter()
-                .zip(&parts)
-                .map(|(spans, parts)| {
-                    let steps = |(span, parts): (&Span, &crate::ops::Parts)| Span {
-                        steps: parts.ops.len(),
-                        ..*span
-                    };
-                    spans.iter().zip(parts).map(steps).collect()
-                })
-                .collect();
+        for (moves, split) in each_pair(&ways(&spans), &self.splits()) {
+            let mut spans = spans.clone();
+            for (spans, parts) in spans.iter_mut().zip(&run::parts(self.script, split)) {
+                spans.iter_mut().zip(parts).for_each(|(span, parts)| span.steps = parts.ops.len());
+            }
+            for &Move { thread, from, to, since } in &moves {
+                let span = spans[thread].remove(from);
+                spans[thread].insert(to, Span { begun: since, ..span });
+            }
             orders::any(&spans, &mut |order| {
                 tried += 1;
-                let key = (split, order.to_vec());
+                let key = (split, moves.clone(), order.to_vec());
                 if !self.results.contains_key(&key) {
-                    match caught(|| run::sequential(self.script, split, order, false)) {
+                    let ways = (split, &moves[..]);
+                    match caught(|| run::sequential(self.script, ways, order, false)) {
                         Ok((seen, _)) => {
                             self.results.insert(key.clone(), weaken(self.script, seen));
                         }
                         Err(failure) => failed = Some(failure),
                     }
                 }
-                explained = self.results.get(&key).is_some_and(|other| match stale.is_empty() {
-                    true => *other == seen,
-                    false => without(other) == compared,
-                });
+                explained = self.results.get(&key) == Some(&seen);
                 explained || failed.is_some() || tried == MOST
             });
             if explained || failed.is_some() || tried == MOST {
@@ -181,6 +168,34 @@ impl<'s> Sequential<'s> {
         splits.sort_by_key(|split| split.count_ones());
         splits
     }
+}
+
+/// The ways to see the stale accesses of a run: none is early, one of them, or all of one thread.
+fn ways(spans: &[Vec<Span>]) -> Vec<Vec<Move>> {
+    let stale = stale_accesses(spans);
+    let early = |&Stale { thread, op, since }: &Stale| {
+        let before = &spans[thread][..op];
+        let to = before.iter().position(|span| span.ended >= since).unwrap_or(op);
+        // Of its own thread, or only earlier than what other threads have seen.
+        [to, op].map(|to| vec![Move { thread, from: op, to, since }])
+    };
+    let alone = stale.iter().flat_map(early);
+    let all = (0..spans.len()).map(|thread| {
+        let of_thread = stale.iter().filter(|stale| stale.thread == thread);
+        of_thread.flat_map(|stale| early(stale).into_iter().next().unwrap()).collect::<Vec<_>>()
+    });
+    let mut ways = vec![Vec::new()];
+    for way in alone.chain(all) {
+        if !ways.contains(&way) {
+            ways.push(way);
+        }
+    }
+    ways
+}
+
+/// Each of the first with each of the second.
+fn each_pair<A: Clone, B: Copy>(first: &[A], second: &[B]) -> Vec<(A, B)> {
+    first.iter().flat_map(|a| second.iter().map(move |b| (a.clone(), *b))).collect()
 }
 
 /// The lines of a result that differ from another one.

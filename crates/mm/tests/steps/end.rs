@@ -41,7 +41,7 @@ fn read(space: &Space, at: usize) -> String {
 /// processes this is seen; what a sync writes; whether maps allow a seal; what is left of an object
 /// that becomes empty.
 pub(crate) fn look(world: &World) -> State {
-    let mut state = State::new();
+    let mut state = world.monitor.told();
     for (name, space) in spaces(world) {
         let mut text = format!("{name}:");
         space.for_each_vma(|range, flags| {
@@ -81,6 +81,9 @@ pub(crate) fn look(world: &World) -> State {
         state.push(text);
     }
     contents(world, &mut state);
+    if world.kind == crate::world::Kind::Grouped {
+        state.push(format!("the group has charged {} frames", world.group.used()));
+    }
     emptied(world, &mut state);
     state
 }

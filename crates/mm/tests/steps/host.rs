@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
 };
 
@@ -19,8 +19,51 @@ pub(crate) const ASKS: u64 = 1;
 /// The one whose write-protection needs no monitor.
 pub(crate) const ASYNC: u64 = 2;
 
-/// A monitor that resolves faults by its calls only: the access that faults is told so at once.
-pub(crate) struct Refuses;
+/// The one whose monitor wants all events.
+pub(crate) const TELLS: u64 = 3;
+
+/// A userfaultfd, as a registration names it.
+pub(crate) fn uffd(id: u64) -> Uffd {
+    Uffd { id, follows_fork: id == TELLS, follows_remap: id == TELLS }
+}
+
+/// A monitor that resolves faults by its calls only: the access that faults is told so at once. It
+/// notes the events.
+pub(crate) struct Refuses {
+    sim: Sim,
+    /// The changes whose event was not read yet.
+    changing: AtomicUsize,
+    told: Mutex<Vec<String>>,
+}
+
+impl Refuses {
+    pub(crate) fn new(sim: &Sim) -> Self {
+        Refuses { sim: sim.clone(), changing: AtomicUsize::new(0), told: Mutex::default() }
+    }
+
+    /// The number of events.
+    pub(crate) fn events(&self) -> usize {
+        self.told.lock().unwrap().len()
+    }
+
+    /// Notes an event for each of these pages.
+    pub(crate) fn note(&self, what: &str, pages: impl IntoIterator<Item = usize>) {
+        let told = pages.into_iter().map(|at| format!("{what} {at:x}"));
+        self.told.lock().unwrap().extend(told);
+    }
+
+    /// Forgets all events after the first ones.
+    pub(crate) fn forget(&self, after: usize) {
+        self.told.lock().unwrap().truncate(after);
+    }
+
+    /// The events, for each page one, without their order: calls that meet are told of in any.
+    pub(crate) fn told(&self) -> Vec<String> {
+        let mut told = self.told.lock().unwrap().clone();
+        told.sort();
+        told
+    }
+}
 
 impl UserFaultHandler for Refuses {
     fn handle(&self, _: UserFault) -> bool {
@@ -29,6 +72,44 @@ impl UserFaultHandler for Refuses {
 
     fn is_write_protect_async(&self, uffd: u64) -> bool {
         uffd == ASYNC
+    }
+
+    fn events(&self, uffd: u64) -> UserFaultEvents {
+        if uffd == TELLS { UserFaultEvents::all() } else { UserFaultEvents::empty() }
+    }
+
+    fn begin_change(&self, _: u64) {
+        // SeqCst, here and below: the driver runs one CPU at a time.
+        self.changing.fetch_add(1, SeqCst);
+    }
+
+    fn is_changing(&self, _: u64) -> bool {
+        self.changing.load(SeqCst) > 0
+    }
+
+    fn make_child(&self, uffd: u64) -> Option<u64> {
+        Some(uffd)
+    }
+
+    fn deliver(&self, events: Vec<UserFaultEvent>) {
+        for event in events {
+            self.sim.step(machine::Access::Shared);
+            let mut told = self.told.lock().unwrap();
+            match event.change {
+                UserFaultChange::Remove(range) => {
+                    told.extend(range.step_by(PAGE).map(|at| format!("remove {at:x}")));
+                }
+                UserFaultChange::Unmap(range) => {
+                    told.extend(range.step_by(PAGE).map(|at| format!("unmap {at:x}")));
+                }
+                UserFaultChange::Remap { from, to, len } => told.extend(
+                    (0..len).step_by(PAGE).map(|at| format!("remap {:x} {:x}", from + at, to + at)),
+                ),
+                UserFaultChange::Fork { child } => told.push(format!("fork {child}")),
+            }
+            drop(told);
+            self.changing.fetch_sub(1, SeqCst);
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The operations of programs, and the steps that each is made of.
 
 use crate::common::*;
-use crate::world::Kind;
+use crate::{host::TELLS, world::Kind};
 use mm::{Advice, UserFaultModes};
 
 /// What a map is of.
@@ -132,6 +132,9 @@ pub(crate) enum Op {
     RemoveFound,
     /// Removes pages, as MADV_GUARD_INSTALL does before it installs guard pages.
     Zap(u8),
+    /// A monitor is told of a removal, and the removal: the call holds nothing in between.
+    Announce(u8),
+    Announced(u8, Advice),
 }
 
 /// How the results of the parts of an operation make its result.
@@ -269,6 +272,13 @@ impl Op {
                         ((page..page + pages).flat_map(both).collect(), GoOn)
                     }
                     Advice::PopulateRead | Advice::PopulateWrite => (each(page, pages, &one), Stop),
+                    Advice::DontNeed | Advice::Free | Advice::DontNeedLocked
+                        if kind == Kind::Told =>
+                    {
+                        let mut ops = each(page, pages, &Op::Announce);
+                        ops.extend(each(page, pages, &|page| Op::Announced(page, advice)));
+                        (ops, Stop)
+                    }
                     Advice::DontNeed
                     | Advice::Free
                     | Advice::Cold
@@ -351,7 +361,15 @@ pub(crate) fn fits(op: Op, kind: Kind) -> bool {
         {
             false
         }
+        Op::Punch(..) | Op::SetSize(..) | Op::Advise(_, _, Advice::Remove)
+            if kind == Kind::Minor =>
+        {
+            false
+        }
+        Op::Close(TELLS) | Op::Register(_, _, _, TELLS) => kind == Kind::Told,
         Op::LockAll(..) => !kind.is_huge(),
+        // It chooses pages by their accessed bits. The next access of one asks the monitor.
+        Op::Reclaim(_) if kind == Kind::Minor => false,
         Op::Map(What::Memfd | What::MemfdRo | What::MemfdOff | What::MemfdPrivate, ..)
         | Op::Seal(_)
         | Op::SetSize(Which::Memfd, _)
@@ -383,8 +401,9 @@ pub(crate) fn fits(op: Op, kind: Kind) -> bool {
         | Op::Close(_) => kind.is_watched(),
         Op::Scan(..) => kind == Kind::Tracked,
         // In Linux, too, the page that a fault has let the object get is a minor fault of others,
-        // and whether it is mapped already depends on the faults around.
-        Op::Register(_, _, UserFaultModes::MINOR, _) => false,
+        // and whether it is mapped already depends on the faults around. So there the object has
+        // all its pages.
+        Op::Register(_, _, UserFaultModes::MINOR, _) => kind == Kind::Minor,
         Op::Register(..) => !matches!(kind, Kind::Device | Kind::File),
         Op::Advise(_, _, Advice::Collapse | Advice::HugePage | Advice::NoHugePage) => {
             kind.is_huge()

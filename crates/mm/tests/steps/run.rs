@@ -127,15 +127,37 @@ fn finish(world: ManuallyDrop<World>) -> Result<State, Failure> {
 /// operation of the script, in the order of [`Script::ops`].
 pub(crate) type Split = u32;
 
+/// An access that comes before operations of its own thread, since it is stale.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Move {
+    pub(crate) thread: usize,
+    /// Its place in the program, and in this order.
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    /// It may come this early.
+    pub(crate) since: u32,
+}
+
 /// A thread on its way.
 struct Progress<'w> {
     hand: Hand<'w>,
+    /// The places of the operations in the program, in the order in which they are carried out.
+    places: std::vec::IntoIter<usize>,
     op: usize,
-    parts: Parts,
     part: usize,
     out: Out,
     stopped: bool,
     outs: Vec<Out>,
+}
+
+/// The places of a thread's operations in the order in which they are carried out.
+fn places(ops: usize, thread: usize, moves: &[Move]) -> std::vec::IntoIter<usize> {
+    let mut places: Vec<_> = (0..ops).collect();
+    for one in moves.iter().filter(|one| one.thread == thread) {
+        let place = places.remove(one.from);
+        places.insert(one.to, place);
+    }
+    places.into_iter()
 }
 
 /// The parts of each operation, if these operations are split.
@@ -151,11 +173,12 @@ pub(crate) fn parts(script: &Script, split: Split) -> Vec<Vec<Parts>> {
     script.threads.iter().map(|thread| thread.ops.iter().map(|&op| of(op)).collect()).collect()
 }
 
-/// Runs the script on one CPU, in this order of the threads' steps. Returns what was seen, or, if
+/// Runs the script on one CPU, in this order of the threads' steps, with these operations split,
+/// and these accesses moved. Returns what was seen, or, if
 /// it is `with_laws`, one that was broken: the laws look at objects, so what is seen may differ.
 pub(crate) fn sequential(
     script: &Script,
-    split: Split,
+    (split, moves): (Split, &[Move]),
     order: &[u8],
     with_laws: bool,
 ) -> Result<(Seen, Option<String>), Failure> {
@@ -164,36 +187,36 @@ pub(crate) fn sequential(
     let ended = Mutex::new((Vec::new(), None));
     let run = || {
         let mut laws = with_laws.then(|| Laws::new(&world));
-        let mut all: Vec<_> = parts(script, split).into_iter().map(|ops| ops.into_iter()).collect();
-        let nothing = || Parts { ops: Vec::new(), join: crate::ops::Join::Stop };
+        let parts = parts(script, split);
         let mut threads: Vec<_> = script
             .threads
             .iter()
-            .map(|thread| Progress {
+            .enumerate()
+            .map(|(number, thread)| Progress {
                 hand: Hand::new(&world, thread.process),
+                places: places(thread.ops.len(), number, moves),
                 op: 0,
-                parts: nothing(),
                 part: 0,
                 out: Out::default(),
                 stopped: false,
-                outs: Vec::new(),
+                outs: vec![Out::default(); thread.ops.len()],
             })
             .collect();
         let mut active = usize::MAX;
         for &which in order {
             let (which, thread) = (usize::from(which), &mut threads[usize::from(which)]);
-            if thread.part == thread.parts.ops.len() {
-                thread.parts = all[which].next().unwrap();
-                (thread.part, thread.stopped) = (0, false);
-                thread.out = Out::default();
+            if thread.part == 0 {
+                thread.op = thread.places.next().unwrap();
+                thread.stopped = false;
             }
+            let parts = &parts[which][thread.op];
             if std::mem::replace(&mut active, script.threads[which].process)
                 != script.threads[which].process
             {
                 // SAFETY: no other mapping is needed, and no other tables have the tag.
                 unsafe { thread.hand.space().activate() };
             }
-            let op = thread.parts.ops[thread.part];
+            let op = parts.ops[thread.part];
             if !thread.stopped {
                 if let Some(laws) = &mut laws {
                     laws.before(&thread.hand, op);
@@ -202,12 +225,12 @@ pub(crate) fn sequential(
                 if let Some(laws) = &mut laws {
                     laws.after(&thread.hand, op, &out);
                 }
-                thread.stopped = !thread.out.then(out, thread.parts.join);
+                thread.stopped = !thread.out.then(out, parts.join);
             }
             thread.part += 1;
-            if thread.part == thread.parts.ops.len() {
-                thread.outs.push(std::mem::take(&mut thread.out));
-                thread.op += 1;
+            if thread.part == parts.ops.len() {
+                thread.outs[thread.op] = std::mem::take(&mut thread.out);
+                thread.part = 0;
             }
         }
         let outs = threads.into_iter().map(|thread| thread.outs).collect::<Vec<_>>();

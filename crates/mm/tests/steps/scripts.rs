@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::{
-    host::{ASKS, ASYNC},
+    host::{ASKS, ASYNC, TELLS},
     ops::*,
     run::{LENGTH, Script, Thread},
     world::{Kind, OPS},
@@ -89,6 +89,7 @@ pub(crate) fn all() -> Vec<Op> {
         Evict(0),
         Unregister(0, 2),
         Close(ASKS),
+        Close(TELLS),
         Copy(3, 1, false),
         Copy(2, 2, true),
         ZeroPage(3, 1),
@@ -131,6 +132,7 @@ pub(crate) fn all() -> Vec<Op> {
         (ASKS, UserFaultModes::WP),
         (ASYNC, UserFaultModes::WP),
         (ASKS, UserFaultModes::MINOR),
+        (TELLS, UserFaultModes::MISSING),
     ] {
         all.push(Register(0, 4, modes, uffd));
     }

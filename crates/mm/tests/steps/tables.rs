@@ -49,29 +49,41 @@ pub(crate) fn weaken(script: &Script, mut seen: Seen) -> Seen {
     seen
 }
 
-/// The accesses that may have used an old translation although the thread, or another one, has seen
+/// An access that may have used an old translation although its thread, or another one, has seen
 /// before that the page or the right is gone: until a call that takes pages or rights has ended, a
-/// TLB may have them. Each is a thread and the place of the operation in it.
-pub(crate) fn stale_accesses(spans: &[Vec<Span>]) -> Vec<(usize, usize)> {
+/// TLB may have them. So the access may count as one that was made earlier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stale {
+    pub(crate) thread: usize,
+    pub(crate) op: usize,
+    /// When the first such call began.
+    pub(crate) since: u32,
+}
+
+/// The accesses that may be stale.
+pub(crate) fn stale_accesses(spans: &[Vec<Span>]) -> Vec<Stale> {
     let all = || {
         spans.iter().enumerate().flat_map(|(thread, spans)| {
             spans.iter().enumerate().map(move |(op, span)| ((thread, op), *span))
         })
     };
-    let is_stale = |access: (usize, usize), span: Span| {
+    let since = |access: (usize, usize), span: Span| {
         let calls = all().filter(|(place, call)| {
             place.0 != access.0 && !call.is_access && call.ended >= span.begun
         });
         // Something has ended while the call ran, and before the access.
-        calls.map(|(place, call)| (place, call.begun)).any(|(place, begun)| {
+        let calls = calls.map(|(place, call)| (place, call.begun)).filter(|&(place, begun)| {
             all().any(|(other, seen)| {
                 other != place && seen.ended >= begun && seen.ended < span.begun
             })
-        })
+        });
+        calls.map(|(_, begun)| begun).min()
     };
     all()
-        .filter(|&(place, span)| span.is_access && is_stale(place, span))
-        .map(|(place, _)| place)
+        .filter(|(_, span)| span.is_access)
+        .filter_map(|((thread, op), span)| {
+            Some(Stale { thread, op, since: since((thread, op), span)? })
+        })
         .collect()
 }
 
@@ -80,7 +92,8 @@ fn an_access_beside_a_call_may_be_stale_after_a_look() {
     let span = |begun, ended, is_access| Span { begun, ended, is_access, steps: 1 };
     let call = vec![span(0, 9, false)];
     // A look that has ended, and then an access, both beside the call.
-    assert_eq!(stale_accesses(&[vec![span(1, 2, false), span(3, 4, true)], call]), [(0, 1)]);
+    let stale = Stale { thread: 0, op: 1, since: 0 };
+    assert_eq!(stale_accesses(&[vec![span(1, 2, false), span(3, 4, true)], call]), [stale]);
     // The access was first, or the call had ended.
     let call = vec![span(0, 2, false)];
     assert_eq!(stale_accesses(&[vec![span(1, 5, true)], call.clone()]), []);

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     common::*,
-    host::{ASKS, ASYNC, Disk, OnDisk, Refuses, Slots},
+    host::{ASKS, ASYNC, Disk, OnDisk, Refuses, Slots, TELLS, uffd},
     ops::{at, end},
 };
 use machine::{Frame, FrameRange, PageSize, Step};
@@ -28,6 +28,10 @@ pub(crate) enum Kind {
     Watched,
     /// The same, with write-protection that needs no monitor, and tells of scans.
     Tracked,
+    /// The same, with a monitor that is told of each change.
+    Told,
+    /// As `Anon`, in a group that counts frames.
+    Grouped,
     /// Private memory, of which two pages are in swap.
     Swapped,
     /// The same, in a parent and its child. The swap takes no second reference.
@@ -38,6 +42,8 @@ pub(crate) enum Kind {
     Unmapped,
     /// The same memfd, mapped shared, with a monitor.
     MemfdWatched,
+    /// The same memfd with all its pages, mapped shared, with a monitor of minor faults.
+    Minor,
     /// A file of three and a half pages: one process maps it shared, the other one private.
     File,
     /// Two ranges of 2 MiB: none of the first has a page, and half of it is read-only. The second
@@ -54,16 +60,19 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 15] = [
+    pub(crate) const ALL: [Kind; 18] = [
         Kind::Anon,
         Kind::Forked,
         Kind::Watched,
         Kind::Tracked,
+        Kind::Told,
+        Kind::Grouped,
         Kind::Swapped,
         Kind::Tight,
         Kind::Memfd,
         Kind::Unmapped,
         Kind::MemfdWatched,
+        Kind::Minor,
         Kind::File,
         Kind::Huge,
         Kind::HugeWatched,
@@ -77,7 +86,7 @@ impl Kind {
     }
 
     pub(crate) fn has_memfd(self) -> bool {
-        matches!(self, Kind::Memfd | Kind::Unmapped | Kind::MemfdWatched)
+        matches!(self, Kind::Memfd | Kind::Unmapped | Kind::MemfdWatched | Kind::Minor)
     }
 
     /// Whether maps of objects are looked at.
@@ -86,7 +95,10 @@ impl Kind {
     }
 
     pub(crate) fn is_watched(self) -> bool {
-        matches!(self, Kind::Watched | Kind::Tracked | Kind::MemfdWatched | Kind::HugeWatched)
+        match self {
+            Kind::Watched | Kind::Tracked | Kind::Told => true,
+            _ => matches!(self, Kind::MemfdWatched | Kind::Minor | Kind::HugeWatched),
+        }
     }
 
     pub(crate) fn has_swap(self) -> bool {
@@ -123,6 +135,8 @@ pub(crate) struct World {
     pub(crate) file: Opened<File<Sim, OnDisk>>,
     pub(crate) segment: Backing<Sim>,
     pub(crate) device: Backing<Sim>,
+    pub(crate) monitor: Arc<Refuses>,
+    pub(crate) group: Shared<FrameGroup<Sim>>,
 }
 
 pub(crate) const MEMFD_BYTES: u64 = 5 * PAGE as u64 + HALF;
@@ -168,6 +182,8 @@ impl World {
             forks: (0..OPS).map(|_| OnceLock::new()).collect(),
             segment: Backing::open(segment, true).unwrap(),
             device: Backing::open(device.unwrap(), true).unwrap(),
+            monitor: Arc::new(Refuses::new(&sim)),
+            group: FrameGroup::try_new(&sim, usize::MAX, Box::new(())).unwrap(),
             sim,
             shared,
             swap,
@@ -175,7 +191,7 @@ impl World {
             memfd,
             file,
         };
-        world.processes[0].set_userfault_handler(Arc::new(Refuses));
+        world.processes[0].set_userfault_handler(world.monitor.clone());
         world.fill();
         // The calls of the program itself are what is looked at.
         for space in &world.processes {
@@ -188,7 +204,13 @@ impl World {
 
     fn fill(&mut self) {
         match self.kind {
-            Kind::Anon | Kind::Watched | Kind::Tracked | Kind::Swapped => self.anonymous(),
+            Kind::Anon | Kind::Watched | Kind::Tracked | Kind::Told | Kind::Swapped => {
+                self.anonymous();
+            }
+            Kind::Grouped => {
+                self.processes[0].set_group(&self.group).unwrap();
+                self.anonymous();
+            }
             Kind::Graced => {
                 let periods = TlbGrace::try_new(self.sim.clone()).unwrap();
                 // SAFETY: no CPU has the space active, and these are the machine's periods.
@@ -200,7 +222,7 @@ impl World {
                 let child = self.processes[0].fork(machine::Asid(2)).unwrap();
                 self.processes.push(child);
             }
-            Kind::Memfd | Kind::Unmapped | Kind::MemfdWatched => self.of_memfd(),
+            Kind::Memfd | Kind::Unmapped | Kind::MemfdWatched | Kind::Minor => self.of_memfd(),
             Kind::File => self.of_file(),
             Kind::Huge | Kind::HugeWatched => self.huge(),
             Kind::HugeForked => {
@@ -230,20 +252,26 @@ impl World {
             space.reclaim(2).unwrap();
         }
         if self.kind.is_watched() {
-            self.watch(if self.kind == Kind::Tracked { ASYNC } else { ASKS }, 4);
+            let monitor = match self.kind {
+                Kind::Tracked => ASYNC,
+                Kind::Told => TELLS,
+                _ => ASKS,
+            };
+            self.watch(monitor, 4);
         } else {
             space.madvise(at(4), PAGE, Advice::GuardInstall).unwrap();
         }
     }
 
     /// Registers the first pages, and protects the second one.
-    fn watch(&self, uffd: u64, pages: u8) {
+    fn watch(&self, monitor: u64, pages: u8) {
         let space = &self.processes[0];
-        let modes = match uffd {
+        let modes = match monitor {
             ASYNC => UserFaultModes::WP,
+            _ if self.kind == Kind::Minor => UserFaultModes::WP | UserFaultModes::MINOR,
             _ => UserFaultModes::WP | UserFaultModes::MISSING,
         };
-        space.userfault_register(at(0), end(pages - 1) - at(0), modes, Uffd::new(uffd)).unwrap();
+        space.userfault_register(at(0), end(pages - 1) - at(0), modes, uffd(monitor)).unwrap();
         if !self.kind.is_huge() {
             space.userfault_write_protect(at(1), PAGE, true).unwrap();
         }
@@ -252,7 +280,8 @@ impl World {
     fn of_memfd(&mut self) {
         let memfd = &self.memfd.object;
         memfd.set_size(MEMFD_BYTES).unwrap();
-        for page in [0, 1, 3] {
+        let present: &[u64] = if self.kind == Kind::Minor { &[0, 1, 2, 3, 4] } else { &[0, 1, 3] };
+        for &page in present {
             memfd.write(page * PAGE as u64, &(page + 1).to_le_bytes()).unwrap();
         }
         memfd.write(5 * PAGE as u64, &6_u64.to_le_bytes()).unwrap();
@@ -260,13 +289,13 @@ impl World {
         let [space, other] = &self.processes[..] else { unreachable!() };
         let shared = MapFlags::SHARED | MapFlags::FIXED;
         // The list of the object's maps is full: the next one drops what is stale.
-        for _ in 0..if self.kind == Kind::MemfdWatched { 0 } else { 7 } {
+        for _ in 0..if self.kind.is_watched() { 0 } else { 7 } {
             space.mmap_object(at(0), PAGE, 3, shared, self.memfd.rw.clone(), 0).unwrap();
             space.munmap(at(0), PAGE).unwrap();
         }
         match self.kind {
             Kind::Unmapped => {}
-            Kind::MemfdWatched => {
+            Kind::MemfdWatched | Kind::Minor => {
                 space.mmap_object(at(0), 6 * PAGE, 3, shared, self.memfd.rw.clone(), 0).unwrap();
                 space.read(at(0), &mut [0; 8]).unwrap();
                 self.watch(ASKS, 4);
