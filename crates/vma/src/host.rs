@@ -9,7 +9,11 @@ use core::ops::Range;
 use grace::Reclaim;
 use maple::{NodeAlloc, Nodes};
 
-use crate::{Advice, Error, MappedFile, Step, VmFlags, Vma, space::Writer, state::VmaCounts};
+use crate::{
+    AddressSpace, Advice, Error, MappedFile, Step, VmFlags, Vma,
+    space::Writer,
+    state::{State, VmaCounts},
+};
 
 /// A host of an address space: the crate that manages the pages behind its VMAs.
 ///
@@ -69,22 +73,25 @@ pub trait Host<F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
     /// write.
     const BRINGS_IN: bool = true;
 
-    /// A step is about to be made, which may still fail. Memory for `growth` more bytes must be
+    /// A step of a call on `space` is about to be made, which may still fail. A host that has the
+    /// pages of one space refuses the others: safe code may give its host to a copy
+    /// ([`Writer::duplicate`]). Memory for `growth` more bytes must be
     /// promised ([`VmFlags::ACCOUNT`]); what is promised and not needed when the call has ended is
     /// given back by the host ([`Sizes`](crate::Sizes)). If a range gets a VMA ([`Enters`]), `vma`
     /// has its contents, if they are not those of its neighbour: nothing waits in the range when
     /// this returns. By default it does nothing.
     ///
     /// # Errors
-    /// [`Error::Overcommit`], [`Error::OutOfMemory`], those of a file that refuses a map: nothing
-    /// has changed.
+    /// [`Error::Overcommit`], [`Error::OutOfMemory`], those of a file that refuses a map,
+    /// [`Error::NotHere`]: nothing has changed.
     fn admit(
         &mut self,
+        space: SpaceId,
         growth: isize,
         enters: Option<&Enters>,
         vma: Option<&Vma<F>>,
     ) -> Result<(), Error> {
-        let _ = (growth, enters, vma);
+        let _ = (space, growth, enters, vma);
         Ok(())
     }
 
@@ -134,11 +141,12 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc, H: Host<F, R, A>> Host<F, R, A> fo
     #[inline(always)]
     fn admit(
         &mut self,
+        space: SpaceId,
         growth: isize,
         enters: Option<&Enters>,
         vma: Option<&Vma<F>>,
     ) -> Result<(), Error> {
-        H::admit(self, growth, enters, vma)
+        H::admit(self, space, growth, enters, vma)
     }
 
     #[inline]
@@ -225,6 +233,24 @@ impl Work {
             true => Work::Protect { range, old },
             false => Work::Nothing,
         }
+    }
+}
+
+/// Which address space a step is of. Valid while the space stays where it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SpaceId(*const ());
+
+impl SpaceId {
+    pub(crate) fn new(state: &State) -> SpaceId {
+        SpaceId(core::ptr::from_ref(state).cast())
+    }
+}
+
+impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
+    /// Which one it is: as in [`Host::admit`].
+    #[inline]
+    pub fn id(&self) -> SpaceId {
+        SpaceId::new(self.state())
     }
 }
 

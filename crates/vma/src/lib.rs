@@ -92,7 +92,7 @@ pub use anon::Touched;
 pub use error::Error;
 pub use file::{MappedFile, Placement};
 pub use flags::{UnknownFlag, VmFlags};
-pub use host::{Enters, Host, Work};
+pub use host::{Enters, Host, SpaceId, Work};
 pub use limits::{Limits, Sizes};
 pub use lock::LockAll;
 pub use maple::RefCounted;

@@ -6,7 +6,7 @@ use grace::Reclaim;
 use maple::{NodeAlloc, Nodes};
 
 use crate::{
-    AddressSpace, Area, Error, MappedFile, RefCounted, Vma,
+    Area, Error, MappedFile, RefCounted, SpaceId, Vma,
     host::{Host, Work},
     plan::{Plan, Stores},
     space::Writer,
@@ -70,12 +70,6 @@ enum Phase {
 impl<'s, 'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Step<'s, 'a, F, R, A> {
     fn new(vmas: &'s mut Vmas<'a, F, R, A>, plan: Plan<F>) -> Self {
         Step { vmas, plan, phase: Phase::Planned, busy: None, left: None }
-    }
-
-    /// Whether it is a step of a call on this address space. One comparison.
-    #[inline]
-    pub fn is_of(&self, space: &AddressSpace<F, R, A>) -> bool {
-        core::ptr::eq(self.vmas.state, space.state())
     }
 
     /// The work on pages.
@@ -372,7 +366,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc, H: Host<F, R, A>> Writer<'_, F, R,
         {
             vmas.check_known(change, *more);
         }
-        host.admit(plan.growth, plan.enters.as_ref(), plan.vma())?;
+        host.admit(SpaceId::new(vmas.state), plan.growth, plan.enters.as_ref(), plan.vma())?;
         match plan.work {
             Work::Nothing => vmas.store_all(plan.stores),
             Work::Untouched(range) => {

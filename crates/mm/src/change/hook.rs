@@ -11,7 +11,7 @@ use grace::Concurrent;
 use machine::{Frame, Machine, VirtAddr, VirtRange};
 use maple::RefCounted;
 use paging::{Format, Mapping, Reserve, SweepChange};
-use vma::{Advice, Enters, Host, Step, VmFlags, Vma, Work};
+use vma::{Advice, Enters, Host, SpaceId, Step, VmFlags, Vma, Work};
 
 use crate::{
     Backing, Error,
@@ -202,11 +202,16 @@ impl<M: Machine, F: Format, G: Concurrent> Host<Backing<M>, G> for Hook<'_, M, F
     #[inline]
     fn admit(
         &mut self,
+        space: SpaceId,
         growth: isize,
         enters: Option<&Enters>,
         vma: Option<&Vma<Backing<M>>>,
     ) -> Result<(), vma::Error> {
         self.refused = None;
+        // A copy of the VMAs (`vma::Writer::duplicate`) has no pages of its own.
+        if space != self.core.vmas.id() {
+            return Err(vma::Error::NotHere);
+        }
         if let Ok(more @ 1..) = usize::try_from(growth) {
             self.promise(more)?;
         }
@@ -220,10 +225,6 @@ impl<M: Machine, F: Format, G: Concurrent> Host<Backing<M>, G> for Hook<'_, M, F
     }
 
     fn apply(&mut self, mut step: Step<'_, '_, Backing<M>, G>) -> Result<(), vma::Error> {
-        // A copy of the VMAs (`vma::Writer::duplicate`) has no pages of its own.
-        if !step.is_of(&self.core.vmas) {
-            return Err(vma::Error::NotHere);
-        }
         step.hold()?;
         self.prepare_work(step.work())?;
         // Until its rights have changed, a first touch in a neighbour brings in no huge page that

@@ -13,7 +13,7 @@
 
 use grace::Concurrent;
 use machine::{Frame, Machine, VirtAddr};
-use paging::{EntryChange, Format, Mapping};
+use paging::{EntryChange, Format, Mapping, unpin};
 use vma::PAGE_SIZE;
 
 use crate::{
@@ -25,6 +25,28 @@ use crate::{
 struct Found {
     pinned: usize,
     is_end: bool,
+}
+
+/// The pins of a call under way. They end with it if a host's call panics.
+struct Taken<'a, M: Machine> {
+    machine: &'a M,
+    frames: &'a mut [Frame],
+    pinned: usize,
+}
+
+impl<'a, M: Machine> Taken<'a, M> {
+    /// The pinned pages, whose pins are the caller's from here on.
+    fn keep(mut self) -> &'a [Frame] {
+        let pinned = core::mem::take(&mut self.pinned);
+        &core::mem::take(&mut self.frames)[..pinned]
+    }
+}
+
+impl<M: Machine> Drop for Taken<'_, M> {
+    fn drop(&mut self) {
+        // SAFETY: these pins are ours, and nothing has used them.
+        unsafe { unpin(self.machine, &self.frames[..self.pinned]) };
+    }
 }
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
@@ -49,17 +71,19 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ) -> Result<UserPins<'a, M>, FaultError> {
         let machine = self.core.tables.machine();
         let counted = Counted::begin(machine, &self.pins).0;
-        let (mut pinned, mut part) = (0, LONG_TERM_PAGES);
-        while pinned < into.len() {
-            let Some(next) = (at & !(PAGE_SIZE - 1)).checked_add(pinned * PAGE_SIZE) else { break };
-            let rest = &mut into[pinned..];
+        let mut taken = Taken { machine, frames: into, pinned: 0 };
+        let mut part = LONG_TERM_PAGES;
+        while taken.pinned < taken.frames.len() {
+            let next = (at & !(PAGE_SIZE - 1)).checked_add(taken.pinned * PAGE_SIZE);
+            let Some(next) = next else { break };
+            let rest = &mut taken.frames[taken.pinned..];
             let len = part.min(rest.len());
             let found = match self.pin_settled(next, &mut rest[..len]) {
                 Ok(found) => found,
-                Err(_) if pinned != 0 => break,
+                Err(_) if taken.pinned != 0 => break,
                 Err(error) => return Err(error),
             };
-            pinned += found.pinned;
+            taken.pinned += found.pinned;
             if found.is_end {
                 break;
             }
@@ -69,7 +93,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 part = 1;
             }
         }
-        Ok(UserPins::new(machine, &into[..pinned], Some(counted)))
+        Ok(UserPins::new(machine, taken.keep(), Some(counted)))
     }
 
     /// Brings pages in, and pins those that are still there with the write right.

@@ -44,6 +44,34 @@ impl OnLimit for Host {
     }
 }
 
+struct Panics;
+
+impl UserFaultHandler for Panics {
+    fn handle(&self, _: UserFault) -> bool {
+        panic!("the monitor")
+    }
+}
+
+/// The monitor of a page far behind panics: what a long-term pin has pinned before is free again.
+#[test]
+fn a_panic_ends_the_pins_before_it() {
+    const PAGES: usize = 40;
+    let sim = Sim::new(Config { cpus: 1, frames: 256, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    sim.on_cpu(0, || {
+        let mut space = new_space(&shared, 1).unwrap();
+        space.set_userfault_handler(Arc::new(Panics));
+        space.mmap(AT, PAGES * PAGE, 3, FIXED).unwrap();
+        let last = AT + (PAGES - 1) * PAGE;
+        space.userfault_register(last, PAGE, UserFaultModes::MISSING, Uffd::new(1)).unwrap();
+        let mut frames = [machine::Frame::default(); PAGES];
+        panics(|| space.pin_pages_long_term(AT, &mut frames).map(drop));
+        drop(space);
+        assert!(sim.settle());
+    });
+    all_given_back(&sim, &shared).unwrap();
+}
+
 /// A page for private memory does not go into a shared map.
 #[test]
 fn a_page_fits_the_map_that_is_there() {

@@ -65,6 +65,9 @@ fn the_pages_of_a_space_serve_no_copy_of_its_vmas() {
             let mut other = copy.get_mut().with_host(&mut **calls.host());
             assert_eq!(other.mprotect(AT, PAGE, 3, None), Err(vma::Error::NotHere));
             assert_eq!(other.munmap(AT, PAGE), Err(vma::Error::NotHere));
+            // Nor does it promise memory for them.
+            let more = other.mmap(anonymous_at(AT + (1 << 30)));
+            assert_eq!(more, Err(vma::Error::NotHere));
             // An error that a closure has seen is not that of the call.
             let request = MapRequest { len: 4 << 20, ..anonymous_at(2 << 20) };
             calls.mmap(request)?;
