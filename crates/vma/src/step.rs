@@ -32,10 +32,10 @@ use crate::{
 ///
 /// # Why in this order
 /// A page fault takes no lock on VMAs. It looks up a VMA, prepares a page, takes the lock of the
-/// entry's table, and looks the VMA up again ([`is_current`](crate::AddressSpace::is_current)); if it finds the same
-/// one, it stores the entry. So once a store is done, a fault that has not stored its entry yet
-/// finds another VMA, or none. The work on pages comes after that store, and finds the entries of
-/// all faults that were faster.
+/// entry's table, and looks the VMA up again ([`is_current`](crate::AddressSpace::is_current)); if
+/// it finds the same one, it stores the entry. So once a store is done, a fault that has not stored
+/// its entry yet finds another VMA, or none. The work on pages comes after that store, and finds
+/// the entries of all faults that were faster.
 ///
 /// A range that changes hands is *busy* meanwhile ([`Vma::is_busy`]): its VMA makes faults wait for
 /// the write right. Otherwise a fault could bring in a page of the new map before the old pages are
