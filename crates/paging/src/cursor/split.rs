@@ -25,12 +25,20 @@ enum Pieces {
 
 /// Tables for the pages of [`Format::LARGE`] that a range cuts; see [`PageTables::reserve_ends`].
 /// They are given back when this is dropped.
-pub struct Reserve<'p, M: Machine, F: Format, G: Concurrent>(Spare<'p, M, F, G>);
+pub struct Reserve<'p, M: Machine, F: Format, G: Concurrent> {
+    spare: Spare<'p, M, F, G>,
+    /// Whether a large page was at an end, or could come there. Otherwise there are lowest tables
+    /// with pages, which stay while only this CPU unmaps pages.
+    may_be_large: bool,
+}
 
-/// The ends of a range that may lie within a large page.
+/// The ends of a range that may lie within a large page; one if both would lie in the same.
 fn ends<F: Format>(range: VirtRange) -> impl Iterator<Item = VirtAddr> {
-    let end = range.start().checked_add(range.len());
-    [Some(range.start()), end].into_iter().flatten().filter(|at| !at.is_aligned(F::LARGE))
+    let start = range.start();
+    let end = start.checked_add(range.len());
+    let large = |at: VirtAddr| at.align_down(F::LARGE);
+    let end = end.filter(|end| start.is_aligned(F::LARGE) || large(*end) != large(start));
+    [Some(start), end].into_iter().flatten().filter(|at| !at.is_aligned(F::LARGE))
 }
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
@@ -99,8 +107,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Takes the tables that [`split_ends`](Self::split_ends) may need for a range. Deferred frees
     /// may run: see [Context](Self#context).
     ///
-    /// Cost: nothing if both ends are multiples of [`Format::LARGE`]; otherwise a walk for each,
-    /// and a table where no lowest table is in use.
+    /// Cost: nothing if both ends are multiples of [`Format::LARGE`]; otherwise a walk for each, or
+    /// one for both, and a table where no lowest table is in use.
     ///
     /// # Errors
     /// [`Error::Frames`]: no memory for the tables. [`Error::Malformed`].
@@ -111,7 +119,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let mut spare = Spare::none(self);
         let needed = ends::<F>(range).filter(|at| self.may_be_large(*at)).count();
         spare.fill(needed)?;
-        Ok(Reserve(spare))
+        Ok(Reserve { spare, may_be_large: needed != 0 })
     }
 
     /// Whether a large page is at `at`, or could come there while this CPU is the only one that
@@ -131,8 +139,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// this space's own ([`unshare`](Self::unshare), [`unshare_ends`](Self::unshare_ends)).
     ///
     /// No large page appears at an end afterwards: the caller has stored, before this call, what
-    /// `decide` of [`with_large`](Self::with_large) looks at. No memory is needed if `reserve` was
-    /// made for the range, and no other CPU has unmapped pages since.
+    /// `decide` of [`with_large`](Self::with_large) looks at. `reserve` was made for the range, and
+    /// no other CPU has unmapped pages since. So no memory is needed; and if there were lowest
+    /// tables with pages then, there is nothing to do, and nothing is walked.
     ///
     /// # Errors
     /// As for [`split_counted`](Self::split_counted); [`Error::NotTheTables`]: `pending` or
@@ -146,11 +155,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         reserve: &mut Reserve<'p, M, F, G>,
         pending: &mut PendingFlush<'p, M, F, G>,
     ) -> core::result::Result<(), Error> {
-        if !pending.is_of(self) || !reserve.0.is_of(self) {
+        let Reserve { spare, may_be_large } = reserve;
+        if !pending.is_of(self) || !spare.is_of(self) {
             return Err(Error::NotTheTables);
         }
-        ends::<F>(range)
-            .try_for_each(|at| self.split_to(at, 0, Pieces::Ends, &mut reserve.0, pending))
+        let mut ends = ends::<F>(range).filter(|_| *may_be_large);
+        ends.try_for_each(|at| self.split_to(at, 0, Pieces::Ends, spare, pending))
     }
 
     fn split_to(

@@ -237,9 +237,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         if !self.forks() {
             return Ok(());
         }
-        let last = range.last().unwrap_or(range.start());
-        for at in [range.start(), last] {
-            self.with_memory(|| self.own_at(at, |level| !covers_entry::<F>(range, at, level)))?;
+        let (start, last) = (range.start(), range.last().unwrap_or(range.start()));
+        // Within one lowest table, there is one way.
+        let last = (start.align_down(F::LARGE) != last.align_down(F::LARGE)).then_some(last);
+        for at in [Some(start), last].into_iter().flatten() {
+            if self.beyond_own(at).is_none() {
+                self.with_memory(|| self.own_at(at, |level| !covers_entry::<F>(range, at, level)))?;
+            }
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Accesses that may fault and report it.
 //!
-//! Each is one instruction at a known address. When it faults, the handler records the cause and
+//! Each is an instruction at a known address, or two of them. When it faults, the handler records the cause and
 //! continues behind it. A fault at any other address is fatal.
 
 use super::Registers;
@@ -74,16 +74,37 @@ probe_exchange_at:
 probe_exchange_end:
     ret
 
-    # Copies bytes, and returns the number of those that are left.
+    # Copies bytes, and returns the number of those that are left. Words first: a processor without
+    # fast strings takes as long for a byte. A word that lies in two pages is copied byte by byte
+    # after a fault, so that the first of them gets its bytes.
     .globl probe_copy
 probe_copy:
     mov rcx, rdx
+    mov r8d, edx
+    and r8d, 7
+    shr rcx, 3
     xor edx, edx
+probe_copy_words_at:
+    rep movsq
+    mov ecx, r8d
 probe_copy_at:
     rep movsb
 probe_copy_end:
     mov rax, rcx
     ret
+probe_copy_words_end:
+    lea rcx, [rcx * 8 + r8]
+    mov eax, edi
+    and eax, 4095
+    mov r8d, esi
+    and r8d, 4095
+    cmp eax, 4088
+    ja probe_copy_bytes
+    cmp r8d, 4088
+    jbe probe_copy_end
+probe_copy_bytes:
+    xor edx, edx
+    jmp probe_copy_at
 
     # Calls a function that returns at once. If its first instruction cannot be fetched, the handler
     # goes on after the call, as if it had returned.
@@ -104,6 +125,7 @@ probe_returns:
 probes:
     .quad probe_load_at, probe_load_end
     .quad probe_store_at, probe_store_end
+    .quad probe_copy_words_at, probe_copy_words_end
     .quad probe_copy_at, probe_copy_end
     .quad probe_exchange_at, probe_exchange_end
     .globl probe_executed
@@ -143,7 +165,7 @@ pub(crate) fn returns() -> u64 {
 
 unsafe extern "C" {
     #[link_name = "probes"]
-    static PROBES: [[u64; 2]; 4];
+    static PROBES: [[u64; 2]; 5];
     #[link_name = "probe_executed"]
     static EXECUTED: u64;
 }
