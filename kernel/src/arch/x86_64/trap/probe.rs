@@ -1,7 +1,7 @@
 //! Accesses that may fault and report it.
 //!
-//! Each is an instruction at a known address, or two of them. When it faults, the handler records the cause and
-//! continues behind it. A fault at any other address is fatal.
+//! Each is an instruction at a known address, or two of them. When it faults, the handler records
+//! the cause and continues behind it. A fault at any other address is fatal.
 
 use super::Registers;
 use core::arch::global_asm;
