@@ -148,15 +148,10 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     /// The address after the absent entries from the one for `at` on, as far as their table goes.
     /// A load for each.
     pub(crate) fn beyond_absent(&self, table: Frame, at: VirtAddr, level: u8) -> Option<VirtAddr> {
-        let mut next = beyond::<F>(at, level);
-        let Some(entries) = self.entries(table) else { return next };
-        for index in F::index(at, level) + 1..F::ENTRIES {
-            match next.zip(entries.get(index)) {
-                Some((at, entry)) if entry.load() == 0 => next = beyond::<F>(at, level),
-                _ => break,
-            }
-        }
-        next
+        let Some(entries) = self.entries(table) else { return beyond::<F>(at, level) };
+        let others = entries.range(F::index(at, level) + 1..F::ENTRIES);
+        let absent = others.take_while(|entry| entry.load() == 0).count() as u64;
+        start_at::<F>(at, level).checked_add((absent + 1) << F::shift(level))
     }
 
     /// As [`descend`](Self::descend), with the value decoded.

@@ -45,6 +45,9 @@ pub(super) enum Depth {
     Tables,
 }
 
+/// Says of a locked table whether it is this space's own: see [`PageTables::sweep_tables`].
+type Owns<M, F> = fn(&Walk<'_, M, F>, VirtAddr, u8, Frame) -> Option<bool>;
+
 /// The reason why a sweep ends early.
 enum Ended {
     Stopped(VirtAddr),
@@ -99,6 +102,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// the flush for the pages before it is pending:
     /// - [`Error::Global`], [`Error::NotUser`], [`Error::Format`]: the page cannot have the
     ///   attributes that `change` returned.
+    /// - [`Error::Frames`]: no memory to make a table this space's own, that a fork shares. After
+    ///   [`unshare`](Self::unshare), or [`unshare_ends`](Self::unshare_ends) and
+    ///   [`leave_shared`](Self::leave_shared), there is none.
     /// - [`Error::Malformed`]: the tables are corrupt.
     ///
     /// If `change` panics, the changes before that stay, and their flush is pending.
@@ -119,9 +125,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         if !pending.is_of(self) {
             return Err(Error::NotTheTables);
         }
-        self.unshare(range)?;
+        self.check(range)?;
         self.check_ends(&self.walk(&G::pin()), range)?;
-        let own = |_: &Walk<'_, M, F>, _, _, _| Some(true);
+        let own = None::<Owns<M, F>>;
         self.sweep_tables(range, pending, own, Depth::Pages, |page, _| change(page))
     }
 
@@ -143,20 +149,20 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         if !pending.is_of(self) {
             return Err(Error::NotTheTables);
         }
-        self.unshare(range)?;
-        let own = |_: &Walk<'_, M, F>, _, _, _| Some(true);
+        self.check(range)?;
+        let own = None::<Owns<M, F>>;
         self.sweep_tables(range, pending, own, Depth::Tables, |_, _| SweepChange::Keep).map(drop)
     }
 
     /// The loop of a sweep. `owns` is called with the lock of each table held, with an address, the
     /// level and the table. It says whether the table is this space's own, or `None` if the way
     /// leads elsewhere by now, so that the sweep walks again. A table that is not stays, also if it
-    /// becomes empty.
+    /// becomes empty. Without `owns`, the tables are made this space's own.
     pub(super) fn sweep_tables<'p>(
         &'p self,
         range: VirtRange,
         pending: &mut PendingFlush<'p, M, F, G>,
-        owns: impl Fn(&Walk<'_, M, F>, VirtAddr, u8, Frame) -> Option<bool>,
+        owns: Option<impl Fn(&Walk<'_, M, F>, VirtAddr, u8, Frame) -> Option<bool>>,
         depth: Depth,
         mut change: impl FnMut(Mapping, bool) -> SweepChange,
     ) -> core::result::Result<Option<VirtAddr>, Error> {
@@ -170,10 +176,16 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 return Err(Error::Malformed(at));
             }
             let (table, level) = (spot.entry.table(), spot.level);
+            if owns.is_none() && !spot.own && self.forks() {
+                drop(guard);
+                self.with_memory(|| self.own_at(at, |_| true))?;
+                continue;
+            }
             // Also if the entry is absent: a page or a table may appear there until the lock is
             // held, and none that a CPU decided on by what was stored before this sweep does later.
             let Some(locked) = lock::<M, F>(self.machine(), table, at)? else { continue };
-            let Some(own) = owns(&walk, at, level, table) else { continue };
+            let own = owns.as_ref().map_or(Some(true), |owns| owns(&walk, at, level, table));
+            let Some(own) = own else { continue };
             let users = if own { Users::Own } else { Users::Sharers };
             let mut changing = self.changing(&walk, (at, level), locked, users, pending);
             let (end, result) = match depth {

@@ -262,7 +262,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 
     /// Makes the tables on the way to `at` this space's own, as long as `wanted` accepts the level
     /// of the entry that leads to the next one. Returns the level at which the way ends.
-    fn own_at(&self, at: VirtAddr, wanted: impl Fn(u8) -> bool) -> Result<u8, Error> {
+    pub(super) fn own_at(&self, at: VirtAddr, wanted: impl Fn(u8) -> bool) -> Result<u8, Error> {
         let mut pending = self.no_flush();
         let guard = G::pin();
         let walk = self.walk(&guard);
