@@ -12,8 +12,9 @@
 //! Two processors slow each other even if programs share nothing: they have one power budget, and
 //! often one memory or one core. So the speed that each of two CPUs keeps is compared with what the
 //! pins alone keep, whose CPUs share nothing. A round measures both, on one CPU and on two, one
-//! right after the other. Only rounds count in which both CPUs had a processor throughout. Rounds
-//! are repeated until the spread of their ratios does not reach the bound, and the median counts.
+//! right after the other. Only rounds count in which both CPUs had a processor throughout. These
+//! rounds are short, so that there are some on a busy host. They are repeated until the spread of
+//! their ratios does not reach the bound, and the median counts.
 
 use crate::error::Error;
 use crate::experiment::{Experiment, Needs, Part, Size};
@@ -113,7 +114,7 @@ pub(crate) fn gup<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
                         break;
                     }
                     for (way, times) in Way::ALL.into_iter().zip(&mut times) {
-                        round(lab, &space, way, size, cpus, writer, times)?;
+                        round(lab, &space, way, (size, LONGER), cpus, writer, times)?;
                     }
                 }
                 let note = |text| Note::new(NAME, case, cpus, size, text);
@@ -178,6 +179,9 @@ fn against_locked(report: &mut Report, size: usize, [locked, fast, _]: &[Times; 
 /// The least part of its speed that each of two CPUs keeps, of the part that the pins alone keep.
 const KEPT: f64 = 0.9;
 
+/// The most pairs of rounds that are tried, as a multiple of the rounds needed.
+const PAIRS: usize = 64;
+
 /// Adds the parts of their speed that two CPUs keep, and the target for ours beside the pins alone.
 fn kept<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     lab: &Lab<'_, M, G, R>,
@@ -186,8 +190,8 @@ fn kept<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     report: &mut Report,
 ) -> Result<(), Error> {
     let [mut fast, mut pins, mut ratios] = [const { Rounds::new() }; 3];
-    for done in 0..lab.scale.rounds * TRIES {
-        if done >= lab.scale.rounds && ratios.clear_of(KEPT) {
+    for _ in 0..lab.scale.rounds * PAIRS {
+        if ratios.len() >= lab.scale.rounds && ratios.clear_of(KEPT) {
             break;
         }
         let of_fast = pair(lab, space, Way::Fast, size)?;
@@ -216,22 +220,23 @@ fn pair<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     size: usize,
 ) -> Result<Option<f64>, Error> {
     let [mut one, mut two]: [Times; 2] = Default::default();
-    round(lab, space, way, size, 1, None, &mut one)?;
-    round(lab, space, way, size, 2, None, &mut two)?;
+    round(lab, space, way, (size, 1), 1, None, &mut one)?;
+    round(lab, space, way, (size, 1), 2, None, &mut two)?;
     let kept = one.together.median() / two.together.median();
     Ok(kept.is_finite().then_some(kept))
 }
 
+/// One measurement: the pages of a call, and the factor of its batches.
 fn round<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     lab: &Lab<'_, M, G, R>,
     space: &Space<M, G, R>,
     way: Way,
-    size: usize,
+    (size, longer): (usize, usize),
     cpus: usize,
     writer: Option<usize>,
     times: &mut Times,
 ) -> Result<(), Error> {
-    let batches = lab.scale.batches * LONGER;
+    let batches = lab.scale.batches * longer;
     // The limit is shared out evenly between all rounds.
     let limit = lab.scale.limit * SECOND / (lab.scale.rounds * Way::ALL.len()) as u64;
     let batches_of_all = AtomicUsize::new(0);
