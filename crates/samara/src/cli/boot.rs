@@ -125,8 +125,8 @@ programs is not among the experiments by default. It runs the loops of programs/
 and as threads, with as many workers as CPUs, on a machine for each number of CPUs. It runs them on
 a kernel of Linux, too, in the same emulator, if --linux names one. Then it prints each loop with
 the median and the spread of all rounds of both, and the verdict: ahead, behind, or a tie if the
-spreads together are larger than the lead. A distribution's kernel has hardening, which this one
-does not have. In a checkout, this builds one without:
+spreads together are larger than the lead, or the lead is less than 1 %. A distribution's kernel has
+hardening, which this one does not have. In a checkout, this builds one without:
   campaign/lean-linux DIR        25 minutes of one processor; prints the path of the image
   samara boot --cpus 2 bench programs --linux DIR/linux-source-6.12/arch/x86/boot/bzImage
   samara boot --cpus 1 bench programs --count --linux ...    instructions of an operation

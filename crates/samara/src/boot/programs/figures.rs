@@ -158,7 +158,7 @@ impl Figures {
             report.targets.extend(self.targets(case, cpus));
             if let Some((times, spreads, Verdict::Tie)) = self.verdict(OURS, case, cpus) {
                 let note = format!(
-                    "a tie with Linux: {times:.3} times, within both spreads of {spreads:.1} %"
+                    "a tie with Linux: {times:.3} times, with spreads of {spreads:.1} % together"
                 );
                 report.notes.push(Note::new(PROGRAMS, case, cpus, 0, note));
             }

@@ -3,12 +3,16 @@
 //! Times in an emulator vary, and a lead that is smaller than the variation says nothing. Half the
 //! distance between the quartiles of the rounds is the spread of a system. A lead is one only if it
 //! is larger than the spreads of both systems together: then the middle halves of their rounds do
-//! not meet.
+//! not meet. Less than one per cent is no lead: counts have no spread, but a compiler moves them by
+//! as much.
 
 use std::fmt;
 
 /// The least rounds of each system for a verdict.
 pub(super) const ENOUGH: u32 = 5;
+
+/// The least lead, in per cent.
+const LEAST: f64 = 1.0;
 
 /// The result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +29,7 @@ impl Verdict {
     /// per cent, and `rounds` the smaller number of rounds.
     pub(super) fn new(times: f64, spreads: f64, rounds: usize) -> Verdict {
         let lead = 100.0 * (times.max(1.0 / times) - 1.0);
-        match lead > spreads {
+        match lead > spreads && lead >= LEAST {
             _ if rounds < ENOUGH as usize => Verdict::Open,
             false => Verdict::Tie,
             true if times > 1.0 => Verdict::Ahead,
@@ -57,7 +61,10 @@ mod tests {
             (0.90, 11.0, 5, Verdict::Behind),
             (0.90, 12.0, 5, Verdict::Tie),
             (1.0, 0.0, 5, Verdict::Tie),
-            (1.001, 0.0, 5, Verdict::Ahead),
+            (1.011, 0.0, 5, Verdict::Ahead),
+            (0.989, 1.0, 5, Verdict::Behind),
+            (1.009, 0.0, 5, Verdict::Tie),
+            (0.992, 0.0, 5, Verdict::Tie),
             (9.0, 1.0, 4, Verdict::Open),
             (f64::NAN, 1.0, 5, Verdict::Tie),
             (1.5, f64::NAN, 5, Verdict::Tie),
