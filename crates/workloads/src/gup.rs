@@ -204,7 +204,9 @@ fn kept<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     }
     for (way, kept) in [(Way::Fast, &fast), (Way::Pins, &pins)] {
         let row = Row::new(NAME, "alone", way.name(), 2, size);
-        report.rows.push(row.with("kept of the speed on 1 CPU", kept.median(), ""));
+        if kept.len() > 0 {
+            report.rows.push(row.with("kept of the speed on 1 CPU", kept.median(), ""));
+        }
     }
     let target = format!("kept on 2 CPUs, of what the pins alone keep, {size} pages a call");
     report.targets.push(Target::at_least(NAME, target, ratios.median(), KEPT));
