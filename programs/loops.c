@@ -5,11 +5,20 @@
  *   loops forkexit MIB [TIMES]    a process of MIB resident MiB forks, and the child exits
  *   loops --list
  *
+ * --settle S sleeps before the first loop, so that a kernel ends the work that follows its boot.
+ * --init is for the first program of a Linux: it restarts the machine at the end instead of leaving
+ * that to a panic.
+ *
  * An iteration is a pass of the loop: of many pages or of one call. Each worker counts operations.
- * The rate is that of all workers together. A line of JSON for each run, then a table. */
+ * The rate is that of all workers together, from their start until the last one has ended its loop:
+ * the ends of processes are not part of it. Two lines of JSON for each run, before it and after it;
+ * then a table. The last line of JSON says that all runs are done. A line has left the terminal
+ * before the next run begins. */
 #include "test.h"
 #include <pthread.h>
+#include <sys/reboot.h>
 #include <sys/stat.h>
+#include <termios.h>
 
 enum { MOST_WORKERS = 256, MOST_RUNS = 1024 };
 #define FAULT_SIZE (128UL << 20)
@@ -20,6 +29,7 @@ enum { MOST_WORKERS = 256, MOST_RUNS = 1024 };
 struct worker {
 	volatile uint64_t operations;
 	uint64_t passes, limit;
+	double ended;
 	int index;
 	char padding[100];
 } __attribute__((aligned(128)));
@@ -354,6 +364,13 @@ enum { LOOPS = sizeof loops / sizeof *loops };
 
 static const struct loop *current;
 
+static double now(void)
+{
+	struct timespec t;
+	OK(clock_gettime(CLOCK_MONOTONIC, &t));
+	return t.tv_sec + t.tv_nsec / 1e9;
+}
+
 static void *work(void *argument)
 {
 	struct worker *w = argument;
@@ -361,14 +378,22 @@ static void *work(void *argument)
 	while (!__atomic_load_n(&shared->go, __ATOMIC_SEQ_CST))
 		sched_yield();
 	current->run(w);
+	w->ended = now();
 	return NULL;
 }
 
-static double now(void)
+/* Waits until all that was printed has left the terminal, if there is one. */
+static void flushed(void)
 {
-	struct timespec t;
-	OK(clock_gettime(CLOCK_MONOTONIC, &t));
-	return t.tv_sec + t.tv_nsec / 1e9;
+	fflush(stdout);
+	tcdrain(1);
+}
+
+static void pause_for(double seconds)
+{
+	struct timespec time = {seconds, (seconds - (long)seconds) * 1e9};
+	while (nanosleep(&time, &time) == -1)
+		EQ(errno, EINTR);
 }
 
 static struct row {
@@ -385,6 +410,8 @@ static void measure(const struct loop *loop, int count, int threads, double seco
 	const char *kind = threads ? "threads" : "processes";
 	memset(shared, 0, sizeof *shared);
 	current = loop;
+	printf("{\"begins\": \"%s\", \"kind\": \"%s\"}\n", loop->name, kind);
+	flushed();
 	for (int i = 0; i < count; i++) {
 		struct worker *w = &shared->workers[i];
 		w->index = i;
@@ -399,9 +426,7 @@ static void measure(const struct loop *loop, int count, int threads, double seco
 	double start = now();
 	__atomic_store_n(&shared->go, 1, __ATOMIC_SEQ_CST);
 	if (!passes) {
-		struct timespec time = {seconds, (seconds - (long)seconds) * 1e9};
-		while (nanosleep(&time, &time) == -1)
-			EQ(errno, EINTR);
+		pause_for(seconds);
 		shared->stop = 1;
 	}
 	for (int i = 0; i < count; i++)
@@ -409,15 +434,19 @@ static void measure(const struct loop *loop, int count, int threads, double seco
 			EQ(pthread_join(ids[i], NULL), 0);
 		else
 			exits_with(pids[i], 0);
-	double took = now() - start;
 	uint64_t operations = 0;
-	for (int i = 0; i < count; i++)
+	double ended = start;
+	for (int i = 0; i < count; i++) {
 		operations += shared->workers[i].operations;
+		if (shared->workers[i].ended > ended)
+			ended = shared->workers[i].ended;
+	}
+	double took = ended - start;
 	CHECK(operations > 0);
 	printf("{\"loop\": \"%s\", \"kind\": \"%s\", \"workers\": %d, \"operations\": %lu, "
-	       "\"seconds\": %.6f, \"per_second\": %.0f}\n",
+	       "\"seconds\": %.9f, \"per_second\": %.0f}\n",
 	       loop->name, kind, count, operations, took, operations / took);
-	fflush(stdout);
+	flushed();
 	CHECK(row_count < MOST_RUNS);
 	rows[row_count++] = (struct row){loop->name, kind, count, operations / took};
 }
@@ -425,6 +454,8 @@ static void measure(const struct loop *loop, int count, int threads, double seco
 static int forkexit(long mib, long times)
 {
 	size_t size = mib << 20;
+	printf("{\"begins\": \"forkexit\", \"mib\": %ld}\n", mib);
+	flushed();
 	char *p = map(size, PROT_READ | PROT_WRITE, MAP_PRIVATE);
 	for (size_t at = 0; at < size; at += PAGE)
 		p[at] = at >> 12;
@@ -438,23 +469,36 @@ static int forkexit(long mib, long times)
 	double took = now() - start;
 	for (size_t at = 0; at < size; at += PAGE)
 		EQ(p[at], (char)(at >> 12));
-	printf("{\"loop\": \"forkexit\", \"mib\": %ld, \"operations\": %ld, \"seconds\": %.6f, "
+	printf("{\"loop\": \"forkexit\", \"mib\": %ld, \"operations\": %ld, \"seconds\": %.9f, "
 	       "\"per_second\": %.1f}\n",
 	       mib, times, took, times / took);
+	return 1;
+}
+
+/* Says that all runs are done, and ends. */
+static int done(int runs, int init)
+{
+	printf("{\"done\": %d}\n", runs);
+	flushed();
+	if (init)
+		OK(reboot(RB_AUTOBOOT));
 	return 0;
 }
 
 static int usage(void)
 {
-	puts("loops [--seconds S | --iterations N] LOOP|all WORKERS[,WORKERS...] "
-	     "processes|threads|both\nloops forkexit MIB [TIMES]\nloops --list");
+	puts("loops [--settle S] [--init] [--seconds S | --iterations N] LOOP|all "
+	     "WORKERS[,WORKERS...] processes|threads|both\nloops [--settle S] [--init] forkexit "
+	     "MIB [TIMES]\nloops --list");
 	return 2;
 }
 
 int main(int argc, char **argv)
 {
 	double seconds = 1;
+	double settle = 0;
 	long passes = 0;
+	int init = 0;
 	argv++;
 	for (; *argv && strncmp(*argv, "--", 2) == 0; argv++) {
 		if (strcmp(*argv, "--list") == 0) {
@@ -465,13 +509,18 @@ int main(int argc, char **argv)
 			seconds = atof(*++argv);
 		} else if (strcmp(*argv, "--iterations") == 0 && argv[1]) {
 			passes = atol(*++argv);
+		} else if (strcmp(*argv, "--settle") == 0 && argv[1]) {
+			settle = atof(*++argv);
+		} else if (strcmp(*argv, "--init") == 0) {
+			init = 1;
 		} else {
 			return usage();
 		}
 	}
-	if (argc > 2 && argv[0] && argv[1] && strcmp(argv[0], "forkexit") == 0)
-		return forkexit(atol(argv[1]), argv[2] ? atol(argv[2]) : 20);
-	if (!argv[0] || !argv[1] || !argv[2] || seconds <= 0 || passes < 0)
+	pause_for(settle);
+	if (argv[0] && argv[1] && strcmp(argv[0], "forkexit") == 0)
+		return done(forkexit(atol(argv[1]), argv[2] ? atol(argv[2]) : 20), init);
+	if (!argv[0] || !argv[1] || !argv[2] || seconds <= 0 || settle < 0 || passes < 0)
 		return usage();
 	shared = map(sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED);
 	int processes = strcmp(argv[2], "threads") != 0, threads = strcmp(argv[2], "processes") != 0;
@@ -494,5 +543,5 @@ int main(int argc, char **argv)
 		printf("%-24s %-10s %3d %14.0f /s\n", rows[i].loop, rows[i].kind, rows[i].workers,
 		       rows[i].rate);
 	printf("loops: %d runs\n", row_count);
-	return 0;
+	return done(row_count, init);
 }

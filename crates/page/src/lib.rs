@@ -101,7 +101,7 @@ fn runs(results: &Results) -> Markup {
                 (table("Runs", &head, results.runs.iter().enumerate().map(line).collect()))
             }
             @if !results.notes.is_empty() {
-                h3 { "Cut short or refused" }
+                h3 { "Ties, and what was cut short or refused" }
                 ul.targets { @for of in &results.notes { li { (of.item) " (run " (of.run + 1) ")" } } }
             }
         }

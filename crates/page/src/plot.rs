@@ -46,8 +46,16 @@ const LOOKS: [&[&str]; 6] = [
         "readers take the lock",
         "BTreeMap",
     ],
-    &["lazy", "quicklist", "fast", "readers without a lock", "maple, shared, held", "ours"],
-    &["nodes and pools", "the pins alone", "maple, one owner", "Linux 6.12, lean"],
+    &[
+        "lazy",
+        "quicklist",
+        "fast",
+        "readers without a lock",
+        "maple, shared, held",
+        "ours",
+        "Samara",
+    ],
+    &["nodes and pools", "the pins alone", "maple, one owner", "Linux 6.12, lean", "Linux"],
     &["brie_tree", "Linux 6.12, Debian's"],
     &[
         "one lock, a flush each, published",

@@ -15,7 +15,9 @@ use absent::{
     Absent as Bench, Absent as Boot, Absent as Report, Absent as Completions, Absent as Man,
 };
 #[cfg(feature = "full")]
-pub(crate) use boot::{Arch, Boot, BootBench, LEAST_MIB, Machine, Run, Task, Trials, Unmap, mib};
+pub(crate) use boot::{
+    Arch, Boot, BootBench, Huge, LEAST_MIB, Machine, Run, Task, Trials, Unmap, mib,
+};
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, Parser, Subcommand};
 #[cfg(feature = "full")]

@@ -59,6 +59,13 @@ impl Rounds {
         spread(&self.0)
     }
 
+    /// Whether the middle half of the values is on one side of the bound.
+    pub(crate) fn clear_of(&self, bound: f64) -> bool {
+        let median = self.median();
+        // False if there are no values.
+        (median - bound).abs() >= median * self.spread() / 100.0
+    }
+
     /// Two rows like this one: the median, and the spread.
     pub(crate) fn rows(&self, like: &Row, metric: &str, unit: &str) -> [Row; 2] {
         let apart = like.with("spread of the time", self.spread(), "%");
@@ -212,6 +219,15 @@ mod tests {
     use std::thread_local;
 
     thread_local! { static NOW: Cell<u64> = const { Cell::new(0) }; }
+
+    #[test]
+    fn rounds_are_clear_of_a_bound_if_their_middle_half_is() {
+        let clear = |values: &[f64]| Rounds(values.into()).clear_of(0.9);
+        assert!(clear(&[0.95, 0.96, 0.97]) && clear(&[0.8, 0.81, 0.82]));
+        // An outlier is none of the middle half.
+        assert!(clear(&[0.94, 0.95, 0.95, 0.96, 0.5]));
+        assert!(!clear(&[0.86, 0.91, 0.96]) && !clear(&[]));
+    }
 
     fn pass(nanos: u64) {
         NOW.set(NOW.get() + nanos);

@@ -5,6 +5,7 @@ use crate::archive::Archive;
 use crate::bench::{Bench, experiments};
 use crate::console::{RECORD, print};
 use crate::exit::Exit;
+use crate::file::setting;
 use crate::machine::Kernel;
 use crate::{println, task, turns};
 use alloc::format;
@@ -76,6 +77,10 @@ pub(super) fn run_program(mut words: Words<'_>) -> Result<Exit, String> {
         None | Some("immediate") => {}
         Some("grace") => task::unmap_by_grace_periods(),
         Some(other) => return Err(format!("unmap={other}: immediate or grace")),
+    }
+    if let Some(word) = words.setting("huge") {
+        let cause = || format!("huge={word}: always, madvise or never");
+        setting::set_huge_pages(word).map_err(|_| cause())?;
     }
     if waiting(&mut words)? {
         turns::take(turns::MEDIUM);

@@ -113,6 +113,14 @@ impl Setting {
 /// Held while a space gets settings, so that two writes, or a write and prctl(2), do not mix.
 static APPLIES: SpinMutex<()> = SpinMutex::new(());
 
+/// Chooses where programs get pages of 2 MiB, as the word `transparent_hugepage=` does on Linux.
+///
+/// # Errors
+/// EINVAL: none of `always`, `madvise` and `never`.
+pub(crate) fn set_huge_pages(word: &str) -> Result<(), Errno> {
+    [&TOP, &HUGE].iter().try_for_each(|setting| setting.write(word.as_bytes()))
+}
+
 /// Where a program gets pages of 2 MiB that has not forbidden them.
 fn huge_pages() -> HugePages {
     match HUGE.resolved() {

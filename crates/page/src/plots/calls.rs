@@ -42,6 +42,16 @@ pub(super) fn section(results: &Results) -> Section {
 }
 
 fn lines(title: String, unit: String, rows: &[&Row]) -> Lines {
+    lines_of(title, unit, rows, name)
+}
+
+/// A line for each name of a row.
+pub(super) fn lines_of(
+    title: String,
+    unit: String,
+    rows: &[&Row],
+    name: impl Fn(&Row) -> String,
+) -> Lines {
     let mut names: Vec<String> = Vec::new();
     let mut series: Vec<Series> = Vec::new();
     for row in rows {

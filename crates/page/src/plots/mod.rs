@@ -5,6 +5,7 @@
 
 mod calls;
 mod gup;
+mod programs;
 mod quicklist;
 mod tree;
 mod vmallocinfo;
@@ -51,6 +52,7 @@ pub(crate) fn sections(results: &Results) -> Markup {
         vmallocinfo::section(results),
         tree::section(results),
         calls::section(results),
+        programs::section(results),
     ];
     html! {
         @for section in all {
@@ -139,10 +141,10 @@ mod tests {
     #[test]
     fn each_kind_of_figure_is_a_plot_or_a_sentence() {
         let none = page(Clock::Time, Vec::new());
-        assert_eq!(none.matches("class=\"missing\"").count(), 16, "{none}");
+        assert_eq!(none.matches("class=\"missing\"").count(), 18, "{none}");
         assert!(!none.contains("<figure"), "{none}");
         let one = page(Clock::Time, rows(2));
-        assert_eq!(one.matches("class=\"missing\"").count(), 15, "{one}");
+        assert_eq!(one.matches("class=\"missing\"").count(), 17, "{one}");
         assert!(one.contains("<b>Pin pages, 2 CPUs at once</b>, ns/page"), "{one}");
     }
 

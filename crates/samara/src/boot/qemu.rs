@@ -1,7 +1,7 @@
 //! QEMU's command line, and the kernel's within it.
 
 use crate::bench::with_waiting;
-use crate::cli::{Arch, Boot, BootBench, Machine, Run, Task, Trials, Unmap};
+use crate::cli::{Arch, Boot, BootBench, Huge, Machine, Run, Task, Trials, Unmap};
 use clap::ValueEnum;
 use std::path::Path;
 use std::process::Command;
@@ -17,8 +17,14 @@ pub(super) fn command(options: &Boot, elf: &Path, words: &str) -> Command {
         (Arch::X86_64, None | Some(Machine::Microvm)) => "microvm",
         (Arch::X86_64, Some(Machine::Q35)) => "q35",
     };
+    // The emulator counts and times each byte of a fast string instruction, unlike a processor. So
+    // kernels and programs must not believe in them.
+    let processor = match options.arch {
+        Arch::Aarch64 => "max",
+        Arch::X86_64 => "max,erms=off,fsrm=off",
+    };
     let mut command = Command::new(options.arch.qemu().0);
-    command.args(["-M", machine, "-cpu", "max"]);
+    command.args(["-M", machine, "-cpu", processor]);
     // KVM can be opened on some machines and then hangs; and only an emulated processor can count.
     match icount_shift(options) {
         // Each instruction takes `1 << shift` nanoseconds, and sleep takes no time of the host.
@@ -84,6 +90,9 @@ fn program(run: &Run) -> Vec<String> {
     if run.unmap != Unmap::Immediate {
         words.push(format!("unmap={}", name(&run.unmap)));
     }
+    if run.huge != Huge::Madvise {
+        words.push(format!("huge={}", name(&run.huge)));
+    }
     words.extend(run.waiting.then(|| format!("waiting={WAITING}")));
     words
 }
@@ -127,7 +136,7 @@ pub(super) fn cpu_counts(bench: &BootBench, cpus: u8) -> Result<Vec<u8>, String>
 }
 
 /// The name of a value on the command line.
-fn name(value: &impl ValueEnum) -> String {
+pub(super) fn name(value: &impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().into())
 }
 
@@ -170,8 +179,8 @@ mod tests {
     fn a_machine_of_the_least_is_the_default() {
         assert_eq!(
             line(""),
-            "qemu-system-x86_64 -M microvm -cpu max -accel tcg,thread=multi -smp 2 -m 1G \
-             -nodefaults -no-user-config -display none -no-reboot -serial stdio \
+            "qemu-system-x86_64 -M microvm -cpu max,erms=off,fsrm=off -accel tcg,thread=multi \
+             -smp 2 -m 1G -nodefaults -no-user-config -display none -no-reboot -serial stdio \
              -device isa-debug-exit,iobase=0xf4,iosize=0x04 -kernel '/k e/kernel' -append ''"
         );
         assert_eq!(
@@ -195,6 +204,7 @@ mod tests {
         is("bench", "bench effort=full cpus=1,2");
         is("run -- a", "run");
         is("run --unmap grace --count --waiting -- a", "run unmap=grace waiting=4");
+        is("run --huge never -- a", "run huge=never");
         is("--cpus 7 bench gup vmallocinfo", "bench gup vmallocinfo effort=full cpus=1,2,4");
         is("bench --cpus 64 --effort quick", "bench effort=quick cpus=1,2,4,8,16,32,64");
         is("--cpus 8 bench --cpu-counts 3,8 --count", "bench effort=full cpus=3,8 count");

@@ -3,26 +3,34 @@
 //! For each number of CPUs, a machine with so many CPUs runs all loops, as that many processes and
 //! as that many threads. This kernel does so twice: with munmaps that flush at once, and with those
 //! that wait for TLB grace periods. With `--linux`, a kernel of Linux does so, too: in the same
-//! emulator, as the first program of an initial file system. The systems take turns, and a figure
-//! is the median of the rounds. [`loops`] builds the program, [`linux`] has Linux's machine, and
-//! [`figures`] makes rows and targets of the program's lines.
+//! emulator, as the first program of an initial file system, and with huge pages where this kernel
+//! has them. The systems take turns, and a figure is the median of the rounds. [`loops`] builds the
+//! program, [`linux`] has Linux's machine, [`figures`] makes rows and targets of the program's
+//! lines, and [`verdict`] compares.
 //!
 //! With `--count` an instruction takes a nanosecond, so figures are instructions of all CPUs for an
 //! operation. Linux is not run with `--waiting`: its CPUs give up their turns when they wait.
+//!
+//! If a run fails, the figures of its earlier loops are kept, the report has a note that names the
+//! loop, and that system does not run that program again. The others go on, and the exit code is
+//! that of the first failure.
 
 mod figures;
 mod linux;
 mod loops;
+mod verdict;
 
 use super::ending::Failure;
 use super::run::Output;
 use super::{execute, qemu};
-use crate::cli::{Boot, BootBench, Effort, Machine, Run, Task, Unmap, mib};
+use crate::bench::PROGRAMS;
+use crate::cli::{Boot, BootBench, Effort, Huge, Machine, Run, Task, Unmap, mib};
+use crate::output::Lines;
 use crate::{bench, output};
-use figures::{Figures, Unit};
-use report::Report;
+use figures::{Figures, Told, Unit};
+use report::{Note, Report};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use trace::report::messages;
 
@@ -36,7 +44,7 @@ const REST_MIB: u64 = 192;
 /// A system that runs the loops.
 enum System {
     Ours(Unmap),
-    Linux(PathBuf),
+    Linux(linux::Image),
 }
 
 impl System {
@@ -49,28 +57,38 @@ impl System {
     }
 }
 
+/// A run of the program: all that it wrote, and how it ended.
+struct Ran {
+    text: String,
+    ended: Result<(), Failure>,
+}
+
 /// Measures, and writes the report.
 ///
 /// # Errors
-/// A machine cannot be run, or ends early. Its console was shown.
+/// A machine cannot be run, or ends early. Its console was shown, and the report is written.
 pub(super) fn bench(options: &Boot, bench: &BootBench) -> Result<(), Failure> {
     let json = output::open(bench.json.as_deref())?;
-    let files = loops::build()?;
-    let elf = super::kernel::find(options.kernel.as_deref(), options.arch)?;
+    let mut run = super::described(options);
     let mut systems = vec![System::Ours(Unmap::Immediate), System::Ours(Unmap::Grace)];
-    if let Some(linux) = &bench.linux {
+    if let Some(path) = &bench.linux {
         if bench.waiting {
             let why = "its CPUs give up their turns when they wait";
             return Err(format!("--linux does not count --waiting: {why}").into());
         }
-        systems.push(System::Linux(linux.clone()));
+        let image = linux::open(path)?;
+        let huge = if bench.huge { "with" } else { "without" };
+        run.machine += &format!("; Linux {}, both kernels {huge} huge pages", image.version);
+        systems.push(System::Linux(image));
     }
+    let files = loops::build()?;
+    let elf = super::kernel::find(options.kernel.as_deref(), options.arch)?;
     let (rounds, words) = effort(bench);
     let unit = match (bench.count, bench.waiting) {
         (false, _) => Unit::Rate,
         (true, waiting) => Unit::Instructions(if waiting { qemu::WAITING } else { 0 }),
     };
-    let mut figures = Figures::new(unit);
+    let (mut figures, mut failed) = (Figures::new(unit), Failed::default());
     let chosen = if bench.loops.is_empty() { vec!["all".into()] } else { bench.loops.clone() };
     for cpus in qemu::cpu_counts(bench, options.cpus)? {
         let mut programs: Vec<Vec<String>> = Vec::new();
@@ -78,42 +96,92 @@ pub(super) fn bench(options: &Boot, bench: &BootBench) -> Result<(), Failure> {
             programs.push([&words[..], &[name.clone(), cpus.to_string(), "both".into()]].concat());
         }
         if bench.loops.is_empty() {
-            programs.push(["forkexit".into(), FORK_MIB.to_string(), FORKS.into()].into());
+            let fork = ["forkexit".into(), FORK_MIB.to_string(), FORKS.into()];
+            programs.push([&SETTLE.map(String::from)[..], &fork].concat());
         }
         for round in 1..=rounds {
             for system in &systems {
                 let name = system.name();
                 messages::show(&format!("{name}, {cpus} CPUs, round {round} of {rounds}\n"));
                 for words in &programs {
+                    if failed.has(name, cpus, words) {
+                        continue;
+                    }
                     let machine = machine(options, bench, cpus, system, &files, &elf, words);
-                    let lines = match system {
-                        System::Ours(_) => ours(&machine)?,
-                        System::Linux(kernel) => linux::lines(&machine, kernel)?,
+                    let Ran { text, ended } = match system {
+                        System::Ours(_) => ours(&machine),
+                        System::Linux(image) => linux::measure(&machine, image),
                     };
-                    figures.add(name, cpus.into(), &lines)?;
+                    let told = figures.add(name, cpus.into(), &text);
+                    if let Err(failure) = ended.and_then(|()| told.finished()) {
+                        if let System::Linux(_) = system {
+                            linux::show(&text);
+                        }
+                        failed.add(name, cpus, words, round, &told, failure);
+                    }
                 }
             }
         }
     }
-    let run = Some(super::described(options));
-    Ok(bench::write(&Report { run, ..figures.report() }, json)?)
+    let Failed { notes, first, .. } = failed;
+    let mut report = Report { run: Some(run), ..figures.report() };
+    report.notes.extend(notes);
+    if !matches!(json, Lines::Stdout) {
+        Lines::Stdout.write(&figures.beside_linux())?;
+    }
+    bench::write(&report, json)?;
+    first.map_or(Ok(()), Err)
+}
+
+/// Runs that failed.
+#[derive(Default)]
+struct Failed {
+    /// The systems, the numbers of CPUs and the programs that do not run again.
+    runs: Vec<(&'static str, u8, Vec<String>)>,
+    notes: Vec<Note>,
+    first: Option<Failure>,
+}
+
+impl Failed {
+    fn has(&self, system: &str, cpus: u8, words: &[String]) -> bool {
+        self.runs.iter().any(|one| (one.0, one.1, &one.2[..]) == (system, cpus, words))
+    }
+
+    fn add(
+        &mut self,
+        system: &'static str,
+        cpus: u8,
+        words: &[String],
+        round: u32,
+        told: &Told,
+        failure: Failure,
+    ) {
+        let case = told.begun.as_deref().unwrap_or("before the first loop or after the last");
+        let what = format!("{system} failed in round {round}: {}", failure.what);
+        let kept = "the figures of before are kept";
+        self.notes.push(Note::new(PROGRAMS, case, cpus.into(), 0, format!("{what}; {kept}")));
+        self.runs.push((system, cpus, words.into()));
+        let what = format!("{case}, {cpus} CPUs: {what}: see above; {kept}");
+        messages::show(&format!("{what}\n"));
+        self.first.get_or_insert(Failure { what, ..failure });
+    }
 }
 
 /// Forks of the process with many pages.
 const FORKS: &str = "20";
+/// Linux does work of its own after its boot. Both kernels get this second.
+const SETTLE: [&str; 2] = ["--settle", "1"];
 
 /// The rounds, and the program's words for the length of a loop.
 fn effort(bench: &BootBench) -> (u32, Vec<String>) {
     let (rounds, seconds, iterations) = match bench.effort {
-        Effort::Full => (3, "1", "10"),
-        Effort::Quick => (1, "0.3", "4"),
+        Effort::Full => (verdict::ENOUGH, "1", "10"),
+        Effort::Quick => (verdict::ENOUGH, "0.3", "4"),
         Effort::Least => (1, "0.05", "1"),
     };
-    match bench.count {
-        // The same in each round.
-        true => (1, vec!["--iterations".into(), iterations.into()]),
-        false => (rounds, vec!["--seconds".into(), seconds.into()]),
-    }
+    let length = if bench.count { ["--iterations", iterations] } else { ["--seconds", seconds] };
+    let words = SETTLE.iter().chain(&length).map(|word| word.to_string()).collect();
+    (bench.rounds.unwrap_or(rounds), words)
 }
 
 /// The machine for one run of the program with these words.
@@ -149,6 +217,7 @@ fn machine(
             files: Some(files.into()),
             env: Vec::new(),
             unmap,
+            huge: if bench.huge { Huge::Always } else { Huge::Never },
             count: bench.count,
             waiting: bench.waiting,
             json: None,
@@ -157,23 +226,23 @@ fn machine(
     }
 }
 
-/// Runs it on this kernel, and returns what it wrote.
-fn ours(machine: &Boot) -> Result<String, Failure> {
-    let Some(Task::Run(run)) = &machine.task else { return Ok(String::new()) };
+/// Runs it on this kernel. If it fails, the console and its lines are shown.
+fn ours(machine: &Boot) -> Ran {
+    let Some(Task::Run(run)) = &machine.task else {
+        return Ran { text: String::new(), ended: Ok(()) };
+    };
     let (written, mut console) = (Written::default(), Vec::new());
     let output: Output = Box::new(written.clone());
-    // Shown only if it fails.
     let ended = execute(machine, run, output, Box::new(&mut console));
     let text = written.text();
-    match ended.map(|outcome| outcome.code()) {
-        Ok(0) => Ok(text),
-        ended => {
-            messages::show(&format!("{}{text}", String::from_utf8_lossy(&console)));
-            Err(ended.err().unwrap_or_else(|| {
-                "a loop failed in the machine: see above what it said".to_string().into()
-            }))
-        }
+    let ended = ended.and_then(|outcome| match outcome.code() {
+        0 => Ok(()),
+        code => Err(format!("the program ended with exit code {code}").into()),
+    });
+    if ended.is_err() {
+        messages::show(&format!("{}{text}", String::from_utf8_lossy(&console)));
     }
+    Ran { text, ended }
 }
 
 /// What a program writes, kept.
