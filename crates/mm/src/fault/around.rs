@@ -7,14 +7,16 @@
 use core::ops::Range;
 
 use grace::Concurrent;
-use machine::{ENTRIES, Machine, VirtAddr};
+use machine::{ENTRIES, Machine, PageSize, VirtAddr};
 use paging::{EntryChange, Format, Mapping, Share};
 use vma::{PAGE_SIZE, VmFlags};
 
 use crate::{
-    AddressSpace, fault::attempt::Look, fault::rights, monitor::absent::over_mark,
-    object::HeldPage, thresholds::AROUND_PAGES,
+    AddressSpace, change::hook::virt, fault::attempt::Look, fault::rights,
+    monitor::absent::over_mark, object::HeldPage, thresholds::AROUND_PAGES,
 };
+
+const _: () = assert!(AROUND_PAGES <= u32::BITS as usize);
 
 /// The addresses that a read fault at `addr` maps, in a VMA with this range.
 fn window(addr: usize, vma: &Range<usize>) -> Range<usize> {
@@ -40,11 +42,23 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let walk = self.core.tables.walk(guard);
         let read_only = vma.is_private() || object.counts_writes();
         let share = if read_only { Share::CopyOnWrite } else { Share::Object };
-        for at in window(addr, range).step_by(PAGE_SIZE).filter(|at| *at != addr) {
+        let window = window(addr, range);
+        // A mark of an earlier registration means nothing.
+        let is_mark = |page: &Mapping| self.core.is_mark(page);
+        // One walk for all. A page that comes later is found below, with the lock.
+        let mut absent = u32::MAX;
+        let number = |at: usize| (at - window.start) / PAGE_SIZE;
+        for page in virt(window.clone()).map(|range| walk.pages(range)).into_iter().flatten() {
+            if page.size != PageSize::Size4K {
+                return;
+            }
+            if !is_mark(&page) {
+                absent &= !(1 << number(page.page.get() as usize));
+            }
+        }
+        for at in window.clone().step_by(PAGE_SIZE).filter(|at| *at != addr) {
             let (page, index) = (VirtAddr::new(at as u64), vma.offset_at(at) as u64);
-            // A mark of an earlier registration means nothing.
-            let is_mark = |page: &Mapping| self.core.is_mark(page);
-            if !object.is_present(index) || walk.get(page).is_some_and(|page| !is_mark(&page)) {
+            if absent & 1 << number(at) == 0 || !object.is_present(index) {
                 continue;
             }
             let Ok(held) = HeldPage::get(machine, object, index) else { continue };
