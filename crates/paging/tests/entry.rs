@@ -249,6 +249,33 @@ fn passing_the_locks_leaves_shared_tables() {
     });
 }
 
+/// A sweep of a table that a fork shares changes a copy of it: the other space keeps its page.
+#[test]
+fn a_sweep_leaves_the_pages_of_a_parent() {
+    with_space(|sim, space| {
+        let frame = block(sim, 0);
+        let set = EntryChange::Set(frame, Attrs::USER_RW.with_share(Share::Object));
+        change(space, AT, set).unwrap();
+        // SAFETY: the entry is counted, and nothing changes beside it.
+        let (child, pending) = unsafe { space.fork(Asid(2), false) }.unwrap();
+        pending.flush();
+        let mut pending = child.no_flush();
+        let clear = |_| SweepChange::Clear;
+        // SAFETY: the page is this test's. The frame is given back below, after the flush.
+        let swept = unsafe { child.sweep(pages(AT, 512), &mut pending, clear) };
+        assert_eq!(swept, Ok(None));
+        pending.flush();
+        let found = |of: &Space| of.walk(&Grace::pin()).get(virt(AT)).map(|page| page.frame);
+        assert_eq!((found(space), found(&child)), (Some(frame), None));
+        // The reference of the copy.
+        release(sim, frame);
+        assert!(sim.settle());
+        drop(child);
+        assert_eq!(crate::clear(space, pages(AT, 1)).len(), 1);
+        release(sim, frame);
+    });
+}
+
 /// A sweep finds the pages of all tables, in order. Without a page it changes nothing.
 #[test]
 fn a_sweep_finds_the_pages_of_all_tables() {
