@@ -499,6 +499,8 @@ int main(int argc, char **argv)
 	double settle = 0;
 	long passes = 0;
 	int init = 0;
+	if (argc < 2)
+		return usage();
 	argv++;
 	for (; *argv && strncmp(*argv, "--", 2) == 0; argv++) {
 		if (strcmp(*argv, "--list") == 0) {
