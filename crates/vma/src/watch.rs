@@ -10,6 +10,20 @@ use crate::{
     space::Writer,
 };
 
+impl<F> Vma<F> {
+    /// Whether UFFDIO_MOVE may move pages of this VMA to the other one: both are private anonymous
+    /// memory with the same rights, among them WRITE, and the other one is registered.
+    pub fn may_move_to(&self, to: &Vma<F>) -> bool {
+        let plain = |vma: &Vma<F>| vma.is_private() && vma.file.is_none();
+        let compared = VmFlags::ACCESS | VmFlags::LOCKED | VmFlags::PKEY;
+        plain(self)
+            && plain(to)
+            && (self.flags ^ to.flags) & compared == VmFlags::empty()
+            && self.flags.contains(VmFlags::WRITE)
+            && to.flags.intersects(VmFlags::UFFD)
+    }
+}
+
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
     Writer<'_, F, R, A, H>
 {
@@ -89,9 +103,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
         Ok(())
     }
 
-    /// UFFDIO_MOVE: moves the private pages of `from` to `to`. Both ranges lie in one VMA each, of
-    /// private anonymous memory with the same rights, among them WRITE; that of `to` is registered.
-    /// The VMAs stay, and are busy meanwhile.
+    /// UFFDIO_MOVE: moves the private pages of `from` to `to`. Both ranges lie in one VMA each
+    /// ([`Vma::may_move_to`]). The VMAs stay, and are busy meanwhile.
     ///
     /// # Errors
     /// [`Error::WrongKind`], [`Error::BadRange`], [`Error::OutOfMemory`], and those of the host.
@@ -104,17 +117,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
         self.first_write(to)?;
         let (source, target) = (self.vmas.covering(from.start), self.vmas.covering(to));
         let (source, target) = source.zip(target).ok_or(Error::WrongKind)?;
-        let compared = VmFlags::ACCESS | VmFlags::LOCKED | VmFlags::PKEY;
-        let plain = |area: &Area<F>| {
-            area.vma.file.is_none() && area.vma.is_private() && !area.vma.is_busy()
-        };
-        let fit = plain(&source)
-            && plain(&target)
+        let fit = source.vma.may_move_to(&target.vma)
+            && !source.vma.is_busy()
+            && !target.vma.is_busy()
             && from.end <= source.end
-            && to_end <= target.end
-            && (source.vma.flags ^ target.vma.flags) & compared == VmFlags::empty()
-            && source.vma.flags.contains(VmFlags::WRITE)
-            && target.vma.flags.intersects(VmFlags::UFFD);
+            && to_end <= target.end;
         if !fit {
             return Err(Error::WrongKind);
         }

@@ -17,7 +17,7 @@ use core::{
 use grace::Concurrent;
 use machine::Machine;
 use paging::{Attrs, Format, Share, SweepChange};
-use vma::{PAGE_SIZE, VmFlags};
+use vma::PAGE_SIZE;
 
 use crate::{
     AddressSpace, Error, Resolved, UserFaultError,
@@ -83,16 +83,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let find = |range: &Range<usize>| {
             let found = self.core.vmas.lookup(&guard, range.start);
             let (whole, vma) = found.ok_or(UserFaultError::NotRegistered)?;
-            let plain = vma.is_private() && vma.file.is_none();
-            Ok::<_, Error>((range.end <= whole.end && plain, vma.flags))
+            Ok::<_, Error>((range.end <= whole.end, vma))
         };
         let ((from_fits, from), (to_fits, to)) = (find(source)?, find(target)?);
-        let compared = VmFlags::ACCESS | VmFlags::LOCKED | VmFlags::PKEY;
-        let fit = from_fits
-            && to_fits
-            && (from ^ to) & compared == VmFlags::empty()
-            && from.contains(VmFlags::WRITE)
-            && to.intersects(VmFlags::UFFD);
+        let fit = from_fits && to_fits && from.may_move_to(to);
         if fit { Ok(()) } else { Err(vma::Error::WrongKind.into()) }
     }
 

@@ -24,13 +24,9 @@ enum Pieces {
 }
 
 /// Tables for the pages of [`Format::LARGE`] that a range cuts; see [`PageTables::reserve_ends`].
-/// They are given back when this is dropped.
-pub struct Reserve<'p, M: Machine, F: Format, G: Concurrent> {
-    spare: Spare<'p, M, F, G>,
-    /// Whether a large page was at an end, or could come there. Otherwise there are lowest tables
-    /// with pages, which stay while only this CPU unmaps pages.
-    may_be_large: bool,
-}
+/// They are given back when this is dropped. Without a table, there are lowest tables with pages at
+/// both ends, which stay while only this CPU unmaps pages: no large page can come there.
+pub struct Reserve<'p, M: Machine, F: Format, G: Concurrent>(Spare<'p, M, F, G>);
 
 /// The ends of a range that may lie within a large page; one if both would lie in the same.
 fn ends<F: Format>(range: VirtRange) -> impl Iterator<Item = VirtAddr> {
@@ -119,7 +115,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let mut spare = Spare::none(self);
         let needed = ends::<F>(range).filter(|at| self.may_be_large(*at)).count();
         spare.fill(needed)?;
-        Ok(Reserve { spare, may_be_large: needed != 0 })
+        Ok(Reserve(spare))
     }
 
     /// Whether a large page is at `at`, or could come there while this CPU is the only one that
@@ -155,12 +151,14 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         reserve: &mut Reserve<'p, M, F, G>,
         pending: &mut PendingFlush<'p, M, F, G>,
     ) -> core::result::Result<(), Error> {
-        let Reserve { spare, may_be_large } = reserve;
+        let Reserve(spare) = reserve;
         if !pending.is_of(self) || !spare.is_of(self) {
             return Err(Error::NotTheTables);
         }
-        let mut ends = ends::<F>(range).filter(|_| *may_be_large);
-        ends.try_for_each(|at| self.split_to(at, 0, Pieces::Ends, spare, pending))
+        if spare.len() == 0 {
+            return Ok(());
+        }
+        ends::<F>(range).try_for_each(|at| self.split_to(at, 0, Pieces::Ends, spare, pending))
     }
 
     fn split_to(

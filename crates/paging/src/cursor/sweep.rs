@@ -46,7 +46,7 @@ pub(super) enum Depth {
 }
 
 /// Says of a locked table whether it is this space's own: see [`PageTables::sweep_tables`].
-type Owns<M, F> = fn(&Walk<'_, M, F>, VirtAddr, u8, Frame) -> Option<bool>;
+pub(super) type Owns<'a, M, F> = &'a dyn Fn(&Walk<'_, M, F>, VirtAddr, u8, Frame) -> Option<bool>;
 
 /// The reason why a sweep ends early.
 enum Ended {
@@ -127,8 +127,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
         self.check(range)?;
         self.check_ends(&self.walk(&G::pin()), range)?;
-        let own = None::<Owns<M, F>>;
-        self.sweep_tables(range, pending, own, Depth::Pages, |page, _| change(page))
+        self.sweep_tables(range, pending, None, Depth::Pages, |page, _| change(page))
     }
 
     /// Unlinks the tables of programs in a range that are empty, as [`sweep`](Self::sweep) does
@@ -150,8 +149,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             return Err(Error::NotTheTables);
         }
         self.check(range)?;
-        let own = None::<Owns<M, F>>;
-        self.sweep_tables(range, pending, own, Depth::Tables, |_, _| SweepChange::Keep).map(drop)
+        self.sweep_tables(range, pending, None, Depth::Tables, |_, _| SweepChange::Keep).map(drop)
     }
 
     /// The loop of a sweep. `owns` is called with the lock of each table held, with an address, the
@@ -162,7 +160,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         &'p self,
         range: VirtRange,
         pending: &mut PendingFlush<'p, M, F, G>,
-        owns: Option<impl Fn(&Walk<'_, M, F>, VirtAddr, u8, Frame) -> Option<bool>>,
+        owns: Option<Owns<'_, M, F>>,
         depth: Depth,
         mut change: impl FnMut(Mapping, bool) -> SweepChange,
     ) -> core::result::Result<Option<VirtAddr>, Error> {
@@ -184,7 +182,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             // Also if the entry is absent: a page or a table may appear there until the lock is
             // held, and none that a CPU decided on by what was stored before this sweep does later.
             let Some(locked) = lock::<M, F>(self.machine(), table, at)? else { continue };
-            let own = owns.as_ref().map_or(Some(true), |owns| owns(&walk, at, level, table));
+            let own = owns.map_or(Some(true), |owns| owns(&walk, at, level, table));
             let Some(own) = own else { continue };
             let users = if own { Users::Own } else { Users::Sharers };
             let mut changing = self.changing(&walk, (at, level), locked, users, pending);

@@ -90,7 +90,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             flush.needed |= !own && !matches!(change, SweepChange::Keep | SweepChange::Stop);
             change
         };
-        self.sweep_tables(range, pending, Some(owns), depth, change)
+        self.sweep_tables(range, pending, Some(&owns), depth, change)
     }
 }
 
