@@ -221,9 +221,8 @@ fn no_memory_for_a_table() {
     });
 }
 
-/// An empty table that spaces share stays linked: the CPUs of the others walk it.
-#[test]
-fn passing_the_locks_leaves_shared_tables() {
+/// Runs a test in a space with a page of an object at `AT`, and with a child.
+fn with_child(test: impl FnOnce(&Sim, &Space, Frame, Space)) {
     with_space(|sim, space| {
         let frame = block(sim, 0);
         let set = EntryChange::Set(frame, Attrs::USER_RW.with_share(Share::Object));
@@ -231,6 +230,14 @@ fn passing_the_locks_leaves_shared_tables() {
         // SAFETY: the entry is counted, and nothing changes beside it.
         let (child, pending) = unsafe { space.fork(Asid(2), false) }.unwrap();
         pending.flush();
+        test(sim, space, frame, child);
+    });
+}
+
+/// An empty table that spaces share stays linked: the CPUs of the others walk it.
+#[test]
+fn passing_the_locks_leaves_shared_tables() {
+    with_child(|sim, space, frame, child| {
         let shared = tables(sim);
         let mut pending = space.no_flush();
         // SAFETY: the page is this test's.
@@ -252,17 +259,11 @@ fn passing_the_locks_leaves_shared_tables() {
 /// A sweep of a table that a fork shares changes a copy of it: the other space keeps its page.
 #[test]
 fn a_sweep_leaves_the_pages_of_a_parent() {
-    with_space(|sim, space| {
-        let frame = block(sim, 0);
-        let set = EntryChange::Set(frame, Attrs::USER_RW.with_share(Share::Object));
-        change(space, AT, set).unwrap();
-        // SAFETY: the entry is counted, and nothing changes beside it.
-        let (child, pending) = unsafe { space.fork(Asid(2), false) }.unwrap();
-        pending.flush();
+    with_child(|sim, space, frame, child| {
         let mut pending = child.no_flush();
-        let clear = |_| SweepChange::Clear;
+        let all = |_| SweepChange::Clear;
         // SAFETY: the page is this test's. The frame is given back below, after the flush.
-        let swept = unsafe { child.sweep(pages(AT, 512), &mut pending, clear) };
+        let swept = unsafe { child.sweep(pages(AT, 512), &mut pending, all) };
         assert_eq!(swept, Ok(None));
         pending.flush();
         let found = |of: &Space| of.walk(&Grace::pin()).get(virt(AT)).map(|page| page.frame);
@@ -271,7 +272,7 @@ fn a_sweep_leaves_the_pages_of_a_parent() {
         release(sim, frame);
         assert!(sim.settle());
         drop(child);
-        assert_eq!(crate::clear(space, pages(AT, 1)).len(), 1);
+        assert_eq!(clear(space, pages(AT, 1)).len(), 1);
         release(sim, frame);
     });
 }

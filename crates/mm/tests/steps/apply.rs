@@ -97,10 +97,9 @@ impl<'w> Hand<'w> {
                 Out::default()
             }
             Op::Zap(page) => {
-                let told = world.monitor.events();
-                let _refused = space.madvise(at(page), len(page, 1), Advice::DontNeed);
                 // Guard pages are no removal of which a monitor is told.
-                world.monitor.forget(told);
+                let zap = || space.madvise(at(page), len(page, 1), Advice::DontNeed);
+                let _refused = world.monitor.unheard(zap);
                 Out::default()
             }
             Op::Announce(page) => {
@@ -110,10 +109,7 @@ impl<'w> Hand<'w> {
                 Out::default()
             }
             Op::Announced(page, advice) => {
-                let told = world.monitor.events();
-                let out = done(space.madvise(at(page), len(page, 1), advice));
-                world.monitor.forget(told);
-                out
+                done(world.monitor.unheard(|| space.madvise(at(page), len(page, 1), advice)))
             }
             Op::FindToRemove(page, pages) => self.find_to_remove(page, pages),
             Op::RemoveFound => match self.to_remove.pop_front() {

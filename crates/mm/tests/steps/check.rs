@@ -173,16 +173,16 @@ impl<'s> Sequential<'s> {
 /// The ways to see the stale accesses of a run: none is early, one of them, or all of one thread.
 fn ways(spans: &[Vec<Span>]) -> Vec<Vec<Move>> {
     let stale = stale_accesses(spans);
-    let early = |&Stale { thread, op, since }: &Stale| {
-        let before = &spans[thread][..op];
-        let to = before.iter().position(|span| span.ended >= since).unwrap_or(op);
-        // Of its own thread, or only earlier than what other threads have seen.
-        [to, op].map(|to| vec![Move { thread, from: op, to, since }])
+    // Only earlier than what other threads have seen, or also than its own thread has.
+    let in_place = |&Stale { thread, op, since }: &Stale| Move { thread, from: op, to: op, since };
+    let early = |stale: &Stale| {
+        let before = &spans[stale.thread][..stale.op];
+        let to = before.iter().position(|span| span.ended >= stale.since).unwrap_or(stale.op);
+        Move { to, ..in_place(stale) }
     };
-    let alone = stale.iter().flat_map(early);
+    let alone = stale.iter().flat_map(|stale| [vec![early(stale)], vec![in_place(stale)]]);
     let all = (0..spans.len()).map(|thread| {
-        let of_thread = stale.iter().filter(|stale| stale.thread == thread);
-        of_thread.flat_map(|stale| early(stale).into_iter().next().unwrap()).collect::<Vec<_>>()
+        stale.iter().filter(|stale| stale.thread == thread).map(early).collect::<Vec<_>>()
     });
     let mut ways = vec![Vec::new()];
     for way in alone.chain(all) {

@@ -41,20 +41,18 @@ impl Refuses {
         Refuses { sim: sim.clone(), changing: AtomicUsize::new(0), told: Mutex::default() }
     }
 
-    /// The number of events.
-    pub(crate) fn events(&self) -> usize {
-        self.told.lock().unwrap().len()
-    }
-
     /// Notes an event for each of these pages.
     pub(crate) fn note(&self, what: &str, pages: impl IntoIterator<Item = usize>) {
         let told = pages.into_iter().map(|at| format!("{what} {at:x}"));
         self.told.lock().unwrap().extend(told);
     }
 
-    /// Forgets all events after the first ones.
-    pub(crate) fn forget(&self, after: usize) {
-        self.told.lock().unwrap().truncate(after);
+    /// Makes a call, and forgets its events. No other call runs.
+    pub(crate) fn unheard<T>(&self, call: impl FnOnce() -> T) -> T {
+        let told = self.told.lock().unwrap().len();
+        let done = call();
+        self.told.lock().unwrap().truncate(told);
+        done
     }
 
     /// The events, for each page one, without their order: calls that meet are told of in any.
@@ -94,20 +92,17 @@ impl UserFaultHandler for Refuses {
     fn deliver(&self, events: Vec<UserFaultEvent>) {
         for event in events {
             self.sim.step(machine::Access::Shared);
-            let mut told = self.told.lock().unwrap();
             match event.change {
-                UserFaultChange::Remove(range) => {
-                    told.extend(range.step_by(PAGE).map(|at| format!("remove {at:x}")));
+                UserFaultChange::Remove(range) => self.note("remove", range.step_by(PAGE)),
+                UserFaultChange::Unmap(range) => self.note("unmap", range.step_by(PAGE)),
+                UserFaultChange::Remap { from, to, len } => {
+                    let moved = |at| format!("remap {:x} {:x}", from + at, to + at);
+                    self.told.lock().unwrap().extend((0..len).step_by(PAGE).map(moved));
                 }
-                UserFaultChange::Unmap(range) => {
-                    told.extend(range.step_by(PAGE).map(|at| format!("unmap {at:x}")));
+                UserFaultChange::Fork { child } => {
+                    self.told.lock().unwrap().push(format!("fork {child}"));
                 }
-                UserFaultChange::Remap { from, to, len } => told.extend(
-                    (0..len).step_by(PAGE).map(|at| format!("remap {:x} {:x}", from + at, to + at)),
-                ),
-                UserFaultChange::Fork { child } => told.push(format!("fork {child}")),
             }
-            drop(told);
             self.changing.fetch_sub(1, SeqCst);
         }
     }

@@ -174,8 +174,8 @@ pub(crate) fn parts(script: &Script, split: Split) -> Vec<Vec<Parts>> {
 }
 
 /// Runs the script on one CPU, in this order of the threads' steps, with these operations split,
-/// and these accesses moved. Returns what was seen, or, if
-/// it is `with_laws`, one that was broken: the laws look at objects, so what is seen may differ.
+/// and these accesses moved. Returns what was seen, or, if it is `with_laws`, one that was broken:
+/// the laws look at objects, so what is seen may differ.
 pub(crate) fn sequential(
     script: &Script,
     (split, moves): (Split, &[Move]),

@@ -95,10 +95,15 @@ impl Kind {
     }
 
     pub(crate) fn is_watched(self) -> bool {
-        match self {
-            Kind::Watched | Kind::Tracked | Kind::Told => true,
-            _ => matches!(self, Kind::MemfdWatched | Kind::Minor | Kind::HugeWatched),
-        }
+        matches!(
+            self,
+            Kind::Watched
+                | Kind::Tracked
+                | Kind::Told
+                | Kind::MemfdWatched
+                | Kind::Minor
+                | Kind::HugeWatched
+        )
     }
 
     pub(crate) fn has_swap(self) -> bool {
