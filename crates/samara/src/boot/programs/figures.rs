@@ -72,6 +72,19 @@ struct Middle {
     rounds: usize,
 }
 
+/// A system beside Linux.
+struct Beside {
+    ours: Middle,
+    linux: Middle,
+    /// How many times better the system is.
+    times: f64,
+    /// The sum of both spreads.
+    spreads: f64,
+    /// The smaller number of rounds.
+    rounds: usize,
+    verdict: Verdict,
+}
+
 /// All figures so far.
 pub(super) struct Figures {
     unit: Unit,
@@ -156,7 +169,8 @@ impl Figures {
                 }
             }
             report.targets.extend(self.targets(case, cpus));
-            if let Some((times, spreads, Verdict::Tie)) = self.verdict(OURS, case, cpus) {
+            let beside = self.beside(OURS, case, cpus);
+            if let Some(Beside { times, spreads, verdict: Verdict::Tie, .. }) = beside {
                 let note = format!(
                     "a tie with Linux: {times:.3} times, with spreads of {spreads:.1} % together"
                 );
@@ -166,13 +180,15 @@ impl Figures {
         report
     }
 
-    /// How many times better than Linux a system is, the sum of both spreads, and the verdict.
-    fn verdict(&self, system: &str, case: &str, cpus: usize) -> Option<(f64, f64, Verdict)> {
+    /// A system beside Linux, if both have run the case.
+    fn beside(&self, system: &str, case: &str, cpus: usize) -> Option<Beside> {
         let ours = self.middle(system, case, cpus)?;
         let linux = self.middle(LINUX, case, cpus)?;
         let times = self.times(ours.value, linux.value);
         let spreads = ours.spread + linux.spread;
-        Some((times, spreads, Verdict::new(times, spreads, ours.rounds.min(linux.rounds))))
+        let rounds = ours.rounds.min(linux.rounds);
+        let verdict = Verdict::new(times, spreads, rounds);
+        Some(Beside { ours, linux, times, spreads, rounds, verdict })
     }
 
     /// A table of the loops that both kernels ran, with the verdicts. Empty if there are none.
@@ -185,11 +201,8 @@ impl Figures {
         for (case, cpus) in self.cases() {
             let systems = if waits(case) { &[OURS, GRACE][..] } else { &[OURS] };
             for system in systems {
-                let both = self.middle(system, case, cpus).zip(self.middle(LINUX, case, cpus));
-                let verdict = self.verdict(system, case, cpus);
-                let Some(((ours, linux), (times, _, verdict))) = both.zip(verdict) else {
-                    continue;
-                };
+                let Some(beside) = self.beside(system, case, cpus) else { continue };
+                let Beside { ours, linux, times, rounds, verdict, .. } = beside;
                 counts[verdict as usize] += usize::from(*system == OURS);
                 lines.push(vec![
                     case.into(),
@@ -200,7 +213,7 @@ impl Figures {
                     format!("{} {unit}", figure(linux.value)),
                     format!("{:.1} %", linux.spread),
                     format!("{times:.2}"),
-                    ours.rounds.min(linux.rounds).to_string(),
+                    rounds.to_string(),
                     verdict.to_string(),
                 ]);
             }
