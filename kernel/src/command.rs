@@ -6,7 +6,7 @@
 //! | (none) | boots, and ends |
 //! | `bench [EXPERIMENT...] [effort=full\|quick\|least] [cpus=1,2,4] [count] [waiting=SHIFT]` | experiments |
 //! | `test [TRIAL...] [seed=N] [rounds=N] [mutant=NAME]` | trials |
-//! | `run [unmap=immediate\|grace] [huge=always\|madvise\|never] [waiting=SHIFT]` | runs the program of the loader's archive |
+//! | `run [unmap=grace] [huge=always\|madvise\|never] [waiting=SHIFT]` | runs a program |
 //! | `panic`, `overflow`, `twice` | fails as named, to test the failure path; `twice` fails again while it reports |
 
 #[cfg(target_arch = "x86_64")]
