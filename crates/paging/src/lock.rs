@@ -40,6 +40,7 @@ pub(crate) const fn max_shares<F: Format>() -> u32 {
 pub(crate) struct Locked<'m, F: Format> {
     word: &'m FrameWord,
     format: PhantomData<F>,
+    pub(crate) table: Frame,
     /// The count of entries that are not absent; written back on unlock.
     pub(crate) count: u32,
     /// The number of entries that lead to the table besides the first one (`cursor::share`);
@@ -50,7 +51,7 @@ pub(crate) struct Locked<'m, F: Format> {
 
 impl<'m, F: Format> Locked<'m, F> {
     /// Takes the lock; `None` if the table is dead. `relax` is called for each turn of waiting.
-    fn take(word: &'m FrameWord, mut relax: impl FnMut()) -> Option<Self> {
+    fn take(table: Frame, word: &'m FrameWord, mut relax: impl FnMut()) -> Option<Self> {
         // Relaxed: only the exchange decides.
         let mut seen = word.load(Ordering::Relaxed);
         loop {
@@ -71,30 +72,12 @@ impl<'m, F: Format> Locked<'m, F> {
                 Ok(_) => {
                     let (count, shares) =
                         (count_of::<F>(seen), seen >> shares::<F>() & max_shares::<F>());
-                    return Some(Locked { word, format: PhantomData, count, shares, dead: false });
+                    let format = PhantomData;
+                    return Some(Locked { word, format, table, count, shares, dead: false });
                 }
                 Err(now) => seen = now,
             }
         }
-    }
-
-    /// Links a lower table by an entry of this one, if `may` accepts the entry's current value.
-    /// Returns whether it did.
-    ///
-    /// # Errors
-    /// The error of `may`; nothing has changed then.
-    pub(crate) fn link<M: Step + ?Sized, E>(
-        &mut self,
-        entry: &Entry<'_, M>,
-        value: u64,
-        may: impl FnOnce(u64) -> Result<bool, E>,
-    ) -> Result<bool, E> {
-        if !may(entry.load())? {
-            return Ok(false);
-        }
-        entry.store(value);
-        self.count += 1;
-        Ok(true)
     }
 
     /// Unlinks the lower table that an entry of this one leads to, if it is empty. `below` finds
@@ -146,7 +129,7 @@ pub(crate) fn lock<M: Machine, F: Format>(
     // code that has the table to itself. The caller has `frame` from an entry of a table, so it is
     // a table.
     let word = unsafe { info.word() };
-    Ok(Locked::take(word, || machine.relax()))
+    Ok(Locked::take(frame, word, || machine.relax()))
 }
 
 /// The count of entries in the word of a table that no other CPU uses.

@@ -53,6 +53,14 @@ pub(crate) struct Spot<'m, M> {
     pub(crate) own: bool,
 }
 
+/// An entry on the way to an address that leads to a shared table.
+pub(crate) struct Link<'m, M> {
+    pub(crate) at: VirtAddr,
+    pub(crate) entry: Entry<'m, M>,
+    pub(crate) level: u8,
+    pub(crate) table: Frame,
+}
+
 /// What a walk without a lock has found at an address. The lowest table stays a table while the
 /// guard is held, so [`PageTables::with_found`](crate::PageTables::with_found) need not walk again.
 pub struct Found<'g> {
@@ -82,6 +90,14 @@ pub struct Walk<'g, M, F> {
     root: Frame,
     format: PhantomData<F>,
 }
+
+impl<M, F> Clone for Walk<'_, M, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M, F> Copy for Walk<'_, M, F> {}
 
 impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     /// # Safety
@@ -128,16 +144,15 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
         }
     }
 
-    /// The first entry on the way to `at`, above level `stop`, that leads to a shared table; with
-    /// its level and the table.
-    pub(crate) fn first_shared(&self, at: VirtAddr, stop: u8) -> Option<(Entry<'g, M>, u8, Frame)> {
+    /// The first entry on the way to `at`, above level `stop`, that leads to a shared table.
+    pub(crate) fn first_shared(&self, at: VirtAddr, stop: u8) -> Option<Link<'g, M>> {
         let (mut table, mut level) = (self.root, F::LEVELS - 1);
         while level > stop {
             let entry = self.entry(table, F::index(at, level))?;
             let value = entry.load();
             let next = F::next(value, level)?;
             if value & F::OWN == 0 {
-                return Some((entry, level, next));
+                return Some(Link { at, entry, level, table: next });
             }
             table = next;
             level -= 1;

@@ -277,6 +277,34 @@ fn a_sweep_leaves_the_pages_of_a_parent() {
     });
 }
 
+/// A fork fails after many copies of pinned pages: it gives all of them back.
+#[test]
+fn a_failed_fork_gives_many_copies_back() {
+    const PAGES: u64 = 100;
+    with_space(|sim, space| {
+        let exclusive = Attrs::USER_RW.with_share(Share::Exclusive);
+        let frames: Vec<Frame> = (0..PAGES).map(|_| block(sim, 0)).collect();
+        for (page, &frame) in (0..).zip(&frames) {
+            change(space, AT + page * 0x1000, EntryChange::Set(frame, exclusive)).unwrap();
+            assert!(sim.info(frame).unwrap().try_pin(1));
+        }
+        let copies = |at: VirtAddr| match at.get() == AT + (PAGES - 1) * 0x1000 {
+            true => Err(FrameError::NotOurs(Frame::default())),
+            false => sim.alloc(0, Place::Local).map(Some),
+        };
+        // SAFETY: each entry holds the reference of its frame, and nothing runs beside it.
+        let failed = unsafe { space.fork_with(Asid(2), Some(&copies)) }.map(drop);
+        assert!(failed.is_err());
+        drop(failed);
+        for (page, &frame) in (0..).zip(&frames) {
+            // SAFETY: pinned above.
+            unsafe { sim.unpin(frame, 1) }.unwrap();
+            change(space, AT + page * 0x1000, EntryChange::Clear).unwrap();
+            release(sim, frame);
+        }
+    });
+}
+
 /// A sweep finds the pages of all tables, in order. Without a page it changes nothing.
 #[test]
 fn a_sweep_finds_the_pages_of_all_tables() {

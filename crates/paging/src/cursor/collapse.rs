@@ -4,7 +4,7 @@
 //! of the lower one are taken out, it is marked dead, and the upper entry becomes the page, by one
 //! store. A walk that is in the old table reads absent entries.
 
-use super::{Error, Lent, Users};
+use super::{Error, Lent};
 use crate::format::{Attrs, Decoded, Format};
 use crate::lock::lock;
 use crate::pending::PendingFlush;
@@ -60,7 +60,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let spot = walk.find(at, 1).filter(|spot| spot.level == 1);
         let spot = spot.ok_or(Error::EmptyTable(at))?;
         let upper = lock::<M, F>(self.machine(), spot.entry.table(), at)?.ok_or(Error::Fork)?;
-        if !self.may_change(&walk, at, 1, spot.entry.table(), &upper) {
+        if !self.may_change(&walk, at, 1, &upper) {
             return Err(Error::Fork);
         }
         let link = spot.entry.load();
@@ -69,18 +69,16 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         if link & F::OWN == 0 || lower.shares != 0 {
             return Err(Error::Fork);
         }
-        let mut changing = self.changing(&walk, (at, 0), lower, Users::Own, pending);
+        let (mut lower, mut next) = (self.locked_table(walk, at, 0, lower, pending), None);
+        lower.unlinks = true;
+        let mut pages = lower.pages(range, &mut next)?;
         // Given up before the lower table: if `gone` panics, that one may be empty, and is
         // unlinked.
         let upper = upper;
-        let (_, done) = changing.each(range, table, &mut |pending, count, slot| {
-            Self::take_page(range, pending, count, slot, &mut gone)
-        });
-        done?;
-        if let Some(lower) = changing.take_lock() {
-            lower.kill();
+        while let Some((_, mut page)) = pages.next_page()? {
+            page.take().into_iter().for_each(&mut gone);
         }
-        drop(changing);
+        pages.kill();
         if F::BREAK_BEFORE_MAKE {
             self.break_table(at, size, &spot.entry, value)?;
         } else {

@@ -14,9 +14,8 @@
 //! loaded with Acquire. Both look after they have walked. So `decide` always sees the records of a
 //! sweep that ended before the entry's table was linked.
 
-use super::{Error, Failed, Lent, Result, Slot, Users};
-use crate::format::{Attrs, Decoded, Flags, Format, FormatError, alone, is_grouped};
-use crate::gather::{State, TlbGather};
+use super::{Changed, Error, LockedEntry, LockedTable, PageEntry, Result};
+use crate::format::{Attrs, Decoded, Format, alone, is_grouped};
 use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
 use crate::sync::fence;
@@ -24,7 +23,7 @@ use crate::tables::PageTables;
 use crate::walk::{Found, Mapping, Walk};
 use core::sync::atomic::Ordering;
 use grace::Concurrent;
-use machine::{Flush, Frame, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Flush, Frame, Machine, VirtAddr, VirtRange};
 
 /// The change of an entry; returned by the closure of [`PageTables::with_entry`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,9 +43,6 @@ pub enum EntryChange {
     /// The entry becomes absent.
     Clear,
 }
-
-/// What `decide` returned, and the flush of the change.
-pub(super) type Changed<'p, T, M, F, G> = (T, PendingFlush<'p, M, F, G>);
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Locks the lowest table for `at`, and changes the entry of the page of level 0 that contains
@@ -104,7 +100,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         at: VirtAddr,
         decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
     ) -> Result<'p, Changed<'p, T, M, F, G>, M, F, G> {
-        self.decide_entry(guard, (at.align_down(F::PAGE), None), decide)
+        let at = at.align_down(F::PAGE);
+        self.with_flush(|pending| self.decide_small(guard, at, None, decide, pending))
     }
 
     /// As [`with_entry`](Self::with_entry), at the address of an earlier look under this guard. If
@@ -121,8 +118,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         found: &Found<'g>,
         decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
     ) -> Result<'p, Changed<'p, T, M, F, G>, M, F, G> {
-        let table = found.table.filter(|_| found.root == self.root());
-        self.decide_entry(guard, (found.page, table), decide)
+        let seen = found.table.filter(|_| found.root == self.root());
+        self.with_flush(|pending| self.decide_small(guard, found.page, seen, decide, pending))
     }
 
     /// As [`with_entry`](Self::with_entry), for a page of [`Format::LARGE`] at `at` (2 MiB, with a
@@ -147,12 +144,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         at: VirtAddr,
         decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
     ) -> Result<'p, Changed<'p, T, M, F, G>, M, F, G> {
-        let mut pending = self.no_flush();
         let at = at.align_down(F::LARGE);
-        match self.decide_large(guard, at, decide, &mut pending) {
-            Ok(kept) => Ok((kept, pending)),
-            Err(error) => Err(Failed { error, pending }),
-        }
+        self.with_flush(|pending| self.decide_large(guard, at, decide, pending))
     }
 
     #[cold]
@@ -165,101 +158,48 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ) -> core::result::Result<T, Error> {
         self.check(VirtRange::new(at, F::LARGE.bytes()).ok_or(Error::Empty)?)?;
         let walk = self.walk(guard);
-        let locked = self.table_for(&walk, at, 1, pending);
-        let (table, locked) = locked.inspect_err(|_| self.prune_beside_fork(&walk, at, pending))?;
-        self.decide_in(&walk, (at, F::LARGE), table, locked, decide, pending)
+        let locked = self.table_to_decide(&walk, at, 1, pending)?;
+        self.locked_table(walk, at, 1, locked, pending).decide(decide)
     }
 
-    #[inline(always)]
-    fn decide_entry<'p, T>(
+    /// A decision about a small page, whose table an earlier walk may have found. That table counts
+    /// if it is still on the way.
+    fn decide_small<'p, T>(
         &'p self,
         guard: &G::Guard,
-        place: (VirtAddr, Option<Frame>),
-        decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
-    ) -> Result<'p, Changed<'p, T, M, F, G>, M, F, G> {
-        let mut pending = self.no_flush();
-        match self.decide_locked(guard, place, decide, &mut pending) {
-            Ok(kept) => Ok((kept, pending)),
-            Err(error) => Err(Failed { error, pending }),
-        }
-    }
-
-    /// Locks the lowest table for a page, which an earlier walk may have found.
-    #[inline(always)]
-    fn lock_lowest<'g, 'p: 'g>(
-        &'p self,
-        walk: &Walk<'g, M, F>,
-        (at, seen): (VirtAddr, Option<Frame>),
-        pending: &mut PendingFlush<'p, M, F, G>,
-    ) -> core::result::Result<(Frame, Locked<'g, F>), Error> {
-        // Not the kernel's tables, which all spaces lead to.
-        let seen = seen.filter(|_| self.space().is_none() || !F::is_upper(at));
-        if let Some(table) = seen
-            && let Some(locked) = lock::<M, F>(self.machine(), table, at)?
-            && self.may_change(walk, at, 0, table, &locked)
-        {
-            return Ok((table, locked));
-        }
-        let page = VirtRange::new(at, F::PAGE.bytes()).ok_or(Error::Empty)?;
-        self.check(page)?;
-        self.table_for(walk, at, 0, pending).inspect_err(|_| {
-            // Some of the tables on the way may be new.
-            self.prune_beside_fork(walk, at, pending);
-        })
-    }
-
-    fn decide_locked<'p, T>(
-        &'p self,
-        guard: &G::Guard,
-        (at, seen): (VirtAddr, Option<Frame>),
+        at: VirtAddr,
+        seen: Option<Frame>,
         decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
         pending: &mut PendingFlush<'p, M, F, G>,
     ) -> core::result::Result<T, Error> {
         let walk = self.walk(guard);
-        let (table, locked) = self.lock_lowest(&walk, (at, seen), pending)?;
-        self.decide_in(&walk, (at, F::PAGE), table, locked, decide, pending)
+        // Not the kernel's tables, which all spaces lead to.
+        let seen = seen.filter(|_| self.space().is_none() || !F::is_upper(at));
+        let locked = if let Some(table) = seen
+            && let Some(locked) = lock::<M, F>(self.machine(), table, at)?
+            && self.may_change(&walk, at, 0, &locked)
+        {
+            locked
+        } else {
+            self.check(VirtRange::new(at, F::PAGE.bytes()).ok_or(Error::Empty)?)?;
+            self.table_to_decide(&walk, at, 0, pending)?
+        };
+        self.locked_table(walk, at, 0, locked, pending).decide(decide)
     }
 
-    /// The decision about a page of this size, with the lock of its table.
+    /// As [`table_for`](Self::table_for), for a decision.
     #[inline(always)]
-    fn decide_in<'p, T>(
+    pub(super) fn table_to_decide<'g, 'p: 'g>(
         &'p self,
-        walk: &Walk<'_, M, F>,
-        (at, size): (VirtAddr, PageSize),
-        table: Frame,
-        mut locked: Locked<'_, F>,
-        decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
+        walk: &Walk<'g, M, F>,
+        at: VirtAddr,
+        level: u8,
         pending: &mut PendingFlush<'p, M, F, G>,
-    ) -> core::result::Result<T, Error> {
-        let level = F::level_of(size).ok_or(Error::Format(FormatError::Size(size)))?;
-        let entry = walk.entry(table, F::index(at, level)).ok_or(Error::Malformed(at))?;
-        let (value, index) = (entry.load(), entry.index());
-        let (value, grouped) = (alone::<F>(value, level, index), is_grouped::<F>(value, level));
-        let found = match F::decode(value, level) {
-            Decoded::Absent => None,
-            Decoded::Page(frame, attrs) => Some(Mapping { page: at, size, frame, attrs }),
-            Decoded::Table(_) if level != 0 => return Err(Error::Occupied(at)),
-            Decoded::Table(_) | Decoded::Malformed => return Err(Error::Malformed(at)),
-        };
-        // The lock is held, whichever way led to it: what a sweep's caller stored is visible.
-        let (change, kept) = decide(found);
-        if grouped && change != EntryChange::Keep {
-            self.part_group(at, &entry, Users::Own);
-        }
-        let replaces = found.is_some() && matches!(change, EntryChange::Replace(..));
-        let slot = Slot { at, level, entry, value, grouped: false };
-        let result = self.apply(slot, found, change, &mut locked.count, &mut pending.gather);
-        pending.flush_broken();
-        let empty = locked.count == 0;
-        // Unlocked before `kept` may be dropped.
-        drop(locked);
-        if replaces {
-            self.flush_beside_fork(walk, (at, level), table);
-        }
-        if empty {
+    ) -> core::result::Result<Locked<'g, F>, Error> {
+        self.table_for(walk, at, level, pending).inspect_err(|_| {
+            // Some of the tables on the way may be new.
             self.prune_beside_fork(walk, at, pending);
-        }
-        result.map(|()| kept)
+        })
     }
 
     /// An entry of a table was changed so that old translations must go. Another CPU may have
@@ -271,7 +211,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     pub(super) fn flush_beside_fork(
         &self,
         walk: &Walk<'_, M, F>,
-        (at, level): (VirtAddr, u8),
+        at: VirtAddr,
+        level: u8,
         table: Frame,
     ) {
         if self.space().is_none() {
@@ -309,177 +250,46 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             }
         }
     }
+}
 
-    /// Changes the entry of a page.
+impl<M: Machine, F: Format, G: Concurrent> LockedTable<'_, '_, M, F, G> {
+    /// Changes the entry for its address as `decide` says.
     #[inline(always)]
-    pub(super) fn apply(
-        &self,
-        slot: Slot<'_, M>,
-        found: Option<Mapping>,
-        change: EntryChange,
-        count: &mut u32,
-        gather: &mut TlbGather,
-    ) -> core::result::Result<(), Error> {
-        match (change, found) {
-            (EntryChange::Keep, _) | (EntryChange::Clear, None) => Ok(()),
-            (EntryChange::Clear, Some(_)) => {
-                slot.clear::<F>(count, gather);
-                Ok(())
-            }
-            (EntryChange::Set(frame, attrs), Some(found)) if frame == found.frame => {
-                self.check_kind(slot.at, attrs.flags)?;
-                slot.set(self, attrs, gather)
-            }
-            (EntryChange::Set(..), Some(_)) => Err(Error::Occupied(slot.at)),
-            (EntryChange::Replace(..), None) => Ok(()),
-            (EntryChange::Set(frame, attrs), None) | (EntryChange::Replace(frame, attrs), _) => {
-                self.check_kind(slot.at, attrs.flags)?;
-                let size = F::size_at(slot.level).ok_or(Error::Malformed(slot.at))?;
-                let value = F::page(size, frame, attrs)?;
-                self.check_frames(&mut Lent::default(), slot.at, frame, size.frames())?;
-                match found {
-                    // A swap: hardware may set bits of the old entry meanwhile.
-                    Some(found) => {
-                        let same_frame = found.frame == frame;
-                        if Self::must_break(found.attrs, attrs, same_frame) {
-                            slot.break_first(self);
-                        }
-                        slot.entry.swap(value);
-                        // Nothing is cached of a swap entry.
-                        if self.paging().slot_of(found.frame).is_none() {
-                            slot.drop_cached::<F>(gather);
-                        }
-                    }
-                    None => {
-                        self.break_way(slot.at, slot.level);
-                        slot.entry.store(value);
-                        *count += 1;
-                    }
-                }
-                Ok(())
-            }
+    fn decide<T>(
+        mut self,
+        decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
+    ) -> core::result::Result<T, Error> {
+        let (page, level) = (self.at, self.level);
+        let size = F::size_at(level).ok_or(Error::Malformed(page))?;
+        let index = F::index(page, level);
+        let entry = self.walk.entry(self.table, index).ok_or(Error::Malformed(page))?;
+        let value = entry.load();
+        let (value, grouped) = (alone::<F>(value, level, index), is_grouped::<F>(value, level));
+        let found = match F::decode(value, level) {
+            Decoded::Absent => None,
+            Decoded::Page(frame, attrs) => Some(Mapping { page, size, frame, attrs }),
+            Decoded::Table(_) if level != 0 => return Err(Error::Occupied(page)),
+            Decoded::Table(_) | Decoded::Malformed => return Err(Error::Malformed(page)),
+        };
+        // The lock is held, whichever way led to it: what a sweep's caller stored is visible.
+        let (change, kept) = decide(found);
+        let replaced = matches!(change, EntryChange::Replace(..)) && found.is_some();
+        let entry = PageEntry { at: page, level, entry, value };
+        let result = LockedEntry { table: &mut self, entry, found, grouped }.apply(change);
+        // Unlocked before `kept` may be dropped.
+        self.end_decision(replaced);
+        result.map(|()| kept)
+    }
+
+    /// Unlocks the table after a decision, which may have replaced a page.
+    #[inline(always)]
+    pub(super) fn end_decision(mut self, replaced: bool) {
+        let (empty, walk) = (self.unlock(), self.walk);
+        if replaced {
+            self.tables.flush_beside_fork(&walk, self.at, self.level, self.table);
+        }
+        if empty {
+            self.tables.prune_beside_fork(&walk, self.at, self.pending);
         }
     }
-}
-
-impl<M: Machine> Slot<'_, M> {
-    /// The page of this size that the entry maps.
-    fn page(&self, size: PageSize) -> Option<VirtRange> {
-        VirtRange::new(self.at.align_down(size), size.bytes())
-    }
-
-    /// Makes the entry of a page absent.
-    pub(super) fn clear<F: Format>(&self, count: &mut u32, gather: &mut TlbGather) {
-        // A swap: hardware may set bits of the entry meanwhile.
-        self.entry.swap(0);
-        *count -= 1;
-        gather.state.set(State::BROKE, F::BREAK_BEFORE_MAKE);
-        // Also for a `PROT_NONE` page, which is not cached: its table may become empty, and
-        // hardware may have cached the way to it.
-        self.drop_cached::<F>(gather);
-    }
-
-    /// Its translation must be flushed.
-    fn drop_cached<F: Format>(&self, gather: &mut TlbGather) {
-        let size = F::size_at(self.level).unwrap_or_default();
-        if let Some(page) = self.page(size) {
-            gather.add(page, size);
-        }
-    }
-
-    /// Breaks the entry of a valid page, whatever marks hardware sets meanwhile.
-    #[cold]
-    fn break_first<F: Format, G: Concurrent>(&self, tables: &PageTables<M, F, G>) {
-        let mut value = self.value;
-        while let Err(now) = tables.break_page(self.at, self.level, &self.entry, value) {
-            // With the lock held, it stays a page.
-            value = now;
-        }
-    }
-
-    /// Clears the accessed or the dirty bit of a page. Returns whether it was set.
-    pub(super) fn unmark<F: Format>(&self, mark: Flags) -> core::result::Result<bool, Error> {
-        let Some(size) = F::size_at(self.level) else { return Err(Error::Malformed(self.at)) };
-        let mut value = self.value;
-        while let Decoded::Page(frame, attrs) = F::decode(value, self.level) {
-            let is_set = attrs.flags.contains(mark);
-            let new = Attrs { flags: attrs.flags - mark, ..attrs };
-            // Hardware may set the bits meanwhile; the other one is not lost.
-            match is_set.then(|| Ok(self.entry.compare_exchange(value, F::page(size, frame, new)?)))
-            {
-                None => return Ok(false),
-                Some(Ok(Ok(()))) => return Ok(true),
-                Some(Ok(Err(now))) => value = now,
-                Some(Err(error)) => return Err(Error::Format(error)),
-            }
-        }
-        Ok(false)
-    }
-
-    /// Clears the dirty bit of a page. CPUs that have cached it do not set it again before the
-    /// flush.
-    pub(super) fn clean<F: Format>(
-        &self,
-        gather: &mut TlbGather,
-    ) -> core::result::Result<(), Error> {
-        if self.unmark::<F>(Flags::DIRTY)? {
-            self.drop_cached::<F>(gather);
-        }
-        Ok(())
-    }
-
-    /// Gives a page these attributes. Its accessed and dirty bits stay, also those that hardware
-    /// sets meanwhile.
-    pub(super) fn set<F: Format, G: Concurrent>(
-        &self,
-        tables: &PageTables<M, F, G>,
-        attrs: Attrs,
-        gather: &mut TlbGather,
-    ) -> core::result::Result<(), Error> {
-        let Some(size) = F::size_at(self.level) else { return Err(Error::Malformed(self.at)) };
-        let mut value = self.value;
-        loop {
-            let Decoded::Page(frame, old) = F::decode(value, self.level) else {
-                return Err(Error::Malformed(self.at));
-            };
-            let marks = old.flags & (Flags::ACCESSED | Flags::DIRTY);
-            let new = Attrs { flags: attrs.flags | marks, ..attrs };
-            let encoded = F::page(size, frame, new)?;
-            if encoded == value {
-                return Ok(());
-            }
-            if PageTables::<M, F, G>::must_break(old, new, true) {
-                // Hardware sets no bit of a broken entry.
-                match tables.break_page(self.at, self.level, &self.entry, value) {
-                    Ok(()) => {
-                        self.entry.store(encoded);
-                        return Ok(());
-                    }
-                    Err(now) => {
-                        value = now;
-                        continue;
-                    }
-                }
-            }
-            match self.entry.compare_exchange(value, encoded) {
-                Ok(()) => {
-                    if is_flush_needed(old, new)
-                        && let Some(page) = self.page(size)
-                    {
-                        gather.add(page, size);
-                    }
-                    return Ok(());
-                }
-                Err(now) => value = now,
-            }
-        }
-    }
-}
-
-/// Whether a cached translation with the old attributes would harm. A `PROT_NONE` page is not
-/// cached.
-fn is_flush_needed(old: Attrs, new: Attrs) -> bool {
-    let lost = old.flags.difference(new.flags);
-    let differs = !lost.is_empty() || old.cache != new.cache || old.key != new.key;
-    differs && old.flags.intersects(Flags::RWX)
 }

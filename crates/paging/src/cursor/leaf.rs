@@ -69,8 +69,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 self.with_memory(|| {
                     let guard = G::pin();
                     let walk = self.walk(&guard);
-                    let (table, mut locked) = self.table_for(&walk, at, 0, &mut self.no_flush())?;
-                    let entries = walk.entries(table).ok_or(Error::Malformed(at))?;
+                    let mut locked = self.table_for(&walk, at, 0, &mut self.no_flush())?;
+                    let entries = walk.entries(locked.table).ok_or(Error::Malformed(at))?;
                     mapped = fill_alike::<M, F>(&entries, index, now, kind, &mut locked);
                     Ok(())
                 })
@@ -176,7 +176,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
         self.with_memory(|| {
             let guard = G::pin();
-            Ok(Leaf(self.table_for(&self.walk(&guard), at, 0, &mut self.no_flush())?.0))
+            Ok(Leaf(self.table_for(&self.walk(&guard), at, 0, &mut self.no_flush())?.table))
         })
     }
 

@@ -13,7 +13,7 @@
 //! Cost: as a [`sweep`](PageTables::sweep), with a locked instruction for each page that was
 //! written, and one flush for each round. Write protection costs a fault for each page and round.
 
-use super::{EntryChange, Error, Result, SweepChange};
+use super::{EntryChange, Error, Result, SweepChange, rest};
 use crate::format::{Attrs, Decoded, Flags, Format, load};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
@@ -53,8 +53,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         while let Some(at) = next.filter(|at| range.contains(*at)) {
             let large = {
                 let guard = G::pin();
-                let rest = range.last().and_then(|last| last.get().checked_sub(at.get()));
-                let rest = rest.and_then(|rest| VirtRange::new(at, rest + 1)).unwrap_or(range);
+                let rest = rest(range, at).unwrap_or(range);
                 self.walk(&guard).pages(rest).find(|page| page.size != F::PAGE)
             };
             let Some(large) = large else { break };

@@ -1,12 +1,12 @@
 //! Mapping pages.
 
 use super::group::first_page;
-use super::{Error, Failed, Lent, Result, Spare, TableSource, fill};
-use crate::format::{Attrs, Decoded, Flags, Format, FormatError, entry};
+use super::{Error, Failed, Lent, Result, TableSource, fill};
+use crate::format::{Attrs, Decoded, Flags, Format, FormatError};
 use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
-use crate::walk::{Spot, Walk};
+use crate::walk::Walk;
 use grace::Concurrent;
 use machine::{Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
 
@@ -208,8 +208,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let level = F::level_of(size).ok_or(Error::Format(FormatError::Size(size)))?;
         mapped.end = Some(first);
         let mut pending = self.no_flush();
-        let (table, mut locked) = self.table_for(&walk, first, level, &mut pending)?;
-        let entries = walk.entries(table).ok_or(Error::Malformed(first))?;
+        let mut locked = self.table_for(&walk, first, level, &mut pending)?;
+        let entries = walk.entries(locked.table).ok_or(Error::Malformed(first))?;
         let index = F::index(first, level);
         let (written, all) = match values {
             &[page] if group => self.fill_group(&entries, index, page, &mut locked),
@@ -238,7 +238,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         at: VirtAddr,
         level: u8,
         pending: &mut PendingFlush<'p, M, F, G>,
-    ) -> core::result::Result<(Frame, Locked<'g, F>), Error> {
+    ) -> core::result::Result<Locked<'g, F>, Error> {
         self.table_from(walk, at, level, pending, &mut TableSource::Lists)
     }
 
@@ -250,16 +250,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         level: u8,
         pending: &mut PendingFlush<'p, M, F, G>,
         source: &mut TableSource<'_, '_, M, F, G>,
-    ) -> core::result::Result<(Frame, Locked<'g, F>), Error> {
+    ) -> core::result::Result<Locked<'g, F>, Error> {
         loop {
             self.own_way(walk, at, level, pending)?;
             let spot = walk.find(at, level).ok_or(Error::Malformed(at))?;
             if spot.level == level {
-                let table = spot.entry.table();
-                match lock::<M, F>(self.machine(), table, at)? {
-                    Some(locked) if self.may_change(walk, at, level, table, &locked) => {
-                        return Ok((table, locked));
-                    }
+                match lock::<M, F>(self.machine(), spot.entry.table(), at)? {
+                    Some(locked) if self.may_change(walk, at, level, &locked) => return Ok(locked),
                     // Unlinked or left meanwhile; or a fork has shared it, and is about to mark the
                     // way.
                     _ => {
@@ -280,108 +277,6 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                     return Err(Error::Occupied(at.align_down(size)));
                 }
             }
-        }
-    }
-
-    /// Links a new table where there is none, unless another CPU does, or is changing the way.
-    /// Returns whether it did.
-    fn grow(
-        &self,
-        walk: &Walk<'_, M, F>,
-        spot: &Spot<'_, M>,
-        at: VirtAddr,
-        source: &mut TableSource<'_, '_, M, F, G>,
-    ) -> core::result::Result<bool, Error> {
-        let new = match source {
-            TableSource::Lists => self.new_table(spot.level - 1)?,
-            TableSource::Spare(spare) => match spare.take(spot.level - 1) {
-                Some(table) => table,
-                None => self.new_table(spot.level - 1)?,
-            },
-        };
-        let linked = self.link(walk, spot, at, new);
-        if linked != Ok(true) {
-            match source {
-                TableSource::Lists => self.discard_table(new),
-                TableSource::Spare(spare) => spare.put(new),
-            }
-        }
-        linked
-    }
-
-    fn link(
-        &self,
-        walk: &Walk<'_, M, F>,
-        spot: &Spot<'_, M>,
-        at: VirtAddr,
-        new: Frame,
-    ) -> core::result::Result<bool, Error> {
-        let value = F::table(new)?;
-        let Some(mut locked) = lock::<M, F>(self.machine(), spot.entry.table(), at)? else {
-            return Ok(false);
-        };
-        let may = self.may_change(walk, at, spot.level, spot.entry.table(), &locked);
-        locked.link(&spot.entry, value, |found| {
-            if !may || F::decode(found, spot.level) != Decoded::Absent {
-                return Ok(false);
-            }
-            if spot.level == F::LEVELS - 1 && !self.may_grow() {
-                return Err(Error::TopLevelFixed(at));
-            }
-            Ok(true)
-        })
-    }
-
-    /// Makes the kernel's tables below the top level for a range, so that it can be mapped after
-    /// user spaces have been made. Deferred frees may run: see [Context](Self#context).
-    ///
-    /// # Errors
-    /// As for [`map`](PageTables::map). Nothing has changed then.
-    pub fn reserve(&self, range: VirtRange) -> core::result::Result<(), Error> {
-        self.check(range)?;
-        let top = F::LEVELS - 1;
-        let each = || {
-            let next = |at: &VirtAddr| crate::walk::beyond::<F>(*at, top);
-            core::iter::successors(Some(range.start()), next).take_while(|at| range.contains(*at))
-        };
-        let found = |at: VirtAddr| {
-            // SAFETY: the top-level table stays while `self` does.
-            let entry = unsafe { entry::<M, F>(self.machine(), self.root(), F::index(at, top)) };
-            let entry = entry.ok_or(Error::Malformed(at))?;
-            match F::decode(entry.load(), top) {
-                Decoded::Absent => Ok(Some(entry)),
-                Decoded::Table(_) => Ok(None),
-                Decoded::Page(..) => Err(Error::Occupied(at)),
-                Decoded::Malformed => Err(Error::Malformed(at)),
-            }
-        };
-        let (mut spare, mut needed) = (Spare::none(self), 0);
-        loop {
-            spare.fill(needed)?;
-            let mut locked = lock::<M, F>(self.machine(), self.root(), range.start())?
-                .ok_or(Error::Malformed(range.start()))?;
-            needed = 0;
-            for at in each() {
-                if found(at)?.is_some() {
-                    if !self.may_grow() {
-                        return Err(Error::TopLevelFixed(at));
-                    }
-                    needed += 1;
-                }
-            }
-            // Other CPUs may link some meanwhile; none is ever unlinked.
-            if spare.len() < needed {
-                continue;
-            }
-            for at in each() {
-                if let Some(entry) = found(at)?
-                    && let Some(new) = spare.take(top - 1)
-                {
-                    entry.store(F::table(new)?);
-                    locked.count += 1;
-                }
-            }
-            return Ok(());
         }
     }
 

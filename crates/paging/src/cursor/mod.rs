@@ -1,9 +1,23 @@
 //! The cursor: map, unmap, protect, sweep and split ranges, change single entries, and fork.
 //!
-//! All operations proceed alike. From the current address they walk down, without a lock, to the
-//! table whose entries they will change. They lock that table, change its entries in the range,
-//! unlock it, and continue after it. So two CPUs contend only where they change the same table,
-//! which at the lowest level covers 2 MiB, or more with a larger granule.
+//! A call that changes a range iterates a [`Cursor`](range::Cursor). From the current address the
+//! cursor walks down, without a lock, to the table whose entries will change, and locks it. The
+//! call iterates the pages of the locked table and changes each by a method of its
+//! [`LockedEntry`]:
+//!
+//! ```text
+//! let mut cursor = tables.cursor(range, Locking::Everywhere, &mut pending);
+//! while let Some(mut table) = cursor.next_table()? {
+//!     while let Some((found, mut page)) = table.next_page()? {
+//!         page.change(decide(found))?;
+//!     }
+//! }
+//! ```
+//!
+//! A dropped table parts groups, flushes broken pages, is unlocked, and is unlinked if it is empty
+//! (`table`). So two CPUs contend only where they change the same table, which at the lowest level
+//! covers 2 MiB, or more with a larger granule. A call that changes one entry uses the same types:
+//! it locks the table, reads the entry, decides, and applies its decision (`entry`).
 //!
 //! # Why it is right
 //! - *A table that is locked and alive is linked.* A table is unlinked only with its own lock and
@@ -45,13 +59,16 @@ mod lend;
 mod log;
 mod map;
 mod neighbours;
+mod page;
 mod protect;
 mod prune;
+mod range;
 mod relocate;
 mod share;
 mod spare;
 mod split;
 mod sweep;
+mod table;
 #[cfg(test)]
 mod tests;
 mod unmap;
@@ -68,20 +85,38 @@ pub use sweep::SweepChange;
 
 use group::{Passing, Users};
 use lend::Lent;
+use page::{LockedEntry, PageEntry};
+use range::Locking;
 use spare::{Spare, TableSource};
+use table::{LockedTable, TablePages};
 
-use crate::format::{Decoded, Format, alone, is_grouped, span_at};
-use crate::gather::State;
-use crate::lock::{Locked, lock};
+use crate::format::{Decoded, Format, span_at};
+use crate::lock::Locked;
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
-use crate::walk::{Walk, beyond};
+use crate::walk::Walk;
 use grace::Concurrent;
-use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Machine, PageSize, VirtAddr, VirtRange};
 
 type Result<'p, T, M, F, G> = core::result::Result<T, Failed<'p, M, F, G>>;
 
+/// What a call has returned, and the flush of its changes.
+type Changed<'p, T, M, F, G> = (T, PendingFlush<'p, M, F, G>);
+
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
+    /// Runs a change. Its flush is returned with the result, or with the error.
+    #[inline(always)]
+    fn with_flush<'p, T>(
+        &'p self,
+        change: impl FnOnce(&mut PendingFlush<'p, M, F, G>) -> core::result::Result<T, Error>,
+    ) -> Result<'p, Changed<'p, T, M, F, G>, M, F, G> {
+        let mut pending = self.no_flush();
+        match change(&mut pending) {
+            Ok(result) => Ok((result, pending)),
+            Err(error) => Err(Failed { error, pending }),
+        }
+    }
+
     /// Checks that these tables translate the range.
     fn check(&self, range: VirtRange) -> core::result::Result<(), Error> {
         let last = range.last().ok_or(Error::Empty)?;
@@ -118,159 +153,6 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
         Ok(())
     }
-
-    /// Changes the pages of a range, table by table, each with its lock held. Calls `change` with
-    /// each page's slot and the table's entry count. Empty tables are unlinked, also when `change`
-    /// panics.
-    fn each_page<'p>(
-        &'p self,
-        range: VirtRange,
-        pending: &mut PendingFlush<'p, M, F, G>,
-        mut change: impl FnMut(
-            &mut PendingFlush<'p, M, F, G>,
-            &mut u32,
-            Slot<'_, M>,
-        ) -> core::result::Result<(), Error>,
-    ) -> core::result::Result<(), Error> {
-        let mut next = Some(range.start());
-        while let Some(at) = next.filter(|at| range.contains(*at)) {
-            // One guard for each table, so that a long range holds up no grace period.
-            let guard = G::pin();
-            let walk = self.walk(&guard);
-            let spot = walk.find(at, 0).ok_or(Error::Malformed(at))?;
-            match spot.found {
-                Decoded::Absent | Decoded::Table(_) => next = beyond::<F>(at, spot.level),
-                Decoded::Malformed => return Err(Error::Malformed(at)),
-                Decoded::Page(..) => {
-                    let (table, level) = (spot.entry.table(), spot.level);
-                    let Some(locked) = lock::<M, F>(self.machine(), table, at)? else { continue };
-                    let mut changing =
-                        self.changing(&walk, (at, level), locked, Users::Own, pending);
-                    let (end, result) = changing.each(range, table, &mut change);
-                    drop(changing);
-                    result?;
-                    next = end;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// A table on the way to an address, with its level and its lock, whose entries will change.
-    #[inline(always)]
-    fn changing<'c, 'p>(
-        &'p self,
-        walk: &'c Walk<'c, M, F>,
-        (at, level): (VirtAddr, u8),
-        locked: Locked<'c, F>,
-        users: Users,
-        pending: &'c mut PendingFlush<'p, M, F, G>,
-    ) -> Changing<'c, 'p, M, F, G> {
-        let (locked, passing) = (Some(locked), Passing::nothing());
-        Changing { tables: self, walk, at, level, locked, users, passing, pending }
-    }
-}
-
-/// A table whose entries are being changed. When this is dropped, also by a panic, the table is
-/// unlocked, and an empty user table is unlinked.
-struct Changing<'c, 'p, M: Machine, F: Format, G: Concurrent> {
-    tables: &'p PageTables<M, F, G>,
-    walk: &'c Walk<'c, M, F>,
-    at: VirtAddr,
-    level: u8,
-    /// `None` in `drop`, and after `take_lock`.
-    locked: Option<Locked<'c, F>>,
-    /// The spaces that translate by the table.
-    users: Users,
-    passing: Passing<'c, M>,
-    pending: &'c mut PendingFlush<'p, M, F, G>,
-}
-
-impl<'c, 'p, M: Machine, F: Format, G: Concurrent> Changing<'c, 'p, M, F, G> {
-    /// Takes the lock: when this is dropped, the table is not unlinked.
-    fn take_lock(&mut self) -> Option<Locked<'c, F>> {
-        self.passing.leave(self.tables, self.users);
-        self.locked.take()
-    }
-
-    /// Changes its entries in the range. Returns the address after the last one.
-    #[inline(always)]
-    fn each<E: From<Error>>(
-        &mut self,
-        range: VirtRange,
-        table: Frame,
-        change: &mut impl FnMut(
-            &mut PendingFlush<'p, M, F, G>,
-            &mut u32,
-            Slot<'_, M>,
-        ) -> core::result::Result<(), E>,
-    ) -> (Option<VirtAddr>, core::result::Result<(), E>) {
-        let &mut Changing { tables, walk, level, at: start, users, .. } = self;
-        let Some(locked) = &mut self.locked else { return (Some(start), Ok(())) };
-        let (first, shift) = (F::index(start, level), F::shift(level));
-        // The last entry of the range in this table.
-        let end = range.last().unwrap_or(start).get();
-        let more = (end >> shift).saturating_sub(start.get() >> shift);
-        let last = (F::ENTRIES - 1).min(first.saturating_add(more as usize));
-        let address = |index: usize| match index - first {
-            0 => start,
-            more => VirtAddr::new(((start.get() >> shift) + more as u64) << shift),
-        };
-        let Some(entries) = walk.entries(table) else {
-            return (Some(start), Err(Error::Malformed(start).into()));
-        };
-        for entry in entries.range(first..last + 1) {
-            let value = entry.load();
-            // Most entries of a sparse range.
-            if value == 0 {
-                continue;
-            }
-            let at = address(entry.index());
-            let grouped = is_grouped::<F>(value, level);
-            let value = alone::<F>(value, level, entry.index());
-            self.passing.pass(entry.index(), tables, users);
-            match F::decode(value, level) {
-                Decoded::Absent => {}
-                // The pages lie in a lower table, with another lock.
-                Decoded::Table(_) => return (Some(at), Ok(())),
-                Decoded::Malformed => return (Some(at), Err(Error::Malformed(at).into())),
-                Decoded::Page(..) => {
-                    if grouped {
-                        self.passing.enter(at, entry);
-                    }
-                    let slot = Slot { at, level, entry, value, grouped };
-                    if let Err(error) = change(self.pending, &mut locked.count, slot) {
-                        return (Some(at), Err(error));
-                    }
-                }
-            }
-        }
-        (beyond::<F>(address(last), level), Ok(()))
-    }
-}
-
-impl<M: Machine, F: Format, G: Concurrent> Drop for Changing<'_, '_, M, F, G> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.passing.leave(self.tables, self.users);
-        self.pending.flush_broken();
-        let empty = self.locked.take().is_some_and(|locked| locked.count == 0);
-        let keeps = self.pending.gather.state.contains(State::KEEPS_TABLES);
-        if empty && self.tables.space().is_some() && !keeps {
-            self.tables.prune_at(self.walk, self.at, self.level, &mut self.pending.gather);
-        }
-    }
-}
-
-/// The entry of a page, with its table locked.
-struct Slot<'m, M> {
-    at: VirtAddr,
-    level: u8,
-    entry: machine::Entry<'m, M>,
-    /// Its value, as if the page were in no group.
-    value: u64,
-    /// Whether the page is in a group.
-    grouped: bool,
 }
 
 /// Writes pages into entries of a locked table, up to the first entry that is not absent, or the
@@ -290,6 +172,12 @@ fn fill<'m, M: Machine, F: Format>(
     }
     locked.count += written as u32;
     written
+}
+
+/// The range from an address in it on.
+fn rest(range: VirtRange, from: VirtAddr) -> Option<VirtRange> {
+    let done = from.get().checked_sub(range.start().get())?;
+    VirtRange::new(from, range.len().checked_sub(done)?)
 }
 
 /// Whether all that the entry for `at` at this level decides about lies in the range.

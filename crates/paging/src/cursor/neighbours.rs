@@ -1,9 +1,8 @@
 //! A decision about the pages of a group, in the lock of their table, as [`PageTables::with_entry`]
 //! decides about one page. The argument for its order with sweeps is that of `entry`.
 
-use super::entry::Changed;
 use super::group::first_page;
-use super::{Error, Failed, Lent, Result};
+use super::{Changed, Error, Lent, Result};
 use crate::format::{Attrs, Decoded, Format, group_entries};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
@@ -37,11 +36,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         at: VirtAddr,
         decide: impl FnOnce() -> Option<(Frame, Attrs)>,
     ) -> Result<'p, Changed<'p, bool, M, F, G>, M, F, G> {
-        let mut pending = self.no_flush();
-        match self.decide_group(guard, at, decide, &mut pending) {
-            Ok(mapped) => Ok((mapped, pending)),
-            Err(error) => Err(Failed { error, pending }),
-        }
+        self.with_flush(|pending| self.decide_group(guard, at, decide, pending))
     }
 
     #[cold]
@@ -56,10 +51,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let at = at.align_down(size);
         self.check(VirtRange::new(at, size.bytes()).ok_or(Error::Empty)?)?;
         let walk = self.walk(guard);
-        let (table, mut locked) = self
-            .table_for(&walk, at, 0, pending)
-            .inspect_err(|_| self.prune_beside_fork(&walk, at, pending))?;
-        let entries = walk.entries(table).ok_or(Error::Malformed(at))?;
+        let mut locked = self.table_to_decide(&walk, at, 0, pending)?;
+        let entries = walk.entries(locked.table).ok_or(Error::Malformed(at))?;
         let index = F::index(at, 0);
         let mut all = entries.range(index..index + group_entries::<F>());
         let absent = all.all(|entry| F::decode(entry.load(), 0) == Decoded::Absent);
@@ -70,11 +63,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             self.check_frames(&mut Lent::default(), at, frame, size.frames())?;
             Ok(self.fill_group(&entries, index, first, &mut locked).1)
         });
-        let empty = locked.count == 0;
-        drop(locked);
-        if empty {
-            self.prune_beside_fork(&walk, at, pending);
-        }
+        self.locked_table(walk, at, 0, locked, pending).end_decision(false);
         result
     }
 }

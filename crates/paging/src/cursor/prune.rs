@@ -1,6 +1,6 @@
 //! Unlinking tables that have become empty.
 
-use super::{Error, Failed, Result, covers_entry};
+use super::{Error, Result, covers_entry};
 use crate::format::{Decoded, Format, span_at};
 use crate::gather::TlbGather;
 use crate::lock::lock;
@@ -30,33 +30,25 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// - *Flush*: until the returned flush is done, an access to a mapping in the range may fault
     ///   spuriously.
     pub unsafe fn prune(&self, range: VirtRange) -> Result<'_, PendingFlush<'_, M, F, G>, M, F, G> {
-        let mut pending = PendingFlush::nothing(self);
-        let mut result = self.unshare(range);
-        let mut next = result.is_ok().then_some(range.start());
-        while let Some(at) = next.filter(|at| range.contains(*at)) {
-            let guard = G::pin();
-            let walk = self.walk(&guard);
-            let Some(spot) = walk.find(at, 0) else {
-                result = Err(Error::Malformed(at));
-                break;
-            };
-            let within = |level: &u8| covers_entry::<F>(range, at, *level + 1);
-            let levels = (spot.level..self.fixed_level()).take_while(within).count() as u8;
-            next = match self.prune_up_to(
-                &walk,
-                at,
-                spot.level..spot.level + levels,
-                &mut pending.gather,
-            ) {
-                true => beyond::<F>(at, spot.level + 1),
-                // Of a lowest table that stays, no other entry has to be looked at.
-                false => beyond::<F>(at, spot.level.max(1)),
-            };
-        }
-        match result {
-            Ok(()) => Ok(pending),
-            Err(error) => Err(Failed { error, pending }),
-        }
+        let pruned = self.with_flush(|pending| {
+            self.unshare(range)?;
+            let mut next = Some(range.start());
+            while let Some(at) = next.filter(|at| range.contains(*at)) {
+                let guard = G::pin();
+                let walk = self.walk(&guard);
+                let level = walk.find(at, 0).ok_or(Error::Malformed(at))?.level;
+                let within = |level: &u8| covers_entry::<F>(range, at, *level + 1);
+                let levels = (level..self.fixed_level()).take_while(within).count() as u8;
+                let levels = level..level + levels;
+                next = match self.prune_up_to(&walk, at, levels, &mut pending.gather) {
+                    true => beyond::<F>(at, level + 1),
+                    // Of a lowest table that stays, no other entry has to be looked at.
+                    false => beyond::<F>(at, level.max(1)),
+                };
+            }
+            Ok(())
+        });
+        pruned.map(|((), pending)| pending)
     }
 
     /// Unlinks the table of this level on the way to `at`, if it is empty, and the tables above it

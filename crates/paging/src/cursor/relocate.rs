@@ -9,18 +9,17 @@
 //! of one level are held. A pin that comes then takes its slow path.
 //!
 //! A page of [`Format::LARGE`] (2 MiB) moves whole, by its one entry, if the two ranges lie alike
-//! within one. At the
-//! target a fault that was under way may have linked a lower table, which it will find useless. The
-//! move unlinks it: nothing is mapped there.
+//! within one. At the target a fault that was under way may have linked a lower table, which it
+//! will find useless. The move unlinks it: nothing is mapped there.
 
-use super::{Error, Spare, SweepChange, TableSource, Users, covers};
-use crate::format::{Decoded, Format, is_grouped};
+use super::{Error, Locking, Spare, SweepChange, TableSource, covers, rest};
+use crate::format::{Decoded, Format};
 use crate::lock::lock;
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
-use crate::walk::beyond;
+use crate::walk::{Mapping, beyond};
 use grace::Concurrent;
-use machine::{Machine, VirtAddr, VirtRange};
+use machine::{Machine, PageSize, VirtAddr, VirtRange};
 
 /// A move that cannot fail any more: its ranges, and the tables in hand for the target.
 #[must_use = "dropping it gives the tables back; `PageTables::relocate` moves the pages"]
@@ -30,8 +29,16 @@ pub struct Relocation<'p, M: Machine, F: Format, G: Concurrent> {
     to: VirtRange,
 }
 
-/// Entries that are between two tables.
+/// The most pages that are between two tables.
 const BATCH: usize = 64;
+
+/// A page between two tables: its new address, and the value of its entry.
+#[derive(Clone, Copy, Default)]
+struct Moving {
+    at: VirtAddr,
+    size: PageSize,
+    value: u64,
+}
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Prepares a move of the pages of `from` to the range of the same length at `to`: makes the
@@ -149,97 +156,66 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             return Err(Error::NotTheTables);
         }
         let mut next = Some(from.start());
-        while let Some(at) = next.filter(|at| from.contains(*at)) {
-            let mut batch = [(VirtAddr::new(0), 0); BATCH];
-            let (level, len, end) = self.take_entries((from, to), at, &mut batch, pending)?;
-            for &(page, value) in &batch[..len] {
-                self.put_entry((moved(from, to, page), level), value, &mut spare, pending)?;
-            }
+        while let Some(at) = next {
+            let mut batch = [Moving::default(); BATCH];
+            let (len, end) = self.take_pages(at, from, to, &mut batch, pending)?;
             next = end;
+            for page in &batch[..len] {
+                self.put_page(page, &mut spare, pending)?;
+            }
         }
         // Unlinks the tables that are empty now.
         // SAFETY: passed on. It changes no page.
         unsafe { self.sweep(from, pending, |_| SweepChange::Keep) }.map(drop)
     }
 
-    /// Takes the pages of one table out of it, from `at` on, as many as fit; or one large page.
-    /// Returns their level, how many, and the address to go on from.
-    fn take_entries<'p>(
+    /// Takes pages out of their tables, from `at` on, as many as `batch` has room for. Returns how
+    /// many, and the address to go on from.
+    fn take_pages<'p>(
         &'p self,
-        (range, to): (VirtRange, VirtRange),
         at: VirtAddr,
-        batch: &mut [(VirtAddr, u64); BATCH],
+        from: VirtRange,
+        to: VirtRange,
+        batch: &mut [Moving; BATCH],
         pending: &mut PendingFlush<'p, M, F, G>,
-    ) -> Result<(u8, usize, Option<VirtAddr>), Error> {
-        let guard = G::pin();
-        let walk = self.walk(&guard);
-        let spot = walk.find(at, 0).ok_or(Error::Malformed(at))?;
-        let table = spot.entry.table();
-        if spot.level != 0 {
-            let page = at.align_down(F::LARGE);
-            return match spot.found {
-                Decoded::Absent => Ok((0, 0, beyond::<F>(at, spot.level))),
-                Decoded::Page(..) if spot.level == 1 && moves_whole::<F>(range, to, page) => {
-                    let Some(mut locked) = lock::<M, F>(self.machine(), table, at)? else {
-                        return Ok((0, 0, Some(at)));
-                    };
-                    // With the lock held: a fault that was under way may have split it.
-                    if !matches!(F::decode(spot.entry.load(), 1), Decoded::Page(..)) {
-                        return Ok((0, 0, Some(at)));
-                    }
-                    batch[0] = (page, spot.entry.swap(0));
-                    locked.count -= 1;
-                    if let Some(gone) = VirtRange::new(page, F::LARGE.bytes()) {
-                        pending.gather.add(gone, F::LARGE);
-                    }
-                    Ok((1, 1, beyond::<F>(at, 1)))
-                }
-                _ => Err(Error::Malformed(at)),
-            };
-        }
-        // The table is not unlinked here if it becomes empty: it may be the target's, too.
-        let Some(mut locked) = lock::<M, F>(self.machine(), table, at)? else {
-            return Ok((0, 0, Some(at)));
-        };
+    ) -> Result<(usize, Option<VirtAddr>), Error> {
         let mut len = 0;
-        for index in F::index(at, 0)..F::ENTRIES {
-            let page =
-                VirtAddr::new(at.get() + ((index - F::index(at, 0)) as u64) * F::PAGE.bytes());
-            if len == BATCH || !covers(range, page, F::PAGE) {
-                return Ok((0, len, range.contains(page).then_some(page)));
-            }
-            let entry = walk.entry(table, index).ok_or(Error::Malformed(page))?;
-            if is_grouped::<F>(entry.load(), 0) {
-                self.part_group(page, &entry, Users::Own);
-            }
-            let Decoded::Page(..) = F::decode(entry.load(), 0) else { continue };
-            // A swap: it includes the bits that hardware has set since.
-            batch[len] = (page, entry.swap(0));
-            len += 1;
-            locked.count -= 1;
-            if let Some(gone) = VirtRange::new(page, F::PAGE.bytes()) {
-                pending.gather.add(gone, F::PAGE);
+        let mut cursor = self.cursor(rest(from, at).unwrap_or(from), Locking::Everywhere, pending);
+        // A table that becomes empty may be the target's, too.
+        cursor.unlinks = false;
+        while let Some(mut table) = cursor.next_table()? {
+            while let Some((found, mut page)) = table.next_page()? {
+                let Mapping { page: at, size, .. } = found;
+                let Some(room) = batch.get_mut(len) else { return Ok((len, Some(at))) };
+                if size != F::PAGE && !(size == F::LARGE && moves_whole::<F>(from, to, at)) {
+                    return Err(Error::Malformed(at));
+                }
+                page.part();
+                // A swap: it includes the bits that hardware has set since.
+                *room = Moving { at: moved(from, to, at), size, value: page.swap_out() };
+                len += 1;
+                page.drop_cached();
             }
         }
-        Ok((0, len, beyond::<F>(at, 1)))
+        Ok((len, None))
     }
 
-    fn put_entry<'p>(
+    fn put_page<'p>(
         &'p self,
-        (at, level): (VirtAddr, u8),
-        value: u64,
+        &Moving { at, size, value }: &Moving,
         spare: &mut Spare<'p, M, F, G>,
         pending: &mut PendingFlush<'p, M, F, G>,
     ) -> Result<(), Error> {
-        let size = if level == 0 { F::PAGE } else { F::LARGE };
+        let level = F::level_of(size).ok_or(Error::Malformed(at))?;
         let page = VirtRange::new(at, size.bytes()).ok_or(Error::Empty)?;
         loop {
             let guard = G::pin();
             let walk = self.walk(&guard);
             let mut source = TableSource::Spare(spare);
-            let (table, mut locked) =
+            let mut locked =
                 self.table_from(&walk, at, level, &mut self.no_flush(), &mut source)?;
-            let entry = walk.entry(table, F::index(at, level)).ok_or(Error::Malformed(at))?;
+            let entry =
+                walk.entry(locked.table, F::index(at, level)).ok_or(Error::Malformed(at))?;
             let found = F::decode(entry.load(), level);
             if found == Decoded::Absent {
                 self.break_way(at, level);

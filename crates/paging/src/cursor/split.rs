@@ -1,9 +1,9 @@
 //! Splitting a large page into as many smaller ones as a table has entries: 512, with a granule of
 //! 4 KiB.
 
-use super::{Error, Failed, Result, Spare};
+use super::{Error, Result, Spare};
 use crate::block::{block_of, is_counted};
-use crate::format::{Attrs, Decoded, Flags, Format, FormatError, entry, span_at};
+use crate::format::{Attrs, Decoded, Flags, Format, FormatError, entries, span_at};
 use crate::lock::{count_of, lock};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
@@ -89,15 +89,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         size: PageSize,
         pieces: Pieces,
     ) -> Result<'_, PendingFlush<'_, M, F, G>, M, F, G> {
-        let mut pending = PendingFlush::nothing(self);
-        let mut spare = Spare::none(self);
-        let wanted = F::level_of(size).ok_or(Error::Format(FormatError::Size(size)));
-        let split =
-            wanted.and_then(|wanted| self.split_to(at, wanted, pieces, &mut spare, &mut pending));
-        match split {
-            Ok(()) => Ok(pending),
-            Err(error) => Err(Failed { error, pending }),
-        }
+        let split = self.with_flush(|pending| {
+            let wanted = F::level_of(size).ok_or(FormatError::Size(size))?;
+            self.split_to(at, wanted, pieces, &mut Spare::none(self), pending)
+        });
+        split.map(|((), pending)| pending)
     }
 
     /// Takes the tables that [`split_ends`](Self::split_ends) may need for a range. Deferred frees
@@ -188,7 +184,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                         let Some(locked) = lock::<M, F>(self.machine(), table, at)? else {
                             continue;
                         };
-                        let still = self.may_change(&walk, at, spot.level, table, &locked)
+                        let still = self.may_change(&walk, at, spot.level, &locked)
                             && F::decode(spot.entry.load(), spot.level) == Decoded::Absent;
                         if !still {
                             continue;
@@ -209,14 +205,14 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             let Some(new) = spare.take(spot.level - 1) else { return Err(Error::Malformed(at)) };
             let table = spot.entry.table();
             let done = match lock::<M, F>(self.machine(), table, at) {
-                Ok(Some(locked)) if self.may_change(&walk, at, spot.level, table, &locked) => {
+                Ok(Some(locked)) if self.may_change(&walk, at, spot.level, &locked) => {
                     self.split_entry(at, &spot.entry, spot.level, new, pieces)
                 }
                 Ok(_) => Ok(false),
                 Err(error) => Err(error),
             };
             if done == Ok(true) {
-                self.flush_beside_fork(&walk, (at, spot.level), table);
+                self.flush_beside_fork(&walk, at, spot.level, table);
             }
             match done {
                 // The break has flushed it.
@@ -312,23 +308,18 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         attrs: Attrs,
     ) -> core::result::Result<(), Error> {
         let Some(size) = F::size_at(level) else { return Ok(()) };
-        for index in 0..F::ENTRIES {
-            let frame = first.checked_add(index as u64 * size.frames()).unwrap_or(first);
-            let value = F::page(size, frame, attrs)?;
-            // SAFETY: a table that is not linked yet.
-            if let Some(entry) = unsafe { entry::<M, F>(self.machine(), table, index) } {
-                entry.store(value);
-            }
+        // SAFETY: a table that is not linked yet.
+        let entries = unsafe { entries::<M, F>(self.machine(), table) };
+        for entry in entries.iter().flat_map(|all| all.range(0..F::ENTRIES)) {
+            let frame = first.checked_add(entry.index() as u64 * size.frames()).unwrap_or(first);
+            entry.store(F::page(size, frame, attrs)?);
         }
         Ok(())
     }
 
     fn empty_table(&self, table: Frame) {
-        for index in 0..F::ENTRIES {
-            // SAFETY: a table that is not linked.
-            if let Some(entry) = unsafe { entry::<M, F>(self.machine(), table, index) } {
-                entry.store(0);
-            }
-        }
+        // SAFETY: a table that is not linked.
+        let entries = unsafe { entries::<M, F>(self.machine(), table) };
+        entries.iter().flat_map(|all| all.range(0..F::ENTRIES)).for_each(|entry| entry.store(0));
     }
 }

@@ -3,12 +3,11 @@
 //! `unmap` and `protect` need no lock where there is no page. A sweep takes it nevertheless, so
 //! that it is ordered with each [`with_entry`](PageTables::with_entry) in the range: see `entry`.
 
-use super::{EntryChange, Error, Slot, Users, covers};
-use crate::format::{Attrs, Decoded, Flags, Format};
-use crate::lock::lock;
+use super::{Error, Locking};
+use crate::format::{Attrs, Format};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
-use crate::walk::{Mapping, Walk, beyond};
+use crate::walk::Mapping;
 use grace::Concurrent;
 use machine::{Frame, Machine, VirtAddr, VirtRange};
 
@@ -30,34 +29,10 @@ pub enum SweepChange {
     /// stays.
     Clean,
     /// The page's entry maps this frame with these attributes instead, as with
-    /// [`EntryChange::Replace`].
+    /// [`EntryChange::Replace`](super::EntryChange::Replace).
     Replace(Frame, Attrs),
     /// The page stays, and the sweep ends before it.
     Stop,
-}
-
-/// How deep a sweep goes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Depth {
-    /// To the pages.
-    Pages,
-    /// To the lowest tables, whose locks it takes.
-    Tables,
-}
-
-/// Says of a locked table whether it is this space's own: see [`PageTables::sweep_tables`].
-pub(super) type Owns<'a, M, F> = &'a dyn Fn(&Walk<'_, M, F>, VirtAddr, u8, Frame) -> Option<bool>;
-
-/// The reason why a sweep ends early.
-enum Ended {
-    Stopped(VirtAddr),
-    Failed(Error),
-}
-
-impl From<Error> for Ended {
-    fn from(error: Error) -> Ended {
-        Ended::Failed(error)
-    }
 }
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
@@ -127,7 +102,16 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
         self.check(range)?;
         self.check_ends(&self.walk(&G::pin()), range)?;
-        self.sweep_tables(range, pending, None, Depth::Pages, |page, _| change(page))
+        let mut cursor = self.cursor(range, Locking::Everywhere, pending);
+        while let Some(mut table) = cursor.next_table()? {
+            while let Some((found, mut page)) = table.next_page()? {
+                match change(found) {
+                    SweepChange::Stop => return Ok(Some(found.page)),
+                    change => page.change(change)?,
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Unlinks the tables of programs in a range that are empty, as [`sweep`](Self::sweep) does
@@ -149,109 +133,6 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             return Err(Error::NotTheTables);
         }
         self.check(range)?;
-        self.sweep_tables(range, pending, None, Depth::Tables, |_, _| SweepChange::Keep).map(drop)
-    }
-
-    /// The loop of a sweep. `owns` is called with the lock of each table held, with an address, the
-    /// level and the table. It says whether the table is this space's own, or `None` if the way
-    /// leads elsewhere by now, so that the sweep walks again. A table that is not stays, also if it
-    /// becomes empty. Without `owns`, the tables are made this space's own.
-    pub(super) fn sweep_tables<'p>(
-        &'p self,
-        range: VirtRange,
-        pending: &mut PendingFlush<'p, M, F, G>,
-        owns: Option<Owns<'_, M, F>>,
-        depth: Depth,
-        mut change: impl FnMut(Mapping, bool) -> SweepChange,
-    ) -> core::result::Result<Option<VirtAddr>, Error> {
-        let mut next = Some(range.start());
-        while let Some(at) = next.filter(|at| range.contains(*at)) {
-            // One guard for each table, so that a long range holds up no grace period.
-            let guard = G::pin();
-            let walk = self.walk(&guard);
-            let spot = walk.find(at, 0).ok_or(Error::Malformed(at))?;
-            if spot.found == Decoded::Malformed {
-                return Err(Error::Malformed(at));
-            }
-            let (table, level) = (spot.entry.table(), spot.level);
-            if owns.is_none() && !spot.own && self.forks() {
-                drop(guard);
-                self.with_memory(|| self.own_at(at, |_| true))?;
-                continue;
-            }
-            // Also if the entry is absent: a page or a table may appear there until the lock is
-            // held, and none that a CPU decided on by what was stored before this sweep does later.
-            let Some(locked) = lock::<M, F>(self.machine(), table, at)? else { continue };
-            let own = owns.map_or(Some(true), |owns| owns(&walk, at, level, table));
-            let Some(own) = own else { continue };
-            let users = if own { Users::Own } else { Users::Sharers };
-            let mut changing = self.changing(&walk, (at, level), locked, users, pending);
-            let (end, result) = match depth {
-                Depth::Tables if level == 0 => (beyond::<F>(at, 1), Ok(())),
-                _ => changing.each(range, table, &mut |pending, count, slot| {
-                    if depth == Depth::Tables {
-                        return Ok(());
-                    }
-                    let change = &mut |page| change(page, own);
-                    self.sweep_page(range, pending, count, (slot, users), change)
-                }),
-            };
-            if !own {
-                // Unlocked here, so that it is not unlinked.
-                drop(changing.take_lock());
-            }
-            drop(changing);
-            match result {
-                Ok(()) => next = end,
-                Err(Ended::Stopped(at)) => return Ok(Some(at)),
-                Err(Ended::Failed(error)) => return Err(error),
-            }
-        }
-        Ok(None)
-    }
-
-    fn sweep_page(
-        &self,
-        range: VirtRange,
-        pending: &mut PendingFlush<'_, M, F, G>,
-        count: &mut u32,
-        (slot, users): (Slot<'_, M>, Users),
-        change: &mut impl FnMut(Mapping) -> SweepChange,
-    ) -> core::result::Result<(), Ended> {
-        let (Some(size), Decoded::Page(frame, attrs)) =
-            (F::size_at(slot.level), F::decode(slot.value, slot.level))
-        else {
-            return Err(Error::Malformed(slot.at).into());
-        };
-        let page = slot.at.align_down(size);
-        if !covers(range, page, size) {
-            return Err(Error::Cut(page, size).into());
-        }
-        let old = attrs;
-        let change = change(Mapping { page, size, frame, attrs });
-        let stays = matches!(change, SweepChange::Keep | SweepChange::Stop);
-        if slot.grouped && !stays && change != SweepChange::Clear {
-            self.part_group(page, &slot.entry, users);
-        }
-        match change {
-            SweepChange::Keep => {}
-            SweepChange::Clear => slot.clear::<F>(count, &mut pending.gather),
-            SweepChange::Set(attrs) => {
-                self.check_kind(page, attrs.flags)?;
-                slot.set(self, attrs, &mut pending.gather)?;
-            }
-            SweepChange::Age => drop(slot.unmark::<F>(Flags::ACCESSED)?),
-            SweepChange::Clean if old.flags.contains(Flags::DIRTY) => {
-                slot.clean::<F>(&mut pending.gather)?;
-            }
-            SweepChange::Clean => {}
-            SweepChange::Replace(new, attrs) => {
-                let found = Some(Mapping { page, size, frame, attrs: old });
-                let change = EntryChange::Replace(new, attrs);
-                self.apply(slot, found, change, count, &mut pending.gather)?;
-            }
-            SweepChange::Stop => return Err(Ended::Stopped(page)),
-        }
-        Ok(())
+        self.cursor(range, Locking::Everywhere, pending).pass_tables()
     }
 }

@@ -1,7 +1,7 @@
 //! Unmapping pages.
 
-use super::{Error, Failed, Result, Slot, covers};
-use crate::format::{Decoded, Flags, Format, alone};
+use super::{Error, Locking, Result};
+use crate::format::Format;
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::Mapping;
@@ -36,15 +36,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         range: VirtRange,
         gone: impl FnMut(Mapping),
     ) -> Result<'_, PendingFlush<'_, M, F, G>, M, F, G> {
-        let mut pending = PendingFlush::nothing(self);
-        let checked = self.unshare(range).and_then(|()| {
-            let guard = G::pin();
-            self.check_ends(&self.walk(&guard), range)
+        let unmapped = self.with_flush(|pending| {
+            self.unshare(range)?;
+            self.check_ends(&self.walk(&G::pin()), range)?;
+            self.clear(range, pending, gone)
         });
-        match checked.and_then(|()| self.clear(range, &mut pending, gone)) {
-            Ok(()) => Ok(pending),
-            Err(error) => Err(Failed { error, pending }),
-        }
+        unmapped.map(|((), pending)| pending)
     }
 
     pub(super) fn clear<'p>(
@@ -53,38 +50,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         pending: &mut PendingFlush<'p, M, F, G>,
         mut gone: impl FnMut(Mapping),
     ) -> core::result::Result<(), Error> {
-        self.each_page(range, pending, |pending, count, slot| {
-            Self::take_page(range, pending, count, slot, &mut gone)
-        })
-    }
-
-    /// Clears the entry of a page, and calls `gone` with the page.
-    #[inline(always)]
-    pub(super) fn take_page(
-        range: VirtRange,
-        pending: &mut PendingFlush<'_, M, F, G>,
-        count: &mut u32,
-        Slot { at, level, entry, .. }: Slot<'_, M>,
-        gone: &mut impl FnMut(Mapping),
-    ) -> core::result::Result<(), Error> {
-        let Some(size) = F::size_at(level) else { return Err(Error::Malformed(at)) };
-        let page = at.align_down(size);
-        if !covers(range, page, size) {
-            return Err(Error::Cut(page, size));
-        }
-        // A swap: it includes the bits that hardware has set since the entry was read.
-        let was = entry.swap(0);
-        // Before `gone`, which may panic: the entry is cleared, so it must not count.
-        *count -= 1;
-        if let Decoded::Page(frame, attrs) = F::decode(alone::<F>(was, level, entry.index()), level)
-        {
-            // A `PROT_NONE` page is not cached. But its table may become empty, and hardware
-            // may have cached the way to it.
-            if let Some(range) = VirtRange::new(page, size.bytes()) {
-                let cached = attrs.flags.intersects(Flags::RWX);
-                pending.gather.add(range, if cached { size } else { F::PAGE });
+        let mut cursor = self.cursor(range, Locking::WherePages, pending);
+        while let Some(mut table) = cursor.next_table()? {
+            while let Some((_, mut page)) = table.next_page()? {
+                page.take().into_iter().for_each(&mut gone);
             }
-            gone(Mapping { page, size: F::size_at(level).unwrap_or_default(), frame, attrs });
         }
         Ok(())
     }

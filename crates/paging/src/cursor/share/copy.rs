@@ -1,15 +1,18 @@
 //! Copying a shared table.
 
+use super::fork::Copies;
 use crate::block::block_of;
 use crate::cursor::group::first_of;
-use crate::cursor::{Error, Users};
-use crate::format::{Decoded, Flags, Format, Share, alone, group_entries, is_grouped, like};
+use crate::cursor::{Error, PageEntry, Users};
+use crate::format::{
+    Attrs, Decoded, Flags, Format, Share, alone, entry, group_entries, is_grouped,
+};
 use crate::lock::{Locked, lock, max_shares};
 use crate::tables::PageTables;
 use crate::walk::Walk;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU8, Ordering};
 use grace::Concurrent;
-use machine::{Entries, Frame, FrameError, Machine, VirtAddr};
+use machine::{Entries, Frame, FrameError, Machine, Owner, VirtAddr, VirtRange};
 
 /// Exclusive pages with pins, which a fork must not share.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,30 +23,23 @@ pub(super) enum Pinned {
     LeftOut,
 }
 
-/// The new entry for an old one.
-enum Copied {
-    Nothing,
-    Entry(u64),
-}
-
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Fills `new`, an empty table that no other CPU knows, with copies of the entries of `table`,
-    /// whose lock is held. What the entries lead to is shared from then on. If it fails, `new` is
+    /// Fills `new`, an empty table that no other CPU knows, with copies of the entries of a locked
+    /// table. What the entries lead to is shared from then on. If it fails, `new` is
     /// empty again.
     ///
     /// Takes the locks of lower tables, one after the other.
     pub(super) fn copy_table(
         &self,
         walk: &Walk<'_, M, F>,
-        table: Frame,
-        _locked: &Locked<'_, F>,
+        locked: &Locked<'_, F>,
         new: Frame,
         level: u8,
         pinned: Pinned,
     ) -> Result<(), Error> {
         let malformed = Error::Malformed(VirtAddr::new(0));
         let mut count = 0;
-        let entries = walk.entries(table).zip(walk.entries(new)).ok_or(malformed)?;
+        let entries = walk.entries(locked.table).zip(walk.entries(new)).ok_or(malformed)?;
         for index in 0..F::ENTRIES {
             let from = entries.0.get(index).ok_or(malformed)?;
             let mut value = from.load();
@@ -55,8 +51,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 value = from.load();
             }
             match self.copy_entry(&from, value, level, pinned) {
-                Ok(Copied::Nothing) => {}
-                Ok(Copied::Entry(value)) => {
+                Ok(None) => {}
+                Ok(Some(value)) => {
                     entries.1.get(index).ok_or(malformed)?.store(value);
                     count += 1;
                 }
@@ -67,42 +63,96 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 }
             }
         }
-        // SAFETY: the count of a table that is ours alone. Relaxed: the entry that links it is
-        // stored with Release.
-        self.machine()
-            .info(new)
-            .inspect(|info| unsafe { info.word() }.store(count, Ordering::Relaxed));
+        self.set_count(new, count);
         Ok(())
     }
 
+    /// The entry for the copy, if there is one.
     fn copy_entry(
         &self,
         entry: &machine::Entry<'_, M>,
         value: u64,
         level: u8,
         pinned: Pinned,
-    ) -> Result<Copied, Error> {
+    ) -> Result<Option<u64>, Error> {
         let machine = self.machine();
         match F::decode(alone::<F>(value, level, entry.index()), level) {
-            Decoded::Absent => Ok(Copied::Nothing),
+            Decoded::Absent => Ok(None),
             Decoded::Malformed => Err(Error::Malformed(VirtAddr::new(0))),
             Decoded::Table(lower) => {
                 let shared = F::shared_table(lower)?;
                 add_share::<M, F>(machine, lower)?;
                 entry.store(shared);
-                Ok(Copied::Entry(shared))
+                Ok(Some(shared))
             }
             Decoded::Page(frame, attrs) => {
                 let pins = || block_of(machine, frame).is_some_and(|(_, info)| info.pins() != 0);
                 if pinned == Pinned::LeftOut && attrs.share() == Share::Exclusive && pins() {
-                    return Ok(Copied::Nothing);
+                    return Ok(None);
                 }
                 if !self.paging().hold_entry(frame) {
                     return Err(too_many(frame));
                 }
-                Ok(Copied::Entry(share_page::<M, F>(entry, value, level)?))
+                share_page::<M, F>(*entry, value, level).map(Some)
             }
         }
+    }
+
+    /// Shares a lowest table, and takes the right to write from its pages.
+    pub(super) fn share_lowest_table(&self, table: Frame) -> Result<(), Error> {
+        let (machine, at) = (self.machine(), VirtAddr::new(0));
+        let mut locked = lock::<M, F>(machine, table, at)?.ok_or(Error::Malformed(at))?;
+        if locked.shares == max_shares::<F>() {
+            return Err(too_many(table));
+        }
+        for index in 0..F::ENTRIES {
+            // SAFETY: as its caller says; the lock is held.
+            let Some(entry) = (unsafe { entry::<M, F>(machine, table, index) }) else {
+                return Err(Error::Malformed(at));
+            };
+            let (at, level, value) = (at, 0, entry.load());
+            // The marks of exclusive pages stay: the last sharer may write again.
+            PageEntry { at, level, entry, value }.update::<F>(|attrs| {
+                let flags = attrs.flags - Flags::WRITE;
+                attrs.flags.contains(Flags::WRITE).then_some(Attrs { flags, ..attrs })
+            })?;
+        }
+        locked.shares += 1;
+        Ok(())
+    }
+
+    /// Maps a copy of a small page in another frame, exclusively, in tables that no CPU uses yet.
+    pub(super) fn map_copy(
+        &self,
+        at: VirtAddr,
+        source: Frame,
+        attrs: Attrs,
+        copies: &Copies<'_>,
+    ) -> Result<(), Error> {
+        let Some(frame) = copies(at)? else { return Ok(()) };
+        let machine = self.machine();
+        let copied = match (machine.frame_ptr(source), machine.frame_ptr(frame)) {
+            (Some(from), Some(to)) => {
+                // SAFETY: both are pages of this size; the new one is ours alone. Programs, and
+                // holders of pins, may write to the source meanwhile, as beside any fork of a
+                // program with threads: so it is read by atomic bytes.
+                unsafe { copy_bytes(from.as_ptr().cast(), to.as_ptr(), F::PAGE.bytes() as usize) };
+                // SAFETY: ours alone.
+                unsafe { machine.set_owner(frame, Owner::User) }.map_err(Error::from)
+            }
+            _ => Err(Error::Frames(FrameError::NotOurs(source))),
+        };
+        let attrs = Attrs { flags: attrs.flags - (Flags::ACCESSED | Flags::DIRTY), ..attrs };
+        let mapped = copied.and_then(|()| {
+            let page = VirtRange::new(at, F::PAGE.bytes()).ok_or(Error::Empty)?;
+            // SAFETY: the child's addresses, which no CPU uses yet, and a frame of our own.
+            unsafe { self.map(page, frame, attrs) }.map_err(|failed| failed.error)
+        });
+        if mapped.is_err() {
+            // SAFETY: ours alone.
+            let _ = unsafe { machine.release(frame) };
+        }
+        mapped
     }
 
     /// Empties a copy that was not linked.
@@ -154,7 +204,7 @@ fn share_rest<M: Machine, F: Format>(
         let value = entry.load();
         if is_grouped::<F>(value, level) {
             // An entry of a group is a page's.
-            let _ = share_page::<M, F>(&entry, value, level);
+            let _ = share_page::<M, F>(entry, value, level);
         }
     }
 }
@@ -166,29 +216,43 @@ fn share_rest<M: Machine, F: Format>(
 /// No flush is needed for it: the entry above has withheld that right since the fork, or the fork
 /// flushes.
 pub(super) fn share_page<M: Machine, F: Format>(
-    entry: &machine::Entry<'_, M>,
-    mut value: u64,
+    entry: machine::Entry<'_, M>,
+    value: u64,
     level: u8,
 ) -> Result<u64, Error> {
-    let malformed = Error::Malformed(VirtAddr::new(0));
-    let size = F::size_at(level).unwrap_or(F::PAGE);
-    loop {
-        let single = alone::<F>(value, level, entry.index());
-        let Decoded::Page(frame, mut attrs) = F::decode(single, level) else {
-            return Err(malformed);
-        };
+    let page = PageEntry { at: VirtAddr::new(0), level, entry, value };
+    page.update::<F>(|mut attrs| {
         if attrs.share() != Share::Object {
             attrs = attrs.with_share(Share::CopyOnWrite);
             attrs.flags -= Flags::WRITE;
         }
-        let shared = like::<F>(value, F::page(size, frame, attrs)?, level);
-        if shared == value {
-            return Ok(shared);
-        }
-        // Hardware may set the accessed and dirty bits at any moment; none is lost.
-        match entry.compare_exchange(value, shared) {
-            Ok(()) => return Ok(shared),
-            Err(now) => value = now,
-        }
+        Some(attrs)
+    })
+}
+
+/// Gives a page the rights back that [`share_page`] took from it; `attrs` are those that it had.
+/// The caller has the table's lock, so only hardware changes the entry.
+pub(super) fn unshare_page<M: Machine, F: Format>(
+    entry: machine::Entry<'_, M>,
+    attrs: Attrs,
+    level: u8,
+) -> Result<(), Error> {
+    let (at, value, marks) = (VirtAddr::new(0), entry.load(), Flags::ACCESSED | Flags::DIRTY);
+    let back = |now: Attrs| Some(Attrs { flags: attrs.flags | now.flags & marks, ..attrs });
+    PageEntry { at, level, entry, value }.update::<F>(back).map(drop)
+}
+
+/// Copies so many bytes.
+///
+/// # Safety
+/// Both are valid for so many bytes; no other code uses `to`. Other code that writes to `from` does
+/// so by atomic bytes, or is not Rust code.
+unsafe fn copy_bytes(from: *const AtomicU8, to: *mut u8, len: usize) {
+    for index in 0..len {
+        // SAFETY: within the page. Relaxed: the bytes may be of different moments. Bytes, because
+        // atomic accesses of two sizes must not race.
+        let byte = unsafe { &*from.add(index) }.load(Ordering::Relaxed);
+        // SAFETY: within the page, which is ours.
+        unsafe { to.add(index).write(byte) };
     }
 }

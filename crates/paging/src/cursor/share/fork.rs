@@ -1,21 +1,18 @@
 //! fork: page tables for a child, in constant time.
 
-use super::Link;
-use super::copy::{Pinned, add_share, share_page};
+use super::copy::{Pinned, add_share, share_page, unshare_page};
 use crate::block::block_of;
-use crate::cursor::{Error, Failed, Result as Outcome, SweepChange};
-use crate::format::{
-    Attrs, Decoded, Flags, Format, Share, alone, entry, like, lower_entries, start_at,
-};
-use crate::lock::{lock, max_shares};
+use crate::cursor::{Changed, Error, Result as Outcome, SweepChange, rest};
+use crate::format::{Decoded, Format, Share, entry, lower_entries, start_at};
+use crate::lock::lock;
 use crate::pending::PendingFlush;
 use crate::sync::{AtomicBool, fence};
 use crate::tables::PageTables;
 use crate::tags::Tag;
-use crate::walk::{Mapping, Walk, beyond};
-use core::sync::atomic::{AtomicU8, Ordering};
+use crate::walk::{Mapping, beyond};
+use core::sync::atomic::Ordering;
 use grace::Concurrent;
-use machine::{Access, Frame, FrameError, Machine, Owner, Place, VirtAddr, VirtRange};
+use machine::{Access, Frame, FrameError, Machine, Place, VirtAddr, VirtRange};
 
 /// Says that a fork is under way, while it exists.
 struct UnderWay<'p>(&'p AtomicBool);
@@ -28,10 +25,7 @@ impl Drop for UnderWay<'_> {
 }
 
 /// A new frame for the copy of the page at an address; `None` if the child does not have the page.
-type Copies<'c> = dyn Fn(VirtAddr) -> Result<Option<Frame>, FrameError> + 'c;
-
-/// The child's tables, and the flush of the parent.
-type Forked<'p, M, F, G> = (PageTables<M, F, G>, PendingFlush<'p, M, F, G>);
+pub(super) type Copies<'c> = dyn Fn(VirtAddr) -> Result<Option<Frame>, FrameError> + 'c;
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Makes the tables of a forked child, with `tag` as in [`user`](Self::user): they map the same pages, and a
@@ -57,8 +51,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// has changed then.
     ///
     /// # Safety
-    /// - *Frames*: each entry whose frame has [`Owner::User`] holds a reference of its own to the
-    ///   frame, for these tables and the child's. Other frames outlive both.
+    /// - *Frames*: each entry whose frame has [`machine::Owner::User`] holds a reference of its own
+    ///   to the frame, for these tables and the child's. Other frames outlive both.
     /// - *Software bits*: the two lowest of each page are its [`Share`]. A page that is neither
     ///   exclusive nor an object's has no right to write, and an exclusive page has no other entry.
     /// - *Calls*: no other call than [`with_entry`](Self::with_entry), pins and walks runs beside
@@ -68,7 +62,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         &self,
         tag: impl Into<Tag>,
         pinned: bool,
-    ) -> Outcome<'_, Forked<'_, M, F, G>, M, F, G> {
+    ) -> Outcome<'_, Changed<'_, Self, M, F, G>, M, F, G> {
         let frame = |_| self.machine().alloc(F::PAGE.order(), Place::Local).map(Some);
         // SAFETY: passed on. The frame is new.
         unsafe { self.fork_with(tag, pinned.then_some(&frame)) }
@@ -87,12 +81,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         &self,
         tag: impl Into<Tag>,
         copies: Option<&Copies<'_>>,
-    ) -> Outcome<'_, Forked<'_, M, F, G>, M, F, G> {
-        let mut pending = self.no_flush();
-        match self.fork_to(tag.into(), copies, &mut pending) {
-            Ok(child) => Ok((child, pending)),
-            Err(error) => Err(Failed { error, pending }),
-        }
+    ) -> Outcome<'_, Changed<'_, Self, M, F, G>, M, F, G> {
+        let tag = tag.into();
+        self.with_flush(|pending| self.fork_to(tag, copies, pending))
     }
 
     fn fork_to<'p>(
@@ -144,8 +135,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Gives back the references of the pages in tables of this space's own, which no CPU has used,
     /// because the fork fails. Dropping the tables leaves the shared ones. Corrupt tables leak.
     fn give_up(&self, lower: VirtRange) {
-        let end = lower.last();
-        let rest = |next: Option<VirtAddr>| VirtRange::between(next?, end?);
+        let rest = |next: Option<VirtAddr>| rest(lower, next?);
         let mut left = Some(lower);
         while let Some(range) = left {
             let mut pending = self.no_flush();
@@ -246,7 +236,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                     if !self.paging().hold_entry(frame) {
                         return Err(Error::Frames(FrameError::NotAllocated(frame)));
                     }
-                    let shared = share_page::<M, F>(&from, value, level)?;
+                    let shared = share_page::<M, F>(from, value, level)?;
                     // SeqCst: pairs with the fence of a pin before its second look. Either that
                     // look finds the page shared, or the pin is seen here.
                     fence(Ordering::SeqCst);
@@ -255,7 +245,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                     if pinned == Pinned::LeftOut && attrs.share() == Share::Exclusive && is_pinned()
                     {
                         // The lock keeps faults away. The child gets a copy later.
-                        unshare_page::<M, F>(&from, attrs, level)?;
+                        unshare_page::<M, F>(from, attrs, level)?;
                         // SAFETY: taken above, for an entry that was not stored.
                         unsafe { self.paging().release_entry(frame) };
                         return Ok(());
@@ -271,36 +261,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         shared
     }
 
-    fn share_lowest_table(&self, table: Frame) -> Result<(), Error> {
-        let (machine, at) = (self.machine(), VirtAddr::new(0));
-        let mut locked = lock::<M, F>(machine, table, at)?.ok_or(Error::Malformed(at))?;
-        if locked.shares == max_shares::<F>() {
-            return Err(Error::Frames(FrameError::InUse { frame: table, refs: u32::MAX, pins: 0 }));
-        }
-        for index in 0..F::ENTRIES {
-            // SAFETY: as its caller says; the lock is held.
-            let Some(entry) = (unsafe { entry::<M, F>(machine, table, index) }) else {
-                return Err(Error::Malformed(at));
-            };
-            let mut value = entry.load();
-            while let Decoded::Page(frame, attrs) = F::decode(alone::<F>(value, 0, index), 0)
-                && attrs.flags.contains(Flags::WRITE)
-            {
-                // The marks of exclusive pages stay: the last sharer may write again.
-                let attrs = Attrs { flags: attrs.flags - Flags::WRITE, ..attrs };
-                let new = like::<F>(value, F::page(F::PAGE, frame, attrs)?, 0);
-                match entry.compare_exchange(value, new) {
-                    Ok(()) => break,
-                    Err(now) => value = now,
-                }
-            }
-        }
-        locked.shares += 1;
-        Ok(())
-    }
-
     /// Sets the count of entries of a table that no other CPU knows.
-    fn set_count(&self, table: Frame, count: u32) {
+    pub(super) fn set_count(&self, table: Frame, count: u32) {
         let info = self.machine().info(table);
         // SAFETY: the count of a table that is ours alone. Relaxed: what publishes it has Release.
         info.inspect(|info| unsafe { info.word() }.store(count, Ordering::Relaxed));
@@ -403,85 +365,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Makes the way to `at` this space's own, without the pages that have pins. Returns the
     /// highest level of a table that was shared.
     fn own_for_copy(&self, at: VirtAddr) -> Result<Option<u8>, Error> {
-        let mut pending = self.no_flush();
-        let guard = G::pin();
-        let walk: Walk<'_, M, F> = self.walk(&guard);
         let mut highest = None;
-        while let Some((entry, level, table)) = walk.first_shared(at, 0) {
+        self.own_at(at, Pinned::LeftOut, |level| {
             highest = highest.max(Some(level - 1));
-            let link = Link { entry, level, table };
-            self.own_table(&walk, link, at, Pinned::LeftOut, &mut pending)?;
-        }
+            true
+        })?;
         Ok(highest)
-    }
-
-    /// Maps a copy of a small page in another frame, exclusively, in tables that no CPU uses yet.
-    fn map_copy(
-        &self,
-        at: VirtAddr,
-        source: Frame,
-        attrs: Attrs,
-        copies: &Copies<'_>,
-    ) -> Result<(), Error> {
-        let Some(frame) = copies(at)? else { return Ok(()) };
-        let machine = self.machine();
-        let copied = match (machine.frame_ptr(source), machine.frame_ptr(frame)) {
-            (Some(from), Some(to)) => {
-                // SAFETY: both are pages of this size; the new one is ours alone. Programs, and
-                // holders of pins, may write to the source meanwhile, as beside any fork of a
-                // program with threads: so it is read by atomic bytes.
-                unsafe { copy_bytes(from.as_ptr().cast(), to.as_ptr(), F::PAGE.bytes() as usize) };
-                // SAFETY: ours alone.
-                unsafe { machine.set_owner(frame, Owner::User) }.map_err(Error::from)
-            }
-            _ => Err(Error::Frames(FrameError::NotOurs(source))),
-        };
-        let attrs = Attrs { flags: attrs.flags - (Flags::ACCESSED | Flags::DIRTY), ..attrs };
-        let mapped = copied.and_then(|()| {
-            let page = VirtRange::new(at, F::PAGE.bytes()).ok_or(Error::Empty)?;
-            // SAFETY: the child's addresses, which no CPU uses yet, and a frame of our own.
-            unsafe { self.map(page, frame, attrs) }.map_err(|failed| failed.error)
-        });
-        if mapped.is_err() {
-            // SAFETY: ours alone.
-            let _ = unsafe { machine.release(frame) };
-        }
-        mapped
-    }
-}
-
-/// Gives a page the rights back that [`share_page`] took from it; `attrs` are those that it had.
-/// The caller has the table's lock, so only hardware changes the entry.
-fn unshare_page<M: Machine, F: Format>(
-    entry: &machine::Entry<'_, M>,
-    attrs: Attrs,
-    level: u8,
-) -> Result<(), Error> {
-    let malformed = Error::Malformed(VirtAddr::new(0));
-    let size = F::size_at(level).unwrap_or(F::PAGE);
-    let set = Flags::ACCESSED | Flags::DIRTY;
-    let mut value = entry.load();
-    loop {
-        let Decoded::Page(frame, now) = F::decode(value, level) else { return Err(malformed) };
-        let attrs = Attrs { flags: attrs.flags | now.flags & set, ..attrs };
-        match entry.compare_exchange(value, F::page(size, frame, attrs)?) {
-            Ok(()) => return Ok(()),
-            Err(now) => value = now,
-        }
-    }
-}
-
-/// Copies so many bytes.
-///
-/// # Safety
-/// Both are valid for so many bytes; no other code uses `to`. Other code that writes to `from` does
-/// so by atomic bytes, or is not Rust code.
-unsafe fn copy_bytes(from: *const AtomicU8, to: *mut u8, len: usize) {
-    for index in 0..len {
-        // SAFETY: within the page. Relaxed: the bytes may be of different moments. Bytes, because
-        // atomic accesses of two sizes must not race.
-        let byte = unsafe { &*from.add(index) }.load(Ordering::Relaxed);
-        // SAFETY: within the page, which is ours.
-        unsafe { to.add(index).write(byte) };
     }
 }

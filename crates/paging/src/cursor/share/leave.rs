@@ -1,7 +1,6 @@
 //! Leaving shared tables, and the end of a table that no space leads to any more.
 
-use super::Link;
-use crate::cursor::{Error, Users, covers_entry};
+use crate::cursor::{Error, covers_entry};
 use crate::format::{Decoded, Format, alone, entry};
 use crate::gather::{State, TlbGather};
 use crate::lock::lock;
@@ -59,26 +58,25 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 continue;
             }
             // Otherwise a fault has made the way this space's own meanwhile.
-            let Some((entry, level, table)) = walk.first_shared(at, 0) else { continue };
+            let Some(link) = walk.first_shared(at, 0) else { continue };
+            let level = link.level;
             if !covers_entry::<F>(range, at, level) {
                 next = beyond::<F>(at, level);
                 continue;
             }
-            let upper = entry.table();
+            let upper = link.entry.table();
             let Some(locked) = lock::<M, F>(self.machine(), upper, at)? else { continue };
-            let same = entry.load() == F::shared_table(table)?;
+            let same = link.entry.load() == F::shared_table(link.table)?;
             if !self.leads_to(&walk, at, level, upper) || !same {
                 continue;
             }
-            let mut changing = self.changing(&walk, (at, level), locked, Users::Own, pending);
-            entry.store(0);
-            if let Some(locked) = &mut changing.locked {
-                locked.count -= 1;
-            }
-            self.left(&Link { entry, level, table }, at, changing.pending);
+            let mut upper = self.locked_table(walk, at, level, locked, pending);
+            upper.unlinks = true;
+            link.entry.store(0);
+            upper.count_down();
+            self.left(&link, upper.pending);
             // A fault may store other pages there once the lock is given up.
-            changing.pending.gather.state.set(State::BROKE, F::BREAK_BEFORE_MAKE);
-            drop(changing);
+            upper.pending.gather.state.set(State::BROKE, F::BREAK_BEFORE_MAKE);
             next = beyond::<F>(at, level);
         }
         Ok(None)

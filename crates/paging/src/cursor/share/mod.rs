@@ -55,20 +55,13 @@ use crate::format::{Format, span_at};
 use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
-use crate::walk::{Walk, beyond};
+use crate::walk::{Link, Walk, beyond};
 use copy::Pinned;
 use core::sync::atomic::Ordering;
 use grace::Concurrent;
 #[expect(unused_imports, reason = "for links")]
 use machine::Owner;
-use machine::{Access, Entry, Frame, Machine, VirtAddr, VirtRange};
-
-/// An entry that leads to a shared table.
-struct Link<'g, M> {
-    entry: Entry<'g, M>,
-    level: u8,
-    table: Frame,
-}
+use machine::{Access, Frame, Machine, VirtAddr, VirtRange};
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Whether the tables have ever been shared with another space, by a fork. A load.
@@ -115,9 +108,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         pending: &mut PendingFlush<'p, M, F, G>,
     ) -> Result<(), Error> {
         if self.forks() {
-            while let Some((entry, level, table)) = walk.first_shared(at, stop) {
-                let link = Link { entry, level, table };
-                self.own_table(walk, link, at, Pinned::Shared, pending)?;
+            while let Some(link) = walk.first_shared(at, stop) {
+                self.own_table(walk, link, Pinned::Shared, pending)?;
             }
         }
         Ok(())
@@ -129,14 +121,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         &'p self,
         walk: &Walk<'_, M, F>,
         link: Link<'_, M>,
-        at: VirtAddr,
         pinned: Pinned,
         pending: &mut PendingFlush<'p, M, F, G>,
     ) -> Result<(), Error> {
         let level = link.level - 1;
         let mut new = None;
         let done = loop {
-            match self.try_own(walk, &link, at, pinned, &mut new, pending) {
+            match self.try_own(walk, &link, pinned, &mut new, pending) {
                 // No table is allocated with a lock held.
                 Ok(false) => match self.new_table(level) {
                     Ok(table) => new = Some(table),
@@ -160,12 +151,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         &self,
         walk: &Walk<'_, M, F>,
         link: &Link<'_, M>,
-        at: VirtAddr,
         pinned: Pinned,
         new: &mut Option<Frame>,
         pending: &mut PendingFlush<'_, M, F, G>,
     ) -> Result<bool, Error> {
-        let machine = self.machine();
+        let (machine, at) = (self.machine(), link.at);
         let upper = link.entry.table();
         let Some(_upper) = lock::<M, F>(machine, upper, at)? else { return Ok(true) };
         if !self.leads_to(walk, at, link.level, upper)
@@ -185,17 +175,17 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
         let Some(table) = *new else { return Ok(false) };
         let own = F::table(table)?;
-        self.copy_table(walk, link.table, &lower, table, link.level - 1, pinned)?;
+        self.copy_table(walk, &lower, table, link.level - 1, pinned)?;
         link.entry.store(own);
         *new = None;
-        self.left(link, at, pending);
+        self.left(link, pending);
         Ok(true)
     }
 
     /// Notes that this space has left the table of an entry: a flush is pending, and the end of the
     /// share.
-    fn left(&self, link: &Link<'_, M>, at: VirtAddr, pending: &mut PendingFlush<'_, M, F, G>) {
-        if let Some(span) = span_at::<F>(at, link.level) {
+    fn left(&self, link: &Link<'_, M>, pending: &mut PendingFlush<'_, M, F, G>) {
+        if let Some(span) = span_at::<F>(link.at, link.level) {
             pending.gather.add(span, F::PAGE);
         }
         pending.gather.add_left(link.table, link.level - 1);
@@ -220,7 +210,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         while let Some(at) = next.filter(|at| range.contains(*at)) {
             next = match self.beyond_own(at) {
                 Some(next) => next,
-                None => beyond::<F>(at, self.with_memory(|| self.own_at(at, |_| true))?.max(1)),
+                None => beyond::<F>(at, self.own_whole_way(at)?.max(1)),
             };
         }
         Ok(())
@@ -242,7 +232,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let last = (start.align_down(F::LARGE) != last.align_down(F::LARGE)).then_some(last);
         for at in [Some(start), last].into_iter().flatten() {
             if self.beyond_own(at).is_none() {
-                self.with_memory(|| self.own_at(at, |level| !covers_entry::<F>(range, at, level)))?;
+                let cut = |level| !covers_entry::<F>(range, at, level);
+                self.with_memory(|| self.own_at(at, Pinned::Shared, cut))?;
             }
         }
         Ok(())
@@ -260,18 +251,25 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         })
     }
 
+    /// Makes the tables on the way to `at` this space's own. Returns the level at which the way
+    /// ends.
+    pub(super) fn own_whole_way(&self, at: VirtAddr) -> Result<u8, Error> {
+        self.with_memory(|| self.own_at(at, Pinned::Shared, |_| true))
+    }
+
     /// Makes the tables on the way to `at` this space's own, as long as `wanted` accepts the level
     /// of the entry that leads to the next one. Returns the level at which the way ends.
-    pub(super) fn own_at(&self, at: VirtAddr, wanted: impl Fn(u8) -> bool) -> Result<u8, Error> {
+    fn own_at(
+        &self,
+        at: VirtAddr,
+        pinned: Pinned,
+        mut wanted: impl FnMut(u8) -> bool,
+    ) -> Result<u8, Error> {
         let mut pending = self.no_flush();
         let guard = G::pin();
         let walk = self.walk(&guard);
-        while let Some((entry, level, table)) = walk.first_shared(at, 0) {
-            if !wanted(level) {
-                break;
-            }
-            let link = Link { entry, level, table };
-            self.own_table(&walk, link, at, Pinned::Shared, &mut pending)?;
+        while let Some(link) = walk.first_shared(at, 0).filter(|link| wanted(link.level)) {
+            self.own_table(&walk, link, pinned, &mut pending)?;
         }
         walk.find(at, 0).map(|spot| spot.level).ok_or(Error::Malformed(at))
     }
@@ -283,9 +281,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         walk: &Walk<'_, M, F>,
         at: VirtAddr,
         level: u8,
-        table: Frame,
         locked: &Locked<'_, F>,
     ) -> bool {
-        locked.shares == 0 && self.leads_to(walk, at, level, table)
+        locked.shares == 0 && self.leads_to(walk, at, level, locked.table)
     }
 }

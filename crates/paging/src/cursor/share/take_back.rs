@@ -1,13 +1,13 @@
 //! Clearing pages everywhere, also in tables that other spaces share.
 
-use crate::cursor::sweep::Depth;
-use crate::cursor::{Error, SweepChange};
+use crate::cursor::range::{Cursor, Locking};
+use crate::cursor::{Error, SweepChange, Users};
 use crate::format::Format;
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::{Mapping, Walk};
 use grace::Concurrent;
-use machine::{Flush, Machine, VirtAddr, VirtRange};
+use machine::{Flush, Frame, Machine, VirtAddr, VirtRange};
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Changes pages of a range as [`sweep`](Self::sweep) does, for this space and for all that
@@ -36,10 +36,22 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         &'p self,
         range: VirtRange,
         pending: &mut PendingFlush<'p, M, F, G>,
-        change: impl FnMut(Mapping) -> SweepChange,
+        mut change: impl FnMut(Mapping) -> SweepChange,
     ) -> Result<Option<VirtAddr>, Error> {
-        // SAFETY: as the caller promises.
-        unsafe { self.take_back_in(range, pending, Depth::Pages, change) }
+        let mut flush = SharedFlush { machine: self.machine(), needed: false };
+        let mut cursor = self.cursor_of_all(range, pending)?;
+        while let Some(mut table) = cursor.next_table()? {
+            let shared = table.table.users == Users::Sharers;
+            while let Some((found, mut page)) = table.next_page()? {
+                let change = change(found);
+                flush.needed |= shared && !matches!(change, SweepChange::Keep | SweepChange::Stop);
+                match change {
+                    SweepChange::Stop => return Ok(Some(found.page)),
+                    change => page.change(change)?,
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Takes the lock of each lowest table of a range once, also of one that spaces share, and
@@ -59,38 +71,35 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         range: VirtRange,
         pending: &mut PendingFlush<'p, M, F, G>,
     ) -> Result<(), Error> {
-        let keep = |_| SweepChange::Keep;
-        // SAFETY: no entry changes, and the caller promises the rest.
-        unsafe { self.take_back_in(range, pending, Depth::Tables, keep) }.map(drop)
+        self.cursor_of_all(range, pending)?.pass_tables()
     }
 
-    /// [`take_back`](Self::take_back), as deep as `depth` says.
-    ///
-    /// # Safety
-    /// As for [`take_back`](Self::take_back).
-    unsafe fn take_back_in<'p>(
+    /// A cursor over the tables of a range, also those that spaces share.
+    fn cursor_of_all<'c, 'p>(
         &'p self,
         range: VirtRange,
-        pending: &mut PendingFlush<'p, M, F, G>,
-        depth: Depth,
-        mut change: impl FnMut(Mapping) -> SweepChange,
-    ) -> Result<Option<VirtAddr>, Error> {
+        pending: &'c mut PendingFlush<'p, M, F, G>,
+    ) -> Result<Cursor<'c, 'p, M, F, G>, Error> {
         if !pending.is_of(self) {
             return Err(Error::NotTheTables);
         }
         self.check(range)?;
-        // A fault of this space may have replaced the table by a copy meanwhile.
-        let owns = |walk: &Walk<'_, M, F>, at, level, table| {
-            let leads = self.is_way(walk, at, level, table, false);
-            leads.then(|| self.leads_to(walk, at, level, table))
-        };
-        let mut flush = SharedFlush { machine: self.machine(), needed: false };
-        let change = |page, own: bool| {
-            let change = change(page);
-            flush.needed |= !own && !matches!(change, SweepChange::Keep | SweepChange::Stop);
-            change
-        };
-        self.sweep_tables(range, pending, Some(&owns), depth, change)
+        Ok(self.cursor(range, Locking::AlsoShared, pending))
+    }
+
+    /// The spaces that translate by the table of this level on the way to `at`, whose lock is held.
+    /// `None` if the way leads elsewhere: a fault of this space may have replaced the table by a
+    /// copy meanwhile.
+    pub(in crate::cursor) fn users_of(
+        &self,
+        walk: &Walk<'_, M, F>,
+        at: VirtAddr,
+        level: u8,
+        table: Frame,
+    ) -> Option<Users> {
+        let leads = self.is_way(walk, at, level, table, false);
+        let own = leads.then(|| self.leads_to(walk, at, level, table))?;
+        Some(if own { Users::Own } else { Users::Sharers })
     }
 }
 

@@ -1,0 +1,208 @@
+//! A locked table, and the iteration over its pages.
+//!
+//! When a table is dropped, also by an error or a panic, it becomes whole before other CPUs see it:
+//! a group that was cleared in part is parted (`group`), cleared pages are flushed where the
+//! architecture demands break-before-make (`breaks`), the table is unlocked, and an empty one is
+//! unlinked, if the call unlinks tables. So a call may return from the middle of an iteration.
+
+use super::{Error, LockedEntry, PageEntry, Passing, Users, covers};
+use crate::format::{Decoded, Format, alone, is_grouped};
+use crate::gather::State;
+use crate::lock::Locked;
+use crate::pending::PendingFlush;
+use crate::tables::PageTables;
+use crate::walk::{Mapping, Walk, beyond};
+use core::ops::Range;
+use grace::Concurrent;
+use machine::{Entries, Frame, Machine, VirtAddr, VirtRange};
+
+/// A table whose entries are being changed, with its lock held.
+pub(super) struct LockedTable<'c, 'p, M: Machine, F: Format, G: Concurrent> {
+    pub(super) tables: &'p PageTables<M, F, G>,
+    pub(super) walk: Walk<'c, M, F>,
+    /// An address that the table decides about.
+    pub(super) at: VirtAddr,
+    pub(super) level: u8,
+    pub(super) table: Frame,
+    /// `None` once it is unlocked.
+    locked: Option<Locked<'c, F>>,
+    /// The spaces that translate by the table.
+    pub(super) users: Users,
+    /// Whether it is unlinked if it is empty when it is dropped.
+    pub(super) unlinks: bool,
+    pub(super) pending: &'c mut PendingFlush<'p, M, F, G>,
+}
+
+impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
+    /// A table of this space, of this level on the way to an address. It stays if it is empty.
+    #[inline(always)]
+    pub(super) fn locked_table<'c, 'p>(
+        &'p self,
+        walk: Walk<'c, M, F>,
+        at: VirtAddr,
+        level: u8,
+        locked: Locked<'c, F>,
+        pending: &'c mut PendingFlush<'p, M, F, G>,
+    ) -> LockedTable<'c, 'p, M, F, G> {
+        let (table, locked) = (locked.table, Some(locked));
+        let (users, unlinks) = (Users::Own, false);
+        LockedTable { tables: self, walk, at, level, table, locked, users, unlinks, pending }
+    }
+}
+
+impl<'c, 'p, M: Machine, F: Format, G: Concurrent> LockedTable<'c, 'p, M, F, G> {
+    /// One of its entries is no longer absent.
+    #[inline(always)]
+    pub(super) fn count_up(&mut self) {
+        if let Some(locked) = &mut self.locked {
+            locked.count += 1;
+        }
+    }
+
+    /// One of its entries has become absent.
+    #[inline(always)]
+    pub(super) fn count_down(&mut self) {
+        if let Some(locked) = &mut self.locked {
+            locked.count -= 1;
+        }
+    }
+
+    /// Unlocks the table. Returns whether it is empty.
+    #[inline(always)]
+    pub(super) fn unlock(&mut self) -> bool {
+        self.pending.flush_broken();
+        self.locked.take().is_some_and(|locked| locked.count == 0)
+    }
+
+    /// Begins an iteration over its pages in a range, from its address on. `next` becomes the
+    /// address from which the call goes on behind them.
+    #[inline(always)]
+    pub(super) fn pages(
+        self,
+        range: VirtRange,
+        next: &'c mut Option<VirtAddr>,
+    ) -> Result<TablePages<'c, 'p, M, F, G>, Error> {
+        let entries = self.walk.entries(self.table).ok_or(Error::Malformed(self.at))?;
+        let (first, shift) = (F::index(self.at, self.level), F::shift(self.level));
+        // The last entry of the range in this table.
+        let end = range.last().unwrap_or(self.at).get();
+        let more = (end >> shift).saturating_sub(self.at.get() >> shift);
+        let last = (F::ENTRIES - 1).min(first.saturating_add(more as usize));
+        let (left, passing) = (first..last + 1, Passing::nothing());
+        let pages = TablePages { table: self, passing, entries, range, first, left, next };
+        *pages.next = beyond::<F>(pages.address(last), pages.table.level);
+        Ok(pages)
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Drop for LockedTable<'_, '_, M, F, G> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let empty = self.unlock();
+        let keeps = self.pending.gather.state.contains(State::KEEPS_TABLES);
+        if empty && self.unlinks && self.tables.space().is_some() && !keeps {
+            let walk = self.walk;
+            self.tables.prune_at(&walk, self.at, self.level, &mut self.pending.gather);
+        }
+    }
+}
+
+/// A page, and its entry.
+type Page<'t, 'c, 'p, M, F, G> = (Mapping, LockedEntry<'t, 'c, 'p, M, F, G>);
+
+/// The pages of a locked table in a range, which a call goes through.
+pub(super) struct TablePages<'c, 'p, M: Machine, F: Format, G: Concurrent> {
+    pub(super) table: LockedTable<'c, 'p, M, F, G>,
+    passing: Passing<'c, M>,
+    entries: Entries<'c, M>,
+    range: VirtRange,
+    /// The index of the entry for the table's address.
+    first: usize,
+    /// The indices that are left.
+    left: Range<usize>,
+    next: &'c mut Option<VirtAddr>,
+}
+
+impl<'c, 'p, M: Machine, F: Format, G: Concurrent> TablePages<'c, 'p, M, F, G> {
+    /// The next page, in ascending order. `None` at the end of the table or of the range, and
+    /// where a lower table follows.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`]; [`Error::Cut`]: the range cuts the page.
+    #[inline(always)]
+    pub(super) fn next_page(&mut self) -> Result<Option<Page<'_, 'c, 'p, M, F, G>>, Error> {
+        let Some((entry, page, grouped)) = self.next_entry()? else { return Ok(None) };
+        if !covers(self.range, page.page, page.size) {
+            return Err(Error::Cut(page.page, page.size));
+        }
+        let (table, found) = (&mut self.table, Some(page));
+        Ok(Some((page, LockedEntry { table, entry, found, grouped })))
+    }
+
+    /// Passes over all of its pages in the range. Of a lowest table, no entry is read.
+    pub(super) fn pass_pages(mut self) -> Result<(), Error> {
+        while self.table.level != 0 && self.next_entry()?.is_some() {}
+        Ok(())
+    }
+
+    /// The next entry of a page, the page, and whether it is in a group.
+    #[inline(always)]
+    fn next_entry(&mut self) -> Result<Option<(PageEntry<'c, M>, Mapping, bool)>, Error> {
+        let &mut LockedTable { tables, level, users, .. } = &mut self.table;
+        for entry in self.entries.range(self.left.clone()) {
+            let (index, value) = (entry.index(), entry.load());
+            // Most entries of a sparse range.
+            if value == 0 {
+                continue;
+            }
+            self.left.start = index + 1;
+            let at = self.address(index);
+            let grouped = is_grouped::<F>(value, level);
+            let value = alone::<F>(value, level, index);
+            self.passing.pass(index, tables, users);
+            match F::decode(value, level) {
+                Decoded::Absent => {}
+                // The pages lie in a lower table, with another lock.
+                Decoded::Table(_) => {
+                    *self.next = Some(at);
+                    break;
+                }
+                Decoded::Malformed => return Err(Error::Malformed(at)),
+                Decoded::Page(frame, attrs) => {
+                    if grouped {
+                        self.passing.enter(at, entry);
+                    }
+                    let size = F::size_at(level).ok_or(Error::Malformed(at))?;
+                    let page = Mapping { page: at.align_down(size), size, frame, attrs };
+                    let entry = PageEntry { at: page.page, level, entry, value };
+                    return Ok(Some((entry, page, grouped)));
+                }
+            }
+        }
+        self.left.start = self.left.end;
+        Ok(None)
+    }
+
+    /// The first address of the range that an entry decides about.
+    #[inline(always)]
+    fn address(&self, index: usize) -> VirtAddr {
+        let (at, shift) = (self.table.at, F::shift(self.table.level));
+        match index - self.first {
+            0 => at,
+            more => VirtAddr::new(((at.get() >> shift) + more as u64) << shift),
+        }
+    }
+
+    /// Marks the table dead, and unlocks it. Its pages are gone.
+    pub(super) fn kill(mut self) {
+        self.passing.leave(self.table.tables, self.table.users);
+        self.table.locked.take().into_iter().for_each(Locked::kill);
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Drop for TablePages<'_, '_, M, F, G> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.passing.leave(self.table.tables, self.table.users);
+    }
+}
