@@ -95,16 +95,19 @@ impl TlbGather {
     }
 
     /// Adds a changed page.
+    #[inline]
     pub(crate) fn add(&mut self, page: VirtRange, size: PageSize) {
         let Some((before, stride)) = self.what else {
             self.what = Some((page, size));
             return;
         };
+        // No range wraps.
+        let last = |range: VirtRange| range.start().get() + (range.len() - 1);
         let start = before.start().min(page.start());
-        let last = before.last().max(page.last()).unwrap_or(start);
+        let last = last(before).max(last(page));
         // The very last byte of the address space may fall outside: the range still contains part
         // of its page.
-        let len = (last.get() - start.get()).saturating_add(1);
+        let len = (last - start.get()).saturating_add(1);
         let hull = VirtRange::new(start, len).unwrap_or(before);
         self.what = Some((hull, stride.min(size)));
     }

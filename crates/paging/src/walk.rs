@@ -164,9 +164,10 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     /// A load for each.
     pub(crate) fn beyond_absent(&self, table: Frame, at: VirtAddr, level: u8) -> Option<VirtAddr> {
         let Some(entries) = self.entries(table) else { return beyond::<F>(at, level) };
-        let others = entries.range(F::index(at, level) + 1..F::ENTRIES);
-        let absent = others.take_while(|entry| entry.load() == 0).count() as u64;
-        start_at::<F>(at, level).checked_add((absent + 1) << F::shift(level))
+        let index = F::index(at, level);
+        let next = entries.first_set(index + 1..F::ENTRIES);
+        let entries = next.map_or(F::ENTRIES, |(next, _)| next.index()) - index;
+        start_at::<F>(at, level).checked_add((entries as u64) << F::shift(level))
     }
 
     /// As [`descend`](Self::descend), with the value decoded.
@@ -212,6 +213,37 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
         let table = spot.filter(|spot| spot.level == 0).map(|spot| spot.entry.table());
         let page = at.align_down(F::PAGE);
         Found { page, root: self.root, table, mapping, guard: PhantomData }
+    }
+
+    /// The absent pages of a range: a bit for each page of [`Format::PAGE`], the lowest for the
+    /// first; also those whose entries `counts` accepts. At most 64 pages that one lowest table
+    /// decides about. Out of date when it returns, as [`get`](Self::get).
+    ///
+    /// Cost: a walk, and a load for each page. Without `counts`, no entry is decoded.
+    pub fn absent(&self, range: VirtRange, counts: Option<impl Fn(&Mapping) -> bool>) -> u64 {
+        let start = range.start();
+        let way = if F::is_canonical(start) { self.find(start, 0) } else { None };
+        let pages = (range.len() >> F::PAGE.shift()).min(u64::BITS.into());
+        let (first, own) = match way {
+            Some(Spot { entry, level: 0, own, .. }) => (entry, own),
+            // Without a table, all are.
+            Some(Spot { found: Decoded::Absent, .. }) => {
+                return !u64::MAX.checked_shl(pages as u32).unwrap_or(0);
+            }
+            _ => return 0,
+        };
+        let Some(entries) = self.entries(first.table()) else { return 0 };
+        let is_absent = |at: u64, entry: Entry<'g, M>| match (load::<M, F>(&entry, 0), &counts) {
+            (0, _) => true,
+            (_, None) => false,
+            (value, Some(counts)) => {
+                let at = VirtAddr::new(start.get() + (at << F::PAGE.shift()));
+                let spot = Spot { entry, level: 0, found: F::decode(value, 0), own };
+                mapping::<M, F>(at, &spot).is_some_and(|page| counts(&page))
+            }
+        };
+        let pages = (0..).zip(entries.range(first.index()..first.index() + pages as usize));
+        pages.filter(|&(at, entry)| is_absent(at, entry)).fold(0, |all, (at, _)| all | 1 << at)
     }
 
     /// The pages that overlap `range`, in ascending order; each as it is when the iterator reaches

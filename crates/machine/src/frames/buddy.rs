@@ -13,9 +13,9 @@
 //! `buddy_system_allocator`. The tests compare them call by call.
 //!
 //! # Cost
-//! For each order: one word for each 64-fold of the range (5 up to 2^30 frames, at most 9) to find
-//! the lowest block, and one or two words to take or free a block. A call visits each order at most
-//! once.
+//! One word for each 64-fold of the range (5 up to 2^30 frames, at most 9) to find the lowest block
+//! of an order, and one or two words to take or free a block. A call that halves or merges blocks
+//! visits each order at most once.
 
 use super::MAX_ORDER;
 use crate::Frame;
@@ -31,12 +31,14 @@ pub(super) struct Buddy {
     len: u64,
     free: u64,
     orders: [Bits; ORDERS],
+    /// A bit for each order that has a free block.
+    with_blocks: u32,
 }
 
 impl Buddy {
     /// A range of free frames. Allocates.
     pub(super) fn try_new(first: u64, len: u64) -> Result<Buddy, TryReserveError> {
-        let mut buddy = Buddy { first, len, free: 0, orders: Default::default() };
+        let mut buddy = Buddy { first, len, free: 0, orders: Default::default(), with_blocks: 0 };
         for order in 0..ORDERS {
             let blocks = buddy.index(first + len.saturating_sub(1), order) + 1;
             buddy.orders[order] = Bits::try_new(blocks)?;
@@ -45,7 +47,7 @@ impl Buddy {
         while at < end {
             // The largest order that the block's position and the remaining length allow.
             let order = at.trailing_zeros().min((end - at).ilog2()).min(MAX_ORDER.into());
-            buddy.orders[order as usize].insert(buddy.index(at, order as usize));
+            buddy.insert(at, order as usize);
             at += 1 << order;
         }
         buddy.free = len;
@@ -67,18 +69,18 @@ impl Buddy {
 
     /// The smallest order, from this one on, that has a free block.
     pub(super) fn smallest(&self, order: u8) -> Option<u8> {
-        (order..=MAX_ORDER).find(|order| self.orders[usize::from(*order)].first().is_some())
+        let orders = self.with_blocks.checked_shr(order.into())?;
+        (orders != 0).then(|| order + orders.trailing_zeros() as u8)
     }
 
     /// Takes a block of this order, and returns its first frame.
     pub(super) fn take(&mut self, order: u8) -> Option<u64> {
         let from = usize::from(self.smallest(order)?);
         let index = self.orders[from].first()?;
-        self.orders[from].remove(index);
         let number = ((self.first >> from) + index as u64) << from;
+        self.remove(number, from);
         for half in (usize::from(order)..from).rev() {
-            let upper = self.index(number + (1 << half), half);
-            self.orders[half].insert(upper);
+            self.insert(number + (1 << half), half);
         }
         self.free -= 1 << order;
         Some(number)
@@ -98,14 +100,31 @@ impl Buddy {
         while order < ORDERS - 1 {
             let other = number ^ (1 << order);
             // A buddy that lies outside the range, at least in part, was never free.
-            if !self.covers(other) || !self.orders[order].remove(self.index(other, order)) {
+            if !self.covers(other) || !self.remove(other, order) {
                 break;
             }
             number &= other;
             order += 1;
         }
+        self.insert(number, order);
+    }
+
+    /// The block is free.
+    fn insert(&mut self, number: u64, order: usize) {
         let index = self.index(number, order);
         self.orders[order].insert(index);
+        self.with_blocks |= 1 << order;
+    }
+
+    /// The block is no longer free. Returns whether it was.
+    fn remove(&mut self, number: u64, order: usize) -> bool {
+        let index = self.index(number, order);
+        let blocks = &mut self.orders[order];
+        let was_free = blocks.remove(index);
+        if was_free && blocks.is_empty() {
+            self.with_blocks &= !(1 << order);
+        }
+        was_free
     }
 
     /// The number of the block of this order that contains the frame.
@@ -181,6 +200,11 @@ impl Bits {
             number /= 64;
         }
         true
+    }
+
+    fn is_empty(&self) -> bool {
+        let last = self.depth.checked_sub(1).and_then(|last| self.words.get(self.levels[last]));
+        last.is_none_or(|word| *word == 0)
     }
 
     /// The least number.

@@ -7,7 +7,7 @@
 use core::ops::Range;
 
 use grace::Concurrent;
-use machine::{ENTRIES, Machine, PageSize, VirtAddr};
+use machine::{ENTRIES, Machine, VirtAddr};
 use paging::{EntryChange, Format, Mapping, Share};
 use vma::{PAGE_SIZE, VmFlags};
 
@@ -16,7 +16,7 @@ use crate::{
     monitor::absent::over_mark, object::HeldPage, thresholds::AROUND_PAGES,
 };
 
-const _: () = assert!(AROUND_PAGES <= u32::BITS as usize);
+const _: () = assert!(AROUND_PAGES <= u64::BITS as usize);
 
 /// The addresses that a read fault at `addr` maps, in a VMA with this range.
 fn window(addr: usize, vma: &Range<usize>) -> Range<usize> {
@@ -43,22 +43,16 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let read_only = vma.is_private() || object.counts_writes();
         let share = if read_only { Share::CopyOnWrite } else { Share::Object };
         let window = window(addr, range);
-        // A mark of an earlier registration means nothing.
+        // A mark of an earlier registration means nothing. Without a guard page, there is none.
         let is_mark = |page: &Mapping| self.core.is_mark(page);
-        // One walk for all. A page that comes later is found below, with the lock.
-        let mut absent = u32::MAX;
-        let number = |at: usize| (at - window.start) / PAGE_SIZE;
-        for page in virt(window.clone()).map(|range| walk.pages(range)).into_iter().flatten() {
-            if page.size != PageSize::Size4K {
-                return;
-            }
-            if !is_mark(&page) {
-                absent &= !(1 << number(page.page.get() as usize));
-            }
-        }
-        for at in window.clone().step_by(PAGE_SIZE).filter(|at| *at != addr) {
+        let marks = self.core.guard.get().map(|_| is_mark);
+        // One look for all. A page that comes later is found below, with the lock.
+        let mut absent = virt(window.clone()).map_or(0, |range| walk.absent(range, marks));
+        while absent != 0 {
+            let at = window.start + absent.trailing_zeros() as usize * PAGE_SIZE;
+            absent &= absent - 1;
             let (page, index) = (VirtAddr::new(at as u64), vma.offset_at(at) as u64);
-            if absent & 1 << number(at) == 0 || !object.is_present(index) {
+            if at == addr || !object.is_present(index) {
                 continue;
             }
             let Ok(held) = HeldPage::get(machine, object, index) else { continue };

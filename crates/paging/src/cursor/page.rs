@@ -227,6 +227,7 @@ impl<M: Machine> PageEntry<'_, M> {
         let index = entry.index();
         while let Decoded::Page(frame, old) = F::decode(alone::<F>(value, level, index), level)
             && let Some(attrs) = change(old)
+            && attrs != old
         {
             let new = like::<F>(value, F::page(size, frame, attrs)?, level);
             if new == value {

@@ -149,12 +149,8 @@ impl<'c, 'p, M: Machine, F: Format, G: Concurrent> TablePages<'c, 'p, M, F, G> {
     #[inline(always)]
     fn next_entry(&mut self) -> Result<Option<(PageEntry<'c, M>, Mapping, bool)>, Error> {
         let &mut LockedTable { tables, level, users, .. } = &mut self.table;
-        for entry in self.entries.range(self.left.clone()) {
-            let (index, value) = (entry.index(), entry.load());
-            // Most entries of a sparse range.
-            if value == 0 {
-                continue;
-            }
+        while let Some((entry, value)) = self.entries.first_set(self.left.clone()) {
+            let index = entry.index();
             self.left.start = index + 1;
             let at = self.address(index);
             let grouped = is_grouped::<F>(value, level);

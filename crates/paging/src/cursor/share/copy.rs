@@ -5,7 +5,7 @@ use crate::block::block_of;
 use crate::cursor::group::first_of;
 use crate::cursor::{Error, PageEntry, Users};
 use crate::format::{
-    Attrs, Decoded, Flags, Format, Share, alone, entry, group_entries, is_grouped,
+    Attrs, Decoded, Flags, Format, Share, alone, entries, group_entries, is_grouped,
 };
 use crate::lock::{Locked, lock, max_shares};
 use crate::tables::PageTables;
@@ -40,12 +40,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let malformed = Error::Malformed(VirtAddr::new(0));
         let mut count = 0;
         let entries = walk.entries(locked.table).zip(walk.entries(new)).ok_or(malformed)?;
-        for index in 0..F::ENTRIES {
-            let from = entries.0.get(index).ok_or(malformed)?;
-            let mut value = from.load();
-            if value == 0 {
-                continue;
-            }
+        let mut next = 0;
+        while let Some((from, mut value)) = entries.0.first_set(next..F::ENTRIES) {
+            next = from.index() + 1;
             if pinned == Pinned::LeftOut && is_grouped::<F>(value, level) {
                 self.part_group(VirtAddr::new(0), &from, Users::Sharers);
                 value = from.load();
@@ -53,7 +50,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             match self.copy_entry(&from, value, level, pinned) {
                 Ok(None) => {}
                 Ok(Some(value)) => {
-                    entries.1.get(index).ok_or(malformed)?.store(value);
+                    entries.1.get(from.index()).ok_or(malformed)?.store(value);
                     count += 1;
                 }
                 Err(error) => {
@@ -105,12 +102,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         if locked.shares == max_shares::<F>() {
             return Err(too_many(table));
         }
-        for index in 0..F::ENTRIES {
-            // SAFETY: as its caller says; the lock is held.
-            let Some(entry) = (unsafe { entry::<M, F>(machine, table, index) }) else {
-                return Err(Error::Malformed(at));
-            };
-            let (at, level, value) = (at, 0, entry.load());
+        // SAFETY: as its caller says; the lock is held.
+        let entries = unsafe { entries::<M, F>(machine, table) }.ok_or(Error::Malformed(at))?;
+        let mut next = 0;
+        while let Some((entry, value)) = entries.first_set(next..F::ENTRIES) {
+            next = entry.index() + 1;
+            let level = 0;
             // The marks of exclusive pages stay: the last sharer may write again.
             PageEntry { at, level, entry, value }.update::<F>(|attrs| {
                 let flags = attrs.flags - Flags::WRITE;
@@ -158,9 +155,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Empties a copy that was not linked.
     fn undo_copy(&self, walk: &Walk<'_, M, F>, new: Frame, level: u8) {
         let machine = self.machine();
-        for index in 0..F::ENTRIES {
-            let Some(entry) = walk.entry(new, index) else { return };
-            match F::decode(alone::<F>(entry.swap(0), level, index), level) {
+        let (Some(entries), mut next) = (walk.entries(new), 0) else { return };
+        while let Some((entry, value)) = entries.first_set(next..F::ENTRIES) {
+            next = entry.index() + 1;
+            entry.store(0);
+            match F::decode(alone::<F>(value, level, entry.index()), level) {
                 Decoded::Page(frame, _) => {
                     // SAFETY: the copy took this reference, for an entry that no CPU has used.
                     unsafe { self.paging().release_entry(frame) };
