@@ -101,6 +101,14 @@ impl TlbGather {
             self.what = Some((page, size));
             return;
         };
+        // Most pages follow the one before.
+        if size == stride
+            && before.start().checked_add(before.len()) == Some(page.start())
+            && let Some(both) = VirtRange::new(before.start(), before.len() + page.len())
+        {
+            self.what = Some((both, stride));
+            return;
+        }
         // No range wraps.
         let last = |range: VirtRange| range.start().get() + (range.len() - 1);
         let start = before.start().min(page.start());

@@ -38,6 +38,7 @@ fn look(space: &Space, all: VirtRange) -> Vec<Mapping> {
 enum Call {
     Unmap,
     Protect,
+    Clear,
     Lazily,
 }
 
@@ -52,6 +53,13 @@ fn refused(
     let failed = match call {
         Call::Unmap => space.unmap_own(range, |page| gone.push(page)).map(drop),
         Call::Protect => space.protect_own(range, Flags::READ | Flags::USER).map(drop),
+        Call::Clear => {
+            let mut pending = space.no_flush();
+            let each = |frame, size| panic!("{frame} of {size:?} is cleared");
+            // SAFETY: as for `Own`; it must fail.
+            let error = unsafe { space.sweep_clear(range, &mut pending, each) }.unwrap_err();
+            return (error, gone, pending.range());
+        }
         Call::Lazily => {
             let each = |frame, size| panic!("{frame} of {size:?} is gone");
             // SAFETY: as for `Own`; it must fail.
@@ -75,7 +83,7 @@ fn ranges_that_cut_a_large_page_change_nothing() {
         kernel.reserve(pages(UPPER, 1)).unwrap();
         let user = Space::<Grace>::user(&shared, Asid(1), Some(kernel.clone())).unwrap();
         let cases: [(&Space, u64, Attrs, &[Call]); 2] = [
-            (&user, LOWER, Attrs::USER_RW, &[Call::Unmap, Call::Protect]),
+            (&user, LOWER, Attrs::USER_RW, &[Call::Unmap, Call::Protect, Call::Clear]),
             (&kernel, UPPER, Attrs::KERNEL_RW, &[Call::Unmap, Call::Protect, Call::Lazily]),
         ];
         for ((space, base, attrs, calls), size) in
@@ -165,6 +173,20 @@ fn becomes_large(seed: u64, size: PageSize, rounds: u64, call: Call) -> Result<(
             let result = match call {
                 Call::Unmap => space.unmap_own(range, |page| seen(page.page, page.frame)),
                 Call::Protect => space.protect_own(range, Flags::READ | Flags::USER),
+                Call::Clear => {
+                    let each = |frame, size| {
+                        assert_eq!(size, PageSize::Size4K, "the large page was cut");
+                        seen(if frame == one { first } else { second }.start(), frame);
+                        true
+                    };
+                    let mut pending = space.no_flush();
+                    // SAFETY: as for `Own`; no CPU uses the pages.
+                    match unsafe { space.sweep_clear(range, &mut pending, each) } {
+                        Ok(stop) => assert_eq!(stop, None),
+                        Err(error) => assert_eq!(error, Error::Cut(second.start(), size)),
+                    }
+                    Ok(pending)
+                }
                 Call::Lazily => {
                     let each = |frame, size| {
                         assert_eq!(size, PageSize::Size4K, "the large page was cut");
@@ -227,7 +249,7 @@ fn becomes_large(seed: u64, size: PageSize, rounds: u64, call: Call) -> Result<(
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no coroutines")]
 fn a_page_that_becomes_large_is_not_cut() {
-    for call in [Call::Unmap, Call::Protect, Call::Lazily] {
+    for call in [Call::Unmap, Call::Protect, Call::Clear, Call::Lazily] {
         right(100, |seed| becomes_large(seed, PageSize::Size2M, 12, call));
         // A program's page of 1 GiB takes long to map: each frame of a device is looked up.
         right(20, |seed| becomes_large(seed, PageSize::Size1G, 4, call));

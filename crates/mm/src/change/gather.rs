@@ -46,6 +46,13 @@ pub(crate) enum Sweep {
     OfAll,
 }
 
+/// The pages that a change takes out of a range.
+pub(crate) enum Clears<C> {
+    All,
+    /// Those for which it says so.
+    Those(C),
+}
+
 /// A page that the range of a sweep cuts in two.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
@@ -61,6 +68,31 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Gather<'p, M, F, G> {
         Gather { tables, pending: Some(tables.no_flush()), frames: ArrayVec::new(), pages: 0 }
     }
 
+    /// As [`sweep`](Self::sweep) of this space's own pages, which may clear all without a question.
+    fn take_out(
+        &mut self,
+        range: VirtRange,
+        clears: &mut Clears<impl FnMut(&Mapping) -> SweepChange>,
+    ) -> Result<Option<VirtAddr>, paging::Error> {
+        if let Clears::Those(clear) = clears {
+            return self.sweep(Sweep::Own, range, clear);
+        }
+        let Gather { tables, pending, frames, pages } = self;
+        let Some(pending) = pending else { return Ok(None) };
+        // SAFETY: as in `sweep`.
+        unsafe {
+            tables.sweep_clear(range, pending, |frame, size| {
+                let holds = tables.paging().holds(frame);
+                let has_room = !holds || !frames.is_full();
+                if has_room {
+                    *pages += size.bytes() as usize / PAGE_SIZE;
+                    frames.extend(holds.then_some(frame));
+                }
+                has_room
+            })
+        }
+    }
+
     /// Changes the pages of a range, up to the first one whose frame has no room here. Returns its
     /// address.
     fn sweep(
@@ -72,19 +104,18 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Gather<'p, M, F, G> {
         let Gather { tables, pending, frames, pages } = self;
         let Some(pending) = pending else { return Ok(None) };
         let each = |page: Mapping| {
-            let holds = || tables.paging().holds(page.frame);
+            let holds = tables.paging().holds(page.frame);
             // Before `change` is asked: it is asked once for each page, and may note its answer.
-            if frames.is_full() && holds() {
+            if holds && frames.is_full() {
                 return SweepChange::Stop;
             }
             let change = change(&page);
-            if !matches!(change, SweepChange::Clear | SweepChange::Replace(..)) {
-                return change;
+            if matches!(change, SweepChange::Clear | SweepChange::Replace(..)) {
+                *pages += page.size.bytes() as usize / PAGE_SIZE;
+                if holds {
+                    frames.push(page.frame);
+                }
             }
-            if holds() {
-                frames.push(page.frame);
-            }
-            *pages += page.size.bytes() as usize / PAGE_SIZE;
             change
         };
         // SAFETY: the space, or the object, owns the pages, as the callers of `Core::sweep` see to:
@@ -189,19 +220,30 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
         self.each_part(range, cut, |part| Gather::new(&self.tables).sweep(whose, part, &mut change))
     }
 
-    /// [`sweep`](Self::sweep) of a range that maps nothing any more. What is cleared may wait, so
-    /// CPUs may have translations when it returns.
-    pub(crate) fn sweep_and_wait(
+    /// [`sweep`](Self::sweep) that takes pages out of a range.
+    pub(crate) fn take_out(
         &self,
         range: Range<usize>,
-        mut change: impl FnMut(&Mapping) -> SweepChange,
+        mut clears: Clears<impl FnMut(&Mapping) -> SweepChange>,
+    ) -> Result<(), paging::Error> {
+        self.each_part(range, Cut::IsLater, |part| {
+            Gather::new(&self.tables).take_out(part, &mut clears)
+        })
+    }
+
+    /// [`take_out`](Self::take_out), of a range that maps nothing any more. What is cleared may
+    /// wait, so CPUs may have translations when it returns.
+    pub(crate) fn take_out_and_wait(
+        &self,
+        range: Range<usize>,
+        mut clears: Clears<impl FnMut(&Mapping) -> SweepChange>,
     ) -> Result<(), paging::Error> {
         self.each_part(range.clone(), Cut::IsLater, |part| {
             let mut gather = Gather::new(&self.tables);
             let huge = self.huge.may_exist();
             let keeps = self.waiting.keeps_tables(&self.tables, &range, huge);
             gather.keep_tables(keeps);
-            let swept = gather.sweep(Sweep::Own, part, &mut change);
+            let swept = gather.take_out(part, &mut clears);
             self.waiting.defer(&mut gather, &self.tables, range.clone());
             if keeps && let Some(pending) = &mut gather.pending {
                 pending.keep_tables(false);

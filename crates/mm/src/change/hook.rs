@@ -15,7 +15,7 @@ use vma::{Advice, Enters, Host, SpaceId, Step, VmFlags, Vma, Work};
 
 use crate::{
     Backing, Error,
-    change::gather::{Cut, Sweep},
+    change::gather::{Clears, Cut, Sweep},
     change::guard::is_guard,
     change::moving::Moving,
     fault::rights,
@@ -110,25 +110,29 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
     /// that a forked space shares are left to it. The tables at the ends of the range are this
     /// space's own (`prepare`), so this needs no memory.
     pub(crate) fn remove(&mut self, range: Range<usize>) {
-        self.sweep_out(range, false, |page| clear_of_object(page, None));
+        self.sweep_out(range, false, ALL);
     }
 
     /// As [`remove`](Self::remove), but keeps guard pages, whose frame is `kept`; and with `marks`,
     /// write-protected pages leave their marks.
     pub(super) fn remove_but(&mut self, range: Range<usize>, kept: Option<Frame>, marks: bool) {
         let marks = kept.filter(|_| marks);
-        self.sweep_out(range, false, |page| match page.frame {
+        let clears = |page: &Mapping| match page.frame {
             _ if kept.is_some_and(|guard| is_guard(page, guard)) => SweepChange::Keep,
             frame if marks == Some(frame) && is_mark(page.attrs) => SweepChange::Keep,
             _ => clear_of_object(page, marks),
-        });
+        };
+        match kept {
+            None => self.sweep_out(range, false, ALL),
+            Some(_) => self.sweep_out(range, false, Clears::Those(clears)),
+        }
     }
 
     pub(super) fn sweep_out(
         &mut self,
         range: Range<usize>,
         may_wait: bool,
-        clear: impl FnMut(&Mapping) -> SweepChange,
+        clears: Clears<impl FnMut(&Mapping) -> SweepChange>,
     ) {
         self.count_change();
         self.split_ends(&range);
@@ -138,8 +142,8 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
             unsafe { self.core.tables.leave_shared(part, &mut pending) }
         });
         let swept = match may_wait {
-            true => self.core.sweep_and_wait(range, clear),
-            false => self.core.sweep(Sweep::Own, range, Cut::IsLater, clear),
+            true => self.core.take_out_and_wait(range, clears),
+            false => self.core.take_out(range, clears),
         };
         self.note(left.and(swept));
     }
@@ -179,6 +183,9 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
         Ok(())
     }
 }
+
+/// All pages of a range.
+const ALL: Clears<fn(&Mapping) -> SweepChange> = Clears::All;
 
 /// Work on the pages of a range, for which tables are prepared.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -287,7 +294,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
             }
             (Work::Unmap { range, may_wait: true }, _) => {
                 let wait = self.core.waiting.is_on();
-                self.sweep_out(range.clone(), wait, |page| clear_of_object(page, None));
+                self.sweep_out(range.clone(), wait, ALL);
             }
             (Work::Unmap { range, .. } | Work::Replace(range), _) => {
                 // Holes in the range may wait.

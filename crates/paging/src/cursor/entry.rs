@@ -275,7 +275,7 @@ impl<M: Machine, F: Format, G: Concurrent> LockedTable<'_, '_, M, F, G> {
         let (change, kept) = decide(found);
         let replaced = matches!(change, EntryChange::Replace(..)) && found.is_some();
         let entry = PageEntry { at: page, level, entry, value };
-        let result = LockedEntry { table: &mut self, entry, found, grouped }.apply(change);
+        let result = LockedEntry { table: &mut self, entry, grouped }.apply(found, change);
         // Unlocked before `kept` may be dropped.
         self.end_decision(replaced);
         result.map(|()| kept)

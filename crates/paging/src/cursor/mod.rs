@@ -9,7 +9,7 @@
 //! let mut cursor = tables.cursor(range, Locking::Everywhere, &mut pending);
 //! while let Some(mut table) = cursor.next_table()? {
 //!     while let Some((found, mut page)) = table.next_page()? {
-//!         page.change(decide(found))?;
+//!         page.change(found, decide(found))?;
 //!     }
 //! }
 //! ```

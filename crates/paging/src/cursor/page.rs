@@ -34,8 +34,6 @@ impl<M> Copy for PageEntry<'_, M> {}
 pub(super) struct LockedEntry<'t, 'c, 'p, M: Machine, F: Format, G: Concurrent> {
     pub(super) table: &'t mut LockedTable<'c, 'p, M, F, G>,
     pub(super) entry: PageEntry<'c, M>,
-    /// The page as it was read.
-    pub(super) found: Option<Mapping>,
     /// Whether the page is in a group.
     pub(super) grouped: bool,
 }
@@ -68,7 +66,7 @@ impl<M: Machine, F: Format, G: Concurrent> LockedEntry<'_, '_, '_, M, F, G> {
     /// Makes the entry absent. A fault may store another page there once the lock is given up, so
     /// the page is flushed before that where the architecture demands it.
     #[inline(always)]
-    fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.swap_out();
         self.table.pending.gather.state.set(State::BROKE, F::BREAK_BEFORE_MAKE);
         // Also for a `PROT_NONE` page, which is not cached: its table may become empty, and
@@ -108,15 +106,15 @@ impl<M: Machine, F: Format, G: Concurrent> LockedEntry<'_, '_, '_, M, F, G> {
         self.entry.set(self.table.tables, attrs, &mut self.table.pending.gather)
     }
 
-    /// Maps a frame in the place of the page, or where nothing is.
+    /// Maps a frame in the place of the page that was found, or where nothing is.
     #[inline(always)]
-    fn put(&mut self, frame: Frame, attrs: Attrs) -> Result<(), Error> {
+    fn put(&mut self, found: Option<Mapping>, frame: Frame, attrs: Attrs) -> Result<(), Error> {
         let (tables, PageEntry { at, level, entry, .. }) = (self.table.tables, self.entry);
         tables.check_kind(at, attrs.flags)?;
         let size = F::size_at(level).ok_or(Error::Malformed(at))?;
         let value = F::page(size, frame, attrs)?;
         tables.check_frames(&mut Lent::default(), at, frame, size.frames())?;
-        match self.found {
+        match found {
             // A swap: hardware may set bits of the old entry meanwhile.
             Some(found) => {
                 self.part();
@@ -138,13 +136,17 @@ impl<M: Machine, F: Format, G: Concurrent> LockedEntry<'_, '_, '_, M, F, G> {
         Ok(())
     }
 
-    /// Changes the entry as the closure of a decision says.
+    /// Changes the entry, at which a decision has found this page, as its closure says.
     #[inline(always)]
-    pub(super) fn apply(&mut self, change: EntryChange) -> Result<(), Error> {
+    pub(super) fn apply(
+        &mut self,
+        found: Option<Mapping>,
+        change: EntryChange,
+    ) -> Result<(), Error> {
         if change != EntryChange::Keep {
             self.part();
         }
-        match (change, self.found) {
+        match (change, found) {
             (EntryChange::Keep, _) | (EntryChange::Clear, None) => {}
             (EntryChange::Clear, Some(_)) => self.clear(),
             (EntryChange::Set(frame, attrs), Some(found)) if frame == found.frame => {
@@ -153,15 +155,15 @@ impl<M: Machine, F: Format, G: Concurrent> LockedEntry<'_, '_, '_, M, F, G> {
             (EntryChange::Set(..), Some(found)) => return Err(Error::Occupied(found.page)),
             (EntryChange::Replace(..), None) => {}
             (EntryChange::Set(frame, attrs), None) | (EntryChange::Replace(frame, attrs), _) => {
-                self.put(frame, attrs)?;
+                self.put(found, frame, attrs)?;
             }
         }
         Ok(())
     }
 
-    /// Changes the page as the closure of a sweep says.
+    /// Changes this page, which a sweep has found, as its closure says.
     #[inline(always)]
-    pub(super) fn change(&mut self, change: SweepChange) -> Result<(), Error> {
+    pub(super) fn change(&mut self, found: Mapping, change: SweepChange) -> Result<(), Error> {
         match change {
             SweepChange::Keep | SweepChange::Stop => {}
             SweepChange::Clear => self.clear(),
@@ -172,13 +174,13 @@ impl<M: Machine, F: Format, G: Concurrent> LockedEntry<'_, '_, '_, M, F, G> {
             }
             SweepChange::Clean => {
                 self.part();
-                let dirty = self.found.is_some_and(|page| page.attrs.flags.contains(Flags::DIRTY));
+                let dirty = found.attrs.flags.contains(Flags::DIRTY);
                 // CPUs that have cached the bit do not set it again before the flush.
                 if dirty && self.entry.unmark::<F>(Flags::DIRTY)? {
                     self.drop_cached();
                 }
             }
-            SweepChange::Replace(frame, attrs) => self.put(frame, attrs)?,
+            SweepChange::Replace(frame, attrs) => self.put(Some(found), frame, attrs)?,
         }
         Ok(())
     }

@@ -3,13 +3,14 @@
 //! `unmap` and `protect` need no lock where there is no page. A sweep takes it nevertheless, so
 //! that it is ordered with each [`with_entry`](PageTables::with_entry) in the range: see `entry`.
 
-use super::{Error, Locking};
+use super::Error;
+use super::range::{Cursor, Locking};
 use crate::format::{Attrs, Format};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::Mapping;
 use grace::Concurrent;
-use machine::{Frame, Machine, VirtAddr, VirtRange};
+use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
 
 /// The change of a page; returned by the closure of [`PageTables::sweep`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,21 +98,59 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         pending: &mut PendingFlush<'p, M, F, G>,
         mut change: impl FnMut(Mapping) -> SweepChange,
     ) -> core::result::Result<Option<VirtAddr>, Error> {
+        let mut cursor = self.sweep_cursor(range, pending)?;
+        while let Some(mut table) = cursor.next_table()? {
+            while let Some((found, mut page)) = table.next_page()? {
+                match change(found) {
+                    SweepChange::Stop => return Ok(Some(found.page)),
+                    change => page.change(found, change)?,
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Clears all pages of a range, as a [`sweep`](Self::sweep) that answers
+    /// [`SweepChange::Clear`] for each, but for less: no attributes are decoded. `gone` is called
+    /// for each page before it is cleared, with its frame and its size. If it returns `false`, the
+    /// page stays, and the call ends before it. Returns the page's address then.
+    ///
+    /// # Context
+    /// As for [`sweep`](Self::sweep), of `change`.
+    ///
+    /// # Errors
+    /// As for [`sweep`](Self::sweep), but for those of attributes.
+    ///
+    /// # Safety
+    /// As for [`sweep`](Self::sweep).
+    pub unsafe fn sweep_clear<'p>(
+        &'p self,
+        range: VirtRange,
+        pending: &mut PendingFlush<'p, M, F, G>,
+        mut gone: impl FnMut(Frame, PageSize) -> bool,
+    ) -> core::result::Result<Option<VirtAddr>, Error> {
+        let mut cursor = self.sweep_cursor(range, pending)?;
+        while let Some(mut table) = cursor.next_table()? {
+            let stop = table.clear_pages(&mut gone)?;
+            if stop.is_some() {
+                return Ok(stop);
+            }
+        }
+        Ok(None)
+    }
+
+    /// A cursor over the pages of a range, none of which it cuts.
+    fn sweep_cursor<'c, 'p>(
+        &'p self,
+        range: VirtRange,
+        pending: &'c mut PendingFlush<'p, M, F, G>,
+    ) -> core::result::Result<Cursor<'c, 'p, M, F, G>, Error> {
         if !pending.is_of(self) {
             return Err(Error::NotTheTables);
         }
         self.check(range)?;
         self.check_ends(&self.walk(&G::pin()), range)?;
-        let mut cursor = self.cursor(range, Locking::Everywhere, pending);
-        while let Some(mut table) = cursor.next_table()? {
-            while let Some((found, mut page)) = table.next_page()? {
-                match change(found) {
-                    SweepChange::Stop => return Ok(Some(found.page)),
-                    change => page.change(change)?,
-                }
-            }
-        }
-        Ok(None)
+        Ok(self.cursor(range, Locking::Everywhere, pending))
     }
 
     /// Unlinks the tables of programs in a range that are empty, as [`sweep`](Self::sweep) does

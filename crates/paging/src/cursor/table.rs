@@ -14,7 +14,7 @@ use crate::tables::PageTables;
 use crate::walk::{Mapping, Walk, beyond};
 use core::ops::Range;
 use grace::Concurrent;
-use machine::{Entries, Frame, Machine, VirtAddr, VirtRange};
+use machine::{Entries, Entry, Frame, Machine, PageSize, VirtAddr, VirtRange};
 
 /// A table whose entries are being changed, with its lock held.
 pub(super) struct LockedTable<'c, 'p, M: Machine, F: Format, G: Concurrent> {
@@ -135,8 +135,7 @@ impl<'c, 'p, M: Machine, F: Format, G: Concurrent> TablePages<'c, 'p, M, F, G> {
         if !covers(self.range, page.page, page.size) {
             return Err(Error::Cut(page.page, page.size));
         }
-        let (table, found) = (&mut self.table, Some(page));
-        Ok(Some((page, LockedEntry { table, entry, found, grouped })))
+        Ok(Some((page, LockedEntry { table: &mut self.table, entry, grouped })))
     }
 
     /// Passes over all of its pages in the range. Of a lowest table, no entry is read.
@@ -145,26 +144,50 @@ impl<'c, 'p, M: Machine, F: Format, G: Concurrent> TablePages<'c, 'p, M, F, G> {
         Ok(())
     }
 
+    /// Clears the pages that are left, as long as `gone` agrees. Returns the first page for which
+    /// it does not. Makes no [`Mapping`], so no attributes are decoded.
+    #[inline(always)]
+    pub(super) fn clear_pages(
+        &mut self,
+        gone: &mut impl FnMut(Frame, PageSize) -> bool,
+    ) -> Result<Option<VirtAddr>, Error> {
+        let level = self.table.level;
+        while let Some((at, entry, stored)) = self.next_set() {
+            let value = alone::<F>(stored, level, entry.index());
+            let (frame, size) = match (F::decode(value, level), F::size_at(level)) {
+                (Decoded::Page(frame, _), Some(size)) => (frame, size),
+                (Decoded::Absent, _) => continue,
+                (Decoded::Table(_), _) => return Ok(self.ends_at_table(at)),
+                _ => return Err(Error::Malformed(at)),
+            };
+            if is_grouped::<F>(stored, level) {
+                self.passing.enter(at, entry);
+            }
+            let page = at.align_down(size);
+            if !covers(self.range, page, size) {
+                return Err(Error::Cut(page, size));
+            }
+            if !gone(frame, size) {
+                return Ok(Some(page));
+            }
+            let entry = PageEntry { at: page, level, entry, value };
+            LockedEntry { table: &mut self.table, entry, grouped: false }.clear();
+        }
+        Ok(None)
+    }
+
     /// The next entry of a page, the page, and whether it is in a group.
     #[inline(always)]
     fn next_entry(&mut self) -> Result<Option<(PageEntry<'c, M>, Mapping, bool)>, Error> {
-        let &mut LockedTable { tables, level, users, .. } = &mut self.table;
-        while let Some((entry, value)) = self.entries.first_set(self.left.clone()) {
-            let index = entry.index();
-            self.left.start = index + 1;
-            let at = self.address(index);
-            let grouped = is_grouped::<F>(value, level);
-            let value = alone::<F>(value, level, index);
-            self.passing.pass(index, tables, users);
+        let level = self.table.level;
+        while let Some((at, entry, stored)) = self.next_set() {
+            let value = alone::<F>(stored, level, entry.index());
             match F::decode(value, level) {
                 Decoded::Absent => {}
-                // The pages lie in a lower table, with another lock.
-                Decoded::Table(_) => {
-                    *self.next = Some(at);
-                    break;
-                }
+                Decoded::Table(_) => return Ok(self.ends_at_table(at)),
                 Decoded::Malformed => return Err(Error::Malformed(at)),
                 Decoded::Page(frame, attrs) => {
+                    let grouped = is_grouped::<F>(stored, level);
                     if grouped {
                         self.passing.enter(at, entry);
                     }
@@ -175,8 +198,28 @@ impl<'c, 'p, M: Machine, F: Format, G: Concurrent> TablePages<'c, 'p, M, F, G> {
                 }
             }
         }
-        self.left.start = self.left.end;
         Ok(None)
+    }
+
+    /// The next entry that is not zero, its address in the range, and its value.
+    #[inline(always)]
+    fn next_set(&mut self) -> Option<(VirtAddr, Entry<'c, M>, u64)> {
+        let next = self.entries.first_set(self.left.clone());
+        let Some((entry, value)) = next else {
+            self.left.start = self.left.end;
+            return None;
+        };
+        let index = entry.index();
+        self.left.start = index + 1;
+        self.passing.pass(index, self.table.tables, self.table.users);
+        Some((self.address(index), entry, value))
+    }
+
+    /// The pages from `at` on lie in a lower table, with another lock.
+    fn ends_at_table<T>(&mut self, at: VirtAddr) -> Option<T> {
+        *self.next = Some(at);
+        self.left.start = self.left.end;
+        None
     }
 
     /// The first address of the range that an entry decides about.

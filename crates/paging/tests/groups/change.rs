@@ -55,6 +55,14 @@ pub(super) fn one_page_changes<F: OnSim>() {
         world.tables.sweep_own(one, &mut pending, |_| change).unwrap();
         pending.flush();
     };
+    let clear = |world: &World<F>, range, room: u64| {
+        let (mut pending, mut cleared) = (world.tables.no_flush(), 0);
+        let gone = |_, _| (cleared < room, cleared += 1).0;
+        // SAFETY: as for `Own`.
+        let stop = unsafe { world.tables.sweep_clear(range, &mut pending, gone) }.unwrap();
+        assert_eq!(stop, (cleared > room).then_some(at::<F>(page + room)));
+        pending.flush();
+    };
     let entry = |world: &World<F>, change: EntryChange| {
         let decide = |_| (change, ());
         world.tables.with_entry_own(&Grace::pin(), at::<F>(page), decide).unwrap().1.flush();
@@ -70,6 +78,10 @@ pub(super) fn one_page_changes<F: OnSim>() {
         (&|world| sweep(world, SweepChange::Keep), false, Some(0)),
         (&|world| sweep(world, SweepChange::Stop), false, Some(0)),
         (&|world| sweep(world, SweepChange::Clear), true, None),
+        (&|world| clear(world, one, 1), true, None),
+        // One page, although the range has more; and none.
+        (&|world| clear(world, part::<F>(page, 3), 1), true, None),
+        (&|world| clear(world, part::<F>(page, 3), 0), false, Some(0)),
         (&|world| sweep(world, SweepChange::Set(HOT_RO)), true, Some(0)),
         (&|world| sweep(world, SweepChange::Age), true, Some(0)),
         (&|world| sweep(world, SweepChange::Clean), true, Some(0)),

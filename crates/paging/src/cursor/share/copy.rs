@@ -90,7 +90,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 if !self.paging().hold_entry(frame) {
                     return Err(too_many(frame));
                 }
-                share_page::<M, F>(*entry, value, level).map(Some)
+                match shared(attrs) == attrs {
+                    true => Ok(Some(value)),
+                    false => share_page::<M, F>(*entry, value, level).map(Some),
+                }
             }
         }
     }
@@ -220,13 +223,16 @@ pub(super) fn share_page<M: Machine, F: Format>(
     level: u8,
 ) -> Result<u64, Error> {
     let page = PageEntry { at: VirtAddr::new(0), level, entry, value };
-    page.update::<F>(|mut attrs| {
-        if attrs.share() != Share::Object {
-            attrs = attrs.with_share(Share::CopyOnWrite);
-            attrs.flags -= Flags::WRITE;
-        }
-        Some(attrs)
-    })
+    page.update::<F>(|attrs| Some(shared(attrs)))
+}
+
+/// The attributes of a page that spaces share: no right to write, unless it is an object's.
+fn shared(mut attrs: Attrs) -> Attrs {
+    if attrs.share() != Share::Object {
+        attrs = attrs.with_share(Share::CopyOnWrite);
+        attrs.flags -= Flags::WRITE;
+    }
+    attrs
 }
 
 /// Gives a page the rights back that [`share_page`] took from it; `attrs` are those that it had.

@@ -47,7 +47,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 flush.needed |= shared && !matches!(change, SweepChange::Keep | SweepChange::Stop);
                 match change {
                     SweepChange::Stop => return Ok(Some(found.page)),
-                    change => page.change(change)?,
+                    change => page.change(found, change)?,
                 }
             }
         }
