@@ -67,11 +67,19 @@ impl<'c, 'p, M: Machine, F: Format, G: Concurrent> LockedTable<'c, 'p, M, F, G> 
         }
     }
 
+    /// Whether all of its entries are absent.
+    #[inline(always)]
+    fn is_empty(&self) -> bool {
+        self.locked.as_ref().is_some_and(|locked| locked.count == 0)
+    }
+
     /// Unlocks the table. Returns whether it is empty.
     #[inline(always)]
     pub(super) fn unlock(&mut self) -> bool {
         self.pending.flush_broken();
-        self.locked.take().is_some_and(|locked| locked.count == 0)
+        let is_empty = self.is_empty();
+        self.locked = None;
+        is_empty
     }
 
     /// Begins an iteration over its pages in a range, from its address on. `next` becomes the
@@ -152,7 +160,10 @@ impl<'c, 'p, M: Machine, F: Format, G: Concurrent> TablePages<'c, 'p, M, F, G> {
         gone: &mut impl FnMut(Frame, PageSize) -> bool,
     ) -> Result<Option<VirtAddr>, Error> {
         let level = self.table.level;
-        while let Some((at, entry, stored)) = self.next_set() {
+        // The entries behind the last page of the table need no look.
+        while !self.table.is_empty()
+            && let Some((at, entry, stored)) = self.next_set()
+        {
             let value = alone::<F>(stored, level, entry.index());
             let (frame, size) = match (F::decode(value, level), F::size_at(level)) {
                 (Decoded::Page(frame, _), Some(size)) => (frame, size),

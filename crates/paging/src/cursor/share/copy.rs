@@ -40,9 +40,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let malformed = Error::Malformed(VirtAddr::new(0));
         let mut count = 0;
         let entries = walk.entries(locked.table).zip(walk.entries(new)).ok_or(malformed)?;
-        let mut next = 0;
-        while let Some((from, mut value)) = entries.0.first_set(next..F::ENTRIES) {
-            next = from.index() + 1;
+        let (mut next, mut left) = (0, locked.count);
+        while left != 0
+            && let Some((from, mut value)) = entries.0.first_set(next..F::ENTRIES)
+        {
+            (next, left) = (from.index() + 1, left - 1);
             if pinned == Pinned::LeftOut && is_grouped::<F>(value, level) {
                 self.part_group(VirtAddr::new(0), &from, Users::Sharers);
                 value = from.load();
