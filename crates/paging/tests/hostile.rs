@@ -1,5 +1,5 @@
 //! Hostile or mistaken callers: forgotten values, closures that panic, frames and rights that no
-//! page may have.
+//! page may have, corrupt tables.
 
 mod common;
 
@@ -469,5 +469,39 @@ fn impossible_rights_are_refused_over_holes() {
             failed.pending.flush();
         }
         assert_eq!(mapped(space, range), []);
+    });
+}
+
+/// A corrupt entry ends a move. The pages before it have moved, and none is lost.
+#[test]
+fn a_move_ends_before_a_corrupt_entry() {
+    with_space(|sim, _, space| {
+        const LARGE: u64 = 0x20_0000;
+        const TO: u64 = 64 * LARGE;
+        // Three pages of one table, and two of the next.
+        let range = pages(AT + LARGE - 0x3000, 5);
+        space.map_own(range, Frame::new(1 << 24).unwrap(), Attrs::USER_RW).unwrap();
+        let plan = space.prepare_relocation(range, virt(TO)).unwrap();
+        let corrupt = virt(AT + LARGE + 0x1000);
+        let entry = {
+            let guard = <Grace as grace::Reclaim>::pin();
+            let table = space.walk(&guard).table_at(corrupt).unwrap();
+            // SAFETY: a table of the space, which is changed by this test only.
+            unsafe { sim.entry(table, 1) }.unwrap()
+        };
+        let was = entry.load();
+        // A page without rights that may be written.
+        entry.store(1 << 58 | 2);
+        let mut pending = space.no_flush();
+        // SAFETY: the pages are this test's.
+        let moved = unsafe { space.relocate(plan, &mut pending) };
+        pending.flush();
+        assert_eq!(moved, Err(Error::Malformed(corrupt)));
+        entry.store(was);
+        assert_eq!(mapped(space, range), [corrupt]);
+        assert_eq!(mapped(space, pages(TO, 5)).len(), 4);
+        for range in [range, pages(TO, 5)] {
+            space.unmap_own(range, |_| ()).unwrap().flush();
+        }
     });
 }

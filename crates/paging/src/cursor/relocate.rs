@@ -33,7 +33,7 @@ pub struct Relocation<'p, M: Machine, F: Format, G: Concurrent> {
 const BATCH: usize = 64;
 
 /// A page between two tables: its new address, and the value of its entry.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Moving {
     at: VirtAddr,
     size: PageSize,
@@ -157,47 +157,47 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
         let mut next = Some(from.start());
         while let Some(at) = next {
-            let mut batch = [Moving::default(); BATCH];
-            let (len, end) = self.take_pages(at, from, to, &mut batch, pending)?;
-            next = end;
-            for page in &batch[..len] {
+            let mut batch = [None; BATCH];
+            let end = self.take_pages(at, from, to, &mut batch, pending);
+            // Also after an error: these pages are in no table.
+            for page in batch.iter().flatten() {
                 self.put_page(page, &mut spare, pending)?;
             }
+            next = end?;
         }
         // Unlinks the tables that are empty now.
         // SAFETY: passed on. It changes no page.
         unsafe { self.sweep(from, pending, |_| SweepChange::Keep) }.map(drop)
     }
 
-    /// Takes pages out of their tables, from `at` on, as many as `batch` has room for. Returns how
-    /// many, and the address to go on from.
+    /// Takes pages out of their tables, from `at` on, as many as `batch` has room for. Returns the
+    /// address to go on from. An error leaves in `batch` the pages that were taken before it.
     fn take_pages<'p>(
         &'p self,
         at: VirtAddr,
         from: VirtRange,
         to: VirtRange,
-        batch: &mut [Moving; BATCH],
+        batch: &mut [Option<Moving>; BATCH],
         pending: &mut PendingFlush<'p, M, F, G>,
-    ) -> Result<(usize, Option<VirtAddr>), Error> {
-        let mut len = 0;
+    ) -> Result<Option<VirtAddr>, Error> {
+        let mut free = batch.iter_mut();
         let mut cursor = self.cursor(rest(from, at).unwrap_or(from), Locking::Everywhere, pending);
         // A table that becomes empty may be the target's, too.
         cursor.unlinks = false;
         while let Some(mut table) = cursor.next_table()? {
             while let Some((found, mut page)) = table.next_page()? {
                 let Mapping { page: at, size, .. } = found;
-                let Some(room) = batch.get_mut(len) else { return Ok((len, Some(at))) };
+                let Some(place) = free.next() else { return Ok(Some(at)) };
                 if size != F::PAGE && !(size == F::LARGE && moves_whole::<F>(from, to, at)) {
                     return Err(Error::Malformed(at));
                 }
                 page.part();
                 // A swap: it includes the bits that hardware has set since.
-                *room = Moving { at: moved(from, to, at), size, value: page.swap_out() };
-                len += 1;
+                *place = Some(Moving { at: moved(from, to, at), size, value: page.swap_out() });
                 page.drop_cached();
             }
         }
-        Ok((len, None))
+        Ok(None)
     }
 
     fn put_page<'p>(
