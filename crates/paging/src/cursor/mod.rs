@@ -35,9 +35,9 @@
 //! - *All or nothing (I7).* Input is checked before anything changes. `map` needs memory on the
 //!   way; if there is none, it unmaps again what it has mapped. [`split`](PageTables::split) and
 //!   [`reserve`](PageTables::reserve) take all tables that they need before they link the first
-//!   (`spare`). `unmap`, `protect`, `sweep` and `prune` need none: they refuse a range that cuts a
-//!   page in two. Before an operation fails for lack of a table, it reclaims idle ones (`reclaim`);
-//!   not so `with_entry`, whose caller holds a guard.
+//!   (`spare`). `unmap`, `protect`, `sweep` and `prune` need none, unless a fork shares the tables:
+//!   they refuse a range that cuts a page in two. Before an operation fails for lack of a table, it
+//!   reclaims idle ones (`reclaim`); not so `with_entry`, whose caller holds a guard.
 //!
 //! # What is left to the caller
 //! - Coordination: two concurrent calls on the same *pages* leave either result, page by page, or
