@@ -4,6 +4,7 @@ use super::Errno;
 use crate::user::HOLE;
 use crate::user::copy::User;
 use alloc::vec::Vec;
+use core::iter;
 use linux_raw_sys::errno::{EFAULT, EINVAL, ENOMEM};
 
 /// The most bytes of a call, as in Linux.
@@ -13,7 +14,9 @@ const PARTS: u64 = 1024;
 
 /// The parts of a program's memory that a call names.
 pub(super) struct Parts {
-    parts: Vec<[u64; 2]>,
+    /// Here, so that a call on one part needs no heap.
+    first: [u64; 2],
+    others: Vec<[u64; 2]>,
     pub(super) total: u64,
 }
 
@@ -21,10 +24,7 @@ impl Parts {
     pub(super) fn one(at: u64, len: u64) -> Result<Parts, Errno> {
         let total = len.min(MOST);
         check(at, len)?;
-        let mut parts = Vec::new();
-        parts.try_reserve_exact(1).map_err(|_| Errno(ENOMEM))?;
-        parts.push([at, total]);
-        Ok(Parts { parts, total })
+        Ok(Parts { first: [at, total], others: Vec::new(), total })
     }
 
     /// Reads a vector of `iovec`.
@@ -32,9 +32,8 @@ impl Parts {
         if count > PARTS {
             return Err(Errno(EINVAL));
         }
-        let mut parts = Vec::new();
-        parts.try_reserve_exact(count as usize).map_err(|_| Errno(ENOMEM))?;
-        let mut total = 0;
+        let (mut first, mut others, mut total) = ([0; 2], Vec::new(), 0);
+        others.try_reserve_exact(count.saturating_sub(1) as usize).map_err(|_| Errno(ENOMEM))?;
         for index in 0..count {
             let at = at.checked_add(16 * index).ok_or(Errno(EFAULT))?;
             let [base, len]: [u64; 2] = user.read(at)?;
@@ -44,15 +43,18 @@ impl Parts {
             check(base, len)?;
             let len = len.min(MOST - total);
             total += len;
-            parts.push([base, len]);
+            match index {
+                0 => first = [base, len],
+                _ => others.push([base, len]),
+            }
         }
-        Ok(Parts { parts, total })
+        Ok(Parts { first, others, total })
     }
 
     /// The pieces of memory from byte `skip` on, `most` bytes at most.
     fn pieces(&self, skip: u64, most: usize) -> impl Iterator<Item = (u64, usize)> {
         let (mut skip, mut most) = (skip, most as u64);
-        self.parts.iter().filter_map(move |[at, len]| {
+        iter::once(&self.first).chain(&self.others).filter_map(move |[at, len]| {
             let over = skip.min(*len);
             skip -= over;
             let len = (len - over).min(most);
