@@ -136,6 +136,21 @@ impl<'m, M: Step + ?Sized> Entries<'m, M> {
         }
     }
 
+    /// The entries of a range of numbers that are not zero when they are reached, and their values.
+    ///
+    /// Cost: that of [`first_set`](Self::first_set) for each.
+    #[inline(always)]
+    pub fn set(
+        &self,
+        mut range: Range<usize>,
+    ) -> impl Iterator<Item = (Entry<'m, M>, u64)> + use<'_, 'm, M> {
+        core::iter::from_fn(move || {
+            let found = self.first_set(range.clone())?;
+            range.start = found.0.index + 1;
+            Some(found)
+        })
+    }
+
     /// The number of the first entry of a range that is not zero, or one after the range.
     #[inline(never)]
     fn beyond_zeros(&self, mut next: usize, end: usize) -> usize {

@@ -305,36 +305,6 @@ fn a_failed_fork_gives_many_copies_back() {
     });
 }
 
-/// The absent pages of a range, in and without a lowest table, and beside a large page.
-#[test]
-fn absent_pages_of_a_range() {
-    with_space(|sim, space| {
-        let (frame, large) = (block(sim, 0), block(sim, 9));
-        for at in [AT + 0x1000, AT + 0x3000] {
-            change(space, at, EntryChange::Set(frame, Attrs::USER_RW)).unwrap();
-        }
-        space.map_own(pages(4 * AT, 512), large, Attrs::USER_RW).unwrap();
-        let none = None::<fn(&Mapping) -> bool>;
-        let guard = Grace::pin();
-        let absent = |range| space.walk(&guard).absent(range, none);
-        assert_eq!(absent(pages(AT, 6)), 0b11_0101);
-        assert_eq!(absent(pages(AT + 0x1000, 1)), 0);
-        // As far as 64 pages, and the table go.
-        assert_eq!(absent(pages(AT, 100)), !0b1010);
-        assert_eq!(absent(pages(AT + 0x1f_e000, 16)), 0b11);
-        // Without a table.
-        assert_eq!(absent(pages(8 * AT, 3)), 0b111);
-        assert_eq!(absent(pages(8 * AT, 64)), u64::MAX);
-        assert_eq!(absent(VirtRange::new(virt(8 * AT), 1).unwrap()), 0);
-        assert_eq!(absent(pages(4 * AT, 3)), 0);
-        let second = |page: &Mapping| page.page == virt(AT + 0x3000);
-        assert_eq!(space.walk(&guard).absent(pages(AT, 4), Some(second)), 0b1101);
-        clear(space, pages(AT, 512));
-        clear(space, pages(4 * AT, 512));
-        [frame, large].into_iter().for_each(|frame| release(sim, frame));
-    });
-}
-
 /// A sweep finds the pages of all tables, in order. Without a page it changes nothing.
 #[test]
 fn a_sweep_finds_the_pages_of_all_tables() {

@@ -1,4 +1,5 @@
-//! Changes of an entry in a table that an earlier walk has found: only if it is still the table.
+//! What a look without a lock finds. Changes of an entry in a table that an earlier walk has found:
+//! only if it is still the table.
 
 mod common;
 
@@ -85,6 +86,41 @@ fn a_table_that_is_gone_is_made_again() {
         drop(guard);
         space.unmap_own(pages(AT, 1), |_| ()).unwrap().flush();
         [frame, other].into_iter().for_each(|frame| release(&sim, frame));
+    });
+    all_given_back(&sim, &shared).unwrap();
+}
+
+/// The absent pages of a range, in and without a lowest table, and beside a large page.
+#[test]
+fn absent_pages_of_a_range() {
+    let sim = Sim::new(Config { cpus: 1, frames: 2048, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    sim.on_cpu(0, || {
+        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
+        let (frame, large) = (block(&sim, 0), block(&sim, 9));
+        for at in [AT + 0x1000, AT + 0x3000] {
+            space.map_own(pages(at, 1), frame, Attrs::USER_RW).unwrap();
+        }
+        space.map_own(pages(4 * AT, 512), large, Attrs::USER_RW).unwrap();
+        let none = None::<fn(&Mapping) -> bool>;
+        let guard = Grace::pin();
+        let absent = |range| space.walk(&guard).absent(range, none);
+        assert_eq!(absent(pages(AT, 6)), 0b11_0101);
+        assert_eq!(absent(pages(AT + 0x1000, 1)), 0);
+        // As far as 64 pages, and the table go.
+        assert_eq!(absent(pages(AT, 100)), !0b1010);
+        assert_eq!(absent(pages(AT + 0x1f_e000, 16)), 0b11);
+        // Without a table.
+        assert_eq!(absent(pages(8 * AT, 3)), 0b111);
+        assert_eq!(absent(pages(8 * AT, 64)), u64::MAX);
+        assert_eq!(absent(VirtRange::new(virt(8 * AT), 1).unwrap()), 0);
+        assert_eq!(absent(pages(4 * AT, 3)), 0);
+        let second = |page: &Mapping| page.page == virt(AT + 0x3000);
+        assert_eq!(space.walk(&guard).absent(pages(AT, 4), Some(second)), 0b1101);
+        for at in [AT, 4 * AT] {
+            space.unmap_own(pages(at, 512), |_| ()).unwrap().flush();
+        }
+        [frame, large].into_iter().for_each(|frame| release(&sim, frame));
     });
     all_given_back(&sim, &shared).unwrap();
 }

@@ -116,16 +116,14 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
     /// As [`remove`](Self::remove), but keeps guard pages, whose frame is `kept`; and with `marks`,
     /// write-protected pages leave their marks.
     pub(super) fn remove_but(&mut self, range: Range<usize>, kept: Option<Frame>, marks: bool) {
-        let marks = kept.filter(|_| marks);
+        let Some(guard) = kept else { return self.remove(range) };
+        let marks = marks.then_some(guard);
         let clears = |page: &Mapping| match page.frame {
-            _ if kept.is_some_and(|guard| is_guard(page, guard)) => SweepChange::Keep,
+            _ if is_guard(page, guard) => SweepChange::Keep,
             frame if marks == Some(frame) && is_mark(page.attrs) => SweepChange::Keep,
             _ => clear_of_object(page, marks),
         };
-        match kept {
-            None => self.sweep_out(range, false, ALL),
-            Some(_) => self.sweep_out(range, false, Clears::Those(clears)),
-        }
+        self.sweep_out(range, false, Clears::Those(clears));
     }
 
     pub(super) fn sweep_out(

@@ -69,14 +69,16 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         if link & F::OWN == 0 || lower.shares != 0 {
             return Err(Error::Fork);
         }
-        let (mut lower, mut next) = (self.locked_table(walk, at, 0, lower, pending), None);
-        lower.unlinks = true;
+        let (lower, mut next) = (self.locked_table(walk, at, 0, lower, pending), None);
         let mut pages = lower.pages(range, &mut next)?;
+        pages.table.unlinks = true;
         // Given up before the lower table: if `gone` panics, that one may be empty, and is
         // unlinked.
         let upper = upper;
         while let Some((_, mut page)) = pages.next_page()? {
-            page.take().into_iter().for_each(&mut gone);
+            if let Some(page) = page.take() {
+                gone(page);
+            }
         }
         pages.kill();
         if F::BREAK_BEFORE_MAKE {

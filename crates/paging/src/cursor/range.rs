@@ -91,7 +91,7 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Cursor<'_, 'p, M, F, G> {
                 break (at, level, locked, users);
             }
         };
-        let Some(guard) = &self.guard else { return Ok(None) };
+        let guard = self.guard.get_or_insert_with(G::pin);
         let mut table = tables.locked_table(tables.walk(guard), at, level, locked, self.pending);
         table.users = users;
         table.unlinks = self.unlinks && users == Users::Own;

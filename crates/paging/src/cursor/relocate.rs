@@ -129,8 +129,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Moves the pages, with all their attributes. The flush of the old range is added to
     /// `pending`. Nothing fails, unless the tables are corrupt.
     ///
-    /// Cost: for each page a swap and a store; for each 64 pages, and for each large one, the locks
-    /// of two tables.
+    /// Cost: for each page a swap, and a walk, a lock and a store at its target; for each 64 pages,
+    /// a walk and a lock for each of their tables.
     ///
     /// # Context
     /// As for [`sweep`](Self::sweep).

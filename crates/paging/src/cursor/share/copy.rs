@@ -1,4 +1,4 @@
-//! Copying a shared table.
+//! Copying a shared table, and sharing its pages.
 
 use super::fork::Copies;
 use crate::block::block_of;
@@ -25,8 +25,7 @@ pub(super) enum Pinned {
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Fills `new`, an empty table that no other CPU knows, with copies of the entries of a locked
-    /// table. What the entries lead to is shared from then on. If it fails, `new` is
-    /// empty again.
+    /// table. What the entries lead to is shared from then on. If it fails, `new` is empty again.
     ///
     /// Takes the locks of lower tables, one after the other.
     pub(super) fn copy_table(
@@ -40,11 +39,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let malformed = Error::Malformed(VirtAddr::new(0));
         let mut count = 0;
         let entries = walk.entries(locked.table).zip(walk.entries(new)).ok_or(malformed)?;
-        let (mut next, mut left) = (0, locked.count);
-        while left != 0
-            && let Some((from, mut value)) = entries.0.first_set(next..F::ENTRIES)
-        {
-            (next, left) = (from.index() + 1, left - 1);
+        for (from, mut value) in entries.0.set(0..F::ENTRIES) {
             if pinned == Pinned::LeftOut && is_grouped::<F>(value, level) {
                 self.part_group(VirtAddr::new(0), &from, Users::Sharers);
                 value = from.load();
@@ -54,6 +49,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 Ok(Some(value)) => {
                     entries.1.get(from.index()).ok_or(malformed)?.store(value);
                     count += 1;
+                    // Behind the last one, no entry needs a look.
+                    if count == locked.count {
+                        break;
+                    }
                 }
                 Err(error) => {
                     self.undo_copy(walk, new, level);
@@ -109,9 +108,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
         // SAFETY: as its caller says; the lock is held.
         let entries = unsafe { entries::<M, F>(machine, table) }.ok_or(Error::Malformed(at))?;
-        let mut next = 0;
-        while let Some((entry, value)) = entries.first_set(next..F::ENTRIES) {
-            next = entry.index() + 1;
+        for (entry, value) in entries.set(0..F::ENTRIES) {
             let level = 0;
             // The marks of exclusive pages stay: the last sharer may write again.
             PageEntry { at, level, entry, value }.update::<F>(|attrs| {
@@ -160,9 +157,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Empties a copy that was not linked.
     fn undo_copy(&self, walk: &Walk<'_, M, F>, new: Frame, level: u8) {
         let machine = self.machine();
-        let (Some(entries), mut next) = (walk.entries(new), 0) else { return };
-        while let Some((entry, value)) = entries.first_set(next..F::ENTRIES) {
-            next = entry.index() + 1;
+        let Some(entries) = walk.entries(new) else { return };
+        for (entry, value) in entries.set(0..F::ENTRIES) {
             entry.store(0);
             match F::decode(alone::<F>(value, level, entry.index()), level) {
                 Decoded::Page(frame, _) => {
