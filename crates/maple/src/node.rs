@@ -62,6 +62,6 @@ pub(crate) use job::{Job, Search};
 pub(crate) use leaf::{Body, Cell, Leaf, Slot};
 pub(crate) use link::{AtomicLink, Link};
 pub(crate) use load::{load, run};
-pub(crate) use pack::{Slots, cut, pack};
+pub(crate) use pack::{Slots, cut, is_roomy, pack};
 pub(crate) use search::inner_scalar as child_of;
 pub(crate) use starts::{LANES, Starts};

@@ -10,6 +10,7 @@ mod near;
 mod shapes;
 mod shared;
 mod sharing;
+mod toggles;
 
 use crate::Index;
 use crate::testing::{Flaky, Owned};

@@ -111,6 +111,14 @@ pub(super) fn narrow_form(bounds: impl Iterator<Item = Index>) -> Option<(Index,
     Some((base.min(highest), shift as u8))
 }
 
+/// Whether two leaves may be joined into one of `len` slots with `count` entries: the slots fit, and
+/// leave [slack](Scale::slack).
+#[inline(always)]
+pub(crate) fn is_roomy(len: usize, count: usize, is_wide: bool) -> bool {
+    let scale = if is_wide { WIDE } else { NARROW };
+    len <= 31 && scale.weigh(len, count) + scale.slack <= scale.full
+}
+
 /// Whether all these slots fit into one leaf.
 #[cfg(test)]
 pub(crate) fn is_packable(slots: &[Slot]) -> bool {
@@ -249,19 +257,35 @@ impl Body {
 /// Cuts a run of slots into the sizes of leaves, each of which fits in the form that it will have.
 ///
 /// `before` and `after` count the slots on either side of the written range. A write at an end cuts
-/// unevenly, so that a sequential run of writes leaves full leaves behind it.
-pub(crate) fn cut(slots: &[Slot], before: usize, after: usize) -> ([u8; MAX_PER_LEVEL], usize) {
-    let (sizes, count) = cut_on(slots, before, after, NARROW);
-    let mut from = 0;
-    for &size in &sizes[..count] {
-        let part = &slots[from..from + usize::from(size)];
-        // Most wide leaves pass: a huge hole makes a leaf wide, and such leaves have few slots.
-        if narrow(part).is_none() && weight(part, WIDE) > WIDE.full {
-            return cut_on(slots, before, after, WIDE);
+/// unevenly, so that a sequential run of writes leaves full leaves behind it. If `joins`, the slots
+/// are those of a leaf with too little and of a sibling: they become one leaf only if it [is
+/// roomy](is_roomy).
+pub(crate) fn cut(
+    slots: &[Slot],
+    before: usize,
+    after: usize,
+    joins: bool,
+) -> ([u8; MAX_PER_LEVEL], usize) {
+    // Most wide leaves pass: a huge hole makes a leaf wide, and such leaves have few slots.
+    let fits = |(sizes, count): &([u8; MAX_PER_LEVEL], usize)| {
+        let mut rest = slots;
+        sizes[..*count].iter().all(|&size| {
+            let part = rest.split_off(..usize::from(size)).unwrap_or_default();
+            narrow(part).is_some() || weight(part, WIDE) <= WIDE.full
+        })
+    };
+    if joins {
+        let entries = slots.iter().filter(|slot| !slot.word.is_null()).count();
+        if !is_roomy(slots.len(), entries, narrow(slots).is_none()) {
+            let (mut sizes, half) = ([0; MAX_PER_LEVEL], weight(slots, NARROW) / 2);
+            let even = fill(slots, NARROW, &mut sizes, 2, |_| half, true);
+            if even && fits(&(sizes, 2)) {
+                return (sizes, 2);
+            }
         }
-        from += usize::from(size);
     }
-    (sizes, count)
+    let cut = cut_on(slots, before, after, NARROW);
+    if fits(&cut) { cut } else { cut_on(slots, before, after, WIDE) }
 }
 
 /// Cuts so that each part fits on the scale and has an entry.

@@ -93,7 +93,7 @@ fn every_cut_fits() {
                     continue;
                 }
                 for (before, after) in [(0, n - 1), (n - 1, 0), (n / 2, n - 1 - n / 2)] {
-                    let (sizes, count) = cut(&slots, before, after);
+                    let (sizes, count) = cut(&slots, before, after, false);
                     let mut rest = &slots[..];
                     for &size in &sizes[..count] {
                         let (part, more) = rest.split_at(usize::from(size));

@@ -160,7 +160,8 @@ impl Plan {
             }
             self.gather(&level, hole);
             let (before, after) = (self.new_at, self.slots.as_slice().len() - self.new_at - 1);
-            (level.sizes, level.count) = node::cut(self.slots.as_slice(), before, after);
+            let joins = !(level.before.is_null() && level.after.is_null());
+            (level.sizes, level.count) = node::cut(self.slots.as_slice(), before, after, joins);
         } else {
             let (mut before, mut after) = (left.slot, right.len() - right.slot - 1);
             if before + middle + after < INNER_MIN && !everything {

@@ -13,7 +13,7 @@ use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::layout::INNER_MIN;
-use crate::node::{Body, Bound, Change, Leaf, Link, Search, Splice};
+use crate::node::{Body, Bound, Change, Leaf, Link, Search, Splice, is_roomy};
 use crate::write::descent::WriteDescent;
 use crate::write::leaf::fast::vacated;
 use crate::write::{Need, Target};
@@ -30,17 +30,20 @@ enum Whole {
 }
 
 impl Whole {
-    /// Both leaves, if one leaf can hold them; `end` is the left leaf's last index.
+    /// Both leaves, if one leaf can hold them with slack; `end` is the left leaf's last index.
     #[cfg_attr(not(unoptimized), inline(always))]
     fn of(left: (&Body, *const Leaf), right: (&Body, *const Leaf), end: Index) -> Option<Whole> {
         let bound = left.0.encode_if_taken(end).filter(|_| right.0.has_form_of(left.0));
         let Some(value) = bound else {
-            return Body::joined(left.0, right.0, end).map(Whole::Body);
+            let whole = Body::joined(left.0, right.0, end)?;
+            let roomy = is_roomy(whole.len(), whole.count(), whole.is_wide());
+            return roomy.then_some(Whole::Body(whole));
         };
         let bound = Bound { is: true, slot: left.0.len() - 1, value };
         let parts = ((left.0, left.0.len()), (right.0, 0));
         let change = Change::of_parts(parts.0, 0, parts.1, [bound, Bound::NONE]);
-        change.fits(left.0).then_some(Whole::Change(change, (left.1, right.1)))
+        let roomy = is_roomy(change.len, change.count, left.0.is_wide());
+        (roomy && change.count > 0).then_some(Whole::Change(change, (left.1, right.1)))
     }
 }
 
