@@ -19,6 +19,7 @@ pub(crate) type Grace = Quiescent<KernelCpus>;
 // SAFETY: code of the kernel stays on its CPU, also that of a call of a thread (`user`). Only
 // interrupts come in between, and `exclusive` keeps them off. There is one state.
 unsafe impl Domain for KernelCpus {
+    const PREEMPTED: bool = false;
     type Exclusive = IrqOff<'static, Kernel>;
 
     #[inline(always)]

@@ -64,6 +64,7 @@ pub mod period;
 #[cfg(feature = "quiescent")]
 pub mod quiescent;
 mod single;
+pub mod sole;
 mod sync;
 
 #[cfg(feature = "std")]
@@ -79,7 +80,11 @@ use core::ptr::NonNull;
 ///
 /// # Safety
 ///
-/// `retire` calls `free(ptr)` at most once, and never before `retire` was called.
+/// - `retire` calls `free(ptr)` at most once, and never before `retire` was called.
+/// - If [`PLACES`](Reclaim::PLACES): a guard has one [place](Reclaim::place) as long as it exists. A
+///   guard of the same place is taken meanwhile only by the holder itself, or in an interrupt that
+///   drops it before the holder goes on. All under one guard happens before all under a later guard
+///   of the same place.
 pub unsafe trait Reclaim: 'static {
     /// The guard: a reader holds it while it uses the structure.
     type Guard;
@@ -87,6 +92,9 @@ pub unsafe trait Reclaim: 'static {
     /// Whether [`pin`](Reclaim::pin) may run frees that are due. If so, each `free` should be
     /// short: a `free` of a large structure retires the parts, which are then freed one by one.
     const FREES_IN_PIN: bool = false;
+
+    /// Whether guards have places, so that [`sole`] can find out that a structure has one user.
+    const PLACES: bool = false;
 
     /// Begins a read-side section, which ends when the guard is dropped. Sections nest. Never
     /// waits.
@@ -110,6 +118,25 @@ pub unsafe trait Reclaim: 'static {
     /// they hold much memory. May run frees that are due, as [`retire`](Reclaim::retire) may. Does
     /// nothing in an engine that defers no frees.
     fn flush(_: &Self::Guard) {}
+
+    /// The place of a guard: a number of the CPU or thread that holds it, below `usize::MAX / 4`.
+    /// Means nothing without [`PLACES`](Reclaim::PLACES).
+    fn place(_: &Self::Guard) -> usize {
+        0
+    }
+
+    /// The number of a grace period for what the caller has just made unreachable. Means nothing
+    /// without [`PLACES`](Reclaim::PLACES).
+    fn period(_: &Self::Guard) -> u64 {
+        0
+    }
+
+    /// Whether a grace period from [`period`](Reclaim::period) has ended: every guard that existed
+    /// at that call was dropped, and all accesses under it happen before this returns. Something
+    /// else must make periods go on. Never true without [`PLACES`](Reclaim::PLACES).
+    fn is_over(_period: u64) -> bool {
+        false
+    }
 }
 
 /// An engine whose guards protect readers that run beside a writer.

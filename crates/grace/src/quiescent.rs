@@ -182,9 +182,16 @@ impl<'a> Periods<'a> {
 ///   retires through this domain to one machine: guards on another machine do not protect it.
 /// - A guard stays on the CPU that took it. At a point where a thread begins or ceases to act as a
 ///   CPU, or changes to another one, no section is open.
+/// - If not [`PREEMPTED`](Domain::PREEMPTED): only an interrupt takes a guard on this CPU while the
+///   holder of another one has been interrupted. If CPUs are threads, all that one thread has done
+///   as a CPU happens before the next one acts as it.
 /// - While the value of [`exclusive`](Domain::exclusive) exists, nothing else runs on this CPU: no
 ///   interrupt that uses the engine, and no other thread.
 pub unsafe trait Domain: 'static {
+    /// Whether other code than an interrupt may run on this CPU, and take guards, before the holder
+    /// of a guard goes on. False lets a structure find out that one CPU alone uses it
+    /// ([`sole`](crate::sole)).
+    const PREEMPTED: bool = true;
     /// Keeps interrupts disabled until it is dropped.
     type Exclusive;
     /// The number of this CPU.
@@ -248,6 +255,8 @@ impl<D: Domain> fmt::Debug for QuiescentGuard<D> {
 unsafe impl<D: Domain> Reclaim for Quiescent<D> {
     type Guard = QuiescentGuard<D>;
 
+    const PLACES: bool = !D::PREEMPTED;
+
     #[inline]
     fn pin() -> QuiescentGuard<D> {
         D::with(|periods| {
@@ -292,6 +301,19 @@ unsafe impl<D: Domain> Reclaim for Quiescent<D> {
     fn flush(_: &QuiescentGuard<D>) {
         Self::close();
         Self::reclaim(usize::MAX);
+    }
+
+    #[inline(always)]
+    fn place(_: &QuiescentGuard<D>) -> usize {
+        D::cpu()
+    }
+
+    fn period(_: &QuiescentGuard<D>) -> u64 {
+        D::with(|periods| periods.shared.periods.target())
+    }
+
+    fn is_over(period: u64) -> bool {
+        D::with(|periods| periods.shared.periods.done() >= period)
     }
 }
 

@@ -1,13 +1,24 @@
 //! The only module that chooses between core's atomics and loom's.
 
 #[cfg(all(not(loom), feature = "quiescent"))]
-pub(crate) use core::sync::atomic::{AtomicPtr, AtomicUsize};
+pub(crate) use core::sync::atomic::AtomicPtr;
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 #[cfg(all(loom, feature = "quiescent"))]
-pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicUsize};
+pub(crate) use loom::sync::atomic::AtomicPtr;
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// Lets another CPU or thread go on.
+#[cold]
+pub(crate) fn relax() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(all(not(loom), feature = "std"))]
+    std::thread::yield_now();
+    #[cfg(all(not(loom), not(feature = "std")))]
+    core::hint::spin_loop();
+}
 
 /// The fences of `period`, named by their function. A model can leave one out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,11 +69,11 @@ macro_rules! constant {
     ($(#[$doc:meta])* $vis:vis fn $name:ident() -> Self $body:block) => {
         $(#[$doc])*
         #[cfg(not(loom))]
-        #[expect(clippy::new_without_default, reason = "made once, for a static")]
+        #[allow(clippy::new_without_default, reason = "most are made once, for a static")]
         $vis const fn $name() -> Self $body
         $(#[$doc])*
         #[cfg(loom)]
-        #[expect(clippy::new_without_default, reason = "as above")]
+        #[allow(clippy::new_without_default, reason = "as above")]
         $vis fn $name() -> Self $body
     };
 }

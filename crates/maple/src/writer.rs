@@ -78,6 +78,34 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         self.core.root.load()
     }
 
+    /// Runs `f`, whose writes change nodes in place and free them at once. Entries are dropped after
+    /// a grace period as before, so references to them stay valid.
+    ///
+    /// # Safety
+    /// While `f` runs, nothing else reads the tree, and afterwards nothing uses an iterator or a
+    /// cursor that was made before.
+    #[inline(always)]
+    pub(crate) unsafe fn without_readers<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
+        /// Puts the disposal back, also if `f` panics.
+        struct Restore<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> {
+            writer: &'w mut Writer<'t, E, R, A>,
+            before: Disposal,
+        }
+        impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Restore<'_, '_, E, R, A> {
+            #[inline(always)]
+            fn drop(&mut self) {
+                self.writer.supplies.bin.dispose_by(self.before);
+            }
+        }
+        let alone = match self.hold {
+            Hold::Exclusive => Disposal::Exclusive,
+            Hold::Lock(_) | Hold::Token(_) => Disposal::Alone,
+        };
+        let before = self.supplies.bin.dispose_by(alone);
+        let restore = Restore { writer: self, before };
+        f(&mut *restore.writer)
+    }
+
     /// The write target, the position of the last write, and the ends of the range.
     #[allow(clippy::type_complexity)]
     fn target(
@@ -87,8 +115,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         if range.is_empty() {
             return Err(Error::EmptyRange);
         }
-        // SAFETY: we are the writer. Disposal is exclusive only if the tree is borrowed mutably;
-        // otherwise the engine is concurrent.
+        // SAFETY: we are the writer. Disposal is exclusive only if the tree is borrowed mutably, and
+        // alone only in `without_readers`; otherwise the engine is concurrent.
         let target = unsafe { Target::new(&self.core.root, &mut self.supplies) };
         Ok((target, &mut self.finger, (*range.start(), *range.end())))
     }

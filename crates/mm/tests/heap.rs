@@ -137,6 +137,9 @@ impl World {
             space.mmap_object(SHARED, 2 * PAGE, 3, flags, file, 0).unwrap();
             space.write(SHARED, &[9]).unwrap();
         });
+        // Two CPUs find VMAs, so a change of them needs new nodes.
+        let at = machine::VirtAddr::new(AT as u64);
+        bare.on_cpu(1, || space.handle_fault(at, Access::Read)).unwrap();
         World { bare, paging, memory, space }
     }
 

@@ -433,6 +433,7 @@ pub type BareGrace = Quiescent<BareCpus>;
 
 // SAFETY: a thread is one CPU, nothing interrupts it, and the state is its machine's.
 unsafe impl Domain for BareCpus {
+    const PREEMPTED: bool = false;
     type Exclusive = ();
 
     #[inline]

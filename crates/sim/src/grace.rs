@@ -56,6 +56,7 @@ fn inner<T>(f: impl FnOnce(&Inner, &Cpu) -> T) -> T {
 // SAFETY: a host thread, or a coroutine, stays the CPU that it is while a program runs there. Its
 // state is its machine's. Interrupt handlers do not run while the depth is not 0.
 unsafe impl Domain for SimCpus {
+    const PREEMPTED: bool = false;
     type Exclusive = Exclusive;
 
     #[inline]

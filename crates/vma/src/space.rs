@@ -12,7 +12,7 @@
 use core::ops::Range;
 
 use grace::{Concurrent, Reclaim};
-use maple::{MapleTree, NodeAlloc, Nodes};
+use maple::{NodeAlloc, Nodes, SoleTree, SoleWriter};
 
 #[cfg(any(test, fuzzing))]
 use crate::state::VmaCounts;
@@ -83,7 +83,7 @@ pub struct AddressSpace<F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
 impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
     /// An empty address space. Allocates nothing.
     pub fn new(profile: Profile, layout: Layout) -> Self {
-        AddressSpace { profile, tree: MapleTree::new_in(), state: State::new(layout) }
+        AddressSpace { profile, tree: SoleTree::new_in(), state: State::new(layout) }
     }
 
     pub(crate) fn from_parts(profile: Profile, tree: Tree<F, R, A>, state: State) -> Self {
@@ -163,10 +163,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
     }
 
     #[inline(always)]
-    fn writer<'a>(
-        &'a self,
-        tree: maple::Writer<'a, RefCounted<Vma<F>>, R, A>,
-    ) -> Writer<'a, F, R, A> {
+    fn writer<'a>(&'a self, tree: SoleWriter<'a, RefCounted<Vma<F>>, R, A>) -> Writer<'a, F, R, A> {
         Writer { vmas: Vmas { profile: &self.profile, tree, state: &self.state }, host: () }
     }
 

@@ -11,7 +11,7 @@
 use core::ops::{Range, RangeInclusive};
 
 use grace::Reclaim;
-use maple::{MapleTree, NodeAlloc, RefCountedRef};
+use maple::{NodeAlloc, RefCountedRef, SoleTree, SoleWriter};
 
 use crate::{
     Error, MappedFile, Profile, RefCounted, VmFlags, Vma, anon::Slot, state::State,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The tree of an address space, keyed by address in bytes.
-pub(crate) type Tree<F, R, A> = MapleTree<RefCounted<Vma<F>>, R, A>;
+pub(crate) type Tree<F, R, A> = SoleTree<RefCounted<Vma<F>>, R, A>;
 
 /// A VMA with its range.
 ///
@@ -165,7 +165,7 @@ impl<F> From<Area<F>> for Change<F> {
 /// The VMAs of an address space, for the holder of the write right.
 pub(crate) struct Vmas<'a, F: MappedFile, R: Reclaim, A: NodeAlloc> {
     pub(crate) profile: &'a Profile,
-    pub(crate) tree: maple::Writer<'a, RefCounted<Vma<F>>, R, A>,
+    pub(crate) tree: SoleWriter<'a, RefCounted<Vma<F>>, R, A>,
     pub(crate) state: &'a State,
 }
 

@@ -29,6 +29,9 @@ pub(crate) enum Disposal {
     /// After a grace period, because readers may see them. Only for trees over a
     /// [`grace::Concurrent`] engine.
     Deferred,
+    /// Nodes at once, and entries after a grace period: nothing reads the tree during the write, but
+    /// references to entries that were found before it may still be held.
+    Alone,
     /// At once, because there are no readers.
     Exclusive,
 }
@@ -55,10 +58,22 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
         Bin { disposal, nodes: Heap::new(), things: Heap::new(), _kinds: PhantomData }
     }
 
-    /// Whether objects are freed at once, because there are no readers.
+    /// Whether entries are freed at once, because there are no readers.
     #[inline(always)]
     pub(crate) fn is_exclusive(&self) -> bool {
         self.disposal == Disposal::Exclusive
+    }
+
+    /// Whether nodes are changed in place, and freed at once, because nothing reads them meanwhile.
+    #[inline(always)]
+    pub(crate) fn in_place(&self) -> bool {
+        self.disposal != Disposal::Deferred
+    }
+
+    /// Changes how nodes and entries are freed from now on. Returns how they were freed before.
+    #[inline(always)]
+    pub(crate) fn dispose_by(&mut self, disposal: Disposal) -> Disposal {
+        core::mem::replace(&mut self.disposal, disposal)
     }
 
     /// # Safety
@@ -100,7 +115,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
         // SAFETY: the caller's promise.
         unsafe {
             debug_assert!(!link.refs().shared(), "a shared node is freed");
-            if self.is_exclusive() { free_node::<A>(link) } else { self.nodes.push::<R>(link) }
+            if self.in_place() { free_node::<A>(link) } else { self.nodes.push::<R>(link) }
         }
     }
 
@@ -228,8 +243,8 @@ unsafe fn let_go<E: Entry, A: NodeAlloc>(tagged: NonNull<()>) {
 /// Retires what the plan replaced. `old` is the top of the replaced subtree.
 ///
 /// # Safety
-/// The plan is published and its nodes are not retired yet. With [`Disposal::Exclusive`] there are
-/// no readers.
+/// The plan is published and its nodes are not retired yet. Unless disposal is deferred, nothing
+/// reads the nodes.
 pub(in crate::write) unsafe fn retire<E: Entry, R: Reclaim, A: NodeAlloc>(
     bin: &mut Bin<E, R, A>,
     plan: &Plan,

@@ -49,7 +49,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         holes: Holes,
         (wide, near): (Option<bool>, bool),
     ) -> Result<Link, Error> {
-        let in_place = self.supplies.bin.is_exclusive();
+        let in_place = self.supplies.bin.in_place();
         let old = descent.leaf().node().cast::<Leaf>();
         let new = if in_place { old } else { self.supplies.nodes.leaf()?.as_ptr() };
         // Nothing fails from here on.

@@ -84,7 +84,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> SetEnd<'_, '_, E, R, 
         let gone = if end < old { 0 } else { 1 << behind };
         let holes =
             Holes { gone, before: last - old, after: last - end, start, end: last, measure: false };
-        if target.supplies.bin.is_exclusive() {
+        if target.supplies.bin.in_place() {
             target.supplies.drop_spare();
             // SAFETY: the owner is alone, and `body` is not used any more.
             unsafe {

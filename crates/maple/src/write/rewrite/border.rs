@@ -56,7 +56,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let Some(loss) = loss(descent, body, slot, parent, at) else {
             return self.beyond(search, descent, slot, removed);
         };
-        let in_place = self.supplies.bin.is_exclusive();
+        let in_place = self.supplies.bin.in_place();
         let need = Need { leaves: usize::from(!in_place), inners: usize::from(!in_place) };
         if let Err(error) = self.supplies.nodes.fill(need) {
             return Some(Err(error));
@@ -167,7 +167,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         if !next.is_hole(0) || end >= next.end(0, max) {
             return None;
         }
-        let in_place = self.supplies.bin.is_exclusive();
+        let in_place = self.supplies.bin.in_place();
         let need = Need { leaves: 0, inners: usize::from(!in_place) };
         if let Err(error) = self.supplies.nodes.fill(need) {
             return Some(Err(error));

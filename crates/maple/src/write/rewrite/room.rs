@@ -48,7 +48,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         if !is_root && self.share(search, descent, level)? {
             return Ok(true);
         }
-        let in_place = self.supplies.bin.is_exclusive() && !is_root;
+        let in_place = self.supplies.bin.in_place() && !is_root;
         self.supplies.nodes.fill(Need { leaves: 0, inners: 2 + usize::from(!in_place) })?;
         // Nothing fails from here on.
         // SAFETY: the promise of `Target::new`.
@@ -118,7 +118,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 && !(E::SHARES && unsafe { above.child(other).refs() }.shared())
         });
         let Some(first) = first else { return Ok(false) };
-        let in_place = self.supplies.bin.is_exclusive();
+        let in_place = self.supplies.bin.in_place();
         self.supplies.nodes.fill(Need { leaves: 0, inners: 2 + usize::from(!in_place) })?;
         // Nothing fails from here on.
         let middle = seps.end(first, end);

@@ -49,7 +49,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         if !edit.has_room_in_half(body, at) {
             return None;
         }
-        let in_place = self.supplies.bin.is_exclusive();
+        let in_place = self.supplies.bin.in_place();
         let need = Need {
             leaves: if in_place { 1 } else { 2 },
             inners: usize::from(is_root || !in_place),
@@ -136,7 +136,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         if self.is_parent_full(descent) {
             return self.make_room(search, descent);
         }
-        let in_place = self.supplies.bin.is_exclusive();
+        let in_place = self.supplies.bin.in_place();
         let is_root = descent.height() == 1;
         self.supplies.nodes.fill(Need {
             leaves: if in_place { 1 } else { 2 },
@@ -177,7 +177,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         descent: &WriteDescent,
         pair: [Item; 2],
     ) {
-        let in_place = self.supplies.bin.is_exclusive();
+        let in_place = self.supplies.bin.in_place();
         // SAFETY: the promise of `Target::new`.
         let slot = if descent.height() == 1 { 0 } else { unsafe { descent.step(1) }.1 };
         let splice = Splice { gone: slot..slot + 1, items: &pair };

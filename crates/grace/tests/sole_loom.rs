@@ -1,0 +1,188 @@
+//! The protocol of `Sole` under loom: a writer that changes a node in place if it is alone, and
+//! copies it if not, beside a reader on another CPU. The mutants leave out a step.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p samara-grace --features quiescent --test
+//! sole_loom`
+#![cfg(loom)]
+
+mod mutants;
+
+use grace::Reclaim;
+use grace::quiescent::{Domain, Periods, Quiescent, Shared, Slot};
+use grace::sole::{Sole, Tries};
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use mutants::caught;
+use std::cell::RefCell;
+use std::ptr::NonNull;
+// Not loom's `Arc`, which cannot be dropped after a model has failed.
+use std::sync::Arc;
+
+struct State {
+    shared: Shared,
+    slots: [Slot; 2],
+    sole: Sole<Grace>,
+    tries: Tries,
+    /// The node that readers find. A copy goes into the next.
+    current: AtomicUsize,
+    nodes: [UnsafeCell<u32>; 3],
+}
+
+loom::thread_local! {
+    static HERE: RefCell<Option<(Arc<State>, usize)>> = RefCell::new(None);
+}
+
+struct Host;
+
+// SAFETY: each model gives every CPU to one thread, and nothing interrupts it.
+unsafe impl Domain for Host {
+    const PREEMPTED: bool = false;
+    type Exclusive = ();
+    fn cpu() -> usize {
+        HERE.with(|here| here.borrow().as_ref().unwrap().1)
+    }
+    fn exclusive() {}
+    fn with<T>(f: impl FnOnce(Periods<'_>) -> T) -> T {
+        let state = HERE.with(|here| here.borrow().as_ref().unwrap().0.clone());
+        f(Periods::new(&state.shared, &state.slots))
+    }
+}
+
+type Grace = Quiescent<Host>;
+
+// SAFETY: the cells are accessed only as the protocol allows, and loom checks that.
+unsafe impl Sync for State {}
+// SAFETY: as above.
+unsafe impl Send for State {}
+
+fn on<T>(state: &Arc<State>, cpu: usize, f: impl FnOnce() -> T) -> T {
+    HERE.with(|here| *here.borrow_mut() = Some((state.clone(), cpu)));
+    let result = f();
+    HERE.with(|here| *here.borrow_mut() = None);
+    result
+}
+
+/// What a model leaves out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Without {
+    Nothing,
+    /// The reader does not say that it reads.
+    Read,
+    /// The writer does not ask whether it is alone.
+    Write,
+    /// The reader goes on after its guard.
+    Guard,
+}
+
+/// An access: the node that is current, at its value.
+fn look(state: &State, without: Without) {
+    let guard = Grace::pin();
+    if without != Without::Read {
+        state.sole.read(&guard);
+    }
+    // Acquire: pairs with the Release of a copy.
+    let now = state.current.load(Ordering::Acquire);
+    if without == Without::Guard {
+        drop(guard);
+        assert!(Grace::quiescent_state());
+        // SAFETY: loom checks that no write is concurrent.
+        state.nodes[now].with(|node| assert_ne!(unsafe { *node }, 0));
+        return;
+    }
+    // SAFETY: as above.
+    state.nodes[now].with(|node| assert_ne!(unsafe { *node }, 0));
+}
+
+/// A write: in place if this CPU is alone, or else into the next node. Returns whether in place.
+fn write(state: &State, value: u32, without: Without) -> bool {
+    let guard = Grace::pin();
+    let alone = state.sole.write(&guard, &state.tries);
+    // Relaxed: only this thread writes it.
+    let now = state.current.load(Ordering::Relaxed);
+    let in_place = alone.is_some() || without == Without::Write;
+    let node = if in_place { now } else { now + 1 };
+    // SAFETY: loom checks that no access is concurrent.
+    state.nodes[node].with_mut(|node| unsafe { *node = value });
+    if !in_place {
+        // Release: the node is complete.
+        state.current.store(node, Ordering::Release);
+    }
+    in_place
+}
+
+unsafe fn nothing(_: NonNull<()>) {}
+
+/// Lets a grace period begin, and ends those that all CPUs have passed.
+fn pass() {
+    let guard = Grace::pin();
+    // SAFETY: `nothing` frees nothing.
+    unsafe { Grace::retire(&guard, NonNull::dangling(), nothing) };
+    Grace::flush(&guard);
+    drop(guard);
+    assert!(Grace::quiescent_state());
+}
+
+/// The CPU 0 writes twice, and CPU 1 looks twice. If `shared`, both have used the structure before,
+/// and the writer tries to be alone again.
+fn model(shared: bool, without: Without) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(4);
+    let counts = [0; 2].map(|_| std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0)));
+    let [runs, in_place] = counts.clone();
+    builder.check(move || {
+        runs.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let state = Arc::new(State {
+            shared: Shared::new(),
+            slots: [Slot::new(), Slot::new()],
+            sole: Sole::new(),
+            tries: Tries::at_once(),
+            current: AtomicUsize::new(0),
+            nodes: [0; 3].map(|_| UnsafeCell::new(1)),
+        });
+        if shared {
+            (0..2).for_each(|cpu| on(&state, cpu, || look(&state, Without::Nothing)));
+        }
+        on(&state, 0, || assert!(Grace::quiescent_state()));
+        let other = state.clone();
+        let reader = loom::thread::spawn(move || {
+            on(&other, 1, || {
+                assert!(Grace::quiescent_state());
+                look(&other, without);
+                assert!(Grace::quiescent_state());
+                look(&other, without);
+                assert!(Grace::idle_enter());
+            });
+        });
+        on(&state, 0, || {
+            let first = write(&state, 2, without);
+            assert!(!(shared && first) || without == Without::Write);
+            if shared {
+                (0..2).for_each(|_| pass());
+            }
+            let alone = write(&state, 3, without);
+            in_place.fetch_add(alone.into(), std::sync::atomic::Ordering::Relaxed);
+        });
+        reader.join().unwrap();
+    });
+    let [runs, in_place] = counts.map(|count| count.load(std::sync::atomic::Ordering::Relaxed));
+    println!("shared {shared}, {without:?}: {runs} interleavings, {in_place} in place");
+    assert!(in_place > 0 && in_place < runs, "both cases are modelled");
+}
+
+#[test]
+fn a_writer_that_is_alone_until_a_reader_comes() {
+    model(false, Without::Nothing);
+}
+
+#[test]
+fn a_writer_that_is_alone_again() {
+    model(true, Without::Nothing);
+}
+
+#[test]
+fn mutants_are_caught() {
+    caught(|| model(false, Without::Read));
+    caught(|| model(true, Without::Read));
+    caught(|| model(false, Without::Write));
+    caught(|| model(true, Without::Guard));
+}
