@@ -187,7 +187,7 @@ pub use crate::index::Index;
 pub use crate::iter::{Holes, Iter};
 pub use crate::lock::{OwnerLock, TreeLock, WriteToken};
 pub use crate::map::{Key, RangeMap, SharedMap, Slot};
-pub use crate::sole::{SoleTree, SoleWriter};
+pub use crate::sole::{SoleLock, SoleTree, SoleWriter};
 pub use crate::stats::Stats;
 pub use crate::tree::MapleTree;
 pub use crate::validate::{Rule, Violation};

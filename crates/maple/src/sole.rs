@@ -125,21 +125,17 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> SoleTree<E, R, A> {
     where
         R: Concurrent,
     {
-        self.writer(self.lock.lock())
+        SoleLock { tree: self, lock: self.lock.lock() }.writer()
     }
 
-    /// As [`lock`](SoleTree::lock), but returns `None` instead of waiting.
-    pub fn try_lock(&self) -> Option<SoleWriter<'_, E, R, A>>
+    /// Takes the tree's lock, unless another thread holds it. The writer comes later, in its place:
+    /// a writer is large, and should not be moved.
+    #[inline(always)]
+    pub fn try_lock(&self) -> Option<SoleLock<'_, E, R, A>>
     where
         R: Concurrent,
     {
-        Some(self.writer(self.lock.try_lock()?))
-    }
-
-    #[inline(always)]
-    fn writer<'t>(&'t self, lock: MutexGuard<'t, ()>) -> SoleWriter<'t, E, R, A> {
-        let state = Some((&self.sole, &self.tries));
-        SoleWriter { writer: Writer::new(&self.core, Hold::Lock(lock)), state }
+        Some(SoleLock { tree: self, lock: self.lock.try_lock()? })
     }
 
     /// The writer of an exclusive owner. It takes no lock and defers nothing.
@@ -161,6 +157,22 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> SoleTree<E, R, A> {
     /// Whether one CPU alone uses the tree now. For tests and statistics.
     pub fn is_alone(&self) -> bool {
         self.sole.is_alone()
+    }
+}
+
+/// The lock of a [`SoleTree`], held until this or its writer is dropped.
+#[must_use = "the lock is released when it is dropped"]
+pub struct SoleLock<'t, E: Entry, R: Reclaim, A: NodeAlloc> {
+    tree: &'t SoleTree<E, R, A>,
+    lock: MutexGuard<'t, ()>,
+}
+
+impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> SoleLock<'t, E, R, A> {
+    /// The writer.
+    #[inline(always)]
+    pub fn writer(self) -> SoleWriter<'t, E, R, A> {
+        let state = Some((&self.tree.sole, &self.tree.tries));
+        SoleWriter { writer: Writer::new(&self.tree.core, Hold::Lock(self.lock)), state }
     }
 }
 

@@ -100,7 +100,7 @@ pub use profile::Profile;
 pub use remap::RemapRequest;
 pub use request::{MapFlags, MapRequest};
 pub use shm::AttachRequest;
-pub use space::{AddressSpace, Layout, MoreLines, Writer};
+pub use space::{AddressSpace, Layout, MoreLines, Right, Writer};
 pub use special::WholeVma;
 pub use step::Step;
 pub use tree::Area;

@@ -12,7 +12,7 @@
 use core::ops::Range;
 
 use grace::{Concurrent, Reclaim};
-use maple::{NodeAlloc, Nodes, SoleTree, SoleWriter};
+use maple::{NodeAlloc, Nodes, SoleLock, SoleTree};
 
 #[cfg(any(test, fuzzing))]
 use crate::state::VmaCounts;
@@ -146,25 +146,23 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
     where
         R: Concurrent,
     {
-        self.writer(self.tree.lock())
+        let AddressSpace { profile, tree, state } = self;
+        Writer { vmas: Vmas { profile, tree: tree.lock(), state }, host: () }
     }
 
     /// As [`write`](Self::write), but returns `None` instead of waiting. For code that must do
-    /// something while it waits, such as answering requests of other CPUs.
-    pub fn try_write(&self) -> Option<Writer<'_, F, R, A>>
+    /// something while it waits, such as answering requests of other CPUs. The writer comes later,
+    /// in its place ([`Right::writer`]): it is large, and should not be moved.
+    #[inline(always)]
+    pub fn try_write(&self) -> Option<Right<'_, F, R, A>>
     where
         R: Concurrent,
     {
-        Some(self.writer(self.tree.try_lock()?))
+        Some(Right { space: self, lock: self.tree.try_lock()? })
     }
 
     pub(crate) fn state(&self) -> &State {
         &self.state
-    }
-
-    #[inline(always)]
-    fn writer<'a>(&'a self, tree: SoleWriter<'a, RefCounted<Vma<F>>, R, A>) -> Writer<'a, F, R, A> {
-        Writer { vmas: Vmas { profile: &self.profile, tree, state: &self.state }, host: () }
     }
 
     /// The right to change VMAs for the only owner. Takes no lock, and frees replaced VMAs at once.
@@ -172,6 +170,27 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
     pub fn get_mut(&mut self) -> Writer<'_, F, R, A> {
         let (profile, tree) = (&self.profile, self.tree.get_mut());
         Writer { vmas: Vmas { profile, tree, state: &self.state }, host: () }
+    }
+}
+
+/// The lock of an address space, held until this or its writer is dropped.
+#[must_use = "the lock is released when it is dropped"]
+pub struct Right<'a, F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
+    space: &'a AddressSpace<F, R, A>,
+    lock: SoleLock<'a, RefCounted<Vma<F>>, R, A>,
+}
+
+impl<'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Right<'a, F, R, A> {
+    /// The bytes of VMAs that count as promised memory.
+    pub fn accounted(&self) -> usize {
+        self.space.state.counts().sizes.accounted().unsigned_abs()
+    }
+
+    /// The right to change VMAs. Each step of a call goes through the host.
+    #[inline(always)]
+    pub fn writer<H: Host<F, R, A>>(self, host: H) -> Writer<'a, F, R, A, H> {
+        let AddressSpace { profile, state, .. } = self.space;
+        Writer { vmas: Vmas { profile, tree: self.lock.writer(), state }, host }
     }
 }
 

@@ -7,7 +7,11 @@ use grace::Concurrent;
 use machine::Machine;
 use paging::Format;
 
-use crate::{change::bags::Over, change::hook::Hook, space::Calls};
+use crate::{
+    change::bags::Over,
+    change::hook::Hook,
+    space::{Calls, Right},
+};
 
 /// A call under way.
 pub(crate) struct Call<'a, M: Machine, F: Format, G: Concurrent> {
@@ -45,8 +49,15 @@ pub(crate) struct Counted<'w, 'h, 'a, 'c, M: Machine, F: Format, G: Concurrent> 
 }
 
 impl<'w, 'h, 'a, 'c, M: Machine, F: Format, G: Concurrent> Counted<'w, 'h, 'a, 'c, M, F, G> {
-    pub(crate) fn new(writer: Calls<'w, 'h, 'a, M, F, G>, added: &'c Cell<isize>) -> Self {
-        Counted { before: writer.sizes().accounted, writer, added }
+    /// Inlined, because a writer is large: it is made in its place and not moved there.
+    #[inline(always)]
+    pub(crate) fn new(
+        right: Right<'w, M, G>,
+        host: &'h mut Hook<'a, M, F, G>,
+        added: &'c Cell<isize>,
+    ) -> Self {
+        let before = right.accounted();
+        Counted { writer: right.writer(host), before, added }
     }
 }
 

@@ -46,6 +46,9 @@ pub(crate) fn lower_half<F: Format>() -> usize {
 /// The writer of a space's VMAs.
 pub(crate) type Writer<'a, M, G> = vma::Writer<'a, Backing<M>, G>;
 
+/// The lock of a space.
+pub(crate) type Right<'a, M, G> = vma::Right<'a, Backing<M>, G>;
+
 /// The calls on the VMAs of a space, with the pages behind them ([`AddressSpace::with_vmas`]).
 pub type Calls<'w, 'h, 'a, M, F, G> =
     vma::Writer<'w, Backing<M>, G, maple::Nodes, &'h mut Hook<'a, M, F, G>>;
@@ -246,9 +249,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ) -> Result<T, Error> {
         let mut call = Call::new(Hook::new(&self.core, Some(&self.family)));
         let done = {
-            let right = self.core.right();
+            let right = self.core.lock();
             call.over = self.core.waiting.take_over(&self.core.tables);
-            let mut calls = Counted::new(right.with_host(&mut call.hook), &call.added);
+            let mut calls = Counted::new(right, &mut call.hook, &call.added);
             change(&mut calls.writer)
         };
         call.settle();
@@ -320,11 +323,11 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     /// few times, each time later: a try writes the line of the lock. Then it performs the requests
     /// of others between two tries ([`Step::relax`](machine::Step::relax)): the holder may wait for
     /// this CPU's flush.
-    pub(crate) fn right(&self) -> Writer<'_, M, G> {
+    pub(crate) fn lock(&self) -> Right<'_, M, G> {
         let mut pauses = 1;
         loop {
-            if let Some(writer) = self.vmas.try_write() {
-                return writer;
+            if let Some(right) = self.vmas.try_write() {
+                return right;
             }
             if pauses > RIGHT_PAUSES {
                 self.tables.machine().relax();
@@ -333,6 +336,13 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
                 pauses *= 2;
             }
         }
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
+    /// The write right, and what it can do without the pages.
+    pub(crate) fn right(&self) -> Writer<'_, M, G> {
+        self.lock().writer(())
     }
 }
 
