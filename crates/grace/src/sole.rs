@@ -2,7 +2,7 @@
 //! place, and defers nothing, until a second user comes.
 //!
 //! Readers that run beside a writer have a price: the writer copies what it changes, and frees the
-//! old copy after a grace period. Most address spaces have one thread, and pay it for nobody. A
+//! old copy after a grace period. Most address spaces have one thread and no such readers. A
 //! [`Sole`] beside the structure knows whether one *place* alone uses it.
 //!
 //! # Places
@@ -197,8 +197,8 @@ impl<R: Reclaim> Sole<R> {
                 }
                 _ => SHARED,
             };
-            // Acquire: as in `read`. It also continues the release sequence of what it replaces, for
-            // readers that find the new state.
+            // Acquire: as in `read`. It also continues the release sequence of what it replaces,
+            // for readers that find the new state.
             let step = self.word.compare_exchange(word, next, Ordering::Acquire, Ordering::Relaxed);
             if step.is_ok() {
                 return;
@@ -258,7 +258,7 @@ impl<R: Reclaim> Sole<R> {
         false
     }
 
-    /// Keeps the structure shared for ever, so that it can be read in any interrupt. For the
+    /// Keeps the structure shared from now on, so that it can be read in any interrupt. For the
     /// holder of the writer's lock; `tries` is this structure's.
     pub fn keep_shared(&self, tries: &Tries) {
         // Relaxed: as in `is_due`.

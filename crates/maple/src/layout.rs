@@ -26,8 +26,8 @@ pub(crate) struct Scale {
     pub(crate) hole: usize,
     pub(crate) entry: usize,
     pub(crate) full: usize,
-    /// Leaves are not joined if less than this would be free. Otherwise an entry that comes and goes
-    /// would split and join them each time. Room for two entries with holes.
+    /// Leaves are not joined if less than this would be free. Otherwise an entry that comes and
+    /// goes would split and join them each time. Room for two entries with holes.
     pub(crate) slack: usize,
 }
 
@@ -41,8 +41,8 @@ pub(crate) const NARROW: Scale = Scale {
 /// A leaf with bounds of a word. The unit is eight bytes.
 pub(crate) const WIDE: Scale =
     Scale { hole: 1, entry: 2, full: if SMALL { 6 } else { 30 }, slack: if SMALL { 0 } else { 6 } };
-/// A leaf below this weight, on the narrow scale, is joined with a sibling at the next write to it, if that
-/// leaves [slack](Scale::slack).
+/// A leaf below this weight, on the narrow scale, is joined with a sibling at the next write to it,
+/// if that leaves [slack](Scale::slack). Otherwise it gets a part of the sibling.
 pub(crate) const LEAF_LOW: usize = if SMALL { 5 } else { 16 };
 /// The weight that a split leaves for the leaf at the end of a sequential run of writes. The run
 /// continues in that leaf.

@@ -2,9 +2,9 @@
 //!
 //! It is shared like a [`MapleTree`](crate::MapleTree) with a lock. But as long as one CPU alone
 //! uses it, its writer changes nodes in place, as an exclusive owner does. [`grace::sole`] finds
-//! out, and has the argument. Its condition is met as follows. Each read is one access: it walks the
-//! nodes and returns a reference to an entry, and keeps no position in the tree. So [`SoleTree`] has
-//! no iterator and no cursor for readers, and [`iter`](SoleTree::iter) finds each entry anew.
+//! out, and has the argument. Its condition is met as follows. Each read is one access: it walks
+//! the nodes and returns a reference to an entry, and keeps no position in the tree. So
+//! [`SoleTree`] has no cursor for readers, and [`iter`](SoleTree::iter) finds each entry anew.
 //! Entries that leave the tree are always dropped after a grace period, so a reference stays valid
 //! as long as its guard exists.
 //!
@@ -144,8 +144,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> SoleTree<E, R, A> {
         SoleWriter { writer: Writer::new(&self.core, Hold::Exclusive), state: None }
     }
 
-    /// Keeps the tree shared for ever. For a host that reads it in interrupts, which may come while
-    /// the only user writes. Takes the lock.
+    /// Keeps the tree shared from now on. For a host that reads it in interrupts, which may come
+    /// while the only user writes. Takes the lock.
     pub fn keep_shared(&self)
     where
         R: Concurrent,

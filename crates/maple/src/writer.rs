@@ -78,8 +78,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         self.core.root.load()
     }
 
-    /// Runs `f`, whose writes change nodes in place and free them at once. Entries are dropped after
-    /// a grace period as before, so references to them stay valid.
+    /// Runs `f`, whose writes change nodes in place and free them at once. Entries are dropped
+    /// after a grace period as before, so references to them stay valid.
     ///
     /// # Safety
     /// While `f` runs, nothing else reads the tree, and afterwards nothing uses an iterator or a
@@ -115,8 +115,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         if range.is_empty() {
             return Err(Error::EmptyRange);
         }
-        // SAFETY: we are the writer. Disposal is exclusive only if the tree is borrowed mutably, and
-        // alone only in `without_readers`; otherwise the engine is concurrent.
+        // SAFETY: we are the writer. Disposal is exclusive only if the tree is borrowed mutably,
+        // and alone only in `without_readers`; otherwise the engine is concurrent.
         let target = unsafe { Target::new(&self.core.root, &mut self.supplies) };
         Ok((target, &mut self.finger, (*range.start(), *range.end())))
     }

@@ -111,8 +111,8 @@ pub(super) fn narrow_form(bounds: impl Iterator<Item = Index>) -> Option<(Index,
     Some((base.min(highest), shift as u8))
 }
 
-/// Whether two leaves may be joined into one of `len` slots with `count` entries: the slots fit, and
-/// leave [slack](Scale::slack).
+/// Whether two leaves may be joined into one of `len` slots with `count` entries: the slots fit,
+/// and leave [slack](Scale::slack).
 #[inline(always)]
 pub(crate) fn is_roomy(len: usize, count: usize, is_wide: bool) -> bool {
     let scale = if is_wide { WIDE } else { NARROW };

@@ -11,8 +11,8 @@ use std::vec::Vec;
 
 type Tree = MapleTree<u32, Single, Flaky>;
 
-/// A tree of `count` entries of half a step from `base`, and of two far below, as a program lies far
-/// below its mappings. Some trees grow upwards, some downwards, and some in no order.
+/// A tree of `count` entries of half a step from `base`, and of two far below, as a program lies
+/// far below its mappings. Some trees grow upwards, some downwards, and some in no order.
 fn tree(base: Index, step: Index, count: usize, dice: &mut Dice) -> Tree {
     let mut tree = Tree::new_in();
     let mut places: Vec<_> = (0..count as Index).map(|i| base + i * step).collect();

@@ -29,8 +29,8 @@ pub(crate) enum Disposal {
     /// After a grace period, because readers may see them. Only for trees over a
     /// [`grace::Concurrent`] engine.
     Deferred,
-    /// Nodes at once, and entries after a grace period: nothing reads the tree during the write, but
-    /// references to entries that were found before it may still be held.
+    /// Nodes at once, and entries after a grace period: nothing reads the tree during the write,
+    /// but references to entries that were found before it may still be held.
     Alone,
     /// At once, because there are no readers.
     Exclusive,
@@ -129,8 +129,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
         let free = if by_parts { let_go_by_parts::<E, R, A> } else { let_go::<E, A> };
         // SAFETY: the caller's promise.
         unsafe { self.dispose(tagged, free) };
-        if link.level() > 0 && !self.is_exclusive() {
-            // The subtree may be large, so it does not wait for a full batch.
+        if link.level() > 0 && !self.in_place() {
+            // The subtree may be large, so it does not wait for a full batch. This may run frees,
+            // which may read the tree. So a writer that is alone leaves it to its end.
             self.flush();
             R::flush(&R::pin());
         }
