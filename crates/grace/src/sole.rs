@@ -42,8 +42,9 @@
 //! It panics. A host that reads in such interrupts calls [`Sole::keep_shared`], or its engine has
 //! no places.
 //!
-//! *Nothing is waited for without end.* A write in place calls the structure's allocator, which
-//! must not wait for another CPU.
+//! *Nothing is waited for without end.* A write in place calls the structure's allocator, and code
+//! of its entries. These must not wait for another CPU, nor read another structure of this kind.
+//! Frees that are due run after the write.
 //!
 //! # Cost
 //! A reader: one acquire load, and one or two comparisons. It never writes if the structure is
@@ -161,7 +162,7 @@ impl<R: Reclaim> Sole<R> {
     /// until it returns to its caller: not across other code of this place that may write.
     ///
     /// # Panics
-    /// In an interrupt that has come upon a write in place.
+    /// In an interrupt that has come upon a write in place, and in code that the write calls.
     #[inline(always)]
     pub fn read(&self, guard: &R::Guard) {
         if R::PLACES {
@@ -186,8 +187,8 @@ impl<R: Reclaim> Sole<R> {
                 _ if word & !KIND == here => {
                     assert!(
                         word & KIND != WRITING,
-                        "an interrupt reads a structure that its CPU is changing: the host must \
-                         keep it shared (keep_shared)"
+                        "an interrupt, or code of an entry, reads a structure that its CPU is \
+                         changing: leave it out, or keep the structure shared (keep_shared)"
                     );
                     return;
                 }
@@ -243,6 +244,7 @@ impl<R: Reclaim> Sole<R> {
             }
             return over;
         }
+        assert!(word & KIND != WRITING, "a second write in place");
         if word != SHARED {
             tries.postpone();
             // Release: passes on what was written in place before. Pairs with the Acquire of

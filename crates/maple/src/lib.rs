@@ -104,7 +104,9 @@
 //!
 //! Entries are dropped by the thread that ends the grace period. That thread may hold the lock of
 //! this tree, or of another tree over the same engine. So an entry's `drop` must not take such a
-//! lock. Nor may its `clone` ([`Entry::try_dup`]), which runs while the tree's lock is held.
+//! lock. Nor may its `clone` ([`Entry::try_dup`]), which runs while the tree's lock is held. The
+//! `clone` of an entry of a [`SoleTree`] must not read such a tree either: it may run in a write in
+//! place, for which the readers of other CPUs wait.
 //!
 //! # Guards in async code
 //!

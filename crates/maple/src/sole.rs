@@ -104,18 +104,21 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> SoleTree<E, R, A> {
     }
 
     /// The entries that overlap `bounds`, in order. Each appears as it was at some moment under the
-    /// guard. Cost: a [`find`](SoleTree::find) for each.
+    /// guard; if one has grown downwards meanwhile, its range begins behind the one before. Cost: a
+    /// [`find`](SoleTree::find) for each.
     pub fn iter<'g>(
         &'g self,
         guard: &'g R::Guard,
         bounds: RangeInclusive<Index>,
     ) -> impl Iterator<Item = (RangeInclusive<Index>, E::Ref<'g>)> {
         let (start, end) = bounds.into_inner();
-        let mut next = Some(start);
+        let (mut next, mut from) = (Some(start), 0);
         iter::from_fn(move || {
-            let found = self.find(guard, next?..=end);
-            next = found.as_ref().and_then(|(range, _)| range.end().checked_add(1));
-            found
+            let (range, entry) = self.find(guard, next?..=end)?;
+            let range = from.max(*range.start())..=*range.end();
+            next = range.end().checked_add(1);
+            from = next.unwrap_or(from);
+            Some((range, entry))
         })
     }
 
@@ -191,11 +194,15 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> SoleWriter<'t, E, R, A> {
             && let Some((sole, tries)) = self.state
         {
             let guard = R::pin();
-            if let Some(_alone) = sole.write(&guard, tries) {
+            if let Some(alone) = sole.write(&guard, tries) {
                 // SAFETY: all reads but those of this writer call `Sole::read` first, so no other
-                // runs before `_alone` is dropped. They keep no position in the tree. Those of this
+                // runs before `alone` is dropped. They keep no position in the tree. Those of this
                 // writer borrow it.
-                return unsafe { self.writer.without_readers(f) };
+                let done = unsafe { self.writer.without_readers(f) };
+                drop(alone);
+                // Frees may read this tree, and others whose writers wait for this CPU.
+                self.writer.free_much();
+                return done;
             }
         }
         f(&mut self.writer)

@@ -106,6 +106,12 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         f(&mut *restore.writer)
     }
 
+    /// Lets the engine free what it can, if much has left the tree.
+    #[inline(always)]
+    pub(crate) fn free_much(&mut self) {
+        self.supplies.bin.free_much();
+    }
+
     /// The write target, the position of the last write, and the ends of the range.
     #[allow(clippy::type_complexity)]
     fn target(

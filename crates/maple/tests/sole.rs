@@ -7,8 +7,8 @@ use grace::quiescent::{Domain, Periods, Quiescent, Shared, Slot};
 use maple::{Index, Nodes, SoleTree};
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 
 const CPUS: usize = 3;
@@ -288,4 +288,41 @@ fn readers_beside_a_writer_that_is_alone_in_between() {
         let seen = seen.into_inner();
         assert!(alone > 0 && alone < rounds * 100 && seen > 0, "{alone} alone, {seen} reads");
     }
+}
+
+/// An entry whose drop reads its tree, and takes no lock.
+struct Looks(bool);
+
+static OWN: LazyLock<SoleTree<Arc<Looks>, Grace, Nodes>> = LazyLock::new(SoleTree::new_in);
+static LOOKED: AtomicUsize = AtomicUsize::new(0);
+
+impl Drop for Looks {
+    fn drop(&mut self) {
+        if self.0 {
+            let guard = OWN.pin();
+            assert!(OWN.find(&guard, 0..=Index::MAX).is_some());
+            // Relaxed: a count.
+            LOOKED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "a large tree")]
+fn a_due_drop_reads_the_tree_of_which_much_is_removed() {
+    let engine = Engine::new();
+    let entries = 3000;
+    engine.on(0, || {
+        for i in 0..entries {
+            OWN.lock().store_range(i * 16..=i * 16 + 7, Arc::new(Looks(false))).unwrap();
+        }
+        OWN.lock().store_range(0..=7, Arc::new(Looks(true))).unwrap();
+        OWN.lock().erase_range(0..=7).unwrap();
+        (0..4).for_each(|_| assert!(Grace::quiescent_state()));
+        assert!(OWN.is_alone());
+        // The removal of a subtree lets the engine free what is due.
+        OWN.lock().erase_range(0..=(entries - 20) * 16).unwrap();
+        // Relaxed: as above.
+        assert_eq!(LOOKED.load(Ordering::Relaxed), 1);
+    });
 }

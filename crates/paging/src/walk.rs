@@ -255,7 +255,7 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     }
 }
 
-fn mapping<M, F: Format>(at: VirtAddr, spot: &Spot<'_, M>) -> Option<Mapping> {
+pub(crate) fn mapping<M, F: Format>(at: VirtAddr, spot: &Spot<'_, M>) -> Option<Mapping> {
     let (Decoded::Page(frame, mut attrs), Some(size)) = (spot.found, F::size_at(spot.level)) else {
         return None;
     };

@@ -1,7 +1,9 @@
 //! An address space: a range tree of VMAs, limits, a heap, and the lock that serialises changes.
 //!
 //! Readers find VMAs without a lock, under a guard ([`AddressSpace::pin`], [`AddressSpace::find`]).
-//! So a page fault or a listing never waits for a change and never delays one. A change takes
+//! So a page fault or a listing never waits for a call and never delays one. Only the first reader
+//! on another CPU may wait for one write to the tree, in a space that one CPU has used alone
+//! ([`maple::SoleTree`]). A change takes
 //! [`AddressSpace::write`] and calls the methods of the [`Writer`]. The lock is the tree's own: the
 //! [`Writer`] holds the tree's writer, so it reads without a guard and writes without taking
 //! another lock. The same lock guards the rest of the state ([`State`]).
@@ -129,7 +131,8 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
     }
 
     /// The VMAs in order, with their ranges, from the first that ends above `addr`. Each appears as
-    /// it was at some moment under the guard. Takes no lock, allocates nothing (I2).
+    /// it was at some moment under the guard; one that has grown downwards meanwhile begins where
+    /// the one before ends. Takes no lock, allocates nothing.
     pub fn iter<'g>(
         &'g self,
         guard: &'g R::Guard,

@@ -45,6 +45,8 @@ pub(crate) struct Bin<E: Entry, R: Reclaim, A: NodeAlloc> {
     nodes: Heap<Link, A>,
     /// Entries and subtrees.
     things: Heap<Thing, A>,
+    /// Whether the engine should free what it can: there is much.
+    much: bool,
     #[allow(clippy::type_complexity)]
     _kinds: PhantomData<fn() -> (E, R)>,
 }
@@ -55,7 +57,7 @@ pub(in crate::write) type Thing = (NonNull<()>, unsafe fn(NonNull<()>));
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
     #[inline(always)]
     pub(crate) const fn new(disposal: Disposal) -> Self {
-        Bin { disposal, nodes: Heap::new(), things: Heap::new(), _kinds: PhantomData }
+        Bin { disposal, nodes: Heap::new(), things: Heap::new(), much: false, _kinds: PhantomData }
     }
 
     /// Whether entries are freed at once, because there are no readers.
@@ -82,14 +84,31 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
     #[inline]
     unsafe fn dispose(&mut self, ptr: NonNull<()>, free: unsafe fn(NonNull<()>)) {
         // SAFETY: the caller's promise.
-        unsafe { if self.is_exclusive() { free(ptr) } else { self.things.push::<R>((ptr, free)) } }
+        unsafe {
+            if self.is_exclusive() {
+                free(ptr)
+            } else if self.things.push::<R>((ptr, free)) {
+                self.much = true;
+                self.free_much();
+            }
+        }
     }
 
     /// Hands over everything collected.
     #[cold]
     fn flush(&mut self) {
-        self.nodes.flush::<R>();
-        self.things.flush::<R>();
+        self.much |= self.nodes.flush::<R>();
+        self.much |= self.things.flush::<R>();
+    }
+
+    /// Lets the engine free what it can, if there is much. Frees may read the tree, so a writer
+    /// that is alone calls this after its write.
+    #[inline(always)]
+    pub(crate) fn free_much(&mut self) {
+        if self.much && self.disposal != Disposal::Alone {
+            self.much = false;
+            R::flush(&R::pin());
+        }
     }
 
     /// Takes an entry.
@@ -115,7 +134,12 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
         // SAFETY: the caller's promise.
         unsafe {
             debug_assert!(!link.refs().shared(), "a shared node is freed");
-            if self.in_place() { free_node::<A>(link) } else { self.nodes.push::<R>(link) }
+            if self.in_place() {
+                free_node::<A>(link)
+            } else if self.nodes.push::<R>(link) {
+                self.much = true;
+                self.free_much();
+            }
         }
     }
 
@@ -129,11 +153,11 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
         let free = if by_parts { let_go_by_parts::<E, R, A> } else { let_go::<E, A> };
         // SAFETY: the caller's promise.
         unsafe { self.dispose(tagged, free) };
-        if link.level() > 0 && !self.in_place() {
-            // The subtree may be large, so it does not wait for a full batch. This may run frees,
-            // which may read the tree. So a writer that is alone leaves it to its end.
+        if link.level() > 0 && !self.is_exclusive() {
+            // The subtree may be large, so it does not wait for a full batch.
             self.flush();
-            R::flush(&R::pin());
+            self.much = true;
+            self.free_much();
         }
     }
 
@@ -161,6 +185,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Bin<E, R, A> {
         if !self.nodes.is_empty() || !self.things.is_empty() {
             self.flush();
         }
+        self.free_much();
     }
 }
 

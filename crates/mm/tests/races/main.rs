@@ -5,6 +5,7 @@ mod common;
 
 mod copy_races;
 mod fork_races;
+mod frees;
 mod huge_races;
 mod object_races;
 mod spaces;

@@ -94,7 +94,7 @@ use crate::format::{Decoded, Format, span_at};
 use crate::lock::Locked;
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
-use crate::walk::Walk;
+use crate::walk::{Mapping, Walk, mapping};
 use grace::Concurrent;
 use machine::{Machine, PageSize, VirtAddr, VirtRange};
 
@@ -137,21 +137,31 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
     }
 
-    /// Checks that the range cuts no page at its ends.
+    /// Checks that the range cuts no page at its ends. Cost: a walk, and one more if the end lies
+    /// in another table.
     fn check_ends(
         &self,
         walk: &Walk<'_, M, F>,
         range: VirtRange,
     ) -> core::result::Result<(), Error> {
-        let last = range.last().ok_or(Error::Empty)?;
-        for end in [range.start(), last] {
-            if let Some(page) = walk.get(end)
-                && !covers(range, page.page, page.size)
-            {
-                return Err(Error::Cut(page.page, page.size));
-            }
+        let (start, last) = (range.start(), range.last().ok_or(Error::Empty)?);
+        let cuts = |page: &Mapping| !covers(range, page.page, page.size);
+        let cut = |page: Mapping| Err(Error::Cut(page.page, page.size));
+        let spot = if F::is_canonical(start) { walk.find(start, 0) } else { None };
+        if let Some(page) = spot.as_ref().and_then(|spot| mapping::<M, F>(start, spot))
+            && cuts(&page)
+        {
+            return cut(page);
         }
-        Ok(())
+        // A lowest table has no large pages, but it may have groups.
+        let table = |at: VirtAddr| at.get() >> F::shift(1);
+        if F::GROUP.is_none()
+            && spot.is_some_and(|spot| spot.level == 0)
+            && table(start) == table(last)
+        {
+            return Ok(());
+        }
+        walk.get(last).filter(cuts).map_or(Ok(()), cut)
     }
 }
 

@@ -98,17 +98,16 @@ impl<T: Discard, A: NodeAlloc> Heap<T, A> {
     /// # Safety
     /// The object left the tree and has no other owner; `R` is the engine of its readers.
     #[cfg_attr(not(unoptimized), inline(always))]
-    pub(in crate::write) unsafe fn push<R: Reclaim>(&mut self, thing: T) {
+    pub(in crate::write) unsafe fn push<R: Reclaim>(&mut self, thing: T) -> bool {
         if self.batch.is_null() {
             // SAFETY: the caller's promise.
-            return unsafe { self.push_first::<R>(thing) };
+            unsafe { self.push_first::<R>(thing) }
+            return false;
         }
         // SAFETY: the batch is ours alone, and not full.
         unsafe { Self::place(self.batch, self.len).write(thing) }
         self.len += 1;
-        if self.len == Self::MOST {
-            self.flush::<R>();
-        }
+        self.len == Self::MOST && self.flush::<R>()
     }
 
     /// Adds an object when there is no batch yet.
@@ -147,12 +146,13 @@ impl<T: Discard, A: NodeAlloc> Heap<T, A> {
         unsafe { (&raw mut (*batch).things).cast::<T>().add(i) }
     }
 
-    /// Hands the collected objects to the engine.
+    /// Hands the collected objects to the engine. Returns whether it should free what it can: after
+    /// some batches.
     #[cold]
-    pub(in crate::write) fn flush<R: Reclaim>(&mut self) {
+    pub(in crate::write) fn flush<R: Reclaim>(&mut self) -> bool {
         let len = core::mem::take(&mut self.len);
         if len == 0 {
-            return;
+            return false;
         }
         let guard = R::pin();
         let Some(batch) = NonNull::new(core::mem::replace(&mut self.batch, ptr::null_mut())) else {
@@ -164,7 +164,7 @@ impl<T: Discard, A: NodeAlloc> Heap<T, A> {
                     R::retire(&guard, ptr, free);
                 }
             }
-            return;
+            return false;
         };
         // SAFETY: the batch is ours alone; everything in it is unreachable already.
         unsafe {
@@ -172,9 +172,7 @@ impl<T: Discard, A: NodeAlloc> Heap<T, A> {
             R::retire(&guard, batch.cast(), Self::free);
         }
         self.batches = self.batches.wrapping_add(1);
-        if self.batches.is_multiple_of(BATCHES) {
-            R::flush(&guard);
-        }
+        self.batches.is_multiple_of(BATCHES)
     }
 
     /// Frees the objects in a batch, and the batch.
