@@ -1,10 +1,10 @@
 //! A tree that is usually used by one CPU: [`SoleTree`].
 //!
-//! It is shared like a [`MapleTree`](crate::MapleTree) with a lock. But as long as one CPU alone
-//! uses it, its writer changes nodes in place, as an exclusive owner does. [`grace::sole`] finds
-//! out, and has the argument. Its condition is met as follows. Each read is one access: it walks
-//! the nodes and returns a reference to an entry, and keeps no position in the tree. So
-//! [`SoleTree`] has no cursor for readers, and [`iter`](SoleTree::iter) finds each entry anew.
+//! It is shared like a [`MapleTree`] with a lock. But as long as one CPU alone uses it, its writer
+//! changes nodes in place, as an exclusive owner does. [`grace::sole`] finds out, and has the
+//! argument. Its condition is met as follows. Each read is one access: it walks the nodes and
+//! returns a reference to an entry, and keeps no position in the tree. So [`SoleTree`] has no
+//! cursor for readers, and [`iter`](SoleTree::iter) finds each entry anew.
 //! Entries that leave the tree are always dropped after a grace period, so a reference stays valid
 //! as long as its guard exists.
 //!
@@ -66,7 +66,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> SoleTree<E, R, A> {
         R::pin()
     }
 
-    /// As [`MapleTree::load`](crate::MapleTree::load). Cost: two more loads from the root's line,
+    /// As [`MapleTree::load`]. Cost: two more loads from the root's line,
     /// and two branches.
     ///
     /// # Panics
@@ -79,7 +79,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> SoleTree<E, R, A> {
         unsafe { self.core.load(index) }
     }
 
-    /// As [`MapleTree::lookup`](crate::MapleTree::lookup). Cost: as for [`load`](SoleTree::load).
+    /// As [`MapleTree::lookup`]. Cost: as for [`load`](SoleTree::load).
     #[inline]
     pub fn lookup<'g>(
         &'g self,
@@ -91,7 +91,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> SoleTree<E, R, A> {
         unsafe { self.core.lookup(index) }
     }
 
-    /// As [`MapleTree::find`](crate::MapleTree::find). Cost: as for [`load`](SoleTree::load).
+    /// As [`MapleTree::find`]. Cost: as for [`load`](SoleTree::load).
     #[inline]
     pub fn find<'g>(
         &'g self,
