@@ -66,8 +66,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> SoleTree<E, R, A> {
         R::pin()
     }
 
-    /// As [`MapleTree::load`]. Cost: two more loads from the root's line,
-    /// and two branches.
+    /// As [`MapleTree::load`]. Cost: one more load from the root's line, and two branches.
     ///
     /// # Panics
     /// This and the other reads: in an interrupt that has come upon a write of the only user; see

@@ -337,9 +337,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
             }
         }
     }
-}
 
-impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     /// The write right, and what it can do without the pages.
     pub(crate) fn right(&self) -> Writer<'_, M, G> {
         self.lock().writer(())
