@@ -87,8 +87,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
         unsafe {
             if self.is_exclusive() {
                 free(ptr)
-            } else if self.things.push::<R>((ptr, free)) {
-                self.much = true;
+            } else {
+                self.much |= self.things.push::<R>((ptr, free));
                 self.free_much();
             }
         }
@@ -136,8 +136,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
             debug_assert!(!link.refs().shared(), "a shared node is freed");
             if self.in_place() {
                 free_node::<A>(link)
-            } else if self.nodes.push::<R>(link) {
-                self.much = true;
+            } else {
+                self.much |= self.nodes.push::<R>(link);
                 self.free_much();
             }
         }
