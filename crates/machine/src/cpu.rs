@@ -56,6 +56,25 @@ impl fmt::Display for CpuId {
 ///   has the `current` of the code it interrupted.
 ///
 /// Unsafe code relies on both: see [`CpuLocal`](crate::CpuLocal).
+///
+/// # How a CPU comes online and goes offline
+/// It comes online with empty TLBs and interrupts disabled: it is added to
+/// [`online`](Cpus::online), then [polls](crate::CrossCall::poll) once, since an IPI that was sent
+/// before may be lost. It starts with the engine of deferred frees (`start`), activates a page
+/// table, and takes part in grace periods (`TlbGrace::idle_exit`).
+///
+/// It goes offline in this order:
+/// 1. No program runs there any more. The kernel's tables are active, and no space keeps the CPU
+///    (`paging`'s `PageTables::leave`).
+/// 2. It is idle for each grace period that it takes part in, so that none waits for it:
+///    `idle_enter` of `vmap`'s `TlbGrace`, and of the [engine](https://docs.rs/samara-grace) of
+///    deferred frees. Other CPUs free what it has deferred.
+/// 3. With interrupts disabled, it is removed from `online` with Release, or stronger, and makes no
+///    access by a translation that may change. From then on nothing waits for it:
+///    [`CrossCall`](crate::CrossCall) withdraws the requests that it has not taken.
+///
+/// Frames in its [cache](crate::Frames) stay there, and count as free. Another CPU takes them when
+/// it finds no others.
 pub unsafe trait Cpus {
     /// The number of CPUs, including those that are not running. Constant.
     fn count(&self) -> usize;
@@ -65,7 +84,8 @@ pub unsafe trait Cpus {
     /// anywhere.
     fn current(&self) -> CpuId;
 
-    /// The CPUs that are online. The set may be out of date when it is returned.
+    /// The CPUs that are online. The set may be out of date when it is returned. Read with Acquire:
+    /// what a CPU did that is missing in it was done before.
     fn online(&self) -> CpuSet;
 
     /// Makes each of these CPUs take its timer interrupt soon. Call it if other code waits for the
@@ -140,6 +160,11 @@ impl CpuSet {
     /// The CPUs that are in both sets.
     pub fn intersection(&self, other: &CpuSet) -> CpuSet {
         CpuSet(core::array::from_fn(|i| self.0[i] & other.0[i]))
+    }
+
+    /// The CPUs that are in this set, and not in the other.
+    pub fn difference(&self, other: &CpuSet) -> CpuSet {
+        CpuSet(core::array::from_fn(|i| self.0[i] & !other.0[i]))
     }
 
     /// The CPUs in the set, in ascending order.

@@ -31,6 +31,10 @@
 //! call from a closure of another call on the same CPU, or from an interrupt that cannot be
 //! disabled, panics before it changes anything.
 //!
+//! *A CPU may go offline* while it is called. Its caller then withdraws the request, unless that
+//! CPU has taken it: then it performs it first. A CPU that comes online polls once, since an IPI
+//! that was sent before may be lost (see [`Cpus`]).
+//!
 //! *A closure may panic.* The caller then withdraws the requests that no CPU has taken, and waits
 //! for those that were taken, before its slot is free again. If the panic prevented its IPI,
 //! another caller may rely on that IPI: a counter of failed calls makes each waiting caller send an
@@ -116,9 +120,10 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
         Ok(CrossCall { slots, machine, failed: AtomicUsize::new(0) })
     }
 
-    /// Makes all of `cpus` perform `what`, and waits until they have. CPUs that do not exist are
-    /// ignored. All others must be online, or this never returns. `interrupt` gets the set of CPUs
-    /// to which it must send an IPI, whose handler calls [`poll`](CrossCall::poll). `act` performs
+    /// Makes all of `cpus` perform `what`, and waits until they have. CPUs that do not exist or are
+    /// not [online](Cpus::online) are ignored, also those that go offline meanwhile. `interrupt`
+    /// gets the set of CPUs to which it must send an IPI, whose handler calls
+    /// [`poll`](CrossCall::poll). `act` performs
     /// the request on this CPU, and the requests of other CPUs that arrive meanwhile.
     ///
     /// Interrupts are disabled until it returns. The caller must hold no lock for which another CPU
@@ -149,6 +154,9 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
         );
         let mut others = cpus.intersection(&CpuSet::first(self.slots.iter().count()));
         others.remove(here);
+        if !others.is_empty() {
+            others = others.intersection(&self.machine.online());
+        }
         // Acquire: pairs with the Release in `CallInProgress::drop`. The bits of each failed call
         // that is counted here were cleared before this call sets its own.
         let mut failed = self.failed.load(Ordering::Acquire);
@@ -178,6 +186,9 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
         while mine.waiting.load(order) != 0 {
             if !mutant::is(Mutant::WaitsDeaf) {
                 self.poll(&mut act);
+            }
+            if !mutant::is(Mutant::AwaitsOffline) {
+                self.withdraw(here, mine, &others.difference(&self.machine.online()));
             }
             // Acquire: as above.
             let now = self.failed.load(Ordering::Acquire);
@@ -218,6 +229,18 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
                     let order = mutant::order(Ordering::Release, Mutant::CountRelaxed);
                     slot.waiting.fetch_sub(1, order);
                 }
+            }
+        }
+    }
+
+    /// Withdraws the request of `here` from CPUs that have not taken it.
+    fn withdraw(&self, here: CpuId, mine: &Slot<T>, cpus: &CpuSet) {
+        let (word, bit) = place(here);
+        for slot in cpus.iter().filter_map(|cpu| self.slots.get(cpu)) {
+            // Relaxed, both: a CPU that finds the bit performs the request, and only that CPU
+            // decrements the counter for it.
+            if slot.callers[word].fetch_and(!bit, Ordering::Relaxed) & bit != 0 {
+                mine.waiting.fetch_sub(1, Ordering::Relaxed);
             }
         }
     }
@@ -278,14 +301,7 @@ impl<T: Copy, M: Cpus + Irqs + Step> CallInProgress<'_, T, M> {
 impl<T: Copy, M: Cpus + Irqs + Step> Drop for CallInProgress<'_, T, M> {
     fn drop(&mut self) {
         if !self.done && !sync::model_is_over() {
-            let (word, bit) = place(self.here);
-            for slot in self.others.iter().filter_map(|cpu| self.calls.slots.get(cpu)) {
-                // Relaxed, both: a CPU that finds the bit performs the request, and only that CPU
-                // decrements the counter for it.
-                if slot.callers[word].fetch_and(!bit, Ordering::Relaxed) & bit != 0 {
-                    self.mine.waiting.fetch_sub(1, Ordering::Relaxed);
-                }
-            }
+            self.calls.withdraw(self.here, self.mine, &self.others);
             // Release: the bits are cleared. Pairs with the Acquire in `call`.
             self.calls.failed.fetch_add(1, Ordering::Release);
             // Acquire: the CPUs that read the request are done with it. Pairs with the Release of

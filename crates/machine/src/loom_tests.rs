@@ -41,6 +41,8 @@ struct World {
     /// The number of CPUs whose programs have ended.
     ended: AtomicUsize,
     lock: AtomicBool,
+    /// The CPUs that are offline.
+    offline: [AtomicBool; CPUS],
 }
 
 /// The CPU that a thread acts as.
@@ -86,7 +88,10 @@ unsafe impl Cpus for Machine {
         CpuId::new(here().1).unwrap()
     }
     fn online(&self) -> CpuSet {
-        CpuSet::first(CPUS)
+        let (world, _) = here();
+        // Acquire: as the trait demands.
+        let is_online = |cpu: &CpuId| !world.offline[cpu.index()].load(Ordering::Acquire);
+        CpuSet::first(CPUS).iter().filter(is_online).collect()
     }
 }
 
@@ -128,6 +133,7 @@ impl World {
             handled: core::array::from_fn(|_| AtomicUsize::new(0)),
             ended: AtomicUsize::new(0),
             lock: AtomicBool::new(false),
+            offline: core::array::from_fn(|_| AtomicBool::new(false)),
         })
     }
 }
@@ -335,6 +341,31 @@ fn withdraws() {
     model(3, &[panics, polls]);
 }
 
+/// A CPU goes offline while another one calls it. Afterwards the caller changes what that CPU has
+/// used until then.
+fn goes_offline() {
+    fn calls() {
+        let (world, cpu) = here();
+        let set = CpuSet::only(CpuId::new(1).unwrap());
+        world.calls.call(&set, cpu, |_| {}, |_| {});
+        // SAFETY: no other CPU uses it any more. Loom checks that.
+        world.before[1].with_mut(|count| unsafe { *count += 1 });
+    }
+    fn leaves() {
+        let (world, cpu) = here();
+        // SAFETY: no other CPU has changed it. Loom checks that.
+        world.before[cpu].with(|count| assert_eq!(unsafe { *count }, 0));
+        // Release: as the trait demands.
+        world.offline[cpu].store(true, Ordering::Release);
+    }
+    model(3, &[calls, leaves]);
+}
+
+#[test]
+fn a_cpu_that_goes_offline_is_not_waited_for() {
+    goes_offline();
+}
+
 #[test]
 fn two_cpus_call_each_other() {
     each_other();
@@ -380,4 +411,5 @@ fn a_lost_request_is_a_deadlock() {
     caught(Mutant::TakenInTwo, a_third, "deadlock");
     // The two CPUs wait in turns.
     caught(Mutant::WaitsDeaf, each_other, "maximum number of branches");
+    caught(Mutant::AwaitsOffline, goes_offline, "maximum number of branches");
 }

@@ -18,6 +18,8 @@ pub(crate) enum Mutant {
     TakenInTwo,
     /// A caller that waits for answers does not poll.
     WaitsDeaf,
+    /// A caller waits for a CPU that has gone offline.
+    AwaitsOffline,
     /// A CPU enters a set of CPUs without the fence.
     InsertUnfenced,
     /// A CPU leaves a set of CPUs without a release.

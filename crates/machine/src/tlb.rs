@@ -79,7 +79,8 @@ impl Flush {
 /// When a flush returns, on each CPU that it names: no later access uses a translation or an
 /// upper-level entry that `what` covers and that was cached before the call; and no page walk that
 /// began before the call is still in progress. All later walks see the stores to entries that the
-/// caller made before the call.
+/// caller made before the call: also where an entry was absent before (see
+/// [`published`](Tlb::published)).
 ///
 /// A flush is always allowed: it costs time, not correctness. Hardware may drop more translations
 /// than requested, at any time.
@@ -96,6 +97,8 @@ impl Flush {
 /// this:
 /// - [`flush`](Tlb::flush) and [`flush_on`](Tlb::flush_on) keep the promise above when they return.
 ///   They skip a CPU only if it is not online. Such a CPU has empty TLBs when it starts.
+/// - [`published`](Tlb::published) keeps its promise when it returns. (Code that is told of a page
+///   uses it at once, and the kernel's half has no handler for the fault.)
 /// - [`tags`](Tlb::tags) is constant and at least 1. The hardware distinguishes all tags below it.
 /// - After [`activate`](Tlb::activate), the CPU translates by `root`, caches translations under the
 ///   given tag, and has dropped the translations that are not to be kept. [`active`](Tlb::active)
@@ -111,6 +114,36 @@ pub unsafe trait Tlb: Cpus {
     ///
     /// Costs one IPI for each other CPU named. An empty set costs nothing.
     fn flush_on(&self, cpus: &CpuSet, what: Flush);
+
+    /// Entries that were absent are valid now, at any level of the tables, on the way to addresses
+    /// in `range`. Called once by each call that stores such entries, after the last store and
+    /// before the call returns; also while an entry is made again that was broken first.
+    ///
+    /// The default does nothing, which is right for x86-64 alone: its CPUs cache no absent entries,
+    /// and walks see stores in order. Every other machine implements it:
+    /// - AArch64: DSB ISHST, then ISB. The hardware caches no absent entries there, but its walks
+    ///   need not see the stores before the barrier.
+    /// - RISC-V without Svvptc: SFENCE.VMA without an address, since an address covers only entries
+    ///   of pages, and here a table may be new.
+    /// - Any machine that caches absent entries: it drops them.
+    ///
+    /// # The promise
+    /// `space` is as in [`Flush::Range`].
+    /// - With a space, no later access of this CPU in the range faults because of an entry that was
+    ///   absent before the call. Another CPU may fault. Its page-fault handler finds the page, and
+    ///   calls this method there.
+    /// - With `None`, the same is true of each CPU, for accesses that are ordered after the call:
+    ///   the kernel tolerates no fault in its half. A machine need not interrupt other CPUs for
+    ///   that. It may tell them to drop their absent entries when a fault comes, and make the
+    ///   access again. So does AArch64 without FEAT_ETS2: another CPU may have read an entry ahead.
+    ///
+    /// # Calling context
+    /// As for [`flush`](Tlb::flush), but the caller may hold a lock that an interrupt handler takes.
+    /// So an implementation does not wait for other CPUs that may wait for this one.
+    #[inline(always)]
+    fn published(&self, space: Option<Asid>, range: VirtRange) {
+        let _ = (space, range);
+    }
 
     /// Whether [`flush_on`](Tlb::flush_on) interrupts the CPUs that it names, or runs code there.
     /// Constant. With `false` the hardware broadcasts the flush (TLBI and DSB on AArch64): it costs
@@ -129,8 +162,11 @@ pub unsafe trait Tlb: Cpus {
 
     /// Makes `root` the active page table of this CPU, for the space `asid`.
     ///
-    /// With `keep`, translations cached under the tag stay, though a machine may drop them. Without
-    /// `keep`, the translations that are not global are dropped.
+    /// With `keep`, what is cached under the tag stays, though a machine may drop it. Without
+    /// `keep`, everything that is cached under the tag is dropped: translations that are not
+    /// global, upper-level entries, and absent entries. What is cached under other tags stays, so
+    /// that their spaces may keep it when they are active again. A machine with a single tag has no
+    /// others.
     ///
     /// # Safety
     /// `root` is a top-level table of the machine's format, and stays one until another is active.

@@ -293,7 +293,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// As [`flush_page`](Self::flush_page), on this CPU only. Another space's translations may be
-    /// flushed instead if these tables are not active here.
+    /// flushed instead if these tables are not active here. A page-fault handler that finds the
+    /// page there calls this, and the access is made again: the CPU may have cached an absent
+    /// entry.
     pub fn flush_page_here(&self, at: VirtAddr, size: PageSize) {
         if let Some(range) = VirtRange::new(at.align_down(size), size.bytes()) {
             let space = self.space();
@@ -359,7 +361,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// - No other tables have the same [fixed](Tag::Fixed) tag, unless the machine has one tag for
     ///   all spaces.
     /// - On this CPU, all tables are activated by this method, not by [`machine::Tlb::activate`].
-    /// - The host deactivates the tables on every CPU before they are dropped.
+    /// - The host deactivates the tables on every other CPU before they are dropped. (Where they
+    ///   are dropped, they may be active, if they have the kernel's half: the kernel's tables
+    ///   become active instead.)
     pub unsafe fn activate(&self) {
         let machine = self.machine();
         let _section = machine.irqs_off();
@@ -453,6 +457,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 impl<M: Machine, F: Format, G: Concurrent> Drop for PageTables<M, F, G> {
     fn drop(&mut self) {
         let machine = self.machine();
+        if let Some(kernel) = &self.kernel
+            && machine.active().is_some_and(|(root, _)| root == self.root)
+        {
+            // SAFETY: tables were active here by this method, and these lead to the same kernel.
+            unsafe { kernel.activate() };
+        }
         let list = if self.kernel.is_some() { QUICK_ROOT } else { QUICK_TABLE };
         // No walk in software is under way: `self` is not borrowed. Hardware has the tables
         // inactive (the contract of `activate`), and no cached upper-level entries after this

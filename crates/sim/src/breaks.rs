@@ -14,6 +14,7 @@
 //! A table may be replaced by one whose entries lead to the same places, in the same groups, since
 //! the translations stay, and by any where no CPU has cached the way, or a page of the table.
 
+use crate::absent::result;
 use crate::config::Checks;
 use crate::cpu::Cpu;
 use crate::format::{Entry, Rights};
@@ -49,13 +50,7 @@ impl Sim {
         };
         // Acquire: pairs with the Release of the CPU that stored the entry.
         let old = self.0.arena.word(table, index).map_or(0, |word| word.load(Ordering::Acquire));
-        let new = match op {
-            EntryOp::Store(new) | EntryOp::Swap(new) => new,
-            EntryOp::CompareExchange(expected, new) if expected == old => new,
-            EntryOp::And(mask) => old & mask,
-            EntryOp::Or(mask) => old | mask,
-            EntryOp::Load | EntryOp::CompareExchange(..) => return,
-        };
+        let Some(new) = result(op, old) else { return };
         if !self.format().is_present(new) {
             return;
         }

@@ -414,7 +414,8 @@ impl Sim {
 
     /// Whether the machine keeps stamps and events at all.
     pub(crate) fn watches(&self) -> bool {
-        self.0.config.checks != crate::Checks::NONE || self.0.config.events != 0
+        let config = &self.0.config;
+        config.checks != crate::Checks::NONE || config.events != 0 || config.caches_absent()
     }
 
     /// Called before the last reference to a block is dropped.

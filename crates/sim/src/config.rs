@@ -48,6 +48,8 @@ pub struct Checks {
     pub marks: bool,
     /// Entries that are replaced without break-before-make, where the architecture demands it.
     pub breaks: bool,
+    /// Accesses of the kernel's half that fault since a valid entry was not published.
+    pub published: bool,
 }
 
 impl Checks {
@@ -63,6 +65,7 @@ impl Checks {
         spaces: true,
         marks: true,
         breaks: true,
+        published: true,
     };
 
     /// No checks, for measurements.
@@ -77,6 +80,7 @@ impl Checks {
         spaces: false,
         marks: false,
         breaks: false,
+        published: false,
     };
 }
 
@@ -117,6 +121,10 @@ pub struct Config {
     /// promises that, so a fault by an old entry does not repeat. Other hardware, such as RISC-V,
     /// does not; there the page-fault handler has to flush.
     pub faults_drop: bool,
+    /// Whether CPUs cache absent entries until [`published`](machine::Tlb::published) or a flush,
+    /// also on x86-64. Those of the other architectures always do: so does RISC-V without Svvptc,
+    /// and on AArch64 a walk need not see a new entry before a barrier.
+    pub caches_absent: bool,
     /// The number of a CPU's own steps between two timer interrupts (see
     /// [`Sim::on_tick`](crate::Sim::on_tick)).
     pub tick: Option<u64>,
@@ -141,6 +149,7 @@ impl Default for Config {
             tags: 4096,
             speculation: 0,
             faults_drop: true,
+            caches_absent: false,
             tick: None,
             checks: Checks::ALL,
             events: 512,
@@ -164,6 +173,11 @@ impl Config {
 
     pub(crate) fn format(&self) -> Format {
         Format { arch: self.arch, levels: self.levels }
+    }
+
+    /// Whether CPUs cache absent entries.
+    pub(crate) fn caches_absent(&self) -> bool {
+        self.caches_absent || !matches!(self.arch, Arch::X86_64 | Arch::Npt | Arch::Ept)
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {

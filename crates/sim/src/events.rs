@@ -55,6 +55,8 @@ pub enum What {
     Activate(Frame, Asid),
     /// A space lost its tag.
     TagTaken(Asid),
+    /// Absent entries of a space, or of the kernel's half, became valid.
+    Published(Option<Asid>, VirtRange),
     /// Addresses were reused.
     Reused(VirtRange),
     /// A note by the code under test.
@@ -93,6 +95,7 @@ impl fmt::Display for Event {
             What::Fill(page, size, frame) => write!(f, "cached {page} ({size:?}) to frame {frame}"),
             What::Activate(root, asid) => write!(f, "activated table {root}, space {}", asid.0),
             What::TagTaken(asid) => write!(f, "took tag {} from its space", asid.0),
+            What::Published(space, range) => write!(f, "published {range:?} of {space:?}"),
             What::Reused(range) => write!(f, "reused {range:?}"),
             What::Note(text) => f.write_str(text),
         }

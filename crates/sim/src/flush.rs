@@ -38,6 +38,7 @@ impl Sim {
         self.known_in(what);
         self.instruction(cpu);
         cpu.drop_cached(what);
+        self.drop_absent(cpu, what);
         self.note_if(cpu, || What::Flush(what));
     }
 
@@ -79,6 +80,7 @@ impl Sim {
         let under_way: Vec<_> = others
             .filter_map(|other| {
                 other.drop_uncounted(what);
+                self.drop_absent(other, what);
                 // SeqCst: pairs with `busy`. A CPU that has used its caches before the line above
                 // has counted before that.
                 let count = other.busy.load(Ordering::SeqCst);
@@ -123,6 +125,7 @@ impl Sim {
     /// Performs a request on the CPU's caches.
     pub(crate) fn perform(&self, cpu: &Cpu, request: &Request) {
         cpu.drop_cached(request.what);
+        self.drop_absent(cpu, request.what);
         self.note_if(cpu, || What::RequestedFlush(request.what));
         // Release: no cached entry is used after it; pairs with the Acquire of the waiting CPU.
         request.open.fetch_sub(1, Ordering::Release);

@@ -107,6 +107,7 @@
 //! ```
 #![deny(missing_docs)]
 
+mod absent;
 mod arena;
 mod attach;
 mod bare;

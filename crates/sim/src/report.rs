@@ -148,6 +148,15 @@ pub enum Violation {
         /// The lost bits.
         bits: u64,
     },
+    /// An access of the kernel's half faulted, since a CPU still takes a valid entry for absent.
+    Unpublished {
+        /// The address.
+        address: VirtAddr,
+        /// The table.
+        table: Frame,
+        /// The index of the entry.
+        index: usize,
+    },
     /// A valid entry was replaced without break-before-make, where the architecture demands it.
     NotBroken {
         /// The table.
@@ -367,6 +376,12 @@ impl fmt::Display for Violation {
                 "accessed or dirty bit lost: a store to entry {index} of table {table} cleared \
                  bits {bits:#x}, set since this CPU last read it; use a swap or a \
                  compare-and-exchange"
+            ),
+            Violation::Unpublished { address, table, index } => write!(
+                f,
+                "not published: {address} faults, since entry {index} of table {table} was absent \
+                 and may be cached so; call Tlb::published after the store, and before the page is \
+                 used"
             ),
             Violation::NotBroken { table, index, old, new, by: None } => write!(
                 f,

@@ -20,6 +20,7 @@
 //! up to the driver, which returns the violation. Steps of an unwinding CPU do nothing, so
 //! destructors run through.
 
+use crate::absent::Unseen;
 use crate::arena::Arena;
 use crate::config::{Config, ConfigError};
 use crate::constructed::Constructed;
@@ -57,6 +58,7 @@ pub(crate) struct Inner {
     pub(crate) graces: Vec<Slot>,
     pub(crate) constructed: Mutex<Constructed>,
     pub(crate) marks: Mutex<Marks>,
+    pub(crate) unseen: Mutex<Unseen>,
     pub(crate) places: Mutex<Places>,
     tick: OnceLock<Box<Tick>>,
     may_fail: AtomicBool,
@@ -139,6 +141,7 @@ impl Sim {
             graces: cpus.iter().map(|_| Slot::new()).collect(),
             constructed: Mutex::default(),
             marks: Mutex::default(),
+            unseen: Mutex::default(),
             places: Mutex::default(),
             tick: OnceLock::new(),
             may_fail: AtomicBool::new(false),

@@ -53,6 +53,8 @@ stats! {
     steps,
     /// Flushes that hardware broadcast to other CPUs, with no interrupt.
     broadcasts,
+    /// Calls of [`published`](machine::Tlb::published).
+    published,
     /// Interrupts sent to other CPUs.
     ipis_sent,
     /// Interrupts taken from other CPUs.

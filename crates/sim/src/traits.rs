@@ -103,6 +103,14 @@ unsafe impl Tlb for Sim {
         self.flush_there(self.cpu(), cpus, what);
     }
 
+    fn published(&self, space: Option<Asid>, range: VirtRange) {
+        let cpu = self.cpu();
+        self.instruction(cpu);
+        cpu.stats.published.add(1);
+        self.publish(cpu, space, range);
+        self.note_if(cpu, || What::Published(space, range));
+    }
+
     fn interrupts(&self) -> bool {
         !self.0.config.broadcast
     }
@@ -115,9 +123,11 @@ unsafe impl Tlb for Sim {
         let cpu = self.cpu();
         self.instruction(cpu);
         self.known(asid);
-        locked(&cpu.state).root = Some((root, asid));
+        let before = locked(&cpu.state).root.replace((root, asid));
+        self.now_active(cpu, root, asid, before.is_none());
         if !keep {
             cpu.drop_cached(Flush::Space(asid));
+            self.drop_absent(cpu, Flush::Space(asid));
         }
         self.check_not_void(cpu, root, asid, keep);
         self.check_kept(cpu, root, asid);
@@ -299,6 +309,7 @@ impl Sim {
             self.check_entry(cpu, table);
             self.check_marks(cpu, table, index, op);
             self.check_breaks(table, index, op);
+            self.note_valid(table, index, op);
             self.remember_place(table, index, op);
             if let Some(what) = change(access) {
                 self.note_if(cpu, || what);

@@ -5,7 +5,8 @@
 //!   lowest cached upper-level entry and relies on nothing else, so a table that was freed too
 //!   early is really walked.
 //! - Accessed and dirty bits are set by compare-and-exchange on the entry that was read. If the
-//!   entry has changed, it is read again. Absent entries are not cached.
+//!   entry has changed, it is read again. Absent entries are cached only by a machine that is
+//!   configured so (`absent`).
 //! - An access that a cached translation does not allow is a fault, and drops the translation. A
 //!   walk that ends in a fault drops the upper-level entries from which it began. So a fault may be
 //!   spurious, but does not repeat. The manual promises that (Intel SDM 3A, 4.10.4.1: a page fault
@@ -86,6 +87,9 @@ impl Sim {
                     // any moment.
                     if held && self.0.config.faults_drop {
                         drop_way(cpu, space, at);
+                    }
+                    if kind == FaultKind::NotPresent {
+                        self.check_published(cpu, root, at);
                     }
                     fault(kind)
                 })?;
@@ -206,6 +210,9 @@ impl Sim {
             let entry = cell.load(Ordering::Acquire);
             let found = format.decode(entry, level, index);
             let is_page = match found {
+                Entry::Table(_) | Entry::Page(..) if self.is_unseen(cpu, table, index) => {
+                    return Err(FaultKind::NotPresent);
+                }
                 Entry::Absent => return Err(FaultKind::NotPresent),
                 Entry::Malformed => return Err(FaultKind::Malformed),
                 Entry::Table(_) => false,

@@ -2,8 +2,9 @@
 //! expected result.
 //!
 //! A fault at a mapped page is retried: it may be spurious, just after a table was linked or a page
-//! became writable, and it drops the cached entry that caused it. An access that must fault is
-//! tried once.
+//! became writable, and it drops the cached entry that caused it. At a page of a program, that is
+//! [published](machine::Tlb::published) here before, as by a page-fault handler. An access that must
+//! fault is tried once.
 
 use crate::crew::{Outcome, Told, seen};
 use alloc::format;
@@ -11,17 +12,25 @@ use alloc::vec::Vec;
 use core::fmt::Arguments;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
-use machine::{Fault, FaultKind, Frame, Machine, Owner, Place, Translated, VirtAddr};
+use machine::{
+    Fault, FaultKind, Frame, Machine, Owner, Place, Tlb, Translated, VirtAddr, VirtRange,
+};
 use paging::Format;
 
 /// The most spurious faults of an access: for an upper-level entry, and for the page's entry.
 const SPURIOUS: usize = 3;
 
-fn patiently<T>(access: impl Fn() -> Result<T, Fault>) -> Result<T, Fault> {
+fn patiently<T>(machine: &impl Tlb, access: impl Fn() -> Result<T, Fault>) -> Result<T, Fault> {
     let mut last = access();
     for _ in 0..SPURIOUS {
-        if last.is_ok() {
-            break;
+        let Err(fault) = &last else { break };
+        // The kernel's half is published on all CPUs by the call that maps a page.
+        let of_program = (fault.address.get() as i64) >= 0;
+        if of_program
+            && let Some((_, space)) = machine.active()
+            && let Some(word) = VirtRange::new(fault.address, 1)
+        {
+            machine.published(Some(space), word);
         }
         last = access();
     }
@@ -29,27 +38,31 @@ fn patiently<T>(access: impl Fn() -> Result<T, Fault>) -> Result<T, Fault> {
 }
 
 /// Loads the word at `at`, which is mapped.
-pub(crate) fn load(machine: &impl Translated, at: VirtAddr, what: Arguments<'_>) -> Outcome<u64> {
+pub(crate) fn load(
+    machine: &(impl Tlb + Translated),
+    at: VirtAddr,
+    what: Arguments<'_>,
+) -> Outcome<u64> {
     // SAFETY: trials access only their own memory, and by words.
-    patiently(|| unsafe { machine.load(at) })
+    patiently(machine, || unsafe { machine.load(at) })
         .or_else(|fault| seen(format!("{what}: {fault}, expected a readable page")))
 }
 
 /// Stores to `at`, which is mapped writable.
 pub(crate) fn store(
-    machine: &impl Translated,
+    machine: &(impl Tlb + Translated),
     at: VirtAddr,
     value: u64,
     what: Arguments<'_>,
 ) -> Outcome {
     // SAFETY: as in `load`.
-    patiently(|| unsafe { machine.store(at, value) })
+    patiently(machine, || unsafe { machine.store(at, value) })
         .or_else(|fault| seen(format!("{what}: {fault}, expected a writable page")))
 }
 
 /// Checks that the word at `at`, which is mapped, is `expected`.
 pub(crate) fn is(
-    machine: &impl Translated,
+    machine: &(impl Tlb + Translated),
     at: VirtAddr,
     expected: u64,
     what: Arguments<'_>,

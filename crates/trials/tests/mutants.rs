@@ -5,7 +5,7 @@ mod common;
 
 use common::lax::{Lax, LeftOut, Which};
 use common::{Found, OnSim, Way, run, trial, trial_of_tables};
-use paging::{Aarch64, Aarch64G16, Aarch64G64, X86_64L4};
+use paging::{Aarch64, Aarch64G16, Aarch64G64, Sv48, X86_64L4};
 use sim::{Checks, Config, Grace, Violation};
 use trials::Trial;
 
@@ -59,6 +59,8 @@ fn is_seen_by<F: OnSim>(
 const WRITES: &[&str] = &["the kernel's page made read-only", "expected a fault: it is read-only"];
 const READS: &[&str] =
     &["the kernel's page unmapped and flushed", "expected a fault: no page is mapped"];
+const NEW: &[&str] =
+    &["the kernel's page unmapped and mapped to other frames", "expected a readable page"];
 const OLD: &[&str] = &["the kernel's page unmapped and mapped to other frames", "expected 0x5a1e"];
 
 #[test]
@@ -106,6 +108,13 @@ fn broadcast_flushes_left_out_are_seen() {
         &[2],
         &["the program's page made read-only"],
     );
+}
+
+/// On architectures whose walks need a barrier, or that cache absent entries.
+#[test]
+fn barriers_left_out_are_seen() {
+    is_seen_on::<Aarch64>(LeftOut::Published, Which::Each, &[1, 2], NEW);
+    is_seen_on::<Sv48>(LeftOut::Published, Which::Each, &[1, 2], NEW);
 }
 
 /// With granules of 16 and 64 KiB.

@@ -108,6 +108,8 @@ fn turn(thread: Arc<Thread>, active: &mut Option<Arc<Space>>) {
         if now != ticks {
             ticks = now;
             own.clock.tell(&thread);
+            // A thread that runs alone has no end of its turn. What it has retired is due by now.
+            quiet();
             if is_turn_over(own) {
                 break Next::Ready;
             }

@@ -43,7 +43,8 @@ fn on_shared_pages(
     forked: bool,
     make: impl for<'a> FnOnce(&'a Sim, &'a Space) -> Vec<Program<'a>>,
 ) -> Result<(), Failure> {
-    let config = Config { cpus: 3, frames: 96, checks: RACING, ..Config::default() };
+    let config =
+        Config { cpus: 3, frames: 96, caches_absent: true, checks: RACING, ..Config::default() };
     let sim = Sim::new(config).unwrap();
     let shared = paging(&sim);
     let space = sim.on_cpu(0, || ManuallyDrop::new(new_space(&shared, 1).unwrap()));

@@ -167,6 +167,7 @@ fn run(
         speculation: 100,
         // Also where a fault keeps an upper-level entry that leads to an unlinked table.
         faults_drop: !seed.is_multiple_of(3),
+        caches_absent: seed.is_multiple_of(4),
         checks: Checks { freed_cached: true, ..RACING },
         ..Config::default()
     };

@@ -52,6 +52,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
         let range = VirtRange::new(at, size.bytes()).ok_or(Error::Empty)?;
         self.check(range)?;
+        let _published = self.publish(range);
         self.check_kind(at, attrs.flags)?;
         let value = F::page(size, frame, attrs)?;
         self.check_frames(&mut Lent::default(), at, frame, size.frames())?;

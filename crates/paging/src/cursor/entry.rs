@@ -101,6 +101,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
     ) -> Result<'p, Changed<'p, T, M, F, G>, M, F, G> {
         let at = at.align_down(F::PAGE);
+        let _published = self.publish_page(at, F::PAGE);
         self.with_flush(|pending| self.decide_small(guard, at, None, decide, pending))
     }
 
@@ -118,6 +119,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         found: &Found<'g>,
         decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
     ) -> Result<'p, Changed<'p, T, M, F, G>, M, F, G> {
+        let _published = self.publish_page(found.page, F::PAGE);
         let seen = found.table.filter(|_| found.root == self.root());
         self.with_flush(|pending| self.decide_small(guard, found.page, seen, decide, pending))
     }
@@ -145,6 +147,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
     ) -> Result<'p, Changed<'p, T, M, F, G>, M, F, G> {
         let at = at.align_down(F::LARGE);
+        let _published = self.publish_page(at, F::LARGE);
         self.with_flush(|pending| self.decide_large(guard, at, decide, pending))
     }
 

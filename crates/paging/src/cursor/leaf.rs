@@ -50,12 +50,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let checked = range.and_then(|range| {
             self.check(range)?;
             self.check_kind(range.start(), attrs.flags)?;
-            Ok(F::page(F::PAGE, Frame::default(), attrs)?)
+            Ok((range, F::page(F::PAGE, Frame::default(), attrs)?))
         });
-        let kind = match checked {
-            Ok(kind) => kind,
+        let (range, kind) = match checked {
+            Ok(checked) => checked,
             Err(error) => return Err(Failed { error, pending }),
         };
+        let _published = self.publish(range);
         let (mut at, mut rest, mut lent) = (start, frames, Lent::default());
         while !rest.is_empty() {
             let index = F::index(at, 0);
@@ -201,6 +202,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ) -> core::result::Result<(), Error> {
         let kind = F::page(F::PAGE, Frame::default(), attrs)?;
         let index = F::index(at, 0);
+        let bytes = frames.len() as u64 * F::PAGE.bytes();
+        let _published = VirtRange::new(at, bytes).map(|range| self.publish(range));
         let (entries, mut locked) = self.leaf_entries(leaf, at)?;
         let mapped = fill_alike::<M, F>(&entries, index, frames, kind, &mut locked);
         match frames.get(mapped) {

@@ -39,8 +39,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// dirty if they can be written. A call that changes a part of a group makes its pages single
     /// first, which costs a flush. Each page stays one for all calls.
     ///
-    /// No flush is pending afterwards: absent entries are not cached. (A CPU that caches them
-    /// nevertheless faults once, spuriously.) Deferred frees may run: see [Context](Self#context).
+    /// No flush is pending afterwards: the range is [published](machine::Tlb::published). Deferred
+    /// frees may run: see [Context](Self#context).
     ///
     /// # Errors
     /// - [`Error::Empty`], [`Error::Misaligned`], [`Error::NotCanonical`], [`Error::Kernel`]: not a
@@ -92,6 +92,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         attrs: Attrs,
         supply: impl Supply,
     ) -> Result<'_, (), M, F, G> {
+        let _published = self.publish(range);
         if let Err(error) =
             self.unshare(range).and_then(|()| self.check_kind(range.start(), attrs.flags))
         {

@@ -62,6 +62,7 @@ mod neighbours;
 mod page;
 mod protect;
 mod prune;
+mod publish;
 mod range;
 mod relocate;
 mod share;

@@ -36,6 +36,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         at: VirtAddr,
         decide: impl FnOnce() -> Option<(Frame, Attrs)>,
     ) -> Result<'p, Changed<'p, bool, M, F, G>, M, F, G> {
+        let _published = self.publish_page(at, F::GROUP.unwrap_or(F::PAGE));
         self.with_flush(|pending| self.decide_group(guard, at, decide, pending))
     }
 

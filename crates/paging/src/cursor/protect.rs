@@ -29,6 +29,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         range: VirtRange,
         rights: Flags,
     ) -> Result<'_, PendingFlush<'_, M, F, G>, M, F, G> {
+        let _published = self.publish(range);
         let protected = self.with_flush(|pending| {
             self.unshare(range)?;
             self.check_kind(range.start(), rights & Flags::RIGHTS)?;

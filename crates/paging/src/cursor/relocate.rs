@@ -155,6 +155,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         if !pending.is_of(self) || !spare.is_of(self) {
             return Err(Error::NotTheTables);
         }
+        let _published = self.publish(to);
         let mut next = Some(from.start());
         while let Some(at) = next {
             let mut batch = [None; BATCH];

@@ -53,6 +53,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///
     /// # Safety
     /// - *Addresses*: the page is the caller's to change, and nothing relies on its being one page.
+    /// - *Accesses*: where the architecture demands break-before-make
+    ///   ([`Format::BREAK_BEFORE_MAKE`]), no CPU uses a page of the kernel's half during the call:
+    ///   the access would fault. A kernel maps what it always uses in pages that it never splits.
     /// - *Flush*: on CPUs that do not tolerate translations of two sizes for one address, the page
     ///   is not used before the returned flush is done. Its pieces can be changed at once: their
     ///   flush drops the large translation, too.
@@ -213,6 +216,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             };
             if done == Ok(true) {
                 self.flush_beside_fork(&walk, at, spot.level, table);
+                drop(self.publish_page(at, size));
             }
             match done {
                 // The break has flushed it.

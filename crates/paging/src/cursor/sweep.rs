@@ -98,6 +98,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         pending: &mut PendingFlush<'p, M, F, G>,
         mut change: impl FnMut(Mapping) -> SweepChange,
     ) -> core::result::Result<Option<VirtAddr>, Error> {
+        let _published = self.publish(range);
         let mut cursor = self.sweep_cursor(range, pending)?;
         while let Some(mut table) = cursor.next_table()? {
             while let Some((found, mut page)) = table.next_page()? {

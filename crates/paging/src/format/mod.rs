@@ -181,7 +181,10 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     /// Whether the architecture forbids to replace a valid entry by one with another size, another
     /// memory type, or another frame where either may be written, or by a global one. The cursor
     /// then makes the entry invalid, flushes, and stores the new one. Meanwhile the page is
-    /// `PROT_NONE` to walks.
+    /// `PROT_NONE` to walks, and an access of any CPU faults. A fault of a program is harmless: it
+    /// makes the access again. The kernel does not use a page of its own half while a call splits
+    /// it, changes its memory type, or makes it global: not as data, code, or stack, nor in an
+    /// interrupt handler of another CPU.
     const BREAK_BEFORE_MAKE: bool = false;
     /// The pages of level 0 that hardware may cache as one translation, if the entry of each has
     /// the mark of a group. They lie side by side from a multiple of this size on, as do their

@@ -49,6 +49,8 @@ fn beside_a_part<F: OnSim>(seed: u64) -> Result<(), Failure> {
                 let broken = matches!(fault.kind, FaultKind::NotPresent | FaultKind::Protection);
                 assert!(broken && tries < 1000, "{fault}");
                 tries += 1;
+                // As the handler of a page fault.
+                sim_.published(Some(Asid(1)), VirtRange::new(at, 8).unwrap());
                 sim_.relax();
             }
         }

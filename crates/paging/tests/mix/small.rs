@@ -239,8 +239,14 @@ impl<F: OnSim> Cpu<'_, F> {
             let at = live.at(claim.region, number);
             let want = Want { write: self.rng.chance(2), ..Want::default() };
             let first = sim.translate(at, want);
-            let found =
-                (0..spurious).fold(first, |found, _| found.or_else(|_| sim.translate(at, want)));
+            let again = |_| {
+                // As the handler of a page fault.
+                if !live.is_kernel() {
+                    sim.published(live.tables.space(), VirtRange::new(at, 1).unwrap());
+                }
+                sim.translate(at, want)
+            };
+            let found = (0..spurious).fold(first, |found, _| found.or_else(again));
             let allowed = page.is_some_and(|page| {
                 let needed = if want.write { Flags::WRITE } else { Flags::RWX };
                 page.rights.intersects(needed)

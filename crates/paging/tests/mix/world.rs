@@ -74,7 +74,10 @@ pub(crate) struct Cpu<'w, F: OnSim> {
 }
 
 fn config<F: OnSim>(rng: &mut Rng, large: bool) -> Config {
-    let checks = Checks { stale: Stale::Freed, walked: true, freed_cached: true, ..Checks::ALL };
+    // CPUs also use pages that others map at this moment, and tolerate the fault. What a CPU maps
+    // itself it uses at once.
+    let (stale, published) = (Stale::Freed, false);
+    let checks = Checks { stale, published, walked: true, freed_cached: true, ..Checks::ALL };
     let frames = match rng.below(8) {
         _ if large => 2 * F::LARGE.frames() + 160 * F::PAGE.frames(),
         0 => 56 * F::PAGE.frames(),
@@ -92,6 +95,7 @@ fn config<F: OnSim>(rng: &mut Rng, large: bool) -> Config {
         tags: [1, 4096, 4096, 4096][rng.below(4)],
         speculation: [0, 200, 1000][rng.below(3)],
         tick: Some([2, 3, 7, 41][rng.below(4)]),
+        caches_absent: rng.below(2) == 0,
         checks,
         ..Config::default()
     }

@@ -144,7 +144,7 @@ impl Area {
         self.has_guard() && !self.shrunk
     }
 
-    fn fill<F: Format, M: Translated>(&self, machine: &M) -> Outcome {
+    fn fill<F: Format, M: machine::Tlb + Translated>(&self, machine: &M) -> Outcome {
         (0..self.pages).try_for_each(|number| {
             let (at, what) =
                 (page::<F>(self.at, number), format_args!("page {number} of {:?}", self.kind));

@@ -25,6 +25,8 @@ pub(crate) enum LeftOut {
     Remote,
     /// On all CPUs, at the end of a range.
     End,
+    /// No flush, but what publishes entries that have become valid.
+    Published,
 }
 
 /// The flushes that are affected.
@@ -48,6 +50,7 @@ impl Lax {
     /// Whether this flush is affected.
     fn applies(&self, what: Flush) -> bool {
         match (self.which, what) {
+            _ if self.left_out == LeftOut::Published => false,
             (Which::Each, _) | (Which::Everything, Flush::All) => true,
             (Which::Programs, Flush::Range { space: Some(_), .. } | Flush::Space(_)) => true,
             // Relaxed: one CPU changes pages at a time.
@@ -129,9 +132,14 @@ unsafe impl Tlb for Lax {
         match self.left_out {
             LeftOut::Local => cpus.remove(here),
             LeftOut::Remote => cpus = cpus.intersection(&CpuSet::only(here)),
-            LeftOut::End => {}
+            LeftOut::End | LeftOut::Published => {}
         }
         self.sim.flush_on(&cpus, self.less(what));
+    }
+    fn published(&self, space: Option<Asid>, range: VirtRange) {
+        if self.left_out != LeftOut::Published {
+            self.sim.published(space, range);
+        }
     }
     fn interrupts(&self) -> bool {
         self.sim.interrupts()

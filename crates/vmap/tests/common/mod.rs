@@ -60,7 +60,8 @@ impl World {
 
     /// With a space of these addresses.
     pub(crate) fn over(config: Config, range: VirtRange, options: Options) -> World {
-        let sim = Sim::new(config).unwrap();
+        // Each area is published before a call returns it.
+        let sim = Sim::new(Config { caches_absent: true, ..config }).unwrap();
         let paging = Paging::try_new(sim.clone(), PageSize::Size1G).unwrap();
         let tlb_grace = TlbGrace::try_new(sim.clone()).unwrap();
         // The machine owns the handler, so the handler must not keep the machine alive.

@@ -13,7 +13,7 @@ use crate::machine::Kernel;
 use crate::mutant::{self, Mutant};
 use crate::smp;
 use core::arch::asm;
-use machine::{Asid, CpuSet, Cpus, Flush, Frame, Irqs, Tlb};
+use machine::{Asid, CpuSet, Cpus, Flush, Frame, Irqs, Tlb, VirtRange};
 
 /// From this many pages on, one flush of everything replaces flushes of single pages.
 const MANY: u64 = 64;
@@ -99,6 +99,12 @@ unsafe impl Tlb for Kernel {
             },
             _ => counted(what, everywhere),
         }
+    }
+
+    fn published(&self, _: Option<Asid>, _: VirtRange) {
+        // Stores to entries before it are visible to all later walks, and this CPU repeats what it
+        // has begun. Another CPU may still fault once (`trap`). SAFETY: barriers.
+        unsafe { asm!("dsb ishst", "isb", options(nostack, preserves_flags)) };
     }
 
     fn interrupts(&self) -> bool {

@@ -68,7 +68,8 @@ fn handle(registers: &mut Registers) {
         IRQ => irqchip::handle(),
         FIQ => fail::stopped(),
         _ => {
-            if !registers.is_abort() || !probe::recover(registers) {
+            let is_over = registers.is_abort() && (is_spurious(registers) || probe::recover(registers));
+            if !is_over {
                 let back = Backtrace::from(registers.elr, registers.x[29]);
                 fail::fault(&Fault(registers), back)
             }
@@ -76,6 +77,26 @@ fn handle(registers: &mut Registers) {
     }
     // SAFETY: matches `handler_begins` above.
     unsafe { area::handler_ends() };
+}
+
+/// Whether the address is mapped now. Without FEAT_ETS2, a CPU may have read an absent entry before
+/// another CPU stored it, and use what it read after that CPU has told it of the page. The
+/// exception has synchronized this CPU, so the access is made again.
+fn is_spurious(registers: &Registers) -> bool {
+    if probe::kind(registers.esr, registers.far) != machine::FaultKind::NotPresent {
+        return false;
+    }
+    let result: u64;
+    // SAFETY: it asks how the hardware translates an address. Only these lines use the register.
+    unsafe {
+        asm!(
+            "at s1e1r, {at}", "isb", "mrs {result}, par_el1",
+            at = in(reg) registers.far, result = out(reg) result,
+            options(nostack, preserves_flags)
+        );
+    }
+    // Bit 0: no translation.
+    result & 1 == 0
 }
 
 /// The description of a fault.

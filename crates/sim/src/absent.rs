@@ -1,0 +1,233 @@
+//! Absent entries that CPUs have cached, on AArch64 and RISC-V or with [`Config::caches_absent`].
+//!
+//! A CPU of such an architecture may read an entry ahead while it is absent, and use what it read
+//! until [`published`](machine::Tlb::published) or a flush; or its walks do not see the store of an
+//! entry before a barrier. This machine assumes the worst: each CPU has read each absent entry. So
+//! an entry that becomes valid is noted here with all CPUs. A walk of a noted CPU takes it for
+//! absent. A `published` or a flush takes the CPU away from the entries on the ways to its range.
+//!
+//! A table that is filled before it is linked has no such entries: no CPU could read it. (A table
+//! of which two spaces know is forgotten, too, when the second links it. So the machine is too
+//! lenient there.)
+//!
+//! A missed `published` is a violation where the kernel would fault. In the half of programs the
+//! handler is called, as on hardware.
+//!
+//! [`Config::caches_absent`]: crate::Config::caches_absent
+
+use crate::config::Checks;
+use crate::cpu::Cpu;
+use crate::format::Entry;
+use crate::report::Violation;
+use crate::sim::{Sim, locked};
+use machine::{Asid, CpuId, EntryOp, Flush, Frame, Owner, VirtAddr, VirtRange};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::Ordering;
+
+/// A set of CPUs, by bits.
+type Cpus = u64;
+
+/// The entries that some CPUs still take for absent, by their tables.
+#[derive(Default)]
+pub(crate) struct Unseen {
+    entries: HashMap<Frame, HashMap<usize, Cpus>>,
+    /// The top-level table that was last active on each CPU under each tag.
+    roots: HashMap<(CpuId, Asid), Frame>,
+}
+
+impl Unseen {
+    fn see(&mut self, (table, index): (Frame, usize), cpus: Cpus) {
+        if let Some(entries) = self.entries.get_mut(&table)
+            && let Some(blind) = entries.get_mut(&index)
+        {
+            *blind &= !cpus;
+            if *blind == 0 {
+                entries.remove(&index);
+            }
+        }
+    }
+}
+
+impl Sim {
+    /// Called before code changes an entry.
+    pub(crate) fn note_valid(&self, table: Frame, index: usize, op: EntryOp) {
+        if !self.0.config.caches_absent() {
+            return;
+        }
+        let owner = self.0.frames.info(table).map_or(Owner::Free, |info| info.owner());
+        let Owner::Table(level) = owner else { return };
+        // Acquire: pairs with the Release of the CPU that stored the entry.
+        let old = self.0.arena.word(table, index).map_or(0, |word| word.load(Ordering::Acquire));
+        let Some(new) = result(op, old) else { return };
+        let (format, unseen) = (self.format(), &mut *locked(&self.0.unseen));
+        if let Entry::Table(next) = format.decode(new, level, index) {
+            self.forget(unseen, next, level);
+        }
+        if !format.is_present(new) {
+            unseen.see((table, index), Cpus::MAX);
+        } else if !format.is_present(old) {
+            unseen.entries.entry(table).or_default().insert(index, Cpus::MAX);
+        }
+    }
+
+    /// A table below an entry of this level is being linked.
+    fn forget(&self, unseen: &mut Unseen, table: Frame, level: u8) {
+        let entries = unseen.entries.remove(&table).unwrap_or_default();
+        let Some(below) = level.checked_sub(1) else { return };
+        for index in entries.into_keys() {
+            if let Some((Entry::Table(next), _)) = self.entry_now(table, index, below) {
+                self.forget(unseen, next, below);
+            }
+        }
+    }
+
+    fn entry_now(&self, table: Frame, index: usize, level: u8) -> Option<(Entry, u64)> {
+        // Acquire: as in `note_valid`.
+        let value = self.0.arena.word(table, index)?.load(Ordering::Acquire);
+        Some((self.format().decode(value, level, index), value))
+    }
+
+    /// Whether the CPU takes a valid entry for absent.
+    pub(crate) fn is_unseen(&self, cpu: &Cpu, table: Frame, index: usize) -> bool {
+        self.0.config.caches_absent()
+            && locked(&self.0.unseen)
+                .entries
+                .get(&table)
+                .and_then(|entries| entries.get(&index))
+                .is_some_and(|blind| blind & bit(cpu.id) != 0)
+    }
+
+    /// A CPU translates by these tables from now on.
+    pub(crate) fn now_active(&self, cpu: &Cpu, root: Frame, space: Asid, is_first: bool) {
+        if !self.0.config.caches_absent() {
+            return;
+        }
+        let unseen = &mut *locked(&self.0.unseen);
+        unseen.roots.insert((cpu.id, space), root);
+        if is_first {
+            self.see(unseen, cpu.id, Flush::All);
+        }
+    }
+
+    /// Entries on the ways to the range are published, by this CPU.
+    pub(crate) fn publish(&self, cpu: &Cpu, space: Option<Asid>, range: VirtRange) {
+        if self.0.config.caches_absent() {
+            let cpus = if space.is_none() { Cpus::MAX } else { bit(cpu.id) };
+            let space = space.map(|space| (cpu.id, space));
+            self.see_range(&mut locked(&self.0.unseen), cpus, space, range);
+        }
+    }
+
+    /// The CPU drops absent entries with the translations that a flush covers.
+    pub(crate) fn drop_absent(&self, cpu: &Cpu, what: Flush) {
+        if self.0.config.caches_absent() {
+            self.see(&mut locked(&self.0.unseen), cpu.id, what);
+        }
+    }
+
+    fn see(&self, unseen: &mut Unseen, cpu: CpuId, what: Flush) {
+        let cpus = bit(cpu);
+        match what {
+            Flush::Range { space, range, .. } => {
+                self.see_range(unseen, cpus, space.map(|space| (cpu, space)), range);
+            }
+            Flush::Space(space) => {
+                let half = VirtRange::new(VirtAddr::new(0), 1 << 63);
+                half.inspect(|half| self.see_range(unseen, cpus, Some((cpu, space)), *half));
+                // The space has its own copy of what leads to the other half.
+                if let Some(root) = unseen.roots.get(&(cpu, space)).copied() {
+                    (0..self.format().entries()).for_each(|at| unseen.see((root, at), cpus));
+                }
+            }
+            Flush::All => {
+                let places = unseen.entries.iter().flat_map(|(table, entries)| {
+                    entries.keys().map(|index| (*table, *index)).collect::<Vec<_>>()
+                });
+                let places: Vec<_> = places.collect();
+                places.into_iter().for_each(|place| unseen.see(place, cpus));
+            }
+        }
+    }
+
+    /// `None` is every space. Their ways to the kernel's half differ only in the top-level table.
+    fn see_range(
+        &self,
+        unseen: &mut Unseen,
+        cpus: Cpus,
+        space: Option<(CpuId, Asid)>,
+        range: VirtRange,
+    ) {
+        if unseen.entries.values().all(HashMap::is_empty) {
+            return;
+        }
+        let roots: Vec<_> = match space {
+            Some(space) => unseen.roots.get(&space).copied().into_iter().collect(),
+            None => unseen.roots.values().copied().collect::<BTreeSet<_>>().into_iter().collect(),
+        };
+        for root in roots {
+            let mut next = Some(range.start());
+            let is_in = |at: &VirtAddr| range.contains(*at) && self.format().is_canonical(*at);
+            while let Some(at) = next.filter(is_in) {
+                next = self.see_way(unseen, cpus, root, at);
+            }
+        }
+    }
+
+    /// Returns the first address behind what the last entry on the way decides about.
+    fn see_way(
+        &self,
+        unseen: &mut Unseen,
+        cpus: Cpus,
+        root: Frame,
+        at: VirtAddr,
+    ) -> Option<VirtAddr> {
+        let (format, mut table, mut level) = (self.format(), root, self.0.config.levels - 1);
+        loop {
+            let index = format.index(at, level);
+            unseen.see((table, index), cpus);
+            match self.entry_now(table, index, level) {
+                Some((Entry::Table(below), _)) if level != 0 => (table, level) = (below, level - 1),
+                _ => break,
+            }
+        }
+        let shift = format.shift(level);
+        // It wraps behind the last address.
+        let next = VirtAddr::new(((at.get() >> shift) + 1) << shift);
+        (next > at).then_some(next)
+    }
+
+    /// An access faulted because an entry is absent. In the kernel's half there is no handler.
+    pub(crate) fn check_published(&self, cpu: &Cpu, root: Frame, at: VirtAddr) {
+        let Checks { published, .. } = self.0.config.checks;
+        if !published || !self.0.config.caches_absent() || at.get() >> 63 == 0 {
+            return;
+        }
+        let mut table = root;
+        for level in (0..self.0.config.levels).rev() {
+            let index = self.format().index(at, level);
+            let Some((found, value)) = self.entry_now(table, index, level) else { return };
+            if self.format().is_present(value) && self.is_unseen(cpu, table, index) {
+                let mut history = self.history_of(table);
+                history.extend(self.history_of_entry(table, index));
+                self.violation(Violation::Unpublished { address: at, table, index }, history);
+            }
+            let Entry::Table(below) = found else { return };
+            table = below;
+        }
+    }
+}
+
+/// The value of an entry after an operation; `None` if it does not change it.
+pub(crate) fn result(op: EntryOp, old: u64) -> Option<u64> {
+    match op {
+        EntryOp::Store(new) | EntryOp::Swap(new) => Some(new),
+        EntryOp::CompareExchange(expected, new) => (expected == old).then_some(new),
+        EntryOp::And(mask) => Some(old & mask),
+        EntryOp::Or(mask) => Some(old | mask),
+        EntryOp::Load => None,
+    }
+}
+
+fn bit(cpu: CpuId) -> Cpus {
+    1 << cpu.index()
+}
