@@ -14,7 +14,7 @@
 //!   and a tag is not kept for a new space.
 //! - Pages beside the range: a group of which a part changes, or a table that the space makes its
 //!   own. Only spaces of programs have them. An access there may fault once, and its handler
-//!   publishes the page ([`PageTables::flush_page_here`]).
+//!   flushes the page ([`PageTables::flush_page_here`]).
 //!
 //! Cost: nothing on x86-64, where the machine's method is empty and inlined.
 
