@@ -19,9 +19,15 @@
 //! interrupts disabled, a cache's before a node's, never two of a kind. No holder waits for a CPU.
 //!
 //! # Memory
-//! [`Frames::try_new`] and [`Frames::add`] allocate 16 bytes and two bits for each frame, and fail
-//! if there is no memory. Allocating and freeing frames needs no heap, so the heap may take its own
-//! memory from this source.
+//! A source needs 16 bytes and two bits for each frame, from the heap ([`Frames::try_new`]) or, at
+//! boot, from memory that the host sets aside ([`Frames::in_memory`]). Allocating and freeing frames
+//! needs no heap, so the heap may take its own memory from this source.
+//!
+//! # Zones
+//! A node is a set of frames with a number: a NUMA node, or a zone. A kernel whose devices reach
+//! only low memory gives that memory a node to which no CPU is near ([`Frames::set_home`]). It
+//! allocates there with [`Place::Only`], and other allocations take frames of it only when all other
+//! nodes have none.
 
 mod accounts;
 mod buddy;
@@ -30,23 +36,24 @@ mod error;
 #[cfg(loom)]
 mod model;
 mod node;
+mod storage;
 
 pub use accounts::{Account, Accounts, MAX_ACCOUNTS};
 pub use error::FramesError;
 #[cfg(loom)]
 pub use model::ModelFrames;
+pub(crate) use storage::{NoMemory, Slice, Storage};
 
-use crate::source::{FrameError, MAX_NODES, NodeId, Place};
-use crate::{CpuId, Cpus, Frame, FrameInfo, FrameRange, Irqs, Owner, PerCpu};
-use alloc::boxed::Box;
-use alloc::collections::TryReserveError;
-use alloc::vec::Vec;
+use crate::source::{FrameError, FrameSource, MAX_NODES, NodeId, Place};
+use crate::{CpuId, Cpus, Frame, FrameInfo, FrameRange, Irqs, PerCpu};
 use buddy::Buddy;
-use cache::Cache;
+use cache::{Cache, Stack};
 use core::fmt;
-use core::sync::atomic::Ordering;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use crossbeam_utils::CachePadded;
 use node::Node;
+use spin::mutex::SpinMutex;
 
 /// The largest order: 2^18 frames, a page of 1 GiB.
 pub const MAX_ORDER: u8 = 18;
@@ -66,7 +73,9 @@ pub(crate) const NO_NODE: NodeId = NodeId(u8::MAX);
 /// machine as an argument. Any machine is correct, since locks protect everything.
 ///
 /// ```
-/// use machine::{CpuId, CpuSet, Cpus, Frame, FrameRange, Frames, Irqs, NodeId, Place};
+/// use machine::{
+///     CpuId, CpuSet, Cpus, Frame, FrameRange, FrameSource, Frames, Irqs, NodeId, Place,
+/// };
 ///
 /// /// One CPU without interrupts.
 /// struct Host;
@@ -93,7 +102,7 @@ pub(crate) const NO_NODE: NodeId = NodeId(u8::MAX);
 /// assert_eq!(frames.free_frames(), 60);
 /// assert!(frames.alloc(&Host, 6, Place::Local).is_err());
 /// // SAFETY: as above.
-/// unsafe { frames.free(&Host, block) }.ok()?;
+/// unsafe { frames.on(&Host).free(block) }.ok()?;
 /// # assert_eq!(frames.free_frames(), 64);
 /// # Some(())
 /// # }
@@ -105,11 +114,15 @@ pub(crate) const NO_NODE: NodeId = NodeId(u8::MAX);
 /// It allocates no memory.
 pub struct Frames {
     span: FrameRange,
-    infos: Box<[FrameInfo]>,
+    infos: Slice<FrameInfo>,
     nodes: [CachePadded<Node>; MAX_NODES],
-    node_count: usize,
+    /// Grows only.
+    node_count: AtomicUsize,
     caches: PerCpu<Cache>,
     accounts: Accounts,
+    storage: Storage,
+    /// Held while a range is added.
+    adding: SpinMutex<()>,
 }
 
 impl Frames {
@@ -117,27 +130,74 @@ impl Frames {
     /// this many CPUs, all on node 0. Allocates.
     ///
     /// # Errors
-    /// There is not enough memory.
-    pub fn try_new(span: FrameRange, cpus: usize) -> Result<Self, TryReserveError> {
-        let mut infos = Vec::new();
-        infos.try_reserve_exact(usize::try_from(span.len()).unwrap_or(usize::MAX))?;
-        infos.extend(span.iter().map(|_| {
+    /// [`FramesError::OutOfMemory`].
+    pub fn try_new(span: FrameRange, cpus: usize) -> Result<Self, FramesError> {
+        Ok(Self::with(span, cpus, Storage::Heap)?)
+    }
+
+    /// As [`try_new`](Self::try_new), with memory that the host has set aside: also for what
+    /// [`add`](Self::add) and [`add_later`](Self::add_later) need. So a kernel makes its source
+    /// before it has a heap: it cuts [`bytes`](Self::bytes) off the memory that it is about to add.
+    ///
+    /// ```
+    /// # use machine::*;
+    /// # use core::ptr::NonNull;
+    /// let span = FrameRange::new(Frame::new(0x100).unwrap(), 4096).unwrap();
+    /// // In a kernel these are the first pages of the range.
+    /// let memory = vec![0u8; Frames::bytes(span.len(), 1, 1)].leak();
+    /// // SAFETY: nothing else uses it.
+    /// let mut frames = unsafe { Frames::in_memory(span, 1, NonNull::from(memory)) }?;
+    /// // SAFETY: no code uses the frames in this example.
+    /// unsafe { frames.add(span, NodeId(0)) }?;
+    /// assert_eq!(frames.free_frames(), 4096);
+    /// # Ok::<(), FramesError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`FramesError::OutOfMemory`]: it is too short.
+    ///
+    /// # Safety
+    /// The memory may be written, and no other code uses it as long as the source exists.
+    pub unsafe fn in_memory(
+        span: FrameRange,
+        cpus: usize,
+        memory: NonNull<[u8]>,
+    ) -> Result<Self, FramesError> {
+        // SAFETY: passed on.
+        Ok(Self::with(span, cpus, unsafe { Storage::given(memory) })?)
+    }
+
+    /// The bytes of memory that [`in_memory`](Self::in_memory) needs for a span of so many frames,
+    /// so many CPUs, and so many calls of [`add`](Self::add).
+    pub const fn bytes(frames: u64, cpus: usize, ranges: usize) -> usize {
+        // A line more for each table, for its alignment.
+        let states = frames as usize * size_of::<FrameInfo>() + 128;
+        let cpu = size_of::<CachePadded<Cache>>() + size_of::<CachePadded<accounts::Freed>>();
+        let range = Buddy::bytes(0) + Node::bytes();
+        states + cpus * cpu + 256 + Buddy::bytes(frames) + ranges * range
+    }
+
+    fn with(span: FrameRange, cpus: usize, storage: Storage) -> Result<Self, NoMemory> {
+        let len = usize::try_from(span.len()).map_err(|_| NoMemory)?;
+        let absent = |_| {
             let info = FrameInfo::new();
             info.set_node(NO_NODE);
             info
-        }));
+        };
         Ok(Frames {
             span,
-            infos: infos.into_boxed_slice(),
+            infos: storage.slice(len, absent)?,
             nodes: Default::default(),
-            node_count: 1,
-            caches: PerCpu::try_new(cpus, |_| Cache::new(NodeId(0)))?,
-            accounts: Accounts::try_new(cpus)?,
+            node_count: AtomicUsize::new(1),
+            caches: PerCpu::in_storage(&storage, cpus, |_| Cache::new(NodeId(0)))?,
+            accounts: Accounts::in_storage(&storage, cpus)?,
+            storage,
+            adding: SpinMutex::new(()),
         })
     }
 
     /// Adds free memory to a node. No block extends from one added range into another, so add
-    /// contiguous memory in one call. Allocates two bits for each frame.
+    /// contiguous memory in one call. Needs two bits for each frame, and about 4 KiB.
     ///
     /// # Errors
     /// [`FramesError`].
@@ -146,45 +206,66 @@ impl Frames {
     /// There is memory behind the frames in the machine's [`Memory`](crate::Memory), and no code
     /// uses it.
     pub unsafe fn add(&mut self, range: FrameRange, node: NodeId) -> Result<(), FramesError> {
-        if usize::from(node.0) >= MAX_NODES {
-            return Err(FramesError::NoSuchNode(node));
-        }
+        self.add_range(range, node)
+    }
+
+    /// As [`add`](Self::add), while CPUs use the source: for memory that appears later, or that the
+    /// kernel's loader used at first. Not in an interrupt. Empties the caches of all CPUs.
+    ///
+    /// # Errors
+    /// [`FramesError`].
+    ///
+    /// # Safety
+    /// As for [`add`](Self::add).
+    pub unsafe fn add_later(
+        &self,
+        machine: &(impl Cpus + Irqs),
+        range: FrameRange,
+        node: NodeId,
+    ) -> Result<(), FramesError> {
+        let _section = machine.irqs_off();
+        let _adding = self.adding.lock();
+        self.add_range(range, node)
+    }
+
+    fn add_range(&self, range: FrameRange, node: NodeId) -> Result<(), FramesError> {
+        let memory = self.nodes.get(usize::from(node.0)).ok_or(FramesError::NoSuchNode(node))?;
         if !self.span.covers(&range) {
             return Err(FramesError::BeyondSpan(range));
         }
-        let first = (range.start().number() - self.span.start().number()) as usize;
-        let infos = &self.infos[first..first + range.len() as usize];
-        if let Some(at) = infos.iter().position(|info| info.node() != NO_NODE) {
-            return Err(FramesError::Twice(Frame::containing(self.infos_start(first + at))));
+        let infos = || range.iter().filter_map(|frame| self.info(frame));
+        let is_known = |frame: &Frame| self.info(*frame).is_some_and(FrameInfo::is_memory);
+        if let Some(frame) = range.iter().find(is_known) {
+            return Err(FramesError::Twice(frame));
         }
-        let buddy = Buddy::try_new(range.start().number(), range.len());
-        let buddy = buddy.map_err(|_| FramesError::OutOfMemory)?;
-        self.nodes[usize::from(node.0)].add(buddy).map_err(|_| FramesError::OutOfMemory)?;
-        infos.iter().for_each(|info| info.set_node(node));
-        self.node_count = self.node_count.max(usize::from(node.0) + 1);
+        let buddy = Buddy::try_new(&self.storage, range.start().number(), range.len())?;
+        // Before a CPU can find one of them.
+        infos().for_each(|info| info.set_node(node));
+        if let Err(NoMemory) = memory.add(&self.storage, buddy) {
+            infos().for_each(|info| info.set_node(NO_NODE));
+            return Err(FramesError::OutOfMemory);
+        }
+        // Relaxed: only a number. The node's lock orders its memory.
+        self.node_count.fetch_max(usize::from(node.0) + 1, Ordering::Relaxed);
         self.settle();
         Ok(())
     }
 
     /// Chooses each CPU's near node again, after the set of nodes with memory has changed.
-    fn settle(&mut self) {
-        // The caches hold frames of the old near nodes.
-        self.close();
-        self.open();
-        let (nodes, count) = (&mut self.nodes, self.node_count);
-        for cache in self.caches.iter_mut() {
-            let has_memory = |node: &usize| !nodes[*node].is_empty();
-            let near = (0..count).map(|i| (usize::from(cache.home.0) + i) % count).find(has_memory);
-            cache.near = near.map_or(cache.home, |node| NodeId(node as u8));
+    fn settle(&self) {
+        let count = self.nodes();
+        for cache in self.caches.iter() {
+            let has_memory = |node: &usize| !self.nodes[*node].is_empty();
+            let home = usize::from(cache.home().0);
+            let near = (0..count).map(|i| (home + i) % count).find(has_memory);
+            let mut stack = cache.lock();
+            // The cache holds frames of the old near node.
+            self.empty(cache, &mut stack);
+            cache.set_near(near.map_or(cache.home(), |node| NodeId(node as u8)));
         }
     }
 
-    fn infos_start(&self, index: usize) -> crate::PhysAddr {
-        crate::PhysAddr::new((self.span.start().number() + index as u64) << 12)
-    }
-
-    /// Sets a CPU's node. Without this call it is node 0. If the node has no memory, the CPU uses
-    /// the next one that has. Call it before any frame is allocated.
+    /// Makes this the node of a CPU.
     ///
     /// # Errors
     /// [`FramesError::NoSuchNode`], [`FramesError::NoSuchCpu`].
@@ -192,8 +273,7 @@ impl Frames {
         if usize::from(node.0) >= MAX_NODES {
             return Err(FramesError::NoSuchNode(node));
         }
-        let cache = self.caches.iter_mut().nth(cpu.index()).ok_or(FramesError::NoSuchCpu(cpu))?;
-        cache.home = node;
+        self.caches.get(cpu).ok_or(FramesError::NoSuchCpu(cpu))?.set_home(node);
         self.settle();
         Ok(())
     }
@@ -212,7 +292,7 @@ impl Frames {
             return Err(FrameError::TooLarge { order });
         }
         if let Place::Prefer(node) | Place::Only(node) = place
-            && usize::from(node.0) >= self.node_count
+            && usize::from(node.0) >= self.nodes()
         {
             return Err(FrameError::NoSuchNode(node));
         }
@@ -222,8 +302,48 @@ impl Frames {
         let number = found.ok_or(FrameError::OutOfFrames { order })?;
         let frame = Frame::new(number).ok_or(FrameError::OutOfFrames { order })?;
         // The allocators hold only frames of this source, so this does not fail.
-        self.info(frame).ok_or(FrameError::NotOurs(frame))?.allocate(order);
+        let info = self.info(frame).ok_or(FrameError::NotOurs(frame))?;
+        // SAFETY: it has just left the list of free blocks.
+        unsafe { info.allocate(order) };
         Ok(frame)
+    }
+
+    /// Allocates the block of 2^`order` frames that begins at `frame`, if all of them are free: for
+    /// memory that the kernel's loader, the firmware or a device uses. Empties the caches of all
+    /// CPUs. Context as for [`alloc`](Self::alloc).
+    ///
+    /// # Errors
+    /// [`FrameError::NotOurs`]: not all of it is memory of one range. [`FrameError::NotFree`]: a
+    /// frame is in use, or the block does not begin at a multiple of its length.
+    /// [`FrameError::TooLarge`].
+    pub fn alloc_at(
+        &self,
+        machine: &(impl Cpus + Irqs),
+        frame: Frame,
+        order: u8,
+    ) -> Result<(), FrameError> {
+        if order > MAX_ORDER {
+            return Err(FrameError::TooLarge { order });
+        }
+        let last = frame.checked_add((1 << order) - 1).ok_or(FrameError::NotOurs(frame))?;
+        for frame in [frame, last] {
+            if !self.info(frame).is_some_and(FrameInfo::is_memory) {
+                return Err(FrameError::NotOurs(frame));
+            }
+        }
+        let info = self.info(frame).ok_or(FrameError::NotOurs(frame))?;
+        let _section = machine.irqs_off();
+        self.close();
+        let node = &self.nodes[usize::from(info.node().0)];
+        let is_block = frame.number().is_multiple_of(1 << order);
+        let taken = is_block && node.lock().take_at(frame.number(), order);
+        self.open();
+        if !taken {
+            return Err(FrameError::NotFree(frame));
+        }
+        // SAFETY: it has just left the list of free blocks.
+        unsafe { info.allocate(order) };
+        Ok(())
     }
 
     fn find(&self, cpu: CpuId, order: u8, place: Place) -> Option<u64> {
@@ -233,7 +353,7 @@ impl Frames {
             Place::Prefer(node) | Place::Only(node) => node,
         };
         if order == 0 && node == near {
-            if let Some(number) = self.pop_cached(cpu) {
+            if let Some(number) = self.pop_cached(cpu, near) {
                 return Some(number);
             }
         } else if let Some(number) = self.nodes[usize::from(node.0)].lock().take(order) {
@@ -244,8 +364,9 @@ impl Frames {
         }
         // The other nodes, beginning after this one, so that not all CPUs turn to the same node.
         let first = usize::from(node.0);
-        (1..=self.node_count)
-            .map(|i| (first + i) % self.node_count)
+        let count = self.nodes();
+        (1..=count)
+            .map(|i| (first + i) % count)
             .filter(|other| *other != first)
             .find_map(|other| self.nodes[other].lock().take(order))
     }
@@ -266,14 +387,18 @@ impl Frames {
     }
 
     fn near(&self, cpu: CpuId) -> NodeId {
-        self.caches.get(cpu).map_or(NodeId(0), |cache| cache.near)
+        self.caches.get(cpu).map_or(NodeId(0), Cache::near)
     }
 
-    fn pop_cached(&self, cpu: CpuId) -> Option<u64> {
+    fn pop_cached(&self, cpu: CpuId, near: NodeId) -> Option<u64> {
         let cache = self.caches.get(cpu)?;
         let mut stack = cache.lock();
+        // A range may have been added since the caller looked.
+        if cache.near() != near {
+            return self.nodes[usize::from(near.0)].lock().take(0);
+        }
         if stack.len() == 0 {
-            let mut node = self.nodes[usize::from(cache.near.0)].lock();
+            let mut node = self.nodes[usize::from(near.0)].lock();
             if stack.is_closed() {
                 return node.take(0);
             }
@@ -292,10 +417,14 @@ impl Frames {
         for cache in self.caches.iter() {
             let mut stack = cache.lock();
             stack.close();
-            let mut node = self.nodes[usize::from(cache.near.0)].lock();
-            while let Some(number) = stack.pop() {
-                node.give(number, 0);
-            }
+            self.empty(cache, &mut stack);
+        }
+    }
+
+    fn empty(&self, cache: &Cache, stack: &mut Stack<'_>) {
+        let mut node = self.nodes[usize::from(cache.near().0)].lock();
+        while let Some(number) = stack.pop() {
+            node.give(number, 0);
         }
     }
 
@@ -304,88 +433,28 @@ impl Frames {
         self.caches.iter().for_each(|cache| cache.lock().open());
     }
 
-    /// As [`FrameSource::free`](crate::FrameSource::free).
-    ///
-    /// # Errors
-    /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`], [`FrameError::InUse`].
+    /// This source as a [`FrameSource`], for a host that has this one alone.
+    pub fn on<'f, C: Cpus + Irqs>(&'f self, machine: &'f C) -> FramesOn<'f, C> {
+        FramesOn { frames: self, machine }
+    }
+
+    /// As [`FrameSource::recycle`].
     ///
     /// # Safety
-    /// No code uses the block's memory from now on.
-    pub unsafe fn free(
-        &self,
-        machine: &(impl Cpus + Irqs),
-        frame: Frame,
-    ) -> Result<(), FrameError> {
-        let info = self.known(frame)?;
-        match info.put_only() {
-            Ok(()) => {
-                self.recycle(machine, frame, info);
-                Ok(())
-            }
-            Err(0) => Err(FrameError::NotAllocated(frame)),
-            Err(refs) => Err(FrameError::InUse { frame, refs, pins: info.pins() }),
-        }
-    }
-
-    /// As [`FrameSource::release`](crate::FrameSource::release).
-    ///
-    /// # Errors
-    /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`].
-    ///
-    /// # Safety
-    /// The caller holds the reference, and does not use the block's memory through it from now on.
-    pub unsafe fn release(
-        &self,
-        machine: &(impl Cpus + Irqs),
-        frame: Frame,
-    ) -> Result<bool, FrameError> {
-        let info = self.known(frame)?;
-        let last = info.put().ok_or(FrameError::NotAllocated(frame))?;
-        if last {
-            self.recycle(machine, frame, info);
-        }
-        Ok(last)
-    }
-
-    /// As [`FrameSource::unpin`](crate::FrameSource::unpin).
-    ///
-    /// # Errors
-    /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`].
-    ///
-    /// # Safety
-    /// The caller holds the pins, and does not use the block's memory through them from now on.
-    pub unsafe fn unpin(
-        &self,
-        machine: &(impl Cpus + Irqs),
-        frame: Frame,
-        pins: u32,
-    ) -> Result<bool, FrameError> {
-        let info = self.known(frame)?;
-        let last = info.unpin(pins).ok_or(FrameError::NotAllocated(frame))?;
-        if last {
-            self.recycle(machine, frame, info);
-        }
-        Ok(last)
-    }
-
-    fn known(&self, frame: Frame) -> Result<&FrameInfo, FrameError> {
-        self.info(frame).ok_or(FrameError::NotOurs(frame))
-    }
-
-    /// Takes back a block whose last reference has just been dropped.
-    fn recycle(&self, machine: &(impl Cpus + Irqs), frame: Frame, info: &FrameInfo) {
-        let (order, node) = (info.order(), info.node());
+    /// As there.
+    pub unsafe fn recycle(&self, machine: &(impl Cpus + Irqs), frame: Frame, info: &FrameInfo) {
+        let node = info.node();
         let _section = machine.irqs_off();
         self.accounts.note_freed(machine.current(), info);
-        // SAFETY: its last reference is gone, so this source owns the block.
-        unsafe { info.set_owner(Owner::Free) };
-        info.set_order(0);
+        // SAFETY: passed on.
+        let order = unsafe { info.recycle() };
         if order == 0
             && let Some(cache) = self.caches.get(machine.current())
-            && cache.near == node
+            && cache.near() == node
         {
             let mut stack = cache.lock();
-            if !stack.is_closed() {
+            // A range may have been added since.
+            if !stack.is_closed() && cache.near() == node {
                 if stack.len() == CACHE_FRAMES {
                     let mut node = self.nodes[usize::from(node.0)].lock();
                     node.give_all(&mut stack.shift());
@@ -395,40 +464,6 @@ impl Frames {
             }
         }
         self.nodes[usize::from(node.0)].lock().give(frame.number(), order);
-    }
-
-    /// As [`FrameSource::split`](crate::FrameSource::split).
-    ///
-    /// # Errors
-    /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`], [`FrameError::InUse`],
-    /// [`FrameError::Table`].
-    ///
-    /// # Safety
-    /// As there: the caller owns the block, and no other code relies on its being one block.
-    pub unsafe fn split(&self, frame: Frame) -> Result<(), FrameError> {
-        let info = self.known(frame)?;
-        let (order, owner) = (info.order(), info.owner());
-        // SAFETY: the caller owns the block. Relaxed: its own value.
-        let word = unsafe { info.word() }.load(Ordering::Relaxed);
-        if matches!(owner, Owner::Table(_) | Owner::Quick(_)) {
-            return Err(FrameError::Table(frame));
-        }
-        // While the block has no reference, no other CPU can take one.
-        match info.put_only() {
-            Ok(()) => {}
-            Err(0) => return Err(FrameError::NotAllocated(frame)),
-            Err(refs) => return Err(FrameError::InUse { frame, refs, pins: info.pins() }),
-        }
-        let first = (frame.number() - self.span.start().number()) as usize;
-        for info in &self.infos[first..first + (1 << order)] {
-            info.allocate(0);
-            // SAFETY: the caller owned the block, and used all its frames for this. Relaxed: the
-            // owner is stored with Release.
-            unsafe { info.word() }.store(word, Ordering::Relaxed);
-            // SAFETY: as above.
-            unsafe { info.set_owner(owner) };
-        }
-        Ok(())
     }
 
     /// As [`FrameSource::info`](crate::FrameSource::info).
@@ -451,7 +486,8 @@ impl Frames {
 
     /// As [`FrameSource::nodes`](crate::FrameSource::nodes).
     pub fn nodes(&self) -> usize {
-        self.node_count
+        // Relaxed: only a number.
+        self.node_count.load(Ordering::Relaxed)
     }
 
     /// As [`FrameSource::local_node`](crate::FrameSource::local_node).
@@ -468,11 +504,50 @@ impl Frames {
     }
 }
 
+/// A source and its machine; see [`Frames::on`].
+#[derive(Debug)]
+pub struct FramesOn<'f, C> {
+    frames: &'f Frames,
+    machine: &'f C,
+}
+
+// SAFETY: as `Frames`.
+unsafe impl<C: Cpus + Irqs> FrameSource for FramesOn<'_, C> {
+    fn alloc(&self, order: u8, place: Place) -> Result<Frame, FrameError> {
+        self.frames.alloc(self.machine, order, place)
+    }
+
+    unsafe fn recycle(&self, frame: Frame, info: &FrameInfo) {
+        // SAFETY: passed on.
+        unsafe { self.frames.recycle(self.machine, frame, info) }
+    }
+
+    fn info(&self, frame: Frame) -> Option<&FrameInfo> {
+        self.frames.info(frame)
+    }
+
+    fn free_frames(&self) -> usize {
+        self.frames.free_frames()
+    }
+
+    fn accounts(&self) -> Option<&Accounts> {
+        Some(self.frames.accounts())
+    }
+
+    fn nodes(&self) -> usize {
+        self.frames.nodes()
+    }
+
+    fn local_node(&self) -> NodeId {
+        self.frames.local_node(self.machine)
+    }
+}
+
 impl fmt::Debug for Frames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Frames")
             .field("span", &self.span)
-            .field("nodes", &self.node_count)
+            .field("nodes", &self.nodes())
             .finish_non_exhaustive()
     }
 }

@@ -66,19 +66,23 @@ impl Owner {
 /// ```
 ///
 /// Safe code can read the state and take references. It cannot drop references that other code
-/// holds, or change state on which other code relies:
+/// holds, or change state on which other code relies. A frame source does, by unsafe methods:
 ///
-/// ```compile_fail,E0624
+/// ```compile_fail,E0133
 /// # let info = machine::FrameInfo::new();
 /// info.unpin(1);
 /// ```
-/// ```compile_fail,E0624
+/// ```compile_fail,E0133
 /// # let info = machine::FrameInfo::new();
 /// info.put();
 /// ```
-/// ```compile_fail,E0624
+/// ```compile_fail,E0133
 /// # let info = machine::FrameInfo::new();
 /// info.put_only();
+/// ```
+/// ```compile_fail,E0133
+/// # let info = machine::FrameInfo::new();
+/// info.allocate(0);
 /// ```
 /// ```compile_fail,E0133
 /// # let info = machine::FrameInfo::new();
@@ -102,7 +106,7 @@ pub struct FrameInfo {
 const _: () = assert!(size_of::<FrameInfo>() == 16);
 
 impl FrameInfo {
-    /// The state of a free frame.
+    /// The state of a free frame, on node 0.
     #[expect(clippy::new_without_default, reason = "only a frame source makes them")]
     pub const fn new() -> Self {
         FrameInfo {
@@ -148,16 +152,23 @@ impl FrameInfo {
     }
 
     /// Drops a reference that the caller holds. Returns whether it was the last: then the caller
-    /// owns the frame alone. `None` if the frame has no reference besides its pins.
+    /// owns the frame alone. `None` if the frame has no reference besides its pins. Sources use
+    /// [`FrameSource::release`](crate::FrameSource::release).
+    ///
+    /// # Safety
+    /// As there. After the last one, the caller gives the block back to its source.
     #[inline]
-    pub(crate) fn put(&self) -> Option<bool> {
+    pub unsafe fn put(&self) -> Option<bool> {
         self.ref_counts.sub(1, 0)
     }
 
     /// Drops `count` pins. Returns whether the last reference was among them. `None` if the frame
-    /// has fewer pins.
+    /// has fewer pins. Sources use [`FrameSource::unpin`](crate::FrameSource::unpin).
+    ///
+    /// # Safety
+    /// As there. After the last one, the caller gives the block back to its source.
     #[inline]
-    pub(crate) fn unpin(&self, count: u32) -> Option<bool> {
+    pub unsafe fn unpin(&self, count: u32) -> Option<bool> {
         self.ref_counts.sub(count, count)
     }
 
@@ -166,8 +177,12 @@ impl FrameInfo {
     ///
     /// # Errors
     /// The number of references.
+    ///
+    /// # Safety
+    /// The caller holds the reference. It gives the block back to its source, or allocates it
+    /// again.
     #[inline]
-    pub(crate) fn put_only(&self) -> Result<(), u32> {
+    pub unsafe fn put_only(&self) -> Result<(), u32> {
         self.ref_counts.sub_only()
     }
 
@@ -235,8 +250,13 @@ impl FrameInfo {
         self.node() != crate::frames::NO_NODE
     }
 
-    /// Marks a free frame as allocated, with one reference. Only for the frame source.
-    pub(crate) fn allocate(&self, order: u8) {
+    /// Marks the first frame of a free block as allocated, with one reference and
+    /// [`Owner::Raw`]. For frame sources, before they return the block.
+    ///
+    /// # Safety
+    /// The caller is the block's source, and the block is free and in no list of free blocks.
+    #[inline]
+    pub unsafe fn allocate(&self, order: u8) {
         // Relaxed: no other CPU can find the frame yet. The caller orders these writes when it
         // passes the frame on.
         self.order.store(order, Ordering::Relaxed);
@@ -245,9 +265,19 @@ impl FrameInfo {
         self.ref_counts.begin();
     }
 
-    pub(crate) fn set_order(&self, order: u8) {
+    /// Marks a block as free, and returns its order. For
+    /// [`FrameSource::recycle`](crate::FrameSource::recycle).
+    ///
+    /// # Safety
+    /// The caller is the block's source, and the block has no reference.
+    #[inline]
+    pub unsafe fn recycle(&self) -> u8 {
+        let order = self.order();
+        // SAFETY: its last reference is gone, so the source owns the block.
+        unsafe { self.set_owner(Owner::Free) };
         // Relaxed: as `order`.
-        self.order.store(order, Ordering::Relaxed);
+        self.order.store(0, Ordering::Relaxed);
+        order
     }
 
     pub(crate) fn set_node(&self, node: crate::NodeId) {
@@ -263,7 +293,8 @@ mod tests {
 
     fn allocated() -> FrameInfo {
         let info = FrameInfo::new();
-        info.allocate(0);
+        // SAFETY: no code relies on this state.
+        unsafe { info.allocate(0) };
         info
     }
 
@@ -272,13 +303,16 @@ mod tests {
         let info = allocated();
         assert!(info.try_get() && info.try_pin(3));
         assert_eq!((info.refs(), info.pins()), (5, 3));
-        assert_eq!(info.put_only(), Err(5));
-        assert_eq!(info.unpin(4), None);
-        assert_eq!((info.put(), info.put()), (Some(false), Some(false)));
-        assert_eq!(info.put(), None, "a pin keeps its reference");
-        assert_eq!((info.unpin(1), info.unpin(2)), (Some(false), Some(true)));
+        // SAFETY, all: no code relies on this state.
+        let (put, unpin) = (|| unsafe { info.put() }, |count| unsafe { info.unpin(count) });
+        // SAFETY: as above.
+        assert_eq!(unsafe { info.put_only() }, Err(5));
+        assert_eq!(unpin(4), None);
+        assert_eq!((put(), put()), (Some(false), Some(false)));
+        assert_eq!(put(), None, "a pin keeps its reference");
+        assert_eq!((unpin(1), unpin(2)), (Some(false), Some(true)));
         assert!(!info.try_pin(1) && !info.try_get(), "the frame is free");
-        assert_eq!(info.put(), None);
+        assert_eq!(put(), None);
         assert_eq!((info.refs(), info.pins()), (0, 0));
     }
 

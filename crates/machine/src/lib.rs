@@ -86,7 +86,8 @@ pub use frame::Frame;
 #[cfg(loom)]
 pub use frames::ModelFrames;
 pub use frames::{
-    Account, Accounts, CACHE_BATCH, CACHE_FRAMES, Frames, FramesError, MAX_ACCOUNTS, MAX_ORDER,
+    Account, Accounts, CACHE_BATCH, CACHE_FRAMES, Frames, FramesError, FramesOn, MAX_ACCOUNTS,
+    MAX_ORDER,
 };
 pub use host::{Host, Program};
 pub use info::{FrameInfo, Owner};

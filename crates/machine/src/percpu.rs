@@ -10,8 +10,8 @@
 //! this CPU uses the flag, so it needs no atomic instruction. A `CpuLocal` owns a handle of its
 //! machine, so that the current CPU is always that of the same machine.
 
-use crate::{CpuId, Cpus, Irqs};
-use alloc::boxed::Box;
+use crate::frames::{NoMemory, Slice, Storage};
+use crate::{CpuId, Cpus, Irqs, MAX_CPUS};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use core::cell::{Cell, UnsafeCell};
@@ -27,8 +27,7 @@ use crossbeam_utils::CachePadded;
 /// assert_eq!(counts.get(CpuId::new(3).unwrap()), Some(&30));
 /// assert_eq!(counts.iter().sum::<usize>(), 60);
 /// ```
-#[derive(Debug)]
-pub struct PerCpu<T>(Box<[CachePadded<T>]>);
+pub struct PerCpu<T>(Slice<CachePadded<T>>);
 
 impl<T> PerCpu<T> {
     /// Creates one `T` for each of the first `cpus` CPUs, at most [`MAX_CPUS`](crate::MAX_CPUS).
@@ -40,7 +39,17 @@ impl<T> PerCpu<T> {
         let mut all = Vec::new();
         all.try_reserve_exact(cpus)?;
         all.extend((0..cpus).filter_map(CpuId::new).map(|cpu| CachePadded::new(make(cpu))));
-        Ok(PerCpu(all.into_boxed_slice()))
+        Ok(PerCpu(all.into_boxed_slice().into()))
+    }
+
+    /// As [`try_new`](Self::try_new), with memory from `storage`.
+    pub(crate) fn in_storage(
+        storage: &Storage,
+        cpus: usize,
+        mut make: impl FnMut(CpuId) -> T,
+    ) -> Result<Self, NoMemory> {
+        let cpu = |at| CpuId::new(at).unwrap_or_default();
+        storage.slice(cpus.min(MAX_CPUS), |at| CachePadded::new(make(cpu(at)))).map(PerCpu)
     }
 
     /// The value of this CPU. `None` if the CPU has none. One compare.
@@ -57,6 +66,12 @@ impl<T> PerCpu<T> {
     /// All values, by exclusive access.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.0.iter_mut().map(|slot| &mut **slot)
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for PerCpu<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
     }
 }
 

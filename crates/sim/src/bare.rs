@@ -348,26 +348,9 @@ unsafe impl FrameSource for Bare {
     }
 
     #[inline]
-    unsafe fn free(&self, frame: Frame) -> Result<(), FrameError> {
-        // SAFETY: passed on.
-        unsafe { self.0.frames.free(self, frame) }
-    }
-
-    #[inline]
-    unsafe fn release(&self, frame: Frame) -> Result<bool, FrameError> {
-        // SAFETY: passed on.
-        unsafe { self.0.frames.release(self, frame) }
-    }
-
-    #[inline]
-    unsafe fn unpin(&self, frame: Frame, pins: u32) -> Result<bool, FrameError> {
-        // SAFETY: passed on.
-        unsafe { self.0.frames.unpin(self, frame, pins) }
-    }
-
-    unsafe fn split(&self, frame: Frame) -> Result<(), FrameError> {
-        // SAFETY: passed on.
-        unsafe { self.0.frames.split(frame) }
+    unsafe fn recycle(&self, frame: Frame, info: &FrameInfo) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.0.frames.recycle(self, frame, info) }
     }
 
     #[inline]

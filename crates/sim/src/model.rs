@@ -333,24 +333,9 @@ unsafe impl FrameSource for Model {
         Ok(frame)
     }
 
-    unsafe fn free(&self, frame: Frame) -> Result<(), FrameError> {
+    unsafe fn recycle(&self, frame: Frame, info: &FrameInfo) {
         // SAFETY: passed on.
-        unsafe { self.0.frames.free(frame) }
-    }
-
-    unsafe fn release(&self, frame: Frame) -> Result<bool, FrameError> {
-        // SAFETY: passed on.
-        unsafe { self.0.frames.release(frame) }
-    }
-
-    unsafe fn unpin(&self, frame: Frame, pins: u32) -> Result<bool, FrameError> {
-        // SAFETY: passed on.
-        unsafe { self.0.frames.unpin(frame, pins) }
-    }
-
-    unsafe fn split(&self, _: Frame) -> Result<(), FrameError> {
-        // All blocks are single frames.
-        Ok(())
+        unsafe { self.0.frames.recycle(frame, info) }
     }
 
     fn info(&self, frame: Frame) -> Option<&FrameInfo> {
@@ -359,14 +344,6 @@ unsafe impl FrameSource for Model {
 
     fn note_constructed(&self, frame: Frame, _: u8) {
         self.place(frame);
-    }
-
-    fn nodes(&self) -> usize {
-        1
-    }
-
-    fn local_node(&self) -> NodeId {
-        NodeId(0)
     }
 
     fn free_frames(&self) -> usize {

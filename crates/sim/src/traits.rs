@@ -190,6 +190,11 @@ unsafe impl FrameSource for Sim {
         Ok(frame)
     }
 
+    unsafe fn recycle(&self, frame: Frame, info: &FrameInfo) {
+        // SAFETY: passed on.
+        unsafe { self.0.frames.recycle(self, frame, info) }
+    }
+
     unsafe fn free(&self, frame: Frame) -> Result<(), FrameError> {
         self.instruction(self.cpu());
         let pinned = self.info(frame).is_some_and(|info| info.pins() != 0);
@@ -197,7 +202,7 @@ unsafe impl FrameSource for Sim {
             self.before_free(frame);
         }
         // SAFETY: promised by the caller.
-        unsafe { self.0.frames.free(self, frame) }
+        unsafe { self.0.frames.on(self).free(frame) }
     }
 
     unsafe fn release(&self, frame: Frame) -> Result<bool, FrameError> {
@@ -206,7 +211,7 @@ unsafe impl FrameSource for Sim {
             self.before_free(frame);
         }
         // SAFETY: promised by the caller.
-        unsafe { self.0.frames.release(self, frame) }
+        unsafe { self.0.frames.on(self).release(frame) }
     }
 
     unsafe fn unpin(&self, frame: Frame, pins: u32) -> Result<bool, FrameError> {
@@ -216,13 +221,13 @@ unsafe impl FrameSource for Sim {
             self.before_unpin(frame);
         }
         // SAFETY: promised by the caller.
-        unsafe { self.0.frames.unpin(self, frame, pins) }
+        unsafe { self.0.frames.on(self).unpin(frame, pins) }
     }
 
     unsafe fn split(&self, frame: Frame) -> Result<(), FrameError> {
         self.instruction(self.cpu());
         // SAFETY: passed on.
-        unsafe { self.0.frames.split(frame) }
+        unsafe { self.0.frames.on(self).split(frame) }
     }
 
     #[inline]

@@ -79,26 +79,9 @@ unsafe impl FrameSource for Kernel {
     }
 
     #[inline]
-    unsafe fn free(&self, frame: Frame) -> Result<(), FrameError> {
+    unsafe fn recycle(&self, frame: Frame, info: &FrameInfo) {
         // SAFETY: the caller's promise is passed on.
-        unsafe { frames().free(self, frame) }
-    }
-
-    #[inline]
-    unsafe fn release(&self, frame: Frame) -> Result<bool, FrameError> {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { frames().release(self, frame) }
-    }
-
-    #[inline]
-    unsafe fn unpin(&self, frame: Frame, pins: u32) -> Result<bool, FrameError> {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { frames().unpin(self, frame, pins) }
-    }
-
-    unsafe fn split(&self, frame: Frame) -> Result<(), FrameError> {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { frames().split(frame) }
+        unsafe { frames().recycle(self, frame, info) }
     }
 
     #[inline]

@@ -14,6 +14,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use alloc::collections::TryReserveError;
 
+use super::storage::{NoMemory, Storage};
 use crate::{CpuId, FrameInfo, Owner, PerCpu};
 
 /// The largest number of accounts that are open at once.
@@ -38,7 +39,14 @@ pub struct Accounts {
     /// A bit for each account that is open.
     open: AtomicU64,
     /// Frames freed by each CPU and not yet taken.
-    freed: PerCpu<[AtomicUsize; MAX_ACCOUNTS]>,
+    freed: PerCpu<Freed>,
+}
+
+/// The frames of each account.
+pub(super) type Freed = [AtomicUsize; MAX_ACCOUNTS];
+
+fn none() -> Freed {
+    [const { AtomicUsize::new(0) }; MAX_ACCOUNTS]
 }
 
 impl Accounts {
@@ -47,8 +55,16 @@ impl Accounts {
     /// # Errors
     /// There is not enough memory.
     pub fn try_new(cpus: usize) -> Result<Self, TryReserveError> {
-        let freed = PerCpu::try_new(cpus, |_| [const { AtomicUsize::new(0) }; MAX_ACCOUNTS])?;
-        Ok(Accounts { open: AtomicU64::new(0), freed })
+        PerCpu::try_new(cpus, |_| none()).map(Accounts::with)
+    }
+
+    /// As [`try_new`](Self::try_new), with memory from `storage`.
+    pub(super) fn in_storage(storage: &Storage, cpus: usize) -> Result<Self, NoMemory> {
+        PerCpu::in_storage(storage, cpus, |_| none()).map(Accounts::with)
+    }
+
+    fn with(freed: PerCpu<Freed>) -> Self {
+        Accounts { open: AtomicU64::new(0), freed }
     }
 
     /// Opens an account that no frame is on. `None` if [`MAX_ACCOUNTS`] are open.

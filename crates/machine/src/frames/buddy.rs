@@ -18,10 +18,8 @@
 //! visits each order at most once.
 
 use super::MAX_ORDER;
+use super::storage::{NoMemory, Slice, Storage};
 use crate::Frame;
-use alloc::boxed::Box;
-use alloc::collections::TryReserveError;
-use alloc::vec::Vec;
 
 const ORDERS: usize = MAX_ORDER as usize + 1;
 
@@ -36,12 +34,12 @@ pub(super) struct Buddy {
 }
 
 impl Buddy {
-    /// A range of free frames. Allocates.
-    pub(super) fn try_new(first: u64, len: u64) -> Result<Buddy, TryReserveError> {
+    /// A range of free frames, with memory from `storage`.
+    pub(super) fn try_new(storage: &Storage, first: u64, len: u64) -> Result<Buddy, NoMemory> {
         let mut buddy = Buddy { first, len, free: 0, orders: Default::default(), with_blocks: 0 };
         for order in 0..ORDERS {
             let blocks = buddy.index(first + len.saturating_sub(1), order) + 1;
-            buddy.orders[order] = Bits::try_new(blocks)?;
+            buddy.orders[order] = Bits::try_new(storage, blocks)?;
         }
         let (mut at, end) = (first, first + len);
         while at < end {
@@ -93,6 +91,34 @@ impl Buddy {
         Some((self.take(order)?, order))
     }
 
+    /// Takes the block of this order at `number`, if it is free.
+    pub(super) fn take_at(&mut self, number: u64, order: u8) -> bool {
+        let order = usize::from(order);
+        let within = |from: &usize| {
+            let block = number >> from << from;
+            block >= self.first && self.orders[*from].contains(self.index(block, *from))
+        };
+        let Some(from) = (order..ORDERS).find(within) else { return false };
+        self.remove(number >> from << from, from);
+        for half in (order..from).rev() {
+            // The half that does not contain the block stays free.
+            self.insert((number >> half << half) ^ (1 << half), half);
+        }
+        self.free -= 1 << order;
+        true
+    }
+
+    /// The bytes that the tables of a range of this length need at most.
+    pub(super) const fn bytes(len: u64) -> usize {
+        let (mut order, mut words) = (0, 0);
+        while order < ORDERS {
+            // A block more at each end may be cut.
+            words += levels((len >> order) as usize + 2).2;
+            order += 1;
+        }
+        words * 8
+    }
+
     /// Frees a block, which came from [`take`](Self::take) or consists of such blocks.
     pub(super) fn give(&mut self, mut number: u64, order: u8) {
         self.free += 1 << order;
@@ -138,7 +164,7 @@ impl Buddy {
 #[derive(Default)]
 struct Bits {
     /// The bitmap first, then its upper levels.
-    words: Box<[u64]>,
+    words: Slice<u64>,
     /// The start of each level.
     levels: [usize; LEVELS],
     depth: usize,
@@ -149,7 +175,7 @@ const LEVELS: usize = 9;
 const _: () = assert!(64u64.pow(LEVELS as u32) >= Frame::LIMIT);
 
 /// The start of each level for this many numbers, the number of levels, and the number of words.
-fn levels(numbers: usize) -> ([usize; LEVELS], usize, usize) {
+const fn levels(numbers: usize) -> ([usize; LEVELS], usize, usize) {
     let (mut levels, mut depth, mut total, mut len) = ([0; LEVELS], 0, 0, numbers);
     while depth < LEVELS {
         levels[depth] = total;
@@ -163,12 +189,14 @@ fn levels(numbers: usize) -> ([usize; LEVELS], usize, usize) {
 }
 
 impl Bits {
-    fn try_new(numbers: usize) -> Result<Bits, TryReserveError> {
+    fn try_new(storage: &Storage, numbers: usize) -> Result<Bits, NoMemory> {
         let (levels, depth, total) = levels(numbers);
-        let mut words = Vec::new();
-        words.try_reserve_exact(total)?;
-        words.resize(total, 0);
-        Ok(Bits { words: words.into_boxed_slice(), levels, depth })
+        Ok(Bits { words: storage.slice(total, |_| 0)?, levels, depth })
+    }
+
+    fn contains(&self, number: usize) -> bool {
+        let word = self.words.get(number / 64);
+        word.is_some_and(|word| word & 1 << (number % 64) != 0)
     }
 
     fn insert(&mut self, mut number: usize) {

@@ -9,14 +9,15 @@
 
 use super::{CACHE_BATCH, CACHE_FRAMES};
 use crate::source::NodeId;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 pub(super) struct Cache {
     /// The CPU's node.
-    pub(super) home: NodeId,
+    home: AtomicU8,
     /// The CPU's node, or the next one that has memory. The cached frames are from this node.
-    pub(super) near: NodeId,
+    /// Written under the lock only.
+    near: AtomicU8,
     /// Written under the lock only.
     len: AtomicUsize,
     stack: SpinMutex<Numbers>,
@@ -31,7 +32,29 @@ struct Numbers {
 impl Cache {
     pub(super) fn new(home: NodeId) -> Cache {
         let stack = SpinMutex::new(Numbers { closed: 0, numbers: [0; CACHE_FRAMES] });
-        Cache { home, near: home, len: AtomicUsize::new(0), stack }
+        let (home, near) = (AtomicU8::new(home.0), AtomicU8::new(home.0));
+        Cache { home, near, len: AtomicUsize::new(0), stack }
+    }
+
+    pub(super) fn home(&self) -> NodeId {
+        // Relaxed, as `set_home`: only a number.
+        NodeId(self.home.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_home(&self, node: NodeId) {
+        self.home.store(node.0, Ordering::Relaxed);
+    }
+
+    /// The node of the cached frames. It may be out of date, unless the lock is held.
+    #[inline]
+    pub(super) fn near(&self) -> NodeId {
+        // Relaxed, as `set_near`: the lock orders it, or it is only a number.
+        NodeId(self.near.load(Ordering::Relaxed))
+    }
+
+    /// The stack is locked, and empty.
+    pub(super) fn set_near(&self, node: NodeId) {
+        self.near.store(node.0, Ordering::Relaxed);
     }
 
     /// Interrupts must be disabled.

@@ -1,5 +1,6 @@
 //! Why a range of frames could not be added.
 
+use super::storage::NoMemory;
 use core::fmt;
 
 use crate::source::{MAX_NODES, NodeId};
@@ -40,10 +41,16 @@ impl fmt::Display for FramesError {
                 write!(f, "there is no {cpu}: create the source for more CPUs")
             }
             FramesError::OutOfMemory => {
-                f.write_str("out of memory: the heap has no room for the states of the frames")
+                f.write_str("out of memory: no room for the states of the frames")
             }
         }
     }
 }
 
 impl core::error::Error for FramesError {}
+
+impl From<NoMemory> for FramesError {
+    fn from(_: NoMemory) -> Self {
+        FramesError::OutOfMemory
+    }
+}

@@ -3,7 +3,7 @@
 //! The states of the frames are those of the real source, with the real counts. Only the lists of
 //! free frames differ: their locks are of another crate, so loom would not see what they order.
 
-use crate::{Frame, FrameError, FrameInfo, FrameRange, NodeId, Owner};
+use crate::{Frame, FrameError, FrameInfo, FrameRange, NodeId};
 use alloc::vec::Vec;
 use loom::sync::Mutex;
 
@@ -37,62 +37,19 @@ impl ModelFrames {
         }
         let frame = self.stack().pop().ok_or(none)?;
         forget(frame);
-        self.known(frame)?.allocate(0);
+        let info = self.info(frame).ok_or(FrameError::NotOurs(frame))?;
+        // SAFETY: it was free, and has left the stack.
+        unsafe { info.allocate(0) };
         Ok(frame)
     }
 
-    /// As [`FrameSource::free`](crate::FrameSource::free).
-    ///
-    /// # Errors
-    /// [`FrameError::NotOurs`], [`FrameError::InUse`].
+    /// As [`FrameSource::recycle`](crate::FrameSource::recycle).
     ///
     /// # Safety
     /// As there.
-    pub unsafe fn free(&self, frame: Frame) -> Result<(), FrameError> {
-        let info = self.known(frame)?;
-        info.put_only().map_err(|refs| FrameError::InUse { frame, refs, pins: 0 })?;
-        self.recycle(frame, info);
-        Ok(())
-    }
-
-    /// As [`FrameSource::release`](crate::FrameSource::release).
-    ///
-    /// # Errors
-    /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`].
-    ///
-    /// # Safety
-    /// As there.
-    pub unsafe fn release(&self, frame: Frame) -> Result<bool, FrameError> {
-        self.after(frame, FrameInfo::put)
-    }
-
-    /// As [`FrameSource::unpin`](crate::FrameSource::unpin).
-    ///
-    /// # Errors
-    /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`].
-    ///
-    /// # Safety
-    /// As there.
-    pub unsafe fn unpin(&self, frame: Frame, pins: u32) -> Result<bool, FrameError> {
-        self.after(frame, |info| info.unpin(pins))
-    }
-
-    fn after(
-        &self,
-        frame: Frame,
-        drop: impl FnOnce(&FrameInfo) -> Option<bool>,
-    ) -> Result<bool, FrameError> {
-        let info = self.known(frame)?;
-        let last = drop(info).ok_or(FrameError::NotAllocated(frame))?;
-        if last {
-            self.recycle(frame, info);
-        }
-        Ok(last)
-    }
-
-    fn recycle(&self, frame: Frame, info: &FrameInfo) {
-        // SAFETY: its last reference is gone.
-        unsafe { info.set_owner(Owner::Free) };
+    pub unsafe fn recycle(&self, frame: Frame, info: &FrameInfo) {
+        // SAFETY: passed on.
+        unsafe { info.recycle() };
         self.stack().push(frame);
     }
 
@@ -105,10 +62,6 @@ impl ModelFrames {
     /// The number of free frames.
     pub fn free_frames(&self) -> usize {
         self.stack().len()
-    }
-
-    fn known(&self, frame: Frame) -> Result<&FrameInfo, FrameError> {
-        self.info(frame).ok_or(FrameError::NotOurs(frame))
     }
 
     fn stack(&self) -> loom::sync::MutexGuard<'_, Vec<Frame>> {

@@ -3,32 +3,83 @@
 
 use super::MAX_ORDER;
 use super::buddy::Buddy;
-use alloc::collections::TryReserveError;
-use alloc::vec::Vec;
+use super::storage::{NoMemory, Slice, Storage};
 use core::sync::atomic::{AtomicUsize, Ordering};
+use core::{iter, mem};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 #[derive(Default)]
 pub(super) struct Node {
-    /// Written under the lock only.
     free: AtomicUsize,
-    /// In ascending order.
-    ranges: SpinMutex<Vec<Buddy>>,
+    ranges: SpinMutex<List>,
+}
+
+/// Ranges in ascending order. A list, so that no range moves when one is added.
+#[derive(Default)]
+struct List(Slice<Link>);
+
+/// The only value of its slice.
+struct Link {
+    range: Buddy,
+    next: List,
+}
+
+impl List {
+    fn iter(&self) -> impl Iterator<Item = &Buddy> {
+        iter::successors(self.0.first(), |link| link.next.0.first()).map(|link| &link.range)
+    }
+
+    fn find(&mut self, is_it: impl Fn(&Buddy) -> bool) -> Option<&mut Buddy> {
+        let mut at = self;
+        loop {
+            let link = at.0.first_mut()?;
+            if is_it(&link.range) {
+                return Some(&mut link.range);
+            }
+            at = &mut link.next;
+        }
+    }
+
+    /// The range with the smallest sufficient block; the lowest, if there are several.
+    fn smallest(&mut self, order: u8) -> Option<&mut Buddy> {
+        let best = self.iter().filter_map(|range| range.smallest(order)).min()?;
+        self.find(|range| range.smallest(order) == Some(best))
+    }
+
+    fn insert(&mut self, mut new: Slice<Link>) {
+        let Some(first) = new.first().map(|link| link.range.first()) else { return };
+        if let Some(link) = self.0.first_mut()
+            && link.range.first() < first
+        {
+            return link.next.insert(new);
+        }
+        if let Some(link) = new.first_mut() {
+            link.next = mem::take(self);
+        }
+        self.0 = new;
+    }
 }
 
 impl Node {
-    /// Adds a range of free frames. Allocates.
-    pub(super) fn add(&mut self, range: Buddy) -> Result<(), TryReserveError> {
-        let ranges = self.ranges.get_mut();
-        ranges.try_reserve(1)?;
-        *self.free.get_mut() += range.free() as usize;
-        ranges.insert(ranges.partition_point(|other| other.first() < range.first()), range);
+    /// Adds a range of free frames. Interrupts must be disabled, unless no other code uses the
+    /// source yet.
+    pub(super) fn add(&self, storage: &Storage, range: Buddy) -> Result<(), NoMemory> {
+        let free = range.free() as usize;
+        let link = storage.one(Link { range, next: List::default() })?;
+        let mut ranges = self.lock();
+        ranges.ranges.insert(link);
+        ranges.count(|before| before + free);
         Ok(())
     }
 
+    /// The bytes of a range's link.
+    pub(super) const fn bytes() -> usize {
+        size_of::<Link>() + align_of::<Link>()
+    }
+
     /// Whether the node has no memory at all.
-    pub(super) fn is_empty(&mut self) -> bool {
-        self.ranges.get_mut().is_empty()
+    pub(super) fn is_empty(&self) -> bool {
+        self.ranges.lock().0.is_empty()
     }
 
     /// The number of free frames. It may be out of date, since the lock is not held.
@@ -46,28 +97,36 @@ impl Node {
 /// A locked node.
 pub(super) struct Ranges<'a> {
     free: &'a AtomicUsize,
-    ranges: SpinMutexGuard<'a, Vec<Buddy>>,
+    ranges: SpinMutexGuard<'a, List>,
 }
 
 impl Ranges<'_> {
     /// Takes a block of the smallest sufficient order, from the lowest range that has one.
     pub(super) fn take(&mut self, order: u8) -> Option<u64> {
-        let smallest = |range: &&mut Buddy| range.smallest(order).unwrap_or(u8::MAX);
-        let number = self.ranges.iter_mut().min_by_key(smallest)?.take(order)?;
+        let number = self.ranges.smallest(order)?.take(order)?;
         self.count(|free| free - (1 << order));
         Some(number)
     }
 
     /// Takes a block of at most this order, of the frames that would be taken next one by one.
     pub(super) fn take_run(&mut self, most: u8) -> Option<(u64, u8)> {
-        let smallest = |range: &&mut Buddy| range.smallest(0).unwrap_or(u8::MAX);
-        let (number, order) = self.ranges.iter_mut().min_by_key(smallest)?.take_run(most)?;
+        let (number, order) = self.ranges.smallest(0)?.take_run(most)?;
         self.count(|free| free - (1 << order));
         Some((number, order))
     }
 
+    /// Takes the block of this order at `number`. Returns whether it was free.
+    pub(super) fn take_at(&mut self, number: u64, order: u8) -> bool {
+        let range = self.ranges.find(|range| range.covers(number));
+        let taken = range.is_some_and(|range| range.take_at(number, order));
+        if taken {
+            self.count(|free| free - (1 << order));
+        }
+        taken
+    }
+
     pub(super) fn give(&mut self, number: u64, order: u8) {
-        if let Some(range) = self.ranges.iter_mut().find(|range| range.covers(number)) {
+        if let Some(range) = self.ranges.find(|range| range.covers(number)) {
             range.give(number, order);
             self.count(|free| free + (1 << order));
         }
@@ -114,9 +173,12 @@ mod tests {
         };
         for _ in 0..if cfg!(miri) { 4 } else { 200 } {
             let full = || {
-                let mut node = Node::default();
-                for (first, len) in [(3, 27), (30, 42), (80, 8)] {
-                    node.add(Buddy::try_new(first, len).unwrap()).unwrap();
+                let node = Node::default();
+                let storage = Storage::Heap;
+                // Not in their order.
+                for (first, len) in [(30, 42), (80, 8), (3, 27)] {
+                    let range = Buddy::try_new(&storage, first, len).unwrap();
+                    node.add(&storage, range).unwrap();
                 }
                 while node.lock().take(0).is_some() {}
                 node

@@ -1,9 +1,11 @@
 use super::*;
+use crate::Owner;
 use crate::testing::Host;
 use alloc::collections::BTreeMap;
 use core::sync::atomic::Ordering;
 use proptest::prelude::*;
 use std::vec;
+use std::vec::Vec;
 
 fn frame(number: u64) -> Frame {
     Frame::new(number).unwrap()
@@ -27,7 +29,7 @@ fn source() -> (Host, Frames) {
 
 fn free(frames: &Frames, host: &Host, frame: Frame) -> Result<(), FrameError> {
     // SAFETY: no code uses the memory in these tests.
-    unsafe { frames.free(host, frame) }
+    unsafe { frames.on(host).free(frame) }
 }
 
 #[test]
@@ -267,18 +269,18 @@ fn wrong_frees_are_told() {
         Err(FrameError::InUse { frame: block, refs: 3, pins: 2 })
     );
     // SAFETY: the test owns the block.
-    let split = unsafe { frames.split(block) };
+    let split = unsafe { frames.on(&host).split(block) };
     assert_eq!(split, Err(FrameError::InUse { frame: block, refs: 3, pins: 2 }));
     // SAFETY: no code uses the memory in these tests.
     unsafe {
-        assert_eq!(frames.release(&host, block), Ok(false));
+        assert_eq!(frames.on(&host).release(block), Ok(false));
         assert_eq!(
-            frames.release(&host, block),
+            frames.on(&host).release(block),
             Err(FrameError::NotAllocated(block)),
             "only pins are left"
         );
-        assert_eq!(frames.unpin(&host, block, 3), Err(FrameError::NotAllocated(block)));
-        assert_eq!(frames.unpin(&host, block, 2), Ok(true));
+        assert_eq!(frames.on(&host).unpin(block, 3), Err(FrameError::NotAllocated(block)));
+        assert_eq!(frames.on(&host).unpin(block, 2), Ok(true));
     }
     assert_eq!(free(&frames, &host, block), Err(FrameError::NotAllocated(block)), "twice");
     assert_eq!(frames.free_frames(), 512);
@@ -293,12 +295,12 @@ fn a_block_is_split() {
     for owner in [Owner::Table(0), Owner::Quick(1)] {
         is(owner);
         // SAFETY: the test owns the block, and it is not a table in fact.
-        assert_eq!(unsafe { frames.split(block) }, Err(FrameError::Table(block)));
+        assert_eq!(unsafe { frames.on(&host).split(block) }, Err(FrameError::Table(block)));
     }
     assert_eq!(frames.info(block).map(|info| (info.refs(), info.order())), Some((1, 3)));
     is(Owner::Kernel);
     // SAFETY: the test owns the block.
-    unsafe { frames.split(block) }.unwrap();
+    unsafe { frames.on(&host).split(block) }.unwrap();
     for number in block.number()..block.number() + 8 {
         let info = frames.info(frame(number)).unwrap();
         assert_eq!((info.refs(), info.order(), info.owner()), (1, 0, Owner::Kernel));
@@ -306,7 +308,7 @@ fn a_block_is_split() {
     }
     assert_eq!(frames.free_frames(), 512);
     // SAFETY: no block begins there.
-    assert_eq!(unsafe { frames.split(block) }, Err(FrameError::NotAllocated(block)));
+    assert_eq!(unsafe { frames.on(&host).split(block) }, Err(FrameError::NotAllocated(block)));
 }
 
 #[test]
@@ -367,5 +369,130 @@ proptest! {
             }
             prop_assert_eq!(frames.free_frames() as u64, 512 - held.values().sum::<u64>());
         }
+    }
+}
+
+/// A source that was made before there is a heap, in memory of its own, is as one on the heap.
+#[test]
+fn memory_that_the_host_gives_is_enough() {
+    const RANGES: [(u64, u64); 3] = [(1536, 256), (1024, 256), (1300, 7)];
+    for cpus in [1, 2, 7] {
+        let bytes = Frames::bytes(1000, cpus, RANGES.len());
+        // Wherever it begins.
+        for skipped in [0, 1, 8, 77] {
+            let mut memory = vec![0xee_u8; skipped + bytes];
+            let given = NonNull::from(&mut memory[skipped..]);
+            // SAFETY: the vector lives longer than the source, and no other code uses it.
+            let mut frames = unsafe { Frames::in_memory(range(1000, 1000), cpus, given) }.unwrap();
+            for (first, len) in RANGES {
+                // SAFETY: no code uses the memory in these tests.
+                unsafe { frames.add(range(first, len), NodeId(0)) }.unwrap();
+            }
+            assert_eq!(frames.free_frames(), 256 + 256 + 7);
+            let host = Host::new(cpus);
+            let all: Vec<_> =
+                core::iter::from_fn(|| frames.alloc(&host, 0, Place::Local).ok()).collect();
+            assert_eq!(all.len(), 256 + 256 + 7);
+            all.into_iter().for_each(|frame| free(&frames, &host, frame).unwrap());
+            assert!(frames.alloc(&host, 8, Place::Local).is_ok(), "they have merged");
+        }
+        let mut memory = vec![0_u8; 16 * 1000];
+        // SAFETY: as above.
+        let short =
+            unsafe { Frames::in_memory(range(1000, 1000), cpus, NonNull::from(&mut memory[..])) };
+        assert_eq!(short.err(), Some(FramesError::OutOfMemory));
+    }
+}
+
+/// Memory that runs out while a range is added leaves everything as it was.
+#[test]
+fn a_range_that_finds_no_memory_is_not_added() {
+    let bytes = Frames::bytes(1000, 1, 1);
+    let mut memory = vec![0_u8; bytes];
+    // SAFETY: as above.
+    let mut frames =
+        unsafe { Frames::in_memory(range(1000, 1000), 1, NonNull::from(&mut memory[..])) }.unwrap();
+    // SAFETY, both: no code uses the memory in these tests.
+    let mut add = |first, len| unsafe { frames.add(range(first, len), NodeId(0)) };
+    let added = (0..100).take_while(|at| add(1000 + 10 * at, 9).is_ok()).count() as u64;
+    assert!(added < 100, "the memory was enough");
+    let again = add(1000 + 10 * added, 9);
+    assert_eq!(again, Err(FramesError::OutOfMemory), "it is not there, so not twice");
+    assert_eq!(frames.free_frames(), 9 * added as usize);
+}
+
+/// A range may be added while CPUs allocate, also to a node that is nearer than the one before.
+#[test]
+fn a_range_may_be_added_later() {
+    let (host, mut frames) = source();
+    host.be(1);
+    frames.set_home(CpuId::new(1).unwrap(), NodeId(2)).unwrap();
+    let before = frames.free_frames();
+    let got = frames.alloc(&host, 0, Place::Local).unwrap();
+    assert_ne!(frames.info(got).unwrap().node(), NodeId(2));
+    // SAFETY: no code uses the memory in these tests.
+    let add = |first, len| unsafe { frames.add_later(&host, range(first, len), NodeId(2)) };
+    assert_eq!(add(1850, 100), Ok(()));
+    assert_eq!(add(1949, 2), Err(FramesError::Twice(frame(1949))));
+    assert_eq!(frames.free_frames(), before + 100 - 1);
+    let near = frames.alloc(&host, 0, Place::Local).unwrap();
+    assert_eq!(frames.info(near).unwrap().node(), NodeId(2));
+    assert_eq!((frames.nodes(), frames.local_node(&host)), (3, NodeId(2)));
+    [got, near].into_iter().for_each(|frame| free(&frames, &host, frame).unwrap());
+    assert_eq!(frames.free_frames(), before + 100);
+}
+
+/// Low memory is a node of its own, to which no CPU is near.
+#[test]
+fn a_zone_is_used_last() {
+    let (host, mut frames) = source();
+    let low = NodeId(2);
+    // SAFETY: no code uses the memory in these tests.
+    unsafe { frames.add(range(1000, 16), low) }.unwrap();
+    let on = |at: &Frame| frames.info(*at).unwrap().node();
+    let for_device = frames.alloc(&host, 2, Place::Only(low)).unwrap();
+    assert_eq!(on(&for_device), low);
+    let all: Vec<_> = core::iter::from_fn(|| frames.alloc(&host, 0, Place::Local).ok()).collect();
+    assert_eq!(all.len(), 512 + 12);
+    assert!(all[..512].iter().all(|at| on(at) != low), "ordinary memory first");
+    assert!(all[512..].iter().all(|at| on(at) == low));
+}
+
+proptest! {
+    /// A block at a chosen place is given exactly if all its frames are free, and then they are
+    /// taken, and no others.
+    #[test]
+    fn blocks_at_chosen_places(calls in proptest::collection::vec((0u64..270, 0u8..7, any::<bool>()), 1..60)) {
+        let (host, frames) = source();
+        let mut taken: Vec<(Frame, u8)> = Vec::new();
+        let mut is_free = [true; 256];
+        for (at, order, gives) in calls {
+            if gives && !taken.is_empty() {
+                let (block, order) = taken.swap_remove(at as usize % taken.len());
+                free(&frames, &host, block).unwrap();
+                let first = (block.number() - 1024) as usize;
+                is_free[first..first + (1 << order)].fill(true);
+                continue;
+            }
+            let (len, first) = (1usize << order, at as usize);
+            let result = frames.alloc_at(&host, frame(1024 + at), order);
+            if first + len > 256 {
+                let beyond = if first < 256 { at + len as u64 - 1 } else { at };
+                prop_assert_eq!(result, Err(FrameError::NotOurs(frame(1024 + beyond))));
+                continue;
+            }
+            let fits = first.is_multiple_of(len) && is_free[first..first + len].iter().all(|free| *free);
+            let expected = if fits { Ok(()) } else { Err(FrameError::NotFree(frame(1024 + at))) };
+            prop_assert_eq!(result, expected);
+            if fits {
+                is_free[first..first + len].fill(false);
+                taken.push((frame(1024 + at), order));
+                prop_assert_eq!(frames.info(frame(1024 + at)).map(FrameInfo::refs), Some(1));
+            }
+        }
+        let left = is_free.iter().filter(|free| **free).count();
+        prop_assert_eq!(frames.free_frames(), left + 256);
+        taken.into_iter().for_each(|(block, _)| free(&frames, &host, block).unwrap());
+        prop_assert!(frames.alloc(&host, 8, Place::Only(NodeId(0))).is_ok(), "they have merged");
     }
 }

@@ -177,6 +177,10 @@ unsafe impl FrameSource for Lax {
     fn alloc(&self, order: u8, place: Place) -> Result<Frame, FrameError> {
         self.sim.alloc(order, place)
     }
+    unsafe fn recycle(&self, frame: Frame, info: &FrameInfo) {
+        // SAFETY: passed on.
+        unsafe { self.sim.recycle(frame, info) }
+    }
     unsafe fn free(&self, frame: Frame) -> Result<(), FrameError> {
         // SAFETY: passed on.
         unsafe { self.sim.free(frame) }

@@ -3,13 +3,14 @@ use crate::Frame;
 use buddy_system_allocator::FrameAllocator;
 use proptest::prelude::*;
 use std::vec;
+use std::vec::Vec;
 
 /// Bits at the boundaries of words and levels, compared with a list.
 #[test]
 fn bits_are_a_set() {
     let deep = if cfg!(miri) { 1 } else { 64 };
     for numbers in [1, 63, 64, 65, 4096, 4097, deep * 4096 + 1] {
-        let mut bits = Bits::try_new(numbers).unwrap();
+        let mut bits = Bits::try_new(&Storage::Heap, numbers).unwrap();
         assert_eq!(bits.first(), None);
         let mut some: Vec<usize> = [0, 1, 63, 64, 4095, 4096, numbers / 2, numbers - 1]
             .into_iter()
@@ -45,7 +46,7 @@ fn levels_reach_up_to_one_word() {
 fn all_of_a_range_can_be_had() {
     let large = if cfg!(miri) { 6 } else { 18 };
     for (first, len) in [(0, 1), (1, 1), (3, 7), (511, 2), ((1 << large) - 1, (1 << large) + 2)] {
-        let mut buddy = Buddy::try_new(first, len).unwrap();
+        let mut buddy = Buddy::try_new(&Storage::Heap, first, len).unwrap();
         let mut all: Vec<u64> = core::iter::from_fn(|| buddy.take(0)).collect();
         assert_eq!(buddy.free(), 0);
         all.sort();
@@ -61,9 +62,9 @@ fn all_of_a_range_can_be_had() {
     }
     // The last frames of all.
     let first = Frame::LIMIT - 5;
-    let mut buddy = Buddy::try_new(first, 5).unwrap();
+    let mut buddy = Buddy::try_new(&Storage::Heap, first, 5).unwrap();
     assert_eq!((buddy.take(2), buddy.take(0), buddy.take(0)), (Some(first + 1), Some(first), None));
-    let none = Buddy::try_new(7, 0).unwrap();
+    let none = Buddy::try_new(&Storage::Heap, 7, 0).unwrap();
     assert!(none.smallest(0).is_none() && !none.covers(7));
 }
 
@@ -73,7 +74,7 @@ fn a_run_is_of_the_next_frames() {
     let mut holes = numbers(3);
     for most in 0..7 {
         let make = |holes: &[u64]| {
-            let mut buddy = Buddy::try_new(5, 300).unwrap();
+            let mut buddy = Buddy::try_new(&Storage::Heap, 5, 300).unwrap();
             while buddy.take(0).is_some() {}
             (5..305).filter(|number| !holes.contains(number)).for_each(|at| buddy.give(at, 0));
             buddy
@@ -108,7 +109,7 @@ proptest! {
         first in 0u64..300, len in 1u64..600,
         script in proptest::collection::vec((0u8..8, any::<bool>(), 0usize..64), 0..200),
     ) {
-        let mut buddy = Buddy::try_new(first, len).unwrap();
+        let mut buddy = Buddy::try_new(&Storage::Heap, first, len).unwrap();
         let mut known = FrameAllocator::<ORDERS>::new();
         known.add_frame(first as usize, (first + len) as usize);
         let mut held = vec![];
