@@ -63,6 +63,13 @@ static int temporary(size_t size)
 	return fd;
 }
 
+/* The loops that follow in the same process need the memory of the file. */
+static void end_of(int fd)
+{
+	if (fd >= 0)
+		OK(close(fd));
+}
+
 static char *map_at(size_t size, int flags, int fd)
 {
 	return (char *)OK(mmap(NULL, size, PROT_READ | PROT_WRITE, flags, fd, 0));
@@ -85,6 +92,7 @@ static void fault(struct worker *w, int flags, int fd)
 		}
 		OK(munmap(p, size));
 	}
+	end_of(fd);
 }
 
 static void page_fault1(struct worker *w)
@@ -145,6 +153,7 @@ static void mmap2(struct worker *w)
 		OK(munmap(map_at(FAULT_SIZE, MAP_PRIVATE, fd), FAULT_SIZE));
 		w->operations++;
 	}
+	end_of(fd);
 }
 
 static void allocate(struct worker *w, size_t size)
@@ -202,6 +211,7 @@ static void discard(struct worker *w, size_t size, int flags, int fd)
 		}
 		OK(munmap(p, size));
 	}
+	end_of(fd);
 }
 
 static void tlb_flush1(struct worker *w)

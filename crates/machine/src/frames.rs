@@ -20,13 +20,13 @@
 //!
 //! # Memory
 //! A source needs 16 bytes and two bits for each frame, from the heap ([`Frames::try_new`]) or, at
-//! boot, from memory that the host sets aside ([`Frames::in_memory`]). Allocating and freeing frames
-//! needs no heap, so the heap may take its own memory from this source.
+//! boot, from memory that the host sets aside ([`Frames::in_memory`]). Allocating and freeing
+//! frames needs no heap, so the heap may take its own memory from this source.
 //!
 //! # Zones
 //! A node is a set of frames with a number: a NUMA node, or a zone. A kernel whose devices reach
 //! only low memory gives that memory a node to which no CPU is near ([`Frames::set_home`]). It
-//! allocates there with [`Place::Only`], and other allocations take frames of it only when all other
+//! allocates there with [`Place::Only`]. Other allocations take frames of it only when all other
 //! nodes have none.
 
 mod accounts;

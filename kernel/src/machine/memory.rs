@@ -32,7 +32,7 @@ pub(crate) unsafe fn start(ranges: &[FrameRange], cpus: usize) -> Result<(), Fra
     let end = ranges.iter().filter_map(FrameRange::end).max();
     let span = start.zip(end).and_then(|(start, end)| FrameRange::between(start, end));
     let span = span.ok_or(FramesError::OutOfMemory)?;
-    let mut frames = Frames::try_new(span, cpus).map_err(|_| FramesError::OutOfMemory)?;
+    let mut frames = Frames::try_new(span, cpus)?;
     for range in ranges {
         // SAFETY: the caller's promise is passed on.
         unsafe { frames.add(*range, NodeId(0)) }?;
