@@ -303,8 +303,10 @@ mod tests {
         let info = allocated();
         assert!(info.try_get() && info.try_pin(3));
         assert_eq!((info.refs(), info.pins()), (5, 3));
-        // SAFETY, all: no code relies on this state.
-        let (put, unpin) = (|| unsafe { info.put() }, |count| unsafe { info.unpin(count) });
+        // SAFETY: no code relies on this state.
+        let put = || unsafe { info.put() };
+        // SAFETY: as above.
+        let unpin = |count| unsafe { info.unpin(count) };
         // SAFETY: as above.
         assert_eq!(unsafe { info.put_only() }, Err(5));
         assert_eq!(unpin(4), None);

@@ -46,18 +46,15 @@ impl Storage {
         len: usize,
         make: impl FnMut(usize) -> T,
     ) -> Result<Slice<T>, NoMemory> {
-        self.from_values((0..len).map(make))
+        self.collect((0..len).map(make))
     }
 
     /// A slice of one value.
     pub(crate) fn one<T>(&self, value: T) -> Result<Slice<T>, NoMemory> {
-        self.from_values([value].into_iter())
+        self.collect([value].into_iter())
     }
 
-    fn from_values<T>(
-        &self,
-        values: impl ExactSizeIterator<Item = T>,
-    ) -> Result<Slice<T>, NoMemory> {
+    fn collect<T>(&self, values: impl ExactSizeIterator<Item = T>) -> Result<Slice<T>, NoMemory> {
         let len = values.len();
         let Storage::Given(given) = self else {
             let mut all = Vec::new();

@@ -412,7 +412,7 @@ fn a_range_that_finds_no_memory_is_not_added() {
     // SAFETY: as above.
     let mut frames =
         unsafe { Frames::in_memory(range(1000, 1000), 1, NonNull::from(&mut memory[..])) }.unwrap();
-    // SAFETY, both: no code uses the memory in these tests.
+    // SAFETY: no code uses the memory in these tests.
     let mut add = |first, len| unsafe { frames.add(range(first, len), NodeId(0)) };
     let added = (0..100).take_while(|at| add(1000 + 10 * at, 9).is_ok()).count() as u64;
     assert!(added < 100, "the memory was enough");
