@@ -30,10 +30,16 @@ pub use shared::{ArcRef, WeakRef};
 
 use crate::Error;
 use core::num::NonZeroUsize;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 
 /// An entry as the tree stores it: a word that is never null.
 pub type Raw = NonNull<()>;
+
+/// A word that is no pointer.
+const fn without_provenance(word: NonZeroUsize) -> Raw {
+    // SAFETY: it is not null.
+    unsafe { NonNull::new_unchecked(ptr::without_provenance_mut(word.get())) }
+}
 
 /// A value that a tree can hold: it turns into one non-null word and back.
 ///

@@ -153,6 +153,7 @@ mod entry;
 mod erased;
 mod error;
 mod gap;
+mod hint;
 mod index;
 mod iter;
 mod layout;

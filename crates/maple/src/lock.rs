@@ -111,7 +111,7 @@ impl OwnerLock {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         // Relaxed: the numbers only have to differ. On a 32-bit machine the counter could wrap, so
         // it stops at its largest value and no further token is made.
-        let id = NEXT.try_update(Ordering::Relaxed, Ordering::Relaxed, |id| id.checked_add(1));
+        let id = NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |id| id.checked_add(1));
         let Ok(id) = id else {
             panic!("usize::MAX trees with a token were made; there is no number for another one")
         };

@@ -63,7 +63,7 @@ impl Chunks {
         let Some(start) = NonNull::new(unsafe { alloc(layout) }) else { return Chunks(None) };
         advise(start, bytes);
         // `Slab::of` uses the exposed provenance.
-        start.expose_provenance();
+        start.as_ptr().expose_provenance();
         // SAFETY: a chunk is larger than a header, and `AT` keeps the alignment.
         let chunk = unsafe { start.add(AT).cast::<Chunk>() };
         let slabs = (bytes / SLAB) as u32;

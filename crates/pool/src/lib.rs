@@ -49,7 +49,7 @@ mod slab;
 mod tests;
 
 use core::alloc::Layout;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use std::alloc::{alloc, dealloc};
 
 /// Block sizes are multiples of a cache line.
@@ -129,7 +129,7 @@ impl Pool {
             Some(class) => cache::allocate(class),
             // SAFETY: the size is not zero: that has a class, unless the alignment is large.
             None if layout.size() > 0 => NonNull::new(unsafe { alloc(layout) }),
-            None => Some(layout.dangling_ptr()),
+            None => NonNull::new(ptr::without_provenance_mut(layout.align())),
         }
     }
 

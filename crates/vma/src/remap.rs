@@ -50,7 +50,7 @@ use crate::{
 /// assert_eq!(writer.area_at(grown).unwrap().end, grown + 0x8000);
 /// # Ok::<(), vma::Error>(())
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RemapRequest {
     /// The start of the old range.
     pub addr: usize,

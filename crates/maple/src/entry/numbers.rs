@@ -2,12 +2,11 @@
 //!
 //! `wide` has the numbers that take a whole word.
 
-use super::{Entry, Raw};
+use super::{Entry, Raw, without_provenance};
 use crate::Error;
 use core::num::{
     NonZeroI8, NonZeroI16, NonZeroI32, NonZeroU8, NonZeroU16, NonZeroU32, NonZeroUsize,
 };
-use core::ptr::NonNull;
 
 /// Implements [`Entry`] for numbers: `$to` turns one into a non-zero word, `$from` turns it back.
 macro_rules! number {
@@ -23,7 +22,7 @@ macro_rules! number {
             #[inline]
             fn try_into_raw(self) -> Result<Raw, Self> {
                 let to: fn($type) -> NonZeroUsize = $to;
-                Ok(NonNull::without_provenance(to(self)))
+                Ok(without_provenance(to(self)))
             }
 
             #[inline]

@@ -1,12 +1,11 @@
 //! Entries that may be absent although their range is taken: `Option`.
 
-use super::{Entry, Raw};
+use super::{Entry, Raw, without_provenance};
 use crate::Error;
-use core::ptr::NonNull;
 
 /// The word of `None`. It fails to compile for entries without a spare word.
 const fn none<E: Entry>() -> Raw {
-    NonNull::without_provenance(E::SPARE.expect("this type has no spare word for `None`"))
+    without_provenance(E::SPARE.expect("this type has no spare word for `None`"))
 }
 
 /// `None` is an entry, not a hole: its range is taken. A [`load`](crate::MapleTree::load) returns

@@ -3,7 +3,7 @@
 //! The word is the pointer. A pointer that is not one word, such as that of an `Arc<str>`, lies in
 //! a counted box of its own (`fat`).
 
-use super::{Entry, Raw, fat};
+use super::{Entry, Raw, fat, without_provenance};
 use crate::Error;
 use core::fmt;
 use core::marker::PhantomData;
@@ -211,7 +211,7 @@ impl<T: ?Sized> fmt::Debug for WeakRef<'_, T> {
 
 /// The word of a thin `Weak` whose pointer is null. No value has this address, since that of a
 /// value in an `Arc` follows the counts.
-const NULL: Raw = NonNull::without_provenance(NonZeroUsize::MIN);
+const NULL: Raw = without_provenance(NonZeroUsize::MIN);
 
 /// The pointer of a thin `Weak` in a word.
 ///

@@ -13,10 +13,9 @@
 //! With 32-bit pointers the bounds are 2^31 and 2^30, and `u32`, `i32` and `f32` are here, too; of
 //! floats only some are in the word.
 
-use super::{Entry, Raw, fat};
+use super::{Entry, Raw, fat, without_provenance};
 use crate::Error;
 use core::num::NonZeroUsize;
-use core::ptr::NonNull;
 
 /// The bit that says that the word is the number, not a pointer to its box.
 const INLINE: usize = 1;
@@ -31,7 +30,7 @@ const SPARE: NonZeroUsize = match NonZeroUsize::new(2) {
 fn store(value: u64) -> Result<Raw, ()> {
     let inline = usize::try_from(value).ok().filter(|&value| value <= usize::MAX >> 1);
     match inline.and_then(|value| NonZeroUsize::new(value << 1 | INLINE)) {
-        Some(word) => Ok(NonNull::without_provenance(word)),
+        Some(word) => Ok(without_provenance(word)),
         None => fat::store(value).map_err(drop),
     }
 }

@@ -24,9 +24,10 @@ use super::prefetch::prefetch;
 use super::refs::Refs;
 use super::word;
 use crate::Index;
+use crate::hint::cold_path;
 use crate::layout::LEAF_CELLS;
 use crate::sync::Frozen;
-use core::hint::{cold_path, select_unpredictable};
+use core::hint::select_unpredictable;
 use core::mem::MaybeUninit;
 #[cfg(test)]
 use core::ptr;

@@ -23,7 +23,7 @@ pub(super) fn run<J: Job>(job: J) -> J::Out {
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
 mod x86 {
     use super::*;
-    use core::arch::x86_64::{__cpuid, __cpuid_count};
+    use core::arch::x86_64::__cpuid_count;
     use core::sync::atomic::{AtomicU8, Ordering};
 
     /// The result of `ask`; [`UNKNOWN`] before the first call.
@@ -72,8 +72,11 @@ mod x86 {
     /// Asks `cpuid`. Concurrent calls find the same.
     fn ask() -> bool {
         let bit = |word: u32, bit: u32| word >> bit & 1 == 1;
-        let has = __cpuid(0).eax >= 7 && bit(__cpuid(1).ecx, 23) && {
-            let more = __cpuid_count(7, 0).ebx;
+        #[allow(unused_unsafe, reason = "safe since Rust 1.94")]
+        // SAFETY: each processor of this architecture has the instruction.
+        let leaf = |leaf| unsafe { __cpuid_count(leaf, 0) };
+        let has = leaf(0).eax >= 7 && bit(leaf(1).ecx, 23) && {
+            let more = leaf(7).ebx;
             bit(more, 3) && bit(more, 8)
         };
         // Relaxed: see `run`.

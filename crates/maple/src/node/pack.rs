@@ -11,6 +11,7 @@
 use super::leaf::{Body, Slot};
 use super::word;
 use crate::Index;
+use crate::hint::{initialised, initialised_mut};
 use crate::layout::{
     ALWAYS_WIDE, LEAF_CELLS, LEAF_SLOTS, LEAF_TAIL, MAX_PER_LEVEL, NARROW, Scale, WIDE,
 };
@@ -57,12 +58,12 @@ impl Slots {
 
     pub(crate) fn as_slice(&self) -> &[Slot] {
         // SAFETY: `push` initialised the first `len` slots.
-        unsafe { self.slots[..self.len].assume_init_ref() }
+        unsafe { initialised(&self.slots[..self.len]) }
     }
 
     pub(crate) fn as_mut_slice(&mut self) -> &mut [Slot] {
         // SAFETY: as above.
-        unsafe { self.slots[..self.len].assume_init_mut() }
+        unsafe { initialised_mut(&mut self.slots[..self.len]) }
     }
 }
 

@@ -17,9 +17,10 @@ use super::inner::Seps;
 use super::leaf::Body;
 use super::word::taken_out;
 use crate::Index;
+use crate::hint::cold_path;
 use crate::layout::{INNER_SLOTS, LEAF_CELLS, LEAF_SLOTS, WIDE};
 use by::{count_inner, minus};
-use core::hint::{assert_unchecked, cold_path};
+use core::hint::assert_unchecked;
 use core::ptr;
 
 /// The size of a group of bounds in a leaf. The first stage compares the last bound of each group,

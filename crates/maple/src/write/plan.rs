@@ -21,6 +21,7 @@ mod run;
 use crate::Index;
 use crate::descent::{Descent, Span};
 use crate::entry::Raw;
+use crate::hint::initialised;
 use crate::layout::{MAX_HEIGHT, MAX_PER_LEVEL};
 use crate::node::{Link, Slots};
 use core::mem::MaybeUninit;
@@ -122,7 +123,7 @@ impl Plan {
     /// The replaced levels, from the leaves up.
     pub(in crate::write) fn levels(&self) -> &[Level] {
         // SAFETY: `add` has written the first `used` of them.
-        unsafe { self.levels[..self.used].assume_init_ref() }
+        unsafe { initialised(&self.levels[..self.used]) }
     }
 
     /// The number of new nodes.

@@ -64,11 +64,11 @@ impl<M: Machine> Prepared<'_, '_, M> {
         found: Option<Mapping>,
     ) -> Option<Step> {
         match found {
-            None if let Some(page) = &self.object => {
+            None => {
                 let copies = want.writes() && vma.is_private();
-                copies.then(|| self.needs_copy(page.frame()))?
+                let page = self.object.as_ref().filter(|_| copies)?;
+                self.needs_copy(page.frame())
             }
-            None => None,
             Some(page) => {
                 let copies = want.writes()
                     && vma.is_private()

@@ -5,6 +5,7 @@
 //! So inline assembly replaces the cases in which the compiler emits more instructions than needed.
 
 use crate::Index;
+use crate::hint::cold_path;
 use crate::layout::INNER_SLOTS;
 use crate::node::inner::{Inner, Seps};
 use crate::node::job::{Job, Search};
@@ -13,7 +14,7 @@ use crate::node::simd::outer_holes;
 use crate::node::starts::{LANES, Starts, after};
 use core::arch::asm;
 use core::arch::x86_64::*;
-use core::hint::{assert_unchecked, cold_path};
+use core::hint::assert_unchecked;
 
 /// Proof that the CPU has AVX-512.
 #[derive(Clone, Copy)]

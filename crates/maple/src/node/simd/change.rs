@@ -3,12 +3,13 @@
 use super::Avx512;
 use super::splice::splice_lines;
 use crate::Index;
+use crate::hint::cold_path;
 use crate::layout::{LEAF_CELLS, LEAF_SLOTS, NARROW, WIDE};
 use crate::node::change::{Change, Run, Way};
 use crate::node::inner::{Inner, Item, Splice};
 use crate::node::leaf::{Body, Leaf};
 use core::arch::x86_64::*;
-use core::hint::{assert_unchecked, cold_path, select_unpredictable};
+use core::hint::{assert_unchecked, select_unpredictable};
 use core::ptr::NonNull;
 
 // Bounds lie in the first two lines, words in the last three. The last line also holds the

@@ -12,13 +12,14 @@ use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
+use crate::hint::cold_path;
 use crate::layout::{LEAF_LOW, NARROW};
 use crate::node::{Body, Bound, Change, Edit, Job, Link, Run, Search, words};
 use crate::write::descent::WriteDescent;
 use crate::write::leaf::finger::{Finger, Spot};
 use crate::write::leaf::place::{Holes, Place};
 use crate::write::{Removed, Target};
-use core::hint::{assert_unchecked, cold_path};
+use core::hint::assert_unchecked;
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 

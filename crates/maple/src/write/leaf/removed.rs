@@ -3,6 +3,7 @@
 
 use crate::alloc::NodeAlloc;
 use crate::entry::{Entry, Raw};
+use crate::hint::initialised;
 use crate::layout::LEAF_SLOTS;
 use crate::node::Body;
 use crate::write::{Removed, Target};
@@ -46,7 +47,7 @@ impl RemovedSlots {
 
     fn entries(&self) -> &[Raw] {
         // SAFETY: `of` has initialised the first `len`.
-        unsafe { self.entries[..self.len].assume_init_ref() }
+        unsafe { initialised(&self.entries[..self.len]) }
     }
 }
 

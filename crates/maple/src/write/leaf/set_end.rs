@@ -6,9 +6,10 @@ use super::place::{Holes, Place};
 use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
+use crate::hint::cold_path;
 use crate::node::{Bound, Change, Job, Run, Search};
 use crate::write::Target;
-use core::hint::{assert_unchecked, cold_path};
+use core::hint::assert_unchecked;
 use core::ptr;
 use grace::Reclaim;
 

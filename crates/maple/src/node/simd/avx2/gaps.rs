@@ -5,6 +5,7 @@
 
 use super::words_masked;
 use crate::Index;
+use crate::hint::cold_path;
 use crate::layout::INNER_SLOTS;
 use crate::node::inner::Inner;
 use crate::node::leaf::Body;
@@ -12,7 +13,6 @@ use crate::node::simd::change::outer_gap;
 use crate::node::simd::outer_holes;
 use core::arch::asm;
 use core::arch::x86_64::*;
-use core::hint::cold_path;
 
 // Four vectors hold the gaps of a node, and the narrow bounds of a leaf.
 const _: () = assert!(INNER_SLOTS == 16);
