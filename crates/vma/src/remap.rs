@@ -44,8 +44,7 @@ use crate::{
 ///     old_len: 0x4000,
 ///     new_len: 0x8000,
 ///     may_move: true,
-///     fixed: None,
-///     dont_unmap: None,
+///     ..RemapRequest::default()
 /// })?;
 /// assert_eq!(writer.area_at(grown).unwrap().end, grown + 0x8000);
 /// # Ok::<(), vma::Error>(())

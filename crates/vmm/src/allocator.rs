@@ -26,6 +26,8 @@ use vm_allocator::{AllocPolicy, Constraint, Error, RangeInclusive};
 pub struct AddressAllocator {
     space: RangeInclusive,
     used: RangeMap<u64, ()>,
+    /// The addresses that are not used.
+    available: u64,
 }
 
 impl AddressAllocator {
@@ -37,7 +39,7 @@ impl AddressAllocator {
     pub fn new(base: u64, size: u64) -> Result<Self, Error> {
         let more = size.checked_sub(1).ok_or(Error::Underflow)?;
         let space = RangeInclusive::new(base, base.checked_add(more).ok_or(Error::Overflow)?)?;
-        Ok(AddressAllocator { space, used: RangeMap::new() })
+        Ok(AddressAllocator { space, used: RangeMap::new(), available: size })
     }
 
     /// Allocates `size` addresses at a multiple of `alignment`, a power of two: the lowest place,
@@ -52,19 +54,49 @@ impl AddressAllocator {
         alignment: u64,
         policy: AllocPolicy,
     ) -> Result<RangeInclusive, Error> {
+        self.allocate_in(&{ self.space }, size, alignment, policy)
+    }
+
+    /// As [`allocate`](Self::allocate), of the addresses in `limits`: below 4 GiB for a device with
+    /// 32-bit registers, say.
+    ///
+    /// ```
+    /// use vm_allocator::{AllocPolicy, RangeInclusive};
+    /// use vmm::AddressAllocator;
+    /// let mut space = AddressAllocator::new(0, 1 << 40)?;
+    /// let low = RangeInclusive::new(0xc000_0000, 0xffff_ffff)?;
+    /// let bar = space.allocate_in(&low, 0x1000, 0x1000, AllocPolicy::LastMatch)?;
+    /// assert_eq!(bar.start(), 0xffff_f000);
+    /// # Ok::<(), vm_allocator::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there. `ResourceNotAvailable` if the limits have no address of the space.
+    pub fn allocate_in(
+        &mut self,
+        limits: &RangeInclusive,
+        size: u64,
+        alignment: u64,
+        policy: AllocPolicy,
+    ) -> Result<RangeInclusive, Error> {
         let wanted = Constraint::new(size, alignment, policy)?;
         let (size, align) = (wanted.size() as usize, wanted.align() as usize);
+        let (base, last) = (limits.start().max(self.base()), limits.end().min(self.end()));
+        if base > last {
+            return Err(Error::ResourceNotAvailable);
+        }
         let start = match policy {
             AllocPolicy::ExactMatch(start) => start,
-            AllocPolicy::FirstMatch => self.first(size, align)?,
-            AllocPolicy::LastMatch => self.last(size, align)?,
+            AllocPolicy::FirstMatch => self.first(base, last, size, align)?,
+            AllocPolicy::LastMatch => self.last(base, last, size, align)?,
         };
         let end = start.checked_add(size as u64 - 1).ok_or(Error::ResourceNotAvailable)?;
         let range = RangeInclusive::new(start, end)?;
-        if !self.space.contains(&range) {
+        if start < base || end > last {
             return Err(Error::ResourceNotAvailable);
         }
         self.used.insert(start..=end, ()).map_err(|_| Error::ResourceNotAvailable)?;
+        self.available -= size as u64;
         Ok(range)
     }
 
@@ -78,6 +110,7 @@ impl AddressAllocator {
             _ => return Err(Error::ResourceNotAvailable),
         }
         self.used.erase(key.start()).map_err(|_| Error::ResourceNotAvailable)?;
+        self.available += key.len();
         Ok(())
     }
 
@@ -91,10 +124,36 @@ impl AddressAllocator {
         self.space.end()
     }
 
+    /// The number of addresses that are free, in ranges that may be short.
+    pub fn available(&self) -> u64 {
+        self.available
+    }
+
+    /// The allocated ranges, in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = RangeInclusive> {
+        // No range is empty, or all of `u64`.
+        self.used
+            .iter()
+            .filter_map(|(range, ())| RangeInclusive::new(*range.start(), *range.end()).ok())
+    }
+
+    /// The free ranges, in ascending order.
+    pub fn free_ranges(&self) -> impl Iterator<Item = RangeInclusive> {
+        self.used
+            .holes(self.base()..=self.end())
+            .filter_map(|hole| RangeInclusive::new(*hole.start(), *hole.end()).ok())
+    }
+
+    /// The lowest allocated range that has an address of this one: what is in the way of
+    /// `AllocPolicy::ExactMatch`.
+    pub fn overlapping(&self, range: &RangeInclusive) -> Option<RangeInclusive> {
+        let (found, ()) = self.used.range(range.start()..=range.end()).next()?;
+        RangeInclusive::new(*found.start(), *found.end()).ok()
+    }
+
     /// The lowest place. A search may pass over places where alignment is hard to meet, so it is
     /// repeated below what it found.
-    fn first(&self, size: usize, align: usize) -> Result<u64, Error> {
-        let (base, mut last) = (self.base(), self.end());
+    fn first(&self, base: u64, mut last: u64, size: usize, align: usize) -> Result<u64, Error> {
         let mut place = Err(Error::ResourceNotAvailable);
         while let Ok(found) = self.used.find_free(base..=last, size, align) {
             place = Ok(found);
@@ -108,8 +167,7 @@ impl AddressAllocator {
     }
 
     /// The highest place, as [`first`](Self::first).
-    fn last(&self, size: usize, align: usize) -> Result<u64, Error> {
-        let (mut base, end) = (self.base(), self.end());
+    fn last(&self, mut base: u64, end: u64, size: usize, align: usize) -> Result<u64, Error> {
         let mut place = Err(Error::ResourceNotAvailable);
         loop {
             match self.used.find_free_last(base..=end, size, align) {

@@ -40,8 +40,8 @@ impl<R: GuestMemoryRegion + Send + Sync + 'static> GuestRegions<R> {
     /// Adds a region.
     ///
     /// # Errors
-    /// `MemoryRegionOverlap` if another region has one of its addresses; `NoMemoryRegion` if it has
-    /// none.
+    /// `MemoryRegionOverlap` if another region has one of its addresses, which
+    /// [`overlapping`](Self::overlapping) names; `NoMemoryRegion` if it has none.
     ///
     /// # Panics
     /// If there is no memory for a node of the tree. Nothing has changed.
@@ -78,6 +78,14 @@ impl<R: GuestMemoryRegion + Send + Sync + 'static> GuestRegions<R> {
             Ok(None) => unreachable!("found just now"),
             Err(_) => panic!("no memory for a node of guest memory's tree"),
         }
+    }
+
+    /// The lowest region that has one of the `size` addresses from `base` on. `None` also if there
+    /// is no such range.
+    pub fn overlapping(&self, base: GuestAddress, size: GuestUsize) -> Option<Arc<R>> {
+        let first = base.raw_value();
+        let last = first.checked_add(size.checked_sub(1)?)?;
+        self.map.range(first..=last).next().map(|(_, region)| region.to_arc())
     }
 
     /// The region that has the address, shared.
