@@ -162,6 +162,20 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
+    /// Of equal blocks, that of the lowest range is taken, in whatever order the ranges came.
+    #[test]
+    fn the_lowest_range_is_first() {
+        for ranges in [[16, 80, 48], [80, 48, 16]] {
+            let node = Node::default();
+            for first in ranges {
+                let range = Buddy::try_new(&Storage::Heap, first, 8).unwrap();
+                node.add(&Storage::Heap, range).unwrap();
+            }
+            let mut node = node.lock();
+            assert_eq!([node.take(3), node.take(3), node.take(3)], [Some(16), Some(48), Some(80)]);
+        }
+    }
+
     /// Frames freed together leave the same free blocks as frames freed one by one, also where two
     /// ranges meet.
     #[test]
