@@ -376,10 +376,10 @@ proptest! {
 #[test]
 fn memory_that_the_host_gives_is_enough() {
     const RANGES: [(u64, u64); 3] = [(1536, 256), (1024, 256), (1300, 7)];
-    for cpus in [1, 2, 7] {
+    for cpus in if cfg!(miri) { 1..2 } else { 1..4 } {
         let bytes = Frames::bytes(1000, cpus, RANGES.len());
         // Wherever it begins.
-        for skipped in [0, 1, 8, 77] {
+        for skipped in if cfg!(miri) { 5..6 } else { 0..17 } {
             let mut memory = vec![0xee_u8; skipped + bytes];
             let given = NonNull::from(&mut memory[skipped..]);
             // SAFETY: the vector lives longer than the source, and no other code uses it.
@@ -459,6 +459,10 @@ fn a_zone_is_used_last() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None, cases: if cfg!(miri) { 1 } else { 256 }, ..ProptestConfig::default()
+    })]
+
     /// A block at a chosen place is given exactly if all its frames are free, and then they are
     /// taken, and no others.
     #[test]
