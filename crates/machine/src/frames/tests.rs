@@ -460,12 +460,13 @@ fn a_zone_is_used_last() {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        failure_persistence: None, cases: if cfg!(miri) { 1 } else { 256 }, ..ProptestConfig::default()
+        failure_persistence: None, ..ProptestConfig::default()
     })]
 
     /// A block at a chosen place is given exactly if all its frames are free, and then they are
     /// taken, and no others.
     #[test]
+    #[cfg_attr(miri, ignore = "takes too long")]
     fn blocks_at_chosen_places(calls in proptest::collection::vec((0u64..270, 0u8..7, any::<bool>()), 1..60)) {
         let (host, frames) = source();
         let mut taken: Vec<(Frame, u8)> = Vec::new();
