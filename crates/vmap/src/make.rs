@@ -28,6 +28,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     }
 
     /// Takes addresses with the alignment of one of the page sizes in `sizes`, the largest first.
+    #[inline(never)]
     fn take_aligned(&self, span: Span, sizes: RangeInclusive<PageSize>) -> Result<Ours, Error> {
         let mut taken = Err(Error::NoSpace(span.bytes));
         let mut tried = 0;
@@ -122,7 +123,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// something may have been mapped there for a moment.
     pub(crate) fn make(
         &self,
-        what: What,
+        mut what: What,
         request: &Request<'_>,
         sizes: RangeInclusive<PageSize>,
         fill: impl FnOnce(VirtRange) -> Result<(), Error>,
@@ -133,10 +134,12 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let (guard, align) = (self.guard_of(request), request.alignment()?);
         let span = Span { align, ..Span::new(mapped, guard) };
         let area = match request.at {
+            None if *sizes.end() == PageSize::Size4K => self.take(span)?,
             None => self.take_aligned(span, sizes)?,
             Some(at) => self.take_at(at, span)?,
         };
-        let what = What { guard, align: align.trailing_zeros() as u8, ..what };
+        what.guard = guard;
+        what.align = align.trailing_zeros() as u8;
         area.prepare(what);
         let at = what.first(area.start());
         let range = VirtRange::new(at, mapped).ok_or(Error::TooLarge(mapped))?;

@@ -3,6 +3,7 @@
 use crate::area::{Made, State, What};
 use crate::check;
 use crate::error::Error;
+use crate::make::SMALL;
 use crate::request::Request;
 use crate::vmap::{PAGE, Vmap};
 use core::panic::Location;
@@ -32,6 +33,20 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     #[track_caller]
     pub fn vmap(&self, frames: &[Frame], attrs: Attrs) -> Result<VirtAddr, Error> {
         self.create(&Request::frames(frames, attrs))
+    }
+
+    /// Makes an area that maps the caller's frames, which have been checked.
+    #[inline]
+    pub(crate) fn create_frames(
+        &self,
+        frames: &[Frame],
+        attrs: Attrs,
+        request: &Request<'_>,
+        caller: &'static Location<'static>,
+    ) -> Result<VirtAddr, Error> {
+        let bytes = frames.len() as u64 * PAGE;
+        let what = What::new(Made::Vmap, frames.len(), bytes, caller);
+        self.make(what, request, SMALL, |range| self.map_frames(range, frames, attrs))
     }
 
     /// Unmaps an area that [`vmap`](Vmap::vmap) mapped, on any CPU. The PTEs are cleared when it

@@ -3,10 +3,9 @@
 //!
 //! Cost of the demands: one branch each where they are not used.
 
-use crate::area::{Guard, Made, What};
+use crate::area::Guard;
 use crate::check;
 use crate::error::Error;
-use crate::make::SMALL;
 use crate::vmap::{PAGE, Vmap};
 use core::panic::Location;
 use grace::Concurrent;
@@ -184,6 +183,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// [`Error::AcrossZones`], and [`Error::InTheWay`] if another area has some of the addresses.
     /// An area that was freed in an interrupt on another CPU, and an unused block that another CPU
     /// holds, are in the way until that CPU next calls [`poll`](Vmap::poll).
+    #[inline]
     #[track_caller]
     pub fn create(&self, request: &Request<'_>) -> Result<VirtAddr, Error> {
         match request.contents {
@@ -218,6 +218,9 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     }
 
     /// Makes an area whose attributes have been checked.
+    ///
+    /// It is inlined where the kind of contents is known.
+    #[inline(always)]
     fn create_checked(
         &self,
         request: &Request<'_>,
@@ -226,9 +229,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         match request.contents {
             Contents::Memory(memory) => self.create_memory(memory, request, caller),
             Contents::Frames { frames, attrs } => {
-                let bytes = frames.len() as u64 * PAGE;
-                let what = What::new(Made::Vmap, frames.len(), bytes, caller);
-                self.make(what, request, SMALL, |range| self.map_frames(range, frames, attrs))
+                self.create_frames(frames, attrs, request, caller)
             }
             Contents::Device { range, cache } => self.create_device(range, cache, request, caller),
             Contents::Addresses { bytes } => self.create_reserved(bytes, request, caller),

@@ -490,6 +490,25 @@ fn given_back_and_placed_again() {
     world.end().unwrap();
 }
 
+/// Only areas whose period has ended come back while one makes way (I4).
+#[test]
+fn others_still_wait() {
+    let world = world(1, 64);
+    world.on(0, || {
+        let vmap = world.vmap();
+        let [first, second] = [(); 2].map(|()| vmap.vmalloc(4 * PAGE).unwrap());
+        end(&world, first).unwrap();
+        vmap.vm_unmap_aliases();
+        world.store(second, 1);
+        end(&world, second).unwrap();
+        let request = Request { at: Some(first), ..Request::memory(4 * PAGE) };
+        assert_eq!(vmap.create(&request), Ok(first));
+        assert_eq!(vmap.find_vm_area(second).unwrap().state, State::Waiting);
+        end(&world, first).unwrap();
+    });
+    world.end().unwrap();
+}
+
 /// A block in which nothing is used makes way; one in use does not.
 #[test]
 fn blocks_in_the_way() {
