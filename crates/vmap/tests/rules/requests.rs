@@ -273,6 +273,28 @@ fn alignments() {
     world.end().unwrap();
 }
 
+/// An alignment larger than that of large pages, and one that is smaller.
+#[test]
+fn alignments_of_large_pages() {
+    let world = world(1, 64);
+    world.on(0, || {
+        let vmap = world.vmap();
+        // The start of the space is aligned to more.
+        let start = vmap.create(&Request { at: Some(at(32 * MIB)), ..Request::memory(1) }).unwrap();
+        let memory = vmap::Allocation { huge: true, ..vmap::Allocation::new(2 * MIB) };
+        for align in [PAGE, MIB, 8 * MIB] {
+            let other = vmap.vmalloc_huge(2 * MIB).unwrap();
+            let request = Request { align, ..Request::new(vmap::Contents::Memory(memory)) };
+            let first = vmap.create(&request).unwrap();
+            assert!(first.get().is_multiple_of(align.max(2 * MIB)), "{first}");
+            end(&world, other).unwrap();
+            end(&world, first).unwrap();
+        }
+        end(&world, start).unwrap();
+    });
+    world.end().unwrap();
+}
+
 /// Memory that grows or shrinks keeps its alignment and its guard pages.
 #[test]
 fn resized_stacks() {
