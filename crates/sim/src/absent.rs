@@ -202,6 +202,10 @@ impl Sim {
         if !published || !self.0.config.caches_absent() || at.get() >> 63 == 0 {
             return;
         }
+        // No page, so the access faults anyway.
+        if self.look(root, at).is_none_or(|leaf| leaf.page.is_none()) {
+            return;
+        }
         let mut table = root;
         for level in (0..self.0.config.levels).rev() {
             let index = self.format().index(at, level);

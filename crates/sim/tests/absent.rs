@@ -110,6 +110,8 @@ fn activation_without_keep_drops_absent_entries() {
 fn the_kernel_must_publish() {
     with_space(|sim, space| {
         space.map(HIGH, page(sim));
+        // The tables on the way are not published, but there is no page either.
+        assert_eq!(kind(space.load(HIGH + 4096)), Some(FaultKind::NotPresent));
         assert!(catch_unwind(AssertUnwindSafe(|| space.load(HIGH))).is_err());
         let found = sim.found().expect("a report").violation;
         let is_it =

@@ -40,7 +40,7 @@
 
 use crate::block::Bits;
 use crate::error::Culprit;
-use crate::sync::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
+use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::vmap::PAGE;
 use alloc::boxed::Box;
 #[cfg(not(loom))]
@@ -48,7 +48,7 @@ use core::mem::offset_of;
 use core::ops::Deref;
 use core::panic::Location;
 use core::ptr::{self, NonNull};
-use machine::{PhysAddr, VirtAddr, VirtRange};
+use machine::{PageSize, PhysAddr, VirtAddr, VirtRange};
 use maple::RefCounted;
 
 /// The call that made an area.
@@ -65,10 +65,41 @@ pub enum Made {
     Ioremap,
     /// A block, from which [`Vmap::vm_map_ram`](crate::Vmap::vm_map_ram) takes small runs.
     Block,
+    /// [`Vmap::reserve`](crate::Vmap::reserve).
+    Reserved,
 }
 
 impl Made {
-    const ALL: [Made; 5] = [Made::Vmap, Made::Ram, Made::Vmalloc, Made::Ioremap, Made::Block];
+    const ALL: [Made; 6] =
+        [Made::Vmap, Made::Ram, Made::Vmalloc, Made::Ioremap, Made::Block, Made::Reserved];
+}
+
+/// The guard pages of an area. They belong to it: they are never mapped, and no other area gets
+/// them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Guard {
+    /// No guard page.
+    None,
+    /// A guard page follows the last page.
+    Above,
+    /// A guard page precedes the first page, as below a stack.
+    Below,
+    /// A guard page on each side.
+    Both,
+}
+
+impl Guard {
+    const ALL: [Guard; 4] = [Guard::None, Guard::Above, Guard::Below, Guard::Both];
+
+    /// Bytes of the guard page below.
+    pub(crate) fn below(self) -> u64 {
+        if matches!(self, Guard::Below | Guard::Both) { PAGE } else { 0 }
+    }
+
+    /// Bytes of the guard page above.
+    pub(crate) fn above(self) -> u64 {
+        if matches!(self, Guard::Above | Guard::Both) { PAGE } else { 0 }
+    }
 }
 
 /// The state of an area.
@@ -109,7 +140,10 @@ const USE: u64 = STATE + 1;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct What {
     pub(crate) made: Made,
-    /// Mapped pages.
+    pub(crate) guard: Guard,
+    /// The base-2 logarithm of the requested alignment.
+    pub(crate) align: u8,
+    /// Pages, guard pages not included. They are mapped, unless the addresses are only reserved.
     pub(crate) pages: usize,
     /// Requested bytes.
     pub(crate) bytes: u64,
@@ -126,7 +160,19 @@ impl What {
         caller: &'static Location<'static>,
     ) -> What {
         let known = cfg!(any(feature = "listing", debug_assertions));
-        What { made, pages, bytes, phys: None, caller: known.then_some(caller) }
+        let (guard, align) = (Guard::None, PageSize::Size4K.bytes().trailing_zeros() as u8);
+        let caller = known.then_some(caller);
+        What { made, guard, align, pages, bytes, phys: None, caller }
+    }
+
+    /// The address of the first page of an area that begins at `start`.
+    pub(crate) fn first(self, start: VirtAddr) -> VirtAddr {
+        start.checked_add(self.guard.below()).unwrap_or(start)
+    }
+
+    /// The kind, the guard pages and the alignment in one word.
+    fn form(self) -> u64 {
+        self.made as u64 | (self.guard as u64) << GUARD_SHIFT | u64::from(self.align) << ALIGN_SHIFT
     }
 
     /// Checks that this call made the area; `Err(None)` otherwise. Does not compare the pages.
@@ -134,6 +180,10 @@ impl What {
         if self.made == made { Ok(()) } else { Err(None) }
     }
 }
+
+/// The bits of [`What::form`]: a byte each.
+const GUARD_SHIFT: u32 = 8;
+const ALIGN_SHIFT: u32 = 16;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -160,12 +210,13 @@ pub(crate) struct Area {
     word: AtomicU64,
     /// `Some` for a block.
     bits: Option<Box<Bits>>,
-    made: AtomicU8,
+    /// See [`What::form`].
+    form: AtomicU64,
     pages: AtomicUsize,
     bytes: AtomicU64,
     phys: AtomicU64,
     caller: AtomicPtr<Location<'static>>,
-    /// Its addresses, guard page included; the tree has the same.
+    /// Its addresses, guard pages included; the tree has the same.
     start: AtomicU64,
     len: AtomicU64,
     /// The grace period that it waits for.
@@ -179,7 +230,7 @@ impl Area {
         Area {
             word: AtomicU64::new(State::Ready as u64),
             bits,
-            made: AtomicU8::new(0),
+            form: AtomicU64::new(0),
             pages: AtomicUsize::new(0),
             bytes: AtomicU64::new(0),
             phys: AtomicU64::new(NO_PHYS),
@@ -222,12 +273,17 @@ impl Area {
         None
     }
 
+    /// The contents of the record; consistent for the owner only.
+    ///
     /// Relaxed, all: the callers order them by the accesses to the word before and after.
-    fn what(&self) -> What {
+    pub(crate) fn what(&self) -> What {
+        let form = self.form.load(Ordering::Relaxed);
         let phys = self.phys.load(Ordering::Relaxed);
         let caller = NonNull::new(self.caller.load(Ordering::Relaxed));
         What {
-            made: Made::ALL[usize::from(self.made.load(Ordering::Relaxed))],
+            made: Made::ALL[usize::from(form as u8)],
+            guard: guard_of(form),
+            align: (form >> ALIGN_SHIFT) as u8,
             pages: self.pages.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             phys: (phys != NO_PHYS).then_some(PhysAddr::new(phys)),
@@ -260,10 +316,19 @@ impl Area {
         }
     }
 
-    /// Diagnostics: the call site that created the area.
+    /// Diagnostics: the first page of the area that begins at `start`, and the call site that
+    /// created it.
     pub(crate) fn culprit(&self, at: VirtAddr, start: VirtAddr) -> Culprit {
-        Culprit { at, start, by: self.look().and_then(|(what, _)| what.caller) }
+        match self.look() {
+            Some((what, _)) => Culprit { at, start: what.first(start), by: what.caller },
+            None => Culprit { at, start, by: None },
+        }
     }
+}
+
+/// The guard pages of a [`What::form`].
+fn guard_of(form: u64) -> Guard {
+    Guard::ALL[usize::from((form >> GUARD_SHIFT) as u8)]
 }
 
 fn state_of(word: u64) -> State {
@@ -317,7 +382,7 @@ impl Ours {
         }
     }
 
-    /// Sets its addresses, guard page included.
+    /// Sets its addresses, guard pages included.
     pub(crate) fn place(self, start: VirtAddr, len: u64) {
         // Relaxed, here and below: only the owner uses them, and ownership passes with
         // synchronization.
@@ -329,14 +394,16 @@ impl Ours {
         VirtAddr::new(self.start.load(Ordering::Relaxed))
     }
 
-    /// The length of its addresses in bytes, guard page included.
+    /// The length of its addresses in bytes, guard pages included.
     pub(crate) fn len(self) -> u64 {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// The range of its mapped pages.
+    /// The range of its pages.
     pub(crate) fn mapped(self) -> Option<VirtRange> {
-        VirtRange::new(self.start(), self.pages.load(Ordering::Relaxed) as u64 * PAGE)
+        let below = guard_of(self.form.load(Ordering::Relaxed)).below();
+        let pages = self.pages.load(Ordering::Relaxed);
+        VirtRange::new(self.start().checked_add(below)?, pages as u64 * PAGE)
     }
 
     /// Begins a new use of the record: writes its contents and sets the state to Mapping.
@@ -349,7 +416,7 @@ impl Ours {
         // `look`.
         fence(Ordering::Release);
         // Relaxed, all: as in `what`.
-        self.made.store(what.made as u8, Ordering::Relaxed);
+        self.form.store(what.form(), Ordering::Relaxed);
         self.pages.store(what.pages, Ordering::Relaxed);
         self.bytes.store(what.bytes, Ordering::Relaxed);
         let phys = what.phys.map_or(NO_PHYS, PhysAddr::get);

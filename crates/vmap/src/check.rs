@@ -1,11 +1,12 @@
 //! Checks of the mappings that a safe call may create.
 //!
 //! # Why mapping is safe
-//! A mapping call chooses a fresh address in the space, so no pointer and no translation to it
-//! exists. The mapping is harmless until unsafe code uses the address, whatever the frames are:
-//! frames that the caller does not own, that are freed while they are mapped, or that are
-//! page-table pages. The unsafe code that uses the address is responsible for that. This holds
-//! under three conditions, which this module checks:
+//! A mapping call takes addresses of the space that no area has, also if the caller names them. So
+//! no translation of them exists, and no code may use a pointer to them: callers that gave such an
+//! area back have promised it. The mapping is harmless until unsafe code uses the address, whatever
+//! the frames are: frames that the caller does not own, that are freed while they are mapped, or
+//! that are page-table pages. The unsafe code that uses the address is responsible for that. This
+//! holds under three conditions, which this module checks:
 //!
 //! - *Programs cannot use the mapping.* `USER` is refused.
 //! - *It is not writable and executable at once.* One stray write into such a page is arbitrary
@@ -15,7 +16,7 @@
 //!   and processors may use a mapping speculatively. Write-back mappings of devices pass: there the
 //!   range registers (MTRRs) of x86, or the physical memory attributes of RISC-V, decide.
 //!
-//! [`Vmap::vmap_unchecked`](crate::Vmap::vmap_unchecked) is for mappings that need the last two.
+//! [`Vmap::create_unchecked`](crate::Vmap::create_unchecked) is for mappings that need the last two.
 //!
 //! Cost: two tests for each call; for mappings that are not write-back, one load of the state of
 //! each frame.
@@ -41,6 +42,12 @@ pub(crate) fn rights(attrs: Attrs) -> Result<(), Error> {
 /// Checks attributes for frames of the frame source, which are RAM.
 pub(crate) fn ram(attrs: Attrs) -> Result<(), Error> {
     rights(attrs)?;
+    write_back(attrs)
+}
+
+/// Checks the attributes of an unsafe call for frames of the frame source.
+pub(crate) fn write_back(attrs: Attrs) -> Result<(), Error> {
+    kernel_only(attrs)?;
     match attrs.cache {
         Cache::WriteBack => Ok(()),
         cache => Err(Error::MemoryType { frame: None, cache }),

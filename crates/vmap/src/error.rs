@@ -1,5 +1,6 @@
 //! The errors of calls on virtual areas.
 
+use crate::vmap::PAGE;
 use core::fmt;
 use core::panic::Location;
 use machine::{Frame, FrameError, PhysAddr, VirtAddr, VirtRange};
@@ -39,6 +40,35 @@ pub enum Error {
     },
     /// The range to be mapped as a device contains RAM; this is the first such frame.
     Ram(Frame),
+    /// The alignment of a request is not a power of two.
+    BadAlign(u64),
+    /// The requested address is not a multiple of the requested alignment, or of a page.
+    Unaligned {
+        /// The requested address.
+        at: VirtAddr,
+        /// The alignment in bytes.
+        align: u64,
+    },
+    /// An area at the requested address would not lie in the space.
+    Outside {
+        /// The requested address.
+        at: VirtAddr,
+        /// The bytes of the area, guard pages included.
+        bytes: u64,
+        /// The addresses of the space that areas can have.
+        space: VirtRange,
+    },
+    /// An area at the requested address would lie in two zones.
+    AcrossZones {
+        /// The requested address.
+        at: VirtAddr,
+        /// The start of the second zone.
+        border: VirtAddr,
+    },
+    /// Another area has some of the requested addresses.
+    InTheWay(Culprit),
+    /// The caller has not unmapped this page of the reserved area.
+    StillMapped(VirtAddr),
     /// No area of this space contains the address: it was never mapped, or was unmapped long ago.
     NotMapped(VirtAddr),
     /// The area was already unmapped, and its addresses wait.
@@ -68,7 +98,7 @@ pub enum Error {
 pub struct Culprit {
     /// The address that the caller passed.
     pub at: VirtAddr,
-    /// The start of the area.
+    /// The first page of the area.
     pub start: VirtAddr,
     /// The call site that mapped it; unknown in release builds without the feature `listing`.
     pub by: Option<&'static Location<'static>>,
@@ -96,8 +126,8 @@ impl fmt::Display for Error {
             ),
             Error::NoSpace(bytes) => write!(
                 f,
-                "no zone of the space has {bytes} contiguous free bytes; unmap areas, or create a \
-                 larger space"
+                "no zone of the space has {bytes} contiguous free bytes with the requested \
+                 alignment; unmap areas, or create a larger space"
             ),
             Error::OutOfMemory => {
                 f.write_str("the heap has no memory for the area's record; free memory and retry")
@@ -126,6 +156,36 @@ impl fmt::Display for Error {
             Error::Ram(frame) => {
                 write!(f, "frame {frame} is RAM, not a device; map it with vmap")
             }
+            Error::BadAlign(align) => write!(
+                f,
+                "the alignment {align} is not a power of two; pass one, for example {PAGE} for \
+                 whole pages"
+            ),
+            Error::Unaligned { at, align } => write!(
+                f,
+                "{at} is not a multiple of the alignment {align}; round it, or request a smaller \
+                 alignment"
+            ),
+            Error::Outside { at, bytes, space } => write!(
+                f,
+                "{bytes} bytes at {at}, guard pages included, are outside of the space, whose \
+                 areas lie in {space:?}; choose an address there"
+            ),
+            Error::AcrossZones { at, border } => write!(
+                f,
+                "the area at {at}, guard pages included, would cross the border between two zones \
+                 at {border}; choose an address on one side of it"
+            ),
+            Error::InTheWay(area) => write!(
+                f,
+                "another area has some of the requested addresses: {area}; unmap it, or choose \
+                 another address"
+            ),
+            Error::StillMapped(at) => write!(
+                f,
+                "the page at {at} is still mapped in the reserved area; unmap it in the page \
+                 tables first"
+            ),
             Error::NotMapped(at) => write!(
                 f,
                 "no area is mapped at {at}: it was never mapped, or was unmapped long ago"

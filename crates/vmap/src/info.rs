@@ -27,11 +27,14 @@ use paging::Format;
 /// A snapshot of an area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AreaInfo {
-    /// Its addresses, guard page included.
+    /// Its addresses, guard pages included.
     pub range: VirtRange,
+    /// The address of its first page: the one that the mapping call returned or, for a device, the
+    /// start of its page.
+    pub first: VirtAddr,
     /// Requested bytes.
     pub bytes: u64,
-    /// Mapped pages; for a block, pages in use.
+    /// Mapped pages; for a block, pages in use; for reserved addresses, 0.
     pub pages: usize,
     /// The call that made it.
     pub made: Made,
@@ -50,8 +53,12 @@ impl AreaInfo {
         let len = (range.end() - range.start()) as u64 + 1;
         Some(AreaInfo {
             range: VirtRange::new(start, len)?,
+            first: what.first(start),
             bytes: what.bytes,
-            pages: area.bits().map_or(what.pages, |bits| bits.count().0),
+            pages: match what.made {
+                Made::Reserved => 0,
+                _ => area.bits().map_or(what.pages, |bits| bits.count().0),
+            },
             made: what.made,
             state,
             phys: what.phys,
@@ -83,6 +90,7 @@ impl fmt::Display for AreaInfo {
             Made::Vmalloc => " vmalloc",
             Made::Ioremap => " ioremap",
             Made::Block => " block",
+            Made::Reserved => " reserved",
         })?;
         f.write_str(match self.state {
             State::Ready | State::Live => "",
@@ -105,7 +113,7 @@ pub struct VmallocInfo {
     /// Further bytes, not in `used`: free ranges that are kept in one piece for the next area of
     /// the same size. Other areas get them when nothing else is free.
     pub kept: u64,
-    /// The largest area that fits, guard page included.
+    /// The largest area that fits, guard pages included.
     pub largest_free: u64,
     /// The number of areas, blocks and waiting areas included.
     pub areas: u64,

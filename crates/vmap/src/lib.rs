@@ -19,26 +19,30 @@
 //! | [`paging`] | TLB grace periods: [`TlbGrace`] |
 //! | `vmap` | one address space for areas: [`Vmap`] |
 //! | `tables` | rollback of page-table pages after a call fails |
+//! | `request` | [`Request`], which expresses all demands; [`create`](Vmap::create) |
 //! | `make`, `back` | creation of areas; return of their addresses |
 //! | `check` | the checks of safe calls, and why they suffice |
 //! | `zone` | a part of the space, per CPU or common: a tree of areas, and a queue of waiting areas |
+//! | `zone/place` | the search for free addresses, and placement at an address |
 //! | `area` | one area and its states |
 //! | `block`, `block/bits` | 2 MiB of addresses from which one CPU takes small runs |
 //! | `ram` | [`vm_map_ram`](Vmap::vm_map_ram), [`vm_unmap_ram`](Vmap::vm_unmap_ram) |
 //! | `map` | [`vmap`](Vmap::vmap), [`vunmap`](Vmap::vunmap), [`ioremap`](Vmap::ioremap), [`vmalloc_to_page`](Vmap::vmalloc_to_page) |
 //! | `malloc`, `realloc` | [`vmalloc`](Vmap::vmalloc), [`vfree`](Vmap::vfree), [`vrealloc`](Vmap::vrealloc) and their variants |
+//! | `reserve` | [`reserve`](Vmap::reserve), [`unreserve`](Vmap::unreserve) |
 //! | `info` | [`vmallocinfo`](Vmap::vmallocinfo), [`get_vmalloc_info`](Vmap::get_vmalloc_info), [`find_vm_area`](Vmap::find_vm_area) |
 //! | `read` | [`vread`](Vmap::vread), [`vwrite`](Vmap::vwrite) |
 //!
 //! # Layout of the address space
 //! ```text
 //! the space:  | CPU 0's zone | CPU 1's zone | ... | the common zone                        |
-//! a zone:     | block | area, guard | area, guard | (waits) | block |        free          |
+//! a zone:     | block | area, guard | guard, area | (waits) | block |        free          |
 //! a block:    | 4 pages in use | 4 wait | 16 in use | free ...                             |
 //! ```
 //! A CPU takes addresses from its own zone first, and from the others when that zone is full. An
 //! area that is larger than a quarter of a CPU's zone comes from the common zone first. Small,
-//! short-lived mappings come from blocks, without a zone's lock or tree.
+//! short-lived mappings come from blocks, without a zone's lock or tree. A caller that names the
+//! address of an area ([`Request::at`]) gets it in the zone that the address lies in.
 //!
 //! # Cost
 //! | call | lines shared with other CPUs that it writes, while each CPU unmaps its own mappings | locks |
@@ -114,16 +118,18 @@ mod map;
 mod ram;
 mod read;
 mod realloc;
+mod request;
+mod reserve;
 mod sync;
 mod tables;
 mod vmap;
 mod zone;
 
-pub use area::{Made, State};
+pub use area::{Guard, Made, State};
 pub use error::{Culprit, Error};
 pub use info::{AreaInfo, VmallocInfo};
-pub use malloc::Request;
 pub use paging::{TlbGrace, TlbGraceStats};
+pub use request::{Allocation, Contents, Request};
 pub use vmap::{Options, Vmap};
 
 #[cfg(all(test, loom))]

@@ -13,9 +13,10 @@
 //! compared, because the comparison loads a line per CPU.
 
 use crate::area::{Made, Ours, State, What};
-use crate::check;
 use crate::error::Error;
+use crate::request::{Allocation, Contents, Request};
 use crate::vmap::{PAGE, Vmap};
+use crate::zone::Span;
 use core::panic::Location;
 use grace::Concurrent;
 use machine::{ENTRIES, Frame, Machine, NodeId, Owner, PageSize, Place, VirtAddr, VirtRange};
@@ -32,30 +33,6 @@ const LEFT: u64 = 32;
 /// After this many bytes, a large request is compared with the free frames again.
 const LOOK_AGAIN: u64 = 16 << 20;
 
-/// All parameters of an allocation; [`Vmap::vmalloc`] and its variants cover the usual ones.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Request {
-    /// Requested bytes; rounded up to whole pages.
-    pub bytes: u64,
-    /// Attributes of the pages; if `None`, those of the space's [`Options`](crate::Options).
-    pub attrs: Option<Attrs>,
-    /// Whether a page that is never mapped follows.
-    pub guard: bool,
-    /// Whether the memory is zeroed.
-    pub zero: bool,
-    /// Whether to use 2 MiB pages where they fit and memory is available.
-    pub huge: bool,
-    /// The NUMA placement of the memory.
-    pub place: Place,
-}
-
-impl Request {
-    /// So many bytes with a guard page, from the local node, not zeroed.
-    pub const fn new(bytes: u64) -> Request {
-        Request { bytes, attrs: None, guard: true, zero: false, huge: false, place: Place::Local }
-    }
-}
-
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// Allocates memory at contiguous virtual addresses. Its contents are undefined.
     ///
@@ -68,57 +45,64 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// given back then, page-table pages included, except those that other areas may need.
     #[track_caller]
     pub fn vmalloc(&self, bytes: u64) -> Result<VirtAddr, Error> {
-        self.vmalloc_with(&self.request(bytes))
+        self.create(&Request::memory(bytes))
     }
 
     /// As [`vmalloc`](Vmap::vmalloc), zeroed.
     #[track_caller]
     pub fn vzalloc(&self, bytes: u64) -> Result<VirtAddr, Error> {
-        self.vmalloc_with(&Request { zero: true, ..self.request(bytes) })
+        self.create(&Request::new(Contents::Memory(Allocation {
+            zero: true,
+            ..Allocation::new(bytes)
+        })))
     }
 
     /// As [`vmalloc`](Vmap::vmalloc), with 2 MiB pages where they fit and memory is available. If
     /// small pages were mapped before at the place of a large one, broadcasts one flush.
     #[track_caller]
     pub fn vmalloc_huge(&self, bytes: u64) -> Result<VirtAddr, Error> {
-        self.vmalloc_with(&Request { huge: true, ..self.request(bytes) })
+        self.create(&Request::new(Contents::Memory(Allocation {
+            huge: true,
+            ..Allocation::new(bytes)
+        })))
     }
 
     /// As [`vmalloc`](Vmap::vmalloc), from this node, or from another if it is full.
     #[track_caller]
     pub fn vmalloc_node(&self, bytes: u64, node: NodeId) -> Result<VirtAddr, Error> {
-        self.vmalloc_with(&Request { place: Place::Prefer(node), ..self.request(bytes) })
+        self.create(&Request::new(Contents::Memory(Allocation {
+            place: Place::Prefer(node),
+            ..Allocation::new(bytes)
+        })))
     }
 
-    fn request(&self, bytes: u64) -> Request {
-        Request { guard: self.options.guard, ..Request::new(bytes) }
-    }
-
-    /// Allocates memory as the request specifies.
-    #[track_caller]
-    pub fn vmalloc_with(&self, request: &Request) -> Result<VirtAddr, Error> {
-        let caller = Location::caller();
-        if request.bytes > self.space.len() {
-            return Err(Error::TooLarge(request.bytes));
+    /// Makes an area with memory of its own, whose attributes have been checked.
+    pub(crate) fn create_memory(
+        &self,
+        memory: Allocation,
+        request: &Request<'_>,
+        caller: &'static Location<'static>,
+    ) -> Result<VirtAddr, Error> {
+        if memory.bytes > self.space.len() {
+            return Err(Error::TooLarge(memory.bytes));
         }
-        request.attrs.map_or(Ok(()), check::ram)?;
-        let pages = request.bytes.div_ceil(PAGE) as usize;
-        self.check_zones(pages as u64 * PAGE + if request.guard { PAGE } else { 0 })?;
+        let pages = memory.bytes.div_ceil(PAGE) as usize;
+        self.check_zones(Span::new(pages as u64 * PAGE, self.guard_of(request)).bytes)?;
         self.check_free_frames(pages as u64)?;
         let large = PageSize::Size2M;
-        let huge = request.huge
+        let huge = memory.huge
             && pages as u64 >= large.frames()
             && self.tables.paging().largest() >= large;
         let align = if huge { large } else { PageSize::Size4K };
-        let what = What::new(Made::Vmalloc, pages, request.bytes, caller);
-        self.make(what, request.guard, PageSize::Size4K..=align, |range| {
+        let what = What::new(Made::Vmalloc, pages, memory.bytes, caller);
+        self.make(what, request, PageSize::Size4K..=align, |range| {
             // Large pages are only used if the area begins at their alignment, so that `vrealloc`
             // can move it as it is.
             let huge = huge && range.start().is_aligned(large);
             if huge {
                 self.clear_way(range)?;
             }
-            self.populate(range, &Request { huge, ..*request })
+            self.populate(range, &Allocation { huge, ..memory })
         })
     }
 
@@ -142,11 +126,11 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     }
 
     /// Allocates and maps memory for a range: all of it, or none.
-    pub(crate) fn populate(&self, range: VirtRange, request: &Request) -> Result<(), Error> {
-        let attrs = request.attrs.unwrap_or(self.options.attrs);
+    pub(crate) fn populate(&self, range: VirtRange, memory: &Allocation) -> Result<(), Error> {
+        let attrs = memory.attrs.unwrap_or(self.options.attrs);
         let mut at = range.start();
         while let Some(rest) = rest_of(range, at) {
-            match self.populate_next(rest, attrs, request) {
+            match self.populate_next(rest, attrs, memory) {
                 Ok(bytes) => match at.checked_add(bytes) {
                     Some(next) => at = next,
                     None => break,
@@ -167,20 +151,20 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         &self,
         rest: VirtRange,
         attrs: Attrs,
-        request: &Request,
+        memory: &Allocation,
     ) -> Result<u64, Error> {
         let (at, large) = (rest.start(), PageSize::Size2M);
         if at.get().is_multiple_of(LOOK_AGAIN) {
             self.check_free_frames(rest.len() / PAGE)?;
         }
-        if request.huge
+        if memory.huge
             && at.is_aligned(large)
             && rest.len() >= large.bytes()
-            && let Some(bytes) = self.populate_large(at, attrs, request)?
+            && let Some(bytes) = self.populate_large(at, attrs, memory)?
         {
             return Ok(bytes);
         }
-        self.populate_some(rest, attrs, request)
+        self.populate_some(rest, attrs, memory)
     }
 
     /// Maps one large page. `None` if there is no memory for it.
@@ -188,11 +172,11 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         &self,
         at: VirtAddr,
         attrs: Attrs,
-        request: &Request,
+        memory: &Allocation,
     ) -> Result<Option<u64>, Error> {
         let size = PageSize::Size2M;
-        let Ok(frame) = self.machine().alloc(size.order(), request.place) else { return Ok(None) };
-        self.prepare(frame, size, request.zero);
+        let Ok(frame) = self.machine().alloc(size.order(), memory.place) else { return Ok(None) };
+        self.prepare(frame, size, memory.zero);
         let range = VirtRange::new(at, size.bytes()).ok_or(Error::TooLarge(size.bytes()))?;
         match self.map_large(range, frame, attrs) {
             Ok(()) => Ok(Some(size.bytes())),
@@ -208,20 +192,20 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         &self,
         rest: VirtRange,
         attrs: Attrs,
-        request: &Request,
+        memory: &Allocation,
     ) -> Result<u64, Error> {
         let mut frames = [Frame::default(); BATCH];
         let wanted = pages_at_once(rest);
         for len in 0..wanted {
-            let mut frame = self.machine().alloc(0, request.place);
+            let mut frame = self.machine().alloc(0, memory.place);
             if frame.is_err() {
                 // Areas that were freed in interrupts still hold frames.
                 self.free_pending();
-                frame = self.machine().alloc(0, request.place);
+                frame = self.machine().alloc(0, memory.place);
             }
             match frame {
                 Ok(frame) => {
-                    self.prepare(frame, PageSize::Size4K, request.zero);
+                    self.prepare(frame, PageSize::Size4K, memory.zero);
                     frames[len] = frame;
                 }
                 Err(error) => {

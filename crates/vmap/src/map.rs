@@ -4,6 +4,7 @@ use crate::area::{Made, State, What};
 use crate::check;
 use crate::error::Error;
 use crate::make::SMALL;
+use crate::request::Request;
 use crate::vmap::{PAGE, Vmap};
 use core::panic::Location;
 use grace::Concurrent;
@@ -11,11 +12,11 @@ use machine::{Frame, Machine, PageSize, PhysAddr, PhysRange, VirtAddr, VirtRange
 use paging::{Attrs, Cache, Format};
 
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
-    /// Maps the caller's frames at contiguous addresses, for any length of time. A guard page
-    /// follows if the space's options say so.
+    /// Maps the caller's frames at contiguous addresses, for any length of time.
+    /// [`create`](Vmap::create) has further demands.
     ///
-    /// It is safe because no pointer to the fresh address exists: unsafe code that uses it must
-    /// ensure that the frames have not been freed, and that no conflicting access exists.
+    /// It is safe because no code may use the address yet: unsafe code that uses it must ensure
+    /// that the frames have not been freed, and that no conflicting access exists.
     ///
     /// The caller keeps the frames. While they are mapped, and for a moment longer,
     /// [`vread`](Vmap::vread) and [`vwrite`](Vmap::vwrite) may access them. Therefore free them
@@ -31,57 +32,21 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// except those that other areas may need.
     #[track_caller]
     pub fn vmap(&self, frames: &[Frame], attrs: Attrs) -> Result<VirtAddr, Error> {
-        self.vmap_guarded(frames, attrs, self.options.guard)
+        self.create(&Request::frames(frames, attrs))
     }
 
-    /// As [`vmap`](Vmap::vmap), with a guard page or without.
-    ///
-    /// # Errors
-    /// As for [`vmap`](Vmap::vmap).
-    #[track_caller]
-    pub fn vmap_guarded(
+    /// Makes an area that maps the caller's frames, which have been checked.
+    #[inline]
+    pub(crate) fn create_frames(
         &self,
         frames: &[Frame],
         attrs: Attrs,
-        guard: bool,
-    ) -> Result<VirtAddr, Error> {
-        check::frames(self.machine(), frames, attrs)?;
-        self.vmap_checked(frames, attrs, guard, Location::caller())
-    }
-
-    /// As [`vmap_guarded`](Vmap::vmap_guarded), but also maps pages that are both writable and
-    /// executable, and RAM with a memory type other than write-back.
-    ///
-    /// # Errors
-    /// As for [`vmap`](Vmap::vmap), without [`Error::WritableCode`] and [`Error::MemoryType`].
-    ///
-    /// # Safety
-    /// While the frames are mapped:
-    /// - every other mapping of them has the same memory type, or is not used, not even
-    ///   speculatively; code that changed the type of the other mappings has called
-    ///   [`vm_unmap_aliases`](Vmap::vm_unmap_aliases) afterwards;
-    /// - executable pages hold code that the kernel may run, after every write to them.
-    #[track_caller]
-    pub unsafe fn vmap_unchecked(
-        &self,
-        frames: &[Frame],
-        attrs: Attrs,
-        guard: bool,
-    ) -> Result<VirtAddr, Error> {
-        check::kernel_only(attrs)?;
-        self.vmap_checked(frames, attrs, guard, Location::caller())
-    }
-
-    fn vmap_checked(
-        &self,
-        frames: &[Frame],
-        attrs: Attrs,
-        guard: bool,
+        request: &Request<'_>,
         caller: &'static Location<'static>,
     ) -> Result<VirtAddr, Error> {
         let bytes = frames.len() as u64 * PAGE;
         let what = What::new(Made::Vmap, frames.len(), bytes, caller);
-        self.make(what, guard, SMALL, |range| self.map_frames(range, frames, attrs))
+        self.make(what, request, SMALL, |range| self.map_frames(range, frames, attrs))
     }
 
     /// Unmaps an area that [`vmap`](Vmap::vmap) mapped, on any CPU. The PTEs are cleared when it
@@ -117,6 +82,17 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// frame source does not know, such as firmware memory, is not detected.
     #[track_caller]
     pub fn ioremap(&self, range: PhysRange, cache: Cache) -> Result<VirtAddr, Error> {
+        self.create(&Request::device(range, cache))
+    }
+
+    /// Makes an area that maps a physical range.
+    pub(crate) fn create_device(
+        &self,
+        range: PhysRange,
+        cache: Cache,
+        request: &Request<'_>,
+        caller: &'static Location<'static>,
+    ) -> Result<VirtAddr, Error> {
         let attrs = Attrs { cache, ..Attrs::KERNEL_RW };
         let wrong = Error::NotPhysical(range.start());
         let last = range.last().ok_or(wrong)?;
@@ -133,12 +109,10 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let bytes = self.mapped_bytes(usize::try_from(pages).unwrap_or(usize::MAX))?;
         check::device(self.machine(), first, bytes / PAGE)?;
         let pages = (bytes / PAGE) as usize;
-        let what = What::new(Made::Ioremap, pages, range.len(), Location::caller());
+        let what = What::new(Made::Ioremap, pages, range.len(), caller);
         let what = What { phys: Some(range.start()), ..what };
-        let guard = self.options.guard;
-        let at = self.make(what, guard, PageSize::Size4K..=align, |range| {
-            self.map_large(range, first, attrs)
-        })?;
+        let sizes = PageSize::Size4K..=align;
+        let at = self.make(what, request, sizes, |range| self.map_large(range, first, attrs))?;
         at.checked_add(offset).ok_or(wrong)
     }
 

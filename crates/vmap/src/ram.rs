@@ -1,11 +1,13 @@
 //! `vm_map_ram` and `vm_unmap_ram`: small, short-lived mappings.
 
-use crate::area::{Area, Made, Ours, Record, State, What};
+use crate::area::{Area, Guard, Made, Ours, Record, State, What};
 use crate::block::{self, BYTES, Bits, MOST, PAGES};
 use crate::check;
 use crate::error::{Culprit, Error};
 use crate::make::SMALL;
+use crate::request::Request;
 use crate::vmap::{PAGE, Vmap};
+use crate::zone::Span;
 use core::panic::Location;
 use grace::Concurrent;
 use machine::{Access, Frame, Machine, PageSize, VirtAddr, VirtRange};
@@ -39,7 +41,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let run = if frames.len() <= MOST { self.take_run(frames.len(), caller)? } else { None };
         let Some((at, leaf)) = run else {
             let what = What::new(Made::Ram, frames.len(), bytes, caller);
-            return self.make(what, false, SMALL, |range| self.map_frames(range, frames, attrs));
+            let request = Request { guard: Some(Guard::None), ..Request::frames(frames, attrs) };
+            return self.make(what, &request, SMALL, |range| self.map_frames(range, frames, attrs));
         };
         let range = VirtRange::new(at, bytes).ok_or(Error::NotMapped(at))?;
         self.machine().check_reuse(None, range);
@@ -139,7 +142,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// Creates a block. Does not interrupt CPUs to get its addresses.
     fn new_block(&self, caller: Caller) -> Result<Ours, Error> {
         let record = Record::aligned(Area::new(Some(try_box(Bits::new())?)))?;
-        let area = self.take_new(BYTES, PageSize::Size2M, record, false);
+        let span = Span { align: PageSize::Size2M.bytes(), ..Span::new(BYTES, Guard::None) };
+        let area = self.take_new(span, record, false);
         let area = area.map_err(|(error, _)| error)?;
         area.prepare(What::new(Made::Block, PAGES, BYTES, caller));
         match self.tables.leaf(area.start()) {

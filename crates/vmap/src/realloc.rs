@@ -6,8 +6,10 @@
 
 use crate::area::{Area, Made, Ours, Record, State, What};
 use crate::error::Error;
-use crate::malloc::{Request, is_vmalloc, rest_of};
+use crate::malloc::{is_vmalloc, rest_of};
+use crate::request::{Allocation, Contents, Request};
 use crate::vmap::{PAGE, Vmap};
+use crate::zone::Span;
 use core::panic::Location;
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
@@ -20,7 +22,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// Grows or shrinks memory from [`vmalloc`](Vmap::vmalloc) and its variants, and returns its
     /// new address. The contents are preserved up to the smaller of the two sizes. The contents of
     /// added memory are undefined; it gets the attributes of the old last page. A large page at the
-    /// new end is kept whole.
+    /// new end is kept whole. The area keeps its alignment and its guard pages. To grow, it moves,
+    /// even if its request named an address.
     ///
     /// Cost: of the memory that is added or removed; to grow, also two writes of a PTE for each
     /// existing page. Not in interrupt handlers.
@@ -75,16 +78,16 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             area.set(State::Live);
             return Ok(at);
         };
-        // If the area had a guard page, the first removed page becomes the new one.
-        let guard = area.len() - old.len();
-        let border = gone.start().checked_add(guard).ok_or(Error::NotMapped(at))?;
+        // If the area had a guard page above, the first removed page becomes the new one.
+        let What { guard, align, .. } = area.what();
+        let border = gone.start().checked_add(guard.above()).ok_or(Error::NotMapped(at))?;
         let zone = self.zone_of(at).ok_or(Error::NotMapped(at))?;
         let (front, rest) = (Record::aligned(Area::new(None))?, Record::aligned(Area::new(None))?);
         let (front, rest) = zone.cut(self.machine(), area, border, front, rest)?;
         let what = |range: VirtRange, bytes| {
             What::new(Made::Vmalloc, (range.len() / PAGE) as usize, bytes, caller)
         };
-        front.prepare(what(kept, bytes));
+        front.prepare(What { guard, align, ..what(kept, bytes) });
         rest.prepare(what(gone, gone.len()));
         rest.set(State::Unmapping);
         self.depopulate(gone);
@@ -103,20 +106,22 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     ) -> Result<VirtAddr, Error> {
         let last = old.last().and_then(|last| self.tables.walk(&G::pin()).get(last));
         let attrs = last.map(|page| unmarked(page.attrs));
-        let guard = area.len() > old.len();
+        let What { guard, align, .. } = area.what();
         let pages = bytes.div_ceil(PAGE);
-        self.check_zones(pages * PAGE + if guard { PAGE } else { 0 })?;
+        self.check_zones(Span::new(pages * PAGE, guard).bytes)?;
         self.check_free_frames(pages - old.len() / PAGE)?;
-        let request = Request { guard, attrs, ..Request::new(bytes) };
+        let memory = Allocation { attrs, ..Allocation::new(bytes) };
+        let request = Request::new(Contents::Memory(memory));
+        let request = Request { align: 1 << align, guard: Some(guard), ..request };
         // Large pages stay large, so they need an aligned range. One may follow small pages, if
         // there was no memory for large pages at first.
         let large = old.pages(PageSize::Size2M).any(|at| self.page_size(at) > PAGE);
-        let align = if large { PageSize::Size2M } else { PageSize::Size4K };
+        let size = if large { PageSize::Size2M } else { PageSize::Size4K };
         let what = What::new(Made::Vmalloc, bytes.div_ceil(PAGE) as usize, bytes, caller);
-        let moved = self.make(what, guard, align..=align, |new| {
+        let moved = self.make(what, &request, size..=size, |new| {
             let end = new.start().checked_add(old.len()).ok_or(Error::TooLarge(bytes))?;
             let done = self.map_again(old, new.start()).and_then(|()| match rest_of(new, end) {
-                Some(more) => self.populate(more, &request),
+                Some(more) => self.populate(more, &memory),
                 None => Ok(()),
             });
             if done.is_err()

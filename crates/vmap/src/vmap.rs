@@ -1,7 +1,7 @@
 //! [`Vmap`]: one range of the kernel's addresses from which areas are made.
 
 use crate::TlbGrace;
-use crate::area::List;
+use crate::area::{Guard, List};
 use crate::block::{BYTES, Blocks, Orphans};
 use crate::check;
 use crate::error::Error;
@@ -22,8 +22,8 @@ pub(crate) const PAGE: u64 = PageSize::Size4K.bytes();
 pub struct Options {
     /// Attributes of the pages of [`vmalloc`](Vmap::vmalloc).
     pub attrs: Attrs,
-    /// Whether an area is followed by a page that is never mapped, unless the call says otherwise.
-    pub guard: bool,
+    /// The guard pages of an area, unless its request names others.
+    pub guard: Guard,
     /// The limit of waiting addresses in the whole space, in bytes per CPU that is not idle. Beyond
     /// it, CPUs are interrupted.
     ///
@@ -34,9 +34,13 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Kernel data; guard pages; one interrupt for 10,000 unmappings of 4 pages.
+    /// Kernel data; a guard page above; one interrupt for 10,000 unmappings of 4 pages.
     fn default() -> Self {
-        Options { attrs: Attrs::KERNEL_RW, guard: true, bytes_per_interrupt: 10_000 * 4 * PAGE }
+        Options {
+            attrs: Attrs::KERNEL_RW,
+            guard: Guard::Above,
+            bytes_per_interrupt: 10_000 * 4 * PAGE,
+        }
     }
 }
 
@@ -111,7 +115,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     ///
     /// # Safety
     /// - Nothing is mapped in the range, and nothing was mapped there since all CPUs last flushed.
-    /// - No other code maps or prunes in the range while the space exists, or, after it is dropped,
+    /// - No other code maps or prunes in the range while the space exists, except as
+    ///   [`reserve`](Vmap::reserve) says, or, after it is dropped,
     ///   while an area that was live at the drop is still in use.
     /// - `tlb_grace` belongs to the machine of `tables`. Every CPU that uses an address of an area
     ///   has called [`TlbGrace::idle_exit`]. (A call that maps an area does this for its CPU.)

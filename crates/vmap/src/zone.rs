@@ -30,6 +30,10 @@
 //!   allocates nodes, like any write beside lock-free readers. If that fails, the area stays
 //!   queued, and a later call retries.
 
+mod place;
+
+pub(crate) use place::Span;
+
 use crate::TlbGrace;
 use crate::area::{Area, List, Ours, Record, State};
 use crate::block::PAGES;
@@ -180,40 +184,6 @@ impl<G: Concurrent> Zone<G> {
         Some(area)
     }
 
-    /// Takes `bytes` addresses, aligned to `align`, for the area of this record. If there is no
-    /// free range, removes areas whose period has ended and kept areas from the tree.
-    ///
-    /// Cost: the lock, and a write to the tree.
-    pub(crate) fn take<M: Machine>(
-        &self,
-        tlb_grace: &TlbGrace<M>,
-        bytes: u64,
-        align: u64,
-        record: Record,
-    ) -> Result<Ours, (Error, Record)> {
-        let mut held = self.lock(tlb_grace.machine());
-        // SAFETY: the record is new, and it is in the tree wherever the value is used.
-        let area = unsafe { Ours::of(&record) };
-        let mut record = record;
-        loop {
-            record = match self.place(&mut held, bytes, align, record) {
-                Ok(start) => {
-                    area.place(start, bytes);
-                    self.grown(bytes);
-                    return Ok(area);
-                }
-                Err((Error::NoSpace(bytes), record)) => {
-                    let back = self.take_back(&mut held, tlb_grace.done(), BATCH);
-                    if back + self.drop_kept(&mut held, BATCH) == 0 {
-                        return Err((Error::NoSpace(bytes), record));
-                    }
-                    record
-                }
-                Err(no) => return Err(no),
-            }
-        }
-    }
-
     /// Calls `f` with the caller's area, extended to the boundaries of page-table pages if nothing
     /// is mapped in between. These further addresses are free or wait. No CPU can take them
     /// meanwhile, because the lock is held.
@@ -262,28 +232,6 @@ impl<G: Concurrent> Zone<G> {
     fn shrunk(&self, bytes: u64) {
         count(&self.books.used, |used| used - bytes);
         count(&self.books.areas, |areas| areas - 1);
-    }
-
-    fn place(
-        &self,
-        held: &mut Held,
-        bytes: u64,
-        align: u64,
-        record: Record,
-    ) -> Result<VirtAddr, (Error, Record)> {
-        let bounds = match self.range.last() {
-            Some(last) => self.range.start().get() as Index..=last.get() as Index,
-            None => return Err((Error::NoSpace(bytes), record)),
-        };
-        let mut writer = match self.tree.writer(&mut held.token) {
-            Ok(writer) => writer,
-            Err(error) => return Err((refused(error), record)),
-        };
-        match writer.alloc_range(bounds, bytes as Index, align as Index, record) {
-            Ok(start) => Ok(VirtAddr::new(start as u64)),
-            Err(no) if no.error == maple::Error::NoSpace => Err((Error::NoSpace(bytes), no.entry)),
-            Err(no) => Err((refused(no.error), no.entry)),
-        }
     }
 
     /// Lets an unmapped area wait. Returns the number of waiting bytes of the zone.

@@ -11,7 +11,7 @@ use sim::{Bare, BareGrace};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
-use vmap::{Error, Options, TlbGrace};
+use vmap::{Error, Guard, Options, Request, TlbGrace};
 
 type Vmap = vmap::Vmap<Bare, X86_64L4, BareGrace>;
 
@@ -141,11 +141,13 @@ fn finish(world: &World) {
     let vmap = &world.vmap;
     vmap.poll();
     for area in mapped(vmap) {
-        let at = area.range.start();
+        let at = area.first;
         match area.made {
             vmap::Made::Vmap => vmap.end_vmap(at).unwrap(),
             vmap::Made::Vmalloc => free(world, at).unwrap(),
             vmap::Made::Ioremap => vmap.end_io(at).unwrap(),
+            // SAFETY: no code uses it.
+            vmap::Made::Reserved => unsafe { vmap.unreserve(at) }.unwrap(),
             // A block has one run, at its start.
             _ => vmap.end_ram(at, area.pages).unwrap(),
         }
@@ -164,7 +166,16 @@ fn what_is_made() {
     let device = PhysRange::new(PhysAddr::new(0xfee0_0000), 0x3000).unwrap();
     let rw = Attrs::KERNEL_RW;
     type Make<'a> = &'a dyn Fn(&World) -> Result<VirtAddr, Error>;
-    let calls: [Make; 7] = [
+    let calls: [Make; 10] = [
+        &|world| world.vmap.reserve(PAGE),
+        &|world| {
+            let stack = Request { align: 4 * PAGE, ..Request::memory(4 * PAGE) };
+            world.vmap.create(&Request { guard: Some(Guard::Below), ..stack })
+        },
+        &|world| {
+            let at = Some(virt(SPACE + (20 << 20)));
+            world.vmap.create(&Request { at, ..Request::addresses(9 * PAGE) })
+        },
         &|world| world.vmap.vmap(&world.frames[..5], rw),
         &|world| world.vmap.vm_map_ram(&world.frames[..5], rw),
         &|world| world.vmap.vm_map_ram(&world.frames, rw),
@@ -195,6 +206,27 @@ fn what_is_moved() {
             unsafe { world.vmap.vrealloc(at, pages * PAGE) }.map(drop)
         });
         assert!(blocks >= 2 && errors >= 2, "{pages} pages: {blocks} blocks, {errors} errors");
+    }
+}
+
+/// Freed addresses are in the way of an area, and cannot be removed from the tree without memory.
+#[test]
+fn what_makes_way() {
+    for kept in [false, true] {
+        let prepare = |world: &World| {
+            let all: Vec<_> = (0..40).map(|_| world.vmap.vmalloc(1).unwrap()).collect();
+            all.iter().step_by(2).for_each(|at| free(world, *at).unwrap());
+            if kept {
+                world.vmap.vm_unmap_aliases();
+                world.vmap.poll();
+            }
+            all[20]
+        };
+        let (blocks, errors) = sweep(prepare, |world, at| {
+            let request = Request { at: Some(at), ..Request::addresses(PAGE) };
+            world.vmap.create(&request).map(drop)
+        });
+        assert!(blocks >= 3 && errors >= 3, "{blocks} blocks, {errors} errors");
     }
 }
 

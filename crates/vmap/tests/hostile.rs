@@ -117,7 +117,7 @@ fn safe_calls_in_interrupts() {
     let world = Arc::new(world(2));
     world.sim.on_cpu(1, || world.start());
     world.on(0, || {
-        let keep = world.vmap().vmalloc_with(&Request::new(3 * PAGE)).unwrap();
+        let keep = world.vmap().create(&Request::memory(3 * PAGE)).unwrap();
         for _ in 0..200 {
             let there = world.clone();
             let looks = move || {

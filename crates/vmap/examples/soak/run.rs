@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use vmap::{Error, Options, Request};
+use vmap::{Allocation, Contents, Error, Guard, Options, Request};
 
 const CPUS: usize = 4;
 /// Small enough that space runs out now and then.
@@ -99,14 +99,14 @@ impl Soak {
             }
             call => {
                 let pages = [1 + roll(4), pages, pages, 1 + roll(600)][roll(4) as usize];
-                let request = Request {
-                    zero: call & 1 == 0,
-                    huge: roll(8) == 0,
-                    guard: roll(4) != 0,
-                    ..Request::new(pages * PAGE)
-                };
-                let at = vmap.vmalloc_with(&request)?;
-                if request.zero {
+                let (zero, huge) = (call & 1 == 0, roll(8) == 0);
+                let memory = Allocation { zero, huge, ..Allocation::new(pages * PAGE) };
+                let guards = [Guard::None, Guard::Above, Guard::Below, Guard::Both];
+                let guard = Some(guards[roll(4) as usize]);
+                let align = if roll(8) == 0 { PAGE << roll(8) } else { PAGE };
+                let request = Request::new(Contents::Memory(memory));
+                let at = vmap.create(&Request { align, guard, ..request })?;
+                if zero {
                     some(pages).for_each(|page| assert_eq!(self.world.load(of(at, page)), 0));
                 }
                 (at, pages, Kind::Memory(roll(u64::MAX)))

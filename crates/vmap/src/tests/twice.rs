@@ -1,7 +1,8 @@
-//! Two CPUs unmap the same area at the same time: one succeeds, the other gets an error.
+//! Two CPUs unmap the same area, or make an area at the same address, at the same time: one
+//! succeeds, the other gets an error.
 
 use super::{Ends, PAGE, World, machine, on, race, right};
-use crate::{Error, Options};
+use crate::{Error, Options, Request};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use machine::{Access, Frame, Step, VirtAddr};
 use paging::Attrs;
@@ -126,6 +127,57 @@ fn twice(seed: u64) -> Result<(), Failure> {
     };
     let programs = |world: &Arc<World>| [0, 1].map(|cpu| program(world, cpu)).into();
     race(seed, world, programs, |_| ())
+}
+
+/// Both CPUs make an area at the address of one that has just been freed. One gets it, with no
+/// stale translation (I4); the other one is told that it is in the way.
+fn placed_twice(seed: u64) -> Result<(), Failure> {
+    let (config, ticking) = machine(seed, 2);
+    let world = World::new(config, 32, Options::default(), ticking);
+    let shared = Arc::new(Shared::default());
+    let program = |world: &Arc<World>, cpu: usize| {
+        let shared = shared.clone();
+        on(world, move |world| {
+            for round in 0..6 {
+                let meet = |part| meet(&world.sim, &shared.met, 3 * round + part);
+                if cpu == 0 {
+                    let at = heap(world, &[]).unwrap();
+                    world.store(at, round);
+                    shared.at.store(at.get(), SeqCst);
+                    free(world, at).unwrap();
+                }
+                meet(1);
+                let at = VirtAddr::new(shared.at.load(SeqCst));
+                // The ranges differ, and overlap.
+                let bytes = (2 + cpu as u64) * PAGE;
+                let request = Request { at: Some(at), ..Request::memory(bytes) };
+                let made = world.vmap().create(&request);
+                if made.is_ok() {
+                    (0..bytes / PAGE).for_each(|page| {
+                        world.store(VirtAddr::new(at.get() + page * PAGE), cpu as u64);
+                    });
+                }
+                shared.done.lock()[cpu] = Some(made.map(drop));
+                meet(2);
+                if cpu == 0 {
+                    let done = shared.done.lock().map(Option::unwrap);
+                    let won = done.iter().filter(|done| done.is_ok()).count();
+                    let lost = done.iter().find_map(|done| done.err());
+                    assert!(won == 1 && matches!(lost, Some(Error::InTheWay(_))), "{done:?}");
+                    free(world, at).unwrap();
+                }
+                meet(3);
+                world.sim.step(Access::Shared);
+            }
+        })
+    };
+    let programs = |world: &Arc<World>| [0, 1].map(|cpu| program(world, cpu)).into();
+    race(seed, world, programs, |_| ())
+}
+
+#[test]
+fn one_of_two_is_placed() {
+    right(placed_twice);
 }
 
 #[test]

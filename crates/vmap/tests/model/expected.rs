@@ -1,12 +1,11 @@
 //! A simple model of all areas and all bytes, which predicts the result of each call.
 
 use crate::common::*;
-use crate::script::{Call, Op, Which};
+use crate::script::{Call, Demands, Op, Which};
 use machine::*;
 use paging::{Attrs, Cache, Flags};
-use sim::Want;
 use std::collections::BTreeMap;
-use vmap::{Error, Made, Request, State};
+use vmap::{Allocation, Contents, Error, Guard, Made, Request, State};
 
 /// Frames for `vmap` and `vm_map_ram`.
 const POOL: usize = 100;
@@ -14,8 +13,11 @@ const POOL: usize = 100;
 /// An area, or a run of a block.
 #[derive(Clone, Debug)]
 pub(crate) struct Area {
-    /// Its addresses, guard page included.
+    /// Its addresses, guard pages included.
     pub(crate) range: VirtRange,
+    pub(crate) guard: Guard,
+    /// The requested alignment.
+    pub(crate) align: u64,
     /// The address that the call returned.
     pub(crate) at: VirtAddr,
     pub(crate) bytes: u64,
@@ -37,6 +39,8 @@ impl Area {
         let (frames, write, phys) = (Vec::new(), true, None);
         Area {
             range,
+            guard: Guard::None,
+            align: PAGE,
             at,
             bytes,
             pages,
@@ -49,21 +53,27 @@ impl Area {
         }
     }
 
+    /// The address of its first page.
     pub(crate) fn start(&self) -> VirtAddr {
-        self.range.start()
+        self.at.align_down(PageSize::Size4K)
+    }
+
+    /// As wanted, with these demands.
+    fn on(self, demands: &Request<'_>, usual: Guard) -> Area {
+        Area { guard: demands.guard.unwrap_or(usual), align: demands.align, ..self }
     }
 }
 
 pub(crate) struct Model {
-    /// Keyed by their first address.
+    /// Keyed by the addresses of their first pages.
     pub(crate) areas: BTreeMap<u64, Area>,
     /// The contents of each frame that some area maps.
     pub(crate) memory: BTreeMap<Frame, Vec<u8>>,
     pool: Vec<Frame>,
     /// Addresses that were once valid.
     freed: Vec<VirtAddr>,
-    /// Whether areas have a guard page unless the call says otherwise.
-    guard: bool,
+    /// The guard pages of areas unless the call says otherwise.
+    guard: Guard,
     pub(crate) turn: usize,
 }
 
@@ -84,13 +94,32 @@ fn contents(world: &World, frame: Frame) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(memory.as_ptr(), PAGE as usize) }.to_vec()
 }
 
+/// Bytes of the guard pages below and above.
+fn guards(guard: Guard) -> (u64, u64) {
+    match guard {
+        Guard::None => (0, 0),
+        Guard::Above => (0, PAGE),
+        Guard::Below => (PAGE, 0),
+        Guard::Both => (PAGE, PAGE),
+    }
+}
+
+/// Whether a request demands nothing of its addresses, so that a shorter call makes it.
+fn is_usual(request: &Request<'_>) -> bool {
+    (request.at, request.align, request.guard) == (None, PAGE, None)
+}
+
+fn overlap(one: VirtRange, other: VirtRange) -> bool {
+    one.contains(other.start()) || other.contains(one.start())
+}
+
 fn has_large_pages(world: &World, range: VirtRange) -> bool {
     let guard = <sim::Grace as grace::Reclaim>::pin();
     world.vmap().tables().walk(&guard).pages(range).any(|page| page.size > PageSize::Size4K)
 }
 
 impl Model {
-    pub(crate) fn new(world: &World, guard: bool) -> Model {
+    pub(crate) fn new(world: &World, guard: Guard) -> Model {
         let pool = world.sim.on_cpu(0, || world.frames(POOL));
         let memory = pool.iter().map(|frame| (*frame, vec![0; PAGE as usize])).collect();
         Model { areas: BTreeMap::new(), memory, pool, freed: vec![virt(SPACE)], guard, turn: 0 }
@@ -125,70 +154,85 @@ impl Model {
             false => Attrs::new(Flags::READ | Flags::GLOBAL),
         };
         match *op {
-            Op::Vmap { first, stride, pages, guard, write } => {
+            Op::Vmap { first, stride, pages, write, demands } => {
                 let frames = self.frames(first, stride, pages);
-                let made = vmap.vmap_guarded(&frames, attrs(write), guard);
+                let request = Request::frames(&frames, attrs(write));
+                let request = self.demanding(world, demands, request);
+                let made = match is_usual(&request) {
+                    true => vmap.vmap(&frames, attrs(write)),
+                    false => vmap.create(&request),
+                };
                 let wanted = Area::wanted(Made::Vmap, pages, pages as u64 * PAGE);
-                self.made(world, free, made, guard, PAGE, Area { frames, write, ..wanted });
+                let wanted = wanted.on(&request, self.guard);
+                let (at, frames) = (request.at, frames.clone());
+                self.made(world, free, made, (at, false), Area { frames, write, ..wanted });
             }
             Op::Ram { first, pages, write } => {
                 let frames = self.frames(first, 1, pages);
                 let made = vmap.vm_map_ram(&frames, attrs(write));
                 let wanted = Area::wanted(Made::Ram, pages, pages as u64 * PAGE);
-                self.made(world, free, made, false, PAGE, Area { frames, write, ..wanted });
+                self.made(world, free, made, (None, false), Area { frames, write, ..wanted });
             }
-            Op::Malloc { bytes, zero, huge, guard, node } => {
-                let usual = guard == self.guard;
+            Op::Malloc { bytes, zero, huge, node, demands } => {
+                let place = if node { Place::Prefer(NodeId(1)) } else { Place::Local };
+                let memory = Allocation { zero, huge, place, ..Allocation::new(bytes) };
+                let request = Request::new(Contents::Memory(memory));
+                let request = self.demanding(world, demands, request);
+                let usual = is_usual(&request);
                 let made = match (zero, huge, node) {
                     (false, false, false) if usual => vmap.vmalloc(bytes),
                     (true, false, false) if usual => vmap.vzalloc(bytes),
                     (false, true, false) if usual => vmap.vmalloc_huge(bytes),
                     (false, false, true) if usual => vmap.vmalloc_node(bytes, NodeId(1)),
-                    _ => {
-                        let place = if node { Place::Prefer(NodeId(1)) } else { Place::Local };
-                        let usual = Request::new(bytes);
-                        vmap.vmalloc_with(&Request { zero, huge, guard, place, ..usual })
-                    }
+                    _ => vmap.create(&request),
                 };
                 let pages = bytes.div_ceil(PAGE) as usize;
-                let align = if huge && pages >= 512 { 2 << 20 } else { PAGE };
-                let wanted = Area::wanted(Made::Vmalloc, pages, bytes);
+                let wanted = Area::wanted(Made::Vmalloc, pages, bytes).on(&request, self.guard);
                 let at = made.ok();
-                self.made(world, free, made, guard, align, wanted);
+                self.made(world, free, made, (request.at, huge && pages >= 512), wanted);
                 if let Some(at) = at.filter(|_| zero) {
                     let area = &self.areas[&at.get()];
                     let all = area.frames.iter().flat_map(|frame| &self.memory[frame]);
                     assert!(all.into_iter().all(|byte| *byte == 0));
                 }
             }
-            Op::Ioremap { at, len } => {
+            Op::Ioremap { at, len, demands } => {
                 // Ends below 4 GiB, where the RAM of the machine begins.
                 let len = if at >> 32 == 0 { len.min((1 << 32) - at) } else { len };
                 let Some(range) = PhysRange::new(PhysAddr::new(at), len) else { return };
-                let made = vmap.ioremap(range, Cache::Uncached);
+                let request = Request::device(range, Cache::Uncached);
+                let request = self.demanding(world, demands, request);
+                let made = match is_usual(&request) {
+                    true => vmap.ioremap(range, Cache::Uncached),
+                    false => vmap.create(&request),
+                };
                 if len == 0 || range.last().unwrap().get() >> 52 != 0 {
                     assert_eq!(made, Err(Error::NotPhysical(range.start())));
                     return;
                 }
                 let pages = (range.last().unwrap().get() / PAGE - at / PAGE + 1) as usize;
-                let wanted = Area::wanted(Made::Ioremap, pages, len);
-                let guard = self.guard;
-                let align = if at % (2 << 20) < PAGE && pages >= 512 { 2 << 20 } else { PAGE };
-                self.made(
-                    world,
-                    free,
-                    made,
-                    guard,
-                    align,
-                    Area { phys: Some(range.start()), ..wanted },
-                );
+                let wanted = Area::wanted(Made::Ioremap, pages, len).on(&request, self.guard);
+                let large = at % (2 << 20) < PAGE && pages >= 512;
+                let wanted = Area { phys: Some(range.start()), ..wanted };
+                self.made(world, free, made, (request.at, large), wanted);
+            }
+            Op::Reserve { bytes, demands } => {
+                let request = self.demanding(world, demands, Request::addresses(bytes));
+                let made = match is_usual(&request) {
+                    true => vmap.reserve(bytes),
+                    false => vmap.create(&request),
+                };
+                let pages = bytes.div_ceil(PAGE) as usize;
+                let wanted = Area::wanted(Made::Reserved, pages, bytes).on(&request, self.guard);
+                self.made(world, free, made, (request.at, false), wanted);
             }
             Op::Refused { first, pages, ram } => {
                 let attrs = Attrs::new(Flags::WRITE);
                 let frames = self.frames(first.unwrap_or(0), 1, pages);
-                let usual = Request::new(pages as u64 * PAGE);
+                let memory =
+                    Allocation { attrs: Some(attrs), ..Allocation::new(pages as u64 * PAGE) };
                 let made = match first {
-                    None => vmap.vmalloc_with(&Request { attrs: Some(attrs), ..usual }),
+                    None => vmap.create(&Request::new(Contents::Memory(memory))),
                     Some(_) if ram => vmap.vm_map_ram(&frames, attrs),
                     Some(_) => vmap.vmap(&frames, attrs),
                 };
@@ -204,7 +248,8 @@ impl Model {
             }
             Op::Store { pick, page, value } => {
                 let Some(area) = self.pick(pick) else { return };
-                if area.pending_free.is_some() || area.phys.is_some() {
+                let has_memory = area.phys.is_none() && area.made != Made::Reserved;
+                if area.pending_free.is_some() || !has_memory {
                     return;
                 }
                 let page = page % area.pages;
@@ -254,32 +299,80 @@ impl Model {
         (0..pages).map(|page| self.pool[(first % POOL + page * stride) % POOL]).collect()
     }
 
-    /// Checks a call that makes an area; `free` frames were free before. Frames that the call did
-    /// not name are newly allocated.
+    /// The request with these demands.
+    fn demanding<'a>(&self, world: &World, demands: Demands, request: Request<'a>) -> Request<'a> {
+        let Demands { at, align, guard } = demands;
+        let at = at.map(|which| match which {
+            Which::Raw(_) => self.address(world, which),
+            which => self.address(world, which).align_down(PageSize::Size4K),
+        });
+        Request { at, align, guard, ..request }
+    }
+
+    /// Checks a call that makes an area, possibly at an address and with large pages; `free` frames
+    /// were free before. Frames that the call did not name are newly allocated.
     fn made(
         &mut self,
         world: &World,
         free: u64,
         made: Result<VirtAddr, Error>,
-        guard: bool,
-        align: u64,
+        (wanted, large): (Option<VirtAddr>, bool),
         mut area: Area,
     ) {
         self.look_for_pending(world);
         let vmap = world.vmap();
         let mapped = (area.pages as u64).saturating_mul(PAGE);
-        let taken = mapped.saturating_add(if guard { PAGE } else { 0 });
+        let (below, above) = guards(area.guard);
+        let taken = mapped.saturating_add(below + above);
+        let align = if large { area.align.max(2 << 20) } else { area.align.max(PAGE) };
+        let wanted_range =
+            wanted.and_then(|at| VirtRange::new(virt(at.get().checked_sub(below)?), taken));
         let at = match made {
             Err(error) if area.pages == 0 => return assert_eq!(error, Error::ZeroSize),
             Err(error) if mapped > vmap.space().len() => {
                 return assert_eq!(kind(&error), "TooLarge");
+            }
+            Err(Error::BadAlign(align)) => {
+                assert_eq!(align, area.align);
+                return assert!(!align.is_power_of_two());
+            }
+            Err(Error::Unaligned { at, align }) => {
+                assert_eq!((Some(at), align), (wanted, area.align.max(PAGE)));
+                return assert_ne!(at.get() % align, 0);
+            }
+            Err(Error::Outside { at, bytes, space }) => {
+                assert_eq!((Some(at), bytes), (wanted, taken));
+                assert!(vmap.space().covers(&space) && vmap.space().end() == space.end());
+                return assert!(!wanted_range.is_some_and(|range| space.covers(&range)));
+            }
+            Err(Error::AcrossZones { at, border }) => {
+                assert_eq!(Some(at), wanted);
+                let range = wanted_range.unwrap();
+                assert!(border.is_aligned(PageSize::Size2M));
+                return assert!(range.contains(border) && range.start() != border);
+            }
+            Err(Error::InTheWay(culprit)) => {
+                assert_eq!(Some(culprit.at), wanted);
+                // An area that is in use: one that was given back makes way.
+                let mut list = Vec::new();
+                vmap.vmallocinfo(|info| list.push(*info));
+                let range = wanted_range.unwrap();
+                let is_there = |info: &&vmap::AreaInfo| overlap(info.range, range);
+                let there: Vec<_> = list.iter().filter(is_there).collect();
+                assert!(there.iter().any(|info| info.first == culprit.start), "{culprit:?}");
+                return assert!(there.iter().any(|info| info.state != State::Waiting), "{there:?}");
             }
             Err(Error::NoSpace(bytes)) => {
                 let info = vmap.get_vmalloc_info();
                 // A size that no zone can hold is refused at once.
                 let waits = if taken > vmap.space().len() / 2 { info.waiting } else { 0 };
                 assert_eq!((bytes, info.waiting), (taken, waits), "some waits, {info:?}");
-                return assert!(info.largest_free < taken + align - PAGE, "{info:?}");
+                assert!(wanted.is_none() || taken > vmap.space().len() / 2);
+                let enough = taken.saturating_add(align - PAGE);
+                return assert!(info.largest_free < enough, "{info:?}");
+            }
+            Err(Error::FewFrames { wanted, free }) => {
+                return assert!(wanted > free - free / 32, "{wanted} of {free} frames");
             }
             Err(Error::Frames(FrameError::OutOfFrames { .. })) => {
                 return assert!(free < area.pages as u64 + 64, "{free} frames were free");
@@ -290,22 +383,27 @@ impl Model {
         let info = vmap.find_vm_area(at).unwrap();
         area.at = at;
         area.in_block = info.made == Made::Block;
-        let start = at.align_down(PageSize::Size4K);
-        area.range = VirtRange::new(start, taken).unwrap();
+        let start = area.start();
+        area.range = VirtRange::new(virt(start.get() - below), taken).unwrap();
+        assert!(area.align.is_power_of_two() && start.get().is_multiple_of(area.align), "{area:?}");
+        assert!(wanted.is_none_or(|wanted| wanted == start), "{area:?}");
         if area.in_block {
             assert!(area.made == Made::Ram && area.pages <= 64 && info.range.covers(&area.range));
         } else {
-            assert_eq!(info.range, area.range);
+            assert_eq!((info.range, info.first), (area.range, start));
         }
         assert!(vmap.space().covers(&area.range));
         // If no aligned range was free, the pages are small.
-        assert!(start.get() % align == 0 || !has_large_pages(world, area.range), "{start}");
+        assert!(
+            start.get().is_multiple_of(align) || !has_large_pages(world, area.range),
+            "{start}"
+        );
         assert_eq!(at.get() % PAGE, area.phys.map_or(0, |at| at.get() % PAGE));
-        let below = self.areas.range(..start.get() + taken).next_back();
-        assert!(below.is_none_or(|(_, below)| below.range.end().unwrap() <= start), "{below:?}");
-        if guard {
-            let page = page_of(start, area.pages);
-            assert!(world.sim.translate(page, Want::default()).is_err(), "no guard");
+        let other = self.areas.values().find(|other| overlap(other.range, area.range));
+        assert!(other.is_none(), "{other:?}");
+        let pages = [(below, area.range.start()), (above, page_of(start, area.pages))];
+        for (_, page) in pages.into_iter().filter(|(bytes, _)| *bytes != 0) {
+            // No access: this CPU may not have seen the page tables there published.
             assert_eq!(vmap.vmalloc_to_page(page), None);
         }
         if area.made == Made::Vmalloc {
@@ -349,7 +447,7 @@ impl Model {
         }
         match self.areas.get(&at.get()) {
             _ if info.state == State::Waiting => vec!["Twice"],
-            _ if info.range.start() != at => vec!["NotTheStart"],
+            _ if info.first != at => vec!["NotTheStart"],
             _ if info.made != made => vec!["WrongKind"],
             Some(area) if made == Made::Ram && area.pages != pages => vec!["WrongSize"],
             Some(area) if area.pending_free.is_some() => vec!["Twice"],
@@ -366,6 +464,7 @@ impl Model {
                 Made::Vmap => Call::Vunmap,
                 Made::Ram => Call::Ram(area.pages),
                 Made::Ioremap => Call::Iounmap,
+                Made::Reserved => Call::Unreserve,
                 _ => Call::Vfree,
             },
             (Call::Right, None) => Call::Ram(1),
@@ -381,6 +480,11 @@ impl Model {
                 let _interrupt = world.sim.irqs_off();
                 // SAFETY: as above.
                 (expected, unsafe { vmap.vfree_atomic(at) })
+            }
+            Call::Unreserve => {
+                let expected = expect(Made::Reserved, at, 0);
+                // SAFETY: as above; nothing is mapped there.
+                (expected, unsafe { vmap.unreserve(at) })
             }
             Call::Iounmap => (expect(Made::Ioremap, start, 0), vmap.end_io(at)),
             Call::Ram(pages) => (expect(Made::Ram, at, pages), vmap.end_ram(at, pages)),
@@ -460,17 +564,10 @@ impl Model {
             if done.is_ok() {
                 self.freed.push(at);
             }
-            let guard = old.range.len() > old.pages as u64 * PAGE;
-            let align = if large { 2 << 20 } else { PAGE };
             let wanted = Area::wanted(Made::Vmalloc, pages, bytes);
-            self.made(
-                world,
-                free,
-                done,
-                guard,
-                align,
-                Area { frames: old.frames.clone(), ..wanted },
-            );
+            let (guard, align, frames) = (old.guard, old.align, old.frames.clone());
+            let wanted = Area { guard, align, frames, ..wanted };
+            self.made(world, free, done, (None, large), wanted);
             if done.is_err() {
                 self.areas.insert(at.get(), old);
             }
@@ -483,8 +580,8 @@ impl Model {
         };
         let area = self.areas.get_mut(&at.get()).unwrap();
         area.bytes = bytes;
-        area.range =
-            VirtRange::new(at, area.range.len() - (area.pages as u64 - kept) * PAGE).unwrap();
+        let len = area.range.len() - (area.pages as u64 - kept) * PAGE;
+        area.range = VirtRange::new(area.range.start(), len).unwrap();
         area.pages = kept as usize;
         for frame in area.frames.split_off(kept as usize) {
             self.memory.remove(&frame);

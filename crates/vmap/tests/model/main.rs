@@ -11,9 +11,9 @@ use common::*;
 use expected::Model;
 use machine::*;
 use proptest::prelude::*;
-use script::{Op, op};
+use script::{Op, guard, op};
 use sim::Config;
-use vmap::Options;
+use vmap::{Guard, Options};
 
 const CPUS: usize = 3;
 
@@ -28,7 +28,7 @@ const SPACES: [(u64, u64); 7] = [
     ((1 << 20) + 0x1000, (9 << 20) + 0x3000),
 ];
 
-fn run(script: &[Op], space: usize, guard: bool, tick: Option<u64>) {
+fn run(script: &[Op], space: usize, guard: Guard, tick: Option<u64>) {
     let (offset, len) = SPACES[space];
     let range = VirtRange::new(virt(SPACE + offset), len).unwrap();
     let config = Config {
@@ -86,7 +86,7 @@ proptest! {
     fn areas_are_a_map_of_pages(
         script in prop::collection::vec(op(), 1..80),
         space in 0..SPACES.len(),
-        guard in any::<bool>(),
+        guard in guard(),
         tick in prop::sample::select(vec![None, Some(50), Some(3000)]),
     ) {
         run(&script, space, guard, tick);

@@ -2,6 +2,7 @@
 //! shrunk.
 
 use proptest::prelude::*;
+use vmap::Guard;
 
 /// The address that a call gets.
 #[derive(Clone, Copy, Debug)]
@@ -25,8 +26,17 @@ pub(crate) enum Call {
     Vfree,
     VfreeAtomic,
     Iounmap,
+    Unreserve,
     /// With so many pages.
     Ram(usize),
+}
+
+/// Demands on the addresses of an area.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Demands {
+    pub(crate) at: Option<Which>,
+    pub(crate) align: u64,
+    pub(crate) guard: Option<Guard>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +46,8 @@ pub(crate) enum Op {
         first: usize,
         stride: usize,
         pages: usize,
-        guard: bool,
         write: bool,
+        demands: Demands,
     },
     Ram {
         first: usize,
@@ -48,12 +58,17 @@ pub(crate) enum Op {
         bytes: u64,
         zero: bool,
         huge: bool,
-        guard: bool,
         node: bool,
+        demands: Demands,
     },
     Ioremap {
         at: u64,
         len: u64,
+        demands: Demands,
+    },
+    Reserve {
+        bytes: u64,
+        demands: Demands,
     },
     /// Pages with write but without read permission, which the format cannot represent; frames of
     /// the pool or, without `first`, of memory.
@@ -122,6 +137,25 @@ fn bytes() -> impl Strategy<Value = u64> {
     ]
 }
 
+pub(crate) fn guard() -> impl Strategy<Value = Guard> {
+    prop::sample::select(vec![Guard::None, Guard::Above, Guard::Below, Guard::Both])
+}
+
+fn demands() -> impl Strategy<Value = Demands> {
+    let align = prop_oneof![
+        8 => Just(4096u64),
+        3 => (0u32..23).prop_map(|bits| 1 << bits),
+        1 => any::<u64>(),
+        1 => (0u32..64).prop_map(|bits| 1 << bits),
+    ];
+    let demands = (prop::option::weighted(0.3, which()), align, prop::option::of(guard()));
+    let none = Demands { at: None, align: 4096, guard: None };
+    prop_oneof![
+        1 => Just(none),
+        2 => demands.prop_map(|(at, align, guard)| Demands { at, align, guard }),
+    ]
+}
+
 pub(crate) fn op() -> impl Strategy<Value = Op> {
     let call = prop_oneof![
         12 => Just(Call::Right),
@@ -129,6 +163,7 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         1 => Just(Call::Vfree),
         2 => Just(Call::VfreeAtomic),
         1 => Just(Call::Iounmap),
+        1 => Just(Call::Unreserve),
         1 => pages().prop_map(Call::Ram),
     ];
     let pick = any::<usize>;
@@ -138,12 +173,13 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         1 => any::<(u64, u64)>(),
     ];
     prop_oneof![
-        4 => (pick(), 0usize..3, pages(), any::<bool>(), any::<bool>())
-            .prop_map(|(first, stride, pages, guard, write)| Op::Vmap { first, stride, pages, guard, write }),
+        4 => (pick(), 0usize..3, pages(), any::<bool>(), demands())
+            .prop_map(|(first, stride, pages, write, demands)| Op::Vmap { first, stride, pages, write, demands }),
         12 => (pick(), pages(), any::<bool>()).prop_map(|(first, pages, write)| Op::Ram { first, pages, write }),
-        9 => (bytes(), any::<(bool, bool, bool, bool)>())
-            .prop_map(|(bytes, (zero, huge, guard, node))| Op::Malloc { bytes, zero, huge, guard, node }),
-        2 => device.prop_map(|(at, len)| Op::Ioremap { at, len }),
+        9 => (bytes(), any::<(bool, bool, bool)>(), demands())
+            .prop_map(|(bytes, (zero, huge, node), demands)| Op::Malloc { bytes, zero, huge, node, demands }),
+        2 => (device, demands()).prop_map(|((at, len), demands)| Op::Ioremap { at, len, demands }),
+        3 => (bytes(), demands()).prop_map(|(bytes, demands)| Op::Reserve { bytes, demands }),
         1 => (any::<Option<usize>>(), pages(), any::<bool>())
             .prop_map(|(first, pages, ram)| Op::Refused { first, pages, ram }),
         18 => (call, which()).prop_map(|(call, which)| Op::Unmap { call, which }),

@@ -4,7 +4,7 @@ use crate::common::*;
 use machine::*;
 use paging::{Attrs, Cache};
 use sim::{Config, Want};
-use vmap::{Error, Made, Options, Request, State};
+use vmap::{Error, Guard, Made, Options, Request, State};
 
 fn world() -> World {
     let config = Config { cpus: 2, frames: 4096, ..Config::default() };
@@ -264,7 +264,8 @@ fn the_listing() {
         let vmap = world.vmap();
         let ram = vmap.vm_map_ram(&frames[..3], Attrs::KERNEL_RW).unwrap();
         let large = vmap.vm_map_ram(&frames, Attrs::KERNEL_RW).unwrap();
-        let heap = vmap.vmalloc_with(&Request { guard: false, ..Request::new(9000) }).unwrap();
+        let heap =
+            vmap.create(&Request { guard: Some(Guard::None), ..Request::memory(9000) }).unwrap();
         let gone = vmap.vmalloc(1).unwrap();
         free(&world, gone).unwrap();
         let mut list = Vec::new();

@@ -4,7 +4,7 @@ use crate::common::*;
 use machine::*;
 use paging::{Attrs, Cache, Format, X86_64L4};
 use sim::Config;
-use vmap::{Error, Made, Options, Request};
+use vmap::{Allocation, Contents, Error, Made, Options, Request};
 
 fn world() -> World {
     World::new(Config { cpus: 1, frames: 4096, ..Config::default() }, 64, Options::default())
@@ -113,8 +113,8 @@ fn large_pages_are_zeroed() {
             unsafe { sim.frame_ptr(*block).unwrap().write_bytes(0xaa, size.bytes() as usize) };
         }
         world.release(&blocks);
-        let request = Request { zero: true, huge: true, ..Request::new(2 * size.bytes()) };
-        let at = vmap.vmalloc_with(&request).unwrap();
+        let memory = Allocation { zero: true, huge: true, ..Allocation::new(2 * size.bytes()) };
+        let at = vmap.create(&Request::new(Contents::Memory(memory))).unwrap();
         let guard = <sim::Grace as grace::Reclaim>::pin();
         assert_eq!(vmap.tables().walk(&guard).get(at).unwrap().size, size);
         drop(guard);
@@ -135,10 +135,9 @@ fn a_large_page_without_tables_is_given_back() {
         let (sim, vmap) = (&world.sim, world.vmap());
         let size = PageSize::Size2M;
         let before = sim.allocated().len();
-        let request = Request { huge: true, ..Request::new(size.bytes()) };
         // There is memory for the page. Nothing was mapped here before, so tables are needed.
         sim.fail_alloc(2, true);
-        let failed = vmap.vmalloc_with(&request);
+        let failed = vmap.vmalloc_huge(size.bytes());
         assert!(sim.alloc_failed(), "no table was needed");
         assert!(matches!(failed, Err(Error::Frames(_))), "{failed:?}");
         assert_eq!(sim.allocated().len(), before);

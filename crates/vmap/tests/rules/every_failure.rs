@@ -6,7 +6,7 @@ use crate::common::*;
 use machine::*;
 use paging::{Attrs, Cache};
 use sim::Config;
-use vmap::{Error, Options, Request};
+use vmap::{Allocation, Contents, Error, Guard, Options, Request};
 
 /// Two per-CPU zones and the common zone.
 const MIB: u64 = 8;
@@ -34,7 +34,8 @@ fn whole_space(world: &World) {
     let frame = world.frames(1);
     let mib = frame.repeat(256);
     let all: Vec<_> = core::iter::from_fn(|| {
-        vmap.vmap_guarded(&mib, Attrs::KERNEL_RW, false)
+        let request = Request::frames(&mib, Attrs::KERNEL_RW);
+        vmap.create(&Request { guard: Some(Guard::None), ..request })
             .inspect_err(|error| assert!(matches!(error, Error::NoSpace(_)), "{error}"))
             .ok()
     })
@@ -87,11 +88,13 @@ fn pages_that_cannot_be() {
             &|world| world.vmap().vmap(&frames, wrong),
             &|world| {
                 let attrs = Some(wrong);
-                world.vmap().vmalloc_with(&Request { attrs, ..Request::new(9 * PAGE) })
+                let memory = Allocation { attrs, ..Allocation::new(9 * PAGE) };
+                world.vmap().create(&Request::new(Contents::Memory(memory)))
             },
             &|world| {
                 let attrs = Some(wrong);
-                world.vmap().vmalloc_with(&Request { attrs, huge: true, ..Request::new(2 << 20) })
+                let memory = Allocation { attrs, huge: true, ..Allocation::new(2 << 20) };
+                world.vmap().create(&Request::new(Contents::Memory(memory)))
             },
         ];
         for (call, make) in calls.into_iter().enumerate() {

@@ -6,7 +6,7 @@ use machine::*;
 use paging::{Attrs, Cache};
 use sim::Config;
 use std::cell::Cell;
-use vmap::{AreaInfo, Error, Request};
+use vmap::{AreaInfo, Error, Guard, Request};
 
 fn is_short(error: Error) -> bool {
     matches!(error, Error::Frames(FrameError::OutOfFrames { .. }))
@@ -136,8 +136,13 @@ fn memory() {
     assert_eq!(making(0, |world, _| world.vmap().vmalloc(70 * PAGE), free), 70);
     assert_eq!(making(0, |world, _| world.vmap().vzalloc(5 * PAGE), free), 5);
     assert_eq!(making(0, |world, _| world.vmap().vmalloc_node(5 * PAGE, NodeId(0)), free), 5);
-    let bare = Request { guard: false, ..Request::new(9 * PAGE) };
-    assert_eq!(making(0, |world, _| world.vmap().vmalloc_with(&bare), free), 9);
+    let bare = Request { guard: Some(Guard::None), ..Request::memory(9 * PAGE) };
+    assert_eq!(making(0, |world, _| world.vmap().create(&bare), free), 9);
+    let stack = Request { align: 16 * PAGE, guard: Some(Guard::Both), ..Request::memory(9 * PAGE) };
+    assert_eq!(making(0, |world, _| world.vmap().create(&stack), free), 9);
+    // In 2 MiB that need a page-table page of their own.
+    let there = Request { at: Some(virt(SPACE + (20 << 20))), ..stack };
+    assert_eq!(making(0, |world, _| world.vmap().create(&there), free), 10);
     // A large page, a small page and its page-table page, and possibly a page-table page for large
     // pages. If there is no large page, small ones.
     assert!(making(0, |world, _| world.vmap().vmalloc_huge((2 << 20) + 1), free) >= 3);

@@ -4,7 +4,7 @@ use crate::common::*;
 use machine::*;
 use paging::{Attrs, Flags};
 use sim::Config;
-use vmap::{Error, Options, Request};
+use vmap::{Allocation, Contents, Error, Guard, Options, Request};
 
 fn world(cpus: usize, mib: u64) -> World {
     World::new(Config { cpus, frames: 8192, ..Config::default() }, mib, Options::default())
@@ -51,8 +51,9 @@ fn a_grown_area_keeps_its_contents() {
     world.on(0, || {
         let vmap = world.vmap();
         let read_only = Attrs::new(Flags::READ | Flags::GLOBAL);
-        let wanted = Request { attrs: Some(read_only), guard: false, ..Request::new(2 * PAGE) };
-        let at = vmap.vmalloc_with(&wanted).unwrap();
+        let memory = Allocation { attrs: Some(read_only), ..Allocation::new(2 * PAGE) };
+        let wanted = Request::new(Contents::Memory(memory));
+        let at = vmap.create(&Request { guard: Some(Guard::None), ..wanted }).unwrap();
         // SAFETY: as above.
         let at = unsafe { vmap.vrealloc(at, 5 * PAGE) }.unwrap();
         assert_eq!(vmap.find_vm_area(at).unwrap().range.len(), 5 * PAGE);
@@ -211,8 +212,8 @@ fn an_area_made_meanwhile_is_not_listed_behind_its_place() {
     let world = world(1, 64);
     world.on(0, || {
         let vmap = world.vmap();
-        let one = |pages| Request { guard: false, ..Request::new(pages * PAGE) };
-        let mut areas: Vec<_> = (0..200).map(|_| vmap.vmalloc_with(&one(1)).unwrap()).collect();
+        let one = |pages| Request { guard: Some(Guard::None), ..Request::memory(pages * PAGE) };
+        let mut areas: Vec<_> = (0..200).map(|_| vmap.create(&one(1)).unwrap()).collect();
         assert!(areas.windows(2).all(|two| plus(two[0], PAGE) == two[1]));
         let mut listed = Vec::new();
         let mut made = None;
@@ -223,7 +224,7 @@ fn an_area_made_meanwhile_is_not_listed_behind_its_place() {
                 let (first, last) = (listed.len() - 2, listed.len() + 2);
                 areas.drain(first..last).for_each(|at| free(&world, at));
                 vmap.purge();
-                made = Some(vmap.vmalloc_with(&one(4)).unwrap());
+                made = Some(vmap.create(&one(4)).unwrap());
                 assert_eq!(made, Some(listed[first]));
             }
         });

@@ -11,5 +11,6 @@ mod failure;
 mod found;
 mod idle;
 mod refused;
+mod requests;
 mod shortage;
 mod space;

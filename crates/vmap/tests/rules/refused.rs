@@ -5,7 +5,7 @@ use crate::common::*;
 use machine::*;
 use paging::{Attrs, Cache, Flags};
 use sim::Config;
-use vmap::{Error, Options, Request};
+use vmap::{Allocation, Contents, Error, Guard, Options, Request};
 
 const RWX: Attrs = Attrs::new(Flags::RWX.union(Flags::GLOBAL));
 
@@ -21,14 +21,16 @@ fn uncached(cache: Cache) -> Attrs {
 fn all_refuse(world: &World, attrs: Attrs, is_refused: impl Fn(Error) -> bool) {
     let (vmap, frames) = (world.vmap(), world.frames(70));
     let before = (vmap.get_vmalloc_info(), world.sim.free_count());
-    let request = Request { attrs: Some(attrs), ..Request::new(5 * PAGE) };
+    let memory = |memory| Request::new(Contents::Memory(memory));
+    let small = Allocation { attrs: Some(attrs), ..Allocation::new(5 * PAGE) };
+    let unguarded = Request { guard: Some(Guard::None), ..Request::frames(&frames[..3], attrs) };
     let made = [
         vmap.vmap(&frames[..3], attrs),
-        vmap.vmap_guarded(&frames[..3], attrs, false),
+        vmap.create(&unguarded),
         vmap.vm_map_ram(&frames[..3], attrs),
         vmap.vm_map_ram(&frames, attrs),
-        vmap.vmalloc_with(&request),
-        vmap.vmalloc_with(&Request { huge: true, bytes: 4 << 20, ..request }),
+        vmap.create(&memory(small)),
+        vmap.create(&memory(Allocation { huge: true, bytes: 4 << 20, ..small })),
     ];
     for (call, made) in made.into_iter().enumerate() {
         assert!(made.is_err_and(&is_refused), "call {call} with {attrs:?}: {made:?}");
@@ -52,7 +54,7 @@ fn pages_of_programs() {
             all_refuse(&world, attrs, |error| error == Error::UserAccess);
             let frames = world.frames(1);
             // SAFETY: the call is refused.
-            let made = unsafe { world.vmap().vmap_unchecked(&frames, attrs, true) };
+            let made = unsafe { world.vmap().create_unchecked(&Request::frames(&frames, attrs)) };
             assert_eq!(made, Err(Error::UserAccess));
             world.release(&frames);
         }
@@ -70,7 +72,7 @@ fn writable_code() {
         let at = world.vmap().vmap(&frames, code).unwrap();
         world.vmap().end_vmap(at).unwrap();
         // SAFETY: the code is not run.
-        let at = unsafe { world.vmap().vmap_unchecked(&frames, RWX, true) }.unwrap();
+        let at = unsafe { world.vmap().create_unchecked(&Request::frames(&frames, RWX)) }.unwrap();
         world.store(at, 5);
         world.vmap().end_vmap(at).unwrap();
         world.release(&frames);
@@ -100,7 +102,7 @@ fn memory_of_another_type() {
         let at = world.vmap().vmap(&[device, device], attrs).unwrap();
         world.vmap().end_vmap(at).unwrap();
         // SAFETY: the frame is not used.
-        let at = unsafe { world.vmap().vmap_unchecked(&[ram], attrs, false) }.unwrap();
+        let at = unsafe { world.vmap().create_unchecked(&Request::frames(&[ram], attrs)) }.unwrap();
         world.vmap().end_vmap(at).unwrap();
         world.release(&[ram]);
     });

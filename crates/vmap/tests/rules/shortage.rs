@@ -5,7 +5,7 @@ use crate::common::*;
 use machine::*;
 use paging::Attrs;
 use sim::Config;
-use vmap::{Error, Options, Request};
+use vmap::{Allocation, Contents, Error, Options, Request};
 
 /// 16 MiB of memory, and far more addresses.
 const FRAMES: u64 = 4096;
@@ -34,10 +34,11 @@ fn an_impossible_request_takes_nothing() {
         let vmap = world.vmap();
         let free_before = world.sim.free_count();
         for gib in [1, 60, 100] {
-            let request = Request::new(gib << 30);
-            for request in [request, Request { huge: true, zero: true, ..request }] {
+            let memory = Allocation::new(gib << 30);
+            for memory in [memory, Allocation { huge: true, zero: true, ..memory }] {
+                let request = Request::new(Contents::Memory(memory));
                 let takes = takes_some(&world, || {
-                    let Err(Error::FewFrames { wanted, free }) = vmap.vmalloc_with(&request) else {
+                    let Err(Error::FewFrames { wanted, free }) = vmap.create(&request) else {
                         panic!("expected FewFrames")
                     };
                     assert!(wanted > gib << 18 && free <= FRAMES, "{wanted} of {free}");

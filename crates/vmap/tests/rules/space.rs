@@ -5,7 +5,7 @@ use crate::common::*;
 use machine::*;
 use paging::{Attrs, Cache};
 use sim::Config;
-use vmap::{Error, Options};
+use vmap::{Error, Guard, Options};
 
 fn world(cpus: usize, mib: u64, options: Options) -> World {
     World::new(Config { cpus, frames: 4096, ..Config::default() }, mib, options)
@@ -98,7 +98,7 @@ fn fill(mut make: impl FnMut() -> Result<VirtAddr, Error>) -> Vec<VirtAddr> {
 /// they are freed, all of the space can be used again.
 #[test]
 fn filled_with_pages() {
-    let options = Options { guard: false, ..Options::default() };
+    let options = Options { guard: Guard::None, ..Options::default() };
     let world = world(2, 4, options);
     let frames = world.sim.on_cpu(0, || world.frames(600));
     let one = || world.vmap().vmap(&frames[..1], Attrs::KERNEL_RW);
@@ -159,7 +159,7 @@ fn no_space_to_grow() {
 fn no_aligned_space_to_grow() {
     let range = VirtRange::new(virt(SPACE + (1 << 20) + PAGE), (9 << 20) + 3 * PAGE).unwrap();
     let config = Config { cpus: 1, frames: 6000, ..Config::default() };
-    let options = Options { guard: false, ..Options::default() };
+    let options = Options { guard: Guard::None, ..Options::default() };
     let world = World::over(config, range, options);
     world.on(0, || {
         let vmap = world.vmap();
@@ -201,7 +201,7 @@ fn filled_with_blocks() {
 /// An area of the reported largest free size can be made, and no larger one.
 #[test]
 fn the_largest_that_is_free() {
-    let options = Options { guard: false, ..Options::default() };
+    let options = Options { guard: Guard::None, ..Options::default() };
     let world = world(2, 16, options);
     let frames = world.sim.on_cpu(0, || world.frames(1));
     world.on(0, || {
@@ -231,7 +231,7 @@ fn the_largest_that_is_free() {
 /// Finds addresses that wait in zones of CPUs that neither flush nor enter idle.
 #[test]
 fn waiting_addresses_of_other_cpus_are_found() {
-    let world = world(3, 16, Options { guard: false, ..Options::default() });
+    let world = world(3, 16, Options { guard: Guard::None, ..Options::default() });
     let frames = world.sim.on_cpu(0, || world.frames(1));
     let one = |pages| world.vmap().vmap(&vec![frames[0]; pages], Attrs::KERNEL_RW);
     // Each fills its own zone, and two of them do not enter idle.
