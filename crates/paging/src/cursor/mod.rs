@@ -58,6 +58,7 @@ mod leaf;
 mod lend;
 mod log;
 mod map;
+mod map_over;
 mod neighbours;
 mod page;
 mod protect;
