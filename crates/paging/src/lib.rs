@@ -16,7 +16,7 @@
 //! | `lock` | a lock for each table, in the state of its frame |
 //! | `adopt` | [`PageTables::adopt`]: the kernel's tables that a boot loader has made |
 //! | `tables` | [`PageTables`] of one address space, and the kernel's half that all spaces share |
-//! | `cursor` | [`map`](PageTables::map), [`map_over`](PageTables::map_over), [`unmap`](PageTables::unmap), [`protect`](PageTables::protect), [`split`](PageTables::split), [`with_entry`](PageTables::with_entry), [`sweep`](PageTables::sweep), [`relocate`](PageTables::relocate), [`fork`](PageTables::fork) |
+//! | `cursor` | [`map`](PageTables::map), [`map_over`](PageTables::map_over), [`map_supervisor`](PageTables::map_supervisor), [`unmap`](PageTables::unmap), [`protect`](PageTables::protect), [`split`](PageTables::split), [`with_entry`](PageTables::with_entry), [`sweep`](PageTables::sweep), [`relocate`](PageTables::relocate), [`fork`](PageTables::fork) |
 //! | `pending` | [`PendingFlush`]: a pending TLB flush, and the tables to free after it (Linux: `mmu_gather`) |
 //! | `gather` | what it has gathered |
 //! | `tlb_grace` | [`TlbGrace`]: grace periods after which no CPU holds an older translation |

@@ -39,8 +39,8 @@ use machine::{
 ///
 /// Deferred frees of anything that was retired through `G` may run:
 /// - in calls that need memory, when there is none: [`kernel`](Self::kernel), [`user`](Self::user),
-///   [`map`](Self::map), [`map_with`](Self::map_with), [`reserve`](Self::reserve),
-///   [`split`](Self::split), and in [`reclaim`](Self::reclaim), which they use;
+///   [`map`](Self::map), [`map_with`](Self::map_with), [`map_over`](Self::map_over),
+///   [`map_supervisor`](Self::map_supervisor), [`reserve`](Self::reserve), [`split`](Self::split), and in [`reclaim`](Self::reclaim), which they use;
 /// - if [`Reclaim::retire`](grace::Reclaim::retire) of `G` may run them (that of `Epoch` may, that
 ///   of `Quiescent` does not), in calls that retire unlinked tables:
 ///   [`PendingFlush::flush`](crate::PendingFlush::flush), [`flush_deferred`](Self::flush_deferred), [`flushed_elsewhere`](Self::flushed_elsewhere),
@@ -66,6 +66,8 @@ pub struct PageTables<M: Machine, F: Format, G: Concurrent> {
     pub(crate) forks: AtomicBool,
     /// Set while a fork of these tables is under way.
     pub(crate) forking: AtomicBool,
+    /// Set before the first page for the kernel alone is mapped in the lower half of a user space.
+    pub(crate) supervisor: AtomicBool,
     engine: PhantomData<fn() -> G>,
 }
 
@@ -208,6 +210,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             fixed: AtomicBool::new(false),
             forks: AtomicBool::new(false),
             forking: AtomicBool::new(false),
+            supervisor: AtomicBool::new(false),
             engine: PhantomData,
         }
     }

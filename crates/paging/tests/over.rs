@@ -234,6 +234,45 @@ fn no_access_faults() {
     right(200, run);
 }
 
+/// A write that a CPU makes while the page is replaced is reported, or reaches the new page.
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no coroutines")]
+fn no_write_is_lost() {
+    fn run<F: OnSim>(seed: u64) -> Result<(), Failure> {
+        let (sim, paging) = machine::<F>(2);
+        let (space, frames) = sim.on_cpu(0, || {
+            let space = Tables::<F>::user(&paging, Asid(1), None).unwrap();
+            let frames = [0, 0].map(|number| numbered::<F>(&sim, F::PAGE.order(), number));
+            space.map_own(pages_of::<F>(BASE, 1), frames[0], RW).unwrap();
+            (space, frames)
+        });
+        let mapper = || {
+            let mut dirty = false;
+            let gone = |page: Mapping| dirty = page.attrs.flags.contains(Flags::DIRTY);
+            let over = space.map_over_own(pages_of::<F>(BASE, 1), frames[1], RW, gone);
+            over.unwrap().flush();
+            // SAFETY: the test's memory, which no CPU writes to any more.
+            let written = unsafe { sim.frame_ptr(frames[0]).unwrap().cast::<u64>().read() };
+            assert!(dirty || written == 0);
+        };
+        let writer = || {
+            // SAFETY: the test needs no other mapping, and no other tables have the tag.
+            unsafe { space.activate() };
+            // SAFETY: ordinary memory. With break-before-make it may fault.
+            let _ = unsafe { sim.store(virt(BASE), 7) };
+        };
+        seeded(&sim, seed, vec![Box::new(mapper) as Program, Box::new(writer) as Program])?;
+        sim.on_cpu(0, || {
+            space.unmap_own(pages_of::<F>(BASE, 1), |_| ()).unwrap().flush();
+            drop(space);
+            frames.into_iter().for_each(|frame| release(&sim, frame));
+        });
+        Ok(())
+    }
+    right(1000, run::<X86_64L4>);
+    right(1000, run::<Aarch64>);
+}
+
 /// Bad input changes nothing.
 #[test]
 fn bad_input() {

@@ -1,12 +1,12 @@
 //! Mapping pages over those that are there.
 //!
-//! Two passes go through the range. The first does all that may fail, and changes no translation: it
-//! checks the frames, splits large pages into whose place no page of their size comes, and makes
+//! Two passes go through the range. The first does all that may fail, and changes no translation:
+//! it checks the frames, splits large pages into whose place no page of their size comes, and makes
 //! tables where there are none. The second replaces page by page, each by one store (I7).
 //!
 //! A page is replaced by one of its size, with the lock of its table held. Where the architecture
-//! demands it, the old one is broken first (`breaks`): here the two have different contents, so also
-//! where neither may be written.
+//! demands it, the old one is broken first (`breaks`): here the two have different contents, so
+//! also where neither may be written.
 
 use super::page::{LockedEntry, PageEntry};
 use super::{Error, Lent, LockedTable, Result, covers};
@@ -185,14 +185,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             };
             let level = level.unwrap_or(spot.level);
             let locked = self.table_for(&walk, at, level, pending)?;
+            let mut place = Some(at);
             let mut table = self.locked_table(walk, at, level, locked, pending);
-            let (mut replaced, mut place) = (false, Some(at));
-            let end = table.replace(over, &mut place, |page| {
-                replaced = true;
-                gone(page);
-            });
-            table.end_decision(replaced);
-            end?;
+            table.replace(over, &mut place, &mut gone)?;
             next = place;
         }
         Ok(())

@@ -69,6 +69,7 @@ mod relocate;
 mod share;
 mod spare;
 mod split;
+mod supervisor;
 mod sweep;
 mod table;
 #[cfg(test)]
