@@ -14,8 +14,9 @@
 //! | `format` | entries, by architecture: [`Format`], [`X86_64`], [`Riscv`], [`Aarch64`], the second stages [`Ept`], [`Npt`] and [`Aarch64Stage2`]; [`Attrs`] |
 //! | `walk` | the lock-free reader that all other code uses: [`Walk`] |
 //! | `lock` | a lock for each table, in the state of its frame |
+//! | `adopt` | [`PageTables::adopt`]: the kernel's tables that a boot loader has made |
 //! | `tables` | [`PageTables`] of one address space, and the kernel's half that all spaces share |
-//! | `cursor` | [`map`](PageTables::map), [`unmap`](PageTables::unmap), [`protect`](PageTables::protect), [`split`](PageTables::split), [`with_entry`](PageTables::with_entry), [`sweep`](PageTables::sweep), [`relocate`](PageTables::relocate), [`fork`](PageTables::fork) |
+//! | `cursor` | [`map`](PageTables::map), [`map_over`](PageTables::map_over), [`map_supervisor`](PageTables::map_supervisor), [`unmap`](PageTables::unmap), [`protect`](PageTables::protect), [`split`](PageTables::split), [`with_entry`](PageTables::with_entry), [`sweep`](PageTables::sweep), [`relocate`](PageTables::relocate), [`fork`](PageTables::fork) |
 //! | `pending` | [`PendingFlush`]: a pending TLB flush, and the tables to free after it (Linux: `mmu_gather`) |
 //! | `gather` | what it has gathered |
 //! | `tlb_grace` | [`TlbGrace`]: grace periods after which no CPU holds an older translation |
@@ -77,6 +78,7 @@ extern crate alloc;
 #[cfg(any(test, doctest))]
 extern crate std;
 
+mod adopt;
 pub mod block;
 mod cursor;
 mod format;
@@ -99,6 +101,7 @@ mod tags;
 mod tlb_grace;
 mod walk;
 
+pub use adopt::{AdoptError, EntryFault};
 pub use cursor::{
     EntryChange, Error, Failed, Leaf, Logging, Relocation, Reserve, Supply, SweepChange,
 };

@@ -23,7 +23,7 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 use machine::{Access, Entry, Frame, FrameWord, Machine, Step, VirtAddr};
 
-const LOCKED: u32 = 1 << 31;
+pub(crate) const LOCKED: u32 = 1 << 31;
 const DEAD: u32 = 1 << 30;
 
 /// The position of the number of shares. The bits below count entries, up to all of a table.

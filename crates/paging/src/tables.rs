@@ -9,8 +9,10 @@
 //! - once a user space exists, no new top-level entry is added ([`Error::TopLevelFixed`]).
 //!   [`PageTables::reserve`] makes these tables beforehand.
 
-use crate::cursor::{Error, leave_table};
-use crate::format::{Decoded, Format, entry};
+mod end;
+
+use crate::cursor::Error;
+use crate::format::{Format, entry};
 use crate::paging::{Paging, upper_half};
 use crate::quick::{QUICK_ROOT, QUICK_TABLE};
 use crate::sync::AtomicBool;
@@ -37,8 +39,8 @@ use machine::{
 ///
 /// Deferred frees of anything that was retired through `G` may run:
 /// - in calls that need memory, when there is none: [`kernel`](Self::kernel), [`user`](Self::user),
-///   [`map`](Self::map), [`map_with`](Self::map_with), [`reserve`](Self::reserve),
-///   [`split`](Self::split), and in [`reclaim`](Self::reclaim), which they use;
+///   [`map`](Self::map), [`map_with`](Self::map_with), [`map_over`](Self::map_over),
+///   [`map_supervisor`](Self::map_supervisor), [`reserve`](Self::reserve), [`split`](Self::split), and in [`reclaim`](Self::reclaim), which they use;
 /// - if [`Reclaim::retire`](grace::Reclaim::retire) of `G` may run them (that of `Epoch` may, that
 ///   of `Quiescent` does not), in calls that retire unlinked tables:
 ///   [`PendingFlush::flush`](crate::PendingFlush::flush), [`flush_deferred`](Self::flush_deferred), [`flushed_elsewhere`](Self::flushed_elsewhere),
@@ -64,6 +66,8 @@ pub struct PageTables<M: Machine, F: Format, G: Concurrent> {
     pub(crate) forks: AtomicBool,
     /// Set while a fork of these tables is under way.
     pub(crate) forking: AtomicBool,
+    /// Set before the first page for the kernel alone is mapped in the lower half of a user space.
+    pub(crate) supervisor: AtomicBool,
     engine: PhantomData<fn() -> G>,
 }
 
@@ -183,7 +187,19 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let root =
             // A user top-level table is constructed from the kernel's, which `kernel` keeps alive.
             crate::reclaim::with_memory::<M, F, G, _>(paging, || Ok(paging.lists().alloc(list)?))?;
-        let tables = PageTables {
+        let tables = Self::of_root(paging, root, tagged, kernel);
+        // SAFETY: it came from a quicklist, so it is ours, and a valid table of its level.
+        unsafe { paging.machine().set_owner(root, Owner::Table(F::LEVELS - 1)) }?;
+        Ok(tables)
+    }
+
+    pub(crate) fn of_root(
+        paging: &Arc<Paging<M, F>>,
+        root: Frame,
+        tagged: Tagged,
+        kernel: Option<Arc<Self>>,
+    ) -> Self {
+        PageTables {
             paging: Arc::clone(paging),
             root,
             tagged,
@@ -194,11 +210,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             fixed: AtomicBool::new(false),
             forks: AtomicBool::new(false),
             forking: AtomicBool::new(false),
+            supervisor: AtomicBool::new(false),
             engine: PhantomData,
-        };
-        // SAFETY: it came from a quicklist, so it is ours, and a valid table of its level.
-        unsafe { paging.machine().set_owner(root, Owner::Table(F::LEVELS - 1)) }?;
-        Ok(tables)
+        }
     }
 
     /// The machine.
@@ -416,72 +430,6 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         if self.has_entered.load(Ordering::Relaxed) {
             self.entered.remove(self.machine().current());
         }
-    }
-
-    /// Empties `table`, and frees all tables below it. Of a table that another space shares, it
-    /// ends the share.
-    fn take_down(&self, table: Frame, level: u8) {
-        let machine = self.machine();
-        let shared = level == F::LEVELS - 1 && self.kernel.is_some();
-        let own = if shared { F::ENTRIES / 2 } else { F::ENTRIES };
-        let mut left = machine.info(table).map_or(0, |info| {
-            // SAFETY: a table of ours: its count. Relaxed: no other CPU uses the tables.
-            crate::lock::count_of::<F>(unsafe { info.word() }.load(Ordering::Relaxed))
-        });
-        for index in 0..own {
-            if left == 0 {
-                break;
-            }
-            // SAFETY: a table of ours, which no CPU walks.
-            let Some(entry) = (unsafe { entry::<M, F>(machine, table, index) }) else { return };
-            let value = entry.load();
-            if value == 0 {
-                continue;
-            }
-            left -= 1;
-            entry.store(0);
-            if let Decoded::Table(below) = F::decode(value, level) {
-                if value & F::OWN == 0 {
-                    leave_table::<M, F, G>(&self.paging, below, level - 1);
-                    continue;
-                }
-                self.take_down(below, level - 1);
-                // SAFETY: it is empty and unlinked. No CPU walks it: `drop` has flushed, and has
-                // `self` exclusively.
-                let _ = unsafe { self.paging.lists().free(QUICK_TABLE, below) };
-            }
-        }
-    }
-}
-
-impl<M: Machine, F: Format, G: Concurrent> Drop for PageTables<M, F, G> {
-    fn drop(&mut self) {
-        let machine = self.machine();
-        if let Some(kernel) = &self.kernel
-            && machine.active().is_some_and(|(root, _)| root == self.root)
-        {
-            // SAFETY: tables were active here by this method, and these lead to the same kernel.
-            unsafe { kernel.activate() };
-        }
-        let list = if self.kernel.is_some() { QUICK_ROOT } else { QUICK_TABLE };
-        // No walk in software is under way: `self` is not borrowed. Hardware has the tables
-        // inactive (the contract of `activate`), and no cached upper-level entries after this
-        // flush. With an assigned tag it needs none: a CPU that uses the tag again drops what it
-        // has cached.
-        match &self.tagged {
-            Tagged::Kernel => machine.flush_on(&machine.online(), Flush::All),
-            Tagged::Own(space) => self.paging.tags.give_back(machine, space),
-            Tagged::Fixed(asid) | Tagged::Shared(asid) => {
-                machine.flush_on(&self.users().0, Flush::Space(*asid));
-            }
-        }
-        if matches!(self.tagged, Tagged::Kernel) && self.paging.kernel().get() == Some(self.root) {
-            self.paging.kernel().mark_dropped();
-        }
-        self.take_down(self.root, F::LEVELS - 1);
-        // SAFETY: it is in its constructed state: its own entries are gone, and the kernel's
-        // entries in it do not change.
-        let _ = unsafe { self.paging.lists().free(list, self.root) };
     }
 }
 

@@ -36,6 +36,10 @@ enum Op {
         frame: u64,
         attrs: usize,
     },
+    MapOver {
+        frame: u64,
+        attrs: usize,
+    },
     Unmap,
     Protect {
         rights: Flags,
@@ -67,6 +71,8 @@ fn call() -> impl Strategy<Value = Call> {
     ]);
     let op = prop_oneof![
         4 => (0u64..1 << 20, 0..ATTRS.len()).prop_map(|(frame, attrs)| Op::Map { frame, attrs }),
+        2 => (0u64..1 << 20, 0..ATTRS.len())
+            .prop_map(|(frame, attrs)| Op::MapOver { frame, attrs }),
         3 => Just(Op::Unmap),
         2 => rights.prop_map(|rights| Op::Protect { rights }),
         1 => any::<bool>().prop_map(|large| Op::Split { large }),
@@ -140,6 +146,15 @@ fn drawn<F: Format>(call: &Call) -> core::ops::Range<u64> {
     start + first..start + (first + len).min(window::<F>())
 }
 
+/// The first frame of a mapping, below the machine's own memory, which begins at frame 2^20. Half
+/// of them are aligned such that large pages fit.
+fn memory<F: Format>(frame: u64, first: u64) -> u64 {
+    let (each, entries) = (F::PAGE.frames(), F::ENTRIES as u64);
+    let most = (1 << 20) / each - 2 * window::<F>();
+    let (even, page) = (frame & 1 == 0, frame / each % most);
+    each * if even { page & !(entries - 1) | first & (entries - 1) } else { page }
+}
+
 fn apply<F: Format>(
     space: &PageTables<Sim, F, Grace>,
     model: &mut Model,
@@ -150,13 +165,7 @@ fn apply<F: Format>(
     let range = pages_of::<F>(first << F::PAGE.shift(), numbers.end - first);
     match &call.op {
         Op::Map { frame, attrs } => {
-            // Below the machine's own memory, which begins at frame 2^20. Half of them are aligned
-            // such that large pages fit.
-            let (each, entries) = (F::PAGE.frames(), F::ENTRIES as u64);
-            let most = (1 << 20) / each - 2 * window::<F>();
-            let (even, page) = (frame & 1 == 0, frame / each % most);
-            let page = if even { page & !(entries - 1) | first & (entries - 1) } else { page };
-            let frame = page * each;
+            let (each, frame) = (F::PAGE.frames(), memory::<F>(*frame, first));
             let attrs = attrs_of::<F>(*attrs);
             let result = space.map_own(range, Frame::new(frame).unwrap(), attrs);
             let occupied = model.range(numbers.clone()).next().map(|(page, _)| *page);
@@ -176,6 +185,24 @@ fn apply<F: Format>(
                 }
                 (Ok(()), Some(at)) => panic!("mapped over page {at:#x}"),
             }
+        }
+        Op::MapOver { frame, attrs } => {
+            let (each, frame) = (F::PAGE.frames(), memory::<F>(*frame, first));
+            let (attrs, mut gone) = (attrs_of::<F>(*attrs), BTreeMap::new());
+            let replace = |page: Mapping| gone.extend(pieces::<F>(&page));
+            let result = space.map_over_own(range, Frame::new(frame).unwrap(), attrs, replace);
+            match result {
+                Ok(pending) => pending.flush(),
+                Err(Failed { error, pending }) => {
+                    pending.flush();
+                    assert!(gone.is_empty());
+                    return Err(error);
+                }
+            }
+            #[expect(clippy::incompatible_msrv, reason = "tests run with the newest compiler")]
+            let expected: Model = model.extract_if(numbers.clone(), |_, _| true).collect();
+            assert_eq!(gone, expected);
+            model.extend(numbers.map(|number| (number, (frame + (number - first) * each, attrs))));
         }
         Op::Unmap => {
             let mut gone = BTreeMap::new();
@@ -268,7 +295,7 @@ fn explained(call: &Call, before: &[Mapping], error: Error) {
             assert_eq!(*rights, Flags::WRITE | Flags::USER);
         }
         (Op::Protect { rights }, Error::NotUser(_)) => assert!(!rights.contains(Flags::USER)),
-        (Op::Unmap | Op::Protect { .. }, Error::Cut(at, size)) => {
+        (Op::Unmap | Op::MapOver { .. } | Op::Protect { .. }, Error::Cut(at, size)) => {
             assert!(before.iter().any(|page| (page.page, page.size) == (at, size)));
         }
         (_, error) => panic!("{call:?}: {error}"),

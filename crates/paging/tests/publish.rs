@@ -82,6 +82,12 @@ fn each_call<F: OnSim>() {
         once("with_entry", published(sim, map), at);
         drop(guard);
 
+        let (at, frame) = (start + 5 * page, frames(0));
+        let over = || kernel.map_over_own(range(at, 1), frame, Attrs::KERNEL_RW, |_| panic!());
+        let map = || over().map(PendingFlush::flush).map_err(error);
+        once("map_over", published(sim, map), at);
+        let at = start + 4 * page;
+
         // A page loses all rights, and gets them again.
         let none = || kernel.protect_own(range(at, 1), Flags::empty()).map(PendingFlush::flush);
         none().map_err(error).unwrap();

@@ -47,8 +47,16 @@ pub enum Error {
     /// A user page cannot be global: its translation would survive the flushes of its space.
     Global(VirtAddr),
     /// A user page needs [`Flags::USER`](crate::Flags::USER). Pages that only the kernel may use
-    /// belong in the kernel's half.
+    /// belong in the kernel's half, or are mapped by
+    /// [`map_supervisor`](crate::PageTables::map_supervisor).
     NotUser(VirtAddr),
+    /// A page for the kernel alone has rights, and not [`Flags::USER`](crate::Flags::USER).
+    NotSupervisor(VirtAddr),
+    /// The call would make this page a program's, which is for the kernel alone: unmap it first.
+    Supervisor(VirtAddr),
+    /// These tables have, or had, pages for the kernel alone
+    /// ([`map_supervisor`](crate::PageTables::map_supervisor)): they cannot be forked.
+    SupervisorFork,
     /// The frame cannot be a user page at the address: it is a page table, waits on a quicklist, or
     /// is free.
     Frame(VirtAddr, Frame, Owner),
@@ -106,6 +114,17 @@ impl fmt::Display for Error {
             Error::NotUser(at) => {
                 write!(f, "a user page needs Flags::USER: add it for {at}")
             }
+            Error::NotSupervisor(at) => write!(
+                f,
+                "a page for the kernel alone needs rights without Flags::USER: remove it for {at}"
+            ),
+            Error::Supervisor(at) => {
+                write!(f, "the page at {at} is for the kernel alone: unmap it first")
+            }
+            Error::SupervisorFork => f.write_str(
+                "the tables have, or had, pages for the kernel alone: make new ones instead of a \
+                 fork",
+            ),
             Error::Frame(at, frame, owner) => {
                 let what = match owner {
                     Owner::Table(_) => "is a page table",

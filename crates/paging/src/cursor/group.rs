@@ -30,7 +30,7 @@
 //!   flush of a group that is parted drops cached ways, too, once a space has forked. Where a copy
 //!   leaves out pages, the group is parted first.
 //!
-//! The kernel's half has no groups: while one is parted, its pages fault.
+//! Pages for the kernel alone are in no groups: while one is parted, its pages fault.
 //!
 //! Cost: nothing for formats without groups. Parting: two stores for each entry, and one flush.
 
@@ -56,10 +56,11 @@ pub(super) fn first_of<F: Format>(index: usize) -> usize {
     index & !(group_entries::<F>() - 1)
 }
 
-/// Whether pages with these attributes can be a group: hardware has no mark to set.
+/// Whether pages with these attributes can be a group: hardware has no mark to set, and the pages
+/// are a program's or a guest's.
 fn is_settled(attrs: Attrs) -> bool {
     let flags = attrs.flags;
-    flags.contains(Flags::READ | Flags::ACCESSED)
+    flags.contains(Flags::READ | Flags::USER | Flags::ACCESSED)
         && flags.contains(Flags::WRITE) == flags.contains(Flags::WRITE | Flags::DIRTY)
 }
 

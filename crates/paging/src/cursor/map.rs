@@ -65,15 +65,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         first: Frame,
         attrs: Attrs,
     ) -> Result<'_, (), M, F, G> {
-        let supply = |at: VirtAddr, largest| {
-            let distance = (at.get() - range.start().get()) >> 12;
-            let frame = first.checked_add(distance).ok_or(FrameError::NotOurs(first))?;
-            let sizes = F::sizes().chain(F::GROUP);
-            let size = sizes.filter(|size| *size <= largest && frame.is_aligned(*size)).max();
-            Ok((frame, size.unwrap_or(F::PAGE)))
-        };
         // SAFETY: passed on.
-        unsafe { self.map_with(range, attrs, supply) }
+        unsafe { self.map_with(range, attrs, consecutive::<F>(range, first)) }
     }
 
     /// Maps a range to the frames that `supply` returns. `supply` is called once for each page,
@@ -92,9 +85,21 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         attrs: Attrs,
         supply: impl Supply,
     ) -> Result<'_, (), M, F, G> {
+        self.map_checked(range, attrs, supply, Self::check_kind)
+    }
+
+    /// Maps a range to the frames that `supply` returns, if `check` accepts the flags.
+    #[inline(always)]
+    pub(super) fn map_checked(
+        &self,
+        range: VirtRange,
+        attrs: Attrs,
+        supply: impl Supply,
+        check: impl FnOnce(&Self, VirtAddr, Flags) -> core::result::Result<(), Error>,
+    ) -> Result<'_, (), M, F, G> {
         let _published = self.publish(range);
         if let Err(error) =
-            self.unshare(range).and_then(|()| self.check_kind(range.start(), attrs.flags))
+            self.unshare(range).and_then(|()| check(self, range.start(), attrs.flags))
         {
             return Err(Failed { error, pending: PendingFlush::nothing(self) });
         }
@@ -110,8 +115,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// Checks that pages of these tables may have these flags. A user page must not be global,
-    /// since a flush of its space need not drop global translations. It must have USER, since pages
-    /// for the kernel alone belong in the kernel's half.
+    /// since a flush of its space need not drop global translations. It must have USER: a page for
+    /// the kernel alone is mapped by a call of its own (`supervisor`).
     pub(super) fn check_kind(&self, at: VirtAddr, flags: Flags) -> core::result::Result<(), Error> {
         match self.space() {
             Some(_) if flags.contains(Flags::GLOBAL) => Err(Error::Global(at)),
@@ -299,6 +304,18 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             })
         };
         [2, 1].into_iter().find(fits).and_then(F::size_at).unwrap_or_else(small)
+    }
+}
+
+/// The supplier of consecutive frames from `first` on, in the largest pages that fit.
+#[inline(always)]
+pub(super) fn consecutive<F: Format>(range: VirtRange, first: Frame) -> impl Supply {
+    move |at: VirtAddr, largest| {
+        let distance = (at.get() - range.start().get()) >> 12;
+        let frame = first.checked_add(distance).ok_or(FrameError::NotOurs(first))?;
+        let sizes = F::sizes().chain(F::GROUP);
+        let size = sizes.filter(|size| *size <= largest && frame.is_aligned(*size)).max();
+        Ok((frame, size.unwrap_or(F::PAGE)))
     }
 }
 

@@ -58,6 +58,7 @@ mod leaf;
 mod lend;
 mod log;
 mod map;
+mod map_over;
 mod neighbours;
 mod page;
 mod protect;
@@ -68,6 +69,7 @@ mod relocate;
 mod share;
 mod spare;
 mod split;
+mod supervisor;
 mod sweep;
 mod table;
 #[cfg(test)]

@@ -198,7 +198,7 @@ impl<M: Machine> PageEntry<'_, M> {
 
     /// Breaks the entry of a valid page, whatever marks hardware sets meanwhile.
     #[cold]
-    fn break_first<F: Format, G: Concurrent>(self, tables: &PageTables<M, F, G>) {
+    pub(super) fn break_first<F: Format, G: Concurrent>(self, tables: &PageTables<M, F, G>) {
         let mut value = self.value;
         while let Err(now) = tables.break_page(self.at, self.level, &self.entry, value) {
             // With the lock held, it stays a page.

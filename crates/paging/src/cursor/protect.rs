@@ -17,7 +17,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///
     /// # Errors
     /// As for [`unmap`](PageTables::unmap); [`Format`](super::Error::Format) if no page can have
-    /// these rights; [`NotUser`](super::Error::NotUser).
+    /// these rights; [`NotUser`](super::Error::NotUser); [`Supervisor`](super::Error::Supervisor).
     ///
     /// # Safety
     /// - *Addresses*: the range is the caller's to change, and nothing relies on the removed
@@ -33,6 +33,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let protected = self.with_flush(|pending| {
             self.unshare(range)?;
             self.check_kind(range.start(), rights & Flags::RIGHTS)?;
+            self.check_no_supervisor(range)?;
             // Fails before any change if the format cannot express these rights: it would fail in
             // the same way for every page.
             F::page(F::PAGE, Frame::default(), Attrs::new(rights & Flags::RIGHTS))?;

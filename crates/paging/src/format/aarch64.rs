@@ -216,6 +216,11 @@ const EL0: u64 = 1 << 6;
 const READ_ONLY: u64 = 1 << 7;
 const PXN: u64 = 1 << 53;
 const UXN: u64 = 1 << 54;
+/// In the entry of a table: PXNTable, UXNTable, APTable\[0\] and NSTable.
+const PXN_BELOW: u64 = 1 << 59;
+const UXN_BELOW: u64 = 1 << 60;
+const NO_EL0_BELOW: u64 = 1 << 61;
+const NOT_SECURE_BELOW: u64 = 1 << 63;
 const CACHES: [Cache; 4] =
     [Cache::WriteBack, Cache::Uncached, Cache::WriteCombining, Cache::WriteThrough];
 
@@ -447,6 +452,23 @@ unsafe impl<K: VmsaKind, const LEVELS: u8, const GRANULE: u32, const BITS: u32> 
         }
         let soft = entry >> SOFT_LOW & 3 | (entry >> SOFT_HIGH & 7) << 2;
         Decoded::Page(frame, Attrs { flags, cache, key: 0, soft: soft as u16 })
+    }
+
+    /// By APTable and PXNTable. The entry of a page does not say what UXNTable and NSTable
+    /// restrict: below these, no right is left.
+    #[inline]
+    fn rights_below(entry: u64) -> Flags {
+        if K::SECOND_STAGE {
+            return Flags::RIGHTS;
+        }
+        if entry & (UXN_BELOW | NOT_SECURE_BELOW) != 0 {
+            return Flags::empty();
+        }
+        let mut rights = Flags::RIGHTS;
+        rights.set(Flags::EXECUTE, entry & PXN_BELOW == 0);
+        rights.set(Flags::USER, entry & NO_EL0_BELOW == 0);
+        rights.set(Flags::WRITE, entry & Stage1::READ_ONLY_BELOW == 0);
+        rights
     }
 
     #[inline]

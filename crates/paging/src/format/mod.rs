@@ -259,6 +259,13 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
         }
     }
 
+    /// Those of [`Flags::RIGHTS`] that the entry of a table leaves to the pages below it. An entry
+    /// that [`table`](Format::table) made leaves all. A boot loader's may leave fewer.
+    #[inline]
+    fn rights_below(_entry: u64) -> Flags {
+        Flags::RIGHTS
+    }
+
     /// The first frame of the page that the entry leads to, if user mode may read it and, with
     /// `write`, write it: for the last entry of a walk that pins. The same answer as by
     /// [`decode`](Format::decode), in fewer instructions.

@@ -28,6 +28,13 @@ pub(crate) trait Own<M: Machine, F: Format, G: Concurrent> {
         frames: &[Frame],
         attrs: Attrs,
     ) -> Done<'_, (), M, F, G>;
+    fn map_over_own(
+        &self,
+        range: VirtRange,
+        first: Frame,
+        attrs: Attrs,
+        gone: impl FnMut(Mapping),
+    ) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G>;
     fn unmap_own(
         &self,
         range: VirtRange,
@@ -82,6 +89,17 @@ impl<M: Machine, F: Format, G: Concurrent> Own<M, F, G> for PageTables<M, F, G> 
     ) -> Done<'_, (), M, F, G> {
         // SAFETY: see `Own`.
         unsafe { self.map_frames(start, frames, attrs) }
+    }
+
+    fn map_over_own(
+        &self,
+        range: VirtRange,
+        first: Frame,
+        attrs: Attrs,
+        gone: impl FnMut(Mapping),
+    ) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G> {
+        // SAFETY: see `Own`.
+        unsafe { self.map_over(range, first, attrs, gone) }
     }
 
     fn unmap_own(

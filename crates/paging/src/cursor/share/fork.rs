@@ -47,6 +47,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///
     /// # Errors
     /// As for [`user`](Self::user); [`Error::Kernel`]: these are the kernel's tables;
+    /// [`Error::SupervisorFork`]: they have, or had, pages for the kernel alone;
     /// [`Error::Frames`]: no memory, or too many shares of a table. Nothing that a program can see
     /// has changed then.
     ///
@@ -94,6 +95,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ) -> Result<Self, Error> {
         if self.space().is_none() {
             return Err(Error::Kernel(VirtAddr::new(0)));
+        }
+        if self.has_supervisor() {
+            return Err(Error::SupervisorFork);
         }
         let child = Self::user(self.paging(), tag, self.kernel.clone())?;
         self.machine().step(Access::Shared);

@@ -168,6 +168,12 @@ unsafe impl<K: Kind, const LEVELS: u8> Format for X86<K, LEVELS> {
             .then(|| Frame::containing(PhysAddr::new(entry & ADDRESS)))
     }
 
+    /// The bits for rights are the same at every level.
+    #[inline]
+    fn rights_below(entry: u64) -> Flags {
+        K::flags(entry).unwrap_or_default() & Flags::RIGHTS | Flags::READ
+    }
+
     #[inline]
     fn usable(entry: u64, level: u8, write: bool) -> Option<Frame> {
         let wanted = K::READABLE | if write { WRITE } else { 0 };
