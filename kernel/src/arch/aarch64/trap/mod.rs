@@ -68,7 +68,8 @@ fn handle(registers: &mut Registers) {
         IRQ => irqchip::handle(),
         FIQ => fail::stopped(),
         _ => {
-            let is_over = registers.is_abort() && (is_spurious(registers) || probe::recover(registers));
+            let is_over =
+                registers.is_abort() && (is_spurious(registers) || probe::recover(registers));
             if !is_over {
                 let back = Backtrace::from(registers.elr, registers.x[29]);
                 fail::fault(&Fault(registers), back)
