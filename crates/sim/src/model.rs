@@ -23,7 +23,7 @@ pub use engine::ModelGrace;
 use machine::word::{MemoryWord, forget, model_begins, model_ends};
 use machine::{
     Access, Asid, CpuId, CpuSet, Cpus, ENTRIES, Flush, Frame, FrameError, FrameInfo, FrameRange,
-    FrameSource, Irqs, Memory, ModelFrames, NodeId, Place, Step, Tlb, VirtAddr,
+    FrameSource, Irqs, Memory, ModelFrames, Place, Step, Tlb, VirtAddr,
 };
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
