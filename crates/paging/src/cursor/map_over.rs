@@ -64,10 +64,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// not aligned to it; that costs a flush. Small pages are not joined, and make no groups. Holes
     /// get the largest pages that fit, as by [`map`](Self::map).
     ///
-    /// Where the architecture demands break-before-make
-    /// ([`Format::BREAK_BEFORE_MAKE`](crate::Format::BREAK_BEFORE_MAKE)), a page is absent for a
-    /// moment, and is flushed at once. Elsewhere CPUs use the old page or the new one until the
-    /// returned flush is done, and no access faults. Deferred frees may run: see
+    /// Where the architecture demands break-before-make ([`Format::BREAK_BEFORE_MAKE`]), a page is
+    /// absent for a moment, and is flushed at once. Elsewhere CPUs use the old page or the new one
+    /// until the returned flush is done, and no access faults. Deferred frees may run: see
     /// [Context](Self#context).
     ///
     /// Cost: as [`map`](Self::map), and a walk for each large page and each lowest table more.
