@@ -67,7 +67,7 @@ const TURNS: usize = 4;
 
 pub(crate) const NO_NODE: NodeId = NodeId(u8::MAX);
 
-/// A frame source, on which a host builds its [`FrameSource`](crate::FrameSource).
+/// A frame source, on which a host builds its [`FrameSource`].
 ///
 /// It is part of its machine, so it does not store one. Methods that need the current CPU take the
 /// machine as an argument. Any machine is correct, since locks protect everything.
@@ -278,7 +278,7 @@ impl Frames {
         Ok(())
     }
 
-    /// As [`FrameSource::alloc`](crate::FrameSource::alloc).
+    /// As [`FrameSource::alloc`].
     ///
     /// # Errors
     /// [`FrameError::OutOfFrames`], [`FrameError::TooLarge`], [`FrameError::NoSuchNode`].
@@ -466,7 +466,7 @@ impl Frames {
         self.nodes[usize::from(node.0)].lock().give(frame.number(), order);
     }
 
-    /// As [`FrameSource::info`](crate::FrameSource::info).
+    /// As [`FrameSource::info`].
     #[inline]
     pub fn info(&self, frame: Frame) -> Option<&FrameInfo> {
         // For a frame below the span, the difference wraps to a number far beyond the span's end.
@@ -474,7 +474,7 @@ impl Frames {
         self.infos.get(usize::try_from(index).ok()?)
     }
 
-    /// As [`FrameSource::accounts`](crate::FrameSource::accounts).
+    /// As [`FrameSource::accounts`].
     pub fn accounts(&self) -> &Accounts {
         &self.accounts
     }
@@ -484,19 +484,19 @@ impl Frames {
         self.span
     }
 
-    /// As [`FrameSource::nodes`](crate::FrameSource::nodes).
+    /// As [`FrameSource::nodes`].
     pub fn nodes(&self) -> usize {
         // Relaxed: only a number.
         self.node_count.load(Ordering::Relaxed)
     }
 
-    /// As [`FrameSource::local_node`](crate::FrameSource::local_node).
+    /// As [`FrameSource::local_node`].
     pub fn local_node(&self, machine: &(impl Cpus + Irqs)) -> NodeId {
         let _section = machine.irqs_off();
         self.near(machine.current())
     }
 
-    /// As [`FrameSource::free_frames`](crate::FrameSource::free_frames). One load for each CPU and
+    /// As [`FrameSource::free_frames`]. One load for each CPU and
     /// node, and no lock.
     pub fn free_frames(&self) -> usize {
         let cached: usize = self.caches.iter().map(Cache::len).sum();
