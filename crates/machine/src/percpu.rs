@@ -30,7 +30,7 @@ use crossbeam_utils::CachePadded;
 pub struct PerCpu<T>(Slice<CachePadded<T>>);
 
 impl<T> PerCpu<T> {
-    /// Creates one `T` for each of the first `cpus` CPUs, at most [`MAX_CPUS`](crate::MAX_CPUS).
+    /// Creates one `T` for each of the first `cpus` CPUs, at most [`MAX_CPUS`].
     /// Allocates once.
     ///
     /// # Errors
