@@ -138,8 +138,8 @@ pub unsafe trait Tlb: Cpus {
     ///   access again. So does AArch64 without FEAT_ETS2: another CPU may have read an entry ahead.
     ///
     /// # Calling context
-    /// As for [`flush`](Tlb::flush), but the caller may hold a lock that an interrupt handler takes.
-    /// So an implementation does not wait for other CPUs that may wait for this one.
+    /// As for [`flush`](Tlb::flush), but the caller may hold a lock that an interrupt handler
+    /// takes. So an implementation does not wait for other CPUs that may wait for this one.
     #[inline(always)]
     fn published(&self, space: Option<Asid>, range: VirtRange) {
         let _ = (space, range);

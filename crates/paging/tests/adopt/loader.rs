@@ -15,37 +15,21 @@ pub(crate) trait Loads: OnSim {
     const MALFORMED: u64;
 }
 
-/// User and accessed.
-impl Loads for X86_64L4 {
-    const LEFT_OUT: u64 = 1 << 2 | 1 << 5;
-    const MALFORMED: u64 = 0x81 | 1 << 13;
+macro_rules! loads {
+    ($($format:ident)+: $left_out:expr, $malformed:expr) => {
+        $(impl Loads for $format {
+            const LEFT_OUT: u64 = $left_out;
+            const MALFORMED: u64 = $malformed;
+        })+
+    };
 }
-impl Loads for X86_64L5 {
-    const LEFT_OUT: u64 = 1 << 2 | 1 << 5;
-    const MALFORMED: u64 = 0x81 | 1 << 13;
-}
-/// Bits for software.
-impl Loads for Sv39 {
-    const LEFT_OUT: u64 = 1 << 8;
-    const MALFORMED: u64 = 5;
-}
-impl Loads for Sv48 {
-    const LEFT_OUT: u64 = 1 << 8;
-    const MALFORMED: u64 = 5;
-}
-/// Bits for software, and the access flag.
-impl Loads for Aarch64 {
-    const LEFT_OUT: u64 = 1 << 55 | 1 << 10;
-    const MALFORMED: u64 = 1 | 1 << 52;
-}
-impl Loads for Aarch64G16 {
-    const LEFT_OUT: u64 = 1 << 55 | 1 << 10;
-    const MALFORMED: u64 = 1 | 1 << 52;
-}
-impl Loads for Aarch64G64 {
-    const LEFT_OUT: u64 = 1 << 55 | 1 << 10;
-    const MALFORMED: u64 = 1 | 1 << 52;
-}
+
+// User and accessed.
+loads!(X86_64L4 X86_64L5: 1 << 2 | 1 << 5, 0x81 | 1 << 13);
+// Bits for software.
+loads!(Sv39 Sv48: 1 << 8, 5);
+// Bits for software, and the access flag.
+loads!(Aarch64 Aarch64G16 Aarch64G64: 1 << 55 | 1 << 10, 1 | 1 << 52);
 
 /// A boot loader: it writes to its tables without the machine's knowledge.
 pub(crate) struct Loader {
