@@ -23,7 +23,8 @@
 //! [`Flush`]; [`NodeId`], [`Place`].
 //!
 //! Ready-made parts for hosts: [`PerCpu`] and [`CpuLocal`], per-CPU storage; [`Frames`], a frame
-//! source on a buddy allocator with per-CPU caches; [`CrossCall`], calls on other CPUs by IPI, for
+//! source on a buddy allocator with per-CPU caches; [`Ranges`], an allocator of addresses for many
+//! CPUs; [`CrossCall`], calls on other CPUs by IPI, for
 //! TLB shootdowns; and [`Host`], which runs programs on all CPUs, for tests and experiments.
 //!
 //! # A machine is a handle
@@ -65,6 +66,7 @@ mod page;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod patience;
 mod percpu;
+mod ranges;
 mod source;
 mod span;
 mod step;
@@ -96,6 +98,7 @@ pub use lock::lock;
 pub use memory::{ENTRIES, Entries, Entry, Memory};
 pub use page::PageSize;
 pub use percpu::{CpuLocal, PerCpu};
+pub use ranges::{Ranges, RangesError};
 pub use source::{FrameError, FrameSource, MAX_NODES, NodeId, Place};
 pub use span::{FrameRange, PhysRange, Point, Span, VirtRange};
 pub use step::{Access, EntryOp, Step};
