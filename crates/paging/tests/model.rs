@@ -311,7 +311,8 @@ proptest! {
 
     #[test]
     fn with_five_levels(calls in prop::collection::vec(call(), 1..12)) {
-        run::<X86_64L5>(calls);
+        run::<X86_64L5>(calls.clone());
+        run::<Sev>(calls);
     }
 
     #[test]

@@ -177,7 +177,8 @@ impl Config {
 
     /// Whether CPUs cache absent entries.
     pub(crate) fn caches_absent(&self) -> bool {
-        self.caches_absent || !matches!(self.arch, Arch::X86_64 | Arch::Npt | Arch::Ept)
+        self.caches_absent
+            || !matches!(self.arch, Arch::X86_64 | Arch::X86_64Sev | Arch::Npt | Arch::Ept)
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {

@@ -93,7 +93,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         request: &Request<'_>,
         caller: &'static Location<'static>,
     ) -> Result<VirtAddr, Error> {
-        let attrs = Attrs { cache, ..Attrs::KERNEL_RW };
+        let flags = Attrs::KERNEL_RW.flags | F::DEVICE;
+        let attrs = Attrs { cache, flags, ..Attrs::KERNEL_RW };
         let wrong = Error::NotPhysical(range.start());
         let last = range.last().ok_or(wrong)?;
         if last.get() >> F::PHYSICAL_BITS != 0 {

@@ -389,7 +389,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         let change = |page: &Mapping| match self.core.is_special(page.frame) {
             true => SweepChange::Keep,
             // A page that is not exclusive stays read-only: its first write must fault.
-            false => SweepChange::Set(rights::attrs_kept(now, page.attrs)),
+            false => SweepChange::Set(rights::attrs_kept::<M, F>(now, page.attrs)),
         };
         let swept = self.core.sweep(Sweep::Own, range, Cut::Fails, change);
         self.note(swept);

@@ -90,28 +90,30 @@ impl<M: Machine> Prepared<'_, '_, M> {
 
 /// The change of a page's entry at a fault in a VMA that allows the access, with the lock of the
 /// table held. A write makes the page exclusive: the VMA has an anon_vma by now.
-pub(crate) fn decide<M: Machine>(
+pub(crate) fn decide<M: Machine, F: Format>(
     vma: &Vma<Backing<M>>,
     want: Want,
     now: Option<Mapping>,
     prepared: &Prepared<'_, '_, M>,
 ) -> (EntryChange, Step) {
-    let set =
-        |frame, share, step| (EntryChange::Set(frame, rights::attrs_for(vma, share, want)), step);
+    let set = |frame, share, step| {
+        (EntryChange::Set(frame, rights::attrs_for::<M, F>(vma, share, want)), step)
+    };
     let keep = |step| (EntryChange::Keep, step);
     let Some(page) = now else {
         // Another CPU has unmapped a page of anonymous memory: the fault becomes a first touch.
         return match vma.file {
-            Some(_) => decide_absent_of_object(vma, want, prepared),
+            Some(_) => decide_absent_of_object::<M, F>(vma, want, prepared),
             None => keep(Step::Again),
         };
     };
     let share = page.attrs.share();
     match share {
         _ if want.is_met(page.attrs) => keep(Step::Spurious),
-        _ if !want.writes() => {
-            (EntryChange::Set(page.frame, rights::attrs_kept(vma, page.attrs)), Step::Mapped)
-        }
+        _ if !want.writes() => (
+            EntryChange::Set(page.frame, rights::attrs_kept::<M, F>(vma, page.attrs)),
+            Step::Mapped,
+        ),
         // Write-protected since the first look.
         _ if prepared.write_protected && page.attrs.soft & WP != 0 => keep(Step::Again),
         Share::Exclusive | Share::Object => set(page.frame, share, Step::Mapped),
@@ -128,7 +130,7 @@ pub(crate) fn decide<M: Machine>(
         }
         Share::CopyOnWrite => match prepared.fresh.copy_of(page.frame) {
             Some(copy) => {
-                let attrs = rights::attrs_for(vma, Share::Flushing, want);
+                let attrs = rights::attrs_for::<M, F>(vma, Share::Flushing, want);
                 (EntryChange::Replace(copy, attrs), Step::Replaced(page.frame))
             }
             // It was exclusive, in a table that is this space's own only now.
@@ -139,13 +141,14 @@ pub(crate) fn decide<M: Machine>(
 
 /// The same for an absent entry of an object's map. A shared map gets the object's frame; a private
 /// one gets it for reading, and a copy for writing.
-fn decide_absent_of_object<M: Machine>(
+fn decide_absent_of_object<M: Machine, F: Format>(
     vma: &Vma<Backing<M>>,
     want: Want,
     prepared: &Prepared<'_, '_, M>,
 ) -> (EntryChange, Step) {
-    let set =
-        |frame, share, step| (EntryChange::Set(frame, rights::attrs_for(vma, share, want)), step);
+    let set = |frame, share, step| {
+        (EntryChange::Set(frame, rights::attrs_for::<M, F>(vma, share, want)), step)
+    };
     let again = (EntryChange::Keep, Step::Again);
     // The object may have taken the page back since, or the entry was present at the first look.
     let Some(page) = prepared.object.as_ref().filter(|page| page.is_current()) else {

@@ -63,7 +63,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     let fits = now.as_ref().is_none_or(is_mark)
                         && self.core.vmas.is_current(guard, at, vma)
                         && held.is_current();
-                    let set = EntryChange::Set(held.frame(), rights::attrs_in(vma, share));
+                    let set = EntryChange::Set(held.frame(), rights::attrs_in::<M, F>(vma, share));
                     match (fits, now) {
                         (true, None) => (set, true),
                         (true, Some(_)) => (over_mark(set, false), true),

@@ -209,7 +209,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let first = new.keep();
         let decide = || {
             let is_current = self.is_current_in(look, group);
-            is_current.then(|| (first, rights::attrs_for(look.vma, Share::Exclusive, want)))
+            is_current.then(|| (first, rights::attrs_for::<M, F>(look.vma, Share::Exclusive, want)))
         };
         // SAFETY: as in `first_touch`: the space owns its lower half. The frames are ours until
         // they are mapped, and then the pages'.

@@ -146,7 +146,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 if now.is_some() || !self.is_current_in(look, huge) {
                     return (EntryChange::Keep, Step::Again);
                 }
-                (EntryChange::Set(frame, rights::attrs_for(look.vma, share, want)), step)
+                (EntryChange::Set(frame, rights::attrs_for::<M, F>(look.vma, share, want)), step)
             })
         };
         match done {
@@ -205,7 +205,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             _ => {}
         }
         let huge = page.page.get() as usize..page.page.get() as usize + HUGE;
-        let set = |share| EntryChange::Set(page.frame, rights::attrs_for(look.vma, share, want));
+        let set =
+            |share| EntryChange::Set(page.frame, rights::attrs_for::<M, F>(look.vma, share, want));
         // SAFETY: as in `huge_first_touch`.
         let done = unsafe {
             self.core.tables.with_large(look.guard, page.page, |now| {
@@ -220,7 +221,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                         (EntryChange::Keep, Step::Again)
                     }
                     (Share::CopyOnWrite, Some(new)) => {
-                        let attrs = rights::attrs_for(look.vma, Share::Flushing, want);
+                        let attrs = rights::attrs_for::<M, F>(look.vma, Share::Flushing, want);
                         (EntryChange::Replace(new, attrs), Step::Replaced(page.frame))
                     }
                     (Share::CopyOnWrite, None) if want.writes() => match is_alone() {
@@ -229,7 +230,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     },
                     _ if want.writes() => (set(share), Step::Mapped),
                     _ => {
-                        let attrs = rights::attrs_kept(look.vma, page.attrs);
+                        let attrs = rights::attrs_kept::<M, F>(look.vma, page.attrs);
                         (EntryChange::Set(page.frame, attrs), Step::Mapped)
                     }
                 }

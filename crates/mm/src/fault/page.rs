@@ -133,7 +133,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 if mark_now != has_mark || special && !mark_now || gone {
                     return (EntryChange::Keep, Step::Again);
                 }
-                let (change, step) = anon::decide(vma, want, now.filter(|_| !has_mark), &prepared);
+                let (change, step) =
+                    anon::decide::<M, F>(vma, want, now.filter(|_| !has_mark), &prepared);
                 (if has_mark { over_mark(change, keeps) } else { change }, step)
             })
         };

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use machine::Machine;
-use paging::{Attrs, Flags, Share};
+use paging::{Attrs, Flags, Format, Share};
 use vma::{VmFlags, Vma};
 
 use crate::{
@@ -110,23 +110,32 @@ pub(crate) fn attrs(flags: VmFlags, share: Share) -> Attrs {
     Attrs { key: flags.pkey(), ..Attrs::new(rights) }.with_share(share)
 }
 
-/// As [`attrs`], with the memory type of the VMA's object.
-pub(crate) fn attrs_in<M: Machine>(vma: &Vma<Backing<M>>, share: Share) -> Attrs {
+/// As [`attrs`], with what the memory of a device has besides, if the VMA's object is one.
+pub(crate) fn attrs_in<M: Machine, F: Format>(vma: &Vma<Backing<M>>, share: Share) -> Attrs {
     let cache = vma.file.as_ref().and_then(|file| file.object().device_memory());
-    Attrs { cache: cache.unwrap_or_default(), ..attrs(vma.flags, share) }
+    let mut attrs = attrs(vma.flags, share);
+    if let Some(cache) = cache {
+        attrs.cache = cache;
+        attrs.flags |= F::DEVICE;
+    }
+    attrs
 }
 
 /// As [`attrs_in`], for a page that a fault brings in or makes writable. As in Linux, it has the
 /// marks of the access, also if software makes it: mlock, a copy by the kernel, a pin.
-pub(crate) fn attrs_for<M: Machine>(vma: &Vma<Backing<M>>, share: Share, want: Want) -> Attrs {
-    let mut attrs = attrs_in(vma, share);
+pub(crate) fn attrs_for<M: Machine, F: Format>(
+    vma: &Vma<Backing<M>>,
+    share: Share,
+    want: Want,
+) -> Attrs {
+    let mut attrs = attrs_in::<M, F>(vma, share);
     attrs.flags |= want.leaves();
     attrs
 }
 
 /// As [`attrs_in`], for a page that keeps its marks ([`crate::monitor::track`]).
-pub(crate) fn attrs_kept<M: Machine>(vma: &Vma<Backing<M>>, page: Attrs) -> Attrs {
-    marked(attrs_in(vma, page.share()), page.soft)
+pub(crate) fn attrs_kept<M: Machine, F: Format>(vma: &Vma<Backing<M>>, page: Attrs) -> Attrs {
+    marked(attrs_in::<M, F>(vma, page.share()), page.soft)
 }
 
 /// Whether a page with these attributes allows the access.

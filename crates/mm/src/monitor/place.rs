@@ -99,7 +99,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 let is_same =
                     maps(vma, at, file, index) && !vma.is_private() && is_counted(machine, frame);
                 same.set(is_same);
-                let attrs = rights::attrs_in(vma, share);
+                let attrs = rights::attrs_in::<M, F>(vma, share);
                 (is_same && put()).then(|| (frame, marked(attrs, if protect { WP } else { 0 })))
             });
         });
@@ -158,7 +158,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let same = maps(vma, at, &file, index) && held.is_current();
             let private = vma.is_private() || held.counts_writes();
             let share = if private { Share::CopyOnWrite } else { Share::Object };
-            let attrs = rights::attrs_in(vma, share);
+            let attrs = rights::attrs_in::<M, F>(vma, share);
             same.then(|| (held.frame(), marked(attrs, if protect { WP } else { 0 })))
         })?;
         match placed {

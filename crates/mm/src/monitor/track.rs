@@ -180,7 +180,9 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
 
     /// Gives pages the rights that their VMA allows, as far as their marks let it.
     pub(crate) fn give_rights(&mut self, range: Range<usize>, vma: &Vma<Backing<M>>) {
-        self.sweep_pages(range, |page| SweepChange::Set(rights::attrs_kept(vma, page.attrs)));
+        self.sweep_pages(range, |page| {
+            SweepChange::Set(rights::attrs_kept::<M, F>(vma, page.attrs))
+        });
     }
 
     /// Gives the pages of a range the mark of write-protection, or takes it from them.
@@ -196,7 +198,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
                 return if protect { SweepChange::Keep } else { SweepChange::Clear };
             }
             let soft = if protect { page.attrs.soft | WP } else { page.attrs.soft & !WP };
-            SweepChange::Set(marked(rights::attrs_in(vma, page.attrs.share()), soft))
+            SweepChange::Set(marked(rights::attrs_in::<M, F>(vma, page.attrs.share()), soft))
         });
     }
 }

@@ -105,9 +105,10 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
             (Take::Own(_), _) if Some(page.frame) == self.zero.get() => clear(page),
             // A copy, which goes with the others only.
             (Take::Write | Take::Own(_), _) if self.is_special(page.frame) => SweepChange::Keep,
-            (Take::Write, Share::Object) => {
-                SweepChange::Set(rights::attrs_kept(vma, page.attrs.with_share(Share::CopyOnWrite)))
-            }
+            (Take::Write, Share::Object) => SweepChange::Set(rights::attrs_kept::<M, F>(
+                vma,
+                page.attrs.with_share(Share::CopyOnWrite),
+            )),
             (Take::Write, _) => SweepChange::Keep,
             (Take::All, _) | (Take::Own(_), Share::Object) => clear(page),
             // A page of the object, or a copy; the copy may be shared with a fork.

@@ -265,7 +265,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         // SAFETY: just taken.
         let held = unsafe { Reference::new(machine, page.frame) };
         found.cold.push((page.page.get() as usize, held));
-        let attrs = rights::attrs_in(vma, page.attrs.share());
+        let attrs = rights::attrs_in::<M, F>(vma, page.attrs.share());
         SweepChange::Set(marked(attrs, page.attrs.soft | AWAY))
     }
 }

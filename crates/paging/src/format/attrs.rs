@@ -3,7 +3,7 @@
 use bitflags::bitflags;
 
 bitflags! {
-    /// The rights of a page, and its accessed and dirty bits.
+    /// The rights of a page, its accessed and dirty bits, and who may use it.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct Flags: u8 {
         /// Readable.
@@ -20,6 +20,9 @@ bitflags! {
         const ACCESSED = 1 << 5;
         /// Dirty: written. Set by hardware.
         const DIRTY = 1 << 6;
+        /// Shared with the host, in a guest whose memory is encrypted
+        /// ([`Encrypted`](crate::Encrypted)). No other format has such pages.
+        const DECRYPTED = 1 << 7;
     }
 }
 
@@ -58,7 +61,7 @@ pub enum Cache {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Attrs {
-    /// Its rights, and its accessed and dirty bits.
+    /// Its rights, its accessed and dirty bits, and who may use it.
     pub flags: Flags,
     /// Its memory type.
     pub cache: Cache,

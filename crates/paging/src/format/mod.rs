@@ -40,6 +40,7 @@
 
 mod aarch64;
 mod attrs;
+mod encrypted;
 mod riscv;
 #[cfg(test)]
 mod tests;
@@ -50,6 +51,7 @@ pub use aarch64::{
     Aarch64Stage2, MAIR, Stage1, Stage2, Vmsa, VmsaKind,
 };
 pub use attrs::{Attrs, Cache, Flags, Share};
+pub use encrypted::Encrypted;
 pub use riscv::{Riscv, Sv39, Sv39Napot, Sv48, Sv48Napot, Sv57, Sv57Napot};
 pub use x86::{
     Ept, Ept4, Ept5, Extended, Kind, LongMode, Nested, Npt, Npt4, Npt5, PAT, X86, X86_64, X86_64L4,
@@ -176,7 +178,9 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     const SHARED_IS_READ_ONLY: bool;
     /// Whether the tables are a second stage, which translates the physical addresses of a guest.
     /// Addresses are not sign-extended then, all are the guest's, and there are no kernel's tables.
-    /// All pages have USER, and none is GLOBAL: the guest's own tables make these distinctions.
+    /// All pages have USER, and none is GLOBAL: the guest's own tables make these distinctions. The
+    /// second stage is a [`Machine`](machine::Machine) of its own, beside the host's: see
+    /// [`Asid`](machine::Asid).
     const SECOND_STAGE: bool = false;
     /// Whether the architecture forbids to replace a valid entry by one with another size, another
     /// memory type, or another frame where either may be written, or by a global one. The cursor
@@ -186,6 +190,9 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     /// it, changes its memory type, or makes it global: not as data, code, or stack, nor in an
     /// interrupt handler of another CPU.
     const BREAK_BEFORE_MAKE: bool = false;
+    /// What pages of a device's registers have besides their rights:
+    /// [`DECRYPTED`](Flags::DECRYPTED) where the host emulates devices of an encrypted guest.
+    const DEVICE: Flags = Flags::empty();
     /// The pages of level 0 that hardware may cache as one translation, if the entry of each has
     /// the mark of a group. They lie side by side from a multiple of this size on, as do their
     /// frames, and have the same attributes. `None` where there are no groups.
@@ -428,6 +435,7 @@ fn check<F: Format>(size: PageSize, frame: Frame, attrs: Attrs) -> Result<(), Fo
             Err(FormatError::Size(size))
         }
         () if !frame.is_aligned(size) => Err(FormatError::Misaligned(frame, size)),
+        () if attrs.flags.contains(Flags::DECRYPTED) => Err(FormatError::Rights(attrs.flags)),
         () if attrs.key >= F::KEYS => Err(FormatError::Key(attrs.key)),
         () if u32::from(attrs.soft) >> F::SOFT_BITS != 0 => Err(FormatError::Soft(attrs.soft)),
         () => check_frame::<F>(frame),

@@ -14,7 +14,7 @@ const ALL_CACHES: [Cache; 6] = [
 
 fn attrs() -> impl Strategy<Value = Attrs> {
     let cache = prop::sample::select(&ALL_CACHES);
-    (0u8..128, cache, 0u8..18, 0u16..1024).prop_map(|(flags, cache, key, soft)| Attrs {
+    (any::<u8>(), cache, 0u8..18, 0u16..1024).prop_map(|(flags, cache, key, soft)| Attrs {
         flags: Flags::from_bits_truncate(flags),
         cache,
         key,
@@ -31,6 +31,8 @@ trait Known: Format {
     fn used(entry: u64) -> u64;
     /// Whether hardware sets dirty bits also where software allows no write.
     const MARKS_ALL: bool = true;
+    /// Whether pages can be shared with the host.
+    const DECRYPTED: bool = false;
     /// Whether hardware regards an entry.
     fn is_valid(entry: u64) -> bool {
         entry & 1 != 0
@@ -78,6 +80,22 @@ impl<const LEVELS: u8> Known for Ept<LEVELS> {
     }
 }
 
+/// The bit belongs to no address, and each decrypted page is also a private one.
+impl<F: Known, const BIT: u32, const SET: bool> Known for Encrypted<F, BIT, SET> {
+    fn has(flags: Flags) -> bool {
+        F::has(flags - Flags::DECRYPTED)
+    }
+    const CACHES: &[Cache] = F::CACHES;
+    fn used(entry: u64) -> u64 {
+        F::used(entry)
+    }
+    const MARKS_ALL: bool = F::MARKS_ALL;
+    const DECRYPTED: bool = true;
+    fn is_valid(entry: u64) -> bool {
+        F::is_valid(entry)
+    }
+}
+
 /// Stage 1, with any granule.
 impl<const LEVELS: u8, const GRANULE: u32, const BITS: u32> Known
     for Vmsa<Stage1, LEVELS, GRANULE, BITS>
@@ -118,6 +136,7 @@ impl<const LEVELS: u8, const SVNAPOT: bool> Known for Riscv<LEVELS, SVNAPOT> {
 /// Whether the format should be able to express it.
 fn sayable<F: Known>(size: PageSize, frame: Frame, attrs: Attrs) -> bool {
     F::has(attrs.flags)
+        && (F::DECRYPTED || !attrs.flags.contains(Flags::DECRYPTED))
         && F::level_of(size).is_some()
         && F::CACHES.contains(&attrs.cache)
         && attrs.key < F::KEYS
@@ -257,6 +276,11 @@ proptest! {
         let number = wide >> cut;
         round::<X86_64L4>(number, attrs, raw)?;
         round::<X86_64L5>(number, attrs, raw)?;
+        round::<Encrypted<X86_64L4, 51, true>>(number, attrs, raw)?;
+        round::<Encrypted<X86_64L5, 47, false>>(number, attrs, raw)?;
+        round::<Encrypted<Aarch64, 47, false>>(number, attrs, raw)?;
+        round::<Encrypted<Aarch64Lpa2, 51, false>>(number, attrs, raw)?;
+        round::<Encrypted<Sv48Napot, 51, true>>(number, attrs, raw)?;
         round::<Sv39>(number, attrs, raw)?;
         round::<Sv39Napot>(number, attrs, raw)?;
         round::<Sv48>(number, attrs, raw)?;
@@ -315,6 +339,18 @@ fn bits_of_the_manuals() {
     assert_eq!(x86(PageSize::Size2M, frame(0), combining), Ok(9 << 59 | 0x1081));
     assert_eq!(X86_64L5::table(frame(7)), Ok(0x7027));
     assert_eq!(X86_64L5::shared_table(frame(7)), Ok(0x7025));
+    // The C bit of SEV, and the shared bit of TDX.
+    type Sev = Encrypted<X86_64L4, 51, true>;
+    type Tdx = Encrypted<X86_64L4, 47, false>;
+    let shared = Attrs { flags: plain.flags | Flags::DECRYPTED, ..plain };
+    assert_eq!(Sev::table(frame(7)), Ok(1 << 51 | 0x7027));
+    assert_eq!(Sev::page(PageSize::Size4K, frame(5), plain), Ok(1 << 51 | 0x5001));
+    assert_eq!(Sev::page(PageSize::Size4K, frame(5), shared), Ok(0x5001));
+    assert_eq!(Tdx::table(frame(7)), Ok(0x7027));
+    assert_eq!(Tdx::page(PageSize::Size4K, frame(5), plain), Ok(0x5001));
+    assert_eq!(Tdx::page(PageSize::Size4K, frame(5), shared), Ok(1 << 47 | 0x5001));
+    let beyond = frame(1 << 36);
+    assert_eq!(Tdx::page(PageSize::Size4K, beyond, plain), Err(FormatError::Beyond(beyond)));
     // A large page at a level without any, and one with a misaligned address.
     assert_eq!(X86_64L5::decode(0x83, 3), Decoded::Malformed);
     assert_eq!(X86_64L4::decode(0x2083, 1), Decoded::Malformed);

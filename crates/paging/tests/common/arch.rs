@@ -29,6 +29,13 @@ on_sim! {
     Aarch64Stage2: Aarch64Stage2,
 }
 
+/// In a guest of SEV.
+pub(crate) type Sev = Encrypted<X86_64L4, 51, true>;
+
+impl OnSim for Sev {
+    const ARCH: Arch = Arch::X86_64Sev;
+}
+
 impl<const LEVELS: u8> OnSim for Ept<LEVELS> {
     const ARCH: Arch = Arch::Ept;
 }

@@ -4,7 +4,7 @@
 mod arch;
 mod own;
 #[allow(unused_imports, reason = "each test uses some of it")]
-pub(crate) use arch::OnSim;
+pub(crate) use arch::{OnSim, Sev};
 pub(crate) use own::Own;
 
 use grace::{Concurrent, Reclaim};

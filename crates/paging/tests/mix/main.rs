@@ -28,7 +28,7 @@ mod small;
 mod space;
 mod world;
 
-use common::right;
+use common::{Sev, right};
 use paging::{
     Aarch64, Aarch64G16, Aarch64G16L3, Aarch64G16Lpa2, Aarch64G64, Aarch64G64Lpa, Aarch64Lpa2,
     Sv39, Sv48, Sv57, X86_64L4, X86_64L5,
@@ -46,6 +46,11 @@ fn mix(seed: u64) -> Result<(), Failure> {
     } else {
         World::<X86_64L4>::run(seed)
     }
+}
+
+/// As [`mix`], in a guest whose memory is encrypted.
+fn encrypted(seed: u64) -> Result<(), Failure> {
+    World::<Sev>::run(seed)
 }
 
 /// As [`mix`], on RISC-V.
@@ -89,6 +94,11 @@ fn all_of_it_on_aarch64() {
 #[test]
 fn all_of_it_on_riscv() {
     right(SEEDS / 2, riscv);
+}
+
+#[test]
+fn all_of_it_in_an_encrypted_guest() {
+    right(SEEDS / 3, encrypted);
 }
 
 #[test]

@@ -19,6 +19,10 @@ pub enum Arch {
     /// x86-64 with 4 or 5 levels.
     #[default]
     X86_64,
+    /// x86-64 in a guest of SEV, whose C bit is bit 51 of an address: set in the entries of private
+    /// pages and of all tables, and no part of the address. An entry of a table without it is
+    /// malformed.
+    X86_64Sev,
     /// RISC-V with 3, 4 or 5 levels, the extension Svpbmt, and accessed and dirty bits that
     /// hardware sets (Svadu). The kernel may access pages of programs.
     RiscV,
@@ -77,7 +81,7 @@ impl Arch {
     /// The encoding of its entries.
     fn kind(self) -> Kind {
         match self {
-            Arch::X86_64 => Kind::X86_64,
+            Arch::X86_64 | Arch::X86_64Sev => Kind::X86_64,
             Arch::RiscV | Arch::RiscVNapot => Kind::RiscV,
             Arch::Ept => Kind::Ept,
             Arch::Npt => Kind::Npt,
@@ -88,6 +92,11 @@ impl Arch {
             | Arch::Aarch64G64Lpa => Kind::Aarch64,
             Arch::Aarch64Stage2 => Kind::Aarch64Stage2,
         }
+    }
+
+    /// The C bit of SEV.
+    fn c_bit(self) -> u64 {
+        if self == Arch::X86_64Sev { 1 << 51 } else { 0 }
     }
 
     /// Whether the tables are a second stage, whose hardware drops nothing less than all that is
@@ -204,8 +213,12 @@ impl Format {
 
     /// The meaning of an entry at this index of a table of this level.
     pub(crate) fn decode(self, entry: u64, level: u8, index: usize) -> Entry {
+        let c_bit = self.arch.c_bit();
         match self.arch.kind() {
-            Kind::X86_64 => x86::decode(entry, level),
+            Kind::X86_64 => match x86::decode(entry & !c_bit, level) {
+                Entry::Table(_) if entry & c_bit != c_bit => Entry::Malformed,
+                found => found,
+            },
             Kind::Npt => x86::decode_nested(entry, level),
             Kind::Ept => ept::decode(entry, level),
             Kind::RiscV if self.is_group(entry, level) => riscv::decode_group(entry, index),
@@ -312,7 +325,7 @@ impl Format {
     /// The bits of an entry that hold an address.
     pub(crate) fn address_bits(self) -> u64 {
         match self.arch.kind() {
-            Kind::X86_64 | Kind::Npt | Kind::Ept => x86::ADDRESS,
+            Kind::X86_64 | Kind::Npt | Kind::Ept => x86::ADDRESS & !self.arch.c_bit(),
             Kind::RiscV => riscv::ADDRESS,
             _ => self.addresses().bits(),
         }
@@ -322,7 +335,7 @@ impl Format {
     pub(crate) fn targets(self, entry: u64, index: usize) -> impl Iterator<Item = Frame> {
         let (frame, large) = match self.arch.kind() {
             Kind::RiscV if self.is_group(entry, 0) => (riscv::frame_in_group(entry, index), None),
-            Kind::X86_64 | Kind::Npt | Kind::Ept => x86::targets(entry),
+            Kind::X86_64 | Kind::Npt | Kind::Ept => x86::targets(entry & !self.arch.c_bit()),
             Kind::RiscV => (riscv::frame(entry), None),
             _ => (self.addresses().frame(entry), None),
         };
@@ -364,7 +377,9 @@ impl Format {
     /// Whether there is such an architecture with so many levels.
     pub(crate) fn exists(self) -> bool {
         match self.arch {
-            Arch::X86_64 | Arch::Npt | Arch::Ept => (4..=5).contains(&self.levels),
+            Arch::X86_64 | Arch::X86_64Sev | Arch::Npt | Arch::Ept => {
+                (4..=5).contains(&self.levels)
+            }
             Arch::RiscV | Arch::RiscVNapot => (3..=5).contains(&self.levels),
             Arch::Aarch64 => (4..=5).contains(&self.levels),
             Arch::Aarch64Stage2 | Arch::Aarch64G16 => (3..=4).contains(&self.levels),

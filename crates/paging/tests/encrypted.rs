@@ -1,0 +1,73 @@
+//! A guest whose memory is encrypted: the bit that says so is in entries, and in no frame.
+
+mod common;
+
+use common::*;
+use grace::Reclaim;
+use machine::*;
+use paging::*;
+use sim::{Config, Grace, Sim};
+use std::sync::Arc;
+
+type Tables = PageTables<Sim, Sev, Grace>;
+
+const AT: u64 = 0x4000_0000;
+const C_BIT: u64 = 1 << 51;
+
+fn machine() -> (Sim, Arc<Paging<Sim, Sev>>) {
+    let (arch, levels) = (Sev::ARCH, Sev::LEVELS);
+    let sim = Sim::new(Config { cpus: 1, arch, levels, ..Config::default() }).unwrap();
+    let paging = Paging::<Sim, Sev>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    (sim, paging)
+}
+
+/// A page of each kind is used by the CPU, found by a lookup and by a pin, and keeps its kind when
+/// its rights change.
+#[test]
+fn pages_are_private_or_shared_and_have_the_same_frames() {
+    let (sim, paging) = machine();
+    let tables = sim.on_cpu(0, || {
+        let tables = Tables::user(&paging, Asid(1), None).unwrap();
+        let (private, shared) = (block(&sim, 0), block(&sim, 0));
+        let decrypted = Attrs::USER_RW.flags | Flags::DECRYPTED;
+        let attrs = Attrs { flags: decrypted, ..Attrs::USER_RW };
+        tables.map_own(pages(AT, 1), private, Attrs::USER_RW).unwrap();
+        tables.map_own(pages(AT + 4096, 1), shared, attrs).unwrap();
+        // SAFETY: the test needs no other mapping, and no other tables have the tag.
+        unsafe { tables.activate() };
+        for (at, frame, kind) in
+            [(AT, private, Flags::empty()), (AT + 4096, shared, Flags::DECRYPTED)]
+        {
+            // SAFETY: ordinary memory.
+            unsafe { sim.store(virt(at), at) }.unwrap();
+            let found = tables.walk(&Grace::pin()).get(virt(at)).unwrap();
+            assert_eq!((found.frame, found.attrs.flags & Flags::DECRYPTED), (frame, kind));
+            let mut into = [Frame::default()];
+            let pins = tables.get_user_pages_fast_only(virt(at), true, &mut into).unwrap();
+            assert_eq!(pins.frames(), [frame]);
+            drop(pins);
+            tables.protect_own(pages(at, 1), Flags::READ | Flags::USER).unwrap().flush();
+            let found = tables.walk(&Grace::pin()).get(virt(at)).unwrap();
+            assert_eq!(found.attrs.flags & Flags::DECRYPTED, kind);
+        }
+        tables.unmap_own(pages(AT, 2), |_| ()).unwrap().flush();
+        for frame in [private, shared] {
+            release(&sim, frame);
+        }
+        tables
+    });
+    sim.on_cpu(0, || drop(tables));
+}
+
+/// No other format has such pages, and says so.
+#[test]
+fn other_formats_refuse_shared_pages() {
+    let attrs = Attrs::new(Flags::READ | Flags::DECRYPTED);
+    let wanted = Err(FormatError::Rights(attrs.flags));
+    let frame = Frame::default();
+    assert_eq!(X86_64L4::page(PageSize::Size4K, frame, attrs), wanted);
+    assert_eq!(Aarch64::page(PageSize::Size4K, frame, attrs), wanted);
+    assert_eq!(Sv48::page(PageSize::Size4K, frame, attrs), wanted);
+    let entry = Sev::page(PageSize::Size4K, frame, Attrs::new(Flags::READ)).unwrap();
+    assert_eq!(entry & C_BIT, C_BIT);
+}
