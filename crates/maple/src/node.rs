@@ -34,13 +34,13 @@ mod search;
     all(
         target_arch = "aarch64",
         target_feature = "neon",
-        not(any(miri, loom, fuzzing, samara_small_nodes))
+        not(any(miri, loom, fuzzing, samara_small_nodes, feature = "small"))
     ),
     path = "node/neon.rs"
 )]
 #[cfg_attr(
     not(all(
-        not(any(miri, loom, fuzzing, samara_small_nodes)),
+        not(any(miri, loom, fuzzing, samara_small_nodes, feature = "small")),
         any(
             all(target_arch = "x86_64", any(feature = "std", target_feature = "avx2")),
             all(target_arch = "aarch64", target_feature = "neon"),

@@ -57,8 +57,13 @@ use crate::node::{self, AtomicLink, Leaf, Link, Slot, pack};
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 use leaf::fast::{EraseOne, Fast, Found, InsertHole};
-use leaf::quick::{Clear, Erase, Extend, Insert, Outcome, Quick, Store};
+use leaf::quick::{Clear, Erase, Extend, Insert, Outcome, Store};
 use leaf::set_end::SetEnd;
+
+/// Whether these have code of their own: writes of one slot ([`leaf::fast`], [`leaf::set_end`]),
+/// and holes over several leaves ([`rewrite::erase_span`], [`rewrite::border`]). Without, the first
+/// are those of a leaf, and the others have a plan.
+pub(crate) const SHORTCUTS: bool = !cfg!(feature = "small");
 
 /// The destination of the entries that a write removes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -113,7 +118,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         new: *mut (),
         swaps: bool,
     ) -> Result<bool, Error> {
-        let Some(word) = NonNull::new(new) else {
+        let Some(word) = NonNull::new(new).filter(|_| SHORTCUTS) else {
             finger.forget();
             return Ok(false);
         };
@@ -137,9 +142,9 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     #[inline(never)]
     fn replace_any(&mut self, first: Index, last: Index, new: *mut ()) -> Result<(), Error> {
         let outcome = if new.is_null() {
-            node::run(Quick::<Clear, E, R, A>::new(self, (first, last), new))
+            self.quick(Clear, (first, last), new)
         } else {
-            node::run(Quick::<Store, E, R, A>::new(self, (first, last), new))
+            self.quick(Store, (first, last), new)
         };
         match outcome {
             Outcome::Done(_) => Ok(()),
@@ -168,7 +173,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
 
     #[inline(never)]
     fn insert_any(&mut self, first: Index, last: Index, new: *mut ()) -> Result<(), Error> {
-        match node::run(Quick::<Insert, E, R, A>::new(self, (first, last), new)) {
+        match self.quick(Insert, (first, last), new) {
             Outcome::Done(_) => Ok(()),
             Outcome::Failed(error) => Err(error),
             Outcome::Plan(first, last, _) => {
@@ -195,6 +200,9 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         if self.tree.load().is_null() {
             return Ok(None);
         }
+        if !SHORTCUTS {
+            return self.erase_any(index);
+        }
         let mut found = Found { start: 0, end: 0, word: ptr::null_mut() };
         match node::run(EraseOne { target: &mut self, index, found: &mut found }) {
             Fast::Done => Ok(NonNull::new(found.word).map(|raw| (found.start, found.end, raw))),
@@ -206,7 +214,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     #[inline(never)]
     fn erase_any(&mut self, index: Index) -> Result<Option<(Index, Index, Raw)>, Error> {
         let word = ptr::null_mut();
-        match node::run(Quick::<Erase, E, R, A>::new(self, (index, index), word)) {
+        match self.quick(Erase, (index, index), word) {
             Outcome::Done(erased) => Ok(erased),
             Outcome::Failed(error) => Err(error),
             Outcome::Plan(first, last, erased) => {
@@ -227,6 +235,9 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     ) -> Result<Option<(Index, Index)>, Error> {
         if self.tree.load().is_null() {
             return Ok(None);
+        }
+        if !SHORTCUTS {
+            return self.set_end_any(index, end);
         }
         let mut range = (0, 0);
         let done = if finger.is_near(index) {
@@ -263,7 +274,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
             if let Some(Span { min, max, .. }) = in_the_way(&path, end) {
                 return Err(Error::Occupied { start: min, end: max });
             }
-            match node::run(Quick::<Extend, E, R, A>::new(self, (min, end), word)) {
+            match self.quick(Extend, (min, end), word) {
                 Outcome::Done(_) => {}
                 Outcome::Failed(error) => return Err(error),
                 Outcome::Plan(first, last, _) => {

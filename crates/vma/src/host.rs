@@ -138,7 +138,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc, H: Host<F, R, A>> Host<F, R, A> fo
     const MARKS_TOUCHED: bool = H::MARKS_TOUCHED;
     const BRINGS_IN: bool = H::BRINGS_IN;
 
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     fn admit(
         &mut self,
         space: SpaceId,
@@ -154,7 +154,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc, H: Host<F, R, A>> Host<F, R, A> fo
         H::apply(self, step)
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     fn check_untouched(&mut self, range: Range<usize>) {
         H::check_untouched(self, range)
     }

@@ -33,7 +33,7 @@ pub(crate) struct Plan<F> {
 
 impl<F> Plan<F> {
     /// One change with the work `work`. `gone` is its effect on the VMAs that it overlaps.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(crate) fn change(change: Change<F>, gone: VmaCounts, work: Work) -> Self {
         let more = change.effect(gone);
         let growth = more.sizes.accounted();
@@ -41,7 +41,7 @@ impl<F> Plan<F> {
     }
 
     /// The VMA at `start` gets another end, and counts `more`.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(crate) fn end(start: usize, end: usize, more: VmaCounts) -> Self {
         let (stores, growth) = (Stores::End { start, end, more }, more.sizes.accounted());
         Plan { stores, work: Work::Nothing, enters: None, growth }
@@ -53,7 +53,7 @@ impl<F> Plan<F> {
     }
 
     /// The contents that are stored, or that the work is about.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(crate) fn vma(&self) -> Option<&Vma<F>> {
         match &self.stores {
             Stores::One(change, _) => change.vma.as_deref(),
@@ -64,7 +64,7 @@ impl<F> Plan<F> {
     }
 
     /// A range gets a VMA with it.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(crate) fn enters(self, range: Range<usize>, new: bool) -> Self {
         Plan { enters: Some(Enters { range, new }), ..self }
     }

@@ -144,7 +144,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
 
     /// The right to change VMAs of a shared address space. Takes the lock, and waits for it. Not
     /// for interrupts.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub fn write(&self) -> Writer<'_, F, R, A>
     where
         R: Concurrent,
@@ -156,7 +156,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
     /// As [`write`](Self::write), but returns `None` instead of waiting. For code that must do
     /// something while it waits, such as answering requests of other CPUs. The writer comes later,
     /// in its place ([`Right::writer`]): it is large, and should not be moved.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub fn try_write(&self) -> Option<Right<'_, F, R, A>>
     where
         R: Concurrent,
@@ -169,7 +169,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
     }
 
     /// The right to change VMAs for the only owner. Takes no lock, and frees replaced VMAs at once.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub fn get_mut(&mut self) -> Writer<'_, F, R, A> {
         let (profile, tree) = (&self.profile, self.tree.get_mut());
         Writer { vmas: Vmas { profile, tree, state: &self.state }, host: () }
@@ -190,7 +190,7 @@ impl<'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Right<'a, F, R, A> {
     }
 
     /// The right to change VMAs. Each step of a call goes through the host.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub fn writer<H: Host<F, R, A>>(self, host: H) -> Writer<'a, F, R, A, H> {
         let AddressSpace { profile, state, .. } = self.space;
         Writer { vmas: Vmas { profile, tree: self.lock.writer(), state }, host }

@@ -304,7 +304,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Vmas<'_, F, R, A> {
     }
 
     /// All stores of a step without work on pages.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     fn store_all(&mut self, stores: Stores<F>) -> Result<(), Error> {
         match stores {
             Stores::One(change, more) => {
@@ -358,7 +358,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Vmas<'_, F, R, A> {
 impl<F: MappedFile, R: Reclaim, A: NodeAlloc, H: Host<F, R, A>> Writer<'_, F, R, A, H> {
     /// Applies a step. One without work on pages is a store, once the host has admitted it;
     /// inlined, so that its plan is never in memory.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(crate) fn apply(&mut self, plan: Plan<F>) -> Result<(), Error> {
         let Writer { vmas, host } = self;
         if cfg!(debug_assertions)

@@ -3,10 +3,11 @@
 //!
 //! Those instructions use general registers only, so a kernel may use them anywhere. Every x86-64
 //! CPU since 2013 has them, but compilers do not assume them. So the first call asks `cpuid`. Where
-//! that is impossible or forbidden, the build decides.
+//! that is impossible or forbidden, the build decides. So it does with the feature `small`, which
+//! compiles each operation once.
 
 use super::job::{Job, Scalar};
-#[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, loom, feature = "small"))))]
 pub(super) use x86::run;
 
 /// Whether vectors move words, as integers, which carry no provenance. Then the provenance of a
@@ -14,13 +15,13 @@ pub(super) use x86::run;
 pub(super) const MOVES_WORDS: bool = false;
 
 /// Runs a job with the instructions that every CPU has.
-#[cfg(not(all(target_arch = "x86_64", not(any(miri, loom)))))]
+#[cfg(not(all(target_arch = "x86_64", not(any(miri, loom, feature = "small")))))]
 #[inline(always)]
 pub(super) fn run<J: Job>(job: J) -> J::Out {
     job.run(Scalar)
 }
 
-#[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, loom, feature = "small"))))]
 mod x86 {
     use super::*;
     use core::arch::x86_64::__cpuid_count;

@@ -100,7 +100,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// Whether a page with the old attributes must be broken before another one replaces it.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn must_break(old: Attrs, new: Attrs, same_frame: bool) -> bool {
         let writable = |attrs: Attrs| attrs.flags.contains(Flags::WRITE);
         F::BREAK_BEFORE_MAKE

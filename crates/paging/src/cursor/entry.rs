@@ -191,7 +191,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// As [`table_for`](Self::table_for), for a decision.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn table_to_decide<'g, 'p: 'g>(
         &'p self,
         walk: &Walk<'g, M, F>,
@@ -257,7 +257,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 
 impl<M: Machine, F: Format, G: Concurrent> LockedTable<'_, '_, M, F, G> {
     /// Changes the entry for its address as `decide` says.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     fn decide<T>(
         mut self,
         decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
@@ -285,7 +285,7 @@ impl<M: Machine, F: Format, G: Concurrent> LockedTable<'_, '_, M, F, G> {
     }
 
     /// Unlocks the table after a decision, which may have replaced a page.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn end_decision(mut self, replaced: bool) {
         let (empty, walk) = (self.unlock(), self.walk);
         if replaced {

@@ -202,13 +202,13 @@ impl<'m, M: Machine> Passing<'m, M> {
 
     /// The call comes to the page at `at`, which is in a group. Called before a change, since the
     /// change may panic when it has cleared the page.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn enter(&mut self, at: VirtAddr, entry: Entry<'m, M>) {
         self.0 = Some((at, entry));
     }
 
     /// The call comes to the page at this index of the table.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn pass<F: Format, G: Concurrent>(
         &mut self,
         index: usize,
@@ -224,7 +224,7 @@ impl<'m, M: Machine> Passing<'m, M> {
     }
 
     /// The call comes to no further page of the group.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn leave<F: Format, G: Concurrent>(
         &mut self,
         tables: &PageTables<M, F, G>,

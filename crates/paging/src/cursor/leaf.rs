@@ -239,7 +239,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(is_right().then(&mut clear))
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     fn leaf_entries(
         &self,
         leaf: Leaf,
@@ -304,7 +304,7 @@ struct Cleared<'c, 'm, F: Format> {
 }
 
 impl<F: Format> Drop for Cleared<'_, '_, F> {
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     fn drop(&mut self) {
         self.locked.count -= self.entries;
     }

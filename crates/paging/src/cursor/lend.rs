@@ -32,7 +32,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///
     /// # Errors
     /// [`Error::Frame`]: a user page would be a page table, a page of a quicklist, or free.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn check_frames(
         &self,
         lent: &mut Lent,

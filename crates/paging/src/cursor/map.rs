@@ -89,7 +89,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// Maps a range to the frames that `supply` returns, if `check` accepts the flags.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn map_checked(
         &self,
         range: VirtRange,
@@ -308,7 +308,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 }
 
 /// The supplier of consecutive frames from `first` on, in the largest pages that fit.
-#[inline(always)]
+#[cfg_attr(not(feature = "small"), inline(always))]
 pub(super) fn consecutive<F: Format>(range: VirtRange, first: Frame) -> impl Supply {
     move |at: VirtAddr, largest| {
         let distance = (at.get() - range.start().get()) >> 12;

@@ -108,7 +108,7 @@ type Changed<'p, T, M, F, G> = (T, PendingFlush<'p, M, F, G>);
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Runs a change. Its flush is returned with the result, or with the error.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     fn with_flush<'p, T>(
         &'p self,
         change: impl FnOnce(&mut PendingFlush<'p, M, F, G>) -> core::result::Result<T, Error>,

@@ -40,7 +40,7 @@ pub(super) struct LockedEntry<'t, 'c, 'p, M: Machine, F: Format, G: Concurrent> 
 
 impl<M: Machine, F: Format, G: Concurrent> LockedEntry<'_, '_, '_, M, F, G> {
     /// Makes the page single, if it is in a group. Done before each change of a page that stays.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn part(&mut self) {
         if mem::take(&mut self.grouped) {
             let PageEntry { at, entry, .. } = self.entry;
@@ -50,7 +50,7 @@ impl<M: Machine, F: Format, G: Concurrent> LockedEntry<'_, '_, '_, M, F, G> {
 
     /// Makes the entry absent. Returns its value, with the bits that hardware has set since it was
     /// read.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn swap_out(&mut self) -> u64 {
         let was = self.entry.entry.swap(0);
         self.table.count_down();
@@ -58,14 +58,14 @@ impl<M: Machine, F: Format, G: Concurrent> LockedEntry<'_, '_, '_, M, F, G> {
     }
 
     /// The flush of the translation is pending.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn drop_cached(&mut self) {
         self.entry.drop_cached::<F>(&mut self.table.pending.gather);
     }
 
     /// Makes the entry absent. A fault may store another page there once the lock is given up, so
     /// the page is flushed before that where the architecture demands it.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn clear(&mut self) {
         self.swap_out();
         self.table.pending.gather.state.set(State::BROKE, F::BREAK_BEFORE_MAKE);
@@ -76,7 +76,7 @@ impl<M: Machine, F: Format, G: Concurrent> LockedEntry<'_, '_, '_, M, F, G> {
 
     /// Makes the entry absent, for a caller that maps nothing there before the flush. Returns the
     /// page as it was at the end.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn take(&mut self) -> Option<Mapping> {
         let was = self.swap_out();
         let PageEntry { at: page, level, entry, .. } = self.entry;
@@ -93,21 +93,21 @@ impl<M: Machine, F: Format, G: Concurrent> LockedEntry<'_, '_, '_, M, F, G> {
     }
 
     /// Gives the page these attributes, if it may have them.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     fn set(&mut self, attrs: Attrs) -> Result<(), Error> {
         self.table.tables.check_kind(self.entry.at, attrs.flags)?;
         self.set_checked(attrs)
     }
 
     /// Gives the page these attributes, which it may have. Its accessed and dirty bits stay.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn set_checked(&mut self, attrs: Attrs) -> Result<(), Error> {
         self.part();
         self.entry.set(self.table.tables, attrs, &mut self.table.pending.gather)
     }
 
     /// Maps a frame in the place of the page that was found, or where nothing is.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     fn put(&mut self, found: Option<Mapping>, frame: Frame, attrs: Attrs) -> Result<(), Error> {
         let (tables, PageEntry { at, level, entry, .. }) = (self.table.tables, self.entry);
         tables.check_kind(at, attrs.flags)?;
@@ -137,7 +137,7 @@ impl<M: Machine, F: Format, G: Concurrent> LockedEntry<'_, '_, '_, M, F, G> {
     }
 
     /// Changes the entry, at which a decision has found this page, as its closure says.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn apply(
         &mut self,
         found: Option<Mapping>,
@@ -162,7 +162,7 @@ impl<M: Machine, F: Format, G: Concurrent> LockedEntry<'_, '_, '_, M, F, G> {
     }
 
     /// Changes this page, which a sweep has found, as its closure says.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn change(&mut self, found: Mapping, change: SweepChange) -> Result<(), Error> {
         match change {
             SweepChange::Keep | SweepChange::Stop => {}
@@ -188,7 +188,7 @@ impl<M: Machine, F: Format, G: Concurrent> LockedEntry<'_, '_, '_, M, F, G> {
 
 impl<M: Machine> PageEntry<'_, M> {
     /// Its translation must be flushed.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     fn drop_cached<F: Format>(self, gather: &mut TlbGather) {
         let size = F::size_at(self.level).unwrap_or_default();
         if let Some(page) = VirtRange::new(self.at, size.bytes()) {
@@ -219,7 +219,7 @@ impl<M: Machine> PageEntry<'_, M> {
     /// Gives a page the attributes that `change` makes of its own, unless there are none. A page of
     /// a group stays in it. Hardware may set marks meanwhile; none is lost. Returns the value of
     /// the entry.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn update<F: Format>(
         self,
         mut change: impl FnMut(Attrs) -> Option<Attrs>,

@@ -31,20 +31,20 @@ pub(super) struct Publish<'p, M: Machine, F: Format, G: Concurrent> {
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// A call begins that may make entries of the range valid.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn publish(&self, range: VirtRange) -> Publish<'_, M, F, G> {
         Publish { tables: self, range: Some(range) }
     }
 
     /// As [`publish`](Self::publish), for one page.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn publish_page(&self, at: VirtAddr, size: PageSize) -> Publish<'_, M, F, G> {
         Publish { tables: self, range: VirtRange::new(at.align_down(size), size.bytes()) }
     }
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Drop for Publish<'_, M, F, G> {
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     fn drop(&mut self) {
         if let Some(range) = self.range {
             self.tables.machine().published(self.tables.space(), range);

@@ -37,7 +37,7 @@ pub(super) struct Cursor<'c, 'p, M: Machine, F: Format, G: Concurrent> {
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// A cursor at the start of a range. Changes add their flush to `pending`.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn cursor<'c, 'p>(
         &'p self,
         range: VirtRange,
@@ -55,7 +55,7 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Cursor<'_, 'p, M, F, G> {
     ///
     /// # Errors
     /// [`Error::Malformed`]; with [`Locking::Everywhere`], as for [`PageTables::unshare`].
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn next_table(&mut self) -> Result<Option<TablePages<'_, 'p, M, F, G>>, Error> {
         let tables = self.tables;
         let (at, level, locked, users) = loop {

@@ -96,6 +96,18 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         &'p self,
         range: VirtRange,
         pending: &mut PendingFlush<'p, M, F, G>,
+        change: impl FnMut(Mapping) -> SweepChange,
+    ) -> core::result::Result<Option<VirtAddr>, Error> {
+        // In small code, all share one loop.
+        #[cfg(feature = "small")]
+        let change: &mut dyn FnMut(Mapping) -> SweepChange = &mut { change };
+        self.sweep_each(range, pending, change)
+    }
+
+    fn sweep_each<'p>(
+        &'p self,
+        range: VirtRange,
+        pending: &mut PendingFlush<'p, M, F, G>,
         mut change: impl FnMut(Mapping) -> SweepChange,
     ) -> core::result::Result<Option<VirtAddr>, Error> {
         let _published = self.publish(range);
@@ -125,6 +137,17 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// # Safety
     /// As for [`sweep`](Self::sweep).
     pub unsafe fn sweep_clear<'p>(
+        &'p self,
+        range: VirtRange,
+        pending: &mut PendingFlush<'p, M, F, G>,
+        gone: impl FnMut(Frame, PageSize) -> bool,
+    ) -> core::result::Result<Option<VirtAddr>, Error> {
+        #[cfg(feature = "small")]
+        let gone: &mut dyn FnMut(Frame, PageSize) -> bool = &mut { gone };
+        self.sweep_clear_each(range, pending, gone)
+    }
+
+    fn sweep_clear_each<'p>(
         &'p self,
         range: VirtRange,
         pending: &mut PendingFlush<'p, M, F, G>,

@@ -35,7 +35,7 @@ pub(super) struct LockedTable<'c, 'p, M: Machine, F: Format, G: Concurrent> {
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// A table of this space, of this level on the way to an address. It stays if it is empty.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn locked_table<'c, 'p>(
         &'p self,
         walk: Walk<'c, M, F>,
@@ -52,7 +52,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 
 impl<'c, 'p, M: Machine, F: Format, G: Concurrent> LockedTable<'c, 'p, M, F, G> {
     /// One of its entries is no longer absent.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn count_up(&mut self) {
         if let Some(locked) = &mut self.locked {
             locked.count += 1;
@@ -60,7 +60,7 @@ impl<'c, 'p, M: Machine, F: Format, G: Concurrent> LockedTable<'c, 'p, M, F, G> 
     }
 
     /// One of its entries has become absent.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn count_down(&mut self) {
         if let Some(locked) = &mut self.locked {
             locked.count -= 1;
@@ -68,13 +68,13 @@ impl<'c, 'p, M: Machine, F: Format, G: Concurrent> LockedTable<'c, 'p, M, F, G> 
     }
 
     /// Whether all of its entries are absent.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     fn is_empty(&self) -> bool {
         self.locked.as_ref().is_some_and(|locked| locked.count == 0)
     }
 
     /// Unlocks the table. Returns whether it is empty.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn unlock(&mut self) -> bool {
         self.pending.flush_broken();
         let is_empty = self.is_empty();
@@ -84,7 +84,7 @@ impl<'c, 'p, M: Machine, F: Format, G: Concurrent> LockedTable<'c, 'p, M, F, G> 
 
     /// Begins an iteration over its pages in a range, from its address on. `next` becomes the
     /// address from which the call goes on behind them.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn pages(
         self,
         range: VirtRange,
@@ -104,7 +104,7 @@ impl<'c, 'p, M: Machine, F: Format, G: Concurrent> LockedTable<'c, 'p, M, F, G> 
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Drop for LockedTable<'_, '_, M, F, G> {
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     fn drop(&mut self) {
         let empty = self.unlock();
         let keeps = self.pending.gather.state.contains(State::KEEPS_TABLES);
@@ -137,7 +137,7 @@ impl<'c, 'p, M: Machine, F: Format, G: Concurrent> TablePages<'c, 'p, M, F, G> {
     ///
     /// # Errors
     /// [`Error::Malformed`]; [`Error::Cut`]: the range cuts the page.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn next_page(&mut self) -> Result<Option<Page<'_, 'c, 'p, M, F, G>>, Error> {
         let Some((entry, page, grouped)) = self.next_entry()? else { return Ok(None) };
         if !covers(self.range, page.page, page.size) {
@@ -154,7 +154,7 @@ impl<'c, 'p, M: Machine, F: Format, G: Concurrent> TablePages<'c, 'p, M, F, G> {
 
     /// Clears the pages that are left, as long as `gone` agrees. Returns the first page for which
     /// it does not. Makes no [`Mapping`], so no attributes are decoded.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn clear_pages(
         &mut self,
         gone: &mut impl FnMut(Frame, PageSize) -> bool,
@@ -188,7 +188,7 @@ impl<'c, 'p, M: Machine, F: Format, G: Concurrent> TablePages<'c, 'p, M, F, G> {
     }
 
     /// The next entry of a page, the page, and whether it is in a group.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     fn next_entry(&mut self) -> Result<Option<(PageEntry<'c, M>, Mapping, bool)>, Error> {
         let level = self.table.level;
         while let Some((at, entry, stored)) = self.next_set() {
@@ -213,7 +213,7 @@ impl<'c, 'p, M: Machine, F: Format, G: Concurrent> TablePages<'c, 'p, M, F, G> {
     }
 
     /// The next entry that is not zero, its address in the range, and its value.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     fn next_set(&mut self) -> Option<(VirtAddr, Entry<'c, M>, u64)> {
         let next = self.entries.first_set(self.left.clone());
         let Some((entry, value)) = next else {
@@ -234,7 +234,7 @@ impl<'c, 'p, M: Machine, F: Format, G: Concurrent> TablePages<'c, 'p, M, F, G> {
     }
 
     /// The first address of the range that an entry decides about.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     fn address(&self, index: usize) -> VirtAddr {
         let (at, shift) = (self.table.at, F::shift(self.table.level));
         match index - self.first {
@@ -251,7 +251,7 @@ impl<'c, 'p, M: Machine, F: Format, G: Concurrent> TablePages<'c, 'p, M, F, G> {
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Drop for TablePages<'_, '_, M, F, G> {
-    #[inline(always)]
+    #[cfg_attr(not(feature = "small"), inline(always))]
     fn drop(&mut self) {
         self.passing.leave(self.table.tables, self.table.users);
     }

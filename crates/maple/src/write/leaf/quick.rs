@@ -17,59 +17,117 @@ use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::entry::{Entry, Raw};
 use crate::error::Error;
-use crate::node::{Body, Edit, Fit, Job, Leaf, Search};
+use crate::node::{self, Body, Edit, Fit, Job, Leaf, Search};
 use crate::write::descent::WriteDescent;
 use crate::write::leaf::fast::Fast;
 use crate::write::leaf::place::{Holes, Place};
 use crate::write::leaf::removed::RemovedSlots;
-use crate::write::{Removed, Target};
+use crate::write::{Removed, SHORTCUTS, Target};
 use core::hint;
-use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
-/// The kind of a write. Each kind is compiled separately.
-pub(in crate::write) trait Kind {
+/// The kind of a write. Each kind is compiled separately, except in small code.
+pub(in crate::write) trait Kind: Copy {
     /// Whether it makes a hole instead of an entry.
-    const HOLE: bool;
+    fn hole(self) -> bool {
+        false
+    }
     /// Whether it fails if an entry is in the range.
-    const INSERT: bool = false;
+    fn insert(self) -> bool {
+        false
+    }
     /// Whether it covers the whole entry that holds `first`.
-    const WHOLE: bool = false;
+    fn whole(self) -> bool {
+        false
+    }
     /// Whether the caller keeps the removed entry, so that it is not dropped.
-    const KEEP: bool = false;
+    fn keep(self) -> bool {
+        false
+    }
 }
 
 /// Replaces the range by an entry.
+#[derive(Clone, Copy)]
 pub(in crate::write) struct Store;
 /// Replaces the range by a hole.
+#[derive(Clone, Copy)]
 pub(in crate::write) struct Clear;
 /// Puts an entry into a free range.
+#[derive(Clone, Copy)]
 pub(in crate::write) struct Insert;
 /// Replaces the entry that holds `first` by a hole. The caller gets the entry.
+#[derive(Clone, Copy)]
 pub(in crate::write) struct Erase;
 /// Replaces an entry by itself over a longer range, which begins with the entry and is free behind
 /// it.
+#[derive(Clone, Copy)]
 pub(in crate::write) struct Extend;
 
-impl Kind for Store {
-    const HOLE: bool = false;
-}
+impl Kind for Store {}
 impl Kind for Clear {
-    const HOLE: bool = true;
+    fn hole(self) -> bool {
+        true
+    }
 }
 impl Kind for Insert {
-    const HOLE: bool = false;
-    const INSERT: bool = true;
+    fn insert(self) -> bool {
+        true
+    }
 }
 impl Kind for Erase {
-    const HOLE: bool = true;
-    const WHOLE: bool = true;
-    const KEEP: bool = true;
+    fn hole(self) -> bool {
+        true
+    }
+    fn whole(self) -> bool {
+        true
+    }
+    fn keep(self) -> bool {
+        true
+    }
 }
 impl Kind for Extend {
-    const HOLE: bool = false;
-    const KEEP: bool = true;
+    fn keep(self) -> bool {
+        true
+    }
+}
+
+/// A kind that is known at run time, so that all are compiled once.
+#[cfg(feature = "small")]
+#[derive(Clone, Copy)]
+struct Any {
+    hole: bool,
+    insert: bool,
+    whole: bool,
+    keep: bool,
+}
+
+#[cfg(feature = "small")]
+impl Kind for Any {
+    fn hole(self) -> bool {
+        self.hole
+    }
+    fn insert(self) -> bool {
+        self.insert
+    }
+    fn whole(self) -> bool {
+        self.whole
+    }
+    fn keep(self) -> bool {
+        self.keep
+    }
+}
+
+/// The kind as it is compiled.
+#[cfg(feature = "small")]
+fn compiled(kind: impl Kind) -> impl Kind {
+    Any { hole: kind.hole(), insert: kind.insert(), whole: kind.whole(), keep: kind.keep() }
+}
+
+/// The kind as it is compiled.
+#[cfg(not(feature = "small"))]
+fn compiled(kind: impl Kind) -> impl Kind {
+    kind
 }
 
 /// The outcome of a write.
@@ -92,25 +150,12 @@ impl Outcome {
 }
 
 /// A write in progress.
-pub(in crate::write) struct Quick<'q, 't, K, E: Entry, R: Reclaim, A: NodeAlloc> {
+struct Quick<'q, 't, K, E: Entry, R: Reclaim, A: NodeAlloc> {
     target: &'q mut Target<'t, E, R, A>,
     first: Index,
     last: Index,
     word: *mut (),
-    _kind: PhantomData<K>,
-}
-
-impl<'q, 't, K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Quick<'q, 't, K, E, R, A> {
-    /// `word` must be null if and only if the kind makes a hole.
-    #[inline(always)]
-    pub(in crate::write) fn new(
-        target: &'q mut Target<'t, E, R, A>,
-        (first, last): (Index, Index),
-        word: *mut (),
-    ) -> Self {
-        debug_assert!(word.is_null() == K::HOLE);
-        Quick { target, first, last, word, _kind: PhantomData }
-    }
+    kind: K,
 }
 
 impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R, A> {
@@ -118,30 +163,30 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
 
     #[cfg_attr(not(unoptimized), inline(always))]
     fn run<S: Search>(self, search: S) -> Outcome {
-        let Quick { target, mut first, mut last, mut word, .. } = self;
-        if K::HOLE {
+        let Quick { target, mut first, mut last, mut word, kind } = self;
+        if kind.hole() {
             word = ptr::null_mut();
         } else {
-            // SAFETY: the promise of `new`.
+            // SAFETY: the promise of `quick`.
             unsafe { hint::assert_unchecked(!word.is_null()) }
         }
-        let removed = if K::KEEP { Removed::Keep } else { Removed::Drop };
+        let removed = if kind.keep() { Removed::Keep } else { Removed::Drop };
         let mut descent = WriteDescent::new();
         let (place, from, shared) = target.reach(search, first, &mut descent);
         let Place { descent, body } = place;
         let mut to = from;
         let mut found = None;
-        if K::WHOLE {
+        if kind.whole() {
             let Some(raw) = NonNull::new(body.word(from)) else { return Outcome::Done(None) };
             (first, last) = (place.start(from), place.end(from));
             found = Some((first, last, raw));
         } else {
-            if K::INSERT && !body.is_hole(from) {
+            if kind.insert() && !body.is_hole(from) {
                 return Outcome::Failed(occupied(place, from));
             }
             if last > place.end(from) {
                 if last > place.end(body.len() - 1) {
-                    let erased = if K::HOLE && !shared {
+                    let erased = if SHORTCUTS && kind.hole() && !shared {
                         target.erase_span_from(search, descent, (first, last), from, removed)
                     } else {
                         Fast::Other
@@ -152,7 +197,7 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
                         Fast::Again | Fast::Other => Outcome::Plan(first, last, None),
                     };
                 }
-                if K::INSERT {
+                if kind.insert() {
                     // A hole ends at an entry.
                     return Outcome::Failed(occupied(place, from + 1));
                 }
@@ -162,16 +207,17 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
         if shared {
             return Outcome::Plan(first, last, found);
         }
-        let change = if K::HOLE {
+        let change = if kind.hole() {
             hole(place, (from, to), (first, last))
         } else {
             Some(entry(place, (from, to), (first, last), word))
         };
         let Some((edit, holes)) = change else {
             // The hole continues in the next leaf.
-            let whole = from == to
+            let whole = SHORTCUTS
+                && from == to
                 && !body.is_hole(from)
-                && (K::WHOLE || (first, last) == (place.start(from), place.end(from)));
+                && (kind.whole() || (first, last) == (place.start(from), place.end(from)));
             return match if whole { target.border(search, descent, from, removed) } else { None } {
                 Some(done) => Outcome::found(done, found),
                 None => Outcome::Plan(first, last, found),
@@ -277,6 +323,19 @@ fn longest(place: Place, from: usize, to: usize) -> Index {
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
+    /// Makes a write of this kind, if it stays within a leaf or is one of the rewrites. `word` must
+    /// be null if and only if the kind makes a hole.
+    #[cfg_attr(not(unoptimized), inline(always))]
+    pub(in crate::write) fn quick(
+        &mut self,
+        kind: impl Kind,
+        (first, last): (Index, Index),
+        word: *mut (),
+    ) -> Outcome {
+        debug_assert!(word.is_null() == kind.hole());
+        node::run(Quick { target: self, first, last, word, kind: compiled(kind) })
+    }
+
     /// Descends to the slot that holds an index, and returns whether a node on the path is shared
     /// with another tree.
     #[inline(always)]
