@@ -2,8 +2,8 @@
 //! paging on, and calls `main` in 64-bit mode, in the upper half.
 //!
 //! Its five page tables are "the loader's": large pages, writable and executable. They map 2 MiB at
-//! the physical address, where `start` runs, and the first GiB at [`OFFSET`], where the kernel is
-//! linked. `tables.rs` adopts them, and makes them stricter.
+//! the physical address, where `start` runs (`kernel.ld` puts it first), and the first GiB at
+//! [`OFFSET`], where the kernel is linked. `tables.rs` adopts them, and makes them stricter.
 
 use core::{arch::global_asm, ptr, slice};
 use machine::{FrameRange, PhysAddr, PhysRange};
@@ -26,16 +26,16 @@ low:        .quad 0, 0x200083; .fill 510, 8, 0
 high_upper: .fill 510, 8, 0; .quad high - OFFSET + 3, 0
 high:       .set page, 0x183
             .rept 512; .quad page; .set page, page + 0x200000; .endr
-gdt:        .quad 0, 0x00af9b000000ffff // selector 8: 64-bit code
-gdt_low:    .word 15; .quad gdt - OFFSET
-gdt_high:   .word 15; .quad gdt
 
 .local stack
 .comm stack, 0x20000, 16
 
 .section .text.boot, "ax", @progbits
-.code32
 .global start, boot_tables
+gdt:        .quad 0, 0x00af9b000000ffff // selector 8: 64-bit code
+gdt_low:    .word 15; .quad gdt - OFFSET
+gdt_high:   .word 15; .quad gdt
+.code32
 start:
     lgdt gdt_low - OFFSET
     mov $0xa0, %eax; mov %eax, %cr4                         // PAE, global pages
