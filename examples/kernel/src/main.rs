@@ -22,7 +22,7 @@ use uart_16550::{Config, Uart16550Tty};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Handlers do not use the heap, so one CPU never waits for its lock.
+/// No handler interrupts code that uses the heap. So the only CPU never waits for its lock.
 #[global_allocator]
 static HEAP: TalcLock<spin::Mutex<()>, Manual> = TalcLock::new(Manual);
 
