@@ -128,7 +128,8 @@ impl fmt::Display for EntryFault {
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Makes the kernel's tables of those that a boot loader has made. It takes the place of
     /// [`kernel`](Self::kernel): a [`Paging`] has one such set, ever. The tables stay where they
-    /// are, and every page translates as before. From then on all calls work on them: pages are
+    /// are, and every page translates as before. No CPU needs to [activate](Self::activate) them.
+    /// From then on all calls work on them: pages are
     /// mapped and unmapped, large ones are split, and tables that become empty go to the
     /// quicklists.
     ///
@@ -141,7 +142,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// - Each table has a frame of its own (a block, with a granule beyond 4 KiB), of the frame
     ///   source. The host has allocated it at its place ([`machine::Frames::alloc_at`]), by a call
     ///   for each, or by one call and [`split`](machine::FrameSource::split): one reference,
-    ///   [`Owner::Raw`]. The tables take that reference over.
+    ///   [`Owner::Raw`]. A frame source of the host's own has called [`FrameInfo::allocate`] for
+    ///   it. The tables take that reference over.
     /// - Exactly one entry leads to each table. So there is no recursive entry, and the halves
     ///   share no table.
     /// - All entries are the format's. No page is larger than [`Paging::largest`], and none of the

@@ -109,7 +109,8 @@ fn once<F: Format>(
 fn nothing<F: Format>(_: &Tables<F>) {}
 
 fn map<F: Format>(tables: &Tables<F>, at: u64, len: u64, first: u64) -> Result<(), Error> {
-    tables.map_own(pages(at, len), frame(first), Attrs::USER_RW).map_err(|failed| failed.error)
+    // `?` performs the flush of a failed call.
+    Ok(tables.map_own(pages(at, len), frame(first), Attrs::USER_RW)?)
 }
 
 fn every_allocation_fails_once<F: Format>() {

@@ -180,3 +180,11 @@ impl<M: Machine, F: Format, G: Concurrent> fmt::Display for Failed<'_, M, F, G> 
 }
 
 impl<M: Machine, F: Format, G: Concurrent> core::error::Error for Failed<'_, M, F, G> {}
+
+/// The cause alone, so that `?` works in a function that returns [`Error`]. It performs the pending
+/// flush.
+impl<M: Machine, F: Format, G: Concurrent> From<Failed<'_, M, F, G>> for Error {
+    fn from(failed: Failed<'_, M, F, G>) -> Error {
+        failed.error
+    }
+}
