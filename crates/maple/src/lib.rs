@@ -122,6 +122,8 @@
 //!
 //! - `serde`: a [`RangeMap`] can be serialised, as a sequence of triples.
 //! - `rayon`: a [`RangeMap`] can be iterated in parallel.
+//! - `small`: code of a fifth of the size, for kernels. Writes take up to twice as many
+//!   instructions.
 //! - `std` (on by default): `Epoch`, the operating system's mutex instead of a spin lock, nodes
 //!   from a `Pool` with a cache per thread, and SIMD.
 //!

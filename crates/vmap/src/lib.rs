@@ -100,6 +100,7 @@
 //!
 //! # Features
 //! - `listing` (default): `vmallocinfo`, and the call site that created each area.
+//! - `small`: small code, as `samara-maple` has it. Calls take longer.
 #![no_std]
 #![deny(missing_docs)]
 extern crate alloc;

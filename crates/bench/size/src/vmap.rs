@@ -19,7 +19,8 @@ pub(crate) fn calls() {
     // SAFETY: the program is not run. So for all of this function.
     unsafe {
         let options = Options::default();
-        let areas = Vmap::<_, _, Grace>::try_new(Arc::new(kernel), tlb_grace.clone(), range, options);
+        let areas =
+            Vmap::<_, _, Grace>::try_new(Arc::new(kernel), tlb_grace.clone(), range, options);
         let Ok(areas) = areas else { return };
         black_box(areas.vmalloc(any()).is_ok());
         black_box(areas.vfree(at).is_ok());
