@@ -4,8 +4,8 @@
 //!   and would report data races that they prevent, so such a build uses other operations. The
 //!   compiler's own `cfg(sanitize)` is unstable, and the code must compile with a stable compiler.
 //! - `cfg(unoptimized)`: the build has no optimizations, or is for loom or a fuzzer, where the time
-//!   of a search does not count, or it has the feature `small`. Longer functions are then not copied
-//!   into their callers, which would take most of the time to build, and of the code.
+//!   of a search does not count, or it has the feature `small`. Longer functions are then not
+//!   copied into their callers, which would take most of the time to build, and of the code.
 
 use std::env;
 

@@ -11,8 +11,8 @@
 //! in a lock. Large allocations come from the common set, and chunks return to it.
 //!
 //! # Why it is right
-//! - Each point that was added is in one set, free or in an allocated range. A free range moves from
-//!   one set to another only under the locks of both. An allocated range never moves.
+//! - Each point that was added is in one set, free or in an allocated range. A free range moves
+//!   from one set to another only under the locks of both. An allocated range never moves.
 //! - Locks are taken in the order of the CPUs, with the common one last. A call holds one CPU's
 //!   lock, and maybe the common one, or all locks.
 //! - A call fails for want of space only after it has held all locks and moved all free ranges to

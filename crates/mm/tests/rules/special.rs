@@ -3,7 +3,8 @@
 use crate::common::*;
 use machine::{Asid, Frame, FrameRange, VirtAddr};
 use mm::*;
-use paging::{Cache, Flags};
+use paging::{Cache, Encrypted, Flags, X86_64L4};
+use sim::Arch;
 
 const SHARED: MapFlags = MapFlags::SHARED.union(MapFlags::ANONYMOUS);
 
@@ -124,6 +125,32 @@ fn what_a_debugger_writes_a_fork_does_not_share() {
 
 fn range(first: u64, len: u64) -> FrameRange {
     FrameRange::new(Frame::new(first).unwrap(), len).unwrap()
+}
+
+/// In a guest whose memory is encrypted, the host emulates the device.
+#[test]
+fn the_memory_of_a_device_is_shared_with_the_host() {
+    type Sev = Encrypted<X86_64L4, 51, true>;
+    with_space_of::<Sev>(Arch::X86_64Sev, 256, |sim, shared, space| {
+        // SAFETY: no program accesses it here.
+        let device = unsafe {
+            let frames = range(0x4_0000, 8);
+            DeviceMemory::try_new(shared, frames, Cache::Uncached, "/dev/x", (9, 1), 5)
+        };
+        let device = Backing::open(device.unwrap(), true).unwrap();
+        let at = space.mmap_object(0, PAGE, 3, MapFlags::SHARED, device, 0).unwrap();
+        let own = space.mmap(0, PAGE, 3, PRIVATE).unwrap();
+        space.handle_fault(VirtAddr::new(at as u64), Access::Write).unwrap();
+        store(sim, space, own, 1).unwrap();
+        for (at, shared) in [(at, true), (own, false)] {
+            let guard = <sim::Grace as grace::Reclaim>::pin();
+            let page = space.walk(&guard).get(VirtAddr::new(at as u64)).unwrap();
+            assert_eq!(page.attrs.flags.contains(Flags::DECRYPTED), shared);
+        }
+        // A pin finds the frame, not one beyond memory.
+        let mut frames = [Frame::default()];
+        drop(space.pin_pages(own, Access::Write, &mut frames).unwrap());
+    });
 }
 
 #[test]

@@ -3,14 +3,14 @@
 //!
 //! | machine | the bit is set for | its position |
 //! |---|---|---|
-//! | AMD SEV, and SME | private pages, and tables | 47 or 51: CPUID 0x8000001f, EBX, bits 0 to 5 |
-//! | Intel TDX | shared pages | 47 or 51: the width of guest physical addresses, less one |
+//! | AMD SEV, SME | private pages, and tables | 47 or 51: CPUID 0x8000001f, EBX, bits 0 to 5 |
+//! | Intel TDX | shared pages | 47 or 51: the width of the guest's physical addresses, less one |
 //! | Arm CCA | shared pages | the width of the realm's addresses, less one |
 //!
 //! The bit is no part of the address, so no [`Frame`] has it. A page is private by default, and
-//! shared with [`Flags::DECRYPTED`]: for buffers of virtual devices. Registers of devices are shared
-//! ([`Format::DEVICE`]). Tables are always private. A kernel that finds the position at run time chooses
-//! between two types, as it does for four and five levels.
+//! shared with [`Flags::DECRYPTED`]: for buffers of virtual devices. Registers of devices are
+//! shared ([`Format::DEVICE`]). Tables are always private. A kernel that finds the position at run
+//! time chooses between two types, as it does for four and five levels.
 //!
 //! Before a page changes from private to shared or back, the host has to be told, and the old
 //! translation flushed: on SEV and SME the cache has lines of either kind. This is the kernel's

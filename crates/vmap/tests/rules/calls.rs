@@ -1,10 +1,12 @@
 //! Each call does what its documentation says, and rejects bad arguments.
 
 use crate::common::*;
+use ::grace::Reclaim;
 use machine::*;
-use paging::{Attrs, Cache};
-use sim::{Config, Want};
-use vmap::{Error, Guard, Made, Options, Request, State};
+use paging::{Attrs, Cache, Encrypted, Flags, PageTables, Paging, X86_64L4};
+use sim::{Arch, Config, Grace, Sim, Want};
+use std::sync::Arc;
+use vmap::{Error, Guard, Made, Options, Request, State, TlbGrace, Vmap};
 
 fn world() -> World {
     let config = Config { cpus: 2, frames: 4096, ..Config::default() };
@@ -291,4 +293,39 @@ fn the_listing() {
         world.release(&frames);
     });
     world.end().unwrap();
+}
+
+/// In a guest whose memory is encrypted, the host emulates devices, so it reads their registers;
+/// memory stays private.
+#[test]
+fn registers_of_devices_are_shared_with_the_host() {
+    type Sev = Encrypted<X86_64L4, 51, true>;
+    let sim = Sim::new(Config { cpus: 1, arch: Arch::X86_64Sev, ..Config::default() }).unwrap();
+    let paging = Paging::<Sim, Sev>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    let tlb_grace = TlbGrace::try_new(sim.clone()).unwrap();
+    let tables = sim.on_cpu(0, || {
+        let tables = Arc::new(PageTables::<_, _, Grace>::kernel(&paging).unwrap());
+        // SAFETY: the test needs no other mapping.
+        unsafe { tables.activate() };
+        tlb_grace.idle_exit();
+        let space = VirtRange::new(virt(SPACE), 64 << 20).unwrap();
+        // SAFETY: no other code maps at these addresses.
+        let vmap =
+            unsafe { Vmap::try_new(tables.clone(), tlb_grace.clone(), space, Options::default()) };
+        let vmap = vmap.unwrap();
+        let range = PhysRange::new(PhysAddr::new(0xfee0_0000), PAGE).unwrap();
+        let registers = vmap.ioremap(range, Cache::Uncached).unwrap();
+        let memory = vmap.vzalloc(1).unwrap();
+        for (at, shared) in [(registers, true), (memory, false)] {
+            let page = tables.walk(&Grace::pin()).get(at).unwrap();
+            assert_eq!(page.attrs.flags.contains(Flags::DECRYPTED), shared);
+        }
+        // SAFETY: nothing uses the areas.
+        unsafe {
+            vmap.iounmap(registers).unwrap();
+            vmap.vfree(memory).unwrap();
+        }
+        tables
+    });
+    sim.on_cpu(0, || drop(tables));
 }
