@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use grace::Concurrent;
 use large::Large;
 use machine::{Checker, Frame, Machine, Owner, Translated, VirtAddr, VirtRange};
-use paging::{Attrs, Flags, Format, PendingFlush};
+use paging::{Attrs, Flags, Format, Geometry, PendingFlush};
 
 /// Adjacent slots of a CPU in page-table pages of its own, and slots between those of other CPUs.
 const OWN: usize = 40;

@@ -9,7 +9,7 @@ use core::ops::RangeInclusive;
 use grace::Concurrent;
 use machine::{Access, Checker, Machine, PageSize, VirtAddr, VirtRange};
 use maple::Index;
-use paging::Format;
+use paging::{Format, Geometry};
 
 /// The alignments of areas without large pages.
 pub(crate) const SMALL: RangeInclusive<PageSize> = PageSize::Size4K..=PageSize::Size4K;

@@ -7,7 +7,7 @@ use crate::sight::{frame_is, is, is_absent, is_read_only, store};
 use alloc::format;
 use grace::Concurrent;
 use machine::{Checker, Frame, FrameError, Machine, Owner, Place, Translated, VirtAddr};
-use paging::{Attrs, Flags, Format};
+use paging::{Attrs, Flags, Format, Geometry};
 
 /// Pages of it that are checked.
 const PIECES: usize = 12;
