@@ -68,7 +68,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
         self.check_home(&file)?;
         let shared = flags.bits() & 1 != 0;
-        if !shared && file.object().device_memory().is_some() {
+        if !shared && file.object().info().device_memory.is_some() {
             return Err(Error::NotSupported("a private map of the memory of a device"));
         }
         let file = Some(file);

@@ -14,7 +14,7 @@ use paging::{Format, Mapping, Reserve, SweepChange};
 use vma::{Advice, Enters, Host, SpaceId, Step, VmFlags, Vma, Work};
 
 use crate::{
-    Backing, Error,
+    Backing, Error, MemoryPages,
     change::gather::{Clears, Cut, Sweep},
     change::guard::is_guard,
     change::moving::Moving,
@@ -348,7 +348,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         let object = file.object();
         // Its frame numbers mean nothing here; or a copy of a page would have no source.
         let foreign = !file.is_at_home(self.core.tables.paging());
-        if foreign || vma.is_private() && object.device_memory().is_some() {
+        if foreign || vma.is_private() && object.info().device_memory.is_some() {
             return Err(vma::Error::NotHere);
         }
         let own = core::ptr::from_ref(&self.core.tables).cast();
@@ -357,7 +357,8 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         // or is found.
         self.core.tables.machine().step(machine::Access::Shared);
         let writes = VmFlags::SHARED | VmFlags::MAYWRITE;
-        match new && vma.flags.contains(writes) && !object.admits_writes() {
+        let admits = || object.in_memory().is_none_or(MemoryPages::admits_writes);
+        match new && vma.flags.contains(writes) && !admits() {
             true => Err(vma::Error::Sealed),
             false => Ok(()),
         }

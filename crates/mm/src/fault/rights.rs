@@ -112,7 +112,7 @@ pub(crate) fn attrs(flags: VmFlags, share: Share) -> Attrs {
 
 /// As [`attrs`], with the memory type of the VMA's object.
 pub(crate) fn attrs_in<M: Machine>(vma: &Vma<Backing<M>>, share: Share) -> Attrs {
-    let cache = vma.file.as_ref().and_then(|file| file.object().device_memory());
+    let cache = vma.file.as_ref().and_then(|file| file.object().info().device_memory);
     Attrs { cache: cache.unwrap_or_default(), ..attrs(vma.flags, share) }
 }
 
