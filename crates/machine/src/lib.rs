@@ -48,6 +48,7 @@ extern crate alloc;
 extern crate std;
 
 mod addr;
+mod checker;
 mod cpu;
 mod cross_call;
 mod frame;
@@ -82,6 +83,7 @@ mod word;
 pub mod word;
 
 pub use addr::{PhysAddr, VirtAddr};
+pub use checker::Checker;
 pub use cpu::{AtomicCpuSet, CpuId, CpuSet, Cpus, MAX_CPUS};
 pub use cross_call::CrossCall;
 pub use frame::Frame;

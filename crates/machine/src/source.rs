@@ -309,15 +309,6 @@ pub unsafe trait FrameSource {
         None
     }
 
-    /// Debug hook: the page in `frame` is now in the constructed state of quicklist `list` (I6),
-    /// and will be returned to that list in the same state. On hardware this does nothing. A
-    /// simulated machine remembers the words, and compares them whenever the page enters or leaves
-    /// the list.
-    #[inline(always)]
-    fn note_constructed(&self, frame: Frame, list: u8) {
-        let _ = (frame, list);
-    }
-
     /// The number of nodes, at least 1.
     #[inline]
     fn nodes(&self) -> usize {

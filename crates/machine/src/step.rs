@@ -1,6 +1,6 @@
 //! The points at which other CPUs may interfere.
 
-use crate::Frame;
+use crate::{Checker, Frame};
 
 /// An operation on a page-table entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,12 +41,13 @@ pub enum Access {
 /// simulated machine switches CPUs here, takes interrupts, and checks the access.
 ///
 /// # Safety
-/// Both methods are called in the middle of changes: with locks held, with interrupts disabled,
-/// between reading a per-CPU list and changing it. Unsafe code relies on all of this:
-/// - neither calls into a structure that is built on this machine ([`CpuLocal`](crate::CpuLocal),
+/// The methods, and those of the checker, are called in the middle of changes: with locks held,
+/// with interrupts disabled, between reading a per-CPU list and changing it. Unsafe code relies on
+/// all of this:
+/// - none calls into a structure that is built on this machine ([`CpuLocal`](crate::CpuLocal),
 ///   [`Frames`](crate::Frames), page tables, quicklists), except by an interrupt handler that runs
 ///   while interrupts are enabled;
-/// - neither migrates the caller, or runs other code on this CPU, while interrupts are disabled.
+/// - none migrates the caller, or runs other code on this CPU, while interrupts are disabled.
 ///   The only exception are the flushes that [`relax`](Step::relax) performs.
 pub unsafe trait Step {
     /// Called before an access. [`Entry`](crate::Entry) calls it for page-table entries. Code that
@@ -68,5 +69,12 @@ pub unsafe trait Step {
     #[inline(always)]
     fn relax(&self) {
         core::hint::spin_loop();
+    }
+
+    /// The checker that is told more than a machine needs to know. A host has none, and leaves this
+    /// as it is; `sim` is one.
+    #[inline(always)]
+    fn checker(&self) -> Option<&dyn Checker> {
+        None
     }
 }

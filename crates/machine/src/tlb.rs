@@ -178,29 +178,4 @@ pub unsafe trait Tlb: Cpus {
     /// The active page table of this CPU, and its tag. `None` before the first
     /// [`activate`](Tlb::activate).
     fn active(&self) -> Option<(Frame, Asid)>;
-
-    /// Debug hook: called when a range of addresses that was mapped before is reused. At this
-    /// moment no CPU may hold a translation of it (I4). On hardware this does nothing. A simulated
-    /// machine checks all its TLBs.
-    ///
-    /// `space` is as in [`Flush::Range`].
-    #[inline(always)]
-    fn check_reuse(&self, space: Option<Asid>, range: VirtRange) {
-        let _ = (space, range);
-    }
-
-    /// Debug hook: called when a space loses its tag, which is active on no CPU. What CPUs have
-    /// cached under it is void: each CPU that uses the tag again [activates](Self::activate) it
-    /// without `keep` first. On hardware this does nothing. A simulated machine checks both.
-    #[inline(always)]
-    fn check_tag_taken(&self, asid: Asid) {
-        let _ = asid;
-    }
-
-    /// Debug hook: called when a flush of a tag passes over CPUs that do not have it active. What
-    /// they have cached under it is void, as for [`check_tag_taken`](Self::check_tag_taken).
-    #[inline(always)]
-    fn check_passed_over(&self, cpus: &CpuSet, asid: Asid) {
-        let _ = (cpus, asid);
-    }
 }

@@ -99,7 +99,7 @@ pub use object::file::{File, PageSource};
 pub use object::mappings::Mappings;
 pub use object::seals::Seals;
 pub use object::shmem::{Shmem, ShmemKind};
-pub use object::{Object, ObjectError};
+pub use object::{CachedPages, MemoryPages, Object, ObjectError, ObjectInfo};
 pub use paging::Swap;
 pub use pins::UserPins;
 pub use pins::access::CopyError;

@@ -121,8 +121,8 @@ fn threads() {
                     }
                     _ => {
                         space.write(FILE, &[value]).unwrap();
-                        Object::sync(&**file, 0..2).unwrap();
-                        _ = Object::evict(&**file, 1);
+                        CachedPages::sync(&**file, 0..2).unwrap();
+                        _ = CachedPages::evict(&**file, 1);
                         assert_eq!(byte(space, FILE), value);
                         let mut found = [0; 2];
                         file.read(PAGE as u64 - 1, &mut found).unwrap();

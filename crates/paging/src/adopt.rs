@@ -22,7 +22,7 @@
 //! allocation.
 
 use crate::cursor::Error;
-use crate::format::{Decoded, Flags, Format, entry, is_grouped, start_at};
+use crate::format::{Decoded, Flags, Format, Geometry, entry, is_grouped, start_at};
 use crate::lock::LOCKED;
 use crate::paging::Paging;
 use crate::tables::PageTables;

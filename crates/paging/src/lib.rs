@@ -108,9 +108,9 @@ pub use cursor::{
 pub use format::{
     Aarch64, Aarch64G16, Aarch64G16L3, Aarch64G16Lpa2, Aarch64G64, Aarch64G64Lpa, Aarch64Lpa2,
     Aarch64Stage2, Attrs, Cache, Decoded, Encrypted, Ept, Ept4, Ept5, Extended, Flags, Format,
-    FormatError, Kind, LongMode, MAIR, Nested, Npt, Npt4, Npt5, PAT, Riscv, Share, Stage1, Stage2,
-    Sv39, Sv39Napot, Sv48, Sv48Napot, Sv57, Sv57Napot, Vmsa, VmsaKind, X86, X86_64, X86_64L4,
-    X86_64L5,
+    FormatError, Geometry, Kind, LongMode, MAIR, Nested, Npt, Npt4, Npt5, PAT, Riscv, Share,
+    Stage1, Stage2, Sv39, Sv39Napot, Sv48, Sv48Napot, Sv57, Sv57Napot, Vmsa, VmsaKind, X86, X86_64,
+    X86_64L4, X86_64L5,
 };
 pub use gup::{GupError, GupStats, Pins, unpin};
 pub use paging::Paging;

@@ -1,6 +1,6 @@
 //! The state that all page tables of a machine share.
 
-use crate::format::{Decoded, Format, entry};
+use crate::format::{Decoded, Format, Geometry, entry};
 use crate::gup::{GupCounter, GupStats};
 use crate::kept::Kept;
 use crate::quick::{Construct, QuickLists, TableLists, Zeroed, bump};

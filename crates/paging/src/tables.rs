@@ -24,7 +24,8 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 use grace::Concurrent;
 use machine::{
-    Access, Asid, AtomicCpuSet, CpuSet, Flush, Frame, Machine, Owner, PageSize, VirtAddr, VirtRange,
+    Access, Asid, AtomicCpuSet, Checker, CpuSet, Flush, Frame, Machine, Owner, PageSize, VirtAddr,
+    VirtRange,
 };
 
 /// The page tables of an address space.
@@ -178,7 +179,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 entry.store(value);
             }
         }
-        machine.note_constructed(root, QUICK_ROOT);
+        machine.checker().note_constructed(root, QUICK_ROOT);
         Ok(())
     }
 
@@ -278,7 +279,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 let (cpus, idle) = self.cpus.targets();
                 let (cpus, tag) = self.under_tag(cpus);
                 if let Some(tag) = tag {
-                    self.machine().check_passed_over(&idle, tag);
+                    self.machine().checker().check_passed_over(&idle, tag);
                 }
                 (cpus, tag.or(self.tagged.last()))
             }
@@ -321,11 +322,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
     }
 
-    /// Debug hook: addresses that were mapped before are reused ([`machine::Tlb::check_reuse`]).
+    /// Debug hook: addresses that were mapped before are reused ([`Checker::check_reuse`]).
     /// Of a space with an assigned tag nothing is checked, since the tag may change meanwhile.
     pub fn check_reuse(&self, range: VirtRange) {
         if !matches!(self.tagged, Tagged::Own(_)) {
-            self.machine().check_reuse(self.space(), range);
+            self.machine().checker().check_reuse(self.space(), range);
         }
     }
 

@@ -59,7 +59,7 @@ use crate::sync::{AtomicBool, AtomicU64, fence};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64 as Plain, Ordering};
-use machine::{Access, Asid, AtomicCpuSet, CpuId, PerCpu, Step, Tlb};
+use machine::{Access, Asid, AtomicCpuSet, Checker, CpuId, PerCpu, Step, Tlb};
 
 /// The tag that a new space gets.
 ///
@@ -342,7 +342,7 @@ impl Tags {
         let tag = space.tag.load(Ordering::Relaxed);
         let holder = self.holder(tag);
         if tag != 0 && holder.load(Ordering::Relaxed) == space.id {
-            machine.check_tag_taken(Asid(tag as u16));
+            machine.checker().check_tag_taken(Asid(tag as u16));
             // Relaxed: the space is gone, and the lock orders the next owner.
             holder.store(FREE, Ordering::Relaxed);
         }
@@ -402,7 +402,7 @@ impl Tags {
         }
         for (tag, holder) in self.holders.iter().enumerate() {
             if taken(holder).is_some_and(|id| id & MARK != 0) {
-                machine.check_tag_taken(Asid(tag as u16));
+                machine.checker().check_tag_taken(Asid(tag as u16));
                 // Release: comes after the last walks of the space's tables; pairs with the Acquire
                 // of `get`.
                 holder.store(FREE, Ordering::Release);

@@ -18,7 +18,7 @@
 //!
 //! Cost: one load per level.
 
-use crate::format::{Attrs, Decoded, Flags, Format, alone, is_grouped, load, start_at};
+use crate::format::{Attrs, Decoded, Flags, Format, Geometry, alone, is_grouped, load, start_at};
 use core::iter::FusedIterator;
 use core::marker::PhantomData;
 use machine::{Entries, Entry, Frame, Machine, PageSize, VirtAddr, VirtRange};

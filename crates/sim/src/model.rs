@@ -22,8 +22,8 @@ pub use engine::ModelGrace;
 
 use machine::word::{MemoryWord, forget, model_begins, model_ends};
 use machine::{
-    Access, Asid, CpuId, CpuSet, Cpus, ENTRIES, Flush, Frame, FrameError, FrameInfo, FrameRange,
-    FrameSource, Irqs, Memory, ModelFrames, Place, Step, Tlb, VirtAddr,
+    Access, Asid, Checker, CpuId, CpuSet, Cpus, ENTRIES, Flush, Frame, FrameError, FrameInfo,
+    FrameRange, FrameSource, Irqs, Memory, ModelFrames, Place, Step, Tlb, VirtAddr,
 };
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
@@ -286,6 +286,17 @@ unsafe impl Step for Model {
         self.call_hook(Some(Access::Shared));
         Model::pause();
     }
+
+    fn checker(&self) -> Option<&dyn Checker> {
+        Some(self)
+    }
+}
+
+/// The words of a constructed page are placed for loom.
+impl Checker for Model {
+    fn note_constructed(&self, frame: Frame, _: u8) {
+        self.place(frame);
+    }
 }
 
 // SAFETY: a flush drops all cached entries that it covers, with the TLB locked, which an access
@@ -340,10 +351,6 @@ unsafe impl FrameSource for Model {
 
     fn info(&self, frame: Frame) -> Option<&FrameInfo> {
         self.0.frames.info(frame)
-    }
-
-    fn note_constructed(&self, frame: Frame, _: u8) {
-        self.place(frame);
     }
 
     fn free_frames(&self) -> usize {

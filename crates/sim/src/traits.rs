@@ -5,9 +5,9 @@ use crate::format::Want;
 use crate::here;
 use crate::sim::{Sim, locked};
 use machine::{
-    Access, Accounts, Asid, CpuId, CpuSet, Cpus, Fault, FaultKind, Flush, Frame, FrameError,
-    FrameInfo, FrameSource, Irqs, Memory, NodeId, Owner, PageSize, Place, Step, Tlb, Translated,
-    VirtAddr, VirtRange,
+    Access, Accounts, Asid, Checker, CpuId, CpuSet, Cpus, Fault, FaultKind, Flush, Frame,
+    FrameError, FrameInfo, FrameSource, Irqs, Memory, NodeId, Owner, PageSize, Place, Step, Tlb,
+    Translated, VirtAddr, VirtRange,
 };
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -90,6 +90,39 @@ unsafe impl Step for Sim {
         }
         self.instruction(cpu);
     }
+
+    fn checker(&self) -> Option<&dyn Checker> {
+        Some(self)
+    }
+}
+
+impl Checker for Sim {
+    fn check_reuse(&self, space: Option<Asid>, range: VirtRange) {
+        let cpu = self.cpu();
+        self.instruction(cpu);
+        self.note_if(cpu, || What::Reused(range));
+        self.check_reused(space, range);
+    }
+
+    fn check_tag_taken(&self, asid: Asid) {
+        let cpu = self.cpu();
+        self.instruction(cpu);
+        self.known(asid);
+        self.note_if(cpu, || What::TagTaken(asid));
+        self.take_tag(asid);
+    }
+
+    fn check_passed_over(&self, cpus: &CpuSet, asid: Asid) {
+        // No step: a CPU of the seeded driver cannot come back meanwhile.
+        self.known(asid);
+        cpus.iter().for_each(|cpu| self.pass_over(cpu, asid));
+    }
+
+    fn note_constructed(&self, frame: Frame, list: u8) {
+        if self.0.config.checks.constructed {
+            self.learn_constructed(frame, list);
+        }
+    }
 }
 
 // SAFETY: a flush drops the cached entries of each named CPU that has run, and waits for its walks
@@ -143,27 +176,6 @@ unsafe impl Tlb for Sim {
 
     fn active(&self) -> Option<(Frame, Asid)> {
         locked(&self.cpu().state).root
-    }
-
-    fn check_reuse(&self, space: Option<Asid>, range: VirtRange) {
-        let cpu = self.cpu();
-        self.instruction(cpu);
-        self.note_if(cpu, || What::Reused(range));
-        self.check_reused(space, range);
-    }
-
-    fn check_tag_taken(&self, asid: Asid) {
-        let cpu = self.cpu();
-        self.instruction(cpu);
-        self.known(asid);
-        self.note_if(cpu, || What::TagTaken(asid));
-        self.take_tag(asid);
-    }
-
-    fn check_passed_over(&self, cpus: &CpuSet, asid: Asid) {
-        // No step: a CPU of the seeded driver cannot come back meanwhile.
-        self.known(asid);
-        cpus.iter().for_each(|cpu| self.pass_over(cpu, asid));
     }
 }
 
@@ -255,12 +267,6 @@ unsafe impl FrameSource for Sim {
         // SAFETY: promised by the caller.
         unsafe { info.set_owner(owner) };
         Ok(())
-    }
-
-    fn note_constructed(&self, frame: Frame, list: u8) {
-        if self.0.config.checks.constructed {
-            self.learn_constructed(frame, list);
-        }
     }
 
     fn accounts(&self) -> Option<&Accounts> {

@@ -8,7 +8,7 @@ use std::{io, ops::Range, time::Duration};
 use vma::VmFlags;
 
 use crate::{
-    record::{MmId, Record},
+    record::{FileId, MmId, Record},
     report::Usage,
 };
 
@@ -54,6 +54,65 @@ pub enum CodeSource {
     Memory,
 }
 
+/// Which VMAs the tracer asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Private VMAs that have not seen a first write. The tracer looks there for first writes
+    /// before the next call.
+    Untouched,
+    /// Those of them that a thread could write to now, so that a first write and a call can race.
+    /// An observer may return all that are untouched.
+    Touchable,
+    /// VMAs that grow downwards. The tracer looks there for stack growth.
+    Growing,
+}
+
+/// What an observer is told besides the records.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// All records of the newest call were reported. It may be left out, and is for observers that
+    /// show each call at once.
+    CallReported,
+    /// The kernel's VMAs in a range whose state was [not determined](Observer::undetermined), with
+    /// their ranges and flags.
+    Settled {
+        /// The address space.
+        mm: MmId,
+        /// The range.
+        range: Range<usize>,
+        /// The VMAs.
+        vmas: &'a [(Range<usize>, VmFlags)],
+    },
+    /// So many bytes are resident, before the next record of a call. The tracer looks now and then.
+    Resident {
+        /// The address space.
+        mm: MmId,
+        /// The bytes.
+        bytes: usize,
+    },
+    /// The ranges that are resident, in order, if the observer [wants](Observer::wants_pages) them.
+    Pages {
+        /// The address space.
+        mm: MmId,
+        /// The ranges.
+        resident: Vec<Range<usize>>,
+    },
+    /// What an address space used of the machine's memory, right before it ends.
+    Used {
+        /// The address space.
+        mm: MmId,
+        /// What it used.
+        usage: Usage,
+    },
+    /// A process is not followed, or no longer. It runs on, and its calls are not reported.
+    Unfollowed {
+        /// The reason, for the user.
+        why: &'a str,
+        /// Whether it is the program's first process.
+        first: bool,
+    },
+}
+
 /// The receiver of a program's events. Calls come one at a time, in the order in which the events
 /// took effect.
 ///
@@ -78,21 +137,29 @@ pub trait Observer {
         smaps: &mut dyn FnMut() -> io::Result<Vec<(usize, VmFlags)>>,
     );
 
+    /// The VMAs of `mm` that `wanted` describes, and that overlap `around` or lie next to it.
+    fn ranges(&self, mm: MmId, around: Range<usize>, wanted: Wanted) -> Vec<Range<usize>>;
+
+    /// The files that have lost their last VMA since the previous question. The tracer closes its
+    /// copies of their descriptors.
+    fn released(&mut self) -> Vec<FileId>;
+
+    /// Reports a missing facility, a kernel whose rules were not checked, or a program that cannot
+    /// be followed. It may come many times; the user sees it once.
+    fn notice(&mut self, text: &str);
+
+    /// Something else happened that an observer may want to know.
+    fn event(&mut self, event: Event<'_>) {
+        if let Event::Unfollowed { why, .. } = event {
+            self.notice(why);
+        }
+    }
+
     /// Whether the kernel's VMAs in `around` and next to it, after the newest record of `mm`, are
     /// the observer's. If not, the tracer passes the whole [`listing`](Self::listing).
     fn agrees_around(&mut self, mm: MmId, around: Range<usize>, kernel: &[KernelVma]) -> bool {
         let _ = (mm, around, kernel);
         false
-    }
-
-    /// The private VMAs of `mm` that overlap `around` or lie next to it, and that have not seen a
-    /// first write. The tracer looks there for first writes before the next call.
-    fn untouched(&self, mm: MmId, around: Range<usize>) -> Vec<Range<usize>>;
-
-    /// Those of [`untouched`](Self::untouched) that a thread could write to now, so that a first
-    /// write and a call can race.
-    fn touchable(&self, mm: MmId, around: Range<usize>) -> Vec<Range<usize>> {
-        self.untouched(mm, around)
     }
 
     /// The most likely place for a map of `length` bytes if the kernel chooses the address.
@@ -101,28 +168,13 @@ pub trait Observer {
         None
     }
 
-    /// The VMAs of `mm` that grow downwards. The tracer looks there for stack growth.
-    fn growing(&self, mm: MmId) -> Vec<Range<usize>>;
-
     /// The ranges in which the effect of the newest call of `mm` is not determined by its result
     /// and the rules. Most such calls failed, and not for a reason that VMAs show. `limited`: a
     /// resource limit may have stopped the call earlier. The tracer then reads the kernel's VMAs
-    /// and reports them with [`settled`](Self::settled).
+    /// and reports them with [`Event::Settled`].
     fn undetermined(&mut self, mm: MmId, limited: bool) -> Vec<Range<usize>> {
         let _ = (mm, limited);
         Vec::new()
-    }
-
-    /// The kernel's VMAs in `range` after such a call, with their ranges and flags.
-    fn settled(&mut self, mm: MmId, range: Range<usize>, vmas: &[(Range<usize>, VmFlags)]) {
-        let _ = (mm, range, vmas);
-    }
-
-    /// The file behind the VMA of `mm` at `addr`; 0 if there is none. It is asked when a listing
-    /// shows a new name there.
-    fn file_at(&self, mm: MmId, addr: usize) -> crate::record::FileId {
-        let _ = (mm, addr);
-        0
     }
 
     /// The VMA with code at `addr`; `None` if there is no executable one. It is asked for each
@@ -132,50 +184,17 @@ pub trait Observer {
         None
     }
 
-    /// The path of the file at `addr`, as the listing shows it. Empty if there is none.
-    fn path_at(&self, mm: MmId, addr: usize) -> String {
-        let _ = (mm, addr);
-        String::new()
-    }
-
-    /// All records of the newest call were reported. It may be left out, and is for observers that
-    /// show each call at once.
-    fn call_reported(&mut self) {}
-
-    /// So many bytes of `mm` are resident, before the next record of a call. The tracer looks now
-    /// and then.
-    fn resident(&mut self, mm: MmId, bytes: usize) {
-        let _ = (mm, bytes);
-    }
-
     /// Whether a picture of `mm` will be kept at its next call, or now if it ends.
     fn wants_pages(&mut self, mm: MmId, ends: bool) -> bool {
         let _ = (mm, ends);
         false
     }
 
-    /// The ranges of `mm` that are resident, in order, if it [wants](Self::wants_pages) them.
-    fn pages(&mut self, mm: MmId, resident: Vec<Range<usize>>) {
-        let _ = (mm, resident);
+    /// The file behind the VMA of `mm` at `addr`, and its path as the listing shows it; 0 and no
+    /// path if there is none. It is asked when a listing shows a new name there, and when a frame
+    /// of a call stack lies in a file that was not read yet.
+    fn file_at(&self, mm: MmId, addr: usize) -> (FileId, String) {
+        let _ = (mm, addr);
+        (0, String::new())
     }
-
-    /// What an address space used of the machine's memory, right before it ends.
-    fn used(&mut self, mm: MmId, usage: Usage) {
-        let _ = (mm, usage);
-    }
-
-    /// The files that have lost their last VMA since the previous question. The tracer closes its
-    /// copies of their descriptors.
-    fn released(&mut self) -> Vec<crate::record::FileId>;
-
-    /// A process is not followed, or no longer. It runs on, and its calls are not reported.
-    /// `first`: it is the program's first process.
-    fn unfollowed(&mut self, why: &str, first: bool) {
-        let _ = first;
-        self.notice(why);
-    }
-
-    /// Reports a missing facility, a kernel whose rules were not checked, or a program that cannot
-    /// be followed. It may come many times; the user sees it once.
-    fn notice(&mut self, text: &str);
 }

@@ -11,9 +11,9 @@ use vma::{Profile, VmFlags};
 
 use crate::{
     mirror::{Mirror, Verdict},
-    observer::{Code, KernelVma, Observer},
+    observer::{Code, Event, KernelVma, Observer, Wanted},
     record::{FileId, MmId, Record},
-    report::{Progress, Summary, Usage, messages},
+    report::{Progress, Summary, messages},
     stream::Stream,
     text::{Header, Printer, fnv1a64},
 };
@@ -193,74 +193,59 @@ impl<W: Write> Observer for Session<W> {
         self.mirror.agrees_around(mm, around, kernel)
     }
 
-    fn untouched(&self, mm: MmId, around: Range<usize>) -> Vec<Range<usize>> {
-        self.mirror.untouched(mm, around)
-    }
-
-    fn touchable(&self, mm: MmId, around: Range<usize>) -> Vec<Range<usize>> {
-        self.mirror.touchable(mm, around)
+    fn ranges(&self, mm: MmId, around: Range<usize>, wanted: Wanted) -> Vec<Range<usize>> {
+        match wanted {
+            Wanted::Untouched => self.mirror.untouched(mm, around),
+            Wanted::Touchable => self.mirror.touchable(mm, around),
+            Wanted::Growing => self.mirror.growing(mm),
+        }
     }
 
     fn likely_place(&mut self, mm: MmId, length: usize) -> Option<Range<usize>> {
         self.mirror.likely_place(mm, length)
     }
 
-    fn growing(&self, mm: MmId) -> Vec<Range<usize>> {
-        self.mirror.growing(mm)
-    }
-
     fn undetermined(&mut self, mm: MmId, limited: bool) -> Vec<Range<usize>> {
         self.mirror.undetermined(mm, limited)
     }
 
-    fn settled(&mut self, mm: MmId, range: Range<usize>, vmas: &[(Range<usize>, VmFlags)]) {
-        for record in self.mirror.unsettled(mm, range, vmas) {
-            self.record(record, None);
-        }
-    }
-
-    fn file_at(&self, mm: MmId, addr: usize) -> FileId {
-        self.mirror.file_at(mm, addr)
+    fn file_at(&self, mm: MmId, addr: usize) -> (FileId, String) {
+        (self.mirror.file_at(mm, addr), self.mirror.path_at(mm, addr))
     }
 
     fn code_at(&self, mm: MmId, addr: usize) -> Option<Code> {
         self.mirror.code_at(mm, addr)
     }
 
-    fn path_at(&self, mm: MmId, addr: usize) -> String {
-        self.mirror.path_at(mm, addr)
-    }
-
-    fn call_reported(&mut self) {
-        self.show_call();
-    }
-
-    fn resident(&mut self, mm: MmId, bytes: usize) {
-        self.mirror.summary_mut().timeline.resident(mm, bytes);
-    }
-
     fn wants_pages(&mut self, mm: MmId, ends: bool) -> bool {
         self.mirror.wants_pages(mm, ends)
-    }
-
-    fn pages(&mut self, mm: MmId, resident: Vec<Range<usize>>) {
-        self.mirror.pages(mm, resident);
-    }
-
-    fn used(&mut self, mm: MmId, usage: Usage) {
-        self.mirror.used(mm, usage);
     }
 
     fn released(&mut self) -> Vec<FileId> {
         self.mirror.released()
     }
 
-    fn unfollowed(&mut self, why: &str, first: bool) {
-        self.mirror.summary_mut().unfollowed += 1;
-        if first {
-            self.unfollowed.get_or_insert_with(|| why.to_owned());
+    fn event(&mut self, event: Event<'_>) {
+        match event {
+            Event::CallReported => self.show_call(),
+            Event::Settled { mm, range, vmas } => {
+                for record in self.mirror.unsettled(mm, range, vmas) {
+                    self.record(record, None);
+                }
+            }
+            Event::Resident { mm, bytes } => {
+                self.mirror.summary_mut().timeline.resident(mm, bytes);
+            }
+            Event::Pages { mm, resident } => self.mirror.pages(mm, resident),
+            Event::Used { mm, usage } => self.mirror.used(mm, usage),
+            Event::Unfollowed { why, first } => {
+                self.mirror.summary_mut().unfollowed += 1;
+                if first {
+                    self.unfollowed.get_or_insert_with(|| why.to_owned());
+                }
+                self.notice(why);
+            }
         }
-        self.notice(why);
     }
 
     fn notice(&mut self, text: &str) {

@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use core::fmt;
 use grace::Concurrent;
 use machine::{Host, Machine, PageSize, VirtAddr, VirtRange};
-use paging::{Format, PageTables};
+use paging::{Format, Geometry, PageTables};
 use vmap::TlbGrace;
 
 pub(crate) type Tables<M, F, G> = PageTables<M, F, G>;

@@ -14,7 +14,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use grace::Concurrent;
-use machine::{Frame, Machine, Owner, Translated, VirtAddr};
+use machine::{Checker, Frame, Machine, Owner, Translated, VirtAddr};
 use paging::{Attrs, Flags, Format, GupError, unpin};
 
 /// Pages of the program at least, across a border of two page-table pages. They are few, so that
@@ -133,7 +133,7 @@ impl<M: Machine + Translated, F: Format, G: Concurrent> Hand<'_, '_, M, F, G> {
         let frame = take::<F, M>(machine, 1, Owner::User)?[0];
         (0..MARKS).try_for_each(|index| poke(machine, frame, index, mark(number, index)))?;
         let range = pages::<F>(at::<F>(number), 1)?;
-        machine.check_reuse(tables.space(), range);
+        machine.checker().check_reuse(tables.space(), range);
         tables.map_own(range, frame, Attrs::USER_RW).of("could not map a page")?;
         self.pages[number] = Some(Mapped { frame, value: 0, write: true });
         self.write(number)

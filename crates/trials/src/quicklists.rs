@@ -12,7 +12,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use grace::Concurrent;
 use machine::{Frame, Machine, Owner, Translated, lock};
-use paging::{Decoded, Format, QUICK_ROOT, QUICK_TABLE};
+use paging::{Decoded, Format, Geometry, QUICK_ROOT, QUICK_TABLE};
 use spin::mutex::SpinMutex;
 
 /// Steps of each CPU in a round.

@@ -16,8 +16,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use grace::Concurrent;
 use large::Large;
-use machine::{Frame, Machine, Owner, Translated, VirtAddr, VirtRange};
-use paging::{Attrs, Flags, Format, PendingFlush};
+use machine::{Checker, Frame, Machine, Owner, Translated, VirtAddr, VirtRange};
+use paging::{Attrs, Flags, Format, Geometry, PendingFlush};
 
 /// Adjacent slots of a CPU in page-table pages of its own, and slots between those of other CPUs.
 const OWN: usize = 40;
@@ -185,7 +185,7 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'g, 'a, M, 
             return seen("the pool of frames is empty".into());
         };
         let range = pages::<F>(self.at(slot), 1)?;
-        self.ground.host.machine.check_reuse(None, range);
+        self.ground.host.machine.checker().check_reuse(None, range);
         self.tables.map_own(range, frame, Attrs::KERNEL_RW).of("could not map a page")?;
         self.slots[slot] = Some(Mapped { frame, tag: 0, write: true });
         self.write(slot)
@@ -200,7 +200,7 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'g, 'a, M, 
             return Ok(());
         }
         let at = self.at(first);
-        self.ground.host.machine.check_reuse(None, pages::<F>(at, frames.len())?);
+        self.ground.host.machine.checker().check_reuse(None, pages::<F>(at, frames.len())?);
         self.tables.map_frames_own(at, &frames, Attrs::KERNEL_RW).of("could not map pages")?;
         for (slot, frame) in (first..).zip(frames) {
             self.slots[slot] = Some(Mapped { frame, tag: 0, write: true });

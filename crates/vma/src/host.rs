@@ -65,7 +65,7 @@ pub trait Host<F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
 
     /// Whether the host marks a VMA before each page that it brings in
     /// ([`Vma::mark_touched`](crate::Vma::mark_touched)). Then unmapping a VMA without the mark is
-    /// [`Work::Untouched`].
+    /// [`Work::Nothing`].
     const MARKS_TOUCHED: bool = false;
 
     /// Whether the host brings in the pages of a call that populates, after the call: its faults
@@ -109,12 +109,6 @@ pub trait Host<F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
         None
     }
 
-    /// Debug hook: the range maps nothing any more, and its VMAs were untouched, so there are no
-    /// pages to remove. By default it does nothing.
-    fn check_untouched(&mut self, range: Range<usize>) {
-        let _ = range;
-    }
-
     /// A map has found no place: nothing waits any more when this returns. Returns whether anything
     /// has waited.
     fn end_wait(&mut self) -> bool {
@@ -154,11 +148,6 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc, H: Host<F, R, A>> Host<F, R, A> fo
         H::apply(self, step)
     }
 
-    #[cfg_attr(not(feature = "small"), inline(always))]
-    fn check_untouched(&mut self, range: Range<usize>) {
-        H::check_untouched(self, range)
-    }
-
     #[inline]
     fn waiting(&self, range: Range<usize>) -> Option<Range<usize>> {
         H::waiting(self, range)
@@ -183,8 +172,6 @@ pub enum Work {
         /// Whether CPUs may have translations of the range for a while.
         may_wait: bool,
     },
-    /// The range maps nothing any more, and no page of it was ever there: as `Nothing`.
-    Untouched(Range<usize>),
     /// The range gets a new map in the place of others, whose pages go.
     Replace(Range<usize>),
     /// The range has other rights ([`Step::vma`]); its flags were `old`. When the step has ended,

@@ -369,11 +369,6 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc, H: Host<F, R, A>> Writer<'_, F, R,
         host.admit(SpaceId::new(vmas.state), plan.growth, plan.enters.as_ref(), plan.vma())?;
         match plan.work {
             Work::Nothing => vmas.store_all(plan.stores),
-            Work::Untouched(range) => {
-                vmas.store_all(plan.stores)?;
-                host.check_untouched(range);
-                Ok(())
-            }
             _ => host.apply(Step::new(vmas, plan)),
         }
     }

@@ -32,7 +32,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
         let end = addr + len;
         let overlap = self.clear_way(addr, end)?;
         let work = match overlap {
-            Overlap { touched: false, .. } => Work::Untouched(addr..end),
+            Overlap { touched: false, .. } => Work::Nothing,
             Overlap { objects, .. } => Work::Unmap { range: addr..end, may_wait: !objects },
         };
         self.apply(Plan::change(Change::hole(addr, end), overlap.gone, work))
@@ -57,7 +57,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
         let overlap = self.clear_way(start, end)?;
         let work = match overlap.touched {
             true => Work::Unmap { range: start..end, may_wait: false },
-            false => Work::Untouched(start..end),
+            false => Work::Nothing,
         };
         self.apply(Plan::change(Change::hole(start, end), overlap.gone, work))
     }

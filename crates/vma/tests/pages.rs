@@ -34,7 +34,7 @@ where
         step.close(false)?;
         let none = VmFlags::empty();
         match step.work().clone() {
-            Work::Nothing | Work::Untouched(_) => {}
+            Work::Nothing => {}
             Work::Unmap { range, .. } | Work::Replace(range) => {
                 (self.0)("empty", range, None, none)
             }

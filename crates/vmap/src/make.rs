@@ -7,9 +7,9 @@ use crate::vmap::{PAGE, Vmap};
 use crate::zone::{Span, Zone};
 use core::ops::RangeInclusive;
 use grace::Concurrent;
-use machine::{Access, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Access, Checker, Machine, PageSize, VirtAddr, VirtRange};
 use maple::Index;
-use paging::Format;
+use paging::{Format, Geometry};
 
 /// The alignments of areas without large pages.
 pub(crate) const SMALL: RangeInclusive<PageSize> = PageSize::Size4K..=PageSize::Size4K;
@@ -145,7 +145,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let range = VirtRange::new(at, mapped).ok_or(Error::TooLarge(mapped))?;
         // No CPU may hold a translation of a guard page, either.
         if let Some(all) = VirtRange::new(area.start(), area.len()) {
-            self.machine().check_reuse(None, all);
+            self.machine().checker().check_reuse(None, all);
         }
         match fill(range) {
             Ok(()) => {

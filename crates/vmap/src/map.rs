@@ -9,7 +9,7 @@ use crate::vmap::{PAGE, Vmap};
 use core::panic::Location;
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, PhysAddr, PhysRange, VirtAddr, VirtRange};
-use paging::{Attrs, Cache, Format};
+use paging::{Attrs, Cache, Format, Geometry};
 
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// Maps the caller's frames at contiguous addresses, for any length of time.

@@ -10,7 +10,7 @@ use crate::vmap::{PAGE, Vmap};
 use crate::zone::Span;
 use core::panic::Location;
 use grace::Concurrent;
-use machine::{Access, Frame, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Access, Checker, Frame, Machine, PageSize, VirtAddr, VirtRange};
 use maple::{Index, try_box};
 use paging::{Attrs, Format, Leaf};
 
@@ -45,7 +45,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             return self.make(what, &request, SMALL, |range| self.map_frames(range, frames, attrs));
         };
         let range = VirtRange::new(at, bytes).ok_or(Error::NotMapped(at))?;
-        self.machine().check_reuse(None, range);
+        self.machine().checker().check_reuse(None, range);
         // SAFETY: the run lies in the block, whose page-table page this is. Page-table pages of
         // blocks are not pruned.
         match unsafe { self.tables.map_leaf(leaf, at, frames, attrs) } {

@@ -13,7 +13,7 @@ use core::fmt;
 use core::sync::atomic::AtomicU64;
 use grace::Concurrent;
 use machine::{CpuLocal, Machine, PageSize, PerCpu, VirtAddr, VirtRange};
-use paging::{Attrs, Format, PageTables};
+use paging::{Attrs, Format, Geometry, PageTables};
 
 pub(crate) const PAGE: u64 = PageSize::Size4K.bytes();
 

@@ -200,7 +200,7 @@ impl Node {
     /// A file of this memory, which has its number.
     pub(crate) fn memory(memory: Shared<Shmem<Kernel>>, mode: u32) -> Result<Arc<Node>, Errno> {
         let charge = Charge::new(NODE)?;
-        let number = Object::inode(&*memory);
+        let number = Object::info(&*memory).inode;
         Ok(Node::make(number, Kind::File(memory), mode, Some(charge)))
     }
 

@@ -13,7 +13,7 @@ use paging::Format;
 use vma::{Advice, PAGE_SIZE, VmFlags, Vma};
 
 use crate::{
-    Access, AddressSpace, Backing, Error,
+    Access, AddressSpace, Backing, Error, ObjectError,
     change::calls::pages_of,
     change::hook::{Hook, PageWork, virt},
 };
@@ -22,7 +22,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// madvise(2). DONTNEED and FREE remove the pages; the next touch finds zeros, or the object's
     /// page. REMOVE frees the pages in their object. GUARD_INSTALL replaces pages by guard pages,
     /// and GUARD_REMOVE removes these. COLLAPSE makes pages huge. POPULATE_READ and POPULATE_WRITE
-    /// bring pages in. WILLNEED lets files read theirs ([`Object::will_need`](crate::Object)).
+    /// bring pages in. WILLNEED lets files read theirs ([`CachedPages::will_need`](crate::CachedPages)).
     ///
     /// # Errors
     /// As in the manual page of madvise; a part may have changed. [`Error::Collapse`]: the last
@@ -48,7 +48,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         );
         // Without the write right: an object takes it in each space that maps the pages.
         for (file, pages) in to_remove {
-            file.object().remove(pages)?;
+            file.object().in_memory().ok_or(ObjectError::NotSupported)?.remove(pages)?;
         }
         let (access, right) = match advice {
             Advice::PopulateRead => (Access::Read, VmFlags::READ),
@@ -92,8 +92,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 return;
             };
             let pages = (end.min(range.end) - start).div_ceil(PAGE_SIZE) as u64;
-            if let Some(file) = file {
-                file.object().will_need(first..first.saturating_add(pages));
+            if let Some(cached) = file.as_ref().and_then(|file| file.object().cached()) {
+                cached.will_need(first..first.saturating_add(pages));
             }
             at = end;
         }

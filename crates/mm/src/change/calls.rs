@@ -68,7 +68,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
         self.check_home(&file)?;
         let shared = flags.bits() & 1 != 0;
-        if !shared && file.object().device_memory().is_some() {
+        if !shared && file.object().info().device_memory.is_some() {
             return Err(Error::NotSupported("a private map of the memory of a device"));
         }
         let file = Some(file);
@@ -203,7 +203,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     pub fn munmap(&self, addr: usize, len: usize) -> Result<(), Error> {
         self.change_and_tell(
             |_, events| self.add_unmap(pages_of(addr, len), events),
-            |calls, _| calls.munmap(addr, len),
+            |calls, _| {
+                calls.munmap(addr, len)?;
+                calls.host().check_unmapped(pages_of(addr, len));
+                Ok(())
+            },
         )
     }
 
@@ -262,6 +266,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 if end == old {
                     events.clear();
                 }
+                calls.host().check_unmapped(page(end)..page(old));
                 Ok((old, end))
             },
         )?;

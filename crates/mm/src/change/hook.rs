@@ -14,7 +14,7 @@ use paging::{Format, Mapping, Reserve, SweepChange};
 use vma::{Advice, Enters, Host, SpaceId, Step, VmFlags, Vma, Work};
 
 use crate::{
-    Backing, Error,
+    Backing, Error, MemoryPages,
     change::gather::{Clears, Cut, Sweep},
     change::guard::is_guard,
     change::moving::Moving,
@@ -146,6 +146,19 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
         self.note(left.and(swept));
     }
 
+    /// In a debug build, checks that a range that was unmapped has no pages: also where a VMA was
+    /// never touched, so that its step had no work on pages.
+    #[inline]
+    pub(super) fn check_unmapped(&self, range: Range<usize>) {
+        if cfg!(debug_assertions)
+            && let Some(range) = virt(range)
+        {
+            let guard = G::pin();
+            let found = self.core.tables.walk(&guard).pages(range).next();
+            assert!(found.is_none(), "an unmapped range has a page: {found:?}");
+        }
+    }
+
     /// Notes a failure, if it is the first: corrupt tables, or no memory for marks of absent pages.
     pub(crate) fn note(&mut self, done: Result<(), paging::Error>) {
         if let Err(error) = done {
@@ -242,17 +255,6 @@ impl<M: Machine, F: Format, G: Concurrent> Host<Backing<M>, G> for Hook<'_, M, F
         done
     }
 
-    #[inline]
-    fn check_untouched(&mut self, range: Range<usize>) {
-        if cfg!(debug_assertions)
-            && let Some(range) = virt(range)
-        {
-            let guard = G::pin();
-            let found = self.core.tables.walk(&guard).pages(range).next();
-            assert!(found.is_none(), "an untouched VMA has a page: {found:?}");
-        }
-    }
-
     fn waiting(&self, range: Range<usize>) -> Option<Range<usize>> {
         let machine = self.core.tables.machine();
         let found = self.core.waiting.overlapping(machine, &range)?;
@@ -279,7 +281,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
             Work::Protect { range, .. } => self.prepare(range.clone(), PageWork::Protect),
             Work::Move { from, to, stays } => self.prepare_move(from, *to, *stays),
             // An advice prepares part by part.
-            Work::Nothing | Work::Untouched(_) | Work::Advise { .. } => Ok(()),
+            Work::Nothing | Work::Advise { .. } => Ok(()),
         }
     }
 
@@ -308,7 +310,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
                 debug_assert!(false, "this work has a VMA");
             }
             // Not applied here.
-            (Work::Nothing | Work::Untouched(_), _) => {}
+            (Work::Nothing, _) => {}
         }
         Ok(())
     }
@@ -346,7 +348,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         let object = file.object();
         // Its frame numbers mean nothing here; or a copy of a page would have no source.
         let foreign = !file.is_at_home(self.core.tables.paging());
-        if foreign || vma.is_private() && object.device_memory().is_some() {
+        if foreign || vma.is_private() && object.info().device_memory.is_some() {
             return Err(vma::Error::NotHere);
         }
         let own = core::ptr::from_ref(&self.core.tables).cast();
@@ -355,7 +357,8 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         // or is found.
         self.core.tables.machine().step(machine::Access::Shared);
         let writes = VmFlags::SHARED | VmFlags::MAYWRITE;
-        match new && vma.flags.contains(writes) && !object.admits_writes() {
+        let admits = || object.in_memory().is_none_or(MemoryPages::admits_writes);
+        match new && vma.flags.contains(writes) && !admits() {
             true => Err(vma::Error::Sealed),
             false => Ok(()),
         }

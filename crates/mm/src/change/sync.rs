@@ -59,7 +59,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let stop = range.end.min(end);
             if let Some((file, first)) = of_object.filter(|_| flags.contains(SyncFlags::SYNC)) {
                 let from = first + ((at - range.start) / PAGE_SIZE) as u64;
-                file.object().sync(from..from + ((stop - at) / PAGE_SIZE) as u64)?;
+                if let Some(cached) = file.object().cached() {
+                    cached.sync(from..from + ((stop - at) / PAGE_SIZE) as u64)?;
+                }
             }
             at = stop;
         }

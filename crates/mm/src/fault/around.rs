@@ -40,7 +40,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
         let (machine, object) = (self.core.tables.machine(), &**file.object());
         let walk = self.core.tables.walk(guard);
-        let read_only = vma.is_private() || object.counts_writes();
+        let read_only = vma.is_private() || object.cached().is_some();
         let share = if read_only { Share::CopyOnWrite } else { Share::Object };
         let window = window(addr, range);
         // A mark of an earlier registration means nothing. Without a guard page, there is none.

@@ -30,8 +30,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let mut span: Option<(usize, usize)> = None;
         for (range, vma) in self.core.vmas.iter(&guard, 0) {
             span = Some((span.map_or(range.start, |(start, _)| start), range.end));
-            // An object that wants to know of writes has another place for its pages: a file.
-            let is_file = vma.file.as_ref().is_some_and(|file| file.object().counts_writes());
+            let is_file = vma.file.as_ref().is_some_and(|file| file.object().cached().is_some());
             self.each_page(&guard, &mut kin, range, vma, |page| {
                 let part = sum.add(page);
                 *match (page.is_anonymous(), is_file) {

@@ -2,7 +2,7 @@
 //!
 //! The entry is stored with the write right and with the lock of its table held, after a look at
 //! the VMA as it is then ([`AddressSpace::place`]). A page of an object goes into the object at the
-//! same moment ([`Object::fill`](crate::Object::fill)). So a page that is present is never replaced,
+//! same moment ([`MemoryPages::fill`](crate::MemoryPages::fill)). So a page that is present is never replaced,
 //! and a page of one map never gets into another.
 
 use core::cell::Cell;
@@ -89,12 +89,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             return Err(UserFaultError::Present.into());
         }
         let fill = |frame| fill(machine, frame).map_err(ObjectError::OutOfMemory);
-        let share = match file.object().counts_writes() {
+        let share = match file.object().cached().is_some() {
             true => Share::CopyOnWrite,
             false => Share::Object,
         };
         let (mut placed, same) = (Ok(false), Cell::new(true));
-        let done = file.object().fill(index, &fill, &mut |frame, put| {
+        let object = file.object().in_memory().ok_or(ObjectError::NotSupported)?;
+        let done = object.fill(index, &fill, &mut |frame, put| {
             placed = self.place(at, Over::Guards, |vma| {
                 let is_same =
                     maps(vma, at, file, index) && !vma.is_private() && is_counted(machine, frame);

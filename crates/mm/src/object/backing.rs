@@ -8,7 +8,7 @@ use paging::{Format, Paging};
 use vma::{MappedFile, Placement, VmFlags};
 
 use crate::{
-    Mappings, Object, ObjectError, Shared,
+    Mappings, MemoryPages, Object, ObjectError, Shared,
     object::{device, share},
 };
 
@@ -79,7 +79,7 @@ impl<M: Machine> PartialEq for Backing<M> {
 impl<M: Machine> fmt::Debug for Backing<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Backing")
-            .field("inode", &self.0.object.inode())
+            .field("inode", &self.0.object.info().inode)
             .field("writable", &self.0.writable)
             .finish_non_exhaustive()
     }
@@ -91,7 +91,7 @@ impl<M: Machine> MappedFile for Backing<M> {
     }
 
     fn is_write_sealed(&self) -> bool {
-        self.0.object.is_write_sealed()
+        self.0.object.in_memory().is_some_and(MemoryPages::is_write_sealed)
     }
 
     fn noexec(&self) -> bool {
@@ -99,11 +99,11 @@ impl<M: Machine> MappedFile for Backing<M> {
     }
 
     fn acts_anonymous(&self) -> bool {
-        self.0.object.acts_anonymous()
+        self.0.object.info().acts_anonymous
     }
 
     fn placement(&self) -> Placement {
-        self.0.object.placement()
+        self.0.object.info().placement
     }
 
     fn has_close_hook(&self) -> bool {
@@ -111,19 +111,19 @@ impl<M: Machine> MappedFile for Backing<M> {
     }
 
     fn driver_flags(&self) -> VmFlags {
-        self.0.object.device_memory().map_or(VmFlags::empty(), |_| device::FLAGS)
+        self.0.object.info().device_memory.map_or(VmFlags::empty(), |_| device::FLAGS)
     }
 
     fn segment_size(&self) -> Option<usize> {
-        self.0.object.segment_size()
+        self.0.object.in_memory()?.segment_size()
     }
 
     fn device(&self) -> (u32, u32) {
-        self.0.object.device()
+        self.0.object.info().device
     }
 
     fn inode(&self) -> u64 {
-        self.0.object.inode()
+        self.0.object.info().inode
     }
 
     fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result {

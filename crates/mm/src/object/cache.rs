@@ -248,7 +248,7 @@ impl<M: Machine> PageCache<M> {
         }
     }
 
-    /// As [`Object::fill`](crate::Object::fill), if `may` allows it.
+    /// As [`MemoryPages::fill`](crate::MemoryPages::fill), if `may` allows it.
     ///
     /// The page goes in with the object's lock held, and with that of the entry's table. So what
     /// takes pages back comes before, or waits for the table, and finds the entry. Others take

@@ -12,7 +12,7 @@ use paging::{Cache, Format, Paging};
 use vma::VmFlags;
 
 use crate::{
-    Mappings, Object, ObjectError, Shared,
+    Mappings, Object, ObjectError, ObjectInfo, Shared,
     object::{share, text},
 };
 
@@ -21,10 +21,8 @@ pub struct DeviceMemory {
     /// The [`Paging`] of the spaces that may map it.
     home: Arc<dyn Any + Send + Sync>,
     frames: FrameRange,
-    cache: Cache,
     path: String,
-    device: (u32, u32),
-    inode: u64,
+    info: ObjectInfo,
     mappings: Mappings,
 }
 
@@ -54,7 +52,8 @@ impl DeviceMemory {
         }
         let (home, mappings) = (paging.clone(), Mappings::new());
         let path = text(format_args!("{path}"))?;
-        share(DeviceMemory { home, frames, cache, path, device, inode, mappings })
+        let info = ObjectInfo { device_memory: Some(cache), ..ObjectInfo::new(device, inode) };
+        share(DeviceMemory { home, frames, path, info, mappings })
     }
 
     fn frame(&self, index: u64) -> Option<Frame> {
@@ -94,16 +93,8 @@ unsafe impl<M: Machine> Object<M> for DeviceMemory {
         self.frame(index).is_none()
     }
 
-    fn device_memory(&self) -> Option<Cache> {
-        Some(self.cache)
-    }
-
-    fn device(&self) -> (u32, u32) {
-        self.device
-    }
-
-    fn inode(&self) -> u64 {
-        self.inode
+    fn info(&self) -> &ObjectInfo {
+        &self.info
     }
 
     fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result {
@@ -119,7 +110,7 @@ impl fmt::Debug for DeviceMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeviceMemory")
             .field("frames", &self.frames)
-            .field("cache", &self.cache)
+            .field("cache", &self.info.device_memory)
             .field("path", &self.path)
             .finish_non_exhaustive()
     }

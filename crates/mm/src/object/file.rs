@@ -29,7 +29,7 @@ use spin::mutex::SpinMutex;
 use vma::{PAGE_SIZE, Placement};
 
 use crate::{
-    FrameGroup, GroupError, Mappings, Object, ObjectError, Shared,
+    CachedPages, FrameGroup, GroupError, Mappings, Object, ObjectError, ObjectInfo, Shared,
     object::cache::{PAGE, PageCache},
     object::index::MAX_PAGES,
     object::share,
@@ -55,20 +55,21 @@ pub trait PageSource: Send + Sync + 'static {
         0
     }
 
-    /// How its maps are placed.
+    /// How its maps are placed. Always the same.
     fn placement(&self) -> Placement {
         Placement::Pages
     }
 
-    /// Whether private maps of it behave as anonymous memory; see [`Object::acts_anonymous`].
+    /// Whether private maps of it behave as anonymous memory; see
+    /// [`ObjectInfo::acts_anonymous`]. Always the same.
     fn acts_anonymous(&self) -> bool {
         false
     }
 
-    /// Major and minor device number, for the listing.
+    /// Major and minor device number, for the listing. Always the same.
     fn device(&self) -> (u32, u32);
 
-    /// Inode number, for the listing.
+    /// Inode number, for the listing. Always the same.
     fn inode(&self) -> u64;
 
     /// Writes the path as the listing shows it.
@@ -82,6 +83,7 @@ pub trait PageSource: Send + Sync + 'static {
 pub struct File<M: Machine, S: PageSource> {
     pages: PageCache<M>,
     syncs: SpinMutex<()>,
+    info: ObjectInfo,
     source: S,
 }
 
@@ -95,8 +97,11 @@ impl<M: Machine, S: PageSource> File<M, S> {
         source: S,
         size: u64,
     ) -> Result<Shared<Self>, ObjectError> {
+        let (placement, acts_anonymous) = (source.placement(), source.acts_anonymous());
+        let numbers = ObjectInfo::new(source.device(), source.inode());
+        let info = ObjectInfo { placement, acts_anonymous, ..numbers };
         let pages = PageCache::new(paging);
-        let file = share(File { pages, syncs: SpinMutex::new(()), source })?;
+        let file = share(File { pages, syncs: SpinMutex::new(()), info, source })?;
         file.set_size(size)?;
         Ok(file)
     }
@@ -271,18 +276,6 @@ unsafe impl<M: Machine, S: PageSource> Object<M> for File<M, S> {
         Ok(())
     }
 
-    /// Reads the pages that are absent, up to the first that cannot be read.
-    fn will_need(&self, mut pages: Range<u64>) {
-        let _ = pages.try_for_each(|index| match self.pages.is_beyond_end(index) {
-            true => Err(ObjectError::BeyondEnd),
-            false => self.bring_in(index),
-        });
-    }
-
-    fn evict(&self, index: u64) -> bool {
-        self.pages.evict(index)
-    }
-
     fn is_current(&self, index: u64, frame: Frame) -> bool {
         self.pages.is_current(index, frame)
     }
@@ -299,6 +292,24 @@ unsafe impl<M: Machine, S: PageSource> Object<M> for File<M, S> {
         self.pages.is_beyond_end(index)
     }
 
+    fn info(&self) -> &ObjectInfo {
+        &self.info
+    }
+
+    fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        self.source.write_path(out)
+    }
+
+    fn cached(&self) -> Option<&dyn CachedPages> {
+        Some(self)
+    }
+}
+
+impl<M: Machine, S: PageSource> CachedPages for File<M, S> {
+    fn dirtied(&self, index: u64, frame: Frame) {
+        self.pages.index.set_dirty(index, frame);
+    }
+
     /// Writes out the written pages of a range. Another sync of the file waits meanwhile. If a page
     /// cannot be written, the others are, and the page stays marked.
     fn sync(&self, pages: Range<u64>) -> Result<(), ObjectError> {
@@ -311,32 +322,16 @@ unsafe impl<M: Machine, S: PageSource> Object<M> for File<M, S> {
         Ok(())
     }
 
-    fn counts_writes(&self) -> bool {
-        true
+    /// Reads the pages that are absent, up to the first that cannot be read.
+    fn will_need(&self, mut pages: Range<u64>) {
+        let _ = pages.try_for_each(|index| match self.pages.is_beyond_end(index) {
+            true => Err(ObjectError::BeyondEnd),
+            false => self.bring_in(index),
+        });
     }
 
-    fn dirtied(&self, index: u64, frame: Frame) {
-        self.pages.index.set_dirty(index, frame);
-    }
-
-    fn placement(&self) -> Placement {
-        self.source.placement()
-    }
-
-    fn acts_anonymous(&self) -> bool {
-        self.source.acts_anonymous()
-    }
-
-    fn device(&self) -> (u32, u32) {
-        self.source.device()
-    }
-
-    fn inode(&self) -> u64 {
-        self.source.inode()
-    }
-
-    fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result {
-        self.source.write_path(out)
+    fn evict(&self, index: u64) -> bool {
+        self.pages.evict(index)
     }
 }
 
@@ -371,7 +366,7 @@ impl<M: Machine, S: PageSource> Drop for File<M, S> {
 impl<M: Machine, S: PageSource> fmt::Debug for File<M, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("File")
-            .field("inode", &self.source.inode())
+            .field("inode", &self.info.inode)
             .field("size", &self.size())
             .finish_non_exhaustive()
     }

@@ -100,10 +100,10 @@ pub(crate) fn share<T>(value: T) -> Result<Shared<T>, ObjectError> {
 /// Programs get the frames. So:
 /// - [`page`](Self::page) returns a frame with [`Owner::User`](machine::Owner::User) that holds
 ///   nothing but this page, and a reference to it for the caller. If it is the memory of a device
-///   ([`device_memory`](Self::device_memory)), the frame is no memory of the frame source instead,
-///   and programs may use it. With swap, its number stands for no slot ([`paging::Swap`]).
-/// - The frame that [`fill`](Self::fill) passes on is such a frame, and a page of the object with a
-///   reference for an entry once the function for it has said `true`.
+///   ([`ObjectInfo::device_memory`]), the frame is no memory of the frame source instead, and
+///   programs may use it. With swap, its number stands for no slot ([`paging::Swap`]).
+/// - The frame that [`MemoryPages::fill`] passes on is such a frame, and a page of the object with
+///   a reference for an entry once the function for it has said `true`.
 /// - The frames are of the machine of [`home`](Self::home), which lives as long as the object.
 /// - The object keeps a reference of its own for as long as `is_current` may say yes. It drops that
 ///   reference after [`Mappings::take_back`] has returned.
@@ -135,43 +135,80 @@ pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
     /// Where the object is mapped.
     fn mappings(&self) -> &Mappings;
 
-    /// Frees the pages of a range: they read as zeros afterwards (MADV_REMOVE). Called with nothing
-    /// held.
-    ///
-    /// # Errors
-    /// [`ObjectError::NotSupported`] by default.
-    fn remove(&self, pages: Range<u64>) -> Result<(), ObjectError> {
-        let _ = pages;
-        Err(ObjectError::NotSupported)
-    }
-
-    /// Puts a new page in, filled by `fill`, where there is none, at the moment when it is mapped
-    /// (UFFDIO_COPY). Returns whether it went in. Called with nothing held.
-    ///
-    /// `map` gets the page's frame, and the function that puts the page in. It calls that with the
-    /// lock of the entry's table held. If the answer is `true`, it stores the entry, to which a
-    /// reference belongs from then on. `map` may be called several times; the answer is `true` once
-    /// at most.
-    ///
-    /// # Errors
-    /// [`ObjectError::NotSupported`] by default; [`ObjectError::Sealed`]; those of `fill`, and of
-    /// [`bring_in`](Self::bring_in).
-    fn fill(
-        &self,
-        index: u64,
-        fill: &dyn Fn(Frame) -> Result<(), ObjectError>,
-        map: &mut dyn FnMut(Frame, &dyn Fn() -> bool),
-    ) -> Result<bool, ObjectError> {
-        let _ = (index, fill, map);
-        Err(ObjectError::NotSupported)
-    }
-
     /// Whether the page lies beyond the end. Takes no reference. Called with a guard held.
     fn is_beyond_end(&self, index: u64) -> bool;
 
+    /// The properties that never change. A load: faults ask for it.
+    fn info(&self) -> &ObjectInfo;
+
+    /// Writes the path as the listing shows it.
+    fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result;
+
+    /// The operations of an object that keeps its pages elsewhere, and in memory as long as they
+    /// are used. Always the same.
+    #[inline]
+    fn cached(&self) -> Option<&dyn CachedPages> {
+        None
+    }
+
+    /// The operations of an object that has its pages in memory only. Always the same.
+    #[inline]
+    fn in_memory(&self) -> Option<&dyn MemoryPages> {
+        None
+    }
+}
+
+/// The properties of an [`Object`] that never change.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ObjectInfo {
+    /// Major and minor device number, for the listing.
+    pub device: (u32, u32),
+    /// Inode number, for the listing.
+    pub inode: u64,
+    /// How its maps are placed.
+    pub placement: Placement,
+    /// Whether private maps of it behave as anonymous memory (`/dev/zero`). Its pages are zeros
+    /// then.
+    pub acts_anonymous: bool,
+    /// The memory type, if it is the memory of a device: its frames are no memory of the frame
+    /// source, hold no references, and are mapped by shared maps only.
+    pub device_memory: Option<Cache>,
+}
+
+impl ObjectInfo {
+    /// The properties of an ordinary file, with these numbers.
+    pub const fn new(device: (u32, u32), inode: u64) -> ObjectInfo {
+        ObjectInfo {
+            device,
+            inode,
+            placement: Placement::Pages,
+            acts_anonymous: false,
+            device_memory: None,
+        }
+    }
+}
+
+/// The operations of an [`Object`] that keeps its pages elsewhere: a file.
+///
+/// Shared maps of its pages are read-only until a write faults, and again after
+/// [`Mappings::clean`], so that the object knows which pages are written. Pins for writing go on to
+/// write without a fault: an object that cleans a page looks for pins of its frame afterwards
+/// ([`FrameInfo::pins`](machine::FrameInfo::pins)), with a SeqCst fence before.
+pub trait CachedPages {
+    /// A shared map is about to write to the page. Called with a table's lock held: only atomics.
+    fn dirtied(&self, index: u64, frame: Frame);
+
+    /// Writes the changed pages of a range to where the object keeps them, and waits (msync).
+    /// Called with nothing held.
+    ///
+    /// # Errors
+    /// [`ObjectError::Failed`].
+    fn sync(&self, pages: Range<u64>) -> Result<(), ObjectError>;
+
     /// A space has unmapped the page, which it has not used for a while. The object may give it up,
     /// if no other space maps it and it can bring the page in again. Returns whether it has. Called
-    /// with nothing held.
+    /// with nothing held. By default it has not.
     fn evict(&self, index: u64) -> bool {
         let _ = index;
         false
@@ -182,74 +219,50 @@ pub unsafe trait Object<M: Machine>: Send + Sync + 'static {
     fn will_need(&self, pages: Range<u64>) {
         let _ = pages;
     }
+}
 
-    /// Writes the changed pages of a range to where the object keeps them, and waits (msync).
-    /// Called with nothing held. By default there is nothing to do.
+/// The operations of an [`Object`] that has its pages in memory only: shared memory.
+pub trait MemoryPages {
+    /// Frees the pages of a range: they read as zeros afterwards (MADV_REMOVE). Called with nothing
+    /// held.
     ///
     /// # Errors
-    /// [`ObjectError::Failed`].
-    fn sync(&self, pages: Range<u64>) -> Result<(), ObjectError> {
-        let _ = pages;
-        Ok(())
-    }
+    /// [`ObjectError::Sealed`].
+    fn remove(&self, pages: Range<u64>) -> Result<(), ObjectError>;
 
-    /// Whether the object wants to know which pages are written by shared maps. Then they are
-    /// mapped read-only, until a write faults, and again after [`Mappings::clean`]. Pins for
-    /// writing go on to write without a fault: an object that cleans a page looks for pins of its
-    /// frame afterwards ([`FrameInfo::pins`](machine::FrameInfo::pins)), with a SeqCst fence
-    /// before. Always the same.
-    fn counts_writes(&self) -> bool {
-        false
-    }
+    /// Puts a new page in, filled by `fill`, where there is none, at the moment when it is mapped
+    /// (UFFDIO_COPY). Returns whether it went in. Called with nothing held.
+    ///
+    /// `map` gets the page's frame, and the function that puts the page in. It calls that with the
+    /// lock of the entry's table held. If the answer is `true`, it stores the entry, to which a
+    /// reference belongs from then on. `map` may be called several times; the answer is `true` once
+    /// at most.
+    ///
+    /// # Errors
+    /// [`ObjectError::Sealed`]; those of `fill`, and of [`Object::bring_in`].
+    fn fill(
+        &self,
+        index: u64,
+        fill: &dyn Fn(Frame) -> Result<(), ObjectError>,
+        map: &mut dyn FnMut(Frame, &dyn Fn() -> bool),
+    ) -> Result<bool, ObjectError>;
 
-    /// A shared map is about to write to the page, if the object
-    /// [`counts_writes`](Self::counts_writes). Called with a table's lock held: only atomics.
-    fn dirtied(&self, index: u64, frame: Frame) {
-        let _ = (index, frame);
-    }
-
-    /// Whether a seal forbids a new shared map that may be written.
+    /// Whether a seal forbids a new shared map that may be written. By default there are no seals.
     fn is_write_sealed(&self) -> bool {
         false
     }
 
     /// A new shared map that may be written is about to be stored, and is in the list of
-    /// [`mappings`](Self::mappings). Returns whether no seal forbids it. A seal that is being
-    /// decided fails, because of this map.
+    /// [`Object::mappings`]. Returns whether no seal forbids it. A seal that is being decided
+    /// fails, because of this map.
     fn admits_writes(&self) -> bool {
         !self.is_write_sealed()
     }
 
-    /// The memory type, if it is the memory of a device: its frames are no memory of the frame
-    /// source, hold no references, and are mapped by shared maps only. Always the same.
-    fn device_memory(&self) -> Option<Cache> {
-        None
-    }
-
-    /// How its maps are placed.
-    fn placement(&self) -> Placement {
-        Placement::Pages
-    }
-
-    /// Whether private maps of it behave as anonymous memory (`/dev/zero`). Its pages are zeros
-    /// then. Always the same.
-    fn acts_anonymous(&self) -> bool {
-        false
-    }
-
-    /// The size in bytes, if it is a segment of SysV shared memory.
+    /// The size in bytes, if it is a segment of SysV shared memory. By default it is none.
     fn segment_size(&self) -> Option<usize> {
         None
     }
-
-    /// Major and minor device number, for the listing.
-    fn device(&self) -> (u32, u32);
-
-    /// Inode number, for the listing.
-    fn inode(&self) -> u64;
-
-    /// Writes the path as the listing shows it.
-    fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result;
 }
 
 /// A text in memory of its own.
@@ -301,11 +314,13 @@ impl<'a, M: Machine> HeldPage<'a, M> {
 
     /// A shared map is about to write to the page.
     pub(crate) fn dirtied(&self) {
-        self.object.dirtied(self.index, self.frame());
+        if let Some(cached) = self.object.cached() {
+            cached.dirtied(self.index, self.frame());
+        }
     }
 
     pub(crate) fn counts_writes(&self) -> bool {
-        self.object.counts_writes()
+        self.object.cached().is_some()
     }
 
     /// The reference is an entry's from now on.

@@ -10,7 +10,8 @@ use paging::{Format, Paging};
 use spin::Once;
 
 use crate::{
-    Commitment, FrameGroup, GroupError, Mappings, Object, ObjectError, Seals, Shared,
+    Commitment, FrameGroup, GroupError, Mappings, MemoryPages, Object, ObjectError, ObjectInfo,
+    Seals, Shared,
     fault::zero::zero,
     object::cache::{PAGE, PageCache},
     object::seals::SealWord,
@@ -57,7 +58,9 @@ pub struct ShmemKind {
 pub struct Shmem<M: Machine> {
     pages: PageCache<M>,
     seals: SealWord,
-    kind: ShmemKind,
+    path: String,
+    is_segment: bool,
+    info: ObjectInfo,
     /// Where its size is promised, if it is.
     commitment: Once<Shared<Commitment<M>>>,
 }
@@ -71,8 +74,10 @@ impl<M: Machine> Shmem<M> {
         paging: &Arc<Paging<M, F>>,
         kind: ShmemKind,
     ) -> Result<Shared<Self>, ObjectError> {
+        let ShmemKind { path, inode, device, segment: is_segment } = kind;
         let (pages, seals) = (PageCache::new(paging), SealWord::new());
-        share(Shmem { pages, seals, kind, commitment: Once::new() })
+        let info = ObjectInfo::new(device, inode);
+        share(Shmem { pages, seals, path, is_segment, info, commitment: Once::new() })
     }
 
     /// As memfd_create(2) makes it.
@@ -255,6 +260,36 @@ unsafe impl<M: Machine> Object<M> for Shmem<M> {
         self.pages.bring_in(index)
     }
 
+    fn is_beyond_end(&self, index: u64) -> bool {
+        self.pages.is_beyond_end(index)
+    }
+
+    fn is_current(&self, index: u64, frame: Frame) -> bool {
+        self.pages.is_current(index, frame)
+    }
+
+    fn is_present(&self, index: u64) -> bool {
+        self.pages.is_present(index)
+    }
+
+    fn mappings(&self) -> &Mappings {
+        &self.pages.mappings
+    }
+
+    fn info(&self) -> &ObjectInfo {
+        &self.info
+    }
+
+    fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        out.write_str(&self.path)
+    }
+
+    fn in_memory(&self) -> Option<&dyn MemoryPages> {
+        Some(self)
+    }
+}
+
+impl<M: Machine> MemoryPages for Shmem<M> {
     fn fill(
         &self,
         index: u64,
@@ -273,22 +308,6 @@ unsafe impl<M: Machine> Object<M> for Shmem<M> {
         self.pages.fill(index, filled, may, map)
     }
 
-    fn is_beyond_end(&self, index: u64) -> bool {
-        self.pages.is_beyond_end(index)
-    }
-
-    fn is_current(&self, index: u64, frame: Frame) -> bool {
-        self.pages.is_current(index, frame)
-    }
-
-    fn is_present(&self, index: u64) -> bool {
-        self.pages.is_present(index)
-    }
-
-    fn mappings(&self) -> &Mappings {
-        &self.pages.mappings
-    }
-
     fn remove(&self, pages: Range<u64>) -> Result<(), ObjectError> {
         self.punch_hole(pages.start.saturating_mul(PAGE)..pages.end.saturating_mul(PAGE))
     }
@@ -302,19 +321,7 @@ unsafe impl<M: Machine> Object<M> for Shmem<M> {
     }
 
     fn segment_size(&self) -> Option<usize> {
-        self.kind.segment.then(|| self.size() as usize)
-    }
-
-    fn device(&self) -> (u32, u32) {
-        self.kind.device
-    }
-
-    fn inode(&self) -> u64 {
-        self.kind.inode
-    }
-
-    fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result {
-        out.write_str(&self.kind.path)
+        self.is_segment.then(|| self.size() as usize)
     }
 }
 
@@ -351,7 +358,7 @@ impl<M: Machine> Drop for Shmem<M> {
 impl<M: Machine> fmt::Debug for Shmem<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shmem")
-            .field("path", &self.kind.path)
+            .field("path", &self.path)
             .field("size", &self.size())
             .finish_non_exhaustive()
     }

@@ -3,7 +3,7 @@
 //! A hand goes round the VMAs, as of a clock. A page that was used since the hand came by last
 //! loses its accessed bit, and stays. Otherwise:
 //!
-//! - the page of an object is unmapped; the object may evict it ([`Object::evict`]);
+//! - the page of an object is unmapped; the object may evict it ([`CachedPages::evict`]);
 //! - an anonymous page is written to the host's swap ([`paging::Swap`]), and a swap entry takes its
 //!   place. The next touch reads it back.
 //!
@@ -32,7 +32,7 @@ use crate::{
     thresholds::{RECLAIM_BYTES, RECLAIM_PAGES},
 };
 #[expect(unused_imports, reason = "for links")]
-use crate::{Object, UnmapPolicy};
+use crate::{CachedPages, UnmapPolicy};
 
 /// What a reclaim has done, in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -173,7 +173,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             for (file, index, held) in found.of_objects {
                 drop(held);
                 done.unmapped += 1;
-                done.evicted += usize::from(file.object().evict(index));
+                let cached = file.object().cached();
+                done.evicted += usize::from(cached.is_some_and(|cached| cached.evict(index)));
             }
             done.swapped += self.swap_out(found.cold)?;
             from = stop?;

@@ -75,7 +75,7 @@ fn with_file(test: impl FnOnce(&Space, &OurFile, &Arc<Disk>)) {
 /// The source evicts page 0 while page 1 is read.
 fn evict_at_read(file: &OurFile, disk: &Disk) {
     let file = file.clone();
-    let evict = Box::new(move || assert!(Object::evict(&*file, 0)));
+    let evict = Box::new(move || assert!(CachedPages::evict(&*file, 0)));
     *disk.at_read.lock().unwrap() = Some(evict);
 }
 
@@ -94,7 +94,7 @@ fn a_write_reaches_pages_that_were_evicted() {
     with_file(|_, file, disk| {
         evict_at_read(file, disk);
         file.write(0, &[7; 2 * PAGE]).unwrap();
-        Object::sync(&**file, 0..4).unwrap();
+        CachedPages::sync(&**file, 0..4).unwrap();
         let all = u64::from_ne_bytes([7; 8]);
         assert_eq!(disk.words(), [all, all, 3, 4]);
     });
@@ -137,7 +137,7 @@ fn writes_beside_evictions(seed: u64) -> Result<(), Failure> {
         Box::new(move || {
             for turn in 1..4 {
                 if cpu == 1 {
-                    (0..4).for_each(|_| _ = Object::evict(&**file, 0));
+                    (0..4).for_each(|_| _ = CachedPages::evict(&**file, 0));
                     continue;
                 }
                 let word = 100 * turn as u64;
@@ -145,7 +145,7 @@ fn writes_beside_evictions(seed: u64) -> Result<(), Failure> {
                     true => file.write(0, &word.to_le_bytes()).unwrap(),
                     false => space.write(AT, &word.to_le_bytes()).unwrap(),
                 }
-                Object::sync(&**file, 0..4).unwrap();
+                CachedPages::sync(&**file, 0..4).unwrap();
                 assert_eq!(disk.words()[0], word, "turn {turn}");
             }
         })

@@ -229,12 +229,11 @@ fn calls_of_a_host() {
             let (memory, a, b) = (&*world.memory, a as u64, b as u64);
             _ = memory.punch_hole(a..b);
             _ = memory.read(a, &mut [0; 16]);
-            _ = Object::remove(memory, a..b);
+            _ = MemoryPages::remove(memory, a..b);
             _ = Object::bring_in(memory, a);
             _ = Object::page(memory, u64::MAX - 1);
             _ = Object::is_current(memory, a, Frame::default());
-            _ = Object::evict(memory, a);
-            _ = Object::sync(memory, a..b);
+            assert!(Object::cached(memory).is_none());
             _ = memory.write(a, &[0; 16]);
             _ = memory.set_size(a);
             memory.set_size(0).unwrap();

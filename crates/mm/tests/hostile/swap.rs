@@ -110,7 +110,7 @@ fn a_page_of_an_object_that_is_not_filled_is_zero() {
         leave_secrets(space);
         let memory = Shmem::memfd(shared, "name", 1).unwrap();
         memory.set_size(PAGE as u64).unwrap();
-        let filled = Object::fill(&*memory, 0, &|_| Ok(()), &mut |frame, put| {
+        let filled = MemoryPages::fill(&*memory, 0, &|_| Ok(()), &mut |frame, put| {
             assert!(put());
             // SAFETY: the reference for an entry, which is not stored.
             unsafe { sim.release(frame) }.unwrap();

@@ -114,7 +114,10 @@ impl<'w> Hand<'w> {
             Op::FindToRemove(page, pages) => self.find_to_remove(page, pages),
             Op::RemoveFound => match self.to_remove.pop_front() {
                 None => Out::default(),
-                Some((file, page)) => done(file.object().remove(page..page + 1)),
+                Some((file, page)) => {
+                    let memory = file.object().in_memory().ok_or(ObjectError::NotSupported);
+                    done(memory.and_then(|memory| memory.remove(page..page + 1)))
+                }
             },
             Op::BringInLocked(page) => self.bring_in(page),
             Op::Mincore(page, pages) => {

@@ -28,7 +28,7 @@
 //! one that would be pending.
 
 use super::Error;
-use crate::format::{Attrs, Decoded, Flags, Format, span_at};
+use crate::format::{Attrs, Decoded, Flags, Format, Geometry, span_at};
 use crate::tables::PageTables;
 use grace::Concurrent;
 use machine::{Entry, Flush, Frame, Machine, PageSize, VirtAddr, VirtRange};

@@ -5,7 +5,7 @@
 //! store. A walk that is in the old table reads absent entries.
 
 use super::{Error, Lent};
-use crate::format::{Attrs, Decoded, Format};
+use crate::format::{Attrs, Decoded, Format, Geometry};
 use crate::lock::lock;
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
@@ -14,10 +14,11 @@ use grace::Concurrent;
 use machine::{Frame, Machine, VirtAddr, VirtRange};
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Maps the block at `frame` as a page of [`Format::LARGE`] (2 MiB, with a granule of 4 KiB) in
-    /// the place of the lowest table at `at`. `gone` is called for each page that the table mapped,
-    /// with both locks held. The flush is added to `pending`; the old frames are the caller's after
-    /// it. If `gone` panics, the pages that it was called with are unmapped, and the others stay.
+    /// Maps the block at `frame` as a page of [`Geometry::LARGE`] (2 MiB, with a granule of 4 KiB)
+    /// in the place of the lowest table at `at`. `gone` is called for each page that the table
+    /// mapped, with both locks held. The flush is added to `pending`; the old frames are the
+    /// caller's after it. If `gone` panics, the pages that it was called with are unmapped, and the
+    /// others stay.
     ///
     /// Cost: two locks, and a swap for each page. No allocation.
     ///

@@ -15,7 +15,7 @@
 //! sweep that ended before the entry's table was linked.
 
 use super::{Changed, Error, LockedEntry, LockedTable, PageEntry, Result};
-use crate::format::{Attrs, Decoded, Format, alone, is_grouped};
+use crate::format::{Attrs, Decoded, Format, Geometry, alone, is_grouped};
 use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
 use crate::sync::fence;
@@ -124,7 +124,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         self.with_flush(|pending| self.decide_small(guard, found.page, seen, decide, pending))
     }
 
-    /// As [`with_entry`](Self::with_entry), for a page of [`Format::LARGE`] at `at` (2 MiB, with a
+    /// As [`with_entry`](Self::with_entry), for a page of [`Geometry::LARGE`] at `at` (2 MiB, with a
     /// granule of 4 KiB): locks the table of level 1, and changes its entry. `decide` gets the
     /// large page, or `None` if there is nothing.
     ///

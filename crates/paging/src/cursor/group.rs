@@ -35,7 +35,9 @@
 //! Cost: nothing for formats without groups. Parting: two stores for each entry, and one flush.
 
 use super::breaks::without_rights;
-use crate::format::{Attrs, Decoded, Flags, Format, FormatError, entries, group_entries};
+use crate::format::{
+    Attrs, Decoded, Flags, Format, FormatError, entries, group_entries, is_grouped,
+};
 use crate::lock::Locked;
 use crate::tables::PageTables;
 use grace::Concurrent;
@@ -137,7 +139,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let table = unsafe { entries::<M, F>(self.machine(), entry.table()) };
         let is_whole = table.is_some_and(|table| {
             let mut all = table.range(first..first + group_entries::<F>());
-            all.all(|entry| F::is_grouped(entry.load()))
+            all.all(|entry| is_grouped::<F>(entry.load(), 0))
         });
         if !is_whole {
             self.part_group(at, entry, users);
@@ -157,7 +159,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let (mut parted, mut of_all) = (0_u128, Attrs::default());
         for entry in table.range(first..first + group_entries::<F>()) {
             let value = entry.load();
-            if F::is_grouped(value)
+            if is_grouped::<F>(value, 0)
                 && let Decoded::Page(frame, attrs) = F::decode(F::alone(value, entry.index()), 0)
             {
                 // Hardware sets no bit in an entry of a group.

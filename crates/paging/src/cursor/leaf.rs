@@ -11,7 +11,7 @@
 //! or hardware finds the entry absent.
 
 use super::{Error, Failed, Lent, Result, fill};
-use crate::format::{Attrs, Decoded, Format, entries, span_at};
+use crate::format::{Attrs, Decoded, Format, Geometry, entries, span_at};
 use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;

@@ -14,7 +14,7 @@
 //! written, and one flush for each round. Write protection costs a fault for each page and round.
 
 use super::{EntryChange, Error, Result, SweepChange, rest};
-use crate::format::{Attrs, Decoded, Flags, Format, load};
+use crate::format::{Attrs, Decoded, Flags, Format, Geometry, load};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::Mapping;

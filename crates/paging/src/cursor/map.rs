@@ -2,7 +2,7 @@
 
 use super::group::first_page;
 use super::{Error, Failed, Lent, Result, TableSource, fill};
-use crate::format::{Attrs, Decoded, Flags, Format, FormatError};
+use crate::format::{Attrs, Decoded, Flags, Format, FormatError, Geometry};
 use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;

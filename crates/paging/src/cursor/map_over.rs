@@ -10,7 +10,7 @@
 
 use super::page::{LockedEntry, PageEntry};
 use super::{Error, Lent, LockedTable, Result, covers};
-use crate::format::{Attrs, Decoded, Flags, Format, FormatError, alone, is_grouped};
+use crate::format::{Attrs, Decoded, Flags, Format, FormatError, Geometry, alone, is_grouped};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::{Mapping, beyond};

@@ -93,7 +93,7 @@ use range::Locking;
 use spare::{Spare, TableSource};
 use table::{LockedTable, TablePages};
 
-use crate::format::{Decoded, Format, span_at};
+use crate::format::{Decoded, Format, Geometry, span_at};
 use crate::lock::Locked;
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;

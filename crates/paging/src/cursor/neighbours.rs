@@ -3,7 +3,7 @@
 
 use super::group::first_page;
 use super::{Changed, Error, Lent, Result};
-use crate::format::{Attrs, Decoded, Format, group_entries};
+use crate::format::{Attrs, Decoded, Format, Geometry, group_entries};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use grace::Concurrent;

@@ -1,7 +1,7 @@
 //! An entry of a locked table, and its changes.
 
 use super::{EntryChange, Error, Lent, LockedTable, SweepChange};
-use crate::format::{Attrs, Decoded, Flags, Format, alone, like};
+use crate::format::{Attrs, Decoded, Flags, Format, Geometry, alone, like};
 use crate::gather::{State, TlbGather};
 use crate::tables::PageTables;
 use crate::walk::Mapping;

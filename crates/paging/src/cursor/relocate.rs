@@ -8,12 +8,12 @@
 //! is nowhere for a moment: it leaves its old table before it enters the new one, so no two locks
 //! of one level are held. A pin that comes then takes its slow path.
 //!
-//! A page of [`Format::LARGE`] (2 MiB) moves whole, by its one entry, if the two ranges lie alike
+//! A page of [`Geometry::LARGE`] (2 MiB) moves whole, by its one entry, if the two ranges lie alike
 //! within one. At the target a fault that was under way may have linked a lower table, which it
 //! will find useless. The move unlinks it: nothing is mapped there.
 
 use super::{Error, Locking, Spare, SweepChange, TableSource, covers, rest};
-use crate::format::{Decoded, Format};
+use crate::format::{Decoded, Format, Geometry};
 use crate::lock::lock;
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;

@@ -5,7 +5,7 @@
 //! is allocated for that. Unused tables are given back.
 
 use super::Error;
-use crate::format::{Decoded, Format, entry, note, noted};
+use crate::format::{Decoded, Format, Geometry, entry, note, noted};
 use crate::gather::NEXT;
 use crate::lock::lock;
 use crate::quick::QUICK_TABLE;

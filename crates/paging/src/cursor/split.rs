@@ -3,7 +3,7 @@
 
 use super::{Error, Result, Spare};
 use crate::block::{block_of, is_counted};
-use crate::format::{Attrs, Decoded, Flags, Format, FormatError, entries, span_at};
+use crate::format::{Attrs, Decoded, Flags, Format, FormatError, Geometry, entries, span_at};
 use crate::lock::{count_of, lock};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;
@@ -23,7 +23,7 @@ enum Pieces {
     Ends,
 }
 
-/// Tables for the pages of [`Format::LARGE`] that a range cuts; see [`PageTables::reserve_ends`].
+/// Tables for the pages of [`Geometry::LARGE`] that a range cuts; see [`PageTables::reserve_ends`].
 /// They are given back when this is dropped. Without a table, there are lowest tables with pages at
 /// both ends, which stay while only this CPU unmaps pages: no large page can come there.
 pub struct Reserve<'p, M: Machine, F: Format, G: Concurrent>(Spare<'p, M, F, G>);
@@ -102,8 +102,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Takes the tables that [`split_ends`](Self::split_ends) may need for a range. Deferred frees
     /// may run: see [Context](Self#context).
     ///
-    /// Cost: nothing if both ends are multiples of [`Format::LARGE`]; otherwise a walk for each, or
-    /// one for both, and a table where no lowest table is in use.
+    /// Cost: nothing if both ends are multiples of [`Geometry::LARGE`]; otherwise a walk for each,
+    /// or one for both, and a table where no lowest table is in use.
     ///
     /// # Errors
     /// [`Error::Frames`]: no memory for the tables. [`Error::Malformed`].

@@ -6,7 +6,7 @@
 //! unlinked, if the call unlinks tables. So a call may return from the middle of an iteration.
 
 use super::{Error, LockedEntry, PageEntry, Passing, Users, covers};
-use crate::format::{Decoded, Format, alone, is_grouped};
+use crate::format::{Decoded, Format, Geometry, alone, is_grouped};
 use crate::gather::State;
 use crate::lock::Locked;
 use crate::pending::PendingFlush;

@@ -47,7 +47,7 @@
 //!
 //! A `PROT_NONE` page is not valid, and has bit 58 set. Hardware ignores all other bits then.
 
-use super::{Attrs, Cache, Decoded, Flags, Format, FormatError, check, check_frame};
+use super::{Attrs, Cache, Decoded, Flags, Format, FormatError, Geometry, check, check_frame};
 use core::fmt;
 use core::marker::PhantomData;
 use machine::{Frame, PageSize};
@@ -138,7 +138,7 @@ pub type Aarch64G16L3 = Vmsa<Stage1, 3, 14>;
 ///
 /// ```
 /// use machine::{Frame, PageSize};
-/// use paging::{Aarch64G16, Attrs, Format};
+/// use paging::{Aarch64G16, Attrs, Format, Geometry};
 /// assert_eq!((Aarch64G16::PAGE, Aarch64G16::LARGE), (PageSize::Size16K, PageSize::Size32M));
 /// // Frames are numbered in 4 KiB, and those of a page are aligned.
 /// let entry = |number| {
@@ -417,13 +417,9 @@ unsafe impl<K: VmsaKind, const LEVELS: u8, const GRANULE: u32, const BITS: u32> 
     }
 
     #[inline]
-    fn is_grouped(entry: u64) -> bool {
-        entry & (VALID | CONTIGUOUS) == VALID | CONTIGUOUS
-    }
-
-    #[inline]
     fn alone(entry: u64, _: usize) -> u64 {
-        if Self::is_grouped(entry) { entry & !CONTIGUOUS } else { entry }
+        const MARK: u64 = VALID | CONTIGUOUS;
+        if entry & MARK == MARK { entry & !CONTIGUOUS } else { entry }
     }
 
     #[inline]

@@ -79,7 +79,6 @@ impl<F: Format, const BIT: u32, const SET: bool> Encrypted<F, BIT, SET> {
 // `decode` removes it. The bit is one of an address, so no bit of an absent entry.
 unsafe impl<F: Format, const BIT: u32, const SET: bool> Format for Encrypted<F, BIT, SET> {
     const PAGE: PageSize = F::PAGE;
-    const ENTRIES: usize = F::ENTRIES;
     const LEVELS: u8 = F::LEVELS;
     const VIRTUAL_BITS: u32 = F::VIRTUAL_BITS;
     const PHYSICAL_BITS: u32 = {
@@ -121,11 +120,6 @@ unsafe impl<F: Format, const BIT: u32, const SET: bool> Format for Encrypted<F, 
     #[inline]
     fn grouped(entry: u64) -> u64 {
         F::grouped(entry)
-    }
-
-    #[inline]
-    fn is_grouped(entry: u64) -> bool {
-        F::is_grouped(entry)
     }
 
     #[inline]

@@ -41,6 +41,7 @@
 mod aarch64;
 mod attrs;
 mod encrypted;
+mod geometry;
 mod riscv;
 #[cfg(test)]
 mod tests;
@@ -52,6 +53,7 @@ pub use aarch64::{
 };
 pub use attrs::{Attrs, Cache, Flags, Share};
 pub use encrypted::Encrypted;
+pub use geometry::Geometry;
 pub use riscv::{Riscv, Sv39, Sv39Napot, Sv48, Sv48Napot, Sv57, Sv57Napot};
 pub use x86::{
     Ept, Ept4, Ept5, Extended, Kind, LongMode, Nested, Npt, Npt4, Npt5, PAT, X86, X86_64, X86_64L4,
@@ -59,7 +61,7 @@ pub use x86::{
 };
 
 use core::fmt;
-use machine::{ENTRIES, Entries, Entry, Frame, Memory, PageSize, VirtAddr, VirtRange};
+use machine::{Entries, Entry, Frame, Memory, PageSize, VirtAddr, VirtRange};
 
 /// The meaning of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,11 +115,12 @@ impl fmt::Display for FormatError {
 
 impl core::error::Error for FormatError {}
 
-/// The page-table format of an architecture.
+/// The page-table format of an architecture. [`Geometry`] has what follows from it: sizes, levels
+/// and indices.
 ///
 /// ```
 /// use machine::{Frame, PageSize, VirtAddr};
-/// use paging::{Attrs, Decoded, Format, Sv39, X86_64L4};
+/// use paging::{Attrs, Decoded, Format, Geometry, Sv39, X86_64L4};
 /// let frame = Frame::new(0x200).unwrap();
 /// for entry in [X86_64L4::page, Sv39::page] {
 ///     assert!(entry(PageSize::Size2M, frame, Attrs::USER_RW).is_ok());
@@ -140,30 +143,19 @@ impl core::error::Error for FormatError {}
 /// - [`LEVELS`](Format::LEVELS) is 3 to 5; [`PHYSICAL_BITS`](Format::PHYSICAL_BITS) is 44 to 56;
 ///   [`VIRTUAL_BITS`](Format::VIRTUAL_BITS) is at most what the levels translate, and more than
 ///   what all but the top level translate;
-/// - [`PAGE`](Format::PAGE) is 4, 16 or 64 KiB. What follows from it keeps its default:
-///   [`INDEX_BITS`](Format::INDEX_BITS), [`ENTRIES`](Format::ENTRIES), [`LARGE`](Format::LARGE),
-///   [`shift`](Format::shift), [`size_at`](Format::size_at), [`level_of`](Format::level_of),
-///   [`sizes`](Format::sizes) and [`index`](Format::index);
+/// - [`PAGE`](Format::PAGE) is 4, 16 or 64 KiB;
 /// - [`GROUP`](Format::GROUP) has a power of two of pages, at most 128, and fewer than a table;
-///   [`alone`](Format::alone) inverts [`grouped`](Format::grouped), and leaves other entries;
+///   [`alone`](Format::alone) inverts [`grouped`](Format::grouped), changes each entry that has the
+///   mark of a group, and leaves other entries;
 /// - a table is accepted only at a frame that is aligned to [`PAGE`](Format::PAGE).
 pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     /// The granule: the smallest page, and the size of a table.
     const PAGE: PageSize = PageSize::Size4K;
-    /// The address bits that a level translates.
-    const INDEX_BITS: u32 = Self::PAGE.shift() - 3;
-    /// The number of entries of a table: 512 with a granule of 4 KiB, fewer in models.
-    const ENTRIES: usize = ENTRIES << Self::PAGE.order();
-    /// The page that an entry of level 1 maps.
-    const LARGE: PageSize = match PageSize::from_shift(Self::PAGE.shift() + Self::INDEX_BITS) {
-        Some(size) => size,
-        None => panic!("the granule is none of 4, 16 and 64 KiB"),
-    };
     /// The number of levels; the top-level table has level `LEVELS - 1`. With two, a large page
     /// could be in a top-level table, of which each space has a copy.
     const LEVELS: u8;
     /// The width of virtual addresses, in bits.
-    const VIRTUAL_BITS: u32 = Self::PAGE.shift() + Self::INDEX_BITS * Self::LEVELS as u32;
+    const VIRTUAL_BITS: u32 = Self::PAGE.shift() + (Self::PAGE.shift() - 3) * Self::LEVELS as u32;
     /// The width of physical addresses, in bits.
     const PHYSICAL_BITS: u32;
     /// The number of software bits in a page's entry.
@@ -240,12 +232,6 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
         entry
     }
 
-    /// Whether the entry of level 0 has the mark of a group.
-    #[inline]
-    fn is_grouped(_entry: u64) -> bool {
-        false
-    }
-
     /// The entry of level 0, which is at this index of its table, without the mark of a group.
     #[inline]
     fn alone(entry: u64, _index: usize) -> u64 {
@@ -285,70 +271,6 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
             }
             _ => None,
         }
-    }
-
-    /// Whether the tables translate the address: the bits above the translated ones repeat the
-    /// highest of these, or, in a second stage, are clear.
-    #[inline]
-    fn is_canonical(at: VirtAddr) -> bool {
-        if Self::SECOND_STAGE {
-            return at.get() >> Self::VIRTUAL_BITS == 0;
-        }
-        let unused = 64 - Self::VIRTUAL_BITS;
-        ((at.get() << unused) as i64 >> unused) as u64 == at.get()
-    }
-
-    /// Whether the address lies in the upper half, which is the kernel's.
-    #[inline]
-    fn is_upper(at: VirtAddr) -> bool {
-        !Self::SECOND_STAGE && at.get() >> 63 != 0
-    }
-
-    /// The base-2 logarithm of the size in bytes of what is not the kernel's: the lower half, or
-    /// all addresses of a guest.
-    const LOWER_BITS: u32 = Self::VIRTUAL_BITS - if Self::SECOND_STAGE { 0 } else { 1 };
-
-    /// The first address of the upper half. A second stage has none.
-    #[inline]
-    fn upper_half() -> VirtAddr {
-        VirtAddr::new((i64::MIN >> (64 - Self::VIRTUAL_BITS)) as u64)
-    }
-
-    /// The index of the entry for `at` in a table of this level.
-    #[inline]
-    fn index(at: VirtAddr, level: u8) -> usize {
-        (at.get() >> Self::shift(level)) as usize & ((1 << Self::INDEX_BITS) - 1)
-    }
-
-    /// The base-2 logarithm of the bytes that an entry of this level decides about.
-    #[inline]
-    fn shift(level: u8) -> u32 {
-        Self::PAGE.shift() + Self::INDEX_BITS * u32::from(level)
-    }
-
-    /// The size of the pages that entries at this level map; `None` if there are none.
-    #[inline]
-    fn size_at(level: u8) -> Option<PageSize> {
-        match level {
-            0 => Some(Self::PAGE),
-            1 => Some(Self::LARGE),
-            2 => const { PageSize::from_shift(Self::PAGE.shift() + Self::INDEX_BITS * 2) },
-            _ => None,
-        }
-    }
-
-    /// The level of the tables whose entries map pages of this size; `None` if the format has no
-    /// such pages.
-    #[inline]
-    fn level_of(size: PageSize) -> Option<u8> {
-        let level = u8::from(size > Self::PAGE) + u8::from(size > Self::LARGE);
-        (Self::size_at(level) == Some(size)).then_some(level)
-    }
-
-    /// The page sizes of the format, the largest first.
-    #[inline]
-    fn sizes() -> impl Iterator<Item = PageSize> {
-        [2, 1, 0].into_iter().filter_map(Self::size_at)
     }
 }
 
@@ -411,7 +333,7 @@ pub(crate) fn alone<F: Format>(value: u64, level: u8, index: usize) -> u64 {
 /// Whether the entry of this level has the mark of a group.
 #[inline(always)]
 pub(crate) fn is_grouped<F: Format>(value: u64, level: u8) -> bool {
-    F::GROUP.is_some() && level == 0 && F::is_grouped(value)
+    F::GROUP.is_some() && level == 0 && F::alone(value, 0) != value
 }
 
 /// The entry of a single page, with the mark of a group if `old` has it.

@@ -14,7 +14,7 @@
 //!
 //! A `PROT_NONE` page has the valid bit clear and bit 60 set. Hardware ignores all other bits then.
 
-use super::{Attrs, Cache, Decoded, Flags, Format, FormatError, check, check_frame};
+use super::{Attrs, Cache, Decoded, Flags, Format, FormatError, Geometry, check, check_frame};
 use machine::{Frame, PageSize};
 
 const VALID: u64 = 1;
@@ -117,13 +117,9 @@ unsafe impl<const LEVELS: u8, const SVNAPOT: bool> Format for Riscv<LEVELS, SVNA
     }
 
     #[inline]
-    fn is_grouped(entry: u64) -> bool {
-        SVNAPOT && entry & (NAPOT | VALID) == NAPOT | VALID
-    }
-
-    #[inline]
     fn alone(entry: u64, index: usize) -> u64 {
-        if !Self::is_grouped(entry) || entry & GROUP_PLACE != GROUP_64K {
+        const MARK: u64 = NAPOT | GROUP_PLACE | VALID;
+        if !SVNAPOT || entry & MARK != NAPOT | GROUP_64K | VALID {
             return entry;
         }
         entry & !(NAPOT | GROUP_PLACE) | (index as u64) << NUMBER & GROUP_PLACE

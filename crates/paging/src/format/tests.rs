@@ -183,8 +183,10 @@ fn round<F: Known>(number: u64, attrs: Attrs, raw: u64) -> Result<(), TestCaseEr
         }
         short_answers::<F>(raw, level)?;
         let alone = F::alone(raw, raw as usize % F::ENTRIES);
-        prop_assert!(alone == raw || F::is_grouped(raw));
-        prop_assert!(!F::is_grouped(alone) || F::decode(alone, 0) == Decoded::Malformed);
+        prop_assert!(alone == raw || super::is_grouped::<F>(raw, 0));
+        prop_assert!(
+            !super::is_grouped::<F>(alone, 0) || F::decode(alone, 0) == Decoded::Malformed
+        );
         let hidden = note(raw >> 20);
         prop_assert_eq!(F::decode(hidden, level), Decoded::Absent);
         prop_assert_eq!(noted(hidden), raw >> 20);
@@ -196,11 +198,11 @@ fn round<F: Known>(number: u64, attrs: Attrs, raw: u64) -> Result<(), TestCaseEr
 fn group_round<F: Known>(entry: u64, page: u64) -> Result<(), TestCaseError> {
     // As the index of any table.
     let index = page as usize % F::ENTRIES;
-    prop_assert!(!F::is_grouped(entry));
+    prop_assert!(!super::is_grouped::<F>(entry, 0));
     prop_assert_eq!(F::alone(entry, index), entry);
     if F::GROUP.is_some() && F::is_valid(entry) {
         let grouped = F::grouped(entry);
-        prop_assert!(F::is_grouped(grouped) && F::is_valid(grouped));
+        prop_assert!(super::is_grouped::<F>(grouped, 0) && F::is_valid(grouped));
         prop_assert_eq!(F::decode(grouped, 0), Decoded::Malformed);
         prop_assert_eq!(F::alone(grouped, index), entry);
     }

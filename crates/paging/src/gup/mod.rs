@@ -56,7 +56,7 @@ pub(crate) use stats::GupCounter;
 pub use stats::GupStats;
 use take::Taken;
 
-use crate::format::Format;
+use crate::format::{Format, Geometry};
 use crate::tables::PageTables;
 use core::fmt;
 use grace::Concurrent;

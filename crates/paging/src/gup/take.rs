@@ -2,7 +2,7 @@
 
 use super::hold::{Held, hold, hold_one};
 use super::pins::{Pins, why_not};
-use crate::format::{Format, load};
+use crate::format::{Format, Geometry, load};
 use crate::lock::lock;
 use crate::tables::PageTables;
 use grace::Concurrent;

@@ -48,7 +48,9 @@ use core::mem;
 use core::ptr::NonNull;
 use core::slice;
 use core::sync::atomic::{AtomicU64, Ordering};
-use machine::{Access, CpuId, CpuSet, ENTRIES, Frame, FrameError, Machine, Owner, PerCpu, Place};
+use machine::{
+    Access, Checker, CpuId, CpuSet, ENTRIES, Frame, FrameError, Machine, Owner, PerCpu, Place,
+};
 use stats::{List, add};
 
 /// The number of lists.
@@ -390,7 +392,7 @@ impl<M: Machine> QuickLists<M> {
             self.words(page)
         };
         kind.construct(machine, page);
-        machine.note_constructed(frame, list);
+        machine.checker().note_constructed(frame, list);
         // SAFETY: it was just allocated, and constructed.
         unsafe { machine.set_owner(frame, Owner::Quick(list)) }?;
         mem::forget(going);

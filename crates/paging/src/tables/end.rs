@@ -2,7 +2,7 @@
 
 use super::PageTables;
 use crate::cursor::leave_table;
-use crate::format::{Decoded, Format, entry};
+use crate::format::{Decoded, Format, Geometry, entry};
 use crate::quick::{QUICK_ROOT, QUICK_TABLE};
 use crate::tags::Tagged;
 use core::sync::atomic::Ordering;

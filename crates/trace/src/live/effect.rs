@@ -15,7 +15,10 @@ use super::{
     },
     table::{Flight, Load, Space, Stage},
 };
-use crate::record::{self, Call, FileId, FileKind, InitialVma, MmId, Op, Record};
+use crate::{
+    observer::Event,
+    record::{self, Call, FileId, FileKind, InitialVma, MmId, Op, Record},
+};
 
 const MAP_TYPE: usize = 0xf;
 const MAP_SHARED: usize = 1;
@@ -50,7 +53,7 @@ impl Follower<'_> {
             self.check_exposed(mm, tid, op, &flight.exposed);
         }
         self.tell_call(mm, tid, flight, result, timed);
-        self.observer.call_reported();
+        self.observer.event(Event::CallReported);
         self.land(mm, tid, memory);
         self.run(tid);
         self.resume_paused(mm);
@@ -199,7 +202,7 @@ impl Follower<'_> {
         self.strange_flags(unknown);
         let vmas: Vec<_> = areas.into_iter().map(|area| (area.range, area.flags)).collect();
         for range in ranges {
-            self.observer.settled(mm, range, &vmas);
+            self.observer.event(Event::Settled { mm, range, vmas: &vmas });
         }
     }
 

@@ -19,7 +19,10 @@ use super::{
     },
     table::{Flight, Last, Load, Space, Stage, Task},
 };
-use crate::record::{FileKind, InitialVma, Listing, MmId, Record};
+use crate::{
+    observer::Event,
+    record::{FileKind, InitialVma, Listing, MmId, Record},
+};
 
 impl Follower<'_> {
     /// A thread made another one, which shares its address space or got a copy of it.
@@ -321,7 +324,7 @@ impl Follower<'_> {
             Ok(result) if result == -(libc::ENOSYS as isize) => {}
             Ok(result) => {
                 self.tell_call(mm, tid, flight, result, None);
-                self.observer.call_reported();
+                self.observer.event(Event::CallReported);
             }
             Err(_) => self.notice(
                 "a thread was killed inside a memory call, and the effect of the call is unknown",
@@ -362,7 +365,7 @@ impl Follower<'_> {
     pub(super) fn end_space(&mut self, mm: MmId, tid: Tid, exec: bool, last: Option<Last>) {
         match last {
             Some(Last { text, flags, usage }) => {
-                self.observer.used(mm, usage);
+                self.observer.event(Event::Used { mm, usage });
                 let lines = text.lines().map(str::to_owned).collect();
                 let listing = Listing { mm, tid: tid as u32, exec, lines, flags };
                 self.observer.record(Record::Listing(listing), None);

@@ -163,7 +163,7 @@ pub enum Exit {
 ///
 /// ```
 /// use std::{io, ops::Range, time::Duration};
-/// use trace::{live, observer::Observer, record::{FileId, MmId, Record}};
+/// use trace::{live, observer::{Observer, Wanted}, record::{FileId, MmId, Record}};
 ///
 /// #[derive(Default)]
 /// struct Calls(usize);
@@ -179,10 +179,7 @@ pub enum Exit {
 ///         _smaps: &mut dyn FnMut() -> io::Result<Vec<(usize, vma::VmFlags)>>,
 ///     ) {
 ///     }
-///     fn untouched(&self, _mm: MmId, _around: Range<usize>) -> Vec<Range<usize>> {
-///         Vec::new()
-///     }
-///     fn growing(&self, _mm: MmId) -> Vec<Range<usize>> {
+///     fn ranges(&self, _: MmId, _around: Range<usize>, _: Wanted) -> Vec<Range<usize>> {
 ///         Vec::new()
 ///     }
 ///     fn released(&mut self) -> Vec<FileId> {

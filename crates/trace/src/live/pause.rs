@@ -30,7 +30,10 @@ use super::{
     },
     table::{Call, Stage},
 };
-use crate::record::{Doubt, MmId, Op, Record};
+use crate::{
+    observer::Wanted,
+    record::{Doubt, MmId, Op, Record},
+};
 
 /// The time that a thread may take to stop. A thread that faults in a page takes longer.
 const SOON: Duration = Duration::from_millis(2);
@@ -55,7 +58,9 @@ impl Follower<'_> {
 
     /// The VMAs in a call's reach that are writable and have had no first write.
     fn touchable(&mut self, mm: MmId, scene: &[Range<usize>]) -> Vec<Range<usize>> {
-        let reached = scene.iter().flat_map(|range| self.observer.touchable(mm, range.clone()));
+        let reached = scene
+            .iter()
+            .flat_map(|range| self.observer.ranges(mm, range.clone(), Wanted::Touchable));
         reached.collect()
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{follower::Follower, image, sys::Tid};
 use crate::{
+    observer::Event,
     record::MmId,
     report::{Kind, Residency, Usage},
 };
@@ -24,7 +25,7 @@ impl Follower<'_> {
         space.looked = Some(Instant::now());
         let statm = image::proc_text(tid, "statm").unwrap_or_default();
         if let Some(bytes) = resident_in(&statm) {
-            self.observer.resident(mm, bytes);
+            self.observer.event(Event::Resident { mm, bytes });
         }
     }
 }

@@ -14,7 +14,10 @@ use super::{
     sys::{self, Tid},
     table::Load,
 };
-use crate::record::{Call, MmId, Op, Record};
+use crate::{
+    observer::Wanted,
+    record::{Call, MmId, Op, Record},
+};
 
 /// `UFFDIO_API`: requests features. It comes before all other requests.
 pub(super) const API: u32 = 0xc018_aa3f;
@@ -213,7 +216,7 @@ impl Follower<'_> {
         let mm = self.userfault(mm, tid, args[0]).mm;
         // MOVE removes pages from the source, so afterwards their first writes could not be seen.
         self.tell_touches(mm, tid, source..source + length);
-        for vma in self.observer.untouched(mm, start..start + 1) {
+        for vma in self.observer.ranges(mm, start..start + 1, Wanted::Untouched) {
             if vma.contains(&start) {
                 self.tell_touches(mm, tid, vma.clone());
                 self.observer.record(Record::Fault { mm, addr: vma.start }, None);

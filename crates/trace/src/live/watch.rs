@@ -15,7 +15,10 @@ use super::{
     table::{Last, Space},
     usage,
 };
-use crate::record::{Call, FileId, MmId, Op, Record};
+use crate::{
+    observer::{Event, Wanted},
+    record::{Call, FileId, MmId, Op, Record},
+};
 
 /// Reads a whole listing. The kernel returns it page by page. Nothing changes in between, because
 /// no operation is in flight.
@@ -59,7 +62,10 @@ impl Follower<'_> {
     /// grow.
     pub(super) fn tell_growth(&mut self, mm: MmId, listing: Option<&str>) {
         let Some(space) = self.spaces.get_mut(&mm) else { return };
-        let mut growing = space.growing.take().unwrap_or_else(|| self.observer.growing(mm));
+        let mut growing = space
+            .growing
+            .take()
+            .unwrap_or_else(|| self.observer.ranges(mm, 0..usize::MAX, Wanted::Growing));
         for range in &mut growing {
             let start = match listing {
                 Some(listing) => start_of(listing, range.end),
@@ -106,7 +112,7 @@ impl Follower<'_> {
     /// other neighbour must be reported before; and the neighbours of those that turn out to be
     /// written, because their first write may have come first.
     pub(super) fn tell_touches(&mut self, mm: MmId, tid: Tid, around: Range<usize>) {
-        let fresh = self.observer.untouched(mm, around.clone());
+        let fresh = self.observer.ranges(mm, around.clone(), Wanted::Untouched);
         let all = if fresh.len() > MANY { self.anonymous_ranges(mm, tid) } else { None };
         let mut to_look: Vec<_> = fresh.into_iter().map(|vma| (vma, true)).collect();
         let mut looked: Vec<(usize, bool)> = Vec::with_capacity(to_look.len());
@@ -121,7 +127,7 @@ impl Follower<'_> {
             looked.push((vma.start, touched));
             let reaches_out = vma.start < around.start || around.end < vma.end;
             if (near || touched) && reaches_out {
-                let next = self.observer.untouched(mm, vma);
+                let next = self.observer.ranges(mm, vma, Wanted::Untouched);
                 to_look.extend(next.into_iter().map(|vma| (vma, false)));
             }
         }
@@ -198,7 +204,7 @@ impl Follower<'_> {
         let pagemap = self.spaces.get(&mm).and_then(|space| space.pagemap.as_ref()?.as_ref());
         // Without them, the picture shows none.
         if let Some(Ok(resident)) = pagemap.map(pages::scan_resident) {
-            self.observer.pages(mm, resident);
+            self.observer.event(Event::Pages { mm, resident });
         }
     }
 
@@ -284,7 +290,7 @@ impl Follower<'_> {
             let Some(space) = self.spaces.get(&mm) else { break };
             text = read_text(space)?;
             let observer = &*self.observer;
-            let renamed = self.files.renamed(&text, &|addr| observer.file_at(mm, addr));
+            let renamed = self.files.renamed(&text, &|addr| observer.file_at(mm, addr).0);
             if renamed.is_empty() {
                 break;
             }
@@ -341,7 +347,7 @@ impl Follower<'_> {
     /// Reports that `tid` is not followed any longer. It runs on.
     pub(super) fn unfollowed(&mut self, tid: Tid, why: &str) {
         let first = tid == self.root && self.exit.is_none();
-        self.observer.unfollowed(why, first);
+        self.observer.event(Event::Unfollowed { why, first });
     }
 
     /// Stops following an address space. Its threads run on.
@@ -353,7 +359,7 @@ impl Follower<'_> {
         }
         // Threads of the first process count as that process.
         let first = space.users.contains(&self.root);
-        self.observer.unfollowed(why, first);
+        self.observer.event(Event::Unfollowed { why, first });
         for tid in &space.users {
             if let Some(task) = self.tasks.get_mut(tid) {
                 task.space = None;

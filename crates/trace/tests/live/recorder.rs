@@ -10,7 +10,7 @@ use std::{
 
 use trace::{
     live::{self, Exit, Options},
-    observer::Observer,
+    observer::{Observer, Wanted},
     record::{Call, FileId, MmId, Op, Record},
     text::{Header, Parser, Printer, fnv1a64},
 };
@@ -110,14 +110,14 @@ impl Observer for Recorder {
         });
     }
 
-    fn untouched(&self, mm: MmId, around: Range<usize>) -> Vec<Range<usize>> {
+    fn ranges(&self, mm: MmId, around: Range<usize>, wanted: Wanted) -> Vec<Range<usize>> {
         let near = |line: &&Line| line.range.start <= around.end && around.start <= line.range.end;
-        let fresh = |line: &&Line| line.private && !self.touched.contains(&(mm, line.range.start));
-        self.spaces[&mm].iter().filter(near).filter(fresh).map(|l| l.range.clone()).collect()
-    }
-
-    fn growing(&self, mm: MmId) -> Vec<Range<usize>> {
-        self.spaces[&mm].iter().filter(|line| line.stack).map(|line| line.range.clone()).collect()
+        let is_wanted = |line: &&Line| match wanted {
+            Wanted::Growing => line.stack,
+            _ => line.private && !self.touched.contains(&(mm, line.range.start)),
+        };
+        let lines = self.spaces[&mm].iter().filter(near).filter(is_wanted);
+        lines.map(|line| line.range.clone()).collect()
     }
 
     fn released(&mut self) -> Vec<FileId> {

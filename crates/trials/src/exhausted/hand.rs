@@ -7,7 +7,7 @@ use crate::own::Own;
 use crate::sight::{frame_is, give, is, store, take};
 use alloc::vec::Vec;
 use grace::Concurrent;
-use machine::{Frame, Machine, Owner, PageSize, Place, Translated, VirtAddr, VirtRange};
+use machine::{Checker, Frame, Machine, Owner, PageSize, Place, Translated, VirtAddr, VirtRange};
 use paging::{Attrs, Format};
 
 /// Frames that are mapped by each kind.
@@ -59,7 +59,7 @@ impl<'s, 'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Hand<'s, 'g,
     pub(super) fn begin(&mut self) -> Outcome {
         let Stage { ground, program, used, .. } = *self.stage;
         let (kernel, user) = (self.kernel()?, self.program()?);
-        ground.host.machine.check_reuse(None, kernel);
+        ground.host.machine.checker().check_reuse(None, kernel);
         ground
             .tables
             .map_frames_own(kernel.start(), &self.frames, Attrs::KERNEL_RW)

@@ -11,7 +11,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Display;
 use grace::Concurrent;
-use machine::{Frame, Machine, Owner, Translated, VirtAddr};
+use machine::{Checker, Frame, Machine, Owner, Translated, VirtAddr};
 use paging::{Attrs, Failed, Flags, Format, PendingFlush};
 
 /// The number of pages: more than the L1 TLB of any processor holds, fewer than all its TLBs
@@ -114,7 +114,7 @@ impl<'a, M: Machine + Translated, F: Format, G: Concurrent> Stage<'a, M, F, G> {
         for (number, frame) in set.iter().enumerate() {
             poke(self.machine, *frame, 0, mark(turn, number))?;
         }
-        self.machine.check_reuse(self.tables.space(), pages::<F>(self.at, PAGES)?);
+        self.machine.checker().check_reuse(self.tables.space(), pages::<F>(self.at, PAGES)?);
         self.tables.map_frames_own(self.at, set, self.attrs).of("could not map")
     }
 

@@ -6,8 +6,8 @@ use crate::own::Own;
 use crate::sight::{frame_is, is, is_absent, is_read_only, store};
 use alloc::format;
 use grace::Concurrent;
-use machine::{Frame, FrameError, Machine, Owner, Place, Translated, VirtAddr};
-use paging::{Attrs, Flags, Format};
+use machine::{Checker, Frame, FrameError, Machine, Owner, Place, Translated, VirtAddr};
+use paging::{Attrs, Flags, Format, Geometry};
 
 /// Pages of it that are checked.
 const PIECES: usize = 12;
@@ -47,7 +47,7 @@ impl<'g, 'a, M: Machine + Translated, F: Format, G: Concurrent> Large<'g, 'a, M,
         let mut pieces = [0; PIECES];
         pieces.fill_with(|| worker.below(count));
 
-        machine.check_reuse(None, whole);
+        machine.checker().check_reuse(None, whole);
         tables.map_own(whole, block, Attrs::KERNEL_RW).of("could not map a large page")?;
         let size = tables.walk(&G::pin()).get(self.at).map(|mapping| mapping.size);
         if size != Some(F::LARGE.min(tables.paging().largest())) {

@@ -112,6 +112,9 @@ unsafe impl Step for Lax {
     fn relax(&self) {
         self.sim.relax();
     }
+    fn checker(&self) -> Option<&dyn Checker> {
+        self.sim.checker()
+    }
 }
 
 // SAFETY: none: it breaks its obligations on purpose. The effect is confined to the frames of the
@@ -154,15 +157,6 @@ unsafe impl Tlb for Lax {
     fn active(&self) -> Option<(Frame, Asid)> {
         self.sim.active()
     }
-    fn check_reuse(&self, space: Option<Asid>, range: VirtRange) {
-        self.sim.check_reuse(space, range);
-    }
-    fn check_tag_taken(&self, asid: Asid) {
-        self.sim.check_tag_taken(asid);
-    }
-    fn check_passed_over(&self, cpus: &CpuSet, asid: Asid) {
-        self.sim.check_passed_over(cpus, asid);
-    }
 }
 
 // SAFETY: as the machine in software.
@@ -203,9 +197,6 @@ unsafe impl FrameSource for Lax {
     unsafe fn set_owner(&self, frame: Frame, owner: Owner) -> Result<(), FrameError> {
         // SAFETY: passed on.
         unsafe { self.sim.set_owner(frame, owner) }
-    }
-    fn note_constructed(&self, frame: Frame, list: u8) {
-        self.sim.note_constructed(frame, list);
     }
     fn accounts(&self) -> Option<&machine::Accounts> {
         self.sim.accounts()

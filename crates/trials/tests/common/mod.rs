@@ -8,7 +8,7 @@ pub(crate) use arch::OnSim;
 
 use grace::Concurrent;
 use machine::{Machine, Memory, PageSize, Translated, VirtAddr, VirtRange};
-use paging::{Format, PageTables, Paging, QUICK_ROOT};
+use paging::{Format, Geometry, PageTables, Paging, QUICK_ROOT};
 use sim::{Config, Failure, Grace, Sim, seeded, threads};
 use std::mem::{ManuallyDrop, forget};
 use std::sync::{Arc, Mutex, OnceLock};

@@ -100,10 +100,6 @@ impl<R: Reclaim, A: NodeAlloc> Host<File, R, A> for SomePages {
     const BRINGS_IN: bool = false;
     const MARKS_TOUCHED: bool = true;
 
-    fn check_untouched(&mut self, range: Range<usize>) {
-        assert!(!self.any(range), "an untouched VMA has pages");
-    }
-
     fn apply(&mut self, mut step: Step<'_, '_, File, R, A>) -> Result<(), Error> {
         step.hold()?;
         step.close(true)?;
@@ -116,7 +112,7 @@ impl<R: Reclaim, A: NodeAlloc> Host<File, R, A> for SomePages {
 impl SomePages {
     fn work(&mut self, work: &Work, now: Option<&Vma<File>>) {
         match work.clone() {
-            Work::Nothing | Work::Untouched(_) => unreachable!("no host is asked to apply it"),
+            Work::Nothing => unreachable!("no host is asked to apply it"),
             Work::Unmap { range, .. }
             | Work::Replace(range)
             | Work::Advise { range, advice: Advice::DontNeed } => drop(self.take(range)),

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use machine::*;
-use paging::{Attrs, Cache, Format, X86_64L4};
+use paging::{Attrs, Cache, Format, Geometry, X86_64L4};
 use sim::Config;
 use vmap::{Allocation, Contents, Error, Made, Options, Request};
 

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use alloc::vec::Vec;
 use grace::Concurrent;
-use machine::{Frame, FrameError, Machine, PageSize, Place, VirtAddr, VirtRange};
+use machine::{Checker, Frame, FrameError, Machine, PageSize, Place, VirtAddr, VirtRange};
 use paging::{Attrs, PageTables, X86_64L4};
 
 /// Allocates a frame for each page, and has `add` make an area of them. Releases them if that
@@ -50,7 +50,7 @@ pub(super) unsafe fn map<M: Machine, G: Concurrent>(
     frames: &[Frame],
 ) -> Result<(), Error> {
     let range = range_of(at, frames.len())?;
-    tables.machine().check_reuse(None, range);
+    tables.machine().checker().check_reuse(None, range);
     let place = |to: VirtAddr, _: PageSize| {
         let page = (to.get() - at.get()) as usize >> 12;
         let frame = frames.get(page).copied().ok_or(FrameError::OutOfFrames { order: 0 })?;

@@ -5,7 +5,7 @@ use crate::block::block_of;
 use crate::cursor::group::first_of;
 use crate::cursor::{Error, PageEntry, Users};
 use crate::format::{
-    Attrs, Decoded, Flags, Format, Share, alone, entries, group_entries, is_grouped,
+    Attrs, Decoded, Flags, Format, Geometry, Share, alone, entries, group_entries, is_grouped,
 };
 use crate::lock::{Locked, lock, max_shares};
 use crate::tables::PageTables;

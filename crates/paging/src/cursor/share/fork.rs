@@ -3,7 +3,7 @@
 use super::copy::{Pinned, add_share, share_page, unshare_page};
 use crate::block::block_of;
 use crate::cursor::{Changed, Error, Result as Outcome, SweepChange, rest};
-use crate::format::{Decoded, Format, Share, entry, lower_entries, start_at};
+use crate::format::{Decoded, Format, Geometry, Share, entry, lower_entries, start_at};
 use crate::lock::lock;
 use crate::pending::PendingFlush;
 use crate::sync::{AtomicBool, fence};

@@ -1,7 +1,7 @@
 //! Leaving shared tables, and the end of a table that no space leads to any more.
 
 use crate::cursor::{Error, covers_entry};
-use crate::format::{Decoded, Format, alone, entry};
+use crate::format::{Decoded, Format, Geometry, alone, entry};
 use crate::gather::{State, TlbGather};
 use crate::lock::lock;
 use crate::paging::Paging;

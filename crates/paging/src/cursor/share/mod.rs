@@ -51,7 +51,7 @@ mod take_back;
 pub(crate) use leave::leave_table;
 
 use super::{Error, covers_entry};
-use crate::format::{Format, span_at};
+use crate::format::{Format, Geometry, span_at};
 use crate::lock::{Locked, lock};
 use crate::pending::PendingFlush;
 use crate::tables::PageTables;

@@ -16,7 +16,7 @@ pub use ept::{Ept, Ept4, Ept5, Extended};
 pub use long_mode::{LongMode, PAT, X86_64, X86_64L4, X86_64L5};
 pub use npt::{Nested, Npt, Npt4, Npt5};
 
-use super::{Attrs, Cache, Decoded, Flags, Format, FormatError, check, check_frame};
+use super::{Attrs, Cache, Decoded, Flags, Format, FormatError, Geometry, check, check_frame};
 use core::fmt;
 use core::marker::PhantomData;
 use machine::{Frame, PageSize, PhysAddr};

@@ -108,7 +108,7 @@ impl Images {
         let Ok(id) = ImageId::try_from(self.images.len() + 1) else { return 0 };
         let (path, contents, dev, inode) = match code.source {
             CodeSource::File(dev, inode) => {
-                let path = observer.path_at(mm, code.range.start);
+                let path = observer.file_at(mm, code.range.start).1;
                 let file = file(code, tid, &path);
                 let contents = file.and_then(|file| {
                     let stamp = Stamp::of(&file)?;

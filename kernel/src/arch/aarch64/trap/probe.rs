@@ -7,7 +7,7 @@ use super::{INSTRUCTION_ABORT, Registers};
 use crate::arch::place::Format;
 use core::arch::global_asm;
 use machine::{FaultKind, VirtAddr};
-use paging::Format as _;
+use paging::Geometry as _;
 
 /// The outcome of an access.
 #[derive(Clone, Copy)]
