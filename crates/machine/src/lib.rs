@@ -103,7 +103,7 @@ pub use percpu::{CpuLocal, PerCpu};
 pub use ranges::{Ranges, RangesError};
 pub use source::{FrameError, FrameSource, MAX_NODES, NodeId, Place};
 pub use span::{FrameRange, PhysRange, Point, Span, VirtRange};
-pub use step::{Access, EntryOp, Step};
+pub use step::{EntryOp, SharedAccess, Step};
 pub use sync::after_update;
 pub use tlb::{Asid, Flush, Tlb};
 pub use translated::{Fault, FaultKind, Translated};

@@ -1,6 +1,6 @@
 //! Spin locks that wait by the machine's rules.
 
-use crate::{Access, Step};
+use crate::{SharedAccess, Step};
 
 /// Locks `mutex`, and waits by [`Step::relax`]. So a simulated machine can run the lock's holder,
 /// and a CPU that waits with interrupts disabled still performs the flushes that other CPUs
@@ -22,7 +22,7 @@ pub fn lock<'a, T: ?Sized>(
     machine: &(impl Step + ?Sized),
     mutex: &'a spin::mutex::SpinMutex<T>,
 ) -> spin::mutex::SpinMutexGuard<'a, T> {
-    machine.step(Access::Shared);
+    machine.step(SharedAccess::Other);
     loop {
         if let Some(guard) = mutex.try_lock() {
             return guard;

@@ -1,7 +1,7 @@
 //! Physical memory: pointers to frames, and the entries of page tables.
 
 use crate::word::EntryWord;
-use crate::{Access, EntryOp, Frame, Step};
+use crate::{EntryOp, Frame, SharedAccess, Step};
 use core::fmt;
 use core::ops::Range;
 use core::ptr::NonNull;
@@ -156,7 +156,7 @@ impl<'m, M: Step + ?Sized> Entries<'m, M> {
     fn beyond_zeros(&self, mut next: usize, end: usize) -> usize {
         const BATCH: usize = 8;
         let load = |(index, cell): (usize, &EntryWord)| {
-            self.machine.step(Access::Entry { table: self.table, index, op: EntryOp::Load });
+            self.machine.step(SharedAccess::Entry { table: self.table, index, op: EntryOp::Load });
             cell.load()
         };
         let range = self.cells.get(next..end.min(self.cells.len())).unwrap_or_default();
@@ -209,7 +209,7 @@ impl<'m, M: Step + ?Sized> Entry<'m, M> {
 
     #[inline(always)]
     fn step(&self, op: EntryOp) {
-        self.machine.step(Access::Entry { table: self.table, index: self.index, op });
+        self.machine.step(SharedAccess::Entry { table: self.table, index: self.index, op });
     }
 
     /// Reads the entry.
@@ -282,12 +282,12 @@ mod tests {
     #[repr(align(4096))]
     struct Host {
         frame: UnsafeCell<[u64; ENTRIES]>,
-        last: Cell<Option<Access>>,
+        last: Cell<Option<SharedAccess>>,
     }
 
     // SAFETY: it records the access, and calls nothing.
     unsafe impl Step for Host {
-        fn step(&self, access: Access) {
+        fn step(&self, access: SharedAccess) {
             assert_eq!(self.last.replace(Some(access)), None, "two steps for one access");
         }
     }
@@ -313,7 +313,10 @@ mod tests {
         let entry = entry(ENTRIES - 1).unwrap();
         assert_eq!((entry.table(), entry.index()), (table, ENTRIES - 1));
         let said = |op| {
-            assert_eq!(host.last.take(), Some(Access::Entry { table, index: ENTRIES - 1, op }))
+            assert_eq!(
+                host.last.take(),
+                Some(SharedAccess::Entry { table, index: ENTRIES - 1, op })
+            )
         };
         entry.store(0b1100);
         said(EntryOp::Store(0b1100));

@@ -21,7 +21,7 @@ pub enum EntryOp {
 
 /// An access that other CPUs, or the hardware's page walkers, can observe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
+pub enum SharedAccess {
     /// To entry `index` of a page table.
     Entry {
         /// The table.
@@ -32,7 +32,7 @@ pub enum Access {
         op: EntryOp,
     },
     /// To other shared memory: a lock, a list, a counter.
-    Shared,
+    Other,
 }
 
 /// Hooks before each access to shared memory, and in each iteration of a waiting loop.
@@ -51,12 +51,12 @@ pub enum Access {
 ///   The only exception are the flushes that [`relax`](Step::relax) performs.
 pub unsafe trait Step {
     /// Called before an access. [`Entry`](crate::Entry) calls it for page-table entries. Code that
-    /// shares other memory between CPUs without a lock calls it with [`Access::Shared`].
+    /// shares other memory between CPUs without a lock calls it with [`SharedAccess::Other`].
     ///
     /// It may take an interrupt if interrupts are enabled, as any instruction may. On hardware it
     /// costs nothing.
     #[inline(always)]
-    fn step(&self, access: Access) {
+    fn step(&self, access: SharedAccess) {
         let _ = access;
     }
 

@@ -21,7 +21,7 @@ use crate::cursor::Error;
 use crate::format::{Format, Geometry};
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
-use machine::{Access, Entry, Frame, FrameWord, Machine, Step, VirtAddr};
+use machine::{Entry, Frame, FrameWord, Machine, SharedAccess, Step, VirtAddr};
 
 pub(crate) const LOCKED: u32 = 1 << 31;
 const DEAD: u32 = 1 << 30;
@@ -124,7 +124,7 @@ pub(crate) fn lock<M: Machine, F: Format>(
     at: VirtAddr,
 ) -> Result<Option<Locked<'_, F>>, Error> {
     let info = machine.info(frame).ok_or(Error::Malformed(at))?;
-    machine.step(Access::Shared);
+    machine.step(SharedAccess::Other);
     // SAFETY: the word of a table is its lock and its entry count. It is used as such here and by
     // code that has the table to itself. The caller has `frame` from an entry of a table, so it is
     // a table.

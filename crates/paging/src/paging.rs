@@ -13,7 +13,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::mem;
 use core::sync::atomic::{AtomicU64, Ordering};
-use machine::{Access, CpuId, Frame, Machine, PageSize, PerCpu};
+use machine::{CpuId, Frame, Machine, PageSize, PerCpu, SharedAccess};
 
 /// The frame number of the kernel's top-level table, or [`NONE`] or [`DROPPED`].
 #[derive(Debug)]
@@ -231,9 +231,9 @@ impl<M: Machine, F: Format> Paging<M, F> {
         let machine = self.machine();
         let _section = machine.irqs_off();
         let cpu = machine.current();
-        machine.step(Access::Shared);
+        machine.step(SharedAccess::Other);
         if self.tables.get(cpu)?.kept.add() {
-            machine.step(Access::Shared);
+            machine.step(SharedAccess::Other);
             mem::forget(Arc::clone(self));
         }
         Some(cpu)
@@ -248,7 +248,7 @@ impl<M: Machine, F: Format> Paging<M, F> {
     pub(crate) unsafe fn release(this: *const Self, cpu: CpuId) {
         // SAFETY: a chain of this CPU is kept, so a reference exists.
         let paging = unsafe { &*this };
-        paging.machine().step(Access::Shared);
+        paging.machine().step(SharedAccess::Other);
         let passed = paging.tables.get(cpu);
         if passed.is_some_and(|passed| passed.kept.sub()) {
             // SAFETY: `keep` forgot this reference when the first of these chains came. Only the

@@ -24,8 +24,8 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 use grace::Concurrent;
 use machine::{
-    Access, Asid, AtomicCpuSet, Checker, CpuSet, Flush, Frame, Machine, Owner, PageSize, VirtAddr,
-    VirtRange,
+    Asid, AtomicCpuSet, Checker, CpuSet, Flush, Frame, Machine, Owner, PageSize, SharedAccess,
+    VirtAddr, VirtRange,
 };
 
 /// The page tables of an address space.
@@ -151,7 +151,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         if !Arc::ptr_eq(paging, &kernel.paging) || paging.kernel().get() != Some(kernel.root) {
             return Err(Error::NotTheKernels);
         }
-        machine.step(Access::Shared);
+        machine.step(SharedAccess::Other);
         // Acquire: pairs with the Release of `fix`. A top-level table that is constructed after
         // this load sees all entries.
         let was_fixed = kernel.fixed.load(Ordering::Acquire);
@@ -167,7 +167,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     fn fix(&self, root: Frame) -> Result<(), Error> {
         let machine = self.machine();
         let _locked = crate::lock::lock::<M, F>(machine, self.root, VirtAddr::new(0))?;
-        machine.step(Access::Shared);
+        machine.step(SharedAccess::Other);
         // Release: pairs with the Acquire of `user`. A CPU that adds an entry holds the lock.
         // Either it came before, and its entry is copied here, or it comes later, and sees this
         // flag.

@@ -59,7 +59,7 @@ use crate::sync::{AtomicBool, AtomicU64, fence};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64 as Plain, Ordering};
-use machine::{Access, Asid, AtomicCpuSet, Checker, CpuId, PerCpu, Step, Tlb};
+use machine::{Asid, AtomicCpuSet, Checker, CpuId, PerCpu, SharedAccess, Step, Tlb};
 
 /// The tag that a new space gets.
 ///
@@ -193,7 +193,7 @@ impl Tags {
     }
 
     fn lock(&self, machine: &impl Step) -> Locked<'_> {
-        machine.step(Access::Shared);
+        machine.step(SharedAccess::Other);
         let (free, taken) = (Ordering::Acquire, Ordering::Relaxed);
         // Acquire: sees what the last holder has changed. Relaxed on failure: nothing is read then.
         while self.locked.compare_exchange(false, true, free, taken).is_err() {
@@ -262,18 +262,18 @@ impl Tags {
         let Some(Slots(slots)) = self.slots.get(cpu) else { return (Self::last(space), 0) };
         // Relaxed: only this CPU stores its slots. The space that is active now is in the other.
         let free = usize::from(slots[0].load(Ordering::Relaxed) != 0);
-        machine.step(Access::Shared);
+        machine.step(SharedAccess::Other);
         // Relaxed: if it is not the latest tag, its word does not have this space's number, or it
         // has the number again, and then Acquire below orders it.
         let tag = space.tag.load(Ordering::Relaxed);
         if tag != 0 {
-            machine.step(Access::Shared);
+            machine.step(SharedAccess::Other);
             // Relaxed: the fence orders it.
             slots[free].store(tag, Ordering::Relaxed);
             // SeqCst fence: pairs with that of `begin_generation`. At least one of the two CPUs
             // sees what the other has stored before.
             fence(Ordering::SeqCst);
-            machine.step(Access::Shared);
+            machine.step(SharedAccess::Other);
             // Acquire: sees the set of CPUs as it was emptied when the tag was handed out; pairs
             // with the Release of `hand_out`.
             if self.holder(tag).load(Ordering::Acquire) == space.id {
@@ -387,11 +387,11 @@ impl Tags {
                 holder.store(id | MARK, Ordering::Relaxed);
             }
         }
-        machine.step(Access::Shared);
+        machine.step(SharedAccess::Other);
         // SeqCst fence: pairs with that of `hold`.
         fence(Ordering::SeqCst);
         for slot in self.slots.iter().flat_map(|slots| &slots.0) {
-            machine.step(Access::Shared);
+            machine.step(SharedAccess::Other);
             // Acquire: a CPU that has left the tables walks them no more; pairs with the Release of
             // `activated`.
             let tag = slot.load(Ordering::Acquire);

@@ -50,7 +50,7 @@ use alloc::sync::Arc;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use grace::period::{CpuGracePeriods, GracePeriods};
-use machine::{Access, CpuId, CpuSet, Flush, Machine, PerCpu, lock};
+use machine::{CpuId, CpuSet, Flush, Machine, PerCpu, SharedAccess, lock};
 use spin::mutex::SpinMutex;
 
 /// Per-CPU state.
@@ -146,7 +146,7 @@ impl<M: Machine> TlbGrace<M> {
     /// unmapped on this CPU, or on others with which it has synchronized since. Any context.
     #[inline]
     pub fn target(&self) -> u64 {
-        self.machine.step(Access::Shared);
+        self.machine.step(SharedAccess::Other);
         let target = self.count.target();
         // Relaxed: only this CPU writes it, as a hint for its own tick.
         self.with(|slot| {
@@ -205,7 +205,7 @@ impl<M: Machine> TlbGrace<M> {
     fn quiescent_by(&self, slot: &Slot, flush: impl FnOnce()) {
         let begun = self.count.begin();
         flush();
-        self.machine.step(Access::Shared);
+        self.machine.step(SharedAccess::Other);
         if !slot.passed.is_idle() {
             self.count.end(&slot.passed, begun);
         }
@@ -294,7 +294,7 @@ impl<M: Machine> TlbGrace<M> {
     /// Begins the period `wanted` as soon as possible, and ends it if all CPUs have passed it.
     /// Returns whether it has ended. Cost: a load per CPU. Never waits, sends no IPI.
     pub fn advance(&self, wanted: u64) -> bool {
-        self.machine.step(Access::Shared);
+        self.machine.step(SharedAccess::Other);
         self.count.advance(wanted, self.slots.iter().map(|slot| &slot.passed))
     }
 
@@ -305,7 +305,7 @@ impl<M: Machine> TlbGrace<M> {
 
     /// The CPUs that have not passed a period. Ending it at once would take an IPI to each.
     pub fn behind(&self, period: u64) -> CpuSet {
-        self.machine.step(Access::Shared);
+        self.machine.step(SharedAccess::Other);
         let slots = self.slots.iter().enumerate();
         let behind = slots.filter(|(_, slot)| !slot.passed.has_passed(period));
         behind.filter_map(|(cpu, _)| CpuId::new(cpu)).collect()
@@ -347,7 +347,7 @@ impl<M: Machine> TlbGrace<M> {
     }
 
     fn begin_now(&self, period: u64, targets: impl FnOnce(&Self) -> CpuSet) {
-        self.machine.step(Access::Shared);
+        self.machine.step(SharedAccess::Other);
         self.count.expedite_start(period);
         self.expedite_on(period, targets(self));
     }
@@ -355,7 +355,7 @@ impl<M: Machine> TlbGrace<M> {
     /// Makes these CPUs flush. Then all CPUs that are not idle have flushed since the period began.
     fn expedite_on(&self, period: u64, cpus: CpuSet) {
         self.machine.flush_on(&cpus, Flush::All);
-        self.machine.step(Access::Shared);
+        self.machine.step(SharedAccess::Other);
         self.count.expedite_end(period);
         self.with(|slot| {
             bump(&slot.broadcasts);

@@ -374,7 +374,7 @@ fn beside_a_split<F: OnSim>(seed: u64) -> Result<(), Failure> {
         activate();
         // Early, late, and at the moment of the break.
         for _ in 0..seed % 64 * 32 {
-            sim_.step(Access::Shared);
+            sim_.step(SharedAccess::Other);
         }
         // Either it is refused, since the page is whole, or it is done.
         match tables_.unmap_own(piece, |_| ()) {

@@ -228,7 +228,7 @@ fn becomes_large(seed: u64, size: PageSize, rounds: u64, call: Call) -> Result<(
                     Err(failed) => assert_eq!(failed.error, Error::EmptyTable(second.start())),
                 }
             }
-            (0..3).for_each(|_| sim.step(Access::Shared));
+            (0..3).for_each(|_| sim.step(SharedAccess::Other));
             // It is still whole, and has the rights that it was mapped with.
             let mut gone = Vec::new();
             space.unmap_own(large, |page| gone.push(page)).unwrap().flush();
@@ -269,7 +269,7 @@ fn split_by_two(seed: u64, size: PageSize) -> Result<(), Failure> {
             // The one that is later comes in between.
             let theirs = sim.clone();
             sim.interrupt(cpu as usize ^ 1, move || {
-                (0..600).for_each(|_| theirs.step(Access::Shared));
+                (0..600).for_each(|_| theirs.step(SharedAccess::Other));
             });
             let piece = pages(LOWER + (cpu << 12), 1);
             space.split_own(piece.start(), PageSize::Size4K).unwrap().flush();

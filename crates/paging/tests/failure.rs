@@ -308,7 +308,7 @@ fn on_another_list(seed: u64, ticks: bool) -> Result<(), Failure> {
     let has = || {
         while !done.load(SeqCst) {
             if ticks {
-                sim.step(Access::Shared);
+                sim.step(SharedAccess::Other);
                 continue;
             }
             // It takes a page and gives it back, as usual.
@@ -319,7 +319,7 @@ fn on_another_list(seed: u64, ticks: bool) -> Result<(), Failure> {
                 // SAFETY: unchanged.
                 unsafe { quick.free(QUICK_TABLE, page) }.unwrap();
             }
-            sim.step(Access::Shared);
+            sim.step(SharedAccess::Other);
         }
     };
     seeded(&sim, seed, vec![Box::new(needs) as Program, Box::new(has)])?;
@@ -407,10 +407,10 @@ fn in_wait(seed: u64, leaves: bool) -> Result<(), Failure> {
         let guard = <Grace as grace::Reclaim>::pin();
         inside.store(true, SeqCst);
         if leaves {
-            (0..50).for_each(|_| sim.step(Access::Shared));
+            (0..50).for_each(|_| sim.step(SharedAccess::Other));
             drop(guard);
             while !done.load(SeqCst) {
-                sim.step(Access::Shared);
+                sim.step(SharedAccess::Other);
             }
         } else {
             while !done.load(SeqCst) {

@@ -37,13 +37,13 @@ struct Record<'s>(&'s Sim, AtomicU64);
 
 impl Record<'_> {
     fn look(&self) -> u64 {
-        self.0.step(Access::Shared);
+        self.0.step(SharedAccess::Other);
         // SeqCst: the driver runs one CPU at a time.
         self.1.load(SeqCst)
     }
 
     fn add_one(&self) {
-        self.0.step(Access::Shared);
+        self.0.step(SharedAccess::Other);
         // SeqCst: as above.
         self.1.fetch_add(1, SeqCst);
     }

@@ -161,7 +161,7 @@ fn both_unmap(seed: u64, early: Early) -> Result<(), Failure> {
         for round in 0..6 {
             let range = pages(AT + ((round & 1) << 12), 1);
             space.map_own(range, block(&sim, 0), Attrs::USER_RW).unwrap();
-            (0..4 * (round & 3)).for_each(|_| sim.step(Access::Shared));
+            (0..4 * (round & 3)).for_each(|_| sim.step(SharedAccess::Other));
             of_one += unmap(range, Early::Never);
         }
     };

@@ -51,7 +51,7 @@ fn pin_some(sim: &Sim, space: &Space, count: usize, call: Call) {
         for frame in pins.frames() {
             for _ in 0..2 {
                 assert_eq!(tag(sim, *frame).load(Relaxed), OURS);
-                sim.step(Access::Shared);
+                sim.step(SharedAccess::Other);
             }
         }
     }
@@ -66,7 +66,7 @@ fn unmapped(seed: u64, order: u8) -> Result<(), Failure> {
             let first = block(&sim, order);
             tag_all(&sim, first, order, OURS);
             space.map_own(range, first, Attrs::USER_RW).unwrap();
-            (0..20).for_each(|_| sim.step(Access::Shared));
+            (0..20).for_each(|_| sim.step(SharedAccess::Other));
             space.unmap_own(range, |_| ()).unwrap().flush();
             release(&sim, first);
             let Ok(other) = sim.alloc(order, Place::Local) else { continue };
@@ -74,7 +74,7 @@ fn unmapped(seed: u64, order: u8) -> Result<(), Failure> {
                 // It was the last reference, so there is no pin.
                 tag_all(&sim, other, order, THEIRS);
             }
-            (0..40).for_each(|_| sim.step(Access::Shared));
+            (0..40).for_each(|_| sim.step(SharedAccess::Other));
             release(&sim, other);
         }
     };
@@ -96,11 +96,11 @@ fn frozen(seed: u64, order: u8, call: Call) -> Result<(), Failure> {
     });
     let owner = || {
         for _ in 0..3 {
-            (0..20).for_each(|_| sim.step(Access::Shared));
+            (0..20).for_each(|_| sim.step(SharedAccess::Other));
             space.protect_own(range, Flags::READ | Flags::USER).unwrap().flush();
             if sim.info(first).unwrap().pins() == 0 {
                 tag_all(&sim, first, order, FROZEN);
-                (0..40).for_each(|_| sim.step(Access::Shared));
+                (0..40).for_each(|_| sim.step(SharedAccess::Other));
                 tag_all(&sim, first, order, OURS);
             }
             space.protect_own(range, Flags::READ | Flags::WRITE | Flags::USER).unwrap().flush();
@@ -145,7 +145,7 @@ fn split(seed: u64) -> Result<(), Failure> {
     let splitter = || {
         // Keeps the other CPU in an interrupt for as long as it takes to fill a table.
         let theirs = sim.clone();
-        sim.interrupt(1, move || (0..1500).for_each(|_| theirs.step(Access::Shared)));
+        sim.interrupt(1, move || (0..1500).for_each(|_| theirs.step(SharedAccess::Other)));
         space.split_own(virt(AT), PageSize::Size4K).unwrap().flush();
         done.store(true, Relaxed);
     };
@@ -293,7 +293,7 @@ fn neighbours_change_frames(
                     }
                 };
                 right("a frame that was never mapped there");
-                sim.step(Access::Shared);
+                sim.step(SharedAccess::Other);
                 right("the frame changed hands");
             }
         }
@@ -351,7 +351,7 @@ fn blocks_change_length(seed: u64) -> Result<(), Failure> {
             let whole = blocks.len() == 1 << (9 - order) && blocks[0].is_aligned(PageSize::Size2M);
             if whole {
                 space.map_own(range, blocks[0], Attrs::USER_RW).unwrap();
-                (0..seed % 40).for_each(|_| sim.step(Access::Shared));
+                (0..seed % 40).for_each(|_| sim.step(SharedAccess::Other));
                 space.unmap_own(range, |_| ()).unwrap().flush();
             }
             blocks.into_iter().for_each(|frame| release(&sim, frame));

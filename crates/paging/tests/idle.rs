@@ -180,7 +180,7 @@ fn come_and_go(seed: u64, tag: Tag) -> Result<(), Failure> {
         let (world, begun, ended) = (&world, &begun, &ended);
         Box::new(move || {
             for round in 0..10 {
-                world.sim.step(Access::Shared);
+                world.sim.step(SharedAccess::Other);
                 // SeqCst: the driver runs one CPU at a time.
                 let least = ended.load(Ordering::SeqCst);
                 world.activate(&world.space);

@@ -282,7 +282,7 @@ fn interrupted(seed: u64) -> Result<(), Failure> {
     for cpu in 0..2 {
         sim.on_cpu(cpu, || {
             // A pending interrupt is taken when the CPU runs again.
-            sim.step(Access::Shared);
+            sim.step(SharedAccess::Other);
             lists.drain()
         });
     }

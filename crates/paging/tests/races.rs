@@ -252,7 +252,7 @@ fn kernel(seed: u64) -> Result<(), Failure> {
     });
     let turn = std::sync::atomic::AtomicU32::new(0);
     let is = |value: u32| {
-        sim.step(Access::Shared);
+        sim.step(SharedAccess::Other);
         turn.load(std::sync::atomic::Ordering::SeqCst) == value
     };
     let set = |value| turn.store(value, std::sync::atomic::Ordering::SeqCst);
@@ -445,7 +445,7 @@ fn come_and_go(seed: u64) -> Result<(), Failure> {
         for _ in 0..12 {
             let frame = block(&sim, 0);
             first.map_own(range, frame, Attrs::USER_RW).unwrap();
-            (0..8).for_each(|_| sim.step(Access::Shared));
+            (0..8).for_each(|_| sim.step(SharedAccess::Other));
             first.unmap_own(range, |_| ()).unwrap().flush();
             sim.check_flushed(first.root(), first.space(), range);
             release(&sim, frame);

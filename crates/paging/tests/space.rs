@@ -311,7 +311,7 @@ fn grows_beside(seed: u64) -> Result<(), Failure> {
     let grown = std::sync::Mutex::new(Vec::new());
     let grower = || {
         // The makers read each entry first.
-        (0..250 + seed % 30).for_each(|_| sim.step(Access::Shared));
+        (0..250 + seed % 30).for_each(|_| sim.step(SharedAccess::Other));
         for top in 0..6 {
             let range = pages(TOP + (top << 39), 1);
             let done = match top {

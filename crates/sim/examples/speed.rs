@@ -3,7 +3,7 @@
 //! `cargo run --release -p samara-sim --example speed`
 
 use machine::{
-    Access, Asid, CpuLocal, Cpus, Flush, FrameSource, Irqs, Memory, Owner, Place, Step, Tlb,
+    Asid, CpuLocal, Cpus, Flush, FrameSource, Irqs, Memory, Owner, Place, SharedAccess, Step, Tlb,
     Translated, VirtAddr,
 };
 use sim::{Checks, Config, Grace, Program, Sim, seeded, threads};
@@ -23,7 +23,7 @@ fn main() {
     for checks in [Checks::NONE, Checks::ALL] {
         let run = |seed| {
             let sim = Sim::new(Config { checks, ..Config::default() }).expect("a machine");
-            let program = || (0..500).for_each(|_| sim.step(Access::Shared));
+            let program = || (0..500).for_each(|_| sim.step(SharedAccess::Other));
             seeded(&sim, seed, vec![Box::new(program), Box::new(program)])
                 .expect("nothing to find");
         };
@@ -56,7 +56,7 @@ fn single(sim: &Sim) {
     let count = 1_000_000;
     each("current", count, || sim.current());
     each("interrupts off and on", count, || drop(sim.irqs_off()));
-    each("step", count, || sim.step(Access::Shared));
+    each("step", count, || sim.step(SharedAccess::Other));
     let local = CpuLocal::try_new(sim.clone(), |_| 0u64).expect("memory");
     each("CpuLocal::with", count, || local.with(|count| *count += 1));
     each("grace: guard", count, || drop(<Grace as grace::Reclaim>::pin()));

@@ -7,7 +7,7 @@
 
 use core::fmt;
 use machine::{
-    Access, Asid, CpuId, CpuSet, EntryOp, Flush, Frame, Owner, PageSize, VirtAddr, VirtRange,
+    Asid, CpuId, CpuSet, EntryOp, Flush, Frame, Owner, PageSize, SharedAccess, VirtAddr, VirtRange,
 };
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -206,9 +206,9 @@ impl Log {
 }
 
 /// The change of an entry that an access is about to make, if any.
-pub(crate) fn change(access: Access) -> Option<What> {
+pub(crate) fn change(access: SharedAccess) -> Option<What> {
     match access {
-        Access::Entry { op: EntryOp::Load, .. } | Access::Shared => None,
-        Access::Entry { table, index, op } => Some(What::Entry { table, index, op }),
+        SharedAccess::Entry { op: EntryOp::Load, .. } | SharedAccess::Other => None,
+        SharedAccess::Entry { table, index, op } => Some(What::Entry { table, index, op }),
     }
 }

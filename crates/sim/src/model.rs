@@ -22,8 +22,8 @@ pub use engine::ModelGrace;
 
 use machine::word::{MemoryWord, forget, model_begins, model_ends};
 use machine::{
-    Access, Asid, Checker, CpuId, CpuSet, Cpus, ENTRIES, Flush, Frame, FrameError, FrameInfo,
-    FrameRange, FrameSource, Irqs, Memory, ModelFrames, Place, Step, Tlb, VirtAddr,
+    Asid, Checker, CpuId, CpuSet, Cpus, ENTRIES, Flush, Frame, FrameError, FrameInfo, FrameRange,
+    FrameSource, Irqs, Memory, ModelFrames, Place, SharedAccess, Step, Tlb, VirtAddr,
 };
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
@@ -73,7 +73,7 @@ thread_local! {
 }
 
 /// See [`Model::on_step`].
-type Hook = dyn Fn(usize, Option<Access>);
+type Hook = dyn Fn(usize, Option<SharedAccess>);
 
 struct Inner {
     hook: RefCell<Option<Rc<Hook>>>,
@@ -190,7 +190,7 @@ impl Model {
     /// Calls `hook` at each step of each CPU, and in each turn of a waiting loop, with the CPU and
     /// the access that follows; and with `None` after each allocation of a frame. It may wait by
     /// [`pause`](Self::pause): so a model lets CPUs take turns at chosen places.
-    pub fn on_step(&self, hook: impl Fn(usize, Option<Access>) + 'static) {
+    pub fn on_step(&self, hook: impl Fn(usize, Option<SharedAccess>) + 'static) {
         *self.0.hook.borrow_mut() = Some(Rc::new(hook));
     }
 
@@ -199,7 +199,7 @@ impl Model {
         loom::thread::yield_now();
     }
 
-    fn call_hook(&self, access: Option<Access>) {
+    fn call_hook(&self, access: Option<SharedAccess>) {
         let hook = self.0.hook.borrow().clone();
         if let Some(hook) = hook {
             hook(self.current().index(), access);
@@ -278,12 +278,12 @@ unsafe impl Irqs for Model {
 
 // SAFETY: it lets other threads run, and does nothing else; the hooks of models neither.
 unsafe impl Step for Model {
-    fn step(&self, access: Access) {
+    fn step(&self, access: SharedAccess) {
         self.call_hook(Some(access));
     }
 
     fn relax(&self) {
-        self.call_hook(Some(Access::Shared));
+        self.call_hook(Some(SharedAccess::Other));
         Model::pause();
     }
 

@@ -8,11 +8,11 @@ macro_rules! stats {
         /// Counts of one CPU, or of all together. Subtract two readings.
         ///
         /// ```
-        /// use machine::{Access, Step};
+        /// use machine::{SharedAccess, Step};
         /// use sim::{Config, Sim};
         /// let sim = Sim::new(Config::default()).unwrap();
         /// let before = sim.stats();
-        /// sim.on_cpu(0, || sim.step(Access::Shared));
+        /// sim.on_cpu(0, || sim.step(SharedAccess::Other));
         /// assert_eq!((sim.stats() - before).steps, 1);
         /// ```
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

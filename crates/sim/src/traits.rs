@@ -5,8 +5,8 @@ use crate::format::Want;
 use crate::here;
 use crate::sim::{Sim, locked};
 use machine::{
-    Access, Accounts, Asid, Checker, CpuId, CpuSet, Cpus, Fault, FaultKind, Flush, Frame,
-    FrameError, FrameInfo, FrameSource, Irqs, Memory, NodeId, Owner, PageSize, Place, Step, Tlb,
+    Accounts, Asid, Checker, CpuId, CpuSet, Cpus, Fault, FaultKind, Flush, Frame, FrameError,
+    FrameInfo, FrameSource, Irqs, Memory, NodeId, Owner, PageSize, Place, SharedAccess, Step, Tlb,
     Translated, VirtAddr, VirtRange,
 };
 use std::ptr::NonNull;
@@ -63,7 +63,7 @@ unsafe impl Irqs for Sim {
 // SAFETY: interrupts come only while they are enabled; while disabled, only flushes are performed.
 unsafe impl Step for Sim {
     #[inline]
-    fn step(&self, access: Access) {
+    fn step(&self, access: SharedAccess) {
         if !self.quick_step() {
             self.slow_step(access);
         }
@@ -313,10 +313,10 @@ fn misaligned(at: VirtAddr, write: bool) -> Result<(), Fault> {
 }
 
 impl Sim {
-    fn slow_step(&self, access: Access) {
+    fn slow_step(&self, access: SharedAccess) {
         let cpu = self.cpu();
         self.instruction(cpu);
-        if let Access::Entry { table, index, op } = access {
+        if let SharedAccess::Entry { table, index, op } = access {
             self.check_entry(cpu, table);
             self.check_marks(cpu, table, index, op);
             self.check_breaks(table, index, op);

@@ -106,7 +106,7 @@ fn every_order_of_a_few_steps_comes_up() {
         let order = Mutex::new(String::new());
         let program = || {
             for _ in 0..3 {
-                sim.step(Access::Shared);
+                sim.step(SharedAccess::Other);
                 order.lock().unwrap().push_str(&sim.current().to_string());
             }
         };
@@ -154,7 +154,7 @@ fn a_violation_stops_all_cpus() {
         "{failure}"
     );
     // It stays halted.
-    let again = seeded(&sim, 0, vec![Box::new(|| sim.step(Access::Shared))]).unwrap_err();
+    let again = seeded(&sim, 0, vec![Box::new(|| sim.step(SharedAccess::Other))]).unwrap_err();
     assert!(again.report().is_some());
 }
 
@@ -164,11 +164,11 @@ fn a_machine_without_checks_stops_too() {
     let sim = Sim::new(Config::fast(2, 64)).unwrap();
     let works: Program = Box::new(|| {
         loop {
-            sim.step(Access::Shared);
+            sim.step(SharedAccess::Other);
         }
     });
     let bad: Program = Box::new(|| {
-        (0..1000).for_each(|_| sim.step(Access::Shared));
+        (0..1000).for_each(|_| sim.step(SharedAccess::Other));
         sim.interrupt(0, || ());
         sim.flush_on(&CpuSet::first(2), Flush::All);
         panic!("on purpose")
@@ -240,9 +240,9 @@ fn interrupts_land_between_steps() {
             let in_handler = count.clone();
             let target = || {
                 let section = off.then(|| sim.irqs_off());
-                sim.step(Access::Shared);
+                sim.step(SharedAccess::Other);
                 let old = count.load(SeqCst);
-                sim.step(Access::Shared);
+                sim.step(SharedAccess::Other);
                 count.store(old + 1, SeqCst);
                 drop(section);
                 while count.load(SeqCst) < 2 && sim.stats().ipis_taken == 0 {

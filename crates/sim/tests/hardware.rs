@@ -301,9 +301,9 @@ fn interrupts_wait_for_the_end_of_all_sections() {
             assert!(!handler.irqs_enabled());
             also.fetch_add(1, Relaxed);
         });
-        sim.step(Access::Shared);
+        sim.step(SharedAccess::Other);
         drop(outer);
-        sim.step(Access::Shared);
+        sim.step(SharedAccess::Other);
         assert_eq!((taken.load(Relaxed), sim.irqs_enabled()), (0, false));
         drop(inner);
         assert_eq!((taken.load(Relaxed), sim.irqs_enabled()), (1, true));
@@ -321,11 +321,11 @@ fn the_timer_ticks() {
     .unwrap();
     assert!(sim.on_tick(|_| ()).is_err());
     sim.on_cpu(0, || {
-        (0..100).for_each(|_| sim.step(Access::Shared));
+        (0..100).for_each(|_| sim.step(SharedAccess::Other));
         // The step after a tick is a step of its own, hence 11.
         assert_eq!(ticks.load(Relaxed), 11);
         let section = sim.irqs_off();
-        (0..100).for_each(|_| sim.step(Access::Shared));
+        (0..100).for_each(|_| sim.step(SharedAccess::Other));
         assert_eq!(ticks.load(Relaxed), 11);
         drop(section);
         assert_eq!(ticks.load(Relaxed), 12, "late, and once");
@@ -333,10 +333,10 @@ fn the_timer_ticks() {
     // On a machine for measurements, too.
     let sim = Sim::new(Config { tick: Some(10), ..Config::fast(1, 1) }).unwrap();
     sim.on_cpu(0, || {
-        (0..100).for_each(|_| sim.step(Access::Shared));
+        (0..100).for_each(|_| sim.step(SharedAccess::Other));
         assert_eq!(sim.stats().ticks, 10);
         let section = sim.irqs_off();
-        (0..100).for_each(|_| sim.step(Access::Shared));
+        (0..100).for_each(|_| sim.step(SharedAccess::Other));
         drop(section);
         assert_eq!(sim.stats().ticks, 11, "late, and once");
     });

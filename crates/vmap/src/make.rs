@@ -7,7 +7,7 @@ use crate::vmap::{PAGE, Vmap};
 use crate::zone::{Span, Zone};
 use core::ops::RangeInclusive;
 use grace::Concurrent;
-use machine::{Access, Checker, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Checker, Machine, PageSize, SharedAccess, VirtAddr, VirtRange};
 use maple::Index;
 use paging::{Format, Geometry};
 
@@ -149,7 +149,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
         match fill(range) {
             Ok(()) => {
-                self.machine().step(Access::Shared);
+                self.machine().step(SharedAccess::Other);
                 area.set(State::Live);
                 Ok(at)
             }
@@ -208,7 +208,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
                 None => Error::WrongKind(culprit()),
             })
         };
-        self.machine().step(Access::Shared);
+        self.machine().step(SharedAccess::Other);
         area.claim(to, is_right, not_live)?;
         // SAFETY: this call has just claimed it.
         Ok(unsafe { Ours::of(area) })

@@ -10,7 +10,7 @@ use crate::vmap::{PAGE, Vmap};
 use crate::zone::Span;
 use core::panic::Location;
 use grace::Concurrent;
-use machine::{Access, Checker, Frame, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Checker, Frame, Machine, PageSize, SharedAccess, VirtAddr, VirtRange};
 use maple::{Index, try_box};
 use paging::{Attrs, Format, Leaf};
 
@@ -246,7 +246,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             Ok(None) => Err(Wrong::Run),
             Ok(Some(0)) => Err(Wrong::Unmapped),
             Ok(Some(_)) => {
-                self.machine().step(Access::Shared);
+                self.machine().step(SharedAccess::Other);
                 bits.give(first, pages);
                 Ok(())
             }

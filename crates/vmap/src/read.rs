@@ -14,7 +14,7 @@ use crate::vmap::{PAGE, Vmap};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use grace::Concurrent;
-use machine::{Access, Frame, Machine, PageSize, VirtAddr};
+use machine::{Frame, Machine, PageSize, SharedAccess, VirtAddr};
 use paging::Format;
 
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
@@ -85,7 +85,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let mut frame = [Frame::default()];
         let pins = self.tables.pin_mapped(at, write, &mut frame);
         let frame = *pins.frames().first()?;
-        self.machine().step(Access::Shared);
+        self.machine().step(SharedAccess::Other);
         let memory = self.machine().frame_ptr(frame)?;
         // SAFETY: the offset lies within the frame.
         Some(f(unsafe { memory.add(at.offset_in(PageSize::Size4K) as usize) }))

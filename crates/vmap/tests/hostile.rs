@@ -105,7 +105,7 @@ fn periods_out_of_the_air() {
         }
         assert!(!tlb_grace.is_over(1000), "{:?} ran ahead", tlb_grace);
     });
-    world.sim.on_cpu(1, || world.sim.step(Access::Shared));
+    world.sim.on_cpu(1, || world.sim.step(SharedAccess::Other));
     world.on(0, || works(&world));
     world.sim.on_cpu(1, || world.stop());
     world.end().unwrap();
@@ -145,5 +145,5 @@ fn works_a_little(world: &World) {
     let at = world.vmap().vmalloc(2 * PAGE).unwrap();
     world.store(at, 1);
     free(world, at);
-    world.sim.step(Access::Shared);
+    world.sim.step(SharedAccess::Other);
 }

@@ -39,7 +39,7 @@ use alloc::vec::Vec;
 use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, Ordering};
 use grace::Concurrent;
-use machine::{Access, Machine, VirtAddr};
+use machine::{Machine, SharedAccess, VirtAddr};
 use report::{Report, Row, Target};
 use spin::mutex::SpinMutex;
 
@@ -288,7 +288,7 @@ fn in_turns<M: Machine, G: Concurrent, R: Sync>(
 fn compute(machine: &impl Machine) {
     for step in 0..COMPUTE {
         black_box(step);
-        machine.step(Access::Shared);
+        machine.step(SharedAccess::Other);
     }
 }
 

@@ -355,7 +355,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         object.mappings().add(self.core.tables.machine(), family, own, range)?;
         // Added first: a seal that this look misses finds the range. A map that is moved was found,
         // or is found.
-        self.core.tables.machine().step(machine::Access::Shared);
+        self.core.tables.machine().step(machine::SharedAccess::Other);
         let writes = VmFlags::SHARED | VmFlags::MAYWRITE;
         let admits = || object.in_memory().is_none_or(MemoryPages::admits_writes);
         match new && vma.flags.contains(writes) && !admits() {

@@ -61,7 +61,7 @@ use core::{
 };
 
 use grace::Concurrent;
-use machine::{Access, Machine, Step, lock};
+use machine::{Machine, SharedAccess, Step, lock};
 use paging::{DeferredFlush, Format, PageTables, PendingFlush, TlbGrace};
 use spin::{Once, mutex::SpinMutex};
 
@@ -346,7 +346,7 @@ impl<M: Machine, F: Format, G: Concurrent> Waiting<M, F, G> {
         if self.pages() == 0 {
             return None;
         }
-        machine.step(Access::Shared);
+        machine.step(SharedAccess::Other);
         self.with(machine, |bags| {
             let mut found = bags.iter().find_map(|bag| bag.ranges.overlapping(range))?;
             // The lists of two periods take turns.

@@ -33,7 +33,7 @@ impl<M: Machine, F: Format> ZeroFrame<M, F> {
 
     /// The frame, if it has been needed before.
     pub(crate) fn get(&self) -> Option<Frame> {
-        self.paging.machine().step(machine::Access::Shared);
+        self.paging.machine().step(machine::SharedAccess::Other);
         // Acquire: pairs with the Release of `make`, which comes after the zeroing.
         Frame::new(self.number.load(Ordering::Acquire))
     }
@@ -46,7 +46,7 @@ impl<M: Machine, F: Format> ZeroFrame<M, F> {
         }
         let new = Reference::alloc_block(machine, Owner::Kernel, self.order)?;
         zero_block(machine, new.frame(), self.order)?;
-        machine.step(machine::Access::Shared);
+        machine.step(machine::SharedAccess::Other);
         // Release: pairs with `get`. Relaxed on failure: another CPU was faster.
         let first = self
             .number

@@ -19,7 +19,7 @@ use core::{
     sync::atomic::{AtomicU64, Ordering, fence},
 };
 
-use machine::{Access, Frame, Machine, lock};
+use machine::{Frame, Machine, SharedAccess, lock};
 use paging::{Format, Paging};
 use spin::{
     Once,
@@ -90,7 +90,7 @@ impl<M: Machine> PageCache<M> {
     }
 
     pub(crate) fn size(&self) -> u64 {
-        self.machine.step(Access::Shared);
+        self.machine.step(SharedAccess::Other);
         // Acquire: pairs with the Release of `set_size`.
         self.size.load(Ordering::Acquire)
     }

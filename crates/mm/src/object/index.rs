@@ -15,7 +15,7 @@ use core::{ops::Range, sync::atomic::Ordering};
 use loom::sync::atomic::fence;
 #[cfg(loom)]
 use machine::word::Word as _;
-use machine::{Access, Frame, FrameError, Machine, after_update};
+use machine::{Frame, FrameError, Machine, SharedAccess, after_update};
 
 use crate::{
     ObjectError,
@@ -98,7 +98,7 @@ impl<M: Machine> PageIndex<M> {
     ) -> Result<Frame, ObjectError> {
         let slot = self.tree.slot(index).ok_or(ObjectError::Absent)?;
         let frame = fits(Slot::decode(self.tree.load(slot))).ok_or(ObjectError::Absent)?;
-        self.tree.machine.step(Access::Shared);
+        self.tree.machine.step(SharedAccess::Other);
         let held = self.tree.machine.info(frame).is_some_and(machine::FrameInfo::try_get);
         // Pairs with the fence of `mark_clean`: this CPU sees the mark, or that one the reference.
         after_update();
@@ -201,7 +201,7 @@ impl<M: Machine> PageIndex<M> {
         self.tree.each(pages, |_, slot| {
             // Relaxed: only the holder of the lock changes a page.
             if slot.load(Ordering::Relaxed) & (PRESENT | GOING) == PRESENT {
-                self.tree.machine.step(Access::Shared);
+                self.tree.machine.step(SharedAccess::Other);
                 // Release: what was stored before, such as the size, is seen with it.
                 slot.fetch_or(GOING, Ordering::Release);
             }
@@ -231,7 +231,7 @@ impl<M: Machine> PageIndex<M> {
     /// A page that was marked as going stays. Called with the object's lock held.
     pub(crate) fn unmark(&self, index: u64) {
         if let Some(slot) = self.tree.slot(index) {
-            self.tree.machine.step(Access::Shared);
+            self.tree.machine.step(SharedAccess::Other);
             // Release: as `mark`.
             slot.fetch_and(!GOING, Ordering::Release);
         }
@@ -257,7 +257,7 @@ impl<M: Machine> PageIndex<M> {
         self.tree.each(pages, |_, slot| {
             // Relaxed: only the holder of the lock changes a page.
             if let Slot::Going(frame) = Slot::decode(slot.load(Ordering::Relaxed)) {
-                self.tree.machine.step(Access::Shared);
+                self.tree.machine.step(SharedAccess::Other);
                 // Release: a fault that fills the slot comes after the removal.
                 slot.store(0, Ordering::Release);
                 self.tree.free(frame);

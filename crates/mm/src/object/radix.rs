@@ -10,7 +10,7 @@ use core::{ops::Range, sync::atomic::Ordering};
 
 #[cfg(loom)]
 use machine::word::{MemoryWord as Word, Word as _};
-use machine::{Access, ENTRIES, Frame, FrameError, Machine, Owner};
+use machine::{ENTRIES, Frame, FrameError, Machine, Owner, SharedAccess};
 
 use crate::{fault::reference::Reference, fault::zero::zero};
 
@@ -40,14 +40,14 @@ impl<M: Machine> RadixTree<M> {
 
     /// What a word is.
     pub(super) fn load(&self, word: &Word) -> u64 {
-        self.machine.step(Access::Shared);
+        self.machine.step(SharedAccess::Other);
         // Acquire: pairs with the Release of `swap_in`: what the word leads to is filled.
         word.load(Ordering::Acquire)
     }
 
     /// Stores `new` if the word is `old`; returns what it is then.
     pub(super) fn swap_in(&self, word: &Word, old: u64, new: u64) -> u64 {
-        self.machine.step(Access::Shared);
+        self.machine.step(SharedAccess::Other);
         // AcqRel: Release pairs with `load`; Acquire, also on failure, as in `load`.
         match word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => new,

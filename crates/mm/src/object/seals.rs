@@ -12,7 +12,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use machine::{Access, Step};
+use machine::{SharedAccess, Step};
 
 use crate::ObjectError;
 #[expect(unused_imports, reason = "for links")]
@@ -80,7 +80,7 @@ impl SealWord {
         seals: Seals,
         is_writable: impl FnOnce() -> bool,
     ) -> Result<(), ObjectError> {
-        machine.step(Access::Shared);
+        machine.step(SharedAccess::Other);
         let old = self.get();
         if old.intersects(Seals::SEAL) {
             return Err(ObjectError::Sealed);
@@ -88,19 +88,19 @@ impl SealWord {
         let new = old.0 | seals.0 & !UNDECIDED;
         let decides = seals.intersects(Seals::WRITE) && !old.intersects(Seals::WRITE);
         let undecided = if decides { old.0 | UNDECIDED } else { old.0 };
-        machine.step(Access::Shared);
+        machine.step(SharedAccess::Other);
         // Release: pairs with `admit_writes`. A map adds itself to the mappings before it looks:
         // either the visit finds it, or it finds this bit. A call that has panicked may have left
         // the bit.
         self.0.store(undecided, Ordering::Release);
         let may = !decides || !is_writable();
-        machine.step(Access::Shared);
+        machine.step(SharedAccess::Other);
         // Release: pairs with `get`. Relaxed: a failure decides nothing else. Only maps change the
         // word meanwhile.
         let (set, failed) = (Ordering::Release, Ordering::Relaxed);
         let sealed = may && self.0.compare_exchange(undecided, new, set, failed).is_ok();
         if !sealed {
-            machine.step(Access::Shared);
+            machine.step(SharedAccess::Other);
             // Relaxed: nothing else depends on the bit.
             self.0.fetch_and(!UNDECIDED, Ordering::Relaxed);
             return Err(ObjectError::Sealed);

@@ -5,7 +5,7 @@
 use alloc::{string::String, sync::Arc};
 use core::{fmt, ops::Range};
 
-use machine::{Access, Frame, Machine};
+use machine::{Frame, Machine, SharedAccess};
 use paging::{Format, Paging};
 use spin::Once;
 
@@ -224,7 +224,7 @@ impl<M: Machine> Shmem<M> {
 
     /// The seals.
     pub fn seals(&self) -> Seals {
-        self.pages.machine.step(Access::Shared);
+        self.pages.machine.step(SharedAccess::Other);
         self.seals.get()
     }
 

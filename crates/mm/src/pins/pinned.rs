@@ -45,10 +45,10 @@ impl PinCounts {
 
     /// A pin begins. Returns the count of forks, if none is under way. One locked instruction.
     pub(crate) fn begin(&self, machine: &(impl Cpus + Step)) -> Option<u64> {
-        machine.step(machine::Access::Shared);
+        machine.step(machine::SharedAccess::Other);
         // Relaxed: the fence in `stays` orders it before the look.
         self.line(machine).taken.fetch_add(1, Ordering::Relaxed);
-        machine.step(machine::Access::Shared);
+        machine.step(machine::SharedAccess::Other);
         // Acquire: pairs with the end of a fork: what it has shared is seen.
         Some(self.forks.load(Ordering::Acquire)).filter(|forks| forks.is_multiple_of(2))
     }
@@ -57,7 +57,7 @@ impl PinCounts {
     pub(crate) fn stays(&self, machine: &impl Step, forks: u64) -> bool {
         // SeqCst: pairs with the fence in `fork`; the count and the pins come before the look.
         fence(Ordering::SeqCst);
-        machine.step(machine::Access::Shared);
+        machine.step(machine::SharedAccess::Other);
         // Relaxed: the fences order it.
         self.forks.load(Ordering::Relaxed) == forks
     }
@@ -79,13 +79,13 @@ impl PinCounts {
                 self.0.store(self.1 + 2, Ordering::Release);
             }
         }
-        machine.step(machine::Access::Shared);
+        machine.step(machine::SharedAccess::Other);
         // Relaxed: only the holder of the write right changes it.
         let forks = self.forks.load(Ordering::Relaxed);
         self.forks.store(forks + 1, Ordering::Relaxed);
         // SeqCst: pairs with the fences of pins.
         fence(Ordering::SeqCst);
-        machine.step(machine::Access::Shared);
+        machine.step(machine::SharedAccess::Other);
         let sum = |count: fn(&Line) -> &AtomicU64, ordering| {
             let counts = self.lines.iter().map(|line| count(line).load(ordering));
             counts.fold(0, u64::wrapping_add)

@@ -24,7 +24,7 @@ use core::sync::atomic::Ordering;
 #[cfg(loom)]
 use loom::sync::atomic::AtomicU64;
 
-use machine::{Access, Step};
+use machine::{SharedAccess, Step};
 
 /// Written only by the holder of the write right, so that no CPU waits to count.
 pub(crate) struct Changes(AtomicU64);
@@ -39,7 +39,7 @@ impl Changes {
 
     /// The VMAs have changed, and a sweep follows. The caller holds the write right.
     pub(crate) fn count(&self, machine: &impl Step) {
-        machine.step(Access::Shared);
+        machine.step(SharedAccess::Other);
         // Relaxed: only the holder of the write right writes it. Release: pairs with `now`. The
         // VMAs were stored before.
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
@@ -47,14 +47,14 @@ impl Changes {
 
     /// The count before the first look.
     pub(crate) fn now(&self, machine: &impl Step) -> u64 {
-        machine.step(Access::Shared);
+        machine.step(SharedAccess::Other);
         // Acquire: pairs with `count`.
         self.0.load(Ordering::Acquire)
     }
 
     /// Whether nothing was counted since. Called with the table's lock held.
     pub(crate) fn is(&self, machine: &impl Step, seen: u64) -> bool {
-        machine.step(Access::Shared);
+        machine.step(SharedAccess::Other);
         // Relaxed: what was counted before a sweep is ordered by the table's lock, or by the entry
         // that leads to a newer table.
         self.0.load(Ordering::Relaxed) == seen

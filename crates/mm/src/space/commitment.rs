@@ -17,7 +17,7 @@ use core::{
     sync::atomic::{AtomicIsize, Ordering},
 };
 
-use machine::{Access, Machine, PerCpu};
+use machine::{Machine, PerCpu, SharedAccess};
 
 use crate::Shared;
 
@@ -87,7 +87,7 @@ impl<M: Machine> Commitment<M> {
     /// The bytes promised to all spaces (Committed_AS). Exact while no call is under way.
     pub fn promised(&self) -> usize {
         let sum = self.counts.iter().fold(0_isize, |sum, count| {
-            self.machine.step(Access::Shared);
+            self.machine.step(SharedAccess::Other);
             // SeqCst: see `add`.
             sum.wrapping_add(count.load(Ordering::SeqCst))
         });
@@ -104,7 +104,7 @@ impl<M: Machine> Commitment<M> {
         let mut counts = self.counts.iter();
         let own = self.counts.get(self.machine.current()).or_else(|| counts.next());
         if let Some(count) = own {
-            self.machine.step(Access::Shared);
+            self.machine.step(SharedAccess::Other);
             // SeqCst, with the loads of `promised`: of two CPUs that add and then sum, one sees
             // both.
             count.fetch_add(bytes, Ordering::SeqCst);

@@ -19,7 +19,7 @@ use core::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use machine::{Access, Account, CpuId, Frame, Machine, PerCpu, lock};
+use machine::{Account, CpuId, Frame, Machine, PerCpu, SharedAccess, lock};
 use spin::mutex::SpinMutex;
 
 use crate::{Shared, thresholds::GROUP_FRAMES};
@@ -145,7 +145,7 @@ impl<M: Machine> FrameGroup<M> {
     /// The frames in use. Exact while none is brought in or freed. Collects the stocks of all CPUs:
     /// a few locked instructions for each.
     pub fn used(&self) -> usize {
-        self.machine.step(Access::Shared);
+        self.machine.step(SharedAccess::Other);
         let _collecting = lock(&self.machine, &self.collecting);
         self.collect();
         // Relaxed: only the number counts.
@@ -183,7 +183,7 @@ impl<M: Machine> FrameGroup<M> {
 
     /// Takes frames from the limit, if it leaves so many.
     fn take(&self, frames: usize) -> bool {
-        self.machine.step(Access::Shared);
+        self.machine.step(SharedAccess::Other);
         let limit = self.limit();
         self.taken
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
@@ -201,7 +201,7 @@ impl<M: Machine> FrameGroup<M> {
         if freed != 0 {
             self.put(stock, freed);
         }
-        self.machine.step(Access::Shared);
+        self.machine.step(SharedAccess::Other);
         let own =
             stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |has| has.checked_sub(frames));
         if own.is_ok() {
@@ -214,7 +214,7 @@ impl<M: Machine> FrameGroup<M> {
         if self.take(frames) {
             return true;
         }
-        self.machine.step(Access::Shared);
+        self.machine.step(SharedAccess::Other);
         // One at a time: what another CPU is collecting at this moment is in no stock.
         let _collecting = lock(&self.machine, &self.collecting);
         self.collect();
@@ -233,7 +233,7 @@ impl<M: Machine> FrameGroup<M> {
 
     /// Puts frames into a stock; what is too much there goes back to the limit.
     fn put(&self, stock: &AtomicUsize, frames: usize) {
-        self.machine.step(Access::Shared);
+        self.machine.step(SharedAccess::Other);
         let has = stock.fetch_add(frames, Ordering::Relaxed) + frames;
         if has > 2 * GROUP_FRAMES {
             let excess = stock.swap(0, Ordering::Relaxed);

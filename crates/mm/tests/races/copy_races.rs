@@ -20,12 +20,12 @@ struct Flag<'s>(&'s Sim, AtomicU64);
 impl Flag<'_> {
     // SeqCst, here and below: the driver runs one CPU at a time.
     fn set(&self) {
-        self.0.step(machine::Access::Shared);
+        self.0.step(machine::SharedAccess::Other);
         self.1.store(1, SeqCst);
     }
 
     fn is_set(&self) -> bool {
-        self.0.step(machine::Access::Shared);
+        self.0.step(machine::SharedAccess::Other);
         self.1.load(SeqCst) == 1
     }
 

@@ -49,12 +49,12 @@ struct World<'s> {
 impl World<'_> {
     // SeqCst, here and below: the driver runs one CPU at a time.
     fn look(&self, word: &AtomicU64) -> u64 {
-        self.sim.step(machine::Access::Shared);
+        self.sim.step(machine::SharedAccess::Other);
         word.load(SeqCst)
     }
 
     fn set(&self, word: &AtomicU64, value: u64) {
-        self.sim.step(machine::Access::Shared);
+        self.sim.step(machine::SharedAccess::Other);
         word.store(value, SeqCst);
     }
 }
@@ -253,7 +253,7 @@ fn copies_beside_a_reader(seed: u64) -> Result<(), Failure> {
             activate();
             for round in 1..=16 {
                 store(sim, space, word(0, own), round).unwrap();
-                sim.step(machine::Access::Shared);
+                sim.step(machine::SharedAccess::Other);
                 // SeqCst: the driver runs one CPU at a time.
                 ended[own].store(round, SeqCst);
                 Grace::reclaim(usize::MAX);
@@ -267,7 +267,7 @@ fn copies_beside_a_reader(seed: u64) -> Result<(), Failure> {
             let child = ManuallyDrop::new(space.fork(Asid(2)).unwrap());
             for _ in 0..4 {
                 for (own, ended) in ended.iter().enumerate() {
-                    sim.step(machine::Access::Shared);
+                    sim.step(machine::SharedAccess::Other);
                     // SeqCst: as above.
                     let least = ended.load(SeqCst);
                     let found = load(&sim, &space, word(0, own)).unwrap();

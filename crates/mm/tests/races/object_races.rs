@@ -37,7 +37,7 @@ struct World<'s> {
 impl World<'_> {
     // SeqCst, here and below: the driver runs one CPU at a time.
     fn count(&self) -> u64 {
-        self.sim.step(machine::Access::Shared);
+        self.sim.step(machine::SharedAccess::Other);
         self.count.load(SeqCst)
     }
 
@@ -71,12 +71,12 @@ impl World<'_> {
     fn truncate(&self) {
         for round in 0..ROUNDS {
             self.memory.set_size(0).unwrap();
-            self.sim.step(machine::Access::Shared);
+            self.sim.step(machine::SharedAccess::Other);
             self.count.fetch_add(1, SeqCst);
             for at in [SHARED, PRIVATE] {
                 assert_eq!(self.space.resident(at..at + LEN), 0, "a page is left at {at:#x}");
             }
-            self.sim.step(machine::Access::Shared);
+            self.sim.step(machine::SharedAccess::Other);
             self.count.fetch_add(1, SeqCst);
             self.memory.set_size(PAGES * PAGE as u64).unwrap();
             if round % 2 == 1 {

@@ -45,13 +45,13 @@ struct Count<'s>(&'s Sim, AtomicU64);
 
 impl Count<'_> {
     fn now(&self) -> u64 {
-        self.0.step(machine::Access::Shared);
+        self.0.step(machine::SharedAccess::Other);
         // SeqCst: the driver runs one CPU at a time.
         self.1.load(SeqCst)
     }
 
     fn add_one(&self) {
-        self.0.step(machine::Access::Shared);
+        self.0.step(machine::SharedAccess::Other);
         // SeqCst: as above.
         self.1.fetch_add(1, SeqCst);
     }

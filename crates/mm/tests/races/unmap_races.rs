@@ -58,7 +58,7 @@ impl World<'_> {
     /// Reads and writes what the others have published.
     fn touch_others(&self, cpu: usize) {
         for (other, published) in self.published.iter().enumerate() {
-            self.sim.step(machine::Access::Shared);
+            self.sim.step(machine::SharedAccess::Other);
             // SeqCst, here and below: the driver runs one CPU at a time.
             let at = published.load(SeqCst);
             if other == cpu || at == 0 {
@@ -84,7 +84,7 @@ impl World<'_> {
     }
 
     fn publish(&self, cpu: usize, at: usize) {
-        self.sim.step(machine::Access::Shared);
+        self.sim.step(machine::SharedAccess::Other);
         self.published[cpu].store(at, SeqCst);
     }
 

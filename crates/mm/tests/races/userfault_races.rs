@@ -79,7 +79,7 @@ fn a_scan_misses_no_write() {
                     activate(space);
                     for value in 1..5 {
                         store(sim, space, AT + cpu * PAGE, value).unwrap();
-                        sim.step(machine::Access::Shared);
+                        sim.step(machine::SharedAccess::Other);
                         done[cpu].store(value, SeqCst);
                     }
                     // SAFETY: nothing of it is used on this CPU any more.
@@ -91,7 +91,7 @@ fn a_scan_misses_no_write() {
                 let mut copies = [0; 2];
                 for turn in 0..5 {
                     let before = [0, 1].map(|cpu: usize| {
-                        sim.step(machine::Access::Shared);
+                        sim.step(machine::SharedAccess::Other);
                         done[cpu].load(SeqCst)
                     });
                     let found = space.scan(AT..AT + 2 * PAGE, &scan).unwrap();
@@ -134,7 +134,7 @@ fn protection_holds_from_its_return_on() {
                 Box::new(move || {
                     activate(space);
                     for value in 1..5 {
-                        sim.step(machine::Access::Shared);
+                        sim.step(machine::SharedAccess::Other);
                         let before = protected.load(SeqCst);
                         let done = store(sim, space, AT + cpu * 8, value);
                         assert!(before == 0 || done.is_err(), "written after the protection");
@@ -151,7 +151,7 @@ fn protection_holds_from_its_return_on() {
                 space.userfault_write_protect(AT, PAGE, true).unwrap();
                 let mut before = [0; 16];
                 space.read(AT, &mut before).unwrap();
-                sim.step(machine::Access::Shared);
+                sim.step(machine::SharedAccess::Other);
                 protected.store(1, SeqCst);
                 let mut now = [0; 16];
                 for _ in 0..3 {

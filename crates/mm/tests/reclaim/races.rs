@@ -139,7 +139,7 @@ fn pins_beside_reclaim(seed: u64) -> Result<(), Failure> {
                 let pins = space.pin_pages(AT, Access::Write, &mut frames).unwrap();
                 let words = sim.frame_ptr(pins.frames()[0]).unwrap().cast::<AtomicU64>();
                 for wait in 0..seed % 8 {
-                    sim.step(machine::Access::Shared);
+                    sim.step(machine::SharedAccess::Other);
                     // SAFETY: within a pinned frame, which others access by atomic words.
                     unsafe { words.as_ref() }.store(wait, Ordering::Relaxed);
                 }

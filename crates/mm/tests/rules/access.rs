@@ -153,12 +153,12 @@ fn pins_beside_forks(seed: u64) -> Result<(), Failure> {
             let mut frames = [Frame::default(); 2];
             let pins = space.pin_pages(AT, Access::Write, &mut frames).unwrap();
             for (page, frame) in pins.frames().iter().enumerate() {
-                sim.step(machine::Access::Shared);
+                sim.step(machine::SharedAccess::Other);
                 word(&sim, *frame).store(round, SeqCst);
                 let at = AT + page * PAGE;
                 assert_eq!(load(&sim, &space, at), Ok(round), "the pin is of another frame");
                 store(&sim, &space, at, round + 100).unwrap();
-                sim.step(machine::Access::Shared);
+                sim.step(machine::SharedAccess::Other);
                 assert_eq!(word(&sim, *frame).load(SeqCst), round + 100, "written elsewhere");
             }
             drop(pins);

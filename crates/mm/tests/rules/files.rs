@@ -343,7 +343,7 @@ fn beside_writers(seed: u64) -> Result<(), Failure> {
                     true => space.write(at, &round.to_le_bytes()).unwrap(),
                     false => store(sim, space, at, round).unwrap(),
                 }
-                sim.step(machine::Access::Shared);
+                sim.step(machine::SharedAccess::Other);
                 // SeqCst: the driver runs one CPU at a time.
                 ended[own].store(round, SeqCst);
                 if own == 1 && round % 4 == 0 {
@@ -358,7 +358,7 @@ fn beside_writers(seed: u64) -> Result<(), Failure> {
         for _ in 0..6 {
             // SeqCst: as above.
             let least = [0, 1].map(|own| {
-                sim.step(machine::Access::Shared);
+                sim.step(machine::SharedAccess::Other);
                 ended[own].load(SeqCst)
             });
             space.msync(SHARED, LEN, SyncFlags::SYNC).unwrap();

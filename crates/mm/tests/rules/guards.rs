@@ -28,7 +28,7 @@ fn beside_faults(seed: u64) -> Result<(), Failure> {
     // SAFETY: no other mapping is needed, and no other tables have the tag.
     let activate = || unsafe { space.activate() };
     let look = || {
-        sim.step(machine::Access::Shared);
+        sim.step(machine::SharedAccess::Other);
         // SeqCst: the driver runs one CPU at a time.
         count.load(SeqCst)
     };
@@ -42,7 +42,7 @@ fn beside_faults(seed: u64) -> Result<(), Failure> {
             space.madvise(AT, LEN, Advice::DontNeed).unwrap();
             space.mprotect(AT, LEN, 1, None).unwrap();
             space.mprotect(AT, LEN, 3, None).unwrap();
-            sim.step(machine::Access::Shared);
+            sim.step(machine::SharedAccess::Other);
             count.fetch_add(1, SeqCst);
             space.madvise(AT, LEN, Advice::GuardRemove).unwrap();
             Grace::reclaim(usize::MAX);

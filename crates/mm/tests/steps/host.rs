@@ -91,7 +91,7 @@ impl UserFaultHandler for Refuses {
 
     fn deliver(&self, events: Vec<UserFaultEvent>) {
         for event in events {
-            self.sim.step(machine::Access::Shared);
+            self.sim.step(machine::SharedAccess::Other);
             match event.change {
                 UserFaultChange::Remove(range) => self.note("remove", range.step_by(PAGE)),
                 UserFaultChange::Unmap(range) => self.note("unmap", range.step_by(PAGE)),
@@ -140,7 +140,7 @@ pub(crate) struct OnDisk {
 
 impl PageSource for OnDisk {
     fn read(&self, index: u64, into: &mut [u8; PAGE]) -> Result<(), ObjectError> {
-        self.sim.step(machine::Access::Shared);
+        self.sim.step(machine::SharedAccess::Other);
         if let Some(page) = self.disk.pages.lock().unwrap().get(&index) {
             *into = **page;
         }
@@ -148,7 +148,7 @@ impl PageSource for OnDisk {
     }
 
     fn write(&self, index: u64, from: &[u8; PAGE]) -> Result<(), ObjectError> {
-        self.sim.step(machine::Access::Shared);
+        self.sim.step(machine::SharedAccess::Other);
         let mut page = Box::new(*from);
         Disk::cut(index, &mut page, self.disk.size.load(SeqCst));
         self.disk.pages.lock().unwrap().insert(index, page);

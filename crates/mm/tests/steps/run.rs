@@ -78,7 +78,7 @@ pub(crate) fn concurrent(script: &Script, seed: u64) -> Result<(Seen, Vec<Vec<Sp
     let world = World::build(script.kind, script.threads.len(), tick);
     let clock = AtomicU32::new(0);
     let now = || {
-        world.sim.step(machine::Access::Shared);
+        world.sim.step(machine::SharedAccess::Other);
         // SeqCst: the driver runs one CPU at a time.
         clock.fetch_add(1, SeqCst)
     };

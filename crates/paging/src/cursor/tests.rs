@@ -5,7 +5,7 @@ use crate::lock::lock;
 use crate::{Aarch64G64, Attrs, Format, Paging, X86_64L4};
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
-use machine::{Access, Asid, Frame, PageSize, Step, VirtAddr, VirtRange};
+use machine::{Asid, Frame, PageSize, SharedAccess, Step, VirtAddr, VirtRange};
 use sim::{Config, Grace, Program, Sim, seeded};
 use std::boxed::Box;
 use std::vec;
@@ -38,7 +38,7 @@ fn sweep_waits(level: u8, at: u64, range: VirtRange) {
     let state = AtomicU32::new(FREE);
     // SeqCst: the driver runs one CPU at a time.
     let go_on = |to| {
-        sim.step(Access::Shared);
+        sim.step(SharedAccess::Other);
         state.store(to, SeqCst);
     };
     let holder = || {

@@ -5,7 +5,7 @@
 use super::take::Taken;
 use crate::block::{MAX_ORDER, head_of, left_in};
 use core::fmt;
-use machine::{Access, Frame, FrameSource, Machine};
+use machine::{Frame, FrameSource, Machine, SharedAccess};
 
 /// Pinned frames; dropping this unpins them.
 ///
@@ -139,7 +139,7 @@ impl<M: Machine> fmt::Debug for Pins<'_, M> {
 /// Pins one frame. One locked instruction, on the cache line of its state.
 #[inline(always)]
 pub(super) fn pin_one<M: Machine>(machine: &M, frame: Frame) -> bool {
-    machine.step(Access::Shared);
+    machine.step(SharedAccess::Other);
     // A frame with references begins a block, and one pin needs no more than that.
     let own = machine.info(frame).is_some_and(|info| info.try_pin(1));
     own || pin_block(machine, frame, 1).is_some()
@@ -159,14 +159,14 @@ pub(super) fn why_not<M: Machine>(machine: &M, frame: Frame) -> Taken {
 /// on. Returns how many. One locked instruction, unless the frame lies within a block.
 #[cold]
 fn pin_block<M: Machine>(machine: &M, frame: Frame, most: usize) -> Option<usize> {
-    machine.step(Access::Shared);
+    machine.step(SharedAccess::Other);
     (0..=MAX_ORDER).find_map(|order| {
         let head = head_of(frame, order)?;
         let info = machine.info(head)?;
         // The order comes first: it limits the number of pins. It is read again after the pin,
         // since the block may have been freed, and other blocks allocated there, in between.
         let count = (left_in(head, info.order(), frame)?).min(most);
-        machine.step(Access::Shared);
+        machine.step(SharedAccess::Other);
         if !info.try_pin(count as u32) {
             return None;
         }

@@ -93,7 +93,7 @@ fn beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
             tag(&sim, frame).store(1, RELAXED);
             let range = pages(AT + (round << 12), 1);
             space.map_own(range, frame, Attrs::USER_RW).unwrap();
-            (0..30).for_each(|_| sim.step(Access::Shared));
+            (0..30).for_each(|_| sim.step(SharedAccess::Other));
             space.unmap_own(range, |_| ()).unwrap().flush();
             release(&sim, frame);
             let other = sim.alloc(0, Place::Local).unwrap();
@@ -101,7 +101,7 @@ fn beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
                 // It was the last reference, so there is no pin.
                 tag(&sim, other).store(2, RELAXED);
             }
-            (0..100).for_each(|_| sim.step(Access::Shared));
+            (0..100).for_each(|_| sim.step(SharedAccess::Other));
             release(&sim, other);
             Grace::reclaim(usize::MAX);
         }
@@ -114,7 +114,7 @@ fn beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
                 Ok(pins) => {
                     for frame in pins.frames() {
                         assert_eq!(tag(&sim, *frame).load(RELAXED), 1, "another owner's frame");
-                        sim.step(Access::Shared);
+                        sim.step(SharedAccess::Other);
                         assert_eq!(tag(&sim, *frame).load(RELAXED), 1, "the frame changed hands");
                         assert!(sim.info(*frame).unwrap().pins() != 0);
                     }
@@ -168,7 +168,7 @@ fn pins_beside_unmaps(
                 // It was the last reference, so there is no pin.
                 tag(&sim, other).store(2, RELAXED);
             }
-            (0..60).for_each(|_| sim.step(Access::Shared));
+            (0..60).for_each(|_| sim.step(SharedAccess::Other));
             release(&sim, other);
             frames[page] = map(page as u64);
         }
@@ -179,7 +179,7 @@ fn pins_beside_unmaps(
             let Some(pins) = pin(&space, &mut into) else { continue };
             for frame in pins.frames() {
                 assert_eq!(tag(&sim, *frame).load(RELAXED), 1, "another owner's frame");
-                sim.step(Access::Shared);
+                sim.step(SharedAccess::Other);
                 assert_eq!(tag(&sim, *frame).load(RELAXED), 1, "the frame changed hands");
             }
         }
@@ -228,11 +228,11 @@ fn pieces_beside_frees(seed: u64, mutant: bool) -> Result<(), Failure> {
             let block = user_block(&sim, 1);
             let second = block.checked_add(1).unwrap();
             space.map_own(pages(AT, 1), second, Attrs::USER_RW).unwrap();
-            (0..12).for_each(|_| sim.step(Access::Shared));
+            (0..12).for_each(|_| sim.step(SharedAccess::Other));
             space.unmap_own(pages(AT, 1), |_| ()).unwrap().flush();
             release(&sim, block);
             let others: Vec<_> = (0..60).map_while(|_| sim.alloc(0, Place::Local).ok()).collect();
-            (0..12).for_each(|_| sim.step(Access::Shared));
+            (0..12).for_each(|_| sim.step(SharedAccess::Other));
             others.into_iter().for_each(|other| release(&sim, other));
             Grace::reclaim(usize::MAX);
         }
@@ -299,7 +299,7 @@ fn in_interrupts(seed: u64, fallback: bool) -> Result<(), Failure> {
     let ran = seeded(&sim, seed, vec![Box::new(mapper) as Program, Box::new(sender)]);
     ran?;
     // An interrupt that is still pending holds a handle.
-    sim.on_cpu(0, || sim.step(Access::Shared));
+    sim.on_cpu(0, || sim.step(SharedAccess::Other));
     let space = Arc::into_inner(space);
     finish(&sim, &paging, space.unwrap_or_else(|| panic!("an interrupt was not taken")))
 }

@@ -49,7 +49,7 @@ use core::ptr::NonNull;
 use core::slice;
 use core::sync::atomic::{AtomicU64, Ordering};
 use machine::{
-    Access, Checker, CpuId, CpuSet, ENTRIES, Frame, FrameError, Machine, Owner, PerCpu, Place,
+    Checker, CpuId, CpuSet, ENTRIES, Frame, FrameError, Machine, Owner, PerCpu, Place, SharedAccess,
 };
 use stats::{List, add};
 
@@ -198,7 +198,8 @@ impl<M: Machine> QuickLists<M> {
     /// There is no such list.
     #[inline]
     pub fn alloc(&self, list: u8) -> Result<Frame, FrameError> {
-        match self.with(list, |list| list.stack.pop_near(|| self.machine.step(Access::Shared))) {
+        match self.with(list, |list| list.stack.pop_near(|| self.machine.step(SharedAccess::Other)))
+        {
             Some(Some(page)) => Ok(frame(page)),
             _ => self.alloc_slowly(list),
         }
@@ -211,7 +212,7 @@ impl<M: Machine> QuickLists<M> {
     fn alloc_slowly(&self, list: u8) -> Result<Frame, FrameError> {
         let taken = self.with(list, |list| {
             let stay = !list.stack.is_requested();
-            stay.then(|| list.stack.pop(|| self.machine.step(Access::Shared))).flatten()
+            stay.then(|| list.stack.pop(|| self.machine.step(SharedAccess::Other))).flatten()
         });
         if let Some(Some(page)) = taken {
             return Ok(frame(page));
@@ -246,7 +247,7 @@ impl<M: Machine> QuickLists<M> {
         let near = info.node() == machine.local_node();
         let kept = match u32::try_from(frame.number()) {
             Ok(number) if near => self.with(list, |list| {
-                let kept = list.stack.push(number, || machine.step(Access::Shared));
+                let kept = list.stack.push(number, || machine.step(SharedAccess::Other));
                 if kept {
                     bump(&list.kept);
                 }
@@ -350,7 +351,7 @@ impl<M: Machine> QuickLists<M> {
     /// Moves at most `most` pages from this CPU's list to the frame source. `count` selects the
     /// statistic, if there is one.
     fn take_back(&self, list: u8, most: usize, count: fn(&List) -> Option<&AtomicU64>) -> usize {
-        let pop = |list: &List| list.stack.pop(|| self.machine.step(Access::Shared));
+        let pop = |list: &List| list.stack.pop(|| self.machine.step(SharedAccess::Other));
         let pages = (0..most).map_while(|_| self.with(list, pop).flatten());
         let gone = pages.filter(|page| self.give_back(list, frame(*page)).is_ok()).count();
         self.with(list, |list| {

@@ -73,7 +73,7 @@ fn beside_a_part<F: OnSim>(seed: u64) -> Result<(), Failure> {
         activate();
         // Early, late, and at the moment of the break.
         for _ in 0..seed % 64 * 4 {
-            sim_.step(Access::Shared);
+            sim_.step(SharedAccess::Other);
         }
         let mut gone = Vec::new();
         let last = part::<F>(n - 2, 2);

@@ -79,7 +79,7 @@ impl<F: OnSim> Cpu<'_, F> {
         for _ in 0..1 + self.rng.below(3) {
             for (frame, tag) in pins.frames().iter().step_by(each).zip(&tags) {
                 Tag::check(&self.world.sim, *frame, *tag, "a pin");
-                self.world.sim.step(Access::Shared);
+                self.world.sim.step(SharedAccess::Other);
             }
         }
     }

@@ -97,7 +97,7 @@ thread_local! {
 /// guard, which belongs to a CPU, must not be stored there.
 ///
 /// ```
-/// use machine::{Access, Step};
+/// use machine::{SharedAccess, Step};
 /// use sim::{Config, Program, Sim, seeded};
 /// use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 ///
@@ -107,9 +107,9 @@ thread_local! {
 ///     let sim = Sim::new(Config::default()).unwrap();
 ///     let count = AtomicU32::new(0);
 ///     let add = || {
-///         sim.step(Access::Shared);
+///         sim.step(SharedAccess::Other);
 ///         let old = count.load(Relaxed);
-///         sim.step(Access::Shared);
+///         sim.step(SharedAccess::Other);
 ///         count.store(old + 1, Relaxed);
 ///     };
 ///     seeded(&sim, seed, vec![Box::new(add) as Program, Box::new(add)]).unwrap();

@@ -138,7 +138,7 @@ fn pin(seed: u64, mutant: Pin) -> Result<(), Failure> {
         // SAFETY: it is unmapped, and the tests have no pointer to it.
         unsafe { sim.release(frame) }.unwrap();
         let other = page(&sim);
-        sim.step(Access::Shared);
+        sim.step(SharedAccess::Other);
         free(&sim, other);
     };
     let user = || {
@@ -146,11 +146,11 @@ fn pin(seed: u64, mutant: Pin) -> Result<(), Failure> {
             let _section = (mutant == Pin::Right).then(|| sim.irqs_off());
             let entry = space.slot(AT, 0).load();
             let frame = Frame::containing(PhysAddr::new(entry & 0xf_ffff_ffff_f000));
-            sim.step(Access::Shared);
+            sim.step(SharedAccess::Other);
             (entry & PRESENT != 0 && sim.info(frame).unwrap().try_pin(1)).then_some(frame)
         };
         if let Some(frame) = pinned {
-            sim.step(Access::Shared);
+            sim.step(SharedAccess::Other);
             // SAFETY: pinned above.
             unsafe { sim.unpin(frame, 1) }.unwrap();
         }

@@ -193,9 +193,9 @@ fn quiescent_state(seed: u64, before_the_flush: bool) -> Result<(), Failure> {
         }
         wait(&sim, || unmapped.load(SeqCst));
         let quiescent_state = || {
-            sim.step(Access::Shared);
+            sim.step(SharedAccess::Other);
             flushed.store(true, SeqCst);
-            sim.step(Access::Shared);
+            sim.step(SharedAccess::Other);
         };
         if before_the_flush {
             quiescent_state();
@@ -229,7 +229,7 @@ fn enter(seed: u64, too_late: bool) -> Result<(), Failure> {
     });
     let owner = || {
         space.unmap(AT);
-        sim.step(Access::Shared);
+        sim.step(SharedAccess::Other);
         let what = Flush::Range {
             space: Some(Asid(1)),
             range: range(AT, 4096),
@@ -242,7 +242,7 @@ fn enter(seed: u64, too_late: bool) -> Result<(), Failure> {
     };
     let other = || {
         let enter = || {
-            sim.step(Access::Shared);
+            sim.step(SharedAccess::Other);
             cpus.insert(sim.current());
         };
         if !too_late {

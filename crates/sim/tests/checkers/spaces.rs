@@ -43,7 +43,7 @@ fn use_twice(sim: &Sim, space: &Space) {
     space.activate(1);
     space.touch(AT);
     space.touch(AT);
-    sim.step(Access::Shared);
+    sim.step(SharedAccess::Other);
 }
 
 #[test]

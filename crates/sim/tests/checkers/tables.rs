@@ -108,7 +108,7 @@ fn after_a_grace_period(seed: u64, at_once: bool) -> Result<(), Failure> {
             unsafe { Grace::retire(&Grace::pin(), table.cast(), give_up) };
         }
         for _ in 0..20 {
-            sim.step(Access::Shared);
+            sim.step(SharedAccess::Other);
             Grace::reclaim(usize::MAX);
         }
     };

@@ -106,7 +106,7 @@ unsafe impl Irqs for Lax {
 
 // SAFETY: as `Sim`.
 unsafe impl Step for Lax {
-    fn step(&self, access: Access) {
+    fn step(&self, access: SharedAccess) {
         self.sim.step(access);
     }
     fn relax(&self) {

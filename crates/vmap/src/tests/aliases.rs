@@ -4,7 +4,7 @@
 use super::{Ends, PAGE, World, machine, on, race, right};
 use crate::Options;
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use machine::{Access, Step, VirtAddr, VirtRange};
+use machine::{SharedAccess, Step, VirtAddr, VirtRange};
 use paging::Attrs;
 use sim::{Config, Failure, Want};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn aliases(seed: u64) -> Result<(), Failure> {
             };
             let mapped = mapped.unwrap();
             address.store(mapped.get(), SeqCst);
-            (0..60).for_each(|_| world.sim.step(Access::Shared));
+            (0..60).for_each(|_| world.sim.step(SharedAccess::Other));
             address.store(0, SeqCst);
             while using.load(SeqCst) != 0 {
                 world.sim.relax();

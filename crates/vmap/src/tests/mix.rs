@@ -3,7 +3,7 @@
 
 use super::{Ends, PAGE, World, machine, on, race, right};
 use crate::{Error, Options};
-use machine::{Access, Frame, Step, VirtAddr};
+use machine::{Frame, SharedAccess, Step, VirtAddr};
 use oorandom::Rand32;
 use paging::Attrs;
 use sim::Failure;
@@ -120,7 +120,7 @@ impl Mix<'_> {
                 4 | 5 => {
                     self.world.stop();
                     (0..random.rand_range(0..200))
-                        .for_each(|_| self.world.sim.step(Access::Shared));
+                        .for_each(|_| self.world.sim.step(SharedAccess::Other));
                     self.world.start();
                 }
                 6..34 => match self.map(&mut random) {

@@ -1,7 +1,7 @@
 //! CPUs that map and unmap concurrently, under the deterministic driver. These tests catch the
 //! races in `campaign/mutants.d/vmap.toml`.
 
-use machine::{Access, Step};
+use machine::{SharedAccess, Step};
 use sim::{Config, Failure, Program, explore, seeded};
 use std::boxed::Box;
 use std::mem::ManuallyDrop;
@@ -51,7 +51,7 @@ fn race(
     seeded(&world.sim, seed, programs(&world))?;
     let cpus = 0..world.sim.config().cpus;
     // Delivers pending interrupts.
-    cpus.clone().for_each(|cpu| world.sim.on_cpu(cpu, || world.sim.step(Access::Shared)));
+    cpus.clone().for_each(|cpu| world.sim.on_cpu(cpu, || world.sim.step(SharedAccess::Other)));
     world.on(0, || finish(&world));
     for _ in 0..2 {
         cpus.clone().for_each(|cpu| world.on(cpu, || world.vmap().purge()));

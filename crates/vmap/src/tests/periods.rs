@@ -4,7 +4,7 @@
 use super::{Ends, PAGE, World, machine, on, race, right};
 use crate::{Error, Options};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use machine::{Access, Flush, Step, Tlb, VirtAddr};
+use machine::{Flush, SharedAccess, Step, Tlb, VirtAddr};
 use paging::Attrs;
 use sim::{Config, Failure, Want};
 use std::mem::ManuallyDrop;
@@ -32,7 +32,7 @@ fn reported_beside(seed: u64) -> Result<(), Failure> {
         for _ in 0..6 {
             let first = vmap.vmalloc(PAGE).unwrap();
             address.store(first.get(), SeqCst);
-            (0..seed % 9).for_each(|_| world.sim.step(Access::Shared));
+            (0..seed % 9).for_each(|_| world.sim.step(SharedAccess::Other));
             // SAFETY: the other CPU only caches it.
             unsafe { vmap.vfree(first) }.unwrap();
             let target = world.tlb_grace.target();
@@ -49,7 +49,7 @@ fn reported_beside(seed: u64) -> Result<(), Failure> {
             let flush = || {
                 world.sim.flush(Flush::All);
                 cache(world, &at);
-                world.sim.step(Access::Shared);
+                world.sim.step(SharedAccess::Other);
             };
             // SAFETY: it drops everything; what is cached afterwards was valid after the flush.
             unsafe { world.tlb_grace.quiescent_state(flush) };
@@ -100,7 +100,7 @@ fn broadcast_beside(seed: u64) -> Result<(), Failure> {
             unsafe { world.tlb_grace.idle_enter() };
             wait(world, &turns, 5 * round + 1);
             turns.store(5 * round + 2, SeqCst);
-            (0..(seed / 2 + round) % 32).for_each(|_| world.sim.step(Access::Shared));
+            (0..(seed / 2 + round) % 32).for_each(|_| world.sim.step(SharedAccess::Other));
             // The sender stops between two of its steps, until CPU 2 has unmapped the page.
             let (sim, held_up) = (world.sim.clone(), turns.clone());
             world.sim.interrupt(0, move || {
@@ -241,13 +241,13 @@ fn freed_again(seed: u64) -> Result<(), Failure> {
             address.store(area.get(), SeqCst);
             vmap.poll();
             address.store(0, SeqCst);
-            (0..9).for_each(|_| world.sim.step(Access::Shared));
+            (0..9).for_each(|_| world.sim.step(SharedAccess::Other));
         }
         over.store(true, SeqCst);
     };
     let other = move |world: &Arc<World>| {
         while !done.load(SeqCst) {
-            world.sim.step(Access::Shared);
+            world.sim.step(SharedAccess::Other);
             let area = at.load(SeqCst);
             if area != 0 {
                 // SAFETY: no code uses it; it must be refused.

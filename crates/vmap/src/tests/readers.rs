@@ -8,7 +8,7 @@ use core::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
-use machine::{Access, Frame, Memory, Step, VirtAddr};
+use machine::{Frame, Memory, SharedAccess, Step, VirtAddr};
 use paging::Attrs;
 use sim::Failure;
 use std::sync::Arc;
@@ -58,14 +58,14 @@ fn mapper(world: &World, shared: &Shared) {
         frames.iter().for_each(|frame| mark(world, *frame, MINE));
         let at = vmap.vmap(&frames, Attrs::KERNEL_RW).unwrap();
         shared.at.store(at.get(), SeqCst);
-        (0..20).for_each(|_| world.sim.step(Access::Shared));
+        (0..20).for_each(|_| world.sim.step(SharedAccess::Other));
         vmap.end_vmap(at).unwrap();
         frames.iter().for_each(|frame| world.release(*frame));
         let others = [world.frame(), world.frame()];
         for other in others.iter().filter(|other| frames.contains(other)) {
             mark(world, *other, OTHERS);
         }
-        (0..40).for_each(|_| world.sim.step(Access::Shared));
+        (0..40).for_each(|_| world.sim.step(SharedAccess::Other));
         for other in others.iter().filter(|other| frames.contains(other)) {
             assert!(
                 words(world, *other).all(|word| word == OTHERS),
@@ -87,7 +87,7 @@ fn allocator(world: &World, shared: &Shared) {
         let bytes = [5 * PAGE, 2 * PAGE][(serial % 2) as usize] - serial;
         // SAFETY: no code uses it except `vread`.
         let at = unsafe { vmap.vrealloc(at, bytes) }.unwrap();
-        (0..10).for_each(|_| world.sim.step(Access::Shared));
+        (0..10).for_each(|_| world.sim.step(SharedAccess::Other));
         // SAFETY: as above.
         unsafe { vmap.vfree(at) }.unwrap();
     }
@@ -116,7 +116,7 @@ fn look(world: &World, shared: &Shared) {
     let mut list: Vec<AreaInfo> = Vec::new();
     vmap.vmallocinfo(|info| {
         list.push(*info);
-        world.sim.step(Access::Shared);
+        world.sim.step(SharedAccess::Other);
     });
     let in_order = |two: &[AreaInfo]| two[0].range.end() <= Some(two[1].range.start());
     assert!(list.windows(2).all(in_order), "not in order: {list:#?}");

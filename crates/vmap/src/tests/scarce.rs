@@ -4,7 +4,7 @@
 use super::{Ends, PAGE, World, on, race, right};
 use crate::{Error, Options};
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use machine::{Access, Frame, FrameSource, Place, Step};
+use machine::{Frame, FrameSource, Place, SharedAccess, Step};
 use paging::Attrs;
 use sim::{Config, Failure};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ fn scarce(seed: u64) -> Result<(), Failure> {
         for _ in 0..4 {
             let made = world.vmap().vmalloc((SOME as u64 + 6) * PAGE);
             assert!(matches!(made, Err(Error::Frames(_))), "{made:?}");
-            (0..seed % 7).for_each(|_| world.sim.step(Access::Shared));
+            (0..seed % 7).for_each(|_| world.sim.step(SharedAccess::Other));
         }
         done.store(true, SeqCst);
         hoard.into_iter().for_each(|frame| world.release(frame));

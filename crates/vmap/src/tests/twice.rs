@@ -4,7 +4,7 @@
 use super::{Ends, PAGE, World, machine, on, race, right};
 use crate::{Error, Options, Request};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use machine::{Access, Frame, Step, VirtAddr};
+use machine::{Frame, SharedAccess, Step, VirtAddr};
 use paging::Attrs;
 use sim::{Failure, Sim};
 use spin::mutex::SpinMutex;
@@ -121,7 +121,7 @@ fn twice(seed: u64) -> Result<(), Failure> {
                     }
                 }
                 meet(3);
-                world.sim.step(Access::Shared);
+                world.sim.step(SharedAccess::Other);
             }
         })
     };
@@ -167,7 +167,7 @@ fn placed_twice(seed: u64) -> Result<(), Failure> {
                     free(world, at).unwrap();
                 }
                 meet(3);
-                world.sim.step(Access::Shared);
+                world.sim.step(SharedAccess::Other);
             }
         })
     };

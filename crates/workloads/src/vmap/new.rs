@@ -5,7 +5,7 @@ use crate::error::Error;
 use ::vmap::{Options, TlbGrace, Vmap};
 use alloc::sync::Arc;
 use grace::Concurrent;
-use machine::{Access, Frame, Machine, VirtAddr};
+use machine::{Frame, Machine, SharedAccess, VirtAddr};
 use paging::{Attrs, X86_64L4};
 
 /// A space for areas, and the TLB grace periods of the machine.
@@ -106,7 +106,7 @@ impl<M: Machine, G: Concurrent> Areas for NewAreas<M, G> {
         let (machine, mut count) = (self.vmap.machine(), 0);
         self.vmap.vmallocinfo(|info| {
             core::hint::black_box(info);
-            machine.step(Access::Shared);
+            machine.step(SharedAccess::Other);
             count += 1;
         });
         count

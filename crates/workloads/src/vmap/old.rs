@@ -19,7 +19,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use grace::Concurrent;
-use machine::{Access, Frame, Machine, VirtAddr, VirtRange, lock};
+use machine::{Frame, Machine, SharedAccess, VirtAddr, VirtRange, lock};
 use paging::{PageTables, X86_64L4};
 use spin::mutex::SpinMutex;
 
@@ -180,7 +180,7 @@ impl<M: Machine, G: Concurrent> Areas for OldAreas<M, G> {
         let list = lock(machine, &self.list);
         let areas = list.iter().inspect(|area| {
             core::hint::black_box((VirtAddr::new(area.start), area.pages));
-            machine.step(Access::Shared);
+            machine.step(SharedAccess::Other);
         });
         areas.count()
     }

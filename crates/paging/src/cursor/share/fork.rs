@@ -12,7 +12,7 @@ use crate::tags::Tag;
 use crate::walk::{Mapping, beyond};
 use core::sync::atomic::Ordering;
 use grace::Concurrent;
-use machine::{Access, Frame, FrameError, Machine, Place, VirtAddr, VirtRange};
+use machine::{Frame, FrameError, Machine, Place, SharedAccess, VirtAddr, VirtRange};
 
 /// Says that a fork is under way, while it exists.
 struct UnderWay<'p>(&'p AtomicBool);
@@ -100,13 +100,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             return Err(Error::SupervisorFork);
         }
         let child = Self::user(self.paging(), tag, self.kernel.clone())?;
-        self.machine().step(Access::Shared);
+        self.machine().step(SharedAccess::Other);
         // Release: pairs with the Acquire of `forks`.
         self.forks.store(true, Ordering::Release);
         child.forks.store(true, Ordering::Release);
         // SeqCst: pairs with the fence in `prune_beside_fork`.
         fence(Ordering::SeqCst);
-        self.machine().step(Access::Shared);
+        self.machine().step(SharedAccess::Other);
         // Release: the lock of the top-level table, under which the marks are stored, orders it for
         // the CPUs that find one.
         self.forking.store(true, Ordering::Release);

@@ -61,13 +61,13 @@ use core::sync::atomic::Ordering;
 use grace::Concurrent;
 #[expect(unused_imports, reason = "for links")]
 use machine::Owner;
-use machine::{Access, Frame, Machine, VirtAddr, VirtRange};
+use machine::{Frame, Machine, SharedAccess, VirtAddr, VirtRange};
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Whether the tables have ever been shared with another space, by a fork. A load.
     #[inline]
     pub fn forks(&self) -> bool {
-        self.machine().step(Access::Shared);
+        self.machine().step(SharedAccess::Other);
         // Acquire: pairs with the Release of `fork`. A CPU that has seen anything that another
         // space did after it left, or took over, a table that these tables led to, sees the flag.
         self.forks.load(Ordering::Acquire)
@@ -163,7 +163,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         {
             return Ok(true);
         }
-        machine.step(Access::Shared);
+        machine.step(SharedAccess::Other);
         // Acquire: the fork set it before it stored the shared entry, with this lock held.
         if self.forking.load(Ordering::Acquire) {
             return Err(Error::Fork);

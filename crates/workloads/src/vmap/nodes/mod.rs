@@ -36,7 +36,7 @@ use blocks::Blocks;
 use core::sync::atomic::{AtomicU64, Ordering};
 use free::Free;
 use grace::Concurrent;
-use machine::{Access, CpuSet, Flush, Frame, Machine, VirtAddr, VirtRange, lock};
+use machine::{CpuSet, Flush, Frame, Machine, SharedAccess, VirtAddr, VirtRange, lock};
 use paging::{PageTables, X86_64L4};
 use spin::mutex::SpinMutex;
 
@@ -279,7 +279,7 @@ impl<M: Machine, G: Concurrent> Areas for NodeAreas<M, G> {
         for node in &self.nodes {
             for (at, area) in lock(self.machine(), &node.busy.0).iter() {
                 core::hint::black_box((at, area));
-                self.machine().step(Access::Shared);
+                self.machine().step(SharedAccess::Other);
                 count += 1;
             }
         }
