@@ -160,7 +160,8 @@ impl core::error::Error for FrameError {}
 /// - A block that [`alloc`](FrameSource::alloc) returns belongs to no other code until it is freed.
 ///   It has memory behind it in the machine's [`Memory`](crate::Memory), and begins at a multiple
 ///   of its length. Its first frame has one reference and [`Owner::Raw`]
-///   ([`FrameInfo::allocate`]).
+///   ([`FrameInfo::allocate`]). The states of the others stay as they were: [`Owner::Free`] does
+///   not tell whether such a frame is free.
 /// - A block is freed only when its last reference is dropped, by the calls here, and a call drops
 ///   only the references that it was asked to drop.
 /// - [`info`](FrameSource::info) always returns the same state for the same frame, and never

@@ -175,7 +175,7 @@ pub unsafe trait Tlb: Cpus {
     /// `root`. So on a machine with a single tag, never pass `keep`.
     unsafe fn activate(&self, root: Frame, asid: Asid, keep: bool);
 
-    /// The active page table of this CPU, and its tag. `None` before the first
-    /// [`activate`](Tlb::activate).
+    /// The active page table of this CPU, and its tag. Before the first
+    /// [`activate`](Tlb::activate): `None`, or the loader's table, where hardware names it.
     fn active(&self) -> Option<(Frame, Asid)>;
 }
