@@ -195,13 +195,15 @@ fn a_program_that_the_kernel_cannot_run_is_refused_with_the_cure() {
     executable(&directory.join("text"), b"text");
     executable(&directory.join("large"), &elf(2, 62));
     File::options().write(true).open(directory.join("large")).unwrap().set_len(20 << 20).unwrap();
-    let refused: [(&[&str], i32, &str); 13] = [
+    executable(&directory.join("cut"), &dynamic()[..70]);
+    let refused: [(&[&str], i32, &str); 14] = [
         (&["nowhere"], 127, "cannot read nowhere"),
         (&["root"], 126, "not a file"),
         (&["plain"], 126, "chmod +x"),
         (&["dynamic"], 126, "cc -static"),
         (&["arm"], 126, "another processor"),
         (&["object"], 126, "object file"),
+        (&["cut"], 126, "truncated"),
         (&["script"], 126, "interpreter"),
         (&["text"], 126, "no ELF file"),
         (&["--files", "root", "hello"], 125, "root/.samara is reserved"),

@@ -48,20 +48,22 @@ pub(super) struct Entry {
 pub(super) struct Tree(BTreeMap<String, Entry>);
 
 impl Tree {
-    /// Reads the folder, and all folders in it. Returns the tree, and the paths that it leaves out:
-    /// sockets, pipes and devices.
+    /// Reads the folder, and all folders in it. Returns the tree, and the paths that it leaves out,
+    /// each with the reason: sockets, pipes and devices, and names that are not UTF-8.
     ///
     /// # Errors
-    /// Something cannot be read, a name is not UTF-8, or is [`OURS`].
-    pub(super) fn read(root: &Path) -> Result<(Tree, Vec<PathBuf>), String> {
+    /// Something cannot be read, or a name is [`OURS`].
+    pub(super) fn read(root: &Path) -> Result<(Tree, Vec<(PathBuf, &'static str)>), String> {
         let (mut tree, mut left_out) = (Tree::default(), Vec::new());
         let mut folders = vec![(root.to_path_buf(), String::new())];
         while let Some((folder, prefix)) = folders.pop() {
             let cannot = |at: &Path, error| format!("cannot read {}: {error}", at.display());
             for item in fs::read_dir(&folder).map_err(|error| cannot(&folder, error))? {
                 let at = item.map_err(|error| cannot(&folder, error))?.path();
-                let name = at.file_name().and_then(|name| name.to_str());
-                let name = name.ok_or_else(|| format!("a name is not UTF-8: {}", at.display()))?;
+                let Some(name) = at.file_name().and_then(|name| name.to_str()) else {
+                    left_out.push((at, "its name is not UTF-8"));
+                    continue;
+                };
                 let path = format!("{prefix}{name}");
                 if path == OURS {
                     return Err(format!("the name {} is reserved: rename it", at.display()));
@@ -72,14 +74,15 @@ impl Tree {
                     Kind::Folder
                 } else if metadata.is_symlink() {
                     let target = fs::read_link(&at).map_err(|error| cannot(&at, error))?;
-                    let target = target.into_os_string().into_string();
-                    Kind::Link(
-                        target.map_err(|_| format!("a target is not UTF-8: {}", at.display()))?,
-                    )
+                    let Ok(target) = target.into_os_string().into_string() else {
+                        left_out.push((at, "its target is not UTF-8"));
+                        continue;
+                    };
+                    Kind::Link(target)
                 } else if metadata.is_file() {
                     Kind::File(at)
                 } else {
-                    left_out.push(at);
+                    left_out.push((at, "it is no file, folder or link"));
                     continue;
                 };
                 let mode = metadata.permissions().mode() & 0o7777;
@@ -213,6 +216,27 @@ mod tests {
             assert!(tree.resolve(path).is_none(), "{path}");
         }
         assert!(matches!(tree.resolve("usr/bin").unwrap().kind, Kind::Folder));
+    }
+
+    #[test]
+    fn names_that_are_not_utf_8_are_left_out() {
+        use std::ffi::OsStr;
+        use std::os::unix::{ffi::OsStrExt, fs::symlink};
+        let root = std::env::temp_dir().join(format!("samara-names-{}", std::process::id()));
+        fs::create_dir_all(&root).unwrap();
+        let bad = OsStr::from_bytes(b"a\xffb");
+        fs::write(root.join(bad), "").unwrap();
+        fs::write(root.join("good"), "").unwrap();
+        symlink(bad, root.join("link")).unwrap();
+        let (tree, mut left_out) = Tree::read(&root).unwrap();
+        fs::remove_dir_all(&root).unwrap();
+        left_out.sort();
+        let names = [
+            (root.join(bad), "its name is not UTF-8"),
+            (root.join("link"), "its target is not UTF-8"),
+        ];
+        assert_eq!(left_out, names);
+        assert!(tree.get("good").is_some() && tree.0.len() == 1);
     }
 
     #[test]

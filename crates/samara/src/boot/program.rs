@@ -4,7 +4,7 @@ use super::archive::{Entry, Kind, Tree};
 use super::ending::{Failure, NO_MACHINE, NOT_FOUND, NOT_RUNNABLE};
 use crate::cli::{LEAST_MIB, Run, mib};
 use crate::complain;
-use object::elf::{EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PT_INTERP};
+use object::elf::{EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PT_INTERP, ProgramHeader64};
 use object::endian::LittleEndian;
 use object::read::elf::{FileHeader, ProgramHeader};
 use std::fs::{self, File};
@@ -24,9 +24,8 @@ pub(super) fn archive(run: &Run, memory: &str) -> Result<File, Failure> {
     let mut tree = Tree::default();
     if let Some(root) = &run.files {
         let (read, left_out) = Tree::read(root).map_err(no_machine)?;
-        for path in left_out {
-            let kinds = "no file, folder or link";
-            complain(format_args!("left out, because it is {kinds}: {}", path.display()));
+        for (path, reason) in left_out {
+            complain(format_args!("left out, because {reason}: {}", path.display()));
         }
         tree = read;
     }
@@ -118,7 +117,15 @@ fn check(file: &Path) -> Result<(), String> {
         return Err("it is an object file, not a program: link it, statically".into());
     }
     let segments = header.program_headers(LittleEndian, data);
-    let segments = segments.map_err(|error| format!("it is malformed: {error}"))?;
+    let truncated =
+        "it is truncated: the file ends before what its headers describe; copy it again";
+    let segments = segments.map_err(|_| truncated)?;
+    let end = |segment: &ProgramHeader64<_>| {
+        segment.p_offset(LittleEndian).saturating_add(segment.p_filesz(LittleEndian))
+    };
+    if segments.iter().any(|segment| end(segment) > data.len() as u64) {
+        return Err(truncated.into());
+    }
     if segments.iter().any(|segment| segment.p_type(LittleEndian) == PT_INTERP) {
         let cure = "link it statically: cc -static, or Rust's target x86_64-unknown-linux-musl";
         return Err(format!("it is linked dynamically; {cure}"));
