@@ -34,9 +34,9 @@ use machine::{
 /// has ended. Dropping a `PageTables` gives its tables back. The frames that are still mapped stay
 /// the caller's. See the [crate] for an example.
 ///
-/// A hypervisor has two machines, since a second stage has tags and flushes of its own
-/// ([`Asid`](machine::Asid)): its own tables are of one, those of its guests of the other. Both may
-/// share their frames and CPUs.
+/// A hypervisor has two machines, since a second stage has tags and flushes of its own ([`Asid`]):
+/// its own tables are of one, those of its guests of the other. Both may share their frames and
+/// CPUs.
 ///
 /// # Context
 /// Walks are allowed in any context. Calls that change tables take spin locks and wait for CPUs
