@@ -143,7 +143,8 @@ impl<P: Point, const CPUS: usize, const RECORDS: usize> Ranges<P, CPUS, RECORDS>
     /// Adds a free range. Takes all locks.
     ///
     /// # Errors
-    /// [`RangesError::Empty`], [`RangesError::Overlaps`], [`RangesError::OutOfRecords`].
+    /// [`RangesError::Empty`]; [`RangesError::OutOfRecords`]; [`RangesError::Overlaps`], also if
+    /// with this range all of 2^64 points would have been added.
     pub fn add<M>(&self, machine: &M, range: Span<P>) -> Result<(), RangesError>
     where
         M: Cpus + Irqs + Step,
@@ -152,7 +153,10 @@ impl<P: Point, const CPUS: usize, const RECORDS: usize> Ranges<P, CPUS, RECORDS>
         let _section = machine.irqs_off();
         let mut all = self.all(machine);
         let overlaps = |set: &SpinMutexGuard<'_, Pieces<RECORDS>>| set.overlaps(start, last);
-        if all.own.iter().any(overlaps) || overlaps(&all.common) {
+        let sum = |sum: u64, set: &SpinMutexGuard<'_, Pieces<RECORDS>>| sum.checked_add(set.all());
+        let added =
+            all.own.iter().try_fold(range.len(), sum).and_then(|all_own| sum(all_own, &all.common));
+        if added.is_none() || all.own.iter().any(overlaps) || overlaps(&all.common) {
             return Err(RangesError::Overlaps);
         }
         Ok(all.common.put(start, range.len())?)
@@ -236,7 +240,8 @@ impl<P: Point, const CPUS: usize, const RECORDS: usize> Ranges<P, CPUS, RECORDS>
     {
         let _section = machine.irqs_off();
         let sets = self.own.iter().chain([&self.common]);
-        sets.map(|set| lock(machine, set).free()).sum()
+        // Ranges may move between sets meanwhile, and be counted twice.
+        sets.fold(0, |sum: u64, set| sum.saturating_add(lock(machine, set).free()))
     }
 
     /// Frees a range of any CPU's set, this one's first.

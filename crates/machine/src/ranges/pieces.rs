@@ -9,6 +9,7 @@
 //!
 //! # Invariants
 //! - The ranges are not empty, and do not overlap.
+//! - The lengths add up to less than 2^64, so no sum of them overflows ([`super::Ranges::add`]).
 //! - Two free ranges are not neighbours: [`give`](Pieces::give) and [`put`](Pieces::put) join them.
 //! - `most` of a node is the length of the longest free range in its subtree.
 //!
@@ -58,18 +59,33 @@ pub(super) struct Pieces<const NODES: usize> {
     len: usize,
     /// The sum of the free ranges.
     free: u64,
+    /// The sum of all ranges.
+    all: u64,
     nodes: [Node; NODES],
 }
 
 impl<const NODES: usize> Pieces<NODES> {
     pub(super) const fn new() -> Self {
         const { assert!(NODES < 1 << 16, "a link has 16 bits") };
-        Pieces { root: 0, unused: 0, fresh: 0, len: 0, free: 0, nodes: [Node::UNUSED; NODES] }
+        Pieces {
+            root: 0,
+            unused: 0,
+            fresh: 0,
+            len: 0,
+            free: 0,
+            all: 0,
+            nodes: [Node::UNUSED; NODES],
+        }
     }
 
     /// The sum of the lengths of the free ranges.
     pub(super) fn free(&self) -> u64 {
         self.free
+    }
+
+    /// The sum of the lengths of all ranges.
+    pub(super) fn all(&self) -> u64 {
+        self.all
     }
 
     /// Whether a range of the set overlaps the points from `start` to `last`.
@@ -83,6 +99,7 @@ impl<const NODES: usize> Pieces<NODES> {
             self.insert(start, len, true)?;
         }
         self.free += len;
+        self.all += len;
         Ok(())
     }
 
@@ -161,6 +178,9 @@ impl<const NODES: usize> Pieces<NODES> {
             }
         }
         self.free -= len;
+        if !keep {
+            self.all -= len;
+        }
         Ok(())
     }
 
@@ -342,6 +362,7 @@ impl<const NODES: usize> Pieces<NODES> {
             assert!(!(free && also && start + len == next), "{pair:?} are neighbours");
         }
         assert_eq!(all.len(), self.len);
+        assert_eq!(all.iter().map(|(_, len, _)| len).sum::<u64>(), self.all);
         assert_eq!(
             all.iter().filter(|(.., free)| *free).map(|(_, len, _)| len).sum::<u64>(),
             self.free

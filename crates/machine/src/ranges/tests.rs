@@ -219,7 +219,13 @@ fn edges() {
     // All numbers below 2^64 - 1.
     let ranges = Ranges::<VirtAddr, 1, 8>::new(1 << 20);
     ranges.add(&host, span(0, u64::MAX)).unwrap();
-    assert_eq!(ranges.alloc(&host, u64::MAX, 1 << 63).unwrap().start().get(), 0);
+    let all = ranges.alloc(&host, u64::MAX, 1 << 63).unwrap();
+    assert_eq!(all.start().get(), 0);
+    // The length of one range of all would not fit.
+    assert_eq!(ranges.add(&host, span(u64::MAX, 1)), Err(RangesError::Overlaps));
+    ranges.free(&host, all).unwrap();
+    assert_eq!(ranges.add(&host, span(u64::MAX, 1)), Err(RangesError::Overlaps));
+    assert_eq!(ranges.available(&host), u64::MAX);
 
     let frames = Ranges::<Frame, 1, 8>::new(64);
     frames.add(&host, FrameRange::new(Frame::new(Frame::LIMIT - 4).unwrap(), 4).unwrap()).unwrap();
