@@ -273,7 +273,8 @@ impl<M: Machine> PageEntry<'_, M> {
 /// Whether a cached translation with the old attributes would harm. A `PROT_NONE` page is not
 /// cached.
 fn is_flush_needed(old: Attrs, new: Attrs) -> bool {
-    let lost = old.flags.difference(new.flags);
+    // DECRYPTED is no right: to gain it is as bad.
+    let lost = old.flags.difference(new.flags) | (new.flags - old.flags) & Flags::DECRYPTED;
     let differs = !lost.is_empty() || old.cache != new.cache || old.key != new.key;
     differs && old.flags.intersects(Flags::RWX)
 }
