@@ -273,8 +273,9 @@ impl<M: Machine> PageEntry<'_, M> {
 /// Whether a cached translation with the old attributes would harm. A `PROT_NONE` page is not
 /// cached.
 fn is_flush_needed(old: Attrs, new: Attrs) -> bool {
-    // DECRYPTED is no right: to gain it is as bad.
-    let lost = old.flags.difference(new.flags) | (new.flags - old.flags) & Flags::DECRYPTED;
+    let lost = old.flags.difference(new.flags);
     let differs = !lost.is_empty() || old.cache != new.cache || old.key != new.key;
+    // A page that gains this flag is another one to hardware.
+    let differs = differs || (new.flags - old.flags).contains(Flags::DECRYPTED);
     differs && old.flags.intersects(Flags::RWX)
 }
