@@ -91,6 +91,8 @@ pub enum RangesError {
     InUse,
     /// A part of the range was added before.
     Overlaps,
+    /// With the range, all 2^64 points would have been added: leave one out.
+    TooMany,
     /// No allocated range has this start and this length.
     NotAllocated,
     /// The range is empty.
@@ -106,6 +108,7 @@ impl fmt::Display for RangesError {
             RangesError::OutOfRecords => "no record is left: free ranges, or make more records",
             RangesError::InUse => "a part of the range is allocated, or was never added",
             RangesError::Overlaps => "a part of the range was added before",
+            RangesError::TooMany => "all 2^64 points would have been added: leave one out",
             RangesError::NotAllocated => "no allocated range has this start and this length",
             RangesError::Empty => "the range is empty",
             RangesError::Alignment => "the alignment is no power of two",
@@ -143,7 +146,8 @@ impl<P: Point, const CPUS: usize, const RECORDS: usize> Ranges<P, CPUS, RECORDS>
     /// Adds a free range. Takes all locks.
     ///
     /// # Errors
-    /// [`RangesError::Empty`], [`RangesError::Overlaps`], [`RangesError::OutOfRecords`].
+    /// [`RangesError::Empty`], [`RangesError::Overlaps`], [`RangesError::TooMany`],
+    /// [`RangesError::OutOfRecords`].
     pub fn add<M>(&self, machine: &M, range: Span<P>) -> Result<(), RangesError>
     where
         M: Cpus + Irqs + Step,
@@ -155,7 +159,10 @@ impl<P: Point, const CPUS: usize, const RECORDS: usize> Ranges<P, CPUS, RECORDS>
         if all.own.iter().any(overlaps) || overlaps(&all.common) {
             return Err(RangesError::Overlaps);
         }
-        Ok(all.common.put(start, range.len())?)
+        let added = all.common.added.checked_add(range.len()).ok_or(RangesError::TooMany)?;
+        all.common.put(start, range.len())?;
+        all.common.added = added;
+        Ok(())
     }
 
     /// Allocates `len` points from a multiple of `align` on, the lowest that the CPU finds.

@@ -65,13 +65,24 @@ pub(super) struct Pieces<const NODES: usize> {
     len: usize,
     /// The sum of the free ranges.
     free: u64,
+    /// The number of points that were ever added to all sets, in the common one. So no sum of
+    /// lengths overflows.
+    pub(super) added: u64,
     nodes: [Node; NODES],
 }
 
 impl<const NODES: usize> Pieces<NODES> {
     pub(super) const fn new() -> Self {
         const { assert!(NODES < 1 << 16, "a link has 16 bits") };
-        Pieces { root: 0, unused: 0, fresh: 0, len: 0, free: 0, nodes: [Node::UNUSED; NODES] }
+        Pieces {
+            root: 0,
+            unused: 0,
+            fresh: 0,
+            len: 0,
+            free: 0,
+            added: 0,
+            nodes: [Node::UNUSED; NODES],
+        }
     }
 
     /// The sum of the lengths of the free ranges.

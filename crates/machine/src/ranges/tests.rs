@@ -220,6 +220,9 @@ fn edges() {
     let ranges = Ranges::<VirtAddr, 1, 8>::new(1 << 20);
     ranges.add(&host, span(0, u64::MAX)).unwrap();
     assert_eq!(ranges.alloc(&host, u64::MAX, 1 << 63).unwrap().start().get(), 0);
+    // Their number would be no length.
+    assert_eq!(ranges.add(&host, span(u64::MAX, 1)), Err(RangesError::TooMany));
+    assert_eq!(ranges.available(&host), 0);
 
     let frames = Ranges::<Frame, 1, 8>::new(64);
     frames.add(&host, FrameRange::new(Frame::new(Frame::LIMIT - 4).unwrap(), 4).unwrap()).unwrap();
