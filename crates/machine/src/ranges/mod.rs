@@ -71,8 +71,9 @@ use spin::mutex::{SpinMutex, SpinMutexGuard};
 /// ```
 ///
 /// # Calling context
-/// Each call may be made anywhere, also in an interrupt. It never sleeps, and never allocates. It
-/// disables interrupts while it holds a lock.
+/// Each call may be made anywhere but in an NMI, also in an interrupt. It never sleeps, and never
+/// allocates. It disables interrupts while it holds a lock. A call that takes all locks needs up to
+/// 24 bytes of stack for each CPU.
 pub struct Ranges<P, const CPUS: usize, const RECORDS: usize> {
     chunk: u64,
     own: [CachePadded<SpinMutex<Pieces<RECORDS>>>; CPUS],
@@ -169,7 +170,9 @@ impl<P: Point, const CPUS: usize, const RECORDS: usize> Ranges<P, CPUS, RECORDS>
     ///
     /// Costs a section, a lock that other CPUs rarely take, and some paths through a tree of this
     /// CPU's ranges. Once for each chunk, and where `len` or `align` exceeds a quarter of one, it
-    /// takes the common lock; before it fails for want of space, all locks.
+    /// takes the common lock. It takes all locks if the common set has no chunk any more, or a set
+    /// has no record: then it moves the free ranges of all CPUs before it allocates or fails. With
+    /// an `align` above 1 it visits all free ranges of `len` points if none is `align - 1` longer.
     ///
     /// # Errors
     /// [`RangesError::Empty`], [`RangesError::Alignment`], [`RangesError::OutOfSpace`],
@@ -215,8 +218,10 @@ impl<P: Point, const CPUS: usize, const RECORDS: usize> Ranges<P, CPUS, RECORDS>
 
     /// Frees a range that was allocated as it is, on any CPU. Never fails for want of records.
     ///
-    /// Costs as much as [`alloc`](Self::alloc) if this CPU has allocated the range. If another one
-    /// has, the call takes one CPU's lock after the other until it finds the range.
+    /// Costs as much as [`alloc`](Self::alloc) if this CPU has allocated the range from a chunk. If
+    /// another one has, the call takes one CPU's lock after the other until it finds the range. It
+    /// takes all, one by one, for a range of at most a quarter of a chunk that came from the common
+    /// set: by [`alloc_at`](Self::alloc_at), with a large alignment, or for want of a chunk.
     ///
     /// # Errors
     /// [`RangesError::NotAllocated`]; [`RangesError::Empty`].
