@@ -1,5 +1,5 @@
-//! A set of disjoint ranges, free and allocated, in an array of nodes: an AVL tree, which also finds
-//! the lowest free range of a length.
+//! A set of disjoint ranges, free and allocated, in an array of nodes: an AVL tree, which also
+//! finds the lowest free range of a length.
 //!
 //! # Why an AVL tree
 //! It needs two links and a height a node, and no parent. A tree of 65,535 nodes has at most 22
