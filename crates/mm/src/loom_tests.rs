@@ -11,7 +11,7 @@ use alloc::{rc::Rc, sync::Arc};
 use core::cell::Cell;
 
 use grace::Reclaim;
-use machine::{SharedAccess as Step, Asid, EntryOp, Frame, PageSize, VirtAddr};
+use machine::{Asid, EntryOp, Frame, PageSize, SharedAccess as Step, VirtAddr};
 use paging::{Flags, Paging, Swap, X86_64};
 use sim::{Model, ModelGrace, model};
 use vma::{Advice, Layout, MapFlags, Profile};

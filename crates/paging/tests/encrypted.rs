@@ -59,6 +59,34 @@ fn pages_are_private_or_shared_and_have_the_same_frames() {
     sim.on_cpu(0, || drop(tables));
 }
 
+/// A cached translation of a page of the other kind is flushed, whether the page becomes shared or
+/// private.
+#[test]
+fn a_page_that_changes_its_kind_is_flushed() {
+    let (sim, paging) = machine();
+    let tables = sim.on_cpu(0, || {
+        let tables = Tables::user(&paging, Asid(1), None).unwrap();
+        let frame = block(&sim, 0);
+        tables.map_own(pages(AT, 1), frame, Attrs::USER_RW).unwrap();
+        // SAFETY: the test needs no other mapping, and no other tables have the tag.
+        unsafe { tables.activate() };
+        for kind in [Flags::DECRYPTED, Flags::empty()] {
+            // SAFETY: ordinary memory.
+            unsafe { sim.store(virt(AT), 1) }.unwrap();
+            let attrs = Attrs { flags: Attrs::USER_RW.flags | kind, ..Attrs::USER_RW };
+            let before = sim.stats().flushes;
+            let mut pending = tables.no_flush();
+            tables.sweep_own(pages(AT, 1), &mut pending, |_| SweepChange::Set(attrs)).unwrap();
+            pending.flush();
+            assert_eq!(sim.stats().flushes, before + 1, "{kind:?}");
+        }
+        tables.unmap_own(pages(AT, 1), |_| ()).unwrap().flush();
+        release(&sim, frame);
+        tables
+    });
+    sim.on_cpu(0, || drop(tables));
+}
+
 /// No other format has such pages, and says so.
 #[test]
 fn other_formats_refuse_shared_pages() {

@@ -71,8 +71,9 @@ use spin::mutex::{SpinMutex, SpinMutexGuard};
 /// ```
 ///
 /// # Calling context
-/// Each call may be made anywhere, also in an interrupt. It never sleeps, and never allocates. It
-/// disables interrupts while it holds a lock.
+/// Each call may be made anywhere but in an NMI, also in an interrupt. It never sleeps, and never
+/// allocates. It disables interrupts while it holds a lock. A call that takes all locks needs up to
+/// 24 bytes of stack for each CPU.
 pub struct Ranges<P, const CPUS: usize, const RECORDS: usize> {
     chunk: u64,
     own: [CachePadded<SpinMutex<Pieces<RECORDS>>>; CPUS],
@@ -91,6 +92,8 @@ pub enum RangesError {
     InUse,
     /// A part of the range was added before.
     Overlaps,
+    /// With the range, all 2^64 points would have been added: leave one out.
+    TooMany,
     /// No allocated range has this start and this length.
     NotAllocated,
     /// The range is empty.
@@ -106,6 +109,7 @@ impl fmt::Display for RangesError {
             RangesError::OutOfRecords => "no record is left: free ranges, or make more records",
             RangesError::InUse => "a part of the range is allocated, or was never added",
             RangesError::Overlaps => "a part of the range was added before",
+            RangesError::TooMany => "all 2^64 points would have been added: leave one out",
             RangesError::NotAllocated => "no allocated range has this start and this length",
             RangesError::Empty => "the range is empty",
             RangesError::Alignment => "the alignment is no power of two",
@@ -143,8 +147,8 @@ impl<P: Point, const CPUS: usize, const RECORDS: usize> Ranges<P, CPUS, RECORDS>
     /// Adds a free range. Takes all locks.
     ///
     /// # Errors
-    /// [`RangesError::Empty`]; [`RangesError::OutOfRecords`]; [`RangesError::Overlaps`], also if
-    /// with this range all of 2^64 points would have been added.
+    /// [`RangesError::Empty`], [`RangesError::Overlaps`], [`RangesError::TooMany`],
+    /// [`RangesError::OutOfRecords`].
     pub fn add<M>(&self, machine: &M, range: Span<P>) -> Result<(), RangesError>
     where
         M: Cpus + Irqs + Step,
@@ -153,20 +157,22 @@ impl<P: Point, const CPUS: usize, const RECORDS: usize> Ranges<P, CPUS, RECORDS>
         let _section = machine.irqs_off();
         let mut all = self.all(machine);
         let overlaps = |set: &SpinMutexGuard<'_, Pieces<RECORDS>>| set.overlaps(start, last);
-        let sum = |sum: u64, set: &SpinMutexGuard<'_, Pieces<RECORDS>>| sum.checked_add(set.all());
-        let added =
-            all.own.iter().try_fold(range.len(), sum).and_then(|all_own| sum(all_own, &all.common));
-        if added.is_none() || all.own.iter().any(overlaps) || overlaps(&all.common) {
+        if all.own.iter().any(overlaps) || overlaps(&all.common) {
             return Err(RangesError::Overlaps);
         }
-        Ok(all.common.put(start, range.len())?)
+        let added = all.common.added.checked_add(range.len()).ok_or(RangesError::TooMany)?;
+        all.common.put(start, range.len())?;
+        all.common.added = added;
+        Ok(())
     }
 
     /// Allocates `len` points from a multiple of `align` on, the lowest that the CPU finds.
     ///
     /// Costs a section, a lock that other CPUs rarely take, and some paths through a tree of this
     /// CPU's ranges. Once for each chunk, and where `len` or `align` exceeds a quarter of one, it
-    /// takes the common lock; before it fails for want of space, all locks.
+    /// takes the common lock. It takes all locks if the common set has no chunk any more, or a set
+    /// has no record: then it moves the free ranges of all CPUs before it allocates or fails. With
+    /// an `align` above 1 it visits all free ranges of `len` points if none is `align - 1` longer.
     ///
     /// # Errors
     /// [`RangesError::Empty`], [`RangesError::Alignment`], [`RangesError::OutOfSpace`],
@@ -212,8 +218,10 @@ impl<P: Point, const CPUS: usize, const RECORDS: usize> Ranges<P, CPUS, RECORDS>
 
     /// Frees a range that was allocated as it is, on any CPU. Never fails for want of records.
     ///
-    /// Costs as much as [`alloc`](Self::alloc) if this CPU has allocated the range. If another one
-    /// has, the call takes one CPU's lock after the other until it finds the range.
+    /// Costs as much as [`alloc`](Self::alloc) if this CPU has allocated the range from a chunk. If
+    /// another one has, the call takes one CPU's lock after the other until it finds the range. It
+    /// takes all, one by one, for a range of at most a quarter of a chunk that came from the common
+    /// set: by [`alloc_at`](Self::alloc_at), with a large alignment, or for want of a chunk.
     ///
     /// # Errors
     /// [`RangesError::NotAllocated`]; [`RangesError::Empty`].
@@ -240,7 +248,7 @@ impl<P: Point, const CPUS: usize, const RECORDS: usize> Ranges<P, CPUS, RECORDS>
     {
         let _section = machine.irqs_off();
         let sets = self.own.iter().chain([&self.common]);
-        // Ranges may move between sets meanwhile, and be counted twice.
+        // A range that moves between sets meanwhile may be counted twice.
         sets.fold(0, |sum: u64, set| sum.saturating_add(lock(machine, set).free()))
     }
 

@@ -1,21 +1,24 @@
-//! A set of disjoint ranges, free and allocated, in an array of nodes: a treap, which also finds
-//! the lowest free range of a length.
+//! A set of disjoint ranges, free and allocated, in an array of nodes: an AVL tree, which also
+//! finds the lowest free range of a length.
 //!
-//! # Why a treap
-//! It needs two links a node, no parent and no colour, and each change of it is a split or a merge.
-//! The priority of a node is a hash of its place in the array. So it does not depend on the
-//! addresses, and no caller can choose addresses that make the tree deep. A tree of 65,535 nodes
-//! is about 40 levels deep, and the recursion with it.
+//! # Why an AVL tree
+//! It needs two links and a height a node, and no parent. A tree of 65,535 nodes has at most 22
+//! levels, whatever ranges a caller chooses, and the recursion is as deep. In a treap whose
+//! priorities depend on the places of nodes, a caller could choose ranges that make a list of it.
 //!
 //! # Invariants
 //! - The ranges are not empty, and do not overlap.
-//! - The lengths add up to less than 2^64, so no sum of them overflows ([`super::Ranges::add`]).
 //! - Two free ranges are not neighbours: [`give`](Pieces::give) and [`put`](Pieces::put) join them.
 //! - `most` of a node is the length of the longest free range in its subtree.
+//! - The heights of two siblings differ by at most 1.
 //!
 //! # Cost
-//! Each call but [`lowest`](Pieces::lowest) visits the nodes of a few paths from the root: about
-//! twice the logarithm of the number of ranges each, one cache line a node.
+//! Each call visits the nodes of a few paths from the root: at most 1.44 times the binary logarithm
+//! of the number of ranges each, one cache line a node. Only [`lowest`](Pieces::lowest) may visit
+//! more, if no free range is so long that it has an aligned place wherever it starts: then it
+//! visits all free ranges of the length.
+
+use core::cmp::Ordering;
 
 /// One more than an index of the array; 0 is no node.
 type Link = u16;
@@ -29,10 +32,13 @@ struct Node {
     left: Link,
     right: Link,
     free: bool,
+    /// The number of levels of its subtree.
+    height: u8,
 }
 
 impl Node {
-    const UNUSED: Node = Node { start: 0, len: 0, most: 0, left: 0, right: 0, free: false };
+    const UNUSED: Node =
+        Node { start: 0, len: 0, most: 0, left: 0, right: 0, free: false, height: 0 };
 
     /// The point after the last. May be 2^64, as 0, which no start of a neighbour equals.
     fn end(&self) -> u64 {
@@ -59,8 +65,9 @@ pub(super) struct Pieces<const NODES: usize> {
     len: usize,
     /// The sum of the free ranges.
     free: u64,
-    /// The sum of all ranges.
-    all: u64,
+    /// The number of points that were ever added to all sets, in the common one. So no sum of
+    /// lengths overflows.
+    pub(super) added: u64,
     nodes: [Node; NODES],
 }
 
@@ -73,7 +80,7 @@ impl<const NODES: usize> Pieces<NODES> {
             fresh: 0,
             len: 0,
             free: 0,
-            all: 0,
+            added: 0,
             nodes: [Node::UNUSED; NODES],
         }
     }
@@ -81,11 +88,6 @@ impl<const NODES: usize> Pieces<NODES> {
     /// The sum of the lengths of the free ranges.
     pub(super) fn free(&self) -> u64 {
         self.free
-    }
-
-    /// The sum of the lengths of all ranges.
-    pub(super) fn all(&self) -> u64 {
-        self.all
     }
 
     /// Whether a range of the set overlaps the points from `start` to `last`.
@@ -99,7 +101,6 @@ impl<const NODES: usize> Pieces<NODES> {
             self.insert(start, len, true)?;
         }
         self.free += len;
-        self.all += len;
         Ok(())
     }
 
@@ -178,9 +179,6 @@ impl<const NODES: usize> Pieces<NODES> {
             }
         }
         self.free -= len;
-        if !keep {
-            self.all -= len;
-        }
         Ok(())
     }
 
@@ -256,21 +254,14 @@ impl<const NODES: usize> Pieces<NODES> {
         self.len += 1;
         self.nodes[usize::from(link) - 1] = Node { start, len, free, ..Node::UNUSED };
         self.update(link);
-        let (below, above) = self.split(self.root, start);
-        let below = self.merge(below, link);
-        self.root = self.merge(below, above);
+        self.root = self.hang(self.root, link);
         Ok(())
     }
 
     /// Takes the range that starts there out of the set.
     fn erase(&mut self, start: u64) {
-        let (below, rest) = self.split(self.root, start);
-        // The first of the rest has no left neighbour. It is a single node after this.
-        let (one, above) = match start.checked_add(1) {
-            Some(next) => self.split(rest, next),
-            None => (rest, 0),
-        };
-        self.root = self.merge(below, above);
+        let (one, rest) = self.cut(self.root, start);
+        self.root = rest;
         if let Some(at) = self.index(one) {
             self.nodes[at] = Node { left: self.unused, ..Node::UNUSED };
             self.unused = one;
@@ -283,12 +274,12 @@ impl<const NODES: usize> Pieces<NODES> {
         let Some(at) = self.index(link) else { return };
         let node = &mut self.nodes[at];
         match start.cmp(&node.start) {
-            core::cmp::Ordering::Equal => change(node),
-            core::cmp::Ordering::Less => {
+            Ordering::Equal => change(node),
+            Ordering::Less => {
                 let left = node.left;
                 self.change(left, start, change);
             }
-            core::cmp::Ordering::Greater => {
+            Ordering::Greater => {
                 let right = node.right;
                 self.change(right, start, change);
             }
@@ -296,44 +287,114 @@ impl<const NODES: usize> Pieces<NODES> {
         self.update(link);
     }
 
-    /// Splits a tree into the ranges that start below this point, and the others.
-    fn split(&mut self, link: Link, start: u64) -> (Link, Link) {
-        let Some(at) = self.index(link) else { return (0, 0) };
-        let halves = if self.nodes[at].start < start {
-            let (below, above) = self.split(self.nodes[at].right, start);
-            self.nodes[at].right = below;
-            (link, above)
+    /// Adds a node to a tree. Returns the tree.
+    fn hang(&mut self, tree: Link, link: Link) -> Link {
+        let (Some(at), Some(new)) = (self.index(tree), self.index(link)) else { return link };
+        let Node { start, left, right, .. } = self.nodes[at];
+        if self.nodes[new].start < start {
+            self.nodes[at].left = self.hang(left, link);
         } else {
-            let (below, above) = self.split(self.nodes[at].left, start);
-            self.nodes[at].left = above;
-            (below, link)
-        };
-        self.update(link);
-        halves
+            self.nodes[at].right = self.hang(right, link);
+        }
+        self.balance(tree)
     }
 
-    /// Joins two trees, of which the second lies above the first.
-    fn merge(&mut self, below: Link, above: Link) -> Link {
-        let (Some(low), Some(high)) = (self.index(below), self.index(above)) else {
-            return below | above;
+    /// Takes the node whose range starts there out of a tree. Returns the node, and the tree.
+    fn cut(&mut self, tree: Link, start: u64) -> (Link, Link) {
+        let Some(at) = self.index(tree) else { return (0, 0) };
+        let Node { left, right, .. } = self.nodes[at];
+        let one = match start.cmp(&self.nodes[at].start) {
+            Ordering::Less => {
+                let (one, left) = self.cut(left, start);
+                self.nodes[at].left = left;
+                one
+            }
+            Ordering::Greater => {
+                let (one, right) = self.cut(right, start);
+                self.nodes[at].right = right;
+                one
+            }
+            Ordering::Equal => {
+                // The next node takes its place.
+                let (next, right) = self.cut(right, self.first(right));
+                let Some(at) = self.index(next) else { return (tree, left) };
+                (self.nodes[at].left, self.nodes[at].right) = (left, right);
+                return (tree, self.balance(next));
+            }
         };
-        let root = if priority(below) > priority(above) {
-            self.nodes[low].right = self.merge(self.nodes[low].right, above);
-            below
-        } else {
-            self.nodes[high].left = self.merge(below, self.nodes[high].left);
-            above
-        };
+        (one, self.balance(tree))
+    }
+
+    /// The start of the first range of a tree.
+    fn first(&self, mut tree: Link) -> u64 {
+        let mut start = 0;
+        while let Some(node) = self.node(tree) {
+            (start, tree) = (node.start, node.left);
+        }
+        start
+    }
+
+    /// Balances a tree whose subtrees are balanced, with heights that differ by at most 2. Returns
+    /// the tree.
+    fn balance(&mut self, tree: Link) -> Link {
+        let Some(at) = self.index(tree) else { return 0 };
+        let Node { left, right, .. } = self.nodes[at];
+        let (low, high) = (self.height(left), self.height(right));
+        if low > high + 1 {
+            if let Some(Node { left: outer, right: inner, .. }) = self.node(left)
+                && self.height(*inner) > self.height(*outer)
+            {
+                self.nodes[at].left = self.turn_left(left);
+            }
+            return self.turn_right(tree);
+        }
+        if high > low + 1 {
+            if let Some(Node { left: inner, right: outer, .. }) = self.node(right)
+                && self.height(*inner) > self.height(*outer)
+            {
+                self.nodes[at].right = self.turn_right(right);
+            }
+            return self.turn_left(tree);
+        }
+        self.update(tree);
+        tree
+    }
+
+    /// Makes the left child the root.
+    fn turn_right(&mut self, tree: Link) -> Link {
+        let Some(at) = self.index(tree) else { return 0 };
+        let root = self.nodes[at].left;
+        let Some(top) = self.index(root) else { return tree };
+        self.nodes[at].left = self.nodes[top].right;
+        self.nodes[top].right = tree;
+        self.update(tree);
         self.update(root);
         root
     }
 
-    /// Makes `most` of a node right, when those of its children are.
+    /// Makes the right child the root.
+    fn turn_left(&mut self, tree: Link) -> Link {
+        let Some(at) = self.index(tree) else { return 0 };
+        let root = self.nodes[at].right;
+        let Some(top) = self.index(root) else { return tree };
+        self.nodes[at].right = self.nodes[top].left;
+        self.nodes[top].left = tree;
+        self.update(tree);
+        self.update(root);
+        root
+    }
+
+    fn height(&self, link: Link) -> u8 {
+        self.node(link).map_or(0, |node| node.height)
+    }
+
+    /// Makes `most` and the height of a node right, when those of its children are.
     fn update(&mut self, link: Link) {
         let Some(at) = self.index(link) else { return };
         let node = self.nodes[at];
         let own = if node.free { node.len } else { 0 };
         self.nodes[at].most = own.max(self.most(node.left)).max(self.most(node.right));
+        self.nodes[at].height = 1 + self.height(node.left).max(self.height(node.right));
     }
 
     /// Checks the invariants, and returns all ranges in order: start, length, whether it is free.
@@ -342,27 +403,26 @@ impl<const NODES: usize> Pieces<NODES> {
         fn walk<const N: usize>(
             pieces: &Pieces<N>,
             link: Link,
-            depth: u32,
             all: &mut std::vec::Vec<(u64, u64, bool)>,
         ) -> u64 {
             let Some(node) = pieces.node(link) else { return 0 };
-            assert!(depth < 60, "the tree is too deep");
-            let left = walk(pieces, node.left, depth + 1, all);
+            let (low, high) = (pieces.height(node.left), pieces.height(node.right));
+            assert!(low.abs_diff(high) <= 1 && node.height == 1 + low.max(high), "no balance");
+            let left = walk(pieces, node.left, all);
             all.push((node.start, node.len, node.free));
-            let right = walk(pieces, node.right, depth + 1, all);
+            let right = walk(pieces, node.right, all);
             let own = if node.free { node.len } else { 0 };
             assert_eq!(node.most, own.max(left).max(right));
             node.most
         }
         let mut all = std::vec::Vec::new();
-        walk(self, self.root, 0, &mut all);
+        walk(self, self.root, &mut all);
         for pair in all.windows(2) {
             let ((start, len, free), (next, _, also)) = (pair[0], pair[1]);
             assert!(len - 1 < next - start, "{pair:?} overlap");
             assert!(!(free && also && start + len == next), "{pair:?} are neighbours");
         }
         assert_eq!(all.len(), self.len);
-        assert_eq!(all.iter().map(|(_, len, _)| len).sum::<u64>(), self.all);
         assert_eq!(
             all.iter().filter(|(.., free)| *free).map(|(_, len, _)| len).sum::<u64>(),
             self.free
@@ -376,11 +436,4 @@ fn aligned(node: &Node, len: u64, align: u64) -> Option<u64> {
     let at = node.start.checked_next_multiple_of(align)?;
     let below = at - node.start;
     (below < node.len && len <= node.len - below).then_some(at)
-}
-
-/// A hash of the place, whose bits all depend on all of its bits.
-fn priority(link: Link) -> u32 {
-    let mixed = u32::from(link).wrapping_mul(0x9e37_79b1);
-    let mixed = (mixed ^ mixed >> 15).wrapping_mul(0x85eb_ca6b);
-    (mixed ^ mixed >> 13).wrapping_mul(0xc2b2_ae35)
 }

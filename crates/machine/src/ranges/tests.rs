@@ -219,15 +219,38 @@ fn edges() {
     // All numbers below 2^64 - 1.
     let ranges = Ranges::<VirtAddr, 1, 8>::new(1 << 20);
     ranges.add(&host, span(0, u64::MAX)).unwrap();
-    let all = ranges.alloc(&host, u64::MAX, 1 << 63).unwrap();
-    assert_eq!(all.start().get(), 0);
-    // The length of one range of all would not fit.
-    assert_eq!(ranges.add(&host, span(u64::MAX, 1)), Err(RangesError::Overlaps));
-    ranges.free(&host, all).unwrap();
-    assert_eq!(ranges.add(&host, span(u64::MAX, 1)), Err(RangesError::Overlaps));
-    assert_eq!(ranges.available(&host), u64::MAX);
+    assert_eq!(ranges.alloc(&host, u64::MAX, 1 << 63).unwrap().start().get(), 0);
+    // Their number would be no length.
+    assert_eq!(ranges.add(&host, span(u64::MAX, 1)), Err(RangesError::TooMany));
+    assert_eq!(ranges.available(&host), 0);
 
     let frames = Ranges::<Frame, 1, 8>::new(64);
     frames.add(&host, FrameRange::new(Frame::new(Frame::LIMIT - 4).unwrap(), 4).unwrap()).unwrap();
     assert_eq!(frames.alloc(&host, 4, 4).unwrap().end(), None);
+}
+
+/// No order in which ranges come and go makes the tree deep: not that in which places of nodes lie
+/// in memory, nor one that follows a hash of them.
+#[test]
+fn no_order_of_ranges_makes_the_tree_deep() {
+    const RECORDS: usize = if cfg!(miri) { 300 } else { 20_000 };
+    static RANGES: Ranges<VirtAddr, 1, RECORDS> = Ranges::new(1);
+    let host = Host::new(1);
+    let hash = |at: u32| {
+        let mixed = at.wrapping_mul(0x9e37_79b1);
+        let mixed = (mixed ^ mixed >> 15).wrapping_mul(0x85eb_ca6b);
+        (mixed ^ mixed >> 13).wrapping_mul(0xc2b2_ae35)
+    };
+    let sorted: fn(u32) -> u32 = |at| at;
+    for key in [sorted, hash, |at| !at] {
+        let places: Vec<u64> = (1..=RECORDS as u32).map(|at| u64::from(key(at)) * 2).collect();
+        for place in &places {
+            RANGES.add(&host, span(*place, 1)).unwrap();
+        }
+        // It checks the balance.
+        assert_eq!(lock(&host, &RANGES.common).checked().len(), RECORDS);
+        for place in &places {
+            lock(&host, &RANGES.common).remove(*place, 1).unwrap();
+        }
+    }
 }

@@ -103,6 +103,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     #[cfg_attr(not(feature = "small"), inline(always))]
     pub(super) fn must_break(old: Attrs, new: Attrs, same_frame: bool) -> bool {
         let writable = |attrs: Attrs| attrs.flags.contains(Flags::WRITE);
+        // To hardware, a page that becomes shared with the host, or private, has another address.
+        let same_frame = same_frame && !(old.flags ^ new.flags).contains(Flags::DECRYPTED);
         F::BREAK_BEFORE_MAKE
             && old.flags.intersects(Flags::RWX)
             && (old.cache != new.cache

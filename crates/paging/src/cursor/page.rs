@@ -275,5 +275,7 @@ impl<M: Machine> PageEntry<'_, M> {
 fn is_flush_needed(old: Attrs, new: Attrs) -> bool {
     let lost = old.flags.difference(new.flags);
     let differs = !lost.is_empty() || old.cache != new.cache || old.key != new.key;
+    // A page that gains this flag is another one to hardware.
+    let differs = differs || (new.flags - old.flags).contains(Flags::DECRYPTED);
     differs && old.flags.intersects(Flags::RWX)
 }

@@ -49,7 +49,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// at the end of the range. To go on, the caller does the flush, and sweeps from that address.
     ///
     /// The flush of the changes is added to `pending`: for pages that are cleared, for pages that
-    /// lost a right or got another key or memory type, and for user tables that became empty.
+    /// lost a right, got another key or memory type, or became private or shared with the host, and
+    /// for user tables that became empty.
     /// Kernel tables stay: see [`prune`](Self::prune). Where the architecture demands
     /// break-before-make, cleared pages are also flushed before the lock of their table is given
     /// up, so that a fault may store new pages at once.

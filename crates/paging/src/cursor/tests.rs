@@ -2,7 +2,7 @@
 
 use super::SweepChange;
 use crate::lock::lock;
-use crate::{Aarch64G64, Attrs, Format, Paging, X86_64L4};
+use crate::{Aarch64, Aarch64G64, Attrs, Encrypted, Flags, Format, Paging, X86_64L4};
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use machine::{Asid, Frame, PageSize, SharedAccess, Step, VirtAddr, VirtRange};
@@ -105,4 +105,16 @@ fn a_flush_is_by_the_granule() {
         assert_eq!(pending.gather.what, Some((page, PageSize::Size64K)));
         pending.flush();
     });
+}
+
+/// In a realm, the bit that says whether a page is shared is one of its address.
+#[test]
+fn a_page_of_another_kind_is_another_address() {
+    type Realm = crate::PageTables<Sim, Encrypted<Aarch64, 47, false>, Grace>;
+    let private = Attrs::USER_RW;
+    let shared = Attrs { flags: private.flags | Flags::DECRYPTED, ..private };
+    assert!(Realm::must_break(private, shared, true));
+    assert!(Realm::must_break(shared, private, true));
+    assert!(!Realm::must_break(private, private, true));
+    assert!(!Realm::must_break(shared, shared, true));
 }

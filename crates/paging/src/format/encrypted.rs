@@ -104,6 +104,12 @@ unsafe impl<F: Format, const BIT: u32, const SET: bool> Format for Encrypted<F, 
     }
 
     #[inline]
+    fn shared_table(frame: Frame) -> Result<u64, FormatError> {
+        Self::check(frame)?;
+        Ok(Self::marked(F::shared_table(frame)?, true))
+    }
+
+    #[inline]
     fn page(size: PageSize, frame: Frame, attrs: Attrs) -> Result<u64, FormatError> {
         Self::check(frame)?;
         let private = !attrs.flags.contains(Flags::DECRYPTED);

@@ -26,6 +26,11 @@ fn bits_of_the_manuals() {
     assert_eq!(Tdx::table(frame(7)), Ok(0x7027));
     assert_eq!(Tdx::page(PageSize::Size4K, frame(5), plain), Ok(0x5001));
     assert_eq!(Tdx::page(PageSize::Size4K, frame(5), shared), Ok(1 << 47 | 0x5001));
+    // Hardware forbids all writes below a table that a fork shares, as without the bit.
+    type Realm = Encrypted<Aarch64, 47, false>;
+    assert!(Realm::SHARED_IS_READ_ONLY);
+    assert_eq!(Realm::shared_table(frame(7)), Aarch64::shared_table(frame(7)));
+    assert_eq!(Sev::shared_table(frame(7)), Ok(1 << 51 | 0x7025));
     let beyond = frame(1 << 36);
     assert_eq!(Tdx::page(PageSize::Size4K, beyond, plain), Err(FormatError::Beyond(beyond)));
     // A large page at a level without any, and one with a misaligned address.
