@@ -87,6 +87,47 @@ fn a_page_that_changes_its_kind_is_flushed() {
     sim.on_cpu(0, || drop(tables));
 }
 
+/// A large page that is shared with the host stays so when it is split, rejoined, forked, and left
+/// without rights.
+#[test]
+fn a_large_page_keeps_its_kind() {
+    let (sim, paging) = machine();
+    let (tables, child) = sim.on_cpu(0, || {
+        let tables = Tables::user(&paging, Asid(1), None).unwrap();
+        let frame = block(&sim, Sev::LARGE.order());
+        let whole = VirtRange::new(virt(AT), Sev::LARGE.bytes()).unwrap();
+        let flags = Attrs::USER_RW.flags | Flags::DECRYPTED;
+        tables.map_own(whole, frame, Attrs { flags, ..Attrs::USER_RW }).unwrap();
+        let check = |tables: &Tables, at: u64| {
+            let guard = Grace::pin();
+            let range = VirtRange::new(virt(at), Sev::LARGE.bytes()).unwrap();
+            let pages: Vec<Mapping> = tables.walk(&guard).pages(range).collect();
+            assert!(!pages.is_empty());
+            assert!(pages.iter().all(|page| page.attrs.flags.contains(Flags::DECRYPTED)));
+        };
+        check(&tables, AT);
+        tables.split_own(virt(AT), PageSize::Size4K).unwrap().flush();
+        check(&tables, AT);
+        let mut pending = tables.no_flush();
+        // SAFETY: no program accesses the addresses.
+        assert!(unsafe { tables.rejoin(virt(AT), &mut pending) }.unwrap());
+        pending.flush();
+        check(&tables, AT);
+        tables.split_own(virt(AT), PageSize::Size4K).unwrap().flush();
+        // SAFETY: no program accesses the addresses.
+        let (child, pending) = unsafe { tables.fork(Asid(2), false) }.unwrap();
+        pending.flush();
+        check(&tables, AT);
+        check(&child, AT);
+        for space in [&tables, &child] {
+            space.protect_own(whole, Flags::empty()).unwrap().flush();
+            check(space, AT);
+        }
+        (tables, child)
+    });
+    sim.on_cpu(0, || drop((tables, child)));
+}
+
 /// No other format has such pages, and says so.
 #[test]
 fn other_formats_refuse_shared_pages() {

@@ -102,11 +102,12 @@ const ATTRS: [Attrs; 5] = [
     Attrs { soft: 2, ..Attrs::new(Attrs::USER_RO.flags.union(Flags::ACCESSED)) },
 ];
 
-/// Attributes that the format has.
+/// Attributes that the format has. Where it has pages that are shared with the host, some are.
 fn attrs_of<F: Format>(number: usize) -> Attrs {
     let key = if F::KEYS == 1 { 0 } else { ATTRS[number].key };
     let soft = ATTRS[number].soft & ((1 << F::SOFT_BITS.min(15)) - 1);
-    Attrs { key, soft, ..ATTRS[number] }
+    let kind = if number % 2 == 1 { F::DEVICE } else { Flags::empty() };
+    Attrs { key, soft, flags: ATTRS[number].flags | kind, ..ATTRS[number] }
 }
 
 /// From page number to frame number and attributes.

@@ -36,6 +36,14 @@ use machine::{Frame, PageSize};
 /// assert_eq!(Sev::page(PageSize::Size4K, frame, shared)? >> 51 & 1, 0);
 /// # Ok::<(), paging::FormatError>(())
 /// ```
+///
+/// A bit that is none of an address does not compile:
+///
+/// ```compile_fail,E0080
+/// use paging::{Aarch64, Encrypted, Format};
+/// // Its addresses have 48 bits.
+/// println!("{:?}", Encrypted::<Aarch64, 51, false>::decode(0, 0));
+/// ```
 #[derive(Clone, Copy)]
 pub struct Encrypted<F, const BIT: u32, const SET: bool>(PhantomData<F>);
 
@@ -50,7 +58,7 @@ impl<F: Format, const BIT: u32, const SET: bool> Encrypted<F, BIT, SET> {
     #[inline(always)]
     fn mask() -> u64 {
         let entry = |frame| F::table(frame).unwrap_or_default();
-        match Frame::new(1 << (BIT - 12)) {
+        match Frame::new(1 << (Self::PHYSICAL_BITS - 12)) {
             Some(bit) => entry(bit) ^ entry(Frame::default()),
             None => 0,
         }
@@ -70,7 +78,7 @@ impl<F: Format, const BIT: u32, const SET: bool> Encrypted<F, BIT, SET> {
 
     #[inline(always)]
     fn check(frame: Frame) -> Result<(), FormatError> {
-        let beyond = frame.number() >> (BIT - 12) != 0;
+        let beyond = frame.number() >> (Self::PHYSICAL_BITS - 12) != 0;
         if beyond { Err(FormatError::Beyond(frame)) } else { Ok(()) }
     }
 }
@@ -81,7 +89,9 @@ unsafe impl<F: Format, const BIT: u32, const SET: bool> Format for Encrypted<F, 
     const PAGE: PageSize = F::PAGE;
     const LEVELS: u8 = F::LEVELS;
     const VIRTUAL_BITS: u32 = F::VIRTUAL_BITS;
+    /// Each function that knows the bit uses this constant, so a wrong format does not compile.
     const PHYSICAL_BITS: u32 = {
+        assert!(!F::SECOND_STAGE, "the bit belongs to a guest's own tables");
         assert!(44 <= BIT && BIT < F::PHYSICAL_BITS, "the bit must be one of an address");
         BIT
     };
@@ -89,10 +99,7 @@ unsafe impl<F: Format, const BIT: u32, const SET: bool> Format for Encrypted<F, 
     const KEYS: u8 = F::KEYS;
     const OWN: u64 = F::OWN;
     const SHARED_IS_READ_ONLY: bool = F::SHARED_IS_READ_ONLY;
-    const SECOND_STAGE: bool = {
-        assert!(!F::SECOND_STAGE, "the bit belongs to a guest's own tables");
-        false
-    };
+    const SECOND_STAGE: bool = false;
     const BREAK_BEFORE_MAKE: bool = F::BREAK_BEFORE_MAKE;
     const DEVICE: Flags = F::DEVICE.union(Flags::DECRYPTED);
     const GROUP: Option<PageSize> = F::GROUP;
