@@ -43,18 +43,21 @@ pub(super) struct Entry {
     pub(super) mode: u32,
 }
 
+/// The paths that are left out, each with the reason.
+pub(super) type LeftOut = Vec<(PathBuf, &'static str)>;
+
 /// A root file system: its entries by their paths, which do not begin with a slash.
 #[derive(Debug, Default)]
 pub(super) struct Tree(BTreeMap<String, Entry>);
 
 impl Tree {
-    /// Reads the folder, and all folders in it. Returns the tree, and the paths that it leaves out,
-    /// each with the reason: sockets, pipes and devices, and names that are not UTF-8.
+    /// Reads the folder, and all folders in it. Returns the tree, and what it leaves out: sockets,
+    /// pipes and devices, and names that are not UTF-8.
     ///
     /// # Errors
     /// Something cannot be read, or a name is [`OURS`].
-    pub(super) fn read(root: &Path) -> Result<(Tree, Vec<(PathBuf, &'static str)>), String> {
-        let (mut tree, mut left_out) = (Tree::default(), Vec::new());
+    pub(super) fn read(root: &Path) -> Result<(Tree, LeftOut), String> {
+        let (mut tree, mut left_out) = (Tree::default(), LeftOut::new());
         let mut folders = vec![(root.to_path_buf(), String::new())];
         while let Some((folder, prefix)) = folders.pop() {
             let cannot = |at: &Path, error| format!("cannot read {}: {error}", at.display());
