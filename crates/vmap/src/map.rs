@@ -73,8 +73,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// frames that it touches are mapped.
     ///
     /// In a guest whose memory is encrypted, the range is shared with the host
-    /// ([`Format::DEVICE`]). Firmware memory that is private to the guest, such as ACPI's tables, is
-    /// mapped by [`vmap`](Vmap::vmap).
+    /// ([`Format::DEVICE`]). [`vmap`](Vmap::vmap) maps firmware memory that is private to the guest,
+    /// such as ACPI's tables.
     ///
     /// Cost: as for [`vmap`](Vmap::vmap), plus one load of the state of each frame that the frame
     /// source covers. If small pages were mapped before at the place of a large one, a broadcast
