@@ -35,7 +35,7 @@ use machine::{
 /// the caller's. See the [crate] for an example.
 ///
 /// A hypervisor has two machines, since a second stage has tags and flushes of its own
-/// ([`Asid`](machine::Asid)): its own tables are of one, those of its guests of the other. Both may
+/// ([`Asid`]): its own tables are of one, those of its guests of the other. Both may
 /// share their frames and CPUs.
 ///
 /// # Context
