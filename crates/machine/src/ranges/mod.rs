@@ -278,12 +278,15 @@ impl<P: Point, const CPUS: usize, const RECORDS: usize> Ranges<P, CPUS, RECORDS>
             return common.take(start, len).is_ok().then_some(start);
         }
         let mut own = lock(machine, &self.own[machine.current().index() % CPUS]);
-        if own.lowest(len, align).is_none() {
-            let mut common = lock(machine, &self.common);
-            let start = common.lowest(self.chunk, align)?;
-            shift(&mut common, &mut own, start, self.chunk).ok()?;
-        }
-        let start = own.lowest(len, align)?;
+        let start = match own.lowest(len, align) {
+            Some(start) => start,
+            None => {
+                let mut common = lock(machine, &self.common);
+                let start = common.lowest(self.chunk, align)?;
+                shift(&mut common, &mut own, start, self.chunk).ok()?;
+                own.lowest(len, align)?
+            }
+        };
         own.take(start, len).is_ok().then_some(start)
     }
 

@@ -18,19 +18,20 @@
 //! more, if no free range is so long that it has an aligned place wherever it starts: then it
 //! visits all free ranges of the length.
 
-use core::cmp::Ordering;
-
 /// One more than an index of the array; 0 is no node.
 type Link = u16;
+
+/// The children of a node, below and above it, by their places in [`Node::children`].
+const LOW: usize = 0;
+const HIGH: usize = 1;
 
 #[derive(Clone, Copy)]
 struct Node {
     start: u64,
     len: u64,
     most: u64,
-    /// The next unused node, in the list of these.
-    left: Link,
-    right: Link,
+    /// Of an unused node: the next one, and nothing.
+    children: [Link; 2],
     free: bool,
     /// The number of levels of its subtree.
     height: u8,
@@ -38,7 +39,12 @@ struct Node {
 
 impl Node {
     const UNUSED: Node =
-        Node { start: 0, len: 0, most: 0, left: 0, right: 0, free: false, height: 0 };
+        Node { start: 0, len: 0, most: 0, children: [0, 0], free: false, height: 0 };
+
+    /// The place of the child that leads to this point, which is not the start.
+    fn side(&self, point: u64) -> usize {
+        if point < self.start { LOW } else { HIGH }
+    }
 
     /// The point after the last. May be 2^64, as 0, which no start of a neighbour equals.
     fn end(&self) -> u64 {
@@ -113,11 +119,9 @@ impl<const NODES: usize> Pieces<NODES> {
     /// The start of the lowest `len` free points from a multiple of `align` on.
     pub(super) fn lowest(&self, len: u64, align: u64) -> Option<u64> {
         // Every range of this length has an aligned place. So the search has no dead end.
-        let (sure, at) = (len.saturating_add(align - 1), |node: &Node| aligned(node, len, align));
-        if align == 1 || self.most(self.root) < sure {
-            return self.search(self.root, len, &at);
-        }
-        self.search(self.root, sure, &at)
+        let sure = len.saturating_add(align - 1);
+        let least = if self.most(self.root) < sure { len } else { sure };
+        self.search(self.root, least, &|node| aligned(node, len, align))
     }
 
     /// Whether the points are free, all in one range.
@@ -218,9 +222,9 @@ impl<const NODES: usize> Pieces<NODES> {
         let (mut at, mut found) = (self.root, None);
         while let Some(node) = self.node(at) {
             if node.start <= point {
-                (found, at) = (Some(node), node.right);
+                (found, at) = (Some(node), node.children[HIGH]);
             } else {
-                at = node.left;
+                at = node.children[LOW];
             }
         }
         found
@@ -233,16 +237,16 @@ impl<const NODES: usize> Pieces<NODES> {
     /// The first place that `at` finds in a free range of at least `len`, in order of addresses.
     fn search(&self, link: Link, len: u64, at: &impl Fn(&Node) -> Option<u64>) -> Option<u64> {
         let node = self.node(link).filter(|node| node.most >= len)?;
-        self.search(node.left, len, at)
+        self.search(node.children[LOW], len, at)
             .or_else(|| if node.free && node.len >= len { at(node) } else { None })
-            .or_else(|| self.search(node.right, len, at))
+            .or_else(|| self.search(node.children[HIGH], len, at))
     }
 
     fn insert(&mut self, start: u64, len: u64, free: bool) -> Result<(), NoNode> {
         let link = match self.index(self.unused) {
             Some(at) => {
                 let link = self.unused;
-                self.unused = self.nodes[at].left;
+                self.unused = self.nodes[at].children[LOW];
                 link
             }
             None if self.fresh < NODES => {
@@ -263,7 +267,7 @@ impl<const NODES: usize> Pieces<NODES> {
         let (one, rest) = self.cut(self.root, start);
         self.root = rest;
         if let Some(at) = self.index(one) {
-            self.nodes[at] = Node { left: self.unused, ..Node::UNUSED };
+            self.nodes[at] = Node { children: [self.unused, 0], ..Node::UNUSED };
             self.unused = one;
             self.len -= 1;
         }
@@ -273,16 +277,11 @@ impl<const NODES: usize> Pieces<NODES> {
     fn change(&mut self, link: Link, start: u64, change: &impl Fn(&mut Node)) {
         let Some(at) = self.index(link) else { return };
         let node = &mut self.nodes[at];
-        match start.cmp(&node.start) {
-            Ordering::Equal => change(node),
-            Ordering::Less => {
-                let left = node.left;
-                self.change(left, start, change);
-            }
-            Ordering::Greater => {
-                let right = node.right;
-                self.change(right, start, change);
-            }
+        if node.start == start {
+            change(node);
+        } else {
+            let child = node.children[node.side(start)];
+            self.change(child, start, change);
         }
         self.update(link);
     }
@@ -290,38 +289,26 @@ impl<const NODES: usize> Pieces<NODES> {
     /// Adds a node to a tree. Returns the tree.
     fn hang(&mut self, tree: Link, link: Link) -> Link {
         let (Some(at), Some(new)) = (self.index(tree), self.index(link)) else { return link };
-        let Node { start, left, right, .. } = self.nodes[at];
-        if self.nodes[new].start < start {
-            self.nodes[at].left = self.hang(left, link);
-        } else {
-            self.nodes[at].right = self.hang(right, link);
-        }
+        let side = self.nodes[at].side(self.nodes[new].start);
+        self.nodes[at].children[side] = self.hang(self.nodes[at].children[side], link);
         self.balance(tree)
     }
 
     /// Takes the node whose range starts there out of a tree. Returns the node, and the tree.
     fn cut(&mut self, tree: Link, start: u64) -> (Link, Link) {
         let Some(at) = self.index(tree) else { return (0, 0) };
-        let Node { left, right, .. } = self.nodes[at];
-        let one = match start.cmp(&self.nodes[at].start) {
-            Ordering::Less => {
-                let (one, left) = self.cut(left, start);
-                self.nodes[at].left = left;
-                one
-            }
-            Ordering::Greater => {
-                let (one, right) = self.cut(right, start);
-                self.nodes[at].right = right;
-                one
-            }
-            Ordering::Equal => {
-                // The next node takes its place.
-                let (next, right) = self.cut(right, self.first(right));
-                let Some(at) = self.index(next) else { return (tree, left) };
-                (self.nodes[at].left, self.nodes[at].right) = (left, right);
-                return (tree, self.balance(next));
-            }
-        };
+        let node = self.nodes[at];
+        if node.start == start {
+            // The next node takes its place.
+            let [low, high] = node.children;
+            let (next, high) = self.cut(high, self.first(high));
+            let Some(at) = self.index(next) else { return (tree, low) };
+            self.nodes[at].children = [low, high];
+            return (tree, self.balance(next));
+        }
+        let side = node.side(start);
+        let (one, rest) = self.cut(node.children[side], start);
+        self.nodes[at].children[side] = rest;
         (one, self.balance(tree))
     }
 
@@ -329,7 +316,7 @@ impl<const NODES: usize> Pieces<NODES> {
     fn first(&self, mut tree: Link) -> u64 {
         let mut start = 0;
         while let Some(node) = self.node(tree) {
-            (start, tree) = (node.start, node.left);
+            (start, tree) = (node.start, node.children[LOW]);
         }
         start
     }
@@ -338,47 +325,29 @@ impl<const NODES: usize> Pieces<NODES> {
     /// the tree.
     fn balance(&mut self, tree: Link) -> Link {
         let Some(at) = self.index(tree) else { return 0 };
-        let Node { left, right, .. } = self.nodes[at];
-        let (low, high) = (self.height(left), self.height(right));
-        if low > high + 1 {
-            if let Some(Node { left: outer, right: inner, .. }) = self.node(left)
-                && self.height(*inner) > self.height(*outer)
-            {
-                self.nodes[at].left = self.turn_left(left);
+        for side in [LOW, HIGH] {
+            let (child, other) = (self.nodes[at].children[side], self.nodes[at].children[1 - side]);
+            if self.height(child) <= self.height(other) + 1 {
+                continue;
             }
-            return self.turn_right(tree);
-        }
-        if high > low + 1 {
-            if let Some(Node { left: inner, right: outer, .. }) = self.node(right)
-                && self.height(*inner) > self.height(*outer)
+            if let Some(node) = self.node(child)
+                && self.height(node.children[1 - side]) > self.height(node.children[side])
             {
-                self.nodes[at].right = self.turn_right(right);
+                self.nodes[at].children[side] = self.turn(child, 1 - side);
             }
-            return self.turn_left(tree);
+            return self.turn(tree, side);
         }
         self.update(tree);
         tree
     }
 
-    /// Makes the left child the root.
-    fn turn_right(&mut self, tree: Link) -> Link {
+    /// Makes the child on this side the root of a tree. Returns it.
+    fn turn(&mut self, tree: Link, side: usize) -> Link {
         let Some(at) = self.index(tree) else { return 0 };
-        let root = self.nodes[at].left;
+        let root = self.nodes[at].children[side];
         let Some(top) = self.index(root) else { return tree };
-        self.nodes[at].left = self.nodes[top].right;
-        self.nodes[top].right = tree;
-        self.update(tree);
-        self.update(root);
-        root
-    }
-
-    /// Makes the right child the root.
-    fn turn_left(&mut self, tree: Link) -> Link {
-        let Some(at) = self.index(tree) else { return 0 };
-        let root = self.nodes[at].right;
-        let Some(top) = self.index(root) else { return tree };
-        self.nodes[at].right = self.nodes[top].left;
-        self.nodes[top].left = tree;
+        self.nodes[at].children[side] = self.nodes[top].children[1 - side];
+        self.nodes[top].children[1 - side] = tree;
         self.update(tree);
         self.update(root);
         root
@@ -393,8 +362,9 @@ impl<const NODES: usize> Pieces<NODES> {
         let Some(at) = self.index(link) else { return };
         let node = self.nodes[at];
         let own = if node.free { node.len } else { 0 };
-        self.nodes[at].most = own.max(self.most(node.left)).max(self.most(node.right));
-        self.nodes[at].height = 1 + self.height(node.left).max(self.height(node.right));
+        let [low, high] = node.children;
+        self.nodes[at].most = own.max(self.most(low)).max(self.most(high));
+        self.nodes[at].height = 1 + self.height(low).max(self.height(high));
     }
 
     /// Checks the invariants, and returns all ranges in order: start, length, whether it is free.
@@ -406,13 +376,13 @@ impl<const NODES: usize> Pieces<NODES> {
             all: &mut std::vec::Vec<(u64, u64, bool)>,
         ) -> u64 {
             let Some(node) = pieces.node(link) else { return 0 };
-            let (low, high) = (pieces.height(node.left), pieces.height(node.right));
+            let [low, high] = node.children.map(|child| pieces.height(child));
             assert!(low.abs_diff(high) <= 1 && node.height == 1 + low.max(high), "no balance");
-            let left = walk(pieces, node.left, all);
+            let below = walk(pieces, node.children[LOW], all);
             all.push((node.start, node.len, node.free));
-            let right = walk(pieces, node.right, all);
+            let above = walk(pieces, node.children[HIGH], all);
             let own = if node.free { node.len } else { 0 };
-            assert_eq!(node.most, own.max(left).max(right));
+            assert_eq!(node.most, own.max(below).max(above));
             node.most
         }
         let mut all = std::vec::Vec::new();
