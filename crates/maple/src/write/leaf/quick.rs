@@ -27,24 +27,29 @@ use core::hint;
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
-/// The kind of a write. Each kind is compiled separately, except in small code.
+/// What a write does.
+#[derive(Clone, Copy)]
+pub(in crate::write) struct Demands {
+    /// It makes a hole instead of an entry.
+    hole: bool,
+    /// It fails if an entry is in the range.
+    insert: bool,
+    /// It covers the whole entry that holds `first`.
+    whole: bool,
+    /// The caller keeps the removed entry, so that it is not dropped.
+    keep: bool,
+}
+
+impl Demands {
+    /// An entry replaces what is in the range.
+    const STORE: Demands = Demands { hole: false, insert: false, whole: false, keep: false };
+}
+
+/// The kind of a write. Each kind is compiled separately, by its type. In small code the demands
+/// are the type of all kinds.
 pub(in crate::write) trait Kind: Copy {
-    /// Whether it makes a hole instead of an entry.
-    fn hole(self) -> bool {
-        false
-    }
-    /// Whether it fails if an entry is in the range.
-    fn insert(self) -> bool {
-        false
-    }
-    /// Whether it covers the whole entry that holds `first`.
-    fn whole(self) -> bool {
-        false
-    }
-    /// Whether the caller keeps the removed entry, so that it is not dropped.
-    fn keep(self) -> bool {
-        false
-    }
+    /// What a write of this kind does.
+    fn demands(self) -> Demands;
 }
 
 /// Replaces the range by an entry.
@@ -64,70 +69,36 @@ pub(in crate::write) struct Erase;
 #[derive(Clone, Copy)]
 pub(in crate::write) struct Extend;
 
-impl Kind for Store {}
+impl Kind for Store {
+    fn demands(self) -> Demands {
+        Demands::STORE
+    }
+}
 impl Kind for Clear {
-    fn hole(self) -> bool {
-        true
+    fn demands(self) -> Demands {
+        Demands { hole: true, ..Demands::STORE }
     }
 }
 impl Kind for Insert {
-    fn insert(self) -> bool {
-        true
+    fn demands(self) -> Demands {
+        Demands { insert: true, ..Demands::STORE }
     }
 }
 impl Kind for Erase {
-    fn hole(self) -> bool {
-        true
-    }
-    fn whole(self) -> bool {
-        true
-    }
-    fn keep(self) -> bool {
-        true
+    fn demands(self) -> Demands {
+        Demands { hole: true, whole: true, keep: true, ..Demands::STORE }
     }
 }
 impl Kind for Extend {
-    fn keep(self) -> bool {
-        true
+    fn demands(self) -> Demands {
+        Demands { keep: true, ..Demands::STORE }
     }
 }
-
-/// A kind that is known at run time, so that all are compiled once.
 #[cfg(feature = "small")]
-#[derive(Clone, Copy)]
-struct Any {
-    hole: bool,
-    insert: bool,
-    whole: bool,
-    keep: bool,
-}
-
-#[cfg(feature = "small")]
-impl Kind for Any {
-    fn hole(self) -> bool {
-        self.hole
+impl Kind for Demands {
+    fn demands(self) -> Demands {
+        self
     }
-    fn insert(self) -> bool {
-        self.insert
-    }
-    fn whole(self) -> bool {
-        self.whole
-    }
-    fn keep(self) -> bool {
-        self.keep
-    }
-}
-
-/// The kind as it is compiled.
-#[cfg(feature = "small")]
-fn compiled(kind: impl Kind) -> impl Kind {
-    Any { hole: kind.hole(), insert: kind.insert(), whole: kind.whole(), keep: kind.keep() }
-}
-
-/// The kind as it is compiled.
-#[cfg(not(feature = "small"))]
-fn compiled(kind: impl Kind) -> impl Kind {
-    kind
 }
 
 /// The outcome of a write.
@@ -164,29 +135,30 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
     #[cfg_attr(not(unoptimized), inline(always))]
     fn run<S: Search>(self, search: S) -> Outcome {
         let Quick { target, mut first, mut last, mut word, kind } = self;
-        if kind.hole() {
+        let demands = kind.demands();
+        if demands.hole {
             word = ptr::null_mut();
         } else {
             // SAFETY: the promise of `quick`.
             unsafe { hint::assert_unchecked(!word.is_null()) }
         }
-        let removed = if kind.keep() { Removed::Keep } else { Removed::Drop };
+        let removed = if demands.keep { Removed::Keep } else { Removed::Drop };
         let mut descent = WriteDescent::new();
         let (place, from, shared) = target.reach(search, first, &mut descent);
         let Place { descent, body } = place;
         let mut to = from;
         let mut found = None;
-        if kind.whole() {
+        if demands.whole {
             let Some(raw) = NonNull::new(body.word(from)) else { return Outcome::Done(None) };
             (first, last) = (place.start(from), place.end(from));
             found = Some((first, last, raw));
         } else {
-            if kind.insert() && !body.is_hole(from) {
+            if demands.insert && !body.is_hole(from) {
                 return Outcome::Failed(occupied(place, from));
             }
             if last > place.end(from) {
                 if last > place.end(body.len() - 1) {
-                    let erased = if SHORTCUTS && kind.hole() && !shared {
+                    let erased = if SHORTCUTS && demands.hole && !shared {
                         target.erase_span_from(search, descent, (first, last), from, removed)
                     } else {
                         Fast::Other
@@ -197,7 +169,7 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
                         Fast::Again | Fast::Other => Outcome::Plan(first, last, None),
                     };
                 }
-                if kind.insert() {
+                if demands.insert {
                     // A hole ends at an entry.
                     return Outcome::Failed(occupied(place, from + 1));
                 }
@@ -207,7 +179,7 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
         if shared {
             return Outcome::Plan(first, last, found);
         }
-        let change = if kind.hole() {
+        let change = if demands.hole {
             hole(place, (from, to), (first, last))
         } else {
             Some(entry(place, (from, to), (first, last), word))
@@ -217,7 +189,7 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
             let whole = SHORTCUTS
                 && from == to
                 && !body.is_hole(from)
-                && (kind.whole() || (first, last) == (place.start(from), place.end(from)));
+                && (demands.whole || (first, last) == (place.start(from), place.end(from)));
             return match if whole { target.border(search, descent, from, removed) } else { None } {
                 Some(done) => Outcome::found(done, found),
                 None => Outcome::Plan(first, last, found),
@@ -332,8 +304,11 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         (first, last): (Index, Index),
         word: *mut (),
     ) -> Outcome {
-        debug_assert!(word.is_null() == kind.hole());
-        node::run(Quick { target: self, first, last, word, kind: compiled(kind) })
+        debug_assert!(word.is_null() == kind.demands().hole);
+        // All kinds share one function.
+        #[cfg(feature = "small")]
+        let kind = kind.demands();
+        node::run(Quick { target: self, first, last, word, kind })
     }
 
     /// Descends to the slot that holds an index, and returns whether a node on the path is shared
