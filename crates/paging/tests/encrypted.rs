@@ -21,20 +21,29 @@ fn machine() -> (Sim, Arc<Paging<Sim, Sev>>) {
     (sim, paging)
 }
 
+/// Runs a test on a CPU that has the tables active.
+fn in_tables(test: impl FnOnce(&Sim, &Tables)) {
+    let (sim, paging) = machine();
+    let tables = sim.on_cpu(0, || {
+        let tables = Tables::user(&paging, Asid(1), None).unwrap();
+        // SAFETY: the tests need no other mapping, and no other tables have the tag.
+        unsafe { tables.activate() };
+        test(&sim, &tables);
+        tables
+    });
+    sim.on_cpu(0, || drop(tables));
+}
+
 /// A page of each kind is used by the CPU, found by a lookup and by a pin, and keeps its kind when
 /// its rights change.
 #[test]
 fn pages_are_private_or_shared_and_have_the_same_frames() {
-    let (sim, paging) = machine();
-    let tables = sim.on_cpu(0, || {
-        let tables = Tables::user(&paging, Asid(1), None).unwrap();
-        let (private, shared) = (block(&sim, 0), block(&sim, 0));
+    in_tables(|sim, tables| {
+        let (private, shared) = (block(sim, 0), block(sim, 0));
         let decrypted = Attrs::USER_RW.flags | Flags::DECRYPTED;
         let attrs = Attrs { flags: decrypted, ..Attrs::USER_RW };
         tables.map_own(pages(AT, 1), private, Attrs::USER_RW).unwrap();
         tables.map_own(pages(AT + 4096, 1), shared, attrs).unwrap();
-        // SAFETY: the test needs no other mapping, and no other tables have the tag.
-        unsafe { tables.activate() };
         for (at, frame, kind) in
             [(AT, private, Flags::empty()), (AT + 4096, shared, Flags::DECRYPTED)]
         {
@@ -52,24 +61,18 @@ fn pages_are_private_or_shared_and_have_the_same_frames() {
         }
         tables.unmap_own(pages(AT, 2), |_| ()).unwrap().flush();
         for frame in [private, shared] {
-            release(&sim, frame);
+            release(sim, frame);
         }
-        tables
     });
-    sim.on_cpu(0, || drop(tables));
 }
 
 /// A cached translation of a page of the other kind is flushed, whether the page becomes shared or
 /// private.
 #[test]
 fn a_page_that_changes_its_kind_is_flushed() {
-    let (sim, paging) = machine();
-    let tables = sim.on_cpu(0, || {
-        let tables = Tables::user(&paging, Asid(1), None).unwrap();
-        let frame = block(&sim, 0);
+    in_tables(|sim, tables| {
+        let frame = block(sim, 0);
         tables.map_own(pages(AT, 1), frame, Attrs::USER_RW).unwrap();
-        // SAFETY: the test needs no other mapping, and no other tables have the tag.
-        unsafe { tables.activate() };
         for kind in [Flags::DECRYPTED, Flags::empty()] {
             // SAFETY: ordinary memory.
             unsafe { sim.store(virt(AT), 1) }.unwrap();
@@ -81,10 +84,8 @@ fn a_page_that_changes_its_kind_is_flushed() {
             assert_eq!(sim.stats().flushes, before + 1, "{kind:?}");
         }
         tables.unmap_own(pages(AT, 1), |_| ()).unwrap().flush();
-        release(&sim, frame);
-        tables
+        release(sim, frame);
     });
-    sim.on_cpu(0, || drop(tables));
 }
 
 /// A large page that is shared with the host stays so when it is split, rejoined, forked, and left

@@ -22,7 +22,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// madvise(2). DONTNEED and FREE remove the pages; the next touch finds zeros, or the object's
     /// page. REMOVE frees the pages in their object. GUARD_INSTALL replaces pages by guard pages,
     /// and GUARD_REMOVE removes these. COLLAPSE makes pages huge. POPULATE_READ and POPULATE_WRITE
-    /// bring pages in. WILLNEED lets files read theirs ([`CachedPages::will_need`](crate::CachedPages)).
+    /// bring pages in. WILLNEED lets files read theirs
+    /// ([`CachedPages::will_need`](crate::CachedPages::will_need)).
     ///
     /// # Errors
     /// As in the manual page of madvise; a part may have changed. [`Error::Collapse`]: the last

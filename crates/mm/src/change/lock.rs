@@ -7,7 +7,7 @@ use machine::Machine;
 use paging::Format;
 use vma::{LockAll, PAGE_SIZE, RemapRequest, VmFlags};
 
-use crate::{Access, AddressSpace, Error};
+use crate::{Access, AddressSpace, Error, change::calls::pages_of};
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// mlock(2), and mlock2(2) with `on_fault` (MLOCK_ONFAULT): locks the pages that
@@ -80,6 +80,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             |_, events| self.add_remap(&request, events),
             |calls, events| {
                 let at = calls.mremap(request)?;
+                calls.host().check_unmapped(left_by(&request, at));
                 Self::finish_remap(&request, at, events);
                 Ok(at)
             },
@@ -150,4 +151,14 @@ fn touched_by(addr: usize, len: usize) -> Option<Range<usize>> {
     let start = addr & !(PAGE_SIZE - 1);
     let end = addr.checked_add(len)?.checked_next_multiple_of(PAGE_SIZE)?;
     (start < end).then_some(start..end)
+}
+
+/// The part of the old range that an mremap to `at` has unmapped.
+fn left_by(request: &RemapRequest, at: usize) -> Range<usize> {
+    let old = pages_of(request.addr, request.old_len);
+    match request.dont_unmap {
+        Some(_) => old.end..old.end,
+        None if at == request.addr => pages_of(at, request.new_len).end.min(old.end)..old.end,
+        None => old,
+    }
 }

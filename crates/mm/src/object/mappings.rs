@@ -222,8 +222,8 @@ impl Mappings {
     }
 
     /// Takes from all shared maps the right to write to the `pages`, so that the next write of each
-    /// faults, and is told to the object ([`CachedPages::dirtied`](crate::CachedPages::dirtied)). When it
-    /// returns, no CPU writes by an old right.
+    /// faults, and is told to the object ([`CachedPages::dirtied`](crate::CachedPages::dirtied)).
+    /// When it returns, no CPU writes by an old right.
     ///
     /// # Context
     /// As for [`take_back`](Self::take_back).

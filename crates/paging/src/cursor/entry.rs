@@ -124,8 +124,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         self.with_flush(|pending| self.decide_small(guard, found.page, seen, decide, pending))
     }
 
-    /// As [`with_entry`](Self::with_entry), for a page of [`Geometry::LARGE`] at `at` (2 MiB, with a
-    /// granule of 4 KiB): locks the table of level 1, and changes its entry. `decide` gets the
+    /// As [`with_entry`](Self::with_entry), for a page of [`Geometry::LARGE`] at `at` (2 MiB, with
+    /// a granule of 4 KiB): locks the table of level 1, and changes its entry. `decide` gets the
     /// large page, or `None` if there is nothing.
     ///
     /// The same argument decides races with a sweep: it takes the lock of this table where it finds
