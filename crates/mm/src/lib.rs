@@ -29,6 +29,7 @@
 //! | exec | [`AddressSpace::exec`] | `change/calls` |
 //! | fork | [`AddressSpace::fork`] | `space/fork` |
 //! | a limit of frames for a group; promised memory; limits | [`FrameGroup`], [`Commitment`], [`AddressSpace::set_limits`] | `space/group`, `space/commitment` |
+//! | frames that run out; the pages of a program that is to end | [`AddressSpace::set_shortage_handler`], [`AddressSpace::reap`] | `space/shortage` |
 //! | munmap without IPIs, by TLB grace periods | [`AddressSpace::set_unmap_policy`] | `change/unmap_policy`, `change/waiting`, `change/bags` |
 //! | a space's end | `Drop` | `space` |
 //!

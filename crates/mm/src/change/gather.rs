@@ -69,7 +69,7 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Gather<'p, M, F, G> {
     }
 
     /// As [`sweep`](Self::sweep) of this space's own pages, which may clear all without a question.
-    fn take_out(
+    pub(crate) fn take_out(
         &mut self,
         range: VirtRange,
         clears: &mut Clears<impl FnMut(&Mapping) -> SweepChange>,
@@ -142,6 +142,11 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Gather<'p, M, F, G> {
     /// Whether the flush interrupts another CPU; see [`PendingFlush::interrupts_others`].
     pub(crate) fn interrupts_others(&self) -> bool {
         self.pending.as_ref().is_some_and(PendingFlush::interrupts_others)
+    }
+
+    /// The pages of 4 KiB that were cleared.
+    pub(crate) fn pages(&self) -> usize {
+        self.pages
     }
 
     /// The number of frames.

@@ -134,11 +134,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
     ) {
         self.count_change();
         self.split_ends(&range);
-        let left = self.core.each_part(range.clone(), Cut::IsLater, |part| {
-            let mut pending = self.core.tables.no_flush();
-            // SAFETY: no VMA promises the pages any more. Their frames stay.
-            unsafe { self.core.tables.leave_shared(part, &mut pending) }
-        });
+        let left = self.core.leave_shared(range.clone());
         let swept = match may_wait {
             true => self.core.take_out_and_wait(range, clears),
             false => self.core.take_out(range, clears),
@@ -196,7 +192,7 @@ impl<'a, M: Machine, F: Format, G: Concurrent> Hook<'a, M, F, G> {
 }
 
 /// All pages of a range.
-const ALL: Clears<fn(&Mapping) -> SweepChange> = Clears::All;
+pub(crate) const ALL: Clears<fn(&Mapping) -> SweepChange> = Clears::All;
 
 /// Work on the pages of a range, for which tables are prepared.
 #[derive(Clone, Copy, PartialEq, Eq)]

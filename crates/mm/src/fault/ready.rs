@@ -1,7 +1,7 @@
 //! What a fault prepares between two attempts, with nothing held.
 
 use grace::Concurrent;
-use machine::{Machine, VirtAddr};
+use machine::{FrameError, Machine, VirtAddr};
 use paging::Format;
 
 use crate::{
@@ -63,10 +63,17 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         if self.purge() > 0 {
             return Ok(());
         }
-        if core::mem::replace(reclaimed, true) {
-            return Err(FaultError::OutOfMemory(error));
+        if !core::mem::replace(reclaimed, true) {
+            self.core.tables.reclaim();
+            return Ok(());
         }
-        self.core.tables.reclaim();
-        Ok(())
+        let needed = match error {
+            FrameError::OutOfFrames { order } => 1 << order,
+            _ => return Err(FaultError::OutOfMemory(error)),
+        };
+        match self.core.shortage.get().is_some_and(|host| host.make_room(needed)) {
+            true => Ok(()),
+            false => Err(FaultError::OutOfMemory(error)),
+        }
     }
 }

@@ -114,6 +114,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             if let Some(handler) = self.core.userfaults.get() {
                 core.userfaults.call_once(|| Arc::clone(handler));
             }
+            if let Some(handler) = self.core.shortage.get() {
+                core.shortage.call_once(|| Arc::clone(handler));
+            }
             if let Some(group) = self.core.group.get() {
                 core.group.call_once(|| group.clone());
             }

@@ -24,8 +24,9 @@ use spin::mutex::SpinMutex;
 
 use crate::{Shared, thresholds::GROUP_FRAMES};
 
-/// What a host does when a group has reached its limit. Called with no lock and no guard held, by
-/// the fault or the call that needs the frames.
+/// What a host does when a group has reached its limit, or
+/// [the frame source has no frame left](crate::AddressSpace::set_shortage_handler). Called with no
+/// lock and no guard held, by the fault or the call that needs the frames.
 pub trait OnLimit: Send + Sync + 'static {
     /// Makes room: reclaims pages, kills a program, or raises the limit. Returns whether it has
     /// done something, so that the caller tries again.

@@ -6,6 +6,7 @@ pub(crate) mod fork;
 pub(crate) mod group;
 pub(crate) mod policy;
 pub(crate) mod shared;
+pub(crate) mod shortage;
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -23,7 +24,7 @@ use vma::{Layout, Limits, Profile, Sizes};
 #[expect(unused_imports, reason = "for links")]
 use crate::UnmapPolicy;
 use crate::{
-    Backing, Error, FrameGroup, GroupError, UserFaultHandler,
+    Backing, Error, FrameGroup, GroupError, OnLimit, UserFaultHandler,
     change::call::{Call, Counted},
     change::hook::Hook,
     change::waiting::Waiting,
@@ -95,6 +96,8 @@ pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
     pub(crate) waiting: Waiting<M, F, G>,
     /// The host's part of userfaultfd, if it has any.
     pub(crate) userfaults: Once<Arc<dyn UserFaultHandler>>,
+    /// The host's part when the frame source has no frame left.
+    pub(crate) shortage: Once<Arc<dyn OnLimit>>,
     /// Dropped after the tables, which lead to it.
     pub(crate) zero: RefCounted<ZeroFrame<M, F>>,
     /// The frame of guard pages (`guard`).
@@ -269,7 +272,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     ) -> Self {
         let (commitment, group) = (Once::new(), Once::new());
         let changes = Changes::new();
-        let userfaults = Once::new();
+        let (userfaults, shortage) = (Once::new(), Once::new());
         let (hand, waiting) = (AtomicUsize::new(0), Waiting::new());
         let (swapping, tracks_new) = (AtomicBool::new(false), AtomicBool::new(false));
         let (had_marks, has_events) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -287,6 +290,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
             huge,
             waiting,
             userfaults,
+            shortage,
             zero,
             guard,
         }

@@ -21,6 +21,7 @@ mod monitor_rules;
 mod object_marks;
 mod objects;
 mod promises;
+mod shortage;
 mod special;
 mod untouched;
 mod usage;
