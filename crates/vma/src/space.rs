@@ -197,9 +197,10 @@ impl<'a, F: MappedFile, R: Reclaim, A: NodeAlloc> Right<'a, F, R, A> {
     }
 }
 
-/// Writes what follows the line of a VMA, in [`Writer::write_maps_with`].
-pub type MoreLines<'a, F> =
-    dyn FnMut(&mut dyn core::fmt::Write, Range<usize>, &Vma<F>) -> core::fmt::Result + 'a;
+/// Writes what follows the line of a VMA, in [`Writer::write_maps_from`]. Returns whether the
+/// listing goes on.
+pub type MoreLines<'a, F> = dyn FnMut(&mut dyn core::fmt::Write, Range<usize>, &Vma<F>) -> Result<bool, core::fmt::Error>
+    + 'a;
 
 /// The right to change an address space. The system calls are its methods.
 ///
@@ -352,24 +353,30 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc, H: Host<F, R, A>> Writer<'_, F, R,
     /// # Errors
     /// Those of `out`.
     pub fn write_maps(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
-        self.write_maps_with(out, &mut |_, _, _| Ok(()))
+        self.write_maps_from(0, out, &mut |_, _, _| Ok(true)).map(|_| ())
     }
 
-    /// As [`write_maps`](Self::write_maps), and calls `more` after each line, as `/proc/PID/smaps`
-    /// has more lines there.
+    /// As [`write_maps`](Self::write_maps), of the VMAs that end above `from`. Calls `more` after
+    /// each line, as `/proc/PID/smaps` has more lines there, until it says to stop. Returns the end
+    /// of the last VMA then, from which a later call goes on; `None` at the end.
     ///
     /// # Errors
     /// Those of `out` and of `more`.
-    pub fn write_maps_with(
+    pub fn write_maps_from(
         &self,
+        from: usize,
         out: &mut dyn core::fmt::Write,
         more: &mut MoreLines<'_, F>,
-    ) -> core::fmt::Result {
+    ) -> Result<Option<usize>, core::fmt::Error> {
         let layout = self.layout();
-        self.vmas.tree.iter(0..=usize::MAX).try_for_each(|(range, vma)| {
+        for (range, vma) in self.vmas.tree.iter(from..=usize::MAX) {
             let range = *range.start()..range.end() + 1;
+            let end = range.end;
             crate::maps::write_line(out, range.clone(), vma.get(), &layout)?;
-            more(out, range, vma.get())
-        })
+            if !more(out, range, vma.get())? {
+                return Ok(Some(end));
+            }
+        }
+        Ok(None)
     }
 }

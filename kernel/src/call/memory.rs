@@ -198,7 +198,7 @@ pub(super) fn process_vm(call: &mut Call<'_>, write: bool) -> Outcome {
         return fail(EINVAL);
     }
     let other = crate::task::process::process(pid as u32);
-    let space = other.and_then(|process| crate::task::lock(&process.space).clone());
+    let space = other.and_then(|process| process.space());
     let Some(space) = space else { return fail(linux_raw_sys::errno::ESRCH) };
     let pieces = |at: u64, count: u64| -> Result<vec::Vec<[u64; 2]>, Stop> {
         let read =

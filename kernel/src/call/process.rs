@@ -4,9 +4,10 @@ use super::{Call, Errno, Outcome, Stop, fail};
 use crate::file::events::Events;
 use crate::file::{Executable, setting};
 use crate::load::{self, Loaded};
+use crate::task::memory::Memory;
 use crate::task::process::{self, Exit, Program};
 use crate::task::thread::Forked;
-use crate::task::{Own, Process, Thread, exit, lock, run, signal};
+use crate::task::{Own, Process, Thread, exit, lock, run, shortage, signal};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -195,6 +196,9 @@ fn for_process(call: &mut Call<'_>, new: &New) -> Result<Forked, Stop> {
             if new.flags & VM != 0 {
                 return Ok(Forked { space: Arc::clone(call.space()), files });
             }
+            if shortage::is_near() {
+                return fail(ENOMEM);
+            }
             let space = call.space().fork(Tag::Assigned);
             // What was made for the events of one that failed.
             let space = Arc::new(space.inspect_err(|_| drop(Events::take(None)))?);
@@ -209,11 +213,15 @@ fn for_process(call: &mut Call<'_>, new: &New) -> Result<Forked, Stop> {
 fn new_process(call: &Call<'_>, new: &New, own: Own, forked: Forked) -> Result<Arc<Thread>, Errno> {
     let of = call.process();
     let Forked { space, files } = forked;
+    let memory = match new.flags & VM != 0 {
+        true => lock(&of.memory).as_ref().map(Memory::share).ok_or(Errno(EAGAIN))?,
+        false => Memory::new(space),
+    };
     let beside = new.flags & PARENT != 0;
     // Relaxed: only the number.
     let inherited = of.exit_signal.load(Ordering::Relaxed);
     let exit_signal = if beside { inherited } else { new.exit_signal };
-    let child = Process::new(Some(of), beside, exit_signal, space, files).ok_or(Errno(EAGAIN))?;
+    let child = Process::new(Some(of), beside, exit_signal, memory, files).ok_or(Errno(EAGAIN))?;
     *lock(&child.place) = lock(&of.place).clone();
     *lock(&child.program) = lock(&of.program).clone();
     signal::copy(of, &child, new.flags & CLEAR_SIGHAND != 0);
@@ -239,8 +247,8 @@ pub(super) fn exit(call: &mut Call<'_>) -> Outcome {
     if lock(&process.threads).len() == 1 {
         lock(&process.exiting).get_or_insert(Exit::Code(code));
     }
-    exit::thread(call.thread, call.own);
-    Err(Stop::End)
+    let is_over = exit::thread(call.thread, call.own);
+    Err(if is_over { Stop::End } else { Stop::Registers })
 }
 
 /// exit_group(2).
@@ -288,7 +296,9 @@ pub(super) fn execve(call: &mut Call<'_>) -> Outcome {
     }
     let own = &mut *call.own;
     own.set_space(Arc::clone(&loaded.space));
-    let old = lock(&process.space).replace(Arc::clone(&loaded.space));
+    let old = lock(&process.memory).replace(Memory::new(Arc::clone(&loaded.space)));
+    // It is emptied before the new program begins.
+    own.empties = old.and_then(|mut old| old.leave());
     setting::apply(&loaded.space);
     exit::end_vfork(call.thread);
     process.make_first(call.thread);
@@ -314,7 +324,6 @@ pub(super) fn execve(call: &mut Call<'_>) -> Outcome {
     start(own, loaded.entry, loaded.stack);
     own.xstate.load();
     crate::user::set_bases(0, 0);
-    drop(old);
     Err(Stop::Registers)
 }
 
@@ -449,7 +458,8 @@ pub(crate) fn first(
     let loaded = load::load(&file.memory, path, arguments, environment)?;
     let program = program(file, arguments)?;
     let mut own = Own::try_new(Arc::clone(&loaded.space)).ok_or(Errno(ENOMEM))?;
-    let process = Process::new(None, false, 0, loaded.space, files).ok_or(Errno(EACCES))?;
+    let process =
+        Process::new(None, false, 0, Memory::new(loaded.space), files).ok_or(Errno(EACCES))?;
     start(&mut own, loaded.entry, loaded.stack);
     *lock(&process.program) = program;
     *lock(&process.name) = loaded.name;

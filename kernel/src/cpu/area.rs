@@ -29,6 +29,9 @@ pub(crate) struct Area {
     pub(crate) ticking: Cell<bool>,
     /// The root of the active tables, and their tag.
     pub(crate) active: Cell<Option<(machine::Frame, machine::Asid)>>,
+    /// The process whose thread the CPU runs, or has run last; 0 for none.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) process: Cell<u32>,
     pub(crate) stats: CpuStats,
     /// The job that the CPU runs next.
     pub(crate) job: AtomicPtr<crate::smp::Job>,
@@ -76,6 +79,8 @@ impl Area {
             depth: Cell::new(1),
             ticking: Cell::new(false),
             active: Cell::new(None),
+            #[cfg(target_arch = "x86_64")]
+            process: Cell::new(0),
             stats: CpuStats {
                 ticks: AtomicU64::new(0),
                 shootdowns: AtomicU64::new(0),

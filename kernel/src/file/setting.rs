@@ -103,8 +103,7 @@ impl Setting {
         }
         self.chosen.store(chosen, Ordering::Relaxed);
         for process in processes::all() {
-            let space = lock(&process.space).clone();
-            space.iter().for_each(apply);
+            process.space().iter().for_each(apply);
         }
         Ok(())
     }

@@ -1,6 +1,12 @@
 //! The end of threads and processes.
+//!
+//! The last thread of a process gives up its memory, and empties it if no other process uses it:
+//! part by part, between which the CPU goes to other threads when the turn is over. The thread is
+//! in no list then. The rest follows at once: files, children, and the parent hears of the end.
 
+use super::memory::{self, Memory};
 use super::process::{self, Exit, FIRST};
+use super::run::Next;
 use super::signal::SIGCHLD;
 use super::{Own, Process, Thread, lock, queue, signal};
 use crate::futex;
@@ -12,8 +18,9 @@ use core::mem;
 use core::sync::atomic::Ordering;
 use machine::Step;
 
-/// Ends a thread: the one that this CPU runs, whose space is active.
-pub(crate) fn thread(thread: &Arc<Thread>, own: &mut Own) {
+/// Ends a thread: the one that this CPU runs, whose space is active. Returns whether it is over;
+/// otherwise the thread [goes on](go_on) with that.
+pub(crate) fn thread(thread: &Arc<Thread>, own: &mut Own) -> bool {
     let process = &thread.process;
     {
         let space = Arc::clone(own.space());
@@ -31,12 +38,31 @@ pub(crate) fn thread(thread: &Arc<Thread>, own: &mut Own) {
     own.end();
     end_vfork(thread);
     let last = process.remove(thread);
-    if last {
-        end(process);
-    } else {
+    if !last {
         signal::leave(thread);
         process.alone.wake_all();
+        return true;
     }
+    own.empties = lock(&process.memory).as_mut().and_then(Memory::leave);
+    match own.empties {
+        Some(_) => false,
+        None => {
+            end(process);
+            true
+        }
+    }
+}
+
+/// Goes on with what a thread does before all else: it empties memory. Returns the step of the
+/// loop that follows, as `step` does.
+pub(super) fn go_on(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
+    let space = own.empties.take_if(|space| memory::empty(space))?;
+    drop(space);
+    // A thread that replaces its program has the new memory.
+    own.active().is_none().then(|| {
+        end(&thread.process);
+        Next::Gone
+    })
 }
 
 /// Ends a process whose threads have ended.
@@ -44,7 +70,7 @@ fn end(process: &Arc<Process>) {
     let how = lock(&process.exiting).unwrap_or(Exit::Code(0));
     // Each is dropped without a lock: they give back a lot.
     drop(mem::take(&mut *lock(&process.files)));
-    drop(mem::take(&mut *lock(&process.space)));
+    drop(mem::take(&mut *lock(&process.memory)));
     let image = lock(&process.program).image.take();
     drop(image);
     signal::end(process);

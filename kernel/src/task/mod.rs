@@ -11,12 +11,16 @@
 //! | `timer` | threads that wait for a time |
 //! | `usage` | the time and the faults of threads |
 //! | `exit` | the end of threads and processes |
+//! | `memory` | the memory of a process |
+//! | `shortage` | memory that runs out |
 //! | `signal` | signals |
 
 pub(crate) mod exit;
+pub(crate) mod memory;
 pub(crate) mod process;
 pub(crate) mod queue;
 pub(crate) mod run;
+pub(crate) mod shortage;
 pub(crate) mod signal;
 mod state;
 pub(crate) mod thread;
@@ -54,6 +58,7 @@ pub(crate) fn new_space(layout: Layout) -> Result<Arc<Space>, mm::Error> {
     let paging = tables().paging();
     let mut space = Space::try_new(paging, Tag::Assigned, kernel, Profile::LINUX_6_18, layout)?;
     space.set_userfault_handler(Arc::new(Monitors));
+    space.set_shortage_handler(Arc::new(shortage::Shortage));
     space.set_commitment(promises()?);
     // Relaxed: written before there are programs.
     if GRACE.load(Ordering::Relaxed) {

@@ -1,5 +1,6 @@
 //! A process: what its threads share. The table of all processes.
 
+use super::memory::Memory;
 use super::usage::Usage;
 use super::{Space, Thread, WaitQueue, lock, signal};
 use crate::file::Files;
@@ -8,9 +9,11 @@ use crate::file::setting;
 use crate::machine::Kernel;
 use crate::path::Place;
 use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use machine::Step;
 use spin::mutex::SpinMutex;
 
@@ -49,8 +52,11 @@ pub(crate) struct Process {
     pub(crate) children: SpinMutex<Vec<Arc<Process>>>,
     /// Its threads that have not ended.
     pub(crate) threads: SpinMutex<Vec<Arc<Thread>>>,
-    /// Its memory; none when it has ended.
-    pub(crate) space: SpinMutex<Option<Arc<Space>>>,
+    /// None when it has ended.
+    pub(crate) memory: SpinMutex<Option<Memory>>,
+    /// Higher for a process that is killed earlier when memory runs out: from -1000, never, to
+    /// 1000.
+    pub(crate) oom_score_adj: AtomicI32,
     pub(crate) files: SpinMutex<Option<Arc<Files>>>,
     pub(crate) place: SpinMutex<Place>,
     pub(crate) signals: SpinMutex<signal::OfProcess>,
@@ -129,6 +135,12 @@ pub(crate) fn for_each(each: impl FnMut(&Arc<Process>)) {
     lock(&ALL).values().for_each(each);
 }
 
+/// The first process from this number on of which `is` says so. `is` runs under the lock of the
+/// table.
+pub(crate) fn next(from: u32, is: impl Fn(&Arc<Process>) -> bool) -> Option<Arc<Process>> {
+    lock(&ALL).range(from..).map(|(_, process)| process).find(|process| is(process)).cloned()
+}
+
 /// Whether there is no process any more.
 pub(crate) fn is_over() -> bool {
     lock(&ALL).is_empty()
@@ -145,7 +157,7 @@ impl Process {
         maker: Option<&Arc<Process>>,
         beside: bool,
         exit_signal: u32,
-        space: Arc<Space>,
+        memory: Memory,
         files: Arc<Files>,
     ) -> Option<Arc<Process>> {
         let pid = number();
@@ -160,7 +172,10 @@ impl Process {
             parent: SpinMutex::default(),
             children: SpinMutex::default(),
             threads: SpinMutex::default(),
-            space: SpinMutex::new(Some(space)),
+            memory: SpinMutex::new(Some(memory)),
+            oom_score_adj: AtomicI32::new(
+                maker.map_or(0, |maker| maker.oom_score_adj.load(Ordering::Relaxed)),
+            ),
             files: SpinMutex::new(Some(files)),
             place: SpinMutex::default(),
             signals: SpinMutex::default(),
@@ -187,8 +202,7 @@ impl Process {
         if let Some(maker) = maker {
             process.join_parent(maker, beside);
         }
-        let space = lock(&process.space).clone();
-        space.iter().for_each(setting::apply);
+        process.space().iter().for_each(setting::apply);
         Some(process)
     }
 
@@ -257,6 +271,18 @@ impl Process {
         let threads = lock(&self.threads);
         lock(&self.exiting).get_or_insert(how);
         threads.iter().for_each(|thread| thread.call_attention());
+    }
+
+    /// The memory. None when the process has ended.
+    pub(crate) fn space(&self) -> Option<Arc<Space>> {
+        lock(&self.memory).as_ref().map(|memory| Arc::clone(&memory.space))
+    }
+
+    /// Its number and name, for people.
+    pub(crate) fn shown(&self) -> String {
+        let name = *lock(&self.name);
+        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+        format!("{} ({})", self.pid, String::from_utf8_lossy(name))
     }
 
     /// The files. None when the process has ended.

@@ -97,9 +97,10 @@ fn turn(thread: Arc<Thread>, active: &mut Option<Arc<Space>>) {
     own.clock.start();
     own.xstate.load();
     user::set_bases(own.fs, own.gs);
+    area::here().process.set(thread.process.pid);
     let mut ticks = ticks_here();
     let next = loop {
-        switch(active, Some(own.space()));
+        switch(active, own.active());
         if let Some(next) = step(&thread, own) {
             break next;
         }
@@ -146,13 +147,15 @@ fn ticks_here() -> u64 {
 /// Runs the program once, and acts on the reason for which it came back. Returns what the thread
 /// does next, unless it goes on.
 fn step(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
+    if own.empties.is_some() {
+        return exit::go_on(thread, own);
+    }
     if let Some(monitor) = own.monitor.take() {
         // The monitor has woken it, or a signal.
         monitor.upgrade().inspect(|monitor| monitor.forget(thread));
     }
     if thread.has_attention() && !signal::attend(thread, own) {
-        exit::thread(thread, own);
-        return Some(Next::Gone);
+        return exit::thread(thread, own).then_some(Next::Gone);
     }
     if own.resume.again {
         // The call that has waited is made again.

@@ -68,6 +68,8 @@ pub(crate) struct Own {
     pub(crate) clock: Clock,
     /// The monitor that is to resolve its fault, while it waits for that.
     pub(crate) monitor: Option<Weak<Monitor>>,
+    /// The memory that the thread has used as the last one, and empties before all else.
+    pub(crate) empties: Option<Arc<Space>>,
     /// The alternate stack of signals.
     pub(crate) stack: signal::AltStack,
 }
@@ -137,6 +139,7 @@ impl Own {
             resume: Resume::default(),
             clock: Clock::default(),
             monitor: None,
+            empties: None,
             stack: signal::AltStack::default(),
         })
     }
@@ -156,6 +159,7 @@ impl Own {
             resume: Resume::default(),
             clock: Clock::default(),
             monitor: None,
+            empties: None,
             stack: self.stack,
         })
     }
@@ -163,6 +167,11 @@ impl Own {
     /// The memory.
     pub(crate) fn space(&self) -> &Arc<Space> {
         self.space.as_ref().expect("the thread has not ended")
+    }
+
+    /// The memory that the CPU has active while it runs the thread: none when it has ended.
+    pub(super) fn active(&self) -> Option<&Arc<Space>> {
+        self.space.as_ref()
     }
 
     /// Replaces the memory.

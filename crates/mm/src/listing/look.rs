@@ -102,9 +102,26 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// # Errors
     /// Those of `out`.
     pub fn write_maps(&self, out: &mut dyn fmt::Write) -> fmt::Result {
-        let mut written = Ok(());
+        self.write_maps_from(0, usize::MAX, out).map(|_| ())
+    }
+
+    /// As [`write_maps`](Self::write_maps), in parts, as
+    /// [`write_smaps_from`](Self::write_smaps_from).
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_maps_from(
+        &self,
+        from: usize,
+        most: usize,
+        out: &mut dyn fmt::Write,
+    ) -> Result<Option<usize>, fmt::Error> {
+        let (mut written, mut left) = (Ok(None), most);
         let outcome = self.change(|calls| {
-            written = calls.write_maps(out);
+            written = calls.write_maps_from(from, out, &mut |_, _, _| {
+                left = left.saturating_sub(1);
+                Ok(left > 0)
+            });
             Ok::<_, vma::Error>(())
         });
         debug_assert!(outcome.is_ok(), "a listing changes nothing");

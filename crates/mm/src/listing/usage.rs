@@ -7,6 +7,7 @@
 
 use core::{fmt, ops::Range};
 
+use arrayvec::ArrayString;
 use grace::Concurrent;
 use machine::{Machine, PageSize, VirtAddr};
 use paging::{Flags, Format, Mapping, Share};
@@ -223,16 +224,33 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// # Errors
     /// Those of `out`.
     pub fn write_smaps(&self, out: &mut dyn fmt::Write) -> fmt::Result {
-        let (mut written, mut kin) = (Ok(()), self.kin());
+        self.write_smaps_from(0, usize::MAX, out).map(|_| ())
+    }
+
+    /// As [`write_smaps`](Self::write_smaps), of at most `most` VMAs, those that end above `from`.
+    /// Returns where a later call goes on, `None` at the end. So a host writes a long listing in
+    /// parts, between which other calls have their turn. Each VMA is shown as it is then.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_smaps_from(
+        &self,
+        from: usize,
+        most: usize,
+        out: &mut dyn fmt::Write,
+    ) -> Result<Option<usize>, fmt::Error> {
+        let (mut written, mut kin, mut left) = (Ok(None), self.kin(), most);
         let outcome = self.change(|calls| {
-            written = calls.write_maps_with(out, &mut |out, range, vma| {
+            written = calls.write_maps_from(from, out, &mut |out, range, vma| {
                 let (guard, mut sum) = (G::pin(), Sum::default());
                 self.each_page(&guard, &mut kin, range.clone(), vma, |page| _ = sum.add(page));
                 let aligned = range.start.next_multiple_of(HUGE);
                 let eligible = self.core.huge.policy().allows(vma)
                     && huge_around(aligned, &range).is_some()
                     || self.may_have_block(&range, vma);
-                write_usage(out, range.len(), &sum.done(), vma, eligible)
+                write_usage(out, range.len(), &sum.done(), vma, eligible)?;
+                left = left.saturating_sub(1);
+                Ok(left > 0)
             });
             Ok::<_, vma::Error>(())
         });
@@ -344,8 +362,26 @@ fn write_usage<M: Machine>(
 
 /// Writes lines of names and bytes.
 pub(super) fn write_lines(out: &mut dyn fmt::Write, lines: &[(&str, usize)]) -> fmt::Result {
-    lines.iter().try_for_each(|(name, bytes)| {
-        let after = 15 - name.len();
-        writeln!(out, "{name}:{:after$}{:8} kB", "", bytes / 1024)
-    })
+    lines.iter().try_for_each(|(name, bytes)| out.write_str(&line(name, bytes / 1024)))
+}
+
+/// A line with a name and its KiB. `core::fmt` writes each blank by a call, and takes ten times as
+/// long.
+fn line(name: &str, kib: usize) -> ArrayString<64> {
+    const BLANKS: &str = "                        ";
+    let mut digits = ArrayString::<20>::new();
+    let places = kib.checked_ilog10().unwrap_or(0);
+    for place in (0..=places).rev() {
+        let digit = kib / 10_usize.pow(place) % 10;
+        digits.push(char::from(b'0' + digit as u8));
+    }
+    let mut line = ArrayString::new();
+    line.push_str(name);
+    line.push(':');
+    // 16 columns of the name, and 8 of the number, which is never cut.
+    let first = 24_usize.saturating_sub(digits.len()).max(16);
+    line.push_str(&BLANKS[..first.saturating_sub(line.len())]);
+    line.push_str(&digits);
+    line.push_str(" kB\n");
+    line
 }

@@ -11,8 +11,8 @@
 //! the marks of monitors included. The VMAs stay, so a touch that comes later finds zeros, or the
 //! object's page, and never a frame that was given back: each gather flushes before it gives frames
 //! back ([`Gather`]). A fault that the reap meets compares the entry with what it saw, under the
-//! lock of the table, so it comes before the reap or after it. The write right keeps all calls away.
-//! Tables that a fork shares are unlinked, and stay the other space's: no memory is needed.
+//! lock of the table, so it comes before the reap or after it. The write right keeps all calls
+//! away. Tables that a fork shares are unlinked, and stay the other space's: no memory is needed.
 
 use alloc::sync::Arc;
 use core::ops::Range;

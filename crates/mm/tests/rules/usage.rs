@@ -298,3 +298,33 @@ fn pagemap_tells_frames_and_whose_they_are() {
         assert_eq!(entries, [0; 5]);
     });
 }
+
+/// In parts of one, two and all VMAs, from any address.
+#[test]
+fn the_parts_of_a_listing_are_the_whole() {
+    with_space(256, |sim, _, space| {
+        for at in 0..5 {
+            space.mmap(AT + 2 * at * PAGE, PAGE, 3, FIXED).unwrap();
+            store(sim, space, AT + 2 * at * PAGE, 1).unwrap();
+        }
+        // A number of ten digits.
+        space.mmap(1 << 40, 1 << 40, 0, FIXED).unwrap();
+        let (mut maps, mut smaps) = (String::new(), String::new());
+        space.write_maps(&mut maps).unwrap();
+        space.write_smaps(&mut smaps).unwrap();
+        assert!(smaps.contains("\nSize:           1073741824 kB\n"), "{smaps}");
+        for most in [1, 2, 5, 6, 7] {
+            let (mut parts, mut next, mut count) = ([String::new(), String::new()], Some(0), 0);
+            while let Some(from) = next {
+                next = space.write_maps_from(from, most, &mut parts[0]).unwrap();
+                assert_eq!(space.write_smaps_from(from, most, &mut parts[1]).unwrap(), next);
+                count += 1;
+            }
+            assert_eq!(parts, [&*maps, &*smaps]);
+            assert_eq!(count, 6 / most + 1, "parts of {most}");
+        }
+        let mut rest = String::new();
+        assert_eq!(space.write_maps_from(AT + 8 * PAGE + 1, 1, &mut rest).unwrap().is_some(), true);
+        assert!(maps.contains(&rest) && rest.starts_with("40008000-"), "{rest}");
+    });
+}

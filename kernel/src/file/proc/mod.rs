@@ -2,9 +2,10 @@
 //!
 //! An [`Entry`] says what a name means; nothing of it is kept. A text is written when its file is
 //! opened, and anew when it is read from the beginning, so a program that reads it in parts sees
-//! one state. What has no bounded text (`pagemap`, `mem`) is read through the address space, which
-//! the description does not keep alive.
+//! one state. The listings of VMAs ([`Listing`]) are written part by part. What has no bounded text
+//! (`pagemap`, `mem`) is read through the address space. No description keeps that alive.
 
+mod listing;
 mod process;
 mod system;
 
@@ -20,8 +21,10 @@ use alloc::format;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::fmt;
+use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{EINVAL, EIO, EISDIR, ENFILE, ENOENT, ENOMEM, ENOTDIR, EROFS, ESRCH};
 use linux_raw_sys::general::{S_IFDIR, S_IFLNK, S_IFREG};
+use listing::Listing;
 use process::What;
 use spin::mutex::SpinMutex;
 
@@ -55,7 +58,7 @@ pub(crate) enum Entry {
 }
 
 /// A text that was written.
-pub(crate) struct Listing {
+pub(crate) struct Written {
     text: Vec<u8>,
     _charge: Charge,
 }
@@ -63,12 +66,14 @@ pub(crate) struct Listing {
 /// What an open description of `/proc` reads.
 pub(crate) enum Content {
     None,
-    Text(SpinMutex<Listing>),
+    Text(SpinMutex<Written>),
+    Vmas(Listing),
     /// The name of a thread.
     Name(Weak<Thread>),
     PageMap(Weak<Space>),
     Memory(Weak<Space>),
     ClearRefs(Weak<Space>),
+    OomScoreAdj(Weak<Process>),
 }
 
 /// The process with this number.
@@ -263,7 +268,7 @@ impl Entry {
         match self {
             Entry::System(_) if mode.write => Err(Errno(EROFS)),
             Entry::System(place) => Content::of(text(|out| system::write(place, out))?),
-            Entry::Of(pid, tid, what) => what.open(&*find(pid)?, tid),
+            Entry::Of(pid, tid, what) => what.open(&find(pid)?, tid),
             _ => Ok(Content::None),
         }
     }
@@ -288,6 +293,7 @@ pub(super) fn read_text(text: &[u8], at: u64, into: &mut [u8]) -> usize {
 }
 
 /// A text that grows, or fails without memory.
+#[derive(Default)]
 struct Text(Vec<u8>);
 
 impl fmt::Write for Text {
@@ -312,7 +318,7 @@ impl Content {
     /// ENFILE: no budget.
     fn of(text: Vec<u8>) -> Result<Content, Errno> {
         let charge = Charge::new(text.len()).map_err(|_| Errno(ENFILE))?;
-        Ok(Content::Text(SpinMutex::new(Listing { text, _charge: charge })))
+        Ok(Content::Text(SpinMutex::new(Written { text, _charge: charge })))
     }
 
     pub(crate) fn is_text(&self) -> bool {
@@ -337,11 +343,18 @@ impl Content {
         match self {
             Content::None => Err(Errno(EISDIR)),
             Content::ClearRefs(_) => Err(Errno(EINVAL)),
-            Content::Text(listing) => Ok(read_text(&lock(listing).text, at, into)),
+            Content::Text(written) => Ok(read_text(&lock(written).text, at, into)),
+            Content::Vmas(listing) => listing.read(at, into),
             Content::Name(thread) => {
                 let thread = thread.upgrade().ok_or(Errno(ESRCH))?;
                 let name = *lock(thread.name());
                 let line = format!("{}\n", process::shown(&name));
+                Ok(read_text(line.as_bytes(), at, into))
+            }
+            Content::OomScoreAdj(process) => {
+                let process = process.upgrade().ok_or(Errno(ESRCH))?;
+                // Relaxed: only the number.
+                let line = format!("{}\n", process.oom_score_adj.load(Ordering::Relaxed));
                 Ok(read_text(line.as_bytes(), at, into))
             }
             Content::PageMap(space) => {
@@ -386,6 +399,17 @@ impl Content {
                 let shown = from.iter().take(name.len() - 1).take_while(|byte| **byte != 0);
                 name.iter_mut().zip(shown).for_each(|(into, byte)| *into = *byte);
                 *lock(thread.name()) = name;
+                Ok(from.len())
+            }
+            Content::OomScoreAdj(process) => {
+                let process = process.upgrade().ok_or(Errno(ESRCH))?;
+                let text = core::str::from_utf8(from.trim_ascii()).map_err(|_| Errno(EINVAL))?;
+                let points = text.parse().map_err(|_| Errno(EINVAL))?;
+                if !(-1000..=1000).contains(&points) {
+                    return Err(Errno(EINVAL));
+                }
+                // Relaxed: only the number.
+                process.oom_score_adj.store(points, Ordering::Relaxed);
                 Ok(from.len())
             }
             Content::ClearRefs(space) => {

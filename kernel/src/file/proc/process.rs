@@ -1,12 +1,13 @@
 //! Files of `/proc` that tell of a process.
 
+use super::listing::Listing;
 use super::{Content, text};
 use crate::call::Errno;
 use crate::load::CLOCK_TICKS;
 use crate::path::Target;
 use crate::task::process::{self as processes, Name};
 use crate::task::usage::Used;
-use crate::task::{Process, Space, lock};
+use crate::task::{Process, Space, lock, shortage};
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -39,7 +40,7 @@ files! {
     Mem "mem" 0o600,
     Mounts "mounts" 0o444,
     OomScore "oom_score" 0o444,
-    OomScoreAdj "oom_score_adj" 0o444,
+    OomScoreAdj "oom_score_adj" 0o644,
     PageMap "pagemap" 0o400,
     Root "root" 0o777,
     Smaps "smaps" 0o444,
@@ -84,15 +85,20 @@ impl What {
     }
 
     /// What an open description reads, of the process or of one of its threads.
-    pub(super) fn open(self, process: &Process, only: Option<u32>) -> Result<Content, Errno> {
+    pub(super) fn open(self, process: &Arc<Process>, only: Option<u32>) -> Result<Content, Errno> {
         let tid = only.unwrap_or(process.pid);
         let thread = processes::thread(tid);
-        let space = lock(&process.space).clone();
+        let space = process.space();
         let weak = || space.as_ref().map(Arc::downgrade).ok_or(Errno(ESRCH));
         match self {
             What::Mem => return Ok(Content::Memory(weak()?)),
             What::ClearRefs => return Ok(Content::ClearRefs(weak()?)),
             What::PageMap => return Ok(Content::PageMap(weak()?)),
+            What::Maps | What::Smaps => {
+                let listing = Listing::new(weak().unwrap_or_default(), self == What::Smaps);
+                return Ok(Content::Vmas(listing?));
+            }
+            What::OomScoreAdj => return Ok(Content::OomScoreAdj(Arc::downgrade(process))),
             What::Comm => {
                 if let Some(thread) = &thread {
                     return Ok(Content::Name(Arc::downgrade(thread)));
@@ -112,13 +118,11 @@ impl What {
         let name = *lock(thread.as_ref().map_or(&process.name, |thread| thread.name()));
         let name = shown(&name);
         let text = text(|out| match self {
-            What::Maps => space.map_or(Ok(()), |space| space.write_maps(out)),
-            What::Smaps => space.map_or(Ok(()), |space| space.write_smaps(out)),
             What::SmapsRollup => space.map_or(Ok(()), |space| space.write_smaps_rollup(out)),
             What::Comm => writeln!(out, "{name}"),
             What::Limits => limits(space, out),
             What::Mounts => mounts(out),
-            What::OomScore | What::OomScoreAdj => out.write_str("0\n"),
+            What::OomScore => writeln!(out, "{}", shortage::score(process)),
             What::Stat => {
                 let one = thread.as_ref().filter(|_| only.is_some());
                 let used = one.map_or(&process.used, |thread| &thread.used).get();
