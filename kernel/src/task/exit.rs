@@ -20,6 +20,7 @@ use machine::Step;
 
 /// Ends a thread: the one that this CPU runs, whose space is active. Returns whether it is over;
 /// otherwise the thread [goes on](go_on) with that.
+#[cold]
 pub(crate) fn thread(thread: &Arc<Thread>, own: &mut Own) -> bool {
     let process = &thread.process;
     {
@@ -55,6 +56,7 @@ pub(crate) fn thread(thread: &Arc<Thread>, own: &mut Own) -> bool {
 
 /// Goes on with what a thread does before all else: it empties memory. Returns the step of the
 /// loop that follows, as `step` does.
+#[cold]
 pub(super) fn go_on(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
     let space = own.empties.take_if(|space| memory::empty(space))?;
     drop(space);

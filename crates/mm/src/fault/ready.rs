@@ -45,6 +45,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
     }
 
+    /// Makes room for a frame or a table, in the order that `space/shortage` says.
+    #[cold]
     pub(super) fn make_room(
         &self,
         at: VirtAddr,
