@@ -6,12 +6,14 @@
 //! | (none) | boots, and ends |
 //! | `bench [EXPERIMENT...] [effort=full\|quick\|least] [cpus=1,2,4] [count] [waiting=SHIFT]` | experiments |
 //! | `test [TRIAL...] [seed=N] [rounds=N] [mutant=NAME]` | trials |
-//! | `run [unmap=grace] [huge=always\|madvise\|never] [waiting=SHIFT]` | runs a program |
+//! | `run [out] [unmap=grace] [huge=always\|madvise\|never] [waiting=SHIFT]` | runs a program |
+//! | `write MIB` | writes numbers to standard output, as a program does: measures the channel |
 //! | `panic`, `overflow`, `twice` | fails as named, to test the failure path; `twice` fails again while it reports |
 
 #[cfg(target_arch = "x86_64")]
 mod programs;
 
+use crate::channel;
 use crate::exit::Exit;
 use crate::machine::Kernel;
 use crate::{mutant, println, smp, test};
@@ -73,6 +75,7 @@ pub(crate) fn run(line: &str) -> Exit {
     let done = match words.next() {
         None => Ok(Exit::Done),
         Some("test") => run_test(Words::read(words)),
+        Some("write") => write(words.next()),
         #[cfg(target_arch = "x86_64")]
         Some("bench") => programs::run_bench(Words::read(words)),
         #[cfg(target_arch = "x86_64")]
@@ -81,7 +84,7 @@ pub(crate) fn run(line: &str) -> Exit {
         Some("overflow") => overflow(0),
         Some("twice") => panic!("{}", Unspeakable),
         Some(other) => Err(format!(
-            "there is no command {other}: there are test, {}panic, overflow, twice",
+            "there is no command {other}: there are test, write, {}panic, overflow, twice",
             if cfg!(target_arch = "x86_64") { "bench, run, " } else { "" }
         )),
     };
@@ -105,6 +108,21 @@ fn run_test(mut words: Words<'_>) -> Result<Exit, String> {
     }
     let trials = words.names_of(&test::names())?;
     Ok(if test::test(&trials, seed, rounds as usize) { Exit::Done } else { Exit::Failed })
+}
+
+/// Writes so many MiB to standard output: words of 8 bytes that count from 0, little-endian.
+fn write(mib: Option<&str>) -> Result<Exit, String> {
+    let mib = mib.and_then(|mib| mib.parse::<u64>().ok()).ok_or("write MIB: a number is wanted")?;
+    channel::start()?;
+    let mut piece = Vec::new();
+    for word in 0..mib << 17 {
+        piece.extend_from_slice(&word.to_le_bytes());
+        if piece.len() == 4096 {
+            channel::write(channel::Kind::Output, &piece);
+            piece.clear();
+        }
+    }
+    Ok(Exit::Done)
 }
 
 /// The last CPU panics. The others are running and must be stopped.

@@ -1,7 +1,8 @@
-//! The console: a serial port. A line for programs begins with [`RECORD`] and is JSON; every other
-//! line is text for people.
+//! The console: a serial port, or the channel once that is open. A line for programs begins with
+//! [`RECORD`] and is JSON; every other line is text for people.
 
 use crate::arch::serial::Port;
+use crate::channel;
 use core::fmt::{self, Write};
 use spin::mutex::SpinMutex;
 
@@ -24,10 +25,22 @@ pub(crate) fn start() {
     *CONSOLE.lock() = unsafe { Port::start() };
 }
 
-/// Prints, with interrupts off. Any context except a panic.
+/// Prints: while programs run by the channel, so that the host gets it in order with their output,
+/// else by the port, with interrupts off. Any context except a panic.
 pub(crate) fn print(text: fmt::Arguments<'_>) {
+    if channel::is_open() {
+        return channel::Lines::send(text);
+    }
     let _section = machine::Irqs::irqs_off(&crate::machine::Kernel);
     write(&mut machine::lock(&crate::machine::Kernel, &CONSOLE), text);
+}
+
+/// Sends bytes of a program by the port, where there is no channel.
+pub(crate) fn print_bytes(bytes: &[u8]) {
+    let _section = machine::Irqs::irqs_off(&crate::machine::Kernel);
+    if let Some(port) = &mut *machine::lock(&crate::machine::Kernel, &CONSOLE) {
+        port.send(bytes);
+    }
 }
 
 /// Prints without waiting for the console's lock: all other CPUs have been stopped, perhaps in the

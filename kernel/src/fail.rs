@@ -1,6 +1,7 @@
 //! The failure path: all CPUs stop, the cause is printed, and the exit code says that it failed.
 
 use crate::backtrace::Backtrace;
+use crate::channel;
 use crate::console::print_in_panic;
 use crate::cpu::area;
 use crate::exit::{Exit, exit};
@@ -37,6 +38,7 @@ fn end(what: core::fmt::Arguments<'_>) -> ! {
     match FAILED.compare_exchange(NO_CPU, area::index(), Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => {
             stop_others();
+            channel::drain_in_panic();
             print_in_panic(format_args!("{what}\n"));
         }
         // A report of this second failure might fail again, without end.

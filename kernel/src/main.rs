@@ -22,9 +22,10 @@
 //! | `call` | system calls |
 //! | `futex` | threads that wait for a word of their memory |
 //! | `file`, `path` | files in memory |
+//! | `export` | files for the host, when the last program has ended |
 //! | `random` | random numbers |
 //! | `fair` | the lock of the experiments' baselines |
-//! | `output` | the output of programs |
+//! | `channel`, `input` | a device to and from the host: output of programs; standard input |
 //! | `console`, `fail`, `exit` | the kernel's output, the failure path, the exit code |
 #![no_std]
 #![no_main]
@@ -32,6 +33,7 @@ extern crate alloc;
 
 mod arch;
 mod backtrace;
+mod channel;
 mod clock;
 mod command;
 mod console;
@@ -56,17 +58,19 @@ mod bench;
 #[cfg(target_arch = "x86_64")]
 mod call;
 #[cfg(target_arch = "x86_64")]
+mod export;
+#[cfg(target_arch = "x86_64")]
 mod fair;
 #[cfg(target_arch = "x86_64")]
 mod file;
 #[cfg(target_arch = "x86_64")]
 mod futex;
 #[cfg(target_arch = "x86_64")]
+mod input;
+#[cfg(target_arch = "x86_64")]
 mod load;
 #[cfg(target_arch = "x86_64")]
 mod newc;
-#[cfg(target_arch = "x86_64")]
-mod output;
 #[cfg(target_arch = "x86_64")]
 mod path;
 #[cfg(target_arch = "x86_64")]

@@ -9,7 +9,7 @@ use crate::machine::Kernel;
 use crate::space::tables;
 use crate::task::process::Exit;
 use crate::task::{self, lock};
-use crate::{clock, smp, stats};
+use crate::{clock, export, smp, stats};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -45,38 +45,38 @@ pub(crate) fn frames_at_start() -> u64 {
     AT_START.load(Ordering::Relaxed)
 }
 
-/// Runs the program `argv[0]` of `files` with these arguments and this environment, and waits for
-/// its end, and for that of all processes. Call it on the boot CPU, with interrupts on.
+/// Runs the program of the archive with its arguments and environment, and waits for its end, and
+/// for that of all processes. `out`: there is a folder for files that the host gets. Call it on the
+/// boot CPU, with interrupts on.
 ///
 /// # Errors
 /// The program cannot be run: the cause and the cure, for people.
-pub(crate) fn run(
-    argv: &[&'static [u8]],
-    env: &[&'static [u8]],
-    files: &Archive,
-) -> Result<Outcome, String> {
+pub(crate) fn run(archive: &Archive, out: bool) -> Result<Outcome, String> {
     file::start().map_err(|errno| {
         format!("no memory for files ({errno:?}): give the machine more (--memory)")
     })?;
-    for entry in files.files() {
+    for entry in archive.files() {
         let path = [b"/", entry.path].concat();
         file::add(&path, entry.mode, entry.data).map_err(|errno| {
             let path = String::from_utf8_lossy(&path).into_owned();
             format!("no memory for the file {path} ({errno:?}): give the machine more (--memory)")
         })?;
     }
+    if out {
+        export::start().map_err(|errno| format!("/out cannot be made ({errno:?})"))?;
+    }
     drain();
     // Relaxed: other CPUs run programs later.
     AT_START.store(Kernel.free_frames() as u64, Ordering::Relaxed);
     let words = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect::<Vec<_>>();
-    let mut argv = words(argv);
+    let mut argv = words(&archive.argv);
     let Some(path) = argv.first_mut() else { return Err("there is no program".into()) };
     if !path.starts_with(b"/") {
         path.insert(0, b'/');
     }
     let path = path.clone();
     let files = Files::standard();
-    let process = files.and_then(|files| process_first(&path, &argv, &words(env), files));
+    let process = files.and_then(|files| process_first(&path, &argv, &words(&archive.env), files));
     let process = process.map_err(|errno| {
         let path = String::from_utf8_lossy(&path).into_owned();
         format!("{path} does not start ({errno:?}): a static program of x86-64 is needed")

@@ -14,6 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::env;
 use std::fs::{self, File};
+use std::io::Seek;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -61,12 +62,11 @@ fn samara(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String)
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// Finds the arguments after `-initrd`, and the descriptors of both streams.
+/// Finds the argument after `-initrd`, and the descriptor of the channel.
 const FIND: &str = r#"
 for word; do
     [ "$last" = -initrd ] && archive=$word
-    case $word in fd=*,set=1) out=${word//[!0-9]/}; out=${out%1} ;;
-    fd=*,set=2) err=${word//[!0-9]/}; err=${err%2} ;; esac
+    case $word in socket,*) channel=${word##*fd=} ;; esac
     last=$word
 done
 "#;
@@ -135,7 +135,7 @@ fn the_kernel_gets_the_program_and_its_files() {
 #[test]
 fn output_comes_back_unchanged_and_the_record_is_the_exit_code() {
     let serial = r#"printf 'booted\n\036%s\n' "$record"; exit 33"#;
-    let write = r#"printf 'a\0\377\r\n' > /dev/fd/$out; printf 'to err' > /dev/fd/$err;"#;
+    let write = r#"printf '\1\5\0\0a\0\377\r\n\2\6\0\0to err' >&$channel;"#;
     let record = r#"record='{"exit":7,"calls":{"mmap":12}}'"#;
     let directory = directory("output", &format!("{FIND} {write} {record}; {serial}"));
     let (code, out, err) = samara(&directory, &["run", "--json", "a.json", "./hello"]);
@@ -167,8 +167,53 @@ fn output_comes_back_unchanged_and_the_record_is_the_exit_code() {
 }
 
 #[test]
+fn what_the_kernel_says_stays_between_what_the_program_writes() {
+    // Lines in pieces, between pieces of standard error; a panic comes by the serial port, and
+    // then the machine ends within a frame of 16 MiB.
+    let frames = r"\0\3\0\0one\2\2\0\0A\n\0\5\0\0\ntwo\n\2\4\0\0B\nC\n\2\377\377\377rest\n";
+    let qemu = format!("{FIND} printf '{frames}' >&$channel; echo PANIC; exit 39");
+    let directory = directory("order", &qemu);
+    let (code, _, err) = samara(&directory, &["run", "hello"]);
+    assert_eq!(code, Some(101), "{err}");
+    assert!(err.contains("A\none\ntwo\nB\nC\nrest\nPANIC\n"), "{err}");
+}
+
+#[test]
+fn a_kernel_that_sends_nonsense_ends_the_run() {
+    let qemu = format!("{FIND} printf '\\11\\1\\0\\0x' >&$channel; exec sleep 1000");
+    let directory = directory("nonsense", &qemu);
+    let (code, _, err) = samara(&directory, &["run", "hello"]);
+    assert_eq!(code, Some(125), "{err}");
+    assert!(err.contains("unknown kind 9"), "{err}");
+}
+
+#[test]
+fn the_input_is_sent_when_a_program_asks_and_not_before() {
+    let get = "head -c 18 <&$channel > input; exit 33";
+    let directory = directory("input", &format!("{FIND} printf '\\4\\0\\0\\0' >&$channel; {get}"));
+    fs::write(directory.join("text"), "ten bytes\n").unwrap();
+    let run = || {
+        let mut text = File::open(directory.join("text")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_samara"));
+        let path = env::var("PATH").unwrap();
+        command.env("PATH", format!("{}:{path}", directory.join("tools").display()));
+        command.args(["boot", "--kernel", "/nowhere/kernel", "run", "hello"]);
+        command.current_dir(&directory).stdin(text.try_clone().unwrap());
+        let output = command.output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(err.contains("without a record"), "{err}");
+        text.stream_position().unwrap()
+    };
+    assert_eq!(run(), 10);
+    let sent = fs::read(directory.join("input")).unwrap();
+    assert_eq!(sent, b"\x0a\0\0\0ten bytes\n\0\0\0\0");
+    executable(&directory.join("tools/qemu-system-x86_64"), b"#!/bin/bash\nexit 33\n");
+    assert_eq!(run(), 0);
+}
+
+#[test]
 fn output_that_cannot_be_written_ends_the_run() {
-    let qemu = format!("{FIND} echo x > /dev/fd/$out; exec sleep 1000");
+    let qemu = format!("{FIND} printf '\\1\\1\\0\\0x' >&$channel; exec sleep 1000");
     let directory = directory("full", &qemu);
     let full = File::options().write(true).open("/dev/full").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_samara"));

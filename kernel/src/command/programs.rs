@@ -3,11 +3,12 @@
 use super::Words;
 use crate::archive::Archive;
 use crate::bench::{Bench, experiments};
+use crate::channel;
 use crate::console::{RECORD, print};
 use crate::exit::Exit;
 use crate::file::setting;
 use crate::machine::Kernel;
-use crate::{println, task, turns};
+use crate::{export, println, task, turns};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -85,12 +86,17 @@ pub(super) fn run_program(mut words: Words<'_>) -> Result<Exit, String> {
     if waiting(&mut words)? {
         turns::take(turns::MEDIUM);
     }
+    let out = words.flag("out");
     words.names_of(&[])?;
+    channel::start()?;
     let archive = Archive::read().ok_or("there are no files: start QEMU with -initrd ARCHIVE")?;
     let archive = archive.map_err(|error| format!("{error}"))?;
-    Ok(match crate::run::run(&archive.argv, &archive.env, &archive) {
+    Ok(match crate::run::run(&archive, out) {
         Ok(outcome) => {
             print(format_args!("{RECORD}{outcome}\n"));
+            if let Some(Err(cause)) = out.then(export::send) {
+                println!("samara: the files for the host are incomplete: {cause}");
+            }
             Exit::Done
         }
         Err(cause) => {

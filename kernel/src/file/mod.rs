@@ -41,6 +41,7 @@ mod start;
 pub(crate) mod tree;
 
 use crate::call::Errno;
+use crate::input;
 use crate::machine::Kernel;
 use crate::path::{Place, Start};
 use crate::task::lock;
@@ -77,7 +78,14 @@ impl Files {
     pub(crate) fn standard() -> Result<Arc<Files>, Errno> {
         let files = Files::default();
         let folder = tree::root().child(b"dev")?.ok_or(Errno(ENOENT))?;
-        for name in ["console", "console", "stderr"] {
+        let [reader, writer] = Open::pipe(0)?;
+        if let Some(pipe) = writer.pipe_of() {
+            // It writes on when `writer` has ended.
+            pipe.open(false, true);
+            input::start(Arc::clone(pipe));
+        }
+        files.insert(reader, false, 0)?;
+        for name in ["console", "stderr"] {
             let node = folder.child(name.as_bytes())?.ok_or(Errno(ENOENT))?;
             let location = Some((Arc::clone(&folder), name.as_bytes().to_vec()));
             let open = Open::new(node, location, Mode::READ_WRITE, 0)?;

@@ -45,7 +45,7 @@ pub(crate) enum Device {
     Zero,
     Full,
     Random,
-    /// Standard input, which is empty, and standard output.
+    /// Standard output. It has no input.
     Console,
     /// Standard error.
     Errors,

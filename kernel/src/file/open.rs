@@ -11,8 +11,8 @@ use super::node::{CHANGED, Device, Entry, Kind, Node, READ, WRITTEN};
 use super::pipe::Pipe;
 use super::proc::{Content, read_text};
 use crate::call::Errno;
+use crate::channel;
 use crate::machine::Kernel;
-use crate::output::{self, Stream};
 use crate::random;
 use crate::task::{Space, lock};
 use alloc::sync::Arc;
@@ -294,7 +294,8 @@ impl Open {
             Kind::Device(Device::Monitors) => Err(Errno(EINVAL)),
             Kind::Device(device) => {
                 let errors = *device == Device::Errors;
-                output::write(if errors { Stream::Err } else { Stream::Out }, from);
+                let kind = if errors { channel::Kind::Errors } else { channel::Kind::Output };
+                channel::write(kind, from);
                 Ok(from.len())
             }
             Kind::Setting(setting) => setting.write(from).map(|()| from.len()),

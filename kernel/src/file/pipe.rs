@@ -9,6 +9,7 @@ use crate::call::Errno;
 use crate::task::{WaitQueue, lock};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, Ordering};
 use linux_raw_sys::errno::{EBUSY, ENOMEM, EPIPE};
 use spin::mutex::SpinMutex;
 
@@ -31,6 +32,8 @@ struct Contents {
 /// A pipe.
 pub(crate) struct Pipe {
     contents: SpinMutex<Contents>,
+    /// A program has read it or looked at it while it was empty.
+    wanted: AtomicBool,
     /// Woken at each change: readers, writers, and polls wait here.
     pub(crate) changed: WaitQueue,
 }
@@ -58,11 +61,12 @@ impl Pipe {
             writers: 0,
             _charge: charge,
         };
-        Ok(Arc::new(Pipe { contents: SpinMutex::new(contents), changed: WaitQueue::new() }))
+        let (contents, wanted) = (SpinMutex::new(contents), AtomicBool::new(false));
+        Ok(Arc::new(Pipe { contents, wanted, changed: WaitQueue::new() }))
     }
 
     /// An open description of it begins.
-    pub(super) fn open(&self, reads: bool, writes: bool) {
+    pub(crate) fn open(&self, reads: bool, writes: bool) {
         let mut contents = lock(&self.contents);
         contents.readers += u32::from(reads);
         contents.writers += u32::from(writes);
@@ -71,7 +75,7 @@ impl Pipe {
     }
 
     /// An open description of it ends.
-    pub(super) fn close(&self, reads: bool, writes: bool) {
+    pub(crate) fn close(&self, reads: bool, writes: bool) {
         let mut contents = lock(&self.contents);
         contents.readers -= u32::from(reads);
         contents.writers -= u32::from(writes);
@@ -79,8 +83,23 @@ impl Pipe {
         self.changed.wake_all();
     }
 
+    /// Whether a program has ever wanted bytes of it that were not there. A load.
+    pub(crate) fn is_wanted(&self) -> bool {
+        // Relaxed: only the flag.
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a program wants bytes.
+    fn want(&self, contents: &Contents) {
+        if contents.bytes.is_empty() && contents.writers > 0 && !self.is_wanted() {
+            // Relaxed: only the flag.
+            self.wanted.store(true, Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn ready(&self) -> Ready {
         let contents = lock(&self.contents);
+        self.want(&contents);
         Ready {
             bytes: contents.bytes.len(),
             room: contents.capacity.saturating_sub(contents.bytes.len()),
@@ -92,6 +111,7 @@ impl Pipe {
     /// Takes bytes out. None: it is empty, and there is a writer.
     pub(crate) fn take(&self, into: &mut [u8]) -> Option<usize> {
         let mut contents = lock(&self.contents);
+        self.want(&contents);
         if contents.bytes.is_empty() && contents.writers > 0 {
             return None;
         }

@@ -6,6 +6,7 @@ use super::{Own, Space, Thread, exit, lock, process, queue, signal, timer};
 use crate::cpu::area;
 use crate::file::monitor::{self, Then};
 use crate::grace::{Grace, quiet};
+use crate::input;
 use crate::smp::tlb_grace;
 use crate::space::tables;
 use crate::trap::{self, Registers};
@@ -35,6 +36,7 @@ pub(crate) fn run() {
     let mut active: Option<Arc<Space>> = None;
     while !process::is_over() {
         timer::expire();
+        input::pump();
         match queue::next() {
             Some(thread) => turn(thread, &mut active),
             None => {
@@ -111,6 +113,7 @@ fn turn(thread: Arc<Thread>, active: &mut Option<Arc<Space>>) {
             own.clock.tell(&thread);
             // A thread that runs alone has no end of its turn. What it has retired is due by now.
             quiet();
+            input::pump();
             if is_turn_over(own) {
                 break Next::Ready;
             }

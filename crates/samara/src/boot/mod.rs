@@ -6,37 +6,41 @@
 //! destination, and [`backtrace`] adds the names of functions; [`ending`] makes the exit code.
 //!
 //! `samara boot run` has more: [`program`] checks the program, and [`archive`] makes the files that
-//! the kernel gets; [`streams`] brings the program's output back, and [`outcome`] its end.
+//! the kernel gets; [`channel`](mod@channel) brings the program's output back and its input
+//! there, [`out`] brings files, and [`outcome`] its end.
 //! [`programs`] measures programs, on this kernel and on Linux.
 
 mod arch;
 mod archive;
 mod backtrace;
+mod channel;
 mod console;
 mod ending;
 mod kernel;
 mod needs;
+mod out;
 mod outcome;
 mod program;
 mod programs;
 mod qemu;
 mod run;
-mod streams;
 
 use crate::PROGRAM;
 use crate::bench::PROGRAMS;
 use crate::cli::{self, Task};
 use crate::complain;
 use crate::output::{self, Lines};
+use channel::{Channel, Output};
 use console::Console;
 use ending::{Failure, NO_MACHINE};
+use out::Out;
 use outcome::Outcome;
 use report::{Clock, Run};
-use run::Output;
+use serde_json::Value;
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::process::ExitCode;
-use streams::Streams;
 use trace::report::messages;
 
 pub(crate) fn run(options: &cli::Boot) -> ExitCode {
@@ -48,6 +52,10 @@ pub(crate) fn run(options: &cli::Boot) -> ExitCode {
         Some(Task::Run(run)) => run_program(options, run),
         Some(Task::Bench(bench)) if bench.experiments.iter().any(|one| one == PROGRAMS) => {
             bench_programs(options, bench).map(|()| 0)
+        }
+        Some(Task::Write(_)) => {
+            let (out, err) = (Box::new(io::stdout()), Box::new(io::stderr()));
+            with_channel(options, None, (out, None), err).map(|_| 0)
         }
         _ => boot(options).map(|()| 0),
     });
@@ -134,18 +142,37 @@ fn execute<'a>(
     people: Box<dyn Write + 'a>,
 ) -> Result<Outcome, Failure> {
     let no_machine = |what| Failure { code: NO_MACHINE, what };
+    let out = run.out.as_deref().map(Out::open).transpose().map_err(no_machine)?;
     let archive = program::archive(run, &options.memory)?;
+    let files = out.as_ref().map(Out::archive).transpose().map_err(no_machine)?;
+    let outcome = Outcome::of(with_channel(options, Some(&archive), (output, files), people)?)?;
+    for (path, reason) in out.map_or(Ok(Vec::new()), Out::write).map_err(no_machine)? {
+        complain(format_args!("left out, because {reason}: {}", path.display()));
+    }
+    Ok(outcome)
+}
+
+/// Runs the machine with a channel, and returns the kernel's last record.
+fn with_channel<'a>(
+    options: &cli::Boot,
+    archive: Option<&File>,
+    (output, files): (Output, Option<File>),
+    people: Box<dyn Write + 'a>,
+) -> Result<Option<Value>, Failure> {
+    let no_machine = |what| Failure { code: NO_MACHINE, what };
     let words = qemu::words(options).map_err(no_machine)?;
     let elf = kernel::find(options.kernel.as_deref(), options.arch).map_err(no_machine)?;
     let mut command = qemu::command(options, &elf, &words);
-    streams::inherit(&archive).map_err(no_machine)?;
-    command.args(["-initrd", &format!("/dev/fd/{}", archive.as_raw_fd())]);
-    let streams = Streams::connect(&mut command).map_err(no_machine)?;
+    if let Some(archive) = archive {
+        channel::inherit(archive).map_err(no_machine)?;
+        command.args(["-initrd", &format!("/dev/fd/{}", archive.as_raw_fd())]);
+    }
+    let channel = Channel::connect(options, &mut command, output, files).map_err(no_machine)?;
     let mut console = Console::beside_a_program(&elf, people);
     let booting = format!("booting: {}", qemu::shown(&command));
     console.line(booting.as_bytes()).map_err(no_machine)?;
     let limit = options.timeout.0;
-    let ended = run::run(command, limit, Some((streams, output)), |line| console.line(line));
+    let ended = run::run(command, limit, Some(channel), |line| console.line(line));
     ending::judge_run(ended.map_err(no_machine)?, limit)?;
-    Outcome::of(console.record())
+    Ok(console.record())
 }

@@ -72,6 +72,7 @@ pub(super) fn words(options: &Boot) -> Result<String, String> {
         Some(Task::Test(trials)) => test(trials),
         Some(Task::Bench(bench)) => experiments(bench, options.cpus)?,
         Some(Task::Run(run)) => program(run),
+        Some(Task::Write(write)) => vec!["write".into(), write.mib.to_string()],
     };
     words.extend(options.append.clone());
     Ok(words.join(" "))
@@ -87,6 +88,7 @@ fn test(trials: &Trials) -> Vec<String> {
 
 fn program(run: &Run) -> Vec<String> {
     let mut words = vec!["run".to_string()];
+    words.extend(run.out.is_some().then(|| "out".into()));
     if run.unmap != Unmap::Immediate {
         words.push(format!("unmap={}", name(&run.unmap)));
     }
@@ -205,6 +207,7 @@ mod tests {
         is("run -- a", "run");
         is("run --unmap grace --count --waiting -- a", "run unmap=grace waiting=4");
         is("run --huge never -- a", "run huge=never");
+        is("run --out dir --unmap grace -- a", "run out unmap=grace");
         is("--cpus 7 bench gup vmallocinfo", "bench gup vmallocinfo effort=full cpus=1,2,4");
         is("bench --cpus 64 --effort quick", "bench effort=quick cpus=1,2,4,8,16,32,64");
         is("--cpus 8 bench --cpu-counts 3,8 --count", "bench effort=full cpus=3,8 count");

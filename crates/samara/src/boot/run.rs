@@ -1,8 +1,11 @@
-//! Runs QEMU, and reads its lines as they come.
+//! Runs QEMU, and reads its lines, and what the channel brings, as they come.
 
+use super::channel::{Channel, Heard};
 use super::ending::Ended;
-use super::streams::Streams;
-use std::io::{self, BufRead, BufReader, Write};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -11,29 +14,55 @@ use std::time::{Duration, Instant};
 
 /// The most unread lines. With more, QEMU waits.
 const WAITING: usize = 64;
+/// The most bytes that are read at once.
+const PIECE: usize = 128 << 10;
 /// The pause between two checks for its end, when its output has ended.
 const PAUSE: Duration = Duration::from_millis(5);
 /// The time for the last lines of a machine that was ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// A line of the serial port, or the error of a stream.
-type Line = Result<Vec<u8>, String>;
+/// A line of the console, or none at the end, or the error of a stream.
+type Line = Result<Option<Vec<u8>>, String>;
 
-/// Where the output of a program goes.
-pub(super) type Output = Box<dyn Write + Send>;
+/// Tells the main thread of lines.
+pub(super) struct Told {
+    lines: SyncSender<Line>,
+    /// One for each line that has been handled.
+    handled: Receiver<()>,
+}
 
-/// Calls `line` with each line of standard output, and waits for the end, for at most `limit`. An
-/// error of `line` or of the program's streams ends QEMU, too. Standard error is inherited.
+impl Told {
+    /// Tells of a line, and waits until it has been handled: then what follows it comes later.
+    /// Returns false if the run has ended.
+    pub(super) fn line(&self, line: Vec<u8>) -> bool {
+        self.lines.send(Ok(Some(line))).is_ok() && self.handled.recv().is_ok()
+    }
+
+    /// Tells of an error, which ends the run. If it has ended, the error is no news.
+    pub(super) fn error(&self, error: String) {
+        let _ = self.lines.send(Err(error));
+    }
+
+    /// Tells of errors from another thread, which does not keep the run from ending.
+    pub(super) fn clone_errors(&self) -> impl FnOnce(String) + Send + use<> {
+        let lines = self.lines.clone();
+        move |error| drop(lines.send(Err(error)))
+    }
+}
+
+/// Calls `line` with each line of the console, and waits for the end, for at most `limit`. The
+/// lines come by QEMU's standard output, and by the channel. An error of `line` or of the channel
+/// ends QEMU, too. Standard error is inherited.
 ///
 /// # Errors
-/// QEMU does not start, or the error of `line` or of the streams.
+/// QEMU does not start, or the error of `line` or of the channel.
 pub(super) fn run(
     mut command: Command,
     limit: Option<Duration>,
-    streams: Option<(Streams, Output)>,
+    channel: Option<Channel>,
     mut line: impl FnMut(&[u8]) -> Result<(), String>,
 ) -> Result<Ended, String> {
-    // The kernel has no input, and QEMU must not read a script that is our standard input.
+    // The console has no input; what a program reads comes by the channel.
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     end_with_us(&mut command);
     let program = command.get_program().display().to_string();
@@ -41,24 +70,37 @@ pub(super) fn run(
     let end = limit.and_then(|limit| Instant::now().checked_add(limit));
     let mut child = command.spawn().map_err(failed)?;
     let (sender, lines) = sync_channel(WAITING);
-    let output = child.stdout.take();
-    if let Some((streams, to)) = streams {
-        let sender = sender.clone();
-        // The receiver is gone if the run has ended. Then the error is no news.
-        streams.copy(to, move |error| drop(sender.send(Err(error))));
-    }
-    thread::spawn(move || read(output, sender));
+    let (handle, handled) = sync_channel(WAITING);
+    let console = child.stdout.take();
+    let told = Told { lines: sender, handled };
+    thread::spawn(move || {
+        read(console, channel.map(Channel::start), &told);
+        // Another thread that waits for input may still have a sender.
+        let _ = told.lines.send(Ok(None));
+    });
+    let mut line = |text: &[u8]| {
+        let done = line(text);
+        // The reader is gone if it has failed.
+        let _ = handle.try_send(());
+        done
+    };
     let mut told = Ok(());
     let ended = loop {
         match next(&lines, end) {
-            Ok(text) => {
-                told = text.and_then(|text| line(&text));
+            Ok(Ok(Some(text))) => {
+                told = line(&text);
                 if told.is_err() {
                     break None;
                 }
             }
+            Ok(Err(error)) => {
+                told = Err(error);
+                break None;
+            }
             Err(RecvTimeoutError::Timeout) => break None,
-            Err(RecvTimeoutError::Disconnected) => break wait(&mut child, end).map_err(failed)?,
+            Ok(Ok(None)) | Err(RecvTimeoutError::Disconnected) => {
+                break wait(&mut child, end).map_err(failed)?;
+            }
         }
     };
     if let Some(status) = ended {
@@ -67,8 +109,8 @@ pub(super) fn run(
     child.kill().and_then(|()| child.wait()).map_err(failed)?;
     told?;
     let last = Instant::now() + LAST_WORDS;
-    while let Ok(text) = next(&lines, Some(last)) {
-        line(&text?)?;
+    while let Ok(Ok(Some(text))) = next(&lines, Some(last)) {
+        line(&text)?;
     }
     Ok(Ended::TimedOut)
 }
@@ -100,19 +142,62 @@ fn end_with_us(command: &mut Command) {
 #[cfg(not(target_os = "linux"))]
 fn end_with_us(_: &mut Command) {}
 
-/// Sends each line, and the rest that has no line end.
-fn read(output: Option<ChildStdout>, lines: SyncSender<Line>) {
-    let Some(output) = output else { return };
-    let mut output = BufReader::new(output);
-    loop {
-        let mut line = Vec::new();
-        match output.read_until(b'\n', &mut line) {
-            // The pipe has ended; QEMU's exit code says why.
-            Ok(0) | Err(_) => return,
-            Ok(_) if lines.send(Ok(line)).is_err() => return,
-            Ok(_) => {}
+/// Tells of each line of the console, and of the rest that has no line end, and passes on what the
+/// channel brings. The kernel writes to the console in a panic, after all else: so that is read
+/// when the channel has nothing.
+fn read(console: Option<ChildStdout>, mut channel: Option<Heard>, told: &Told) {
+    let Some(mut console) = console else { return };
+    let (mut buffer, mut line) = (vec![0; PIECE], Vec::new());
+    let mut goes_on = true;
+    while goes_on || channel.is_some() {
+        let (has_console, has_channel) = match readable(&console, channel.as_ref(), goes_on) {
+            Ok(both) => both,
+            Err(error) => return told.error(format!("QEMU's output cannot be read: {error}")),
+        };
+        if has_channel && let Some(heard) = &mut channel {
+            if !heard.read(&mut buffer, told) {
+                channel = None;
+            }
+        } else if has_console {
+            let bytes = match console.read(&mut buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // It has ended; QEMU's exit code says why.
+                Ok(0) | Err(_) => {
+                    goes_on = false;
+                    continue;
+                }
+                Ok(count) => &buffer[..count],
+            };
+            for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+                line.extend_from_slice(part);
+                if part.ends_with(b"\n") && !told.line(std::mem::take(&mut line)) {
+                    return;
+                }
+            }
         }
     }
+    if !line.is_empty() {
+        told.line(line);
+    }
+}
+
+/// Waits until the console, if it goes on, or the channel can be read or has ended.
+fn readable(
+    console: &ChildStdout,
+    channel: Option<&Heard>,
+    goes_on: bool,
+) -> io::Result<(bool, bool)> {
+    let poll_for = |file| PollFd::new(file, PollFlags::POLLIN);
+    let mut files = Vec::new();
+    files.extend(channel.map(|heard| poll_for(heard.socket.as_fd())));
+    files.extend(goes_on.then(|| poll_for(console.as_fd())));
+    match poll(&mut files, PollTimeout::NONE) {
+        Err(Errno::EINTR) => return Ok((false, false)),
+        polled => polled?,
+    };
+    let mut has = files.iter().map(|file| file.any().unwrap_or(true));
+    let has_channel = channel.is_some() && has.next() == Some(true);
+    Ok((has.next() == Some(true), has_channel))
 }
 
 fn next(lines: &Receiver<Line>, end: Option<Instant>) -> Result<Line, RecvTimeoutError> {

@@ -44,14 +44,21 @@ Examples:
   samara boot run --files root -- /bin/sh -c 'ls /'   the root file system is a copy of root
   samara boot run --files . --env HOME=/ -- ./hello   with one variable in its environment
   samara boot --cpus 4 --memory 2G run -- ./hello     on four CPUs
+  samara boot run --out new -- ./hello        files that it makes in /out are in new afterwards
   samara boot run --json a.json -- ./hello    the statistics, for a script
   samara boot --cpus 8 run --unmap grace -- ./hello   munmap sends no interrupts
+  echo hello | samara boot run -- ./cat       the program reads the command's standard input
   cc -static -o hello hello.c                 makes such a program, and so does
   cargo build --target x86_64-unknown-linux-musl
 
 The program is looked up in the folder of --files first, then on the host. Its argument 0 is its
-path in the root file system. Its environment has only the variables of --env, and its standard
-input is empty.
+path in the root file system. Its environment has only the variables of --env. Its standard input,
+output and error are those of this command, and none is a terminal to it. Input is taken from the
+moment at which a program reads or polls it; then more may be taken than it reads.
+
+With --out, the files, folders and links below /out are copied when the last program has ended. A
+link that may lead out of DIR is left out, and so is a device. They are copied after a failure of
+the program, too.
 
 Exit code: that of the program, or 128 + the signal that killed it; 101 if the kernel panicked or
 reset itself; 124 if the program was not done within --timeout; 125 if the machine could not be run,
@@ -133,6 +140,9 @@ hardening, which this one does not have. In a checkout, this builds one without:
 Figures are kept when a later loop fails: the report names the loop, and the exit code is not 0.
 ")]
     Bench(BootBench),
+    /// Write numbers to standard output: measures the way of a program's output
+    #[command(hide = true)]
+    Write(WriteNumbers),
     /// Run a static x86-64 Linux program on this machine
     #[command(after_help = RUN_HELP)]
     Run(Run),
@@ -204,6 +214,10 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DIR")]
     pub(crate) files: Option<PathBuf>,
 
+    /// Write what is in the machine's folder /out at the end to DIR, a new or empty folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
     /// A variable of the program's environment
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     pub(crate) env: Vec<String>,
@@ -237,6 +251,14 @@ pub(crate) struct Run {
         value_name = "PROGRAM"
     )]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Words of 8 bytes, little-endian, that count from 0.
+#[derive(Args, Debug)]
+pub(crate) struct WriteNumbers {
+    /// How much, in MiB
+    #[arg(value_name = "MIB")]
+    pub(crate) mib: u32,
 }
 
 /// When a munmap flushes.

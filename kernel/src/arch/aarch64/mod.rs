@@ -14,6 +14,7 @@ pub(crate) mod section;
 pub(crate) mod serial;
 pub(crate) mod tlb;
 pub(crate) mod trap;
+pub(crate) mod virtio;
 
 /// Pauses. No CPU requests a flush of another one: the hardware broadcasts flushes.
 #[inline]

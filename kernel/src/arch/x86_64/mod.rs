@@ -14,6 +14,7 @@ pub(crate) mod tlb;
 pub(crate) mod trap;
 pub(crate) mod turns;
 pub(crate) mod user;
+pub(crate) mod virtio;
 
 pub(crate) use apic as irqchip;
 

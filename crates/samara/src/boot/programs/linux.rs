@@ -8,7 +8,7 @@
 use super::Ran;
 use super::loops::NAME;
 use crate::boot::ending::Failure;
-use crate::boot::{ending::Ended, program, qemu, run, streams};
+use crate::boot::{channel, ending::Ended, program, qemu, run};
 use crate::cli::{Boot, Run, Task};
 use std::fs::File;
 use std::io::Read;
@@ -79,7 +79,7 @@ fn boot(machine: &Boot, kernel: &Image, text: &mut String) -> Result<Ended, Fail
     let Some(Task::Run(options)) = &machine.task else { return Ok(Ended::Code(0)) };
     let archive = program::archive(options, &machine.memory)?;
     let mut command = qemu::command(machine, &kernel.path, &words(options));
-    streams::inherit(&archive)?;
+    channel::inherit(&archive)?;
     command.args(["-initrd", &format!("/dev/fd/{}", archive.as_raw_fd())]);
     Ok(run::run(command, machine.timeout.0, None, |line| {
         text.push_str(String::from_utf8_lossy(line).trim_end());
@@ -142,6 +142,7 @@ mod tests {
             count: false,
             waiting: false,
             json: None,
+            out: None,
             command: ["loops", "--settle", "1", "all", "2", "both"].map(Into::into).into(),
         };
         let never = words(&run(Huge::Never));

@@ -20,8 +20,8 @@ mod linux;
 mod loops;
 mod verdict;
 
+use super::channel::Output;
 use super::ending::Failure;
-use super::run::Output;
 use super::{execute, qemu};
 use crate::bench::PROGRAMS;
 use crate::cli::{Boot, BootBench, Effort, Huge, Machine, Run, Task, Unmap, mib};
@@ -221,6 +221,7 @@ fn machine(
             count: bench.count,
             waiting: bench.waiting,
             json: None,
+            out: None,
             command: command.collect(),
         })),
     }

@@ -27,6 +27,19 @@ impl Tree {
         PhysRange::new(PhysAddr::new(range.address().ok()?), range.size().ok()?)
     }
 
+    /// The range from the first to the last register of all nodes with this name.
+    pub(crate) fn all_registers(&self, name: &str) -> Option<PhysRange> {
+        let root = self.0.root();
+        let nodes = root.children().filter(|node| node.name_without_address() == name);
+        let ranges = nodes.filter_map(|node| {
+            let range = node.reg().ok()??.next()?;
+            PhysRange::new(PhysAddr::new(range.address().ok()?), range.size().ok()?)
+        });
+        let both = ranges.map(|range| (range.start(), range.last()));
+        let (first, last) = both.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))?;
+        PhysRange::new(first, last?.get() - first.get() + 1)
+    }
+
     /// Whether PSCI wants `smc`, and not `hvc`.
     pub(super) fn starts_cpus_by_smc(&self) -> bool {
         let node = self.0.find_node("/psci");

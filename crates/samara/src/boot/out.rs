@@ -1,0 +1,329 @@
+//! Files from the machine (`--out DIR`): an archive that the kernel sends when the last program has
+//! ended (`kernel/src/export.rs`), in cpio's format "newc".
+//!
+//! The program wrote those files, so they are hostile. The archive is collected in a temporary file
+//! without a name, and read to its end before anything is written. Each path has plain names alone,
+//! and the folder that it is in came before it, so nothing is written through a link. DIR is a new
+//! or empty folder. Links come last. One that may lead out of DIR is left out: its target is
+//! absolute, or goes up more often than its folder is deep, or goes up after it went down, where
+//! other links may be. Permissions are kept without the bits of set-user-ID, set-group-ID and
+//! sticky. No length reserves memory.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Permissions};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write, copy};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+const MAGIC: &[u8] = b"070701";
+/// The bytes of a header: the magic number and 13 numbers of eight digits.
+const HEADER: usize = 110;
+/// The places of the numbers that are used.
+const MODE: usize = 1;
+const DATA: usize = 6;
+const PATH: usize = 11;
+/// The most bytes of a path and of a link's target, with a zero at the end, as in Linux.
+const PATH_MAX: usize = 4096;
+const TRAILER: &[u8] = b"TRAILER!!!";
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Folder,
+    File,
+    Link,
+}
+
+/// An entry, whose data begins at a place of the archive.
+#[derive(Debug)]
+struct Entry {
+    kind: Kind,
+    mode: u32,
+    data: u64,
+    bytes: u32,
+}
+
+/// The destination, and the archive as far as it has come.
+pub(super) struct Out {
+    folder: PathBuf,
+    archive: File,
+}
+
+impl Out {
+    /// Opens the destination. Do it before the machine runs.
+    ///
+    /// # Errors
+    /// The folder cannot be made, or has something in it.
+    pub(super) fn open(folder: &Path) -> Result<Out, String> {
+        let failed = |error| format!("--out: cannot make the folder {}: {error}", folder.display());
+        fs::create_dir_all(folder).map_err(failed)?;
+        if fs::read_dir(folder).map_err(failed)?.next().is_some() {
+            return Err(format!("--out: {} is not empty: name a new folder", folder.display()));
+        }
+        let archive = tempfile::tempfile().map_err(|error| {
+            let place = std::env::temp_dir();
+            format!(
+                "--out: no temporary file in {}: {error}; TMPDIR names another place",
+                place.display()
+            )
+        })?;
+        Ok(Out { folder: folder.into(), archive })
+    }
+
+    /// A file to which the pieces of the archive are appended.
+    ///
+    /// # Errors
+    /// There are no file descriptors left.
+    pub(super) fn archive(&self) -> Result<File, String> {
+        self.archive.try_clone().map_err(|error| format!("--out: {error}"))
+    }
+
+    /// Writes the files, when all pieces have come. Returns the paths that are left out, each with
+    /// the reason.
+    ///
+    /// # Errors
+    /// The archive is not whole or not as it should be, and nothing was written; or a file cannot
+    /// be written.
+    pub(super) fn write(self) -> Result<Vec<(PathBuf, String)>, String> {
+        let folder = self.folder.display().to_string();
+        let mut archive = BufReader::new(self.archive);
+        let entries = entries(&mut archive).map_err(|why| {
+            format!("nothing was written to {folder}: the files of the machine {why}")
+        })?;
+        let mut left_out = Vec::new();
+        for (path, entry) in &entries {
+            let at = self.folder.join(OsStr::from_bytes(path));
+            let written = match entry.kind {
+                Kind::Folder => fs::create_dir(&at),
+                Kind::File => file(&at, entry, &mut archive),
+                Kind::Link => continue,
+            };
+            written.map_err(|error| format!("cannot write {}: {error}", at.display()))?;
+        }
+        for (path, entry) in entries.iter().filter(|(_, entry)| entry.kind == Kind::Link) {
+            let at = self.folder.join(OsStr::from_bytes(path));
+            let failed = |error| format!("cannot write {}: {error}", at.display());
+            let target = target(entry, &mut archive).map_err(failed)?;
+            if leads_out(path, target.as_bytes()) {
+                let target = Path::new(&target).display();
+                left_out.push((at, format!("its target may be outside: {target}")));
+                continue;
+            }
+            symlink(target, &at).map_err(failed)?;
+        }
+        // Folders last and from within: one may not be writable.
+        for (path, entry) in entries.iter().rev().filter(|(_, one)| one.kind == Kind::Folder) {
+            let at = self.folder.join(OsStr::from_bytes(path));
+            fs::set_permissions(&at, Permissions::from_mode(entry.mode & 0o777))
+                .map_err(|error| format!("cannot write {}: {error}", at.display()))?;
+        }
+        Ok(left_out)
+    }
+}
+
+/// The entries of an archive by their paths: a folder comes before what is in it.
+///
+/// # Errors
+/// Why it cannot be read, for a sentence that begins with its name.
+fn entries(archive: &mut BufReader<File>) -> Result<BTreeMap<Vec<u8>, Entry>, String> {
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => "are not complete: see above what the kernel said".into(),
+        _ => format!("cannot be read again: {error}"),
+    };
+    let bytes = archive.seek(SeekFrom::End(0)).map_err(failed)?;
+    archive.rewind().map_err(failed)?;
+    let mut entries = BTreeMap::new();
+    let mut at = 0_u64;
+    loop {
+        let mut header = [0; HEADER];
+        archive.read_exact(&mut header).map_err(failed)?;
+        let number = |place: usize| {
+            let digits = &header[MAGIC.len() + 8 * place..][..8];
+            digits
+                .iter()
+                .try_fold(0, |number, digit| Some(number << 4 | char::from(*digit).to_digit(16)?))
+        };
+        let numbers = (number(MODE), number(DATA), number(PATH));
+        let (Some(mode), Some(data), Some(path_len), true) =
+            (numbers.0, numbers.1, numbers.2, header.starts_with(MAGIC))
+        else {
+            return Err("are no archive of the format newc".into());
+        };
+        let path_len = path_len as usize;
+        if !(2..=PATH_MAX).contains(&path_len) {
+            return Err(format!("have a path of {path_len} bytes"));
+        }
+        let mut path = vec![0; path_len];
+        archive.read_exact(&mut path).map_err(failed)?;
+        path.pop();
+        if path == TRAILER {
+            return Ok(entries);
+        }
+        let start = (at + HEADER as u64 + path_len as u64).next_multiple_of(4);
+        at = (start + u64::from(data)).next_multiple_of(4);
+        if at > bytes {
+            return Err(failed(io::ErrorKind::UnexpectedEof.into()));
+        }
+        archive.seek(SeekFrom::Start(at)).map_err(failed)?;
+        let shown = Path::new(OsStr::from_bytes(&path)).display();
+        let kind = match mode & 0o170_000 {
+            0o040_000 => Kind::Folder,
+            0o100_000 => Kind::File,
+            0o120_000 if (1..PATH_MAX).contains(&(data as usize)) => Kind::Link,
+            _ => return Err(format!("have neither file, folder nor link at {shown}")),
+        };
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        let parent = path.len() - name.len();
+        let in_folder = parent == 0
+            || entries
+                .get(&path[..parent - 1])
+                .is_some_and(|parent: &Entry| parent.kind == Kind::Folder);
+        if matches!(name, b"" | b"." | b"..") || path.contains(&0) || !in_folder {
+            return Err(format!("have the path {shown}, which may lead out"));
+        }
+        let entry = Entry { kind, mode, data: start, bytes: data };
+        if entries.insert(path.clone(), entry).is_some() {
+            return Err(format!("have the path {shown} twice"));
+        }
+    }
+}
+
+/// Writes a new file.
+fn file(at: &Path, entry: &Entry, archive: &mut BufReader<File>) -> io::Result<()> {
+    let mut file = File::create_new(at)?;
+    archive.seek(SeekFrom::Start(entry.data))?;
+    if copy(&mut archive.take(entry.bytes.into()), &mut file)? < entry.bytes.into() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    file.flush()?;
+    file.set_permissions(Permissions::from_mode(entry.mode & 0o777))
+}
+
+/// The target of a link.
+fn target(entry: &Entry, archive: &mut BufReader<File>) -> io::Result<OsString> {
+    archive.seek(SeekFrom::Start(entry.data))?;
+    // It is shorter than a page.
+    let mut target = vec![0; entry.bytes as usize];
+    archive.read_exact(&mut target)?;
+    Ok(OsString::from_vec(target))
+}
+
+/// Whether the target of a link at a path may be outside of the folder. Its own folders are no
+/// links, so going up from there is as it looks; below a name of the target there may be links.
+fn leads_out(path: &[u8], target: &[u8]) -> bool {
+    let mut depth = path.iter().filter(|byte| **byte == b'/').count();
+    let mut down = false;
+    target.starts_with(b"/")
+        || target.contains(&0)
+        || target.split(|byte| *byte == b'/').any(|word| match word {
+            b"" | b"." => false,
+            b".." if down || depth == 0 => true,
+            b".." => {
+                depth -= 1;
+                false
+            }
+            _ => {
+                down = true;
+                false
+            }
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An archive of entries: path, mode, data. Without `TRAILER` it has no end.
+    fn archive(entries: &[(&str, u32, &str)]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (path, mode, data) in entries {
+            let numbers =
+                [0, *mode, 0, 0, 1, 0, data.len() as u32, 0, 0, 0, 0, path.len() as u32 + 1, 0];
+            bytes.extend_from_slice(MAGIC);
+            numbers.iter().for_each(|number| bytes.extend(format!("{number:08x}").bytes()));
+            bytes.extend(path.bytes().chain([0]));
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            bytes.extend(data.bytes());
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+        }
+        bytes
+    }
+
+    const END: (&str, u32, &str) = ("TRAILER!!!", 0, "");
+
+    fn written(entries: &[u8]) -> (tempfile::TempDir, Result<Vec<(PathBuf, String)>, String>) {
+        let folder = tempfile::tempdir().unwrap();
+        let out = Out::open(&folder.path().join("out")).unwrap();
+        out.archive().unwrap().write_all(entries).unwrap();
+        (folder, out.write())
+    }
+
+    #[test]
+    fn files_folders_and_links_arrive() {
+        let (folder, left_out) = written(&archive(&[
+            ("a", 0o040_555, ""),
+            ("a/b", 0o104_640, "text"),
+            ("a/up", 0o120_777, "../c"),
+            ("c", 0o100_600, ""),
+            ("down", 0o120_777, "a/./b"),
+            END,
+        ]));
+        assert_eq!(left_out, Ok(Vec::new()));
+        let at = |path: &str| folder.path().join("out").join(path);
+        let mode = |path: &str| fs::metadata(at(path)).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(fs::read(at("down")).unwrap(), b"text");
+        assert_eq!(fs::read_link(at("a/up")).unwrap(), Path::new("../c"));
+        assert_eq!((mode("a"), mode("a/b"), mode("c")), (0o555, 0o640, 0o600));
+        fs::set_permissions(at("a"), Permissions::from_mode(0o755)).unwrap();
+        let full = Out::open(&folder.path().join("out")).err().unwrap();
+        assert!(full.contains("not empty"), "{full}");
+    }
+
+    #[test]
+    fn nothing_leads_out() {
+        for path in
+            ["/a", "../a", "..", ".", "", "a", "d/../a", "d//a", "d/", "l/a", "f/a", "gone/a"]
+        {
+            let first = [("a", 0o100_600, ""), ("d", 0o040_755, ""), ("f", 0o100_600, "")];
+            let link = ("l", 0o120_777, "d");
+            let (folder, wrong) =
+                written(&archive(&[&first[..], &[link, (path, 0o100_600, "x"), END]].concat()));
+            let wrong = wrong.unwrap_err();
+            assert!(wrong.contains("nothing was written"), "{path}: {wrong}");
+            assert_eq!(fs::read_dir(folder.path().join("out")).unwrap().count(), 0, "{path}");
+        }
+        for (path, target, out) in [
+            ("d/l", "/etc/passwd", true),
+            ("l", "..", true),
+            ("d/l", "../../a", true),
+            ("d/l", "../d/../a", true),
+            ("d/l", "../a/.", false),
+            ("l", "d/gone", false),
+        ] {
+            let all = [("d", 0o040_755, ""), (path, 0o120_777, target), END];
+            let (folder, left_out) = written(&archive(&all));
+            assert_eq!(left_out.unwrap().len(), usize::from(out), "{target}");
+            let there = folder.path().join("out").join(path).symlink_metadata().is_ok();
+            assert_eq!(there, !out, "{target}");
+        }
+    }
+
+    #[test]
+    fn an_archive_that_is_cut_or_damaged_writes_nothing_or_only_below() {
+        let whole = archive(&[("d", 0o040_755, ""), ("d/f", 0o100_644, "text"), END]);
+        for end in 0..whole.len() - 4 {
+            let (_folder, cut) = written(&whole[..end]);
+            assert!(cut.unwrap_err().contains("not complete"), "{end}");
+        }
+        for at in 0..whole.len() {
+            for value in [0, b'/', b'.', b'7', b'f', 255] {
+                let mut damaged = whole.clone();
+                damaged[at] = value;
+                let (folder, _) = written(&damaged);
+                assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+            }
+        }
+    }
+}
