@@ -2,7 +2,7 @@
 
 use super::{Call, Errno, Outcome, Stop, fail};
 use crate::file::events::Events;
-use crate::file::{Executable, setting};
+use crate::file::setting;
 use crate::load::{self, Loaded};
 use crate::task::memory::Memory;
 use crate::task::process::{self, Exit, Program};
@@ -268,13 +268,12 @@ fn load_program(call: &Call<'_>) -> Result<(Loaded, Program), Stop> {
     let arguments = user.texts(arguments, MOST)?;
     let environment = user.texts(environment, MOST)?;
     let place = lock(&process.place).clone();
-    let file = crate::file::program(&path, &place, process.pid)?;
-    let loaded = load::load(&file.memory, &path, &arguments, &environment)?;
+    let from = load::From { place: &place, pid: process.pid };
+    let (loaded, program) = load::load(&from, &path, arguments, &environment)?;
     loaded.space.set_limits(mm::Limits { may_lock: true, ..call.space().limits() });
     let denies = call.space().with_vmas(|calls| Ok(calls.inherited_deny_exec()))?;
     loaded.space.with_vmas(|calls| calls.set_deny_exec(denies))?;
     setting::forbid(&loaded.space, call.space().huge_pages() == HugePages::Disabled);
-    let program = program(file, &arguments)?;
     Ok((loaded, program))
 }
 
@@ -361,21 +360,6 @@ pub(crate) fn start(own: &mut Own, entry: u64, stack: u64) {
     own.resume.clear();
 }
 
-/// What /proc says of a program.
-///
-/// # Errors
-/// ENOMEM.
-fn program(file: Executable, arguments: &[Vec<u8>]) -> Result<Program, Errno> {
-    let mut line = Vec::new();
-    let bytes = arguments.iter().map(|argument| argument.len() + 1).sum();
-    line.try_reserve_exact(bytes).map_err(|_| Errno(ENOMEM))?;
-    for argument in arguments {
-        line.extend_from_slice(argument);
-        line.push(0);
-    }
-    Ok(Program { path: file.path, image: Some(Arc::new(file.image)), arguments: Arc::new(line) })
-}
-
 pub(super) fn getpid(call: &mut Call<'_>) -> Outcome {
     Ok(call.process().pid.into())
 }
@@ -450,13 +434,12 @@ pub(super) fn root(_: &mut Call<'_>) -> Outcome {
 /// Makes the first process.
 pub(crate) fn first(
     path: &[u8],
-    arguments: &[Vec<u8>],
+    arguments: Vec<Vec<u8>>,
     environment: &[Vec<u8>],
     files: Arc<crate::file::Files>,
 ) -> Result<Arc<Process>, Errno> {
-    let file = crate::file::program(path, &Default::default(), 0)?;
-    let loaded = load::load(&file.memory, path, arguments, environment)?;
-    let program = program(file, arguments)?;
+    let from = load::From { place: &Default::default(), pid: 0 };
+    let (loaded, program) = load::load(&from, path, arguments, environment)?;
     let mut own = Own::try_new(Arc::clone(&loaded.space)).ok_or(Errno(ENOMEM))?;
     let process =
         Process::new(None, false, 0, Memory::new(loaded.space), files).ok_or(Errno(EACCES))?;
