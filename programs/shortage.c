@@ -61,9 +61,9 @@ static int status_of(pid_t child)
 }
 
 /* A child that takes all there is ends; the parent takes as much at once. */
-static void again(size_t all)
+static void again(size_t all, int rounds)
 {
-	for (int round = 0; round < 4; round++) {
+	for (int round = 0; round < rounds; round++) {
 		pid_t child = OK(fork());
 		if (!child) {
 			take(2 * all);
@@ -173,7 +173,7 @@ int main(int count, char **arguments)
 		EQ(number_of("/proc/self/oom_score"), 0);
 		set_points(0);
 		size_t all = free_bytes();
-		again(all);
+		again(all, 1 + atoi(arguments[1]) / 20);
 		chosen(all);
 		forks(all);
 	}

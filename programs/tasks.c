@@ -3,6 +3,7 @@
  * takes long leaves the CPU to others. `tasks PERCENT`. */
 #include "test.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
 
@@ -158,7 +159,7 @@ static void *call_for_long(void *unused)
 }
 
 /* Another thread of the same CPU runs during the call, and closes its file. */
-static void long_calls(void)
+static cpu_set_t on_one_cpu(void)
 {
 	cpu_set_t all, one;
 	OK(sched_getaffinity(0, sizeof all, &all));
@@ -167,6 +168,65 @@ static void long_calls(void)
 		if (CPU_ISSET(cpu, &all))
 			CPU_SET(cpu, &one);
 	OK(sched_setaffinity(0, sizeof one, &one));
+	return all;
+}
+
+static atomic_long turns;
+static atomic_int is_over;
+
+static void *take_turns(void *unused)
+{
+	while (!is_over) {
+		turns++;
+		sched_yield();
+	}
+	return unused;
+}
+
+/* Calls that bring in many pages let the other thread of the CPU run meanwhile, and not only at the
+ * end: there it has one or two turns. */
+static void long_memory(void)
+{
+	enum { SIZE = 128 << 20, LEAST = 4, POPULATE_WRITE = 23 };
+	cpu_set_t all = on_one_cpu();
+	pthread_t thread;
+	is_over = 0;
+	EQ(pthread_create(&thread, NULL, take_turns, NULL), 0);
+	while (turns == 0)
+		sched_yield();
+	for (int which = 0; which < 4; which++) {
+		int populate = which == 0 ? MAP_POPULATE : 0;
+		int fd = which == 3 ? OK(syscall(SYS_memfd_create, "long", 0)) : -1;
+		long before = turns;
+		char *at = mmap(NULL, SIZE, PROT_READ | PROT_WRITE,
+				MAP_PRIVATE | MAP_ANONYMOUS | populate, -1, 0);
+		CHECK(at != MAP_FAILED);
+		before = populate ? before : (long)turns;
+		if (which == 1)
+			OK(madvise(at, SIZE, POPULATE_WRITE));
+		/* The limit of locked memory may be low. */
+		if (which == 2 && mlock(at, SIZE) != 0)
+			before = -LEAST;
+		if (which == 3)
+			OK(syscall(SYS_fallocate, fd, 0, 0L, (long)SIZE));
+		CHECK(turns > before + LEAST);
+		unsigned char there[SIZE / PAGE];
+		OK(mincore(at, SIZE, (void *)there));
+		if (which < 2)
+			for (unsigned page = 0; page < SIZE / PAGE; page++)
+				EQ(there[page] & 1, 1);
+		OK(munmap(at, SIZE));
+		if (fd >= 0)
+			OK(close(fd));
+	}
+	is_over = 1;
+	EQ(pthread_join(thread, NULL), 0);
+	OK(sched_setaffinity(0, sizeof all, &all));
+}
+
+static void long_calls(void)
+{
+	cpu_set_t all = on_one_cpu();
 	pthread_t thread;
 	calling = 0;
 	EQ(pthread_create(&thread, NULL, call_for_long, NULL), 0);
@@ -328,6 +388,7 @@ int main(int argc, char **argv)
 	names();
 	times_of_threads();
 	long_calls();
+	long_memory();
 	for (long i = 0; i < rounds; i++) {
 		replacing(program, 0);
 		replacing(program, 1);

@@ -1,6 +1,7 @@
 //! Calls on memory: each is a call of `mm`.
 
 use super::{Call, Outcome, Stop, fail, file};
+use crate::task::Space;
 use crate::user::END;
 use alloc::vec;
 use linux_raw_sys::errno::{EFAULT, EINVAL, ENOMEM, EOVERFLOW};
@@ -8,14 +9,48 @@ use mm::{Advice, LockAll, MapFlags, RemapRequest, SyncFlags};
 
 const PAGE: u64 = 4096;
 
+/// Brings pages in, or does other work on a range that takes long: part by part, between which the
+/// CPU goes to other threads when the turn is over. The call is made again then.
+fn in_parts(
+    call: &mut Call<'_>,
+    addr: u64,
+    len: u64,
+    work: impl Fn(&Space, usize, usize) -> Result<(), mm::Error>,
+) -> Result<(), Stop> {
+    /// The bytes of a part.
+    const PART: u64 = 1 << 20;
+    let mut done = call.moved();
+    while done < len {
+        let part = (len - done).min(PART);
+        work(call.space(), addr.wrapping_add(done) as usize, part as usize)?;
+        done += part;
+        if done < len && !call.goes_on(done, [])? {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// mmap(2).
 pub(super) fn mmap(call: &mut Call<'_>) -> Outcome {
-    call.change(map)
+    let [_, len, _, flags, ..] = call.args;
+    let at = call.change(map)?;
+    let flags = MapFlags::from_bits_retain(flags as u32);
+    if flags.contains(MapFlags::POPULATE) && !flags.contains(MapFlags::NONBLOCK) {
+        let brought = in_parts(call, at, len, Space::populate);
+        // A page that cannot be brought in is not the call's failure.
+        if let Err(stop @ Stop::Turn) = brought {
+            call.own.resume.changed = Some(Ok(at));
+            return Err(stop);
+        }
+    }
+    Ok(at)
 }
 
 fn map(call: &mut Call<'_>) -> Outcome {
     let [addr, len, prot, flags, fd, offset] = call.args;
-    let flags = MapFlags::from_bits_retain(flags as u32);
+    // `mmap` brings the pages in.
+    let flags = MapFlags::from_bits_retain(flags as u32).difference(MapFlags::POPULATE);
     let prot = prot as u32;
     let fixed = flags.intersects(MapFlags::FIXED | MapFlags::FIXED_NOREPLACE);
     if fixed && len > 0 && addr >= -4095_i64 as u64 {
@@ -90,6 +125,11 @@ pub(super) fn brk(call: &mut Call<'_>) -> Outcome {
 pub(super) fn madvise(call: &mut Call<'_>) -> Outcome {
     let [addr, len, advice, ..] = call.args;
     let Some(advice) = Advice::from_number(advice as u32) else { return fail(EINVAL) };
+    let within = addr.checked_add(len).is_some_and(|end| end <= END);
+    if within && matches!(advice, Advice::PopulateRead | Advice::PopulateWrite) {
+        in_parts(call, addr, len, |space, at, len| space.madvise(at, len, advice))?;
+        return Ok(0);
+    }
     let (addr, len) = (addr as usize, len as usize);
     // Monitors read of what it removes before it does.
     call.change(|call| {
@@ -116,32 +156,47 @@ pub(super) fn mincore(call: &mut Call<'_>) -> Outcome {
         return fail(EFAULT);
     }
     let mut bytes = vec![0; PAGES.min(pages) as usize];
-    let mut done = 0;
+    let mut done = call.moved();
     while done < pages {
         let count = (pages - done).min(PAGES);
         let part = &mut bytes[..count as usize];
         call.space().mincore((addr + done * PAGE) as usize, part)?;
         call.user().write_bytes(into + done, part)?;
         done += count;
+        if !call.goes_on(done, [])? {
+            break;
+        }
     }
     Ok(0)
 }
 
 /// mlock(2).
 pub(super) fn mlock(call: &mut Call<'_>) -> Outcome {
+    lock_pages(call, false)
+}
+
+/// The VMAs change at once, and the pages come in parts.
+fn lock_pages(call: &mut Call<'_>, on_fault: bool) -> Outcome {
     let [addr, len, ..] = call.args;
-    call.space().mlock(addr as usize, len as usize, false)?;
+    let (at, bytes) = (addr as usize, len as usize);
+    if call.moved() == 0
+        && let Err(error) = call.space().with_vmas(|calls| calls.mlock(at, bytes, on_fault))
+    {
+        // What it does before it fails, it does with the pages.
+        call.space().mlock(at, bytes, on_fault)?;
+        return Err(error.into());
+    }
+    in_parts(call, addr, len, Space::populate)?;
     Ok(0)
 }
 
 /// mlock2(2).
 pub(super) fn mlock2(call: &mut Call<'_>) -> Outcome {
-    let [addr, len, flags, ..] = call.args;
+    let flags = call.args[2];
     if flags & !1 != 0 {
         return fail(EINVAL);
     }
-    call.space().mlock(addr as usize, len as usize, flags != 0)?;
-    Ok(0)
+    lock_pages(call, flags != 0)
 }
 
 /// munlock(2).

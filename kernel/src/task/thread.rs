@@ -101,6 +101,8 @@ pub(crate) struct Resume {
     pub(crate) forked: Option<Forked>,
     /// What a poll or select waits for.
     pub(crate) polled: Option<Vec<Polled>>,
+    /// The size of the file when a fallocate began.
+    pub(crate) size: Option<u64>,
     /// The bytes that the call has moved so far.
     pub(crate) done: usize,
     /// Its descriptors, and the files that they named when it began to wait or to move bytes.

@@ -89,13 +89,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             },
         )?;
         let now = flags.contains(MapFlags::POPULATE) && !flags.contains(MapFlags::NONBLOCK);
-        self.populate(at, len, now);
+        self.populate_new(at, len, now);
         Ok(at)
     }
 
     /// Brings in the pages of a new map, if they are wanted `now`, or if it is locked: mlockall may
     /// have asked for that.
-    fn populate(&self, at: usize, len: usize, now: bool) {
+    fn populate_new(&self, at: usize, len: usize, now: bool) {
         let locked = || self.flags_at(at).is_some_and(|flags| flags.contains(VmFlags::LOCKED));
         if now || locked() {
             // As in Linux, a page that cannot be brought in is not the call's failure.
@@ -147,7 +147,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         self.check_home(&request.segment)?;
         let len = request.len;
         let at = self.change(|calls| calls.shmat(request))?;
-        self.populate(at, len, false);
+        self.populate_new(at, len, false);
         Ok(at)
     }
 

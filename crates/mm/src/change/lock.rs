@@ -25,13 +25,25 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             && matches!(outcome, Ok(()) | Err(Error::Vma(vma::Error::Unmapped)))
             && self.is_mapped(range.clone())
         {
-            self.bring_in(range).map_err(|error| match error {
-                Error::Fault(error) => Error::NotBroughtIn(error),
-                // Another call has changed the memory meanwhile.
-                _ => Error::Vma(vma::Error::Unmapped),
-            })?;
+            self.populate(range.start, range.len())?;
         }
         outcome
+    }
+
+    /// Brings in the pages that `addr..addr + len` touches, as mlock(2) does after it has changed
+    /// the VMAs, and mmap(2) with MAP_POPULATE: for writing where memory is private and writable.
+    /// No VMA changes. So a host brings many pages in part by part.
+    ///
+    /// # Errors
+    /// [`Error::NotBroughtIn`]: there is no memory for a page. [`vma::Error::Unmapped`]: a page
+    /// allows no access. The pages before it are in.
+    pub fn populate(&self, addr: usize, len: usize) -> Result<(), Error> {
+        let Some(range) = touched_by(addr, len) else { return Ok(()) };
+        self.bring_in(range).map_err(|error| match error {
+            Error::Fault(error) => Error::NotBroughtIn(error),
+            // Another call has changed the memory meanwhile.
+            _ => Error::Vma(vma::Error::Unmapped),
+        })
     }
 
     /// munlock(2).

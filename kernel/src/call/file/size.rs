@@ -76,10 +76,12 @@ pub(in crate::call) fn ftruncate(call: &mut Call<'_>) -> Outcome {
 pub(in crate::call) fn fallocate(call: &mut Call<'_>) -> Outcome {
     const KEEP_SIZE: u64 = 1;
     const PUNCH_HOLE: u64 = 2;
+    /// The pages after which the CPU goes to other threads if the turn is over.
+    const PART: u64 = 256;
     /// The largest file.
     const MOST: u64 = i64::MAX as u64;
     let [fd, mode, offset, len, ..] = call.args;
-    let open = call.open(fd)?;
+    let open = call.moving(fd)?;
     if (offset as i64) < 0 || (len as i64) <= 0 {
         return fail(EINVAL);
     }
@@ -106,25 +108,32 @@ pub(in crate::call) fn fallocate(call: &mut Call<'_>) -> Outcome {
         return Ok(0);
     }
     let _writing = lock(&open.node.writing);
-    let before = memory.size();
+    let before = *call.own.resume.size.get_or_insert_with(|| memory.size());
     let grows = mode == 0 && end > before;
     if grows && memory.seals().intersects(Seals::GROW) {
         return fail(EPERM);
     }
-    if grows {
+    // A later part leaves what another call has done meanwhile.
+    if grows && call.moved() == 0 {
         memory.set_size(end).map_err(refused)?;
     }
     // Pages beyond the end have no place in the object; those within it come in now.
     let last = end.min(memory.size()).div_ceil(PAGE);
-    for page in offset / PAGE..last {
+    let first = call.moved().max(offset / PAGE);
+    for page in first..last {
         let error = match memory.bring_in(page) {
             // As in Linux, any signal ends it.
             Ok(()) if signal::is_pending(call.thread) => Errno(EINTR),
-            Ok(()) => continue,
+            Ok(()) if page % PART != 0 => continue,
+            Ok(()) => {
+                call.goes_on(page + 1, [(fd, &open)])?;
+                continue;
+            }
             Err(ObjectError::BeyondEnd) => break,
             Err(error) => refused(error),
         };
-        if grows {
+        // Unless another call has changed it meanwhile.
+        if grows && memory.size() == end {
             let _ = memory.set_size(before);
         }
         return Err(error.into());
