@@ -49,7 +49,7 @@ pub(super) fn fill(
     let start = (end - 8 - texts.bytes.len()) & !15;
     let at = |offset: usize| (start + offset) as u64;
     let capabilities = raw_cpuid::cpuid!(1).edx;
-    let signal_frame = 1024 + crate::user::xstate::bytes().unwrap_or(576) as u64;
+    let signal_frame = 1024 + crate::user::xstate::bytes() as u64;
     let told = [
         (AT_HWCAP, capabilities.into()),
         (AT_PAGESZ, 4096),
