@@ -217,7 +217,8 @@ fn stat(
     let nice = thread(tid).map_or(0, |thread| thread.schedule.nice());
     write!(
         out,
-        "{} ({}) {} {} {} {} 0 -1 0 {faults} {child_faults} 0 0 {} {} {} {nice} {threads} 0 0 {} {}",
+        "{} ({}) {} {} {} {} 0 -1 0 {faults} {child_faults} 0 0 {} {} {} {nice} {threads} \
+         0 0 {} {}",
         tid,
         name,
         &state(tid)[..1],
