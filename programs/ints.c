@@ -27,6 +27,8 @@ int main(void)
 	OK(ftruncate(file, PAGE));
 	OK(pipe2(ends, O_NONBLOCK));
 	int self = getpid();
+	int epoll = OK(syscall(SYS_epoll_create1, 0)), event = OK(syscall(SYS_eventfd2, 0, 0));
+	int timer = OK(syscall(SYS_timerfd_create, CLOCK_MONOTONIC, 0));
 	/* The arguments whose bit is set in `ints` are of 32 bits. A call may be made many times. */
 	const struct {
 		const char *name;
@@ -65,6 +67,17 @@ int main(void)
 		CALL(poll, 6, BUFFER, 0, 0),
 		CALL(ppoll, 2, BUFFER, 0, (long)&zero, 0, 8),
 		CALL(select, 1, 0, 0, 0, 0, (long)&zero),
+		CALL(epoll_ctl, 7, epoll, 3, event, BUFFER),
+		CALL(epoll_wait, 13, epoll, BUFFER, 1, 0),
+		CALL(epoll_pwait, 13, epoll, BUFFER, 1, 0, 0, 8),
+		CALL(epoll_pwait2, 5, epoll, BUFFER, 1, (long)&zero, 0, 8),
+		CALL(epoll_create, 1, 0),
+		CALL(epoll_create1, 1, 1),
+		CALL(eventfd2, 3, 0, 2),
+		CALL(timerfd_create, 3, 1, 1),
+		CALL(timerfd_create, 3, 77, 0),
+		CALL(timerfd_settime, 3, timer, 4, BUFFER, 0),
+		CALL(timerfd_gettime, 1, timer, BUFFER),
 		CALL(mlock2, 4, (long)page, PAGE, 1),
 		CALL(mlock2, 4, (long)page, PAGE, 2),
 		CALL(munlock, 0, (long)page, PAGE),

@@ -134,6 +134,17 @@ table! {
     __NR_ppoll [1] file::poll::ppoll,
     __NR_select [0] file::poll::select,
     __NR_pselect6 [0] file::poll::pselect6,
+    __NR_epoll_create [0] file::epoll::epoll_create,
+    __NR_epoll_create1 [0] file::epoll::epoll_create1,
+    __NR_epoll_ctl [0 1 2] file::epoll::epoll_ctl,
+    __NR_epoll_wait [0 2 3] file::epoll::epoll_wait,
+    __NR_epoll_pwait [0 2 3] file::epoll::epoll_pwait,
+    __NR_epoll_pwait2 [0 2] file::epoll::epoll_pwait2,
+    __NR_eventfd [0] file::eventfd::eventfd,
+    __NR_eventfd2 [0 1] file::eventfd::eventfd2,
+    __NR_timerfd_create [0 1] file::timerfd::timerfd_create,
+    __NR_timerfd_settime [0 1] file::timerfd::timerfd_settime,
+    __NR_timerfd_gettime [0] file::timerfd::timerfd_gettime,
     __NR_clone [] process::clone,
     __NR_clone3 [] process::clone3,
     __NR_fork [] process::fork,
@@ -260,7 +271,7 @@ impl Entry {
 }
 
 /// Calls that work while the kernel's heap is short: those that give back, end, wait or only look.
-const IN_SHORTAGE: [u32; 19] = [
+const IN_SHORTAGE: [u32; 22] = [
     __NR_exit,
     __NR_exit_group,
     __NR_munmap,
@@ -280,6 +291,9 @@ const IN_SHORTAGE: [u32; 19] = [
     __NR_sched_yield,
     __NR_nanosleep,
     __NR_unlink,
+    __NR_epoll_wait,
+    __NR_epoll_pwait,
+    __NR_epoll_pwait2,
 ];
 
 /// Whether a call is made while the kernel's heap is short. All others fail with ENOMEM.

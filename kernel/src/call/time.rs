@@ -25,7 +25,7 @@ pub(crate) fn timespec(call: &Call<'_>, at: u64) -> Result<u64, Errno> {
     Ok((seconds as u64).saturating_mul(SECOND).saturating_add(nanos as u64))
 }
 
-fn to_timespec(nanos: u64) -> [u64; 2] {
+pub(crate) fn to_timespec(nanos: u64) -> [u64; 2] {
     [nanos / SECOND, nanos % SECOND]
 }
 

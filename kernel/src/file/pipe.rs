@@ -5,8 +5,9 @@
 //! could not deliver.
 
 use super::budget::Charge;
+use super::ready::{Changed, READABLE, WRITABLE};
 use crate::call::Errno;
-use crate::task::{WaitQueue, lock};
+use crate::task::lock;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use linux_raw_sys::errno::{EBUSY, ENOMEM, EPIPE};
@@ -31,8 +32,8 @@ struct Contents {
 /// A pipe.
 pub(crate) struct Pipe {
     contents: SpinMutex<Contents>,
-    /// Woken at each change: readers, writers, and polls wait here.
-    pub(crate) changed: WaitQueue,
+    /// Readers, writers, and polls wait here.
+    pub(crate) changed: Changed,
 }
 
 /// What a poll finds.
@@ -58,7 +59,7 @@ impl Pipe {
             writers: 0,
             _charge: charge,
         };
-        Ok(Arc::new(Pipe { contents: SpinMutex::new(contents), changed: WaitQueue::new() }))
+        Ok(Arc::new(Pipe { contents: SpinMutex::new(contents), changed: Changed::new() }))
     }
 
     /// An open description of it begins.
@@ -99,9 +100,11 @@ impl Pipe {
         for (into, byte) in into.iter_mut().zip(contents.bytes.drain(..count)) {
             *into = byte;
         }
+        // Epolls hear of room that is new for them.
+        let full = contents.capacity < contents.bytes.len() + count + PIPE_BUF;
         drop(contents);
         if count > 0 {
-            self.changed.wake_all();
+            self.changed.wake(if full { WRITABLE } else { 0 });
         }
         Some(count)
     }
@@ -131,7 +134,7 @@ impl Pipe {
         contents.bytes.extend(&bytes[..count]);
         drop(contents);
         if count > 0 {
-            self.changed.wake_all();
+            self.changed.wake(READABLE);
         }
         Ok(count)
     }

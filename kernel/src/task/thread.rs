@@ -10,7 +10,7 @@ use super::state::State;
 use super::timer::Timer;
 use super::usage::{Clock, Usage};
 use super::{Process, Space, queue, signal};
-use crate::call::Outcome;
+use crate::call::{Outcome, Polled};
 use crate::file::Files;
 use crate::file::events::Events;
 use crate::file::monitor::Monitor;
@@ -21,6 +21,7 @@ use crate::machine::Kernel;
 use crate::trap::Registers;
 use crate::user::xstate::XState;
 use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use machine::{CpuSet, Cpus};
@@ -98,9 +99,11 @@ pub(crate) struct Resume {
     pub(crate) changed: Option<Outcome>,
     /// What the child of a fork gets, of which they are to read.
     pub(crate) forked: Option<Forked>,
+    /// What a poll or select waits for.
+    pub(crate) polled: Option<Vec<Polled>>,
     /// The bytes that the call has moved so far.
     pub(crate) done: usize,
-    /// Its descriptors, and the files that they named when it began to move bytes.
+    /// Its descriptors, and the files that they named when it began to wait or to move bytes.
     pub(crate) files: [Option<(u64, Arc<Open>)>; 2],
 }
 
