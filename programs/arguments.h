@@ -34,6 +34,10 @@ static const struct call calls[] = {
 	C(newfstatat, FD, S, P, B), C(statx, FD, S, B, B, P), C(statfs, S, P), C(fstatfs, FD, P),
 	C(access, S, N), C(faccessat2, FD, S, N, B), C(chmod, S, B), C(fchmod, FD, B),
 	C(utimensat, FD, S, P, B), C(poll, P, N, N), C(ppoll, P, N, T, P, N),
+	C(epoll_create1, B), C(eventfd2, N, B), C(timerfd_create, N, B), C(epoll_ctl, FD, N, FD, P),
+	C(epoll_ctl, FD, N, FD, P), C(epoll_wait, FD, P, N, N), C(epoll_pwait, FD, P, N, N, P, SET),
+	C(epoll_pwait2, FD, P, N, T, P, SET), C(timerfd_settime, FD, B, P, P),
+	C(timerfd_gettime, FD, P),
 	C(select, N, P, P, P, T), C(pselect6, N, P, P, P, T, P), C(clone, CLONE, P, P, P, P),
 	C(clone, CLONE, P, P, P, P), C(clone3, P, L), C(fork), C(fork), C(vfork), C(execve, S, P, P),
 	C(execve, S, N, N), C(wait4, I, P, B, P), C(waitid, N, I, P, B, P), C(getpgid, I),
@@ -51,6 +55,12 @@ static const struct call calls[] = {
 	C(clock_getres, N, P), C(clock_nanosleep, N, B, T, P), C(nanosleep, T, P),
 	C(gettimeofday, P, P), C(time, P), C(times, P), C(getrusage, N, P), C(sysinfo, P),
 	C(exit, N), C(exit_group, N),
+	C(setuid, N), C(setresuid, N, N, N), C(setregid, N, N), C(setfsgid, N), C(setgroups, N, P),
+	C(getgroups, N, P), C(getresuid, P, P, P), C(getpriority, N, I), C(setpriority, N, I, N),
+	C(sched_setscheduler, I, N, P), C(sched_setparam, I, P), C(sched_getparam, I, P),
+	C(sched_getattr, I, P, L, N), C(sched_setattr, I, P, N), C(sched_rr_get_interval, I, P),
+	C(getxattr, S, P, P, L), C(setxattr, S, P, P, L, N), C(fgetxattr, FD, P, P, L),
+	C(listxattr, S, P, L), C(fremovexattr, FD, P),
 };
 enum { CALLS = sizeof calls / sizeof *calls };
 

@@ -81,6 +81,9 @@ static void victim(uint64_t seed)
 	for (int i = 0; i < 4; i++)
 		open(paths[i], O_RDWR | O_CREAT, 0600);
 	(void)!pipe(others);
+	/* Low numbers, which the calls name often. */
+	syscall(SYS_epoll_create1, 0), syscall(SYS_epoll_create1, 0);
+	syscall(SYS_eventfd2, 1, 04000), syscall(SYS_timerfd_create, 1, 04000);
 	sigaltstack(&stack, NULL);
 	for (int number = 1; number < 65; number++)
 		sigaction(number, &action, NULL);
@@ -214,7 +217,8 @@ static const struct {
 	{C(getcpu, P), 0, 4}, {C(sched_getaffinity, END, L, P), 2, 0}, {C(getrlimit, N, P), 1, 16},
 	{C(rt_sigpending, P, L), 0, 8}, {C(getitimer, N, P), 1, 32}, {C(clock_gettime, N, P), 1, 16},
 	{C(clock_getres, N, P), 1, 16}, {C(gettimeofday, P), 0, 16}, {C(time, P), 0, 8},
-	{C(times, P), 0, 32}, {C(getrusage, N, P), 1, 144}, {C(sysinfo, P), 0, 112},
+	{C(timerfd_gettime, FD, P), 1, 32}, {C(times, P), 0, 32}, {C(getrusage, N, P), 1, 144},
+	{C(sysinfo, P), 0, 112},
 };
 
 static void canaries(uint64_t seed, long steps)

@@ -27,6 +27,8 @@ int main(void)
 	OK(ftruncate(file, PAGE));
 	OK(pipe2(ends, O_NONBLOCK));
 	int self = getpid();
+	int epoll = OK(syscall(SYS_epoll_create1, 0)), event = OK(syscall(SYS_eventfd2, 0, 0));
+	int timer = OK(syscall(SYS_timerfd_create, CLOCK_MONOTONIC, 0));
 	/* The arguments whose bit is set in `ints` are of 32 bits. A call may be made many times. */
 	const struct {
 		const char *name;
@@ -65,6 +67,17 @@ int main(void)
 		CALL(poll, 6, BUFFER, 0, 0),
 		CALL(ppoll, 2, BUFFER, 0, (long)&zero, 0, 8),
 		CALL(select, 1, 0, 0, 0, 0, (long)&zero),
+		CALL(epoll_ctl, 7, epoll, 3, event, BUFFER),
+		CALL(epoll_wait, 13, epoll, BUFFER, 1, 0),
+		CALL(epoll_pwait, 13, epoll, BUFFER, 1, 0, 0, 8),
+		CALL(epoll_pwait2, 5, epoll, BUFFER, 1, (long)&zero, 0, 8),
+		CALL(epoll_create, 1, 0),
+		CALL(epoll_create1, 1, 1),
+		CALL(eventfd2, 3, 0, 2),
+		CALL(timerfd_create, 3, 1, 1),
+		CALL(timerfd_create, 3, 77, 0),
+		CALL(timerfd_settime, 3, timer, 4, BUFFER, 0),
+		CALL(timerfd_gettime, 1, timer, BUFFER),
 		CALL(mlock2, 4, (long)page, PAGE, 1),
 		CALL(mlock2, 4, (long)page, PAGE, 2),
 		CALL(munlock, 0, (long)page, PAGE),
@@ -113,6 +126,18 @@ int main(void)
 		CALL(sendfile, 3, fd, file, 0, 0),
 		CALL(copy_file_range, 37, file, 0, file, 0, 0, 0),
 		CALL(get_robust_list, 1, 0, BUFFER, BUFFER + 8),
+		CALL(setresuid, 7, -1, 0, -1),
+		CALL(setregid, 3, -1, 0),
+		CALL(getgroups, 1, -1, BUFFER),
+		CALL(setfsuid, 1, -1),
+		CALL(getpriority, 3, 0, self),
+		CALL(setpriority, 7, 0, self, 0),
+		CALL(sched_getparam, 1, self, BUFFER),
+		CALL(sched_getscheduler, 1, self),
+		CALL(sched_get_priority_max, 1, 1),
+		CALL(sched_getattr, 13, self, BUFFER, 56, 0),
+		CALL(fgetxattr, 1, fd, PATH, BUFFER, 1),
+		CALL(setxattr, 16, PATH, PATH, BUFFER, 1, 0),
 	};
 	int failed = 0, count = sizeof calls / sizeof *calls;
 	for (int i = 0; i < count; i++) {

@@ -5,7 +5,10 @@
  * a container is left out. `wrong NAME` makes only the cases of one call. */
 #include "test.h"
 #include <limits.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/timerfd.h>
 
 /* Kinds of arguments. */
 enum kind {
@@ -39,7 +42,7 @@ struct call {
 #define USER_END 0x7ffffffff000
 enum { AREA_PAGES = 16 };
 static char *area, *read_only, *no_access, *hole, *text;
-static int file, directory, pipe_ends[2];
+static int file, directory, pipe_ends[2], epoll, event, timer;
 
 static struct {
 	const char *name;
@@ -81,7 +84,8 @@ static long bad_pids[] = {0x3fffffff, INT32_MAX};
 
 /* Values that only exist at run time. */
 enum { THE_FILE = -1001, THE_DIRECTORY = -1002, THE_AREA = -1003, THE_PIPE = -1004,
-       A_PATH = -1005, A_TIME = -1006, A_FUTEX = -1007, AN_IOVEC = -1008, SELF = -1009 };
+       A_PATH = -1005, A_TIME = -1006, A_FUTEX = -1007, AN_IOVEC = -1008, SELF = -1009,
+       THE_EPOLL = -1010, THE_EVENT = -1011, THE_TIMER = -1012 };
 
 static const struct call table[] = {
 	CALL(read, {FD, THE_FILE}, {OUT, 64}, {LENGTH, 64}),
@@ -264,6 +268,88 @@ static const struct call table[] = {
 	CALL(arch_prctl, F(0x1003), {OUT, 8}),
 	CALL(arch_prctl, F(0x1004), {OUT, 8}),
 	CALL(arch_prctl, {NUMBER, 0x7777}, F(0)),
+	CALL(getresuid, {OUT, 4}, F(THE_AREA), F(THE_AREA)),
+	CALL(getresgid, F(THE_AREA), F(THE_AREA), {OUT, 4}),
+	CALL(setuid, F(-1)),
+	CALL(setgid, F(-1)),
+	CALL(getgroups, F(-1), F(0)),
+	CALL(setgroups, F(65537), F(0)),
+	CALL(setgroups, F(1), {IN, 4}),
+	CALL(getpriority, {NUMBER, 0}, F(0)),
+	CALL(getpriority, F(0), {PID, 0}),
+	CALL(setpriority, {NUMBER, 0}, F(0), F(0)),
+	CALL(setpriority, F(0), {PID, 0}, F(0)),
+	CALL(sched_getparam, {PID, 0}, F(THE_AREA)),
+	CALL(sched_getparam, F(0), {OUT, 4}),
+	CALL(sched_setparam, {PID, 0}, F(THE_AREA)),
+	CALL(sched_setparam, F(0), {IN, 4}),
+	CALL(sched_getscheduler, {PID, 0}),
+	CALL(sched_getscheduler, F(-1)),
+	CALL(sched_setscheduler, {PID, 0}, F(0), F(THE_AREA)),
+	CALL(sched_setscheduler, F(0), {NUMBER, 0}, F(THE_AREA)),
+	CALL(sched_setscheduler, F(0), F(0), {IN, 4}),
+	CALL(sched_get_priority_max, {NUMBER, 0}),
+	CALL(sched_get_priority_min, {NUMBER, 1}),
+	CALL(sched_rr_get_interval, {PID, 0}, F(THE_AREA)),
+	CALL(sched_rr_get_interval, F(0), {OUT, 16}),
+	CALL(sched_getattr, {PID, 0}, F(THE_AREA), F(56), F(0)),
+	CALL(sched_getattr, F(0), {OUT, 48}, F(48), F(0)),
+	CALL(sched_getattr, F(0), F(THE_AREA), {LENGTH, 48}, F(0)),
+	CALL(sched_getattr, F(0), F(THE_AREA), F(56), {FLAGS, 0}),
+	CALL(sched_setattr, {PID, 0}, F(THE_AREA), F(0)),
+	CALL(sched_setattr, F(0), {IN, 48}, F(0)),
+	CALL(sched_setattr, F(0), F(THE_AREA), {FLAGS, 0}),
+	CALL(getxattr, {STRING, A_PATH}, F(A_PATH), F(THE_AREA), F(64)),
+	CALL(getxattr, F(A_PATH), {STRING, A_PATH}, F(THE_AREA), F(64)),
+	CALL(lgetxattr, {STRING, A_PATH}, F(A_PATH), F(THE_AREA), F(64)),
+	CALL(fgetxattr, {FD, THE_FILE}, F(A_PATH), F(THE_AREA), F(64)),
+	CALL(setxattr, {STRING, A_PATH}, F(A_PATH), F(THE_AREA), F(1), F(0)),
+	CALL(setxattr, F(A_PATH), {STRING, A_PATH}, F(THE_AREA), F(1), F(0)),
+	CALL(setxattr, F(A_PATH), F(A_PATH), {IN, 64}, F(64), F(0)),
+	CALL(setxattr, F(A_PATH), F(A_PATH), F(THE_AREA), {LENGTH, 64}, F(0)),
+	CALL(setxattr, F(A_PATH), F(A_PATH), F(THE_AREA), F(1), {FLAGS, 0}),
+	CALL(fsetxattr, {FD, THE_FILE}, F(A_PATH), F(THE_AREA), F(1), F(0)),
+	CALL(listxattr, {STRING, A_PATH}, F(THE_AREA), F(64)),
+	CALL(flistxattr, {FD, THE_FILE}, F(THE_AREA), F(64)),
+	CALL(removexattr, {STRING, A_PATH}, F(A_PATH)),
+	CALL(removexattr, F(A_PATH), {STRING, A_PATH}),
+	CALL(fremovexattr, {FD, THE_FILE}, F(A_PATH)),
+	CALL(epoll_create, {NUMBER, 1}),
+	CALL(epoll_create1, {FLAGS, EPOLL_CLOEXEC}),
+	CALL(epoll_ctl, {FD, THE_EPOLL}, F(EPOLL_CTL_ADD), F(THE_EVENT), F(THE_AREA)),
+	CALL(epoll_ctl, {FD, THE_EVENT}, F(EPOLL_CTL_ADD), F(THE_EVENT), F(THE_AREA)),
+	CALL(epoll_ctl, F(THE_EPOLL), {NUMBER, EPOLL_CTL_ADD}, F(THE_EVENT), F(THE_AREA)),
+	CALL(epoll_ctl, F(THE_EPOLL), F(EPOLL_CTL_ADD), {FD, THE_EVENT}, F(THE_AREA)),
+	CALL(epoll_ctl, F(THE_EPOLL), F(EPOLL_CTL_ADD), F(THE_EPOLL), F(THE_AREA)),
+	CALL(epoll_ctl, F(THE_EPOLL), F(EPOLL_CTL_ADD), F(THE_FILE), F(THE_AREA)),
+	CALL(epoll_ctl, F(THE_EPOLL), F(EPOLL_CTL_ADD), F(THE_EVENT), {IN, 12}),
+	CALL(epoll_ctl, F(THE_EPOLL), F(EPOLL_CTL_MOD), F(THE_TIMER), {IN, 12}),
+	CALL(epoll_ctl, F(THE_EPOLL), F(EPOLL_CTL_DEL), {FD, THE_TIMER}, F(0)),
+	CALL(epoll_wait, {FD, THE_EPOLL}, F(THE_AREA), F(1), F(0)),
+	CALL(epoll_wait, F(THE_EPOLL), {OUT, 12}, F(1), F(0)),
+	CALL(epoll_wait, F(THE_EPOLL), F(THE_AREA), {NUMBER, 1}, F(0)),
+	CALL(epoll_pwait, F(THE_EPOLL), F(THE_AREA), F(1), F(0), {OPTIONAL_IN, 8}, F(8)),
+	CALL(epoll_pwait, F(THE_EPOLL), F(THE_AREA), F(1), F(0), F(THE_AREA), {LENGTH, 8}),
+	CALL(epoll_pwait2, {FD, THE_EPOLL}, F(THE_AREA), F(1), F(A_TIME), F(0), F(8)),
+	CALL(epoll_pwait2, F(THE_EPOLL), F(THE_AREA), F(1), {OPTIONAL_IN, 16}, F(0), F(8)),
+	CALL(eventfd, {NUMBER, 1}),
+	CALL(eventfd2, F(0), {FLAGS, EFD_SEMAPHORE | EFD_CLOEXEC | EFD_NONBLOCK}),
+	CALL(read, F(THE_EVENT), {OUT, 8}, F(8)),
+	CALL(read, F(THE_EVENT), F(THE_AREA), {LENGTH, 8}),
+	CALL(write, F(THE_EVENT), {IN, 8}, F(8)),
+	CALL(write, F(THE_EVENT), F(THE_AREA), {LENGTH, 8}),
+	CALL(lseek, F(THE_EVENT), F(3), {NUMBER, SEEK_SET}),
+	CALL(timerfd_create, {NUMBER, CLOCK_MONOTONIC}, F(0)),
+	CALL(timerfd_create, F(CLOCK_MONOTONIC), {FLAGS, TFD_CLOEXEC | TFD_NONBLOCK}),
+	CALL(timerfd_settime, {FD, THE_TIMER}, F(0), F(THE_AREA), F(0)),
+	CALL(timerfd_settime, {FD, THE_EVENT}, F(0), F(THE_AREA), F(0)),
+	CALL(timerfd_settime, F(THE_TIMER), {FLAGS, 3}, F(THE_AREA), F(0)),
+	CALL(timerfd_settime, F(THE_TIMER), F(0), {IN, 32}, F(0)),
+	CALL(timerfd_settime, F(THE_TIMER), F(0), F(THE_AREA), {OPTIONAL_OUT, 32}),
+	CALL(timerfd_gettime, {FD, THE_TIMER}, F(THE_AREA)),
+	CALL(timerfd_gettime, F(THE_TIMER), {OUT, 32}),
+	CALL(read, F(THE_TIMER), {OUT, 8}, F(8)),
+	CALL(write, F(THE_TIMER), {IN, 8}, F(8)),
 };
 
 static void name_of(char *to, unsigned long value)
@@ -274,6 +360,12 @@ static void name_of(char *to, unsigned long value)
 		strcpy(to, "directory");
 	else if (value == (unsigned long)pipe_ends[0])
 		strcpy(to, "pipe");
+	else if (value == (unsigned long)epoll)
+		strcpy(to, "epoll");
+	else if (value == (unsigned long)event)
+		strcpy(to, "event");
+	else if (value == (unsigned long)timer)
+		strcpy(to, "timer");
 	else if (value >= (unsigned long)area && value < (unsigned long)area + AREA_PAGES * PAGE)
 		sprintf(to, "area+%ld", (long)value - (long)area);
 	else if ((long)value >= -100000 && (long)value < 1000000)
@@ -295,6 +387,9 @@ static unsigned long right(const struct argument *a, int index)
 	case THE_DIRECTORY: return directory;
 	case THE_PIPE: return pipe_ends[0];
 	case THE_AREA: return (unsigned long)area;
+	case THE_EPOLL: return epoll;
+	case THE_EVENT: return event;
+	case THE_TIMER: return timer;
 	case SELF: return getpid();
 	case A_PATH: return (unsigned long)area + PAGE;
 	case A_TIME: return (unsigned long)area + 2 * PAGE;
@@ -335,7 +430,7 @@ static const char *error_name(int error)
 		     {EMFILE, "EMFILE"}, {ENOTTY, "ENOTTY"}, {EFBIG, "EFBIG"}, {ESPIPE, "ESPIPE"},
 		     {ERANGE, "ERANGE"}, {ENAMETOOLONG, "ENAMETOOLONG"}, {ENOSYS, "ENOSYS"},
 		     {EOVERFLOW, "EOVERFLOW"}, {EOPNOTSUPP, "EOPNOTSUPP"}, {ENOEXEC, "ENOEXEC"},
-		     {E2BIG, "E2BIG"}};
+		     {E2BIG, "E2BIG"}, {ENODATA, "ENODATA"}, {ELOOP, "ELOOP"}};
 	for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
 		if (names[i].error == error)
 			return names[i].name;
@@ -349,7 +444,8 @@ static int varies(int number)
 	switch (number) {
 	case SYS_mmap: case SYS_mremap: case SYS_brk: case SYS_open: case SYS_openat:
 	case SYS_memfd_create: case SYS_dup: case SYS_getdents64: case SYS_sched_getaffinity:
-	case SYS_getcwd: case SYS_fcntl: case SYS_kill:
+	case SYS_getcwd: case SYS_fcntl: case SYS_kill: case SYS_epoll_create:
+	case SYS_epoll_create1: case SYS_eventfd: case SYS_eventfd2: case SYS_timerfd_create:
 		return 1;
 	}
 	return 0;
@@ -484,6 +580,9 @@ int main(int argc, char **argv)
 	OK(pipe2(ends, O_NONBLOCK));
 	pipe_ends[0] = OK(fcntl(ends[0], F_DUPFD, 42));
 	pipe_ends[1] = OK(fcntl(ends[1], F_DUPFD, 43));
+	epoll = OK(fcntl(OK(epoll_create1(0)), F_DUPFD, 45));
+	event = OK(fcntl(OK(eventfd(10000, EFD_SEMAPHORE | EFD_NONBLOCK)), F_DUPFD, 46));
+	timer = OK(fcntl(OK(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK)), F_DUPFD, 47));
 	/* Some numbers of descriptors are bad only by this limit. */
 	struct rlimit limit = {1024, 1024};
 	setrlimit(RLIMIT_NOFILE, &limit);

@@ -2,7 +2,7 @@
 //!
 //! It boots on x86-64 by the PVH protocol, and on AArch64 on QEMU's machine `virt`. It starts all
 //! CPUs, and runs the command of its command line: trials of the crates and, on x86-64,
-//! experiments, or a static program of Linux. It has files in memory alone, and no devices except a
+//! experiments, or a program of Linux. It has files in memory alone, and no devices except a
 //! serial port, timers, and the controllers of interrupts. It is also a second implementation of
 //! `machine`, to read beside your own.
 //!

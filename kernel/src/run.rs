@@ -15,6 +15,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
+use linux_raw_sys::errno::{E2BIG, EACCES, ELIBBAD, ELOOP, ENOENT, ENOMEM};
 use machine::{Cpus, FrameSource};
 use mm::Access;
 
@@ -76,10 +77,19 @@ pub(crate) fn run(archive: &Archive, out: bool) -> Result<Outcome, String> {
     }
     let path = path.clone();
     let files = Files::standard();
-    let process = files.and_then(|files| process_first(&path, &argv, &words(&archive.env), files));
+    let process = files.and_then(|files| process_first(&path, argv, &words(&archive.env), files));
     let process = process.map_err(|errno| {
         let path = String::from_utf8_lossy(&path).into_owned();
-        format!("{path} does not start ({errno:?}): a static program of x86-64 is needed")
+        let why = match errno.0 {
+            ENOENT => "it, its interpreter or its script's program is not there",
+            EACCES => "it, its interpreter or its script's program may not be executed",
+            ELIBBAD => "its interpreter is no program of x86-64",
+            ELOOP => "links or scripts lead in a circle",
+            ENOMEM => "there is too little memory: --memory gives the machine more",
+            E2BIG => "its arguments and environment are too long",
+            _ => "a program of x86-64 Linux is needed",
+        };
+        format!("{path} does not start ({errno:?}): {why}")
     })?;
     smp::host().on_each(Kernel.count(), |_| task::run::run());
     let ending = lock(&process.ended).unwrap_or(Exit::Code(0));

@@ -9,6 +9,11 @@ mod patience;
 #[allow(dead_code, reason = "the kernel uses the rest")]
 mod newc;
 
+#[path = "common/fake_qemu.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod fake_qemu;
+
+use fake_qemu::{FIND, directory, dynamic, elf, executable, samara};
 use newc::{Entries, Entry, Malformed};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -17,59 +22,7 @@ use std::fs::{self, File};
 use std::io::Seek;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-
-/// An empty directory for one test, with this script as QEMU and a program `hello`.
-fn directory(name: &str, qemu: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("boot_run").join(name);
-    let _ = fs::remove_dir_all(&path);
-    fs::create_dir_all(path.join("tools")).unwrap();
-    executable(&path.join("tools/qemu-system-x86_64"), format!("#!/bin/bash\n{qemu}\n").as_bytes());
-    executable(&path.join("hello"), &elf(2, 62));
-    path
-}
-
-fn executable(path: &Path, data: &[u8]) {
-    fs::write(path, data).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-}
-
-/// The header of an ELF file of this type for this machine, without segments.
-fn elf(kind: u8, machine: u8) -> Vec<u8> {
-    let mut file = vec![0; 64];
-    file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
-    (file[16], file[18], file[20], file[52]) = (kind, machine, 1, 64);
-    file
-}
-
-/// Such a file with one segment, of the type `PT_INTERP`.
-fn dynamic() -> Vec<u8> {
-    let mut file = elf(3, 62);
-    file.resize(64 + 56, 0);
-    (file[32], file[54], file[56], file[64]) = (64, 56, 1, 3);
-    file
-}
-
-/// Exit code, standard output, standard error.
-fn samara(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_samara"));
-    let (tools, path) = (directory.join("tools"), env::var("PATH").unwrap());
-    command.env("PATH", format!("{}:{path}", tools.display())).current_dir(directory);
-    command.args(["boot", "--kernel", "/nowhere/kernel"]).args(arguments).stdin(Stdio::null());
-    let output = command.output().unwrap();
-    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
-}
-
-/// Finds the argument after `-initrd`, and the descriptor of the channel.
-const FIND: &str = r#"
-for word; do
-    [ "$last" = -initrd ] && archive=$word
-    case $word in socket,*) channel=${word##*fd=} ;; esac
-    last=$word
-done
-"#;
 
 #[test]
 fn the_kernel_gets_the_program_and_its_files() {
@@ -233,23 +186,26 @@ fn a_program_that_the_kernel_cannot_run_is_refused_with_the_cure() {
     fs::create_dir_all(directory.join("other")).unwrap();
     fs::write(directory.join("other/hello"), "not the same").unwrap();
     fs::write(directory.join("plain"), elf(2, 62)).unwrap();
-    executable(&directory.join("dynamic"), &dynamic());
+    executable(&directory.join("dynamic"), &dynamic(Some("/lib/ld.so"), &[]));
     executable(&directory.join("arm"), &elf(2, 183));
     executable(&directory.join("object"), &elf(1, 62));
-    executable(&directory.join("script"), b"#!/bin/sh\n");
+    executable(&directory.join("script"), b"#! /bin/other -e\n");
+    executable(&directory.join("blank"), b"#! \n/bin/sh");
     executable(&directory.join("text"), b"text");
     executable(&directory.join("large"), &elf(2, 62));
     File::options().write(true).open(directory.join("large")).unwrap().set_len(20 << 20).unwrap();
-    executable(&directory.join("cut"), &dynamic()[..70]);
-    let refused: [(&[&str], i32, &str); 14] = [
+    executable(&directory.join("cut"), &dynamic(Some("/lib/ld.so"), &[])[..70]);
+    let refused: [(&[&str], i32, &str); 16] = [
         (&["nowhere"], 127, "cannot read nowhere"),
         (&["root"], 126, "not a file"),
         (&["plain"], 126, "chmod +x"),
-        (&["dynamic"], 126, "cc -static"),
+        (&["dynamic"], 126, "interpreter /lib/ld.so is not in the files: --with-libraries"),
+        (&["--with-libraries", "dynamic"], 126, "names the interpreter /lib/ld.so"),
         (&["arm"], 126, "another processor"),
         (&["object"], 126, "object file"),
         (&["cut"], 126, "truncated"),
-        (&["script"], 126, "interpreter"),
+        (&["script"], 126, "interpreter /bin/other is not in the files: --with-libraries"),
+        (&["blank"], 126, "first line names no program"),
         (&["text"], 126, "no ELF file"),
         (&["--files", "root", "hello"], 125, "root/.samara is reserved"),
         (&["--files", "nowhere", "hello"], 125, "cannot read nowhere"),

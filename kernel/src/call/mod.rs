@@ -12,9 +12,12 @@
 mod capability;
 mod events;
 mod file;
+mod identity;
 mod memory;
 mod misc;
+mod names;
 mod process;
+mod schedule;
 mod signal;
 mod table;
 mod time;
@@ -77,13 +80,14 @@ pub(crate) fn fail<T>(errno: u32) -> Result<T, Stop> {
     Err(Stop::Errno(Errno(errno)))
 }
 
+pub(crate) use file::poll::Entry as Polled;
 pub(crate) use misc::RELEASE;
 pub(crate) use process::first as process_first;
-pub(crate) use time::{real_time, timespec};
+pub(crate) use time::{real_time, timespec, to_timespec};
 
-/// The name of a call.
+/// The name of a call, also of one that is not there.
 pub(crate) fn name(number: usize) -> Option<&'static str> {
-    table::find(number).map(|entry| entry.name())
+    table::find(number).map(|entry| entry.name()).or_else(|| names::missing(number))
 }
 
 /// A call of a thread.
@@ -143,7 +147,10 @@ impl<'a> Call<'a> {
         }
         self.thread.begin_wait();
         match ready(self) {
-            None => Err(Stop::Wait),
+            None => {
+                self.thread.wait_deeply();
+                Err(Stop::Wait)
+            }
             Some(done) => {
                 self.thread.end_wait();
                 Ok(done)
@@ -179,12 +186,9 @@ pub(crate) fn make(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
     let space = Arc::clone(own.space());
     let mut call = Call { thread, own, args, space: &space };
     let outcome = match table::find(number) {
-        // One that waits for monitors has done its work, and one that moves bytes of files goes on.
+        // One that has begun goes on: it may have done some of its work.
         Some(_)
-            if heap::is_short()
-                && !table::works_in_shortage(number)
-                && call.own.resume.events.is_none()
-                && call.own.resume.files[0].is_none() =>
+            if heap::is_short() && !table::works_in_shortage(number) && !call.own.resume.again =>
         {
             fail(ENOMEM)
         }

@@ -2,7 +2,7 @@
 
 use super::{Call, Errno, Outcome, Stop, fail};
 use crate::file::events::Events;
-use crate::file::{Executable, setting};
+use crate::file::setting;
 use crate::load::{self, Loaded};
 use crate::task::process::{self, Exit, Program};
 use crate::task::thread::Forked;
@@ -150,6 +150,7 @@ fn make(call: &mut Call<'_>, new: New) -> Outcome {
         None => Thread::new(process::number(), Arc::clone(call.process()), own),
     };
     signal::inherit(call.thread, &thread);
+    call.thread.schedule.inherit(&thread.schedule);
     *lock(thread.name()) = *lock(call.thread.name());
     *lock(&thread.affinity) = *lock(&call.thread.affinity);
     let (user, tid) = (call.user(), thread.tid());
@@ -229,6 +230,7 @@ fn wait_for_vfork(call: &mut Call<'_>, child: &Thread) -> Outcome {
         call.thread.end_wait();
         return if over { Ok(child.tid().into()) } else { Err(Stop::Interrupted) };
     }
+    call.thread.wait_deeply();
     Err(Stop::Wait)
 }
 
@@ -260,13 +262,14 @@ fn load_program(call: &Call<'_>) -> Result<(Loaded, Program), Stop> {
     let arguments = user.texts(arguments, MOST)?;
     let environment = user.texts(environment, MOST)?;
     let place = lock(&process.place).clone();
-    let file = crate::file::program(&path, &place, process.pid)?;
-    let loaded = load::load(&file.memory, &path, &arguments, &environment)?;
+    let identity = lock(&process.identity).clone();
+    let identity = [identity.user[0], identity.user[1], identity.group[0], identity.group[1]];
+    let from = load::From { place: &place, pid: process.pid, identity };
+    let (loaded, program) = load::load(&from, &path, arguments, &environment)?;
     loaded.space.set_limits(mm::Limits { may_lock: true, ..call.space().limits() });
     let denies = call.space().with_vmas(|calls| Ok(calls.inherited_deny_exec()))?;
     loaded.space.with_vmas(|calls| calls.set_deny_exec(denies))?;
     setting::forbid(&loaded.space, call.space().huge_pages() == HugePages::Disabled);
-    let program = program(file, &arguments)?;
     Ok((loaded, program))
 }
 
@@ -310,6 +313,7 @@ pub(super) fn execve(call: &mut Call<'_>) -> Outcome {
         *lock(&process.files) = Some(files);
     }
     signal::exec(call.thread);
+    lock(&process.identity).exec();
     *lock(&process.replacing) = None;
     start(own, loaded.entry, loaded.stack);
     own.xstate.load();
@@ -350,21 +354,6 @@ pub(crate) fn start(own: &mut Own, entry: u64, stack: u64) {
     (own.clear_tid, own.robust_list) = (0, 0);
     own.stack = Default::default();
     own.resume.clear();
-}
-
-/// What /proc says of a program.
-///
-/// # Errors
-/// ENOMEM.
-fn program(file: Executable, arguments: &[Vec<u8>]) -> Result<Program, Errno> {
-    let mut line = Vec::new();
-    let bytes = arguments.iter().map(|argument| argument.len() + 1).sum();
-    line.try_reserve_exact(bytes).map_err(|_| Errno(ENOMEM))?;
-    for argument in arguments {
-        line.extend_from_slice(argument);
-        line.push(0);
-    }
-    Ok(Program { path: file.path, image: Some(Arc::new(file.image)), arguments: Arc::new(line) })
 }
 
 pub(super) fn getpid(call: &mut Call<'_>) -> Outcome {
@@ -433,21 +422,15 @@ pub(super) fn set_tid_address(call: &mut Call<'_>) -> Outcome {
     Ok(call.thread.tid().into())
 }
 
-/// Calls that ask for the user or the group: root.
-pub(super) fn root(_: &mut Call<'_>) -> Outcome {
-    Ok(0)
-}
-
 /// Makes the first process.
 pub(crate) fn first(
     path: &[u8],
-    arguments: &[Vec<u8>],
+    arguments: Vec<Vec<u8>>,
     environment: &[Vec<u8>],
     files: Arc<crate::file::Files>,
 ) -> Result<Arc<Process>, Errno> {
-    let file = crate::file::program(path, &Default::default(), 0)?;
-    let loaded = load::load(&file.memory, path, arguments, environment)?;
-    let program = program(file, arguments)?;
+    let from = load::From { place: &Default::default(), pid: 0, identity: [0; 4] };
+    let (loaded, program) = load::load(&from, path, arguments, environment)?;
     let mut own = Own::try_new(Arc::clone(&loaded.space)).ok_or(Errno(ENOMEM))?;
     let process = Process::new(None, false, 0, loaded.space, files).ok_or(Errno(EACCES))?;
     start(&mut own, loaded.entry, loaded.stack);

@@ -10,8 +10,10 @@
 //! | `tree` | changes of folders: create, remove, rename, link |
 //! | `open` | open descriptions: reads, writes, positions, maps |
 //! | `image` | files that are executed and not written, or the reverse |
-//! | `ready` | what a poll finds |
+//! | `ready` | how files tell that they are ready |
 //! | `pipe` | pipes |
+//! | `epoll` | sets of files that are watched |
+//! | `eventfd`, `timerfd` | counters and timers with a descriptor |
 //! | `locks` | advisory locks |
 //! | `monitor` | userfaultfd |
 //! | `events` | its events: forks, moves and unmappings of which a monitor reads |
@@ -25,8 +27,14 @@
 //! inode's `writing`; then one of: a folder, a pipe, a list of locks, a table of descriptors. The
 //! last kind is held for moments only. None is held while a program's memory is copied, because a
 //! copy may fault, and a fault may wait. Nothing is dropped with one held that may close a file.
+//!
+//! A file tells of a change with none of these held. Then, in this order: the lock of nested
+//! epolls; the watchers of a file; the items of an epoll that watches it, or the watchers of that
+//! epoll, and so on. The look at what a file is ready for happens with none of them held.
 
 mod budget;
+pub(crate) mod epoll;
+pub(crate) mod eventfd;
 pub(crate) mod events;
 pub(crate) mod image;
 pub(crate) mod locks;
@@ -35,9 +43,10 @@ pub(crate) mod node;
 pub(crate) mod open;
 pub(crate) mod pipe;
 pub(crate) mod proc;
-mod ready;
+pub(crate) mod ready;
 pub(crate) mod setting;
 mod start;
+pub(crate) mod timerfd;
 pub(crate) mod tree;
 
 use crate::call::Errno;

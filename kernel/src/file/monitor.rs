@@ -12,9 +12,10 @@
 
 use super::budget::Charge;
 use super::events::{Event, Message, Told};
+use super::ready::Changed;
 use crate::call::Errno;
 use crate::machine::Kernel;
-use crate::task::{Space, Thread, WaitQueue, lock};
+use crate::task::{Space, Thread, lock};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::{Arc, Weak};
@@ -109,7 +110,7 @@ pub(crate) struct Monitor {
     /// The changes of its memory of which it has not read.
     events: SpinMutex<VecDeque<Event>>,
     /// Woken when there is a message.
-    pub(crate) changed: WaitQueue,
+    pub(crate) changed: Changed,
     _charge: Charge,
 }
 
@@ -131,7 +132,7 @@ impl Monitor {
             features: AtomicU64::new(features),
             waiting: SpinMutex::new(Vec::new()),
             events: SpinMutex::new(VecDeque::new()),
-            changed: WaitQueue::new(),
+            changed: Changed::new(),
             _charge: Charge::new(SIZE)?,
         });
         let known = Known { monitor: Arc::downgrade(&monitor), features, flags, changing: 0 };

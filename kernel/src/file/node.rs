@@ -5,6 +5,8 @@
 //! held, and each insertion looks at it with the same lock.
 
 use super::budget::Charge;
+use super::epoll::Epoll;
+use super::eventfd::EventFd;
 use super::image::Users;
 use super::locks::FileLocks;
 use super::monitor::Monitor;
@@ -12,6 +14,7 @@ use super::open::refused;
 use super::pipe::Pipe;
 use super::proc;
 use super::setting::Setting;
+use super::timerfd::TimerFd;
 use crate::call::{self, Errno};
 use crate::machine::Kernel;
 use crate::space::tables;
@@ -79,6 +82,9 @@ pub(crate) enum Kind {
     Huge(AtomicU64),
     /// A userfaultfd.
     Monitor(Arc<Monitor>),
+    Event(Arc<EventFd>),
+    Timer(Arc<TimerFd>),
+    Epoll(Arc<Epoll>),
     /// A setting under `/sys`.
     Setting(&'static Setting),
     /// An entry of `/proc`; its inode is made anew at each look.
@@ -217,7 +223,7 @@ impl Node {
             Kind::Link(_) => S_IFLNK,
             Kind::Device(_) => S_IFCHR,
             Kind::Pipe(_) => S_IFIFO,
-            Kind::Monitor(_) => 0,
+            Kind::Monitor(_) | Kind::Event(_) | Kind::Timer(_) | Kind::Epoll(_) => 0,
             Kind::Proc(entry) => entry.file_type(),
         };
         // Relaxed: only the number; so for all metadata.

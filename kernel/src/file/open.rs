@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use linux_raw_sys::errno::{
     EBADF, EFBIG, EINVAL, EISDIR, ENAMETOOLONG, ENFILE, ENODEV, ENOENT, ENOMEM, ENOSPC, ENOTDIR,
-    ENXIO, EPERM,
+    ENXIO, EPERM, ESPIPE,
 };
 use linux_raw_sys::general::{O_APPEND, O_DIRECT, O_NOATIME, O_NONBLOCK};
 use mm::{Backing, ObjectError, Shared, Shmem};
@@ -74,6 +74,8 @@ pub(crate) struct Open {
     backing: Once<Backing<Kernel>>,
     /// It may have locks.
     pub(crate) has_locks: AtomicBool,
+    /// An epoll may watch it.
+    pub(super) is_watched: AtomicBool,
     _writer: Option<Writer>,
     _charge: Charge,
 }
@@ -93,6 +95,10 @@ impl Open {
             _ if mode.path => Content::None,
             Kind::Proc(entry) => entry.open(mode)?,
             Kind::Link(_) => return Err(Errno(ENXIO)),
+            // By `/proc/PID/fd`.
+            Kind::Event(_) | Kind::Timer(_) | Kind::Epoll(_) if location.is_some() => {
+                return Err(Errno(ENXIO));
+            }
             _ => Content::None,
         };
         let charge = Charge::new(OPEN).map_err(|_| Errno(ENFILE))?;
@@ -112,6 +118,7 @@ impl Open {
             listing: SpinMutex::new(None),
             backing: Once::new(),
             has_locks: AtomicBool::new(false),
+            is_watched: AtomicBool::new(false),
             _writer: writer,
             _charge: charge,
         }))
@@ -157,9 +164,17 @@ impl Open {
             self.node.kind,
             Kind::Pipe(_)
                 | Kind::Monitor(_)
+                | Kind::Event(_)
+                | Kind::Timer(_)
+                | Kind::Epoll(_)
                 | Kind::Device(Device::Console | Device::Errors)
                 | Kind::Link(_)
         )
+    }
+
+    /// Whether it is one of those whose position is always 0.
+    pub(crate) fn is_placeless(&self) -> bool {
+        matches!(self.node.kind, Kind::Event(_) | Kind::Timer(_) | Kind::Epoll(_))
     }
 
     /// The path, for `/proc/PID/fd`.
@@ -184,6 +199,9 @@ impl Open {
             }
             (None, Kind::Pipe(_)) => alloc::format!("pipe:[{}]", self.node.number).into(),
             (None, Kind::Monitor(_)) => b"anon_inode:[userfaultfd]".into(),
+            (None, Kind::Event(_)) => b"anon_inode:[eventfd]".into(),
+            (None, Kind::Timer(_)) => b"anon_inode:[timerfd]".into(),
+            (None, Kind::Epoll(_)) => b"anon_inode:[eventpoll]".into(),
             (None, Kind::File(memory)) => {
                 let mut path = alloc::string::String::new();
                 // Writing to a string does not fail.
@@ -254,9 +272,7 @@ impl Open {
                 self.content.read(at, into)
             }
             Kind::Folder(_) => Err(Errno(EISDIR)),
-            Kind::Link(_) | Kind::Pipe(_) | Kind::Monitor(_) | Kind::Device(Device::Monitors) => {
-                Err(Errno(EINVAL))
-            }
+            _ => Err(Errno(EINVAL)),
         }
     }
 
@@ -301,7 +317,7 @@ impl Open {
             Kind::Setting(setting) => setting.write(from).map(|()| from.len()),
             Kind::Proc(_) => self.content.write(at, from),
             Kind::Folder(_) => Err(Errno(EISDIR)),
-            Kind::Link(_) | Kind::Pipe(_) | Kind::Monitor(_) | Kind::Huge(_) => Err(Errno(EINVAL)),
+            _ => Err(Errno(EINVAL)),
         }
     }
 
@@ -389,20 +405,38 @@ impl Open {
     }
 
     /// # Errors
-    /// EBADF: it was opened for something else.
-    pub(crate) fn check_read(&self) -> Result<(), Errno> {
-        if self.mode.read { Ok(()) } else { Err(Errno(EBADF)) }
+    /// ESPIPE: it has no places.
+    pub(crate) fn check_place(&self, place: Option<u64>) -> Result<(), Errno> {
+        if place.is_some() && !self.is_seekable() { Err(Errno(ESPIPE)) } else { Ok(()) }
     }
 
     /// # Errors
-    /// EBADF: as above.
+    /// EBADF: it was opened for something else. EINVAL: such a file is never read.
+    pub(crate) fn check_read(&self) -> Result<(), Errno> {
+        match self.node.kind {
+            _ if !self.mode.read => Err(Errno(EBADF)),
+            Kind::Epoll(_) => Err(Errno(EINVAL)),
+            _ => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// As above, for writes.
     pub(crate) fn check_write(&self) -> Result<(), Errno> {
-        if self.mode.write { Ok(()) } else { Err(Errno(EBADF)) }
+        match self.node.kind {
+            _ if !self.mode.write => Err(Errno(EBADF)),
+            Kind::Epoll(_) | Kind::Timer(_) | Kind::Monitor(_) => Err(Errno(EINVAL)),
+            _ => Ok(()),
+        }
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
+        self.unwatch();
+        if let (Kind::Epoll(epoll), false) = (&self.node.kind, self.mode.path) {
+            epoll.close();
+        }
         if let (Kind::Pipe(pipe), false) = (&self.node.kind, self.mode.path) {
             pipe.close(self.mode.read, self.mode.write);
         }

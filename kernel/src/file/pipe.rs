@@ -5,8 +5,9 @@
 //! could not deliver.
 
 use super::budget::Charge;
+use super::ready::{Changed, READABLE, WRITABLE};
 use crate::call::Errno;
-use crate::task::{WaitQueue, lock};
+use crate::task::lock;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -34,8 +35,8 @@ pub(crate) struct Pipe {
     contents: SpinMutex<Contents>,
     /// A program has read it or looked at it while it was empty.
     wanted: AtomicBool,
-    /// Woken at each change: readers, writers, and polls wait here.
-    pub(crate) changed: WaitQueue,
+    /// Readers, writers, and polls wait here.
+    pub(crate) changed: Changed,
 }
 
 /// What a poll finds.
@@ -62,7 +63,7 @@ impl Pipe {
             _charge: charge,
         };
         let (contents, wanted) = (SpinMutex::new(contents), AtomicBool::new(false));
-        Ok(Arc::new(Pipe { contents, wanted, changed: WaitQueue::new() }))
+        Ok(Arc::new(Pipe { contents, wanted, changed: Changed::new() }))
     }
 
     /// An open description of it begins.
@@ -119,9 +120,11 @@ impl Pipe {
         for (into, byte) in into.iter_mut().zip(contents.bytes.drain(..count)) {
             *into = byte;
         }
+        // Epolls hear of room that is new for them.
+        let full = contents.capacity < contents.bytes.len() + count + PIPE_BUF;
         drop(contents);
         if count > 0 {
-            self.changed.wake_all();
+            self.changed.wake(if full { WRITABLE } else { 0 });
         }
         Some(count)
     }
@@ -151,7 +154,7 @@ impl Pipe {
         contents.bytes.extend(&bytes[..count]);
         drop(contents);
         if count > 0 {
-            self.changed.wake_all();
+            self.changed.wake(READABLE);
         }
         Ok(count)
     }

@@ -28,7 +28,8 @@ pub(super) fn fill(
     path: &[u8],
     arguments: &[Vec<u8>],
     environment: &[Vec<u8>],
-    image: &Image,
+    (image, interpreter): (&Image, Option<&Image>),
+    [user, effective_user, group, effective_group]: [u32; 4],
 ) -> Result<u64, Errno> {
     let mut texts = Texts { bytes: Vec::new() };
     // Offsets from the start of the texts.
@@ -57,13 +58,13 @@ pub(super) fn fill(
         (AT_PHDR, image.headers as u64),
         (AT_PHENT, 56),
         (AT_PHNUM, image.segments as u64),
-        (AT_BASE, 0),
+        (AT_BASE, interpreter.map_or(0, |interpreter| interpreter.base as u64)),
         (AT_FLAGS, 0),
         (AT_ENTRY, image.entry as u64),
-        (AT_UID, 0),
-        (AT_EUID, 0),
-        (AT_GID, 0),
-        (AT_EGID, 0),
+        (AT_UID, user.into()),
+        (AT_EUID, effective_user.into()),
+        (AT_GID, group.into()),
+        (AT_EGID, effective_group.into()),
         (AT_SECURE, 0),
         (AT_RANDOM, at(random)),
         (AT_HWCAP2, 0),

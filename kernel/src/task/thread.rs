@@ -5,11 +5,12 @@
 //! thread's state, which `state.rs` describes. A thread is in one queue at most.
 
 use super::process::{Name, Program};
+use super::schedule::Schedule;
 use super::state::State;
 use super::timer::Timer;
 use super::usage::{Clock, Usage};
 use super::{Process, Space, queue, signal};
-use crate::call::Outcome;
+use crate::call::{Outcome, Polled};
 use crate::file::Files;
 use crate::file::events::Events;
 use crate::file::monitor::Monitor;
@@ -20,6 +21,7 @@ use crate::machine::Kernel;
 use crate::trap::Registers;
 use crate::user::xstate::XState;
 use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use machine::{CpuSet, Cpus};
@@ -43,6 +45,7 @@ pub(crate) struct Thread {
     /// The CPUs on which it may run.
     pub(crate) affinity: SpinMutex<CpuSet>,
     pub(crate) signals: SpinMutex<signal::OfThread>,
+    pub(crate) schedule: Schedule,
 }
 
 // SAFETY: `own` is used by one CPU at a time, as the table above says; all else is shared.
@@ -96,9 +99,11 @@ pub(crate) struct Resume {
     pub(crate) changed: Option<Outcome>,
     /// What the child of a fork gets, of which they are to read.
     pub(crate) forked: Option<Forked>,
+    /// What a poll or select waits for.
+    pub(crate) polled: Option<Vec<Polled>>,
     /// The bytes that the call has moved so far.
     pub(crate) done: usize,
-    /// Its descriptors, and the files that they named when it began to move bytes.
+    /// Its descriptors, and the files that they named when it began to wait or to move bytes.
     pub(crate) files: [Option<(u64, Arc<Open>)>; 2],
 }
 
@@ -190,6 +195,7 @@ impl Thread {
             cpu: AtomicUsize::new(Kernel.current().index()),
             affinity: SpinMutex::new(Kernel.online()),
             signals: SpinMutex::new(signal::OfThread::default()),
+            schedule: Schedule::default(),
         })
     }
 
@@ -223,6 +229,16 @@ impl Thread {
     /// waits for has happened.
     pub(crate) fn begin_wait(&self) {
         self.state.begin_wait();
+    }
+
+    /// Says that only the end of the thread interrupts the waiting that has begun.
+    pub(crate) fn wait_deeply(&self) {
+        self.state.set_deep();
+    }
+
+    /// Whether it waits, and then whether a signal ends that.
+    pub(crate) fn waits(&self) -> Option<bool> {
+        self.state.waits()
     }
 
     /// The thread does not wait.

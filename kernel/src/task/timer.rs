@@ -1,5 +1,6 @@
-//! Threads that wait for a time, and timers of processes, for each CPU. A CPU looks in its loop,
-//! and so after each tick: a timer is late by a tick at most, unless the kernel works for long.
+//! Threads that wait for a time, and timers of processes and files, for each CPU. A CPU looks in
+//! its loop, and so after each tick: a timer is late by a tick at most, unless the kernel works for
+//! long.
 
 use super::thread::Resume;
 use super::{Process, Thread, lock, signal};
@@ -15,7 +16,7 @@ use spin::mutex::SpinMutex;
 
 #[repr(align(128))]
 struct Timers {
-    due: SpinMutex<BTreeMap<(u64, u32), Due>>,
+    due: SpinMutex<BTreeMap<(u64, u64), Due>>,
     /// The time of the first one.
     first: AtomicU64,
 }
@@ -37,15 +38,22 @@ enum Due {
     Wake(Weak<Thread>),
     /// The timer of a process is due.
     Alarm(Weak<Process>),
+    Call(Weak<dyn Expire>),
 }
 
-/// Keeps the numbers of processes and of threads apart.
-const ALARM: u32 = 1 << 31;
+/// What is called at a time. No lock is held.
+pub(crate) trait Expire: Send + Sync {
+    /// The time has come.
+    fn expire(&self);
+}
+
+/// Keeps the numbers of processes and of threads apart. Addresses of the kernel are higher.
+const ALARM: u64 = 1 << 32;
 
 /// A timer that runs for a call, or for a process.
 pub(crate) struct Timer {
     cpu: usize,
-    due: (u64, u32),
+    due: (u64, u64),
 }
 
 impl Timer {
@@ -60,15 +68,20 @@ pub(crate) fn wake_at(time: u64, thread: &Arc<Thread>, resume: &mut Resume) {
     if let Some(before) = resume.timer.take() {
         before.cancel();
     }
-    resume.timer = Some(start((time, thread.tid()), Due::Wake(Arc::downgrade(thread))));
+    resume.timer = Some(start((time, thread.tid().into()), Due::Wake(Arc::downgrade(thread))));
 }
 
 /// Tells the process's alarm at this time, or later. A process has one timer at most.
 pub(super) fn alarm_at(time: u64, process: &Arc<Process>) -> Timer {
-    start((time, process.pid | ALARM), Due::Alarm(Arc::downgrade(process)))
+    start((time, u64::from(process.pid) | ALARM), Due::Alarm(Arc::downgrade(process)))
 }
 
-fn start(due: (u64, u32), event: Due) -> Timer {
+/// Calls this at this time, or later. A value has one timer at most.
+pub(crate) fn call_at(time: u64, value: Weak<dyn Expire>) -> Timer {
+    start((time, value.as_ptr().addr() as u64), Due::Call(value))
+}
+
+fn start(due: (u64, u64), event: Due) -> Timer {
     let timers = here();
     lock(&timers.due).insert(due, event);
     // Relaxed: other CPUs only take timers out.
@@ -102,6 +115,11 @@ pub(super) fn expire() {
             Some((_, Due::Alarm(process))) => {
                 if let Some(process) = process.upgrade() {
                     signal::expired(&process);
+                }
+            }
+            Some((_, Due::Call(value))) => {
+                if let Some(value) = value.upgrade() {
+                    value.expire();
                 }
             }
             None => {}

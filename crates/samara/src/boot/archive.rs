@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 const ARGV: &str = ".samara/argv";
 const ENV: &str = ".samara/env";
 /// The folder of our own entries.
-const OURS: &str = ".samara";
+pub(super) const OURS: &str = ".samara";
 
 /// The types in `st_mode`.
 const FOLDER: u32 = 0o040_000;
@@ -25,7 +25,7 @@ const REGULAR: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 
 /// The most links of a path that are followed, as on Linux.
-const MOST_LINKS: usize = 40;
+pub(super) const MOST_LINKS: usize = 40;
 
 #[derive(Debug)]
 pub(super) enum Kind {
@@ -57,8 +57,16 @@ impl Tree {
     /// # Errors
     /// Something cannot be read, or a name is [`OURS`].
     pub(super) fn read(root: &Path) -> Result<(Tree, LeftOut), String> {
-        let (mut tree, mut left_out) = (Tree::default(), LeftOut::new());
-        let mut folders = vec![(root.to_path_buf(), String::new())];
+        let mut tree = Tree::default();
+        let left_out = tree.read_below(root, String::new())?;
+        Ok((tree, left_out))
+    }
+
+    /// As [`read`](Self::read), into this tree below `prefix`, which is empty or ends with a slash.
+    /// Entries that are there stay.
+    pub(super) fn read_below(&mut self, root: &Path, prefix: String) -> Result<LeftOut, String> {
+        let mut left_out = LeftOut::new();
+        let mut folders = vec![(root.to_path_buf(), prefix)];
         while let Some((folder, prefix)) = folders.pop() {
             let cannot = |at: &Path, error| format!("cannot read {}: {error}", at.display());
             for item in fs::read_dir(&folder).map_err(|error| cannot(&folder, error))? {
@@ -89,10 +97,10 @@ impl Tree {
                     continue;
                 };
                 let mode = metadata.permissions().mode() & 0o7777;
-                tree.0.insert(path, Entry { kind, mode });
+                self.0.entry(path).or_insert(Entry { kind, mode });
             }
         }
-        Ok((tree, left_out))
+        Ok(left_out)
     }
 
     pub(super) fn get(&self, path: &str) -> Option<&Entry> {
@@ -103,10 +111,21 @@ impl Tree {
         self.0.insert(path.into(), entry);
     }
 
-    /// The entry to which a path leads, with all links followed. The links are those of the tree:
-    /// none leads out of it.
-    pub(super) fn resolve(&self, path: &str) -> Option<&Entry> {
-        let words = |path: &str| path.split('/').map(String::from).collect::<Vec<_>>();
+    /// The entries below a folder: their paths, with a slash at the beginning, and the files.
+    pub(super) fn files_below(&self, folder: &str) -> Vec<(String, PathBuf)> {
+        let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        let below = self.0.iter().filter(|(path, _)| path.starts_with(&prefix) || *path == folder);
+        below
+            .filter_map(|(path, entry)| match &entry.kind {
+                Kind::File(file) => Some((format!("/{path}"), file.clone())),
+                Kind::Folder | Kind::Link(_) => None,
+            })
+            .collect()
+    }
+
+    /// The entry to which a path leads, with all links followed, and its own path. The links are
+    /// those of the tree: none leads out of it.
+    pub(super) fn resolve(&self, path: &str) -> Option<(String, &Entry)> {
         let (mut at, mut links) = (Vec::<String>::new(), 0);
         let mut todo = VecDeque::from(words(path));
         let mut found = None;
@@ -134,7 +153,7 @@ impl Tree {
             }
             found = Some(entry);
         }
-        found
+        found.map(|entry| (at.join("/"), entry))
     }
 
     /// Writes the archive, and returns it with its bytes. `argv[0]` is the program's path in it.
@@ -168,6 +187,11 @@ impl Tree {
         let bytes = file.metadata().map_err(failed)?.len();
         Ok((file, bytes))
     }
+}
+
+/// The parts of a path.
+pub(super) fn words(path: &str) -> Vec<String> {
+    path.split('/').map(String::from).collect()
 }
 
 fn write(out: &mut impl Write, path: &str, mode: u32, data: &[u8]) -> io::Result<()> {
@@ -213,12 +237,13 @@ mod tests {
         tree.add("gone", link("/etc/gone"));
         for path in ["bin/ls", "/bin/sh", "b/box", "./b/../../bin/ls", "out", "usr/bin/box"] {
             let found = tree.resolve(path);
-            assert!(matches!(found, Some(Entry { kind: Kind::File(_), .. })), "{path}: {found:?}");
+            let file = found.filter(|(_, entry)| matches!(entry.kind, Kind::File(_)));
+            assert_eq!(file.map(|(at, _)| at).as_deref(), Some("usr/bin/box"), "{path}");
         }
         for path in ["loop", "gone", "bin/box", "box"] {
             assert!(tree.resolve(path).is_none(), "{path}");
         }
-        assert!(matches!(tree.resolve("usr/bin").unwrap().kind, Kind::Folder));
+        assert!(matches!(tree.resolve("usr/bin").unwrap().1.kind, Kind::Folder));
     }
 
     #[test]

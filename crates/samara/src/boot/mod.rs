@@ -6,18 +6,23 @@
 //! destination, and [`backtrace`] adds the names of functions; [`ending`] makes the exit code.
 //!
 //! `samara boot run` has more: [`program`] checks the program, and [`archive`] makes the files that
-//! the kernel gets; [`channel`](mod@channel) brings the program's output back and its input
-//! there, [`out`] brings files, and [`outcome`] its end.
-//! [`programs`] measures programs, on this kernel and on Linux.
+//! the kernel gets. [`host`] copies files of the host. [`libraries`] collects what programs need:
+//! [`elf`] reads it from their headers, [`cache`] is the dynamic linker's. [`channel`](mod@channel)
+//! brings the program's output back and its input there, [`out`] brings files, and [`outcome`] its
+//! end. [`programs`] measures programs, on this kernel and on Linux.
 
 mod accel;
 mod arch;
 mod archive;
 mod backtrace;
+mod cache;
 mod channel;
 mod console;
+mod elf;
 mod ending;
+mod host;
 mod kernel;
+mod libraries;
 mod needs;
 mod out;
 mod outcome;

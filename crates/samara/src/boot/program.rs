@@ -1,12 +1,12 @@
 //! The program of a run: where it is, whether the kernel can run it, and its archive.
 
-use super::archive::{Entry, Kind, Tree};
+use super::archive::{Entry, Kind, LeftOut, Tree};
+use super::elf::{Elf, interpreter_of_script};
 use super::ending::{Failure, NO_MACHINE, NOT_FOUND, NOT_RUNNABLE};
+use super::host;
+use super::libraries::Collector;
 use crate::cli::{LEAST_MIB, Run, mib};
 use crate::complain;
-use object::elf::{EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PT_INTERP, ProgramHeader64};
-use object::endian::LittleEndian;
-use object::read::elf::{FileHeader, ProgramHeader};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
@@ -24,10 +24,15 @@ pub(super) fn archive(run: &Run, memory: &str) -> Result<File, Failure> {
     let mut tree = Tree::default();
     if let Some(root) = &run.files {
         let (read, left_out) = Tree::read(root).map_err(no_machine)?;
-        for (path, reason) in left_out {
-            complain(format_args!("left out, because {reason}: {}", path.display()));
-        }
+        tell_left_out(left_out);
         tree = read;
+    }
+    let mut added = Vec::new();
+    for path in &run.add {
+        let copied = host::absolute(path).and_then(|path| host::copy(&mut tree, &path));
+        let (path, left_out) = copied.map_err(|why| no_machine(format!("--add: {why}")))?;
+        tell_left_out(left_out);
+        added.push(path);
     }
     let mut argv = Vec::new();
     for word in &run.command {
@@ -37,9 +42,23 @@ pub(super) fn archive(run: &Run, memory: &str) -> Result<File, Failure> {
     let program = argv.first().cloned().unwrap_or_default();
     let (path, file) = match within(&tree, &program) {
         Some((path, file)) => (path, file),
+        None if run.with_libraries => copy(&mut tree, &program)?,
         None => (add(&mut tree, &program)?, program.into()),
     };
-    check(&file).map_err(|why| not_runnable(&file, why))?;
+    let interpreter = check(&file).map_err(|why| not_runnable(&file, why))?;
+    if run.with_libraries {
+        let mut libraries = Collector::new(&mut tree, &run.env);
+        let collected = libraries.add(&format!("/{path}"));
+        collected
+            .map_err(|why| Failure { code: NOT_RUNNABLE, what: format!("cannot run {why}") })?;
+        add_libraries(&mut libraries, &added)?;
+    } else if let Some(interpreter) = interpreter
+        && tree.resolve(&interpreter).is_none()
+    {
+        let cure = "--with-libraries adds it, and the libraries; or link it statically: cc -static";
+        let why = format!("its interpreter {interpreter} is not in the files: {cure}");
+        return Err(not_runnable(&file, why));
+    }
     argv[0] = format!("/{path}");
     let (file, bytes) = tree.archive(&argv, &run.env).map_err(no_machine)?;
     let files = bytes.div_ceil(MIB);
@@ -70,65 +89,82 @@ fn within(tree: &Tree, program: &str) -> Option<(String, PathBuf)> {
         }
     }
     let path = path.join("/");
-    match &tree.resolve(&path)?.kind {
+    match &tree.resolve(&path)?.1.kind {
         Kind::File(file) => Some((path, file.clone())),
         Kind::Folder | Kind::Link(_) => None,
+    }
+}
+
+fn tell_left_out(left_out: LeftOut) {
+    for (path, reason) in left_out {
+        complain(format_args!("left out, because {reason}: {}", path.display()));
+    }
+}
+
+/// Adds the libraries of what `--add` has named. A file of a folder may lack one: it is then told,
+/// and the program may do without.
+fn add_libraries(libraries: &mut Collector<'_>, added: &[String]) -> Result<(), Failure> {
+    for path in added {
+        for (file, is_named) in libraries.programs_below(path) {
+            match libraries.add(&file) {
+                Err(why) if is_named => return Err(no_machine(format!("--add: {why}"))),
+                Err(why) => complain(format_args!("without a library: {why}")),
+                Ok(()) => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Copies a program of the host at its own path, which is returned with the file.
+fn copy(tree: &mut Tree, program: &str) -> Result<(String, PathBuf), Failure> {
+    let file = PathBuf::from(program);
+    find(&file)?;
+    let path = host::absolute(&file).map_err(no_machine)?;
+    host::copy(tree, &path).map_err(no_machine)?;
+    let found = within(tree, &path);
+    found.ok_or_else(|| not_runnable(&file, "--files has another file at its path".into()))
+}
+
+/// The permissions of a program of the host.
+fn find(file: &Path) -> Result<u32, Failure> {
+    let metadata = fs::metadata(file).map_err(|error| {
+        let code = if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_RUNNABLE };
+        Failure { code, what: format!("cannot read {}: {error}; it needs a path", file.display()) }
+    })?;
+    match metadata.is_file() {
+        true => Ok(metadata.permissions().mode() & 0o7777),
+        false => Err(not_runnable(file, "it is not a file".into())),
     }
 }
 
 /// Adds a program of the host under its last name, and returns its path.
 fn add(tree: &mut Tree, program: &str) -> Result<String, Failure> {
     let file = Path::new(program);
-    let metadata = fs::metadata(file).map_err(|error| {
-        let code = if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_RUNNABLE };
-        Failure { code, what: format!("cannot read {program}: {error}; it needs a path") }
-    })?;
-    let name = file.file_name().and_then(|name| name.to_str());
-    let Some(name) = name.filter(|_| metadata.is_file()) else {
+    let mode = find(file)?;
+    let Some(name) = file.file_name().and_then(|name| name.to_str()) else {
         return Err(not_runnable(file, "it is not a file".into()));
     };
     if tree.get(name).is_some() {
         let why = format!("--files has another {name}: rename one of them");
         return Err(not_runnable(file, why));
     }
-    let mode = metadata.permissions().mode() & 0o7777;
     tree.add(name, Entry { kind: Kind::File(file.into()), mode });
     Ok(name.into())
 }
 
-/// Checks that it is a static ELF program for x86-64, and returns why not, with the cure.
-fn check(file: &Path) -> Result<(), String> {
+/// Checks that the kernel can run a program, and returns the interpreter that it names.
+///
+/// # Errors
+/// Why not, with the cure.
+fn check(file: &Path) -> Result<Option<String>, String> {
     let cannot = |error: io::Error| format!("cannot read it: {error}");
     if fs::metadata(file).map_err(cannot)?.permissions().mode() & 0o111 == 0 {
         return Err("it is not executable: chmod +x makes it so".into());
     }
     let data = fs::read(file).map_err(cannot)?;
-    let data = data.as_slice();
-    if data.starts_with(b"#!") {
-        return Err("it is a script: run its interpreter, with the script in --files".into());
+    match interpreter_of_script(&data) {
+        Some(interpreter) => interpreter.map(Some),
+        None => Elf::read(&data).map(|elf| elf.interpreter),
     }
-    let header = FileHeader64::<LittleEndian>::parse(data)
-        .map_err(|_| "it is no ELF file of 64 bits: compile a program for x86-64 Linux")?;
-    let machine = header.e_machine(LittleEndian);
-    if machine != EM_X86_64 {
-        return Err("it is for another processor: compile it for x86-64 Linux".into());
-    }
-    if !matches!(header.e_type(LittleEndian), ET_EXEC | ET_DYN) {
-        return Err("it is an object file, not a program: link it, statically".into());
-    }
-    let segments = header.program_headers(LittleEndian, data);
-    let truncated =
-        "it is truncated: the file ends before what its headers describe; copy it again";
-    let segments = segments.map_err(|_| truncated)?;
-    let end = |segment: &ProgramHeader64<_>| {
-        segment.p_offset(LittleEndian).saturating_add(segment.p_filesz(LittleEndian))
-    };
-    if segments.iter().any(|segment| end(segment) > data.len() as u64) {
-        return Err(truncated.into());
-    }
-    if segments.iter().any(|segment| segment.p_type(LittleEndian) == PT_INTERP) {
-        let cure = "link it statically: cc -static, or Rust's target x86_64-unknown-linux-musl";
-        return Err(format!("it is linked dynamically; {cure}"));
-    }
-    Ok(())
 }

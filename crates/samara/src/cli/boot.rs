@@ -29,7 +29,7 @@ Examples:
   samara boot bench --count --json - vmap     count instructions: the same in each run
   samara boot --cpus 8 bench --count --waiting vmap   work of an operation, waiting CPUs included
   samara boot --cpus 8 bench programs         loops of calls and faults, as processes and threads
-  samara boot --cpus 4 run -- ./hello         a static Linux program, on the kernel's page tables
+  samara boot --cpus 4 run -- ./hello         a Linux program, on the kernel's page tables
 
 Exit code: 0 for success, 1 if a trial failed, 2 if the kernel could not be built or run or does not
 know an argument, 101 if it panicked or reset itself, 124 if it was not done within --timeout.
@@ -38,7 +38,10 @@ With run it is the program's own.
 
 const RUN_HELP: &str = "\
 The program's output goes to standard output and standard error, unchanged. The kernel's console and
-the statistics go to standard error. The program is not modified; it must be linked statically.
+the statistics go to standard error. The program is not modified. A dynamic program needs its
+interpreter and libraries in the files, and a script the program of its first line:
+--with-libraries adds them. It runs no program for that, so it does not find what a program opens
+by name later; --add copies such files and folders.
 
 Examples:
   samara boot run -- ./hello World            a file of this host; the program sees it as /hello
@@ -49,11 +52,16 @@ Examples:
   samara boot run --json a.json -- ./hello    the statistics, for a script
   samara boot --cpus 8 run --unmap grace -- ./hello   munmap sends no interrupts
   echo hello | samara boot run -- ./cat       the program reads the command's standard input
+  samara boot run --with-libraries -- /bin/ls -l /    a dynamic program of this host
+  samara boot run --with-libraries --add /usr/lib/python3.13 -- /usr/bin/python3 -c 'print(1)'
+  samara boot run --with-libraries --add /bin/ls -- /bin/sh -c 'ls /'   with a second program
+  samara boot run --with-libraries -- ./script.sh     a script, with the program of its first line
   cc -static -o hello hello.c                 makes such a program, and so does
   cargo build --target x86_64-unknown-linux-musl
 
 The program is looked up in the folder of --files first, then on the host. Its argument 0 is its
-path in the root file system. Its environment has only the variables of --env. Its standard input,
+path in the root file system: its last name, or with --with-libraries its path on the host. Its
+working directory is the root. Its environment has only the variables of --env. Its standard input,
 output and error are those of this command, and none is a terminal to it. Input is taken from the
 moment at which a program reads or polls it; then more may be taken than it reads.
 
@@ -148,7 +156,7 @@ Figures are kept when a later loop fails: the report names the loop, and the exi
     /// Write numbers to standard output: measures the way of a program's output
     #[command(hide = true)]
     Write(WriteNumbers),
-    /// Run a static x86-64 Linux program on this machine
+    /// Run an x86-64 Linux program on this machine
     #[command(after_help = RUN_HELP)]
     Run(Run),
 }
@@ -222,6 +230,15 @@ pub(crate) struct Run {
     /// Write what is in the machine's folder /out at the end to DIR, a new or empty folder
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+
+    /// Copy this file or folder of the host to the same path, with the links that lead there
+    #[arg(long, value_name = "PATH")]
+    pub(crate) add: Vec<PathBuf>,
+
+    /// Add the interpreter and the libraries that the program and the files of --add name. A
+    /// program of the host keeps its path
+    #[arg(long)]
+    pub(crate) with_libraries: bool,
 
     /// A variable of the program's environment
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]

@@ -61,6 +61,7 @@ pub(in crate::call) fn sendfile(call: &mut Call<'_>) -> Outcome {
         return fail(EINVAL);
     }
     let count = count.min(MOST);
+    let files = [(from.fd, &from.open), (fd, &to)];
     let mut buffer = Buffer::new(count)?;
     let mut done = call.moved();
     let mut failed = None;
@@ -79,7 +80,7 @@ pub(in crate::call) fn sendfile(call: &mut Call<'_>) -> Outcome {
             Kind::Pipe(pipe) => match pipe.put(piece, false) {
                 Ok(0) if done > 0 => break,
                 Ok(0) if to.is_nonblocking() => return fail(EAGAIN),
-                Ok(0) => call.wait(&pipe.changed, |_| match pipe.put(piece, false) {
+                Ok(0) => call.wait_on(files, &pipe.changed, |_| match pipe.put(piece, false) {
                     Ok(0) => None,
                     put => Some(put),
                 })?,
@@ -94,7 +95,7 @@ pub(in crate::call) fn sendfile(call: &mut Call<'_>) -> Outcome {
                 break;
             }
         }
-        if !call.goes_on(done, [(from.fd, &from.open), (fd, &to)])? {
+        if !call.goes_on(done, files)? {
             break;
         }
     }

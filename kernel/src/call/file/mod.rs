@@ -11,30 +11,40 @@
 //! | `names` | folders, links, names |
 //! | `status` | stat, access, permissions, times |
 //! | `poll` | poll, select |
+//! | `epoll`, `eventfd`, `timerfd` | the calls of this name |
+//! | `pieces` | calls that are made again, with the files that they began with |
 
+pub(super) mod attributes;
 mod buffer;
 pub(super) mod control;
 pub(super) mod copy;
+pub(super) mod epoll;
+pub(super) mod eventfd;
 pub(super) mod monitor;
 pub(super) mod names;
 pub(super) mod open;
 mod parts;
 mod pieces;
-pub(super) mod poll;
+pub(in crate::call) mod poll;
 pub(super) mod size;
 pub(super) mod status;
+pub(super) mod timerfd;
 pub(super) mod transfer;
 
 use super::{Call, Errno, Outcome};
 use crate::file::Files;
 use crate::file::node::{Kind, Node};
-use crate::file::open::Open;
+use crate::file::open::{Mode, Open};
 use crate::machine::Kernel;
 use crate::path::{Found, Start};
+use crate::task::identity::OF_FILES;
 use crate::task::lock;
 use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENOENT, ENOMEM, ENOTDIR};
-use linux_raw_sys::general::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW};
+use linux_raw_sys::general::{
+    AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, O_CLOEXEC,
+};
 use mm::MapFlags;
 
 /// The folder in which calls without a descriptor begin.
@@ -54,6 +64,12 @@ impl Call<'_> {
     fn open(&self, fd: u64) -> Result<Arc<Open>, Errno> {
         let open = self.any_open(fd)?;
         if open.mode.path { Err(Errno(EBADF)) } else { Ok(open) }
+    }
+
+    /// A descriptor of a new inode without a name.
+    fn descriptor(&self, kind: Kind, mode: Mode, flags: u32) -> Result<u32, Errno> {
+        let open = Open::new(Node::new(kind, 0o600)?, None, mode, flags & !O_CLOEXEC)?;
+        self.files()?.insert(open, flags & O_CLOEXEC != 0, 0)
     }
 
     /// Where the walk of a path begins.
@@ -97,6 +113,16 @@ impl Call<'_> {
             return Ok(Arc::clone(&self.any_open(folder)?.node));
         }
         self.start_of(folder, &path)?.find(&path, follow)
+    }
+
+    /// A new inode, which belongs to the user and the group of the process.
+    fn owned(&self, node: Arc<Node>) -> Arc<Node> {
+        let identity = lock(&self.process().identity);
+        // Relaxed: numbers only.
+        node.user.store(identity.user[OF_FILES], Ordering::Relaxed);
+        node.group.store(identity.group[OF_FILES], Ordering::Relaxed);
+        drop(identity);
+        node
     }
 
     fn umask(&self) -> u32 {

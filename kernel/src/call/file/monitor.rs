@@ -3,7 +3,7 @@
 use super::{Call, Errno, Outcome, check_flags};
 use crate::call::fail;
 use crate::file::monitor::{FEATURES, Monitor};
-use crate::file::node::{Kind, Node};
+use crate::file::node::Kind;
 use crate::file::open::{Mode, Open};
 use crate::task::Space;
 use crate::user::HOLE;
@@ -50,10 +50,8 @@ pub(super) fn new(call: &mut Call<'_>, flags: u64) -> Outcome {
 
 /// A descriptor of a monitor.
 pub(super) fn descriptor(call: &Call<'_>, monitor: Arc<Monitor>) -> Result<u32, Errno> {
-    let flags = monitor.flags();
-    let node = Node::new(Kind::Monitor(monitor), 0o600)?;
-    let open = Open::new(node, None, Mode::READ_WRITE, flags & O_NONBLOCK)?;
-    call.files()?.insert(open, flags & O_CLOEXEC != 0, 0)
+    let flags = monitor.flags() & (O_NONBLOCK | O_CLOEXEC);
+    call.descriptor(Kind::Monitor(monitor), Mode::READ_WRITE, flags)
 }
 
 /// An ioctl of a descriptor of userfaultfd.

@@ -1,7 +1,7 @@
 //! The parts of a program's memory that a read or a write names.
 
 use super::Errno;
-use crate::user::HOLE;
+use crate::user::END;
 use crate::user::copy::User;
 use alloc::vec::Vec;
 use core::iter;
@@ -92,6 +92,6 @@ impl Parts {
 
 /// Whether addresses are those of programs.
 fn check(at: u64, len: u64) -> Result<(), Errno> {
-    let end = at.checked_add(len).filter(|end| *end <= HOLE);
+    let end = at.checked_add(len).filter(|end| *end <= END);
     end.map(drop).ok_or(Errno(EFAULT))
 }

@@ -1,16 +1,18 @@
 //! poll and select.
 //!
-//! Only pipes make a call wait: all else is always ready. The thread waits at all pipes that the
-//! call names. A wake-up makes the call again, which looks at all of them.
+//! The thread waits at all files that the call names and that can change. A wake-up makes the call
+//! again, which looks at all of them. It keeps the files while it waits.
 
 use super::{Call, Errno, Outcome};
 use crate::call::{Stop, fail, timespec};
 use crate::clock;
 use crate::file::DESCRIPTORS;
 use crate::file::open::Open;
-use crate::task::{signal, timer};
+use crate::task::signal;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cell::Cell;
+use core::mem::offset_of;
 use linux_raw_sys::errno::{EBADF, EINVAL, ENOMEM};
 use linux_raw_sys::general::{
     POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDBAND, POLLRDNORM, POLLWRBAND,
@@ -19,7 +21,7 @@ use linux_raw_sys::general::{
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Nanoseconds of a millisecond.
-const MILLISECOND: u64 = 1_000_000;
+pub(super) const MILLISECOND: u64 = 1_000_000;
 /// The words of a set of descriptors.
 const WORDS: usize = DESCRIPTORS / 64;
 
@@ -33,53 +35,51 @@ struct PollFd {
 }
 
 /// A descriptor and what is waited for.
-struct Entry {
+pub(crate) struct Entry {
+    /// The place among those of the program: an index, or the number.
+    place: usize,
     /// None: it is not open.
     open: Option<Arc<Open>>,
+    /// It stands for no descriptor.
+    none: bool,
     events: u32,
-    found: u32,
+    found: Cell<u32>,
 }
 
 /// Looks at all entries, and returns how many are ready.
-fn look(entries: &mut [Entry]) -> u64 {
-    for entry in &mut *entries {
-        entry.found = entry.open.as_ref().map_or(POLLNVAL, |open| open.ready() & entry.events);
+fn look(entries: &[Entry]) -> u64 {
+    for entry in entries.iter().filter(|entry| !entry.none) {
+        let found = entry.open.as_ref().map_or(POLLNVAL, |open| open.ready() & entry.events);
+        entry.found.set(found);
     }
-    entries.iter().filter(|entry| entry.found != 0).count() as u64
+    entries.iter().filter(|entry| entry.found.get() != 0).count() as u64
 }
 
-/// Waits until an entry is ready, or until the deadline. Returns how many are ready.
+/// Waits until an entry is ready, or until the deadline. Returns the entries, and how many are
+/// ready. `begin` makes the entries when the call begins.
 fn wait_for(
     call: &mut Call<'_>,
-    entries: &mut [Entry],
     deadline: Option<u64>,
-) -> Result<u64, Stop> {
-    let is_over = || deadline.is_some_and(|deadline| clock::now() >= deadline);
-    let ready = look(entries);
-    if ready > 0 || is_over() {
-        return Ok(ready);
-    }
-    call.thread.begin_wait();
-    let queues = entries.iter().filter_map(|entry| entry.open.as_ref()?.changed());
-    for queue in queues {
-        if !queue.add(call.thread) {
-            call.thread.end_wait();
-            return fail(ENOMEM);
+    begin: impl FnOnce(&Call<'_>) -> Result<Vec<Entry>, Stop>,
+) -> Result<(Vec<Entry>, u64), Stop> {
+    let entries = match call.own.resume.polled.take() {
+        Some(entries) => entries,
+        None => begin(call)?,
+    };
+    let queues = entries.iter().filter_map(|entry| Some(&entry.open.as_ref()?.changed()?.threads));
+    match call.wait_until(queues, deadline, || Some(look(&entries)).filter(|ready| *ready > 0)) {
+        Ok(ready) => Ok((entries, ready.unwrap_or(0))),
+        Err(stop) => {
+            if matches!(stop, Stop::Wait | Stop::Interrupted) {
+                call.own.resume.polled = Some(entries);
+            }
+            Err(stop)
         }
     }
-    let ready = look(entries);
-    if ready > 0 {
-        call.thread.end_wait();
-        return Ok(ready);
-    }
-    if let Some(deadline) = deadline {
-        timer::wake_at(deadline, call.thread, &mut call.own.resume);
-    }
-    Err(call.rest())
 }
 
 /// The time at which a call stops waiting, computed when it is made first.
-fn deadline(call: &mut Call<'_>, nanos: Option<u64>) -> Option<u64> {
+pub(super) fn deadline(call: &mut Call<'_>, nanos: Option<u64>) -> Option<u64> {
     let nanos = nanos?;
     let until = || clock::now().saturating_add(nanos);
     Some(*call.own.resume.deadline.get_or_insert_with(until))
@@ -87,7 +87,7 @@ fn deadline(call: &mut Call<'_>, nanos: Option<u64>) -> Option<u64> {
 
 /// As [`deadline`], from a timespec of the program; a null pointer is none. It is read once:
 /// another thread may change it, and a failure while the call waits would lose the mask to restore.
-fn deadline_at(call: &mut Call<'_>, at: u64) -> Result<Option<u64>, Stop> {
+pub(super) fn deadline_at(call: &mut Call<'_>, at: u64) -> Result<Option<u64>, Stop> {
     if call.own.resume.deadline.is_some() {
         return Ok(call.own.resume.deadline);
     }
@@ -112,7 +112,7 @@ pub(in crate::call) fn ppoll(call: &mut Call<'_>) -> Outcome {
 
 /// Makes a call with other signals blocked while it waits; a null pointer changes none. If a signal
 /// interrupts it, the delivery restores the mask.
-fn with_mask(
+pub(super) fn with_mask(
     call: &mut Call<'_>,
     mask: u64,
     len: u64,
@@ -135,10 +135,22 @@ fn with_mask(
 }
 
 fn poll_until(call: &mut Call<'_>, at: u64, count: u64, deadline: Option<u64>) -> Outcome {
+    /// The bytes of `struct pollfd`, and the place of what was found in it.
+    const SIZE: u64 = size_of::<PollFd>() as u64;
+    const FOUND: u64 = offset_of!(PollFd, found) as u64;
     if count as usize > DESCRIPTORS {
         return fail(EINVAL);
     }
-    let count = count as usize;
+    let (entries, ready) = wait_for(call, deadline, |call| polled(call, at, count as usize))?;
+    for entry in &entries {
+        let at = at + SIZE * entry.place as u64 + FOUND;
+        call.user().write(at, &(entry.found.get() as u16))?;
+    }
+    Ok(ready)
+}
+
+/// The entries of poll. One with a negative number stands for no descriptor.
+fn polled(call: &Call<'_>, at: u64, count: usize) -> Result<Vec<Entry>, Stop> {
     let mut asked: Vec<PollFd> = Vec::new();
     asked.try_reserve_exact(count).map_err(|_| Errno(ENOMEM))?;
     asked.resize(count, PollFd { fd: -1, events: 0, found: 0 });
@@ -146,20 +158,12 @@ fn poll_until(call: &mut Call<'_>, at: u64, count: u64, deadline: Option<u64>) -
     let files = call.files()?;
     let mut entries = Vec::new();
     entries.try_reserve_exact(count).map_err(|_| Errno(ENOMEM))?;
-    for asked in asked.iter().filter(|asked| asked.fd >= 0) {
+    for (place, asked) in asked.iter().enumerate() {
         let open = files.get(asked.fd as u32).ok().filter(|open| !open.mode.path);
-        entries.push(Entry { open, events: u32::from(asked.events) | POLLERR | POLLHUP, found: 0 });
+        let events = u32::from(asked.events) | POLLERR | POLLHUP;
+        entries.push(Entry { place, open, none: asked.fd < 0, events, found: Cell::new(0) });
     }
-    let ready = wait_for(call, &mut entries, deadline)?;
-    let mut entries = entries.iter();
-    for asked in &mut asked {
-        asked.found = 0;
-        if asked.fd >= 0 {
-            asked.found = entries.next().map_or(0, |entry| entry.found as u16);
-        }
-    }
-    call.user().write_bytes(at, asked.as_slice().as_bytes())?;
-    Ok(ready)
+    Ok(entries)
 }
 
 /// select(2).
@@ -217,33 +221,30 @@ fn select_until(call: &mut Call<'_>, deadline: Option<u64>) -> Outcome {
         }
     }
     let has = |set: &[u64; WORDS], fd: usize| set[fd / 64] >> (fd % 64) & 1 != 0;
-    let files = call.files()?;
-    let mut entries = Vec::new();
-    entries.try_reserve(count).map_err(|_| Errno(ENOMEM))?;
-    for fd in 0..count {
-        let wanted = asked.iter().zip(EVENTS).filter(|(set, _)| has(set, fd));
-        let events = wanted.fold(0, |all, (_, events)| all | events);
-        if events != 0 {
-            let open = files.get(fd as u32)?;
-            if open.mode.path {
-                return fail(EBADF);
+    let (entries, _) = wait_for(call, deadline, |call| {
+        let files = call.files()?;
+        let mut entries = Vec::new();
+        entries.try_reserve(count).map_err(|_| Errno(ENOMEM))?;
+        for fd in 0..count {
+            let wanted = asked.iter().zip(EVENTS).filter(|(set, _)| has(set, fd));
+            let events = wanted.fold(0, |all, (_, events)| all | events);
+            if events != 0 {
+                let open = files.get(fd as u32)?;
+                if open.mode.path {
+                    return fail(EBADF);
+                }
+                let (open, found) = (Some(open), Cell::new(0));
+                entries.push(Entry { place: fd, open, none: false, events, found });
             }
-            entries.push((fd, events, open));
         }
-    }
-    let mut watched = Vec::new();
-    watched.try_reserve(entries.len()).map_err(|_| Errno(ENOMEM))?;
-    watched.extend(entries.iter().map(|(_, events, open)| Entry {
-        open: Some(Arc::clone(open)),
-        events: *events,
-        found: 0,
-    }));
-    wait_for(call, &mut watched, deadline)?;
+        Ok(entries)
+    })?;
     let mut found = [[0_u64; WORDS]; 3];
     let mut ready = 0;
-    for ((fd, ..), entry) in entries.iter().zip(&watched) {
+    for entry in &entries {
+        let fd = entry.place;
         for ((found, set), events) in found.iter_mut().zip(&asked).zip(EVENTS) {
-            if has(set, *fd) && entry.found & events != 0 {
+            if has(set, fd) && entry.found.get() & events != 0 {
                 found[fd / 64] |= 1 << (fd % 64);
                 ready += 1;
             }

@@ -21,7 +21,10 @@ pub(in crate::call) fn lseek(call: &mut Call<'_>) -> Outcome {
     const HOLE: u64 = 4;
     let [fd, offset, from, ..] = call.args;
     let open = call.open(fd)?;
-    if !open.is_seekable() {
+    if open.is_placeless() && from <= HOLE {
+        return Ok(0);
+    }
+    if !open.is_seekable() && !open.is_placeless() {
         return fail(ESPIPE);
     }
     if !matches!(from, DATA | HOLE) {

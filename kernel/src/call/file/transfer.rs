@@ -5,7 +5,7 @@
 
 use super::buffer::Buffer;
 use super::parts::Parts;
-use super::{Call, Errno, Outcome};
+use super::{Call, Errno, Outcome, eventfd};
 use crate::call::{Stop, fail};
 use crate::file::monitor::{MESSAGE, Monitor};
 use crate::file::node::Kind;
@@ -13,7 +13,7 @@ use crate::file::open::Open;
 use crate::file::pipe::{PIPE_BUF, Pipe};
 use crate::task::signal;
 use alloc::sync::Arc;
-use linux_raw_sys::errno::{EAGAIN, EBADF, EFAULT, EINVAL, EISDIR, EPIPE, ESPIPE};
+use linux_raw_sys::errno::{EAGAIN, EBADF, EFAULT, EINVAL, EISDIR, EPIPE};
 use linux_raw_sys::general::{O_APPEND, SIGPIPE};
 use zerocopy::IntoBytes;
 
@@ -25,21 +25,21 @@ fn read_into(
     parts: &Parts,
 ) -> Outcome {
     open.check_read()?;
-    if at.is_some() && !open.is_seekable() {
-        return fail(ESPIPE);
-    }
     if open.node.is_folder() {
         return fail(EISDIR);
+    }
+    if let Kind::Event(_) | Kind::Timer(_) = &open.node.kind {
+        return eventfd::read(call, (fd, open), parts);
     }
     if parts.total == 0 {
         return Ok(0);
     }
     let mut buffer = Buffer::new(parts.total)?;
     if let Kind::Pipe(pipe) = &open.node.kind {
-        return read_pipe(call, open, pipe, parts, &mut buffer);
+        return read_pipe(call, (fd, open), pipe, parts, &mut buffer);
     }
     if let Kind::Monitor(monitor) = &open.node.kind {
-        return read_messages(call, open, monitor, parts);
+        return read_messages(call, (fd, open), monitor, parts);
     }
     let mut done = call.moved();
     while done < parts.total {
@@ -73,7 +73,7 @@ fn read_into(
 
 fn read_pipe(
     call: &mut Call<'_>,
-    open: &Open,
+    (fd, open): (u64, &Arc<Open>),
     pipe: &Arc<Pipe>,
     parts: &Parts,
     buffer: &mut Buffer,
@@ -85,7 +85,7 @@ fn read_pipe(
             Some(count) => count,
             None if done > 0 => break,
             None if open.is_nonblocking() => return fail(EAGAIN),
-            None => call.wait(&pipe.changed, |_| pipe.take(piece))?,
+            None => call.wait_on([(fd, open)], &pipe.changed, |_| pipe.take(piece))?,
         };
         let copied = parts.scatter(call.user(), done, &piece[..count]);
         done += copied as u64;
@@ -106,7 +106,7 @@ fn read_pipe(
 /// Reads messages, as many as there are and fit.
 fn read_messages(
     call: &mut Call<'_>,
-    open: &Open,
+    (fd, open): (u64, &Arc<Open>),
     monitor: &Arc<Monitor>,
     parts: &Parts,
 ) -> Outcome {
@@ -119,12 +119,12 @@ fn read_messages(
             Some(next) => next,
             None if done > 0 => break,
             None if open.is_nonblocking() => return fail(EAGAIN),
-            None => call.wait(&monitor.changed, |_| monitor.take())?,
+            None => call.wait_on([(fd, open)], &monitor.changed, |_| monitor.take())?,
         };
         let mut words = message.words();
         let child = message.child().cloned();
-        let fd = match child.map(|child| super::monitor::descriptor(call, child)).transpose() {
-            Ok(fd) => fd,
+        let new = match child.map(|child| super::monitor::descriptor(call, child)).transpose() {
+            Ok(new) => new,
             Err(_) if done > 0 => {
                 monitor.put_back(message);
                 break;
@@ -134,11 +134,11 @@ fn read_messages(
                 return Err(error.into());
             }
         };
-        words[1] = fd.map_or(words[1], u64::from);
+        words[1] = new.map_or(words[1], u64::from);
         if parts.scatter(call.user(), done, words.as_bytes()) < MESSAGE {
             monitor.put_back(message);
-            if let Some(fd) = fd {
-                call.files()?.close(fd)?;
+            if let Some(new) = new {
+                call.files()?.close(new)?;
             }
             if done == 0 {
                 return fail(EFAULT);
@@ -159,15 +159,15 @@ fn write_from(
     parts: &Parts,
 ) -> Outcome {
     open.check_write()?;
-    if at.is_some() && !open.is_seekable() {
-        return fail(ESPIPE);
+    if let Kind::Event(event) = &open.node.kind {
+        return eventfd::write(call, (fd, open), event, parts);
     }
     if parts.total == 0 {
         return Ok(0);
     }
     let mut buffer = Buffer::new(parts.total)?;
     if let Kind::Pipe(pipe) = &open.node.kind {
-        return write_pipe(call, open, pipe, parts, &mut buffer);
+        return write_pipe(call, (fd, open), pipe, parts, &mut buffer);
     }
     // As in Linux, O_APPEND comes before the place of a pwrite.
     let appends = open.flags() & O_APPEND != 0 && open.memory().is_some();
@@ -202,7 +202,7 @@ fn write_from(
 
 fn write_pipe(
     call: &mut Call<'_>,
-    open: &Open,
+    (fd, open): (u64, &Arc<Open>),
     pipe: &Arc<Pipe>,
     parts: &Parts,
     buffer: &mut Buffer,
@@ -229,7 +229,7 @@ fn write_pipe(
             None if open.is_nonblocking() => {
                 return if done > 0 { Ok(done) } else { fail(EAGAIN) };
             }
-            None => match call.wait(&pipe.changed, |_| attempt()) {
+            None => match call.wait_on([(fd, open)], &pipe.changed, |_| attempt()) {
                 Ok(put) => put,
                 Err(Stop::Interrupted) if done > 0 => return Ok(done),
                 Err(stop) => return Err(stop),
@@ -263,7 +263,7 @@ pub(in crate::call) fn vmsplice(call: &mut Call<'_>) -> Outcome {
     if flags & !KNOWN != 0 {
         return fail(EINVAL);
     }
-    let open = call.open(fd)?;
+    let open = call.moving(fd)?;
     let pipe = Arc::clone(open.pipe_of().ok_or(Errno(EBADF))?);
     let parts = Parts::read(call.user(), at, count)?;
     if open.mode.read {
@@ -283,7 +283,7 @@ pub(in crate::call) fn vmsplice(call: &mut Call<'_>) -> Outcome {
     let put = match attempt() {
         Some(put) => put,
         None if open.is_nonblocking() || flags & NONBLOCK != 0 => return fail(EAGAIN),
-        None => call.wait(&pipe.changed, |_| attempt())?,
+        None => call.wait_on([(fd, &open)], &pipe.changed, |_| attempt())?,
     };
     if put == Err(Errno(EPIPE)) {
         signal::raise(call.thread, SIGPIPE as u8);
@@ -296,16 +296,18 @@ fn place(at: u64) -> Result<Option<u64>, Errno> {
     if at > i64::MAX as u64 { Err(Errno(EINVAL)) } else { Ok(Some(at)) }
 }
 
-/// The open file of a descriptor that may be read.
-fn readable(call: &Call<'_>, fd: u64) -> Result<Arc<Open>, Errno> {
+/// The open file of a descriptor that may be read; at a place, if there is one.
+fn readable(call: &Call<'_>, fd: u64, place: Option<u64>) -> Result<Arc<Open>, Errno> {
     let open = call.moving(fd)?;
+    open.check_place(place)?;
     open.check_read()?;
     Ok(open)
 }
 
-/// The open file of a descriptor that may be written.
-fn writable(call: &Call<'_>, fd: u64) -> Result<Arc<Open>, Errno> {
+/// As [`readable`], for writes.
+fn writable(call: &Call<'_>, fd: u64, place: Option<u64>) -> Result<Arc<Open>, Errno> {
     let open = call.moving(fd)?;
+    open.check_place(place)?;
     open.check_write()?;
     Ok(open)
 }
@@ -313,14 +315,14 @@ fn writable(call: &Call<'_>, fd: u64) -> Result<Arc<Open>, Errno> {
 /// read(2).
 pub(in crate::call) fn read(call: &mut Call<'_>) -> Outcome {
     let [fd, at, len, ..] = call.args;
-    let open = readable(call, fd)?;
+    let open = readable(call, fd, None)?;
     read_into(call, (fd, &open), None, &Parts::one(at, len)?)
 }
 
 /// write(2).
 pub(in crate::call) fn write(call: &mut Call<'_>) -> Outcome {
     let [fd, at, len, ..] = call.args;
-    let open = writable(call, fd)?;
+    let open = writable(call, fd, None)?;
     write_from(call, (fd, &open), None, &Parts::one(at, len)?)
 }
 
@@ -328,7 +330,7 @@ pub(in crate::call) fn write(call: &mut Call<'_>) -> Outcome {
 pub(in crate::call) fn pread64(call: &mut Call<'_>) -> Outcome {
     let [fd, at, len, offset, ..] = call.args;
     let place = place(offset)?;
-    let open = readable(call, fd)?;
+    let open = readable(call, fd, place)?;
     read_into(call, (fd, &open), place, &Parts::one(at, len)?)
 }
 
@@ -336,14 +338,14 @@ pub(in crate::call) fn pread64(call: &mut Call<'_>) -> Outcome {
 pub(in crate::call) fn pwrite64(call: &mut Call<'_>) -> Outcome {
     let [fd, at, len, offset, ..] = call.args;
     let place = place(offset)?;
-    let open = writable(call, fd)?;
+    let open = writable(call, fd, place)?;
     write_from(call, (fd, &open), place, &Parts::one(at, len)?)
 }
 
 /// readv(2).
 pub(in crate::call) fn readv(call: &mut Call<'_>) -> Outcome {
     let [fd, at, count, ..] = call.args;
-    let open = readable(call, fd)?;
+    let open = readable(call, fd, None)?;
     let parts = Parts::read(call.user(), at, count)?;
     read_into(call, (fd, &open), None, &parts)
 }
@@ -351,7 +353,7 @@ pub(in crate::call) fn readv(call: &mut Call<'_>) -> Outcome {
 /// writev(2).
 pub(in crate::call) fn writev(call: &mut Call<'_>) -> Outcome {
     let [fd, at, count, ..] = call.args;
-    let open = writable(call, fd)?;
+    let open = writable(call, fd, None)?;
     let parts = Parts::read(call.user(), at, count)?;
     write_from(call, (fd, &open), None, &parts)
 }
@@ -360,7 +362,7 @@ pub(in crate::call) fn writev(call: &mut Call<'_>) -> Outcome {
 pub(in crate::call) fn preadv(call: &mut Call<'_>) -> Outcome {
     let [fd, at, count, offset, ..] = call.args;
     let place = place(offset)?;
-    let open = readable(call, fd)?;
+    let open = readable(call, fd, place)?;
     let parts = Parts::read(call.user(), at, count)?;
     read_into(call, (fd, &open), place, &parts)
 }
@@ -369,7 +371,7 @@ pub(in crate::call) fn preadv(call: &mut Call<'_>) -> Outcome {
 pub(in crate::call) fn pwritev(call: &mut Call<'_>) -> Outcome {
     let [fd, at, count, offset, ..] = call.args;
     let place = place(offset)?;
-    let open = writable(call, fd)?;
+    let open = writable(call, fd, place)?;
     let parts = Parts::read(call.user(), at, count)?;
     write_from(call, (fd, &open), place, &parts)
 }

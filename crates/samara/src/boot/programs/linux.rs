@@ -136,6 +136,8 @@ mod tests {
     fn huge_pages_are_those_of_the_other_kernel() {
         let run = |huge| Run {
             files: None,
+            add: Vec::new(),
+            with_libraries: false,
             env: Vec::new(),
             unmap: Unmap::Immediate,
             huge,

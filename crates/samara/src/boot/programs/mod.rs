@@ -219,6 +219,8 @@ fn machine(
         kernel: Some(elf.into()),
         task: Some(Task::Run(Run {
             files: Some(files.into()),
+            add: Vec::new(),
+            with_libraries: false,
             env: Vec::new(),
             unmap,
             huge: if bench.huge { Huge::Always } else { Huge::Never },

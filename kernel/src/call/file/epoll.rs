@@ -1,0 +1,153 @@
+//! epoll_create(2), epoll_ctl(2), epoll_wait(2).
+
+use super::poll::{MILLISECOND, deadline, deadline_at, with_mask};
+use super::{Call, Errno, Outcome, check_flags};
+use crate::call::fail;
+use crate::file::epoll::{Epoll, Event, Wanted};
+use crate::file::node::Kind;
+use crate::file::open::{Mode, Open};
+use crate::user::END;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use linux_raw_sys::errno::{EFAULT, EINVAL, ENOMEM, EPERM};
+use linux_raw_sys::general::{
+    EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP,
+    EPOLLIN, EPOLLOUT, EPOLLWAKEUP, O_CLOEXEC,
+};
+
+/// The bytes of `struct epoll_event`: events and data, without a gap.
+const EVENT: u64 = 12;
+
+/// The epoll of a description.
+fn epoll_of(open: &Open) -> Option<&Arc<Epoll>> {
+    if let Kind::Epoll(epoll) = &open.node.kind { Some(epoll) } else { None }
+}
+
+/// epoll_create(2).
+pub(in crate::call) fn epoll_create(call: &mut Call<'_>) -> Outcome {
+    if (call.args[0] as i32) <= 0 {
+        return fail(EINVAL);
+    }
+    call.args[0] = 0;
+    epoll_create1(call)
+}
+
+/// epoll_create1(2).
+pub(in crate::call) fn epoll_create1(call: &mut Call<'_>) -> Outcome {
+    let flags = call.args[0];
+    check_flags(flags, O_CLOEXEC)?;
+    Ok(call.descriptor(Kind::Epoll(Epoll::new()), Mode::READ_WRITE, flags as u32)?.into())
+}
+
+/// epoll_ctl(2).
+pub(in crate::call) fn epoll_ctl(call: &mut Call<'_>) -> Outcome {
+    /// What an exclusive item may be asked for.
+    const EXCLUSIVE: u32 =
+        EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
+    let [epoll, operation, fd, event, ..] = call.args;
+    let operation = operation as u32;
+    let mut words = [0_u32; 3];
+    if operation != EPOLL_CTL_DEL {
+        words = call.user().read(event)?;
+    }
+    let [mask, low, high] = words;
+    let wanted = Wanted { mask, data: u64::from(high) << 32 | u64::from(low) };
+    let of = call.open(epoll)?;
+    let open = call.open(fd)?;
+    if open.changed().is_none() {
+        return fail(EPERM);
+    }
+    let epoll = epoll_of(&of).filter(|_| !Arc::ptr_eq(&of, &open)).ok_or(Errno(EINVAL))?;
+    let exclusive = mask & EPOLLEXCLUSIVE != 0;
+    let fd = fd as u32;
+    match operation {
+        EPOLL_CTL_ADD if exclusive && (epoll_of(&open).is_some() || mask & !EXCLUSIVE != 0) => {
+            return fail(EINVAL);
+        }
+        EPOLL_CTL_ADD => epoll.add(fd, &open, wanted)?,
+        EPOLL_CTL_MOD if exclusive => return fail(EINVAL),
+        EPOLL_CTL_MOD => epoll.modify(fd, &open, wanted)?,
+        EPOLL_CTL_DEL => epoll.remove(fd, &open)?,
+        _ => return fail(EINVAL),
+    }
+    Ok(0)
+}
+
+/// epoll_wait(2).
+pub(in crate::call) fn epoll_wait(call: &mut Call<'_>) -> Outcome {
+    let timeout = u64::try_from(call.args[3] as i32).ok();
+    let deadline = deadline(call, timeout.map(|timeout| timeout * MILLISECOND));
+    wait(call, deadline)
+}
+
+/// epoll_pwait(2).
+pub(in crate::call) fn epoll_pwait(call: &mut Call<'_>) -> Outcome {
+    let [_, _, _, _, mask, len] = call.args;
+    with_mask(call, mask, len, epoll_wait)
+}
+
+/// epoll_pwait2(2).
+pub(in crate::call) fn epoll_pwait2(call: &mut Call<'_>) -> Outcome {
+    let [_, _, _, timeout, mask, len] = call.args;
+    let deadline = deadline_at(call, timeout)?;
+    with_mask(call, mask, len, |call| wait(call, deadline))
+}
+
+fn wait(call: &mut Call<'_>, deadline: Option<u64>) -> Outcome {
+    let [fd, into, most, ..] = call.args;
+    let open = call.moving(fd)?;
+    let bytes = EVENT * most;
+    if most == 0 || bytes > i32::MAX as u64 {
+        return fail(EINVAL);
+    }
+    if into.checked_add(bytes).is_none_or(|end| end > END) {
+        return fail(EFAULT);
+    }
+    let epoll = epoll_of(&open).ok_or(Errno(EINVAL))?;
+    loop {
+        let done = report(call, epoll, into, most as usize)?;
+        if done > 0 {
+            return Ok(done);
+        }
+        // Items that are not ready have left the list, so a loop ends or there was a change.
+        let queue = core::iter::once(&epoll.changed.threads);
+        let queued = || epoll.has_queued().then_some(());
+        match call.wait_until(queue, deadline, queued) {
+            Ok(Some(())) if call.is_ending() => return Ok(0),
+            Ok(Some(())) => {}
+            Ok(None) => return Ok(0),
+            Err(stop) => {
+                call.keep([(fd, &open)]);
+                return Err(stop);
+            }
+        }
+    }
+}
+
+/// Reports the items that are ready, as many as the program has room for.
+fn report(call: &Call<'_>, epoll: &Epoll, into: u64, most: usize) -> Outcome {
+    let mut reported: Vec<Event> = Vec::new();
+    let queued = epoll.begin();
+    let mut failed = None;
+    for _ in 0..queued {
+        if reported.len() == most {
+            break;
+        }
+        let Some(next) = epoll.next() else { break };
+        let Some(event) = next else { continue };
+        let words = [event.events, event.data as u32, (event.data >> 32) as u32];
+        let room = reported.try_reserve(1).map_err(|_| Errno(ENOMEM));
+        let at = into + EVENT * reported.len() as u64;
+        if let Err(error) = room.and_then(|()| call.user().write(at, &words)) {
+            epoll.take_back(&event);
+            failed = Some(error);
+            break;
+        }
+        reported.push(event);
+    }
+    epoll.give_back(&reported);
+    match failed {
+        Some(error) if reported.is_empty() => Err(error.into()),
+        _ => Ok(reported.len() as u64),
+    }
+}

@@ -1,0 +1,363 @@
+//! Epolls: sets of files that are watched, and a list of those that may be ready.
+//!
+//! An item watches an open description by its [`Changed`]. A change puts the item at the end of the
+//! list, once, and wakes the threads that wait. A wait takes items from the front, and asks each
+//! file what it is [ready](Open::ready) for. A level-triggered item that is ready goes back to the
+//! end. So the cost of a wait is that of the items in the list, not of all.
+//!
+//! # Why no wake-up is lost
+//! A file changes its state before it tells of it. A wait takes an item out of the list before it
+//! asks the file. Both take the lock of the epoll for the list. If the change is told of before the
+//! item is taken out, the wait asks afterwards and sees the change. If later, the item goes into
+//! the list anew. An item that a poll of the epoll finds not ready goes out of the list only if no
+//! change was told of since it was looked at ([`Item::told`]). A new item, or a new mask, is asked
+//! after it can be told of. A thread that waits for the epoll is in its queue before it looks at
+//! the list for the last time.
+//!
+//! A one-shot item is disarmed under the lock by the wait that reports it: one wait gets the event.
+//!
+//! # What keeps what
+//! An item has a weak reference to its description, which removes the item when it ends
+//! ([`Open::unwatch`]); the file has the epoll, until the item is removed. An epoll that ends
+//! removes its items from the files ([`Epoll::close`]). Items are added by calls that hold both
+//! descriptions. So dropping an epoll only frees memory, and may be done with a lock held. Dropping
+//! a description may close a file, and is done with none.
+//!
+//! # Nesting
+//! At most [`LEVELS`] epolls watch each other in a row, as in Linux, and none itself. One lock is
+//! held from the look until the item is there, so two calls do not make a cycle together. At most
+//! [`WATCHERS`] watch the same epoll; Linux bounds the paths of each length instead.
+
+use super::budget::Charge;
+use super::node::Kind;
+use super::open::Open;
+use super::ready::{Changed, READABLE};
+use crate::call::Errno;
+use crate::task::lock;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::{Arc, Weak};
+use linux_raw_sys::errno::{EEXIST, EINVAL, ELOOP, ENOENT, ENOMEM, EPERM};
+use linux_raw_sys::general::{
+    EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLONESHOT, EPOLLWAKEUP,
+};
+use spin::mutex::SpinMutex;
+
+/// The most epolls in a row.
+const LEVELS: usize = 5;
+/// The most epolls that watch one epoll. So a change is told to a bounded number of epolls.
+const WATCHERS: usize = 4;
+/// The heap that an item uses, about.
+const ITEM: usize = 160;
+/// What of a mask is no event.
+const FLAGS: u32 = EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP;
+
+/// Held while an epoll begins to watch another one.
+static NESTING: SpinMutex<()> = SpinMutex::new(());
+
+/// The address of a description, and the descriptor by which it was added.
+pub(crate) type Key = (usize, u32);
+
+/// What an item is asked for, and what it reports with its events.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    /// The events and flags.
+    pub(crate) mask: u32,
+    pub(crate) data: u64,
+}
+
+/// A file that is watched.
+struct Item {
+    open: Weak<Open>,
+    /// The file, if it is an epoll.
+    epoll: Option<Arc<Epoll>>,
+    wanted: Wanted,
+    /// The events of which it tells now: none of a one-shot item that has reported.
+    armed: u32,
+    /// Whether it is in the list.
+    queued: bool,
+    /// The changes that were told of.
+    told: u64,
+    _charge: Charge,
+}
+
+#[derive(Default)]
+struct Items {
+    all: BTreeMap<Key, Item>,
+    /// Those that may be ready. There is room for all.
+    list: VecDeque<Key>,
+    /// The waits that take items now. What they give back is missing in the list.
+    taking: usize,
+}
+
+impl Items {
+    fn queue(&mut self, key: Key, first: bool) {
+        if let Some(item) = self.all.get_mut(&key).filter(|item| !item.queued) {
+            item.queued = true;
+            if first { self.list.push_front(key) } else { self.list.push_back(key) }
+        }
+    }
+
+    fn remove(&mut self, key: Key) -> Option<Item> {
+        let item = self.all.remove(&key)?;
+        if item.queued {
+            self.list.retain(|queued| *queued != key);
+        }
+        Some(item)
+    }
+}
+
+/// An event of an item.
+pub(crate) struct Event {
+    key: Key,
+    pub(crate) events: u32,
+    pub(crate) data: u64,
+    /// It is level-triggered: a later wait asks it again.
+    again: bool,
+    /// What it was armed with.
+    armed: u32,
+}
+
+/// What a descriptor of epoll leads to.
+pub(crate) struct Epoll {
+    items: SpinMutex<Items>,
+    pub(crate) changed: Changed,
+}
+
+impl Epoll {
+    pub(crate) fn new() -> Arc<Epoll> {
+        Arc::new(Epoll { items: SpinMutex::default(), changed: Changed::new() })
+    }
+
+    /// Watches a file.
+    ///
+    /// # Errors
+    /// EPERM: it never changes. ELOOP: too many epolls in a row, or a cycle. EINVAL: too many epolls
+    /// watch it. EEXIST. ENOSPC: the budget is used up. ENOMEM. Nothing has changed.
+    pub(crate) fn add(
+        self: &Arc<Self>,
+        fd: u32,
+        open: &Arc<Open>,
+        wanted: Wanted,
+    ) -> Result<(), Errno> {
+        let changed = open.changed().ok_or(Errno(EPERM))?;
+        let (key, armed) = ((open.owner(), fd), armed(wanted));
+        let (mut epoll, mut _nesting) = (None, None);
+        if let Kind::Epoll(nested) = &open.node.kind {
+            _nesting = Some(lock(&NESTING));
+            epoll = Some(Arc::clone(nested));
+            // A cycle has no end.
+            if 1 + self.changed.levels(LEVELS) + nested.depth(LEVELS) > LEVELS {
+                return Err(Errno(ELOOP));
+            }
+            if nested.changed.watchers() >= WATCHERS {
+                return Err(Errno(EINVAL));
+            }
+        }
+        let item = Item {
+            open: Arc::downgrade(open),
+            epoll,
+            wanted,
+            armed,
+            queued: false,
+            told: 0,
+            _charge: Charge::new(ITEM)?,
+        };
+        open.set_watched();
+        changed.watch(self, key)?;
+        let added = self.insert(key, item);
+        drop(_nesting);
+        if added.is_err() {
+            drop(changed.unwatch(|epoll, of| of == key && Arc::ptr_eq(epoll, self)));
+            return added;
+        }
+        self.ask(key, open);
+        Ok(())
+    }
+
+    fn insert(&self, key: Key, item: Item) -> Result<(), Errno> {
+        let mut items = lock(&self.items);
+        if items.all.contains_key(&key) {
+            return Err(Errno(EEXIST));
+        }
+        let more = items.all.len() + 1 - items.list.len();
+        items.list.try_reserve(more).map_err(|_| Errno(ENOMEM))?;
+        items.all.insert(key, item);
+        Ok(())
+    }
+
+    /// The epolls in a row from this one on, each of which watches the next; `most` at most.
+    fn depth(&self, most: usize) -> usize {
+        if most == 0 {
+            return 0;
+        }
+        let items = lock(&self.items);
+        let nested = items.all.values().filter_map(|item| item.epoll.as_ref());
+        1 + nested.map(|nested| nested.depth(most - 1)).max().unwrap_or(0)
+    }
+
+    /// Changes what an item is asked for.
+    ///
+    /// # Errors
+    /// ENOENT. EINVAL: it is exclusive.
+    pub(crate) fn modify(&self, fd: u32, open: &Open, wanted: Wanted) -> Result<(), Errno> {
+        let key = (open.owner(), fd);
+        {
+            let mut items = lock(&self.items);
+            let item = items.all.get_mut(&key).ok_or(Errno(ENOENT))?;
+            if item.wanted.mask & EPOLLEXCLUSIVE != 0 {
+                return Err(Errno(EINVAL));
+            }
+            (item.wanted, item.armed) = (wanted, armed(wanted));
+        }
+        self.ask(key, open);
+        Ok(())
+    }
+
+    /// Puts an item into the list if its file is ready.
+    fn ask(&self, key: Key, open: &Open) {
+        let ready = open.ready();
+        if ready != 0 {
+            self.tell(key, ready);
+        }
+    }
+
+    /// Stops watching a file.
+    ///
+    /// # Errors
+    /// ENOENT.
+    pub(crate) fn remove(self: &Arc<Self>, fd: u32, open: &Open) -> Result<(), Errno> {
+        let key = (open.owner(), fd);
+        let item = lock(&self.items).remove(key).ok_or(Errno(ENOENT))?;
+        drop(item);
+        let watched = |epoll: &Arc<Epoll>, of| of == key && Arc::ptr_eq(epoll, self);
+        drop(open.changed().and_then(|changed| changed.unwatch(watched)));
+        Ok(())
+    }
+
+    /// Forgets an item of a description that ends.
+    pub(super) fn forget(&self, owner: usize) {
+        let mut items = lock(&self.items);
+        let key = items.all.range((owner, 0)..=(owner, u32::MAX)).next().map(|(key, _)| *key);
+        let item = key.and_then(|key| items.remove(key));
+        drop(items);
+        drop(item);
+    }
+
+    /// The description of the epoll ends: it watches nothing any more. No lock is held.
+    pub(super) fn close(self: &Arc<Self>) {
+        loop {
+            let first = lock(&self.items).all.pop_first();
+            let Some((key, item)) = first else { break };
+            // A description that ends at this moment removes the watcher itself.
+            if let Some(open) = item.open.upgrade() {
+                let watched = |epoll: &Arc<Epoll>, of| of == key && Arc::ptr_eq(epoll, self);
+                drop(open.changed().and_then(|changed| changed.unwatch(watched)));
+            }
+        }
+        lock(&self.items).list.clear();
+    }
+
+    /// The file of an item may have become ready for `events`.
+    pub(super) fn tell(&self, key: Key, events: u32) {
+        let mut items = lock(&self.items);
+        let Some(item) = items.all.get_mut(&key) else { return };
+        if item.armed & events == 0 {
+            return;
+        }
+        item.told += 1;
+        items.queue(key, false);
+        drop(items);
+        self.changed.wake(READABLE);
+    }
+
+    /// Whether an item is in the list.
+    pub(crate) fn has_queued(&self) -> bool {
+        !lock(&self.items).list.is_empty()
+    }
+
+    /// A wait begins to take items: as many as are in the list now. [`give_back`](Self::give_back)
+    /// follows.
+    pub(crate) fn begin(&self) -> usize {
+        let mut items = lock(&self.items);
+        items.taking += 1;
+        items.list.len()
+    }
+
+    /// Takes the next item out of the list, and returns its event, if it is ready. `None`: the list
+    /// is empty.
+    pub(crate) fn next(&self) -> Option<Option<Event>> {
+        let (key, open) = {
+            let mut items = lock(&self.items);
+            let key = items.list.pop_front()?;
+            let Some(item) = items.all.get_mut(&key) else { return Some(None) };
+            item.queued = false;
+            (key, Weak::clone(&item.open))
+        };
+        let Some(ready) = open.upgrade().map(|open| open.ready()) else { return Some(None) };
+        let mut items = lock(&self.items);
+        let Some(item) = items.all.get_mut(&key) else { return Some(None) };
+        let (events, mask) = (ready & item.armed, item.wanted.mask);
+        if events == 0 {
+            return Some(None);
+        }
+        let before = item.armed;
+        if mask & EPOLLONESHOT != 0 {
+            item.armed = 0;
+        }
+        let again = mask & (EPOLLONESHOT | EPOLLET) == 0;
+        Some(Some(Event { key, events, data: item.wanted.data, again, armed: before }))
+    }
+
+    /// An event could not be delivered: the item is as before, and comes first.
+    pub(crate) fn take_back(&self, event: &Event) {
+        let mut items = lock(&self.items);
+        if let Some(item) = items.all.get_mut(&event.key) {
+            // A new mask has armed it anew.
+            item.armed = if item.armed == 0 { event.armed } else { item.armed };
+        }
+        items.queue(event.key, true);
+        drop(items);
+        self.changed.threads.wake_all();
+    }
+
+    /// A wait has taken what it wanted: puts level-triggered items back that it has reported.
+    pub(crate) fn give_back(&self, events: &[Event]) {
+        let mut items = lock(&self.items);
+        items.taking -= 1;
+        events.iter().filter(|event| event.again).for_each(|event| items.queue(event.key, false));
+        let more = !items.list.is_empty();
+        drop(items);
+        if more {
+            // Other threads may have begun to wait meanwhile.
+            self.changed.threads.wake_all();
+        }
+    }
+
+    /// Whether an item is ready, or may be that a wait has taken. Takes those out of the list that
+    /// are not.
+    pub(super) fn is_ready(&self) -> bool {
+        loop {
+            let (key, open, told) = {
+                let items = lock(&self.items);
+                let Some(key) = items.list.front().copied() else { return items.taking > 0 };
+                let Some(item) = items.all.get(&key) else { return false };
+                (key, Weak::clone(&item.open), item.told)
+            };
+            let ready = open.upgrade().map_or(0, |open| open.ready());
+            let mut items = lock(&self.items);
+            let Some(item) = items.all.get_mut(&key) else { continue };
+            if ready & item.armed != 0 {
+                return true;
+            }
+            if item.told == told && item.queued {
+                item.queued = false;
+                items.list.retain(|queued| *queued != key);
+            }
+        }
+    }
+}
+
+/// The events of which an item tells.
+fn armed(wanted: Wanted) -> u32 {
+    wanted.mask & !FLAGS | EPOLLERR | EPOLLHUP
+}
