@@ -55,6 +55,12 @@ static const struct call calls[] = {
 	C(clock_getres, N, P), C(clock_nanosleep, N, B, T, P), C(nanosleep, T, P),
 	C(gettimeofday, P, P), C(time, P), C(times, P), C(getrusage, N, P), C(sysinfo, P),
 	C(exit, N), C(exit_group, N),
+	C(setuid, N), C(setresuid, N, N, N), C(setregid, N, N), C(setfsgid, N), C(setgroups, N, P),
+	C(getgroups, N, P), C(getresuid, P, P, P), C(getpriority, N, I), C(setpriority, N, I, N),
+	C(sched_setscheduler, I, N, P), C(sched_setparam, I, P), C(sched_getparam, I, P),
+	C(sched_getattr, I, P, L, N), C(sched_setattr, I, P, N), C(sched_rr_get_interval, I, P),
+	C(getxattr, S, P, P, L), C(setxattr, S, P, P, L, N), C(fgetxattr, FD, P, P, L),
+	C(listxattr, S, P, L), C(fremovexattr, FD, P),
 };
 enum { CALLS = sizeof calls / sizeof *calls };
 

@@ -126,6 +126,18 @@ int main(void)
 		CALL(sendfile, 3, fd, file, 0, 0),
 		CALL(copy_file_range, 37, file, 0, file, 0, 0, 0),
 		CALL(get_robust_list, 1, 0, BUFFER, BUFFER + 8),
+		CALL(setresuid, 7, -1, 0, -1),
+		CALL(setregid, 3, -1, 0),
+		CALL(getgroups, 1, -1, BUFFER),
+		CALL(setfsuid, 1, -1),
+		CALL(getpriority, 3, 0, self),
+		CALL(setpriority, 7, 0, self, 0),
+		CALL(sched_getparam, 1, self, BUFFER),
+		CALL(sched_getscheduler, 1, self),
+		CALL(sched_get_priority_max, 1, 1),
+		CALL(sched_getattr, 13, self, BUFFER, 56, 0),
+		CALL(fgetxattr, 1, fd, PATH, BUFFER, 1),
+		CALL(setxattr, 16, PATH, PATH, BUFFER, 1, 0),
 	};
 	int failed = 0, count = sizeof calls / sizeof *calls;
 	for (int i = 0; i < count; i++) {

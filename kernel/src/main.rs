@@ -153,6 +153,9 @@ unsafe extern "C" fn start(info: u32) -> ! {
         // SAFETY: `Memory::divide` left the range out, and the kernel's tables map it read-only.
         unsafe { archive::start(range) };
     }
+    if memory.beyond > 0 {
+        println!("{} MiB of memory are not used: this CPU has no pages of 1 GiB", memory.beyond);
+    }
     if let Some(complaint) = complaint {
         println!("{complaint}");
     }

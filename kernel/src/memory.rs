@@ -2,7 +2,7 @@
 //! quarter of the rest is the heap, the remainder are frames.
 
 use crate::arch::place::MEMORY;
-use crate::boot::info::BootInfo;
+use crate::boot::{self, info::BootInfo};
 use crate::layout::IMAGE;
 use core::fmt;
 use machine::{Frame, FrameRange, PhysAddr, PhysRange};
@@ -11,8 +11,6 @@ use machine::{Frame, FrameRange, PhysAddr, PhysRange};
 const LOW: u64 = 1 << 20;
 /// The most ranges that are kept. If there are more, the smallest are left out.
 const RANGES: usize = 16;
-/// The end of the memory that the boot tables map.
-const TOP: u64 = 512 << 30;
 /// The least bytes of the heap, and of the frames.
 const LEAST: u64 = 4 << 20;
 const MIB: u64 = 1 << 20;
@@ -99,6 +97,8 @@ pub(crate) struct Memory {
     pub(crate) heap: FrameRange,
     /// The frames of the archive, if there is one. No other range has them.
     pub(crate) archive: Option<FrameRange>,
+    /// MiB that the boot tables do not map. They are not used.
+    pub(crate) beyond: u64,
 }
 
 impl Memory {
@@ -109,8 +109,11 @@ impl Memory {
         let end = PhysAddr::new((&raw const image_end).addr() as u64 - IMAGE);
         let archive = info.archive().map(|archive| covering(&archive).ok_or(Refused::Beyond));
         let archive = archive.transpose()?;
+        let (top, mut beyond) = (boot::mapped(), 0);
         for range in info.memory() {
-            for part in unused((image, end), archive)? {
+            let last = range.last().map_or(0, PhysAddr::get);
+            beyond += (last + 1).saturating_sub(top.max(range.start().get())) / MIB;
+            for part in unused((image, end), archive, top)? {
                 let Some(part) = part.and_then(|part| part.intersection(&range)) else { continue };
                 add(&mut ranges, part.whole_frames());
             }
@@ -131,7 +134,7 @@ impl Memory {
         let cut = range.start().checked_add(rest).ok_or(Refused::Beyond)?;
         *largest = FrameRange::new(range.start(), rest);
         let heap = FrameRange::new(cut, heap).ok_or(Refused::Beyond)?;
-        Ok(Memory { ranges, heap, archive })
+        Ok(Memory { ranges, heap, archive, beyond })
     }
 
     /// The ranges that become frames.
@@ -151,8 +154,9 @@ fn covering(range: &PhysRange) -> Option<FrameRange> {
 fn unused(
     image: (PhysAddr, PhysAddr),
     archive: Option<FrameRange>,
+    top: u64,
 ) -> Result<[Option<PhysRange>; 3], Refused> {
-    let (low, top) = (PhysAddr::new(LOW), PhysAddr::new(TOP));
+    let (low, top) = (PhysAddr::new(LOW), PhysAddr::new(top));
     let (mut first, mut second) = (image, (top, top));
     if let Some(archive) = archive {
         second = (archive.start().start(), archive.end().ok_or(Refused::Beyond)?.start());

@@ -16,7 +16,7 @@ use absent::{
 };
 #[cfg(feature = "full")]
 pub(crate) use boot::{
-    Arch, Boot, BootBench, Huge, LEAST_MIB, Machine, Run, Task, Trials, Unmap, mib,
+    Accel, Arch, Boot, BootBench, Huge, LEAST_MIB, Machine, Run, Task, Trials, Unmap, mib,
 };
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, Parser, Subcommand};

@@ -12,9 +12,12 @@
 mod capability;
 mod events;
 mod file;
+mod identity;
 mod memory;
 mod misc;
+mod names;
 mod process;
+mod schedule;
 mod signal;
 mod table;
 mod time;
@@ -82,9 +85,9 @@ pub(crate) use misc::RELEASE;
 pub(crate) use process::first as process_first;
 pub(crate) use time::{real_time, timespec, to_timespec};
 
-/// The name of a call.
+/// The name of a call, also of one that is not there.
 pub(crate) fn name(number: usize) -> Option<&'static str> {
-    table::find(number).map(|entry| entry.name())
+    table::find(number).map(|entry| entry.name()).or_else(|| names::missing(number))
 }
 
 /// A call of a thread.
@@ -144,7 +147,10 @@ impl<'a> Call<'a> {
         }
         self.thread.begin_wait();
         match ready(self) {
-            None => Err(Stop::Wait),
+            None => {
+                self.thread.wait_deeply();
+                Err(Stop::Wait)
+            }
             Some(done) => {
                 self.thread.end_wait();
                 Ok(done)

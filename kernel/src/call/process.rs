@@ -151,6 +151,7 @@ fn make(call: &mut Call<'_>, new: New) -> Outcome {
         None => Thread::new(process::number(), Arc::clone(call.process()), own),
     };
     signal::inherit(call.thread, &thread);
+    call.thread.schedule.inherit(&thread.schedule);
     *lock(thread.name()) = *lock(call.thread.name());
     *lock(&thread.affinity) = *lock(&call.thread.affinity);
     let (user, tid) = (call.user(), thread.tid());
@@ -237,6 +238,7 @@ fn wait_for_vfork(call: &mut Call<'_>, child: &Thread) -> Outcome {
         call.thread.end_wait();
         return if over { Ok(child.tid().into()) } else { Err(Stop::Interrupted) };
     }
+    call.thread.wait_deeply();
     Err(Stop::Wait)
 }
 
@@ -268,7 +270,9 @@ fn load_program(call: &Call<'_>) -> Result<(Loaded, Program), Stop> {
     let arguments = user.texts(arguments, MOST)?;
     let environment = user.texts(environment, MOST)?;
     let place = lock(&process.place).clone();
-    let from = load::From { place: &place, pid: process.pid };
+    let identity = lock(&process.identity).clone();
+    let identity = [identity.user[0], identity.user[1], identity.group[0], identity.group[1]];
+    let from = load::From { place: &place, pid: process.pid, identity };
     let (loaded, program) = load::load(&from, &path, arguments, &environment)?;
     loaded.space.set_limits(mm::Limits { may_lock: true, ..call.space().limits() });
     let denies = call.space().with_vmas(|calls| Ok(calls.inherited_deny_exec()))?;
@@ -319,6 +323,7 @@ pub(super) fn execve(call: &mut Call<'_>) -> Outcome {
         *lock(&process.files) = Some(files);
     }
     signal::exec(call.thread);
+    lock(&process.identity).exec();
     *lock(&process.replacing) = None;
     start(own, loaded.entry, loaded.stack);
     own.xstate.load();
@@ -426,11 +431,6 @@ pub(super) fn set_tid_address(call: &mut Call<'_>) -> Outcome {
     Ok(call.thread.tid().into())
 }
 
-/// Calls that ask for the user or the group: root.
-pub(super) fn root(_: &mut Call<'_>) -> Outcome {
-    Ok(0)
-}
-
 /// Makes the first process.
 pub(crate) fn first(
     path: &[u8],
@@ -438,7 +438,7 @@ pub(crate) fn first(
     environment: &[Vec<u8>],
     files: Arc<crate::file::Files>,
 ) -> Result<Arc<Process>, Errno> {
-    let from = load::From { place: &Default::default(), pid: 0 };
+    let from = load::From { place: &Default::default(), pid: 0, identity: [0; 4] };
     let (loaded, program) = load::load(&from, path, arguments, environment)?;
     let mut own = Own::try_new(Arc::clone(&loaded.space)).ok_or(Errno(ENOMEM))?;
     let process =

@@ -1,8 +1,13 @@
 //! The calls by number.
 
-use super::{Call, Outcome, capability, file, memory, misc, process, signal, time, wait};
+use super::file::attributes::{self, By};
+use super::{
+    Call, Outcome, capability, file, identity, memory, misc, names, process, schedule, signal,
+    time, wait,
+};
 use crate::println;
 use crate::stats::CALLS;
+use crate::task::identity::Which;
 use core::sync::atomic::{AtomicBool, Ordering};
 use linux_raw_sys::general::*;
 
@@ -158,10 +163,45 @@ table! {
     __NR_getsid [0] process::getsid,
     __NR_setsid [] process::setsid,
     __NR_set_tid_address [] process::set_tid_address,
-    __NR_getuid [] process::root,
-    __NR_geteuid [] process::root,
-    __NR_getgid [] process::root,
-    __NR_getegid [] process::root,
+    __NR_getuid [] |call| identity::get(call, Which::User, 0),
+    __NR_geteuid [] |call| identity::get(call, Which::User, 1),
+    __NR_getgid [] |call| identity::get(call, Which::Group, 0),
+    __NR_getegid [] |call| identity::get(call, Which::Group, 1),
+    __NR_getresuid [] |call| identity::get_three(call, Which::User),
+    __NR_getresgid [] |call| identity::get_three(call, Which::Group),
+    __NR_setuid [0] |call| identity::set(call, Which::User),
+    __NR_setgid [0] |call| identity::set(call, Which::Group),
+    __NR_setreuid [0 1] |call| identity::set_two(call, Which::User),
+    __NR_setregid [0 1] |call| identity::set_two(call, Which::Group),
+    __NR_setresuid [0 1 2] |call| identity::set_three(call, Which::User),
+    __NR_setresgid [0 1 2] |call| identity::set_three(call, Which::Group),
+    __NR_setfsuid [0] |call| identity::set_of_files(call, Which::User),
+    __NR_setfsgid [0] |call| identity::set_of_files(call, Which::Group),
+    __NR_getgroups [0] identity::getgroups,
+    __NR_setgroups [0] identity::setgroups,
+    __NR_getpriority [0 1] schedule::getpriority,
+    __NR_setpriority [0 1 2] schedule::setpriority,
+    __NR_sched_getparam [0] schedule::sched_getparam,
+    __NR_sched_setparam [0] schedule::sched_setparam,
+    __NR_sched_getscheduler [0] schedule::sched_getscheduler,
+    __NR_sched_setscheduler [0 1] schedule::sched_setscheduler,
+    __NR_sched_get_priority_max [0] |call| schedule::priority_range(call, false),
+    __NR_sched_get_priority_min [0] |call| schedule::priority_range(call, true),
+    __NR_sched_rr_get_interval [0] schedule::sched_rr_get_interval,
+    __NR_sched_getattr [0 2 3] schedule::sched_getattr,
+    __NR_sched_setattr [0 2] schedule::sched_setattr,
+    __NR_getxattr [] |call| attributes::get(call, By::Path),
+    __NR_lgetxattr [] |call| attributes::get(call, By::Link),
+    __NR_fgetxattr [0] |call| attributes::get(call, By::Descriptor),
+    __NR_setxattr [4] |call| attributes::set(call, By::Path),
+    __NR_lsetxattr [4] |call| attributes::set(call, By::Link),
+    __NR_fsetxattr [0 4] |call| attributes::set(call, By::Descriptor),
+    __NR_listxattr [] |call| attributes::list(call, By::Path),
+    __NR_llistxattr [] |call| attributes::list(call, By::Link),
+    __NR_flistxattr [0] |call| attributes::list(call, By::Descriptor),
+    __NR_removexattr [] |call| attributes::get(call, By::Path),
+    __NR_lremovexattr [] |call| attributes::get(call, By::Link),
+    __NR_fremovexattr [0] |call| attributes::get(call, By::Descriptor),
     __NR_arch_prctl [0] misc::arch_prctl,
     __NR_uname [] misc::uname,
     __NR_getrandom [2] misc::getrandom,
@@ -264,12 +304,15 @@ pub(super) fn works_in_shortage(number: usize) -> bool {
 /// Calls that programs try and do without, whose absence is not told.
 const EXPECTED: [u32; 1] = [__NR_rseq];
 
-/// Tells of a call that is not there: once for each.
+/// Tells of a call that is not there: once for each, on a line of its own.
 pub(super) fn complain(number: usize) {
     static TOLD: [AtomicBool; CALLS] = [const { AtomicBool::new(false) }; CALLS];
     // Relaxed: at worst it is told twice.
     let first = TOLD.get(number).is_none_or(|told| !told.swap(true, Ordering::Relaxed));
     if first && !EXPECTED.contains(&(number as u32)) {
-        println!("samara: a program makes the call {number}, which is not there: ENOSYS");
+        match names::missing(number) {
+            Some(name) => println!("samara: there is no call {name}: ENOSYS"),
+            None => println!("samara: there is no call {number}: ENOSYS"),
+        }
     }
 }

@@ -92,10 +92,10 @@ pub(super) fn times(call: &mut Call<'_>) -> Outcome {
     let ticks = |nanos: u64| nanos / (SECOND / crate::load::CLOCK_TICKS);
     let process = call.process();
     call.own.clock.tell(call.thread);
-    let own = ticks(process.used.get().nanos);
-    let children = ticks(process.used_by_children.get().nanos);
     if call.args[0] != 0 {
-        call.user().write(call.args[0], &[own, 0, children, 0])?;
+        let (own, children) = (process.used.get(), process.used_by_children.get());
+        let times = [own.user(), own.system, children.user(), children.system].map(ticks);
+        call.user().write(call.args[0], &times)?;
     }
     Ok(ticks(clock::now()))
 }
@@ -161,10 +161,12 @@ pub(super) fn getrusage(call: &mut Call<'_>) -> Outcome {
     Ok(0)
 }
 
-/// A rusage: ru_utime and ru_minflt.
+/// A rusage: ru_utime, ru_stime and ru_minflt.
 pub(super) fn rusage(used: Used) -> [u64; 18] {
     let mut usage = [0; 18];
-    usage[..2].copy_from_slice(&[used.nanos / SECOND, used.nanos % SECOND / 1000]);
+    let timeval = |nanos: u64| [nanos / SECOND, nanos % SECOND / 1000];
+    usage[..2].copy_from_slice(&timeval(used.user()));
+    usage[2..4].copy_from_slice(&timeval(used.system));
     usage[8] = used.faults;
     usage
 }

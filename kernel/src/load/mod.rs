@@ -61,6 +61,8 @@ fn name(path: &[u8]) -> Name {
 pub(crate) struct From<'a> {
     pub(crate) place: &'a Place,
     pub(crate) pid: u32,
+    /// Real and effective user, and group, which the program is told.
+    pub(crate) identity: [u32; 4],
 }
 
 impl From<'_> {
@@ -125,7 +127,7 @@ pub(crate) fn load(
         Ok(())
     })?;
     let images = (&image, interpreter.as_ref());
-    let stack = stack::fill(&space, end, path, &arguments, environment, images)?;
+    let stack = stack::fill(&space, end, path, &arguments, environment, images, from.identity)?;
     let entry = interpreter.map_or(image.entry, |interpreter| interpreter.entry) as u64;
     let program = describe(file, &arguments)?;
     Ok((Loaded { space, entry, stack, name: name(path) }, program))

@@ -33,7 +33,8 @@ fn trimmed(text: &[u8]) -> &[u8] {
 /// The first line, if the file is a script.
 ///
 /// # Errors
-/// ENOEXEC: the line names no program, or its name is too long. EACCES: the file ends before a name.
+/// ENOEXEC: the line names no program, or its name is too long. EACCES: the file ends before a
+/// name.
 pub(super) fn read(file: &Shared<Shmem<Kernel>>) -> Result<Option<Line>, Errno> {
     let mut bytes = [0; LOOK];
     file.read(0, &mut bytes);
@@ -64,8 +65,8 @@ fn copy(text: &[u8]) -> Result<Vec<u8>, Errno> {
 }
 
 impl Line {
-    /// Replaces argument 0 by the program, its argument and the path of the script. Returns the path
-    /// of the program.
+    /// Replaces argument 0 by the program, its argument and the path of the script. Returns the
+    /// path of the program.
     ///
     /// # Errors
     /// ENOMEM.

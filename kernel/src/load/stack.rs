@@ -29,6 +29,7 @@ pub(super) fn fill(
     arguments: &[Vec<u8>],
     environment: &[Vec<u8>],
     (image, interpreter): (&Image, Option<&Image>),
+    [user, effective_user, group, effective_group]: [u32; 4],
 ) -> Result<u64, Errno> {
     let mut texts = Texts { bytes: Vec::new() };
     // Offsets from the start of the texts.
@@ -49,7 +50,7 @@ pub(super) fn fill(
     let start = (end - 8 - texts.bytes.len()) & !15;
     let at = |offset: usize| (start + offset) as u64;
     let capabilities = raw_cpuid::cpuid!(1).edx;
-    let signal_frame = 1024 + crate::user::xstate::bytes().unwrap_or(576) as u64;
+    let signal_frame = 1024 + crate::user::xstate::bytes() as u64;
     let told = [
         (AT_HWCAP, capabilities.into()),
         (AT_PAGESZ, 4096),
@@ -60,10 +61,10 @@ pub(super) fn fill(
         (AT_BASE, interpreter.map_or(0, |interpreter| interpreter.base as u64)),
         (AT_FLAGS, 0),
         (AT_ENTRY, image.entry as u64),
-        (AT_UID, 0),
-        (AT_EUID, 0),
-        (AT_GID, 0),
-        (AT_EGID, 0),
+        (AT_UID, user.into()),
+        (AT_EUID, effective_user.into()),
+        (AT_GID, group.into()),
+        (AT_EGID, effective_group.into()),
         (AT_SECURE, 0),
         (AT_RANDOM, at(random)),
         (AT_HWCAP2, 0),

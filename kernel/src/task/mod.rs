@@ -10,16 +10,20 @@
 //! | `wait` | queues of threads that wait for an event |
 //! | `timer` | threads that wait for a time |
 //! | `usage` | the time and the faults of threads |
+//! | `schedule` | how long a thread runs while others wait |
+//! | `identity` | the users and groups of a process |
 //! | `exit` | the end of threads and processes |
 //! | `memory` | the memory of a process |
 //! | `shortage` | memory that runs out |
 //! | `signal` | signals |
 
 pub(crate) mod exit;
+pub(crate) mod identity;
 pub(crate) mod memory;
 pub(crate) mod process;
 pub(crate) mod queue;
 pub(crate) mod run;
+pub(crate) mod schedule;
 pub(crate) mod shortage;
 pub(crate) mod signal;
 mod state;

@@ -1,5 +1,6 @@
 //! A process: what its threads share. The table of all processes.
 
+use super::identity::Identity;
 use super::memory::Memory;
 use super::usage::Usage;
 use super::{Space, Thread, WaitQueue, lock, signal};
@@ -83,6 +84,7 @@ pub(crate) struct Process {
     pub(crate) program: SpinMutex<Program>,
     /// What its threads have used in turns that are over.
     pub(crate) used: Usage,
+    pub(crate) identity: SpinMutex<Identity>,
     /// What its children have used for which it has waited.
     pub(crate) used_by_children: Usage,
 }
@@ -190,6 +192,9 @@ impl Process {
             name: SpinMutex::default(),
             program: SpinMutex::default(),
             used: Usage::default(),
+            identity: SpinMutex::new(
+                maker.map(|maker| lock(&maker.identity).clone()).unwrap_or_default(),
+            ),
             used_by_children: Usage::default(),
         });
         {

@@ -18,9 +18,6 @@ use machine::VirtAddr;
 use mm::{Access, FaultError};
 use x86_64::registers::control::Cr2;
 
-/// Nanoseconds for which a thread runs while others wait.
-const TURN: u64 = 8_000_000;
-
 /// What a thread does when its turn is over.
 pub(crate) enum Next {
     /// It goes on when its turn comes again.
@@ -96,21 +93,24 @@ fn idle() {
 fn turn(thread: Arc<Thread>, active: &mut Option<Arc<Space>>) {
     // SAFETY: this CPU has taken the thread from a queue.
     let own = unsafe { thread.own() };
-    own.clock.start();
+    own.clock.start(thread.schedule.turn());
     own.xstate.load();
     user::set_bases(own.fs, own.gs);
     area::here().process.set(thread.process.pid);
     let mut ticks = ticks_here();
     let next = loop {
         switch(active, own.active());
+        // `step` changes it when the program runs.
+        own.registers.vector = 0;
         if let Some(next) = step(&thread, own) {
             break next;
         }
+        let was_in_program = (32..enter::CALL).contains(&own.registers.vector);
         // A tick that came during a call counts, too: a program may spend all its time in calls.
         let now = ticks_here();
         if now != ticks {
             ticks = now;
-            own.clock.tell(&thread);
+            own.clock.tell_as(&thread, !was_in_program);
             // A thread that runs alone has no end of its turn. What it has retired is due by now.
             quiet();
             input::pump();
@@ -138,7 +138,7 @@ fn turn(thread: Arc<Thread>, active: &mut Option<Arc<Space>>) {
 /// has come. Two loads and two readings of the clock.
 pub(crate) fn is_turn_over(own: &Own) -> bool {
     timer::expire();
-    own.clock.turn() >= TURN && queue::has_others()
+    own.clock.is_turn_over() && queue::has_others()
 }
 
 /// The timer interrupts of this CPU so far. Cost: a load of its own line.

@@ -30,12 +30,18 @@ pub(crate) struct State {
     state: AtomicU8,
     /// A signal may be pending, or the thread is to end.
     attention: AtomicBool,
+    /// A signal does not end its waiting.
+    deep: AtomicBool,
 }
 
 impl State {
     /// That of a new thread: parked, in no queue.
     pub(crate) fn parked() -> State {
-        State { state: AtomicU8::new(PARKED), attention: AtomicBool::new(false) }
+        State {
+            state: AtomicU8::new(PARKED),
+            attention: AtomicBool::new(false),
+            deep: AtomicBool::new(false),
+        }
     }
 
     /// The thread will wait, unless it is woken from now on. The caller then looks whether what it
@@ -70,6 +76,19 @@ impl State {
     pub(crate) fn set_running(&self) {
         // Relaxed: as above.
         self.state.store(RUNNING, Ordering::Relaxed);
+        self.deep.store(false, Ordering::Relaxed);
+    }
+
+    /// Until it runs again, a signal does not end its waiting: for those that look.
+    pub(crate) fn set_deep(&self) {
+        // Relaxed, here and below: only to be shown.
+        self.deep.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the thread waits, and then whether a signal ends that.
+    pub(crate) fn waits(&self) -> Option<bool> {
+        let waits = matches!(self.state.load(Ordering::Relaxed), WAITING | PARKED);
+        waits.then(|| !self.deep.load(Ordering::Relaxed))
     }
 
     /// Ends the waiting, after its event has come. Returns true if the caller has to put the thread

@@ -5,6 +5,7 @@
 //! thread's state, which `state.rs` describes. A thread is in one queue at most.
 
 use super::process::{Name, Program};
+use super::schedule::Schedule;
 use super::state::State;
 use super::timer::Timer;
 use super::usage::{Clock, Usage};
@@ -44,6 +45,7 @@ pub(crate) struct Thread {
     /// The CPUs on which it may run.
     pub(crate) affinity: SpinMutex<CpuSet>,
     pub(crate) signals: SpinMutex<signal::OfThread>,
+    pub(crate) schedule: Schedule,
 }
 
 // SAFETY: `own` is used by one CPU at a time, as the table above says; all else is shared.
@@ -204,6 +206,7 @@ impl Thread {
             cpu: AtomicUsize::new(Kernel.current().index()),
             affinity: SpinMutex::new(Kernel.online()),
             signals: SpinMutex::new(signal::OfThread::default()),
+            schedule: Schedule::default(),
         })
     }
 
@@ -237,6 +240,16 @@ impl Thread {
     /// waits for has happened.
     pub(crate) fn begin_wait(&self) {
         self.state.begin_wait();
+    }
+
+    /// Says that only the end of the thread interrupts the waiting that has begun.
+    pub(crate) fn wait_deeply(&self) {
+        self.state.set_deep();
+    }
+
+    /// Whether it waits, and then whether a signal ends that.
+    pub(crate) fn waits(&self) -> Option<bool> {
+        self.state.waits()
     }
 
     /// The thread does not wait.

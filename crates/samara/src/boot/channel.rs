@@ -60,7 +60,7 @@ impl Channel {
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         inherit(&theirs)?;
         let by_pci = options.arch == Arch::X86_64 && options.machine == Some(Machine::Q35);
-        // The kernel uses the legacy interface. Without ioeventfd a CPU hands its bytes over itself:
+        // The kernel uses the legacy interface. Without ioeventfd a CPU hands its bytes over:
         // no thread of QEMU has to be woken.
         command.args(match by_pci {
             true => ["-device", "virtio-serial-pci,disable-legacy=off,ioeventfd=off,max_ports=2"]
@@ -133,7 +133,10 @@ impl Heard {
         };
         if count == 0 {
             // A panic may cut a line short.
-            return (self.line.is_empty() || told.line(std::mem::take(&mut self.line))) && false;
+            if !self.line.is_empty() {
+                told.line(std::mem::take(&mut self.line));
+            }
+            return false;
         }
         let passed = self.pass(&buffer[..count], told);
         passed.unwrap_or_else(|error| {
@@ -199,7 +202,7 @@ impl Heard {
                 let failed = |error| format!("no second socket for standard input: {error}");
                 let socket = self.socket.try_clone().map_err(failed)?;
                 let told = told.clone_errors();
-                thread::spawn(move || feed(socket).unwrap_or_else(|error| told(error)));
+                thread::spawn(move || feed(socket).unwrap_or_else(told));
             }
             WANTED => {}
             other => {

@@ -132,8 +132,8 @@ impl<'a> Collector<'a> {
         self.add_file(path, 0)
     }
 
-    /// The programs and libraries at or below a path of the tree, and whether it is the path itself.
-    /// Then a script is a program, too.
+    /// The programs and libraries at or below a path of the tree, and whether it is the path
+    /// itself. Then a script is a program, too.
     pub(super) fn programs_below(&self, path: &str) -> Vec<(String, bool)> {
         let files = self.tree.files_below(path).into_iter();
         let files = files.map(|(at, file)| (at[1..] == *path, at, file));
@@ -233,8 +233,8 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Finds a library by the cache, and all its kinds for other processors. If the linker would not
-    /// find it without the cache, the machine gets that, too.
+    /// Finds a library by the cache, and all its kinds for other processors. If the linker would
+    /// not find it without the cache, the machine gets that, too.
     fn search_cache(&mut self, name: &str) -> Result<Option<String>, String> {
         if self.cache.is_none() {
             let data = self.locate(CACHE).and_then(|file| fs::read(file).ok()).unwrap_or_default();
@@ -277,8 +277,8 @@ impl<'a> Collector<'a> {
     }
 }
 
-/// Whether a file is a program or a library of this machine, or with `scripts` a script, by its first
-/// bytes.
+/// Whether a file is a program or a library of this machine, or with `scripts` a script, by its
+/// first bytes.
 fn is_program(file: &Path, scripts: bool) -> bool {
     /// ELF, 64 bits, little-endian.
     const START: [u8; 6] = *b"\x7fELF\x02\x01";

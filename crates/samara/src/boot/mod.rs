@@ -1,16 +1,17 @@
 //! `samara boot`: builds the kernel of this checkout and runs it on a machine of QEMU.
 //!
-//! The order: [`arch`](mod@arch) refuses what the kernel cannot do; [`needs`] reports missing
+//! The order: [`arch`](mod@arch) and [`accel`] refuse what cannot be done; [`needs`] reports missing
 //! packages before anything is built; [`kernel`] builds the kernel; [`qemu`] makes QEMU's command
 //! line and [`run`](mod@run) runs it; [`console`] sends each line of the serial port to its
 //! destination, and [`backtrace`] adds the names of functions; [`ending`] makes the exit code.
 //!
 //! `samara boot run` has more: [`program`] checks the program, and [`archive`] makes the files that
 //! the kernel gets. [`host`] copies files of the host. [`libraries`] collects what programs need:
-//! [`elf`] reads it from their headers, [`cache`] is the dynamic linker's.
-//! [`channel`](mod@channel) brings the program's output back and its input there, [`out`] brings
-//! files, and [`outcome`] its end. [`programs`] measures programs, on this kernel and on Linux.
+//! [`elf`] reads it from their headers, [`cache`] is the dynamic linker's. [`channel`](mod@channel)
+//! brings the program's output back and its input there, [`out`] brings files, and [`outcome`] its
+//! end. [`programs`] measures programs, on this kernel and on Linux.
 
+mod accel;
 mod arch;
 mod archive;
 mod backtrace;
@@ -32,7 +33,7 @@ mod run;
 
 use crate::PROGRAM;
 use crate::bench::PROGRAMS;
-use crate::cli::{self, Task};
+use crate::cli::{self, Accel, Task};
 use crate::complain;
 use crate::output::{self, Lines};
 use channel::{Channel, Output};
@@ -49,9 +50,11 @@ use std::process::ExitCode;
 use trace::report::messages;
 
 pub(crate) fn run(options: &cli::Boot) -> ExitCode {
-    let refused = arch::check(options).map_err(|what| match options.task {
-        Some(Task::Run(_)) => Failure { code: NO_MACHINE, what },
-        _ => what.into(),
+    let refused = arch::check(options).and_then(|()| accel::check(options)).map_err(|what| {
+        match options.task {
+            Some(Task::Run(_)) => Failure { code: NO_MACHINE, what },
+            _ => what.into(),
+        }
     });
     let ended = refused.and_then(|()| match &options.task {
         Some(Task::Run(run)) => run_program(options, run),
@@ -91,6 +94,7 @@ fn boot(options: &cli::Boot) -> Result<(), Failure> {
     // first.
     let json = output::open(json)?;
     let elf = kernel::find(options.kernel.as_deref(), options.arch)?;
+    let options = &accel::choose(options, &elf);
     let command = qemu::command(options, &elf, &words);
     messages::show(&format!("booting: {}\n", qemu::shown(&command)));
     let mut console = Console::new(json, &elf);
@@ -113,7 +117,8 @@ fn described(options: &cli::Boot) -> Run {
         (_, true, false) => format!("{cpus} CPUs of which one runs at a time"),
         (_, true, true) => format!("{cpus} CPUs that take short turns, and waiting counts"),
     };
-    let machine = format!("QEMU without hardware virtualization, with {how}");
+    let by = if options.accel == Accel::Kvm { "by KVM" } else { "without hardware virtualization" };
+    let machine = format!("QEMU {by}, with {how}");
     let clock = if count { Clock::Instructions } else { Clock::Time };
     Run::here(PROGRAM, &machine, clock)
 }
@@ -167,6 +172,7 @@ fn with_channel<'a>(
     let no_machine = |what| Failure { code: NO_MACHINE, what };
     let words = qemu::words(options).map_err(no_machine)?;
     let elf = kernel::find(options.kernel.as_deref(), options.arch).map_err(no_machine)?;
+    let options = &accel::choose(options, &elf);
     let mut command = qemu::command(options, &elf, &words);
     if let Some(archive) = archive {
         channel::inherit(archive).map_err(no_machine)?;

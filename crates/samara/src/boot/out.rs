@@ -300,9 +300,12 @@ mod tests {
             ("d/l", "../../a", true),
             ("d/l", "../d/../a", true),
             ("d/l", "../a/.", false),
+            ("d/e/l", "../gone/..", true),
+            ("d/e/l", "../../l", false),
             ("l", "d/gone", false),
         ] {
-            let all = [("d", 0o040_755, ""), (path, 0o120_777, target), END];
+            let all =
+                [("d", 0o040_755, ""), ("d/e", 0o040_755, ""), (path, 0o120_777, target), END];
             let (folder, left_out) = written(&archive(&all));
             assert_eq!(left_out.unwrap().len(), usize::from(out), "{target}");
             let there = folder.path().join("out").join(path).symlink_metadata().is_ok();

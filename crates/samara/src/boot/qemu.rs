@@ -1,7 +1,7 @@
 //! QEMU's command line, and the kernel's within it.
 
 use crate::bench::with_waiting;
-use crate::cli::{Arch, Boot, BootBench, Huge, Machine, Run, Task, Trials, Unmap};
+use crate::cli::{Accel, Arch, Boot, BootBench, Huge, Machine, Run, Task, Trials, Unmap};
 use clap::ValueEnum;
 use std::path::Path;
 use std::process::Command;
@@ -19,19 +19,23 @@ pub(super) fn command(options: &Boot, elf: &Path, words: &str) -> Command {
     };
     // The emulator counts and times each byte of a fast string instruction, unlike a processor. So
     // kernels and programs must not believe in them.
-    let processor = match options.arch {
-        Arch::Aarch64 => "max",
-        Arch::X86_64 => "max,erms=off,fsrm=off",
+    let processor = match (options.arch, options.accel) {
+        // The kernel does not read the register of the host's weaknesses, which some versions of
+        // KVM tell of and then do not have.
+        (_, Accel::Kvm) => "host,arch-capabilities=off",
+        (Arch::Aarch64, _) => "max",
+        (Arch::X86_64, _) => "max,erms=off,fsrm=off",
     };
     let mut command = Command::new(options.arch.qemu().0);
     command.args(["-M", machine, "-cpu", processor]);
-    // KVM can be opened on some machines and then hangs; and only an emulated processor can count.
+    // Only an emulated processor can count.
     match icount_shift(options) {
         // Each instruction takes `1 << shift` nanoseconds, and sleep takes no time of the host.
         Some(shift) => {
             let icount = format!("shift={shift},sleep=off");
             command.args(["-icount", &icount, "-accel", "tcg,thread=single"])
         }
+        None if options.accel == Accel::Kvm => command.args(["-accel", "kvm"]),
         None => command.args(["-accel", "tcg,thread=multi"]),
     };
     command
@@ -191,6 +195,8 @@ mod tests {
              -m 1G -nodefaults -no-user-config -display none -no-reboot -serial stdio \
              -semihosting-config enable=on,target=native -kernel '/k e/kernel' -append test"
         );
+        let kvm = line("--accel kvm");
+        assert!(kvm.contains("-cpu host,arch-capabilities=off -accel kvm "), "{kvm}");
         let other = line("--cpus 8 --memory 512M --machine q35");
         assert!(other.contains("-M q35 ") && other.contains("-smp 8 -m 512M "), "{other}");
     }
@@ -233,6 +239,18 @@ mod tests {
         }
         for line in ["--arch aarch64", "--arch aarch64 --cpus 8 test", "--machine q35 bench"] {
             assert_eq!(super::super::arch::check(&boot(line)), Ok(()), "{line}");
+        }
+    }
+
+    #[test]
+    fn kvm_neither_counts_nor_runs_other_processors() {
+        let refused = |line: &str| super::super::accel::check(&boot(line)).unwrap_err();
+        for line in ["--accel kvm bench vmap --count", "run --accel kvm --count -- a"] {
+            assert!(refused(line).contains("cannot count"), "{line}: {}", refused(line));
+        }
+        assert!(refused("--accel kvm --arch aarch64").contains("x86_64 kernels"));
+        for line in ["bench --count", "run --accel auto --count -- a", "--accel auto"] {
+            assert_eq!(super::super::accel::check(&boot(line)), Ok(()), "{line}");
         }
     }
 

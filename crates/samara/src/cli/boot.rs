@@ -23,6 +23,7 @@ Examples:
   samara boot --cpus 8 test stale --seed 7    one trial, on eight CPUs, with the seed of a failure
   samara boot --machine q35 --memory 4G test  on a PC with firmware tables, in more memory
   samara boot --arch aarch64 --cpus 8 test    on AArch64
+  samara boot --accel kvm test                on the host's own MMU, where /dev/kvm works
   samara boot bench gup --effort quick        an experiment on a real page-table walker
   samara boot bench calls                     single calls, beside Linux's in the same emulator
   samara boot bench --count --json - vmap     count instructions: the same in each run
@@ -82,7 +83,7 @@ const LIMIT: &str = "14400";
 /// little less, the kernel reports it itself. `./check machines` boots with exactly this much.
 pub(crate) const LEAST_MIB: u64 = 16;
 
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Boot {
     /// Virtual CPUs
     #[arg(long, global = true, value_name = "N", default_value_t = 2,
@@ -100,6 +101,10 @@ pub(crate) struct Boot {
     /// The machine that QEMU emulates [default: microvm; with aarch64 always virt]
     #[arg(long, global = true, value_enum)]
     pub(crate) machine: Option<Machine>,
+
+    /// What executes the machine's instructions
+    #[arg(long, global = true, value_enum, default_value_t = Accel::Tcg)]
+    pub(crate) accel: Accel,
 
     /// End the run after this many seconds; 0 or none: no limit
     #[arg(long, global = true, value_name = "SECONDS", default_value = LIMIT, value_parser = limit)]
@@ -122,7 +127,7 @@ pub(crate) struct Boot {
 pub(crate) struct Limit(pub(crate) Option<Duration>);
 
 /// The task of the kernel after it has booted.
-#[derive(Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Task {
     /// Run trials of the kernel's memory on this machine
     Test(Trials),
@@ -156,7 +161,7 @@ Figures are kept when a later loop fails: the report names the loop, and the exi
     Run(Run),
 }
 
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Trials {
     /// The trials to run [default: all]
     #[arg(value_name = "TRIAL", value_parser = word)]
@@ -171,7 +176,7 @@ pub(crate) struct Trials {
     pub(crate) rounds: Option<NonZeroU64>,
 }
 
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct BootBench {
     /// The experiments to run [default: all]
     #[arg(value_name = "EXPERIMENT", value_parser = PossibleValuesParser::new(boot_names()))]
@@ -216,7 +221,7 @@ pub(crate) struct BootBench {
     pub(crate) huge: bool,
 }
 
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Run {
     /// The root file system: the files, folders and links in DIR
     #[arg(long, value_name = "DIR")]
@@ -271,7 +276,7 @@ pub(crate) struct Run {
 }
 
 /// Words of 8 bytes, little-endian, that count from 0.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct WriteNumbers {
     /// How much, in MiB
     #[arg(value_name = "MIB")]
@@ -316,6 +321,17 @@ pub(crate) enum Machine {
     Microvm,
     /// A PC with firmware and its tables
     Q35,
+}
+
+/// What executes the machine's instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Accel {
+    /// QEMU's own emulation
+    Tcg,
+    /// The host's processors: a real MMU, real interrupts, real time. x86_64 alone, without --count
+    Kvm,
+    /// KVM if the kernel boots by it within two seconds, else tcg
+    Auto,
 }
 
 /// Parses whole seconds, or `none`.

@@ -14,6 +14,7 @@
 //! | `epoll`, `eventfd`, `timerfd` | the calls of this name |
 //! | `pieces` | calls that are made again, with the files that they began with |
 
+pub(super) mod attributes;
 mod buffer;
 pub(super) mod control;
 pub(super) mod copy;
@@ -36,8 +37,10 @@ use crate::file::node::{Kind, Node};
 use crate::file::open::{Mode, Open};
 use crate::machine::Kernel;
 use crate::path::{Found, Start};
+use crate::task::identity::OF_FILES;
 use crate::task::lock;
 use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENOENT, ENOMEM, ENOTDIR};
 use linux_raw_sys::general::{
     AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, O_CLOEXEC,
@@ -110,6 +113,16 @@ impl Call<'_> {
             return Ok(Arc::clone(&self.any_open(folder)?.node));
         }
         self.start_of(folder, &path)?.find(&path, follow)
+    }
+
+    /// A new inode, which belongs to the user and the group of the process.
+    fn owned(&self, node: Arc<Node>) -> Arc<Node> {
+        let identity = lock(&self.process().identity);
+        // Relaxed: numbers only.
+        node.user.store(identity.user[OF_FILES], Ordering::Relaxed);
+        node.group.store(identity.group[OF_FILES], Ordering::Relaxed);
+        drop(identity);
+        node
     }
 
     fn umask(&self) -> u32 {

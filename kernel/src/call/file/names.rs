@@ -31,7 +31,7 @@ pub(in crate::call) fn mkdirat(call: &mut Call<'_>) -> Outcome {
 
 fn make_folder(call: &Call<'_>, folder: u64, path: u64, mode: u64) -> Outcome {
     let found = new_name(call, folder, path)?;
-    let node = Node::folder(&found.parent, mode as u32 & 0o1777 & !call.umask())?;
+    let node = call.owned(Node::folder(&found.parent, mode as u32 & 0o1777 & !call.umask())?);
     tree::insert(&found.parent, &found.name, &node)?;
     Ok(0)
 }
@@ -47,7 +47,7 @@ pub(in crate::call) fn mknodat(call: &mut Call<'_>) -> Outcome {
         return fail(ENOENT);
     }
     let shown = found.parent.shown_path(&found.name)?;
-    let node = Node::file(&shown, mode as u32 & !call.umask())?;
+    let node = call.owned(Node::file(&shown, mode as u32 & !call.umask())?);
     tree::insert(&found.parent, &found.name, &node)?;
     Ok(0)
 }
@@ -147,7 +147,7 @@ pub(in crate::call) fn symlinkat(call: &mut Call<'_>) -> Outcome {
     if found.folder {
         return fail(ENOENT);
     }
-    let node = Node::new(Kind::Link(target), 0o777)?;
+    let node = call.owned(Node::new(Kind::Link(target), 0o777)?);
     tree::insert(&found.parent, &found.name, &node)?;
     Ok(0)
 }

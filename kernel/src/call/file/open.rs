@@ -75,7 +75,7 @@ fn open_path(call: &Call<'_>, folder: u64, path: u64, flags: u32, mode: u32) -> 
             return fail(EISDIR);
         }
         let shown = found.parent.shown_path(&found.name)?;
-        let node = Node::file(&shown, mode & 0o7777 & !call.umask())?;
+        let node = call.owned(Node::file(&shown, mode & 0o7777 & !call.umask())?);
         match tree::insert(&found.parent, &found.name, &node) {
             Ok(()) => break (found, node, true),
             // Another thread was faster.
@@ -136,7 +136,7 @@ fn open_unnamed(call: &Call<'_>, folder: &Arc<Node>, how: Mode, flags: u32, mode
         return fail(EOPNOTSUPP);
     }
     let shown = folder.shown_path(b"# (deleted)")?;
-    let node = Node::file(&shown, mode & 0o7777 & !call.umask())?;
+    let node = call.owned(Node::file(&shown, mode & 0o7777 & !call.umask())?);
     // Relaxed: no other thread has it. With O_EXCL it cannot get a name.
     node.links.store(0, Ordering::Relaxed);
     let open = Open::new(node, None, how, flags & KEPT)?;

@@ -7,7 +7,7 @@ use crate::load::CLOCK_TICKS;
 use crate::path::Target;
 use crate::task::process::{self as processes, Name};
 use crate::task::usage::Used;
-use crate::task::{Process, Space, lock, shortage};
+use crate::task::{Process, Space, Thread, lock, shortage};
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -87,7 +87,7 @@ impl What {
     /// What an open description reads, of the process or of one of its threads.
     pub(super) fn open(self, process: &Arc<Process>, only: Option<u32>) -> Result<Content, Errno> {
         let tid = only.unwrap_or(process.pid);
-        let thread = processes::thread(tid);
+        let thread = thread(tid);
         let space = process.space();
         let weak = || space.as_ref().map(Arc::downgrade).ok_or(Errno(ESRCH));
         match self {
@@ -151,8 +151,20 @@ fn totals(space: Option<&Space>) -> Totals {
     space.map(Space::totals).unwrap_or_default()
 }
 
-fn state(process: &Process) -> &'static str {
-    if lock(&process.ended).is_some() { "Z (zombie)" } else { "R (running)" }
+fn thread(tid: u32) -> Option<Arc<Thread>> {
+    processes::thread(tid)
+}
+
+/// The state of a thread. The first thread of a process may have ended before the others.
+fn state(tid: u32) -> &'static str {
+    match thread(tid) {
+        None => "Z (zombie)",
+        Some(thread) => match thread.waits() {
+            None => "R (running)",
+            Some(true) => "S (sleeping)",
+            Some(false) => "D (disk sleep)",
+        },
+    }
 }
 
 fn mounts(out: &mut dyn Write) -> fmt::Result {
@@ -202,20 +214,24 @@ fn stat(
     let totals = totals(space);
     // Relaxed, here and below: numbers only.
     let ticks = |nanos: u64| nanos / (1_000_000_000 / CLOCK_TICKS);
-    let (faults, used) = (used.faults, ticks(used.nanos));
     let of_children = process.used_by_children.get();
-    let (child_faults, children) = (of_children.faults, ticks(of_children.nanos));
+    let times = |used: Used| format!("{} {}", ticks(used.user()), ticks(used.system));
+    let (faults, child_faults) = (used.faults, of_children.faults);
     let threads = lock(&process.threads).len();
+    let nice = thread(tid).map_or(0, |thread| thread.schedule.nice());
     write!(
         out,
-        "{} ({}) {} {} {} {} 0 -1 0 {faults} {child_faults} 0 0 {used} 0 {children} 0 20 0 \
-         {threads} 0 0 {} {}",
+        "{} ({}) {} {} {} {} 0 -1 0 {faults} {child_faults} 0 0 {} {} {} {nice} {threads} \
+         0 0 {} {}",
         tid,
         name,
-        &state(process)[..1],
+        &state(tid)[..1],
         parent(process),
         process.group.load(Ordering::Relaxed),
         process.session.load(Ordering::Relaxed),
+        times(used),
+        times(of_children),
+        20 + nice,
         totals.size,
         totals.resident >> 12
     )?;
@@ -233,9 +249,17 @@ fn status(
     let pid = process.pid;
     writeln!(out, "Name:\t{name}")?;
     writeln!(out, "Umask:\t{:04o}", lock(&process.place).umask)?;
-    writeln!(out, "State:\t{}", state(process))?;
+    writeln!(out, "State:\t{}", state(tid))?;
     writeln!(out, "Tgid:\t{pid}\nNgid:\t0\nPid:\t{tid}\nPPid:\t{}", parent(process))?;
-    writeln!(out, "TracerPid:\t0\nUid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0")?;
+    let identity = lock(&process.identity).clone();
+    writeln!(out, "TracerPid:\t0")?;
+    for (name, [real, effective, saved, files]) in [("Uid", identity.user), ("Gid", identity.group)]
+    {
+        writeln!(out, "{name}:\t{real}\t{effective}\t{saved}\t{files}")?;
+    }
+    out.write_str("Groups:\t")?;
+    identity.groups.iter().try_for_each(|group| write!(out, "{group} "))?;
+    out.write_str("\n")?;
     writeln!(out, "FDSize:\t{}", crate::file::DESCRIPTORS)?;
     if space.is_some() {
         let of_files = totals.resident - totals.anonymous.min(totals.resident);

@@ -105,10 +105,8 @@ pub(super) fn build(
         at = end;
         alternate = true;
     }
-    let xstate = xstate::bytes().map(|bytes| {
-        at = at.wrapping_sub((bytes + size_of_val(&END_MARK)) as u64) & !63;
-        at
-    });
+    at = at.wrapping_sub((xstate::bytes() + size_of_val(&END_MARK)) as u64) & !63;
+    let xstate = at;
     // As after a call: the return address lies below a multiple of 16.
     at = (at.wrapping_sub(size_of::<Frame>() as u64) & !15).wrapping_sub(8);
     if alternate && !own.stack.contains(at) {
@@ -118,11 +116,9 @@ pub(super) fn build(
     let space = Arc::clone(own.space());
     // SAFETY: this CPU runs the thread, and has its space active.
     let user = unsafe { User::new(&space) };
-    if let Some(at) = xstate {
-        let bytes = own.xstate.as_bytes();
-        user.write_bytes(at, bytes)?;
-        user.write(at + bytes.len() as u64, &END_MARK)?;
-    }
+    let bytes = own.xstate.as_bytes();
+    user.write_bytes(xstate, bytes)?;
+    user.write(xstate.wrapping_add(bytes.len() as u64), &END_MARK)?;
     let frame = Frame {
         restorer: action.restorer,
         context: context(own, mask, trap, xstate),
@@ -143,10 +139,10 @@ pub(super) fn build(
     Ok(())
 }
 
-fn context(own: &Own, mask: u64, trap: Trap, xstate: Option<u64>) -> Context {
+fn context(own: &Own, mask: u64, trap: Trap, xstate: u64) -> Context {
     let of = &own.registers;
     Context {
-        flags: SEGMENTS | if xstate.is_some() { HAS_XSTATE } else { 0 },
+        flags: SEGMENTS | HAS_XSTATE,
         link: 0,
         stack: own.stack,
         r8: of.r8,
@@ -175,7 +171,7 @@ fn context(own: &Own, mask: u64, trap: Trap, xstate: Option<u64>) -> Context {
         vector: trap.vector,
         old_mask: mask,
         address: trap.address,
-        xstate: xstate.unwrap_or(0),
+        xstate,
         reserved: [0; 8],
         mask,
     }
@@ -203,9 +199,6 @@ pub(crate) fn restore(thread: &Arc<Thread>, own: &mut Own, user: User<'_>) -> Re
 
 /// Takes the vector registers from a frame; without any there, they are as at a program's start.
 fn restore_xstate(xstate: &mut XState, user: User<'_>, at: u64) -> Result<(), Errno> {
-    if xstate::bytes().is_none() {
-        return Ok(());
-    }
     if at == 0 {
         xstate.reset();
     } else {

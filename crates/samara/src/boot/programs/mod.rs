@@ -69,7 +69,7 @@ struct Ran {
 /// A machine cannot be run, or ends early. Its console was shown, and the report is written.
 pub(super) fn bench(options: &Boot, bench: &BootBench) -> Result<(), Failure> {
     let json = output::open(bench.json.as_deref())?;
-    let mut run = super::described(options);
+    let mut beside = String::new();
     let mut systems = vec![System::Ours(Unmap::Immediate), System::Ours(Unmap::Grace)];
     if let Some(path) = &bench.linux {
         if bench.waiting {
@@ -78,11 +78,14 @@ pub(super) fn bench(options: &Boot, bench: &BootBench) -> Result<(), Failure> {
         }
         let image = linux::open(path)?;
         let huge = if bench.huge { "with" } else { "without" };
-        run.machine += &format!("; Linux {}, both kernels {huge} huge pages", image.version);
+        beside = format!("; Linux {}, both kernels {huge} huge pages", image.version);
         systems.push(System::Linux(image));
     }
     let files = loops::build()?;
     let elf = super::kernel::find(options.kernel.as_deref(), options.arch)?;
+    let options = &super::accel::choose(options, &elf);
+    let mut run = super::described(options);
+    run.machine += &beside;
     let (rounds, words) = effort(bench);
     let unit = match (bench.count, bench.waiting) {
         (false, _) => Unit::Rate,
@@ -210,6 +213,7 @@ fn machine(
         memory,
         arch: options.arch,
         machine: kind,
+        accel: options.accel,
         timeout: options.timeout,
         append: None,
         kernel: Some(elf.into()),

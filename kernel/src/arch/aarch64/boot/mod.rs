@@ -8,6 +8,11 @@ use info::tree;
 use smccc::psci::cpu_on;
 use smccc::{Hvc, Smc};
 
+/// The end of the memory that the boot tables map.
+pub(crate) fn mapped() -> u64 {
+    512 << 30
+}
+
 /// Makes ready what starts other CPUs. Here that is in the image already.
 ///
 /// # Safety

@@ -2,15 +2,23 @@
 //!
 //! The loader enters [`pvh_start`] by the PVH protocol: 32-bit, no paging, interrupts off, EBX at
 //! the start info. Other CPUs enter [`trampoline_start`] in 16-bit mode, at a page below 1 MiB to
-//! which it was copied. Both switch to long mode with the same boot tables, which are constant
-//! data. These map all physical memory up to 512 GiB by pages of 1 GiB, at its own addresses and in
-//! the direct map, and the first GiB at the kernel's linked addresses. They allow writes to code.
-//! The kernel's own tables replace them as soon as they exist.
+//! which it was copied. Both switch to long mode with the same boot tables. These map all physical
+//! memory up to 512 GiB by pages of 1 GiB, at its own addresses and in the direct map, and the
+//! first GiB at the kernel's linked addresses. For a CPU without such pages, the first entry fills
+//! in tables of pages of 2 MiB, up to 4 GiB ([`mapped`]). They allow writes to code. The kernel's
+//! own tables replace them as soon as they exist.
 
 use core::arch::global_asm;
+use raw_cpuid::CpuId;
 
 /// The address of the copied trampoline. A SIPI has its page number.
 pub(crate) const TRAMPOLINE: u64 = 0x8000;
+
+/// The end of the memory that the boot tables map.
+pub(crate) fn mapped() -> u64 {
+    let more = CpuId::new().get_extended_processor_and_feature_identifiers();
+    if more.is_some_and(|more| more.has_1gib_pages()) { 512 << 30 } else { 4 << 30 }
+}
 
 global_asm!(
     r#"
@@ -39,13 +47,31 @@ pvh_start:
     mov %eax, (%edi)
     mov $boot_no_memory, %esi
     jne 2f
-    # The first tables consist of pages of 1 GiB.
+    mov $boot_long, %ebp
+    # The first tables consist of pages of 1 GiB, if the CPU has them.
     mov $0x80000001, %eax
     cpuid
-    mov $boot_complaint, %esi
     test $(1 << 26), %edx
-    jz 2f
-    mov $boot_long, %ebp
+    jnz to_long
+    # It has none: 2048 pages of 2 MiB instead, up to 4 GiB, where the sum wraps.
+    mov $boot_p2, %edi
+    mov $0x83, %eax
+6:  mov %eax, (%edi)
+    add $8, %edi
+    add $(2 << 20), %eax
+    jnc 6b
+    mov $boot_p3, %edi
+    mov $1024, %ecx                 # all words of the table
+    xor %eax, %eax
+    rep stosl
+    mov $boot_p3, %edi
+    mov $boot_p2 + 3, %eax
+7:  mov %eax, (%edi)
+    add $8, %edi
+    add $4096, %eax
+    cmp $boot_p2 + 4 * 4096 + 3, %eax
+    jne 7b
+    movl $boot_p2 + 3, boot_p3_high + 510 * 8
     jmp to_long
     # There is no console yet: the message goes to the serial port, then the machine exits.
 2:  mov $0x3f8, %dx
@@ -139,8 +165,6 @@ boot_gdt_pointer:
     .long boot_gdt
 boot_info:
     .long 0
-boot_complaint:
-    .asciz "samara: this CPU has no pages of 1 GiB: start QEMU with -cpu max\r\n"
 boot_no_memory:
     .ascii "samara: too little memory for the kernel's image: "
     .asciz "give the machine {least} MiB at least\r\n"
@@ -162,6 +186,8 @@ boot_p3_high:
     .fill 510, 8, 0
     .quad 0x83
     .quad 0
+boot_p2:
+    .fill 4 * 512, 8, 0             # for a CPU without pages of 1 GiB
 
     .section .text.ap_high, "ax", @progbits
     .code64

@@ -4,6 +4,8 @@ pub(crate) mod acpi;
 pub(crate) mod entry;
 pub(crate) mod info;
 
+pub(crate) use entry::mapped;
+
 use super::apic;
 use crate::cpu::area::Area;
 use crate::layout::direct;

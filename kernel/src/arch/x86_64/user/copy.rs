@@ -91,7 +91,7 @@ impl<'a> User<'a> {
 
     /// Copies a text that ends with a zero, without it. `too_long` is the errno beyond `most`
     /// bytes.
-    fn text(self, at: u64, most: usize, too_long: u32) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn text(self, at: u64, most: usize, too_long: u32) -> Result<Vec<u8>, Errno> {
         let mut text = Vec::new();
         let mut part = [0; 256];
         loop {

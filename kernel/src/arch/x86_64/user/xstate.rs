@@ -7,6 +7,7 @@ use alloc::alloc::{alloc_zeroed, dealloc};
 use core::alloc::Layout;
 use core::arch::asm;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
 use raw_cpuid::CpuId;
 use spin::Once;
 use x86_64::registers::xcontrol::{XCr0, XCr0Flags};
@@ -33,12 +34,15 @@ const START_MARK: u32 = 0x4650_5853;
 /// FP_XSTATE_MAGIC2: Linux's mark behind a program's copy.
 pub(crate) const END_MARK: u32 = 0x4650_5845;
 
+/// XCR0 as it is on all CPUs. Not each hypervisor lets a kernel read it.
+static ENABLED: AtomicU64 = AtomicU64::new(3);
 static BYTES: Once<usize> = Once::new();
 /// The bits of MXCSR that this CPU has. `xrstor` faults for others.
 static MXCSR_BITS: Once<u32> = Once::new();
 
-/// Enables the registers on this CPU, if it can save them.
+/// Enables the registers on this CPU. One without `xsave` has x87 and SSE alone.
 pub(super) fn start() {
+    MXCSR_BITS.call_once(mxcsr_bits);
     let id = CpuId::new();
     if !id.get_feature_info().is_some_and(|features| features.has_xsave()) {
         return;
@@ -48,13 +52,24 @@ pub(super) fn start() {
             | if info.xcr0_supports_avx512_opmask() { 7 << 5 } else { 0 }
             | 3
     });
-    // SAFETY: the CPU has these registers.
-    unsafe { XCr0::write(KEPT.intersection(XCr0Flags::from_bits_truncate(all))) };
-    MXCSR_BITS.call_once(mxcsr_bits);
-    BYTES.call_once(|| {
-        let info = CpuId::new().get_extended_state_info();
-        info.map_or(LEAST, |info| info.xsave_area_size_enabled_features() as usize)
+    let enabled = KEPT.intersection(XCr0Flags::from_bits_truncate(all)).bits();
+    // SAFETY: the CPU has these registers. No other bit is set after a reset.
+    unsafe { XCr0::write_raw(enabled) };
+    // Relaxed, here and below: only the number, and the same on all CPUs.
+    ENABLED.store(enabled, Ordering::Relaxed);
+    BYTES.call_once(area);
+}
+
+/// The bytes for the enabled registers, by the place of each. The sum that CPUID also has follows
+/// XCR0, which some hypervisors overlook.
+fn area() -> usize {
+    let enabled = enabled();
+    let parts = (2..32).filter(|part| enabled >> part & 1 != 0);
+    let ends = parts.map(|part| {
+        let leaf = core::arch::x86_64::__cpuid_count(0xd, part);
+        leaf.eax as usize + leaf.ebx as usize
     });
+    ends.fold(LEAST, usize::max)
 }
 
 fn mxcsr_bits() -> u32 {
@@ -72,17 +87,19 @@ fn mxcsr_bits() -> u32 {
     }
 }
 
-/// The bytes of the saved registers; `None` if this CPU cannot save them.
-pub(crate) fn bytes() -> Option<usize> {
-    BYTES.get().copied()
+/// The bytes of the saved registers.
+pub(crate) fn bytes() -> usize {
+    BYTES.get().copied().unwrap_or(LEAST)
 }
 
-/// The registers that this CPU saves.
+/// Whether this CPU has `xsave`. `fxsave` leaves the header of the format as it is: zeros.
+fn has_xsave() -> bool {
+    BYTES.get().is_some()
+}
+
+/// The registers that are saved: without `xsave` x87 and SSE.
 fn enabled() -> u32 {
-    if bytes().is_none() {
-        return 3;
-    }
-    XCr0::read().bits() as u32
+    ENABLED.load(Ordering::Relaxed) as u32
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {
@@ -109,7 +126,7 @@ unsafe impl Send for XState {}
 impl XState {
     /// The registers as a program finds them at its start. `None` without memory.
     pub(crate) fn try_new() -> Option<XState> {
-        let bytes = bytes().unwrap_or(LEAST);
+        let bytes = bytes();
         // SAFETY: the size is not 0.
         let at = NonNull::new(unsafe { alloc_zeroed(layout(bytes)) })?;
         let mut state = XState { at, bytes };
@@ -180,21 +197,29 @@ impl XState {
 
     /// Saves this CPU's registers.
     pub(crate) fn save(&mut self) {
-        if bytes().is_some() {
+        let at = self.at.as_ptr();
+        if has_xsave() {
             // SAFETY: the area is large enough, and aligned.
             unsafe {
-                asm!("xsave64 [{}]", in(reg) self.at.as_ptr(), in("eax") u32::MAX, in("edx") u32::MAX, options(nostack));
+                asm!("xsave64 [{}]", in(reg) at, in("eax") u32::MAX, in("edx") u32::MAX, options(nostack));
             }
+        } else {
+            // SAFETY: as above. Each x86-64 CPU has the instruction.
+            unsafe { asm!("fxsave64 [{}]", in(reg) at, options(nostack)) };
         }
     }
 
     /// Loads this CPU's registers.
     pub(crate) fn load(&self) {
-        if bytes().is_some() {
-            // SAFETY: `save` or `set` made the area. No code of the kernel uses the registers.
+        let at = self.at.as_ptr();
+        if has_xsave() {
+            // SAFETY: `save` or `fill` made the area. No code of the kernel uses the registers.
             unsafe {
-                asm!("xrstor64 [{}]", in(reg) self.at.as_ptr(), in("eax") u32::MAX, in("edx") u32::MAX, options(nostack));
+                asm!("xrstor64 [{}]", in(reg) at, in("eax") u32::MAX, in("edx") u32::MAX, options(nostack));
             }
+        } else {
+            // SAFETY: as above.
+            unsafe { asm!("fxrstor64 [{}]", in(reg) at, options(nostack)) };
         }
     }
 }

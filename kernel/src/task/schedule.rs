@@ -1,0 +1,69 @@
+//! How long a thread runs while others wait: its nice value and its policy.
+//!
+//! Each CPU runs its ready threads in turns ([`queue`](super::queue)). A step of the nice value
+//! makes a turn longer or shorter by a quarter, from one tick to ten. So a thread gets at most ten
+//! times the time of another; in Linux it is 6,000 times. SCHED_IDLE has the shortest turn.
+//! There are no real-time policies.
+
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+pub(crate) const OTHER: u32 = 0;
+pub(crate) const FIFO: u32 = 1;
+pub(crate) const RR: u32 = 2;
+pub(crate) const BATCH: u32 = 3;
+pub(crate) const IDLE: u32 = 5;
+pub(crate) const DEADLINE: u32 = 6;
+/// SCHED_RESET_ON_FORK: children do not inherit a nice value below 0.
+pub(crate) const RESET: u32 = 0x4000_0000;
+
+/// Nanoseconds of a turn: the usual, the shortest and the longest.
+const TURN: u64 = 8_000_000;
+const SHORTEST: u64 = 4_000_000;
+const LONGEST: u64 = 40_000_000;
+
+/// The nice value and the policy. All accesses are relaxed: numbers only, which the next turn
+/// heeds.
+#[derive(Default, Debug)]
+pub(crate) struct Schedule {
+    nice: AtomicI32,
+    policy: AtomicU32,
+}
+
+impl Schedule {
+    pub(crate) fn nice(&self) -> i32 {
+        self.nice.load(Ordering::Relaxed)
+    }
+
+    /// Sets the nice value; values beyond the range are its ends.
+    pub(crate) fn set_nice(&self, nice: i32) {
+        self.nice.store(nice.clamp(-20, 19), Ordering::Relaxed);
+    }
+
+    /// The policy, with [`RESET`].
+    pub(crate) fn policy(&self) -> u32 {
+        self.policy.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_policy(&self, policy: u32) {
+        self.policy.store(policy, Ordering::Relaxed);
+    }
+
+    /// Nanoseconds of a turn.
+    pub(crate) fn turn(&self) -> u64 {
+        if self.policy() & !RESET == IDLE {
+            return SHORTEST;
+        }
+        let nice = self.nice();
+        let steps = 0..nice.unsigned_abs();
+        let longer = |turn, _| if nice < 0 { turn * 5 / 4 } else { turn * 4 / 5 };
+        steps.fold(TURN, longer).clamp(SHORTEST, LONGEST)
+    }
+
+    /// What a new thread of this one has.
+    pub(crate) fn inherit(&self, child: &Schedule) {
+        let resets = self.policy() & RESET != 0;
+        let nice = self.nice();
+        child.set_nice(if resets { nice.max(0) } else { nice });
+        child.set_policy(self.policy() & !RESET);
+    }
+}
