@@ -3,8 +3,8 @@
 #include <setjmp.h>
 
 /* What an argument is: pointer, length, number, bits, path, address of a page, timeout, process or
- * thread, signal, offset. */
-enum { END, P, L, FD, N, B, S, A, T, I, G, O, CLONE, SET };
+ * thread, signal, offset; family, address and message of a socket, and 0. */
+enum { END, P, L, FD, N, B, S, A, T, I, G, O, CLONE, SET, U, U2, M, Z };
 struct call {
 	short number;
 	unsigned char kinds[6];
@@ -37,7 +37,12 @@ static const struct call calls[] = {
 	C(epoll_create1, B), C(eventfd2, N, B), C(timerfd_create, N, B), C(epoll_ctl, FD, N, FD, P),
 	C(epoll_ctl, FD, N, FD, P), C(epoll_wait, FD, P, N, N), C(epoll_pwait, FD, P, N, N, P, SET),
 	C(epoll_pwait2, FD, P, N, T, P, SET), C(timerfd_settime, FD, B, P, P),
-	C(timerfd_gettime, FD, P),
+	C(timerfd_gettime, FD, P), C(socket, U, N, Z), C(socketpair, U, N, Z, P), C(bind, FD, U2, N),
+	C(bind, FD, U2, N), C(listen, FD, N), C(accept4, FD, P, P, B), C(connect, FD, U2, N),
+	C(connect, FD, U2, N), C(getsockname, FD, P, P), C(getpeername, FD, P, P), C(shutdown, FD, N),
+	C(getsockopt, FD, N, N, P, P), C(setsockopt, FD, N, N, P, N), C(sendto, FD, P, L, B, P, N),
+	C(recvfrom, FD, P, L, B, P, P), C(sendmsg, FD, M, B), C(sendmsg, FD, M, B), C(recvmsg, FD, M, B),
+	C(recvmsg, FD, M, B), C(sendmmsg, FD, M, N, B), C(recvmmsg, FD, M, N, B, T),
 	C(select, N, P, P, P, T), C(pselect6, N, P, P, P, T, P), C(clone, CLONE, P, P, P, P),
 	C(clone, CLONE, P, P, P, P), C(clone3, P, L), C(fork), C(fork), C(vfork), C(execve, S, P, P),
 	C(execve, S, N, N), C(wait4, I, P, B, P), C(waitid, N, I, P, B, P), C(getpgid, I),
@@ -226,6 +231,37 @@ static unsigned long argument(uint64_t *state, int kind)
 		for (int i = pick(state, 4); i > 0; i--)
 			at ^= 1UL << (8 + pick(state, 25));
 		return at;
+	case U:
+		return pick(state, 20) ? 1 : number(state);
+	case Z:
+		return pick(state, 20) ? 0 : number(state);
+	case U2:
+		/* One of few names, so that calls meet. */
+		at = (unsigned long)area + pick(state, 16) * PAGE;
+		((short *)at)[0] = pick(state, 20) ? 1 : pick(state, 3);
+		((char *)at)[2] = pick(state, 2) ? 0 : 's';
+		((char *)at)[3] = pick(state, 4);
+		((char *)at)[4] = 0;
+		return pick(state, 20) ? at : pointer(state);
+	case M: {
+		/* A message: some bytes, and some files. */
+		unsigned long words[8] = {0}, *control;
+		at = (unsigned long)area + pick(state, 16) * PAGE;
+		control = (unsigned long *)(at + 256);
+		words[2] = at + 128;
+		words[3] = pick(state, 4);
+		for (int i = 0; i < 8; i += 2) {
+			((unsigned long *)(at + 128))[i] = at + 512;
+			((unsigned long *)(at + 128))[i + 1] = pick(state, 100);
+		}
+		words[4] = pick(state, 3) ? at + 256 : 0;
+		words[5] = pick(state, 8) ? 24 : pick(state, 64);
+		control[0] = pick(state, 8) ? 16 + 4 * pick(state, 3) : pick(state, 40);
+		control[1] = 1 | (1UL + !pick(state, 4)) << 32;
+		control[2] = pick(state, 14) | pick(state, 14) << 32;
+		memcpy((void *)at, words, sizeof words);
+		return at;
+	}
 	case SET:
 		return pick(state, 30) ? 8 : number(state);
 	default:

@@ -1,5 +1,5 @@
-/* epoll, eventfd, timerfd: levels and edges, one-shot items, nesting, closes that remove items, waits
- * of threads with timeouts and masks, and descriptors that are closed while a call waits. */
+/* epoll, eventfd, timerfd: levels and edges, one-shot items, nesting, closes that remove items,
+ * waits of threads with timeouts and masks, and descriptors that are closed while a call waits. */
 #include "test.h"
 #include <poll.h>
 #include <pthread.h>

@@ -10,6 +10,7 @@
 #include "arguments.h"
 #include <dirent.h>
 #include <pthread.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 
@@ -84,6 +85,9 @@ static void victim(uint64_t seed)
 	/* Low numbers, which the calls name often. */
 	syscall(SYS_epoll_create1, 0), syscall(SYS_epoll_create1, 0);
 	syscall(SYS_eventfd2, 1, 04000), syscall(SYS_timerfd_create, 1, 04000);
+	int ends[2];
+	for (int type = 1; type < 3; type++)
+		(void)!socketpair(AF_UNIX, type | SOCK_NONBLOCK, 0, ends);
 	sigaltstack(&stack, NULL);
 	for (int number = 1; number < 65; number++)
 		sigaction(number, &action, NULL);

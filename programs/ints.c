@@ -4,6 +4,7 @@
 #include "test.h"
 #include <poll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/xattr.h>
@@ -14,7 +15,8 @@ static char buffer[8192], page[PAGE] __attribute__((aligned(PAGE)));
 static struct timespec zero;
 static struct iovec vector = {buffer, 1};
 static unsigned long set;
-static int ends[2];
+static int ends[2], pair[2];
+static char zeros[128] __attribute__((aligned(8)));
 
 #define BUFFER (long)buffer
 #define PATH (long)"/dev/null"
@@ -26,6 +28,7 @@ int main(void)
 	int file = OK(syscall(SYS_memfd_create, "ints", 0));
 	OK(ftruncate(file, PAGE));
 	OK(pipe2(ends, O_NONBLOCK));
+	OK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair));
 	int self = getpid();
 	int epoll = OK(syscall(SYS_epoll_create1, 0)), event = OK(syscall(SYS_eventfd2, 0, 0));
 	int timer = OK(syscall(SYS_timerfd_create, CLOCK_MONOTONIC, 0));
@@ -78,6 +81,25 @@ int main(void)
 		CALL(timerfd_create, 3, 77, 0),
 		CALL(timerfd_settime, 3, timer, 4, BUFFER, 0),
 		CALL(timerfd_gettime, 1, timer, BUFFER),
+		CALL(socket, 7, 1, 77, 0),
+		CALL(socket, 7, 1, 1, 9),
+		CALL(socketpair, 7, 1, 1, 9, BUFFER),
+		CALL(bind, 5, pair[0], (long)zeros, 2),
+		CALL(connect, 5, pair[0], (long)zeros, 2),
+		CALL(listen, 3, pair[0], 1),
+		CALL(accept, 1, pair[0], 0, 0),
+		CALL(accept4, 9, pair[0], 0, 0, 0),
+		CALL(getsockname, 1, pair[0], BUFFER, (long)zeros),
+		CALL(getpeername, 1, pair[0], BUFFER, (long)zeros),
+		CALL(shutdown, 3, pair[0], 9),
+		CALL(getsockopt, 7, pair[0], 1, 3, BUFFER, (long)zeros),
+		CALL(setsockopt, 23, pair[0], 1, 16, (long)zeros, 4),
+		CALL(sendto, 41, pair[0], BUFFER, 1, MSG_DONTWAIT, 0, 0),
+		CALL(recvfrom, 9, pair[1], BUFFER, 1, MSG_DONTWAIT, 0, 0),
+		CALL(sendmsg, 5, pair[0], (long)zeros, MSG_DONTWAIT),
+		CALL(recvmsg, 5, pair[1], (long)zeros, MSG_DONTWAIT),
+		CALL(sendmmsg, 13, pair[0], (long)zeros, 0, MSG_DONTWAIT),
+		CALL(recvmmsg, 13, pair[1], (long)zeros, 0, MSG_DONTWAIT, 0),
 		CALL(mlock2, 4, (long)page, PAGE, 1),
 		CALL(mlock2, 4, (long)page, PAGE, 2),
 		CALL(munlock, 0, (long)page, PAGE),

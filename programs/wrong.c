@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/timerfd.h>
 
 /* Kinds of arguments. */
@@ -42,7 +43,7 @@ struct call {
 #define USER_END 0x7ffffffff000
 enum { AREA_PAGES = 16 };
 static char *area, *read_only, *no_access, *hole, *text;
-static int file, directory, pipe_ends[2], epoll, event, timer;
+static int file, directory, pipe_ends[2], epoll, event, timer, stream, datagram;
 
 static struct {
 	const char *name;
@@ -85,7 +86,8 @@ static long bad_pids[] = {0x3fffffff, INT32_MAX};
 /* Values that only exist at run time. */
 enum { THE_FILE = -1001, THE_DIRECTORY = -1002, THE_AREA = -1003, THE_PIPE = -1004,
        A_PATH = -1005, A_TIME = -1006, A_FUTEX = -1007, AN_IOVEC = -1008, SELF = -1009,
-       THE_EPOLL = -1010, THE_EVENT = -1011, THE_TIMER = -1012 };
+       THE_EPOLL = -1010, THE_EVENT = -1011, THE_TIMER = -1012, THE_STREAM = -1013,
+       THE_DATAGRAM = -1014, A_LENGTH = -1015 };
 
 static const struct call table[] = {
 	CALL(read, {FD, THE_FILE}, {OUT, 64}, {LENGTH, 64}),
@@ -350,6 +352,73 @@ static const struct call table[] = {
 	CALL(timerfd_gettime, F(THE_TIMER), {OUT, 32}),
 	CALL(read, F(THE_TIMER), {OUT, 8}, F(8)),
 	CALL(write, F(THE_TIMER), {IN, 8}, F(8)),
+	CALL(socket, {NUMBER, AF_UNIX}, F(SOCK_STREAM), F(0)),
+	CALL(socket, F(AF_UNIX), {FLAGS, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK}, F(0)),
+	CALL(socket, F(AF_UNIX), F(SOCK_STREAM), {NUMBER, 0}),
+	CALL(socketpair, {NUMBER, AF_UNIX}, F(SOCK_STREAM), F(0), F(THE_AREA)),
+	CALL(socketpair, F(AF_UNIX), F(SOCK_STREAM), F(0), {OUT, 8}),
+	CALL(bind, {FD, THE_DATAGRAM}, F(THE_AREA), F(110)),
+	CALL(bind, F(THE_FILE), F(THE_AREA), F(110)),
+	CALL(bind, F(THE_DATAGRAM), {IN, 110}, F(110)),
+	CALL(bind, F(THE_DATAGRAM), F(THE_AREA), {LENGTH, 110}),
+	CALL(listen, {FD, THE_STREAM}, F(1)),
+	CALL(listen, F(THE_FILE), F(1)),
+	CALL(listen, F(THE_STREAM), F(1)),
+	CALL(listen, F(THE_DATAGRAM), F(1)),
+	CALL(accept, {FD, THE_STREAM}, F(0), F(0)),
+	CALL(accept, F(THE_FILE), F(0), F(0)),
+	CALL(accept, F(THE_STREAM), F(0), F(0)),
+	CALL(accept, F(THE_DATAGRAM), F(0), F(0)),
+	CALL(accept4, F(THE_STREAM), F(0), F(0), {FLAGS, SOCK_CLOEXEC | SOCK_NONBLOCK}),
+	CALL(connect, {FD, THE_STREAM}, F(THE_AREA), F(110)),
+	CALL(connect, F(THE_STREAM), {IN, 110}, F(110)),
+	CALL(connect, F(THE_STREAM), F(THE_AREA), {LENGTH, 110}),
+	CALL(getsockname, {FD, THE_STREAM}, F(THE_AREA), F(A_LENGTH)),
+	CALL(getsockname, F(THE_FILE), F(THE_AREA), F(A_LENGTH)),
+	CALL(getsockname, F(THE_STREAM), {OUT, 2}, F(A_LENGTH)),
+	CALL(getsockname, F(THE_STREAM), F(THE_AREA), {OUT, 4}),
+	CALL(getpeername, {FD, THE_STREAM}, F(THE_AREA), F(A_LENGTH)),
+	CALL(getpeername, F(THE_STREAM), {OUT, 2}, F(A_LENGTH)),
+	CALL(getpeername, F(THE_STREAM), F(THE_AREA), {OUT, 4}),
+	CALL(getpeername, F(THE_DATAGRAM), F(THE_AREA), F(A_LENGTH)),
+	CALL(shutdown, {FD, THE_STREAM}, F(3)),
+	CALL(shutdown, F(THE_STREAM), {NUMBER, 3}),
+	CALL(getsockopt, {FD, THE_STREAM}, F(SOL_SOCKET), F(SO_TYPE), F(THE_AREA), F(A_LENGTH)),
+	CALL(getsockopt, F(THE_STREAM), {NUMBER, 99}, F(SO_TYPE), F(THE_AREA), F(A_LENGTH)),
+	CALL(getsockopt, F(THE_STREAM), F(SOL_SOCKET), F(1000), F(THE_AREA), F(A_LENGTH)),
+	CALL(getsockopt, F(THE_STREAM), F(SOL_SOCKET), F(SO_TYPE), {OUT, 4}, F(A_LENGTH)),
+	CALL(getsockopt, F(THE_STREAM), F(SOL_SOCKET), F(SO_TYPE), F(THE_AREA), {OUT, 4}),
+	CALL(setsockopt, {FD, THE_STREAM}, F(SOL_SOCKET), F(SO_PASSCRED), F(THE_AREA), F(4)),
+	CALL(setsockopt, F(THE_STREAM), {NUMBER, 99}, F(SO_PASSCRED), F(THE_AREA), F(4)),
+	CALL(setsockopt, F(THE_STREAM), F(SOL_SOCKET), F(1000), F(THE_AREA), F(4)),
+	CALL(setsockopt, F(THE_STREAM), F(SOL_SOCKET), F(SO_TYPE), F(THE_AREA), F(4)),
+	CALL(setsockopt, F(THE_STREAM), F(SOL_SOCKET), F(SO_PASSCRED), {IN, 4}, F(4)),
+	CALL(setsockopt, F(THE_STREAM), F(SOL_SOCKET), F(SO_PASSCRED), F(THE_AREA), {LENGTH, 4}),
+	CALL(setsockopt, F(THE_STREAM), F(SOL_SOCKET), F(SO_RCVTIMEO), {IN, 16}, F(16)),
+	CALL(setsockopt, F(THE_STREAM), F(SOL_SOCKET), F(SO_RCVTIMEO), F(THE_AREA), F(8)),
+	CALL(read, F(THE_STREAM), {OUT, 64}, F(64)),
+	CALL(write, F(THE_STREAM), {IN, 64}, F(64)),
+	CALL(write, F(THE_DATAGRAM), {IN, 64}, F(64)),
+	CALL(sendto, {FD, THE_STREAM}, F(THE_AREA), F(64), F(MSG_DONTWAIT), F(0), F(0)),
+	CALL(sendto, F(THE_FILE), F(THE_AREA), F(64), F(MSG_DONTWAIT), F(0), F(0)),
+	CALL(sendto, F(THE_STREAM), {IN, 64}, F(64), F(MSG_DONTWAIT), F(0), F(0)),
+	CALL(sendto, F(THE_STREAM), F(THE_AREA), F(64), F(MSG_DONTWAIT), F(THE_AREA), F(110)),
+	CALL(sendto, F(THE_DATAGRAM), F(THE_AREA), F(64), F(MSG_DONTWAIT), {IN, 110}, F(110)),
+	CALL(sendto, F(THE_DATAGRAM), F(THE_AREA), F(64), F(MSG_DONTWAIT), F(THE_AREA), {LENGTH, 110}),
+	CALL(recvfrom, {FD, THE_STREAM}, F(THE_AREA), F(64), F(MSG_DONTWAIT), F(0), F(0)),
+	CALL(recvfrom, F(THE_FILE), F(THE_AREA), F(64), F(MSG_DONTWAIT), F(0), F(0)),
+	CALL(recvfrom, F(THE_STREAM), {OUT, 64}, F(64), F(MSG_DONTWAIT), F(0), F(0)),
+	CALL(sendmsg, {FD, THE_STREAM}, F(THE_AREA), F(MSG_DONTWAIT)),
+	CALL(sendmsg, F(THE_FILE), F(THE_AREA), F(MSG_DONTWAIT)),
+	CALL(sendmsg, F(THE_STREAM), {IN, 56}, F(MSG_DONTWAIT)),
+	CALL(recvmsg, {FD, THE_STREAM}, F(THE_AREA), F(MSG_DONTWAIT)),
+	CALL(recvmsg, F(THE_FILE), F(THE_AREA), F(MSG_DONTWAIT)),
+	CALL(recvmsg, F(THE_STREAM), {IN, 56}, F(MSG_DONTWAIT)),
+	CALL(sendmmsg, {FD, THE_STREAM}, F(THE_AREA), F(1), F(MSG_DONTWAIT)),
+	CALL(sendmmsg, F(THE_STREAM), {IN, 64}, F(1), F(MSG_DONTWAIT)),
+	CALL(recvmmsg, {FD, THE_STREAM}, F(THE_AREA), F(1), F(MSG_DONTWAIT), F(0)),
+	CALL(recvmmsg, F(THE_STREAM), {IN, 64}, F(1), F(MSG_DONTWAIT), F(0)),
+	CALL(recvmmsg, F(THE_STREAM), F(THE_AREA), F(1), F(MSG_DONTWAIT), {OPTIONAL_IN, 16}),
 };
 
 static void name_of(char *to, unsigned long value)
@@ -366,6 +435,10 @@ static void name_of(char *to, unsigned long value)
 		strcpy(to, "event");
 	else if (value == (unsigned long)timer)
 		strcpy(to, "timer");
+	else if (value == (unsigned long)stream)
+		strcpy(to, "stream");
+	else if (value == (unsigned long)datagram)
+		strcpy(to, "datagram");
 	else if (value >= (unsigned long)area && value < (unsigned long)area + AREA_PAGES * PAGE)
 		sprintf(to, "area+%ld", (long)value - (long)area);
 	else if ((long)value >= -100000 && (long)value < 1000000)
@@ -390,6 +463,9 @@ static unsigned long right(const struct argument *a, int index)
 	case THE_EPOLL: return epoll;
 	case THE_EVENT: return event;
 	case THE_TIMER: return timer;
+	case THE_STREAM: return stream;
+	case THE_DATAGRAM: return datagram;
+	case A_LENGTH: return (unsigned long)area + 4 * PAGE + 128;
 	case SELF: return getpid();
 	case A_PATH: return (unsigned long)area + PAGE;
 	case A_TIME: return (unsigned long)area + 2 * PAGE;
@@ -412,6 +488,7 @@ static void prepare(void)
 	unsigned long *vector = (unsigned long *)(area + 4 * PAGE);
 	vector[0] = (unsigned long)area;
 	vector[1] = 64;
+	vector[16] = 110;
 	OK(ftruncate(file, 4096));
 	OK(lseek(file, 0, SEEK_SET));
 	OK(lseek(directory, 0, SEEK_SET));
@@ -446,6 +523,7 @@ static int varies(int number)
 	case SYS_memfd_create: case SYS_dup: case SYS_getdents64: case SYS_sched_getaffinity:
 	case SYS_getcwd: case SYS_fcntl: case SYS_kill: case SYS_epoll_create:
 	case SYS_epoll_create1: case SYS_eventfd: case SYS_eventfd2: case SYS_timerfd_create:
+	case SYS_socket:
 		return 1;
 	}
 	return 0;
@@ -583,6 +661,9 @@ int main(int argc, char **argv)
 	epoll = OK(fcntl(OK(epoll_create1(0)), F_DUPFD, 45));
 	event = OK(fcntl(OK(eventfd(10000, EFD_SEMAPHORE | EFD_NONBLOCK)), F_DUPFD, 46));
 	timer = OK(fcntl(OK(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK)), F_DUPFD, 47));
+	OK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends));
+	stream = OK(fcntl(ends[0], F_DUPFD, 49));
+	datagram = OK(fcntl(OK(socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0)), F_DUPFD, 50));
 	/* Some numbers of descriptors are bad only by this limit. */
 	struct rlimit limit = {1024, 1024};
 	setrlimit(RLIMIT_NOFILE, &limit);

@@ -131,8 +131,8 @@ impl Epoll {
     /// Watches a file.
     ///
     /// # Errors
-    /// EPERM: it never changes. ELOOP: too many epolls in a row, or a cycle. EINVAL: too many epolls
-    /// watch it. EEXIST. ENOSPC: the budget is used up. ENOMEM. Nothing has changed.
+    /// EPERM: it never changes. ELOOP: too many epolls in a row, or a cycle. EINVAL: too many
+    /// epolls watch it. EEXIST. ENOSPC: the budget is used up. ENOMEM. Nothing has changed.
     pub(crate) fn add(
         self: &Arc<Self>,
         fd: u32,

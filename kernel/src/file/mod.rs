@@ -14,6 +14,7 @@
 //! | `pipe` | pipes |
 //! | `epoll` | sets of files that are watched |
 //! | `eventfd`, `timerfd` | counters and timers with a descriptor |
+//! | `socket` | sockets of the family AF_UNIX |
 //! | `locks` | advisory locks |
 //! | `monitor` | userfaultfd |
 //! | `events` | its events: forks, moves and unmappings of which a monitor reads |
@@ -24,9 +25,10 @@
 //!
 //! # Locks
 //! In this order: `tree` (one for all changes of folders); an open description's position; an
-//! inode's `writing`; then one of: a folder, a pipe, a list of locks, a table of descriptors. The
-//! last kind is held for moments only. None is held while a program's memory is copied, because a
-//! copy may fault, and a fault may wait. Nothing is dropped with one held that may close a file.
+//! inode's `writing`; then one of: a folder, a pipe, a list of locks, a table of descriptors, those
+//! of sockets (`socket`). The last kind is held for moments only. None is held while a program's
+//! memory is copied, because a copy may fault, and a fault may wait. Nothing is dropped with one
+//! held that may close a file.
 //!
 //! A file tells of a change with none of these held. Then, in this order: the lock of nested
 //! epolls; the watchers of a file; the items of an epoll that watches it, or the watchers of that
@@ -45,6 +47,7 @@ pub(crate) mod pipe;
 pub(crate) mod proc;
 pub(crate) mod ready;
 pub(crate) mod setting;
+pub(crate) mod socket;
 mod start;
 pub(crate) mod timerfd;
 pub(crate) mod tree;

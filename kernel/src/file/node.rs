@@ -14,6 +14,7 @@ use super::open::refused;
 use super::pipe::Pipe;
 use super::proc;
 use super::setting::Setting;
+use super::socket::Socket;
 use super::timerfd::TimerFd;
 use crate::call::{self, Errno};
 use crate::machine::Kernel;
@@ -26,7 +27,7 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use linux_raw_sys::errno::{ENAMETOOLONG, ENOENT, ENOMEM, ENOTDIR, EPERM};
-use linux_raw_sys::general::{S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG};
+use linux_raw_sys::general::{S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
 use mm::{Object, Seals, Shared, Shmem, ShmemKind};
 use spin::mutex::SpinMutex;
 
@@ -85,6 +86,9 @@ pub(crate) enum Kind {
     Event(Arc<EventFd>),
     Timer(Arc<TimerFd>),
     Epoll(Arc<Epoll>),
+    Socket(Arc<Socket>),
+    /// The name of a socket.
+    Name(Weak<Socket>),
     /// A setting under `/sys`.
     Setting(&'static Setting),
     /// An entry of `/proc`; its inode is made anew at each look.
@@ -224,6 +228,7 @@ impl Node {
             Kind::Device(_) => S_IFCHR,
             Kind::Pipe(_) => S_IFIFO,
             Kind::Monitor(_) | Kind::Event(_) | Kind::Timer(_) | Kind::Epoll(_) => 0,
+            Kind::Socket(_) | Kind::Name(_) => S_IFSOCK,
             Kind::Proc(entry) => entry.file_type(),
         };
         // Relaxed: only the number; so for all metadata.

@@ -94,9 +94,11 @@ impl Open {
         let content = match &node.kind {
             _ if mode.path => Content::None,
             Kind::Proc(entry) => entry.open(mode)?,
-            Kind::Link(_) => return Err(Errno(ENXIO)),
+            Kind::Link(_) | Kind::Name(_) => return Err(Errno(ENXIO)),
             // By `/proc/PID/fd`.
-            Kind::Event(_) | Kind::Timer(_) | Kind::Epoll(_) if location.is_some() => {
+            Kind::Event(_) | Kind::Timer(_) | Kind::Epoll(_) | Kind::Socket(_)
+                if location.is_some() =>
+            {
                 return Err(Errno(ENXIO));
             }
             _ => Content::None,
@@ -167,6 +169,7 @@ impl Open {
                 | Kind::Event(_)
                 | Kind::Timer(_)
                 | Kind::Epoll(_)
+                | Kind::Socket(_)
                 | Kind::Device(Device::Console | Device::Errors)
                 | Kind::Link(_)
         )
@@ -201,6 +204,7 @@ impl Open {
             (None, Kind::Monitor(_)) => b"anon_inode:[userfaultfd]".into(),
             (None, Kind::Event(_)) => b"anon_inode:[eventfd]".into(),
             (None, Kind::Timer(_)) => b"anon_inode:[timerfd]".into(),
+            (None, Kind::Socket(_)) => alloc::format!("socket:[{}]", self.node.number).into(),
             (None, Kind::Epoll(_)) => b"anon_inode:[eventpoll]".into(),
             (None, Kind::File(memory)) => {
                 let mut path = alloc::string::String::new();
@@ -436,6 +440,9 @@ impl Drop for Open {
         self.unwatch();
         if let (Kind::Epoll(epoll), false) = (&self.node.kind, self.mode.path) {
             epoll.close();
+        }
+        if let (Kind::Socket(socket), false) = (&self.node.kind, self.mode.path) {
+            socket.close();
         }
         if let (Kind::Pipe(pipe), false) = (&self.node.kind, self.mode.path) {
             pipe.close(self.mode.read, self.mode.write);

@@ -92,6 +92,7 @@ impl Open {
             Kind::Event(event) => Some(&event.changed),
             Kind::Timer(timer) => Some(&timer.changed),
             Kind::Epoll(epoll) => Some(&epoll.changed),
+            Kind::Socket(socket) => Some(&socket.changed),
             Kind::Device(Device::Console | Device::Errors | Device::Random) => Some(&CONSOLE),
             _ => None,
         }
@@ -115,6 +116,7 @@ impl Open {
             Kind::Event(event) => event.ready(),
             Kind::Timer(timer) => flag(READABLE, timer.is_ready()),
             Kind::Epoll(epoll) => flag(READABLE, epoll.is_ready()),
+            Kind::Socket(socket) => socket.ready(),
             _ => READABLE | WRITABLE,
         }
     }

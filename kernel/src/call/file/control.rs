@@ -64,8 +64,10 @@ pub(in crate::call) fn fcntl(call: &mut Call<'_>) -> Outcome {
                 (false, true) => O_WRONLY,
                 (true, true) => O_RDWR,
             };
-            // Every file is a large one here.
-            Ok(u64::from(open.flags() | access | if open.mode.path { 0 } else { O_LARGEFILE }))
+            // Every file that was opened by a name is a large one here.
+            let named = open.changed().is_none() || matches!(open.node.kind, Kind::Device(_));
+            let large = if named && !open.mode.path { O_LARGEFILE } else { 0 };
+            Ok(u64::from(open.flags() | access | large))
         }
         F_SETFL => {
             open.set_flags(argument as u32);
@@ -262,6 +264,7 @@ pub(in crate::call) fn ioctl(call: &mut Call<'_>) -> Outcome {
         FIONREAD => {
             let bytes = match &open.node.kind {
                 Kind::Pipe(pipe) => pipe.ready().bytes as u64,
+                Kind::Socket(socket) => socket.readable()? as u64,
                 Kind::File(memory) => memory.size().saturating_sub(open.seek(0, 1)?),
                 Kind::Device(Device::Console | Device::Errors) => 0,
                 _ => return fail(ENOTTY),

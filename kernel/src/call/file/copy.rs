@@ -8,8 +8,11 @@ use super::{Call, Errno, Outcome};
 use crate::call::fail;
 use crate::file::node::Kind;
 use crate::file::open::Open;
+use crate::file::socket::Extra;
+use crate::file::socket::message::Credentials;
 use crate::task::signal;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use linux_raw_sys::errno::{EAGAIN, EBADF, EINVAL, EISDIR, EPIPE};
 use linux_raw_sys::general::{O_APPEND, SIGPIPE};
 
@@ -86,6 +89,18 @@ pub(in crate::call) fn sendfile(call: &mut Call<'_>) -> Outcome {
                 })?,
                 put => put,
             },
+            Kind::Socket(socket) => {
+                let pid = call.process().pid;
+                let mut extra = Extra { files: Vec::new(), of: Credentials::of(pid) };
+                match socket.send(None, piece, &mut extra) {
+                    Ok(None) if done > 0 => break,
+                    Ok(None) if to.is_nonblocking() => return fail(EAGAIN),
+                    Ok(None) => call.wait_on(files, &socket.changed, |_| {
+                        socket.send(None, piece, &mut extra).transpose()
+                    })?,
+                    sent => sent.map(|sent| sent.unwrap_or(0)),
+                }
+            }
             _ => to.write(piece),
         };
         match written {

@@ -12,6 +12,7 @@
 //! | `status` | stat, access, permissions, times |
 //! | `poll` | poll, select |
 //! | `epoll`, `eventfd`, `timerfd` | the calls of this name |
+//! | `socket` | sockets |
 //! | `pieces` | calls that are made again, with the files that they began with |
 
 pub(super) mod attributes;
@@ -27,6 +28,7 @@ mod parts;
 mod pieces;
 pub(in crate::call) mod poll;
 pub(super) mod size;
+pub(super) mod socket;
 pub(super) mod status;
 pub(super) mod timerfd;
 pub(super) mod transfer;

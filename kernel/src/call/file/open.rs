@@ -218,19 +218,30 @@ pub(in crate::call) fn pipe2(call: &mut Call<'_>) -> Outcome {
     let [into, flags, ..] = call.args;
     check_flags(flags, O_CLOEXEC | O_NONBLOCK | O_DIRECT)?;
     let mark = flags as u32 & O_CLOEXEC != 0;
-    let [reader, writer] = Open::pipe(flags as u32 & O_NONBLOCK)?;
-    let files = call.files()?;
-    let first = files.insert(reader, mark, 0)?;
-    let second = files.insert(writer, mark, 0);
-    let written = second.and_then(|second| call.user().write(into, &[first, second]));
-    if written.is_err() {
-        files.close(first)?;
-        if let Ok(second) = second {
-            files.close(second)?;
+    call.insert_pair(Open::pipe(flags as u32 & O_NONBLOCK)?, mark, into)
+}
+
+impl Call<'_> {
+    /// Gives two descriptions descriptors, and writes these to the program.
+    pub(super) fn insert_pair(
+        &self,
+        [one, other]: [Arc<Open>; 2],
+        mark: bool,
+        into: u64,
+    ) -> Outcome {
+        let files = self.files()?;
+        let first = files.insert(one, mark, 0)?;
+        let second = files.insert(other, mark, 0);
+        let written = second.and_then(|second| self.user().write(into, &[first, second]));
+        if written.is_err() {
+            files.close(first)?;
+            if let Ok(second) = second {
+                files.close(second)?;
+            }
         }
+        written?;
+        Ok(0)
     }
-    written?;
-    Ok(0)
 }
 
 /// A memfd of huge pages of a size that Linux has on x86-64. There are none of any size.

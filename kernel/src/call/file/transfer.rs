@@ -5,7 +5,7 @@
 
 use super::buffer::Buffer;
 use super::parts::Parts;
-use super::{Call, Errno, Outcome, eventfd};
+use super::{Call, Errno, Outcome, eventfd, socket};
 use crate::call::{Stop, fail};
 use crate::file::monitor::{MESSAGE, Monitor};
 use crate::file::node::Kind;
@@ -33,6 +33,9 @@ fn read_into(
     }
     if parts.total == 0 {
         return Ok(0);
+    }
+    if let Kind::Socket(_) = &open.node.kind {
+        return socket::message::read(call, (fd, open), parts);
     }
     let mut buffer = Buffer::new(parts.total)?;
     if let Kind::Pipe(pipe) = &open.node.kind {
@@ -161,6 +164,9 @@ fn write_from(
     open.check_write()?;
     if let Kind::Event(event) = &open.node.kind {
         return eventfd::write(call, (fd, open), event, parts);
+    }
+    if let Kind::Socket(_) = &open.node.kind {
+        return socket::message::write(call, (fd, open), parts);
     }
     if parts.total == 0 {
         return Ok(0);
