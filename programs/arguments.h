@@ -59,6 +59,8 @@ static const struct call calls[] = {
 	C(getgroups, N, P), C(getresuid, P, P, P), C(getpriority, N, I), C(setpriority, N, I, N),
 	C(sched_setscheduler, I, N, P), C(sched_setparam, I, P), C(sched_getparam, I, P),
 	C(sched_getattr, I, P, L, N), C(sched_setattr, I, P, N), C(sched_rr_get_interval, I, P),
+	C(timer_create, N, P, P), C(timer_create, N, N, P), C(timer_settime, N, N, P, P),
+	C(timer_gettime, N, P), C(timer_getoverrun, N), C(timer_delete, N),
 	C(getxattr, S, P, P, L), C(setxattr, S, P, P, L, N), C(fgetxattr, FD, P, P, L),
 	C(listxattr, S, P, L), C(fremovexattr, FD, P),
 };

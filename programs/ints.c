@@ -126,6 +126,8 @@ int main(void)
 		CALL(sendfile, 3, fd, file, 0, 0),
 		CALL(copy_file_range, 37, file, 0, file, 0, 0, 0),
 		CALL(get_robust_list, 1, 0, BUFFER, BUFFER + 8),
+		CALL(timer_gettime, 1, 99, BUFFER),
+		CALL(timer_settime, 3, 99, 0, BUFFER + 4096, 0),
 		CALL(setresuid, 7, -1, 0, -1),
 		CALL(setregid, 3, -1, 0),
 		CALL(getgroups, 1, -1, BUFFER),

@@ -21,6 +21,7 @@ mod schedule;
 mod signal;
 mod table;
 mod time;
+mod timers;
 mod wait;
 
 use crate::task::run::{After, Next};

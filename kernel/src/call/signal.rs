@@ -237,7 +237,7 @@ fn read_info(call: &Call<'_>, at: u64, of: u64, itself: u32, target: i32) -> Res
     if (whole.info.code >= 0 || whole.info.code == SI_TKILL) && target as u32 != itself {
         return Err(Errno(EPERM));
     }
-    Ok(whole.info)
+    Ok(whole.info.of_program())
 }
 
 /// rt_sigqueueinfo(2).

@@ -3,7 +3,7 @@
 use super::file::attributes::{self, By};
 use super::{
     Call, Outcome, capability, file, identity, memory, misc, names, process, schedule, signal,
-    time, wait,
+    time, timers, wait,
 };
 use crate::println;
 use crate::stats::CALLS;
@@ -190,6 +190,11 @@ table! {
     __NR_sched_rr_get_interval [0] schedule::sched_rr_get_interval,
     __NR_sched_getattr [0 2 3] schedule::sched_getattr,
     __NR_sched_setattr [0 2] schedule::sched_setattr,
+    __NR_timer_create [0] timers::timer_create,
+    __NR_timer_settime [0 1] timers::timer_settime,
+    __NR_timer_gettime [0] timers::timer_gettime,
+    __NR_timer_getoverrun [0] timers::timer_getoverrun,
+    __NR_timer_delete [0] timers::timer_delete,
     __NR_getxattr [] |call| attributes::get(call, By::Path),
     __NR_lgetxattr [] |call| attributes::get(call, By::Link),
     __NR_fgetxattr [0] |call| attributes::get(call, By::Descriptor),

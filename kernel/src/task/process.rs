@@ -79,6 +79,7 @@ pub(crate) struct Process {
     /// What its threads have used in turns that are over.
     pub(crate) used: Usage,
     pub(crate) identity: SpinMutex<Identity>,
+    pub(crate) timers: signal::Timers,
     /// What its children have used for which it has waited.
     pub(crate) used_by_children: Usage,
 }
@@ -177,6 +178,7 @@ impl Process {
             name: SpinMutex::default(),
             program: SpinMutex::default(),
             used: Usage::default(),
+            timers: signal::Timers::default(),
             identity: SpinMutex::new(
                 maker.map(|maker| lock(&maker.identity).clone()).unwrap_or_default(),
             ),
