@@ -18,6 +18,7 @@ mod misc;
 mod names;
 mod process;
 mod schedule;
+mod shm;
 mod signal;
 mod table;
 mod time;

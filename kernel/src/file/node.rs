@@ -11,6 +11,7 @@ use super::image::Users;
 use super::locks::FileLocks;
 use super::monitor::Monitor;
 use super::open::refused;
+use super::pidfd::PidFd;
 use super::pipe::Pipe;
 use super::proc;
 use super::setting::Setting;
@@ -85,6 +86,7 @@ pub(crate) enum Kind {
     Event(Arc<EventFd>),
     Timer(Arc<TimerFd>),
     Epoll(Arc<Epoll>),
+    Process(PidFd),
     /// A setting under `/sys`.
     Setting(&'static Setting),
     /// An entry of `/proc`; its inode is made anew at each look.
@@ -223,7 +225,11 @@ impl Node {
             Kind::Link(_) => S_IFLNK,
             Kind::Device(_) => S_IFCHR,
             Kind::Pipe(_) => S_IFIFO,
-            Kind::Monitor(_) | Kind::Event(_) | Kind::Timer(_) | Kind::Epoll(_) => 0,
+            Kind::Monitor(_)
+            | Kind::Event(_)
+            | Kind::Timer(_)
+            | Kind::Epoll(_)
+            | Kind::Process(_) => 0,
             Kind::Proc(entry) => entry.file_type(),
         };
         // Relaxed: only the number; so for all metadata.

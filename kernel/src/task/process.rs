@@ -5,6 +5,7 @@ use super::usage::Usage;
 use super::{Space, Thread, WaitQueue, lock, signal};
 use crate::file::Files;
 use crate::file::image::Image;
+use crate::file::ready::Changed;
 use crate::file::setting;
 use crate::machine::Kernel;
 use crate::path::Place;
@@ -12,6 +13,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
+use linux_raw_sys::general::POLLHUP;
 use machine::Step;
 use spin::mutex::SpinMutex;
 
@@ -80,6 +82,8 @@ pub(crate) struct Process {
     pub(crate) used: Usage,
     pub(crate) identity: SpinMutex<Identity>,
     pub(crate) timers: signal::Timers,
+    /// Told of its end, for descriptors of it.
+    pub(crate) changed: Changed,
     /// What its children have used for which it has waited.
     pub(crate) used_by_children: Usage,
 }
@@ -179,6 +183,7 @@ impl Process {
             program: SpinMutex::default(),
             used: Usage::default(),
             timers: signal::Timers::default(),
+            changed: Changed::new(),
             identity: SpinMutex::new(
                 maker.map(|maker| lock(&maker.identity).clone()).unwrap_or_default(),
             ),
@@ -256,6 +261,7 @@ impl Process {
             lock(&parent.children).retain(|child| !Arc::ptr_eq(child, self));
         }
         lock(&ALL).remove(&self.pid);
+        self.changed.wake(POLLHUP);
     }
 
     /// Makes all threads end. The first cause counts.

@@ -1,8 +1,8 @@
 //! Signals that are pending for a thread or a process.
 //!
-//! A standard signal (below 32) is pending once, but once more for each timer. A real-time signal is queued each time, in order,
-//! up to a bound. As in Linux, a plain kill of a real-time signal beyond the bound stays pending
-//! without its details.
+//! A standard signal (below 32) is pending once, and once more for each timer. A real-time signal
+//! is queued each time, in order, up to a bound. As in Linux, a plain kill of a real-time signal
+//! beyond the bound stays pending without its details.
 
 use super::{Info, bit};
 use crate::call::Errno;
