@@ -64,6 +64,12 @@ static const struct call calls[] = {
 	C(getgroups, N, P), C(getresuid, P, P, P), C(getpriority, N, I), C(setpriority, N, I, N),
 	C(sched_setscheduler, I, N, P), C(sched_setparam, I, P), C(sched_getparam, I, P),
 	C(sched_getattr, I, P, L, N), C(sched_setattr, I, P, N), C(sched_rr_get_interval, I, P),
+	C(pidfd_open, I, N), C(pidfd_open, I, 0), C(pidfd_send_signal, FD, G, P, N),
+	C(pidfd_getfd, FD, FD, N), C(process_madvise, FD, P, N, N, N), C(shmget, N, L, B),
+	C(shmat, N, A, B), C(shmdt, A), C(shmctl, N, N, P), C(shmctl, N, 0, P), C(pkey_alloc, N, N),
+	C(pkey_mprotect, A, L, B, N), C(remap_file_pages, A, L, N, N, N),
+	C(timer_create, N, P, P), C(timer_create, N, N, P), C(timer_settime, N, N, P, P),
+	C(timer_gettime, N, P), C(timer_getoverrun, N), C(timer_delete, N),
 	C(getxattr, S, P, P, L), C(setxattr, S, P, P, L, N), C(fgetxattr, FD, P, P, L),
 	C(listxattr, S, P, L), C(fremovexattr, FD, P),
 };

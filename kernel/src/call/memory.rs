@@ -4,7 +4,7 @@ use super::{Call, Outcome, Stop, fail, file};
 use crate::task::Space;
 use crate::user::END;
 use alloc::vec;
-use linux_raw_sys::errno::{EFAULT, EINVAL, ENOMEM, EOVERFLOW};
+use linux_raw_sys::errno::{EFAULT, EINVAL, ENOMEM, ENOSPC, EOVERFLOW};
 use mm::{Advice, LockAll, MapFlags, RemapRequest, SyncFlags};
 
 const PAGE: u64 = 4096;
@@ -313,4 +313,28 @@ fn skip(pieces: &mut [[u64; 2]], mut bytes: u64) {
         *piece = [piece[0].wrapping_add(len), piece[1] - len];
         bytes -= len;
     }
+}
+
+/// pkey_alloc(2), pkey_free(2): the kernel gives out no keys, as Linux on a CPU without them.
+pub(super) fn pkey_alloc(call: &mut Call<'_>) -> Outcome {
+    let [flags, rights, ..] = call.args;
+    fail(if flags != 0 || rights & !3 != 0 { EINVAL } else { ENOSPC })
+}
+
+/// pkey_mprotect(2): without a key, -1, it is mprotect(2).
+pub(super) fn pkey_mprotect(call: &mut Call<'_>) -> Outcome {
+    if call.args[3] as i32 != -1 { fail(EINVAL) } else { mprotect(call) }
+}
+
+/// remap_file_pages(2): a part of a shared map becomes one of other pages of its file.
+pub(super) fn remap_file_pages(call: &mut Call<'_>) -> Outcome {
+    let [start, size, prot, page, ..] = call.args;
+    if prot != 0 {
+        return fail(EINVAL);
+    }
+    call.change(|call| {
+        let [start, size, page] = [start, size, page].map(|word| word as usize);
+        call.space().with_vmas(|calls| calls.remap_file_pages(start, size, page))?;
+        Ok(0)
+    })
 }

@@ -18,9 +18,11 @@ mod misc;
 mod names;
 mod process;
 mod schedule;
+mod shm;
 mod signal;
 mod table;
 mod time;
+mod timers;
 mod wait;
 
 use crate::task::run::{After, Next};

@@ -13,7 +13,7 @@ use linux_raw_sys::errno::{E2BIG, EAGAIN, EINVAL, EPERM, ESRCH};
 const SET: u64 = 8;
 
 /// A number that a program gives; 0 where only the existence of a target is asked for.
-fn number(of: u64) -> Result<Option<u8>, Errno> {
+pub(super) fn number(of: u64) -> Result<Option<u8>, Errno> {
     match of as u32 {
         0 => Ok(None),
         number @ 1..=64 => Ok(Some(number as u8)),
@@ -228,7 +228,13 @@ fn send_to(call: &Call<'_>, thread: &Arc<Thread>, of: u64) -> Outcome {
 
 /// Reads what a program says of a signal that it sends. Only to itself, it may say that it comes
 /// from the kernel, or from kill or tkill.
-fn read_info(call: &Call<'_>, at: u64, of: u64, itself: u32, target: i32) -> Result<Info, Errno> {
+pub(super) fn read_info(
+    call: &Call<'_>,
+    at: u64,
+    of: u64,
+    itself: u32,
+    target: i32,
+) -> Result<Info, Errno> {
     let mut whole: WholeInfo = call.user().read(at)?;
     whole.info.number = of as i32;
     if !whole.is_complete() {
@@ -237,7 +243,7 @@ fn read_info(call: &Call<'_>, at: u64, of: u64, itself: u32, target: i32) -> Res
     if (whole.info.code >= 0 || whole.info.code == SI_TKILL) && target as u32 != itself {
         return Err(Errno(EPERM));
     }
-    Ok(whole.info)
+    Ok(whole.info.of_program())
 }
 
 /// rt_sigqueueinfo(2).

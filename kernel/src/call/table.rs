@@ -2,13 +2,14 @@
 
 use super::file::attributes::{self, By};
 use super::{
-    Call, Outcome, capability, file, identity, memory, misc, names, process, schedule, signal,
-    time, wait,
+    Call, Outcome, capability, file, identity, memory, misc, names, process, schedule, shm, signal,
+    time, timers, wait,
 };
 use crate::println;
 use crate::stats::CALLS;
 use crate::task::identity::Which;
 use core::sync::atomic::{AtomicBool, Ordering};
+use linux_raw_sys::errno::EINVAL;
 use linux_raw_sys::general::*;
 
 /// A call.
@@ -208,6 +209,23 @@ table! {
     __NR_sched_rr_get_interval [0] schedule::sched_rr_get_interval,
     __NR_sched_getattr [0 2 3] schedule::sched_getattr,
     __NR_sched_setattr [0 2] schedule::sched_setattr,
+    __NR_timer_create [0] timers::timer_create,
+    __NR_timer_settime [0 1] timers::timer_settime,
+    __NR_timer_gettime [0] timers::timer_gettime,
+    __NR_timer_getoverrun [0] timers::timer_getoverrun,
+    __NR_timer_delete [0] timers::timer_delete,
+    __NR_pidfd_open [0 1] file::pidfd::pidfd_open,
+    __NR_pidfd_send_signal [0 1 3] file::pidfd::pidfd_send_signal,
+    __NR_pidfd_getfd [0 1 2] file::pidfd::pidfd_getfd,
+    __NR_process_madvise [0 3 4] file::pidfd::process_madvise,
+    __NR_shmget [0 2] shm::shmget,
+    __NR_shmat [0 2] shm::shmat,
+    __NR_shmdt [] shm::shmdt,
+    __NR_shmctl [0 1] shm::shmctl,
+    __NR_remap_file_pages [] memory::remap_file_pages,
+    __NR_pkey_alloc [] memory::pkey_alloc,
+    __NR_pkey_free [0] |_| super::fail(EINVAL),
+    __NR_pkey_mprotect [3] memory::pkey_mprotect,
     __NR_getxattr [] |call| attributes::get(call, By::Path),
     __NR_lgetxattr [] |call| attributes::get(call, By::Link),
     __NR_fgetxattr [0] |call| attributes::get(call, By::Descriptor),

@@ -6,7 +6,7 @@ use crate::task::signal::SIGCHLD;
 use crate::task::{Process, lock};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
-use linux_raw_sys::errno::{ECHILD, EINVAL, ESRCH};
+use linux_raw_sys::errno::{EAGAIN, ECHILD, EINVAL, ESRCH};
 
 /// Which children a call waits for.
 struct Which {
@@ -19,6 +19,7 @@ struct Which {
 enum Of {
     Any,
     One(u32),
+    Process(Arc<Process>),
     Group(u32),
 }
 
@@ -37,6 +38,7 @@ impl Which {
         kind && match self.of {
             Of::Any => true,
             Of::One(pid) => child.pid == pid,
+            Of::Process(ref process) => core::ptr::eq(&**process, child),
             Of::Group(group) => child.group.load(Ordering::Relaxed) == group,
         }
     }
@@ -120,15 +122,25 @@ pub(super) fn waitid(call: &mut Call<'_>) -> Outcome {
     {
         return fail(EINVAL);
     }
+    let mut blocks = true;
     let which = match kind {
         0 => Of::Any,
         1 if (id as i32) > 0 => Of::One(id as u32),
         2 if id == 0 => Of::Group(call.process().group.load(Ordering::Relaxed)),
         2 if (id as i32) > 0 => Of::Group(id as u32),
+        3 if (id as i32) >= 0 => {
+            let (process, waits) = call.waited(id)?;
+            blocks = waits;
+            Of::Process(process)
+        }
         _ => return fail(EINVAL),
     };
     let which = Which::new(which, options);
-    let found = wait_for(call, &which, options & NOHANG == 0, options & NOWAIT == 0)?;
+    let hang = blocks && options & NOHANG == 0;
+    let found = wait_for(call, &which, hang, options & NOWAIT == 0)?;
+    if found.is_none() && !blocks && options & NOHANG == 0 {
+        return fail(EAGAIN);
+    }
     let mut words = [0_u32; 32];
     if let Some((child, how)) = &found {
         let (code, status) = match how {

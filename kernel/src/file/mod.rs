@@ -12,6 +12,7 @@
 //! | `image` | files that are executed and not written, or the reverse |
 //! | `ready` | how files tell that they are ready |
 //! | `pipe` | pipes |
+//! | `pidfd` | descriptors of processes |
 //! | `epoll` | sets of files that are watched |
 //! | `eventfd`, `timerfd` | counters and timers with a descriptor |
 //! | `socket` | sockets of the family AF_UNIX |
@@ -43,6 +44,7 @@ pub(crate) mod locks;
 pub(crate) mod monitor;
 pub(crate) mod node;
 pub(crate) mod open;
+pub(crate) mod pidfd;
 pub(crate) mod pipe;
 pub(crate) mod proc;
 pub(crate) mod ready;

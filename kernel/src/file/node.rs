@@ -11,6 +11,7 @@ use super::image::Users;
 use super::locks::FileLocks;
 use super::monitor::Monitor;
 use super::open::refused;
+use super::pidfd::PidFd;
 use super::pipe::Pipe;
 use super::proc;
 use super::setting::Setting;
@@ -89,6 +90,7 @@ pub(crate) enum Kind {
     Socket(Arc<Socket>),
     /// The name of a socket.
     Name(Weak<Socket>),
+    Process(PidFd),
     /// A setting under `/sys`.
     Setting(&'static Setting),
     /// An entry of `/proc`; its inode is made anew at each look.
@@ -227,7 +229,11 @@ impl Node {
             Kind::Link(_) => S_IFLNK,
             Kind::Device(_) => S_IFCHR,
             Kind::Pipe(_) => S_IFIFO,
-            Kind::Monitor(_) | Kind::Event(_) | Kind::Timer(_) | Kind::Epoll(_) => 0,
+            Kind::Monitor(_)
+            | Kind::Event(_)
+            | Kind::Timer(_)
+            | Kind::Epoll(_)
+            | Kind::Process(_) => 0,
             Kind::Socket(_) | Kind::Name(_) => S_IFSOCK,
             Kind::Proc(entry) => entry.file_type(),
         };

@@ -74,6 +74,8 @@ pub(crate) struct Open {
     backing: Once<Backing<Kernel>>,
     /// It may have locks.
     pub(crate) has_locks: AtomicBool,
+    /// Of a pipe that had no writer when it was opened: the writers that had been there.
+    pub(super) writers_before: Option<u64>,
     /// An epoll may watch it.
     pub(super) is_watched: AtomicBool,
     _writer: Option<Writer>,
@@ -96,7 +98,11 @@ impl Open {
             Kind::Proc(entry) => entry.open(mode)?,
             Kind::Link(_) | Kind::Name(_) => return Err(Errno(ENXIO)),
             // By `/proc/PID/fd`.
-            Kind::Event(_) | Kind::Timer(_) | Kind::Epoll(_) | Kind::Socket(_)
+            Kind::Event(_)
+            | Kind::Timer(_)
+            | Kind::Epoll(_)
+            | Kind::Socket(_)
+            | Kind::Process(_)
                 if location.is_some() =>
             {
                 return Err(Errno(ENXIO));
@@ -107,10 +113,20 @@ impl Open {
         // As in Linux, the description that memfd_create returns does not count.
         let counts = mode.write && location.is_some();
         let writer = if counts { Writer::new(&node)? } else { None };
+        let mut writers_before = None;
         if let (Kind::Pipe(pipe), false) = (&node.kind, mode.path) {
+            // One with a name that has no reader.
+            let waits_not = location.is_some() && flags & O_NONBLOCK != 0 && !mode.read;
+            if waits_not && !pipe.ready().readers {
+                return Err(Errno(ENXIO));
+            }
+            if location.is_some() {
+                writers_before = pipe.other_end(false);
+            }
             pipe.open(mode.read, mode.write);
         }
         Ok(Arc::new(Open {
+            writers_before,
             node,
             mode,
             flags: AtomicU32::new(flags),
@@ -170,6 +186,7 @@ impl Open {
                 | Kind::Timer(_)
                 | Kind::Epoll(_)
                 | Kind::Socket(_)
+                | Kind::Process(_)
                 | Kind::Device(Device::Console | Device::Errors)
                 | Kind::Link(_)
         )
@@ -206,6 +223,7 @@ impl Open {
             (None, Kind::Timer(_)) => b"anon_inode:[timerfd]".into(),
             (None, Kind::Socket(_)) => alloc::format!("socket:[{}]", self.node.number).into(),
             (None, Kind::Epoll(_)) => b"anon_inode:[eventpoll]".into(),
+            (None, Kind::Process(_)) => b"anon_inode:[pidfd]".into(),
             (None, Kind::File(memory)) => {
                 let mut path = alloc::string::String::new();
                 // Writing to a string does not fail.
@@ -419,7 +437,7 @@ impl Open {
     pub(crate) fn check_read(&self) -> Result<(), Errno> {
         match self.node.kind {
             _ if !self.mode.read => Err(Errno(EBADF)),
-            Kind::Epoll(_) => Err(Errno(EINVAL)),
+            Kind::Epoll(_) | Kind::Process(_) => Err(Errno(EINVAL)),
             _ => Ok(()),
         }
     }
@@ -429,7 +447,9 @@ impl Open {
     pub(crate) fn check_write(&self) -> Result<(), Errno> {
         match self.node.kind {
             _ if !self.mode.write => Err(Errno(EBADF)),
-            Kind::Epoll(_) | Kind::Timer(_) | Kind::Monitor(_) => Err(Errno(EINVAL)),
+            Kind::Epoll(_) | Kind::Timer(_) | Kind::Monitor(_) | Kind::Process(_) => {
+                Err(Errno(EINVAL))
+            }
             _ => Ok(()),
         }
     }

@@ -27,6 +27,8 @@ struct Contents {
     /// Open descriptions that read, and those that write.
     readers: u32,
     writers: u32,
+    /// Those that ever were: that read, and that write.
+    openings: [u64; 2],
     _charge: Charge,
 }
 
@@ -53,13 +55,14 @@ pub(crate) struct Ready {
 impl Pipe {
     /// # Errors
     /// ENFILE's cause: no memory, as ENOMEM.
-    pub(super) fn new() -> Result<Arc<Pipe>, Errno> {
+    pub(crate) fn new() -> Result<Arc<Pipe>, Errno> {
         let charge = Charge::new(CAPACITY).map_err(|_| Errno(ENOMEM))?;
         let contents = Contents {
             bytes: VecDeque::new(),
             capacity: CAPACITY,
             readers: 0,
             writers: 0,
+            openings: [0; 2],
             _charge: charge,
         };
         let (contents, wanted) = (SpinMutex::new(contents), AtomicBool::new(false));
@@ -71,6 +74,8 @@ impl Pipe {
         let mut contents = lock(&self.contents);
         contents.readers += u32::from(reads);
         contents.writers += u32::from(writes);
+        contents.openings[0] += u64::from(reads);
+        contents.openings[1] += u64::from(writes);
         drop(contents);
         self.changed.wake_all();
     }
@@ -80,7 +85,11 @@ impl Pipe {
         let mut contents = lock(&self.contents);
         contents.readers -= u32::from(reads);
         contents.writers -= u32::from(writes);
+        let all = contents.readers + contents.writers;
+        // One with a name may be opened again, and is empty then.
+        let left = if all == 0 { core::mem::take(&mut contents.bytes) } else { VecDeque::new() };
         drop(contents);
+        drop(left);
         self.changed.wake_all();
     }
 
@@ -96,6 +105,19 @@ impl Pipe {
             // Relaxed: only the flag.
             self.wanted.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// For an end that reads, or that `writes`: the openings of the other end so far, if it is not
+    /// there.
+    pub(crate) fn other_end(&self, writes: bool) -> Option<u64> {
+        let contents = lock(&self.contents);
+        let there = if writes { contents.readers } else { contents.writers };
+        (there == 0).then_some(contents.openings[usize::from(!writes)])
+    }
+
+    /// The openings of the other end so far.
+    pub(crate) fn openings(&self, writes: bool) -> u64 {
+        lock(&self.contents).openings[usize::from(!writes)]
     }
 
     pub(crate) fn ready(&self) -> Ready {

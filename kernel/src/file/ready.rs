@@ -93,6 +93,7 @@ impl Open {
             Kind::Timer(timer) => Some(&timer.changed),
             Kind::Epoll(epoll) => Some(&epoll.changed),
             Kind::Socket(socket) => Some(&socket.changed),
+            Kind::Process(pidfd) => Some(&pidfd.process.changed),
             Kind::Device(Device::Console | Device::Errors | Device::Random) => Some(&CONSOLE),
             _ => None,
         }
@@ -104,7 +105,9 @@ impl Open {
         match &self.node.kind {
             Kind::Pipe(pipe) => {
                 let ready = pipe.ready();
-                let reads = flag(READABLE, ready.bytes > 0) | flag(POLLHUP, !ready.writers);
+                // A reader that came before the first writer has not lost one.
+                let lost = !ready.writers && self.writers_before != Some(pipe.openings(false));
+                let reads = flag(READABLE, ready.bytes > 0) | flag(POLLHUP, lost);
                 let room = ready.room >= PIPE_BUF;
                 let writes = flag(WRITABLE, room) | flag(POLLERR, !ready.readers);
                 flag(reads, self.mode.read) | flag(writes, self.mode.write)
@@ -117,6 +120,9 @@ impl Open {
             Kind::Timer(timer) => flag(READABLE, timer.is_ready()),
             Kind::Epoll(epoll) => flag(READABLE, epoll.is_ready()),
             Kind::Socket(socket) => socket.ready(),
+            Kind::Process(pidfd) => {
+                flag(READABLE, pidfd.is_ready()) | flag(POLLHUP, pidfd.process().is_err())
+            }
             _ => READABLE | WRITABLE,
         }
     }

@@ -9,6 +9,7 @@ use super::process::{self, Exit, FIRST};
 use super::run::Next;
 use super::signal::SIGCHLD;
 use super::{Own, Process, Thread, lock, queue, signal};
+use crate::file::ready::READABLE;
 use crate::futex;
 use crate::machine::Kernel;
 use crate::user::copy::User;
@@ -78,6 +79,7 @@ fn end(process: &Arc<Process>) {
     signal::end(process);
     give_up_children(process);
     tell_parent(process, how);
+    process.changed.wake(READABLE);
     if process.pid == FIRST {
         // The others end with the first.
         process.reap();

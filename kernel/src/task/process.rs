@@ -6,6 +6,7 @@ use super::usage::Usage;
 use super::{Space, Thread, WaitQueue, lock, signal};
 use crate::file::Files;
 use crate::file::image::Image;
+use crate::file::ready::Changed;
 use crate::file::setting;
 use crate::machine::Kernel;
 use crate::path::Place;
@@ -15,6 +16,7 @@ use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use linux_raw_sys::general::POLLHUP;
 use machine::Step;
 use spin::mutex::SpinMutex;
 
@@ -85,6 +87,9 @@ pub(crate) struct Process {
     /// What its threads have used in turns that are over.
     pub(crate) used: Usage,
     pub(crate) identity: SpinMutex<Identity>,
+    pub(crate) timers: signal::Timers,
+    /// Told of its end, for descriptors of it.
+    pub(crate) changed: Changed,
     /// What its children have used for which it has waited.
     pub(crate) used_by_children: Usage,
 }
@@ -192,6 +197,8 @@ impl Process {
             name: SpinMutex::default(),
             program: SpinMutex::default(),
             used: Usage::default(),
+            timers: signal::Timers::default(),
+            changed: Changed::new(),
             identity: SpinMutex::new(
                 maker.map(|maker| lock(&maker.identity).clone()).unwrap_or_default(),
             ),
@@ -268,6 +275,7 @@ impl Process {
             lock(&parent.children).retain(|child| !Arc::ptr_eq(child, self));
         }
         lock(&ALL).remove(&self.pid);
+        self.changed.wake(POLLHUP);
     }
 
     /// Makes all threads end. The first cause counts.

@@ -105,6 +105,8 @@ pub(crate) struct Resume {
     pub(crate) polled: Option<Vec<Polled>>,
     /// The size of the file when a fallocate began.
     pub(crate) size: Option<u64>,
+    /// The end of a pipe that waits for the other.
+    pub(crate) opening: Option<Opening>,
     /// The bytes that the call has moved so far.
     pub(crate) done: usize,
     /// Its descriptors, and the files that they named when it began to wait or to move bytes.
@@ -117,6 +119,15 @@ pub(crate) struct Resume {
 pub(crate) struct Forked {
     pub(crate) space: Arc<Space>,
     pub(crate) files: Arc<Files>,
+}
+
+/// An end of a pipe with a name, which is opened, and waits for the other end.
+pub(crate) struct Opening {
+    pub(crate) open: Arc<Open>,
+    /// Those of open(2).
+    pub(crate) flags: u32,
+    /// The openings of the other end before.
+    pub(crate) before: u64,
 }
 
 impl Resume {

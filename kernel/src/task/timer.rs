@@ -92,8 +92,9 @@ fn start(due: (u64, u64), event: Due) -> Timer {
 /// Wakes the threads of this CPU whose time has come. One load if there is none.
 pub(super) fn expire() {
     let timers = here();
+    // Read once, so that a timer that is started anew with a short period comes next time.
+    let now = clock::now();
     loop {
-        let now = clock::now();
         // Relaxed: as above.
         if timers.first.load(Ordering::Relaxed) > now {
             return;

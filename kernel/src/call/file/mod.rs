@@ -10,6 +10,8 @@
 //! | `size` | lseek, truncate, fallocate |
 //! | `names` | folders, links, names |
 //! | `status` | stat, access, permissions, times |
+//! | `fifo` | the opening of pipes that have a name |
+//! | `pidfd` | descriptors of processes |
 //! | `poll` | poll, select |
 //! | `epoll`, `eventfd`, `timerfd` | the calls of this name |
 //! | `socket` | sockets |
@@ -21,10 +23,12 @@ pub(super) mod control;
 pub(super) mod copy;
 pub(super) mod epoll;
 pub(super) mod eventfd;
+mod fifo;
 pub(super) mod monitor;
 pub(super) mod names;
 pub(super) mod open;
 mod parts;
+pub(super) mod pidfd;
 mod pieces;
 pub(in crate::call) mod poll;
 pub(super) mod size;

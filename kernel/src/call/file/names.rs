@@ -3,13 +3,16 @@
 use super::{Call, Errno, HERE, Outcome, check_flags, follow_flag};
 use crate::call::fail;
 use crate::file::node::{Kind, Node};
+use crate::file::pipe::Pipe;
 use crate::file::tree::{self, Existing};
 use crate::path::Found;
 use crate::task::lock;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::{EEXIST, EFAULT, EINVAL, ENOENT, ENOMEM, ENOTDIR, EPERM, ERANGE};
-use linux_raw_sys::general::{AT_EMPTY_PATH, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, S_IFMT, S_IFREG};
+use linux_raw_sys::general::{
+    AT_EMPTY_PATH, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, S_IFIFO, S_IFMT, S_IFREG,
+};
 
 /// A name that is to be made, which must not be there.
 fn new_name(call: &Call<'_>, folder: u64, path: u64) -> Result<Found, Errno> {
@@ -36,18 +39,22 @@ fn make_folder(call: &Call<'_>, folder: u64, path: u64, mode: u64) -> Outcome {
     Ok(0)
 }
 
-/// mknod(2) and mknodat(2): regular files only.
+/// mknod(2) and mknodat(2): regular files and pipes.
 pub(in crate::call) fn mknodat(call: &mut Call<'_>) -> Outcome {
     let [folder, path, mode, ..] = call.args;
-    if !matches!(mode as u32 & S_IFMT, 0 | S_IFREG) {
+    if !matches!(mode as u32 & S_IFMT, 0 | S_IFREG | S_IFIFO) {
         return fail(EPERM);
     }
     let found = new_name(call, folder, path)?;
     if found.folder {
         return fail(ENOENT);
     }
-    let shown = found.parent.shown_path(&found.name)?;
-    let node = call.owned(Node::file(&shown, mode as u32 & !call.umask())?);
+    let bits = mode as u32 & 0o7777 & !call.umask();
+    let node = match mode as u32 & S_IFMT {
+        S_IFIFO => Node::new(Kind::Pipe(Pipe::new()?), bits)?,
+        _ => Node::file(&found.parent.shown_path(&found.name)?, bits)?,
+    };
+    let node = call.owned(node);
     tree::insert(&found.parent, &found.name, &node)?;
     Ok(0)
 }

@@ -44,7 +44,10 @@ pub(in crate::call) fn creat(call: &mut Call<'_>) -> Outcome {
     open_path(call, HERE, path, O_CREAT | O_WRONLY | O_TRUNC, mode as u32)
 }
 
-fn open_path(call: &Call<'_>, folder: u64, path: u64, flags: u32, mode: u32) -> Outcome {
+fn open_path(call: &mut Call<'_>, folder: u64, path: u64, flags: u32, mode: u32) -> Outcome {
+    if call.own.resume.opening.is_some() {
+        return call.go_on_opening();
+    }
     let has = |flag| flags & flag != 0;
     let how = match flags & O_ACCMODE {
         _ if has(O_PATH) => Mode::PATH,
@@ -83,8 +86,13 @@ fn open_path(call: &Call<'_>, folder: u64, path: u64, flags: u32, mode: u32) -> 
             Err(error) => return Err(error.into()),
         }
     };
+    let location = Some((Arc::clone(&found.parent), found.name.clone()));
+    if matches!(node.kind, Kind::Pipe(_)) && !how.path {
+        check(&node, how, flags, created)?;
+        let open = Open::new(node, location, how, flags & KEPT)?;
+        return call.finish_open(open, flags);
+    }
     let opened = check(&node, how, flags, created).and_then(|()| {
-        let location = Some((Arc::clone(&found.parent), found.name.clone()));
         let truncates = has(O_TRUNC) && !created && matches!(node.kind, Kind::File(_));
         let kept = flags & KEPT;
         let _writer = if truncates && !how.path { Writer::new(&node)? } else { None };

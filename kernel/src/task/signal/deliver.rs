@@ -70,8 +70,13 @@ fn next(thread: &Thread) -> Option<(Info, Effect)> {
     let mut shared = lock(&thread.process.signals);
     let mut own = lock(&thread.signals);
     let wanted = !own.mask;
-    let info = own.pending.take(wanted).or_else(|| shared.pending.take(wanted))?;
-    Some((info, shared.actions.effect(info.number())))
+    loop {
+        let taken = own.pending.take(wanted).or_else(|| shared.pending.take(wanted));
+        let mut info = taken?;
+        if thread.process.timers.deliver(&mut info) {
+            return Some((info, shared.actions.effect(info.number())));
+        }
+    }
 }
 
 /// Makes the thread run a handler.

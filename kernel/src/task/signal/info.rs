@@ -5,6 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub(crate) const SI_USER: i32 = 0;
 pub(crate) const SI_KERNEL: i32 = 0x80;
 pub(crate) const SI_TKILL: i32 = -6;
+const SI_TIMER: i32 = -2;
 const SI_ASYNCNL: i32 = -60;
 const CLD_EXITED: i32 = 1;
 const CLD_KILLED: i32 = 2;
@@ -16,6 +17,7 @@ pub(crate) struct Info {
     pub(crate) number: i32,
     errno: i32,
     pub(crate) code: i32,
+    /// Of a timer's signal: the number of the setting. Programs see 0.
     gap: u32,
     /// As the code says: the sender and a value; an address; a child and its status.
     fields: [u64; 4],
@@ -53,6 +55,35 @@ impl Info {
     pub(crate) fn child(number: u8, pid: u32, killed: bool, status: u8, ticks: u64) -> Info {
         let code = if killed { CLD_KILLED } else { CLD_EXITED };
         Info::new(number, code, [pid.into(), status.into(), ticks, 0])
+    }
+
+    /// A signal of a timer: its number, its value, and the number of its setting, which is not 0.
+    pub(super) fn timer(number: u8, id: u32, value: u64, setting: u32) -> Info {
+        Info { gap: setting, ..Info::new(number, SI_TIMER, [id.into(), value, 0, 0]) }
+    }
+
+    pub(super) fn is_of_timer(&self) -> bool {
+        self.gap != 0
+    }
+
+    /// Takes the number of the setting out, which programs do not see. None: no timer's signal.
+    pub(super) fn take_setting(&mut self) -> Option<u32> {
+        let setting = core::mem::take(&mut self.gap);
+        (setting != 0).then_some(setting)
+    }
+
+    /// The number of the timer.
+    pub(super) fn timer_id(&self) -> u32 {
+        self.fields[0] as u32
+    }
+
+    pub(super) fn set_overrun(&mut self, overrun: u32) {
+        self.fields[0] = self.fields[0] & 0xffff_ffff | u64::from(overrun) << 32;
+    }
+
+    /// Without what only the kernel may say.
+    pub(crate) fn of_program(self) -> Info {
+        Info { gap: 0, ..self }
     }
 
     pub(crate) fn number(&self) -> u8 {

@@ -10,6 +10,7 @@
 //! | `stack` | the alternate stack |
 //! | `fault` | signals for faults and exceptions |
 //! | `alarm` | the timer of a process |
+//! | `timers` | the timers that a program makes |
 //!
 //! # Why no signal is lost
 //! A sender adds the signal to a pending set, with its lock held, then chooses a thread that does
@@ -19,7 +20,7 @@
 //! signal. A thread that ends does the same. A thread that waits looks at the sets after it has
 //! begun to wait.
 //!
-//! The lock of a process comes before that of a thread.
+//! The lock of a process comes before that of a thread, and both before those of its timers.
 //!
 //! # What is not here
 //! Job control. A stop signal may be blocked, caught and waited for, but by default it does
@@ -37,6 +38,7 @@ mod frame;
 mod info;
 mod pending;
 mod stack;
+mod timers;
 
 pub(crate) use action::Action;
 pub(super) use alarm::expired;
@@ -50,6 +52,7 @@ pub(crate) use frame::restore;
 pub(crate) use info::{Info, SI_KERNEL, SI_TKILL, SI_USER, WholeInfo};
 pub(crate) use pending::Pending;
 pub(crate) use stack::AltStack;
+pub(crate) use timers::{Target, Timers};
 
 use super::process::Exit;
 use super::{Process, Thread, lock};
@@ -124,26 +127,31 @@ pub(crate) fn is_pending(thread: &Thread) -> bool {
 /// # Errors
 /// EAGAIN: too many real-time signals are pending.
 pub(crate) fn send(process: &Process, info: Info) -> Result<(), Errno> {
+    queue(process, info).map(drop)
+}
+
+/// As [`send`]. Returns false if the signal is ignored.
+fn queue(process: &Process, info: Info) -> Result<bool, Errno> {
     let number = info.number();
     if number == SIGKILL {
         process.end(Exit::Signal(SIGKILL));
-        return Ok(());
+        return Ok(true);
     }
     // The lock of the threads comes before those of signals and queues. A copy of the list would
     // need memory.
     let threads = lock(&process.threads);
-    let Some(first) = threads.first() else { return Ok(()) };
+    let Some(first) = threads.first() else { return Ok(false) };
     forget_opposites(process, &threads, number);
     {
         let mut signals = lock(&process.signals);
         let blocked = lock(&first.signals).mask & bit(number) != 0;
         if !blocked && signals.actions.ignore(number) {
-            return Ok(());
+            return Ok(false);
         }
         signals.pending.add(info)?;
     }
     notify(&threads, number);
-    Ok(())
+    Ok(true)
 }
 
 /// Sends a signal to a thread.
@@ -151,10 +159,15 @@ pub(crate) fn send(process: &Process, info: Info) -> Result<(), Errno> {
 /// # Errors
 /// As for [`send`].
 pub(crate) fn send_to_thread(thread: &Arc<Thread>, info: Info) -> Result<(), Errno> {
+    queue_to(thread, info).map(drop)
+}
+
+/// As [`send_to_thread`]. Returns false if the signal is ignored.
+fn queue_to(thread: &Arc<Thread>, info: Info) -> Result<bool, Errno> {
     let (process, number) = (&thread.process, info.number());
     if number == SIGKILL {
         process.end(Exit::Signal(SIGKILL));
-        return Ok(());
+        return Ok(true);
     }
     if STOPS & bit(number) != 0 || number == SIGCONT {
         forget_opposites(process, &lock(&process.threads), number);
@@ -163,7 +176,7 @@ pub(crate) fn send_to_thread(thread: &Arc<Thread>, info: Info) -> Result<(), Err
         let signals = lock(&process.signals);
         let mut own = lock(&thread.signals);
         if own.mask & bit(number) == 0 && signals.actions.ignore(number) {
-            return Ok(());
+            return Ok(false);
         }
         own.pending.add(info)?;
         own.wants(number)
@@ -171,7 +184,7 @@ pub(crate) fn send_to_thread(thread: &Arc<Thread>, info: Info) -> Result<(), Err
     if wanted {
         thread.call_attention();
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Sends a signal of the thread's own doing to it, such as SIGPIPE.
@@ -249,9 +262,14 @@ pub(crate) fn blocked(thread: &Thread) -> u64 {
 pub(crate) fn take_awaited(thread: &Thread, set: u64) -> Option<Info> {
     let mut shared = lock(&thread.process.signals);
     let mut own = lock(&thread.signals);
-    let found = own.pending.take(set).or_else(|| shared.pending.take(set));
-    own.awaited = if found.is_some() { 0 } else { set };
-    found
+    loop {
+        let found = own.pending.take(set).or_else(|| shared.pending.take(set));
+        own.awaited = if found.is_some() { 0 } else { set };
+        let mut info = found?;
+        if thread.process.timers.deliver(&mut info) {
+            return Some(info);
+        }
+    }
 }
 
 /// The thread does not wait for signals any more. Passes on those that came meanwhile.
@@ -268,6 +286,7 @@ pub(crate) fn change_action(process: &Process, number: u8, new: Option<Action>) 
     let (before, ignored) = lock(&process.signals).actions.change(number, new);
     if ignored {
         forget(process, &lock(&process.threads), bit(number));
+        process.timers.lost(number);
     }
     before
 }
@@ -316,6 +335,7 @@ pub(crate) fn copy(from: &Process, to: &Process, clear: bool) {
 pub(crate) fn exec(thread: &Thread) {
     let process = &thread.process;
     lock(&process.signals).actions.clear();
+    process.timers.clear();
     // Relaxed: only the numbers.
     process.exit_signal.store(SIGCHLD.into(), Ordering::Relaxed);
     process.programs.fetch_add(1, Ordering::Relaxed);
@@ -343,4 +363,5 @@ pub(super) fn end(process: &Process) {
         core::mem::take(&mut signals.pending)
     };
     drop(left);
+    process.timers.clear();
 }

@@ -1,8 +1,8 @@
 //! Signals that are pending for a thread or a process.
 //!
-//! A standard signal (below 32) is pending once. A real-time signal is queued each time, in order,
-//! up to a bound. As in Linux, a plain kill of a real-time signal beyond the bound stays pending
-//! without its details.
+//! A standard signal (below 32) is pending once, and once more for each timer. A real-time signal
+//! is queued each time, in order, up to a bound. As in Linux, a plain kill of a real-time signal
+//! beyond the bound stays pending without its details.
 
 use super::{Info, bit};
 use crate::call::Errno;
@@ -33,12 +33,13 @@ impl Pending {
     /// Adds a signal. EAGAIN: the queue is full, or there is no memory for it.
     pub(crate) fn add(&mut self, info: Info) -> Result<(), Errno> {
         let number = info.number();
-        if number < REAL_TIME && self.set & bit(number) != 0 {
+        // A timer waits for the delivery of its own.
+        if number < REAL_TIME && self.set & bit(number) != 0 && !info.is_of_timer() {
             return Ok(());
         }
         if self.queue.len() < MOST && self.queue.try_reserve(1).is_ok() {
             self.queue.push_back(info);
-        } else if number >= REAL_TIME && info.code != super::SI_USER {
+        } else if (number >= REAL_TIME || info.is_of_timer()) && info.code != super::SI_USER {
             return Err(Errno(EAGAIN));
         }
         self.set |= bit(number);
@@ -55,7 +56,7 @@ impl Pending {
         let number = first.trailing_zeros() as u8 + 1;
         let is_it = |info: &Info| info.number() == number;
         let info = self.queue.iter().position(is_it).and_then(|at| self.queue.remove(at));
-        if number < REAL_TIME || !self.queue.iter().any(is_it) {
+        if !self.queue.iter().any(is_it) {
             self.set &= !bit(number);
         }
         if self.queue.is_empty() && self.queue.capacity() > 16 {

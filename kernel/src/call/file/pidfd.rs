@@ -1,0 +1,119 @@
+//! pidfd_open(2), pidfd_send_signal(2), pidfd_getfd(2), process_madvise(2).
+
+use super::{Call, Errno, Outcome, check_flags};
+use crate::call::signal::{number, read_info};
+use crate::call::{Stop, fail};
+use crate::file::node::Kind;
+use crate::file::open::{Mode, Open};
+use crate::file::pidfd::PidFd;
+use crate::task::signal::{self, Info, SI_USER};
+use crate::task::{Process, process};
+use alloc::sync::Arc;
+use linux_raw_sys::errno::{EBADF, EINVAL, ENOENT, ESRCH};
+use linux_raw_sys::general::{O_CLOEXEC, O_NONBLOCK};
+use mm::Advice;
+
+/// pidfd_open(2), of processes.
+pub(in crate::call) fn pidfd_open(call: &mut Call<'_>) -> Outcome {
+    let [pid, flags, ..] = call.args;
+    check_flags(flags, O_NONBLOCK)?;
+    if pid as i32 <= 0 {
+        return fail(EINVAL);
+    }
+    let of_thread = || process::thread(pid as u32).map_or(ESRCH, |_| ENOENT);
+    let process = process::process(pid as u32).ok_or_else(|| Errno(of_thread()))?;
+    let kind = Kind::Process(PidFd::new(process)?);
+    Ok(call.descriptor(kind, Mode::READ_WRITE, flags as u32 | O_CLOEXEC)?.into())
+}
+
+impl Call<'_> {
+    /// Calls `with` with the process of a descriptor.
+    fn with_pidfd<T>(
+        &self,
+        fd: u64,
+        with: impl FnOnce(&PidFd) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        match &self.open(fd)?.node.kind {
+            Kind::Process(pidfd) => with(pidfd),
+            _ => Err(Errno(EBADF)),
+        }
+    }
+
+    /// The process of a descriptor, which may have ended, and whether a wait for it blocks.
+    pub(in crate::call) fn waited(&self, fd: u64) -> Result<(Arc<Process>, bool), Errno> {
+        let open: Arc<Open> = self.open(fd)?;
+        match &open.node.kind {
+            Kind::Process(pidfd) => Ok((Arc::clone(&pidfd.process), !open.is_nonblocking())),
+            _ => Err(Errno(EBADF)),
+        }
+    }
+}
+
+/// pidfd_send_signal(2), to a process.
+pub(in crate::call) fn pidfd_send_signal(call: &mut Call<'_>) -> Outcome {
+    /// PIDFD_SIGNAL_THREAD_GROUP, which is what happens without it.
+    const PROCESS: u32 = 2;
+    let [fd, of, info, flags, ..] = call.args;
+    check_flags(flags, PROCESS)?;
+    let own = call.process();
+    call.with_pidfd(fd, |pidfd| {
+        let pid = pidfd.process.pid;
+        let info = match info {
+            0 => None,
+            at => {
+                if call.user().read::<u32>(at)? != of as u32 {
+                    return Err(Errno(EINVAL));
+                }
+                Some(read_info(call, at, of, own.pid, pid as i32)?)
+            }
+        };
+        let process = pidfd.process()?;
+        match number(of)? {
+            None => Ok(()),
+            Some(number) => {
+                let info = info.unwrap_or_else(|| Info::sent(number, SI_USER, own.pid));
+                signal::send(process, info)
+            }
+        }
+    })?;
+    Ok(0)
+}
+
+/// pidfd_getfd(2).
+pub(in crate::call) fn pidfd_getfd(call: &mut Call<'_>) -> Outcome {
+    let [fd, target, flags, ..] = call.args;
+    check_flags(flags, 0)?;
+    let open = call
+        .with_pidfd(fd, |pidfd| pidfd.process()?.files().ok_or(Errno(ESRCH))?.get(target as u32))?;
+    Ok(call.files()?.insert(open, true, 0)?.into())
+}
+
+/// process_madvise(2), with the advice that takes nothing away, for this process, too.
+pub(in crate::call) fn process_madvise(call: &mut Call<'_>) -> Outcome {
+    /// The most ranges.
+    const MOST: u64 = 1024;
+    let [fd, ranges, count, advice, flags, _] = call.args;
+    check_flags(flags, 0)?;
+    if count > MOST {
+        return fail(EINVAL);
+    }
+    // All are read before the first is done.
+    let mut list = alloc::vec::Vec::new();
+    list.try_reserve_exact(count as usize).map_err(|_| Errno(linux_raw_sys::errno::ENOMEM))?;
+    for place in 0..count {
+        list.push(call.user().read::<[u64; 2]>(ranges.wrapping_add(16 * place))?);
+    }
+    let space = call.with_pidfd(fd, |pidfd| pidfd.process.space().ok_or(Errno(ESRCH)))?;
+    let advice = Advice::from_number(advice as u32);
+    let gentle = [Advice::WillNeed, Advice::Cold, Advice::PageOut, Advice::Collapse];
+    let Some(advice) = advice.filter(|advice| gentle.contains(advice)) else { return fail(EINVAL) };
+    let mut done = 0;
+    for [at, len] in list {
+        match space.madvise_announced(at as usize, len as usize, advice) {
+            Ok(()) => done += len,
+            Err(error) if done == 0 => return Err(Stop::from(error)),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
+}
