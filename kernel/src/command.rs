@@ -6,7 +6,7 @@
 //! | (none) | boots, and ends |
 //! | `bench [EXPERIMENT...] [effort=full\|quick\|least] [cpus=1,2,4] [count] [waiting=SHIFT]` | experiments |
 //! | `test [TRIAL...] [seed=N] [rounds=N] [mutant=NAME]` | trials |
-//! | `run [out] [unmap=grace] [huge=always\|madvise\|never] [waiting=SHIFT]` | runs a program |
+//! | `run [out] [unmap=grace] [huge=always\|madvise\|never] [strace=people\|json] [waiting=SHIFT]` | runs a program |
 //! | `write MIB` | writes numbers to standard output, as a program does: measures the channel |
 //! | `panic`, `overflow`, `twice` | fails as named, to test the failure path; `twice` fails again while it reports |
 

@@ -20,6 +20,7 @@ mod process;
 mod schedule;
 mod shm;
 mod signal;
+pub(crate) mod strace;
 mod table;
 mod time;
 mod timers;
@@ -187,6 +188,9 @@ pub(crate) fn make(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
     }
     let space = Arc::clone(own.space());
     let mut call = Call { thread, own, args, space: &space };
+    if call.own.resume.begun.is_none() {
+        call.own.resume.begun = strace::begin(&call, number);
+    }
     let outcome = match table::find(number) {
         // One that has begun goes on: it may have done some of its work.
         Some(_)
@@ -204,6 +208,11 @@ pub(crate) fn make(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
         }
     };
     let own = call.own;
+    if !matches!(outcome, Err(Stop::Wait | Stop::Turn))
+        && let Some(begun) = own.resume.begun.take()
+    {
+        strace::end(thread, begun, &outcome);
+    }
     let result = match outcome {
         Ok(value) => value,
         Err(Stop::Errno(Errno(errno))) => -i64::from(errno) as u64,

@@ -3,6 +3,7 @@
 use super::Words;
 use crate::archive::Archive;
 use crate::bench::{Bench, experiments};
+use crate::call::strace;
 use crate::channel;
 use crate::console::{RECORD, print};
 use crate::exit::Exit;
@@ -82,6 +83,12 @@ pub(super) fn run_program(mut words: Words<'_>) -> Result<Exit, String> {
     if let Some(word) = words.setting("huge") {
         let cause = || format!("huge={word}: always, madvise or never");
         setting::set_huge_pages(word).map_err(|_| cause())?;
+    }
+    match words.setting("strace") {
+        None => {}
+        Some("people") => strace::start(false),
+        Some("json") => strace::start(true),
+        Some(other) => return Err(format!("strace={other}: people or json")),
     }
     if waiting(&mut words)? {
         turns::take(turns::MEDIUM);

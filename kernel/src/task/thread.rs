@@ -10,7 +10,7 @@ use super::state::State;
 use super::timer::Timer;
 use super::usage::{Clock, Usage};
 use super::{Process, Space, queue, signal};
-use crate::call::{Outcome, Polled};
+use crate::call::{Outcome, Polled, strace};
 use crate::file::Files;
 use crate::file::events::Events;
 use crate::file::monitor::Monitor;
@@ -107,6 +107,8 @@ pub(crate) struct Resume {
     pub(crate) size: Option<u64>,
     /// The end of a pipe that waits for the other.
     pub(crate) opening: Option<Opening>,
+    /// What the line about the call says of its beginning.
+    pub(crate) begun: Option<strace::Begun>,
     /// The bytes that the call has moved so far.
     pub(crate) done: usize,
     /// Its descriptors, and the files that they named when it began to wait or to move bytes.

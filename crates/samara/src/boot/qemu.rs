@@ -99,6 +99,9 @@ fn program(run: &Run) -> Vec<String> {
     if run.huge != Huge::Madvise {
         words.push(format!("huge={}", name(&run.huge)));
     }
+    if run.strace {
+        words.push(format!("strace={}", if run.json_lines { "json" } else { "people" }));
+    }
     words.extend(run.waiting.then(|| format!("waiting={WAITING}")));
     words
 }
@@ -214,6 +217,8 @@ mod tests {
         is("run --unmap grace --count --waiting -- a", "run unmap=grace waiting=4");
         is("run --huge never -- a", "run huge=never");
         is("run --out dir --unmap grace -- a", "run out unmap=grace");
+        is("run --strace -- a", "run strace=people");
+        is("run --strace --json-lines -- a", "run strace=json");
         is("--cpus 7 bench gup vmallocinfo", "bench gup vmallocinfo effort=full cpus=1,2,4");
         is("bench --cpus 64 --effort quick", "bench effort=quick cpus=1,2,4,8,16,32,64");
         is("--cpus 8 bench --cpu-counts 3,8 --count", "bench effort=full cpus=3,8 count");

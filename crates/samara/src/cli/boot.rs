@@ -50,6 +50,7 @@ Examples:
   samara boot --cpus 4 --memory 2G run -- ./hello     on four CPUs
   samara boot run --out new -- ./hello        files that it makes in /out are in new afterwards
   samara boot run --json a.json -- ./hello    the statistics, for a script
+  samara boot run --strace -- ./hello 2>calls  a line for each of its system calls
   samara boot --cpus 8 run --unmap grace -- ./hello   munmap sends no interrupts
   echo hello | samara boot run -- ./cat       the program reads the command's standard input
   samara boot run --with-libraries -- /bin/ls -l /    a dynamic program of this host
@@ -243,6 +244,15 @@ pub(crate) struct Run {
     /// A variable of the program's environment
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     pub(crate) env: Vec<String>,
+
+    /// Write a line for each system call to standard error, when it ends: the time in seconds, the
+    /// CPU, the thread, the call with its arguments, the result, and the time that it took
+    #[arg(long)]
+    pub(crate) strace: bool,
+
+    /// With --strace: each line is a JSON object
+    #[arg(long, requires = "strace")]
+    pub(crate) json_lines: bool,
 
     /// When munmap of private anonymous memory flushes the TLBs of other CPUs
     #[arg(long, value_enum, default_value_t = Unmap::Immediate)]

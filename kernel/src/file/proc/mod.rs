@@ -294,7 +294,7 @@ pub(super) fn read_text(text: &[u8], at: u64, into: &mut [u8]) -> usize {
 
 /// A text that grows, or fails without memory.
 #[derive(Default)]
-struct Text(Vec<u8>);
+pub(crate) struct Text(pub(crate) Vec<u8>);
 
 impl fmt::Write for Text {
     fn write_str(&mut self, part: &str) -> fmt::Result {

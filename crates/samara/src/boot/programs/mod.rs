@@ -218,6 +218,8 @@ fn machine(
         append: None,
         kernel: Some(elf.into()),
         task: Some(Task::Run(Run {
+            strace: false,
+            json_lines: false,
             files: Some(files.into()),
             add: Vec::new(),
             with_libraries: false,
