@@ -245,8 +245,11 @@ static void nested(void)
 		chain[i] = OK(epoll_create1(0));
 	OK(pipe(ends));
 	OK(watch(chain[0], EPOLL_CTL_ADD, ends[0], EPOLLIN, 10));
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < 4; i++) {
 		OK(watch(chain[i + 1], EPOLL_CTL_ADD, chain[i], EPOLLIN, i));
+		/* A circle of each length. */
+		ERR(watch(chain[0], EPOLL_CTL_ADD, chain[i + 1], EPOLLIN, 0), ELOOP);
+	}
 	ERR(watch(chain[5], EPOLL_CTL_ADD, chain[4], EPOLLIN, 0), ELOOP);
 	ERR(watch(chain[0], EPOLL_CTL_ADD, chain[4], EPOLLIN, 0), ELOOP);
 	ERR(watch(chain[0], EPOLL_CTL_ADD, chain[5], EPOLLIN, 0), ELOOP);

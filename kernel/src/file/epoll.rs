@@ -145,8 +145,7 @@ impl Epoll {
         if let Kind::Epoll(nested) = &open.node.kind {
             _nesting = Some(lock(&NESTING));
             epoll = Some(Arc::clone(nested));
-            // A cycle has no end.
-            if 1 + self.changed.levels(LEVELS) + nested.depth(LEVELS) > LEVELS {
+            if 1 + self.changed.levels(LEVELS) + nested.depth(self, LEVELS) > LEVELS {
                 return Err(Errno(ELOOP));
             }
             if nested.changed.watchers() >= WATCHERS {
@@ -185,14 +184,18 @@ impl Epoll {
         Ok(())
     }
 
-    /// The epolls in a row from this one on, each of which watches the next; `most` at most.
-    fn depth(&self, most: usize) -> usize {
+    /// The epolls in a row from this one on, each of which watches the next; `most` at most. A row
+    /// that leads to `end` would have none with it, and counts as [`LEVELS`] more.
+    fn depth(&self, end: &Epoll, most: usize) -> usize {
+        if core::ptr::eq(self, end) {
+            return LEVELS;
+        }
         if most == 0 {
             return 0;
         }
         let items = lock(&self.items);
         let nested = items.all.values().filter_map(|item| item.epoll.as_ref());
-        1 + nested.map(|nested| nested.depth(most - 1)).max().unwrap_or(0)
+        1 + nested.map(|nested| nested.depth(end, most - 1)).max().unwrap_or(0)
     }
 
     /// Changes what an item is asked for.
