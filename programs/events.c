@@ -155,6 +155,10 @@ static void counts(void)
 	int single = OK(eventfd(2, EFD_NONBLOCK | EFD_SEMAPHORE));
 	struct pollfd asked = {event, POLLIN | POLLOUT, 0};
 	ERR(eventfd(0, 2), EINVAL);
+	/* Counters have no kinds of bytes, and so no events of their own for the normal kind. */
+	struct pollfd all = {event, POLLIN | POLLOUT | POLLRDNORM | POLLWRNORM, 0};
+	EQ(poll(&all, 1, 0), 1);
+	EQ(all.revents, POLLIN | POLLOUT);
 	EQ(write(event, &value, 8), 8);
 	EQ(poll(&asked, 1, 0), 1);
 	EQ(asked.revents, POLLIN | POLLOUT);

@@ -118,11 +118,11 @@ impl Open {
                 flag(reads, self.mode.read) | flag(writes, self.mode.write)
             }
             Kind::Monitor(monitor) => match monitor.is_ready() && self.is_nonblocking() {
-                true => flag(READABLE, monitor.has_message()),
+                true => flag(POLLIN, monitor.has_message()),
                 false => POLLERR,
             },
             Kind::Event(event) => event.ready(),
-            Kind::Timer(timer) => flag(READABLE, timer.is_ready()),
+            Kind::Timer(timer) => flag(POLLIN, timer.is_ready()),
             Kind::Epoll(epoll) => flag(READABLE, epoll.is_ready()),
             _ => READABLE | WRITABLE,
         }
