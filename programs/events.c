@@ -155,6 +155,10 @@ static void counts(void)
 	int single = OK(eventfd(2, EFD_NONBLOCK | EFD_SEMAPHORE));
 	struct pollfd asked = {event, POLLIN | POLLOUT, 0};
 	ERR(eventfd(0, 2), EINVAL);
+	/* Counters have no kinds of bytes, and so no events of their own for the normal kind. */
+	struct pollfd all = {event, POLLIN | POLLOUT | POLLRDNORM | POLLWRNORM, 0};
+	EQ(poll(&all, 1, 0), 1);
+	EQ(all.revents, POLLIN | POLLOUT);
 	EQ(write(event, &value, 8), 8);
 	EQ(poll(&asked, 1, 0), 1);
 	EQ(asked.revents, POLLIN | POLLOUT);
@@ -245,8 +249,11 @@ static void nested(void)
 		chain[i] = OK(epoll_create1(0));
 	OK(pipe(ends));
 	OK(watch(chain[0], EPOLL_CTL_ADD, ends[0], EPOLLIN, 10));
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < 4; i++) {
 		OK(watch(chain[i + 1], EPOLL_CTL_ADD, chain[i], EPOLLIN, i));
+		/* A circle of each length. */
+		ERR(watch(chain[0], EPOLL_CTL_ADD, chain[i + 1], EPOLLIN, 0), ELOOP);
+	}
 	ERR(watch(chain[5], EPOLL_CTL_ADD, chain[4], EPOLLIN, 0), ELOOP);
 	ERR(watch(chain[0], EPOLL_CTL_ADD, chain[4], EPOLLIN, 0), ELOOP);
 	ERR(watch(chain[0], EPOLL_CTL_ADD, chain[5], EPOLLIN, 0), ELOOP);

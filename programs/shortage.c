@@ -142,6 +142,25 @@ static void forks(size_t all)
 	OK(close(ends[1]));
 }
 
+/* A process that is killed while a call fills memory ends: the call does not go on with pages that
+ * are taken back from the process itself. */
+static void filling(size_t all)
+{
+	pid_t child = OK(fork());
+	if (!child) {
+		const int populate_write = 23;
+		size_t bytes = 64 * all;
+		char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+				MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		CHECK(at != MAP_FAILED);
+		madvise(at, bytes, populate_write);
+		_exit(3);
+	}
+	OK(usleep(20000));
+	OK(kill(child, SIGKILL));
+	EQ(status_of(child), SIGKILL);
+}
+
 static void files(void)
 {
 	/* Points may grow without a privilege. */
@@ -176,6 +195,7 @@ int main(int count, char **arguments)
 		again(all, 1 + atoi(arguments[1]) / 20);
 		chosen(all);
 		forks(all);
+		filling(all);
 	}
 	printf("shortage: ok\n");
 	return 0;

@@ -36,7 +36,7 @@ use crate::call::Errno;
 use crate::task::lock;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::{Arc, Weak};
-use linux_raw_sys::errno::{EEXIST, EINVAL, ELOOP, ENOENT, ENOMEM, EPERM};
+use linux_raw_sys::errno::{EINVAL, ELOOP, ENOENT, ENOMEM, EPERM};
 use linux_raw_sys::general::{
     EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLONESHOT, EPOLLWAKEUP,
 };
@@ -145,8 +145,7 @@ impl Epoll {
         if let Kind::Epoll(nested) = &open.node.kind {
             _nesting = Some(lock(&NESTING));
             epoll = Some(Arc::clone(nested));
-            // A cycle has no end.
-            if 1 + self.changed.levels(LEVELS) + nested.depth(LEVELS) > LEVELS {
+            if 1 + self.changed.levels(LEVELS) + nested.depth(self, LEVELS) > LEVELS {
                 return Err(Errno(ELOOP));
             }
             if nested.changed.watchers() >= WATCHERS {
@@ -167,32 +166,34 @@ impl Epoll {
         let added = self.insert(key, item);
         drop(_nesting);
         if added.is_err() {
-            drop(changed.unwatch(|epoll, of| of == key && Arc::ptr_eq(epoll, self)));
+            drop(changed.unwatch(self, key));
             return added;
         }
         self.ask(key, open);
         Ok(())
     }
 
+    /// Adds an item. Its file has the epoll already, so there is no other one of this key.
     fn insert(&self, key: Key, item: Item) -> Result<(), Errno> {
         let mut items = lock(&self.items);
-        if items.all.contains_key(&key) {
-            return Err(Errno(EEXIST));
-        }
         let more = items.all.len() + 1 - items.list.len();
         items.list.try_reserve(more).map_err(|_| Errno(ENOMEM))?;
         items.all.insert(key, item);
         Ok(())
     }
 
-    /// The epolls in a row from this one on, each of which watches the next; `most` at most.
-    fn depth(&self, most: usize) -> usize {
+    /// The epolls in a row from this one on, each of which watches the next; `most` at most. A row
+    /// that leads to `end` would have none with it, and counts as [`LEVELS`] more.
+    fn depth(&self, end: &Epoll, most: usize) -> usize {
+        if core::ptr::eq(self, end) {
+            return LEVELS;
+        }
         if most == 0 {
             return 0;
         }
         let items = lock(&self.items);
         let nested = items.all.values().filter_map(|item| item.epoll.as_ref());
-        1 + nested.map(|nested| nested.depth(most - 1)).max().unwrap_or(0)
+        1 + nested.map(|nested| nested.depth(end, most - 1)).max().unwrap_or(0)
     }
 
     /// Changes what an item is asked for.
@@ -229,8 +230,7 @@ impl Epoll {
         let key = (open.owner(), fd);
         let item = lock(&self.items).remove(key).ok_or(Errno(ENOENT))?;
         drop(item);
-        let watched = |epoll: &Arc<Epoll>, of| of == key && Arc::ptr_eq(epoll, self);
-        drop(open.changed().and_then(|changed| changed.unwatch(watched)));
+        drop(open.changed().and_then(|changed| changed.unwatch(self, key)));
         Ok(())
     }
 
@@ -250,8 +250,7 @@ impl Epoll {
             let Some((key, item)) = first else { break };
             // A description that ends at this moment removes the watcher itself.
             if let Some(open) = item.open.upgrade() {
-                let watched = |epoll: &Arc<Epoll>, of| of == key && Arc::ptr_eq(epoll, self);
-                drop(open.changed().and_then(|changed| changed.unwatch(watched)));
+                drop(open.changed().and_then(|changed| changed.unwatch(self, key)));
             }
         }
         lock(&self.items).list.clear();
@@ -351,7 +350,11 @@ impl Epoll {
             }
             if item.told == told && item.queued {
                 item.queued = false;
-                items.list.retain(|queued| *queued != key);
+                if items.list.front() == Some(&key) {
+                    items.list.pop_front();
+                } else {
+                    items.list.retain(|queued| *queued != key);
+                }
             }
         }
     }

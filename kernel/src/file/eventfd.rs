@@ -3,6 +3,7 @@
 use super::ready::{Changed, READABLE, WRITABLE};
 use crate::task::lock;
 use alloc::sync::Arc;
+use linux_raw_sys::general::{POLLIN, POLLOUT};
 use spin::mutex::SpinMutex;
 
 /// The highest count.
@@ -23,8 +24,9 @@ impl EventFd {
 
     pub(super) fn ready(&self) -> u32 {
         let count = *lock(&self.count);
-        let reads = if count > 0 { READABLE } else { 0 };
-        reads | if count < MOST { WRITABLE } else { 0 }
+        // As in Linux, without POLLRDNORM and POLLWRNORM.
+        let reads = if count > 0 { POLLIN } else { 0 };
+        reads | if count < MOST { POLLOUT } else { 0 }
     }
 
     /// Takes the count, or one of it. `None`: it is 0.

@@ -11,10 +11,11 @@ use super::open::Open;
 use super::pipe::PIPE_BUF;
 use crate::call::Errno;
 use crate::task::{WaitQueue, lock};
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
-use linux_raw_sys::errno::ENOMEM;
+use linux_raw_sys::errno::EEXIST;
 use linux_raw_sys::general::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDNORM, POLLWRNORM};
 use spin::mutex::SpinMutex;
 
@@ -30,12 +31,13 @@ static CONSOLE: Changed = Changed::new();
 /// The threads that wait for a change of a file, and the epolls that watch it.
 pub(crate) struct Changed {
     pub(crate) threads: WaitQueue,
-    watchers: SpinMutex<Vec<(Arc<Epoll>, Key)>>,
+    /// By the keys of their items, and by their own addresses.
+    watchers: SpinMutex<BTreeMap<(Key, usize), Arc<Epoll>>>,
 }
 
 impl Changed {
     pub(crate) const fn new() -> Changed {
-        Changed { threads: WaitQueue::new(), watchers: SpinMutex::new(Vec::new()) }
+        Changed { threads: WaitQueue::new(), watchers: SpinMutex::new(BTreeMap::new()) }
     }
 
     /// Wakes all threads, and tells the epolls that the file may have become ready for `events`.
@@ -43,7 +45,7 @@ impl Changed {
     pub(crate) fn wake(&self, events: u32) {
         self.threads.wake_all();
         let watchers = lock(&self.watchers);
-        watchers.iter().for_each(|(epoll, key)| epoll.tell(*key, events));
+        watchers.iter().for_each(|((key, _), epoll)| epoll.tell(*key, events));
     }
 
     /// Tells of any change.
@@ -52,19 +54,26 @@ impl Changed {
     }
 
     /// # Errors
-    /// ENOMEM.
+    /// EEXIST.
     pub(super) fn watch(&self, epoll: &Arc<Epoll>, key: Key) -> Result<(), Errno> {
-        let mut watchers = lock(&self.watchers);
-        watchers.try_reserve(1).map_err(|_| Errno(ENOMEM))?;
-        watchers.push((Arc::clone(epoll), key));
+        match lock(&self.watchers).entry((key, Arc::as_ptr(epoll).addr())) {
+            Entry::Occupied(_) => return Err(Errno(EEXIST)),
+            Entry::Vacant(place) => _ = place.insert(Arc::clone(epoll)),
+        }
         Ok(())
     }
 
-    /// Takes out one watcher that `is` names.
-    pub(super) fn unwatch(&self, is: impl Fn(&Arc<Epoll>, Key) -> bool) -> Option<Arc<Epoll>> {
+    /// Takes out a watcher.
+    pub(super) fn unwatch(&self, epoll: &Arc<Epoll>, key: Key) -> Option<Arc<Epoll>> {
+        lock(&self.watchers).remove(&(key, Arc::as_ptr(epoll).addr()))
+    }
+
+    /// Takes out a watcher of a description.
+    fn unwatch_one(&self, owner: usize) -> Option<Arc<Epoll>> {
         let mut watchers = lock(&self.watchers);
-        let place = watchers.iter().position(|(epoll, key)| is(epoll, *key))?;
-        Some(watchers.swap_remove(place).0)
+        let first = watchers.range(((owner, 0), 0)..=((owner, u32::MAX), usize::MAX)).next();
+        let at = *first?.0;
+        watchers.remove(&at)
     }
 
     /// The epolls that watch it.
@@ -78,7 +87,7 @@ impl Changed {
             return 0;
         }
         let watchers = lock(&self.watchers);
-        let above = watchers.iter().map(|(epoll, _)| 1 + epoll.changed.levels(most - 1));
+        let above = watchers.values().map(|epoll| 1 + epoll.changed.levels(most - 1));
         above.max().unwrap_or(0)
     }
 }
@@ -113,11 +122,11 @@ impl Open {
                 flag(reads, self.mode.read) | flag(writes, self.mode.write)
             }
             Kind::Monitor(monitor) => match monitor.is_ready() && self.is_nonblocking() {
-                true => flag(READABLE, monitor.has_message()),
+                true => flag(POLLIN, monitor.has_message()),
                 false => POLLERR,
             },
             Kind::Event(event) => event.ready(),
-            Kind::Timer(timer) => flag(READABLE, timer.is_ready()),
+            Kind::Timer(timer) => flag(POLLIN, timer.is_ready()),
             Kind::Epoll(epoll) => flag(READABLE, epoll.is_ready()),
             Kind::Socket(socket) => socket.ready(),
             Kind::Process(pidfd) => {
@@ -133,8 +142,7 @@ impl Open {
             return;
         }
         let Some(changed) = self.changed() else { return };
-        let own = |key: Key| key.0 == self.owner();
-        while let Some(epoll) = changed.unwatch(|_, key| own(key)) {
+        while let Some(epoll) = changed.unwatch_one(self.owner()) {
             epoll.forget(self.owner());
         }
     }

@@ -38,6 +38,7 @@ pub(crate) fn thread(thread: &Arc<Thread>, own: &mut Own) -> bool {
     own.resume.clear();
     own.clock.tell(thread);
     own.end();
+    thread.set_ended();
     end_vfork(thread);
     let last = process.remove(thread);
     if !last {

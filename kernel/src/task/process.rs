@@ -15,7 +15,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use linux_raw_sys::general::POLLHUP;
 use machine::Step;
 use spin::mutex::SpinMutex;
@@ -60,6 +60,8 @@ pub(crate) struct Process {
     /// Higher for a process that is killed earlier when memory runs out: from -1000, never, to
     /// 1000.
     pub(crate) oom_score_adj: AtomicI32,
+    /// Memory ran out for it while it was ending.
+    pub(super) had_room: AtomicBool,
     pub(crate) files: SpinMutex<Option<Arc<Files>>>,
     pub(crate) place: SpinMutex<Place>,
     pub(crate) signals: SpinMutex<signal::OfProcess>,
@@ -183,6 +185,7 @@ impl Process {
             oom_score_adj: AtomicI32::new(
                 maker.map_or(0, |maker| maker.oom_score_adj.load(Ordering::Relaxed)),
             ),
+            had_room: AtomicBool::new(false),
             files: SpinMutex::new(Some(files)),
             place: SpinMutex::default(),
             signals: SpinMutex::default(),

@@ -12,7 +12,8 @@
 //! # Why it ends
 //! Each time that `mm` is told to try again, frames were given back or a process was marked as
 //! ending. A process is marked once. If none is left to choose, the fault fails, and its own
-//! process ends.
+//! process ends. One that is ending already gets room once: a call that fills memory would
+//! otherwise live on pages that are taken back from itself.
 
 use super::process::{self, Exit};
 use super::signal::SIGKILL;
@@ -47,7 +48,15 @@ impl OnLimit for Shortage {
         let made = MADE.load(Ordering::Relaxed);
         let _one = lock(&MAKES_ROOM);
         // While this CPU waited for the lock, another one has made room.
-        let again = made != MADE.load(Ordering::Relaxed) || take_back() || kill();
+        if made != MADE.load(Ordering::Relaxed) {
+            return true;
+        }
+        let own = process::process(area::here().process.get());
+        let ends = own.as_ref().filter(|own| lock(&own.exiting).is_some());
+        if ends.is_some_and(|own| own.had_room.swap(true, Ordering::Relaxed)) {
+            return false;
+        }
+        let again = take_back() || kill(own);
         if again {
             MADE.fetch_add(1, Ordering::Relaxed);
         }
@@ -87,8 +96,7 @@ fn is_ending(space: &Arc<Space>) -> bool {
 
 /// Kills the process that holds the most, with those that share its memory. Returns whether the
 /// fault is to be tried again: not if it is the own process that ends.
-fn kill() -> bool {
-    let own = process::process(area::here().process.get());
+fn kill(own: Option<Arc<Process>>) -> bool {
     if own.as_ref().is_some_and(|own| lock(&own.exiting).is_some()) {
         return false;
     }

@@ -23,7 +23,7 @@ use crate::user::xstate::XState;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use machine::{CpuSet, Cpus};
 use spin::mutex::SpinMutex;
 
@@ -38,6 +38,8 @@ pub(crate) struct Thread {
     pub(crate) vfork: SpinMutex<Option<Arc<Thread>>>,
     own: UnsafeCell<Own>,
     state: State,
+    /// It never waits again.
+    ended: AtomicBool,
     /// What it has used, as far as it has been told.
     pub(crate) used: Usage,
     /// The CPU that ran it last.
@@ -215,6 +217,7 @@ impl Thread {
             vfork: SpinMutex::default(),
             own: UnsafeCell::new(own),
             state: State::parked(),
+            ended: AtomicBool::new(false),
             used: Usage::default(),
             cpu: AtomicUsize::new(Kernel.current().index()),
             affinity: SpinMutex::new(Kernel.online()),
@@ -268,6 +271,17 @@ impl Thread {
     /// The thread does not wait.
     pub(crate) fn end_wait(&self) {
         self.state.end_wait();
+    }
+
+    /// The thread has made its last call.
+    pub(super) fn set_ended(&self) {
+        // Relaxed, here and below: only the mark. A CPU that sees it late keeps the
+        // thread for longer.
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
     }
 
     /// Gives the thread up, if it still has to wait. Its registers are saved. Returns false if it

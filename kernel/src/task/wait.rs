@@ -17,16 +17,24 @@ impl WaitQueue {
 
     /// Adds a thread that has [begun to wait](Thread::begin_wait). It may be there from an earlier
     /// wait that ended otherwise. Returns false without memory.
+    ///
+    /// A thread that has ended leaves for one that comes. So no more are in the queue than have
+    /// lived at once, even if no event ever comes.
     pub(crate) fn add(&self, thread: &Arc<Thread>) -> bool {
         let mut threads = lock(&self.0);
         if threads.iter().any(|other| Arc::ptr_eq(other, thread)) {
             return true;
         }
-        if threads.try_reserve(1).is_err() {
-            return false;
+        let ended = threads.iter().position(|other| other.has_ended());
+        let ended = ended.map(|at| threads.swap_remove(at));
+        let room = threads.try_reserve(1).is_ok();
+        if room {
+            threads.push(Arc::clone(thread));
         }
-        threads.push(Arc::clone(thread));
-        true
+        drop(threads);
+        // Without the lock: the last reference to a process frees much.
+        drop(ended);
+        room
     }
 
     /// Wakes all.

@@ -67,7 +67,9 @@ impl Listing {
             let (Some(next), Some(space)) = (part.next, self.space.upgrade()) else { return Ok(0) };
             part.start = end;
             part.text.0.clear();
-            part.next = self.write(&space, next, &mut part.text)?;
+            // A part that is cut short would be shown, and its VMAs again behind it.
+            let written = self.write(&space, next, &mut part.text);
+            part.next = written.inspect_err(|_| part.text.0.clear())?;
         }
     }
 
