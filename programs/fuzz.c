@@ -172,6 +172,15 @@ static void sleep_for(long micros)
 	nanosleep(&time, NULL);
 }
 
+/* System V segments outlive processes. A new one has the highest number. */
+static void remove_segments(void)
+{
+	static int next;
+	int last = OK(syscall(SYS_shmget, 0, 1, 0600));
+	while (next <= last)
+		syscall(SYS_shmctl, next++, 0, NULL);
+}
+
 static void one_round(uint64_t seed)
 {
 	uint64_t state = seed;
@@ -203,6 +212,7 @@ static void one_round(uint64_t seed)
 			sleep_for(1000);
 		}
 	}
+	remove_segments();
 	int found = kill(-1, 0);
 	if (found != -1 || errno != ESRCH)
 		differs(__FILE__, __LINE__, "seed %lu: a process is left after the kill", seed);

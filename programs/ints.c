@@ -149,6 +149,7 @@ int main(void)
 		CALL(copy_file_range, 37, file, 0, file, 0, 0, 0),
 		CALL(get_robust_list, 1, 0, BUFFER, BUFFER + 8),
 		CALL(timer_gettime, 1, 99, BUFFER),
+		CALL(futex, 38, BUFFER + 4096, FUTEX_UNLOCK_PI, 0, 0, 0, 0),
 		CALL(pidfd_send_signal, 11, fd, 0, 0, 0),
 		CALL(shmctl, 3, 1000000, 2, BUFFER),
 		CALL(shmget, 4, 0x7a7a7a7a, 1, 0),

@@ -281,6 +281,12 @@ pub(super) fn futex(call: &mut Call<'_>) -> Outcome {
             }
             Ok(woken as u64)
         }
+        // LOCK_PI, UNLOCK_PI, TRYLOCK_PI, LOCK_PI2
+        6..=8 if op & REALTIME != 0 => fail(ENOSYS),
+        6 => call.lock(private, true),
+        7 => call.unlock(private),
+        8 => call.try_lock(private),
+        13 => call.lock(private, op & REALTIME != 0),
         _ => fail(ENOSYS),
     }
 }

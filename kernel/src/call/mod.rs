@@ -13,6 +13,7 @@ mod capability;
 mod events;
 mod file;
 mod identity;
+mod lock;
 mod memory;
 mod misc;
 mod names;

@@ -160,7 +160,7 @@ pub(super) fn shmat(call: &mut Call<'_>) -> Outcome {
     Ok(at as u64)
 }
 
-/// Notes who has attached or detached a segment, and when.
+/// Notes the process that has attached or detached a segment, and the time.
 fn note(call: &Call<'_>, id: u32, which: usize) {
     if let Some(segment) = lock(&SEGMENTS).get_mut(&id) {
         segment.times[which] = seconds();

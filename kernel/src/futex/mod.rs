@@ -5,6 +5,7 @@
 //! read without a fault while a bucket's lock is held; if its page is not there, the lock is given
 //! up, and the page is brought in.
 
+pub(crate) mod pi;
 mod queue;
 
 pub(crate) use queue::Waiter;
@@ -150,7 +151,7 @@ pub(crate) fn requeue(
 const ROBUST: usize = 2048;
 const OWNER_DIED: u32 = 0x4000_0000;
 const HAS_WAITERS: u32 = 0x8000_0000;
-const OWNER: u32 = 0x3fff_ffff;
+pub(crate) const OWNER: u32 = 0x3fff_ffff;
 
 /// Marks the futexes that a thread holds at its end, and wakes a waiter of each
 /// (set_robust_list(2)). The list is the program's: each address is checked, and its length

@@ -93,14 +93,15 @@ impl Headers {
         let table: elf::segment::SegmentTable<'_, _> =
             elf::parse::ParsingTable::new(LittleEndian, Class::ELF64, &bytes);
         let segments: Vec<_> = table.iter().collect();
-        let mut range = usize::MAX..0;
+        let (mut start, mut end) = (usize::MAX, 0);
         for segment in segments.iter().filter(|segment| is_loaded(segment)) {
             let pages = pages(segment, file.size())?;
-            range = range.start.min(pages.start)..range.end.max(pages.end);
+            (start, end) = (start.min(pages.start), end.max(pages.end));
         }
-        if range.is_empty() {
+        if start >= end {
             return Err(bad);
         }
+        let range = start..end;
         let (kind, entry, at) = (header.e_type, header.e_entry as usize, header.e_phoff);
         Ok(Headers { kind, entry, at, segments, range })
     }

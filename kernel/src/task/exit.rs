@@ -24,18 +24,20 @@ use machine::Step;
 #[cold]
 pub(crate) fn thread(thread: &Arc<Thread>, own: &mut Own) -> bool {
     let process = &thread.process;
+    // First: a lock that it has waited for may be its own by now.
+    own.resume.clear();
     {
         let space = Arc::clone(own.space());
         // SAFETY: this CPU runs the thread, and has its space active.
         let user = unsafe { User::new(&space) };
         futex::leave_robust(user, own.robust_list, thread.tid());
+        futex::pi::leave(thread.tid());
         if own.clear_tid != 0 {
             // A bad address is the program's.
             let _ = user.write(own.clear_tid, &0_u32);
             futex::wake_word(user, own.clear_tid, 1);
         }
     }
-    own.resume.clear();
     own.clock.tell(thread);
     own.end();
     thread.set_ended();

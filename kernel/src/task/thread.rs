@@ -15,7 +15,7 @@ use crate::file::Files;
 use crate::file::events::Events;
 use crate::file::monitor::Monitor;
 use crate::file::open::Open;
-use crate::futex::{self, Waiter};
+use crate::futex::{self, Waiter, pi};
 use crate::load::Loaded;
 use crate::machine::Kernel;
 use crate::trap::Registers;
@@ -91,6 +91,10 @@ pub(crate) struct Resume {
     /// The timer that runs for it.
     pub(crate) timer: Option<Timer>,
     pub(crate) futex: Option<Arc<Waiter>>,
+    /// The lock that it waits for.
+    pub(crate) lock: Option<Arc<pi::Waiter>>,
+    /// It is made anew after any handler.
+    pub(crate) restarts: bool,
     /// The new thread that a vfork waits for.
     pub(crate) child: Option<Arc<Thread>>,
     /// The mask to restore after rt_sigsuspend or ppoll.
@@ -139,6 +143,9 @@ impl Resume {
     pub(crate) fn clear(&mut self) {
         if let Some(waiter) = self.futex.take() {
             futex::give_up(&waiter);
+        }
+        if let Some(waiter) = self.lock.take() {
+            pi::give_up(&waiter);
         }
         if let Some(timer) = self.timer.take() {
             timer.cancel();

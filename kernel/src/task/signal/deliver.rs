@@ -85,9 +85,8 @@ fn handle(thread: &Arc<Thread>, own: &mut Own, info: Info, action: &Action) {
     let kept = own.resume.mask.take();
     if own.resume.interrupted {
         let call = own.registers.rax as u32;
-        let restart = action.flags & RESTART != 0
-            && own.resume.deadline.is_none()
-            && !NEVER_RESTARTED.contains(&call);
+        let may = action.flags & RESTART != 0 && own.resume.deadline.is_none();
+        let restart = own.resume.restarts || may && !NEVER_RESTARTED.contains(&call);
         if !restart {
             own.registers.rip += 2;
             own.registers.rax = -i64::from(EINTR) as u64;
