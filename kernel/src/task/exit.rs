@@ -43,8 +43,10 @@ pub(crate) fn thread(thread: &Arc<Thread>, own: &mut Own) {
 fn end(process: &Arc<Process>) {
     let how = lock(&process.exiting).unwrap_or(Exit::Code(0));
     // Each is dropped without a lock: they give back a lot.
-    drop(mem::take(&mut *lock(&process.files)));
-    drop(mem::take(&mut *lock(&process.space)));
+    let files = lock(&process.files).take();
+    drop(files);
+    let space = lock(&process.space).take();
+    drop(space);
     let image = lock(&process.program).image.take();
     drop(image);
     signal::end(process);
