@@ -442,7 +442,20 @@ static void files(void)
 	EQ(read(got[0], bytes, 10), 5);
 	close(got[0]);
 	EQ(read(passed[1], bytes, 10), 0);
-	close(passed[1]), close(ends[0]), close(ends[1]);
+	close(passed[1]);
+	/* Cycles of sockets that only their messages hold: Samara refuses them. */
+	OK(socketpair(AF_UNIX, SOCK_STREAM, 0, passed));
+	int listener = bound(SOCK_STREAM, "@sockets-cycle");
+	OK(listen(listener, 5));
+	int client = OK(socket(AF_UNIX, SOCK_STREAM, 0));
+	OK(connects(client, "@sockets-cycle"));
+	const int cycles[][2] = {{ends[0], ends[1]}, {ends[0], passed[1]}, {passed[0], ends[1]},
+				 {passed[0], passed[1]}, {client, listener}, {client, client}};
+	for (unsigned i = 0; i < sizeof cycles / sizeof *cycles; i++)
+		CHECK(pass(cycles[i][0], 1, &cycles[i][1]) == 1 || errno == ETOOMANYREFS);
+	EQ(take(ends[1], 2, got, 0, 1, 0), 1);
+	close(got[0]), close(client), close(listener), close(passed[0]), close(passed[1]);
+	close(ends[0]), close(ends[1]);
 	EQ(open_files(), before);
 }
 

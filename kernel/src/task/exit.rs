@@ -75,8 +75,10 @@ pub(super) fn go_on(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
 fn end(process: &Arc<Process>) {
     let how = lock(&process.exiting).unwrap_or(Exit::Code(0));
     // Each is dropped without a lock: they give back a lot.
-    drop(mem::take(&mut *lock(&process.files)));
-    drop(mem::take(&mut *lock(&process.memory)));
+    let files = lock(&process.files).take();
+    drop(files);
+    let memory = lock(&process.memory).take();
+    drop(memory);
     let image = lock(&process.program).image.take();
     drop(image);
     signal::end(process);

@@ -113,7 +113,8 @@ fn wait(call: &mut Call<'_>, deadline: Option<u64>) -> Outcome {
         let queue = core::iter::once(&epoll.changed.threads);
         let queued = || epoll.has_queued().then_some(());
         match call.wait_until(queue, deadline, queued) {
-            Ok(Some(())) if call.is_ending() => return Ok(0),
+            // Other threads of this CPU come in between.
+            Ok(Some(())) if !call.goes_on(0, [(fd, &open)])? => return Ok(0),
             Ok(Some(())) => {}
             Ok(None) => return Ok(0),
             Err(stop) => {

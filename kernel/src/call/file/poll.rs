@@ -126,7 +126,7 @@ pub(super) fn with_mask(
         call.own.resume.mask = Some(signal::set_mask(call.thread, mask));
     }
     let outcome = make(call);
-    if !matches!(outcome, Err(Stop::Wait | Stop::Interrupted))
+    if !matches!(outcome, Err(Stop::Wait | Stop::Interrupted | Stop::Turn))
         && let Some(before) = call.own.resume.mask.take()
     {
         signal::set_mask(call.thread, before);

@@ -1,11 +1,11 @@
 //! Messages of sockets, and files in flight.
 //!
 //! # Why files in flight leak in no cycle
-//! A message keeps the files that it passes, so sockets could keep each other: each lies in an inbox
-//! of which a descriptor lies in the next one. Linux looks for such cycles. Here they cannot be
-//! made: a socket that holds sockets is not passed itself. A send that breaks that fails with
-//! ETOOMANYREFS, where Linux sends. A connection that was not accepted counts as passed, because the
-//! queue of the listening socket holds it. One lock orders the counts of all sockets.
+//! A message keeps the files that it passes, so sockets could keep each other: each lies in an
+//! inbox of which a descriptor lies in the next one. Linux looks for such cycles. Here they cannot
+//! be made: a socket that holds sockets is not passed itself. A send that breaks that fails with
+//! ETOOMANYREFS, where Linux sends. A connection that was not accepted counts as passed, because
+//! the queue of the listening socket holds it. One lock orders the counts of all sockets.
 
 use super::Socket;
 use super::names::Name;

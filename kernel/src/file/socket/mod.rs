@@ -6,15 +6,15 @@
 //! | `transfer` | messages go into inboxes and out of them |
 //! | `names` | addresses |
 //!
-//! A message lies in the inbox of the socket that receives it. Connected sockets know each other by
-//! weak references, so they keep no cycle alive. The description of a socket closes it
-//! ([`Socket::close`]): its inbox and its queue of connections are empty from then on. So dropping a
-//! `Socket` only frees memory, and may be done with a lock held.
+//! A message lies in the inbox of the socket that receives it. Connected sockets know each other
+//! by weak references, so they keep no cycle alive. The description of a socket closes it
+//! ([`Socket::close`]): its inbox and its queue of connections are empty from then on. So dropping
+//! a `Socket` only frees memory, and may be done with a lock held.
 //!
 //! # Locks
 //! `LINKS` (one for all changes of links: listen, connect, accept, close); then the state of one
-//! socket, and never of two. Nothing that may close a file is dropped with one of them held. A socket
-//! tells of a change ([`Changed`]) with none held.
+//! socket, and never of two. Nothing that may close a file is dropped with one of them held. A
+//! socket tells of a change ([`Changed`]) with none held.
 
 pub(crate) mod message;
 mod names;

@@ -179,6 +179,8 @@ impl Socket {
                 let full = state.is_full_for(from, 0);
                 let known = |one: &Weak<Socket>| one.as_ptr() == Arc::as_ptr(from);
                 if full && !state.blocked.iter().any(known) {
+                    // Those that are there have a budget; those that have gone have none.
+                    state.blocked.retain(|one| one.strong_count() > 0);
                     if state.blocked.try_reserve(1).is_err() {
                         return true;
                     }

@@ -55,8 +55,8 @@ pub(super) fn read(call: &Call<'_>, at: u64, len: u64, extra: &mut Extra) -> Res
     Ok(())
 }
 
-/// Gives a program what came with a message. `room` is the address and its bytes. Returns how many
-/// were used, and whether something did not fit.
+/// Gives a program the files and credentials of a message. `room` is the address and its bytes.
+/// Returns how many were used, and whether something did not fit.
 pub(super) fn write(
     call: &Call<'_>,
     room: (u64, u64),

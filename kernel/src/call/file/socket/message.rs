@@ -320,10 +320,18 @@ fn many(call: &mut Call<'_>, one: impl Fn(&mut Call<'_>, u64, u64, u32) -> Outco
     while done < count.min(MESSAGES) {
         let here = at.checked_add(MANY * done).ok_or(BAD)?;
         let waits = if done == 0 { 0 } else { DONTWAIT };
-        let outcome = one(call, fd, here, flags | waits)
-            .and_then(|len| Ok(call.user().write(here + HEADER, &(len as u32))?));
-        call.own.resume.done = 0;
-        match outcome {
+        let mut outcome = one(call, fd, here, flags | waits);
+        let moved = core::mem::take(&mut call.own.resume.done);
+        let over = done > 0 && outcome == Err(Stop::Turn);
+        if over {
+            // The call is not made again for the messages before: a part of this one is the last.
+            outcome = Ok(moved as u64);
+        } else if outcome == Err(Stop::Turn) || outcome == Err(Stop::Wait) {
+            call.own.resume.done = moved;
+        }
+        let told = outcome.and_then(|len| Ok(call.user().write(here + HEADER, &(len as u32))?));
+        match told {
+            Ok(()) if over => return Ok(done + 1),
             Ok(()) => done += 1,
             Err(Stop::Errno(_) | Stop::Interrupted) if done > 0 => break,
             Err(stop) => return Err(stop),
