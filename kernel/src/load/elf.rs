@@ -93,11 +93,12 @@ impl Headers {
         let table: elf::segment::SegmentTable<'_, _> =
             elf::parse::ParsingTable::new(LittleEndian, Class::ELF64, &bytes);
         let segments: Vec<_> = table.iter().collect();
-        let mut range = usize::MAX..0;
+        let (mut start, mut end) = (usize::MAX, 0);
         for segment in segments.iter().filter(|segment| is_loaded(segment)) {
             let pages = pages(segment, file.size())?;
-            range = range.start.min(pages.start)..range.end.max(pages.end);
+            (start, end) = (start.min(pages.start), end.max(pages.end));
         }
+        let range = start..end;
         if range.is_empty() {
             return Err(bad);
         }
