@@ -9,7 +9,7 @@ impl Call<'_> {
     /// Makes a change once, and waits until the monitors have read of it. Returns the outcome of
     /// the change.
     pub(super) fn change(&mut self, change: impl FnOnce(&mut Self) -> Outcome) -> Outcome {
-        let done = match self.own.resume.changed.take() {
+        let done = match self.own.resume.changed {
             Some(done) => done,
             None => change(self),
         };
@@ -21,7 +21,8 @@ impl Call<'_> {
     /// fork has made.
     pub(super) fn tell_monitors(&mut self, child: Option<&Arc<Space>>) -> Result<(), Stop> {
         if self.own.resume.events.is_none() {
-            self.own.resume.events = Events::take(child);
+            let Some(events) = Events::take(child) else { return Ok(()) };
+            self.own.resume.events = Some(events);
         }
         while let Some(told) = self.own.resume.events.as_mut().and_then(Events::next) {
             match self.wait_killable(&told.waiting, |_| told.is_done().then_some(())) {

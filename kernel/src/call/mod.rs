@@ -189,8 +189,8 @@ pub(crate) fn make(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
     }
     let space = Arc::clone(own.space());
     let mut call = Call { thread, own, args, space: &space };
-    if call.own.resume.begun.is_none() {
-        call.own.resume.begun = strace::begin(&call, number);
+    if strace::is_on() && call.own.resume.begun.is_none() {
+        call.own.resume.begun = Some(strace::begin(&call, number));
     }
     let outcome = match table::find(number) {
         // One that has begun goes on: it may have done some of its work.
@@ -209,7 +209,8 @@ pub(crate) fn make(thread: &Arc<Thread>, own: &mut Own) -> Option<Next> {
         }
     };
     let own = call.own;
-    if !matches!(outcome, Err(Stop::Wait | Stop::Turn))
+    if strace::is_on()
+        && !matches!(outcome, Err(Stop::Wait | Stop::Turn))
         && let Some(begun) = own.resume.begun.take()
     {
         strace::end(thread, begun, &outcome);

@@ -42,17 +42,20 @@ pub(crate) struct Begun {
     arguments: Text,
 }
 
-/// A call begins. None: there are no lines.
-pub(super) fn begin(call: &Call<'_>, number: usize) -> Option<Begun> {
-    let form = FORM.load(Ordering::Relaxed);
-    if form == 0 {
-        return None;
-    }
+/// Whether there are lines. A load.
+pub(super) fn is_on() -> bool {
+    FORM.load(Ordering::Relaxed) != 0
+}
+
+/// A call begins.
+#[cold]
+pub(super) fn begin(call: &Call<'_>, number: usize) -> Begun {
+    let json = FORM.load(Ordering::Relaxed) == JSON;
     let mut begun = Begun { at: clock::now(), number, arguments: Text::default() };
     let signature = table::find(number).map_or("aaaaaa", |entry| entry.signature());
     // Without memory the rest is missing.
-    let _ = write_arguments(&mut begun.arguments, call, signature, form == JSON);
-    Some(begun)
+    let _ = write_arguments(&mut begun.arguments, call, signature, json);
+    begun
 }
 
 fn write_arguments(out: &mut Text, call: &Call<'_>, signature: &str, json: bool) -> fmt::Result {
@@ -105,6 +108,7 @@ fn write_text(out: &mut dyn Write, text: &[u8], json: bool, more: bool) -> fmt::
 }
 
 /// A call ends, or is interrupted.
+#[cold]
 pub(super) fn end(thread: &Thread, begun: Begun, outcome: &Outcome) {
     let mut line = Text::default();
     // Without memory for a line there is none.

@@ -23,6 +23,7 @@ use crate::user::xstate::XState;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use machine::{CpuSet, Cpus};
 use spin::mutex::SpinMutex;
@@ -68,7 +69,7 @@ pub(crate) struct Own {
     /// The head of the list of robust futexes.
     pub(crate) robust_list: u64,
     /// What a call has recorded that waits.
-    pub(crate) resume: Resume,
+    pub(crate) resume: Touched,
     /// What it has used.
     pub(crate) clock: Clock,
     /// The monitor that is to resolve its fault, while it waits for that.
@@ -138,9 +139,41 @@ pub(crate) struct Opening {
     pub(crate) before: u64,
 }
 
-impl Resume {
-    /// The call is over.
+/// A [`Resume`], and whether a call has changed it: most do not, and leave nothing to clear.
+#[derive(Default)]
+pub(crate) struct Touched {
+    resume: Resume,
+    is_touched: bool,
+}
+
+impl Deref for Touched {
+    type Target = Resume;
+
+    fn deref(&self) -> &Resume {
+        &self.resume
+    }
+}
+
+impl DerefMut for Touched {
+    fn deref_mut(&mut self) -> &mut Resume {
+        self.is_touched = true;
+        &mut self.resume
+    }
+}
+
+impl Touched {
+    /// The call is over. A load, if it has changed nothing.
     pub(crate) fn clear(&mut self) {
+        if self.is_touched {
+            self.is_touched = false;
+            self.resume.clear();
+        }
+    }
+}
+
+impl Resume {
+    #[cold]
+    fn clear(&mut self) {
         if let Some(waiter) = self.futex.take() {
             futex::give_up(&waiter);
         }
@@ -165,7 +198,7 @@ impl Own {
             space: Some(space),
             clear_tid: 0,
             robust_list: 0,
-            resume: Resume::default(),
+            resume: Touched::default(),
             clock: Clock::default(),
             monitor: None,
             empties: None,
@@ -185,7 +218,7 @@ impl Own {
             space: Some(space),
             clear_tid: 0,
             robust_list: 0,
-            resume: Resume::default(),
+            resume: Touched::default(),
             clock: Clock::default(),
             monitor: None,
             empties: None,
