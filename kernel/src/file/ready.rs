@@ -26,7 +26,7 @@ pub(crate) const WRITABLE: u32 = POLLOUT | POLLWRNORM;
 const ALL: u32 = u32::MAX;
 
 /// The console. It is always ready: input that has ended can be read, too.
-static CONSOLE: Changed = Changed::new();
+pub(crate) static CONSOLE: Changed = Changed::new();
 
 /// The threads that wait for a change of a file, and the epolls that watch it.
 pub(crate) struct Changed {

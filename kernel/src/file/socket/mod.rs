@@ -315,19 +315,19 @@ impl Socket {
         Ok(next)
     }
 
-    /// A connection could not be accepted: it comes first again.
+    /// A connection could not be accepted: it comes first again. Without memory it is lost.
     pub(crate) fn put_back(&self, open: Arc<Open>) {
-        let refused = {
+        let mut refused = Some(open);
+        {
             let _links = lock(&LINKS);
-            match &mut lock(&self.state).link {
-                // There is room: it was there.
-                Link::Listens { queue, .. } => {
-                    queue.push_front(open);
-                    None
-                }
-                _ => Some(open),
+            let mut state = lock(&self.state);
+            if let Link::Listens { queue, .. } = &mut state.link
+                && queue.try_reserve(1).is_ok()
+                && let Some(open) = refused.take()
+            {
+                queue.push_front(open);
             }
-        };
+        }
         drop(refused);
         self.changed.wake(READABLE);
     }
