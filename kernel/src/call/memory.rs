@@ -19,6 +19,8 @@ fn in_parts(
 ) -> Result<(), Stop> {
     /// The bytes of a part.
     const PART: u64 = 1 << 20;
+    // A length that wraps is rounded to nothing, as in Linux.
+    let len = if addr.checked_add(len).is_some_and(|end| end <= END) { len } else { 0 };
     let mut done = call.moved();
     while done < len {
         let part = (len - done).min(PART);

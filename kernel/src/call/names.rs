@@ -27,7 +27,7 @@ names! {
     __NR_inotify_init1 __NR_perf_event_open __NR_fanotify_init __NR_fanotify_mark
     __NR_name_to_handle_at __NR_open_by_handle_at __NR_clock_adjtime __NR_setns __NR_kcmp
     __NR_finit_module __NR_seccomp __NR_kexec_file_load __NR_bpf __NR_execveat __NR_preadv2
-    __NR_pwritev2 __NR_io_pgetevents __NR_uretprobe __NR_io_uring_setup __NR_io_uring_enter
+    __NR_pwritev2 __NR_io_pgetevents __NR_rseq __NR_uretprobe __NR_io_uring_setup __NR_io_uring_enter
     __NR_io_uring_register __NR_open_tree __NR_move_mount __NR_fsopen __NR_fsconfig __NR_fsmount
     __NR_fspick __NR_openat2 __NR_mount_setattr __NR_quotactl_fd __NR_landlock_create_ruleset
     __NR_landlock_add_rule __NR_landlock_restrict_self __NR_memfd_secret __NR_process_mrelease
