@@ -8,8 +8,8 @@
 //! When a program asks for its input, a thread sends ours: four bytes with a length, then so many
 //! bytes; the length 0 is the end. If the program does not read it, that thread waits.
 //!
-//! The kernel is not trusted: a frame of an unknown kind ends the run, and no length reserves
-//! memory.
+//! The kernel is not trusted: a frame of an unknown kind ends the run, no length reserves memory,
+//! and a line of the console without an end is told in pieces.
 
 use super::run::Told;
 use crate::cli::{Arch, Boot, Machine};
@@ -180,14 +180,7 @@ impl Heard {
             written.map_err(|error| format!("cannot write to standard {name}: {error}"))
         };
         match kind {
-            CONSOLE => {
-                for part in piece.split_inclusive(|byte| *byte == b'\n') {
-                    self.line.extend_from_slice(part);
-                    if part.ends_with(b"\n") && !told.line(std::mem::take(&mut self.line)) {
-                        return Ok(false);
-                    }
-                }
-            }
+            CONSOLE => return Ok(told.lines(&mut self.line, piece)),
             OUTPUT => written("output", write(&mut self.output, piece))?,
             ERRORS => written("error", write(&mut io::stderr(), piece))?,
             ARCHIVE if let Some(archive) = &mut self.archive => {
