@@ -166,8 +166,8 @@ impl<'a> Collector<'a> {
         Ok((path, data.map_err(|error| format!("cannot read {}: {error}", file.display()))?))
     }
 
-    /// Puts the interpreter of a file into the tree. The file may name anything on the host, so only
-    /// a program for this machine is copied, or with `scripts` a script.
+    /// Puts the interpreter of a file into the tree. The file may name anything on the host, so it
+    /// copies only a program for this machine, or with `scripts` a script.
     ///
     /// # Errors
     /// It is missing, or no program: its path, and the file that names it.

@@ -139,6 +139,8 @@ mod tests {
             add: Vec::new(),
             with_libraries: false,
             env: Vec::new(),
+            strace: false,
+            json_lines: false,
             unmap: Unmap::Immediate,
             huge,
             count: false,
