@@ -147,6 +147,7 @@ mod tests {
             waiting: false,
             json: None,
             out: None,
+            out_limit: String::new(),
             command: ["loops", "--settle", "1", "all", "2", "both"].map(Into::into).into(),
         };
         let never = words(&run(Huge::Never));
