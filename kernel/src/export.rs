@@ -2,9 +2,10 @@
 //! ended, sent by the channel as a cpio archive of the format "newc".
 //!
 //! No program runs any more, so the tree stays as it is meanwhile. A folder comes before what is in
-//! it. Contents are read and sent in pieces; a hole is sent as zeros. The walk keeps a folder and a
-//! name for each level, and no list of a folder. If something cannot be sent, the archive has no
-//! end, by which the host sees it.
+//! it. Contents are read and sent in pieces; a hole is sent as zeros. A hard link to a file that
+//! was sent has no contents, and the number of the same inode. The walk keeps a folder and a name
+//! for each level, and no list of a folder. If something cannot be sent, the archive has no end, by
+//! which the host sees it.
 
 use crate::call::Errno;
 use crate::channel::{self, Kind as Frame};
@@ -18,6 +19,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Bound;
+use core::sync::atomic::Ordering;
 use linux_raw_sys::general::S_IFDIR;
 
 /// The folder, in the root.
@@ -69,24 +71,36 @@ pub(crate) fn send() -> Result<(), String> {
         }
         match &node.kind {
             Kind::Folder(_) => {
-                pieces.entry(&path, node.mode(), 0);
+                pieces.entry(&path, node.mode(), 0, None);
                 levels.try_reserve(1).map_err(|_| NO_MEMORY)?;
                 levels.push(Level { path: path.len(), folder: node, name: None });
             }
             Kind::Link(target) => {
-                pieces.entry(&path, node.mode(), target.len() as u32);
+                pieces.entry(&path, node.mode(), target.len() as u32, None);
                 pieces.data(target);
             }
             Kind::File(memory) => {
+                // Relaxed: no program runs any more, and this CPU alone walks. A file of several
+                // links has none after it was sent, which says so at the next one. Nothing else
+                // asks for the number of links again.
+                let links = node.links.load(Ordering::Relaxed);
+                let number = u32::try_from(node.number).ok().filter(|_| links != 1);
+                if links == 0 && number.is_some() {
+                    pieces.entry(&path, node.mode(), 0, number);
+                    continue;
+                }
                 let size = u32::try_from(memory.size());
                 let size = size.map_err(|_| format!("/{FOLDER}/{} has 4 GiB or more", shown()))?;
-                pieces.entry(&path, node.mode(), size);
+                pieces.entry(&path, node.mode(), size, number);
+                if number.is_some() {
+                    node.links.store(0, Ordering::Relaxed);
+                }
                 pieces.contents(size, |at, into| memory.read(at, into));
             }
             _ => println!("left out, because it is no file, folder or link: /{FOLDER}/{}", shown()),
         }
     }
-    pieces.entry(b"TRAILER!!!", 0, 0);
+    pieces.entry(b"TRAILER!!!", 0, 0, None);
     pieces.flush();
     Ok(())
 }
@@ -118,12 +132,13 @@ impl Pieces {
         Ok(Pieces { bytes, sent: 0 })
     }
 
-    /// Begins an entry. Its contents must follow.
-    fn entry(&mut self, path: &[u8], mode: u32, size: u32) {
+    /// Begins an entry. Its contents must follow. `inode` is the number of a file of several links.
+    fn entry(&mut self, path: &[u8], mode: u32, size: u32, inode: Option<u32>) {
         self.pad();
         let path_len = path.len() as u32 + 1;
-        // The inode, the user, the group, links, time and devices are not told.
-        let numbers = [0, mode, 0, 0, 1, 0, size, 0, 0, 0, 0, path_len, 0];
+        // The user, the group, how many links exactly, the time and devices are not told.
+        let (number, links) = inode.map_or((0, 1), |number| (number, 2));
+        let numbers = [number, mode, 0, 0, links, 0, size, 0, 0, 0, 0, path_len, 0];
         self.data(b"070701");
         for number in numbers {
             let mut digits = [0; 8];

@@ -106,6 +106,37 @@ fn libraries_are_found_as_the_dynamic_linker_finds_them() {
 }
 
 #[test]
+fn an_interpreter_that_is_no_program_is_not_copied() {
+    let directory = directory("secret", &format!("{FIND} cat $archive > archive; exit 37"));
+    let at = |path: &str| directory.join(path);
+    let path = |path: &str| at(path).to_str().unwrap().to_string();
+    fs::write(at("secret"), "secret").unwrap();
+    fs::write(at("other"), elf(3, 183)).unwrap();
+    executable(&at("line"), b"#!/bin/sh\n");
+    fs::create_dir(at("folder")).unwrap();
+    for (name, why) in [
+        ("secret", "but it is no ELF file"),
+        ("other", "but it is for another processor"),
+        ("line", "but it is no ELF file"),
+    ] {
+        executable(&at("program"), &dynamic(Some(&path(name)), &[]));
+        let message = format!("/program names the interpreter {}, {why}", path(name));
+        let (code, _, err) = samara(&directory, &["run", "--with-libraries", "program"]);
+        assert_eq!(code, Some(126), "{err}");
+        assert!(err.contains(&message), "{message} in {err}");
+        // In a folder of --add it is told, and still not copied.
+        fs::rename(at("program"), at("folder/program")).unwrap();
+        let (paths, _, err) = run(&directory, &["--add", "folder", "--", "hello"]);
+        assert!(!paths.contains(&name.into()), "{paths:?}");
+        assert!(err.contains(&format!("{}, {why}", path(name))), "{err}");
+    }
+    executable(&at("script"), format!("#!{}\n", path("secret")).as_bytes());
+    let (code, _, err) = samara(&directory, &["run", "--with-libraries", "script"]);
+    assert_eq!(code, Some(126), "{err}");
+    assert!(err.contains(&format!("/script names the interpreter {}", path("secret"))), "{err}");
+}
+
+#[test]
 fn a_missing_library_is_named_with_the_file_that_needs_it() {
     let directory = directory("missing", &format!("{FIND} cat $archive > archive; exit 37"));
     let at = |path: &str| directory.join(path);

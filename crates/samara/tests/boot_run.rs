@@ -132,6 +132,45 @@ fn what_the_kernel_says_stays_between_what_the_program_writes() {
 }
 
 #[test]
+fn files_beyond_the_limit_end_the_run_and_nothing_is_written() {
+    let frame = "printf '\\3\\0\\0\\40'; head -c 2M /dev/zero";
+    let qemu = format!("{FIND} {{ {frame}; }} >&$channel; exec sleep 1000");
+    let directory = directory("limit", &qemu);
+    let run = |limit| samara(&directory, &["run", "--out", "new", "--out-limit", limit, "hello"]);
+    let (code, _, err) = run("1M");
+    assert_eq!(code, Some(125), "{err}");
+    assert!(err.contains("more than --out-limit 1M") && err.contains("nothing was"), "{err}");
+    assert_eq!(fs::read_dir(directory.join("new")).unwrap().count(), 0);
+    executable(
+        &directory.join("tools/qemu-system-x86_64"),
+        format!("#!/bin/bash\n{FIND} {{ {frame}; }} >&$channel; exit 33").as_bytes(),
+    );
+    // It takes them, and the archive is none.
+    let (code, _, err) = run("2M");
+    assert_eq!(code, Some(125), "{err}");
+    assert!(err.contains("without a record") && !err.contains("limit 2M"), "{err}");
+    for wrong in ["0M", "1", "G", "4K"] {
+        assert!(run(wrong).2.contains("megabytes or gigabytes"), "{wrong}");
+    }
+}
+
+#[test]
+fn a_line_without_an_end_is_told_in_pieces() {
+    let many = |letter| format!("head -c 200000 /dev/zero | tr '\\0' {letter}");
+    let frame = r"printf '\0\100\15\3'";
+    let qemu = format!("{FIND} {{ {frame}; {}; }} >&$channel; {}", many('x'), many('y'));
+    let directory = directory("long", &format!("{qemu}; printf '\\nend\\n'; exit 33"));
+    let (code, _, err) = samara(&directory, &["run", "hello"]);
+    assert_eq!(code, Some(125), "{err}");
+    for letter in ['x', 'y'] {
+        let lines = err.lines().filter(|line| line.starts_with(letter));
+        let lens: Vec<_> = lines.map(str::len).collect();
+        assert_eq!(lens, [65536, 65536, 65536, 3392], "{letter}");
+    }
+    assert!(err.contains("y\nend\n"), "an end of line is one");
+}
+
+#[test]
 fn a_kernel_that_sends_nonsense_ends_the_run() {
     let qemu = format!("{FIND} printf '\\11\\1\\0\\0x' >&$channel; exec sleep 1000");
     let directory = directory("nonsense", &qemu);

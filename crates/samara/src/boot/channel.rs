@@ -8,10 +8,11 @@
 //! When a program asks for its input, a thread sends ours: four bytes with a length, then so many
 //! bytes; the length 0 is the end. If the program does not read it, that thread waits.
 //!
-//! The kernel is not trusted: a frame of an unknown kind ends the run, and no length reserves
-//! memory.
+//! The kernel is not trusted: a frame of an unknown kind ends the run, no length reserves memory,
+//! and a line of the console without an end is told in pieces.
 
 use super::run::Told;
+use super::spool::Spool;
 use crate::cli::{Arch, Boot, Machine};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use std::fs::File;
@@ -41,7 +42,7 @@ pub(super) struct Channel {
     /// Kept until QEMU has it.
     theirs: UnixStream,
     output: Output,
-    archive: Option<File>,
+    archive: Option<Spool>,
 }
 
 impl Channel {
@@ -54,7 +55,7 @@ impl Channel {
         options: &Boot,
         command: &mut Command,
         output: Output,
-        archive: Option<File>,
+        archive: Option<Spool>,
     ) -> Result<Channel, String> {
         let failed = |error| format!("no socket for the program's output: {error}");
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
@@ -109,7 +110,7 @@ pub(super) fn inherit(file: &impl AsFd) -> Result<(), String> {
 pub(super) struct Heard {
     pub(super) socket: UnixStream,
     output: Output,
-    archive: Option<File>,
+    archive: Option<Spool>,
     /// The head of the current frame.
     head: Vec<u8>,
     /// Bytes of it that are still to come.
@@ -180,22 +181,11 @@ impl Heard {
             written.map_err(|error| format!("cannot write to standard {name}: {error}"))
         };
         match kind {
-            CONSOLE => {
-                for part in piece.split_inclusive(|byte| *byte == b'\n') {
-                    self.line.extend_from_slice(part);
-                    if part.ends_with(b"\n") && !told.line(std::mem::take(&mut self.line)) {
-                        return Ok(false);
-                    }
-                }
-            }
+            CONSOLE => return Ok(told.lines(&mut self.line, piece)),
             OUTPUT => written("output", write(&mut self.output, piece))?,
             ERRORS => written("error", write(&mut io::stderr(), piece))?,
             ARCHIVE if let Some(archive) = &mut self.archive => {
-                let place = std::env::temp_dir();
-                archive.write_all(piece).map_err(|error| {
-                    let cure = "TMPDIR names another place";
-                    format!("--out: cannot write in {}: {error}; {cure}", place.display())
-                })?;
+                archive.append(piece)?;
             }
             WANTED if !self.feeds => {
                 self.feeds = true;

@@ -148,7 +148,7 @@ impl<'a> Collector<'a> {
             if scripts == SCRIPTS {
                 return Err(format!("{path}: its script's program is a script of a script"));
             }
-            self.find_interpreter(&path, &interpreter)?;
+            self.find_interpreter(&path, &interpreter, true)?;
             return self.add_file(&interpreter, scripts + 1);
         }
         let elf = Elf::read(&file).map_err(|why| format!("{path}: {why}"))?;
@@ -166,9 +166,23 @@ impl<'a> Collector<'a> {
         Ok((path, data.map_err(|error| format!("cannot read {}: {error}", file.display()))?))
     }
 
-    fn find_interpreter(&mut self, path: &str, interpreter: &str) -> Result<String, String> {
-        if self.locate(interpreter).is_none() {
-            return Err(format!("{path} names the interpreter {interpreter}, which is missing"));
+    /// Puts the interpreter of a file into the tree. The file may name anything on the host, so it
+    /// copies only a program for this machine, or with `scripts` a script.
+    ///
+    /// # Errors
+    /// It is missing, or no program: its path, and the file that names it.
+    fn find_interpreter(
+        &mut self,
+        path: &str,
+        interpreter: &str,
+        scripts: bool,
+    ) -> Result<String, String> {
+        let wrong = |why: String| format!("{path} names the interpreter {interpreter}, {why}");
+        let file = self.locate(interpreter).ok_or_else(|| wrong("which is missing".into()))?;
+        let data =
+            fs::read(file).map_err(|error| wrong(format!("which cannot be read: {error}")))?;
+        if !(scripts && interpreter_of_script(&data).is_some()) {
+            Elf::read(&data).map_err(|why| wrong(format!("but {why}")))?;
         }
         self.place(interpreter)
     }
@@ -177,7 +191,7 @@ impl<'a> Collector<'a> {
     fn close(&mut self, first: Needs) -> Result<(), String> {
         let mut is_musl = false;
         if let Some(interpreter) = first.elf.interpreter.clone() {
-            self.find_interpreter(&first.path, &interpreter)?;
+            self.find_interpreter(&first.path, &interpreter, false)?;
             is_musl = interpreter.contains("/ld-musl-");
         }
         // A name that the linker has found once is not looked for again.

@@ -8,8 +8,8 @@
 //! `samara boot run` has more: [`program`] checks the program, and [`archive`] makes the files that
 //! the kernel gets. [`host`] copies files of the host. [`libraries`] collects what programs need:
 //! [`elf`] reads it from their headers, [`cache`] is the dynamic linker's. [`channel`](mod@channel)
-//! brings the program's output back and its input there, [`out`] brings files, and [`outcome`] its
-//! end. [`programs`] measures programs, on this kernel and on Linux.
+//! brings the program's output back and its input there, [`out`] brings files, by way of [`spool`],
+//! and [`outcome`] its end. [`programs`] measures programs, on this kernel and on Linux.
 
 mod accel;
 mod arch;
@@ -30,6 +30,7 @@ mod program;
 mod programs;
 mod qemu;
 mod run;
+mod spool;
 
 use crate::PROGRAM;
 use crate::bench::PROGRAMS;
@@ -43,6 +44,7 @@ use out::Out;
 use outcome::Outcome;
 use report::{Clock, Run};
 use serde_json::Value;
+use spool::Spool;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -152,7 +154,12 @@ fn execute<'a>(
     people: Box<dyn Write + 'a>,
 ) -> Result<Outcome, Failure> {
     let no_machine = |what| Failure { code: NO_MACHINE, what };
-    let out = run.out.as_deref().map(Out::open).transpose().map_err(no_machine)?;
+    let out = run
+        .out
+        .as_deref()
+        .map(|folder| Out::open(folder, &run.out_limit))
+        .transpose()
+        .map_err(no_machine)?;
     let archive = program::archive(run, &options.memory)?;
     let files = out.as_ref().map(Out::archive).transpose().map_err(no_machine)?;
     let outcome = Outcome::of(with_channel(options, Some(&archive), (output, files), people)?)?;
@@ -166,7 +173,7 @@ fn execute<'a>(
 fn with_channel<'a>(
     options: &cli::Boot,
     archive: Option<&File>,
-    (output, files): (Output, Option<File>),
+    (output, files): (Output, Option<Spool>),
     people: Box<dyn Write + 'a>,
 ) -> Result<Option<Value>, Failure> {
     let no_machine = |what| Failure { code: NO_MACHINE, what };

@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 const WAITING: usize = 64;
 /// The most bytes that are read at once.
 const PIECE: usize = 128 << 10;
+/// The most bytes of a line. A longer one is told in lines of this length: a machine may write
+/// without an end of line, and must not fill our memory.
+const LINE: usize = 64 << 10;
 /// The pause between two checks for its end, when its output has ended.
 const PAUSE: Duration = Duration::from_millis(5);
 /// The time for the last lines of a machine that was ended.
@@ -36,6 +39,23 @@ impl Told {
     /// Returns false if the run has ended.
     pub(super) fn line(&self, line: Vec<u8>) -> bool {
         self.lines.send(Ok(Some(line))).is_ok() && self.handled.recv().is_ok()
+    }
+
+    /// Tells of each line that ends in `bytes`. What has no end yet stays in `unended`, which has
+    /// less than [`LINE`] bytes. Returns false if the run has ended.
+    pub(super) fn lines(&self, unended: &mut Vec<u8>, mut bytes: &[u8]) -> bool {
+        while !bytes.is_empty() {
+            let most = &bytes[..bytes.len().min(LINE - unended.len())];
+            let end = most.iter().position(|byte| *byte == b'\n');
+            let (part, rest) = bytes.split_at(end.map_or(most.len(), |end| end + 1));
+            bytes = rest;
+            unended.extend_from_slice(part);
+            let is_whole = end.is_some() || unended.len() == LINE;
+            if is_whole && !self.line(std::mem::take(unended)) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Tells of an error, which ends the run. If it has ended, the error is no news.
@@ -168,11 +188,8 @@ fn read(console: Option<ChildStdout>, mut channel: Option<Heard>, told: &Told) {
                 }
                 Ok(count) => &buffer[..count],
             };
-            for part in bytes.split_inclusive(|byte| *byte == b'\n') {
-                line.extend_from_slice(part);
-                if part.ends_with(b"\n") && !told.line(std::mem::take(&mut line)) {
-                    return;
-                }
+            if !told.lines(&mut line, bytes) {
+                return;
             }
         }
     }

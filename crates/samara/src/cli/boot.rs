@@ -68,7 +68,9 @@ moment at which a program reads or polls it; then more may be taken than it read
 
 With --out, the files, folders and links below /out are copied when the last program has ended. A
 link that may lead out of DIR is left out, and so is a device. They are copied after a failure of
-the program, too.
+the program, too. Hard links stay hard links, and zeros become holes. If there is more than
+--out-limit, the run ends with exit code 125 and nothing is written to DIR. Until the end, the files
+are in a temporary file; TMPDIR names its folder.
 
 Exit code: that of the program, or 128 + the signal that killed it; 101 if the kernel panicked or
 reset itself; 124 if the program was not done within --timeout; 125 if the machine could not be run,
@@ -232,6 +234,10 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
+    /// The most that --out takes: 512M, 8G. A hard link counts once, a hole as its size
+    #[arg(long, value_name = "SIZE", default_value = "4G", requires = "out", value_parser = size)]
+    pub(crate) out_limit: String,
+
     /// Copy this file or folder of the host to the same path, with the links that lead there
     #[arg(long, value_name = "PATH")]
     pub(crate) add: Vec<PathBuf>,
@@ -354,11 +360,19 @@ fn limit(text: &str) -> Result<Limit, String> {
     }
 }
 
-/// The MiB of an argument of `--memory`.
+/// The MiB of an argument of `--memory` or `--out-limit`.
 pub(crate) fn mib(text: &str) -> Option<u64> {
     let unit = if text.ends_with('G') { 1024 } else { 1 };
     let number = text.strip_suffix(['M', 'G'])?.parse::<u32>().ok()?;
     Some(u64::from(number) * unit)
+}
+
+/// Parses a size, with its unit.
+fn size(text: &str) -> Result<String, String> {
+    match mib(text) {
+        Some(1..) => Ok(text.into()),
+        _ => Err("expected a number of megabytes or gigabytes, such as 512M or 2G".into()),
+    }
 }
 
 /// Parses a variable of the environment.

@@ -139,12 +139,15 @@ mod tests {
             add: Vec::new(),
             with_libraries: false,
             env: Vec::new(),
+            strace: false,
+            json_lines: false,
             unmap: Unmap::Immediate,
             huge,
             count: false,
             waiting: false,
             json: None,
             out: None,
+            out_limit: String::new(),
             command: ["loops", "--settle", "1", "all", "2", "both"].map(Into::into).into(),
         };
         let never = words(&run(Huge::Never));

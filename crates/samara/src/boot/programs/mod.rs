@@ -230,6 +230,7 @@ fn machine(
             waiting: bench.waiting,
             json: None,
             out: None,
+            out_limit: String::new(),
             command: command.collect(),
         })),
     }
