@@ -286,6 +286,49 @@ static void nested(void)
 	close(ends[0]), close(ends[1]);
 }
 
+/* One change comes to an epoll in many ways; each epoll above tells of each change. */
+static void many_ways(void)
+{
+	enum { NUMBERS = 5, INNER = 3 };
+	int event = OK(eventfd(0, EFD_NONBLOCK)), fds[NUMBERS], inner[INNER];
+	int outer = OK(epoll_create1(0)), edges = OK(epoll_create1(0)), top = OK(epoll_create1(0));
+	uint64_t count = 1;
+	for (int i = 0; i < NUMBERS; i++)
+		fds[i] = OK(dup(event));
+	for (int i = 0; i < INNER; i++) {
+		inner[i] = OK(epoll_create1(0));
+		OK(watch(outer, EPOLL_CTL_ADD, inner[i], EPOLLIN, i));
+		OK(watch(edges, EPOLL_CTL_ADD, inner[i], EPOLLIN | EPOLLET, i));
+		for (int j = 0; j < NUMBERS; j++)
+			OK(watch(inner[i], EPOLL_CTL_ADD, fds[j], EPOLLIN, j));
+	}
+	OK(watch(top, EPOLL_CTL_ADD, outer, EPOLLIN | EPOLLET, 1));
+	OK(watch(top, EPOLL_CTL_ADD, edges, EPOLLIN | EPOLLET, 2));
+	EQ(ready(top), 0);
+	for (int round = 0; round < 3; round++) {
+		EQ(write(event, &count, 8), 8);
+		/* The second round finds all lists as the first one has left them. */
+		EQ(ready(top), 2);
+		EQ(ready(top), 0);
+		EQ(ready(edges), INNER);
+		EQ(ready(edges), 0);
+		EQ(ready(outer), INNER);
+		if (round == 1) {
+			EQ(read(event, &count, 8), 8);
+			EQ(count, 2);
+			EQ(ready(outer), 0);
+			EQ(ready(inner[0]), 0);
+			count = 1;
+		}
+	}
+	for (int i = 0; i < NUMBERS; i++)
+		close(fds[i]);
+	for (int i = 0; i < INNER; i++)
+		close(inner[i]);
+	EQ(ready(outer), 0);
+	close(event), close(outer), close(edges), close(top);
+}
+
 static void closes(void)
 {
 	int epoll = OK(epoll_create1(0)), ends[2];
@@ -550,6 +593,7 @@ int main(int argc, char **argv)
 	counts();
 	timers();
 	nested();
+	many_ways();
 	closes();
 	order();
 	close_beside();

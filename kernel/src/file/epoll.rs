@@ -14,6 +14,12 @@
 //! after it can be told of. A thread that waits for the epoll is in its queue before it looks at
 //! the list for the last time.
 //!
+//! A change that reaches an epoll by several items is passed on once ([`Items::passed`]), so it costs
+//! what there are items, not paths. It is passed on again if the list was empty, or if a wait or a
+//! poll has looked at the epoll since. Otherwise it was passed on by this same thread, with the list
+//! not empty. So no thread has begun to wait since, and what watches the epoll was told, and has yet
+//! to look at it: it finds the later item, too.
+//!
 //! A one-shot item is disarmed under the lock by the wait that reports it: one wait gets the event.
 //!
 //! # What keeps what
@@ -31,7 +37,7 @@
 use super::budget::Charge;
 use super::node::Kind;
 use super::open::Open;
-use super::ready::{Changed, READABLE};
+use super::ready::{Changed, READABLE, number};
 use crate::call::Errno;
 use crate::task::lock;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -87,6 +93,8 @@ struct Items {
     list: VecDeque<Key>,
     /// The waits that take items now. What they give back is missing in the list.
     taking: usize,
+    /// The change that was passed on last; 0 when the list was looked at since.
+    passed: u64,
 }
 
 impl Items {
@@ -218,7 +226,7 @@ impl Epoll {
     fn ask(&self, key: Key, open: &Open) {
         let ready = open.ready();
         if ready != 0 {
-            self.tell(key, ready);
+            self.tell(key, ready, number());
         }
     }
 
@@ -256,17 +264,21 @@ impl Epoll {
         lock(&self.items).list.clear();
     }
 
-    /// The file of an item may have become ready for `events`.
-    pub(super) fn tell(&self, key: Key, events: u32) {
+    /// The file of an item may have become ready for `events`, by a change of this number.
+    pub(super) fn tell(&self, key: Key, events: u32, change: u64) {
         let mut items = lock(&self.items);
         let Some(item) = items.all.get_mut(&key) else { return };
         if item.armed & events == 0 {
             return;
         }
         item.told += 1;
+        let again = items.passed == change && !items.list.is_empty();
+        items.passed = change;
         items.queue(key, false);
         drop(items);
-        self.changed.wake(READABLE);
+        if !again {
+            self.changed.pass_on(READABLE, Some(change));
+        }
     }
 
     /// Whether an item is in the list.
@@ -279,6 +291,7 @@ impl Epoll {
     pub(crate) fn begin(&self) -> usize {
         let mut items = lock(&self.items);
         items.taking += 1;
+        items.passed = 0;
         items.list.len()
     }
 
@@ -337,7 +350,8 @@ impl Epoll {
     pub(super) fn is_ready(&self) -> bool {
         loop {
             let (key, open, told) = {
-                let items = lock(&self.items);
+                let mut items = lock(&self.items);
+                items.passed = 0;
                 let Some(key) = items.list.front().copied() else { return items.taking > 0 };
                 let Some(item) = items.all.get(&key) else { return false };
                 (key, Weak::clone(&item.open), item.told)

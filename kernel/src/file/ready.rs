@@ -4,6 +4,8 @@
 //! change, and where epolls watch it. A file changes its state first, and calls [`Changed::wake`]
 //! afterwards, with no lock held. A waiter registers first, and looks at `ready` afterwards. So it
 //! sees the change, or is woken.
+//!
+//! A change has a number, with which it is passed on over nested epolls: each passes it on once.
 
 use super::epoll::{Epoll, Key};
 use super::node::{Device, Kind};
@@ -14,7 +16,7 @@ use crate::task::{WaitQueue, lock};
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::errno::EEXIST;
 use linux_raw_sys::general::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDNORM, POLLWRNORM};
 use spin::mutex::SpinMutex;
@@ -24,6 +26,15 @@ pub(crate) const READABLE: u32 = POLLIN | POLLRDNORM;
 pub(crate) const WRITABLE: u32 = POLLOUT | POLLWRNORM;
 /// Any change.
 const ALL: u32 = u32::MAX;
+
+/// The changes so far that epolls were told of.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+
+/// The number of a change.
+pub(super) fn number() -> u64 {
+    // Relaxed: the numbers only have to differ, which one variable gives. One pairs with nothing.
+    CHANGES.fetch_add(1, Ordering::Relaxed) + 1
+}
 
 /// The console. It is always ready: input that has ended can be read, too.
 pub(crate) static CONSOLE: Changed = Changed::new();
@@ -41,11 +52,20 @@ impl Changed {
     }
 
     /// Wakes all threads, and tells the epolls that the file may have become ready for `events`.
-    /// Cost: two locks, and one more for each epoll.
+    /// Cost: two locks, and one more for each item that watches it or an epoll that passes it on.
     pub(crate) fn wake(&self, events: u32) {
+        self.pass_on(events, None);
+    }
+
+    /// The same, as a part of a change.
+    pub(super) fn pass_on(&self, events: u32, change: Option<u64>) {
         self.threads.wake_all();
         let watchers = lock(&self.watchers);
-        watchers.iter().for_each(|((key, _), epoll)| epoll.tell(*key, events));
+        if watchers.is_empty() {
+            return;
+        }
+        let change = change.unwrap_or_else(number);
+        watchers.iter().for_each(|((key, _), epoll)| epoll.tell(*key, events, change));
     }
 
     /// Tells of any change.
