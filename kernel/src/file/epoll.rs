@@ -14,11 +14,11 @@
 //! after it can be told of. A thread that waits for the epoll is in its queue before it looks at
 //! the list for the last time.
 //!
-//! A change that reaches an epoll by several items is passed on once ([`Items::passed`]), so it costs
+//! A change that reaches an epoll by several items is passed on once ([`Items::passed`]): it costs
 //! what there are items, not paths. It is passed on again if the list was empty, or if a wait or a
-//! poll has looked at the epoll since. Otherwise it was passed on by this same thread, with the list
-//! not empty. So no thread has begun to wait since, and what watches the epoll was told, and has yet
-//! to look at it: it finds the later item, too.
+//! poll has looked at the epoll since. Otherwise this same thread has passed it on, and the list is
+//! not empty. So no thread has begun to wait since, and what watches the epoll was told, and has
+//! yet to look at it: it finds the later item, too.
 //!
 //! A one-shot item is disarmed under the lock by the wait that reports it: one wait gets the event.
 //!
