@@ -14,11 +14,11 @@
 //! after it can be told of. A thread that waits for the epoll is in its queue before it looks at
 //! the list for the last time.
 //!
-//! A change that reaches an epoll by several items is passed on once ([`Items::passed`]), so it costs
+//! A change that reaches an epoll by several items is passed on once ([`Items::passed`]): it costs
 //! what there are items, not paths. It is passed on again if the list was empty, or if a wait or a
-//! poll has looked at the epoll since. Otherwise it was passed on by this same thread, with the list
-//! not empty. So no thread has begun to wait since, and what watches the epoll was told, and has yet
-//! to look at it: it finds the later item, too.
+//! poll has looked at the epoll since. Otherwise this same thread has passed it on, and the list is
+//! not empty. So no thread has begun to wait since, and what watches the epoll was told, and has
+//! yet to look at it: it finds the later item, too.
 //!
 //! A one-shot item is disarmed under the lock by the wait that reports it: one wait gets the event.
 //!
@@ -40,9 +40,9 @@ use super::open::Open;
 use super::ready::{Changed, READABLE, number};
 use crate::call::Errno;
 use crate::task::lock;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
-use linux_raw_sys::errno::{EINVAL, ELOOP, ENOENT, ENOMEM, EPERM};
+use linux_raw_sys::errno::{EINVAL, ELOOP, ENOENT, EPERM};
 use linux_raw_sys::general::{
     EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLONESHOT, EPOLLWAKEUP,
 };
@@ -53,7 +53,7 @@ const LEVELS: usize = 5;
 /// The most epolls that watch one epoll. So a change is told to a bounded number of epolls.
 const WATCHERS: usize = 4;
 /// The heap that an item uses, about.
-const ITEM: usize = 160;
+const ITEM: usize = 192;
 /// What of a mask is no event.
 const FLAGS: u32 = EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP;
 
@@ -79,8 +79,10 @@ struct Item {
     wanted: Wanted,
     /// The events of which it tells now: none of a one-shot item that has reported.
     armed: u32,
-    /// Whether it is in the list.
+    /// Whether it is in the list, and which come before and after it.
     queued: bool,
+    before: Option<Key>,
+    after: Option<Key>,
     /// The changes that were told of.
     told: u64,
     _charge: Charge,
@@ -89,8 +91,11 @@ struct Item {
 #[derive(Default)]
 struct Items {
     all: BTreeMap<Key, Item>,
-    /// Those that may be ready. There is room for all.
-    list: VecDeque<Key>,
+    /// The ends of the list of those that may be ready, and how many it has. Items are linked by
+    /// their keys: to put one in takes no memory, and to take one out no search of the list.
+    first: Option<Key>,
+    last: Option<Key>,
+    queued: usize,
     /// The waits that take items now. What they give back is missing in the list.
     taking: usize,
     /// The change that was passed on last; 0 when the list was looked at since.
@@ -99,18 +104,44 @@ struct Items {
 
 impl Items {
     fn queue(&mut self, key: Key, first: bool) {
-        if let Some(item) = self.all.get_mut(&key).filter(|item| !item.queued) {
-            item.queued = true;
-            if first { self.list.push_front(key) } else { self.list.push_back(key) }
+        let Some(item) = self.all.get_mut(&key).filter(|item| !item.queued) else { return };
+        item.queued = true;
+        (item.before, item.after) = if first { (None, self.first) } else { (self.last, None) };
+        let (before, after) = (item.before, item.after);
+        self.link(before, Some(key), Some(key), after);
+        self.queued += 1;
+    }
+
+    /// Takes an item out of the list, if it is there.
+    fn unqueue(&mut self, key: Key) {
+        let Some(item) = self.all.get_mut(&key).filter(|item| item.queued) else { return };
+        item.queued = false;
+        let (before, after) = (item.before.take(), item.after.take());
+        self.link(before, after, before, after);
+        self.queued -= 1;
+    }
+
+    /// `next` comes after `before` now, and `last` before `after`. None is an end of the list.
+    fn link(
+        &mut self,
+        before: Option<Key>,
+        next: Option<Key>,
+        last: Option<Key>,
+        after: Option<Key>,
+    ) {
+        match before.and_then(|key| self.all.get_mut(&key)) {
+            Some(item) => item.after = next,
+            None => self.first = next,
+        }
+        match after.and_then(|key| self.all.get_mut(&key)) {
+            Some(item) => item.before = last,
+            None => self.last = last,
         }
     }
 
     fn remove(&mut self, key: Key) -> Option<Item> {
-        let item = self.all.remove(&key)?;
-        if item.queued {
-            self.list.retain(|queued| *queued != key);
-        }
-        Some(item)
+        self.unqueue(key);
+        self.all.remove(&key)
     }
 }
 
@@ -140,7 +171,7 @@ impl Epoll {
     ///
     /// # Errors
     /// EPERM: it never changes. ELOOP: too many epolls in a row, or a cycle. EINVAL: too many
-    /// epolls watch it. EEXIST. ENOSPC: the budget is used up. ENOMEM. Nothing has changed.
+    /// epolls watch it. EEXIST. ENOSPC: the budget is used up. Nothing has changed.
     pub(crate) fn add(
         self: &Arc<Self>,
         fd: u32,
@@ -166,27 +197,17 @@ impl Epoll {
             wanted,
             armed,
             queued: false,
+            before: None,
+            after: None,
             told: 0,
             _charge: Charge::new(ITEM)?,
         };
         open.set_watched();
         changed.watch(self, key)?;
-        let added = self.insert(key, item);
+        // Its file has the epoll already, so there is no other item of this key.
+        lock(&self.items).all.insert(key, item);
         drop(_nesting);
-        if added.is_err() {
-            drop(changed.unwatch(self, key));
-            return added;
-        }
         self.ask(key, open);
-        Ok(())
-    }
-
-    /// Adds an item. Its file has the epoll already, so there is no other one of this key.
-    fn insert(&self, key: Key, item: Item) -> Result<(), Errno> {
-        let mut items = lock(&self.items);
-        let more = items.all.len() + 1 - items.list.len();
-        items.list.try_reserve(more).map_err(|_| Errno(ENOMEM))?;
-        items.all.insert(key, item);
         Ok(())
     }
 
@@ -254,14 +275,15 @@ impl Epoll {
     /// The description of the epoll ends: it watches nothing any more. No lock is held.
     pub(super) fn close(self: &Arc<Self>) {
         loop {
-            let first = lock(&self.items).all.pop_first();
-            let Some((key, item)) = first else { break };
+            let mut items = lock(&self.items);
+            let Some(key) = items.all.first_key_value().map(|(key, _)| *key) else { break };
+            let Some(item) = items.remove(key) else { break };
+            drop(items);
             // A description that ends at this moment removes the watcher itself.
             if let Some(open) = item.open.upgrade() {
                 drop(open.changed().and_then(|changed| changed.unwatch(self, key)));
             }
         }
-        lock(&self.items).list.clear();
     }
 
     /// The file of an item may have become ready for `events`, by a change of this number.
@@ -272,7 +294,7 @@ impl Epoll {
             return;
         }
         item.told += 1;
-        let again = items.passed == change && !items.list.is_empty();
+        let again = items.passed == change && items.first.is_some();
         items.passed = change;
         items.queue(key, false);
         drop(items);
@@ -283,7 +305,7 @@ impl Epoll {
 
     /// Whether an item is in the list.
     pub(crate) fn has_queued(&self) -> bool {
-        !lock(&self.items).list.is_empty()
+        lock(&self.items).first.is_some()
     }
 
     /// A wait begins to take items: as many as are in the list now. [`give_back`](Self::give_back)
@@ -292,7 +314,7 @@ impl Epoll {
         let mut items = lock(&self.items);
         items.taking += 1;
         items.passed = 0;
-        items.list.len()
+        items.queued
     }
 
     /// Takes the next item out of the list, and returns its event, if it is ready. `None`: the list
@@ -300,9 +322,9 @@ impl Epoll {
     pub(crate) fn next(&self) -> Option<Option<Event>> {
         let (key, open) = {
             let mut items = lock(&self.items);
-            let key = items.list.pop_front()?;
+            let key = items.first?;
+            items.unqueue(key);
             let Some(item) = items.all.get_mut(&key) else { return Some(None) };
-            item.queued = false;
             (key, Weak::clone(&item.open))
         };
         let Some(ready) = open.upgrade().map(|open| open.ready()) else { return Some(None) };
@@ -337,7 +359,7 @@ impl Epoll {
         let mut items = lock(&self.items);
         items.taking -= 1;
         events.iter().filter(|event| event.again).for_each(|event| items.queue(event.key, false));
-        let more = !items.list.is_empty();
+        let more = items.first.is_some();
         drop(items);
         if more {
             // Other threads may have begun to wait meanwhile.
@@ -352,7 +374,7 @@ impl Epoll {
             let (key, open, told) = {
                 let mut items = lock(&self.items);
                 items.passed = 0;
-                let Some(key) = items.list.front().copied() else { return items.taking > 0 };
+                let Some(key) = items.first else { return items.taking > 0 };
                 let Some(item) = items.all.get(&key) else { return false };
                 (key, Weak::clone(&item.open), item.told)
             };
@@ -362,13 +384,8 @@ impl Epoll {
             if ready & item.armed != 0 {
                 return true;
             }
-            if item.told == told && item.queued {
-                item.queued = false;
-                if items.list.front() == Some(&key) {
-                    items.list.pop_front();
-                } else {
-                    items.list.retain(|queued| *queued != key);
-                }
+            if item.told == told {
+                items.unqueue(key);
             }
         }
     }

@@ -3,9 +3,11 @@
 use super::poll::{MILLISECOND, deadline, deadline_at, with_mask};
 use super::{Call, Errno, Outcome, check_flags};
 use crate::call::fail;
+use crate::clock;
 use crate::file::epoll::{Epoll, Event, Wanted};
 use crate::file::node::Kind;
 use crate::file::open::{Mode, Open};
+use crate::task::run::is_turn_over;
 use crate::user::END;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -104,17 +106,27 @@ fn wait(call: &mut Call<'_>, deadline: Option<u64>) -> Outcome {
         return fail(EFAULT);
     }
     let epoll = epoll_of(&open).ok_or(Errno(EINVAL))?;
+    // The items that a round has left to another turn.
+    let mut left = core::mem::take(&mut call.own.resume.done);
     loop {
-        let done = report(call, epoll, into, most as usize)?;
+        let done = report(call, epoll, into, most as usize, &mut left)?;
         if done > 0 {
             return Ok(done);
         }
-        // Items that are not ready have left the list, so a loop ends or there was a change.
+        // Changes may keep the list full.
+        if left == 0 && deadline.is_some_and(|deadline| clock::now() >= deadline) {
+            return Ok(0);
+        }
+        // Other threads of this CPU come in between.
+        if !call.goes_on(left as u64, [(fd, &open)])? {
+            return Ok(0);
+        }
+        if left > 0 {
+            continue;
+        }
         let queue = core::iter::once(&epoll.changed.threads);
         let queued = || epoll.has_queued().then_some(());
         match call.wait_until(queue, deadline, queued) {
-            // Other threads of this CPU come in between.
-            Ok(Some(())) if !call.goes_on(0, [(fd, &open)])? => return Ok(0),
             Ok(Some(())) => {}
             Ok(None) => return Ok(0),
             Err(stop) => {
@@ -125,16 +137,22 @@ fn wait(call: &mut Call<'_>, deadline: Option<u64>) -> Outcome {
     }
 }
 
-/// Reports the items that are ready, as many as the program has room for.
-fn report(call: &Call<'_>, epoll: &Epoll, into: u64, most: usize) -> Outcome {
+/// Reports the items that are ready, as many as the program has room for and the turn has time for.
+/// A round looks at those that are in the list when it begins; `left` of them are to come.
+fn report(call: &Call<'_>, epoll: &Epoll, into: u64, most: usize, left: &mut usize) -> Outcome {
     let mut reported: Vec<Event> = Vec::new();
     let queued = epoll.begin();
+    *left = if *left > 0 { *left } else { queued };
     let mut failed = None;
-    for _ in 0..queued {
-        if reported.len() == most {
+    // The first item of a turn is looked at in any case.
+    let mut first = true;
+    while *left > 0 && reported.len() < most && (first || !is_turn_over(call.own)) {
+        first = false;
+        let Some(next) = epoll.next() else {
+            *left = 0;
             break;
-        }
-        let Some(next) = epoll.next() else { break };
+        };
+        *left -= 1;
         let Some(event) = next else { continue };
         let words = [event.events, event.data as u32, (event.data >> 32) as u32];
         let room = reported.try_reserve(1).map_err(|_| Errno(ENOMEM));
