@@ -74,8 +74,9 @@ pub(crate) struct Open {
     backing: Once<Backing<Kernel>>,
     /// It may have locks.
     pub(crate) has_locks: AtomicBool,
-    /// Of a pipe that had no writer when it was opened: the writers that had been there.
-    pub(super) writers_before: Option<u64>,
+    /// Of an end of a pipe with a name, whose other end was not there when it was opened: the
+    /// openings of that end before.
+    pub(crate) other_before: Option<u64>,
     /// An epoll may watch it.
     pub(super) is_watched: AtomicBool,
     _writer: Option<Writer>,
@@ -113,20 +114,18 @@ impl Open {
         // As in Linux, the description that memfd_create returns does not count.
         let counts = mode.write && location.is_some();
         let writer = if counts { Writer::new(&node)? } else { None };
-        let mut writers_before = None;
+        let mut other_before = None;
         if let (Kind::Pipe(pipe), false) = (&node.kind, mode.path) {
             // One with a name that has no reader.
             let waits_not = location.is_some() && flags & O_NONBLOCK != 0 && !mode.read;
             if waits_not && !pipe.ready().readers {
                 return Err(Errno(ENXIO));
             }
-            if location.is_some() {
-                writers_before = pipe.other_end(false);
-            }
-            pipe.open(mode.read, mode.write);
+            let before = pipe.open(mode.read, mode.write);
+            other_before = before.filter(|_| location.is_some());
         }
         Ok(Arc::new(Open {
-            writers_before,
+            other_before,
             node,
             mode,
             flags: AtomicU32::new(flags),

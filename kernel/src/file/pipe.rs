@@ -69,15 +69,21 @@ impl Pipe {
         Ok(Arc::new(Pipe { contents, wanted, changed: Changed::new() }))
     }
 
-    /// An open description of it begins.
-    pub(crate) fn open(&self, reads: bool, writes: bool) {
+    /// An open description of it begins, which reads, or writes, or both. Returns the openings of
+    /// the other end so far, if that is not there. It looks in the step in which it begins: the
+    /// other end may wait for this one, and be gone a moment later.
+    pub(crate) fn open(&self, reads: bool, writes: bool) -> Option<u64> {
         let mut contents = lock(&self.contents);
+        let there = if writes { contents.readers } else { contents.writers };
+        let is_alone = reads != writes && there == 0;
+        let before = is_alone.then_some(contents.openings[usize::from(!writes)]);
         contents.readers += u32::from(reads);
         contents.writers += u32::from(writes);
         contents.openings[0] += u64::from(reads);
         contents.openings[1] += u64::from(writes);
         drop(contents);
         self.changed.wake_all();
+        before
     }
 
     /// An open description of it ends.
@@ -107,15 +113,7 @@ impl Pipe {
         }
     }
 
-    /// For an end that reads, or that `writes`: the openings of the other end so far, if it is not
-    /// there.
-    pub(crate) fn other_end(&self, writes: bool) -> Option<u64> {
-        let contents = lock(&self.contents);
-        let there = if writes { contents.readers } else { contents.writers };
-        (there == 0).then_some(contents.openings[usize::from(!writes)])
-    }
-
-    /// The openings of the other end so far.
+    /// For an end that reads, or that `writes`: the openings of the other end so far.
     pub(crate) fn openings(&self, writes: bool) -> u64 {
         lock(&self.contents).openings[usize::from(!writes)]
     }

@@ -135,7 +135,7 @@ impl Open {
             Kind::Pipe(pipe) => {
                 let ready = pipe.ready();
                 // A reader that came before the first writer has not lost one.
-                let lost = !ready.writers && self.writers_before != Some(pipe.openings(false));
+                let lost = !ready.writers && self.other_before != Some(pipe.openings(false));
                 let reads = flag(READABLE, ready.bytes > 0) | flag(POLLHUP, lost);
                 let room = ready.room >= PIPE_BUF;
                 let writes = flag(WRITABLE, room) | flag(POLLERR, !ready.readers);

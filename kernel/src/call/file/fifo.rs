@@ -6,7 +6,7 @@
 
 use super::{Call, Outcome};
 use crate::call::{Stop, fail};
-use crate::file::open::{Mode, Open};
+use crate::file::open::Open;
 use crate::task::thread::Opening;
 use alloc::sync::Arc;
 use linux_raw_sys::errno::EINVAL;
@@ -15,15 +15,7 @@ use linux_raw_sys::general::O_CLOEXEC;
 impl Call<'_> {
     /// Gives a descriptor to a description that was opened, when its other end is there.
     pub(super) fn finish_open(&mut self, open: Arc<Open>, flags: u32) -> Outcome {
-        let other = match (open.pipe_of(), open.mode) {
-            (Some(pipe), Mode { read, write, path: false })
-                if read != write && !open.is_nonblocking() =>
-            {
-                pipe.other_end(write)
-            }
-            _ => None,
-        };
-        match other {
+        match open.other_before.filter(|_| !open.is_nonblocking()) {
             None => Ok(self.files()?.insert(open, flags & O_CLOEXEC != 0, 0)?.into()),
             Some(before) => {
                 self.own.resume.opening = Some(Opening { open, flags, before });
