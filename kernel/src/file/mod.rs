@@ -16,6 +16,7 @@
 //! | `epoll` | sets of files that are watched |
 //! | `eventfd`, `timerfd` | counters and timers with a descriptor |
 //! | `socket` | sockets of the family AF_UNIX |
+//! | `listing` | the entries of a folder |
 //! | `locks` | advisory locks |
 //! | `monitor` | userfaultfd |
 //! | `events` | its events: forks, moves and unmappings of which a monitor reads |
@@ -40,6 +41,7 @@ pub(crate) mod epoll;
 pub(crate) mod eventfd;
 pub(crate) mod events;
 pub(crate) mod image;
+mod listing;
 pub(crate) mod locks;
 pub(crate) mod monitor;
 pub(crate) mod node;

@@ -6,8 +6,9 @@
 
 use super::budget::Charge;
 use super::image::Writer;
+use super::listing::Listing;
 use super::locks::Of;
-use super::node::{CHANGED, Device, Entry, Kind, Node, READ, WRITTEN};
+use super::node::{CHANGED, Device, Kind, Node, READ, WRITTEN};
 use super::pipe::Pipe;
 use super::proc::{Content, read_text};
 use crate::call::Errno;
@@ -19,8 +20,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use linux_raw_sys::errno::{
-    EBADF, EFBIG, EINVAL, EISDIR, ENAMETOOLONG, ENFILE, ENODEV, ENOENT, ENOMEM, ENOSPC, ENOTDIR,
-    ENXIO, EPERM, ESPIPE,
+    EBADF, EFBIG, EINVAL, EISDIR, ENAMETOOLONG, ENFILE, ENODEV, ENOSPC, ENXIO, EPERM, ESPIPE,
 };
 use linux_raw_sys::general::{O_APPEND, O_DIRECT, O_NOATIME, O_NONBLOCK};
 use mm::{Backing, ObjectError, Shared, Shmem};
@@ -52,12 +52,6 @@ impl Mode {
 
 /// A name in a folder.
 type Location = Option<(Arc<Node>, Vec<u8>)>;
-
-/// The entries of a folder: name, inode number, type.
-pub(crate) struct Listing {
-    pub(crate) entries: Vec<(Vec<u8>, u64, u8)>,
-    _charge: Charge,
-}
 
 /// An open description.
 pub(crate) struct Open {
@@ -411,7 +405,7 @@ impl Open {
         match known {
             Some(known) if position > 0 => Ok((known, position)),
             _ => {
-                let listing = Arc::new(list(&self.node)?);
+                let listing = Arc::new(Listing::of(&self.node)?);
                 let old = lock(&self.listing).replace(Arc::clone(&listing));
                 drop(old);
                 self.node.touch(&[READ]);
@@ -503,37 +497,4 @@ pub(crate) fn truncate(node: &Node, bytes: u64) -> Result<(), Errno> {
         Kind::Folder(_) => Err(Errno(EISDIR)),
         _ => Err(Errno(EINVAL)),
     }
-}
-
-/// Lists a folder.
-fn list(node: &Arc<Node>) -> Result<Listing, Errno> {
-    const FOLDER: u8 = 4;
-    let parent = node.parent().map_err(|error| match error {
-        Errno(ENOTDIR) => error,
-        _ => Errno(ENOENT),
-    })?;
-    let mut entries = Vec::new();
-    let mut bytes = 0;
-    let mut add = |name: &[u8], number, kind| {
-        entries.try_reserve(1).map_err(|_| Errno(ENOMEM))?;
-        bytes += 64 + name.len();
-        entries.push((name.to_vec(), number, kind));
-        Ok(())
-    };
-    add(b".", node.number, FOLDER)?;
-    add(b"..", parent.number, FOLDER)?;
-    match &node.kind {
-        Kind::Folder(folder) => {
-            // The budget bounds the entries of all folders, so this lock is held for a bounded
-            // time.
-            let folder = lock(folder);
-            for (name, Entry { node, .. }) in &folder.entries {
-                add(name, node.number, node.entry_type())?;
-            }
-        }
-        Kind::Proc(entry) => entry.list(&mut add)?,
-        _ => return Err(Errno(ENOTDIR)),
-    }
-    let charge = Charge::new(bytes).map_err(|_| Errno(ENOMEM))?;
-    Ok(Listing { entries, _charge: charge })
 }
