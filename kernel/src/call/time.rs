@@ -25,6 +25,26 @@ pub(crate) fn timespec(call: &Call<'_>, at: u64) -> Result<u64, Errno> {
     Ok((seconds as u64).saturating_mul(SECOND).saturating_add(nanos as u64))
 }
 
+/// When a timer is due first, in the time of the machine: `value` nanoseconds from now, or at
+/// `value` if it is absolute, of the real time or of the machine's. 0 stops it.
+pub(crate) fn due(value: u64, is_absolute: bool, real_time_counts: bool) -> Option<u64> {
+    match (value, is_absolute) {
+        (0, _) => None,
+        (value, false) => Some(clock::now().saturating_add(value)),
+        (value, true) if real_time_counts => Some(value.saturating_sub(real_time() - clock::now())),
+        (value, true) => Some(value),
+    }
+}
+
+/// Writes an itimerspec.
+pub(crate) fn write_itimerspec(
+    call: &Call<'_>,
+    at: u64,
+    (left, interval): (u64, u64),
+) -> Result<(), Errno> {
+    call.user().write(at, &[to_timespec(interval), to_timespec(left)])
+}
+
 pub(crate) fn to_timespec(nanos: u64) -> [u64; 2] {
     [nanos / SECOND, nanos % SECOND]
 }

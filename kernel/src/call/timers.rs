@@ -1,8 +1,7 @@
 //! Timers of a process that send signals: timer_create(2) and its kin. There are none that measure
 //! the time of a program.
 
-use super::{Call, Errno, Outcome, fail, real_time, timespec, to_timespec};
-use crate::clock;
+use super::{Call, Errno, Outcome, due, fail, timespec, write_itimerspec};
 use crate::task::process;
 use crate::task::signal::{SIGALRM, Target};
 use alloc::sync::Arc;
@@ -74,15 +73,10 @@ pub(super) fn timer_settime(call: &mut Call<'_>) -> Outcome {
     let interval = timespec(call, new)?;
     let value = timespec(call, new.checked_add(16).ok_or(Errno(EFAULT))?)?;
     let timer = call.process().timers.find(id as u32).ok_or(Errno(EINVAL))?;
-    let due = match (value, flags & ABSOLUTE != 0) {
-        (0, _) => None,
-        (value, false) => Some(clock::now().saturating_add(value)),
-        (value, true) if timer.real_time => Some(value.saturating_sub(real_time() - clock::now())),
-        (value, true) => Some(value),
-    };
+    let due = due(value, flags & ABSOLUTE != 0, timer.real_time);
     let before = timer.set(Some((due, interval)));
     if old != 0 {
-        write(call, old, before)?;
+        write_itimerspec(call, old, before)?;
     }
     Ok(0)
 }
@@ -91,7 +85,7 @@ pub(super) fn timer_settime(call: &mut Call<'_>) -> Outcome {
 pub(super) fn timer_gettime(call: &mut Call<'_>) -> Outcome {
     let [id, into, ..] = call.args;
     let timer = call.process().timers.find(id as u32).ok_or(Errno(EINVAL))?;
-    write(call, into, timer.set(None))?;
+    write_itimerspec(call, into, timer.set(None))?;
     Ok(0)
 }
 
@@ -107,9 +101,4 @@ pub(super) fn timer_delete(call: &mut Call<'_>) -> Outcome {
         true => Ok(0),
         false => fail(EINVAL),
     }
-}
-
-/// Writes an itimerspec.
-fn write(call: &Call<'_>, at: u64, (left, interval): (u64, u64)) -> Result<(), Errno> {
-    call.user().write(at, &[to_timespec(interval), to_timespec(left)])
 }

@@ -1,8 +1,7 @@
 //! timerfd_create(2), timerfd_settime(2), timerfd_gettime(2).
 
 use super::{Call, Errno, Outcome, check_flags};
-use crate::call::{fail, real_time, timespec, to_timespec};
-use crate::clock;
+use crate::call::{due, fail, timespec, write_itimerspec};
 use crate::file::node::Kind;
 use crate::file::open::Mode;
 use crate::file::timerfd::TimerFd;
@@ -33,11 +32,6 @@ fn timer(call: &Call<'_>, fd: u64) -> Result<Arc<TimerFd>, Errno> {
     }
 }
 
-/// Writes an itimerspec.
-fn write(call: &Call<'_>, at: u64, (left, interval): (u64, u64)) -> Result<(), Errno> {
-    call.user().write(at, &[to_timespec(interval), to_timespec(left)])
-}
-
 /// timerfd_settime(2). No call sets a clock, so TFD_TIMER_CANCEL_ON_SET has no effect.
 pub(in crate::call) fn timerfd_settime(call: &mut Call<'_>) -> Outcome {
     const ABSOLUTE: u64 = 1;
@@ -53,15 +47,10 @@ pub(in crate::call) fn timerfd_settime(call: &mut Call<'_>) -> Outcome {
     };
     check_flags(flags, (ABSOLUTE | CANCEL_ON_SET) as u32)?;
     let timer = timer(call, fd)?;
-    let due = match (value, flags & ABSOLUTE != 0) {
-        (0, _) => None,
-        (value, false) => Some(clock::now().saturating_add(value)),
-        (value, true) if timer.real_time => Some(value.saturating_sub(real_time() - clock::now())),
-        (value, true) => Some(value),
-    };
+    let due = due(value, flags & ABSOLUTE != 0, timer.real_time);
     let before = timer.set(Some((due, interval)));
     if old != 0 {
-        write(call, old, before)?;
+        write_itimerspec(call, old, before)?;
     }
     Ok(0)
 }
@@ -70,6 +59,6 @@ pub(in crate::call) fn timerfd_settime(call: &mut Call<'_>) -> Outcome {
 pub(in crate::call) fn timerfd_gettime(call: &mut Call<'_>) -> Outcome {
     let [fd, into, ..] = call.args;
     let left = timer(call, fd)?.set(None);
-    write(call, into, left)?;
+    write_itimerspec(call, into, left)?;
     Ok(0)
 }
