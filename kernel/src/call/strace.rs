@@ -12,7 +12,7 @@ use crate::channel::{self, Kind};
 use crate::clock;
 use crate::file::proc::Text;
 use crate::machine::Kernel;
-use crate::task::{Thread, lock};
+use crate::task::{Thread, lock, process};
 use crate::user::copy::User;
 use alloc::string::String;
 use core::fmt::{self, Write};
@@ -128,8 +128,7 @@ fn name_of_call(number: usize) -> Option<&'static str> {
 
 fn name_of(thread: &Thread) -> String {
     let name = *lock(thread.name());
-    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(name).into_owned()
+    process::shown(&name)
 }
 
 fn write_line(out: &mut Text, thread: &Thread, begun: &Begun, outcome: &Outcome) -> fmt::Result {

@@ -99,6 +99,12 @@ pub(crate) struct Process {
 /// The name of a thread: up to 15 bytes, and zeros.
 pub(crate) type Name = [u8; 16];
 
+/// A name as texts show it.
+pub(crate) fn shown(name: &Name) -> String {
+    let text = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
+}
+
 /// What /proc says of a program.
 #[derive(Clone, Default)]
 pub(crate) struct Program {
@@ -297,8 +303,7 @@ impl Process {
     /// Its number and name, for people.
     pub(crate) fn shown(&self) -> String {
         let name = *lock(&self.name);
-        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-        format!("{} ({})", self.pid, String::from_utf8_lossy(name))
+        format!("{} ({})", self.pid, shown(&name))
     }
 
     /// The files. None when the process has ended.

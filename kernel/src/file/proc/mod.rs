@@ -348,7 +348,7 @@ impl Content {
             Content::Name(thread) => {
                 let thread = thread.upgrade().ok_or(Errno(ESRCH))?;
                 let name = *lock(thread.name());
-                let line = format!("{}\n", process::shown(&name));
+                let line = format!("{}\n", processes::shown(&name));
                 Ok(read_text(line.as_bytes(), at, into))
             }
             Content::OomScoreAdj(process) => {

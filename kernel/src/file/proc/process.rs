@@ -5,11 +5,10 @@ use super::{Content, text};
 use crate::call::Errno;
 use crate::load::CLOCK_TICKS;
 use crate::path::Target;
-use crate::task::process::{self as processes, Name};
+use crate::task::process as processes;
 use crate::task::usage::Used;
 use crate::task::{Process, Space, Thread, lock, shortage};
 use alloc::format;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
@@ -116,7 +115,7 @@ impl What {
         let space = space.as_deref();
         // The name of a process outlives its threads.
         let name = *lock(thread.as_ref().map_or(&process.name, |thread| thread.name()));
-        let name = shown(&name);
+        let name = processes::shown(&name);
         let text = text(|out| match self {
             What::SmapsRollup => space.map_or(Ok(()), |space| space.write_smaps_rollup(out)),
             What::Comm => writeln!(out, "{name}"),
@@ -134,12 +133,6 @@ impl What {
         })?;
         Content::of(text)
     }
-}
-
-/// A name as texts show it.
-pub(super) fn shown(name: &Name) -> String {
-    let text = name.split(|byte| *byte == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(text).into_owned()
 }
 
 /// The number of the parent; 0 for none.
