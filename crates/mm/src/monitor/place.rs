@@ -2,8 +2,8 @@
 //!
 //! The entry is stored with the write right and with the lock of its table held, after a look at
 //! the VMA as it is then ([`AddressSpace::place`]). A page of an object goes into the object at the
-//! same moment ([`MemoryPages::fill`](crate::MemoryPages::fill)). So a page that is present is never
-//! replaced, and a page of one map never gets into another.
+//! same moment ([`MemoryPages::fill`](crate::MemoryPages::fill)). So a page that is present is
+//! never replaced, and a page of one map never gets into another.
 
 use core::cell::Cell;
 

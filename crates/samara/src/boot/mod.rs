@@ -1,8 +1,8 @@
 //! `samara boot`: builds the kernel of this checkout and runs it on a machine of QEMU.
 //!
-//! The order: [`arch`](mod@arch) and [`accel`] refuse what cannot be done; [`needs`] reports missing
-//! packages before anything is built; [`kernel`] builds the kernel; [`qemu`] makes QEMU's command
-//! line and [`run`](mod@run) runs it; [`console`] sends each line of the serial port to its
+//! The order: [`arch`](mod@arch) and [`accel`] refuse what cannot be done; [`needs`] reports
+//! missing packages before anything is built; [`kernel`] builds the kernel; [`qemu`] makes QEMU's
+//! command line and [`run`](mod@run) runs it; [`console`] sends each line of the serial port to its
 //! destination, and [`backtrace`] adds the names of functions; [`ending`] makes the exit code.
 //!
 //! `samara boot run` has more: [`program`] checks the program, and [`archive`] makes the files that
