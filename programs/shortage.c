@@ -108,7 +108,8 @@ static void chosen(size_t all)
 	OK(close(ends[1]));
 }
 
-/* A fork fails before anything ends: the memory for the tables is not there. */
+/* A fork fails before anything ends: the memory for the tables is not there. But it waits for the
+ * memory of processes that are ending. */
 static void forks(size_t all)
 {
 	int ends[2];
@@ -117,22 +118,28 @@ static void forks(size_t all)
 	pid_t child = OK(fork());
 	if (!child) {
 		OK(setpgid(0, 0));
-		/* Down to a few pages. */
+		/* Down to what some of the children need. */
 		char *at = mmap(NULL, 2 * all, PROT_READ | PROT_WRITE,
 				MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		CHECK(at != MAP_FAILED);
-		for (size_t page = 0; free_bytes() > all / 100; page += PAGE)
+		for (size_t page = 0; free_bytes() > all / 50; page += PAGE)
 			at[page] = 1;
-		int made = 0, failed = 0;
-		for (; made < 400 && !failed; made++) {
-			pid_t one = fork();
-			if (!one)
+		pid_t made[2000];
+		int count = 0;
+		for (; (made[count] = fork()) >= 0; count++) {
+			if (!made[count])
 				for (;;)
 					pause();
-			failed = one < 0;
-			CHECK(!failed || errno == ENOMEM || errno == EAGAIN);
+			CHECK(count < 1999);
 		}
-		CHECK(failed);
+		CHECK(errno == ENOMEM || errno == EAGAIN);
+		CHECK(count > 0);
+		while (count > 0)
+			OK(kill(made[--count], SIGKILL));
+		pid_t after = OK(fork());
+		if (!after)
+			_exit(5);
+		EQ(status_of(after), 5 << 8);
 		OK(write(ends[1], "x", 1));
 		OK(killpg(0, SIGKILL));
 	}

@@ -15,6 +15,7 @@ use newc::Entries;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use tempfile::TempDir;
 
 const NEEDED: u64 = 1;
 const RPATH: u64 = 15;
@@ -35,6 +36,15 @@ fn run(directory: &Path, arguments: &[&str]) -> (Vec<String>, String, String) {
     (below.collect(), argv.split('\0').next().unwrap().into(), err)
 }
 
+/// A link to the directory whose path has no blank: the first line of a script cannot name another
+/// path. It goes with the folder that is returned.
+fn plain(directory: &Path) -> (TempDir, impl Fn(&str) -> String) {
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    let link = folder.path().join("link");
+    symlink(directory, &link).unwrap();
+    (folder, move |path| link.join(path).to_str().unwrap().to_string())
+}
+
 #[test]
 fn libraries_are_found_as_the_dynamic_linker_finds_them() {
     let directory = directory("libraries", &format!("{FIND} cat $archive > archive; exit 37"));
@@ -43,6 +53,7 @@ fn libraries_are_found_as_the_dynamic_linker_finds_them() {
     }
     let at = |path: &str| directory.join(path);
     let path = |path: &str| at(path).to_str().unwrap().to_string();
+    let (_folder, plain) = plain(&directory);
     let (linker, origin, other) = (path("ld.so"), "$ORIGIN/../lib", path("other"));
     executable(&at("ld.so"), &dynamic(None, &[]));
     let needs = [(NEEDED, "a.so.1"), (NEEDED, "b.so"), (RUNPATH, origin)];
@@ -79,7 +90,7 @@ fn libraries_are_found_as_the_dynamic_linker_finds_them() {
     assert!(paths.contains(&"lib/a.so.1.2".into()) && !paths.contains(&"late/a.so.1".into()));
 
     // A script brings its program, and a program that is added its libraries.
-    executable(&at("script"), format!("#! {} -x\necho\n", path("bin/program")).as_bytes());
+    executable(&at("script"), format!("#! {} -x\necho\n", plain("bin/program")).as_bytes());
     let (paths, program, _) = run(&directory, &["script"]);
     assert!(paths.contains(&"other/d.so".into()), "{paths:?}");
     assert_eq!(program, path("script"));
@@ -130,10 +141,11 @@ fn an_interpreter_that_is_no_program_is_not_copied() {
         assert!(!paths.contains(&name.into()), "{paths:?}");
         assert!(err.contains(&format!("{}, {why}", path(name))), "{err}");
     }
-    executable(&at("script"), format!("#!{}\n", path("secret")).as_bytes());
+    let (_folder, plain) = plain(&directory);
+    executable(&at("script"), format!("#!{}\n", plain("secret")).as_bytes());
     let (code, _, err) = samara(&directory, &["run", "--with-libraries", "script"]);
     assert_eq!(code, Some(126), "{err}");
-    assert!(err.contains(&format!("/script names the interpreter {}", path("secret"))), "{err}");
+    assert!(err.contains(&format!("/script names the interpreter {}", plain("secret"))), "{err}");
 }
 
 #[test]
@@ -147,7 +159,8 @@ fn a_missing_library_is_named_with_the_file_that_needs_it() {
     executable(&at("path"), &dynamic(Some(&linker), &[(NEEDED, "/nowhere/y.so")]));
     fs::write(at("x.so"), dynamic(None, &[(NEEDED, "libnowhere.so.7")])).unwrap();
     executable(&at("script"), b"#!/nowhere/sh\n");
-    executable(&at("circle"), format!("#!{}\n", at("circle").display()).as_bytes());
+    let (_folder, plain) = plain(&directory);
+    executable(&at("circle"), format!("#!{}\n", plain("circle")).as_bytes());
     symlink("around", at("around")).unwrap();
     for (arguments, code, why) in [
         (

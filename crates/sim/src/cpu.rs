@@ -57,8 +57,10 @@ pub(crate) struct Cpu {
     pub(crate) mail: Mutex<Mail>,
     pub(crate) state: Mutex<State>,
     pub(crate) stats: Counters,
-    /// Odd while the CPU translates and accesses, if flushes are broadcast.
-    pub(crate) busy: AtomicU64,
+    /// Whether the CPU translates and accesses, if flushes are broadcast.
+    pub(crate) busy: AtomicBool,
+    /// The number of broadcast flushes under way on it. No access begins meanwhile.
+    pub(crate) closed: AtomicU32,
     /// The number of its step at which it takes the next timer interrupt. Only this CPU uses it.
     pub(crate) next_tick: AtomicU64,
 }
@@ -82,7 +84,8 @@ impl Cpu {
                 random: Rand32::new(id.index() as u64),
             }),
             stats: Counters::default(),
-            busy: AtomicU64::new(0),
+            busy: AtomicBool::new(false),
+            closed: AtomicU32::new(0),
             next_tick: AtomicU64::new(config.tick.unwrap_or(u64::MAX)),
         }
     }

@@ -1,8 +1,8 @@
 //! Flushes, on this CPU and on others.
 //!
-//! With [`Config::broadcast`](crate::Config::broadcast), hardware drops the entries of all target
-//! CPUs, and waits until each has ended the page walk and the access that it had begun. What such a
-//! walk has cached meanwhile is dropped, too.
+//! With [`Config::broadcast`](crate::Config::broadcast), hardware waits until each target CPU has
+//! ended the page walk and the access that it had begun, and then drops its entries. No access
+//! begins on that CPU meanwhile. Otherwise it could use an entry that the earlier walk has cached.
 //!
 //! Otherwise a CPU leaves its request in the mail of each target CPU, and waits until all have
 //! performed it. While it waits it performs the requests of others, so two CPUs that flush each
@@ -73,40 +73,41 @@ impl Sim {
     /// Drops the entries of these CPUs. No interrupt, and nothing for the targets to do.
     fn broadcast(&self, cpu: &Cpu, others: &CpuSet, what: Flush) {
         cpu.stats.broadcasts.add(1);
-        // SeqCst: the caller's changes of entries come before the walks that the other CPUs begin
-        // from now on.
-        fence(Ordering::SeqCst);
-        let others = others.iter().map(|other| &self.0.cpus[other.index()]);
-        let under_way: Vec<_> = others
-            .filter_map(|other| {
-                other.drop_uncounted(what);
-                self.drop_absent(other, what);
-                // SeqCst: pairs with `busy`. A CPU that has used its caches before the line above
-                // has counted before that.
-                let count = other.busy.load(Ordering::SeqCst);
-                (!count.is_multiple_of(2)).then_some((other, count))
-            })
-            .collect();
-        for (other, count) in under_way {
-            // Acquire: the access comes before what follows; pairs with the Release of `Busy`.
-            while other.busy.load(Ordering::Acquire) == count && !std::thread::panicking() {
+        for other in others.iter() {
+            let other = &self.0.cpus[other.index()];
+            // SeqCst: pairs with `busy`. Either this flush finds the access under way, or the
+            // access finds the CPU closed. And the caller's changes of entries come before the
+            // walks that begin afterwards.
+            other.closed.fetch_add(1, Ordering::SeqCst);
+            let _closed = Closed(other);
+            // SeqCst: as above. The access under way comes before what follows.
+            while other.busy.load(Ordering::SeqCst) && !std::thread::panicking() {
                 self.relax();
             }
+            // Seeds try an access here.
+            self.point(cpu);
             other.drop_uncounted(what);
+            self.drop_absent(other, what);
         }
     }
 
-    /// A translation and the access that follows it: a broadcast flush waits for its end. No
-    /// interrupt is taken meanwhile.
+    /// A translation and the access that follows it: a broadcast flush waits for its end, and it
+    /// begins when no such flush is under way on this CPU. No interrupt is taken within it.
     pub(crate) fn busy<'a>(&self, cpu: &'a Cpu) -> Busy<'a> {
         // Relaxed: only this CPU changes it.
-        let is_idle = cpu.busy.load(Ordering::Relaxed).is_multiple_of(2);
-        if !self.0.config.broadcast || !is_idle {
+        if !self.0.config.broadcast || cpu.busy.load(Ordering::Relaxed) {
             return Busy(None);
         }
-        // SeqCst: pairs with `broadcast`.
-        cpu.busy.fetch_add(1, Ordering::SeqCst);
-        Busy(Some(cpu))
+        loop {
+            // SeqCst: pairs with `broadcast`.
+            cpu.busy.store(true, Ordering::SeqCst);
+            let busy = Busy(Some(cpu));
+            if cpu.closed.load(Ordering::SeqCst) == 0 {
+                return busy;
+            }
+            drop(busy);
+            self.relax();
+        }
     }
 
     /// Puts the request into the mail of `other`, or performs it if that CPU is idle.
@@ -159,8 +160,18 @@ pub(crate) struct Busy<'a>(Option<&'a Cpu>);
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
         if let Some(cpu) = self.0 {
-            // Release: the access is made; pairs with the Acquire of `broadcast`.
-            cpu.busy.fetch_add(1, Ordering::Release);
+            // Release: the access is made; pairs with the load of `broadcast`.
+            cpu.busy.store(false, Ordering::Release);
         }
+    }
+}
+
+/// A broadcast flush that is under way on a CPU.
+struct Closed<'a>(&'a Cpu);
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        // Release: the entries are dropped; pairs with the load of `busy`.
+        self.0.closed.fetch_sub(1, Ordering::Release);
     }
 }

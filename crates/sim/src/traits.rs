@@ -339,6 +339,10 @@ impl Sim {
         self.instruction(cpu);
         let _busy = self.busy(cpu);
         let into = self.translate_now(cpu, at, Want { write, ..Want::default() })?;
+        if self.0.config.broadcast {
+            // A flush that sends no interrupt may come between the two.
+            self.point(cpu);
+        }
         let index = into.get() as usize % 4096 / 8;
         let word = self.0.arena.word(Frame::containing(into), index);
         word.map(access).ok_or(Fault { address: at, write, kind: FaultKind::Malformed })

@@ -5,6 +5,7 @@ mod common;
 use common::*;
 use machine::*;
 use sim::*;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const AT: u64 = 0x40_0000;
@@ -58,17 +59,15 @@ fn a_flush_waits_for_walks() {
     assert!(beside_walks(0).unwrap().broadcasts >= 6);
 }
 
-/// On threads, an access that was translated before the flush is made before the flush ends.
-#[test]
-fn a_flush_waits_for_accesses() {
-    let sim = Sim::new(Config { events: 0, ..config(2) }).unwrap();
-    let space = sim.on_cpu(0, || Space::new(&sim));
-    let done = AtomicBool::new(false);
-    let (sim_, space_, done_) = (&sim, &space, &done);
-    let changer = Box::new(move || {
+/// A CPU frees a page again and again to which another CPU stores all the time.
+fn beside_stores(sim: &Sim, rounds: u64) -> [Program<'_>; 2] {
+    let space = sim.on_cpu(0, || Space::new(sim));
+    let done = Arc::new(AtomicBool::new(false));
+    let (space_, done_) = (space.clone(), Arc::clone(&done));
+    let changer = move || {
         space_.activate(1);
-        for round in 0..2000 {
-            let frame = page(sim_);
+        for round in 0..rounds {
+            let frame = page(sim);
             space_.map(AT, frame);
             if round % 8 == 0 {
                 std::thread::yield_now();
@@ -76,21 +75,37 @@ fn a_flush_waits_for_accesses() {
             assert_eq!(space_.unmap(AT), frame);
             space_.flush(AT, 4096, false);
             // SAFETY: the frame is ours alone after the flush.
-            let word = unsafe { sim_.frame_ptr(frame).unwrap().cast::<u64>().as_mut() };
+            let word = unsafe { sim.frame_ptr(frame).unwrap().cast::<u64>().as_mut() };
             *word = round;
-            std::hint::spin_loop();
+            sim.relax();
             assert_eq!(*word, round, "a store came after the flush");
-            free(sim_, frame);
+            free(sim, frame);
         }
         done_.store(true, Relaxed);
-    }) as Program;
-    let user = Box::new(move || {
-        space_.activate(1);
-        while !done_.load(Relaxed) {
-            let _ = space_.store(AT, u64::MAX);
+    };
+    let user = move || {
+        space.activate(1);
+        while !done.load(Relaxed) {
+            let _ = space.store(AT, u64::MAX);
         }
-    }) as Program;
-    threads(&sim, vec![changer, user]).unwrap_or_else(|failure| panic!("{failure}"));
+    };
+    [Box::new(changer), Box::new(user)]
+}
+
+/// An access that was translated before the flush is made before the flush ends.
+#[test]
+fn a_flush_waits_for_accesses() {
+    let run = |seed| {
+        let sim = Sim::new(config(2)).unwrap();
+        seeded(&sim, seed, beside_stores(&sim, 6).into()).map(drop)
+    };
+    explore(300, run).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn a_flush_waits_for_accesses_of_threads() {
+    let sim = Sim::new(Config { events: 0, ..config(2) }).unwrap();
+    threads(&sim, beside_stores(&sim, 2000).into()).unwrap_or_else(|failure| panic!("{failure}"));
     assert_eq!(sim.stats().ipis_sent, 0);
     assert!(!sim.on_cpu(0, || sim.interrupts()));
 }

@@ -1,13 +1,15 @@
 //! Calls on processes and threads: clone, execve, wait, exit.
 
+use super::time::SECOND;
 use super::{Call, Errno, Outcome, Stop, fail};
+use crate::clock;
 use crate::file::events::Events;
 use crate::file::setting;
 use crate::load::{self, Loaded};
 use crate::task::memory::Memory;
 use crate::task::process::{self, Exit, Program};
 use crate::task::thread::Forked;
-use crate::task::{Own, Process, Thread, exit, lock, run, shortage, signal};
+use crate::task::{Own, Process, Space, Thread, exit, lock, run, shortage, signal, timer};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -197,18 +199,37 @@ fn for_process(call: &mut Call<'_>, new: &New) -> Result<Forked, Stop> {
             if new.flags & VM != 0 {
                 return Ok(Forked { space: Arc::clone(call.space()), files });
             }
-            if shortage::is_near() {
-                return fail(ENOMEM);
+            match fork_memory(call) {
+                Ok(space) => Forked { space: Arc::new(space), files },
+                Err(Errno(ENOMEM)) if shortage::is_passing() => return wait_for_memory(call),
+                Err(error) => return Err(error.into()),
             }
-            let space = call.space().fork(Tag::Assigned);
-            // What was made for the events of one that failed.
-            let space = Arc::new(space.inspect_err(|_| drop(Events::take(None)))?);
-            Forked { space, files }
         }
     };
     let told = call.tell_monitors(Some(&forked.space));
     told.inspect_err(|_| call.own.resume.forked = Some(forked.clone()))?;
     Ok(forked)
+}
+
+fn fork_memory(call: &Call<'_>) -> Result<Space, Errno> {
+    if shortage::is_near() {
+        return Err(Errno(ENOMEM));
+    }
+    let space = call.space().fork(Tag::Assigned);
+    // What was made for the events of one that failed.
+    Ok(space.inspect_err(|_| drop(Events::take(None)))?)
+}
+
+/// Makes the call again a millisecond later: processes that are ending give their memory back.
+fn wait_for_memory<T>(call: &mut Call<'_>) -> Result<T, Stop> {
+    call.thread.begin_wait();
+    if call.is_ending() {
+        call.thread.end_wait();
+        return Err(Stop::Interrupted);
+    }
+    timer::wake_at(clock::now() + SECOND / 1000, call.thread, &mut call.own.resume);
+    call.thread.wait_deeply();
+    Err(Stop::Wait)
 }
 
 fn new_process(call: &Call<'_>, new: &New, own: Own, forked: Forked) -> Result<Arc<Thread>, Errno> {

@@ -7,7 +7,8 @@
 //! victim has left all CPUs, nor for the turn of a thread.
 //!
 //! A fork or an execve does not ask. It fails with ENOMEM. A fork fails already while the last
-//! hundredth of memory is left: otherwise the first faults of the child would kill a process.
+//! hundredth of memory is left: otherwise the first faults of the child would kill a process. But
+//! it waits for processes that are ending.
 //!
 //! # Why it ends
 //! Each time that `mm` is told to try again, frames were given back or a process was marked as
@@ -32,6 +33,15 @@ use spin::mutex::SpinMutex;
 /// Whether a new process would find too little memory. Cost: a load for each CPU.
 pub(crate) fn is_near() -> bool {
     (Kernel.free_frames() as u64) < frames_at_start() / 100
+}
+
+/// Whether memory is on its way back: a process is ending. Takes back its pages, and what waits for
+/// a grace period.
+pub(crate) fn is_passing() -> bool {
+    let _one = lock(&MAKES_ROOM);
+    take_back();
+    process::next(0, |process| lock(&process.exiting).is_some() && lock(&process.ended).is_none())
+        .is_some()
 }
 
 /// Makes room when no frame is free.
