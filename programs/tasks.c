@@ -363,6 +363,58 @@ static void vforks(void)
 	}
 }
 
+static void handle(int number) { shared = number; }
+static void handle_too(int number) { shared = -number; }
+
+/* Changes an action, runs its handler, and replaces the program. */
+static int sharer(void *program)
+{
+	signal(SIGUSR1, handle_too);
+	kill(getpid(), SIGUSR2);
+	if (shared != SIGUSR2)
+		return 1;
+	signal(SIGTERM, SIG_IGN);
+	char *const arguments[] = {program, ":", NULL};
+	return program ? execv(program, arguments) : 7;
+}
+
+static void acts(int number, void (*expected)(int))
+{
+	struct sigaction action;
+	OK(sigaction(number, NULL, &action));
+	CHECK(action.sa_handler == expected);
+}
+
+/* Processes may share what they do at a signal, until one replaces its program. */
+static void actions(char *program)
+{
+	for (int round = 0; round < 4; round++) {
+		int shares = round < 3;
+		long flags = (shares ? VM | SIGHAND : VM) | VFORK | SIGCHLD;
+		signal(SIGUSR1, handle);
+		signal(SIGUSR2, handle);
+		signal(SIGTERM, handle);
+		shared = 0;
+		char *replaces = round < 2 ? program : NULL;
+		pid_t pid = OK(thread(sharer, stack + sizeof stack, flags, replaces));
+		exits_with(pid, replaces ? 0 : 7);
+		acts(SIGUSR1, shares ? handle_too : handle);
+		acts(SIGUSR2, handle);
+		acts(SIGTERM, shares ? SIG_IGN : handle);
+		/* They are the process's own again, for a child by fork. */
+		pid = OK(fork());
+		if (pid == 0) {
+			signal(SIGUSR2, SIG_IGN);
+			_exit(3);
+		}
+		exits_with(pid, 3);
+		acts(SIGUSR2, handle);
+	}
+	OK(kill(getpid(), SIGUSR1));
+	EQ(shared, SIGUSR1);
+	signal(SIGTERM, SIG_DFL);
+}
+
 /* Threads and siblings have no exit signal of their own. */
 static void refusals(void)
 {
@@ -383,7 +435,15 @@ int main(int argc, char **argv)
 	snprintf(name, sizeof name, "%s", strrchr(program, '/') + 1);
 	if (argc > 2 && strcmp(argv[1], ":") == 0)
 		return role(atoi(argv[2]), name);
+	if (argc > 1 && strcmp(argv[1], ":") == 0) {
+		/* Handlers are gone, and what was ignored stays so. */
+		acts(SIGUSR1, SIG_DFL);
+		acts(SIGTERM, SIG_IGN);
+		signal(SIGTERM, SIG_DFL);
+		return 0;
+	}
 	long rounds = sized(argc, argv, 50);
+	actions(program);
 	named(name);
 	names();
 	times_of_threads();

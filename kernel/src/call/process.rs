@@ -122,7 +122,6 @@ fn make(call: &mut Call<'_>, new: New) -> Outcome {
         || has(SIGHAND) && !has(VM)
         || has(THREAD) && !has(SIGHAND)
         || has(SIGHAND) && has(CLEAR_SIGHAND)
-        || has(VM) && !has(THREAD) && has(SIGHAND)
         || new.exit_signal > 64
     {
         return fail(EINVAL);
@@ -246,7 +245,10 @@ fn new_process(call: &Call<'_>, new: &New, own: Own, forked: Forked) -> Result<A
     let child = Process::new(Some(of), beside, exit_signal, memory, files).ok_or(Errno(EAGAIN))?;
     *lock(&child.place) = lock(&of.place).clone();
     *lock(&child.program) = lock(&of.program).clone();
-    signal::copy(of, &child, new.flags & CLEAR_SIGHAND != 0);
+    match new.flags & SIGHAND != 0 {
+        true => signal::share(of, &child),
+        false => signal::copy(of, &child, new.flags & CLEAR_SIGHAND != 0),
+    }
     Ok(Thread::new(child.pid, child, own))
 }
 

@@ -74,7 +74,8 @@ fn next(thread: &Thread) -> Option<(Info, Effect)> {
         let taken = own.pending.take(wanted).or_else(|| shared.pending.take(wanted));
         let mut info = taken?;
         if thread.process.timers.deliver(&mut info) {
-            return Some((info, shared.actions.effect(info.number())));
+            let effect = lock(&shared.actions).effect(info.number());
+            return Some((info, effect));
         }
     }
 }
@@ -101,7 +102,7 @@ fn handle(thread: &Arc<Thread>, own: &mut Own, info: Info, action: &Action) {
     let kept = kept.unwrap_or(before);
     if frame::build(own, info, action, kept, trap).is_err() {
         if number == SIGSEGV {
-            lock(&thread.process.signals).actions.reset(SIGSEGV);
+            lock(&super::actions(&thread.process)).reset(SIGSEGV);
         }
         super::set_mask(thread, kept);
         return fault::force(thread, own, SIGSEGV, super::SI_KERNEL, 0);

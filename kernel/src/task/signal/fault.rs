@@ -29,11 +29,13 @@ pub(super) struct Trap {
 /// Sends a signal that the thread cannot ignore.
 pub(crate) fn force(thread: &Arc<Thread>, own: &Own, number: u8, code: i32, address: u64) {
     {
-        let mut shared = lock(&thread.process.signals);
+        let shared = lock(&thread.process.signals);
         let mut signals = lock(&thread.signals);
-        if signals.mask & bit(number) != 0 || shared.actions.ignore_explicitly(number) {
-            shared.actions.reset(number);
+        let mut actions = lock(&shared.actions);
+        if signals.mask & bit(number) != 0 || actions.ignore_explicitly(number) {
+            actions.reset(number);
         }
+        drop(actions);
         signals.mask &= !bit(number);
         let (vector, error) = (own.registers.vector, own.registers.code);
         if vector < 32 {

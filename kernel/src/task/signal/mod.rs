@@ -20,7 +20,8 @@
 //! signal. A thread that ends does the same. A thread that waits looks at the sets after it has
 //! begun to wait.
 //!
-//! The lock of a process comes before that of a thread, and both before those of its timers.
+//! The lock of a process comes before that of a thread, and both before those of its timers and of
+//! its actions.
 //!
 //! # What is not here
 //! Job control. A stop signal may be blocked, caught and waited for, but by default it does
@@ -61,6 +62,7 @@ use action::Actions;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use fault::Trap;
+use spin::mutex::SpinMutex;
 
 pub(crate) const SIGILL: u8 = 4;
 pub(crate) const SIGTRAP: u8 = 5;
@@ -102,7 +104,8 @@ pub(crate) struct OfThread {
 /// The signals of a process.
 #[derive(Default)]
 pub(crate) struct OfProcess {
-    pub(crate) actions: Actions,
+    /// Processes share them after a clone with CLONE_SIGHAND.
+    actions: Arc<SpinMutex<Actions>>,
     pending: Pending,
     alarm: Alarm,
 }
@@ -145,7 +148,7 @@ fn queue(process: &Process, info: Info) -> Result<bool, Errno> {
     {
         let mut signals = lock(&process.signals);
         let blocked = lock(&first.signals).mask & bit(number) != 0;
-        if !blocked && signals.actions.ignore(number) {
+        if !blocked && lock(&signals.actions).ignore(number) {
             return Ok(false);
         }
         signals.pending.add(info)?;
@@ -175,7 +178,7 @@ fn queue_to(thread: &Arc<Thread>, info: Info) -> Result<bool, Errno> {
     let wanted = {
         let signals = lock(&process.signals);
         let mut own = lock(&thread.signals);
-        if own.mask & bit(number) == 0 && signals.actions.ignore(number) {
+        if own.mask & bit(number) == 0 && lock(&signals.actions).ignore(number) {
             return Ok(false);
         }
         own.pending.add(info)?;
@@ -283,7 +286,7 @@ pub(crate) fn end_awaiting(thread: &Thread) {
 
 /// Sets or reads the action of a process at a signal.
 pub(crate) fn change_action(process: &Process, number: u8, new: Option<Action>) -> Action {
-    let (before, ignored) = lock(&process.signals).actions.change(number, new);
+    let (before, ignored) = lock(&actions(process)).change(number, new);
     if ignored {
         forget(process, &lock(&process.threads), bit(number));
         process.timers.lost(number);
@@ -299,7 +302,7 @@ pub(super) fn child_ended(parent: &Arc<Process>, child: &Process, how: Exit) -> 
     let signal = if same { child.exit_signal.load(Ordering::Relaxed) } else { SIGCHLD.into() };
     let Some(number @ 1..=MOST) = u8::try_from(signal).ok() else { return false };
     let (reap, silent) = match number {
-        SIGCHLD => lock(&parent.signals).actions.child_rules(),
+        SIGCHLD => lock(&actions(parent)).child_rules(),
         _ => (false, false),
     };
     if !silent {
@@ -321,20 +324,30 @@ pub(crate) fn inherit(from: &Thread, to: &Thread) {
     lock(&to.signals).mask = mask;
 }
 
-/// A new process has the actions of its parent; with `clear`, the default ones instead of handlers.
-pub(crate) fn copy(from: &Process, to: &Process, clear: bool) {
-    let mut actions = lock(&from.signals).actions.clone();
-    if clear {
-        actions.clear();
-    }
-    lock(&to.signals).actions = actions;
+/// The actions of a process, also of those that share them.
+fn actions(process: &Process) -> Arc<SpinMutex<Actions>> {
+    Arc::clone(&lock(&process.signals).actions)
 }
 
-/// A new program has default actions where the old one had handlers, and tells its parent of its
-/// end by SIGCHLD.
+/// A new process has the actions of its parent; with `clear`, the default ones instead of handlers.
+pub(crate) fn copy(from: &Process, to: &Process, clear: bool) {
+    let mut copy = lock(&actions(from)).clone();
+    if clear {
+        copy.clear();
+    }
+    lock(&to.signals).actions = Arc::new(SpinMutex::new(copy));
+}
+
+/// A new process shares the actions of its parent.
+pub(crate) fn share(from: &Process, to: &Process) {
+    lock(&to.signals).actions = actions(from);
+}
+
+/// A new program has default actions where the old one had handlers, shares them with no other
+/// process, and tells its parent of its end by SIGCHLD.
 pub(crate) fn exec(thread: &Thread) {
     let process = &thread.process;
-    lock(&process.signals).actions.clear();
+    copy(process, process, true);
     process.timers.clear();
     // Relaxed: only the numbers.
     process.exit_signal.store(SIGCHLD.into(), Ordering::Relaxed);
