@@ -24,7 +24,7 @@ struct mapping {
 
 struct iova_space {
     struct samara_tree *tree;
-    uint64_t next; /* under the tree's lock */
+    uint64_t next; /* under the lock of the tree */
 };
 
 static void free_mapping(void *ctx, void *mapping)
@@ -58,14 +58,14 @@ static int iova_map(struct iova_space *space, void *memory, uint64_t size, uint6
     size = (size + PAGE - 1) & ~(PAGE - 1);
     mapping->memory = memory;
     mapping->size = size;
-    mapping->iova = 0;
-    /* Under the lock, the mapping is complete before another thread can use its address. */
+    /* Readers see what is stored at once, so the mapping is complete before. */
     result = samara_tree_lock(space->tree);
     if (result == 0) {
-        result = samara_tree_alloc_cyclic(space->tree, PAGE, limit - 1, size, PAGE, mapping,
-                                          &space->next, iova);
+        result = samara_tree_find_free_cyclic(space->tree, PAGE, limit - 1, size, PAGE,
+                                              &space->next, iova);
         if (result == 0) {
             mapping->iova = *iova;
+            result = samara_tree_store(space->tree, *iova, *iova + size - 1, mapping);
         }
         samara_tree_unlock(space->tree);
     }

@@ -537,6 +537,10 @@ int samara_tree_clear(struct samara_tree *tree);
  * in a hole so long that it cannot fail. The caller's reference to `entry` goes to the tree; after
  * an error it is still the caller's.
  *
+ * Readers may see the entry before this call returns. An entry that contains its own place is
+ * complete for them only in this order: under `samara_tree_lock`, `samara_tree_find_free`, then
+ * the place is written into the entry, then `samara_tree_store`.
+ *
  * Errors: -ENOSPC; -EINVAL if a pointer is NULL, `min` > `max`, the size is 0 or the alignment is
  * no power of two; -ENOMEM, -EDEADLK as `samara_tree_store`. Cost: O(log n).
  */
@@ -578,8 +582,8 @@ int samara_tree_alloc_cyclic(struct samara_tree *tree,
 
 /**
  * Finds the lowest `size` free indices from `min` to `max` that begin at a multiple of `align`, as
- * `samara_tree_alloc` does, and stores nothing. Beside a writer, they were free at some moment
- * during the call.
+ * `samara_tree_alloc` does, and stores nothing. Under the lock they stay free; beside a writer,
+ * they were free at some moment during the call.
  *
  * Errors: -ENOSPC; -EINVAL as `samara_tree_alloc`; -EPERM outside of a read section and of the
  * lock. Never waits or allocates. Cost: O(log n).
@@ -600,6 +604,18 @@ int samara_tree_find_free_rev(const struct samara_tree *tree,
                               uint64_t size,
                               uint64_t align,
                               uint64_t *first);
+
+/**
+ * As `samara_tree_find_free`, but the place that `samara_tree_alloc_cyclic` would take. `*next`
+ * becomes the index behind it, as there: what is not stored is skipped.
+ */
+int samara_tree_find_free_cyclic(const struct samara_tree *tree,
+                                 uint64_t min,
+                                 uint64_t max,
+                                 uint64_t size,
+                                 uint64_t align,
+                                 uint64_t *next,
+                                 uint64_t *first);
 
 /**
  * Takes the tree's lock, for several calls that write. The thread may also read until it unlocks,
@@ -674,12 +690,16 @@ int samara_tree_stats(struct samara_tree *tree, struct samara_stats *out, size_t
 int samara_tree_validate(struct samara_tree *tree);
 
 /**
- * Allocates nodes for the next `writes` stores, erases and set_ends of this thread under the lock,
- * so that these need no further nodes. For trees with callbacks, a write over several ranges may
- * still fail with -ENOMEM. Nodes that are left over are freed at `samara_tree_unlock`.
+ * Allocates what the next `writes` stores, inserts, erases and set_ends need, wherever they are:
+ * these do not fail with -ENOMEM. With callbacks, that holds for a write that removes at most 31
+ * ranges.
  *
- * Errors: -EPERM if the thread does not hold the lock; -EINVAL, -ENOMEM, -EDEADLK. Cost: six to
- * ten nodes for each level and write.
+ * The caller holds the lock; what is left over is freed at `samara_tree_unlock`. In an exclusive
+ * tree it stays for later writes. With `writes` of 0, what is left over is freed now.
+ *
+ * Errors: -EPERM if the thread does not hold the lock; -EINVAL, -EDEADLK; -ENOMEM, also at once if
+ * it would be more than the machine's memory, and then nothing is preallocated. Cost: up to ten
+ * nodes for each level and write, and as much memory for what the write retires.
  */
 int samara_tree_preallocate(struct samara_tree *tree, size_t writes);
 

@@ -93,6 +93,10 @@ unsafe fn find(
 /// in a hole so long that it cannot fail. The caller's reference to `entry` goes to the tree; after
 /// an error it is still the caller's.
 ///
+/// Readers may see the entry before this call returns. An entry that contains its own place is
+/// complete for them only in this order: under `samara_tree_lock`, `samara_tree_find_free`, then
+/// the place is written into the entry, then `samara_tree_store`.
+///
 /// Errors: -ENOSPC; -EINVAL if a pointer is NULL, `min` > `max`, the size is 0 or the alignment is
 /// no power of two; -ENOMEM, -EDEADLK as `samara_tree_store`. Cost: O(log n).
 #[unsafe(no_mangle)]
@@ -126,6 +130,28 @@ pub unsafe extern "C" fn samara_tree_alloc_rev(
     unsafe { allocate(tree, wanted, entry, first, End::Highest, "samara_tree_alloc_rev") }
 }
 
+/// Searches from `next` on, and then from the beginning of the bounds. Returns the place, and the
+/// `next` after it.
+fn cyclic(
+    wanted: &Wanted,
+    next: u64,
+    search: impl Fn(RangeInclusive<usize>, usize, usize) -> Result<usize, Error>,
+) -> Result<(usize, u64), Error> {
+    let Wanted { bounds, size, align } = wanted;
+    let next = next as usize;
+    let from = match bounds.contains(&next) {
+        true => search(next..=*bounds.end(), *size, *align),
+        false => Err(Error::NoSpace),
+    };
+    let place = match from {
+        Err(Error::NoSpace) => search(bounds.clone(), *size, *align)?,
+        place => place?,
+    };
+    let last = place + (size - 1);
+    let following = if last < *bounds.end() { last + 1 } else { *bounds.start() };
+    Ok((place, following as u64))
+}
+
 /// As `samara_tree_alloc`, but at the lowest place at or after `*next`; if there is none, at the
 /// lowest place from `min` on. So an index that was freed is not used again soon. `*next` becomes
 /// the index behind the place, or `min` if that is UINT64_MAX or behind `max`.
@@ -149,23 +175,16 @@ pub unsafe extern "C" fn samara_tree_alloc_cyclic(
         let tree = unsafe { samara_tree::from(tree, CALL) }?;
         not_null(first.is_null() || next.is_null(), CALL, "first or next is NULL")?;
         let entry = entry_of(entry, CALL)?;
-        let Wanted { bounds, size, align } = wanted(min, max, size, align, CALL)?;
+        let wanted = wanted(min, max, size, align, CALL)?;
         let found = tree.write(CALL, |writer, _| {
             // SAFETY: the caller passes a valid index.
-            let from = unsafe { next.read() } as usize;
-            let place = match from.clamp(*bounds.start(), *bounds.end()) {
-                inside if inside == from => writer.empty_area(from..=*bounds.end(), size, align),
-                _ => Err(Error::NoSpace),
-            };
-            let place = match place {
-                Err(Error::NoSpace) => writer.empty_area(bounds.clone(), size, align)?,
-                place => place?,
-            };
-            let last = place + (size - 1);
+            let from = unsafe { next.read() };
+            let search = |bounds, size, align| writer.empty_area(bounds, size, align);
+            let (place, following) = cyclic(&wanted, from, search)?;
+            let last = place + (wanted.size - 1);
             writer.insert_range(place..=last, entry).map_err(Error::from)?;
-            let following = if last < *bounds.end() { last + 1 } else { *bounds.start() };
             // SAFETY: as above.
-            unsafe { next.write(following as u64) };
+            unsafe { next.write(following) };
             Ok(place)
         })?;
         // SAFETY: the caller passes a place for the index.
@@ -175,8 +194,8 @@ pub unsafe extern "C" fn samara_tree_alloc_cyclic(
 }
 
 /// Finds the lowest `size` free indices from `min` to `max` that begin at a multiple of `align`, as
-/// `samara_tree_alloc` does, and stores nothing. Beside a writer, they were free at some moment
-/// during the call.
+/// `samara_tree_alloc` does, and stores nothing. Under the lock they stay free; beside a writer,
+/// they were free at some moment during the call.
 ///
 /// Errors: -ENOSPC; -EINVAL as `samara_tree_alloc`; -EPERM outside of a read section and of the
 /// lock. Never waits or allocates. Cost: O(log n).
@@ -207,4 +226,34 @@ pub unsafe extern "C" fn samara_tree_find_free_rev(
     let wanted = [min, max, size, align];
     // SAFETY: the caller's promise.
     unsafe { find(tree, wanted, first, End::Highest, "samara_tree_find_free_rev") }
+}
+
+/// As `samara_tree_find_free`, but the place that `samara_tree_alloc_cyclic` would take. `*next`
+/// becomes the index behind it, as there: what is not stored is skipped.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn samara_tree_find_free_cyclic(
+    tree: *const samara_tree,
+    min: u64,
+    max: u64,
+    size: u64,
+    align: u64,
+    next: *mut u64,
+    first: *mut u64,
+) -> c_int {
+    const CALL: &str = "samara_tree_find_free_cyclic";
+    border(|| {
+        // SAFETY: the caller passes NULL or a tree.
+        let tree = unsafe { samara_tree::from(tree, CALL) }?;
+        not_null(first.is_null() || next.is_null(), CALL, "first or next is NULL")?;
+        let wanted = wanted(min, max, size, align, CALL)?;
+        let (map, guard) = tree.reading(CALL)?;
+        let search = |bounds, size, align| map.empty_area(guard, bounds, size, align);
+        // SAFETY: the caller passes a valid index, and a place for another one.
+        unsafe {
+            let (place, following) = cyclic(&wanted, next.read(), search)?;
+            next.write(following);
+            first.write(place as u64);
+        }
+        Ok(())
+    })
 }

@@ -2,7 +2,7 @@
 
 use crate::engine::Retiring;
 use crate::errno::{Errno, border, misuse};
-use crate::queue::{List, Periods, Queue};
+use crate::queue::{BLOCK_SIZE, List, Periods, Queue, blocks_for};
 use crate::thread::Local;
 use crate::tree::{SAMARA_TREE_CALLER_LOCK, SAMARA_TREE_EXCLUSIVE, samara_tree};
 use crate::{Session, Writer};
@@ -114,6 +114,17 @@ impl Due<'_> {
 /// tree of this height. Per level it replaces six nodes, and drops the children of two.
 fn most_pieces(height: usize) -> usize {
     16 + 40 * height.saturating_sub(1)
+}
+
+/// Refuses at once what is more than all memory.
+fn check_memory(bytes: Option<usize>) -> Result<(), Errno> {
+    // SAFETY: it only asks. -1 stands for no limit.
+    let [pages, size] = [libc::_SC_PHYS_PAGES, libc::_SC_PAGESIZE]
+        .map(|name| usize::try_from(unsafe { libc::sysconf(name) }).unwrap_or(usize::MAX));
+    match bytes {
+        Some(bytes) if bytes <= pages.saturating_mul(size) => Ok(()),
+        _ => Err(Errno::NO_MEMORY),
+    }
 }
 
 impl samara_tree {
@@ -281,6 +292,55 @@ impl samara_tree {
         Ok(())
     }
 
+    /// Frees what is preallocated: the nodes with the writer, the blocks of the queue when it seals
+    /// some.
+    ///
+    /// # Safety
+    /// This thread is the writer, and has no reference to the queue or the writer.
+    unsafe fn give_back(&self) -> Due<'_> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let _ = (*self.writer.queue.get()).preallocate(0);
+            Local::with(|local| self.end_session(local, false))
+        }
+    }
+
+    /// Allocates what the next `writes` calls need, or frees what is left if they are none.
+    pub(crate) fn preallocate(&self, call: &str, writes: usize) -> Result<(), Errno> {
+        self.writer.preallocated.set(true);
+        let result = self.write(call, |writer, queue| {
+            let exclusive = self.is_exclusive();
+            if exclusive && !self.has_callbacks() {
+                check_memory(writer.bytes_for_writes(writes))?;
+                return Ok(writer.preallocate_writes(writes)?);
+            }
+            let blocks = |height| {
+                let pieces = if exclusive { 0 } else { most_pieces(height) };
+                blocks_for(pieces + 1)
+            };
+            let blocks = writer.heights_of_writes(writes).try_fold(0_usize, |sum, next| {
+                sum.checked_add(blocks(next.0).checked_mul(next.1)?)
+            });
+            let bytes = blocks.and_then(|blocks| blocks.checked_mul(BLOCK_SIZE));
+            let nodes = writer.bytes_for_writes(writes);
+            check_memory(bytes.and_then(|bytes| bytes.checked_add(nodes?)))?;
+            writer.preallocate_writes(writes)?;
+            // SAFETY: this thread is the writer, which uses the queue during its calls only.
+            unsafe { &mut *queue }.preallocate(blocks.unwrap_or(0))
+        });
+        if writes == 0 || result.is_err() {
+            Local::with(|local| {
+                let held = self.enter(local, call)?;
+                // SAFETY: as above, outside of any call that writes.
+                let due = unsafe { self.give_back() };
+                drop(held);
+                due.run();
+                Ok::<_, Errno>(())
+            })?;
+        }
+        result
+    }
+
     /// Drops the writer of a tree that is being destroyed.
     ///
     /// # Safety
@@ -346,9 +406,8 @@ impl samara_tree {
         }
         let mut due = Due(List::new(), None);
         if self.writer.preallocated.replace(false) {
-            // Nodes that are left over go back with the writer.
             // SAFETY: this thread is the writer, outside of any call that writes.
-            due = Local::with(|local| unsafe { self.end_session(local, false) });
+            due = unsafe { self.give_back() };
         }
         // Relaxed: as in `begin`.
         self.owner.store(0, Ordering::Relaxed);

@@ -52,7 +52,15 @@ pub(crate) fn in_callback<T>(call: impl FnOnce() -> T) -> T {
 }
 
 /// The number of pieces in a block.
-pub(crate) const CAPACITY: usize = 31;
+const CAPACITY: usize = 31;
+
+/// The blocks that a write may use that retires so many pieces: those that it fills, one that it
+/// seals although it is not full, and one to stage in.
+pub(crate) fn blocks_for(pieces: usize) -> usize {
+    pieces.div_ceil(CAPACITY) + 2
+}
+
+pub(crate) const BLOCK_SIZE: usize = size_of::<Block>();
 
 #[repr(C)]
 pub(crate) struct Block {
@@ -187,17 +195,27 @@ pub(crate) struct Queue {
     spare: List,
     /// Whether the next end of a write seals all blocks.
     hurry: bool,
+    /// The number of spare blocks that are preallocated, and kept after a write.
+    preallocated: usize,
     /// Pieces that found no memory, and so are never freed. 0 unless the reserve was too small.
     pub(crate) leaked: usize,
 }
 
-/// The largest number of spare blocks that a queue keeps after a write.
+/// The number of spare blocks that a queue keeps after a write, if none are preallocated.
 const SPARES: usize = 16;
 
 impl Queue {
     pub(crate) const fn new() -> Queue {
         const NONE: List = List::new();
-        Queue { filling: NONE, sealed: NONE, staged: NONE, spare: NONE, hurry: false, leaked: 0 }
+        Queue {
+            filling: NONE,
+            sealed: NONE,
+            staged: NONE,
+            spare: NONE,
+            hurry: false,
+            preallocated: 0,
+            leaked: 0,
+        }
     }
 
     /// Makes sure that there is room for this number of pieces.
@@ -213,6 +231,26 @@ impl Queue {
             self.spare.push(Block::new()?);
         }
         Ok(())
+    }
+
+    /// Has so many spare blocks, and keeps them until it is told to have none.
+    pub(crate) fn preallocate(&mut self, blocks: usize) -> Result<(), Errno> {
+        self.preallocated = blocks;
+        self.trim();
+        while self.spare.blocks < blocks {
+            self.spare.push(Block::new()?);
+        }
+        Ok(())
+    }
+
+    /// Frees spare blocks of which there are too many.
+    fn trim(&mut self) {
+        while self.spare.blocks > self.preallocated.max(SPARES) {
+            if let Some(block) = self.spare.pop() {
+                // SAFETY: the block is empty and ours.
+                unsafe { free_object(block) }
+            }
+        }
     }
 
     /// Seals all blocks at the end of this write: much memory waits.
@@ -238,10 +276,13 @@ impl Queue {
         self.filling.put(piece);
     }
 
-    /// Stages a piece. Takes no memory from the reserve.
+    /// Stages a piece. Takes no memory from the reserve of this write, but one block from those
+    /// that are preallocated.
     pub(crate) fn stage(&mut self, piece: Piece) -> Result<(), Errno> {
         if self.staged.room() == 0 {
-            self.staged.push(Block::new()?);
+            let is_first = self.staged.is_empty() && self.preallocated > 0;
+            let spare = is_first.then(|| self.spare.pop()).flatten();
+            self.staged.push(spare.map_or_else(Block::new, Ok)?);
         }
         self.staged.put(piece);
         Ok(())
@@ -286,12 +327,7 @@ impl Queue {
 
     #[cold]
     fn seal(&mut self, periods: Periods, force: bool) {
-        while self.spare.blocks > SPARES {
-            if let Some(block) = self.spare.pop() {
-                // SAFETY: the block is empty and ours.
-                unsafe { free_object(block) }
-            }
-        }
+        self.trim();
         let target = match periods {
             Periods::Sections => DOMAIN.target(),
             _ => 0,

@@ -156,19 +156,23 @@ pub unsafe extern "C" fn samara_tree_validate(tree: *mut samara_tree) -> c_int {
     })
 }
 
-/// Allocates nodes for the next `writes` stores, erases and set_ends of this thread under the lock,
-/// so that these need no further nodes. For trees with callbacks, a write over several ranges may
-/// still fail with -ENOMEM. Nodes that are left over are freed at `samara_tree_unlock`.
+/// Allocates what the next `writes` stores, inserts, erases and set_ends need, wherever they are:
+/// these do not fail with -ENOMEM. With callbacks, that holds for a write that removes at most 31
+/// ranges.
 ///
-/// Errors: -EPERM if the thread does not hold the lock; -EINVAL, -ENOMEM, -EDEADLK. Cost: six to
-/// ten nodes for each level and write.
+/// The caller holds the lock; what is left over is freed at `samara_tree_unlock`. In an exclusive
+/// tree it stays for later writes. With `writes` of 0, what is left over is freed now.
+///
+/// Errors: -EPERM if the thread does not hold the lock; -EINVAL, -EDEADLK; -ENOMEM, also at once if
+/// it would be more than the machine's memory, and then nothing is preallocated. Cost: up to ten
+/// nodes for each level and write, and as much memory for what the write retires.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn samara_tree_preallocate(tree: *mut samara_tree, writes: usize) -> c_int {
     const CALL: &str = "samara_tree_preallocate";
     border(|| {
         // SAFETY: the caller passes NULL or a tree.
         let tree = unsafe { samara_tree::from(tree, CALL) }?;
-        if !crate::thread::Local::with(|local| tree.is_owner(local)) {
+        if !tree.is_exclusive() && !crate::thread::Local::with(|local| tree.is_owner(local)) {
             return Err(misuse(libc::EPERM, CALL, "this thread does not hold the lock"));
         }
         tree.preallocate(CALL, writes)
@@ -223,11 +227,4 @@ pub unsafe extern "C" fn samara_tree_barrier(tree: *mut samara_tree) -> c_int {
 pub extern "C" fn samara_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
     VERSION.as_ptr().cast()
-}
-
-impl samara_tree {
-    fn preallocate(&self, call: &str, writes: usize) -> Result<(), Errno> {
-        self.writer.preallocated.set(true);
-        self.write(call, |writer, _| Ok(writer.preallocate_writes(writes)?))
-    }
 }

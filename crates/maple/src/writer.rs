@@ -10,7 +10,7 @@ use crate::entry::{Entry, Raw};
 use crate::erased::Erased;
 use crate::error::{Error, Refused};
 use crate::gap::{End, Want, search};
-use crate::layout::{MAX_HEIGHT, MAX_PER_LEVEL};
+use crate::layout::{INNER_BLOCK, INNER_MIN, INNER_SLOTS, LEAF_BLOCK, MAX_HEIGHT, MAX_PER_LEVEL};
 use crate::lock::WriteToken;
 use crate::node::Link;
 use crate::sync::MutexGuard;
@@ -259,21 +259,49 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; the tree has not changed.
+    /// [`Error::OutOfMemory`]; the tree has not changed. The nodes are allocated one by one: if
+    /// [`bytes_for_writes`](Writer::bytes_for_writes) is more than there is, that takes long.
     pub fn preallocate_writes(&mut self, writes: usize) -> Result<(), Error> {
-        // Each write replaces at most `MAX_PER_LEVEL` nodes per level and may add a new root, up to
-        // the largest height. It may also copy nodes that it shares with a duplicate, on the paths
-        // to both ends and to siblings.
+        let need = self.need_for_writes(writes).ok_or(Error::OutOfMemory)?;
+        self.supplies.nodes.fill(need)
+    }
+
+    /// The bytes that [`preallocate_writes`](Writer::preallocate_writes) allocates at most; `None`
+    /// if they cannot be counted.
+    pub fn bytes_for_writes(&self, writes: usize) -> Option<usize> {
+        let Need { leaves, inners } = self.need_for_writes(writes)?;
+        let leaves = leaves.checked_mul(LEAF_BLOCK.size())?;
+        leaves.checked_add(inners.checked_mul(INNER_BLOCK.size())?)
+    }
+
+    /// Each write replaces at most `MAX_PER_LEVEL` nodes per level and may add a new root, up to
+    /// the largest height. It may also copy nodes that it shares with a duplicate, on the paths to
+    /// both ends and to siblings.
+    fn need_for_writes(&self, writes: usize) -> Option<Need> {
         let own = MAX_PER_LEVEL + if E::SHARES { 4 } else { 0 };
-        let leaves = writes.checked_mul(own).ok_or(Error::OutOfMemory)?;
-        let growing = writes.min(MAX_HEIGHT - self.height());
-        let inners = |height: usize| own * height.saturating_sub(1) + 1;
-        let needed = (0..growing).map(|more| inners(self.height() + more)).sum::<usize>();
-        let inners = (writes - growing)
-            .checked_mul(inners(MAX_HEIGHT))
-            .and_then(|rest| rest.checked_add(needed))
-            .ok_or(Error::OutOfMemory)?;
-        self.supplies.nodes.fill(Need { leaves, inners })
+        let mut need = Need { leaves: writes.checked_mul(own)?, inners: 0 };
+        for (height, writes) in self.heights_of_writes(writes) {
+            let inners = writes.checked_mul(own * height.saturating_sub(1) + 1)?;
+            need.inners = need.inners.checked_add(inners)?;
+        }
+        Some(need)
+    }
+
+    /// The largest heights that the tree can have when each of the next `writes` writes begins: a
+    /// height, and how many of the writes.
+    #[doc(hidden)]
+    pub fn heights_of_writes(&self, writes: usize) -> impl Iterator<Item = (usize, usize)> {
+        let now = self.height();
+        // Each write adds few leaves, and each level multiplies them.
+        let full = INNER_SLOTS.saturating_pow(now.saturating_sub(1) as u32);
+        let leaves = full.saturating_add(writes.saturating_mul(MAX_PER_LEVEL));
+        let has_room = |height: &usize| {
+            *height < MAX_HEIGHT && INNER_MIN.saturating_pow(*height as u32 - 1) <= leaves / 2
+        };
+        let most = (now.max(1)..).find(|height| !has_room(height)).unwrap_or(MAX_HEIGHT);
+        let growing = writes.min(most.saturating_sub(now));
+        let each = (now..now + growing).map(|height| (height, 1));
+        each.chain(core::iter::once((most, writes - growing)))
     }
 
     /// Finds the place that [`empty_area`](Writer::empty_area) returns, stores `entry` over these

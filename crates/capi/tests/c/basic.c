@@ -193,7 +193,10 @@ static void gaps(void)
     OK(samara_tree_clear(tree));
     next = 8;
     for (i = 8; i < 10; i++) {
+        uint64_t same = next, found;
+        OK(samara_tree_find_free_cyclic(tree, 1, 9, 1, 1, &same, &found));
         OK(samara_tree_alloc_cyclic(tree, 1, 9, 1, 1, entry(i), &next, &first));
+        CHECK(found == first && same == next);
         CHECK(first == i);
     }
     CHECK(next == 1);
@@ -205,6 +208,7 @@ static void gaps(void)
     OK(samara_tree_alloc_cyclic(tree, 1, 9, 4, 1, entry(1), &next, &first));
     CHECK(first == 1 && next == 5);
     GIVES(-ENOSPC, samara_tree_alloc_cyclic(tree, 1, 9, 1, 1, entry(1), &next, &first));
+    GIVES(-ENOSPC, samara_tree_find_free_cyclic(tree, 1, 9, 1, 1, &next, &first));
     CHECK(next == 5);
     /* At the very end, and from outside of the bounds. */
     next = UINT64_MAX;

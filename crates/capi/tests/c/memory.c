@@ -218,6 +218,73 @@ static void hardly_any(void)
     OK(samara_tree_destroy(tree));
 }
 
+static int random_write(struct samara_tree *tree, uint64_t *random, unsigned length)
+{
+    uint64_t first = random_next(random) % 20000, last = first + random_next(random) % length;
+    void *what = entry(1 + (unsigned)(random_next(random) % 1000));
+    switch (random_next(random) % 8) {
+    case 0:
+        return samara_tree_erase(tree, first, NULL);
+    case 1:
+        return samara_tree_erase_range(tree, first, last);
+    case 2:
+        return samara_tree_set_end(tree, first, last, NULL);
+    case 3:
+        return samara_tree_insert(tree, first, last, what, NULL);
+    default:
+        return samara_tree_store(tree, first, last, what);
+    }
+}
+
+/* While no allocation succeeds, as many writes do as were preallocated. */
+static void preallocated(uint32_t flags, int counted)
+{
+    struct samara_tree *tree = make(flags, counted), *copy = NULL;
+    int exclusive = (flags & SAMARA_TREE_EXCLUSIVE) != 0;
+    uint64_t random = 11 + flags;
+    unsigned round, i, writes;
+    for (round = 0; round < 400; round++) {
+        long before;
+        writes = 1 + random_next(&random) % 40;
+        OK(samara_read_lock());
+        if (!exclusive) {
+            OK(samara_tree_lock(tree));
+        }
+        if (round % 8 == 0) {
+            OK(samara_tree_duplicate(tree, &copy)); /* it shares all nodes */
+        }
+        before = blocks;
+        GIVES(-ENOMEM, samara_tree_preallocate(tree, 1000000000));
+        GIVES(-ENOMEM, samara_tree_preallocate(tree, SIZE_MAX));
+        countdown = 5;
+        GIVES(-ENOMEM, samara_tree_preallocate(tree, 100));
+        CHECK(blocks <= before);
+        countdown = -1;
+        OK(samara_tree_preallocate(tree, writes));
+        countdown = 0;
+        for (i = 0; i < writes; i++) {
+            CHECK(random_write(tree, &random, counted || i % 8 ? 31 : 500) != -ENOMEM);
+        }
+        countdown = -1;
+        if (exclusive) {
+            before = blocks;
+            OK(samara_tree_preallocate(tree, 20));
+            OK(samara_tree_preallocate(tree, 0));
+            CHECK(blocks <= before + 16); /* a tree keeps a few for later writes */
+        } else {
+            OK(samara_tree_unlock(tree));
+        }
+        OK(samara_read_unlock());
+        OK(samara_tree_validate(tree));
+        if (copy) {
+            OK(samara_tree_destroy(copy));
+            copy = NULL;
+        }
+    }
+    CHECK(count_entries(tree) > 100);
+    OK(samara_tree_destroy(tree));
+}
+
 static void *first_section(void *arg)
 {
     (void)arg;
@@ -254,6 +321,11 @@ int main(void)
     calls(SAMARA_TREE_EXCLUSIVE, 0, 0);
     calls(SAMARA_TREE_EXCLUSIVE, 1, 0);
     hardly_any();
+    preallocated(0, 0);
+    preallocated(0, 1);
+    preallocated(SAMARA_TREE_CALLER_LOCK, 1);
+    preallocated(SAMARA_TREE_EXCLUSIVE, 0);
+    preallocated(SAMARA_TREE_EXCLUSIVE, 1);
     CHECK(calls_that_failed > 1000 && failures >= calls_that_failed);
     CHECK(blocks == records && bytes == 128 * records);
     puts("memory: ok");

@@ -109,6 +109,10 @@ static void nulls(void)
     GIVES(-EINVAL, samara_tree_alloc(tree, 1, 2, 1, 1, NULL, &number));
     GIVES(-EINVAL, samara_tree_alloc(tree, 1, 2, 1, 1, entry(1), NULL));
     GIVES(-EINVAL, samara_tree_alloc_cyclic(tree, 1, 2, 1, 1, entry(1), NULL, &number));
+    GIVES(-EINVAL, samara_tree_find_free_cyclic(tree, 1, 2, 1, 1, NULL, &number));
+    GIVES(-EINVAL, samara_tree_find_free_cyclic(tree, 1, 2, 1, 1, &number, NULL));
+    GIVES(-EINVAL, samara_tree_find_free_cyclic(tree, 2, 1, 1, 1, &number, &number));
+    GIVES(-EINVAL, samara_tree_find_free_cyclic(tree, 1, 2, 0, 1, &number, &number));
     GIVES(-EINVAL, samara_tree_find_free(tree, 1, 2, 0, 1, &number));
     GIVES(-EINVAL, samara_tree_stats(tree, &stats, sizeof(stats) - 8));
     GIVES(-EINVAL, samara_tree_largest_gap(tree, NULL));
@@ -154,6 +158,7 @@ static void sections_and_locks(void)
     GIVES(-EPERM, samara_tree_lookup(shared, 1, &range));
     GIVES(-EPERM, samara_tree_find(shared, 1, 2, &range));
     GIVES(-EPERM, samara_tree_find_free(shared, 1, 2, 1, 1, &number));
+    GIVES(-EPERM, samara_tree_find_free_cyclic(shared, 1, 2, 1, 1, &number, &number));
     GIVES(-EPERM, samara_tree_largest_gap(shared, &number));
     GIVES(-EPERM, samara_cursor_init(&cursor, shared, 1));
     GIVES(-EPERM, samara_tree_preallocate(shared, 1));
