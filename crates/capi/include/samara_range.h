@@ -130,7 +130,8 @@ struct samara_rcu {
  */
 struct samara_options {
     /**
-     * The size of this structure in bytes. Later versions of the library may append members.
+     * The size of this structure in bytes. Later versions of the library may append members. An
+     * older library refuses them only if they are not zero.
      */
     size_t size;
     /**
@@ -436,9 +437,10 @@ int samara_cursor_set(struct samara_cursor *cursor, uint64_t index);
 int samara_cursor_pause(struct samara_cursor *cursor);
 
 /**
- * Removes the range that the cursor has found last. The cursor is then on a hole, in which
- * `samara_cursor_store` may store. The next move continues behind it (or before it). `removed` is
- * as for `samara_tree_erase`; NULL releases the entry.
+ * Removes the range that the cursor is on. The cursor is then on the whole hole that this leaves,
+ * with the free indices on both sides. The next move continues behind it (or before it), and
+ * `samara_cursor_store` would fill all of it. `removed` is as for `samara_tree_erase`; NULL
+ * releases the entry.
  *
  * Errors: -ENOENT if it is a hole; -ESTALE if a writer has changed it since; -EINVAL if the cursor
  * is on no range; -EPERM, -ENOMEM, -EDEADLK as for moves and `samara_tree_erase`. Waits for the
@@ -447,8 +449,8 @@ int samara_cursor_pause(struct samara_cursor *cursor);
 int samara_cursor_erase(struct samara_cursor *cursor, struct samara_range *removed);
 
 /**
- * Stores `entry` over the range or hole that the cursor has found last, and releases the entry
- * that was there. The cursor stays there, and may store or erase again. The next move continues
+ * Stores `entry` over the range or hole that the cursor is on, and releases the entry that was
+ * there. The cursor stays there, and may store or erase again. The next move continues
  * behind it (or before it). The caller's reference goes to the tree; after an error it is still
  * the caller's.
  *

@@ -336,7 +336,8 @@ pub unsafe extern "C" fn samara_cursor_pause(cursor: *mut samara_cursor) -> c_in
 }
 
 /// The frame of writes by a cursor: checks under the lock that the tree still has what the cursor
-/// has found. Afterwards the cursor is paused, and has found the entry that the function returns.
+/// has found. Afterwards the cursor is paused, and has found the entry that the function returns;
+/// for a hole, it is on all of it.
 ///
 /// # Safety
 /// NULL, or a cursor that only this call uses.
@@ -374,14 +375,20 @@ unsafe fn change(
             // The write may free nodes on the path.
             state.pause();
             state.entry = f(tree, writer, queue, range, entry)?;
+            if state.entry.is_none() {
+                let mut at = writer.cursor(first);
+                at.walk();
+                state.paused = Some(at.pause());
+            }
             Ok(())
         })
     })
 }
 
-/// Removes the range that the cursor has found last. The cursor is then on a hole, in which
-/// `samara_cursor_store` may store. The next move continues behind it (or before it). `removed` is
-/// as for `samara_tree_erase`; NULL releases the entry.
+/// Removes the range that the cursor is on. The cursor is then on the whole hole that this leaves,
+/// with the free indices on both sides. The next move continues behind it (or before it), and
+/// `samara_cursor_store` would fill all of it. `removed` is as for `samara_tree_erase`; NULL
+/// releases the entry.
 ///
 /// Errors: -ENOENT if it is a hole; -ESTALE if a writer has changed it since; -EINVAL if the cursor
 /// is on no range; -EPERM, -ENOMEM, -EDEADLK as for moves and `samara_tree_erase`. Waits for the
@@ -408,8 +415,8 @@ pub unsafe extern "C" fn samara_cursor_erase(
     }
 }
 
-/// Stores `entry` over the range or hole that the cursor has found last, and releases the entry
-/// that was there. The cursor stays there, and may store or erase again. The next move continues
+/// Stores `entry` over the range or hole that the cursor is on, and releases the entry that was
+/// there. The cursor stays there, and may store or erase again. The next move continues
 /// behind it (or before it). The caller's reference goes to the tree; after an error it is still
 /// the caller's.
 ///

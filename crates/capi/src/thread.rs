@@ -205,7 +205,7 @@ unsafe extern "C" fn end(record: *mut c_void) {
 pub extern "C" fn samara_read_lock() -> c_int {
     Local::with(|local| match local.registered() {
         Ok(record) if record.enter(&DOMAIN) => 0,
-        Ok(_) => -libc::EOVERFLOW,
+        Ok(_) => -misuse(libc::EOVERFLOW, "samara_read_lock", "too many nested sections").0,
         Err(Errno(errno)) => -errno,
     })
 }

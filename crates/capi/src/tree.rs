@@ -28,7 +28,8 @@ pub const SAMARA_TREE_EXCLUSIVE: u32 = 2;
 #[derive(Clone, Copy)]
 #[allow(non_camel_case_types)]
 pub struct samara_options {
-    /// The size of this structure in bytes. Later versions of the library may append members.
+    /// The size of this structure in bytes. Later versions of the library may append members. An
+    /// older library refuses them only if they are not zero.
     pub size: usize,
     /// 0, `SAMARA_TREE_CALLER_LOCK` or `SAMARA_TREE_EXCLUSIVE`.
     pub flags: u32,
@@ -259,7 +260,11 @@ impl samara_tree {
     }
 }
 
-/// The options of a new tree, checked.
+/// No later version has larger options.
+const LARGEST_OPTIONS: usize = 4096;
+
+/// The options of a new tree, checked. Those of a program that was built with a later header may be
+/// longer; what this version does not know has to be zero.
 unsafe fn options_of(options: *const samara_options, call: &str) -> Result<samara_options, Errno> {
     // SAFETY: all zeros is a valid value: no flags, no functions.
     let mut own: samara_options = unsafe { core::mem::zeroed() };
@@ -269,8 +274,14 @@ unsafe fn options_of(options: *const samara_options, call: &str) -> Result<samar
     let invalid = |cause| Err(misuse(libc::EINVAL, call, cause));
     // SAFETY: the caller passes options, of which `size` is the first member.
     let size = unsafe { options.cast::<usize>().read() };
-    if size != size_of::<samara_options>() {
+    if !(size_of::<samara_options>()..=LARGEST_OPTIONS).contains(&size) {
         return invalid("options.size is not sizeof(struct samara_options)");
+    }
+    for at in size_of::<samara_options>()..size {
+        // SAFETY: the caller passes so many bytes.
+        if unsafe { options.cast::<u8>().add(at).read() } != 0 {
+            return invalid("an option is set that this version of the library does not know");
+        }
     }
     // SAFETY: as above.
     own = unsafe { *options };

@@ -180,6 +180,9 @@ pub unsafe extern "C" fn samara_tree_set_end(
             let result = writer.set_end(index as usize, last as usize);
             // SAFETY: the caller passes NULL or a place for a range.
             unsafe { tell_occupied(writer, &result, changed) };
+            if matches!(result, Err(Error::EmptyRange)) {
+                return Err(misuse(libc::EINVAL, CALL, "the range begins after last"));
+            }
             let range = result?.ok_or(Errno::NO_ENTRY)?;
             if !changed.is_null()
                 && let Some(found) = writer.lookup(*range.start())

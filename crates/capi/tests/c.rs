@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 use std::{env, fs, thread};
 
 #[path = "../../trace/tests/common/needs.rs"]
@@ -40,9 +42,25 @@ fn has(commands: &[&str]) -> bool {
     })
 }
 
+/// A directory with the shared library under the name by which the loader looks for it: as
+/// installed, with the two parts of the version that say whether programs fit.
+fn shared_library() -> PathBuf {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    let make = || {
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed");
+        fs::create_dir_all(&directory).unwrap();
+        let (major, minor) = (env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"));
+        let name = directory.join(format!("libsamara_range.so.{major}.{minor}"));
+        let _ = fs::remove_file(&name);
+        symlink(library().join("libsamara_range.so"), name).unwrap();
+        directory
+    };
+    MADE.get_or_init(make).clone()
+}
+
 /// Cargo has set the search path of libraries to directories where an older one may be.
 fn output(command: &mut Command) -> Output {
-    command.env("LD_LIBRARY_PATH", library());
+    command.env("LD_LIBRARY_PATH", shared_library());
     command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
@@ -78,7 +96,7 @@ impl Build<'_> {
         command.arg(Path::new(CRATE).join("include")).arg(source);
         if self.shared {
             command.arg("-L").arg(&library).arg("-lsamara_range");
-            command.arg(format!("-Wl,-rpath,{}", library.display()));
+            command.arg(format!("-Wl,-rpath,{}", shared_library().display()));
         } else {
             // The library is no source.
             command.args(["-x", "none"]).arg(library.join("libsamara_range.a"));
@@ -270,6 +288,8 @@ fn misuse_is_explained() {
         "samara: samara_tree_unlock: this thread does not hold the lock",
         "samara: samara_tree_load: outside of a read section and of the lock",
         "samara: samara_tree_alloc: the alignment is no power of two",
+        "samara: samara_tree_set_end: the range begins after last",
+        "samara: samara_tree_new: an option is set that this version of the library does not know",
         "samara: a thread: it ended inside a read section, which ends now",
     ] {
         assert!(errors.lines().any(|l| l == line), "no line '{line}' in\n{errors}");

@@ -307,6 +307,15 @@ static void cursors(void)
     IS(tree, 2, 0, 3, entry(8));
     OK(samara_cursor_erase(&cursor, &range));
     CHECK(range.first == 0 && range.last == 3 && range.entry == entry(8));
+    /* It is on the whole hole, which a move does not meet again. */
+    OK(samara_tree_store(tree, 2, 2, entry(8)));
+    OK(samara_cursor_set(&cursor, 2));
+    OK(samara_cursor_next(&cursor, UINT64_MAX, &range));
+    OK(samara_cursor_erase(&cursor, NULL));
+    OK(samara_cursor_next_or_hole(&cursor, UINT64_MAX, &range));
+    CHECK(range.first == 4 && range.entry != NULL);
+    OK(samara_cursor_prev_or_hole(&cursor, 0, &range));
+    CHECK(range.first == 0 && range.last == 3 && range.entry == NULL);
     GIVES(-ENOENT, samara_cursor_erase(&cursor, NULL));
     HOLE(tree, 2);
     OK(samara_cursor_store(&cursor, entry(9)));

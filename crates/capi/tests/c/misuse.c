@@ -16,6 +16,10 @@ static void options(void)
     struct samara_tree *tree = (struct samara_tree *)entry(1);
     struct samara_rcu rcu;
     struct samara_allocator allocator;
+    struct {
+        struct samara_options options;
+        char added[16];
+    } later;
     memset(&options, 0, sizeof(options));
     memset(&rcu, 0, sizeof(rcu));
     GIVES(-EINVAL, samara_tree_new(NULL, NULL));
@@ -36,6 +40,17 @@ static void options(void)
     OK(samara_tree_new(&options, &tree));
     OK(samara_tree_destroy(tree));
     OK(samara_tree_destroy(NULL));
+    /* Those of a later version: what is new is not used. */
+    memset(&later, 0, sizeof(later));
+    later.options.size = sizeof(later);
+    OK(samara_tree_new(&later.options, &tree));
+    OK(samara_tree_destroy(tree));
+    later.added[9] = 1;
+    GIVES(-EINVAL, samara_tree_new(&later.options, &tree));
+    later.options.size = sizeof(later.options) - 1;
+    GIVES(-EINVAL, samara_tree_new(&later.options, &tree));
+    later.options.size = SIZE_MAX;
+    GIVES(-EINVAL, samara_tree_new(&later.options, &tree));
 
     /* Too late, and without a function. */
     memset(&allocator, 0, sizeof(allocator));
