@@ -15,6 +15,7 @@ pub mod record;
 pub mod replay;
 pub mod report;
 pub mod session;
+mod span;
 pub mod stream;
 pub mod text;
 

@@ -43,43 +43,65 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-fn compile() -> PathBuf {
-    let source = format!("{}/tests/live/c/rules.c", env!("CARGO_MANIFEST_DIR"));
-    let program = folder("program").join("rules");
+fn compile(name: &str) -> PathBuf {
+    let source = format!("{}/tests/live/c/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    let program = folder(&format!("program-{name}")).join(name);
     let mut compiler = Command::new("cc");
     let done = compiler.args(["-O1", "-pthread", "-o"]).arg(&program).arg(&source).status();
     assert!(done.expect("a C compiler").success());
     program
 }
 
-#[test]
-fn each_rule_holds_live_and_replayed() {
+/// Rules differ between kernels. On this one they are known.
+fn rules_are_known() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    // Rules differ between kernels. On this one they are known.
-    let is_known = release.starts_with("6.18");
-    if !needs::has("linux-6.18", is_known, None) {
-        return;
-    }
-    let program = compile();
+    needs::has("linux-6.18", release.starts_with("6.18"), None)
+}
+
+/// Runs a program, which must end well, and compares it with the mirror, live and replayed.
+fn agrees(what: &str, command: &[&str]) {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let profile = live::profile();
     let header = Header::new()
         .with("kernel", release.trim())
         .with("guards", if profile.guard_flag { "flagged" } else { "unflagged" })
         .with("pkeys", if profile.protection_keys { "present" } else { "absent" })
         .with("max_map_count", &profile.max_map_count.to_string());
+    let mut recorded = Vec::new();
+    let mut session = Session::new(what, profile, Some((&mut recorded, &header))).unwrap();
+    let exit = live::run(Options::default(), command, &mut session).unwrap();
+    let seen = session.finish().unwrap();
+    assert_eq!(exit, Exit::Code(0), "{what}");
+    assert_eq!(seen.total.mismatches, 0, "{what}: {:?}", seen.first_mismatch);
+    assert!(seen.total.listings > 5, "{what}");
+    let again = replay::replay(recorded.as_slice(), what).unwrap();
+    assert_eq!(again.total.mismatches, 0, "{what}, replayed: {:?}", again.first_mismatch);
+}
+
+#[test]
+fn each_rule_holds_live_and_replayed() {
+    if !rules_are_known() {
+        return;
+    }
+    let program = compile("rules");
     for rule in RULES {
         let scratch = folder(rule);
-        let command = [program.to_str().unwrap(), rule, scratch.to_str().unwrap()];
-        let mut recorded = Vec::new();
-        let mut session = Session::new(rule, profile, Some((&mut recorded, &header))).unwrap();
-        let exit = live::run(Options::default(), &command, &mut session).unwrap();
-        let seen = session.finish().unwrap();
-        assert_eq!(exit, Exit::Code(0), "{rule}");
-        assert_eq!(seen.total.mismatches, 0, "{rule}: {:?}", seen.first_mismatch);
-        assert!(seen.total.listings > 5, "{rule}");
-        let again = replay::replay(recorded.as_slice(), rule).unwrap();
-        assert_eq!(again.total.mismatches, 0, "{rule}, replayed: {:?}", again.first_mismatch);
+        agrees(rule, &[program.to_str().unwrap(), rule, scratch.to_str().unwrap()]);
         fs::remove_dir_all(scratch).unwrap();
+    }
+    fs::remove_dir_all(program.parent().unwrap()).unwrap();
+}
+
+/// The kernel rounds lengths and addresses, or refuses them. Each call must round as it does.
+#[test]
+fn random_calls_with_odd_lengths_and_addresses() {
+    if !rules_are_known() {
+        return;
+    }
+    let program = compile("odd");
+    for seed in 1..=40 {
+        let seed = seed.to_string();
+        agrees(&format!("odd {seed}"), &[program.to_str().unwrap(), &seed, "100"]);
     }
     fs::remove_dir_all(program.parent().unwrap()).unwrap();
 }

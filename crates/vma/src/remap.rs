@@ -13,7 +13,7 @@ use crate::{
     space::Writer,
     tree::Change,
     tree::Look,
-    vma::page_align,
+    vma::{page_align, page_align_wrapping},
 };
 
 /// The arguments of mremap.
@@ -98,7 +98,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
         if !request.addr.is_multiple_of(PAGE_SIZE) {
             return Err(Error::Unaligned);
         }
-        let old_len = page_align(request.old_len).ok_or(Error::BadRange)?;
+        // As in Linux, an old length that wraps is 0.
+        let old_len = page_align_wrapping(request.old_len);
         let new_len = page_align(request.new_len).filter(|&len| len > 0).ok_or(Error::BadRange)?;
         if new_len > self.vmas.profile.task_size {
             return Err(Error::BadRange);
@@ -114,12 +115,16 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc, H: Host<F, R, A>>
         if !request.may_move || (request.dont_unmap.is_some() && old_len != new_len) {
             return Err(Error::BadFlags);
         }
-        let old_end = request.addr.checked_add(old_len).ok_or(Error::BadRange)?;
+        // An old range that wraps overlaps nothing. Its end cannot be unmapped, which fails later.
+        let old_end = request.addr.wrapping_add(old_len);
         if old_end > to && to + new_len > request.addr {
             return Err(Error::BadRange);
         }
         if self.count() + 5 >= self.vmas.profile.max_map_count {
             return Err(Error::TooManyMaps);
+        }
+        if request.addr >= self.vmas.profile.task_size {
+            return Err(Error::NotOneVma);
         }
         Ok(request)
     }

@@ -409,3 +409,26 @@ fn without_protection_keys_no_memory_has_one() {
     calls.mprotect(page(0), PAGE, 4, None).unwrap();
     assert_eq!(keys(&calls), [0]);
 }
+
+#[test]
+fn an_old_length_that_wraps_is_zero() {
+    let mut space = space();
+    let mut calls = space.get_mut();
+    calls.mmap(anonymous(page(0), 2, 3)).unwrap();
+    let wraps = |addr, old_len: usize| RemapRequest {
+        addr,
+        old_len,
+        new_len: PAGE,
+        ..fixed_move(0, 1, 20, false)
+    };
+    // A private map cannot be duplicated, and where nothing is mapped, there is nothing to move.
+    assert_eq!(calls.mremap(wraps(page(0), usize::MAX)), Err(Error::WrongKind));
+    assert_eq!(calls.mremap(wraps(page(5), usize::MAX)), Err(Error::NotOneVma));
+    let at_the_end = RemapRequest { new_len: 2 * PAGE, ..wraps(usize::MAX - PAGE + 1, 2 * PAGE) };
+    assert_eq!(calls.mremap(at_the_end), Err(Error::NotOneVma));
+    assert_eq!(ranges(&calls), [(0, 2)]);
+    // Only the end of the range wraps. Linux notices it after the target is unmapped.
+    calls.mmap(anonymous(page(20), 2, 3)).unwrap();
+    assert_eq!(calls.mremap(wraps(page(0), usize::MAX - PAGE)), Err(Error::BadRange));
+    assert_eq!(ranges(&calls), [(0, 2), (21, 1)]);
+}

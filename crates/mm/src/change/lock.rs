@@ -97,7 +97,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 Ok(at)
             },
         )?;
-        let kept = request.old_len.next_multiple_of(PAGE_SIZE);
+        let kept = request.old_len.checked_next_multiple_of(PAGE_SIZE).unwrap_or(0);
         let end = at.saturating_add(request.new_len.next_multiple_of(PAGE_SIZE));
         if let Some((_, flags)) = self.next_vma(at)
             && flags.contains(VmFlags::LOCKED)

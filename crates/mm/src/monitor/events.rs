@@ -224,9 +224,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         events: &mut Events,
     ) -> Result<(), vma::Error> {
         let page = |len: usize| len.checked_next_multiple_of(PAGE_SIZE);
-        let (Some(old_len), Some(new_len)) = (page(request.old_len), page(request.new_len)) else {
-            return Ok(());
-        };
+        let Some(new_len) = page(request.new_len) else { return Ok(()) };
+        // An old length that wraps is 0.
+        let old_len = page(request.old_len).unwrap_or(0);
         if let Some(to) = request.fixed {
             self.add_unmap(pages_of(to, new_len), events)?;
         }

@@ -13,6 +13,7 @@ use super::{calls, follower::Follower, sys::pages, table::Space};
 use crate::{
     observer::KernelVma,
     record::{Call, MmId, Op},
+    span::Span,
 };
 
 /// Where a call may have changed VMAs.
@@ -22,7 +23,7 @@ pub(super) enum Changed {
     #[default]
     Anywhere,
     /// In these ranges, or next to them.
-    In([Option<Range<usize>>; 3]),
+    In([Option<Span>; 3]),
 }
 
 /// More VMAs than this are read faster as a listing.
@@ -85,7 +86,7 @@ impl Follower<'_> {
         let changed = std::mem::take(&mut space.changed);
         let agrees = match changed {
             Changed::In(ranges) if self.facilities.query => {
-                ranges.into_iter().flatten().all(|range| self.agrees_around(mm, range))
+                ranges.into_iter().flatten().all(|span| self.agrees_around(mm, span.range()))
             }
             _ => false,
         };
@@ -122,16 +123,19 @@ mod tests {
         };
         let of = |op, args, result| Changed::by(&call(op, args, result), 0x5000);
         let mmap = of(Op::Mmap, [0, 0x3000, 3, 0x22, 0, 0], 0x7000);
-        assert_eq!(mmap, Changed::In([None, None, Some(0x7000..0xa000)]));
+        assert_eq!(mmap, Changed::In([None, None, Some(Span::of(0x7000, 0x3000))]));
         let failed = of(Op::Mmap, [0, 0x3000, 3, 0x22, 0, 0], -12);
         assert_eq!(failed, Changed::In([None, None, None]));
         let grows = of(Op::Brk, [0x9000, 0, 0, 0, 0, 0], 0x9000);
-        assert_eq!(grows, Changed::In([Some(0x5000..0x9000), None, None]));
+        assert_eq!(grows, Changed::In([Some(Span::of(0x5000, 0x4000)), None, None]));
         let moves = of(Op::Mremap, [0x1000, 0x1000, 0x2000, 1, 0, 0], 0xb000);
-        assert_eq!(moves, Changed::In([Some(0x1000..0x3000), None, Some(0xb000..0xd000)]));
+        assert_eq!(
+            moves,
+            Changed::In([Some(Span::of(0x1000, 0x2000)), None, Some(Span::of(0xb000, 0x2000))])
+        );
         let advised = |advice| of(Op::Madvise, [0x1000, 0x1000, advice, 0, 0, 0], 0);
         assert_eq!(advised(libc::MADV_DONTNEED as usize), Changed::In([None, None, None]));
-        let range = Changed::In([Some(0x1000..0x2000), None, None]);
+        let range = Changed::In([Some(Span::of(0x1000, 0x1000)), None, None]);
         assert_eq!(advised(libc::MADV_DONTFORK as usize), range);
         assert_eq!(of(Op::Mlockall, [1, 0, 0, 0, 0, 0], 0), Changed::Anywhere);
     }

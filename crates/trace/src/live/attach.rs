@@ -47,6 +47,7 @@ use super::{
 use crate::{
     observer::Observer,
     record::{Doubt, MmId, Record},
+    span::Span,
 };
 
 /// The time that threads may take to stop. A thread in an uninterruptible sleep takes as long as
@@ -166,7 +167,7 @@ impl Follower<'_> {
                 space.users.insert(tid);
             }
         }
-        self.tell_touches(mm, root, 0..usize::MAX);
+        self.tell_touches(mm, root, Span::ALL);
         self.compare(mm);
         Ok(())
     }

@@ -1,15 +1,15 @@
 //! Selects the system calls to trace, and computes the ranges that each may change.
 
-use std::ops::Range;
-
-use crate::record::Op;
+use crate::{
+    record::Op,
+    span::{self, Span},
+};
 
 /// The `prctl` options that change VMAs: THP_DISABLE, SET_MM, MEMORY_MERGE, SET_VMA.
 pub(super) const PRCTLS: [u32; 4] = [41, 35, 67, 0x5356_4d41];
 
 /// `MAP_FIXED` and `MAP_FIXED_NOREPLACE`: the caller chooses the address, so it is not predicted.
 const MAP_AT_ADDRESS: usize = 0x10_0010;
-const PAGE: usize = 4096;
 
 /// The kind of a traced system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,13 +95,9 @@ pub(super) fn brk_set(op: Op, args: &[usize; 6]) -> Option<usize> {
 
 /// The ranges in which a first write affects the call, as far as its arguments show: at most two.
 /// `brk` is the current end of the heap. An address that the kernel chooses is checked afterwards.
-pub(super) fn places(op: Op, args: &[usize; 6], brk: usize) -> [Option<Range<usize>>; 2] {
+pub(super) fn places(op: Op, args: &[usize; 6], brk: usize) -> [Option<Span>; 2] {
     let [a, b, c, d, e, _] = *args;
-    let span = |start: usize, length: usize| {
-        let first = start & !(PAGE - 1);
-        let last = start.saturating_add(length).checked_next_multiple_of(PAGE);
-        Some(first..last.unwrap_or(usize::MAX & !(PAGE - 1)).max(first))
-    };
+    let span = |start: usize, length: usize| Some(Span::of(start, length));
     match op {
         Op::Mmap if d & MAP_AT_ADDRESS != 0 => [span(a, b), None],
         Op::Mmap | Op::IoSetup | Op::IoDestroy | Op::MapShadowStack => [None, None],
@@ -110,12 +106,12 @@ pub(super) fn places(op: Op, args: &[usize; 6], brk: usize) -> [Option<Range<usi
         Op::Brk => [span(a.min(brk), a.abs_diff(brk)), None],
         // Growing in place may meet the next VMA. MREMAP_FIXED: the target, too.
         Op::Mremap => [span(a, b.max(c)), if d & 2 != 0 { span(e, c) } else { None }],
-        Op::Mlockall | Op::Munlockall => [Some(0..usize::MAX), None],
+        Op::Mlockall | Op::Munlockall => [Some(Span::ALL), None],
         // PR_SET_VMA names a range. The others affect the whole address space.
         Op::Prctl if a as u32 == PRCTLS[3] => [span(c, d), None],
-        Op::Prctl => [Some(0..usize::MAX), None],
+        Op::Prctl => [Some(Span::ALL), None],
         // SHM_REMAP replaces existing maps over the segment's length, which is unknown here.
-        Op::Shmat if c & 0o40_000 != 0 => [Some(0..usize::MAX), None],
+        Op::Shmat if c & 0o40_000 != 0 => [Some(Span::ALL), None],
         Op::Shmat | Op::Shmdt | Op::Close => [None, None],
         // Their ranges are in memory. The code that reads them looks for first writes there.
         Op::Ioctl | Op::ProcessMadvise => [None, None],
@@ -135,24 +131,27 @@ pub(super) fn places(op: Op, args: &[usize; 6], brk: usize) -> [Option<Range<usi
     }
 }
 
-/// The length of a new map if the kernel will choose its address.
+/// The length of a new map if the kernel will choose its address, in whole pages.
 pub(super) fn length_to_place(op: Op, args: &[usize; 6]) -> Option<usize> {
     const MAYMOVE_ALONE: usize = 1;
     match op {
-        Op::Mmap if args[3] & MAP_AT_ADDRESS == 0 => Some(args[1]),
-        Op::Mremap if args[3] == MAYMOVE_ALONE && args[2] > args[1] => Some(args[2]),
+        Op::Mmap if args[3] & MAP_AT_ADDRESS == 0 => span::length_of_map(args),
+        Op::Mremap if args[3] == MAYMOVE_ALONE => {
+            let [had, wanted] = [args[1], args[2]].map(span::whole);
+            wanted.filter(|_| wanted > had)
+        }
         _ => None,
     }
 }
 
 /// The range of a new map if the kernel chose its address.
-pub(super) fn chosen(op: Op, args: &[usize; 6], result: isize) -> Option<Range<usize>> {
+pub(super) fn chosen(op: Op, args: &[usize; 6], result: isize) -> Option<Span> {
     let start = usize::try_from(result).ok()?;
     match op {
-        Op::Mmap if args[3] & MAP_AT_ADDRESS == 0 => Some(start..start.saturating_add(args[1])),
-        Op::Mremap if start != args[0] && args[3] & 2 == 0 => {
-            Some(start..start.saturating_add(args[2]))
+        Op::Mmap if args[3] & MAP_AT_ADDRESS == 0 => {
+            Some(Span::of(start, span::length_of_map(args)?))
         }
+        Op::Mremap if start != args[0] && args[3] & 2 == 0 => Some(Span::of(start, args[2])),
         _ => None,
     }
 }
@@ -161,19 +160,32 @@ pub(super) fn chosen(op: Op, args: &[usize; 6], result: isize) -> Option<Range<u
 mod tests {
     use super::*;
 
+    /// The kernel rounds these lengths, and the next VMA begins where the rounded range ends.
     #[test]
-    fn ranges_are_whole_pages_and_never_wrap() {
-        let args = [0x1234, 0x10, 0, 0, 0, 0];
-        assert_eq!(places(Op::Munmap, &args, 0)[0], Some(0x1000..0x2000));
-        let args = [usize::MAX - 1, usize::MAX, 0, 0, 0, 0];
-        let range = places(Op::Munmap, &args, 0)[0].clone().unwrap();
-        assert!(range.start <= range.end);
+    fn odd_lengths_mean_whole_pages() {
+        let page = |first: usize, pages: usize| Some(Span::of(first << 12, pages << 12));
+        let odd = [0x1000, 20, 0, 0, 0, 0];
+        assert_eq!(places(Op::Mprotect, &odd, 0), [page(1, 1), None]);
+        assert_eq!(places(Op::Mlock, &[0x1fff, 2, 0, 0, 0, 0], 0), [page(1, 2), None]);
+        assert_eq!(places(Op::Brk, &[0x2001, 0, 0, 0, 0, 0], 0x1fff), [page(1, 2), None]);
+        let moves = [0x1000, 10, 5000, 3, 0x8000, 0];
+        assert_eq!(places(Op::Mremap, &moves, 0), [page(1, 2), page(8, 2)]);
+        let anywhere = [0, 20, 3, 0x22, 0, 0];
+        assert_eq!(length_to_place(Op::Mmap, &anywhere), Some(4096));
+        assert_eq!(chosen(Op::Mmap, &anywhere, 0x7000), page(7, 1));
+        let huge = [0, 20, 3, 0x4_0022, 0, 0];
+        assert_eq!(chosen(Op::Mmap, &huge, 0x20_0000), page(512, 512));
+        let grows = [0x1000, 4096, 5000, 1, 0, 0];
+        assert_eq!(length_to_place(Op::Mremap, &grows), Some(8192));
+        assert_eq!(chosen(Op::Mremap, &grows, 0x7000), page(7, 2));
+        // Both lengths mean the same page, so it does not move.
+        assert_eq!(length_to_place(Op::Mremap, &[0x1000, 1, 20, 1, 0, 0]), None);
     }
 
     #[test]
     fn brk_looks_between_the_old_end_and_the_new() {
         let args = [0x9000, 0, 0, 0, 0, 0];
-        assert_eq!(places(Op::Brk, &args, 0x5000)[0], Some(0x5000..0x9000));
+        assert_eq!(places(Op::Brk, &args, 0x5000)[0], Some(Span::of(0x5000, 0x4000)));
         assert_eq!(places(Op::Brk, &args, 0x9000)[0], None);
     }
 
@@ -181,7 +193,7 @@ mod tests {
     fn the_kernels_choice_is_looked_at_afterwards() {
         let args = [0, 0x3000, 3, 0x22, 0xffff_ffff, 0];
         assert_eq!(places(Op::Mmap, &args, 0), [None, None]);
-        assert_eq!(chosen(Op::Mmap, &args, 0x7000), Some(0x7000..0xa000));
+        assert_eq!(chosen(Op::Mmap, &args, 0x7000), Some(Span::of(0x7000, 0x3000)));
         assert_eq!(chosen(Op::Mmap, &args, -12), None);
         let fixed = [0x7000, 0x3000, 3, 0x32, 0xffff_ffff, 0];
         assert_eq!(chosen(Op::Mmap, &fixed, 0x7000), None);

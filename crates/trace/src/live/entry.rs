@@ -15,7 +15,10 @@ use super::{
     table::{Call, Flight, Image, Load, Space, Stage},
     userfault,
 };
-use crate::record::{Doubt, MmId, Op, StackId};
+use crate::{
+    record::{Doubt, MmId, Op, StackId},
+    span::Span,
+};
 
 const MAP_ANONYMOUS: usize = 0x20;
 
@@ -144,7 +147,7 @@ impl Follower<'_> {
         let load = match call.kind {
             Kind::Memory(op) => self.prepare(mm, tid, op, &call.args),
             Kind::Fork => {
-                self.tell_touches(mm, tid, 0..usize::MAX);
+                self.tell_touches(mm, tid, Span::ALL);
                 Load::None
             }
             Kind::Exec => Load::Image(self.image(mm, tid)),
@@ -206,7 +209,7 @@ impl Follower<'_> {
             Op::ProcessMadvise => {
                 let ranges = self.own_ranges(tid, args);
                 for &(start, length) in &ranges {
-                    self.tell_touches(mm, tid, start..start.saturating_add(length));
+                    self.tell_touches(mm, tid, Span::of(start, length));
                 }
                 Load::Ranges(ranges)
             }

@@ -22,6 +22,7 @@ use super::{
 use crate::{
     observer::Event,
     record::{FileKind, InitialVma, Listing, MmId, Record},
+    span::Span,
 };
 
 impl Follower<'_> {
@@ -60,7 +61,7 @@ impl Follower<'_> {
             } else {
                 if flight.is_none() {
                     // The filter did not stop this fork. Look now, before the child has run.
-                    self.tell_touches(mm, tid, 0..usize::MAX);
+                    self.tell_touches(mm, tid, Span::ALL);
                 }
                 self.copied(mm, tid, child)
             };
@@ -171,7 +172,7 @@ impl Follower<'_> {
             task.space = new;
         }
         if let Some(mm) = new {
-            self.tell_touches(mm, pid, 0..usize::MAX);
+            self.tell_touches(mm, pid, Span::ALL);
             self.compare(mm);
         }
         self.run(pid);

@@ -15,7 +15,7 @@
 //! without a second thread and a VMA to race for.
 
 use std::{
-    iter, mem,
+    mem,
     ops::Range,
     thread,
     time::{Duration, Instant},
@@ -33,6 +33,7 @@ use super::{
 use crate::{
     observer::Wanted,
     record::{Doubt, MmId, Op, Record},
+    span::Span,
 };
 
 /// The time that a thread may take to stop. A thread that faults in a page takes longer.
@@ -45,22 +46,21 @@ const ROUNDS: usize = 3;
 
 impl Follower<'_> {
     /// The ranges in which `call` may race with first writes.
-    fn scene(&mut self, mm: MmId, call: &Call) -> Vec<Range<usize>> {
+    fn scene(&mut self, mm: MmId, call: &Call) -> Vec<Span> {
         // fork copies the whole address space.
-        let Some(op) = call.memory() else { return iter::once(0..usize::MAX).collect() };
+        let Some(op) = call.memory() else { return vec![Span::ALL] };
         let brk = self.spaces.get(&mm).map_or(0, |space| space.brk);
         let mut scene: Vec<_> = calls::places(op, &call.args, brk).into_iter().flatten().collect();
         if let Some(length) = calls::length_to_place(op, &call.args) {
-            scene.extend(self.observer.likely_place(mm, length));
+            scene.extend(self.observer.likely_place(mm, length).map(Span::from));
         }
         scene
     }
 
     /// The VMAs in a call's reach that are writable and have had no first write.
-    fn touchable(&mut self, mm: MmId, scene: &[Range<usize>]) -> Vec<Range<usize>> {
-        let reached = scene
-            .iter()
-            .flat_map(|range| self.observer.ranges(mm, range.clone(), Wanted::Touchable));
+    fn touchable(&mut self, mm: MmId, scene: &[Span]) -> Vec<Range<usize>> {
+        let reached =
+            scene.iter().flat_map(|span| self.observer.ranges(mm, span.range(), Wanted::Touchable));
         reached.collect()
     }
 
@@ -75,8 +75,8 @@ impl Follower<'_> {
             return Vec::new();
         }
         self.pause_others(mm, tid);
-        for range in &scene {
-            self.tell_touches(mm, tid, range.clone());
+        for span in &scene {
+            self.tell_touches(mm, tid, span.clone());
         }
         self.touchable(mm, &scene)
     }

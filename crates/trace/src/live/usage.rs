@@ -115,6 +115,8 @@ mod tests {
             );
             assert_ne!(at, libc::MAP_FAILED);
             libc::madvise(at, pages * 4096, libc::MADV_NOHUGEPAGE);
+            // Other tests here fork. A child that has the pages, too, would make them shared.
+            libc::madvise(at, pages * 4096, libc::MADV_DONTFORK);
             for page in 0..pages {
                 at.cast::<u8>().add(page * 4096).write_volatile(1);
             }

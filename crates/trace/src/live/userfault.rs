@@ -17,6 +17,7 @@ use super::{
 use crate::{
     observer::Wanted,
     record::{Call, MmId, Op, Record},
+    span::Span,
 };
 
 /// `UFFDIO_API`: requests features. It comes before all other requests.
@@ -100,7 +101,7 @@ impl Follower<'_> {
         let Ok(words) = words else { return Load::Memory([0; 3]) };
         if args[1] as u32 != API {
             let served = self.userfault(mm, tid, args[0]).mm;
-            self.tell_touches(served, tid, words[0]..words[0].saturating_add(words[1]));
+            self.tell_touches(served, tid, Span::of(words[0], words[1]));
         }
         Load::Memory(words)
     }
@@ -215,10 +216,10 @@ impl Follower<'_> {
         }
         let mm = self.userfault(mm, tid, args[0]).mm;
         // MOVE removes pages from the source, so afterwards their first writes could not be seen.
-        self.tell_touches(mm, tid, source..source + length);
+        self.tell_touches(mm, tid, Span::of(source, length));
         for vma in self.observer.ranges(mm, start..start + 1, Wanted::Untouched) {
             if vma.contains(&start) {
-                self.tell_touches(mm, tid, vma.clone());
+                self.tell_touches(mm, tid, Span::from(vma.clone()));
                 self.observer.record(Record::Fault { mm, addr: vma.start }, None);
             }
         }

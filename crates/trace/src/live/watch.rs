@@ -18,6 +18,7 @@ use super::{
 use crate::{
     observer::{Event, Wanted},
     record::{Call, FileId, MmId, Op, Record},
+    span::Span,
 };
 
 /// Reads a whole listing. The kernel returns it page by page. Nothing changes in between, because
@@ -111,8 +112,8 @@ impl Follower<'_> {
     /// because such a VMA may merge into the VMA that the call changes, and a first write to its
     /// other neighbour must be reported before; and the neighbours of those that turn out to be
     /// written, because their first write may have come first.
-    pub(super) fn tell_touches(&mut self, mm: MmId, tid: Tid, around: Range<usize>) {
-        let fresh = self.observer.ranges(mm, around.clone(), Wanted::Untouched);
+    pub(super) fn tell_touches(&mut self, mm: MmId, tid: Tid, around: Span) {
+        let fresh = self.observer.ranges(mm, around.range(), Wanted::Untouched);
         let all = if fresh.len() > MANY { self.anonymous_ranges(mm, tid) } else { None };
         let mut to_look: Vec<_> = fresh.into_iter().map(|vma| (vma, true)).collect();
         let mut looked: Vec<(usize, bool)> = Vec::with_capacity(to_look.len());

@@ -1,5 +1,7 @@
 //! Carries out a recorded system call on our own address space.
 
+use std::ops::Range;
+
 use vma::{
     Advice, AttachRequest, LockAll, MapFlags, MapRequest, Policy, RemapRequest, Uffd, VmFlags,
     Writer,
@@ -10,7 +12,10 @@ use super::{
     beside::Steps,
     file::{File, HUGE_PAGE},
 };
-use crate::record::{Call, FileKind, InitialVma, Op};
+use crate::{
+    record::{Call, FileKind, InitialVma, Op},
+    span::Span,
+};
 
 const ENOMEM: isize = -12;
 const EACCES: isize = -13;
@@ -387,32 +392,28 @@ pub(super) fn attach(
     space.shmat(request).map_or_else(errno, |addr| addr as isize)
 }
 
-/// The pages that a call's range touches.
-fn touched(start: usize, len: usize) -> Option<(usize, usize)> {
-    let first = start & !(vma::PAGE_SIZE - 1);
-    let end = start.checked_add(len)?.checked_next_multiple_of(vma::PAGE_SIZE)?;
-    Some((first, end))
-}
-
 fn has_sealed(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool {
-    let Some((first, end)) = touched(start, len) else { return false };
+    let Some(span) = Span::checked(start, len) else { return false };
     space
-        .areas_from(first)
-        .take_while(|area| area.start < end)
+        .areas_from(span.start)
+        .take_while(|area| area.start < span.end)
         .any(|area| area.vma.flags.contains(VmFlags::SEALED))
 }
 
 /// Whether the range contains a map of a device.
 fn meets_device(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool {
-    let Some((first, end)) = touched(start, len) else { return false };
+    let Some(span) = Span::checked(start, len) else { return false };
     let is_device = |area: vma::Area<File>| {
         area.vma.file.as_ref().is_some_and(|file| file.kind() == FileKind::Device)
     };
-    space.areas_from(first).take_while(|area| area.start < end).any(is_device)
+    space.areas_from(span.start).take_while(|area| area.start < span.end).any(is_device)
 }
 
 fn has_hole(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool {
-    let Some((mut at, end)) = touched(start, len) else { return true };
+    let Some(Range { start: mut at, end }) = Span::checked(start, len).map(|span| span.range())
+    else {
+        return true;
+    };
     while at < end {
         match space.area_at(at) {
             Some(area) => at = area.end,
@@ -425,7 +426,10 @@ fn has_hole(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool 
 /// Whether populating the range may fail: a VMA has no access, reaches past a file's end, has guard
 /// pages, or is registered with a userfaultfd.
 fn may_fail_to_fault(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool {
-    let Some((mut at, end)) = touched(start, len) else { return false };
+    let Some(Range { start: mut at, end }) = Span::checked(start, len).map(|span| span.range())
+    else {
+        return false;
+    };
     while at < end {
         let Some(area) = space.area_at(at) else { return false };
         let accessible = area.vma.flags.intersects(VmFlags::ACCESS);

@@ -22,7 +22,10 @@ use maple::MapleTree;
 use vma::{MappedFile, PAGE_SIZE, Placement, Writer};
 
 use super::{Engine, File, Step};
-use crate::record::{Op, StackId};
+use crate::{
+    record::{Op, StackId},
+    span::Span,
+};
 
 /// The owner of mapped bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,16 +90,6 @@ impl Before {
     }
 }
 
-fn up(address: usize) -> usize {
-    address.checked_next_multiple_of(PAGE_SIZE).unwrap_or(usize::MAX & !(PAGE_SIZE - 1))
-}
-
-/// The pages of `length` bytes from `start`.
-fn pages(start: usize, length: usize) -> Range<usize> {
-    let first = start & !(PAGE_SIZE - 1);
-    first..up(start.saturating_add(length)).max(first)
-}
-
 impl Owners {
     /// The owners of an address space without calls.
     pub(super) fn new(space: &Space<'_>) -> Owners {
@@ -147,16 +140,19 @@ impl Owners {
                     _ => PAGE_SIZE,
                 };
                 let length = request.len.checked_next_multiple_of(huge).unwrap_or(request.len);
-                self.map(pages(start, length), space);
+                self.map(Span::of(start, length).range(), space);
             }
-            (Step::Mmap(request), Err(_)) => self.unmap(pages(request.addr, request.len), space),
+            (Step::Mmap(request), Err(_)) => {
+                self.unmap(Span::of(request.addr, request.len).range(), space)
+            }
             (Step::Munmap { addr, len }, _) => {
                 // After a map in the same call, it takes back a map at a wrong address.
                 self.mapped = 0;
-                self.unmap(pages(*addr, *len), space);
+                self.unmap(Span::of(*addr, *len).range(), space);
             }
             (Step::Mremap(request), Ok(to)) if to == request.addr => {
-                let (old, new) = (pages(to, request.old_len), pages(to, request.new_len));
+                let (old, new) =
+                    (Span::of(to, request.old_len).range(), Span::of(to, request.new_len).range());
                 if old.end < new.end {
                     self.map(old.end..new.end, space);
                 }
@@ -164,22 +160,24 @@ impl Owners {
             }
             (Step::Mremap(request), result) => {
                 if let Ok(to) = result {
-                    self.map(pages(to, request.new_len), space);
+                    self.map(Span::of(to, request.new_len).range(), space);
                 }
                 if let Some(to) = request.fixed {
-                    self.unmap(pages(to, request.new_len), space);
+                    self.unmap(Span::of(to, request.new_len).range(), space);
                 }
-                self.unmap(pages(request.addr, request.old_len), space);
+                self.unmap(Span::of(request.addr, request.old_len).range(), space);
             }
             (Step::Brk(_), Ok(brk)) => {
-                let (old, new) = (up(before.brk), up(brk));
+                let [old, new] = [before.brk, brk].map(|end| Span::of(0, end).end);
                 if old < new {
                     self.map(old..new, space);
                 } else {
                     self.unmap(new..old, space);
                 }
             }
-            (Step::Shmat(request), Ok(start)) => self.map(pages(start, request.len), space),
+            (Step::Shmat(request), Ok(start)) => {
+                self.map(Span::of(start, request.len).range(), space)
+            }
             // A failure may have unmapped the target, and shmdt unmaps what is left of the segment.
             (Step::Shmat(_), Err(_)) => self.unmap(0..usize::MAX, space),
             (Step::Shmdt(addr), _) => self.unmap(*addr..usize::MAX, space),

@@ -9,14 +9,17 @@
 //!
 //! A stack that could not grow has an anon_vma, but no page that shows it. mprotect does: memory
 //! that becomes read-only stays accounted if it has one. So there the kernel's flags are looked at,
-//! too.
+//! too. Guard pages that a call installed before it failed gave their VMA an anon_vma as well.
 
 use std::ops::Range;
 
-use vma::VmFlags;
+use vma::{VmFlags, Vma};
 
-use super::{Beside, Expected, Mirror};
-use crate::record::{Call, MmId, Op, Record};
+use super::{Beside, Expected, Mirror, file::File};
+use crate::{
+    record::{Call, MmId, Op, Record},
+    span::{self, Span},
+};
 
 const ENOMEM: isize = -12;
 const EINVAL: isize = -22;
@@ -28,8 +31,7 @@ impl Mirror {
         let Some(mirrored) = self.spaces.get(&mm) else { return Vec::new() };
         let Some(call) = &mirrored.last_call else { return Vec::new() };
         if matches!(call.op, Op::Mprotect | Op::PkeyMprotect) && call.result == 0 {
-            return self
-                .stacks_in_doubt(mm, call.args[0]..call.args[0].saturating_add(call.args[1]));
+            return self.stacks_in_doubt(mm, Span::of(call.args[0], call.args[1]).range());
         }
         let stopped = !mirrored.determined || (limited && call.result == ENOMEM);
         if stopped && (-4095..0).contains(&call.result) { reach(call) } else { Vec::new() }
@@ -41,6 +43,17 @@ impl Mirror {
         self.ranges(mm, within, |vma| {
             vma.flags & decides == VmFlags::GROWSDOWN && vma.is_private() && !vma.is_faulted()
         })
+    }
+
+    /// Whether a VMA has guard pages on the kernel's side only. The first ones give it an anon_vma.
+    fn got_guards(&self, mm: MmId, vma: &Range<usize>, flags: VmFlags) -> bool {
+        let unaware = |vma: &Vma<File>| {
+            vma.file.is_none()
+                && vma.is_private()
+                && !vma.is_faulted()
+                && !vma.flags.contains(VmFlags::MAYBE_GUARD)
+        };
+        flags.contains(VmFlags::MAYBE_GUARD) && self.ranges(mm, vma.clone(), unaware).contains(vma)
     }
 
     /// The records that make our side of `range` equal to the kernel's `vmas`.
@@ -83,9 +96,9 @@ impl Mirror {
             };
             if ours.iter().find(same).is_none() {
                 let (start, end) = (vma.start, vma.end);
-                if flags.contains(VmFlags::GROWSDOWN | VmFlags::ACCOUNT)
-                    && self.stacks_in_doubt(mm, vma.clone()).contains(vma)
-                {
+                let grew = flags.contains(VmFlags::GROWSDOWN | VmFlags::ACCOUNT)
+                    && self.stacks_in_doubt(mm, vma.clone()).contains(vma);
+                if grew || self.got_guards(mm, vma, *flags) {
                     records.push(Record::Fault { mm, addr: start });
                 }
                 records.push(Record::Settled { mm, start, end, flags: Some(*flags) });
@@ -117,23 +130,19 @@ impl<B: Beside> Mirror<B> {
 /// The ranges that a failed call may have changed.
 fn reach(call: &Call) -> Vec<Range<usize>> {
     const MAP_FIXED: usize = 0x10;
-    const MAP_HUGETLB: usize = 0x4_0000;
     const MREMAP_FIXED: usize = 2;
     const SHM_REMAP: usize = 0o40000;
     let [a, b, c, d, e, _] = call.args;
-    let span = |start: usize, length: usize, unit: usize| {
-        let end = start.checked_add(length).and_then(|end| end.checked_next_multiple_of(unit));
-        let start = start & !(vma::PAGE_SIZE - 1);
-        end.filter(|&end| start < end).map(|end| start..end)
+    let span = |start, length| {
+        Span::checked(start, length).map(|span| span.range()).filter(|range| !range.is_empty())
     };
     let page = vma::PAGE_SIZE;
     let ranges = match call.op {
         Op::Mmap if d & MAP_FIXED != 0 => {
-            let unit = if d & MAP_HUGETLB != 0 { super::file::HUGE_PAGE } else { page };
-            [span(a, b, unit), None]
+            [span::length_of_map(&call.args).and_then(|length| span(a, length)), None]
         }
-        Op::Mremap if d & MREMAP_FIXED != 0 => [span(a, b, page), span(e, c, page)],
-        Op::Mremap => [span(a, b, page), None],
+        Op::Mremap if d & MREMAP_FIXED != 0 => [span(a, b), span(e, c)],
+        Op::Mremap => [span(a, b), None],
         // The segment's size is unknown, so the range reaches to the end.
         Op::Shmat if c & SHM_REMAP != 0 => [Some(b & !(page - 1)..usize::MAX & !(page - 1)), None],
         // The kernel rejects an unaligned address before it changes anything.
@@ -155,7 +164,7 @@ fn reach(call: &Call) -> Vec<Range<usize>> {
         | Op::Mbind
         | Op::Mseal
         | Op::RemapFilePages
-        | Op::SetMempolicyHomeNode => [span(a, b, page), None],
+        | Op::SetMempolicyHomeNode => [span(a, b), None],
         _ => [None, None],
     };
     ranges.into_iter().flatten().collect()
