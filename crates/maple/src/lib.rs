@@ -150,6 +150,7 @@ extern crate std;
 mod alloc;
 pub mod cursor;
 mod descent;
+mod diff;
 mod dump;
 mod entry;
 mod erased;
@@ -182,6 +183,7 @@ mod writer;
 
 pub use crate::alloc::{AllocError, Global, NodeAlloc, Nodes, try_box};
 pub use crate::cursor::{Paused, ReadCursor, WriteCursor};
+pub use crate::diff::Diff;
 pub use crate::dump::Dump;
 pub use crate::entry::{
     Address, ArcRef, Entry, EntryMut, Owned, Raw, RefCounted, RefCountedRef, WeakRef,

@@ -31,7 +31,7 @@ mod writes;
 
 #[cfg(feature = "rayon")]
 pub use self::rayon::ParEntries;
-pub use iter::{Entries, Holes, IntoIter};
+pub use iter::{Changes, Entries, Holes, IntoIter};
 pub use key::Key;
 pub use shared::{SharedMap, View};
 pub use slot::{Free, Slot, Taken};
@@ -182,6 +182,23 @@ impl<K: Key, E: Entry, A: NodeAlloc> RangeMap<K, E, A> {
     /// [`Error::OutOfMemory`], or [`Error::Whole`] for entries without duplicates.
     pub fn duplicate(&self) -> Result<Self, Error> {
         Ok(RangeMap { tree: self.tree.duplicate_alone()?, next: self.next, _key: PhantomData })
+    }
+
+    /// The ranges in which this map and `after` differ, with both entries: see
+    /// [`MapleTree::diff`]. The time is that of the changes between a map and its duplicate, not of
+    /// their size.
+    ///
+    /// ```
+    /// use maple::RangeMap;
+    /// let mut map = RangeMap::<u32, char>::new();
+    /// map.store(0..100, 'a')?;
+    /// let before = map.duplicate()?;
+    /// map.store(10..20, 'b')?;
+    /// assert!(before.diff(&map).eq([(10..=19, Some('a'), Some('b'))]));
+    /// # Ok::<(), maple::Error>(())
+    /// ```
+    pub fn diff<'m, B: NodeAlloc>(&'m self, after: &'m RangeMap<K, E, B>) -> Changes<'m, K, E> {
+        Changes::new(self.tree.diff(&after.tree))
     }
 
     /// A map from entries in order of their ranges, which do not overlap. Time: about that of

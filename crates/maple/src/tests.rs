@@ -2,6 +2,7 @@
 
 mod ahead;
 mod compound;
+mod differences;
 mod erases;
 mod failure;
 mod far;

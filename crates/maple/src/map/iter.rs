@@ -93,7 +93,35 @@ impl<K: Key + fmt::Debug, E: Entry> fmt::Debug for Holes<'_, K, E> {
     }
 }
 
-/// The entries of a map, moved out of it in order. What is left is dropped with it.
+/// An iterator over the ranges in which two maps differ, each with both entries, in order.
+pub struct Changes<'g, K, E: Entry> {
+    inner: crate::Diff<'g, E>,
+    _key: PhantomData<K>,
+}
+
+impl<'g, K, E: Entry> Changes<'g, K, E> {
+    pub(super) fn new(inner: crate::Diff<'g, E>) -> Self {
+        Changes { inner, _key: PhantomData }
+    }
+}
+
+impl<'g, K: Key, E: Entry> Iterator for Changes<'g, K, E> {
+    type Item = (RangeInclusive<K>, Option<E::Ref<'g>>, Option<E::Ref<'g>>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.inner.next().map(|(range, before, after)| (keys(&range), before, after))
+    }
+}
+
+impl<K: Key, E: Entry> FusedIterator for Changes<'_, K, E> {}
+
+impl<K, E: Entry> fmt::Debug for Changes<'_, K, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+/// The entries of a map, moved out of it in order and from both ends. What is left is dropped with it.
 pub struct IntoIter<K: Key, E: Entry, A: NodeAlloc>(pub(super) RangeMap<K, E, A>);
 
 impl<K: Key, E: Entry, A: NodeAlloc> Iterator for IntoIter<K, E, A> {
@@ -101,6 +129,12 @@ impl<K: Key, E: Entry, A: NodeAlloc> Iterator for IntoIter<K, E, A> {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.0.pop_first()
+    }
+}
+
+impl<K: Key, E: Entry, A: NodeAlloc> DoubleEndedIterator for IntoIter<K, E, A> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.0.pop_last()
     }
 }
 

@@ -3,7 +3,7 @@
 use super::key::{Key, indices, keys};
 use super::reads::reads;
 use super::writes::writes;
-use super::{Entries, Holes};
+use super::{Entries, Holes, RangeMap};
 use crate::alloc::{NodeAlloc, Nodes};
 use crate::entry::Entry;
 use crate::erased::Erased;
@@ -124,6 +124,25 @@ impl<K: Key, E: Entry, R: Concurrent, A: NodeAlloc> SharedMap<K, E, R, A> {
     /// As there.
     pub fn duplicate(&self) -> Result<Self, Error> {
         Ok(Self::from_tree(self.tree.duplicate()?))
+    }
+
+    /// The map as it is now, which its owner reads without a view, and may write. See
+    /// [`Writer::snapshot`]; [`RangeMap::diff`] finds what has changed between two.
+    ///
+    /// ```
+    /// use maple::SharedMap;
+    /// let map = SharedMap::<u32, char>::new();
+    /// map.store(0..100, 'a')?;
+    /// let before = map.snapshot()?;
+    /// map.erase_range(50..60)?;
+    /// assert!(before.diff(&map.snapshot()?).eq([(50..=59, Some('a'), None)]));
+    /// # Ok::<(), maple::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    pub fn snapshot(&self) -> Result<RangeMap<K, E, A>, Error> {
+        Ok(RangeMap::from_tree(self.tree.lock().snapshot()?))
     }
 
     /// The tree inside, for what a map does not have.

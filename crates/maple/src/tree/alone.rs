@@ -3,6 +3,7 @@
 
 use super::MapleTree;
 use crate::alloc::NodeAlloc;
+use crate::diff::Diff;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::lock::{OwnerLock, WriteToken};
@@ -48,6 +49,37 @@ impl<E: Entry, A: NodeAlloc, L> MapleTree<E, Single, A, L> {
         let tree = MapleTree::from_root(root);
         tree.core.set_wrapped(self.core.wrapped());
         Ok(tree)
+    }
+
+    /// The ranges in which this tree and `after` differ, in order, each with the entry of this one
+    /// and that of the other. Where a range goes on with the same two entries, it is one range.
+    ///
+    /// Nodes that the trees share are not looked at ([`Writer::duplicate`](crate::Writer::duplicate)
+    /// and [`Writer::snapshot`](crate::Writer::snapshot)). So the time is that of the changes
+    /// between the two, not of their size. Allocates nothing.
+    ///
+    /// Two entries are the same if they have the same word: the same pointer, or the same small
+    /// number. Others may be equal: compare the two. Trees with [`Entry::SHARES`] false share
+    /// nothing, and differ everywhere.
+    ///
+    /// ```
+    /// use maple::MapleTree;
+    /// let mut tree = MapleTree::<u32>::new();
+    /// tree.get_mut().store_range(0..=99, 1)?;
+    /// let before = tree.get_mut().snapshot()?;
+    /// tree.get_mut().store_range(10..=19, 2)?;
+    /// tree.get_mut().erase_range(90..=99)?;
+    /// let changes: Vec<_> = before.diff(&tree).collect();
+    /// assert_eq!(changes, [(10..=19, Some(1), Some(2)), (90..=99, Some(1), None)]);
+    /// # Ok::<(), maple::Error>(())
+    /// ```
+    pub fn diff<'g, B: NodeAlloc, M>(
+        &'g self,
+        after: &'g MapleTree<E, Single, B, M>,
+    ) -> Diff<'g, E> {
+        // SAFETY: nothing writes while the trees are borrowed, since their engine has no shared
+        // writers.
+        unsafe { Diff::new(self.core.root.load(), after.core.root.load()) }
     }
 
     fn into_root(self) -> Link {

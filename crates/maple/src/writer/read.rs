@@ -16,7 +16,7 @@ use crate::stats::Stats;
 use crate::tree::MapleTree;
 use crate::validate::{Violation, validate};
 use core::ops::RangeInclusive;
-use grace::Reclaim;
+use grace::{Reclaim, Single};
 
 impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// The exact length of the longest free range; see [`MapleTree::largest_gap`]. Cost: one node.
@@ -129,6 +129,28 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         let tree = MapleTree::from_root(self.duplicate_root()?);
         tree.core.set_wrapped(self.core.wrapped());
         Ok(tree)
+    }
+
+    /// As [`duplicate`](Writer::duplicate), but the new tree has one owner, who reads it without a
+    /// guard: the tree as it is now, whatever is written to this one later.
+    ///
+    /// The two trees may share nodes although this one has readers: it gives up a node only after
+    /// their grace period, and neither tree changes a node that both have.
+    ///
+    /// ```
+    /// use maple::{Epoch, MapleTree};
+    /// let tree = MapleTree::<u32, Epoch>::new();
+    /// tree.store_range(0..=9, 1)?;
+    /// let mut then = tree.lock().snapshot()?;
+    /// tree.store_range(5..=9, 2)?;
+    /// assert_eq!(then.get_mut().load(7), Some(1));
+    /// # Ok::<(), maple::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`duplicate`](Writer::duplicate).
+    pub fn snapshot(&self) -> Result<MapleTree<E, Single, A>, Error> {
+        Ok(MapleTree::from_root(self.duplicate_root()?))
     }
 
     /// The root of a duplicate.

@@ -254,3 +254,51 @@ fn no_grace_period() {
         assert!(report.contains("Causality violation"), "loom reported another failure: {report}");
     }
 }
+
+/// A snapshot has no grace periods of its own. It changes a leaf in place only when the readers of
+/// the tree that gave the leaf up are gone.
+fn a_snapshot_is_written<K: Kind>() {
+    let in_place = std::sync::Arc::new(AtomicUsize::new(0));
+    let seen = in_place.clone();
+    model(move || {
+        let (tree, copy) = pair::<K>(2);
+        drop(copy);
+        let then = tree.lock().snapshot().unwrap();
+        let tree = Arc::new(Unless(ManuallyDrop::new(tree)));
+        let (writer, seen) = (tree.clone(), seen.clone());
+        let owner = thread::spawn(move || {
+            let mut then = ManuallyDrop::new(then);
+            store(&writer.0, 12, 70);
+            let before = memory::made();
+            then.get_mut().store_range(10..=19, Shared::new(80)).unwrap();
+            // Relaxed: a count, read at the end.
+            seen.fetch_add(usize::from(memory::made() == before), Ordering::Relaxed);
+            assert_eq!(then.get_mut().load(12).unwrap().value(), 80);
+            // As `Unless` does, so not after a panic.
+            drop(ManuallyDrop::into_inner(then));
+        });
+        {
+            let guard = tree.0.pin();
+            let early = tree.0.load(&guard, 12);
+            assert!(matches!(tree.0.load(&guard, 19).unwrap().value(), 2 | 70));
+            assert!(matches!(early.unwrap().value(), 2 | 70));
+        }
+        owner.join().unwrap();
+        holds(&tree.0, 2, &[(12, Some(70))]);
+    });
+    // Relaxed: the model is over.
+    assert!(in_place.load(Ordering::Relaxed) > 0, "it was never changed in place");
+}
+
+#[test]
+fn a_snapshot_is_written_beside_readers() {
+    a_snapshot_is_written::<Right>();
+}
+
+#[test]
+fn a_snapshot_without_grace_period() {
+    let panic = catch_unwind(AssertUnwindSafe(a_snapshot_is_written::<Hasty>))
+        .expect_err("the mutant survived");
+    let report = panic.downcast_ref::<String>().map(String::as_str).unwrap_or_default();
+    assert!(report.contains("Causality violation"), "loom reported another failure: {report}");
+}
