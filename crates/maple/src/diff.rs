@@ -9,9 +9,9 @@
 //! If they have different levels, it goes down in the higher one, otherwise in both. In two leaves
 //! it compares the slots that hold the index.
 //!
-//! Cost: the nodes that only one of the trees has, and a look at the links to their children. With n
-//! writes between the two trees that is about n times the height, whatever their size. Nothing is
-//! allocated.
+//! Cost: the nodes that only one of the trees has, and a look at the links to their children. With
+//! n writes between the two trees that is about n times the height, whatever their size. Nothing
+//! is allocated.
 //!
 //! Correctness: neither tree changes meanwhile, which the caller promises. A node that is shared is
 //! never changed (`refs` in [`crate::node`]).

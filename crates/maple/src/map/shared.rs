@@ -126,7 +126,7 @@ impl<K: Key, E: Entry, R: Concurrent, A: NodeAlloc> SharedMap<K, E, R, A> {
         Ok(Self::from_tree(self.tree.duplicate()?))
     }
 
-    /// The map as it is now, which its owner reads without a view, and may write. See
+    /// The map as it is now. Its owner reads it without a view, and may write it. See
     /// [`Writer::snapshot`]; [`RangeMap::diff`] finds what has changed between two.
     ///
     /// ```

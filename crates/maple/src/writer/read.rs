@@ -131,7 +131,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         Ok(tree)
     }
 
-    /// As [`duplicate`](Writer::duplicate), but the new tree has one owner, who reads it without a
+    /// As [`duplicate`](Writer::duplicate), but the new tree has one owner, and is read without a
     /// guard: the tree as it is now, whatever is written to this one later.
     ///
     /// The two trees may share nodes although this one has readers: it gives up a node only after
