@@ -62,14 +62,17 @@ Examples:
   samara trace -o report.txt -- make          the report in a file
   samara trace --record a.vmtrace -- git log  a recording, for samara replay
   samara trace -p 4711                        a program that runs already, until Ctrl-C
-  samara trace --stacks -- python3 a.py       which functions map memory, and what they leave mapped
-  samara trace --flame a.svg --flame-of at-end -- ./a.out
-                                              a flame graph of what is never unmapped
+  samara trace --stacks -- ./a.out            which functions own the peak of resident memory
+  samara trace --flame a.svg --flame-of at-peak -- ./a.out
+                                              a flame graph of the peak
 
 A call site of --stacks is the function that called malloc, mmap or another allocator. Unwind tables
-and names are those of the program's files; without a symbol table, a place is file+address. The
-end is right before the program's first process exits; what all processes have mapped then counts.
-A stack costs about 8 us, and the names some tenths of a second when the program has ended.
+and names are those of the program's files; without a symbol table, a place is file+address. A stack
+costs about 8 us, and the names some tenths of a second when the program has ended.
+
+The peak is the moment in which one address space had most resident memory. The table of memory, the
+picture and the call sites are of this moment. With --at-end, the tables have the end, too: right
+before the program's first process exits; what all processes have mapped then counts.
 
 A difference is uncertain if it may come from a race between threads, in which the order of a write
 and a map cannot be known.
@@ -217,8 +220,9 @@ pub(crate) struct Trace {
         hide_possible_values = true)]
     pub(crate) calls: Vec<String>,
 
-    /// Record the call stack of each memory call, and show a table of call sites, with the bytes
-    /// that each has mapped, and those still mapped at the end; --flame and --folded imply it
+    /// Record the call stack of each memory call, and show a table of call sites, with the bytes of
+    /// each that were resident at the peak, and all that it has mapped; --flame and --folded imply
+    /// it
     #[arg(long)]
     pub(crate) stacks: bool,
 
@@ -233,6 +237,10 @@ pub(crate) struct Trace {
     /// The processes to follow; the program's threads are always followed
     #[arg(long, value_enum, default_value_t = Follow::All)]
     pub(crate) follow: Follow,
+
+    /// Show what was resident, and what each call site has mapped, at the end, too
+    #[arg(long)]
+    pub(crate) at_end: bool,
 
     /// Show the whole picture, and every address space, however many there are
     #[arg(long)]
@@ -281,6 +289,8 @@ pub(crate) enum Measure {
     Mapped,
     /// The number of calls
     Calls,
+    /// The bytes resident at the peak; a recording does not have them
+    AtPeak,
     /// The bytes still mapped right before the program ends
     AtEnd,
 }

@@ -23,6 +23,7 @@ impl<'a> Flame<'a> {
             measure: match options.flame_of {
                 cli::Measure::Mapped => Measure::Mapped,
                 cli::Measure::Calls => Measure::Calls,
+                cli::Measure::AtPeak => Measure::AtPeak,
                 cli::Measure::AtEnd => Measure::AtEnd,
             },
         })
@@ -35,6 +36,10 @@ impl<'a> Flame<'a> {
 
     /// Writes them, for a run of `what`.
     pub(crate) fn write(self, stacks: &Stacks, what: &str) -> Result<(), String> {
+        if self.is_wanted() && self.measure == Measure::AtPeak && !stacks.has_peak() {
+            let cure = "--flame-of at-end shows what is still mapped at the end";
+            return Err(format!("it is not known what was resident at the peak: {cure}"));
+        }
         if !matches!(self.graph, Lines::Nowhere) {
             self.graph.write(&stacks.flame_graph(self.measure, what))?;
         }

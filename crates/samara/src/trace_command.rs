@@ -95,7 +95,7 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
     let unfollowed = session.unfollowed().map(str::to_owned);
     let unstreamed = session.unstreamed();
     let mut summary = session.finish().map_err(unwritten)?;
-    summary.shown = shown;
+    (summary.shown, summary.shows_end) = (shown, options.at_end);
 
     let full = |style| Style { full: options.full, ..style };
     match &options.output {

@@ -1,5 +1,7 @@
 //! `samara trace --stacks`, on programs with known chains of calls.
 
+#[path = "../../trace/tests/common/needs.rs"]
+mod needs;
 mod traced;
 #[path = "traced/stacks.rs"]
 mod with_stacks;
@@ -8,7 +10,7 @@ use std::{fs, path::Path, process::Command};
 
 use serde_json::Value;
 use traced::{compile, object, samara, temporary};
-use with_stacks::{adds_up, from, stacks, trace};
+use with_stacks::{adds_up, from, stacks, sum, trace};
 
 /// a calls b, which calls c. They are kept apart from each other, and none is the last call of
 /// another.
@@ -56,7 +58,7 @@ const WAYS: [(&str, &[&str]); 7] = [
 fn a_chain_of_calls_is_found_however_it_is_compiled() {
     for (way, flags) in WAYS {
         let program = compile(&format!("chain-{way}"), CHAIN, flags);
-        let traced = trace(way, &[], &[program.to_str().unwrap()]);
+        let traced = trace(way, &["--at-end"], &[program.to_str().unwrap()]);
         let object = &traced.object;
         let (names, counts) = from(object, "mmap", "c");
         assert_eq!(names[..4], ["c", "b", "a", "main"], "{way}");
@@ -106,6 +108,18 @@ fn a_chain_of_calls_is_found_however_it_is_compiled() {
     }
 }
 
+/// Removes what a recording does not have: what was resident at the peak.
+fn forget_peak(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.remove("at_peak");
+            map.values_mut().for_each(forget_peak);
+        }
+        Value::Array(all) => all.iter_mut().for_each(forget_peak),
+        _ => {}
+    }
+}
+
 #[test]
 fn a_recording_shows_the_same_stacks_again() {
     let program = compile("recorded-chain", CHAIN, &["-O2", "-g"]);
@@ -118,8 +132,10 @@ fn a_recording_shows_the_same_stacks_again() {
     let to_graph = ["--json", "-", "--flame", graph.to_str().unwrap()];
     let out = replay(&to_graph, &traced.recording);
     assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
-    let again: Value = serde_json::from_slice(&out.stdout).unwrap();
-    assert_eq!(again["stacks"], traced.object["stacks"]);
+    let mut again: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let mut before = traced.object.clone();
+    [&mut again, &mut before].into_iter().for_each(forget_peak);
+    assert!(again["stacks"] == before["stacks"], "{:#}", again["stacks"]);
     let boxes = |text: &str| text.split_once("<g class").unwrap().1.to_owned();
     assert_eq!(boxes(&fs::read_to_string(&graph).unwrap()), boxes(&traced.graph));
     let out = replay(&["--flame-of", "at-end", "--folded", "-"], &traced.recording);
@@ -203,4 +219,121 @@ fn only_what_is_asked_for_is_done() {
     let folded = String::from_utf8(out.stdout).unwrap();
     assert!(folded.lines().count() > 3 && folded.contains("[mmap] "), "{folded}");
     assert!(fs::read_to_string(file).unwrap().contains("data-name=\"[mmap]\""));
+}
+
+/// Maps and touches 48 MiB, then half of 16 MiB, unmaps the first, and maps 8 MiB for the end.
+const PEAK: &str = r#"
+#include <string.h>
+#include <sys/mman.h>
+#define APART __attribute__((noinline, noclone, noipa))
+#define STAY __asm__ volatile("" ::: "memory")
+APART char *first(size_t n) { char *p = mmap(0, n, 3, 0x22, -1, 0); STAY; return p; }
+APART char *second(size_t n) { char *p = mmap(0, n, 3, 0x22, -1, 0); STAY; return p; }
+APART char *third(size_t n) { char *p = mmap(0, n, 3, 0x22, -1, 0); STAY; return p; }
+int main(void) {
+    char *a = first(48 << 20), *b = second(16 << 20);
+    madvise(b, 16 << 20, 15);
+    memset(a, 1, 48 << 20);
+    memset(b, 1, 8 << 20);
+    munmap(a, 48 << 20);
+    memset(third(8 << 20), 1, 8 << 20);
+    return 0;
+}
+"#;
+
+#[test]
+fn the_table_the_picture_and_the_owners_are_of_the_peak() {
+    let program = compile("peak", PEAK, &["-O2"]);
+    let traced = trace("peak", &["--at-end"], &[program.to_str().unwrap()]);
+    let peak = &traced.object["peak"];
+    let resident = peak["resident"].as_u64().unwrap();
+    // Owners.
+    let at =
+        |function: &str, key: &str| from(&traced.object, "mmap", function).1[key].as_u64().unwrap();
+    assert_eq!((at("first", "at_peak"), at("second", "at_peak")), (48 << 20, 8 << 20));
+    assert_eq!((at("first", "at_end"), at("second", "at_end")), (0, 16 << 20));
+    assert_eq!((at("third", "at_peak"), at("third", "at_end")), (0, 8 << 20));
+    let others = &traced.object["stacks"]["at_peak"];
+    assert_eq!(others["unknown"], 0);
+    let owned = sum(&traced.object, "at_peak") + others["execve"].as_u64().unwrap();
+    assert_eq!(owned, resident);
+    // The picture, and the table.
+    let regions = peak["regions"].as_array().unwrap().iter();
+    assert_eq!(regions.map(|region| region["resident"].as_u64().unwrap()).sum::<u64>(), resident);
+    let kinds = peak["kinds"].as_object().unwrap().values();
+    assert_eq!(kinds.map(|kind| kind["resident"].as_u64().unwrap()).sum::<u64>(), resident);
+    // The kernel's own peak.
+    let highest = traced.object["usage"]["resident_peak"].as_u64().unwrap();
+    assert!(resident.abs_diff(highest) < highest / 50, "{resident} of {highest}");
+    let text = String::from_utf8_lossy(&traced.output.stderr);
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let text = words.join(" ");
+    for expected in ["at the peak VMAs", "at the end VMAs", "resident at the peak, "] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+}
+
+const SCRIPT: &str = "\
+def inner(n):
+    table = [x for x in (1, 2)]
+    return bytearray(n)
+
+class Outer:
+    def method(self, n):
+        return sorted([n], key=lambda _: 0) and inner(n)
+
+kept = Outer().method(40 << 20)
+print(len(kept))
+";
+
+#[test]
+fn lines_of_python_are_in_the_stacks() {
+    let ask = "import sys; print(sys.executable, *sys.version_info[:2])";
+    let told = Command::new("python3").args(["-c", ask]).output();
+    let told = told.map(|out| String::from_utf8_lossy(&out.stdout).into_owned());
+    let told = told.unwrap_or_default();
+    let words: Vec<&str> = told.split_whitespace().collect();
+    let known = matches!(words[..], [_, "3", "11" | "12" | "13"]);
+    if !needs::has("python", known, Some("install Python 3.11, 3.12 or 3.13 as python3")) {
+        return;
+    }
+    let script = temporary("big.py");
+    fs::write(&script, SCRIPT).unwrap();
+    let traced = trace("python", &[], &[words[0], script.to_str().unwrap()]);
+    let (names, counts) = from(&traced.object, "mmap", "inner");
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let scripts = ["inner", "Outer.method", "<module>"];
+    assert_eq!(names[..3], scripts, "{names:?}");
+    assert!(counts["at_peak"].as_u64().unwrap() > 40 << 20, "{counts}");
+    // The interpreter's function does not stand between Python's.
+    assert!(!names.contains(&"_PyEval_EvalFrameDefault") && names.len() > 3, "{names:?}");
+    let sites = traced.object["stacks"]["sites"].as_array().unwrap();
+    let most = sites.iter().max_by_key(|site| site["at_peak"].as_u64()).unwrap();
+    assert_eq!((&most["site"], &most["call"]), (&"inner (big.py:3)".into(), &"mmap".into()));
+    let text = String::from_utf8_lossy(&traced.output.stderr);
+    assert!(text.contains("inner (big.py:3), by "), "{text}");
+}
+
+/// Ten times in a row, a map is touched and unmapped, each larger than the one before. The last one
+/// is the peak.
+const FREED: &str = r#"
+#include <string.h>
+#include <sys/mman.h>
+int main(void) {
+    for (size_t size = 1; size <= 10; size++) {
+        char *p = mmap(0, size << 20, 3, 0x22, -1, 0);
+        memset(p, 1, size << 20);
+        munmap(p, size << 20);
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn a_peak_that_is_freed_at_once_is_seen() {
+    let program = compile("freed", FREED, &["-O2"]);
+    let traced = trace("freed", &[], &[program.to_str().unwrap()]);
+    let (_, counts) = from(&traced.object, "mmap", "main");
+    assert_eq!((&counts["mapped"], &counts["at_end"]), (&(55 << 20).into(), &0.into()));
+    assert!(counts["at_peak"].as_u64().unwrap() >= 9 << 20, "{counts}");
 }

@@ -9,7 +9,7 @@ use vma::VmFlags;
 
 use crate::{
     record::{FileId, MmId, Record},
-    report::Usage,
+    report::{Moment, Usage},
 };
 
 /// A VMA as the kernel describes it, without its name.
@@ -90,12 +90,13 @@ pub enum Event<'a> {
         /// The bytes.
         bytes: usize,
     },
-    /// The ranges that are resident, in order, if the observer [wants](Observer::wants_pages) them.
-    Pages {
+    /// An address space has more resident memory than any had before, as far as the tracer has
+    /// looked: before the next record of a call, or right before it ends.
+    Peak {
         /// The address space.
         mm: MmId,
-        /// The ranges.
-        resident: Vec<Range<usize>>,
+        /// What is resident.
+        moment: Moment,
     },
     /// What an address space used of the machine's memory, right before it ends.
     Used {
@@ -182,12 +183,6 @@ pub trait Observer {
     fn code_at(&self, mm: MmId, addr: usize) -> Option<Code> {
         let _ = (mm, addr);
         None
-    }
-
-    /// Whether a picture of `mm` will be kept at its next call, or now if it ends.
-    fn wants_pages(&mut self, mm: MmId, ends: bool) -> bool {
-        let _ = (mm, ends);
-        false
     }
 
     /// The file behind the VMA of `mm` at `addr`, and its path as the listing shows it; 0 and no

@@ -217,10 +217,6 @@ impl<W: Write> Observer for Session<W> {
         self.mirror.code_at(mm, addr)
     }
 
-    fn wants_pages(&mut self, mm: MmId, ends: bool) -> bool {
-        self.mirror.wants_pages(mm, ends)
-    }
-
     fn released(&mut self) -> Vec<FileId> {
         self.mirror.released()
     }
@@ -236,7 +232,10 @@ impl<W: Write> Observer for Session<W> {
             Event::Resident { mm, bytes } => {
                 self.mirror.summary_mut().timeline.resident(mm, bytes);
             }
-            Event::Pages { mm, resident } => self.mirror.pages(mm, resident),
+            Event::Peak { mm, mut moment } => {
+                moment.at = self.begun.elapsed();
+                self.mirror.peak(mm, moment);
+            }
             Event::Used { mm, usage } => self.mirror.used(mm, usage),
             Event::Unfollowed { why, first } => {
                 self.mirror.summary_mut().unfollowed += 1;

@@ -141,8 +141,7 @@ impl Follower<'_> {
     fn begin(&mut self, mm: MmId, tid: Tid, call: Call) {
         self.tell_growth(mm, None);
         self.tell_closed_watchers(mm, tid);
-        self.tell_resident(mm, tid);
-        self.tell_pages(mm, tid, false);
+        self.tell_resident(mm, tid, &call);
         let stack = if call.memory().is_some() { self.capture_stack(mm, tid) } else { 0 };
         let load = match call.kind {
             Kind::Memory(op) => self.prepare(mm, tid, op, &call.args),

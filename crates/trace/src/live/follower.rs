@@ -12,6 +12,7 @@ use super::{
     events::Events,
     facilities::{self, Facilities},
     files::Files,
+    peak::Peak,
     stacks::Stacks,
     sys::{
         self, Tid,
@@ -74,6 +75,7 @@ pub(super) struct Follower<'a> {
     /// The number of forwarded signals seen so far.
     wishes: u32,
     ending: bool,
+    pub(super) peak: Peak,
 }
 
 impl<'a> Follower<'a> {
@@ -109,6 +111,7 @@ impl<'a> Follower<'a> {
             attached: None,
             wishes: 0,
             ending: false,
+            peak: Peak::new(),
         }
     }
 

@@ -66,6 +66,7 @@ mod huge;
 mod image;
 mod life;
 mod pause;
+mod peak;
 #[cfg(feature = "stacks")]
 mod stacks;
 #[cfg(not(feature = "stacks"))]

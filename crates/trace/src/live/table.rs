@@ -150,6 +150,8 @@ pub(super) struct Space {
     pub(super) faults: Faults,
     /// When its resident bytes were read last.
     pub(super) looked: Option<Instant>,
+    /// The most bytes that calls since then may have made non-resident.
+    pub(super) released: usize,
 }
 
 impl Space {
@@ -173,6 +175,7 @@ impl Space {
             growing: None,
             faults: usage::faults(tid),
             looked: None,
+            released: 0,
         })
     }
 

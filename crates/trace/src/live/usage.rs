@@ -1,37 +1,11 @@
 //! What a process uses of the machine's memory: from `/proc/PID/stat` and `/proc/PID/status`, two
 //! small files, and from smaps, which the tracer has read for the last listing anyway.
 
-use std::time::{Duration, Instant};
-
-use super::{follower::Follower, image, sys::Tid};
-use crate::{
-    observer::Event,
-    record::MmId,
-    report::{Kind, Residency, Usage},
-};
-
-/// The time between two looks at what an address space has resident. A look costs some
-/// microseconds.
-const BETWEEN: Duration = Duration::from_millis(2);
-
-impl Follower<'_> {
-    /// Reports the resident bytes of an address space, unless that was a short time ago. `tid` runs
-    /// in it.
-    pub(super) fn tell_resident(&mut self, mm: MmId, tid: Tid) {
-        let Some(space) = self.spaces.get_mut(&mm) else { return };
-        if space.looked.is_some_and(|looked| looked.elapsed() < BETWEEN) {
-            return;
-        }
-        space.looked = Some(Instant::now());
-        let statm = image::proc_text(tid, "statm").unwrap_or_default();
-        if let Some(bytes) = resident_in(&statm) {
-            self.observer.event(Event::Resident { mm, bytes });
-        }
-    }
-}
+use super::{image, sys::Tid};
+use crate::report::{Kind, Residency, Usage};
 
 /// The resident bytes in the text of statm, which counts pages.
-fn resident_in(statm: &str) -> Option<usize> {
+pub(super) fn resident_in(statm: &str) -> Option<usize> {
     statm.split_ascii_whitespace().nth(1)?.parse::<usize>().ok()?.checked_mul(4096)
 }
 
@@ -64,7 +38,7 @@ pub(super) fn read(tid: Tid, before: Faults, smaps: &str) -> Usage {
 }
 
 /// What is resident of each VMA.
-fn residency(smaps: &str) -> Vec<(Kind, Residency)> {
+pub(super) fn residency(smaps: &str) -> Vec<(Kind, Residency)> {
     let mut all = Vec::new();
     for line in smaps.lines() {
         if image::is_head(line) {

@@ -180,7 +180,7 @@ impl Follower<'_> {
 
     /// Opens the pagemap of an address space, if it can be opened. Returns false if descriptors ran
     /// out.
-    fn opens_pagemap(&mut self, mm: MmId, tid: Tid) -> bool {
+    pub(super) fn opens_pagemap(&mut self, mm: MmId, tid: Tid) -> bool {
         let Some(space) = self.spaces.get_mut(&mm) else { return false };
         if space.pagemap.is_none() {
             match sys::proc_file(tid, "pagemap") {
@@ -192,21 +192,6 @@ impl Follower<'_> {
             }
         }
         true
-    }
-
-    /// Reports the resident pages, if a picture of the address space will be kept.
-    pub(super) fn tell_pages(&mut self, mm: MmId, tid: Tid, ends: bool) {
-        if !self.facilities.scan || !self.observer.wants_pages(mm, ends) {
-            return;
-        }
-        if !self.opens_pagemap(mm, tid) {
-            return;
-        }
-        let pagemap = self.spaces.get(&mm).and_then(|space| space.pagemap.as_ref()?.as_ref());
-        // Without them, the picture shows none.
-        if let Some(Ok(resident)) = pagemap.map(pages::scan_resident) {
-            self.observer.event(Event::Pages { mm, resident });
-        }
     }
 
     /// Passes the kernel's listing to the observer. Call only while no operation is in flight.
@@ -262,9 +247,9 @@ impl Follower<'_> {
         };
         let (areas, unknown) = image::parse(&smaps);
         self.strange_flags(unknown);
-        self.tell_pages(mm, tid, true);
         let before = self.spaces.get(&mm).map_or((0, 0), |space| space.faults);
         let usage = usage::read(tid, before, &smaps);
+        self.tell_peak(mm, tid, usage.resident() as usize, Some(&smaps));
         let flags = areas.into_iter().map(|area| (area.range.start, area.flags)).collect();
         Some(Last { text, flags, usage })
     }

@@ -21,7 +21,7 @@ mod stacks;
 mod step;
 mod takeover;
 
-use std::{collections::HashMap, ops::Range, sync::Arc, time::Instant};
+use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use vma::{AddressSpace, Layout, Profile, VmFlags, WholeVma};
 
@@ -93,8 +93,6 @@ struct Mirrored {
     /// The call that mapped each byte; `None` until a call has a stack.
     owners: Option<Owners>,
     rings: Rings,
-    /// The resident ranges before the next call, if its picture needs them.
-    pages: Option<Vec<Range<usize>>>,
 }
 
 /// The result of a comparison.
@@ -289,7 +287,6 @@ impl<B: Beside> Mirror<B> {
             doubt: None,
             owners: None,
             rings: Rings::default(),
-            pages: None,
         };
         self.spaces.insert(mm, mirrored);
         Ok(())

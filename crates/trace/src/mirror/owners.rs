@@ -13,7 +13,6 @@
 //! only if calls have stacks.
 
 use std::{
-    collections::BTreeMap,
     num::NonZeroUsize,
     ops::{Range, RangeInclusive},
 };
@@ -24,6 +23,7 @@ use vma::{MappedFile, PAGE_SIZE, Placement, Writer};
 use super::{Engine, File, Step};
 use crate::{
     record::{Op, StackId},
+    report::stacks::Owned,
     span::Span,
 };
 
@@ -271,12 +271,40 @@ impl Owners {
         self.tree.get_mut().iter(0..=usize::MAX).map(|(range, _)| length(&range)).sum()
     }
 
-    /// Adds the mapped bytes of each owner. O(VMAs and owners).
-    pub(super) fn add_to(&mut self, sums: &mut BTreeMap<Owner, u64>, space: &Space<'_>) {
-        // Both are equal by construction, unless memory ran out.
+    /// Makes the owned bytes the mapped ones. Both are equal by construction, unless memory ran
+    /// out.
+    fn complete(&mut self, space: &Space<'_>) {
         if self.incomplete || self.owned() != space.sizes().total {
             self.resync(space, Owner::Unknown);
         }
+    }
+
+    /// The bytes of each owner in some ranges, which are in order. Bytes that another thread has
+    /// just mapped have none yet. O(VMAs, owners and ranges).
+    pub(super) fn resident(&mut self, ranges: &[Range<usize>], space: &Space<'_>) -> Owned {
+        self.complete(space);
+        let mut sums = Owned::new();
+        let mut add = |owner, bytes: usize| *sums.entry(owner).or_default() += bytes as u64;
+        let (mut next, mut owned) = (0, 0);
+        for (range, word) in self.tree.get_mut().iter(0..=usize::MAX) {
+            let (start, end) = (*range.start(), range.end().saturating_add(1));
+            next += ranges[next..].partition_point(|range| range.end <= start);
+            for one in ranges[next..].iter().take_while(|one| one.start < end) {
+                let bytes = one.end.min(end) - one.start.max(start);
+                owned += bytes;
+                add(Owner::of(word), bytes);
+            }
+        }
+        let all: usize = ranges.iter().map(|range| range.end - range.start).sum();
+        if owned < all {
+            add(Owner::Unknown, all - owned);
+        }
+        sums
+    }
+
+    /// Adds the mapped bytes of each owner. O(VMAs and owners).
+    pub(super) fn add_to(&mut self, sums: &mut Owned, space: &Space<'_>) {
+        self.complete(space);
         for (range, word) in self.tree.get_mut().iter(0..=usize::MAX) {
             let sum = sums.entry(Owner::of(word)).or_default();
             *sum = sum.saturating_add((range.end() - range.start() + 1) as u64);

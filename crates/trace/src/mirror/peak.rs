@@ -1,46 +1,53 @@
-//! The picture of the largest address space, as it was near its peak.
+//! The peak: one moment of one address space, for the picture, the table of memory and the owners.
 //!
-//! A program may unmap most of its memory before it ends. So the listing is kept before a call,
-//! whenever the address space has an eighth more VMAs than the picture so far. While a program
-//! grows to n VMAs, that writes about 9n lines in all. In a live run, the tracer scans for the
-//! resident pages as often.
+//! In a live run it is the moment with the most resident memory that the tracer has found, and the
+//! tracer tells it before a call, or right before the address space ends. So our VMAs are the
+//! kernel's, and each resident byte has the owner that it has at that moment.
+//!
+//! A recording has no resident memory. There the picture is that of the address space with the most
+//! VMAs. A program may unmap most of its memory before it ends. So the listing is kept before a
+//! call, whenever the address space has an eighth more VMAs than the picture so far. While a
+//! program grows to n VMAs, that writes about 9n lines in all.
 
-use std::ops::Range;
-
-use super::{Beside, Mirror};
-use crate::record::MmId;
+use super::{Beside, Mirror, Owner};
+use crate::{
+    record::MmId,
+    report::{Moment, Portrait},
+};
 
 impl<B: Beside> Mirror<B> {
-    /// The number of VMAs above which a picture is kept.
-    fn least(&self, ends: bool) -> usize {
-        let known = self.summary.largest.as_ref().map_or(0, |largest| largest.vmas);
-        if ends { known } else { known + known / 8 }
-    }
-
-    /// Whether a picture of the address space will be kept at its next call, or now if it ends.
-    pub fn wants_pages(&mut self, mm: MmId, ends: bool) -> bool {
-        let least = self.least(ends);
-        self.spaces.get_mut(&mm).is_some_and(|mirrored| mirrored.size().0 > least)
-    }
-
-    /// The resident ranges for that picture, in order.
-    pub fn pages(&mut self, mm: MmId, resident: Vec<Range<usize>>) {
-        if let Some(mirrored) = self.spaces.get_mut(&mm) {
-            mirrored.pages = Some(resident);
+    /// Keeps this moment of an address space, which has more resident memory than all before.
+    /// O(VMAs, owners and resident ranges).
+    pub fn peak(&mut self, mm: MmId, moment: Moment) {
+        let Some(mirrored) = self.spaces.get_mut(&mm) else { return };
+        let (vmas, _) = mirrored.size();
+        let (exe, listing) = (mirrored.figures.exe.clone(), mirrored.listing());
+        if let Some(resident) = &moment.resident {
+            let space = mirrored.space.get_mut();
+            let owned = match &mut mirrored.owners {
+                Some(owners) => owners.resident(resident, &space),
+                // No call with a stack has mapped anything yet.
+                None => [(Owner::Program, moment.bytes)].into(),
+            };
+            self.summary.stacks.set_peak(owned);
         }
+        self.summary.largest = Some(Portrait { mm, exe, vmas, listing, moment: Some(moment) });
     }
 
     /// Keeps the listing of an address space before a call, or if it `ends`, if it is larger than
     /// the largest. Constant time otherwise.
     pub(super) fn keep_picture(&mut self, mm: MmId, ends: bool) {
-        let least = self.least(ends);
+        let largest = self.summary.largest.as_ref();
+        if largest.is_some_and(|largest| largest.moment.is_some()) {
+            return;
+        }
+        let known = largest.map_or(0, |largest| largest.vmas);
+        let least = if ends { known } else { known + known / 8 };
         let Some(mirrored) = self.spaces.get_mut(&mm) else { return };
         let (vmas, _) = mirrored.size();
-        // Those of another moment are of no use.
-        let pages = mirrored.pages.take();
         if vmas > least {
             let exe = mirrored.figures.exe.clone();
-            self.summary.offer(mm, &exe, vmas, || (mirrored.listing(), pages));
+            self.summary.offer(mm, &exe, vmas, || mirrored.listing());
         }
     }
 }

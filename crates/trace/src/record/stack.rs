@@ -23,7 +23,8 @@ pub struct Image {
     pub id: ImageId,
     /// Major and minor number of its device.
     pub dev: (u32, u32),
-    /// Inode number; 0 for the vdso.
+    /// Inode number; 0 for the vdso, and for what is no file with code: a script, whose places are
+    /// numbered, and the names that a just-in-time compiler tells, with addresses of the process.
     pub inode: u64,
     /// Its path as the listing shows it, or `[vdso]`.
     pub path: String,

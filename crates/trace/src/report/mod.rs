@@ -25,5 +25,5 @@ pub use progress::Progress;
 pub use style::Style;
 pub use summary::{Notice, Portrait, Space, SpaceStats, Summary, Tree};
 pub use timing::{Nanoseconds, Timing};
-pub use usage::Usage;
+pub use usage::{Moment, Usage};
 pub(crate) use {picture::Kind, usage::Residency};

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::{
     Portrait,
     style::{Style, bytes, count},
+    usage,
 };
 
 /// The purpose of a region, derived from its line in the listing.
@@ -126,7 +127,7 @@ const ROWS: usize = 16;
 /// 7ff000000000-7ff000001000 r-xp 00000000 fe:00 9    /bin/x
 /// ";
 /// let (exe, listing) = ("/bin/x".into(), listing.into());
-/// let portrait = Portrait { mm: 1, exe, vmas: 2, listing, resident: None };
+/// let portrait = Portrait { mm: 1, exe, vmas: 2, listing, moment: None };
 /// let text = picture::render(&portrait, Style::PLAIN);
 /// assert!(text.contains("0000000000001000  A") && text.contains("127.94 TiB free"));
 /// ```
@@ -136,8 +137,13 @@ pub fn render(portrait: &Portrait, style: Style) -> String {
         return String::new();
     }
     let mapped: usize = regions.iter().map(|r| r.end - r.start).fold(0, usize::saturating_add);
-    let Portrait { mm, exe, vmas, .. } = portrait;
-    let mut out = format!("address space {mm} ({exe}): {vmas} VMAs, {} mapped\n", bytes(mapped));
+    let Portrait { mm, exe, vmas, moment, .. } = portrait;
+    let resident = moment.as_ref().map(|moment| {
+        let (resident, at) = (bytes(moment.bytes as usize), moment.at.as_secs_f64());
+        format!(", {resident} resident at the peak, {at:.2} s after the start")
+    });
+    let (mapped, resident) = (bytes(mapped), resident.unwrap_or_default());
+    let mut out = format!("address space {mm} ({exe}): {vmas} VMAs, {mapped} mapped{resident}\n");
     let clusters = cluster(&regions);
     let bands: Vec<Vec<Cell>> = clusters.iter().map(|cluster| band(cluster)).collect();
     let rows: usize = bands.iter().map(|band| band.len().div_ceil(columns(style))).sum();
@@ -156,9 +162,10 @@ pub fn render(portrait: &Portrait, style: Style) -> String {
 fn regions(portrait: &Portrait) -> impl Iterator<Item = (Region, &str)> {
     // The vsyscall page belongs to the kernel. The addresses below it are not free.
     let lines = portrait.listing.lines().filter(|line| !line.ends_with("[vsyscall]"));
-    lines.filter_map(|line| {
+    let ranges = portrait.moment.as_ref().and_then(|moment| moment.resident.as_deref());
+    lines.filter_map(move |line| {
         let region = Region::parse(line)?;
-        let resident = portrait.resident.as_deref().map(|all| within(all, &region));
+        let resident = ranges.map(|all| within(all, &region));
         Some((Region { resident, ..region }, line))
     })
 }
@@ -179,9 +186,15 @@ pub(super) fn object(portrait: &Portrait) -> Value {
             "kind": kind.name(), "name": name,
         })
     };
-    let Portrait { mm, exe, vmas, .. } = portrait;
+    let Portrait { mm, exe, vmas, moment, .. } = portrait;
+    let moment = moment.as_ref();
     let regions: Vec<Value> = regions(portrait).map(region).collect();
-    json!({ "mm": mm, "exe": exe, "vmas": vmas, "regions": regions })
+    json!({
+        "mm": mm, "exe": exe, "vmas": vmas, "regions": regions,
+        "at_us": moment.map(|moment| moment.at.as_micros() as u64),
+        "resident": moment.map(|moment| moment.bytes),
+        "kinds": moment.map(|moment| usage::kinds(&moment.kinds)),
+    })
 }
 
 /// The regions between the widest gaps.
@@ -304,6 +317,7 @@ fn legend(regions: &[Region], style: Style) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Moment;
 
     const LISTING: &str = "\
 55584e305000-55584e306000 r--p 00000000 fe:00 10002497                   /usr/local/bin/fuzz2
@@ -320,7 +334,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
 
     fn portrait(listing: &str) -> Portrait {
         let (exe, listing) = ("/usr/local/bin/fuzz2".into(), listing.into());
-        Portrait { mm: 2, exe, vmas: 9, listing, resident: None }
+        Portrait { mm: 2, exe, vmas: 9, listing, moment: None }
     }
 
     #[test]
@@ -358,7 +372,8 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
             0x7f9c466e9000..0x7f9c666ea000,
             0x7fffa0001000..0x7fffa0002000,
         ];
-        let portrait = Portrait { resident: Some(resident), ..portrait(LISTING) };
+        let moment = Moment::new(0, Some(resident), []);
+        let portrait = Portrait { moment: Some(moment), ..portrait(LISTING) };
         let text = render(&portrait, Style { width: 80, ..Style::PLAIN });
         let bands: Vec<&str> =
             text.lines().filter(|line| line.starts_with('0')).map(|line| &line[18..]).collect();

@@ -1,8 +1,8 @@
 //! The counts of a run.
 
-use std::{collections::BTreeMap, fmt, ops::Range, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
-use super::{Mismatch, Timing, Usage, stacks::Stacks, style::count, timeline::Timeline};
+use super::{Mismatch, Moment, Timing, Usage, stacks::Stacks, style::count, timeline::Timeline};
 use crate::record::{MmId, Op};
 
 /// The counts of a whole run. Its size is bounded, however many address spaces a program makes:
@@ -25,7 +25,8 @@ pub struct Summary {
     pub address_spaces: u64,
     /// The cost of each kind of call, over all address spaces.
     pub timing: BTreeMap<Op, Timing>,
-    /// The address space with the most VMAs, near its peak.
+    /// The peak: the moment with the most resident memory. In a recording, the address space with
+    /// the most VMAs, near its peak.
     pub largest: Option<Portrait>,
     /// The first mismatch of the run.
     pub first_mismatch: Option<Mismatch>,
@@ -37,6 +38,8 @@ pub struct Summary {
     pub elapsed: Duration,
     /// The calls that tables show one by one; `None` for all. The counts have all calls.
     pub shown: Option<Vec<Op>>,
+    /// Whether tables show the end beside the peak.
+    pub shows_end: bool,
     /// The call stacks, if they were recorded.
     pub stacks: Stacks,
     pub(crate) timeline: Timeline,
@@ -108,19 +111,12 @@ impl Summary {
         spaces
     }
 
-    /// Offers a picture of an address space. It is kept if no earlier one had more VMAs. `listing`
-    /// is called only then. It also returns the resident ranges, if they are known.
-    pub fn offer(
-        &mut self,
-        mm: MmId,
-        exe: &str,
-        vmas: usize,
-        listing: impl FnOnce() -> (String, Option<Vec<Range<usize>>>),
-    ) {
+    /// Offers a picture of an address space without resident memory. It is kept if no earlier one
+    /// had more VMAs. `listing` is called only then.
+    pub fn offer(&mut self, mm: MmId, exe: &str, vmas: usize, listing: impl FnOnce() -> String) {
         if self.is_largest(vmas) {
-            let (listing, resident) = listing();
-            let exe = exe.to_string();
-            self.largest = Some(Portrait { mm, exe, vmas, listing, resident });
+            let (exe, listing) = (exe.to_string(), listing());
+            self.largest = Some(Portrait { mm, exe, vmas, listing, moment: None });
         }
     }
 
@@ -316,7 +312,7 @@ impl Tree {
 /// ```
 /// use trace::report::*;
 /// let mut summary = Summary::default();
-/// summary.offer(1, "/bin/x", 4, || ("listing".into(), None));
+/// summary.offer(1, "/bin/x", 4, || "listing".into());
 /// summary.offer(2, "/bin/y", 3, || unreachable!("smaller"));
 /// assert_eq!(summary.largest.unwrap().exe, "/bin/x");
 /// ```
@@ -330,8 +326,8 @@ pub struct Portrait {
     pub vmas: usize,
     /// Its listing, as in `/proc/PID/maps`.
     pub listing: String,
-    /// The ranges that were resident, in order. `None`: it is not known, as in a recording.
-    pub resident: Option<Vec<Range<usize>>>,
+    /// What was resident. `None`: it is not known, as in a recording.
+    pub moment: Option<Moment>,
 }
 
 #[cfg(test)]
@@ -372,7 +368,7 @@ mod tests {
             space.stats.size(mm as usize, Tree::default());
             other.add(space);
             other.time(Op::Mmap, Some(Duration::from_nanos(100)), None);
-            other.offer(mm, file, mm as usize, || (file.into(), None));
+            other.offer(mm, file, mm as usize, || file.into());
             other.notice("the same");
             first.merge(other);
         }
@@ -387,9 +383,9 @@ mod tests {
     #[test]
     fn the_largest_is_kept_and_its_listing_made_once() {
         let mut summary = Summary::default();
-        summary.offer(1, "/a", 5, || ("five".into(), None));
+        summary.offer(1, "/a", 5, || "five".into());
         summary.offer(2, "/b", 5, || unreachable!());
-        summary.offer(3, "/c", 6, || ("six".into(), None));
+        summary.offer(3, "/c", 6, || "six".into());
         assert_eq!(summary.largest.unwrap().listing, "six");
     }
 }

@@ -3,8 +3,9 @@
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::{
-    Space, SpaceStats, Summary, Timing, Usage, stacks,
+    Space, SpaceStats, Summary, Timing, stacks,
     style::{Style, bytes, count},
+    usage::Kinds,
 };
 
 /// The number of address spaces shown one by one. If there are more, the busiest are shown.
@@ -29,8 +30,12 @@ pub fn render(summary: &Summary, style: Style) -> String {
     if !summary.stacks.is_empty() {
         out += &format!("{}\n", stacks::table::render(summary, style));
     }
-    if summary.total.usage.is_known() {
-        out += &format!("{}\n\n", usage(&summary.total.usage).trim_fmt());
+    let moment = summary.largest.as_ref().and_then(|largest| largest.moment.as_ref());
+    if let Some(moment) = moment {
+        out += &format!("{}\n\n", memory("at the peak", &moment.kinds).trim_fmt());
+    }
+    if summary.total.usage.is_known() && (summary.shows_end || moment.is_none()) {
+        out += &format!("{}\n\n", memory("at the end", &summary.total.usage.kinds).trim_fmt());
     }
     if !summary.timeline.is_empty() {
         out += &format!("{}\n", summary.timeline.render(style));
@@ -154,11 +159,11 @@ fn calls(summary: &Summary, shown: &[&Space], style: Style) -> Table {
     table
 }
 
-/// What was resident at the end, by kind, in the address space with the highest peak.
-fn usage(usage: &Usage) -> Table {
-    let head = ["memory", "VMAs", "mapped", "resident", "dirty", "shared", "swapped", "huge"];
+/// What was resident at a moment, by kind, in the address space with the highest peak.
+fn memory(moment: &str, kinds: &Kinds) -> Table {
+    let head = [moment, "VMAs", "mapped", "resident", "dirty", "shared", "swapped", "huge"];
     let mut table = table(&head, &[0]);
-    for (kind, one) in &usage.kinds {
+    for (kind, one) in kinds {
         let size = |size: u64| if size == 0 { "-".into() } else { bytes(size as usize) };
         table.add_row([
             kind.name().to_owned(),
@@ -191,10 +196,13 @@ fn total(summary: &Summary, style: Style) -> String {
         0 => String::new(),
         some => style.paint("33", &format!(", {} uncertain", count(some))),
     };
+    // The kernel's count lags behind by some pages on each CPU.
+    let moment = summary.largest.as_ref().and_then(|largest| largest.moment.as_ref());
+    let seen = moment.map_or(0, |moment| moment.bytes);
     let usage = match &total.usage {
         known if known.is_known() => format!(
             "resident at most {}; page faults: {} minor, {} major\n",
-            bytes(known.resident_peak as usize),
+            bytes(known.resident_peak.max(seen) as usize),
             count(known.minor_faults),
             count(known.major_faults),
         ),

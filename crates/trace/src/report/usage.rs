@@ -1,8 +1,8 @@
 //! What an address space used of the machine's memory, as the kernel counted it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range, time::Duration};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::picture::Kind;
 
@@ -21,8 +21,29 @@ pub struct Usage {
     /// Page faults that waited for a disk.
     pub major_faults: u64,
     /// What was resident at the end.
-    pub(crate) kinds: BTreeMap<Kind, Residency>,
+    pub(crate) kinds: Kinds,
 }
+
+/// What was resident in an address space at a moment.
+///
+/// ```
+/// use trace::report::Moment;
+/// assert_eq!(Moment::default().bytes, 0);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Moment {
+    /// The time since the run began.
+    pub at: Duration,
+    /// The resident bytes: the sum of the ranges, if they are known.
+    pub bytes: u64,
+    /// The resident ranges, in order. `None`: this kernel does not tell them.
+    pub resident: Option<Vec<Range<usize>>>,
+    /// The VMAs by kind.
+    pub(crate) kinds: Kinds,
+}
+
+/// What is resident of the VMAs of each kind.
+pub(super) type Kinds = BTreeMap<Kind, Residency>;
 
 /// What is resident of some VMAs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,7 +91,41 @@ impl Residency {
     }
 }
 
+impl Moment {
+    /// A moment with so many resident bytes, these ranges and these VMAs.
+    pub(crate) fn new(
+        bytes: usize,
+        resident: Option<Vec<Range<usize>>>,
+        vmas: impl IntoIterator<Item = (Kind, Residency)>,
+    ) -> Moment {
+        let sum = resident.iter().flatten().map(|range| range.end - range.start).sum();
+        let bytes = if resident.is_some() { sum } else { bytes };
+        let mut kinds = Kinds::new();
+        vmas.into_iter().for_each(|(kind, one)| kinds.entry(kind).or_default().add(&one));
+        Moment { at: Duration::ZERO, bytes: bytes as u64, resident, kinds }
+    }
+}
+
+/// The VMAs by kind, as a JSON object.
+pub(super) fn kinds(kinds: &Kinds) -> Value {
+    let one = |(kind, residency): (&Kind, &Residency)| {
+        let Residency { vmas, mapped, resident, private_dirty, shared, swapped, huge } = residency;
+        let value = json!({
+            "vmas": vmas, "mapped": mapped, "resident": resident,
+            "private_dirty": private_dirty, "shared": shared, "swapped": swapped,
+            "huge": huge,
+        });
+        (kind.name().to_owned(), value)
+    };
+    Value::Object(kinds.iter().map(one).collect())
+}
+
 impl Usage {
+    /// What was resident at the end, in bytes.
+    pub(crate) fn resident(&self) -> u64 {
+        self.kinds.values().map(|one| one.resident).fold(0, u64::saturating_add)
+    }
+
     /// Adds the residency of a VMA.
     pub(crate) fn add_vma(&mut self, kind: Kind, residency: &Residency) {
         self.kinds.entry(kind).or_default().add(residency);
@@ -96,21 +151,11 @@ impl Usage {
         if !self.is_known() {
             return Value::Null;
         }
-        let one = |(kind, residency): (&Kind, &Residency)| {
-            let Residency { vmas, mapped, resident, private_dirty, shared, swapped, huge } =
-                residency;
-            let value = json!({
-                "vmas": vmas, "mapped": mapped, "resident": resident,
-                "private_dirty": private_dirty, "shared": shared, "swapped": swapped,
-                "huge": huge,
-            });
-            (kind.name().to_owned(), value)
-        };
         json!({
             "resident_peak": self.resident_peak,
             "minor_faults": self.minor_faults,
             "major_faults": self.major_faults,
-            "kinds": self.kinds.iter().map(one).collect::<Map<_, _>>(),
+            "kinds": kinds(&self.kinds),
         })
     }
 }

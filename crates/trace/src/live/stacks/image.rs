@@ -18,9 +18,16 @@ use std::{
 
 use object::ReadCache;
 
-use super::elf::{Elf, Section};
+use super::{
+    elf::{Elf, Section},
+    perf_map,
+    python::Interpreter,
+};
 use crate::{
-    live::sys::{self, Tid},
+    live::{
+        files::escape,
+        sys::{self, Tid},
+    },
     observer::{Code, CodeSource, Observer},
     record::{self, ImageId, MmId, Record},
 };
@@ -30,6 +37,8 @@ use crate::{
 pub(super) struct Images {
     images: Vec<Arc<Image>>,
     newest: HashMap<CodeSource, ImageId>,
+    /// Scripts by their paths.
+    scripts: HashMap<String, ImageId>,
 }
 
 /// A file with code, or the vdso.
@@ -39,6 +48,8 @@ pub(super) struct Image {
     /// Its path in the program's view.
     pub(super) path: String,
     elf: Option<Elf>,
+    /// The interpreter of Python in it.
+    pub(super) python: Option<Interpreter>,
 }
 
 pub(super) enum Contents {
@@ -46,6 +57,8 @@ pub(super) enum Contents {
     File(File, Stamp),
     /// The memory of the vdso.
     Memory(Vec<u8>),
+    /// A file with the names of functions at addresses of a process.
+    PerfMap(File),
 }
 
 /// What changes when a file's contents do.
@@ -126,14 +139,69 @@ impl Images {
         let elf = match &contents {
             Some(Contents::File(file, _)) => Elf::read(&ReadCache::new(file)),
             Some(Contents::Memory(bytes)) => Elf::read(&bytes[..]),
-            None => None,
+            _ => None,
         };
+        let python = match &contents {
+            Some(Contents::File(file, _)) if has_python(&path) => {
+                Interpreter::find(&ReadCache::new(file))
+            }
+            _ => None,
+        };
+        let python = python.and_then(|found| {
+            let unknown = |version| {
+                observer.notice(&format!(
+                    "call stacks show the interpreter's functions instead of Python's: its version \
+                     is {version}, and those from 3.11 to 3.13 are known"
+                ));
+            };
+            found.map_err(unknown).ok()
+        });
         let told = record::Image { id, dev, inode, path: path.clone() };
-        self.images.push(Arc::new(Image { contents, path, elf }));
+        self.add(told, Image { contents, path, elf, python }, observer);
         self.newest.insert(code.source, id);
-        observer.record(Record::Image(told), None);
         id
     }
+
+    fn add(&mut self, told: record::Image, image: Image, observer: &mut dyn Observer) {
+        self.images.push(Arc::new(image));
+        observer.record(Record::Image(told), None);
+    }
+
+    /// An image that is no file with code.
+    fn other(
+        &mut self,
+        path: String,
+        contents: Option<Contents>,
+        observer: &mut dyn Observer,
+    ) -> ImageId {
+        let Ok(id) = ImageId::try_from(self.images.len() + 1) else { return 0 };
+        let told = record::Image { id, dev: (0, 0), inode: 0, path: escape(path.clone()) };
+        self.add(told, Image { contents, path, elf: None, python: None }, observer);
+        id
+    }
+
+    /// The image of a script.
+    pub(super) fn script(&mut self, path: &str, observer: &mut dyn Observer) -> ImageId {
+        if let Some(&id) = self.scripts.get(path) {
+            return id;
+        }
+        let id = self.other(path.to_owned(), None, observer);
+        self.scripts.insert(path.to_owned(), id);
+        id
+    }
+
+    /// The image of code that a just-in-time compiler has made in the process of `tid`, if the
+    /// compiler tells the names of its functions.
+    pub(super) fn compiled(&mut self, tid: Tid, observer: &mut dyn Observer) -> Option<ImageId> {
+        let (path, file) = perf_map::open(tid)?;
+        Some(self.other(path, Some(Contents::PerfMap(file)), observer))
+    }
+}
+
+/// Whether a file may have an interpreter of Python, by its name.
+fn has_python(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.starts_with("python") || name.starts_with("libpython")
 }
 
 /// Opens the file that is mapped as code.

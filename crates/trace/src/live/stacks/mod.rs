@@ -24,6 +24,8 @@
 mod elf;
 mod image;
 mod memory;
+mod perf_map;
+mod python;
 mod signal;
 mod symbols;
 
@@ -39,12 +41,13 @@ use framehop::{
 
 use super::sys::{Tid, ptrace};
 use crate::{
-    observer::{Code, Observer},
+    observer::{Code, CodeSource, Observer},
     record::{Frame, ImageId, MmId, Record, Stack, StackEnd, StackId},
 };
 use elf::Section;
 use image::Images;
 use memory::Memory;
+use python::Python;
 use signal::Trampolines;
 
 /// No stack is below this address.
@@ -59,6 +62,7 @@ pub(super) struct Stacks {
     known: HashMap<(Vec<Frame>, StackEnd), StackId>,
     trampolines: Trampolines,
     memory: Memory,
+    python: Python,
 }
 
 /// The files with code of an address space that were in a stack.
@@ -70,6 +74,8 @@ struct Modules {
     cache: CacheX86_64,
     /// By the start of the VMA.
     mapped: BTreeMap<usize, Module>,
+    /// The image of compiled code.
+    compiled: Option<ImageId>,
 }
 
 #[derive(Clone)]
@@ -90,6 +96,7 @@ impl Stacks {
             known: HashMap::new(),
             trampolines: Trampolines::default(),
             memory: Memory::default(),
+            python: Python::default(),
         })
     }
 
@@ -97,7 +104,8 @@ impl Stacks {
     pub(super) fn forked(&mut self, mm: MmId, child: MmId) {
         if let Some(modules) = self.spaces.get(&mm) {
             let (unwinder, mapped) = (modules.unwinder.clone(), modules.mapped.clone());
-            let copy = Modules { unwinder, mapped, cache: CacheX86_64::new() };
+            // The child has a file of its own for compiled code.
+            let copy = Modules { unwinder, mapped, cache: CacheX86_64::new(), compiled: None };
             self.spaces.insert(child, copy);
         }
     }
@@ -105,6 +113,7 @@ impl Stacks {
     /// An address space has ended.
     pub(super) fn ended(&mut self, mm: MmId) {
         self.spaces.remove(&mm);
+        self.python.ended(mm);
     }
 
     /// The stack of a stopped thread, which is reported if it is new; 0 if the thread was killed.
@@ -139,6 +148,7 @@ impl Stacks {
         let modules = self.spaces.entry(mm).or_default();
         let mut registers = UnwindRegsX86_64::new(ip, sp, bp);
         let mut address = FrameAddress::from_instruction_pointer(ip);
+        let (mut chain, mut asked) = (None, false);
         loop {
             let at = address.address_for_lookup() as usize;
             let Some(code) = observer.code_at(mm, at) else {
@@ -153,14 +163,37 @@ impl Stacks {
                 return StackEnd::Lost;
             }
             // One frame more than is recorded shows that the stack is cut.
-            if frames.len() == self.depth {
+            if frames.len() >= self.depth {
+                frames.truncate(self.depth);
                 return StackEnd::Cut;
             }
-            let module = modules.at(code, mm, tid, &mut self.images, observer);
+            let mut module = modules.at(code, mm, tid, &mut self.images, observer);
+            if module.code.source == CodeSource::Memory {
+                if modules.compiled.is_none() && !asked {
+                    modules.compiled = self.images.compiled(tid, observer);
+                    asked = true;
+                }
+                module.image = modules.compiled.unwrap_or(0);
+            }
             // A frame has the address after its instruction. An interrupted one is at its address.
             let after = at as u64 + u64::from(address.is_return_address() || !frames.is_empty());
             let frame = Frame { image: module.image, address: after.wrapping_sub(module.bias) };
             frames.push(frame);
+            let image = self.images.get(module.image);
+            if let Some(python) = image.and_then(|image| image.python.as_ref())
+                && python.runs(frame.address)
+            {
+                let begin = || self.python.chain(python, module.bias, mm, tid);
+                if let Some(chain) = chain.get_or_insert_with(begin) {
+                    let (most, images) = (self.depth - frames.len(), &mut self.images);
+                    let taken = self.python.take(chain, (mm, tid), most, images, observer);
+                    // Python's functions instead of that which runs them.
+                    if !taken.is_empty() {
+                        frames.pop();
+                        frames.extend(taken);
+                    }
+                }
+            }
             if address.is_return_address() && self.trampolines.has(frame, address.address(), tid) {
                 let Some(interrupted) = signal::interrupted(&registers, &mut self.memory) else {
                     return StackEnd::Lost;
@@ -202,6 +235,9 @@ impl Stacks {
             for symbol in guarded(|| symbols::of(image, frames)).unwrap_or_default() {
                 observer.record(Record::Symbol(symbol), None);
             }
+        }
+        for symbol in self.python.symbols() {
+            observer.record(Record::Symbol(symbol), None);
         }
     }
 }

@@ -18,7 +18,10 @@ use object::{
     endian::LittleEndian, read::elf::ElfFile64,
 };
 
-use super::image::{Contents, Image};
+use super::{
+    image::{Contents, Image},
+    perf_map,
+};
 use crate::record::{Frame, Symbol};
 
 /// Longer names of functions are cut there. Some templates of C++ have far longer ones.
@@ -39,6 +42,7 @@ pub(super) fn of(image: &Image, frames: &[Frame]) -> Vec<Symbol> {
         Some(Contents::Memory(bytes)) => {
             Table::read(&bytes[..]).map_or_else(Vec::new, |table| names(&table, None, frames))
         }
+        Some(Contents::PerfMap(file)) => perf_map::names(file, frames),
         None => Vec::new(),
     }
 }
@@ -96,7 +100,7 @@ fn demangled(name: Cow<'_, str>) -> Cow<'_, str> {
 
 /// A name for people: without the hash of Rust's symbols, without characters that end a field, and
 /// not too long.
-fn tidy(name: Cow<'_, str>) -> String {
+pub(super) fn tidy(name: Cow<'_, str>) -> String {
     let name = match name.rsplit_once("::h") {
         Some((short, hash)) if hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => {
             short

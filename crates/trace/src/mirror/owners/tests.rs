@@ -78,7 +78,7 @@ impl Run {
     /// execve at the end, and the bytes of an unknown owner.
     fn end(self) -> (Vec<(StackId, usize, usize)>, usize, usize) {
         let stacks = self.0.finish().stacks;
-        let [execve, unknown] = stacks.others_at_end();
+        let [execve, unknown] = stacks.others().map(|other| other.at_end);
         let each = stacks
             .counts()
             .map(|(id, _, count)| (id, count.mapped as usize / KIB, count.at_end as usize / KIB));
@@ -224,7 +224,7 @@ fn owners_agree_with_the_vmas_of_recorded_programs() {
             }
         }
         let stacks = mirror.finish().stacks;
-        assert_eq!(stacks.others_at_end()[1], 0, "{}", path.display());
+        assert_eq!(stacks.others()[1].at_end, 0, "{}", path.display());
     }
     assert!(calls > 1000, "{calls}");
 }

@@ -95,7 +95,7 @@ impl Drawing {
         match self.measure {
             Measure::Calls if value == 1 => "1 call".into(),
             Measure::Calls => format!("{} calls", count(value)),
-            Measure::Mapped | Measure::AtEnd => bytes(value as usize),
+            Measure::Mapped | Measure::AtPeak | Measure::AtEnd => bytes(value as usize),
         }
     }
 

@@ -19,19 +19,23 @@ pub enum Measure {
     Mapped,
     /// The number of calls.
     Calls,
+    /// The bytes that were resident at the peak.
+    AtPeak,
     /// The bytes that are still mapped at the end.
     AtEnd,
 }
 
 impl Measure {
     /// All of them.
-    pub const ALL: [Measure; 3] = [Measure::Mapped, Measure::Calls, Measure::AtEnd];
+    pub const ALL: [Measure; 4] =
+        [Measure::AtPeak, Measure::Mapped, Measure::Calls, Measure::AtEnd];
 
     /// A title for people.
     pub fn title(self) -> &'static str {
         match self {
             Measure::Mapped => "Bytes mapped",
             Measure::Calls => "Memory calls",
+            Measure::AtPeak => "Bytes resident at the peak",
             Measure::AtEnd => "Bytes still mapped at the end",
         }
     }
@@ -41,6 +45,7 @@ impl Measure {
         match self {
             Measure::Mapped => "mapped",
             Measure::Calls => "calls",
+            Measure::AtPeak => "at_peak",
             Measure::AtEnd => "at_end",
         }
     }
@@ -49,6 +54,7 @@ impl Measure {
         match self {
             Measure::Mapped => count.mapped,
             Measure::Calls => count.calls,
+            Measure::AtPeak => count.at_peak,
             Measure::AtEnd => count.at_end,
         }
     }
@@ -74,10 +80,8 @@ impl Stacks {
             chain.push(format!("[{}]", op.name()));
             add(chain, measure.of(count));
         }
-        if measure == Measure::AtEnd {
-            for (name, bytes) in ["[execve]", "[unknown]"].into_iter().zip(self.others_at_end()) {
-                add(vec![name.into()], bytes);
-            }
+        for (name, other) in ["[execve]", "[unknown]"].into_iter().zip(self.others()) {
+            add(vec![name.into()], measure.of(other));
         }
         chains
     }

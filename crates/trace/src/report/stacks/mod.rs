@@ -34,8 +34,18 @@ pub struct Stacks {
     /// The functions of a frame, the innermost first. There are several if some were inlined.
     symbols: HashMap<Frame, Vec<Symbol>>,
     counts: BTreeMap<(StackId, Op), Count>,
-    /// The bytes that are still mapped at the end.
-    end: Option<BTreeMap<Owner, u64>>,
+    /// The bytes of each owner that were resident at the peak.
+    peak: Option<Owned>,
+    /// The bytes of each owner that are still mapped at the end.
+    end: Option<Owned>,
+}
+
+/// The bytes of each owner at a moment.
+pub(crate) type Owned = BTreeMap<Owner, u64>;
+
+/// The bytes of an owner.
+fn of(owned: Option<&Owned>, owner: Owner) -> u64 {
+    owned.and_then(|owned| owned.get(&owner)).copied().unwrap_or(0)
 }
 
 /// The counts of one kind of call with one stack.
@@ -44,6 +54,8 @@ pub(crate) struct Count {
     pub(crate) calls: u64,
     /// The bytes that these calls have mapped.
     pub(crate) mapped: u64,
+    /// Those of them that were resident at the peak.
+    pub(crate) at_peak: u64,
     /// Those of them that are still mapped at the end.
     pub(crate) at_end: u64,
 }
@@ -52,6 +64,7 @@ impl Count {
     pub(crate) fn add(&mut self, other: Count) {
         self.calls += other.calls;
         self.mapped = self.mapped.saturating_add(other.mapped);
+        self.at_peak = self.at_peak.saturating_add(other.at_peak);
         self.at_end = self.at_end.saturating_add(other.at_end);
     }
 }
@@ -76,12 +89,22 @@ impl Stacks {
 
     /// Counts calls.
     pub(crate) fn count(&mut self, whose: (StackId, Op), calls: u64, mapped: u64) {
-        self.counts.entry(whose).or_default().add(Count { calls, mapped, at_end: 0 });
+        self.counts.entry(whose).or_default().add(Count { calls, mapped, ..Count::default() });
     }
 
     /// Sets what is mapped at the end.
-    pub(crate) fn set_end(&mut self, end: Option<BTreeMap<Owner, u64>>) {
+    pub(crate) fn set_end(&mut self, end: Option<Owned>) {
         self.end = end;
+    }
+
+    /// Sets what is resident at the peak.
+    pub(crate) fn set_peak(&mut self, peak: Owned) {
+        self.peak = Some(peak);
+    }
+
+    /// Whether it is known what was resident at the peak. A recording does not tell.
+    pub fn has_peak(&self) -> bool {
+        self.peak.is_some()
     }
 
     pub(crate) fn has_end(&self) -> bool {
@@ -120,21 +143,23 @@ impl Stacks {
         }
     }
 
-    fn end_of(&self, owner: Owner) -> u64 {
-        self.end.as_ref().and_then(|end| end.get(&owner)).copied().unwrap_or(0)
-    }
-
     /// The counts of each kind of call with each stack. Calls without a stack have stack 0.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (StackId, Op, Count)> + '_ {
         self.counts.iter().map(|(&(stack, op), &count)| {
-            (stack, op, Count { at_end: self.end_of(Owner::Call(stack, op)), ..count })
+            let owner = Owner::Call(stack, op);
+            let (at_peak, at_end) = (of(self.peak.as_ref(), owner), of(self.end.as_ref(), owner));
+            (stack, op, Count { at_peak, at_end, ..count })
         })
     }
 
-    /// The bytes mapped at the end that no call with a stack has mapped: by execve, and those
-    /// whose owner is not known.
-    pub(crate) fn others_at_end(&self) -> [u64; 2] {
-        [Owner::Program, Owner::Unknown].map(|owner| self.end_of(owner))
+    /// The bytes at the peak and at the end that no call with a stack has mapped: by execve, and
+    /// those whose owner is not known.
+    pub(crate) fn others(&self) -> [Count; 2] {
+        [Owner::Program, Owner::Unknown].map(|owner| Count {
+            at_peak: of(self.peak.as_ref(), owner),
+            at_end: of(self.end.as_ref(), owner),
+            ..Count::default()
+        })
     }
 
     /// The number of stacks that end in this way.
@@ -180,6 +205,12 @@ impl Function<'_> {
     pub(crate) fn file(&self) -> Option<&str> {
         let path = self.image?.path.trim_end_matches(" (deleted)");
         Some(path.rsplit('/').next().unwrap_or(path))
+    }
+
+    /// Whether it is a function of a script, which an interpreter runs.
+    pub(crate) fn is_script(&self) -> bool {
+        self.image.is_some_and(|image| image.inode == 0 && image.path != "[vdso]")
+            && self.symbol.is_some_and(|symbol| symbol.line.is_some())
     }
 
     /// Its name; without one, its file and the address there, or the address alone.

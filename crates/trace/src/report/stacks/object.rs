@@ -7,7 +7,8 @@ use crate::record::StackId;
 
 /// The call sites, the stacks with their counts, and folded lines of each measure.
 pub(crate) fn object(stacks: &Stacks) -> Value {
-    let [execve, unknown] = stacks.others_at_end();
+    let [execve, unknown] = stacks.others();
+    let known = |bytes: u64| stacks.has_peak().then_some(bytes);
     let folded: Map<String, Value> = Measure::ALL
         .into_iter()
         .map(|measure| {
@@ -18,7 +19,8 @@ pub(crate) fn object(stacks: &Stacks) -> Value {
     json!({
         "sites": sites(stacks),
         "stacks": all(stacks),
-        "at_end": { "execve": execve, "unknown": unknown },
+        "at_peak": { "execve": known(execve.at_peak), "unknown": known(unknown.at_peak) },
+        "at_end": { "execve": execve.at_end, "unknown": unknown.at_end },
         "folded": folded,
     })
 }
@@ -31,6 +33,7 @@ fn sites(stacks: &Stacks) -> Value {
             "by": site.via,
             "calls": count.calls,
             "mapped": count.mapped,
+            "at_peak": stacks.has_peak().then_some(count.at_peak),
             "at_end": count.at_end,
         })
     };
@@ -40,7 +43,12 @@ fn sites(stacks: &Stacks) -> Value {
 fn all(stacks: &Stacks) -> Value {
     let mut counts = std::collections::BTreeMap::<StackId, Map<String, Value>>::new();
     for (id, op, count) in stacks.counts() {
-        let one = json!({ "calls": count.calls, "mapped": count.mapped, "at_end": count.at_end });
+        let one = json!({
+            "calls": count.calls,
+            "mapped": count.mapped,
+            "at_peak": stacks.has_peak().then_some(count.at_peak),
+            "at_end": count.at_end,
+        });
         counts.entry(id).or_default().insert(op.name().to_owned(), one);
     }
     let one = |(id, counts)| {

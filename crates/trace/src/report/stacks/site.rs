@@ -4,6 +4,9 @@
 //! caller of the outermost such function, and of the libraries of C and C++ around it. If the
 //! whole stack is in such libraries, as at the start of a program, the site is the innermost
 //! function that does not allocate, by its name.
+//!
+//! If a script is in the stack, the site is its innermost line, by the interpreter's or a library's
+//! function that would be the site otherwise.
 
 use std::collections::BTreeMap;
 
@@ -71,13 +74,22 @@ const FUNCTIONS: [&str; 30] = [
     "valloc",
 ];
 
-/// The beginnings of names of such functions in C++ and Rust.
-const BEGINNINGS: [&str; 11] = [
+/// The beginnings of names of such functions in C++, Rust and CPython.
+const BEGINNINGS: [&str; 20] = [
     "<alloc::",
     "__brk_call",
     "__pthread_create",
     "__rust_",
     "__rustc::",
+    "PyMem_",
+    "PyObject_Calloc",
+    "PyObject_Malloc",
+    "PyObject_Realloc",
+    "_PyMem_",
+    "_PyObject_Arena",
+    "_PyObject_Calloc",
+    "_PyObject_Malloc",
+    "_PyObject_Realloc",
     "alloc::",
     "operator delete",
     "operator new",
@@ -111,6 +123,21 @@ impl Function<'_> {
 
 /// The site in a stack, and the function that it called, as positions from the innermost.
 fn site(functions: &[Function<'_>]) -> (usize, Option<usize>) {
+    // The files of the interpreter's own script functions begin with `<`.
+    let script = |own: bool| {
+        let is = |one: &Function<'_>| {
+            one.is_script() && (own || one.file().is_some_and(|file| !file.starts_with('<')))
+        };
+        functions.iter().position(is)
+    };
+    match script(false).or_else(|| script(true)) {
+        Some(at) => (at, at.checked_sub(1).map(|last| native_site(&functions[..=last]).0)),
+        None => native_site(functions),
+    }
+}
+
+/// The same of functions without a script.
+fn native_site(functions: &[Function<'_>]) -> (usize, Option<usize>) {
     let allocator = functions.iter().rposition(Function::allocates);
     let from = allocator.map_or(0, |at| at + 1);
     let outside = functions[from..].iter().position(|function| !function.is_internal());

@@ -21,10 +21,15 @@ pub(crate) fn render(summary: &Summary, style: Style) -> String {
     let mut sites: Vec<(Site, Count)> =
         stacks.sites().into_iter().filter(|(site, _)| summary.shows(site.op)).collect();
     // The map is sorted by name, and the sort keeps that order among equals.
-    sites.sort_by_key(|(_, count)| Reverse((count.mapped, count.at_end, count.calls)));
+    sites.sort_by_key(|(_, count)| {
+        Reverse((count.at_peak, count.mapped, count.at_end, count.calls))
+    });
     let shown = if style.full { sites.len() } else { SHOWN.min(sites.len()) };
     let (shown, rest) = sites.split_at(shown);
-    let mut rows: Vec<[String; 5]> =
+    // A recording has no peak.
+    let moments = Moments { peak: stacks.has_peak(), end: summary.shows_end || !stacks.has_peak() };
+    let row = |op: &str, one: Count, site: &str| moments.row(op, one, site);
+    let mut rows: Vec<Vec<String>> =
         shown.iter().map(|(site, count)| row(site.op.name(), *count, &text(site))).collect();
     let sum = |sites: &[(Site, Count)]| {
         let mut sum = Count::default();
@@ -35,37 +40,60 @@ pub(crate) fn render(summary: &Summary, style: Style) -> String {
         rows.push(row("", sum(rest), &format!("{} other sites", count(rest.len() as u64))));
     }
     let mut all = sum(&sites);
-    for (at_end, what) in
-        stacks.others_at_end().into_iter().zip(["execve", "(unknown, after a mismatch)"])
-    {
-        if at_end > 0 {
-            let other = Count { at_end, ..Count::default() };
+    for (other, what) in stacks.others().into_iter().zip(["execve", "(unknown)"]) {
+        if other != Count::default() {
             all.add(other);
             rows.push(row("", other, what));
         }
     }
     rows.push(row("", all, "all"));
-    let head = ["call", "calls", "mapped", "at the end", "site"];
-    let widths: Vec<usize> = (0..4)
+    let head = moments.head();
+    let last = head.len() - 1;
+    let widths: Vec<usize> = (0..last)
         .map(|i| {
             rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0).max(head[i].len())
         })
         .collect();
     let room = style.width.saturating_sub(widths.iter().map(|width| width + 1).sum::<usize>() + 1);
-    let mut out = table(&head, &[0, 4]);
+    let mut out = table(&head, &[0, last]);
     for mut row in rows {
         if !style.full {
-            row[4] = shorten(&row[4], room.max(20));
+            row[last] = shorten(&row[last], room.max(20));
         }
         out.add_row(row);
     }
     format!("{}\n{}", out.trim_fmt(), notes(stacks))
 }
 
-fn row(op: &str, one: Count, site: &str) -> [String; 5] {
-    let size = |size: u64| if size == 0 { "-".into() } else { bytes(size as usize) };
-    let calls = if one.calls == 0 { "-".into() } else { count(one.calls) };
-    [op.to_owned(), calls, size(one.mapped), size(one.at_end), site.to_owned()]
+/// The moments that have a column.
+struct Moments {
+    peak: bool,
+    end: bool,
+}
+
+impl Moments {
+    fn head(&self) -> Vec<&'static str> {
+        let columns = [
+            (true, "call"),
+            (true, "calls"),
+            (self.peak, "at the peak"),
+            (true, "mapped"),
+            (self.end, "at the end"),
+            (true, "site"),
+        ];
+        columns.into_iter().filter_map(|(shown, name)| shown.then_some(name)).collect()
+    }
+
+    fn row(&self, op: &str, one: Count, site: &str) -> Vec<String> {
+        let size = |size: u64| if size == 0 { "-".into() } else { bytes(size as usize) };
+        let mut row = vec![op.to_owned()];
+        row.push(if one.calls == 0 { "-".into() } else { count(one.calls) });
+        row.extend(self.peak.then(|| size(one.at_peak)));
+        row.push(size(one.mapped));
+        row.extend(self.end.then(|| size(one.at_end)));
+        row.push(site.to_owned());
+        row
+    }
 }
 
 fn text(site: &Site) -> String {
