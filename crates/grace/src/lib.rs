@@ -144,6 +144,12 @@ pub unsafe trait Reclaim: 'static {
 /// # Safety
 ///
 /// The three points of the [crate documentation](crate#the-promise-of-a-guard) hold.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no readers beside a writer",
+    label = "an engine for one owner",
+    note = "name an engine with grace periods, such as `Epoch` in `MapleTree<E, Epoch>`, or be \
+            the only owner: `get_mut` and `RangeMap` need no lock"
+)]
 pub unsafe trait Concurrent: Reclaim {}
 
 #[cfg(doctest)]

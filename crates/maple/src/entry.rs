@@ -10,6 +10,7 @@
 //! | `shared` | `Arc` and `Weak`, of types of any size |
 //! | `boxes` | `&'static`, `Box`, [`Owned`], [`Address`] |
 //! | `ref_counted` | [`RefCounted`], an `Arc` whose allocation may fail |
+//! | `statics` | `&'static str` and slices |
 //! | `option` | `Option` of most others |
 //! | `custom` | `entry!`, for types of one's own |
 
@@ -20,6 +21,7 @@ mod numbers;
 mod option;
 mod ref_counted;
 mod shared;
+mod statics;
 #[cfg(test)]
 mod tests;
 mod wide;
@@ -44,8 +46,8 @@ const fn without_provenance(word: NonZeroUsize) -> Raw {
 /// A value that a tree can hold: it turns into one non-null word and back.
 ///
 /// Most programs use the types that implement it: integers and other plain values, `Arc`, `Weak`,
-/// `Box<T: Clone>`, [`Owned`], `&'static T`, [`RefCounted`], [`Address`], and `Option`s of most of
-/// them. [`entry!`](crate::entry!) makes a type of your own an entry without unsafe code.
+/// `Box<T: Clone>`, [`Owned`], `&'static T`, also of text and slices, [`RefCounted`], [`Address`],
+/// and `Option`s of most of them. [`entry!`](crate::entry!) makes a type of your own an entry without unsafe code.
 ///
 /// Entries are `Send + 'static` because a removed entry may be dropped after a grace period, by any
 /// thread, and after the tree. They are `Sync` because two threads can hold references to one entry
@@ -106,6 +108,7 @@ const fn without_provenance(word: NonZeroUsize) -> Raw {
     label = "not an entry",
     note = "use `Arc<T>`, `Box<T>` (of a `T: Clone`), `maple::Owned<T>` (without `Clone`), \
             `&'static T`, or a number",
+    note = "text is `Arc<str>` or `&'static str`",
     note = "`maple::entry!` makes a type of your own an entry",
     note = "what an entry points to must be `Send`, `Sync` and `'static`"
 )]

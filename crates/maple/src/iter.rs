@@ -212,16 +212,43 @@ pub(crate) unsafe fn hit<'g, E: Entry>(span: Span) -> Option<(RangeInclusive<Ind
     Some((span.min..=span.max, entry))
 }
 
+impl<E: Entry> Iter<'_, E> {
+    /// The next entry, as its range and word.
+    #[inline(always)]
+    pub(crate) fn next_span(&mut self) -> Option<Span> {
+        if self.front.run.is_empty() && !self.refill() {
+            return None;
+        }
+        // SAFETY: there is an entry to come.
+        Some(unsafe { self.front.run.next() })
+    }
+
+    /// The previous entry, as its range and word.
+    #[inline(always)]
+    pub(crate) fn next_back_span(&mut self) -> Option<Span> {
+        if self.back.run.is_empty() && !self.refill_back() {
+            return None;
+        }
+        // SAFETY: there is an entry to come.
+        let entry = unsafe { self.back.run.next() };
+        if entry.min <= self.lo || entry.min <= self.front.max() {
+            if !self.meet(entry.min, entry.max) {
+                return None;
+            }
+        } else {
+            self.hi = entry.min - 1;
+        }
+        Some(entry)
+    }
+}
+
 impl<'g, E: Entry> Iterator for Iter<'g, E> {
     type Item = (RangeInclusive<Index>, E::Ref<'g>);
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.front.run.is_empty() && !self.refill() {
-            return None;
-        }
-        // SAFETY: there is an entry to come; the promise of `new`.
-        Some(unsafe { item::<E>(self.front.run.next()) })
+        // SAFETY: the promise of `new`; an entry of the tree.
+        self.next_span().map(|entry| unsafe { item::<E>(entry) })
     }
 
     /// Like repeated [`Iterator::next`], but the state of a leaf stays in registers.
@@ -246,20 +273,8 @@ impl<'g, E: Entry> Iterator for Iter<'g, E> {
 impl<E: Entry> DoubleEndedIterator for Iter<'_, E> {
     #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
-        if self.back.run.is_empty() && !self.refill_back() {
-            return None;
-        }
-        // SAFETY: there is an entry to come.
-        let entry = unsafe { self.back.run.next() };
-        if entry.min <= self.lo || entry.min <= self.front.max() {
-            if !self.meet(entry.min, entry.max) {
-                return None;
-            }
-        } else {
-            self.hi = entry.min - 1;
-        }
         // SAFETY: the promise of `new`; an entry of the tree.
-        Some(unsafe { item::<E>(entry) })
+        self.next_back_span().map(|entry| unsafe { item::<E>(entry) })
     }
 }
 

@@ -193,7 +193,7 @@ pub use crate::error::{Error, Refused};
 pub use crate::index::Index;
 pub use crate::iter::{Holes, Iter};
 pub use crate::lock::{OwnerLock, TreeLock, WriteToken};
-pub use crate::map::{Key, RangeMap, SharedMap, Slot};
+pub use crate::map::{Key, RangeMap, RangeSet, SharedMap, Slot};
 pub use crate::sole::{SoleLock, SoleTree, SoleWriter};
 pub use crate::stats::Stats;
 pub use crate::tree::MapleTree;

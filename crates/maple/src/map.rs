@@ -11,6 +11,7 @@
 //! | `reads`, `writes` | the functions that both maps have |
 //! | `iter` | iterators |
 //! | `slot` | what a key's place holds, and what to do about it |
+//! | `set` | a set of keys, as ranges |
 //! | `shared` | the shared map |
 //! | `collect` | the traits of collections: `FromIterator`, `Clone`, `PartialEq` and so on |
 //! | `serde`, `rayon` | behind the features of these names |
@@ -23,6 +24,7 @@ mod rayon;
 mod reads;
 #[cfg(feature = "serde")]
 mod serde;
+mod set;
 mod shared;
 mod slot;
 #[cfg(test)]
@@ -31,8 +33,9 @@ mod writes;
 
 #[cfg(feature = "rayon")]
 pub use self::rayon::ParEntries;
-pub use iter::{Changes, Entries, Holes, IntoIter};
+pub use iter::{Changes, Entries, EntriesMut, Holes, IntoIter};
 pub use key::Key;
+pub use set::RangeSet;
 pub use shared::{SharedMap, View};
 pub use slot::{Free, Slot, Taken};
 
@@ -128,7 +131,7 @@ impl<K: Key, E: Entry, A: NodeAlloc> RangeMap<K, E, A> {
 
     /// By an index, which is that of an entry even where the tree has entries beside the keys.
     fn pop(&mut self, index: Index) -> Option<(RangeInclusive<K>, E)> {
-        let erased = self.tree.get_mut().erase(index).expect("no memory to erase an entry");
+        let erased = self.tree.get_mut().erase(index).expect(NO_MEMORY);
         erased.map(|(range, entry)| (keys(&range), owned(entry)))
     }
 
@@ -173,6 +176,99 @@ impl<K: Key, E: Entry, A: NodeAlloc> RangeMap<K, E, A> {
         E: EntryMut,
     {
         self.tree.value_mut(key.to_index()).map(|(_, value)| value)
+    }
+
+    /// The values of all entries, to change in place.
+    ///
+    /// ```
+    /// use maple::RangeMap;
+    /// let mut map = RangeMap::<u32, Box<u64>>::new();
+    /// map.store(0..10, Box::new(1))?;
+    /// map.store(10..20, Box::new(2))?;
+    /// for (range, value) in map.iter_mut() {
+    ///     *value += u64::from(*range.start());
+    /// }
+    /// assert!(map.values().eq([&1, &12]));
+    /// # Ok::<(), maple::Error>(())
+    /// ```
+    pub fn iter_mut(&mut self) -> EntriesMut<'_, K, E>
+    where
+        E: EntryMut,
+    {
+        self.range_mut(..)
+    }
+
+    /// The values of the entries that overlap `range`, to change in place, each with its whole
+    /// range.
+    pub fn range_mut(&mut self, range: impl RangeBounds<K>) -> EntriesMut<'_, K, E>
+    where
+        E: EntryMut,
+    {
+        // SAFETY: the map is borrowed mutably.
+        unsafe { EntriesMut::new(self.tree.iter(Self::GUARD, indices(&range))) }
+    }
+
+    /// Moves the entries from `key` on to a map of their own. An entry that extends beyond both
+    /// sides of `key` is divided. If entries are shared ([`Entry::SHARES`]), it takes the time of
+    /// two writes, and of the nodes that either map gives up; otherwise that of the moved entries.
+    ///
+    /// ```
+    /// use maple::RangeMap;
+    /// let mut low = RangeMap::<u32, char>::new();
+    /// low.store(0..100, 'a')?;
+    /// let high = low.split_off(50)?;
+    /// assert!(low.keys().eq([0..=49]) && high.keys().eq([50..=99]));
+    /// # Ok::<(), maple::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], or [`Error::Whole`] if an [`Owned`](crate::Owned) would be divided.
+    /// The map is as it was.
+    ///
+    /// # Panics
+    /// As for [`pop_first`](RangeMap::pop_first), if entries are not shared.
+    pub fn split_off(&mut self, key: K) -> Result<Self, Error> {
+        let mut high = if E::SHARES { self.duplicate()? } else { Self::new_in() };
+        let first = key.to_index();
+        if E::SHARES {
+            if let Some(below) = first.checked_sub(1) {
+                high.tree.get_mut().erase_range(0..=below)?;
+            }
+            self.tree.get_mut().erase_range(first..=Index::MAX)?;
+            return Ok(high);
+        }
+        let across = self.tree.lookup(Self::GUARD, first).map(|(range, _)| range);
+        if let Some(range) = across.filter(|range| *range.start() < first) {
+            let entry = self.tree.get_mut().duplicate_entry(first)?;
+            high.tree.get_mut().store_range(first..=*range.end(), entry).map_err(Error::from)?;
+            self.tree.get_mut().erase_range(first..=*range.end())?;
+        }
+        let last = |map: &Self| map.tree.last(Self::GUARD).map(|(range, _)| *range.start());
+        while let Some(start) = last(self).filter(|start| *start >= first) {
+            let erased = self.tree.get_mut().erase(start).expect(NO_MEMORY);
+            let Some((range, entry)) = erased else { unreachable!("found just now") };
+            let stored = high.tree.get_mut().store_range(range, owned(entry));
+            stored.map_err(|refused| refused.error).expect(NO_MEMORY);
+        }
+        Ok(high)
+    }
+
+    /// Moves all entries of `other` here, over what is here. Time: that of a store for each.
+    ///
+    /// # Errors
+    /// As for [`store`](RangeMap::store), with the entry that was not stored and is in neither map.
+    /// Those below it are here.
+    ///
+    /// # Panics
+    /// As for [`pop_first`](RangeMap::pop_first).
+    pub fn append<B: NodeAlloc>(
+        &mut self,
+        other: &mut RangeMap<K, E, B>,
+    ) -> Result<(), Refused<E>> {
+        while let Some((range, entry)) = other.pop_first() {
+            self.store(range, entry)?;
+        }
+        Ok(())
     }
 
     /// A map with the same entries. Constant time if entries are shared ([`Entry::SHARES`]):
@@ -235,6 +331,8 @@ impl<K: Key, E: Entry, A: NodeAlloc> RangeMap<K, E, A> {
         SharedMap::from_tree(self.tree.into_shared())
     }
 }
+
+const NO_MEMORY: &str = "no memory to move an entry";
 
 /// The entry that an only owner erased.
 fn owned<E: Entry>(erased: crate::Erased<E, Single>) -> E {

@@ -339,6 +339,38 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         }
     }
 
+    /// As [`alloc_range`](Writer::alloc_range), for an entry that contains its own place: `make`
+    /// gets the first index. Readers never see the entry without it.
+    ///
+    /// # Errors
+    /// As for [`alloc_range`](Writer::alloc_range), but without the entry. Without memory, what
+    /// `make` returned is dropped.
+    pub fn alloc_range_with(
+        &mut self,
+        bounds: RangeInclusive<Index>,
+        size: Index,
+        align: Index,
+        make: impl FnOnce(Index) -> E,
+    ) -> Result<Index, Error> {
+        let start = self.empty_area(bounds, size, align)?;
+        Ok(self.store_range(start..=start + (size - 1), make(start)).map(|()| start)?)
+    }
+
+    /// As [`alloc_range_with`](Writer::alloc_range_with), but at the highest place.
+    ///
+    /// # Errors
+    /// As for [`alloc_range_with`](Writer::alloc_range_with).
+    pub fn alloc_rrange_with(
+        &mut self,
+        bounds: RangeInclusive<Index>,
+        size: Index,
+        align: Index,
+        make: impl FnOnce(Index) -> E,
+    ) -> Result<Index, Error> {
+        let start = self.empty_area_rev(bounds, size, align)?;
+        Ok(self.store_range(start..=start + (size - 1), make(start)).map(|()| start)?)
+    }
+
     /// Stores `entry` at the lowest free index inside `bounds` at or after `*next`. If there is
     /// none, at the lowest free index inside `bounds`. `*next` becomes the following index, or the
     /// beginning of `bounds` after the largest index of all. Returns the index, and whether the

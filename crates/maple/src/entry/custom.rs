@@ -49,67 +49,101 @@
 /// # Ok::<(), maple::Error>(())
 /// ```
 ///
+/// Parameters of the type stand in brackets before it.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// struct Shared<T>(Arc<T>);
+/// maple::entry!([T: Send + Sync + 'static] Shared<T> => Arc<T>, |it| it.0, |arc| Shared(arc));
+///
+/// let mut tree = maple::MapleTree::<Shared<u8>>::new();
+/// tree.get_mut().store_range(0..=9, Shared(Arc::new(7)))?;
+/// assert_eq!(*tree.get_mut().load(5).unwrap(), 7);
+/// # Ok::<(), maple::Error>(())
+/// ```
+///
 /// The type must be `Send`, `Sync` and `'static`. The cost is that of the conversions. They are
 /// called once for each store and, with `as`, for each load; they should return what they were
-/// given, and must not panic.
+/// given, and must not panic. They are safe code:
+///
+/// ```compile_fail,E0133
+/// struct Word(std::num::NonZeroU32);
+/// maple::entry!(
+///     Word => std::num::NonZeroU32,
+///     |word| word.0,
+///     |number| Word(std::num::NonZeroU32::new_unchecked(number.get()))
+/// );
+/// ```
 #[macro_export]
 macro_rules! entry {
+    ([$($of:tt)*] $type:ty as $word:ty, $to:expr, $from:expr $(,)?) => {
+        $crate::__entry!([$($of)*], $type, $word, $to, $from, $type, from);
+    };
+    ([$($of:tt)*] $type:ty => $word:ty, $to:expr, $from:expr $(,)?) => {
+        $crate::__entry!(
+            [$($of)*], $type, $word, $to, $from,
+            <$word as $crate::Entry>::Ref<'g>, ::core::convert::identity
+        );
+    };
     ($type:ty as $word:ty, $to:expr, $from:expr $(,)?) => {
-        // SAFETY: the words are those of another entry, and are used only by its functions. The
-        // conversions are safe code.
-        unsafe impl $crate::Entry for $type {
-            type Ref<'g> = $type;
-            $crate::__entry!($type, $word, $to, $from);
-
-            unsafe fn borrow<'g>(raw: $crate::Raw) -> Self::Ref<'g> {
-                let from: fn($word) -> $type = $from;
-                // SAFETY: the caller's promise.
-                from(unsafe { <$word as $crate::Entry>::borrow(raw) })
-            }
-        }
+        $crate::entry!([] $type as $word, $to, $from);
     };
     ($type:ty => $word:ty, $to:expr, $from:expr $(,)?) => {
-        // SAFETY: as above.
-        unsafe impl $crate::Entry for $type {
-            type Ref<'g> = <$word as $crate::Entry>::Ref<'g>;
-            $crate::__entry!($type, $word, $to, $from);
-
-            unsafe fn borrow<'g>(raw: $crate::Raw) -> Self::Ref<'g> {
-                // SAFETY: the caller's promise.
-                unsafe { <$word as $crate::Entry>::borrow(raw) }
-            }
-        }
+        $crate::entry!([] $type => $word, $to, $from);
     };
 }
 
-/// What both forms of `entry!` have in common.
+/// What all forms of `entry!` have in common. `$found` makes what loads return.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __entry {
-    ($type:ty, $word:ty, $to:expr, $from:expr) => {
-        const NEEDS_DROP: bool = <$word as $crate::Entry>::NEEDS_DROP;
-        const SHARES: bool = <$word as $crate::Entry>::SHARES;
-        const SPARE: Option<::core::num::NonZeroUsize> = <$word as $crate::Entry>::SPARE;
+    (
+        [$($of:tt)*], $type:ty, $word:ty, $to:expr, $from:expr, $ref:ty, $found:path
+    ) => {
+        const _: () = {
+            // The conversions are the program's, so they stand in no unsafe function.
+            fn to<$($of)*>(value: $type) -> $word {
+                let to: fn($type) -> $word = $to;
+                to(value)
+            }
 
-        fn try_into_raw(self) -> Result<$crate::Raw, Self> {
-            let to: fn($type) -> $word = $to;
-            let from: fn($word) -> $type = $from;
-            <$word as $crate::Entry>::try_into_raw(to(self)).map_err(from)
-        }
+            fn from<$($of)*>(word: $word) -> $type {
+                let from: fn($word) -> $type = $from;
+                from(word)
+            }
 
-        unsafe fn from_raw(raw: $crate::Raw) -> Self {
-            let from: fn($word) -> $type = $from;
-            // SAFETY: the caller's promise.
-            from(unsafe { <$word as $crate::Entry>::from_raw(raw) })
-        }
+            // SAFETY: the words are those of another entry, and are used only by its functions. The
+            // conversions are safe code.
+            unsafe impl<$($of)*> $crate::Entry for $type {
+                type Ref<'g> = $ref;
+                const NEEDS_DROP: bool = <$word as $crate::Entry>::NEEDS_DROP;
+                const SHARES: bool = <$word as $crate::Entry>::SHARES;
+                const SPARE: Option<::core::num::NonZeroUsize> = <$word as $crate::Entry>::SPARE;
 
-        unsafe fn try_dup(raw: $crate::Raw) -> Result<$crate::Raw, $crate::Error> {
-            // SAFETY: the caller's promise.
-            unsafe { <$word as $crate::Entry>::try_dup(raw) }
-        }
+                fn try_into_raw(self) -> Result<$crate::Raw, Self> {
+                    <$word as $crate::Entry>::try_into_raw(to(self)).map_err(from)
+                }
 
-        fn owns(raw: $crate::Raw) -> bool {
-            <$word as $crate::Entry>::owns(raw)
-        }
+                unsafe fn from_raw(raw: $crate::Raw) -> Self {
+                    // SAFETY: the caller's promise.
+                    from(unsafe { <$word as $crate::Entry>::from_raw(raw) })
+                }
+
+                unsafe fn borrow<'g>(raw: $crate::Raw) -> Self::Ref<'g> {
+                    // SAFETY: the caller's promise.
+                    $found(unsafe { <$word as $crate::Entry>::borrow(raw) })
+                }
+
+                unsafe fn try_dup(raw: $crate::Raw) -> Result<$crate::Raw, $crate::Error> {
+                    // SAFETY: the caller's promise.
+                    unsafe { <$word as $crate::Entry>::try_dup(raw) }
+                }
+
+                fn owns(raw: $crate::Raw) -> bool {
+                    <$word as $crate::Entry>::owns(raw)
+                }
+            }
+        };
     };
 }

@@ -28,6 +28,8 @@ where
 #[test]
 fn numbers_keep_their_extremes() {
     round_trip(&[false, true]);
+    round_trip(&["", "text"]);
+    round_trip::<&'static [u16]>(&[&[], &[1, 2]]);
     round_trip(&[0, 1, u8::MAX]);
     round_trip(&[0, 1, u16::MAX]);
     round_trip(&[0, 1, u32::MAX]);

@@ -1,11 +1,13 @@
 //! Iterators over a map, with keys.
 
 use super::key::{Key, keys};
-use crate::{Entry, Iter, NodeAlloc, RangeMap};
+use crate::descent::Span;
+use crate::{Entry, EntryMut, Iter, NodeAlloc, RangeMap};
 use core::fmt;
 use core::iter::FusedIterator;
 use core::marker::PhantomData;
 use core::ops::RangeInclusive;
+use core::ptr::NonNull;
 
 /// An iterator over the entries of a map, each with its whole range, in order and from both ends.
 pub struct Entries<'g, K, E: Entry> {
@@ -55,6 +57,52 @@ where
     /// Shows the entries to come.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.clone()).finish()
+    }
+}
+
+/// An iterator over the values of a map, to change in place, each with its whole range, in order
+/// and from both ends.
+pub struct EntriesMut<'m, K, E: EntryMut> {
+    inner: Iter<'m, E>,
+    _key: PhantomData<(K, &'m mut E::Value)>,
+}
+
+impl<'m, K, E: EntryMut> EntriesMut<'m, K, E> {
+    /// # Safety
+    /// The entries are borrowed mutably for `'m`.
+    pub(super) unsafe fn new(inner: Iter<'m, E>) -> Self {
+        EntriesMut { inner, _key: PhantomData }
+    }
+}
+
+impl<'m, K: Key, E: EntryMut> EntriesMut<'m, K, E> {
+    fn item(span: Span) -> Option<(RangeInclusive<K>, &'m mut E::Value)> {
+        // SAFETY: the word of an entry points to a value that is this entry's alone. The map is
+        // borrowed mutably, and an iteration meets each entry once.
+        let value = unsafe { NonNull::new(span.word)?.cast::<E::Value>().as_mut() };
+        Some((keys(&(span.min..=span.max)), value))
+    }
+}
+
+impl<'m, K: Key, E: EntryMut> Iterator for EntriesMut<'m, K, E> {
+    type Item = (RangeInclusive<K>, &'m mut E::Value);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.inner.next_span().and_then(Self::item)
+    }
+}
+
+impl<K: Key, E: EntryMut> DoubleEndedIterator for EntriesMut<'_, K, E> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.inner.next_back_span().and_then(Self::item)
+    }
+}
+
+impl<K: Key, E: EntryMut> FusedIterator for EntriesMut<'_, K, E> {}
+
+impl<K, E: EntryMut> fmt::Debug for EntriesMut<'_, K, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EntriesMut").finish_non_exhaustive()
     }
 }
 

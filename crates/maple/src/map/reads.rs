@@ -53,6 +53,16 @@ macro_rules! reads {
             Entries::new($tree.iter($guard, indices(&range)))
         }
 
+        /// The ranges of all entries, in order and from both ends.
+        pub fn keys(&$self) -> impl DoubleEndedIterator<Item = RangeInclusive<K>> + '_ {
+            $self.iter().map(|(range, _)| range)
+        }
+
+        /// All entries without their ranges, in order and from both ends.
+        pub fn values(&$self) -> impl DoubleEndedIterator<Item = E::Ref<'_>> + '_ {
+            $self.iter().map(|(_, entry)| entry)
+        }
+
         /// The free ranges inside `range`, in order.
         pub fn holes(&$self, range: impl RangeBounds<K>) -> Holes<'_, K, E> {
             Holes::new($tree.holes($guard, indices(&range)))
@@ -83,6 +93,29 @@ macro_rules! reads {
             align: $crate::Index,
         ) -> Result<K, Error> {
             $tree.empty_area_rev($guard, indices(&range), size, align).map(K::from_index)
+        }
+
+        /// As `find_free`, but in the shortest free range that has such a place (best fit); of
+        /// several, in the lowest. Time: the number of free ranges inside `range`.
+        ///
+        /// # Errors
+        /// As for `find_free`.
+        pub fn find_free_best(
+            &$self,
+            range: impl RangeBounds<K>,
+            size: $crate::Index,
+            align: $crate::Index,
+        ) -> Result<K, Error> {
+            // It checks the arguments, and finds a place if there is one.
+            let bounds = indices(&range);
+            $tree.empty_area($guard, bounds.clone(), size, align)?;
+            let fits = |hole: RangeInclusive<$crate::Index>| {
+                let first = hole.start().checked_next_multiple_of(align)?;
+                let last = first.checked_add(size - 1)?;
+                (last <= *hole.end()).then_some((hole.end() - hole.start(), first))
+            };
+            let best = $tree.holes($guard, bounds).filter_map(fits).min();
+            best.map(|(_, first)| K::from_index(first)).ok_or(Error::NoSpace)
         }
 
         /// The numbers of nodes, entries, holes and bytes. Time: the number of nodes.

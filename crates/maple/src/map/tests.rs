@@ -329,3 +329,139 @@ fn a_parallel_iteration_meets_each_entry_once() {
     let none = RangeMap::<u8, u64>::new();
     assert_eq!((&none).into_par_iter().count(), 0);
 }
+
+/// A set beside an array of keys.
+#[test]
+fn a_set_is_an_array_of_flags() {
+    let mut random = fastrand_like(11);
+    let mut set = RangeSet::<u8>::new();
+    let mut array = [false; 256];
+    for _ in 0..if cfg!(miri) { 15 } else { 3_000 } {
+        let (a, b) = (random() as u8, random() as u8);
+        let (a, b) = (a.min(b), a.max(b).min(a.saturating_add(30)));
+        let before = set.clone();
+        let add = random().is_multiple_of(2);
+        let slots = usize::from(a)..=usize::from(b);
+        let was = array;
+        array[slots.clone()].fill(add);
+        if add {
+            let whole = set.insert(a..=b).unwrap();
+            assert_eq!(set.lookup(a), Some(whole.clone()));
+            assert!(set.contains_all(whole));
+        } else {
+            set.remove(a..=b).unwrap();
+            assert!(!set.overlaps(a..=b));
+        }
+        assert_eq!(set == before, array == was);
+        for key in 0..=u8::MAX {
+            assert_eq!(set.contains(key), array[usize::from(key)]);
+        }
+        // No two ranges touch, and gaps lie between them.
+        let mut all: Vec<_> = set.iter().map(|range| (range, true)).collect();
+        assert_eq!(all.len(), set.len());
+        all.extend(set.gaps(..).map(|range| (range, false)));
+        all.sort_by_key(|(range, _)| *range.start());
+        assert!(all.windows(2).all(|two| two[0].1 != two[1].1));
+        assert_eq!(all.iter().map(|(range, _)| range.clone().count()).sum::<usize>(), 256);
+        let (c, d) = (random() as u8, random() as u8);
+        let keys = array.get(usize::from(c)..=usize::from(d)).filter(|_| c <= d);
+        let keys = keys.unwrap_or_default();
+        assert_eq!(set.contains_all(c..=d), c <= d && keys.iter().all(|key| *key));
+        assert_eq!(set.overlaps(c..=d), keys.iter().any(|key| *key));
+    }
+    assert!(RangeSet::<u8>::from_iter([3..5, 5..9]).iter().eq([3..=8]));
+}
+
+/// Maps of this entry that are divided and joined are as before.
+fn divided<E: Entry + Clone>(make: impl Fn(u64) -> E)
+where
+    for<'g> E::Ref<'g>: PartialEq + std::fmt::Debug,
+{
+    let mut random = fastrand_like(5);
+    for _ in 0..if cfg!(miri) { 3 } else { 200 } {
+        let mut map = RangeMap::<u16, E>::new();
+        for _ in 0..random() % 60 {
+            let start = random() as u16;
+            map.store(start..=start.saturating_add(random() as u16 % 3000), make(random()))
+                .unwrap();
+        }
+        let whole = map.clone();
+        let key = random() as u16;
+        let mut high = map.split_off(key).unwrap();
+        assert!(map.keys().all(|range| *range.end() < key));
+        assert!(high.keys().all(|range| *range.start() >= key));
+        for key in (0..=u16::MAX).step_by(97) {
+            assert_eq!(whole.get(key), map.get(key).or(high.get(key)));
+        }
+        let count = map.len() + high.len();
+        map.append(&mut high).unwrap();
+        assert!(high.is_empty());
+        assert_eq!(map.len(), count);
+        let back: Vec<_> = map.clone().into_iter().rev().map(|(range, _)| range).collect();
+        assert!(map.keys().rev().eq(back));
+    }
+}
+
+#[test]
+fn maps_are_divided_and_joined() {
+    divided(|value| value);
+    divided(Box::new);
+    divided(Arc::new);
+    let mut map = RangeMap::<u16, crate::Owned<u8>>::new();
+    map.store(0..10, crate::Owned::new(1).unwrap()).unwrap();
+    map.store(10..20, crate::Owned::new(2).unwrap()).unwrap();
+    assert_eq!(map.split_off(15).unwrap_err(), Error::Whole);
+    assert_eq!(map.len(), 2);
+    assert!(map.split_off(10).unwrap().values().eq([&2]));
+    assert!(map.values().eq([&1]));
+}
+
+#[test]
+fn values_are_changed_in_place() {
+    let mut map = RangeMap::<u32, Box<u64>>::new();
+    for i in 0..if cfg!(miri) { 30 } else { 1000 } {
+        map.store(i * 10..i * 10 + 5, Box::new(u64::from(i))).unwrap();
+    }
+    let mut values = map.iter_mut();
+    let (first, last) = (values.next().unwrap(), values.next_back().unwrap());
+    (*first.1, *last.1) = (100, 200);
+    assert_eq!(first.0, 0..=4);
+    values.for_each(|(_, value)| *value *= 2);
+    map.range_mut(12..13).for_each(|(_, value)| *value += 7);
+    assert_eq!(map.values().take(3).copied().collect::<Vec<_>>(), [100, 9, 4]);
+    assert_eq!(map.values().next_back(), Some(&200));
+    assert_eq!(map.len(), map.iter_mut().rev().count());
+}
+
+/// The best fit beside a search of all holes; and entries that contain their place.
+#[test]
+fn places_are_found_before_entries_are_made() {
+    let mut random = fastrand_like(3);
+    for _ in 0..if cfg!(miri) { 5 } else { 500 } {
+        let mut map = RangeMap::<u16, u64>::new();
+        for _ in 0..random() % 40 {
+            let start = random() as u16;
+            map.store(start..=start.saturating_add(random() as u16 % 4000), 1).unwrap();
+        }
+        let (size, align) = (1 + random() as usize % 2000, 1 << (random() % 12));
+        let bounds = 1000..=50_000_u16;
+        let first = |hole: &RangeInclusive<u16>| usize::from(*hole.start()).next_multiple_of(align);
+        let fits = |hole: &RangeInclusive<u16>| first(hole) + size - 1 <= usize::from(*hole.end());
+        let holes: Vec<_> = map.holes(bounds.clone()).filter(fits).collect();
+        let best = holes.iter().min_by_key(|hole| hole.end() - hole.start());
+        let found = map.find_free_best(bounds.clone(), size, align);
+        assert_eq!(found.ok().map(usize::from), best.map(first));
+        let (low, high) = (map.find_free(bounds.clone(), size, align), map.clone());
+        assert_eq!(low.is_ok(), best.is_some());
+        let made = map.alloc_with(bounds.clone(), size, align, u64::from);
+        assert_eq!(made.ok(), low.ok());
+        assert!(made.is_err() || map.get(made.unwrap()) == Some(u64::from(made.unwrap())));
+        let mut map = high;
+        let high = map.find_free_last(bounds.clone(), size, align);
+        let made = map.alloc_last_with(bounds, size, align, u64::from);
+        assert_eq!((made.ok(), made.is_ok()), (high.ok(), high.is_ok()));
+        assert!(made.is_err() || map.get(made.unwrap()) == made.ok().map(u64::from));
+    }
+    assert_eq!(RangeMap::<u8, u8>::new().find_free_best(.., 0, 1), Err(Error::ZeroSize));
+    assert_eq!(RangeMap::<u8, u8>::new().find_free_best(.., 1, 3), Err(Error::BadAlign));
+}

@@ -112,6 +112,39 @@ macro_rules! writes {
             $writer.alloc_rrange(indices(&range), size, align, entry).map(K::from_index)
         }
 
+        /// As `alloc`, for an entry that contains its own place: `make` gets the first key. Readers
+        /// never see the entry without it.
+        ///
+        /// # Errors
+        /// As for `alloc`, but without the entry.
+        pub fn alloc_with(
+            $($access)*,
+            range: impl RangeBounds<K>,
+            size: $crate::Index,
+            align: $crate::Index,
+            make: impl FnOnce(K) -> E,
+        ) -> Result<K, Error> {
+            let make = |index| make(K::from_index(index));
+            let place = $writer.alloc_range_with(indices(&range), size, align, make);
+            place.map(K::from_index)
+        }
+
+        /// As `alloc_with`, but at the highest place.
+        ///
+        /// # Errors
+        /// As for `alloc_with`.
+        pub fn alloc_last_with(
+            $($access)*,
+            range: impl RangeBounds<K>,
+            size: $crate::Index,
+            align: $crate::Index,
+            make: impl FnOnce(K) -> E,
+        ) -> Result<K, Error> {
+            let make = |index| make(K::from_index(index));
+            let place = $writer.alloc_rrange_with(indices(&range), size, align, make);
+            place.map(K::from_index)
+        }
+
         /// Removes all entries. Cannot fail.
         pub fn clear($($access)*) {
             $writer.clear();

@@ -4,6 +4,7 @@ use super::Writer;
 use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::cursor::{Paused, Position, ReadCursor, WriteCursor};
+use crate::descent;
 use crate::dump::Dump;
 use crate::entry::Entry;
 use crate::error::Error;
@@ -16,6 +17,7 @@ use crate::stats::Stats;
 use crate::tree::MapleTree;
 use crate::validate::{Violation, validate};
 use core::ops::RangeInclusive;
+use core::ptr::NonNull;
 use grace::{Reclaim, Single};
 
 impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
@@ -151,6 +153,15 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// As for [`duplicate`](Writer::duplicate).
     pub fn snapshot(&self) -> Result<MapleTree<E, Single, A>, Error> {
         Ok(MapleTree::from_root(self.duplicate_root()?))
+    }
+
+    /// A duplicate of the entry at an index, which there is.
+    pub(crate) fn duplicate_entry(&self, index: Index) -> Result<E, Error> {
+        // SAFETY: we are the writer.
+        let span = unsafe { descent::lookup(self.root(), index) };
+        let raw = NonNull::new(span.word).ok_or(Error::NoSpace)?;
+        // SAFETY: the entry is in the tree; the duplicate is turned back once.
+        unsafe { E::try_dup(raw).map(|raw| E::from_raw(raw)) }
     }
 
     /// The root of a duplicate.

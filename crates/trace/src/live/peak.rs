@@ -2,8 +2,8 @@
 //!
 //! Resident memory shrinks only by calls that the tracer sees, by exits, and by reclaim. So the
 //! tracer looks before calls that may release memory: as soon as those since the last look may have
-//! released a 64th of the peak so far, and else every 2 ms. The kernel counts the highest peak, too,
-//! but does not say when it was. Reports have both, so they show how close the moment is.
+//! released a 64th of the peak so far, and else every 2 ms. The kernel counts the highest peak,
+//! too, but does not say when it was. Reports have both, so they show how close the moment is.
 //!
 //! A look reads statm, some microseconds. The whole moment is read if more is resident than ever
 //! before: by a 16th, or by any amount while these readings take less than a 50th of the run. While
