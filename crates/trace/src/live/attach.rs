@@ -23,9 +23,10 @@
 //!
 //! No new operation begins, until none is in flight, for at most [`LAST`]. Then all threads are
 //! stopped as at the beginning, the last listings are read, and each thread is given back in the
-//! state in which it was found: with the signal that it was about to get, or stopped by job control.
-//! A thread that did not stop is given back when it does, while the others run. One that sleeps in
-//! a vfork is left to the kernel, which gives everything back when the tracer's thread ends.
+//! state in which it was found: with the signal that it was about to get, or stopped by job
+//! control. A thread that did not stop is given back when it does, while the others run. One that
+//! sleeps in a vfork is left to the kernel, which gives everything back when the tracer's thread
+//! ends.
 //!
 //! # Cost
 //!
