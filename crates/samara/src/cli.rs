@@ -77,6 +77,9 @@ before the program's first process exits; what all processes have mapped then co
 A difference is uncertain if it may come from a race between threads, in which the order of a write
 and a map cannot be known.
 
+Ctrl-C is the program's, as often as it comes, and so are other signals that ask to end; samara ends
+with the program. kill -9 of samara ends both.
+
 Exit code: the exit code of the program, or 128 + the signal that killed it; 122 if our listing and
 the kernel's differed; 125 if the program could not be followed to its end, or a result could not be
 written; 126 if it could not be run; 127 if it was not found.

@@ -93,8 +93,54 @@ int main(void) {
 }
 "#;
 
+/// One thread maps and unmaps. Another one sleeps in a vfork until standard input ends: its child
+/// waits for that.
+const VFORKS: &str = r#"
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static int begun[2];
+static volatile int over;
+static void *vforks(void *unused) {
+    pid_t child = vfork();
+    if (child == 0) {
+        char byte = 0;
+        if (write(begun[1], &byte, 1) != 1) _exit(1);
+        _exit(read(0, &byte, 1) == 0 ? 7 : 1);
+    }
+    int status;
+    if (waitpid(child, &status, 0) != child || status != 7 << 8) abort();
+    over = 1;
+    return unused;
+}
+int main(void) {
+    pthread_t thread;
+    char byte;
+    if (pipe(begun) || pthread_create(&thread, 0, vforks, 0)) abort();
+    if (read(begun[0], &byte, 1) != 1) abort();
+    puts("ready");
+    fflush(stdout);
+    while (!over) {
+        char *p = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        *p = 1;
+        if (munmap(p, 4096)) abort();
+        usleep(500);
+    }
+    pthread_join(thread, 0);
+    return 33;
+}
+"#;
+
 fn start(name: &str) -> Child {
-    let program = compile(name, BUSY, &["-O1", "-g", "-pthread"]);
+    start_of(name, BUSY)
+}
+
+fn start_of(name: &str, source: &str) -> Child {
+    let program = compile(name, source, &["-O1", "-g", "-pthread"]);
     let mut child = Command::new(program)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -174,6 +220,25 @@ fn a_running_program_is_followed_and_left() {
         // Nothing of it is left.
         assert_eq!(status(pid, "TracerPid:"), "0");
         assert!(!status(pid, "State:").to_lowercase().starts_with('t'));
+    }
+    ends_well(child);
+}
+
+/// A thread in a vfork cannot stop, and its child may need another thread to go on. So neither the
+/// beginning nor the end waits for it.
+#[test]
+fn a_thread_in_a_vfork_delays_no_other_one() {
+    let child = start_of("vforks", VFORKS);
+    for _ in 0..2 {
+        let mut tracer = follow(child.id(), &[]);
+        let mut lines = calls(&mut tracer, 100);
+        send(&tracer, Signal::SIGINT);
+        lines.read_to_end(&mut Vec::new()).unwrap();
+        let out = tracer.wait_with_output().unwrap();
+        let report = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(0), "{report}");
+        assert!(!report.contains("mismatch in"), "{report}");
+        assert_eq!(status(child.id(), "TracerPid:"), "0");
     }
     ends_well(child);
 }

@@ -12,15 +12,21 @@
 //! address space is read, and a new thread is seized as the child of one that is. A stop that has
 //! another cause, such as a signal, is handled when everything is known.
 //!
+//! A thread in an uninterruptible sleep cannot stop: the parent of a vfork sleeps until its child
+//! executes or ends. No other thread waits for it: after [`HOLD`] the tracer goes on without the
+//! threads that still run. Each of them stops at the end of its call, and goes on from there.
+//!
 //! The past of the address space is not known: which VMAs have had a first write, which maps came
 //! from one open file. [`Doubt::Attached`] says so, and a difference does not count as a mismatch.
 //!
 //! # The end
 //!
-//! No new operation begins, until none is in flight. Then all threads are stopped, the last
-//! listings are read, and each thread is given back in the state in which it was found: with the
-//! signal that it was about to get, or stopped by job control. If the tracer dies, the kernel does
-//! the same.
+//! No new operation begins, until none is in flight, for at most [`LAST`]. Then all threads are
+//! stopped as at the beginning, the last listings are read, and each thread is given back in the
+//! state in which it was found: with the signal that it was about to get, or stopped by job
+//! control. A thread that did not stop is given back when it does, while the others run. One that
+//! sleeps in a vfork is left to the kernel, which gives everything back when the tracer's thread
+//! ends.
 //!
 //! # Cost
 //!
@@ -38,7 +44,7 @@ use super::{
     filter,
     follower::Follower,
     sys::{
-        Tid,
+        self, Tid,
         beat::{Forwarding, Heartbeat},
         ptrace::{self, CallStop, Resume, Status},
     },
@@ -50,11 +56,12 @@ use crate::{
     span::Span,
 };
 
-/// The time that threads may take to stop. A thread in an uninterruptible sleep takes as long as
-/// that.
+/// The time that threads are held until the others have stopped, too.
+const HOLD: Duration = Duration::from_millis(20);
+/// The time that operations may take to end before the program is left. New ones wait meanwhile.
+const LAST: Duration = Duration::from_millis(10);
+/// The time that a thread may take to stop at the end, while no other one is held.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The time that operations may take to end before the program is left.
-const LAST: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_micros(200);
 
 /// What is special about a program that ran already.
@@ -82,7 +89,8 @@ impl Attached {
 /// leave it (SIGINT, SIGTERM, SIGHUP or SIGQUIT, if the options forward signals).
 ///
 /// Returns `None` if it was left and runs on. Blocks the calling thread. No other thread may wait
-/// for children meanwhile.
+/// for children meanwhile. A thread of the program that is in a vfork then is let go only when the
+/// calling thread ends.
 ///
 /// # Errors
 /// [`Error::Seize`]: there is no such process, or it may not be traced. Those of a request that
@@ -134,10 +142,11 @@ fn threads(pid: Tid) -> io::Result<BTreeSet<Tid>> {
 impl Follower<'_> {
     /// Seizes all threads of a process, reads its address space, and lets them go on.
     fn take_over(&mut self, root: Tid) -> io::Result<()> {
-        let stops = self.seize_all(root)?;
-        if let Err(error) = self.register(root, &stops) {
-            self.tasks.clear();
-            give_back(&stops);
+        let Seized { stops, late } = self.seize_all(root)?;
+        if let Err(error) = self.register(root, &stops, &late) {
+            give_back(stops);
+            // They are given back at the end of the follower.
+            self.tasks = late.into_iter().map(|tid| (tid, running(None))).collect();
             return Err(error);
         }
         for (tid, status) in stops {
@@ -146,17 +155,24 @@ impl Follower<'_> {
         Ok(())
     }
 
-    /// Reads the address space of threads that are all stopped.
-    fn register(&mut self, root: Tid, stops: &HashMap<Tid, Status>) -> io::Result<()> {
-        let alive = |tid: &Tid| !matches!(stops[tid], Status::Exited(_) | Status::Signaled(_));
-        if !stops.get(&root).is_some_and(|_| alive(&root)) {
+    /// Reads the address space of these threads.
+    fn register(
+        &mut self,
+        root: Tid,
+        stops: &HashMap<Tid, Status>,
+        late: &BTreeSet<Tid>,
+    ) -> io::Result<()> {
+        let ended = |status: &Status| matches!(status, Status::Exited(_) | Status::Signaled(_));
+        let stopped = stops.iter().filter(|(_, status)| !ended(status)).map(|(tid, _)| tid);
+        let alive: BTreeSet<Tid> = stopped.chain(late).copied().collect();
+        if !alive.contains(&root) {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         let Some(mm) = self.new_image(root)? else {
             return Err(io::Error::other("it is no x86-64 program"));
         };
         self.doubt(mm, Doubt::Attached);
-        for &tid in stops.keys().filter(|tid| alive(tid)) {
+        for tid in alive {
             if tid != root {
                 let (first, other) = (root as u32, tid as u32);
                 let record = Record::Share { mm, tid: first, child_tid: other, vfork: false };
@@ -172,8 +188,8 @@ impl Follower<'_> {
         Ok(())
     }
 
-    /// Seizes and stops all threads. Returns the first stop of each.
-    fn seize_all(&mut self, root: Tid) -> io::Result<HashMap<Tid, Status>> {
+    /// Seizes and stops all threads, as far as they stop soon.
+    fn seize_all(&mut self, root: Tid) -> io::Result<Seized> {
         let (mut seen, mut waiting) = (BTreeSet::new(), BTreeSet::new());
         let mut stops = HashMap::new();
         ptrace::seize_running(root)?;
@@ -197,15 +213,11 @@ impl Follower<'_> {
                 Ok(None) => true,
                 Err(_) => false,
             });
-            // The last look found no new one.
-            if waiting.is_empty() && threads(root).unwrap_or_default().is_subset(&seen) {
-                return Ok(stops);
-            }
-            if begun.elapsed() > PATIENCE {
-                give_back(&stops);
-                // The others are given back at the end of the follower.
-                self.tasks.extend(waiting.into_iter().map(|tid| (tid, running(None))));
-                return Err(io::Error::other("its threads do not stop"));
+            // The last look found no new one. If a thread is late, each one that it makes is seized
+            // as its child.
+            let all = waiting.is_empty() && threads(root).unwrap_or_default().is_subset(&seen);
+            if all || begun.elapsed() > HOLD {
+                return Ok(Seized { stops, late: waiting });
             }
             thread::sleep(POLL);
         }
@@ -235,6 +247,8 @@ impl Follower<'_> {
     pub(super) fn leave_when_quiet(&mut self) {
         let Some(attached) = &mut self.attached else { return };
         let since = *attached.leaving.get_or_insert_with(Instant::now);
+        // Threads may wait for this.
+        self.hurry = true;
         if since.elapsed() > LAST || !self.spaces.values().any(|space| space.is_busy()) {
             self.detach();
         }
@@ -242,37 +256,28 @@ impl Follower<'_> {
 
     /// Gives all threads back.
     pub(super) fn detach(&mut self) {
-        // Those that are stopped and whose stop is known, with the signal that each is to get.
+        // Those whose stop is known, with the signal that each is to get.
         let mut stopped: HashMap<Tid, i32> = HashMap::new();
+        let mut late = BTreeSet::new();
         for space in self.spaces.values_mut() {
             for (tid, status) in std::mem::take(&mut space.paused) {
+                late.extend(child_of(tid, status));
                 stopped.insert(tid, signal_of(status));
             }
         }
         stopped.extend(self.early.keys().map(|&tid| (tid, 0)));
         let held = self.tasks.iter().filter(|(_, task)| matches!(task.stage, Stage::Held(_)));
         stopped.extend(held.map(|(&tid, _)| (tid, 0)));
-        let mut running: BTreeSet<Tid> =
-            self.tasks.keys().filter(|tid| !stopped.contains_key(tid)).copied().collect();
-        running.retain(|&tid| ptrace::interrupt(tid));
+        late.extend(
+            self.tasks
+                .keys()
+                .copied()
+                .filter(|&tid| !stopped.contains_key(&tid) && ptrace::interrupt(tid)),
+        );
+        late.retain(|tid| !stopped.contains_key(tid));
         let begun = Instant::now();
-        while !running.is_empty() && begun.elapsed() < PATIENCE {
-            let mut born = Vec::new();
-            running.retain(|&tid| match self.events.poll(tid) {
-                Ok(Some(Status::Exited(_) | Status::Signaled(_))) | Err(_) => false,
-                Ok(Some(status)) => {
-                    stopped.insert(tid, signal_of(status));
-                    if makes_thread(status)
-                        && let Ok(child) = ptrace::message(tid)
-                    {
-                        born.push(child as Tid);
-                    }
-                    false
-                }
-                Ok(None) => true,
-            });
-            // A new thread is seized, and stops by itself.
-            running.extend(born.into_iter().filter(|tid| !stopped.contains_key(tid)));
+        while !late.is_empty() && begun.elapsed() < HOLD {
+            stopped.extend(self.stopped_of(&mut late));
             thread::sleep(POLL);
         }
         let spaces: Vec<MmId> = self.spaces.keys().copied().collect();
@@ -282,9 +287,12 @@ impl Follower<'_> {
             let last = self.last_listing(mm, tid);
             self.end_space(mm, tid, false, last);
         }
-        for (tid, signal) in stopped {
-            // It fails only if the thread was killed.
-            let _gone = ptrace::detach(tid, signal);
+        let_go(stopped);
+        // A thread in an uninterruptible sleep may stay there for as long as its child likes.
+        let asleep = |tid: &Tid| matches!(sys::state(*tid), Some(b'D') | None);
+        while !late.iter().all(asleep) && begun.elapsed() < PATIENCE {
+            let_go(self.stopped_of(&mut late));
+            thread::sleep(POLL);
         }
         self.tasks.clear();
         self.early.clear();
@@ -292,17 +300,48 @@ impl Follower<'_> {
             attached.left = true;
         }
     }
+
+    /// Takes those of `late` that have stopped, with the signal that each is to get. Those that
+    /// have ended are left out. The new threads of a stopped one come to `late`.
+    fn stopped_of(&mut self, late: &mut BTreeSet<Tid>) -> HashMap<Tid, i32> {
+        let (mut stopped, mut born) = (HashMap::new(), Vec::new());
+        late.retain(|&tid| match self.events.poll(tid) {
+            Ok(Some(Status::Exited(_) | Status::Signaled(_))) | Err(_) => false,
+            Ok(Some(status)) => {
+                born.extend(child_of(tid, status));
+                stopped.insert(tid, signal_of(status));
+                false
+            }
+            Ok(None) => true,
+        });
+        // It is seized, and stops by itself.
+        late.extend(born.into_iter().filter(|tid| !self.early.contains_key(tid)));
+        stopped
+    }
+}
+
+/// The threads of a process that are traced now.
+struct Seized {
+    /// The first stop of each.
+    stops: HashMap<Tid, Status>,
+    /// Those that have not stopped yet.
+    late: BTreeSet<Tid>,
 }
 
 fn running(space: Option<MmId>) -> Task {
     Task { space, stage: Stage::Running, paused: 0, pidfd: None }
 }
 
-/// Ends the tracing of stopped threads.
-fn give_back(stops: &HashMap<Tid, Status>) {
-    for (&tid, &status) in stops {
+/// Ends the tracing of threads at their first stop.
+fn give_back(stops: HashMap<Tid, Status>) {
+    let_go(stops.into_iter().map(|(tid, status)| (tid, signal_of(status))).collect());
+}
+
+/// Ends the tracing of stopped threads, each with the signal that it is to get.
+fn let_go(stopped: HashMap<Tid, i32>) {
+    for (tid, signal) in stopped {
         // It fails only if the thread was killed.
-        let _gone = ptrace::detach(tid, signal_of(status));
+        let _gone = ptrace::detach(tid, signal);
     }
 }
 
@@ -311,15 +350,12 @@ fn signal_of(status: Status) -> i32 {
     if let Status::Signal(signal) = status { signal } else { 0 }
 }
 
-/// Whether the stop tells of a new thread.
-fn makes_thread(status: Status) -> bool {
-    matches!(
-        status,
-        Status::Event(
-            libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE,
-            _
-        )
-    )
+/// The new thread that this stop of `tid` tells of.
+fn child_of(tid: Tid, status: Status) -> Option<Tid> {
+    const BIRTHS: [i32; 3] =
+        [libc::PTRACE_EVENT_FORK, libc::PTRACE_EVENT_VFORK, libc::PTRACE_EVENT_CLONE];
+    let Status::Event(event, _) = status else { return None };
+    if BIRTHS.contains(&event) { ptrace::message(tid).ok().map(|child| child as Tid) } else { None }
 }
 
 impl Follower<'_> {

@@ -1,7 +1,7 @@
 //! The main loop: waits for the next event of any thread and calls its handler.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     io, mem,
     time::{Duration, Instant},
 };
@@ -74,6 +74,8 @@ pub(super) struct Follower<'a> {
     pub(super) attached: Option<Attached>,
     /// The number of forwarded signals seen so far.
     wishes: u32,
+    /// Whether a signal was passed on to the children that the program has left.
+    told_children: bool,
     ending: bool,
     pub(super) peak: Peak,
 }
@@ -110,6 +112,7 @@ impl<'a> Follower<'a> {
             hurry: false,
             attached: None,
             wishes: 0,
+            told_children: false,
             ending: false,
             peak: Peak::new(),
         }
@@ -159,12 +162,12 @@ impl<'a> Follower<'a> {
                     self.event(tid, status);
                     // A beat that comes between two waits is lost.
                     if self.beaten.elapsed() > 2 * beat::PERIOD {
-                        self.beat(forwarding.map_or(0, Forwarding::wishes));
+                        self.beat(forwarding);
                     }
                 }
                 Ok(None) => return Ok(self.exit),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                    self.beat(forwarding.map_or(0, Forwarding::wishes));
+                    self.beat(forwarding);
                 }
                 Err(cause) => {
                     return Err(Error::Follow { doing: "waiting for its next event", cause });
@@ -269,15 +272,15 @@ impl<'a> Follower<'a> {
     }
 
     /// The periodic checks.
-    fn beat(&mut self, wishes: u32) {
+    fn beat(&mut self, forwarding: Option<&Forwarding>) {
         self.beaten = Instant::now();
-        // On the second signal to end, or if only the program's children are left, kill all.
+        let wishes = forwarding.map_or(0, Forwarding::wishes);
         let fresh = wishes > mem::replace(&mut self.wishes, wishes);
         if self.attached.is_some() && wishes > 0 {
             return self.leave_when_quiet();
         }
-        if fresh && (wishes >= 2 || self.exit.is_some()) {
-            self.end();
+        if fresh && self.exit.is_some() {
+            self.end_children(forwarding);
         }
         let waited_for: Vec<MmId> =
             self.spaces.iter().filter(|(_, s)| s.is_waited_for()).map(|(&mm, _)| mm).collect();
@@ -329,6 +332,19 @@ impl<'a> Follower<'a> {
             space.blocked.extend(&space.flying);
         }
         blocked
+    }
+
+    /// Passes a signal on to the children that the program has left. A second one kills them: they
+    /// cannot run without the tracer, which ends with them.
+    fn end_children(&mut self, forwarding: Option<&Forwarding>) {
+        if mem::replace(&mut self.told_children, true) {
+            return self.end();
+        }
+        let processes: BTreeSet<Tid> =
+            self.tasks.keys().filter_map(|&tid| sys::process_of(tid)).collect();
+        if let Some(forwarding) = forwarding {
+            processes.into_iter().for_each(|process| forwarding.pass_on(process));
+        }
     }
 
     /// Kills everything that is followed.

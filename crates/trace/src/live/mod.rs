@@ -109,8 +109,10 @@ pub struct Options {
     pub every: u64,
     /// After all other memory calls, compare the VMAs around what the call has changed.
     pub around: bool,
-    /// Forward SIGINT, SIGTERM, SIGHUP and SIGQUIT of this process to the program. A second one
-    /// kills the program and all its children. Only one run in a process can have this at a time.
+    /// Forward SIGINT, SIGTERM, SIGHUP and SIGQUIT of this process to the program, as often as they
+    /// come, unless the terminal has sent them to it, too. When the program has ended, its children
+    /// get the first one, and a second one kills them. Only one run in a process can have this at a
+    /// time.
     pub forward_signals: bool,
     /// Follow the program's children, too. Otherwise they run on unobserved. The program's threads
     /// are always followed, and a vforked child until its execve, because it uses the program's

@@ -5,8 +5,6 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    thread,
-    time::Duration,
 };
 
 use crate::{patience::until, recorder::Recorder};
@@ -89,21 +87,46 @@ fn the_first_signal_is_the_programs() {
     }
 }
 
+/// A program that handles signals, such as a shell, gets each of them and lives on.
 #[test]
-fn the_second_signal_kills_all_of_it() {
-    let ready = marker("second");
-    // The program and its child both ignore the signals.
-    let script = "trap '' INT TERM; (while :; do /bin/true; done) & echo $! > \"$READY.tmp\"; \
-                  mv \"$READY.tmp\" \"$READY\"; while :; do /bin/true; done";
+fn each_signal_is_the_programs() {
+    let ready = marker("each");
+    let script = "n=0; trap 'n=$((n + 1)); echo $n > \"$READY.$n\"' INT; \
+                  trap 'exit 43' TERM; : > \"$READY\"; while :; do /bin/true; done";
     let child = start(script, &ready);
-    let grandchild = fs::read_to_string(&ready).unwrap();
-    tell(&child, "-INT");
-    thread::sleep(Duration::from_millis(200));
-    assert!(lives(grandchild.trim()));
+    for n in 1..=3 {
+        tell(&child, "-INT");
+        let handled = PathBuf::from(format!("{}.{n}", ready.display()));
+        until("the program handles the signal", || handled.exists());
+        fs::remove_file(&handled).unwrap();
+    }
     tell(&child, "-TERM");
-    assert_eq!(code(child), Some(128 + 9));
-    assert!(!lives(grandchild.trim()));
+    assert_eq!(code(child), Some(43));
     fs::remove_file(&ready).unwrap();
+}
+
+/// What a program leaves behind gets the signal, too. If it lives on, the next one kills it.
+#[test]
+fn children_without_their_program_get_a_signal_and_are_killed_by_the_next() {
+    let ready = marker("left");
+    let handled = marker("left-handled");
+    let script = format!(
+        "(trap ': > \"{}\"' TERM; while :; do /bin/true; done) & \
+         echo $$ $! > \"$READY.tmp\"; mv \"$READY.tmp\" \"$READY\"; exit 44",
+        handled.display()
+    );
+    let child = start(&script, &ready);
+    let pids = fs::read_to_string(&ready).unwrap();
+    let (program, left) = pids.trim().split_once(' ').unwrap();
+    until("the program ends", || !Path::new("/proc").join(program).exists());
+    tell(&child, "-TERM");
+    until("the child handles the signal", || handled.exists());
+    assert!(lives(left));
+    tell(&child, "-TERM");
+    assert_eq!(code(child), Some(44));
+    assert!(!lives(left));
+    fs::remove_file(&ready).unwrap();
+    fs::remove_file(&handled).unwrap();
 }
 
 #[test]

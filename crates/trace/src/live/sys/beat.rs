@@ -91,6 +91,8 @@ const WISHES_TO_END: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGH
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
 /// The number of signals that came.
 static WISHES: AtomicU32 = AtomicU32::new(0);
+/// The newest of them, negative if it came from the terminal.
+static NEWEST: AtomicI32 = AtomicI32::new(0);
 /// Whether a tracer in this process forwards them now.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
@@ -102,24 +104,36 @@ pub(in crate::live) fn program_ended(program: Tid) {
 }
 
 extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // Relaxed: both are single numbers that publish nothing. The tracer polls.
-    let before = WISHES.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: the kernel passes a valid siginfo to a handler installed with SA_SIGINFO.
+    let from_terminal = unsafe { (*info).si_code } == libc::SI_KERNEL;
+    let newest = if from_terminal { -signal } else { signal };
+    // Relaxed: single numbers that publish nothing. The tracer polls on its thread, and may find
+    // the signal of the next wish with this one.
+    NEWEST.store(newest, Ordering::Relaxed);
+    WISHES.fetch_add(1, Ordering::Relaxed);
     let program = PROGRAM.load(Ordering::Relaxed);
-    // SAFETY: the kernel passes a valid siginfo to a handler installed with SA_SIGINFO. getpgrp,
-    // getpgid and kill are async-signal-safe, and errno is restored for the interrupted code.
+    if program > 0 {
+        pass_to(program, newest);
+    }
+}
+
+/// Sends a signal to a process, unless it came from the terminal (negative) and the process has it
+/// already. Async-signal-safe.
+fn pass_to(process: Tid, signal: libc::c_int) {
+    // SAFETY: no memory is passed but errno's place, which is this thread's. It is restored for the
+    // code that a handler interrupts.
     unsafe {
         let errno = *libc::__errno_location();
-        // The terminal signals its whole foreground group, so the program already has this signal.
-        let from_terminal = (*info).si_code == libc::SI_KERNEL;
-        let has_its_own = from_terminal && libc::getpgid(program) == libc::getpgrp();
-        if program > 0 && !(before == 0 && has_its_own) {
-            libc::kill(program, if before == 0 { signal } else { libc::SIGKILL });
+        // The terminal signals its whole foreground group.
+        let has_it = signal < 0 && libc::getpgid(process) == libc::getpgrp();
+        if !has_it {
+            libc::kill(process, signal.abs());
         }
         *libc::__errno_location() = errno;
     }
 }
 
-/// While it exists, signals to end go to the program. The second one kills the program.
+/// While it exists, signals to end go to the program, as often as they come.
 pub(in crate::live) struct Forwarding {
     /// The former action of each signal.
     old: Vec<(libc::c_int, libc::sigaction)>,
@@ -149,6 +163,12 @@ impl Forwarding {
             }
         }
         Ok(Some(forwarding))
+    }
+
+    /// Passes the newest signal on to a process that the program has left.
+    pub(in crate::live) fn pass_on(&self, process: Tid) {
+        // Relaxed: a single number, stored before the count that the tracer has read.
+        pass_to(process, NEWEST.load(Ordering::Relaxed));
     }
 
     /// The number of signals so far.

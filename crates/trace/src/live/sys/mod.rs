@@ -244,6 +244,12 @@ pub(super) fn state(tid: Tid) -> Option<u8> {
     stat.get(end + 2).copied()
 }
 
+/// The process of a thread; `None` if it has ended.
+pub(super) fn process_of(tid: Tid) -> Option<Tid> {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
 /// Opens a file of a thread in `/proc`.
 pub(super) fn proc_file(tid: Tid, name: &str) -> io::Result<File> {
     File::open(format!("/proc/{tid}/{name}"))
