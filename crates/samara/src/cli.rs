@@ -276,7 +276,7 @@ pub(crate) struct Flame {
     #[arg(long, value_name = "FILE")]
     pub(crate) folded: Option<PathBuf>,
 
-    /// Write the call stacks to FILE for speedscope (speedscope.app), as JSON; - for standard output
+    /// Write the call stacks to FILE for speedscope.app, as JSON; - for standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) speedscope: Option<PathBuf>,
 

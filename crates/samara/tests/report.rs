@@ -63,7 +63,7 @@ fn the_page_shows_a_trace() {
     let of_object = page(&json);
     let run = "trace -q --stacks --json";
     for expected in
-        [run, "Memory calls", "class=\"k-stack\"", "[heap]", "kernel, median ns", "[mmap]"]
+        [run, "Memory calls", "class=\"k-stack\"", "[heap]", "Samara's, median ns", "[mmap]"]
     {
         assert!(of_object.contains(expected), "{expected}");
     }

@@ -90,7 +90,7 @@ impl Calls {
     pub(crate) fn trace(self, title: &str) -> Trace {
         let calls = self.course.len() as u64;
         let most = self.course.iter().map(|call| call.1).max().unwrap_or(0);
-        let kind = |(name, calls)| Kind { name, calls, ours: None, kernel: None };
+        let kind = |(name, calls)| Kind { name, calls, ..Kind::default() };
         Trace {
             title: title.into(),
             facts: vec![

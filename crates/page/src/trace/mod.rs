@@ -33,11 +33,16 @@ pub(crate) struct Trace {
 }
 
 /// A kind of call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Kind {
     pub(crate) name: String,
     pub(crate) calls: u64,
-    /// Medians in nanoseconds.
+    pub(crate) bytes: u64,
+    pub(crate) failed: u64,
+    /// The errors of those that failed.
+    pub(crate) errors: String,
+    /// The time in the kernel of all, and medians, in nanoseconds.
+    pub(crate) time: Option<u64>,
     pub(crate) ours: Option<u64>,
     pub(crate) kernel: Option<u64>,
 }
@@ -159,9 +164,14 @@ fn entries(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
 }
 
 fn kind((name, value): (&String, &Value)) -> Result<Kind, String> {
+    let errors = entries(&value["errors"]).map(|(name, count)| format!("{count} {name}"));
     Ok(Kind {
         name: name.clone(),
         calls: whole(value, "calls")?,
+        bytes: value["bytes"].as_u64().unwrap_or(0),
+        failed: value["failed"].as_u64().unwrap_or(0),
+        errors: errors.collect::<Vec<_>>().join(", "),
+        time: value["kernel_ns"].as_u64(),
         ours: value["ours_median_ns"].as_u64(),
         kernel: value["kernel_median_ns"].as_u64(),
     })

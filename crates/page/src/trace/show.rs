@@ -5,6 +5,7 @@ use crate::data::Results;
 use crate::plot::{Plot, Series, X};
 use crate::table::{bytes, grouped, number, table};
 use maud::{Markup, html};
+use std::time::Duration;
 
 /// The command that makes a trace.
 const COMMAND: &str = "samara trace --json FILE -- COMMAND";
@@ -79,10 +80,21 @@ fn course(bins: &[Bin]) -> Markup {
 }
 
 fn kinds(trace: &Trace) -> Markup {
+    let time = |ns: u64| number(ns as f64, format!("{:.1?}", Duration::from_nanos(ns)));
     let line = |kind: &super::Kind| {
-        vec![kind.name.as_str().into(), kind.calls.into(), kind.ours.into(), kind.kernel.into()]
+        vec![
+            kind.name.as_str().into(),
+            kind.calls.into(),
+            bytes(kind.bytes),
+            kind.failed.into(),
+            kind.errors.as_str().into(),
+            kind.time.map_or_else(|| None.into(), time),
+            kind.kernel.into(),
+            kind.ours.into(),
+        ]
     };
-    let head = ["call", "count", "ours, median ns", "kernel, median ns"];
+    let head =
+        ["call", "calls", "bytes", "failed", "errors", "time", "median ns", "Samara's, median ns"];
     table("Calls", &head, trace.kinds.iter().map(line).collect())
 }
 
