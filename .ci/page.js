@@ -21,6 +21,34 @@
         found.push(`the table ${heads[at].textContent} does not sort`);
       }
     }
+    const type = (field, text) => {
+      field.value = text;
+      field.dispatchEvent(new Event("input"));
+    };
+    for (const field of document.querySelectorAll(".wide > input")) {
+      const rows = [...field.nextElementSibling.tBodies[0].rows];
+      const first = rows[0].textContent;
+      type(field, first.toUpperCase());
+      const shown = rows.filter((row) => row.getBoundingClientRect().height > 0);
+      if (!shown.includes(rows[0]) || shown.some((row) => row.textContent !== first)) {
+        found.push(`the table of ${first} does not filter`);
+      }
+    }
+    const graph = document.querySelector(".flame");
+    if (graph) {
+      const width = (element) => element.getBoundingClientRect().width;
+      const frames = [...graph.querySelectorAll(".frame")];
+      const last = frames.at(-1);
+      const tools = graph.previousElementSibling;
+      type(tools.querySelector("input"), last.title.split(/: | \(/)[0]);
+      if (!last.classList.contains("found")) found.push("the graph does not search");
+      last.click();
+      if (width(last) < width(graph) - 2) found.push("the graph does not enlarge");
+      const related = graph.nextElementSibling.querySelectorAll("li").length;
+      if (related === 0) found.push("the graph has no callers");
+      tools.querySelector("button").click();
+      if (width(last) > width(graph) / 2) found.push("the graph does not become whole again");
+    }
     return found;
   }
   const probe = document.createElement("canvas").getContext("2d", { willReadFrequently: true });

@@ -64,6 +64,11 @@ impl Source {
 }
 
 impl Results {
+    /// Whether there is anything of experiments.
+    pub(crate) fn has_figures(&self) -> bool {
+        !(self.rows.is_empty() && self.targets.is_empty() && self.notes.is_empty())
+    }
+
     /// The rows that `wanted` accepts, of the one run that has most of them; of two with as many,
     /// one that measures time, then the earlier one.
     pub(crate) fn best(&self, wanted: impl Fn(&Row) -> bool) -> Option<(usize, Vec<&Row>)> {

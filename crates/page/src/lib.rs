@@ -5,7 +5,7 @@
 //! `read` parses lines into [`Results`]; each figure remembers its run. `sources` makes the cards,
 //! `plots` the plots of each experiment, `targets` the missed targets, and `trace` the parts of a
 //! trace. `plot` draws by the crate `kuva`, `table` writes tables, and [`html()`] puts all of it on
-//! one page, with its style and its script. Everything that comes from a file is escaped.
+//! one page, with its style and its scripts. Everything that comes from a file is escaped.
 //!
 //! The cost is proportional to the size of the files: some tens of milliseconds for all
 //! experiments.
@@ -27,18 +27,24 @@ use report::Clock;
 use table::{Cell, number, table};
 
 const STYLE: &str = include_str!("assets/page.css");
-const SCRIPT: &str = include_str!("assets/sort.js");
+const SORT: &str = include_str!("assets/sort.js");
+const FLAME: &str = include_str!("assets/flame.js");
 /// Nothing is loaded from anywhere, and no script runs but the page's own.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
     img-src data:";
 
-/// The page.
+/// The page. Traces come first. Experiments have their sections unless all files are traces.
 ///
 /// ```
 /// let page = page::html(&page::Results::default());
 /// assert!(page.contains("These files have no figures"));
 /// ```
 pub fn html(results: &Results) -> String {
+    let experiments = results.traces.is_empty() || results.has_figures();
+    let title = match results.traces.first() {
+        Some(trace) if !experiments => format!("Samara: {}", trace.item.title),
+        _ => "Samara: results".into(),
+    };
     let page: Markup = html! {
         (DOCTYPE)
         html lang="en" {
@@ -48,24 +54,33 @@ pub fn html(results: &Results) -> String {
                 meta name="color-scheme" content="light dark";
                 meta http-equiv="Content-Security-Policy" content=(POLICY);
                 link rel="icon" href="data:,";
-                title { "Samara: results" }
+                title { (title) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
                 header {
-                    h1 { "Samara: results" }
-                    p { "A virtual-memory manager that does not slow down as processors are added, \
-                        beside the five pieces of work on Linux that it builds on. Each ratio and \
-                        each plot is of one run; the runs are listed at the end." }
+                    @if experiments {
+                        h1 { "Samara: results" }
+                        p { "A virtual-memory manager that does not slow down as processors are \
+                            added, beside the five pieces of work on Linux that it builds on. Each \
+                            ratio and each plot is of one run; the runs are listed at the end." }
+                    } @else {
+                        h1 { "What programs have mapped" }
+                        p { "Samara sees maps and resident pages, not what malloc does within \
+                            them." }
+                    }
                 }
                 main {
-                    section { h2 { "Five sources" } (sources::cards(results)) }
-                    (plots::sections(results))
-                    (targets::targets(results))
-                    (trace::traces(results))
+                    @if !experiments { (trace::traces(results)) } @else {
+                        section { h2 { "Five sources" } (sources::cards(results)) }
+                        (plots::sections(results))
+                        (targets::targets(results))
+                        (trace::traces(results))
+                    }
                     (runs(results))
                 }
-                script { (PreEscaped(SCRIPT)) }
+                script { (PreEscaped(SORT)) }
+                @if !results.traces.is_empty() { script { (PreEscaped(FLAME)) } }
             }
         }
     };

@@ -189,7 +189,7 @@ impl Command {
 }
 
 #[derive(Args, Debug)]
-#[command(group(ArgGroup::new("stacked").multiple(true).args(["stacks", "flame", "folded"])))]
+#[command(group(ArgGroup::new("stacked").multiple(true).args(["stacks", "flame", "folded", "speedscope"])))]
 pub(crate) struct Trace {
     /// Compare whole listings after every Nth memory call of an address space, and at its end; else
     /// the VMAs around each change [default: 1000, with --record 1]
@@ -224,8 +224,8 @@ pub(crate) struct Trace {
     pub(crate) calls: Vec<String>,
 
     /// Record the call stack of each memory call, and show a table of call sites, with the bytes of
-    /// each that were resident at the peak, and all that it has mapped; --flame and --folded imply
-    /// it
+    /// each that were resident at the peak, and all that it has mapped; --flame, --folded
+    /// and --speedscope imply it
     #[arg(long)]
     pub(crate) stacks: bool,
 
@@ -269,7 +269,7 @@ pub(crate) struct Trace {
 
 /// Files that show call stacks.
 #[derive(Args, Debug)]
-#[command(group(ArgGroup::new("drawn").multiple(true).args(["flame", "folded"])))]
+#[command(group(ArgGroup::new("drawn").multiple(true).args(["flame", "folded", "speedscope"])))]
 pub(crate) struct Flame {
     /// Write a flame graph of the call stacks to FILE, as SVG
     #[arg(long, value_name = "FILE")]
@@ -279,7 +279,11 @@ pub(crate) struct Flame {
     #[arg(long, value_name = "FILE")]
     pub(crate) folded: Option<PathBuf>,
 
-    /// What the flame graph and the folded lines show
+    /// Write the call stacks to FILE for speedscope.app, as JSON; - for standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) speedscope: Option<PathBuf>,
+
+    /// What the flame graph and the folded lines show, and speedscope first
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Measure::Mapped,
         requires = "drawn")]
     pub(crate) flame_of: Measure,

@@ -1,4 +1,4 @@
-//! The files that show call stacks: a flame graph, and folded lines.
+//! The files that show call stacks: a flame graph, folded lines, and a profile for speedscope.
 
 use trace::report::stacks::{Measure, Stacks};
 
@@ -11,6 +11,7 @@ use crate::{
 pub(crate) struct Flame<'a> {
     graph: Lines<'a>,
     folded: Lines<'a>,
+    speedscope: Lines<'a>,
     measure: Measure,
 }
 
@@ -20,6 +21,7 @@ impl<'a> Flame<'a> {
         Ok(Flame {
             graph: output::open(options.flame.as_deref())?,
             folded: output::open(options.folded.as_deref())?,
+            speedscope: output::open(options.speedscope.as_deref())?,
             measure: match options.flame_of {
                 cli::Measure::Mapped => Measure::Mapped,
                 cli::Measure::Calls => Measure::Calls,
@@ -31,7 +33,8 @@ impl<'a> Flame<'a> {
 
     /// Whether there is such a file, so that stacks are needed.
     pub(crate) fn is_wanted(&self) -> bool {
-        !matches!((&self.graph, &self.folded), (Lines::Nowhere, Lines::Nowhere))
+        let all = [&self.graph, &self.folded, &self.speedscope];
+        all.iter().any(|lines| !matches!(lines, Lines::Nowhere))
     }
 
     /// Writes them, for a run of `what`.
@@ -45,6 +48,9 @@ impl<'a> Flame<'a> {
         }
         if !matches!(self.folded, Lines::Nowhere) {
             self.folded.write(&stacks.folded(self.measure))?;
+        }
+        if !matches!(self.speedscope, Lines::Nowhere) {
+            self.speedscope.write(&stacks.speedscope(self.measure, what))?;
         }
         Ok(())
     }

@@ -126,6 +126,7 @@ fn refuse_stacks(options: &cli::Trace) -> Result<(), Failure> {
         (options.stacks, "--stacks"),
         (files.flame.is_some(), "--flame"),
         (files.folded.is_some(), "--folded"),
+        (files.speedscope.is_some(), "--speedscope"),
     ];
     match asked.iter().find(|(is_asked, _)| *is_asked) {
         Some((_, option)) => Err((FAILED, crate::not_built(&format!("samara trace {option}")))),

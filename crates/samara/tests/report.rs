@@ -63,13 +63,18 @@ fn the_page_shows_a_trace() {
     let of_object = page(&json);
     let run = "trace -q --stacks --json";
     for expected in
-        [run, "Memory calls", "class=\"k-stack\"", "[heap]", "kernel, median ns", "[mmap]"]
+        [run, "Memory calls", "class=\"k-stack\"", "[heap]", "Samara's, median ns", "[mmap]"]
     {
         assert!(of_object.contains(expected), "{expected}");
     }
     let of_calls = page(&calls);
     assert!(of_calls.contains("Memory calls") && of_calls.contains("<td>mmap</td>"), "{of_calls}");
-    assert!(of_calls.contains("This file has no picture of an address space"), "{of_calls}");
+    // Only what the files have.
+    for absent in ["class=\"map\"", "class=\"card\"", "These files have no"] {
+        assert!(!of_calls.contains(absent), "{absent}: {of_calls}");
+    }
+    assert!(!of_object.contains("class=\"missing\""), "{of_object}");
+    assert!(of_object.contains("At the peak, ") && of_object.contains("class=\"flame\""));
 }
 
 #[test]

@@ -209,13 +209,16 @@ fn the_use_of_memory_is_told() {
     assert_eq!(anonymous.split_whitespace().filter(|word| *word == "MiB").count(), 3, "{stderr}");
 }
 
-/// Has 3,000 VMAs, and unmaps them.
+/// Has 3,000 VMAs, every second one resident, and unmaps them.
 const PEAK: &str = r#"
 #include <sys/mman.h>
 int main(void) {
     static void *all[3000];
-    for (int i = 0; i < 3000; i++)
-        all[i] = mmap(0, 4096, i % 2 ? PROT_READ : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int i = 0; i < 3000; i++) {
+        int access = i % 2 ? PROT_READ | PROT_WRITE : PROT_NONE;
+        all[i] = mmap(0, 4096, access, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (i % 2) *(char *)all[i] = 1;
+    }
     for (int i = 0; i < 3000; i++) munmap(all[i], 4096);
     return 0;
 }

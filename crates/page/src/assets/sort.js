@@ -1,5 +1,6 @@
 "use strict";
 // Makes the heads of tables buttons that sort them: by the number of a cell, else by its text.
+// Long tables have a field that hides the lines without its text.
 for (const table of document.querySelectorAll("table.sorts")) {
   const body = table.tBodies[0];
   const key = (row, at) => {
@@ -21,4 +22,14 @@ for (const table of document.querySelectorAll("table.sorts")) {
       body.append(...[...body.rows].sort(compare));
     });
   });
+  if (body.rows.length < 10) continue;
+  const field = Object.assign(document.createElement("input"), {
+    type: "search", placeholder: "Only lines with this text",
+  });
+  field.setAttribute("aria-label", field.placeholder);
+  field.addEventListener("input", () => {
+    const text = field.value.toLowerCase();
+    for (const row of body.rows) row.hidden = !row.textContent.toLowerCase().includes(text);
+  });
+  table.before(field);
 }

@@ -73,9 +73,12 @@ impl Calls {
 
     /// The stacks of the calls, the outermost function first.
     fn stacks(&self) -> Option<Stacks> {
-        let name = |frame: &Frame| match self.names.get(frame) {
-            Some(name) => name.clone(),
-            None => format!("{}+{:#x}", frame.0.rsplit('/').next().unwrap_or(""), frame.1),
+        let name = |frame: &Frame| {
+            let file = frame.0.rsplit('/').next().unwrap_or("").to_owned();
+            match self.names.get(frame) {
+                Some(name) => (name.clone(), file),
+                None => (format!("{file}+{:#x}", frame.1), file),
+            }
         };
         let one = |(stack, calls): (&u64, &u64)| {
             let frames = self.stacks.get(stack)?;
@@ -87,7 +90,7 @@ impl Calls {
     pub(crate) fn trace(self, title: &str) -> Trace {
         let calls = self.course.len() as u64;
         let most = self.course.iter().map(|call| call.1).max().unwrap_or(0);
-        let kind = |(name, calls)| Kind { name, calls, ours: None, kernel: None };
+        let kind = |(name, calls)| Kind { name, calls, ..Kind::default() };
         Trace {
             title: title.into(),
             facts: vec![
@@ -169,6 +172,6 @@ mod tests {
         calls.add_name(&name(3, Value::Null)).unwrap();
         let html = calls.trace("a").stacks.unwrap().show().into_string();
         let at = |text: &str| html.find(text).unwrap_or_else(|| panic!("{text}: {html}"));
-        assert!(at("main: 2, 100.0 %") < at("a.so+0x10: 2, 100.0 %"));
+        assert!(at("main: 2, 100.0 %") < at("a.so+0x10 (a.so): 2, 100.0 %"));
     }
 }

@@ -83,7 +83,7 @@ fn legend(regions: &[Region]) -> Markup {
     html! {
         ul.legend {
             @for (kind, count, bytes, resident) in kinds {
-                li { span.swatch class={ "k-" (class(kind)) } {} " " (kind) " " (grouped(count))
+                li { span class={ "swatch k-" (class(kind)) } {} " " (kind) " " (grouped(count))
                     " (" (size(bytes)) @if known { ", " (size(resident)) " resident" } ")" }
             }
         }

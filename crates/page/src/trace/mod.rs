@@ -12,6 +12,7 @@ pub(crate) use calls::Calls;
 pub(crate) use show::traces;
 
 use crate::read::{text, whole};
+use crate::table::size;
 use serde_json::{Map, Value};
 use stacks::Stacks;
 
@@ -24,17 +25,24 @@ pub(crate) struct Trace {
     pub(crate) kinds: Vec<Kind>,
     pub(crate) bins: Vec<Bin>,
     pub(crate) spaces: Vec<Space>,
+    /// The memory at a moment, and when that was.
     pub(crate) memory: Vec<Memory>,
+    pub(crate) moment: String,
     pub(crate) peak: Option<Peak>,
     pub(crate) stacks: Option<Stacks>,
 }
 
 /// A kind of call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Kind {
     pub(crate) name: String,
     pub(crate) calls: u64,
-    /// Medians in nanoseconds.
+    pub(crate) bytes: u64,
+    pub(crate) failed: u64,
+    /// The errors of those that failed.
+    pub(crate) errors: String,
+    /// The time in the kernel of all, and medians, in nanoseconds.
+    pub(crate) time: Option<u64>,
     pub(crate) ours: Option<u64>,
     pub(crate) kernel: Option<u64>,
 }
@@ -132,12 +140,14 @@ impl Trace {
             })
         };
         let first = spaces.first().map(|space| space.exe.clone());
+        let (moment, memory) = memory(value)?;
         Ok(Trace {
             title: run.map(str::to_owned).or(first).unwrap_or_else(|| "a trace".into()),
             facts: facts.into_iter().map(fact).collect::<Result<_, String>>()?,
             kinds: entries(&value["kinds"]).map(kind).collect::<Result<_, _>>()?,
             bins: list(value, "timeline").map(bin).collect::<Result<_, _>>()?,
-            memory: memory(value)?,
+            memory,
+            moment,
             peak: if value["peak"].is_object() { Some(peak(&value["peak"])?) } else { None },
             stacks: Stacks::of(value)?,
             spaces,
@@ -154,18 +164,33 @@ fn entries(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
 }
 
 fn kind((name, value): (&String, &Value)) -> Result<Kind, String> {
+    let errors = entries(&value["errors"]).map(|(name, count)| format!("{count} {name}"));
     Ok(Kind {
         name: name.clone(),
         calls: whole(value, "calls")?,
+        bytes: value["bytes"].as_u64().unwrap_or(0),
+        failed: value["failed"].as_u64().unwrap_or(0),
+        errors: errors.collect::<Vec<_>>().join(", "),
+        time: value["kernel_ns"].as_u64(),
         ours: value["ours_median_ns"].as_u64(),
         kernel: value["kernel_median_ns"].as_u64(),
     })
 }
 
-/// The memory of the address space that used most.
-fn memory(value: &Value) -> Result<Vec<Memory>, String> {
+/// The memory at the peak. Older files have that of the address space that used most, at its end.
+fn memory(value: &Value) -> Result<(String, Vec<Memory>), String> {
     let resident = |value: &&Value| value["usage"]["resident_peak"].as_u64().unwrap_or(0);
-    let Some(most) = list(value, "spaces").max_by_key(resident) else { return Ok(Vec::new()) };
+    let peak = &value["peak"];
+    let (moment, kinds) = match (peak["resident"].as_u64(), peak["at_us"].as_u64()) {
+        (Some(bytes), Some(at)) => {
+            let (bytes, at) = (size(bytes), at as f64 / 1e6);
+            (format!("At the peak, {at:.2} s after the start: {bytes} resident"), &peak["kinds"])
+        }
+        _ => {
+            let most = list(value, "spaces").max_by_key(resident).unwrap_or(&Value::Null);
+            ("Memory of the largest process, at its end".into(), &most["usage"]["kinds"])
+        }
+    };
     let one = |(kind, value): (&String, &Value)| -> Result<Memory, String> {
         let mut bytes = [0; 6];
         for (bytes, key) in bytes.iter_mut().zip(COLUMNS) {
@@ -173,7 +198,7 @@ fn memory(value: &Value) -> Result<Vec<Memory>, String> {
         }
         Ok(Memory { kind: kind.clone(), vmas: whole(value, "vmas")?, bytes })
     };
-    entries(&most["usage"]["kinds"]).map(one).collect()
+    Ok((moment, entries(kinds).map(one).collect::<Result<_, _>>()?))
 }
 
 fn peak(value: &Value) -> Result<Peak, String> {

@@ -5,61 +5,55 @@ use crate::data::Results;
 use crate::plot::{Plot, Series, X};
 use crate::table::{bytes, grouped, number, table};
 use maud::{Markup, html};
+use std::time::Duration;
 
 /// The command that makes a trace.
 const COMMAND: &str = "samara trace --json FILE -- COMMAND";
 
 const STACKS: &str = "samara trace --stacks --json FILE -- COMMAND";
 
-/// A section for each trace.
+/// A section for each trace. Without any, a sentence names the command.
 pub(crate) fn traces(results: &Results) -> Markup {
     html! {
-        section {
-            h2 { "Traces" }
-            @if results.traces.is_empty() {
+        @if results.traces.is_empty() {
+            section {
+                h2 { "Traces" }
                 p.missing { "These files have no trace: " code { (COMMAND) } " makes one." }
             }
-            @for of in &results.traces {
-                article.trace {
-                    h3 { (of.item.title) }
-                    p.run { "Run " (of.run + 1) }
-                    (trace(&of.item))
-                }
+        }
+        @for of in &results.traces {
+            section.trace {
+                h2 { (of.item.title) }
+                (trace(&of.item))
+                p.run { "Run " (of.run + 1) }
             }
         }
     }
 }
 
+/// The parts that the trace has, those that tell most first.
 fn trace(trace: &Trace) -> Markup {
+    let peak = trace.peak.as_ref().filter(|peak| !peak.regions.is_empty());
     html! {
-        p {
+        p.sum {
             @for (at, (name, value)) in trace.facts.iter().enumerate() {
                 @if at > 0 { ", " } (grouped(*value)) " " (name)
             }
             "."
         }
-        h4 { "The course" }
-        @if trace.bins.len() > 1 { div.plots { (course(&trace.bins)) } }
-        @else { p.missing { "There are too few calls with times for a plot: " code { (COMMAND) }
-            " gives each call its time." } }
-        h4 { "The address space near its peak" }
-        @match &trace.peak {
-            Some(peak) if !peak.regions.is_empty() => (map(peak)),
-            _ => p.missing { "This file has no picture of an address space: " code { (COMMAND) }
-                " makes one." },
+        @if !trace.memory.is_empty() {
+            h3 { (trace.moment) }
+            (memory(trace))
         }
-        h4 { "Who maps" }
         @match &trace.stacks {
-            Some(stacks) => (stacks.show()),
-            None => p.missing { "This file has no call stacks: " code { (STACKS) }
-                " records them." },
+            Some(stacks) => { h3 { "Functions that map" } (stacks.show()) },
+            None => p.missing { code { (STACKS) } " also shows which functions map." },
         }
-        h4 { "Calls" }
-        @if trace.kinds.is_empty() { p.missing { "No memory call was made." } }
-        @else { (kinds(trace)) }
-        @if !trace.memory.is_empty() { h4 { "Memory of the largest process, at its end" } (memory(trace)) }
-        @if !trace.spaces.is_empty() { h4 { "Address spaces" } (spaces(trace)) }
-        @if let Some(peak) = &trace.peak { h4 { "VMAs near the peak" } (vmas(peak)) }
+        @if let Some(peak) = peak { h3 { "The address space" } (map(peak)) }
+        @if trace.bins.len() > 1 { h3 { "The course" } div.plots { (course(&trace.bins)) } }
+        @if !trace.kinds.is_empty() { h3 { "Calls" } (kinds(trace)) }
+        @if trace.spaces.len() > 1 { h3 { "Address spaces" } (spaces(trace)) }
+        @if let Some(peak) = peak { h3 { "VMAs" } (vmas(peak)) }
     }
 }
 
@@ -86,10 +80,21 @@ fn course(bins: &[Bin]) -> Markup {
 }
 
 fn kinds(trace: &Trace) -> Markup {
+    let time = |ns: u64| number(ns as f64, format!("{:.1?}", Duration::from_nanos(ns)));
     let line = |kind: &super::Kind| {
-        vec![kind.name.as_str().into(), kind.calls.into(), kind.ours.into(), kind.kernel.into()]
+        vec![
+            kind.name.as_str().into(),
+            kind.calls.into(),
+            bytes(kind.bytes),
+            kind.failed.into(),
+            kind.errors.as_str().into(),
+            kind.time.map_or_else(|| None.into(), time),
+            kind.kernel.into(),
+            kind.ours.into(),
+        ]
     };
-    let head = ["call", "count", "ours, median ns", "kernel, median ns"];
+    let head =
+        ["call", "calls", "bytes", "failed", "errors", "time", "median ns", "Samara's, median ns"];
     table("Calls", &head, trace.kinds.iter().map(line).collect())
 }
 
@@ -181,14 +186,15 @@ mod tests {
 
     /// Results of older versions lack parts.
     #[test]
-    fn missing_parts_are_sentences_with_the_command() {
+    fn parts_without_data_are_left_out() {
         let old =
             r#"{"calls":0,"refused":0,"address_spaces":0,"mismatches":0,"vmas_peak":0,"kinds":{}}"#;
         let mut results = Results::default();
         assert!(traces(&results).into_string().contains("These files have no trace"));
         results.read("a.json", old).unwrap();
         let html = traces(&results).into_string();
-        assert_eq!(html.matches("class=\"missing\"").count(), 4, "{html}");
-        assert!(!html.contains("<svg"), "{html}");
+        assert_eq!(html.matches("class=\"missing\"").count(), 1, "{html}");
+        assert!(html.contains("samara trace --stacks") && !html.contains("<h3"), "{html}");
+        assert!(!html.contains("<svg") && !html.contains("<table"), "{html}");
     }
 }

@@ -1,32 +1,45 @@
 //! The call stacks of memory calls: a flame graph of each measure, and a table of call sites.
 //!
 //! A graph is made of nested boxes of the page, as wide as their share, callers above what they
-//! call. So it fits a phone as well as a wide screen, and needs no script. A box below half a per
-//! cent, or deeper than 64 callers, is left out: it would be narrower than a line.
+//! call. So it fits a phone as well as a wide screen, and is legible without the script, which
+//! searches, enlarges, and lists callers and callees. A colour is a file: those with the widest
+//! boxes have one each. A box below a thousandth, or deeper than 64 callers, is left out: it would
+//! be narrower than a line.
 
 use super::{entries, list};
 use crate::read::{text, whole};
 use crate::table::{bytes, grouped, size, table};
 use maud::{Markup, html};
 use serde_json::Value;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// The measures, by their keys, and whether they are bytes.
-const MEASURES: [(&str, &str, bool); 3] = [
+const MEASURES: [(&str, &str, bool); 4] = [
+    ("at_peak", "Bytes resident at the peak", true),
     ("mapped", "Bytes mapped", true),
     ("calls", "Calls", false),
     ("at_end", "Bytes still mapped at the end", true),
 ];
 const DEEPEST: usize = 64;
 /// The narrowest box, as a share of all.
-const NARROWEST: f64 = 0.005;
+const NARROWEST: f64 = 0.001;
+/// The files that have a colour of their own.
+const COLOURS: usize = 7;
 
 /// The stacks of a trace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stacks {
     sites: Vec<Site>,
     /// A graph for each measure that the file has.
-    graphs: Vec<(&'static str, bool, Node)>,
+    graphs: Vec<Graph>,
+}
+
+#[derive(Clone, Debug)]
+struct Graph {
+    title: &'static str,
+    of_bytes: bool,
+    root: Node,
 }
 
 /// A place in a program that makes memory calls.
@@ -34,23 +47,29 @@ pub(crate) struct Stacks {
 struct Site {
     call: String,
     place: String,
+    by: String,
     calls: u64,
     mapped: u64,
+    /// None in a recording.
+    at_peak: Option<u64>,
     at_end: u64,
 }
+
+/// A function: its name, and the file that it is in, if that is known.
+type Function = (String, String);
 
 /// A function with what it called.
 #[derive(Clone, Debug, Default)]
 struct Node {
     value: u64,
-    callees: BTreeMap<String, Node>,
+    callees: BTreeMap<Function, Node>,
 }
 
 impl Stacks {
     /// The stacks in the object of a trace. `None` if it has none.
     ///
     /// # Errors
-    /// A line is not a stack and a number.
+    /// A part is missing, or a line is not a stack and a number.
     pub(super) fn of(value: &Value) -> Result<Option<Stacks>, String> {
         let value = &value["stacks"];
         if !value.is_object() {
@@ -60,55 +79,65 @@ impl Stacks {
             Ok(Site {
                 call: text(value, "call")?,
                 place: text(value, "site")?,
+                by: value["by"].as_str().unwrap_or("").into(),
                 calls: whole(value, "calls")?,
                 mapped: whole(value, "mapped")?,
+                at_peak: value["at_peak"].as_u64(),
                 at_end: whole(value, "at_end")?,
             })
         };
-        let mut stacks = Stacks {
-            sites: list(value, "sites").map(site).collect::<Result<_, _>>()?,
-            graphs: Vec::new(),
-        };
+        let mut sites: Vec<Site> = list(value, "sites").map(site).collect::<Result<_, _>>()?;
+        sites.sort_by_key(|site| Reverse((site.at_peak, site.mapped, site.calls)));
+        let mut stacks = Stacks { sites, graphs: Vec::new() };
         for (key, title, of_bytes) in MEASURES {
-            if let Some((_, lines)) = entries(&value["folded"]).find(|(name, _)| *name == key) {
-                let mut root = Node::default();
-                for line in lines.as_array().into_iter().flatten() {
-                    root.add(line.as_str().unwrap_or(""))?;
+            let mut root = Node::default();
+            if list(value, "stacks").next().is_some() {
+                list(value, "stacks").try_for_each(|stack| root.add_stack(stack, key))?;
+                for (name, bytes) in entries(&value[key]) {
+                    root.insert(
+                        [(format!("[{name}]"), String::new())],
+                        bytes.as_u64().unwrap_or(0),
+                    );
                 }
-                stacks.graphs.push((title, of_bytes, root));
+            } else {
+                list(&value["folded"], key)
+                    .try_for_each(|line| root.add_line(line.as_str().unwrap_or("")))?;
+            }
+            if root.value > 0 {
+                stacks.graphs.push(Graph { title, of_bytes, root });
             }
         }
         Ok(Some(stacks))
     }
 
     /// The stacks of calls, each with its functions, the outermost first, and its calls.
-    pub(super) fn of_calls(stacks: impl Iterator<Item = (Vec<String>, u64)>) -> Stacks {
+    pub(super) fn of_calls(stacks: impl Iterator<Item = (Vec<Function>, u64)>) -> Stacks {
         let mut root = Node::default();
-        for (functions, calls) in stacks {
-            root.insert(functions.iter().map(String::as_str), calls);
-        }
-        Stacks { sites: Vec::new(), graphs: vec![("Calls", false, root)] }
+        stacks.for_each(|(functions, calls)| root.insert(functions, calls));
+        Stacks { sites: Vec::new(), graphs: vec![Graph { title: "Calls", of_bytes: false, root }] }
     }
 
     pub(super) fn show(&self) -> Markup {
+        let peak = self.sites.iter().any(|site| site.at_peak.is_some());
         let line = |site: &Site| {
-            vec![
-                site.place.as_str().into(),
-                site.call.as_str().into(),
-                site.calls.into(),
-                bytes(site.mapped),
-                bytes(site.at_end),
-            ]
+            let mut line = vec![site.place.as_str().into(), site.by.as_str().into()];
+            line.extend([site.call.as_str().into(), site.calls.into()]);
+            line.extend(peak.then(|| bytes(site.at_peak.unwrap_or(0))));
+            line.extend([bytes(site.mapped), bytes(site.at_end)]);
+            line
         };
-        let head = ["site", "call", "count", "mapped", "still mapped at the end"];
+        let mut head = vec!["site", "by", "call", "count"];
+        head.extend(peak.then_some("resident at the peak"));
+        head.extend(["mapped", "still mapped at the end"]);
         html! {
-            @for (title, of_bytes, root) in &self.graphs {
-                @if root.value > 0 {
-                    p { b { (title) } ", " (amount(root.value, *of_bytes)) " in all" }
-                    div.flame { (boxes("all", root, root.value, *of_bytes, 0)) }
+            @for (at, graph) in self.graphs.iter().filter(|graph| graph.root.value > 0).enumerate() {
+                details.graph open[at == 0] {
+                    summary { b { (graph.title) } ", " (graph.amount(graph.root.value)) " in all" }
+                    (graph.show())
                 }
             }
             @if !self.sites.is_empty() {
+                h5 { "Call sites" }
                 (table("Call sites", &head, self.sites.iter().map(line).collect()))
             }
         }
@@ -116,42 +145,106 @@ impl Stacks {
 }
 
 impl Node {
-    /// Adds a folded line: functions between semicolons, a space, and a number.
-    fn add(&mut self, line: &str) -> Result<(), String> {
-        let split = line.rsplit_once(' ').and_then(|(at, value)| Some((at, value.parse().ok()?)));
-        let (functions, value): (&str, u64) =
-            split.ok_or_else(|| format!("its folded line \"{line}\" is no stack and number"))?;
-        self.insert(functions.split(';'), value);
+    /// Adds a stack of the object, with its value of a measure. Its frames are the innermost first.
+    fn add_stack(&mut self, stack: &Value, measure: &str) -> Result<(), String> {
+        let function = |frame: &Value| -> Result<Function, String> {
+            let file = frame["image"].as_str().unwrap_or("");
+            let file = file.rsplit('/').next().unwrap_or(file).to_owned();
+            Ok(match frame["function"].as_str() {
+                Some(name) => (name.into(), file),
+                None => (format!("{file}+{:#x}", whole(frame, "address")?), file),
+            })
+        };
+        let end = stack["end"].as_str().filter(|end| *end != "root");
+        let end = end.map(|end| Ok((format!("[{end}]"), String::new())));
+        let frames: Vec<&Value> = list(stack, "frames").collect();
+        let frames = end.into_iter().chain(frames.into_iter().rev().map(function));
+        let functions = frames.collect::<Result<Vec<_>, _>>()?;
+        for (call, counts) in entries(&stack["counts"]) {
+            let call = (format!("[{call}]"), String::new());
+            let value = counts[measure].as_u64().unwrap_or(0);
+            self.insert(functions.iter().cloned().chain([call]), value);
+        }
         Ok(())
     }
 
-    fn insert<'a>(&mut self, functions: impl Iterator<Item = &'a str>, value: u64) {
+    /// Adds a folded line: functions between semicolons, a space, and a number.
+    fn add_line(&mut self, line: &str) -> Result<(), String> {
+        let split = line.rsplit_once(' ').and_then(|(at, value)| Some((at, value.parse().ok()?)));
+        let (functions, value): (&str, u64) =
+            split.ok_or_else(|| format!("its folded line \"{line}\" is no stack and number"))?;
+        self.insert(functions.split(';').map(|name| (name.into(), String::new())), value);
+        Ok(())
+    }
+
+    fn insert(&mut self, functions: impl IntoIterator<Item = Function>, value: u64) {
+        if value == 0 {
+            return;
+        }
         self.value = self.value.saturating_add(value);
         let mut at = self;
-        for function in functions.take(DEEPEST) {
-            at = at.callees.entry(function.into()).or_default();
+        for function in functions.into_iter().take(DEEPEST) {
+            at = at.callees.entry(function).or_default();
             at.value = at.value.saturating_add(value);
+        }
+    }
+
+    /// Adds the widths of the boxes of each file.
+    fn widths<'a>(&'a self, sums: &mut BTreeMap<&'a str, u64>) {
+        for ((_, file), callee) in &self.callees {
+            if !file.is_empty() {
+                let sum = sums.entry(file).or_default();
+                *sum = sum.saturating_add(callee.value);
+            }
+            callee.widths(sums);
         }
     }
 }
 
-fn amount(value: u64, of_bytes: bool) -> String {
-    if of_bytes { size(value) } else { grouped(value) }
-}
+impl Graph {
+    fn amount(&self, value: u64) -> String {
+        if self.of_bytes { size(value) } else { grouped(value) }
+    }
 
-/// The box of a function, above those of its callees.
-fn boxes(name: &str, node: &Node, total: u64, of_bytes: bool, deep: usize) -> Markup {
-    let share = |node: &Node, of: u64| node.value as f64 / of.max(1) as f64;
-    let wide = node.callees.iter().filter(|(_, callee)| share(callee, total) >= NARROWEST);
-    let percent = 100.0 * share(node, total);
-    html! {
-        div.frame title={ (name) ": " (amount(node.value, of_bytes)) ", " (format!("{percent:.1}")) " %" } {
-            div.name { (name) }
-            @if deep < DEEPEST {
-                div.callees {
-                    @for (name, callee) in wide {
-                        div style=(format!("width:{:.2}%", 100.0 * share(callee, node.value))) {
-                            (boxes(name, callee, total, of_bytes, deep + 1))
+    fn show(&self) -> Markup {
+        let mut sums = BTreeMap::new();
+        self.root.widths(&mut sums);
+        let mut files: Vec<&str> = sums.keys().copied().collect();
+        files.sort_by_key(|file| Reverse(sums[file]));
+        files.truncate(COLOURS);
+        html! {
+            @if !files.is_empty() {
+                ul.legend {
+                    @for (at, file) in files.iter().enumerate() {
+                        li { span class={ "swatch f" (at + 1) } {} " " (file) }
+                    }
+                    li { span class="swatch f0" {} " other files, and calls of the kernel" }
+                }
+            }
+            div.flame data-bytes=(self.of_bytes) {
+                (self.boxes(&("all".into(), String::new()), &self.root, &files, 0))
+            }
+        }
+    }
+
+    /// The box of a function, above those of its callees.
+    fn boxes(&self, (name, file): &Function, node: &Node, files: &[&str], deep: usize) -> Markup {
+        let share = |node: &Node, of: u64| node.value as f64 / of.max(1) as f64;
+        let total = self.root.value;
+        let wide = node.callees.iter().filter(|(_, callee)| share(callee, total) >= NARROWEST);
+        let percent = 100.0 * share(node, total);
+        let colour = files.iter().position(|known| known == file).map_or(0, |at| at + 1);
+        let place = if file.is_empty() { String::new() } else { format!(" ({file})") };
+        let title = format!("{name}{place}: {}, {percent:.1} %", self.amount(node.value));
+        html! {
+            div.frame data-value=(node.value) title=(title) {
+                div class={ "name f" (colour) } { (name) }
+                @if deep < DEEPEST {
+                    div.callees {
+                        @for (function, callee) in wide {
+                            div style=(format!("width:{:.2}%", 100.0 * share(callee, node.value))) {
+                                (self.boxes(function, callee, files, deep + 1))
+                            }
                         }
                     }
                 }
@@ -183,6 +276,37 @@ mod tests {
         assert_eq!(html.matches("class=\"flame\"").count(), 1, "{html}");
     }
 
+    /// A colour is a file, and the sum is that of all stacks and of what no call has mapped.
+    #[test]
+    fn boxes_have_the_colour_of_their_file() {
+        let frame = |name: &str, image: &str| json!({ "function": name, "image": image });
+        let frames = [
+            frame("mmap", "/lib/libc.so.6"),
+            frame("run", "/home/a.py"),
+            json!({
+                "function": null, "image": "/bin/x", "address": 16,
+            }),
+        ];
+        let counts =
+            json!({ "mmap": { "calls": 1, "mapped": 8192, "at_peak": 4096, "at_end": 0 } });
+        let value = json!({ "stacks": {
+            "sites": [], "stacks": [{ "id": 1, "end": "cut", "frames": frames, "counts": counts }],
+            "at_peak": { "execve": 4096, "unknown": 0 },
+        } });
+        let html = Stacks::of(&value).unwrap().unwrap().show().into_string();
+        for expected in [
+            "Bytes resident at the peak</b>, 8.0 KiB in all",
+            "title=\"run (a.py): 4.0 KiB, 50.0 %\"><div class=\"name f1\">run",
+            "x+0x10 (x): 4.0 KiB",
+            "[execve]: 4.0 KiB",
+            "[cut]: 4.0 KiB",
+            "Bytes mapped</b>, 8.0 KiB in all",
+        ] {
+            assert!(html.contains(expected), "{expected}: {html}");
+        }
+        assert!(!html.contains("still mapped at the end</b>"), "{html}");
+    }
+
     #[test]
     fn other_lines_are_refused() {
         assert!(Stacks::of(&json!({})).unwrap().is_none());
@@ -197,6 +321,6 @@ mod tests {
     fn depth_is_bounded() {
         let line = format!("{} 4096", vec!["f"; 5000].join(";"));
         let html = Stacks::of(&value(&[&line])).unwrap().unwrap().show().into_string();
-        assert_eq!(html.matches("class=\"name\"").count(), DEEPEST + 1);
+        assert_eq!(html.matches("class=\"name ").count(), DEEPEST + 1);
     }
 }

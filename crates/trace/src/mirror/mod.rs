@@ -390,6 +390,7 @@ impl<B: Beside> Mirror<B> {
         let failed = (-4095..0).contains(&call.result);
         mirrored.figures.stats.call(call.op, failed);
         mirrored.last_call = Some(call.clone());
+        let brk = mirrored.space.get_mut().layout().brk;
         let ring = mirrored.destroyed_ring(call);
         let changed = std::mem::replace(&mut mirrored.reads_execute, reads_execute);
         if changed != reads_execute {
@@ -420,6 +421,7 @@ impl<B: Beside> Mirror<B> {
         if let Some(at) = call.at {
             self.summary.timeline.call(at, call.mm, (vmas, mapped));
         }
+        self.summary.outcomes.entry(call.op).or_default().add(call, brk);
         self.count_stack(call, mapped_now);
         if ours != Ours::Unknown {
             self.summary.time(call.op, Some(took), None);

@@ -62,10 +62,19 @@ fn kinds(summary: &Summary) -> Value {
         let timing = summary.timing.get(op);
         let ours = timing.and_then(|timing| timing.ours.median());
         let kernel = timing.and_then(Timing::kernel_median);
-        (
-            op.name().to_string(),
-            json!({ "calls": calls, "ours_median_ns": ours, "kernel_median_ns": kernel }),
-        )
+        let time = timing.and_then(|timing| timing.kernel_time(*calls));
+        let outcome = summary.outcomes.get(op).cloned().unwrap_or_default();
+        let errors = outcome.named().map(|(name, count)| (name, json!(count)));
+        let value = json!({
+            "calls": calls,
+            "bytes": outcome.bytes,
+            "failed": outcome.failed(),
+            "errors": errors.collect::<Map<_, _>>(),
+            "kernel_ns": time.map(|time| time.as_nanos() as u64),
+            "kernel_median_ns": kernel,
+            "ours_median_ns": ours,
+        });
+        (op.name().to_string(), value)
     };
     Value::Object(summary.total.by_kind.iter().map(one).collect())
 }

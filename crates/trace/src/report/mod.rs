@@ -10,6 +10,7 @@ pub mod call;
 pub mod json;
 pub mod messages;
 pub mod mismatch;
+mod outcome;
 pub mod picture;
 mod progress;
 pub mod stacks;
@@ -21,6 +22,7 @@ mod timing;
 mod usage;
 
 pub use mismatch::{Difference, Mismatch};
+pub use outcome::Outcome;
 pub use progress::Progress;
 pub use style::Style;
 pub use summary::{Notice, Portrait, Space, SpaceStats, Summary, Tree};

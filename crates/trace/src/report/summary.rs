@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use super::{Mismatch, Moment, Timing, Usage, stacks::Stacks, style::count, timeline::Timeline};
+use super::{
+    Mismatch, Moment, Outcome, Timing, Usage, stacks::Stacks, style::count, timeline::Timeline,
+};
 use crate::record::{MmId, Op};
 
 /// The counts of a whole run. Its size is bounded, however many address spaces a program makes:
@@ -23,6 +25,8 @@ pub struct Summary {
     pub total: SpaceStats,
     /// The number of address spaces.
     pub address_spaces: u64,
+    /// The bytes and the errors of each kind of call, over all address spaces.
+    pub outcomes: BTreeMap<Op, Outcome>,
     /// The cost of each kind of call, over all address spaces.
     pub timing: BTreeMap<Op, Timing>,
     /// The peak: the moment with the most resident memory. In a recording, the address space with
@@ -64,6 +68,9 @@ impl Summary {
         self.total.add(&other.total);
         self.address_spaces += other.address_spaces;
         self.keep(other.spaces);
+        for (op, outcome) in other.outcomes {
+            self.outcomes.entry(op).or_default().merge(&outcome);
+        }
         for (op, timing) in other.timing {
             let ours = self.timing.entry(op).or_default();
             ours.ours.merge(&timing.ours);

@@ -59,13 +59,28 @@ pub(super) fn table(head: &[&str], left: &[usize]) -> Table {
 }
 
 fn kinds(summary: &Summary) -> Table {
-    let mut table = table(&["call", "count", "ours, median ns", "kernel, median ns"], &[0]);
+    let outcome = |op| summary.outcomes.get(op).cloned().unwrap_or_default();
+    let failed = summary.total.by_kind.keys().any(|op| outcome(op).failed() > 0);
+    // What a call costs Samara comes last.
+    let mut head = vec!["call", "calls", "bytes", "failed"];
+    head.extend(failed.then_some("errors"));
+    head.extend(["time", "median ns", "Samara's, median ns"]);
+    let mut table = table(&head, &[0]);
     for (op, &calls) in summary.total.by_kind.iter().filter(|(op, _)| summary.shows(**op)) {
         let timing = summary.timing.get(op);
         let median = |ns: Option<u64>| ns.map_or_else(|| "-".into(), count);
         let ours = median(timing.and_then(|timing| timing.ours.median()));
         let kernel = median(timing.and_then(Timing::kernel_median));
-        table.add_row([op.name().to_string(), count(calls), ours, kernel]);
+        let time = timing.and_then(|timing| timing.kernel_time(calls));
+        let outcome = outcome(op);
+        let some = |value: u64, text: String| if value == 0 { "-".into() } else { text };
+        let mut row = vec![op.name().to_string(), count(calls)];
+        row.push(some(outcome.bytes, bytes(outcome.bytes as usize)));
+        row.push(some(outcome.failed(), count(outcome.failed())));
+        row.extend(failed.then(|| outcome.errors()));
+        row.push(time.map_or_else(|| "-".into(), |time| format!("{time:.1?}")));
+        row.extend([kernel, ours]);
+        table.add_row(row);
     }
     table
 }

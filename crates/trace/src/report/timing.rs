@@ -21,6 +21,13 @@ pub struct Timing {
 }
 
 impl Timing {
+    /// The time in the kernel of so many calls. Those that could not be timed count like the
+    /// others. `None` if none was timed.
+    pub fn kernel_time(&self, calls: u64) -> Option<Duration> {
+        let timed = self.kernel.len();
+        (timed > 0).then(|| self.kernel.total().mul_f64(calls as f64 / timed as f64))
+    }
+
     /// The median of the kernel's times. `None` also for 0: the difference of two times that vary
     /// by more than the call takes says nothing.
     pub fn kernel_median(&self) -> Option<u64> {
@@ -92,6 +99,15 @@ impl Default for Nanoseconds {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_without_a_time_count_like_the_others() {
+        let mut timing = Timing::default();
+        assert_eq!(timing.kernel_time(3), None);
+        timing.kernel.add(Duration::from_nanos(70));
+        timing.kernel.add(Duration::from_nanos(30));
+        assert_eq!(timing.kernel_time(3), Some(Duration::from_nanos(150)));
+    }
 
     #[test]
     fn a_median_of_nothing_is_none() {

@@ -50,7 +50,7 @@ impl Measure {
         }
     }
 
-    fn of(self, count: Count) -> u64 {
+    pub(super) fn of(self, count: Count) -> u64 {
         match self {
             Measure::Mapped => count.mapped,
             Measure::Calls => count.calls,

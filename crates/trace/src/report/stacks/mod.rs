@@ -1,8 +1,8 @@
 //! Call stacks: who made the memory calls, and what each has mapped.
 //!
 //! The mirror fills [`Stacks`] from records. The other modules only read it: `site` groups stacks
-//! by call site, `table` shows the sites, `folded` gives one line a stack, `flame` draws them, and
-//! `object` is for programs.
+//! by call site, `table` shows the sites, `folded` gives one line a stack, `flame` draws them,
+//! `speedscope` is for its page, and `object` for programs.
 //!
 //! Cost: one look-up in a map for each call with a stack. Names are looked up at the end.
 
@@ -10,6 +10,7 @@ pub(crate) mod flame;
 pub(crate) mod folded;
 pub(crate) mod object;
 pub(crate) mod site;
+mod speedscope;
 pub(crate) mod table;
 
 use std::collections::{BTreeMap, HashMap};

@@ -250,3 +250,32 @@ fn runs_add_up_whatever_their_numbers() {
     assert_eq!(lines.lines().collect::<Vec<_>>(), expected);
     assert_eq!(both.stacks.len(), 4);
 }
+
+/// Each stack is one sample of each profile in which it has a value, from the outermost function
+/// on, and the weights have the sum of the table.
+#[test]
+fn speedscope_has_a_profile_for_each_measure() {
+    let mut stacks = example();
+    stacks.set_peak(BTreeMap::from([(Owner::Program, 512), (Owner::Call(1, Op::Mmap), 1024)]));
+    let text = stacks.speedscope(Measure::AtEnd, "a b");
+    let file: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let frames = file["shared"]["frames"].as_array().unwrap();
+    let profiles = file["profiles"].as_array().unwrap();
+    let active = &profiles[file["activeProfileIndex"].as_u64().unwrap() as usize];
+    assert_eq!(active["name"], "Bytes still mapped at the end");
+    let sums: Vec<u64> = profiles.iter().map(|one| one["endValue"].as_u64().unwrap()).collect();
+    assert_eq!(sums, [1536, 13 << 10, 9, 5632]);
+    for profile in profiles {
+        let weights = profile["weights"].as_array().unwrap();
+        let sum: u64 = weights.iter().map(|weight| weight.as_u64().unwrap()).sum();
+        assert_eq!(profile["endValue"], sum);
+        assert_eq!(profile["samples"].as_array().unwrap().len(), weights.len());
+    }
+    let first =
+        active["samples"].as_array().unwrap().iter().find(|one| one.as_array().unwrap().len() > 3);
+    let names = first.unwrap().as_array().unwrap().iter();
+    let names: Vec<_> = names.map(|at| &frames[at.as_u64().unwrap() as usize]["name"]).collect();
+    assert_eq!(names, ["main", "a", "b", "c", "mmap", "[mmap]"]);
+    // A recording has no peak.
+    assert_eq!(example().speedscope(Measure::Calls, "x").matches("\"sampled\"").count(), 3);
+}
