@@ -59,6 +59,7 @@ int main(void)
 		CALL(ftruncate, 1, file, PAGE),
 		CALL(fallocate, 3, file, 1, 0, PAGE),
 		CALL(fsync, 1, file),
+		CALL(sync_file_range, 9, file, 0, PAGE, 2),
 		CALL(fstat, 1, fd, BUFFER),
 		CALL(newfstatat, 9, HERE, PATH, BUFFER, 0),
 		CALL(statx, 13, HERE, PATH, 0, 0x7ff, BUFFER),

@@ -23,7 +23,7 @@ names! {
     __NR_mq_timedsend __NR_mq_timedreceive __NR_mq_notify __NR_mq_getsetattr __NR_kexec_load
     __NR_add_key __NR_request_key __NR_keyctl __NR_ioprio_set __NR_ioprio_get __NR_inotify_init
     __NR_inotify_add_watch __NR_inotify_rm_watch __NR_migrate_pages __NR_futimesat __NR_unshare
-    __NR_splice __NR_tee __NR_sync_file_range __NR_move_pages __NR_signalfd __NR_signalfd4
+    __NR_splice __NR_tee __NR_move_pages __NR_signalfd __NR_signalfd4
     __NR_inotify_init1 __NR_perf_event_open __NR_fanotify_init __NR_fanotify_mark
     __NR_name_to_handle_at __NR_open_by_handle_at __NR_clock_adjtime __NR_setns __NR_kcmp
     __NR_finit_module __NR_seccomp __NR_kexec_file_load __NR_bpf __NR_execveat __NR_preadv2

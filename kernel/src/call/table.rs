@@ -107,6 +107,7 @@ table! {
     __NR_fdatasync "d" file::size::fsync,
     __NR_sync "" file::size::sync,
     __NR_syncfs "d" file::size::syncfs,
+    __NR_sync_file_range "dnnx" file::size::sync_file_range,
     __NR_fadvise64 "dnnd" file::size::fadvise64,
     __NR_mkdir "po" file::names::mkdir,
     __NR_mkdirat "dpo" file::names::mkdirat,

@@ -10,6 +10,7 @@ use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{
     EBADF, EFBIG, EINTR, EINVAL, EISDIR, ENODEV, ENOSPC, ENXIO, EOPNOTSUPP, EPERM, ESPIPE,
 };
+use linux_raw_sys::general::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 use mm::{Object, ObjectError, Seals};
 
 const PAGE: u64 = 4096;
@@ -157,6 +158,21 @@ pub(in crate::call) fn sync(_: &mut Call<'_>) -> Outcome {
 pub(in crate::call) fn syncfs(call: &mut Call<'_>) -> Outcome {
     call.open(call.args[0])?;
     Ok(0)
+}
+
+/// sync_file_range(2): memory is all there is.
+pub(in crate::call) fn sync_file_range(call: &mut Call<'_>) -> Outcome {
+    const FLAGS: u32 = 7;
+    let [fd, offset, len, flags, ..] = call.args;
+    let open = call.open(fd)?;
+    let end = (offset as i64).checked_add(len as i64).filter(|end| *end >= offset as i64);
+    if flags as u32 & !FLAGS != 0 || (offset as i64) < 0 || end.is_none() {
+        return fail(EINVAL);
+    }
+    match open.node.mode() & S_IFMT {
+        S_IFREG | S_IFDIR | S_IFLNK => Ok(0),
+        _ => fail(ESPIPE),
+    }
 }
 
 /// fadvise64(2): advice on memory is not needed.
