@@ -34,7 +34,11 @@
 //! | write as the only owner | [`MapleTree::get_mut`]: changes in place, defers nothing |
 //! | build alone, then share | [`MapleTree::into_shared`] |
 //! | move through the ranges | [`Iter`], [`ReadCursor`], [`WriteCursor`]; [`mod@cursor`] explains the states |
-//! | several writes that readers see as one | [`Writer::transaction`] |
+//! | several writes that readers see as one | [`SharedMap::transaction`], [`Writer::transaction`] |
+//! | the state of a moment, read without a guard | [`SharedMap::snapshot`], [`Writer::snapshot`] |
+//! | what has changed between two states | [`RangeMap::diff`], [`MapleTree::diff`] |
+//! | a set of keys, as ranges | [`RangeSet`] |
+//! | store an entry that contains its place | [`RangeMap::alloc_with`], [`Writer::alloc_range_with`] |
 //! | write without running out of memory | [`Writer::preallocate`], [`Writer::preallocate_writes`], [`RefCounted`] entries |
 //!
 //! # How it works

@@ -11,6 +11,7 @@
 //! | `reads`, `writes` | the functions that both maps have |
 //! | `iter` | iterators |
 //! | `slot` | what a key's place holds, and what to do about it |
+//! | `version` | the writer of a transaction |
 //! | `set` | a set of keys, as ranges |
 //! | `shared` | the shared map |
 //! | `collect` | the traits of collections: `FromIterator`, `Clone`, `PartialEq` and so on |
@@ -29,6 +30,7 @@ mod shared;
 mod slot;
 #[cfg(test)]
 mod tests;
+mod version;
 mod writes;
 
 #[cfg(feature = "rayon")]
@@ -38,6 +40,7 @@ pub use key::Key;
 pub use set::RangeSet;
 pub use shared::{SharedMap, View};
 pub use slot::{Free, Slot, Taken};
+pub use version::Version;
 
 use crate::Index;
 use crate::alloc::{NodeAlloc, Nodes};

@@ -3,14 +3,13 @@
 use super::key::{Key, indices, keys};
 use super::reads::reads;
 use super::writes::writes;
-use super::{Entries, Holes, RangeMap};
+use super::{Entries, Holes, RangeMap, Version};
 use crate::alloc::{NodeAlloc, Nodes};
 use crate::entry::Entry;
 use crate::erased::Erased;
 use crate::error::{Error, Refused};
 use crate::stats::Stats;
 use crate::tree::MapleTree;
-use crate::writer::Writer;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ops::{RangeBounds, RangeInclusive};
@@ -22,7 +21,7 @@ type Engine = grace::Epoch;
 /// A map from ranges of keys to entries that many threads read while one writes.
 ///
 /// A reader takes a [`View`], which never waits. A write takes the map's lock, and readers see it
-/// whole or not at all. What [`RangeMap`](crate::RangeMap) and this map have in common has the same
+/// whole or not at all. What [`RangeMap`] and this map have in common has the same
 /// names.
 ///
 /// A function that the caller gives to a write, such as that of `update` or `retain`, runs under
@@ -106,16 +105,29 @@ impl<K: Key, E: Entry, R: Concurrent, A: NodeAlloc> SharedMap<K, E, R, A> {
         self.tree.alloc_next(indices(&range), entry).map(K::from_index)
     }
 
-    /// Several writes that readers see as one; the writer takes indices ([`Key::to_index`]). See
-    /// [`Writer::transaction`].
+    /// Several writes that readers see as one, or not at all after an error: see
+    /// [`Writer::transaction`](crate::Writer::transaction).
+    ///
+    /// ```
+    /// use maple::{Error, SharedMap};
+    /// let map = SharedMap::<u16, char>::new();
+    /// map.store(0..10, 'a')?;
+    /// // Readers find 'a' at the old place or at the new one, never at both.
+    /// map.transaction(|version| {
+    ///     version.erase(5)?;
+    ///     version.store(50..60, 'a').map_err(Error::from)
+    /// })?;
+    /// assert!(map.view().keys().eq([50..=59]));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// As there.
     pub fn transaction<T, X: From<Error>>(
         &self,
-        f: impl FnOnce(&mut Writer<'_, E, R, A>) -> Result<T, X>,
+        f: impl FnOnce(&mut Version<'_, '_, K, E, R, A>) -> Result<T, X>,
     ) -> Result<T, X> {
-        self.tree.lock().transaction(f)
+        self.tree.lock().transaction(|writer| f(&mut Version::new(writer)))
     }
 
     /// A map with the same entries; see [`RangeMap::duplicate`](crate::RangeMap::duplicate).
@@ -127,7 +139,7 @@ impl<K: Key, E: Entry, R: Concurrent, A: NodeAlloc> SharedMap<K, E, R, A> {
     }
 
     /// The map as it is now. Its owner reads it without a view, and may write it. See
-    /// [`Writer::snapshot`]; [`RangeMap::diff`] finds what has changed between two.
+    /// [`Writer::snapshot`](crate::Writer::snapshot); [`RangeMap::diff`] finds what has changed between two.
     ///
     /// ```
     /// use maple::SharedMap;
