@@ -3,7 +3,14 @@
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    ffi::OsStr,
+    fs,
+    os::unix::ffi::OsStrExt,
+    path::PathBuf,
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+};
 
 use trace::{
     live::{self, Exit, Options},
@@ -45,7 +52,10 @@ fn folder(name: &str) -> PathBuf {
 
 fn compile(name: &str) -> PathBuf {
     let source = format!("{}/tests/live/c/{name}.c", env!("CARGO_MANIFEST_DIR"));
-    let program = folder(&format!("program-{name}")).join(name);
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Relaxed: only the numbers must differ.
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let program = folder(&format!("program-{number}")).join(name);
     let mut compiler = Command::new("cc");
     let done = compiler.args(["-O1", "-pthread", "-o"]).arg(&program).arg(&source).status();
     assert!(done.expect("a C compiler").success());
@@ -59,7 +69,7 @@ fn rules_are_known() -> bool {
 }
 
 /// Runs a program, which must end well, and compares it with the mirror, live and replayed.
-fn agrees(what: &str, command: &[&str]) {
+fn agrees<S: AsRef<OsStr>>(what: &str, command: &[S]) -> String {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let profile = live::profile();
     let header = Header::new()
@@ -76,6 +86,21 @@ fn agrees(what: &str, command: &[&str]) {
     assert!(seen.total.listings > 5, "{what}");
     let again = replay::replay(recorded.as_slice(), what).unwrap();
     assert_eq!(again.total.mismatches, 0, "{what}, replayed: {:?}", again.first_mismatch);
+    String::from_utf8(recorded).unwrap()
+}
+
+/// A path may be any bytes. A recording is text.
+#[test]
+fn a_path_that_is_no_utf_8() {
+    if !rules_are_known() {
+        return;
+    }
+    let program = compile("odd");
+    let path = program.with_file_name(OsStr::from_bytes(b"od\xffd \xe2\x82"));
+    fs::rename(&program, &path).unwrap();
+    let recorded = agrees("a path", &[path.as_os_str(), "1".as_ref(), "20".as_ref()]);
+    assert!(recorded.contains("/od\\377d \\342\\202\n"), "{recorded}");
+    fs::remove_dir_all(program.parent().unwrap()).unwrap();
 }
 
 #[test]
@@ -86,7 +111,7 @@ fn each_rule_holds_live_and_replayed() {
     let program = compile("rules");
     for rule in RULES {
         let scratch = folder(rule);
-        agrees(rule, &[program.to_str().unwrap(), rule, scratch.to_str().unwrap()]);
+        agrees::<&str>(rule, &[program.to_str().unwrap(), rule, scratch.to_str().unwrap()]);
         fs::remove_dir_all(scratch).unwrap();
     }
     fs::remove_dir_all(program.parent().unwrap()).unwrap();
@@ -101,7 +126,7 @@ fn random_calls_with_odd_lengths_and_addresses() {
     let program = compile("odd");
     for seed in 1..=40 {
         let seed = seed.to_string();
-        agrees(&format!("odd {seed}"), &[program.to_str().unwrap(), &seed, "100"]);
+        agrees::<&str>(&format!("odd {seed}"), &[program.to_str().unwrap(), &seed, "100"]);
     }
     fs::remove_dir_all(program.parent().unwrap()).unwrap();
 }

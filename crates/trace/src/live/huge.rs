@@ -6,7 +6,7 @@
 
 use std::fs;
 
-use super::sys::Tid;
+use super::{image, sys::Tid};
 
 /// The chosen value, which is in brackets.
 fn chosen(setting: &str) -> Option<&str> {
@@ -25,7 +25,7 @@ pub(super) fn in_memory() -> bool {
 
 /// Whether files on the tmpfs with this device number, mapped by `tid`, may use huge pages.
 pub(super) fn in_tmpfs(tid: Tid, device: u64) -> bool {
-    let mounts = fs::read_to_string(format!("/proc/{tid}/mountinfo")).unwrap_or_default();
+    let mounts = image::proc_text(tid, "mountinfo").unwrap_or_default();
     decide(&setting(), &mounts, (libc::major(device), libc::minor(device)))
 }
 

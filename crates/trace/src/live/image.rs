@@ -108,10 +108,19 @@ pub(super) fn proc_text(tid: Tid, name: &str) -> io::Result<String> {
     fs::read(format!("/proc/{tid}/{name}")).map(text)
 }
 
-/// Converts bytes to text. Names are arbitrary bytes, and mostly UTF-8.
+/// Converts bytes to text. Names are arbitrary bytes, and mostly UTF-8. Other bytes become `\377`,
+/// as a listing shows a newline as `\012`.
 pub(super) fn text(bytes: Vec<u8>) -> String {
-    String::from_utf8(bytes)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    String::from_utf8(bytes).unwrap_or_else(|error| {
+        let mut text = String::with_capacity(error.as_bytes().len() + 3);
+        for chunk in error.as_bytes().utf8_chunks() {
+            text.push_str(chunk.valid());
+            for byte in chunk.invalid() {
+                text.push_str(&format!("\\{byte:03o}"));
+            }
+        }
+        text
+    })
 }
 
 /// The marks of an address space in `/proc/PID/stat`.
@@ -160,7 +169,7 @@ pub(super) fn mmap_base(areas: &[Area], program: u64, start_stack: usize) -> usi
 /// Whether addresses are chosen bottom-up for `tid`, because its personality says so.
 pub(super) fn is_bottom_up(tid: Tid) -> bool {
     const ADDR_COMPAT_LAYOUT: u32 = 0x20_0000;
-    fs::read_to_string(format!("/proc/{tid}/personality"))
+    proc_text(tid, "personality")
         .ok()
         .and_then(|text| u32::from_str_radix(text.trim(), 16).ok())
         .is_some_and(|personality| personality & ADDR_COMPAT_LAYOUT != 0)

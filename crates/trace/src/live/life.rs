@@ -18,6 +18,7 @@ use super::{
         ptrace::{self, Resume},
     },
     table::{Flight, Last, Load, Space, Stage, Task},
+    watch,
 };
 use crate::{
     observer::Event,
@@ -232,8 +233,7 @@ impl Follower<'_> {
     /// vsyscall page.
     fn tell_image(&mut self, mm: MmId, tid: Tid, areas: &[Area], heads: Heads) -> Option<String> {
         let Heads { marks, brk, mmap_base, exe, space } = heads;
-        let mut text = String::new();
-        let whole = (&space.maps).read_to_string(&mut text);
+        let text = watch::read_text(&space);
         self.spaces.insert(mm, space);
         self.observer.record(
             Record::Exec {
@@ -273,8 +273,7 @@ impl Follower<'_> {
             };
             self.observer.record(Record::Vma(vma), None);
         }
-        whole.ok()?;
-        text.lines().last().filter(|line| line.ends_with("[vsyscall]")).map(str::to_owned)
+        text.ok()?.lines().last().filter(|line| line.ends_with("[vsyscall]")).map(str::to_owned)
     }
 
     /// A thread is about to end. Its memory still exists.
@@ -398,6 +397,6 @@ struct Heads {
 
 /// Whether a process has no_new_privs set.
 fn gains_nothing(pid: Tid) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/status"))
+    image::proc_text(pid, "status")
         .is_ok_and(|status| status.lines().any(|line| line == "NoNewPrivs:\t1"))
 }

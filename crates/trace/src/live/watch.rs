@@ -23,7 +23,7 @@ use crate::{
 
 /// Reads a whole listing. The kernel returns it page by page. Nothing changes in between, because
 /// no operation is in flight.
-fn read_text(space: &Space) -> io::Result<String> {
+pub(super) fn read_text(space: &Space) -> io::Result<String> {
     let mut bytes = Vec::with_capacity(16 * 1024);
     loop {
         let had = bytes.len();

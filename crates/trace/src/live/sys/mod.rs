@@ -246,8 +246,10 @@ pub(super) fn state(tid: Tid) -> Option<u8> {
 
 /// The process of a thread; `None` if it has ended.
 pub(super) fn process_of(tid: Tid) -> Option<Tid> {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+    // The name in it may be no UTF-8.
+    let status = std::fs::read(format!("/proc/{tid}/status")).ok()?;
+    let line = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"Tgid:"))?;
+    str::from_utf8(line).ok()?.trim().parse().ok()
 }
 
 /// Opens a file of a thread in `/proc`.
