@@ -71,7 +71,7 @@ fn each_rule_holds_live_and_replayed() {
         let scratch = folder(rule);
         let command = [program.to_str().unwrap(), rule, scratch.to_str().unwrap()];
         let mut recorded = Vec::new();
-        let mut session = Session::new(rule, profile, Some((&mut recorded, &header))).unwrap();
+        let mut session = Session::new(profile, Some((&mut recorded, &header))).unwrap();
         let exit = live::run(Options::default(), &command, &mut session).unwrap();
         let seen = session.finish().unwrap();
         assert_eq!(exit, Exit::Code(0), "{rule}");

@@ -273,7 +273,7 @@ impl<'a> Follower<'a> {
         self.beaten = Instant::now();
         // On the second signal to end, or if only the program's children are left, kill all.
         let fresh = wishes > mem::replace(&mut self.wishes, wishes);
-        if self.attached.is_some() && wishes > 0 {
+        if self.attached.is_some() && (wishes > 0 || self.observer.has_enough()) {
             return self.leave_when_quiet();
         }
         if fresh && (wishes >= 2 || self.exit.is_some()) {
