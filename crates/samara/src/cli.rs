@@ -7,7 +7,12 @@ mod boot;
 #[cfg(feature = "full")]
 mod full;
 
-use std::{ffi::OsString, num::NonZeroU32, path::PathBuf};
+use std::{
+    ffi::OsString,
+    num::{NonZeroU32, NonZeroU64},
+    path::PathBuf,
+    time::Duration,
+};
 
 use crate::what_if::Rule;
 #[cfg(not(feature = "full"))]
@@ -24,8 +29,8 @@ use clap::{ArgGroup, Args, Parser, Subcommand};
 pub(crate) use full::{Bench, Completions, Effort, Man, Report};
 use trace::record::Op;
 
-/// Runs real programs on Samara's own address spaces, and compares every step with the Linux
-/// kernel.
+/// Shows the maps and resident pages of real programs (not what malloc does within its maps), and
+/// compares each memory call with the Linux kernel.
 #[derive(Debug, Parser)]
 #[command(
     name = "samara",
@@ -33,7 +38,8 @@ use trace::record::Op;
     after_help = "\
 Examples:
   samara trace -- ls -lR /usr/share/doc       follow a program
-  samara trace --record a.vmtrace -- make     and keep a recording
+  samara trace --stacks -- python3 a.py       show what its peak of memory is made of
+  samara trace --record a.vmtrace -- make     keep a recording
   samara replay a.vmtrace                     run the recording again
   samara bench gup quicklist                  measure, beside what was replaced
   samara report bench.jsonl -o report.html    one page of what was measured
@@ -47,7 +53,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Follow a program, its threads and its children, and mirror their memory calls
+    /// Follow the memory calls of a program, its threads and its children: maps, not malloc
     #[command(after_help = "\
 Reports go to standard error, apart from the program's output.
 
@@ -62,6 +68,7 @@ Examples:
   samara trace -o report.txt -- make          the report in a file
   samara trace --record a.vmtrace -- git log  a recording, for samara replay
   samara trace -p 4711                        a program that runs already, until Ctrl-C
+  samara trace -p 4711 --for 10               the same for ten seconds
   samara trace --stacks -- ./a.out            which functions own the peak of resident memory
   samara trace --flame a.svg --flame-of at-peak -- ./a.out
                                               a flame graph of the peak
@@ -253,9 +260,23 @@ pub(crate) struct Trace {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Report nothing but a mismatch, and what could not be followed
-    #[arg(short, long, conflicts_with = "output")]
+    /// Write nothing to standard error but a mismatch, and what could not be followed; with -o, the
+    /// report goes to its file
+    #[arg(short, long)]
     pub(crate) quiet: bool,
+
+    /// Show a line of progress, although the program may write to the same terminal; without this,
+    /// the line is shown with -p if the process has another terminal
+    #[arg(long, conflicts_with = "quiet")]
+    pub(crate) progress: bool,
+
+    /// Leave the process of -p after this time
+    #[arg(long = "for", value_name = "SECONDS", requires = "attach", value_parser = seconds)]
+    pub(crate) time: Option<Duration>,
+
+    /// Leave the process of -p after so many memory calls, or soon after
+    #[arg(long, value_name = "N", requires = "attach")]
+    pub(crate) max_calls: Option<NonZeroU64>,
 
     /// Follow the running process PID with its threads instead, until Ctrl-C; it runs on
     #[arg(short = 'p', long = "attach", value_name = "PID", conflicts_with = "command",
@@ -265,6 +286,13 @@ pub(crate) struct Trace {
     /// The program and its arguments; after --, if it begins with a hyphen
     #[arg(required_unless_present = "attach", trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// A time in seconds, such as 0.5.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number: f64 = text.parse().map_err(|_| "it is no number of seconds".to_owned())?;
+    let time = Duration::try_from_secs_f64(number).map_err(|error| error.to_string())?;
+    if time.is_zero() { Err("it is no time".into()) } else { Ok(time) }
 }
 
 /// Files that show call stacks.
@@ -380,9 +408,13 @@ mod tests {
         assert_eq!((trace.every.map(NonZeroU32::get), trace.json), (Some(7), None));
         assert_eq!(trace.command, ["ls", "--json", "-l"]);
         assert!(Arguments::try_parse_from(["samara", "trace"]).is_err());
-        for line in [&["--jsno", "a", "ls"][..], &["-x", "ls"], &["-q", "-o", "a", "ls"]] {
+        for line in [&["--jsno", "a", "ls"][..], &["-x", "ls"], &["--for", "1", "ls"]] {
             let line = ["samara", "trace"].iter().chain(line);
             assert!(Arguments::try_parse_from(line).is_err());
+        }
+        for wrong in ["0", "-1", "x", "1e300", "nan"] {
+            let line = ["samara", "trace", "-p", "7", "--for", wrong];
+            assert!(Arguments::try_parse_from(line).is_err(), "{wrong}");
         }
         for line in [&["ls", "--json", "-q"][..], &["--", "-x", "-q"]] {
             let line = ["samara", "trace"].iter().chain(line);

@@ -3,6 +3,8 @@
 use std::{
     fs::{self, File},
     io::{BufWriter, ErrorKind},
+    num::NonZeroU64,
+    os::unix::fs::MetadataExt,
     path::Path,
     process::ExitCode,
 };
@@ -11,8 +13,8 @@ use report::{Clock, Run};
 use trace::{
     live::{self, Exit},
     record::Op,
-    report::{Style, Summary, json, messages, mismatch, picture, tables},
-    session::Session,
+    report::{Progress, Style, Summary, json, messages, mismatch, picture, tables},
+    session::{Limits, Session},
     stream::Stream,
     text::Header,
 };
@@ -62,7 +64,12 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
         (FAILED, format!("the recording {path} is incomplete: {error}"))
     };
     let mut session =
-        Session::new(&what, profile, recording.map(|out| (out, &header))).map_err(unwritten)?;
+        Session::new(profile, recording.map(|out| (out, &header))).map_err(unwritten)?;
+    if options.progress || !options.quiet && options.attach.is_some_and(has_other_terminal) {
+        session.set_progress(Progress::new(&what));
+    }
+    session
+        .set_limits(Limits { calls: options.max_calls.map(NonZeroU64::get), time: options.time });
     let stream = match calls {
         output::Lines::Nowhere => None,
         output::Lines::Stdout => Some(Stream::new(std::io::stdout())),
@@ -137,6 +144,14 @@ fn refuse_stacks(options: &cli::Trace) -> Result<(), Failure> {
 #[cfg(feature = "full")]
 fn refuse_stacks(_: &cli::Trace) -> Result<(), Failure> {
     Ok(())
+}
+
+/// Whether a process does not use the terminal on which the line of progress would be drawn. A
+/// program that we start has our standard error.
+fn has_other_terminal(pid: u32) -> bool {
+    let device = |path: &str| fs::metadata(path).ok().map(|meta| meta.rdev());
+    let ours = device("/proc/self/fd/2");
+    (0..3).all(|number| device(&format!("/proc/{pid}/fd/{number}")) != ours)
 }
 
 /// The calls to show; `None` for all.

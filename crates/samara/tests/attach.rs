@@ -325,3 +325,25 @@ fn help_names_the_option() {
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(text.contains("-p, --attach <PID>") && text.contains("samara trace -p "), "{text}");
 }
+
+/// The first limit that is reached counts. The program runs on.
+#[test]
+fn a_limit_leaves_the_program() {
+    let child = start("limited");
+    let pid = child.id();
+    for limit in
+        [["--max-calls", "50", "--for", "3600"], ["--for", "0.3", "--max-calls", "99999999"]]
+    {
+        let file = temporary("limited.json");
+        let mut tracer = follow(pid, &[&limit[..], &["--json", file.to_str().unwrap()]].concat());
+        let mut lines = calls(&mut tracer, 1);
+        lines.read_to_end(&mut Vec::new()).unwrap();
+        let mut report = String::new();
+        tracer.stderr.take().unwrap().read_to_string(&mut report).unwrap();
+        assert_eq!(tracer.wait().unwrap().code(), Some(0), "{limit:?}: {report}");
+        let calls = object(&file)["calls"].as_u64().unwrap();
+        assert!(calls >= 50 || limit[0] == "--for", "{limit:?}: {calls}");
+        assert_eq!(status(pid, "TracerPid:"), "0");
+    }
+    ends_well(child);
+}

@@ -353,3 +353,39 @@ fn a_tracer_without_descriptors_says_so_and_finds_no_mismatch() {
     let out = shell(&format!("ulimit -n 64; {bare} {strict}"), &program);
     assert_eq!(out.status.code(), Some(122));
 }
+
+/// On a terminal that the program writes to, too, there is a line of progress only on request.
+#[test]
+fn a_line_of_progress_disturbs_no_program() {
+    let found = Command::new("script").arg("--version").output().is_ok();
+    if !needs::has("script", found, Some("install bsdutils")) {
+        return;
+    }
+    let on_a_terminal = |options: &str| {
+        let samara = env!("CARGO_BIN_EXE_samara");
+        let program = "for i in 1 2 3 4 5 6; do sleep 0.1; done; echo done";
+        let line = format!("'{samara}' trace {options} -- sh -c '{program}'");
+        let out = Command::new("script")
+            .args(["-qec", &line, "/dev/null"])
+            .env("TERM", "xterm")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success() && text.contains("done"), "{text}");
+        text
+    };
+    assert!(on_a_terminal("--progress").contains(" calls, 0 mismatches"));
+    let plain = on_a_terminal("");
+    assert!(!plain.contains(" calls, 0 mismatches") && plain.contains("memory calls"), "{plain}");
+    let quiet = on_a_terminal("-q");
+    assert!(!quiet.contains("mismatches"), "{quiet}");
+}
+
+#[test]
+fn quiet_still_writes_the_report_to_its_file() {
+    let report = temporary("quiet.txt");
+    let out = samara(&["-q", "-o", report.to_str().unwrap(), "--", "true"]);
+    assert!(out.status.success() && out.stderr.is_empty(), "{out:?}");
+    assert!(fs::read_to_string(report).unwrap().contains("memory calls"));
+}

@@ -185,6 +185,11 @@ pub trait Observer {
         None
     }
 
+    /// Whether a program that ran before shall be left. It is asked every few milliseconds.
+    fn has_enough(&mut self) -> bool {
+        false
+    }
+
     /// The file behind the VMA of `mm` at `addr`, and its path as the listing shows it; 0 and no
     /// path if there is none. It is asked when a listing shows a new name there, and when a frame
     /// of a call stack lies in a file that was not read yet.

@@ -18,6 +18,20 @@ use crate::{
     text::{Header, Printer, fnv1a64},
 };
 
+/// How long a program that ran before is followed. It is left soon after one of these is reached.
+///
+/// ```
+/// use trace::session::Limits;
+/// assert_eq!(Limits::default().calls, None);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// A number of memory calls.
+    pub calls: Option<u64>,
+    /// A time.
+    pub time: Option<Duration>,
+}
+
 /// Mirrors and compares a run, and writes a recording if requested.
 ///
 /// ```
@@ -25,7 +39,7 @@ use crate::{
 /// let mut recorded = Vec::new();
 /// let header = Header::new();
 /// let profile = vma::Profile::LINUX_6_18;
-/// let mut session = Session::new("nothing", profile, Some((&mut recorded, &header)))?;
+/// let mut session = Session::new(profile, Some((&mut recorded, &header)))?;
 /// session.record(Record::ExitMmap { mm: 1 }, None);
 /// assert_eq!(session.finish()?.total.calls(), 0);
 /// assert!(recorded.ends_with(b"Q 1\n"));
@@ -42,17 +56,18 @@ pub struct Session<W> {
     /// The reason why the program's first process was not followed to its end, if it was not.
     unfollowed: Option<String>,
     progress: Progress,
+    limits: Limits,
     begun: Instant,
     calls: u64,
     mismatches: u64,
 }
 
 impl<W: Write> Session<W> {
-    /// Starts a run of `what` on a kernel with these rules. A recording goes to `out`, if given.
+    /// Starts a run on a kernel with these rules. A recording goes to `out`, if given.
     ///
     /// # Errors
     /// Those of `out`.
-    pub fn new(what: &str, profile: Profile, recording: Option<(W, &Header)>) -> io::Result<Self> {
+    pub fn new(profile: Profile, recording: Option<(W, &Header)>) -> io::Result<Self> {
         Ok(Session {
             mirror: Mirror::new(profile),
             recording: recording.map(|(out, header)| Printer::new(out, header)).transpose()?,
@@ -60,11 +75,22 @@ impl<W: Write> Session<W> {
             stream: None,
             unstreamed: None,
             unfollowed: None,
-            progress: Progress::new(what),
+            progress: Progress::hidden(),
+            limits: Limits::default(),
             begun: Instant::now(),
             calls: 0,
             mismatches: 0,
         })
+    }
+
+    /// Shows this line while the program runs.
+    pub fn set_progress(&mut self, progress: Progress) {
+        self.progress = progress;
+    }
+
+    /// Leaves a program that ran before when one of these is reached.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
     }
 
     /// Shows each call in `stream` as it happens.
@@ -245,6 +271,11 @@ impl<W: Write> Observer for Session<W> {
                 self.notice(why);
             }
         }
+    }
+
+    fn has_enough(&mut self) -> bool {
+        self.limits.calls.is_some_and(|calls| self.calls >= calls)
+            || self.limits.time.is_some_and(|time| self.begun.elapsed() >= time)
     }
 
     fn notice(&mut self, text: &str) {

@@ -78,7 +78,7 @@ fn agrees<S: AsRef<OsStr>>(what: &str, command: &[S]) -> String {
         .with("pkeys", if profile.protection_keys { "present" } else { "absent" })
         .with("max_map_count", &profile.max_map_count.to_string());
     let mut recorded = Vec::new();
-    let mut session = Session::new(what, profile, Some((&mut recorded, &header))).unwrap();
+    let mut session = Session::new(profile, Some((&mut recorded, &header))).unwrap();
     let exit = live::run(Options::default(), command, &mut session).unwrap();
     let seen = session.finish().unwrap();
     assert_eq!(exit, Exit::Code(0), "{what}");

@@ -85,8 +85,9 @@ impl Attached {
     }
 }
 
-/// Follows the running process `pid` with its threads, until its end, or until the user asks to
-/// leave it (SIGINT, SIGTERM, SIGHUP or SIGQUIT, if the options forward signals).
+/// Follows the running process `pid` with its threads, until its end, until the observer [has
+/// enough](Observer::has_enough), or until the user asks to leave it (SIGINT, SIGTERM, SIGHUP or
+/// SIGQUIT, if the options forward signals).
 ///
 /// Returns `None` if it was left and runs on. Blocks the calling thread. No other thread may wait
 /// for children meanwhile. A thread of the program that is in a vfork then is let go only when the
@@ -98,7 +99,7 @@ impl Attached {
 ///
 /// ```no_run
 /// use trace::{live, session::Session};
-/// let mut session = Session::<Vec<u8>>::new("a server", live::profile(), None)?;
+/// let mut session = Session::<Vec<u8>>::new(live::profile(), None)?;
 /// let exit = live::attach(live::Options::default(), 4711, &mut session)?;
 /// assert_eq!(exit, None, "the server runs on");
 /// # Ok::<(), Box<dyn std::error::Error>>(())

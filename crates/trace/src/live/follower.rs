@@ -276,7 +276,7 @@ impl<'a> Follower<'a> {
         self.beaten = Instant::now();
         let wishes = forwarding.map_or(0, Forwarding::wishes);
         let fresh = wishes > mem::replace(&mut self.wishes, wishes);
-        if self.attached.is_some() && wishes > 0 {
+        if self.attached.is_some() && (wishes > 0 || self.observer.has_enough()) {
             return self.leave_when_quiet();
         }
         if fresh && self.exit.is_some() {

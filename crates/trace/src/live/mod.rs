@@ -264,7 +264,7 @@ mod tests {
             Facilities { scan: false, query: false, identity: false, compare: false },
         ];
         for facilities in missing {
-            let mut session = Session::<Vec<u8>>::new("test", profile(), None).unwrap();
+            let mut session = Session::<Vec<u8>>::new(profile(), None).unwrap();
             let command = ["bash", "-c", &format!("({script}) > /dev/null")];
             let exit = run_with(Options::default(), facilities, &command, &mut session).unwrap();
             assert_eq!(exit, Exit::Code(0));

@@ -28,6 +28,11 @@ impl Progress {
     /// and a short run needs no progress line.
     const PAUSE: Duration = Duration::from_millis(250);
 
+    /// No line.
+    pub fn hidden() -> Progress {
+        Progress { bar: None, drawn: Instant::now() }
+    }
+
     /// Starts the line. `what` is the name of the program.
     pub fn new(what: &str) -> Progress {
         let bar = std::io::stderr().is_terminal().then(|| {

@@ -288,7 +288,7 @@ fn files_and_odd_calls_are_described() {
 
 /// Runs a program with the mirror. Returns the summary and the program's end.
 fn mirrored(command: &[&str]) -> (Summary, Exit) {
-    let mut session = Session::<Vec<u8>>::new("test", live::profile(), None).unwrap();
+    let mut session = Session::<Vec<u8>>::new(live::profile(), None).unwrap();
     let exit = live::run(Options::default(), command, &mut session).unwrap();
     (session.finish().unwrap(), exit)
 }
