@@ -13,7 +13,8 @@ use core::ops::{RangeBounds, RangeInclusive};
 use grace::Reclaim;
 
 /// The next version of a map, which [`SharedMap::transaction`](crate::SharedMap::transaction)
-/// makes: it reads and writes as the map does, and readers of the map see none of it before the end.
+/// makes: it reads and writes as the map does, and readers of the map see none of it before the
+/// end.
 pub struct Version<'w, 't, K, E: Entry, R: Reclaim, A: NodeAlloc> {
     writer: &'w mut Writer<'t, E, R, A>,
     _key: PhantomData<fn(K) -> K>,

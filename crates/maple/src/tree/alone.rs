@@ -54,9 +54,10 @@ impl<E: Entry, A: NodeAlloc, L> MapleTree<E, Single, A, L> {
     /// The ranges in which this tree and `after` differ, in order, each with the entry of this one
     /// and that of the other. Where a range goes on with the same two entries, it is one range.
     ///
-    /// Nodes that the trees share are not looked at ([`Writer::duplicate`](crate::Writer::duplicate)
-    /// and [`Writer::snapshot`](crate::Writer::snapshot)). So the time is that of the changes
-    /// between the two, not of their size. Allocates nothing.
+    /// Nodes that the trees share are not looked at
+    /// ([`Writer::duplicate`](crate::Writer::duplicate) and
+    /// [`Writer::snapshot`](crate::Writer::snapshot)). So the time is that of the changes between
+    /// the two, not of their size. Allocates nothing.
     ///
     /// Two entries are the same if they have the same word: the same pointer, or the same small
     /// number. Others may be equal: compare the two. Trees with [`Entry::SHARES`] false share
