@@ -83,6 +83,17 @@ impl<E: Entry, A: NodeAlloc, L> MapleTree<E, Single, A, L> {
         unsafe { Diff::new(self.core.root.load(), after.core.root.load()) }
     }
 
+    /// The same words as entries of another type.
+    ///
+    /// # Safety
+    /// They are entries of that type.
+    pub(crate) unsafe fn into_tree_of<F: Entry>(self) -> MapleTree<F, Single, A> {
+        let wrapped = self.core.wrapped();
+        let tree = MapleTree::from_root(self.into_root());
+        tree.core.set_wrapped(wrapped);
+        tree
+    }
+
     fn into_root(self) -> Link {
         let root = self.core.root.load();
         // No other thread can see the tree. The empty one left behind is dropped.
