@@ -307,6 +307,8 @@ impl samara_tree {
 
     /// Allocates what the next `writes` calls need, or frees what is left if they are none.
     pub(crate) fn preallocate(&self, call: &str, writes: usize) -> Result<(), Errno> {
+        // A write that runs a callback uses the writer, which is dropped below.
+        self.refuse_callback(call)?;
         self.writer.preallocated.set(true);
         let result = self.write(call, |writer, queue| {
             let exclusive = self.is_exclusive();

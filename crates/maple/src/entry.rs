@@ -47,7 +47,8 @@ const fn without_provenance(word: NonZeroUsize) -> Raw {
 ///
 /// Most programs use the types that implement it: integers and other plain values, `Arc`, `Weak`,
 /// `Box<T: Clone>`, [`Owned`], `&'static T`, also of text and slices, [`RefCounted`], [`Address`],
-/// and `Option`s of most of them. [`entry!`](crate::entry!) makes a type of your own an entry without unsafe code.
+/// and `Option`s of most of them. [`entry!`](crate::entry!) makes a type of your own an entry
+/// without unsafe code.
 ///
 /// Entries are `Send + 'static` because a removed entry may be dropped after a grace period, by any
 /// thread, and after the tree. They are `Sync` because two threads can hold references to one entry

@@ -13,6 +13,7 @@
 //! | `slot` | what a key's place holds, and what to do about it |
 //! | `version` | the writer of a transaction |
 //! | `set` | a set of keys, as ranges |
+//! | `split` | a map that is divided in two |
 //! | `shared` | the shared map |
 //! | `collect` | the traits of collections: `FromIterator`, `Clone`, `PartialEq` and so on |
 //! | `serde`, `rayon` | behind the features of these names |
@@ -28,6 +29,7 @@ mod serde;
 mod set;
 mod shared;
 mod slot;
+mod split;
 #[cfg(test)]
 mod tests;
 mod version;
@@ -209,51 +211,6 @@ impl<K: Key, E: Entry, A: NodeAlloc> RangeMap<K, E, A> {
     {
         // SAFETY: the map is borrowed mutably.
         unsafe { EntriesMut::new(self.tree.iter(Self::GUARD, indices(&range))) }
-    }
-
-    /// Moves the entries from `key` on to a map of their own. An entry that extends beyond both
-    /// sides of `key` is divided. If entries are shared ([`Entry::SHARES`]), it takes the time of
-    /// two writes, and of the nodes that either map gives up; otherwise that of the moved entries.
-    ///
-    /// ```
-    /// use maple::RangeMap;
-    /// let mut low = RangeMap::<u32, char>::new();
-    /// low.store(0..100, 'a')?;
-    /// let high = low.split_off(50)?;
-    /// assert!(low.keys().eq([0..=49]) && high.keys().eq([50..=99]));
-    /// # Ok::<(), maple::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`], or [`Error::Whole`] if an [`Owned`](crate::Owned) would be divided.
-    /// The map is as it was.
-    ///
-    /// # Panics
-    /// As for [`pop_first`](RangeMap::pop_first), if entries are not shared.
-    pub fn split_off(&mut self, key: K) -> Result<Self, Error> {
-        let mut high = if E::SHARES { self.duplicate()? } else { Self::new_in() };
-        let first = key.to_index();
-        if E::SHARES {
-            if let Some(below) = first.checked_sub(1) {
-                high.tree.get_mut().erase_range(0..=below)?;
-            }
-            self.tree.get_mut().erase_range(first..=Index::MAX)?;
-            return Ok(high);
-        }
-        let across = self.tree.lookup(Self::GUARD, first).map(|(range, _)| range);
-        if let Some(range) = across.filter(|range| *range.start() < first) {
-            let entry = self.tree.get_mut().duplicate_entry(first)?;
-            high.tree.get_mut().store_range(first..=*range.end(), entry).map_err(Error::from)?;
-            self.tree.get_mut().erase_range(first..=*range.end())?;
-        }
-        let last = |map: &Self| map.tree.last(Self::GUARD).map(|(range, _)| *range.start());
-        while let Some(start) = last(self).filter(|start| *start >= first) {
-            let erased = self.tree.get_mut().erase(start).expect(NO_MEMORY);
-            let Some((range, entry)) = erased else { unreachable!("found just now") };
-            let stored = high.tree.get_mut().store_range(range, owned(entry));
-            stored.map_err(|refused| refused.error).expect(NO_MEMORY);
-        }
-        Ok(high)
     }
 
     /// Moves all entries of `other` here, over what is here. Time: that of a store for each.

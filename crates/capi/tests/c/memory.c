@@ -39,11 +39,18 @@ static void deallocate(void *ctx, void *block, size_t size, size_t align)
 }
 
 static int references;
+static struct samara_tree *written; /* the tree whose write calls `retain`, for a test */
 
 static void retain(void *ctx, void *what)
 {
     (void)ctx, (void)what;
     references++;
+    if (written) {
+        long before = blocks;
+        GIVES(-EDEADLK, samara_tree_preallocate(written, 3));
+        GIVES(-EDEADLK, samara_tree_preallocate(written, 0));
+        CHECK(blocks == before);
+    }
 }
 
 static void release(void *ctx, void *what)
@@ -285,6 +292,30 @@ static void preallocated(uint32_t flags, int counted)
     OK(samara_tree_destroy(tree));
 }
 
+/* What is preallocated stays when a callback of the write tries to change it. */
+static void preallocated_in_callback(uint32_t flags)
+{
+    struct samara_tree *tree = make(flags, 1);
+    int exclusive = (flags & SAMARA_TREE_EXCLUSIVE) != 0, before;
+    if (!exclusive) {
+        OK(samara_tree_lock(tree));
+    }
+    OK(samara_tree_store(tree, 0, 99, entry(1)));
+    OK(samara_tree_preallocate(tree, 2));
+    written = tree;
+    before = references;
+    countdown = 0;
+    OK(samara_tree_store(tree, 40, 49, entry(2)));
+    OK(samara_tree_store(tree, 10, 19, entry(3)));
+    countdown = -1;
+    CHECK(references == before + 2);
+    written = NULL;
+    if (!exclusive) {
+        OK(samara_tree_unlock(tree));
+    }
+    OK(samara_tree_destroy(tree));
+}
+
 static void *first_section(void *arg)
 {
     (void)arg;
@@ -326,6 +357,9 @@ int main(void)
     preallocated(SAMARA_TREE_CALLER_LOCK, 1);
     preallocated(SAMARA_TREE_EXCLUSIVE, 0);
     preallocated(SAMARA_TREE_EXCLUSIVE, 1);
+    preallocated_in_callback(0);
+    preallocated_in_callback(SAMARA_TREE_CALLER_LOCK);
+    preallocated_in_callback(SAMARA_TREE_EXCLUSIVE);
     CHECK(calls_that_failed > 1000 && failures >= calls_that_failed);
     CHECK(blocks == records && bytes == 128 * records);
     puts("memory: ok");

@@ -78,7 +78,10 @@
 #[macro_export]
 macro_rules! entry {
     ([$($of:tt)*] $type:ty as $word:ty, $to:expr, $from:expr $(,)?) => {
-        $crate::__entry!([$($of)*], $type, $word, $to, $from, $type, from);
+        $crate::__entry!(
+            [$($of)*], $type, $word, $to, $from,
+            $type, <$type as __MapleConversion<$word>>::__of_word
+        );
     };
     ([$($of:tt)*] $type:ty => $word:ty, $to:expr, $from:expr $(,)?) => {
         $crate::__entry!(
@@ -99,18 +102,26 @@ macro_rules! entry {
 #[macro_export]
 macro_rules! __entry {
     (
-        [$($of:tt)*], $type:ty, $word:ty, $to:expr, $from:expr, $ref:ty, $found:path
+        [$($of:tt)*], $type:ty, $word:ty, $to:expr, $from:expr, $ref:ty, $found:expr
     ) => {
         const _: () = {
-            // The conversions are the program's, so they stand in no unsafe function.
-            fn to<$($of)*>(value: $type) -> $word {
-                let to: fn($type) -> $word = $to;
-                to(value)
+            // The conversions are the program's, so they stand in no unsafe function. They see the
+            // names of these items, which must not be those of the program's own.
+            trait __MapleConversion<W>: Sized {
+                fn __to_word(self) -> W;
+                fn __of_word(word: W) -> Self;
             }
 
-            fn from<$($of)*>(word: $word) -> $type {
-                let from: fn($word) -> $type = $from;
-                from(word)
+            impl<$($of)*> __MapleConversion<$word> for $type {
+                fn __to_word(self) -> $word {
+                    let to: fn($type) -> $word = $to;
+                    to(self)
+                }
+
+                fn __of_word(word: $word) -> Self {
+                    let from: fn($word) -> $type = $from;
+                    from(word)
+                }
             }
 
             // SAFETY: the words are those of another entry, and are used only by its functions. The
@@ -122,12 +133,13 @@ macro_rules! __entry {
                 const SPARE: Option<::core::num::NonZeroUsize> = <$word as $crate::Entry>::SPARE;
 
                 fn try_into_raw(self) -> Result<$crate::Raw, Self> {
-                    <$word as $crate::Entry>::try_into_raw(to(self)).map_err(from)
+                    let word = __MapleConversion::<$word>::__to_word(self);
+                    <$word as $crate::Entry>::try_into_raw(word).map_err(Self::__of_word)
                 }
 
                 unsafe fn from_raw(raw: $crate::Raw) -> Self {
                     // SAFETY: the caller's promise.
-                    from(unsafe { <$word as $crate::Entry>::from_raw(raw) })
+                    Self::__of_word(unsafe { <$word as $crate::Entry>::from_raw(raw) })
                 }
 
                 unsafe fn borrow<'g>(raw: $crate::Raw) -> Self::Ref<'g> {

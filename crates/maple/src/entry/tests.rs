@@ -254,3 +254,25 @@ fn a_word_that_needs_memory_may_be_refused() {
     assert_eq!((error, entry), (Error::OutOfMemory, Wordless(6)));
     assert!(tree.is_empty());
 }
+
+/// The conversions of `entry!` see the program's own names, and may call its type `Self`.
+#[test]
+fn conversions_may_have_any_names() {
+    struct Kind(u8);
+    fn to(kind: Kind) -> u8 {
+        kind.0
+    }
+    fn from(number: u8) -> Kind {
+        Kind(number)
+    }
+    crate::entry!(Kind as u8, to, from);
+    struct Wide<const N: usize>(u16);
+    crate::entry!([const N: usize] Wide<N> as u16, |wide| wide.0, |number| Self(number));
+
+    let mut tree = MapleTree::<Kind>::new();
+    tree.get_mut().store_range(0..=9, Kind(7)).unwrap();
+    assert_eq!(tree.get_mut().load(5).unwrap().0, 7);
+    let mut tree = MapleTree::<Wide<3>>::new();
+    tree.get_mut().store_range(0..=9, Wide(7)).unwrap();
+    assert_eq!(tree.get_mut().load(5).unwrap().0, 7);
+}

@@ -139,7 +139,8 @@ impl<K: Key, E: Entry, R: Concurrent, A: NodeAlloc> SharedMap<K, E, R, A> {
     }
 
     /// The map as it is now. Its owner reads it without a view, and may write it. See
-    /// [`Writer::snapshot`](crate::Writer::snapshot); [`RangeMap::diff`] finds what has changed between two.
+    /// [`Writer::snapshot`](crate::Writer::snapshot); [`RangeMap::diff`] finds what has changed
+    /// between two.
     ///
     /// ```
     /// use maple::SharedMap;

@@ -141,7 +141,7 @@ fn keys_have_64_bits() {
 }
 
 /// A small generator of random numbers.
-fn fastrand_like(mut state: u64) -> impl FnMut() -> u64 {
+pub(super) fn fastrand_like(mut state: u64) -> impl FnMut() -> u64 {
     move || {
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

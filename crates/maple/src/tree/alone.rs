@@ -54,9 +54,10 @@ impl<E: Entry, A: NodeAlloc, L> MapleTree<E, Single, A, L> {
     /// The ranges in which this tree and `after` differ, in order, each with the entry of this one
     /// and that of the other. Where a range goes on with the same two entries, it is one range.
     ///
-    /// Nodes that the trees share are not looked at ([`Writer::duplicate`](crate::Writer::duplicate)
-    /// and [`Writer::snapshot`](crate::Writer::snapshot)). So the time is that of the changes
-    /// between the two, not of their size. Allocates nothing.
+    /// Nodes that the trees share are not looked at
+    /// ([`Writer::duplicate`](crate::Writer::duplicate) and
+    /// [`Writer::snapshot`](crate::Writer::snapshot)). So the time is that of the changes between
+    /// the two, not of their size. Allocates nothing.
     ///
     /// Two entries are the same if they have the same word: the same pointer, or the same small
     /// number. Others may be equal: compare the two. Trees with [`Entry::SHARES`] false share
@@ -80,6 +81,17 @@ impl<E: Entry, A: NodeAlloc, L> MapleTree<E, Single, A, L> {
         // SAFETY: nothing writes while the trees are borrowed, since their engine has no shared
         // writers.
         unsafe { Diff::new(self.core.root.load(), after.core.root.load()) }
+    }
+
+    /// The same words as entries of another type.
+    ///
+    /// # Safety
+    /// They are entries of that type.
+    pub(crate) unsafe fn into_tree_of<F: Entry>(self) -> MapleTree<F, Single, A> {
+        let wrapped = self.core.wrapped();
+        let tree = MapleTree::from_root(self.into_root());
+        tree.core.set_wrapped(wrapped);
+        tree
     }
 
     fn into_root(self) -> Link {

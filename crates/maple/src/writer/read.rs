@@ -6,7 +6,7 @@ use crate::alloc::NodeAlloc;
 use crate::cursor::{Paused, Position, ReadCursor, WriteCursor};
 use crate::descent;
 use crate::dump::Dump;
-use crate::entry::Entry;
+use crate::entry::{Entry, Raw};
 use crate::error::Error;
 use crate::gap::largest;
 use crate::iter::{Holes, Iter};
@@ -155,13 +155,13 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         Ok(MapleTree::from_root(self.duplicate_root()?))
     }
 
-    /// A duplicate of the entry at an index, which there is.
-    pub(crate) fn duplicate_entry(&self, index: Index) -> Result<E, Error> {
+    /// The word of a duplicate of the entry at an index, which there is.
+    pub(crate) fn duplicate_word(&self, index: Index) -> Result<Raw, Error> {
         // SAFETY: we are the writer.
         let span = unsafe { descent::lookup(self.root(), index) };
         let raw = NonNull::new(span.word).ok_or(Error::NoSpace)?;
-        // SAFETY: the entry is in the tree; the duplicate is turned back once.
-        unsafe { E::try_dup(raw).map(|raw| E::from_raw(raw)) }
+        // SAFETY: the entry is in the tree.
+        unsafe { E::try_dup(raw) }
     }
 
     /// The root of a duplicate.
