@@ -183,7 +183,7 @@ impl Record {
 ///
 /// ```
 /// use trace::record::Doubt;
-/// assert_eq!(Doubt::ALL.map(Doubt::name), ["touch", "overlap", "files", "attached"]);
+/// assert_eq!(Doubt::ALL.map(Doubt::name), ["touch", "overlap", "files", "attached", "ring"]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Doubt {
@@ -195,11 +195,15 @@ pub enum Doubt {
     Files,
     /// The program ran before it was followed, so the history of its VMAs is not known.
     Attached,
+    /// The program has an io_uring, through which it can advise memory without a system call of its
+    /// own (`IORING_OP_MADVISE`).
+    Ring,
 }
 
 impl Doubt {
     /// All of them.
-    pub const ALL: [Doubt; 4] = [Doubt::Touch, Doubt::Overlap, Doubt::Files, Doubt::Attached];
+    pub const ALL: [Doubt; 5] =
+        [Doubt::Touch, Doubt::Overlap, Doubt::Files, Doubt::Attached, Doubt::Ring];
 
     /// Its word in a trace.
     pub fn name(self) -> &'static str {
@@ -208,6 +212,7 @@ impl Doubt {
             Doubt::Overlap => "overlap",
             Doubt::Files => "files",
             Doubt::Attached => "attached",
+            Doubt::Ring => "ring",
         }
     }
 
@@ -229,6 +234,10 @@ impl Doubt {
             Doubt::Attached => {
                 "a difference is not counted as a mismatch: the program ran before it was \
                  followed, and what its memory was before is not known"
+            }
+            Doubt::Ring => {
+                "a difference is not counted as a mismatch: the program has an io_uring, and an \
+                 IORING_OP_MADVISE in it is not seen"
             }
         }
     }

@@ -15,6 +15,7 @@ use std::{
 use trace::{
     live::{self, Exit, Options},
     replay,
+    report::Notice,
     session::Session,
     text::Header,
 };
@@ -87,6 +88,25 @@ fn agrees<S: AsRef<OsStr>>(what: &str, command: &[S]) -> String {
     let again = replay::replay(recorded.as_slice(), what).unwrap();
     assert_eq!(again.total.mismatches, 0, "{what}, replayed: {:?}", again.first_mismatch);
     String::from_utf8(recorded).unwrap()
+}
+
+/// What a ring of operations does to VMAs is not seen. So a difference after it is no mismatch.
+#[test]
+fn a_ring_of_operations_makes_a_difference_uncertain() {
+    let program = compile("ring");
+    let mut session = Session::<Vec<u8>>::new("ring", live::profile(), None).unwrap();
+    let command = [program.to_str().unwrap()];
+    let exit = live::run(Options::default(), &command, &mut session).unwrap();
+    let seen = session.finish().unwrap();
+    fs::remove_dir_all(program.parent().unwrap()).unwrap();
+    if !needs::has("io_uring", exit != Exit::Code(77), None) {
+        return;
+    }
+    assert_eq!(exit, Exit::Code(0));
+    assert_eq!(seen.total.mismatches, 0, "{:?}", seen.first_mismatch);
+    assert_eq!(seen.total.cannot_tell, 1);
+    let told = |notice: &Notice| notice.text.contains("IORING_OP_MADVISE");
+    assert!(seen.notices.iter().any(told), "{:?}", seen.notices);
 }
 
 /// A path may be any bytes. A recording is text.

@@ -85,6 +85,9 @@ impl Follower<'_> {
         result: isize,
         timed: Option<Duration>,
     ) {
+        if flight.call.kind == Kind::Ring && result >= 0 {
+            self.doubt(mm, record::Doubt::Ring);
+        }
         // fork and execve return here only if they failed, without an effect.
         let Kind::Memory(op) = flight.call.kind else { return };
         let args = flight.call.args;

@@ -150,13 +150,13 @@ impl Follower<'_> {
                 Load::None
             }
             Kind::Exec => Load::Image(self.image(mm, tid)),
-            Kind::Ptrace => Load::None,
+            Kind::Ring | Kind::Ptrace => Load::None,
         };
         let alone = self.spaces.get(&mm).is_some_and(|space| space.flying.is_empty());
         let mut exposed = Vec::new();
         if !alone {
             self.doubt(mm, Doubt::Overlap);
-        } else if call.kind != Kind::Exec {
+        } else if !matches!(call.kind, Kind::Exec | Kind::Ring) {
             exposed = self.stand_still(mm, tid, &call);
         }
         if let Some(space) = self.spaces.get_mut(&mm) {

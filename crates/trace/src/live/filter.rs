@@ -105,8 +105,14 @@ pub(super) fn build() -> Vec<sock_filter> {
     inspect(&mut out, libc::SYS_clone, &[argument(0), both], &stops);
     // Calls that are traced for all arguments. Those of clone3 are in memory, which a filter cannot
     // read.
-    let always =
-        [libc::SYS_clone3, libc::SYS_fork, libc::SYS_execve, libc::SYS_execveat, libc::SYS_ptrace];
+    let always = [
+        libc::SYS_clone3,
+        libc::SYS_fork,
+        libc::SYS_execve,
+        libc::SYS_execveat,
+        libc::SYS_io_uring_setup,
+        libc::SYS_ptrace,
+    ];
     let numbers = MEMORY.iter().map(|&(number, _)| number).chain(always);
     for number in numbers {
         out.push(unless(BPF_JEQ, number as u32, 1));
