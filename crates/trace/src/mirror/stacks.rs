@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Beside, Expected, Mirror, owners::Owners};
-use crate::record::{Call, MmId};
+use super::{Beside, Expected, Mirror, lives::Life, owners::Owners};
+use crate::record::{Call, MmId, Op};
 
 impl<B: Beside> Mirror<B> {
     /// The program's first process began with the first program. If it executes another one, its
@@ -63,6 +63,13 @@ impl<B: Beside> Mirror<B> {
     pub(super) fn count_stack(&mut self, call: &Call, mapped: u64) {
         if call.stack != 0 || !self.summary.stacks.is_empty() {
             self.summary.stacks.count((call.stack, call.op), 1, mapped);
+        }
+    }
+
+    /// Counts a map that has ended for the call that made it.
+    pub(super) fn count_ended(&mut self, life: Life) {
+        if let Some(lived) = life.lived.filter(|_| life.stack != 0) {
+            self.summary.stacks.count_ended((life.stack, Op::Mmap), lived);
         }
     }
 

@@ -8,6 +8,7 @@
 
 pub mod call;
 pub mod json;
+mod lives;
 pub mod messages;
 pub mod mismatch;
 mod outcome;
