@@ -4,6 +4,7 @@
 //! wide table scrolls within its own box, so that the page never does.
 
 use maud::{Markup, html};
+use std::time::Duration;
 
 /// A cell: its text, and the number it is sorted by, if it has one.
 pub(crate) struct Cell {
@@ -48,6 +49,12 @@ pub(crate) fn bytes(bytes: u64) -> Cell {
         _ => size(bytes),
     };
     Cell { text, number: Some(bytes as f64) }
+}
+
+/// A time in nanoseconds, if it is known.
+pub(crate) fn time(ns: Option<u64>) -> Cell {
+    let text = |ns| format!("{:.1?}", Duration::from_nanos(ns));
+    ns.map_or(Cell::from(None), |ns| number(ns as f64, text(ns)))
 }
 
 /// Bytes as text, in the largest unit of which there is at least one.

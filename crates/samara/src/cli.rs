@@ -18,6 +18,7 @@ use crate::what_if::Rule;
 #[cfg(not(feature = "full"))]
 use absent::{
     Absent as Bench, Absent as Boot, Absent as Report, Absent as Completions, Absent as Man,
+    Absent as Top,
 };
 #[cfg(feature = "full")]
 pub(crate) use boot::{
@@ -26,7 +27,7 @@ pub(crate) use boot::{
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, Parser, Subcommand};
 #[cfg(feature = "full")]
-pub(crate) use full::{Bench, Completions, Effort, Man, Report};
+pub(crate) use full::{Bench, Completions, Effort, Man, Report, Top};
 use trace::record::Op;
 
 /// Shows the maps and resident pages of real programs (not what malloc does within its maps), and
@@ -162,6 +163,20 @@ Exit code: 0 if the page was written; 2 if a file cannot be read or is no result
 be written.
 ")]
     Report(Report),
+    /// Show the maps of a running process: VMAs, resident memory, faults, calls, and their owners
+    #[command(after_help = "\
+The process is followed as by samara trace -p, and runs on when this ends: by q, Ctrl-C, or --for.
+Each of its system calls costs it four context switches meanwhile. An owner is the function that
+called malloc, mmap or another allocator; names appear after some seconds. samara top sees maps, not
+what malloc does within them.
+
+Examples:
+  samara top -p 4711
+  samara top -p 4711 --for 60
+
+Exit code: 0; 1 if the process cannot be followed, or there is no terminal.
+")]
+    Top(Top),
     /// Write completions for a shell to standard output
     #[command(after_help = "\
 Examples:
@@ -189,6 +204,7 @@ impl Command {
             Command::Bench(_) => "samara bench",
             Command::Boot(_) => "samara boot",
             Command::Report(_) => "samara report",
+            Command::Top(_) => "samara top",
             Command::Completions(_) => "samara completions",
             Command::Man(_) => "samara man",
         }
@@ -271,11 +287,12 @@ pub(crate) struct Trace {
     pub(crate) progress: bool,
 
     /// Leave the process of -p after this time
-    #[arg(long = "for", value_name = "SECONDS", requires = "attach", value_parser = seconds)]
+    #[arg(long = "for", value_name = "SECONDS", conflicts_with = "command",
+        value_parser = seconds)]
     pub(crate) time: Option<Duration>,
 
     /// Leave the process of -p after so many memory calls, or soon after
-    #[arg(long, value_name = "N", requires = "attach")]
+    #[arg(long, value_name = "N", conflicts_with = "command")]
     pub(crate) max_calls: Option<NonZeroU64>,
 
     /// Follow the running process PID with its threads instead, until Ctrl-C; it runs on
@@ -289,7 +306,7 @@ pub(crate) struct Trace {
 }
 
 /// A time in seconds, such as 0.5.
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let number: f64 = text.parse().map_err(|_| "it is no number of seconds".to_owned())?;
     let time = Duration::try_from_secs_f64(number).map_err(|error| error.to_string())?;
     if time.is_zero() { Err("it is no time".into()) } else { Ok(time) }

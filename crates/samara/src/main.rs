@@ -21,6 +21,11 @@ mod pages;
 mod replay;
 #[cfg(feature = "full")]
 mod report_command;
+#[cfg(all(feature = "full", target_os = "linux", target_arch = "x86_64"))]
+mod top;
+#[cfg(all(feature = "full", not(all(target_os = "linux", target_arch = "x86_64"))))]
+#[path = "top_unsupported.rs"]
+mod top;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod trace_command;
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
@@ -54,6 +59,8 @@ fn main() -> ExitCode {
         cli::Command::Boot(options) => boot::run(&options),
         #[cfg(feature = "full")]
         cli::Command::Report(options) => report_command::run(&options),
+        #[cfg(feature = "full")]
+        cli::Command::Top(options) => top::run(&options),
         #[cfg(feature = "full")]
         cli::Command::Completions(options) => manual::completions(&options),
         #[cfg(feature = "full")]

@@ -2,6 +2,9 @@
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
+#[path = "../../trace/tests/common/needs.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod needs;
 #[path = "../../trace/tests/common/patience.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod patience;
@@ -346,4 +349,35 @@ fn a_limit_leaves_the_program() {
         assert_eq!(status(pid, "TracerPid:"), "0");
     }
     ends_well(child);
+}
+
+/// On a terminal: what the process has and does is drawn, names of its functions come, and it runs
+/// on.
+#[test]
+fn a_live_view_leaves_the_program_as_it_was() {
+    let found = Command::new("script").arg("--version").output().is_ok();
+    if !needs::has("script", found, Some("install bsdutils")) {
+        return;
+    }
+    let child = start("watched");
+    let pid = child.id();
+    let line =
+        format!("stty cols 150 rows 30; '{}' top -p {pid} --for 4", env!("CARGO_BIN_EXE_samara"));
+    let out = Command::new("script")
+        .args(["-qec", &line, "/dev/null"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{text}");
+    for expected in ["watched (", "resident", "owners", "mprotect", "faults", "execve"] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    assert_eq!(status(pid, "TracerPid:"), "0");
+    ends_well(child);
+    // Without a terminal there is nothing to draw on.
+    let out = Command::new(env!("CARGO_BIN_EXE_samara")).args(["top", "-p", "1"]).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("is no terminal"), "{out:?}");
 }

@@ -185,6 +185,12 @@ pub trait Observer {
         None
     }
 
+    /// Whether names of functions shall be reported while the program runs, besides at the end. It
+    /// is asked every few milliseconds.
+    fn wants_names(&mut self) -> bool {
+        false
+    }
+
     /// Whether a program that ran before shall be left. It is asked every few milliseconds.
     fn has_enough(&mut self) -> bool {
         false

@@ -13,10 +13,20 @@ use crate::{
     mirror::{Mirror, Verdict},
     observer::{Code, Event, KernelVma, Observer, Wanted},
     record::{FileId, MmId, Record},
-    report::{Progress, Summary, messages},
+    report::{Progress, Summary, View, messages},
     stream::Stream,
     text::{Header, Printer, fnv1a64},
 };
+
+/// Shows the state of a run, which it gets by calling its argument. Returns whether to go on.
+type Show = dyn FnMut(&mut dyn FnMut() -> View) -> bool;
+
+/// What shows the state of the run.
+struct Watch {
+    show: Box<Show>,
+    /// When names were asked for last.
+    named: Instant,
+}
 
 /// How long a program that ran before is followed. It is left soon after one of these is reached.
 ///
@@ -56,7 +66,10 @@ pub struct Session<W> {
     /// The reason why the program's first process was not followed to its end, if it was not.
     unfollowed: Option<String>,
     progress: Progress,
+    /// Whether notices are kept for the summary only.
+    silent: bool,
     limits: Limits,
+    watch: Option<Watch>,
     begun: Instant,
     calls: u64,
     mismatches: u64,
@@ -76,7 +89,9 @@ impl<W: Write> Session<W> {
             unstreamed: None,
             unfollowed: None,
             progress: Progress::hidden(),
+            silent: false,
             limits: Limits::default(),
+            watch: None,
             begun: Instant::now(),
             calls: 0,
             mismatches: 0,
@@ -88,9 +103,20 @@ impl<W: Write> Session<W> {
         self.progress = progress;
     }
 
+    /// Writes no notice to standard error. The summary has them.
+    pub fn set_silent(&mut self) {
+        self.silent = true;
+    }
+
     /// Leaves a program that ran before when one of these is reached.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
+    }
+
+    /// Shows the state of the run now and then, until `show` returns false: then a program that ran
+    /// before is left. The program may wait for it, so it must not take long.
+    pub fn set_watch(&mut self, show: impl FnMut(&mut dyn FnMut() -> View) -> bool + 'static) {
+        self.watch = Some(Watch { show: Box::new(show), named: Instant::now() });
     }
 
     /// Shows each call in `stream` as it happens.
@@ -273,13 +299,25 @@ impl<W: Write> Observer for Session<W> {
         }
     }
 
+    fn wants_names(&mut self) -> bool {
+        const BETWEEN: Duration = Duration::from_secs(1);
+        let watch = self.watch.as_mut().filter(|watch| watch.named.elapsed() >= BETWEEN);
+        watch.map(|watch| watch.named = Instant::now()).is_some()
+    }
+
     fn has_enough(&mut self) -> bool {
+        if let Some(watch) = &mut self.watch {
+            let (mirror, elapsed) = (&mut self.mirror, self.begun.elapsed());
+            if !(watch.show)(&mut || View { elapsed, ..mirror.view() }) {
+                return true;
+            }
+        }
         self.limits.calls.is_some_and(|calls| self.calls >= calls)
             || self.limits.time.is_some_and(|time| self.begun.elapsed() >= time)
     }
 
     fn notice(&mut self, text: &str) {
-        if self.mirror.summary_mut().notice(text) {
+        if self.mirror.summary_mut().notice(text) && !self.silent {
             self.progress.suspend(|| messages::tell(text));
         }
     }

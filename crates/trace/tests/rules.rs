@@ -94,7 +94,7 @@ fn agrees<S: AsRef<OsStr>>(what: &str, command: &[S]) -> String {
 #[test]
 fn a_ring_of_operations_makes_a_difference_uncertain() {
     let program = compile("ring");
-    let mut session = Session::<Vec<u8>>::new("ring", live::profile(), None).unwrap();
+    let mut session = Session::<Vec<u8>>::new(live::profile(), None).unwrap();
     let command = [program.to_str().unwrap()];
     let exit = live::run(Options::default(), &command, &mut session).unwrap();
     let seen = session.finish().unwrap();

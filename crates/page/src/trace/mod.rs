@@ -4,6 +4,7 @@
 //! `samara trace --json-lines` ([`Calls`]), which have a course but no picture.
 
 mod calls;
+mod lives;
 mod map;
 mod show;
 mod stacks;
@@ -13,6 +14,7 @@ pub(crate) use show::traces;
 
 use crate::read::{text, whole};
 use crate::table::size;
+use lives::Maps;
 use serde_json::{Map, Value};
 use stacks::Stacks;
 
@@ -30,6 +32,7 @@ pub(crate) struct Trace {
     pub(crate) moment: String,
     pub(crate) peak: Option<Peak>,
     pub(crate) stacks: Option<Stacks>,
+    pub(crate) lives: Vec<Maps>,
 }
 
 /// A kind of call.
@@ -150,6 +153,7 @@ impl Trace {
             moment,
             peak: if value["peak"].is_object() { Some(peak(&value["peak"])?) } else { None },
             stacks: Stacks::of(value)?,
+            lives: list(value, "lives").map(Maps::of).collect::<Result<_, _>>()?,
             spaces,
         })
     }

@@ -1,11 +1,10 @@
 //! Shows traces.
 
-use super::{Bin, COLUMNS, Peak, Trace, map::map};
+use super::{Bin, COLUMNS, Peak, Trace, lives::lives, map::map};
 use crate::data::Results;
 use crate::plot::{Plot, Series, X};
-use crate::table::{bytes, grouped, number, table};
+use crate::table::{bytes, grouped, number, table, time};
 use maud::{Markup, html};
-use std::time::Duration;
 
 /// The command that makes a trace.
 const COMMAND: &str = "samara trace --json FILE -- COMMAND";
@@ -50,6 +49,7 @@ fn trace(trace: &Trace) -> Markup {
             None => p.missing { code { (STACKS) } " also shows which functions map." },
         }
         @if let Some(peak) = peak { h3 { "The address space" } (map(peak)) }
+        @if !trace.lives.is_empty() { h3 { "Maps by size and lifetime" } (lives(&trace.lives)) }
         @if trace.bins.len() > 1 { h3 { "The course" } div.plots { (course(&trace.bins)) } }
         @if !trace.kinds.is_empty() { h3 { "Calls" } (kinds(trace)) }
         @if trace.spaces.len() > 1 { h3 { "Address spaces" } (spaces(trace)) }
@@ -80,7 +80,6 @@ fn course(bins: &[Bin]) -> Markup {
 }
 
 fn kinds(trace: &Trace) -> Markup {
-    let time = |ns: u64| number(ns as f64, format!("{:.1?}", Duration::from_nanos(ns)));
     let line = |kind: &super::Kind| {
         vec![
             kind.name.as_str().into(),
@@ -88,7 +87,7 @@ fn kinds(trace: &Trace) -> Markup {
             bytes(kind.bytes),
             kind.failed.into(),
             kind.errors.as_str().into(),
-            kind.time.map_or_else(|| None.into(), time),
+            time(kind.time),
             kind.kernel.into(),
             kind.ours.into(),
         ]

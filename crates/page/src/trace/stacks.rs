@@ -8,7 +8,7 @@
 
 use super::{entries, list};
 use crate::read::{text, whole};
-use crate::table::{bytes, grouped, size, table};
+use crate::table::{bytes, grouped, size, table, time};
 use maud::{Markup, html};
 use serde_json::Value;
 use std::cmp::Reverse;
@@ -53,6 +53,9 @@ struct Site {
     /// None in a recording.
     at_peak: Option<u64>,
     at_end: u64,
+    /// The maps that were unmapped, and how long they lived on average, in nanoseconds.
+    unmapped: u64,
+    lived: Option<u64>,
 }
 
 /// A function: its name, and the file that it is in, if that is known.
@@ -84,6 +87,8 @@ impl Stacks {
                 mapped: whole(value, "mapped")?,
                 at_peak: value["at_peak"].as_u64(),
                 at_end: whole(value, "at_end")?,
+                unmapped: value["unmapped"].as_u64().unwrap_or(0),
+                lived: value["lived_ns"].as_u64(),
             })
         };
         let mut sites: Vec<Site> = list(value, "sites").map(site).collect::<Result<_, _>>()?;
@@ -123,12 +128,13 @@ impl Stacks {
             let mut line = vec![site.place.as_str().into(), site.by.as_str().into()];
             line.extend([site.call.as_str().into(), site.calls.into()]);
             line.extend(peak.then(|| bytes(site.at_peak.unwrap_or(0))));
-            line.extend([bytes(site.mapped), bytes(site.at_end)]);
+            line.extend([bytes(site.mapped), bytes(site.at_end), site.unmapped.into()]);
+            line.push(time(site.lived));
             line
         };
         let mut head = vec!["site", "by", "call", "count"];
         head.extend(peak.then_some("resident at the peak"));
-        head.extend(["mapped", "still mapped at the end"]);
+        head.extend(["mapped", "still mapped at the end", "maps unmapped", "after, mean"]);
         html! {
             @for (at, graph) in self.graphs.iter().filter(|graph| graph.root.value > 0).enumerate() {
                 details.graph open[at == 0] {

@@ -1,6 +1,7 @@
 //! The command lines of `samara bench`, `report`, `completions` and `man`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::bench::names;
 use clap::Args;
@@ -36,6 +37,18 @@ pub(crate) struct Report {
     /// Results
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Top {
+    /// The process
+    #[arg(short = 'p', long = "attach", value_name = "PID",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) pid: u32,
+
+    /// Leave the process after this time
+    #[arg(long = "for", value_name = "SECONDS", value_parser = super::seconds)]
+    pub(crate) time: Option<Duration>,
 }
 
 #[derive(Args, Debug)]

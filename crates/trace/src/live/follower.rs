@@ -279,6 +279,11 @@ impl<'a> Follower<'a> {
         if self.attached.is_some() && (wishes > 0 || self.observer.has_enough()) {
             return self.leave_when_quiet();
         }
+        if self.observer.wants_names()
+            && let Some(stacks) = &mut self.stacks
+        {
+            stacks.tell_names(self.observer);
+        }
         if fresh && self.exit.is_some() {
             self.end_children(forwarding);
         }

@@ -27,6 +27,10 @@ impl Stacks {
         match *self {}
     }
 
+    pub(super) fn tell_names(&mut self, _observer: &mut dyn Observer) {
+        match *self {}
+    }
+
     pub(super) fn tell_symbols(&mut self, _observer: &mut dyn Observer) {
         match *self {}
     }

@@ -10,6 +10,7 @@ mod beside;
 mod calls;
 mod compare;
 mod file;
+mod lives;
 mod mirrored;
 mod owners;
 mod peak;
@@ -33,6 +34,7 @@ use beside::Steps;
 pub use beside::{Alone, Beside};
 use calls::{Context, Ours, attach, bottom_up, perform};
 pub use file::File;
+use lives::Lives;
 pub(crate) use owners::Owner;
 use owners::Owners;
 use personality::Personalities;
@@ -93,6 +95,7 @@ struct Mirrored {
     /// The call that mapped each byte; `None` until a call has a stack.
     owners: Option<Owners>,
     rings: Rings,
+    lives: Lives,
 }
 
 /// The result of a comparison.
@@ -287,6 +290,7 @@ impl<B: Beside> Mirror<B> {
             doubt: None,
             owners: None,
             rings: Rings::default(),
+            lives: Lives::default(),
         };
         self.spaces.insert(mm, mirrored);
         Ok(())
@@ -296,6 +300,7 @@ impl<B: Beside> Mirror<B> {
         self.keep_picture(mm, true);
         let Some(mut mirrored) = self.spaces.remove(&mm) else { return };
         self.beside.end(mm);
+        mirrored.lives.left().for_each(|life| self.summary.lives.add(life.bytes, life.lived));
         mirrored.measure();
         self.summary.timeline.end(mm);
         self.summary.add(mirrored.figures);
@@ -415,6 +420,7 @@ impl<B: Beside> Mirror<B> {
                 Some(addr as isize)
             }
         };
+        let ended = mirrored.lives.call(call);
         let (vmas, mapped) = mirrored.size();
         let peak = &mut mirrored.figures.stats.vmas_peak;
         *peak = (*peak).max(vmas);
@@ -422,6 +428,10 @@ impl<B: Beside> Mirror<B> {
             self.summary.timeline.call(at, call.mm, (vmas, mapped));
         }
         self.summary.outcomes.entry(call.op).or_default().add(call, brk);
+        for life in ended {
+            self.summary.lives.add(life.bytes, life.lived);
+            self.count_ended(life);
+        }
         self.count_stack(call, mapped_now);
         if ours != Ours::Unknown {
             self.summary.time(call.op, Some(took), None);

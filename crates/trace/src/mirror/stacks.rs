@@ -4,10 +4,11 @@
 //! processes have mapped then is still mapped at the end. What a process had mapped that ended
 //! before, or executed another program, is not.
 
-use std::collections::BTreeMap;
-
-use super::{Beside, Expected, Mirror, owners::Owners};
-use crate::record::{Call, MmId};
+use super::{Beside, Expected, Mirror, lives::Life, owners::Owners};
+use crate::{
+    record::{Call, MmId, Op},
+    report::{View, stacks::Owned},
+};
 
 impl<B: Beside> Mirror<B> {
     /// The program's first process began with the first program. If it executes another one, its
@@ -37,13 +38,42 @@ impl<B: Beside> Mirror<B> {
         if self.summary.stacks.is_empty() {
             return;
         }
-        let mut sums = BTreeMap::new();
+        let sums = self.owned();
+        self.summary.stacks.set_end(Some(sums));
+    }
+
+    /// The mapped bytes of each owner. O(VMAs and owners).
+    fn owned(&mut self) -> Owned {
+        let mut sums = Owned::new();
         for mirrored in self.spaces.values_mut() {
             let space = mirrored.space.get_mut();
             let owners = mirrored.owners.get_or_insert_with(|| Owners::new(&space));
             owners.add_to(&mut sums, &space);
         }
-        self.summary.stacks.set_end(Some(sums));
+        sums
+    }
+
+    /// The state of the run: its calls, its sizes, and what call sites have mapped now. O(VMAs,
+    /// owners and stacks).
+    pub fn view(&mut self) -> View {
+        let mut view = View::default();
+        for mirrored in self.spaces.values_mut() {
+            let (vmas, mapped) = mirrored.size();
+            view.vmas += vmas;
+            view.mapped = view.mapped.saturating_add(mapped);
+        }
+        let spaces = self.spaces.values().map(|mirrored| &mirrored.figures.stats);
+        for stats in spaces.chain([&self.summary.total]) {
+            view.refused += stats.refused;
+            for (&op, calls) in &stats.by_kind {
+                *view.calls.entry(op).or_default() += calls;
+            }
+        }
+        if !self.summary.stacks.is_empty() {
+            let owned = self.owned();
+            view.owners = self.summary.stacks.owners_now(owned);
+        }
+        view
     }
 
     /// Prepares the owners for a call.
@@ -63,6 +93,13 @@ impl<B: Beside> Mirror<B> {
     pub(super) fn count_stack(&mut self, call: &Call, mapped: u64) {
         if call.stack != 0 || !self.summary.stacks.is_empty() {
             self.summary.stacks.count((call.stack, call.op), 1, mapped);
+        }
+    }
+
+    /// Counts a map that has ended for the call that made it.
+    pub(super) fn count_ended(&mut self, life: Life) {
+        if let Some(lived) = life.lived.filter(|_| life.stack != 0) {
+            self.summary.stacks.count_ended((life.stack, Op::Mmap), lived);
         }
     }
 

@@ -6,8 +6,9 @@ use super::{Space, SpaceStats, Style, Summary, Timing, mismatch, picture, stacks
 
 /// The whole summary. The keys `calls`, `listings`, `mismatches`, `cannot_tell`, `predicted`,
 /// `predictable`, `address_spaces`, `unfollowed` and `vmas_peak` are always present, as numbers.
-/// `peak` is the address space with the most VMAs, with a region for each: its start (hexadecimal),
-/// size, kind and name.
+/// `peak` is the moment with most resident memory; in a recording, the address space with the most
+/// VMAs. It has a region for each VMA: its start (hexadecimal), size, kind and name.
+/// `lives` has the maps by size and lifetime.
 /// `stacks` is there if calls have stacks: `sites`, `stacks`, `at_end` and `folded` lines.
 pub fn object(summary: &Summary) -> Value {
     let mut object = stats(&summary.total);
@@ -17,6 +18,7 @@ pub fn object(summary: &Summary) -> Value {
     object.insert("notices".into(), notices(summary));
     object.insert("unfollowed".into(), json!(summary.unfollowed));
     object.insert("timeline".into(), summary.timeline.object());
+    object.insert("lives".into(), summary.lives.object());
     object.insert("peak".into(), json!(summary.largest.as_ref().map(picture::object)));
     object.insert("spaces".into(), summary.spaces().into_iter().map(space).collect());
     if !summary.stacks.is_empty() {

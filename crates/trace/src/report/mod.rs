@@ -8,6 +8,7 @@
 
 pub mod call;
 pub mod json;
+mod lives;
 pub mod messages;
 pub mod mismatch;
 mod outcome;
@@ -20,6 +21,7 @@ pub mod tables;
 mod timeline;
 mod timing;
 mod usage;
+mod view;
 
 pub use mismatch::{Difference, Mismatch};
 pub use outcome::Outcome;
@@ -28,4 +30,5 @@ pub use style::Style;
 pub use summary::{Notice, Portrait, Space, SpaceStats, Summary, Tree};
 pub use timing::{Nanoseconds, Timing};
 pub use usage::{Moment, Usage};
+pub use view::{OwnerNow, View};
 pub(crate) use {picture::Kind, usage::Residency};

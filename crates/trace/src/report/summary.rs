@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use super::{
-    Mismatch, Moment, Outcome, Timing, Usage, stacks::Stacks, style::count, timeline::Timeline,
+    Mismatch, Moment, Outcome, Timing, Usage, lives::Lives, stacks::Stacks, style::count,
+    timeline::Timeline,
 };
 use crate::record::{MmId, Op};
 
@@ -47,6 +48,7 @@ pub struct Summary {
     /// The call stacks, if they were recorded.
     pub stacks: Stacks,
     pub(crate) timeline: Timeline,
+    pub(crate) lives: Lives,
     spaces: Vec<Space>,
 }
 
@@ -91,6 +93,7 @@ impl Summary {
         if self.timeline.is_empty() {
             self.timeline = other.timeline;
         }
+        self.lives.merge(&other.lives);
         self.stacks.merge(other.stacks);
         self.elapsed += other.elapsed;
     }

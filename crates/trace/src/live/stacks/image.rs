@@ -74,6 +74,11 @@ impl Stamp {
 }
 
 impl Image {
+    /// A file without code.
+    pub(super) fn new(path: String, contents: Option<Contents>) -> Image {
+        Image { contents, path, elf: None, python: None }
+    }
+
     /// Whether the file still has the contents that were read.
     pub(super) fn is_unchanged(&self) -> bool {
         match &self.contents {
@@ -86,6 +91,11 @@ impl Image {
 impl Images {
     pub(super) fn get(&self, id: ImageId) -> Option<&Image> {
         self.images.get((id as usize).checked_sub(1)?).map(|image| &**image)
+    }
+
+    /// The same, to keep.
+    pub(super) fn shared(&self, id: ImageId) -> Option<Arc<Image>> {
+        self.images.get((id as usize).checked_sub(1)?).cloned()
     }
 
     /// The image of a VMA with code, the bias of its addresses, and its module for the unwinder.
@@ -176,7 +186,7 @@ impl Images {
     ) -> ImageId {
         let Ok(id) = ImageId::try_from(self.images.len() + 1) else { return 0 };
         let told = record::Image { id, dev: (0, 0), inode: 0, path: escape(path.clone()) };
-        self.add(told, Image { contents, path, elf: None, python: None }, observer);
+        self.add(told, Image::new(path, contents), observer);
         id
     }
 

@@ -24,6 +24,7 @@
 mod elf;
 mod image;
 mod memory;
+mod names;
 mod perf_map;
 mod python;
 mod signal;
@@ -42,11 +43,12 @@ use framehop::{
 use super::sys::{Tid, ptrace};
 use crate::{
     observer::{Code, CodeSource, Observer},
-    record::{Frame, ImageId, MmId, Record, Stack, StackEnd, StackId},
+    record::{Frame, ImageId, MmId, Record, Stack, StackEnd, StackId, Symbol},
 };
 use elf::Section;
 use image::Images;
 use memory::Memory;
+use names::Names;
 use python::Python;
 use signal::Trampolines;
 
@@ -63,6 +65,8 @@ pub(super) struct Stacks {
     trampolines: Trampolines,
     memory: Memory,
     python: Python,
+    /// Names while the program runs, if they were asked for.
+    names: Option<Names>,
 }
 
 /// The files with code of an address space that were in a stack.
@@ -97,6 +101,7 @@ impl Stacks {
             trampolines: Trampolines::default(),
             memory: Memory::default(),
             python: Python::default(),
+            names: None,
         })
     }
 
@@ -224,21 +229,49 @@ impl Stacks {
 
     /// Reports the names of the functions in all stacks.
     pub(super) fn tell_symbols(&mut self, observer: &mut dyn Observer) {
-        let mut frames: Vec<Frame> =
-            self.known.keys().flat_map(|(frames, _)| frames).copied().collect();
-        frames.sort_unstable();
-        frames.dedup();
-        for frames in frames.chunk_by(|a, b| a.image == b.image) {
+        for frames in self.unnamed().chunk_by(|a, b| a.image == b.image) {
             let Some(image) = frames.first().and_then(|frame| self.images.get(frame.image)) else {
                 continue;
             };
-            for symbol in guarded(|| symbols::of(image, frames)).unwrap_or_default() {
-                observer.record(Record::Symbol(symbol), None);
+            tell(guarded(|| symbols::of(image, frames)).unwrap_or_default(), observer);
+        }
+        tell(self.names.take().map(Names::rest).unwrap_or_default(), observer);
+        tell(self.python.symbols(), observer);
+    }
+
+    /// Reports the names that are ready, while the program runs, and asks for those of new frames.
+    pub(super) fn tell_names(&mut self, observer: &mut dyn Observer) {
+        if self.names.is_none() {
+            self.names = Names::start();
+        }
+        tell(self.python.symbols(), observer);
+        let Some(names) = &mut self.names else { return };
+        tell(names.ready(), observer);
+        if !names.is_idle() {
+            return;
+        }
+        for frames in self.unnamed().chunk_by(|a, b| a.image == b.image) {
+            let image = frames.first().and_then(|frame| self.images.shared(frame.image));
+            if let (Some(image), Some(names)) = (image, &mut self.names) {
+                names.ask(image, frames.to_vec());
             }
         }
-        for symbol in self.python.symbols() {
-            observer.record(Record::Symbol(symbol), None);
-        }
+    }
+
+    /// The frames whose names were not asked for, in order.
+    fn unnamed(&self) -> Vec<Frame> {
+        let frames = self.known.keys().flat_map(|(frames, _)| frames).copied();
+        let is_new = |frame: &Frame| self.names.as_ref().is_none_or(|all| !all.was_asked(*frame));
+        let mut frames: Vec<Frame> = frames.filter(is_new).collect();
+        frames.sort_unstable();
+        frames.dedup();
+        frames
+    }
+}
+
+fn tell(symbols: Vec<Symbol>, observer: &mut dyn Observer) {
+    for symbol in symbols {
+        observer.record(Record::Symbol(symbol), None);
     }
 }
 

@@ -55,7 +55,11 @@ pub(crate) struct Count {
     pub(crate) calls: u64,
     /// The bytes that these calls have mapped.
     pub(crate) mapped: u64,
-    /// Those of them that were resident at the peak.
+    /// The maps of theirs, or parts of them, that were unmapped.
+    pub(crate) ended: u64,
+    /// The nanoseconds that these have lived, in all.
+    pub(crate) lived: u64,
+    /// The bytes of theirs that were resident at the peak.
     pub(crate) at_peak: u64,
     /// Those of them that are still mapped at the end.
     pub(crate) at_end: u64,
@@ -65,6 +69,8 @@ impl Count {
     pub(crate) fn add(&mut self, other: Count) {
         self.calls += other.calls;
         self.mapped = self.mapped.saturating_add(other.mapped);
+        self.ended += other.ended;
+        self.lived = self.lived.saturating_add(other.lived);
         self.at_peak = self.at_peak.saturating_add(other.at_peak);
         self.at_end = self.at_end.saturating_add(other.at_end);
     }
@@ -91,6 +97,12 @@ impl Stacks {
     /// Counts calls.
     pub(crate) fn count(&mut self, whose: (StackId, Op), calls: u64, mapped: u64) {
         self.counts.entry(whose).or_default().add(Count { calls, mapped, ..Count::default() });
+    }
+
+    /// Counts a map that was unmapped after so many nanoseconds.
+    pub(crate) fn count_ended(&mut self, whose: (StackId, Op), lived: u64) {
+        let ended = Count { ended: 1, lived, ..Count::default() };
+        self.counts.entry(whose).or_default().add(ended);
     }
 
     /// Sets what is mapped at the end.
@@ -132,7 +144,7 @@ impl Stacks {
             self.symbols.insert(frame, there.collect());
         }
         for ((id, op), count) in other.counts {
-            self.count((stack(id), op), count.calls, count.mapped);
+            self.counts.entry((stack(id), op)).or_default().add(count);
         }
         for (owner, bytes) in other.end.unwrap_or_default() {
             let owner = match owner {

@@ -33,6 +33,8 @@ fn sites(stacks: &Stacks) -> Value {
             "by": site.via,
             "calls": count.calls,
             "mapped": count.mapped,
+            "unmapped": count.ended,
+            "lived_ns": count.lived.checked_div(count.ended),
             "at_peak": stacks.has_peak().then_some(count.at_peak),
             "at_end": count.at_end,
         })

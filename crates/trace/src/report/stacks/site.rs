@@ -10,8 +10,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Count, Function, Stacks};
-use crate::record::Op;
+use super::{Count, Function, Owned, Stacks};
+use crate::{record::Op, report::OwnerNow};
 
 /// A place that makes one kind of call.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -149,6 +149,33 @@ fn native_site(functions: &[Function<'_>]) -> (usize, Option<usize>) {
 }
 
 impl Stacks {
+    /// The call sites that own something now, those that own most first.
+    pub(crate) fn owners_now(&mut self, owned: Owned) -> Vec<OwnerNow> {
+        let end = self.end.replace(owned);
+        let sites = self.sites();
+        let others = self.others();
+        self.end = end;
+        let site = |(site, count): (Site, Count)| OwnerNow {
+            site: site.place,
+            by: site.via,
+            calls: count.calls,
+            mapped: count.at_end,
+            at_peak: count.at_peak,
+        };
+        let others = ["execve", "(unknown)"].into_iter().zip(others);
+        let other = |(name, count): (&str, Count)| OwnerNow {
+            site: name.into(),
+            by: None,
+            calls: count.calls,
+            mapped: count.at_end,
+            at_peak: count.at_peak,
+        };
+        let all = sites.into_iter().map(site).chain(others.map(other));
+        let mut all: Vec<_> = all.filter(|one| one.mapped > 0 || one.at_peak > 0).collect();
+        all.sort_by_key(|one| std::cmp::Reverse((one.mapped, one.at_peak)));
+        all
+    }
+
     /// The call sites with their counts. The sum is that of all calls.
     pub(crate) fn sites(&self) -> BTreeMap<Site, Count> {
         let mut sites = BTreeMap::<Site, Count>::new();
