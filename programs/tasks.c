@@ -1,6 +1,6 @@
 /* Checks what belongs to a thread, not to its process: its name, its times, its number when it
  * replaces the program, and the wait of CLONE_VFORK, of siblings and of threads too. A call that
- * takes long leaves the CPU to others. `tasks PERCENT`. */
+ * takes long leaves the CPU to others, and so does a thread that computes. `tasks PERCENT`. */
 #include "test.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -243,6 +243,55 @@ static void long_calls(void)
 	OK(sched_setaffinity(0, sizeof all, &all));
 }
 
+static int there[2], back[2]; /* pipes */
+
+static void *send_back(void *unused)
+{
+	char byte;
+	while (OK(read(there[0], &byte, 1)) == 1)
+		EQ(write(back[1], &byte, 1), 1);
+	return unused;
+}
+
+static void *compute(void *unused)
+{
+	while (!is_over)
+		turns++;
+	return unused;
+}
+
+/* Two threads that wait for each other hardly wait for a third one of their CPU, which computes;
+ * and that one has turns, too. */
+static void short_turns(void)
+{
+	enum { ROUNDS = 400, TURNS = 3 };
+	cpu_set_t all = on_one_cpu();
+	pthread_t partner, third;
+	OK(pipe(there));
+	OK(pipe(back));
+	is_over = 0;
+	EQ(pthread_create(&partner, NULL, send_back, NULL), 0);
+	EQ(pthread_create(&third, NULL, compute, NULL), 0);
+	long rounds = 0, waited = 0;
+	while (rounds < ROUNDS || waited < TURNS) {
+		long before = turns;
+		char byte = 1;
+		EQ(write(there[1], &byte, 1), 1);
+		EQ(read(back[0], &byte, 1), 1);
+		waited += turns != before;
+		rounds++;
+	}
+	CHECK(waited < rounds / 2);
+	is_over = 1;
+	OK(close(there[1]));
+	EQ(pthread_join(partner, NULL), 0);
+	EQ(pthread_join(third, NULL), 0);
+	OK(close(there[0]));
+	OK(close(back[0]));
+	OK(close(back[1]));
+	OK(sched_setaffinity(0, sizeof all, &all));
+}
+
 static void *wait_for_ever(void *unused)
 {
 	pthread_barrier_wait(&barrier);
@@ -449,6 +498,7 @@ int main(int argc, char **argv)
 	times_of_threads();
 	long_calls();
 	long_memory();
+	short_turns();
 	for (long i = 0; i < rounds; i++) {
 		replacing(program, 0);
 		replacing(program, 1);

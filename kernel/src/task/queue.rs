@@ -3,25 +3,88 @@
 //! A woken thread goes to the CPU that ran it last, if that is idle, else to another idle CPU, else
 //! to the queue of its last CPU. An idle CPU takes threads from others' queues. A CPU that is in a
 //! program gives it up at a tick if its queue is not empty.
+//!
+//! A queue goes round by round, and each thread has one turn in a round. A thread that waits keeps
+//! the rest of its turn, and is in the first of two lists when it is woken. One that has used its
+//! turn is in the second list. When the first list is empty, the second becomes the first, and a
+//! round begins. So two threads that wait for each other do not wait for a third one that computes,
+//! until they have used their turns. A round ends early after [`LONGEST_ROUND`]: a thread of the
+//! second list waits at most that long, and for the turns of those before it.
 
 use super::{Thread, lock};
 use crate::apic;
+use crate::clock;
 use crate::machine::Kernel;
 use crate::trap::entry::WAKE;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use machine::{AtomicCpuSet, CpuId, CpuSet, Cpus, Irqs};
 use spin::Once;
 use spin::mutex::SpinMutex;
 
+/// Nanoseconds after which a round ends, although threads have not used their turns.
+const LONGEST_ROUND: u64 = 64_000_000;
+
 #[derive(Default)]
 #[repr(align(128))]
 struct Queue {
-    threads: SpinMutex<VecDeque<Arc<Thread>>>,
-    /// A hint: the length.
+    ready: SpinMutex<Ready>,
+    /// A hint: the length of both lists.
     len: AtomicUsize,
+    /// The number of the round, which no other queue has had.
+    round: AtomicU64,
+}
+
+/// The ready threads of a CPU.
+#[derive(Default)]
+struct Ready {
+    /// Those that run in this round.
+    now: VecDeque<Arc<Thread>>,
+    /// Those that have used their turns of it.
+    later: VecDeque<Arc<Thread>>,
+    /// When the first of these came.
+    since: u64,
+}
+
+/// The rounds of all queues so far.
+static ROUNDS: AtomicU64 = AtomicU64::new(0);
+
+impl Ready {
+    fn len(&self) -> usize {
+        self.now.len() + self.later.len()
+    }
+
+    fn add(&mut self, thread: &Arc<Thread>, round: &AtomicU64) {
+        // Relaxed: the round changes under the lock of the queue.
+        if thread.schedule.has_turn(round.load(Ordering::Relaxed)) {
+            self.now.push_back(Arc::clone(thread));
+            return;
+        }
+        if self.later.is_empty() {
+            self.since = clock::now();
+        }
+        self.later.push_back(Arc::clone(thread));
+    }
+
+    /// Takes the first thread that may run on this CPU. Its own CPU begins a new round if need be.
+    fn take(&mut self, here: CpuId, round: Option<&AtomicU64>) -> Option<Arc<Thread>> {
+        if let Some(round) = round
+            && !self.later.is_empty()
+            && (self.now.is_empty() || clock::now() - self.since >= LONGEST_ROUND)
+        {
+            self.later.append(&mut self.now);
+            core::mem::swap(&mut self.now, &mut self.later);
+            // Relaxed: only the numbers; the lock of the queue orders the round.
+            round.store(ROUNDS.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+        let take = |list: &mut VecDeque<Arc<Thread>>| {
+            let at = list.iter().position(|thread| lock(&thread.affinity).contains(here))?;
+            list.remove(at)
+        };
+        take(&mut self.now).or_else(|| take(&mut self.later))
+    }
 }
 
 static QUEUES: Once<Box<[Queue]>> = Once::new();
@@ -49,10 +112,10 @@ pub(super) fn add(thread: &Arc<Thread>) {
 fn add_to(cpu: CpuId, thread: &Arc<Thread>) {
     let queue = &queues()[cpu.index()];
     {
-        let mut threads = lock(&queue.threads);
-        threads.push_back(Arc::clone(thread));
+        let mut ready = lock(&queue.ready);
+        ready.add(thread, &queue.round);
         // Relaxed: a hint.
-        queue.len.store(threads.len(), Ordering::Relaxed);
+        queue.len.store(ready.len(), Ordering::Relaxed);
     }
     // Pairs with the fence of `next`: either this CPU sees that the other is idle, or that one sees
     // the thread.
@@ -117,12 +180,13 @@ pub(super) fn next() -> Option<Arc<Thread>> {
         if queue.len.load(Ordering::Relaxed) == 0 {
             continue;
         }
-        let mut threads = lock(&queue.threads);
-        let found = threads.iter().position(|thread| lock(&thread.affinity).contains(here));
-        let thread = found.and_then(|at| threads.remove(at));
-        queue.len.store(threads.len(), Ordering::Relaxed);
-        drop(threads);
+        let mut ready = lock(&queue.ready);
+        let thread = ready.take(here, (index == here.index()).then_some(&queue.round));
+        queue.len.store(ready.len(), Ordering::Relaxed);
+        drop(ready);
         if let Some(thread) = thread {
+            // Relaxed: only this CPU changes the round of its queue.
+            thread.schedule.begin_turn(all[here.index()].round.load(Ordering::Relaxed));
             thread.set_running();
             return Some(thread);
         }

@@ -93,7 +93,7 @@ fn idle() {
 fn turn(thread: Arc<Thread>, active: &mut Option<Arc<Space>>) {
     // SAFETY: this CPU has taken the thread from a queue.
     let own = unsafe { thread.own() };
-    own.clock.start(thread.schedule.turn());
+    own.clock.start(thread.schedule.left());
     own.xstate.load();
     user::set_bases(own.fs, own.gs);
     area::here().process.set(thread.process.pid);
@@ -123,6 +123,8 @@ fn turn(thread: Arc<Thread>, active: &mut Option<Arc<Space>>) {
         own.xstate.save();
     }
     own.clock.tell(&thread);
+    // A thread that gives the CPU up has used its turn; one that waits has not.
+    thread.schedule.set_left(if let Next::Park = next { own.clock.left() } else { 0 });
     match next {
         Next::Ready => queue::put_back(&thread),
         Next::Park => {

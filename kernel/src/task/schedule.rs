@@ -5,7 +5,7 @@
 //! times the time of another; in Linux it is 6,000 times. SCHED_IDLE has the shortest turn.
 //! There are no real-time policies.
 
-use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 pub(crate) const OTHER: u32 = 0;
 pub(crate) const FIFO: u32 = 1;
@@ -21,12 +21,17 @@ const TURN: u64 = 8_000_000;
 const SHORTEST: u64 = 4_000_000;
 const LONGEST: u64 = 40_000_000;
 
-/// The nice value and the policy. All accesses are relaxed: numbers only, which the next turn
-/// heeds.
+/// The nice value, the policy, and the turn. All accesses are relaxed: numbers only. The next turn
+/// heeds the first two. Only the CPU that has the thread changes the turn, and the queue's lock
+/// passes it on.
 #[derive(Default, Debug)]
 pub(crate) struct Schedule {
     nice: AtomicI32,
     policy: AtomicU32,
+    /// The round of a queue in which the thread has begun its turn.
+    round: AtomicU64,
+    /// Nanoseconds that are left of it.
+    left: AtomicU64,
 }
 
 impl Schedule {
@@ -46,6 +51,29 @@ impl Schedule {
 
     pub(crate) fn set_policy(&self, policy: u32) {
         self.policy.store(policy, Ordering::Relaxed);
+    }
+
+    /// Whether the thread may run in this round of a queue: its turn has not begun, or has a rest.
+    pub(super) fn has_turn(&self, round: u64) -> bool {
+        self.round.load(Ordering::Relaxed) != round || self.left.load(Ordering::Relaxed) != 0
+    }
+
+    /// The thread begins its turn of this round, or goes on with it.
+    pub(super) fn begin_turn(&self, round: u64) {
+        if self.round.load(Ordering::Relaxed) != round || self.left() == 0 {
+            self.round.store(round, Ordering::Relaxed);
+            self.set_left(self.turn());
+        }
+    }
+
+    /// Nanoseconds that are left of its turn.
+    pub(super) fn left(&self) -> u64 {
+        self.left.load(Ordering::Relaxed)
+    }
+
+    /// Sets what is left of its turn.
+    pub(super) fn set_left(&self, nanos: u64) {
+        self.left.store(nanos, Ordering::Relaxed);
     }
 
     /// Nanoseconds of a turn.

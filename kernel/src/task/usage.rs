@@ -74,6 +74,11 @@ impl Clock {
         clock::now() >= self.turn_end
     }
 
+    /// Nanoseconds of the turn that were left when the thread last told.
+    pub(super) fn left(&self) -> u64 {
+        self.turn_end.saturating_sub(self.since)
+    }
+
     /// A page fault. One addition to a line of this CPU.
     pub(super) fn fault(&mut self) {
         self.faults += 1;

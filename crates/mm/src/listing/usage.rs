@@ -72,6 +72,19 @@ pub struct Totals {
     pub swap: usize,
 }
 
+/// Whose a page is.
+enum Held {
+    /// The host keeps it elsewhere.
+    Swapped,
+    Anonymous,
+    OfObject,
+}
+
+/// The place of a page in what its VMA maps, in pages.
+fn offset<M: Machine>(page: &Mapping, vma: &Vma<Backing<M>>) -> u64 {
+    vma.offset_at(page.page.get() as usize) as u64
+}
+
 /// What is known of a present page.
 pub(super) struct Page {
     /// The part of it that lies in the range.
@@ -195,7 +208,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The memory of the space. O(pages).
     pub fn totals(&self) -> Totals {
         let guard = G::pin();
-        let (mut totals, mut kin) = (Totals::default(), Kin::new(None, self.core.tables.machine()));
+        let mut totals = Totals::default();
         for (range, vma) in self.core.vmas.iter(&guard, 0) {
             let (len, flags) = (range.len(), vma.flags);
             let has = |flag| flags.contains(flag);
@@ -207,14 +220,19 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 (false, false) if has(VmFlags::EXEC) => totals.executable += len,
                 _ => {}
             }
-            self.each_page(&guard, &mut kin, range, vma, |page| {
-                if page.swapped {
-                    totals.swap += page.bytes;
-                    return;
+            let Some(range) = virt(range) else { continue };
+            for page in self.core.tables.walk(&guard).pages(range) {
+                let bytes = bytes_in(range, &page);
+                match self.held(&page, vma) {
+                    Some(Held::Swapped) => totals.swap += bytes,
+                    Some(Held::Anonymous) => {
+                        totals.resident += bytes;
+                        totals.anonymous += bytes;
+                    }
+                    Some(Held::OfObject) => totals.resident += bytes,
+                    None => {}
                 }
-                totals.resident += page.bytes;
-                totals.anonymous += if page.anonymous { page.bytes } else { 0 };
-            });
+            }
         }
         totals
     }
@@ -284,6 +302,22 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         Kin::new(tables.forks().then_some(&*self.family), tables.machine())
     }
 
+    /// Whose a page of this VMA is; `None` if it does not count. A page without an object costs
+    /// some tens of instructions.
+    fn held(&self, page: &Mapping, vma: &Vma<Backing<M>>) -> Option<Held> {
+        let tables = &self.core.tables;
+        if tables.paging().slot_of(page.frame).is_some() {
+            return Some(Held::Swapped);
+        }
+        if !is_counted(tables.machine(), page.frame) {
+            return None;
+        }
+        let is_current =
+            |file: &Backing<M>| file.object().is_current(offset(page, vma), page.frame);
+        let of_object = vma.file.as_ref().is_some_and(is_current);
+        Some(if of_object { Held::OfObject } else { Held::Anonymous })
+    }
+
     /// What is known of a page of this VMA; `None` if it does not count.
     pub(super) fn look_at(
         &self,
@@ -291,24 +325,19 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         page: &Mapping,
         vma: &Vma<Backing<M>>,
     ) -> Option<Page> {
-        let machine = self.core.tables.machine();
-        if self.core.tables.paging().slot_of(page.frame).is_some() {
+        let held = self.held(page, vma)?;
+        if let Held::Swapped = held {
             let bytes = page.size.bytes() as usize;
             let (dirty, referenced, huge) = (true, false, false);
             let page =
                 Page { bytes, swapped: true, huge, maps: 1, dirty, referenced, anonymous: true };
             return Some(page);
         }
-        if !is_counted(machine, page.frame) {
-            return None;
-        }
-        let (_, info) = block_of(machine, page.frame)?;
-        let index = vma.offset_at(page.page.get() as usize) as u64;
-        let file = vma.file.as_ref();
-        let of_object = file.is_some_and(|file| file.object().is_current(index, page.frame));
+        let of_object = matches!(held, Held::OfObject);
+        let (_, info) = block_of(self.core.tables.machine(), page.frame)?;
         // Anonymous memory has its first address as its offset.
         let origin = match vma.file {
-            None => VirtAddr::new(index.wrapping_mul(PAGE_SIZE as u64)),
+            None => VirtAddr::new(offset(page, vma).wrapping_mul(PAGE_SIZE as u64)),
             Some(_) => page.page,
         };
         // Each entry has a reference, and so has the object. Pins are references, too.
