@@ -1,9 +1,9 @@
 //! A map that is divided in two.
 //!
-//! Both parts begin as one tree with shared nodes, and each erases what is the other's. Entries that
-//! are not shared ([`Entry::SHARES`]) are moved: their tree is divided as a tree of their words,
-//! which are copied and dropped like numbers. Then each word is in one of the parts. An entry on
-//! both sides of the key is duplicated first, for the upper part.
+//! Both parts begin as one tree with shared nodes, and each erases what is the other's. Entries
+//! that are not shared ([`Entry::SHARES`]) are moved: their tree is divided as a tree of their
+//! words, which are copied and dropped like numbers. Then each word is in one of the parts. An
+//! entry on both sides of the key is duplicated first, for the upper part.
 //!
 //! Correctness: in the end, the trees of words share no node, as trees require whose entries are
 //! not shared. A node has an entry below it. One of the trees has erased that entry, and copied the
