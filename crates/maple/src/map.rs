@@ -13,7 +13,7 @@
 //! | `slot` | what a key's place holds, and what to do about it |
 //! | `version` | the writer of a transaction |
 //! | `set` | a set of keys, as ranges |
-//! | `split` | a map that is divided in two |
+//! | `split` | a map that is divided in two, and two that become one |
 //! | `shared` | the shared map |
 //! | `collect` | the traits of collections: `FromIterator`, `Clone`, `PartialEq` and so on |
 //! | `serde`, `rayon` | behind the features of these names |
@@ -213,24 +213,6 @@ impl<K: Key, E: Entry, A: NodeAlloc> RangeMap<K, E, A> {
         unsafe { EntriesMut::new(self.tree.iter(Self::GUARD, indices(&range))) }
     }
 
-    /// Moves all entries of `other` here, over what is here. Time: that of a store for each.
-    ///
-    /// # Errors
-    /// As for [`store`](RangeMap::store), with the entry that was not stored and is in neither map.
-    /// Those below it are here.
-    ///
-    /// # Panics
-    /// As for [`pop_first`](RangeMap::pop_first).
-    pub fn append<B: NodeAlloc>(
-        &mut self,
-        other: &mut RangeMap<K, E, B>,
-    ) -> Result<(), Refused<E>> {
-        while let Some((range, entry)) = other.pop_first() {
-            self.store(range, entry)?;
-        }
-        Ok(())
-    }
-
     /// A map with the same entries. Constant time if entries are shared ([`Entry::SHARES`]):
     /// the maps then share nodes until one of them is written. Otherwise each entry is duplicated.
     ///
@@ -292,7 +274,7 @@ impl<K: Key, E: Entry, A: NodeAlloc> RangeMap<K, E, A> {
     }
 }
 
-const NO_MEMORY: &str = "no memory to move an entry";
+const NO_MEMORY: &str = "no memory to erase an entry";
 
 /// The entry that an only owner erased.
 fn owned<E: Entry>(erased: crate::Erased<E, Single>) -> E {

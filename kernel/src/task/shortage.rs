@@ -38,10 +38,13 @@ pub(crate) fn is_near() -> bool {
 /// Whether memory is on its way back: a process is ending. Takes back its pages, and what waits for
 /// a grace period.
 pub(crate) fn is_passing() -> bool {
+    let ends =
+        |process: &Arc<Process>| lock(&process.exiting).is_some() && lock(&process.ended).is_none();
     let _one = lock(&MAKES_ROOM);
+    // Before the rest, which takes long: a process that ends meanwhile has given its memory back.
+    let is_passing = process::next(0, ends).is_some();
     take_back();
-    process::next(0, |process| lock(&process.exiting).is_some() && lock(&process.ended).is_none())
-        .is_some()
+    is_passing
 }
 
 /// Makes room when no frame is free.

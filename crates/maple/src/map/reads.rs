@@ -96,7 +96,7 @@ macro_rules! reads {
         }
 
         /// As `find_free`, but in the shortest free range that has such a place (best fit); of
-        /// several, in the lowest. Time: the number of free ranges inside `range`.
+        /// several, in the lowest. Time: the number of ranges inside `range`, free or not.
         ///
         /// # Errors
         /// As for `find_free`.

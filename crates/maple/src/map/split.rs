@@ -1,4 +1,4 @@
-//! A map that is divided in two.
+//! A map that is divided in two, and two that become one.
 //!
 //! Both parts begin as one tree with shared nodes, and each erases what is of the other.
 //!
@@ -11,9 +11,12 @@
 //! nodes on the way to it for that.
 //!
 //! Cost: two or three writes, and the nodes that either part gives up.
+//!
+//! Two maps may overlap, so the entries of one are stored in the other, one by one. Each leaves its
+//! map only with memory for the way back.
 
-use super::RangeMap;
 use super::key::Key;
+use super::{RangeMap, owned};
 use crate::Index;
 use crate::alloc::NodeAlloc;
 use crate::entry::{Address, Entry, drop_raw};
@@ -48,6 +51,45 @@ impl<K: Key, E: Entry, A: NodeAlloc> RangeMap<K, E, A> {
             false => self.divide_words(first),
         };
         Ok(RangeMap { tree: high?, next: self.next, _key: PhantomData })
+    }
+
+    /// Moves all entries of `other` here, over what is here. Time: that of a store for each.
+    ///
+    /// ```
+    /// use maple::RangeMap;
+    /// let (mut all, mut more) = (RangeMap::<u32, char>::new(), RangeMap::new());
+    /// all.store(0..100, 'a')?;
+    /// more.store(50..60, 'b')?;
+    /// all.append(&mut more)?;
+    /// assert!(all.keys().eq([0..=49, 50..=59, 60..=99]) && more.is_empty());
+    /// # Ok::<(), maple::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`store`](RangeMap::store). The entry that was not stored is still in `other`, with
+    /// those above it. Those below it are here.
+    pub fn append<B: NodeAlloc>(&mut self, other: &mut RangeMap<K, E, B>) -> Result<(), Error> {
+        let (mut to, mut from) = (self.tree.get_mut(), other.tree.get_mut());
+        loop {
+            let lowest = from.find(0..=Index::MAX).map(|(range, _)| range);
+            let Some(range) = lowest else { return Ok(()) };
+            let first = *range.start();
+            // To take it out, and to put it back.
+            from.preallocate_writes(2)?;
+            if E::SHARES {
+                // A word may need memory, so this entry stays until the other one is stored.
+                let word = from.duplicate_word(first)?;
+                // SAFETY: the word is a fresh duplicate's.
+                to.store_range(range, unsafe { E::from_raw(word) })?;
+                from.erase(first)?;
+                continue;
+            }
+            let Some((range, entry)) = from.erase(first)? else { unreachable!("found just now") };
+            if let Err(refused) = to.store_range(range.clone(), owned(entry)) {
+                from.insert_range(range, refused.entry)?;
+                return Err(refused.error);
+            }
+        }
     }
 
     fn divide_words(&mut self, first: Index) -> Result<MapleTree<E, Single, A>, Error> {
@@ -104,7 +146,7 @@ mod tests {
     {
         let mut random = fastrand_like(9);
         let mut failures = 0;
-        for _ in 0..if cfg!(miri) { 2 } else { 60 } {
+        for _ in 0..60 {
             let mut map = RangeMap::<u16, E, Flaky>::new_in();
             for _ in 0..random() % 100 {
                 let start = random() as u16;
@@ -131,11 +173,65 @@ mod tests {
         assert!(failures > 10);
     }
 
+    /// With ever more memory: an entry is in the one map or in the other.
+    fn joined_without_memory<E: Entry>(make: impl Fn(u64) -> E)
+    where
+        for<'g> E::Ref<'g>: PartialEq,
+    {
+        let mut random = fastrand_like(3);
+        let mut failures = 0;
+        for round in 0..6 {
+            let mut more = RangeMap::<u16, E, Flaky>::new_in();
+            for _ in 0..random() % 100 {
+                let start = random() as u16;
+                more.store(start..=start.saturating_add(300), make(random())).unwrap();
+            }
+            let mut all = RangeMap::<u16, E, Flaky>::new_in();
+            all.store(.., make(1)).unwrap();
+            for budget in 0.. {
+                let (mut to, mut from) = (all.clone(), more.clone());
+                let joined = Flaky::failing_after(budget, || to.append(&mut from));
+                to.tree_mut().get_mut().validate().unwrap();
+                from.tree_mut().get_mut().validate().unwrap();
+                let left = from.first().map_or(u16::MAX, |(range, _)| *range.start());
+                for (range, entry) in more.iter() {
+                    let (here, there) = (to.lookup(*range.start()), from.lookup(*range.start()));
+                    let found = if *range.start() < left { here } else { there };
+                    assert!(found == Some((range, entry)), "round {round}, budget {budget}");
+                }
+                if joined.is_ok() {
+                    assert!(from.is_empty());
+                    break;
+                }
+                failures += 1;
+            }
+        }
+        assert!(failures > 10);
+    }
+
     #[test]
-    fn maps_are_divided_without_memory() {
+    #[cfg_attr(miri, ignore = "long")]
+    fn maps_are_divided_and_joined_without_memory() {
         let before = (Flaky::live(), Counted::live());
         divided_without_memory(|value| value);
         divided_without_memory(Counted::new);
+        joined_without_memory(|value| value);
+        joined_without_memory(Counted::new);
         assert_eq!((Flaky::live(), Counted::live()), before);
+    }
+
+    /// An entry that would divide an entry which cannot be divided stays where it is.
+    #[test]
+    fn entries_that_are_refused_stay() {
+        let owned = |value: u8| crate::Owned::new(value).unwrap();
+        let mut all = RangeMap::<u16, crate::Owned<u8>>::new();
+        all.store(10..20, owned(1)).unwrap();
+        let mut more = RangeMap::<u16, crate::Owned<u8>>::new();
+        for (start, value) in [(0, 2), (15, 3), (30, 4)] {
+            more.store(start..=start, owned(value)).unwrap();
+        }
+        assert_eq!(all.append(&mut more), Err(Error::Whole));
+        assert!(all.values().eq([&2, &1]));
+        assert!(more.iter().eq([(15..=15, &3), (30..=30, &4)]));
     }
 }
