@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     calls::Kind,
-    files::Identity,
+    files::{self, Identity},
     follower::Follower,
     image::{self, Area},
     sys::{
@@ -252,7 +252,8 @@ impl Follower<'_> {
         for area in areas.iter().filter(|area| area.inode != 0) {
             let inode = (area.dev, area.inode);
             if let std::collections::hash_map::Entry::Vacant(new) = numbers.entry(inode) {
-                let facts = (FileKind::Exec, false, false);
+                let kind = files::kind_of_program(tid, inode, &area.name);
+                let facts = (kind.unwrap_or(FileKind::Exec), false, false);
                 new.insert(self.tell_file(inode, facts, area.name.clone(), Identity::Unique));
             }
         }
