@@ -1,5 +1,5 @@
-/* Advises a part of a map through an io_uring, which splits it. No system call shows that. Ends with
- * 77 if there is no io_uring. */
+/* Advises a part of a map through an io_uring, which splits it. No system call shows that. Ends
+ * with 77 if there is no io_uring. */
 #define _GNU_SOURCE
 #include <linux/io_uring.h>
 #include <sys/mman.h>
