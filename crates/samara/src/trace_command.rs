@@ -85,7 +85,8 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
     let every = every(options);
     let follow = live::Options {
         every,
-        around: every > 1,
+        lines_per_call: if is_brief(options) { LINES_PER_CALL } else { 0 },
+        around: every > 1 || is_brief(options),
         forward_signals: true,
         children: options.follow == cli::Follow::All,
         stack_depth: match options.stacks || flame.is_wanted() {
@@ -161,7 +162,16 @@ fn shown(options: &cli::Trace) -> Option<Vec<Op>> {
     (!ops.is_empty()).then_some(ops)
 }
 
-/// The calls between two comparisons of whole listings. A recording has one after each call.
+/// The lines of long listings per call, on average, if nothing else is asked: some microseconds.
+const LINES_PER_CALL: usize = 8;
+
+/// Whether long listings are compared seldom.
+fn is_brief(options: &cli::Trace) -> bool {
+    options.every.is_none() && !options.verify
+}
+
+/// The calls between two comparisons of whole listings. A recording has one after each call, as
+/// long as the listings are short.
 fn every(options: &cli::Trace) -> u64 {
     const SELDOM: u32 = 1000;
     match options.every {

@@ -83,6 +83,9 @@ pub enum Event<'a> {
         /// The VMAs.
         vmas: &'a [(Range<usize>, VmFlags)],
     },
+    /// The descriptor of the next ioctl or close. Its record has the number of the userfaultfd's
+    /// inode, because descriptors are duplicated.
+    Descriptor(u32),
     /// So many bytes are resident, before the next record of a call. The tracer looks now and then.
     Resident {
         /// The address space.

@@ -279,7 +279,7 @@ pub struct FileDesc {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
-    /// Mapped by execve itself.
+    /// Mapped by execve itself, and of unknown kind.
     Exec,
     /// A regular file.
     Regular,

@@ -281,6 +281,11 @@ impl<W: Write> Observer for Session<W> {
                     self.record(record, None);
                 }
             }
+            Event::Descriptor(descriptor) => {
+                if let Some(stream) = &mut self.stream {
+                    stream.descriptor(descriptor);
+                }
+            }
             Event::Resident { mm, bytes } => {
                 self.mirror.summary_mut().timeline.resident(mm, bytes);
             }

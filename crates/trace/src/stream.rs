@@ -42,6 +42,8 @@ pub struct Stream {
     threads: HashMap<u32, (MmId, u32)>,
     /// The newest call, until it is shown.
     call: Option<Call>,
+    /// The descriptor of the next ioctl or close, whose record has another number.
+    descriptor: Option<u32>,
     /// The paths of files with code.
     images: HashMap<ImageId, String>,
     /// Lines about stacks, which come before the newest call's.
@@ -57,6 +59,7 @@ impl Stream {
             out: Box::new(out),
             threads: HashMap::new(),
             call: None,
+            descriptor: None,
             images: HashMap::new(),
             pending: String::new(),
             only: None,
@@ -68,11 +71,23 @@ impl Stream {
         Stream { only: Some(ops.to_vec()), ..self }
     }
 
+    /// Takes note of the descriptor of the next call, an ioctl or close.
+    pub fn descriptor(&mut self, descriptor: u32) {
+        self.descriptor = Some(descriptor);
+    }
+
     /// Takes note of a record. A call is shown by the next [`show`](Self::show).
     pub fn record(&mut self, record: &Record) {
         match record {
-            Record::Call(call) if self.only.as_ref().is_none_or(|only| only.contains(&call.op)) => {
-                self.call = Some(call.clone());
+            Record::Call(call) => {
+                let descriptor = self.descriptor.take();
+                if self.only.as_ref().is_none_or(|only| only.contains(&call.op)) {
+                    let mut call = call.clone();
+                    if let (Op::Ioctl | Op::Close, Some(descriptor)) = (call.op, descriptor) {
+                        call.args[0] = descriptor as usize;
+                    }
+                    self.call = Some(call);
+                }
             }
             Record::Share { mm, tid, child_tid, vfork: false } => {
                 let process = self.process(*tid);
@@ -172,6 +187,28 @@ mod tests {
         assert_eq!([8, 9].map(|tid| stream.process(tid)), [7, 9]);
         stream.record(&Record::ExitMmap { mm: 1 });
         assert_eq!(stream.process(8), 8);
+    }
+
+    /// A record identifies a userfaultfd by its inode. A reader knows its descriptor.
+    #[test]
+    fn an_ioctl_has_its_descriptor() {
+        let mut stream = Stream::new(io::sink());
+        let call = |op| {
+            let (at, memory) = (Some(5), Some([0x1000, 0x1000, 1]));
+            let args = [4711, 0xc020_aa00, 0x2000, 0, 0, 0];
+            Record::Call(Call { at, stack: 0, mm: 2, tid: 7, op, args, file: 0, memory, result: 0 })
+        };
+        let mut first = |op| {
+            stream.record(&call(op));
+            stream.call.take().map(|call| call.args[0])
+        };
+        assert_eq!(first(Op::Ioctl), Some(4711), "none was told");
+        stream.descriptor(3);
+        let mut first = |op| {
+            stream.record(&call(op));
+            stream.call.take().map(|call| call.args[0])
+        };
+        assert_eq!([first(Op::Ioctl), first(Op::Ioctl)], [Some(3), Some(4711)]);
     }
 
     #[test]

@@ -42,6 +42,8 @@ struct Known {
     object: mm::Shared<dyn Object<Sim>>,
     /// Whether its pages begin with a word, and not with zeros.
     is_file: bool,
+    /// Whether its kind, and so how its maps are placed, is not known: execve has mapped it.
+    is_vague: bool,
 }
 
 impl Objects {
@@ -90,11 +92,13 @@ impl Objects {
             return Ok(known.clone());
         }
         let key = (desc.dev, desc.inode);
+        let is_vague = desc.kind == FileKind::Exec;
         let object = match self.by_key.get(&key) {
-            Some(known) => known.object.clone(),
-            None => {
+            // A program cannot be written while it runs. So another object has the same contents.
+            Some(known) if !known.is_vague || is_vague => known.object.clone(),
+            _ => {
                 let (object, is_file) = make(paging, file, size)?;
-                self.by_key.insert(key, Known { object: object.clone(), is_file });
+                self.by_key.insert(key, Known { object: object.clone(), is_file, is_vague });
                 object
             }
         };

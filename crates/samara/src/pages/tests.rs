@@ -262,3 +262,17 @@ fn a_recording_that_cannot_be_read_ends_its_machine() {
     assert!(replay_beside(text.as_bytes(), "test", pages).is_err());
     assert!(sim.check_leaks().is_ok());
 }
+
+/// What execve mapped has no kind in older recordings. A map of the same file has one, which
+/// decides where it is placed.
+#[test]
+fn a_program_maps_its_own_file() {
+    let figures = replay(
+        "D 1 fe:0 5 exec ro /bin/x\n\
+         A 2 400000 600000 rd,ex,mr,mw,me 0 1\n\
+         D 2 fe:0 5 reg-thp ro /bin/x\n\
+         M 2 7 mmap 0 300000 1 2 3 0 f2 = 7f9c46400000\n\
+         Q 2\n",
+    );
+    assert_eq!(figures.calls, 1);
+}

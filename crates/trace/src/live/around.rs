@@ -75,6 +75,10 @@ fn kernel_around(space: &Space, range: &Range<usize>) -> Option<Vec<KernelVma>> 
         if found.len() > MOST {
             return None;
         }
+        // The next one is not next to the range.
+        if at > range.end {
+            break;
+        }
     }
     Some(found)
 }
@@ -93,6 +97,12 @@ impl Follower<'_> {
         if !agrees {
             self.compare(mm);
         }
+    }
+
+    /// Whether a call that failed has left these ranges as they are on our side, but for flags that
+    /// the listing does not show. To read these costs much more.
+    pub(super) fn has_no_effect(&mut self, mm: MmId, ranges: &[Range<usize>]) -> bool {
+        self.facilities.query && ranges.iter().all(|range| self.agrees_around(mm, range.clone()))
     }
 
     fn agrees_around(&mut self, mm: MmId, range: Range<usize>) -> bool {

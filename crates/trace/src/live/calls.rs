@@ -20,6 +20,9 @@ pub(super) enum Kind {
     Fork,
     /// execve and execveat.
     Exec,
+    /// exit_group, which ends all threads. Before it, the address space can be read for the last
+    /// time: afterwards its last thread may end at any moment.
+    Exit,
     /// io_uring_setup. Of the operations of a ring, IORING_OP_MADVISE changes VMAs, which no system
     /// call shows. (Maps of rings are made by mmap.)
     Ring,
@@ -65,6 +68,7 @@ pub(super) fn kind(number: i64) -> Option<Kind> {
     match number {
         libc::SYS_fork | libc::SYS_clone | libc::SYS_clone3 => Some(Kind::Fork),
         libc::SYS_execve | libc::SYS_execveat => Some(Kind::Exec),
+        libc::SYS_exit_group => Some(Kind::Exit),
         libc::SYS_io_uring_setup => Some(Kind::Ring),
         libc::SYS_ptrace => Some(Kind::Ptrace),
         libc::SYS_prctl => Some(Kind::Memory(Op::Prctl)),

@@ -66,7 +66,9 @@ impl Follower<'_> {
         space.landed(tid);
         if listing {
             space.calls += 1;
-            let due = self.options.every != 0 && space.calls.is_multiple_of(self.options.every);
+            let due = self.options.every != 0
+                && space.calls.is_multiple_of(self.options.every)
+                && space.affords_listing(self.options.lines_per_call);
             let alone = space.flying.is_empty();
             if due && alone {
                 self.compare(mm);
@@ -121,6 +123,8 @@ impl Follower<'_> {
         }
         if let Some(space) = self.spaces.get_mut(&mm) {
             space.changed = Changed::by(&call, space.brk);
+            // A thread was killed in this call after the listing was read.
+            space.last = None;
         }
         if op == Op::Brk
             && let Some(space) = self.spaces.get_mut(&mm)
@@ -136,7 +140,7 @@ impl Follower<'_> {
         let (op, args, served) = (call.op, call.args, call.mm);
         self.recheck_growing(&call);
         self.observer.record(Record::Call(call), kernel);
-        self.settle(mm, tid, result);
+        self.settle(mm, tid, op, result);
         if served != mm && self.spaces.get(&served).is_some_and(|space| space.flying.is_empty()) {
             self.compare(served);
         }
@@ -187,7 +191,7 @@ impl Follower<'_> {
                 .record(Record::Call(Call { op: Op::Madvise, args, result, ..call.clone() }), None);
             if !done {
                 // The error is unknown, so its effect is read from the kernel.
-                self.settle(call.mm, call.tid as Tid, result);
+                self.settle(call.mm, call.tid as Tid, Op::Madvise, result);
                 break;
             }
         }
@@ -195,10 +199,15 @@ impl Follower<'_> {
 
     /// A failed call may have changed something before it failed, and some others depend on what no
     /// record shows. The kernel's VMAs show the effect.
-    fn settle(&mut self, mm: MmId, tid: Tid, result: isize) {
+    fn settle(&mut self, mm: MmId, tid: Tid, op: Op, result: isize) {
         let limited = result == -(libc::ENOMEM as isize) && sys::is_limited(tid);
         let ranges = self.observer.undetermined(mm, limited);
         if ranges.is_empty() {
+            return;
+        }
+        // What these calls change, such a comparison shows.
+        let plain = matches!(op, Op::Mmap | Op::Munmap | Op::Mprotect | Op::Mremap);
+        if plain && result < 0 && self.has_no_effect(mm, &ranges) {
             return;
         }
         let Ok((areas, unknown)) = super::image::read(tid) else { return };

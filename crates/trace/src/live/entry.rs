@@ -149,14 +149,18 @@ impl Follower<'_> {
                 self.tell_touches(mm, tid, Span::ALL);
                 Load::None
             }
-            Kind::Exec => Load::Image(self.image(mm, tid)),
+            // What a call in flight does next would not be in the last listing.
+            Kind::Exit if self.spaces.get(&mm).is_some_and(|space| !space.flying.is_empty()) => {
+                Load::None
+            }
+            Kind::Exec | Kind::Exit => Load::Image(self.image(mm, tid)),
             Kind::Ring | Kind::Ptrace => Load::None,
         };
         let alone = self.spaces.get(&mm).is_some_and(|space| space.flying.is_empty());
         let mut exposed = Vec::new();
         if !alone {
             self.doubt(mm, Doubt::Overlap);
-        } else if !matches!(call.kind, Kind::Exec | Kind::Ring) {
+        } else if !matches!(call.kind, Kind::Exec | Kind::Exit | Kind::Ring) {
             exposed = self.stand_still(mm, tid, &call);
         }
         if let Some(space) = self.spaces.get_mut(&mm) {
@@ -239,8 +243,8 @@ impl Follower<'_> {
         (0..count).map_while(|i| at(i).ok()).map(|[start, length]| (start, length)).collect()
     }
 
-    /// The address space that an execve is about to end. If no other process uses it, this is the
-    /// time for its last listing.
+    /// The address space that an execve or exit_group is about to end. If no other process uses it,
+    /// this is the time for its last listing.
     fn image(&mut self, mm: MmId, tid: Tid) -> Image {
         let users = self.spaces.get(&mm).map(|space| space.users.clone()).unwrap_or_default();
         let mut siblings = BTreeSet::new();

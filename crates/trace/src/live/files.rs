@@ -270,6 +270,16 @@ pub(super) fn examine_path(tid: Tid, path: &str, shared: bool) -> Option<(FileKi
     examine(tid, &OwnedFd::from(fs::File::open(path).ok()?), shared)
 }
 
+/// The kind of a file that execve has mapped for `tid`: its program, or the interpreter at `path`.
+/// Where its maps are placed depends on it, also if the program moves them or maps the file itself.
+/// `None` if it cannot be opened.
+pub(super) fn kind_of_program(tid: Tid, inode: Inode, path: &str) -> Option<FileKind> {
+    let places = [format!("/proc/{tid}/exe"), format!("/proc/{tid}/root{path}")];
+    let mut files = places.iter().filter_map(|place| fs::File::open(place).ok().map(OwnedFd::from));
+    let file = files.find(|file| inode_of(file) == Some(inode))?;
+    examine(tid, &file, false).map(|(kind, ..)| kind)
+}
+
 /// Device and inode of an open file, as in stat.
 pub(super) fn inode_of(copy: &OwnedFd) -> Option<Inode> {
     let meta = fs::metadata(format!("/proc/self/fd/{}", copy.as_raw_fd())).ok()?;

@@ -110,6 +110,7 @@ pub(super) fn build() -> Vec<sock_filter> {
         libc::SYS_fork,
         libc::SYS_execve,
         libc::SYS_execveat,
+        libc::SYS_exit_group,
         libc::SYS_io_uring_setup,
         libc::SYS_ptrace,
     ];

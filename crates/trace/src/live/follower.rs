@@ -255,6 +255,10 @@ impl<'a> Follower<'a> {
     }
 
     pub(super) fn resume_anyway(&mut self, tid: Tid, how: Resume) {
+        let mm = self.tasks.get(&tid).and_then(|task| task.space);
+        if let Some(space) = mm.and_then(|mm| self.spaces.get_mut(&mm)) {
+            space.resumed(tid);
+        }
         // A thread that cannot be resumed will report its end, or has never run.
         if let Err(error) = ptrace::resume(tid, self.how(how)) {
             self.notice(&format!("a thread could not be resumed ({error})"));

@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     calls::Kind,
-    files::Identity,
+    files::{self, Identity},
     follower::Follower,
     image::{self, Area},
     sys::{
@@ -144,8 +144,7 @@ impl Follower<'_> {
         self.tasks.insert(pid, task);
         if let Some(mm) = old {
             let empty = self.spaces.get_mut(&mm).is_some_and(|space| {
-                space.users.remove(&former);
-                space.landed(former);
+                space.left(former);
                 space.users.is_empty()
             });
             if empty {
@@ -252,7 +251,8 @@ impl Follower<'_> {
         for area in areas.iter().filter(|area| area.inode != 0) {
             let inode = (area.dev, area.inode);
             if let std::collections::hash_map::Entry::Vacant(new) = numbers.entry(inode) {
-                let facts = (FileKind::Exec, false, false);
+                let kind = files::kind_of_program(tid, inode, &area.name);
+                let facts = (kind.unwrap_or(FileKind::Exec), false, false);
                 new.insert(self.tell_file(inode, facts, area.name.clone(), Identity::Unique));
             }
         }
@@ -286,17 +286,22 @@ impl Follower<'_> {
             let mut last = None;
             if let Stage::Flying(flight) = stage {
                 match flight.load {
-                    // execve failed after its point of no return: the old memory has ended already.
+                    // exit_group; or execve failed after its point of no return, and the old memory
+                    // has ended already.
                     Load::Image(image) => last = image.last,
                     _ => self.tell_killed(mm, tid, flight),
                 }
             }
-            self.forget_dead_users(mm, tid);
-            let alone = self.spaces.get(&mm).is_some_and(|s| s.users.iter().all(|&u| u == tid));
-            if alone && last.is_none() {
-                last = self.last_listing(mm, tid);
+            if let Some(space) = self.spaces.get_mut(&mm) {
+                space.last = last.or(space.last.take());
+                if space.last.is_none() && self.is_last_user(mm, tid) {
+                    let last = self.last_listing(mm, tid);
+                    if let Some(space) = self.spaces.get_mut(&mm) {
+                        space.last = last;
+                    }
+                }
             }
-            self.depart(mm, tid, last);
+            self.depart(mm, tid);
         }
         self.resume_anyway(tid, Resume::Freely(0));
         if let Some(mm) = space {
@@ -304,14 +309,18 @@ impl Follower<'_> {
         }
     }
 
-    /// Removes users of an address space that died from a second kill, without a stop at their end.
-    fn forget_dead_users(&mut self, mm: MmId, tid: Tid) {
-        if !self.facilities.compare {
-            return;
+    /// Whether no other thread runs in an address space. Users that died from a second kill,
+    /// without a stop at their end, are removed. So this takes constant time on average.
+    fn is_last_user(&mut self, mm: MmId, tid: Tid) -> bool {
+        let compares = self.facilities.compare;
+        let Some(space) = self.spaces.get_mut(&mm) else { return false };
+        while let Some(&other) = space.users.iter().find(|&&user| user != tid) {
+            if !compares || sys::same_space(tid, other).unwrap_or(false) {
+                return false;
+            }
+            space.users.remove(&other);
         }
-        if let Some(space) = self.spaces.get_mut(&mm) {
-            space.users.retain(|&user| user == tid || sys::same_space(tid, user).unwrap_or(false));
-        }
+        true
     }
 
     /// Reports a call in which a thread was killed. The result register holds its result: -ENOSYS
@@ -335,21 +344,19 @@ impl Follower<'_> {
     /// Removes a thread from its address space without an event of its end.
     pub(super) fn leave(&mut self, tid: Tid) {
         if let Some(mm) = self.tasks.get_mut(&tid).and_then(|task| task.space.take()) {
-            self.depart(mm, tid, None);
+            self.depart(mm, tid);
             self.proceed(mm);
         }
     }
 
-    fn depart(&mut self, mm: MmId, tid: Tid, last: Option<Last>) {
+    fn depart(&mut self, mm: MmId, tid: Tid) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.space = None;
         }
         let Some(space) = self.spaces.get_mut(&mm) else { return };
-        space.users.remove(&tid);
-        space.landed(tid);
-        // It has left the stop for which it was kept.
-        space.paused.retain(|&(paused, _)| paused != tid);
+        space.left(tid);
         if space.users.is_empty() {
+            let last = space.last.take();
             self.end_space(mm, tid, false, last);
         }
     }

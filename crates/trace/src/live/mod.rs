@@ -107,6 +107,9 @@ pub struct Options {
     /// Read the listing after every Nth memory call of an address space. 0: only when an address
     /// space begins and ends.
     pub every: u64,
+    /// While a listing has more than 256 lines, read it only after so many calls that each costs at
+    /// most so many lines, on average. 0: no matter how long it is.
+    pub lines_per_call: usize,
     /// After all other memory calls, compare the VMAs around what the call has changed.
     pub around: bool,
     /// Forward SIGINT, SIGTERM, SIGHUP and SIGQUIT of this process to the program, as often as they
@@ -135,7 +138,14 @@ impl Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { every: 1, around: false, forward_signals: false, children: true, stack_depth: 0 }
+        Options {
+            every: 1,
+            lines_per_call: 0,
+            around: false,
+            forward_signals: false,
+            children: true,
+            stack_depth: 0,
+        }
     }
 }
 

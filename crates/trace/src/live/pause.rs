@@ -7,12 +7,15 @@
 //! interrupted (`PTRACE_INTERRUPT`) before the look, and resumed when the call has been reported.
 //! So each first write is seen before the call, or comes after it.
 //!
+//! Of many threads, only those that ran last are looked at: [`RECENT`](super::table::RECENT). Another
+//! one that runs counts as a sleeping one.
+//!
 //! A sleeping thread is not interrupted, because some system calls would return early. It may wake
 //! during the call and write. So the VMAs without a first write at the entry are checked again at
 //! the exit. A first write that is found there has no known order, and [`Doubt::Touch`] says so.
 //!
-//! Cost: reading the state of each thread, and two context switches for each running one. No cost
-//! without a second thread and a VMA to race for.
+//! Cost: reading the state of each of these threads, and two context switches for each running one.
+//! No cost without a second thread and a VMA to race for.
 
 use std::{
     mem,
@@ -87,7 +90,7 @@ impl Follower<'_> {
             let stands = |other: &Tid| {
                 *other == tid || space.paused.iter().any(|(paused, _)| paused == other)
             };
-            let others: Vec<Tid> = space.users.iter().copied().filter(|o| !stands(o)).collect();
+            let others: Vec<Tid> = space.may_run().into_iter().filter(|o| !stands(o)).collect();
             let mut interrupted = Vec::new();
             for other in others {
                 let Some(task) = self.tasks.get_mut(&other) else { continue };

@@ -28,6 +28,13 @@ use crate::{
     report::Usage,
 };
 
+/// The number of threads of an address space that are remembered because they ran last. To read the
+/// state of thousands of threads at each call takes seconds.
+pub(super) const RECENT: usize = 64;
+
+/// The lines of a listing that may be read after each call in any case: some tens of microseconds.
+const SHORT: usize = 256;
+
 /// A followed thread.
 pub(super) struct Task {
     /// The address space it runs in; `None` before the first execve, after its end, and for
@@ -93,13 +100,13 @@ pub(super) enum Load {
     Memory([usize; 3]),
     /// process_madvise: start and length of each range.
     Ranges(Vec<(usize, usize)>),
-    /// execve: the address space that it will end.
+    /// execve and exit_group: the address space that it will end.
     Image(Image),
     /// A calibration call of the child.
     Calibration,
 }
 
-/// The address space that execve is about to end.
+/// The address space that execve or exit_group is about to end.
 pub(super) struct Image {
     /// The other threads of the process.
     pub(super) siblings: BTreeSet<Tid>,
@@ -118,6 +125,8 @@ pub(super) struct Last {
 pub(super) struct Space {
     /// Threads that run in it and whose end was not reported yet.
     pub(super) users: BTreeSet<Tid>,
+    /// The threads that were resumed last, the newest at the end, some of them several times.
+    recent: VecDeque<Tid>,
     /// Its listing. The descriptor is bound to the address space, not to a process.
     pub(super) maps: File,
     /// Its pagemap, opened when first needed. The inner `None`: it cannot be opened.
@@ -128,10 +137,14 @@ pub(super) struct Space {
     pub(super) queue: VecDeque<Tid>,
     /// The start of the newest operation.
     pub(super) since: Instant,
+    /// Its last listing, read at exit_group, until its last thread has ended.
+    pub(super) last: Option<Last>,
     /// What the newest call has changed.
     pub(super) changed: Changed,
     /// The number of calls since the beginning, for comparisons after every Nth.
     pub(super) calls: u64,
+    /// That number at the last comparison of a whole listing, and the lines of that listing.
+    pub(super) compared: (u64, usize),
     /// The end of the heap.
     pub(super) brk: usize,
     /// Threads that were stopped for the operation in flight, with the event of their stop.
@@ -159,6 +172,7 @@ impl Space {
     pub(super) fn open(tid: Tid, brk: usize) -> io::Result<Self> {
         Ok(Space {
             users: BTreeSet::from([tid]),
+            recent: VecDeque::new(),
             maps: sys::proc_file(tid, "maps")?,
             pagemap: None,
             flying: Vec::new(),
@@ -168,8 +182,10 @@ impl Space {
             asleep: 0,
             blocked: BTreeSet::new(),
             doubted: HashSet::new(),
+            last: None,
             changed: Changed::default(),
             calls: 0,
+            compared: (0, 0),
             brk,
             watchers: Vec::new(),
             growing: None,
@@ -189,11 +205,46 @@ impl Space {
         self.is_busy() && !(self.queue.is_empty() && self.paused.is_empty())
     }
 
+    /// Whether the last listing was [`SHORT`], or enough calls have passed since, so that on
+    /// average a call costs at most so many lines. 0: always.
+    pub(super) fn affords_listing(&self, lines_per_call: usize) -> bool {
+        let (calls, lines) = self.compared;
+        let since = usize::try_from(self.calls - calls).unwrap_or(usize::MAX);
+        let affords = lines_per_call == 0 || since.saturating_mul(lines_per_call) >= lines;
+        affords || lines <= SHORT
+    }
+
     /// Removes the operation of `tid`, which has ended in any way.
     pub(super) fn landed(&mut self, tid: Tid) {
         self.flying.retain(|&other| other != tid);
         self.blocked.remove(&tid);
+    }
+
+    /// Removes a thread, which has ended or runs another program.
+    pub(super) fn left(&mut self, tid: Tid) {
+        self.users.remove(&tid);
+        self.landed(tid);
         self.queue.retain(|&other| other != tid);
+        // It has left the stop for which it was kept.
+        self.paused.retain(|&(paused, _)| paused != tid);
+    }
+
+    /// Notes that a thread was resumed.
+    pub(super) fn resumed(&mut self, tid: Tid) {
+        if self.recent.back() != Some(&tid) {
+            if self.recent.len() == RECENT {
+                self.recent.pop_front();
+            }
+            self.recent.push_back(tid);
+        }
+    }
+
+    /// The threads that are worth a look at whether they run.
+    pub(super) fn may_run(&self) -> BTreeSet<Tid> {
+        match self.users.len() <= RECENT {
+            true => self.users.clone(),
+            false => self.recent.iter().copied().filter(|tid| self.users.contains(tid)).collect(),
+        }
     }
 }
 
@@ -224,6 +275,21 @@ impl Overhead {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_listing_is_read_seldom() {
+        let mut space = Space::open(std::process::id() as Tid, 0).unwrap();
+        space.compared = (10, 1000);
+        let mut affords = |calls, lines_per_call| {
+            space.calls = calls;
+            space.affords_listing(lines_per_call)
+        };
+        assert!(affords(11, 0) && affords(11, 1000) && affords(20, 100));
+        assert!(!affords(11, 999) && !affords(19, 100));
+        space.compared = (10, SHORT);
+        space.calls = 11;
+        assert!(space.affords_listing(1));
+    }
 
     #[test]
     fn the_overhead_is_a_median() {

@@ -15,7 +15,7 @@ use super::{
     table::Load,
 };
 use crate::{
-    observer::Wanted,
+    observer::{Event, Wanted},
     record::{Call, MmId, Op, Record},
     span::Span,
 };
@@ -133,6 +133,7 @@ impl Follower<'_> {
     /// Reports a request that returned, as a call on the address space that the userfaultfd serves.
     pub(super) fn tell_userfault(&mut self, call: &mut Call, tid: Tid, words: [usize; 3]) {
         let fd = call.args[0] & 0xffff_ffff;
+        self.observer.event(Event::Descriptor(fd as u32));
         if call.args[1] as u32 == API {
             let Some(inode) = inode_of(tid, fd) else { return };
             call.args[0] = inode as usize;
@@ -246,11 +247,12 @@ impl Follower<'_> {
         space.watchers.retain_mut(|watcher| {
             let open = watcher.is_held(tid) || watcher.ranges.iter().any(watched);
             if !open {
-                closed.push((watcher.id, watcher.inode));
+                closed.push((watcher.id, watcher.inode, watcher.holder.1));
             }
             open
         });
-        for (id, inode) in closed {
+        for (id, inode, fd) in closed {
+            self.observer.event(Event::Descriptor(fd as u32));
             self.userfaults.remove(&inode);
             let args = [id as usize, 0, 0, 0, 0, 0];
             let tid = tid as u32;

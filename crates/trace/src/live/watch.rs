@@ -207,6 +207,11 @@ impl Follower<'_> {
         if text.is_empty() {
             return;
         }
+        if self.options.lines_per_call != 0
+            && let Some(space) = self.spaces.get_mut(&mm)
+        {
+            space.compared = (space.calls, text.lines().count());
+        }
         // Another thread may have grown the stack since this call began.
         if !alone {
             self.tell_growth(mm, Some(&text));

@@ -38,7 +38,7 @@ pub fn render(summary: &Summary, style: Style) -> String {
         out += &format!("{}\n\n", memory("at the end", &summary.total.usage.kinds).trim_fmt());
     }
     if !summary.timeline.is_empty() {
-        out += &format!("{}\n", summary.timeline.render(style));
+        out += &format!("{}\n", summary.timeline.render(summary.total.usage.resident_peak, style));
     }
     out += &total(summary, style);
     out

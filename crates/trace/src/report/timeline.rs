@@ -135,7 +135,9 @@ impl Timeline {
     }
 
     /// A line each for calls, mapped and resident bytes, and VMAs, with a newline at the end.
-    pub(super) fn render(&self, style: Style) -> String {
+    /// `most_resident`: the peak of the largest process, as the kernel counts it. The samples here
+    /// miss it, and add up the processes.
+    pub(super) fn render(&self, most_resident: u64, style: Style) -> String {
         let last = Duration::from_nanos(self.bins.len() as u64 * self.length);
         let each = Duration::from_nanos(self.length);
         let row = |name: &str, of: &dyn Fn(&Bin) -> u64, most: &dyn Fn(u64) -> String| {
@@ -146,7 +148,11 @@ impl Timeline {
         };
         let calls = |peak| format!("{} in {each:?}", count(peak));
         let size = |peak| bytes(peak as usize);
-        let resident = row("resident", &|bin| bin.size.resident as u64, &size);
+        let all_resident = |peak: u64| match peak > most_resident && most_resident > 0 {
+            true => format!("{} together", size(peak)),
+            false => size(peak.max(most_resident)),
+        };
+        let resident = row("resident", &|bin| bin.size.resident as u64, &all_resident);
         row("calls", &|bin| bin.calls, &calls)
             + &row("mapped", &|bin| bin.size.mapped as u64, &size)
             + if self.has_resident() { &resident } else { "" }
@@ -207,7 +213,7 @@ mod tests {
         let mut timeline = Timeline::default();
         timeline.call(0, 1, (1, 100));
         assert!(timeline.object()[0]["resident"].is_null());
-        assert!(!timeline.render(Style::PLAIN).contains("resident"));
+        assert!(!timeline.render(0, Style::PLAIN).contains("resident"));
         timeline.resident(1, 70);
         timeline.resident(2, 5);
         timeline.call(MS / 10, 1, (1, 100));
@@ -218,7 +224,14 @@ mod tests {
         let resident: Vec<_> = timeline.bins.iter().map(|bin| bin.size.resident).collect();
         assert_eq!(resident, [0, 75, 75, 30]);
         assert_eq!(timeline.object()[3]["resident"], 30);
-        assert!(timeline.render(Style::PLAIN).contains("resident"));
+        // One number for one process, although the samples missed its peak.
+        let most = |of_one| {
+            let text = timeline.render(of_one, Style::PLAIN);
+            let line = text.lines().find(|line| line.contains("resident")).unwrap().to_owned();
+            line.split_once("at most ").unwrap().1.to_owned()
+        };
+        assert_eq!(most(0), "75 B");
+        assert_eq!((most(90).as_str(), most(40).as_str()), ("90 B", "75 B together"));
     }
 
     #[test]
@@ -227,7 +240,7 @@ mod tests {
         assert_eq!(bars(&[0, 0], 0), "  ");
         let mut timeline = Timeline::default();
         timeline.call(3 * MS, 1, (10, 1 << 20));
-        let text = timeline.render(Style::PLAIN);
+        let text = timeline.render(0, Style::PLAIN);
         assert!(text.contains("at most 1 in 100µs") && text.contains("at most 1.00 MiB"), "{text}");
         assert_eq!(text.lines().count(), 4);
     }

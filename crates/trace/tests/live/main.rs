@@ -113,6 +113,6 @@ fn the_kinds_of_files_are_told() {
         .iter()
         .filter_map(|r| if let Record::File(file) = r { Some(file.kind) } else { None })
         .collect();
-    assert_eq!(kinds[..2], [FileKind::Exec; 2]);
-    assert!(kinds[2..].iter().all(|k| matches!(k, FileKind::Regular | FileKind::RegularThp)));
+    assert!(kinds.len() > 2);
+    assert!(kinds.iter().all(|k| matches!(k, FileKind::Regular | FileKind::RegularThp)));
 }

@@ -96,6 +96,10 @@ fn a_process_ends_while_its_threads_wait() {
             assert_eq!(got, exit, "{end}");
             assert_eq!(threads(&seen), 8);
             assert_eq!(seen.count(|r| matches!(r, Record::ExitMmap { .. })), 1);
+            // Before exit_group, all threads still run.
+            if end == "exit" {
+                assert_eq!(spaces(&seen), (1, 0, 1), "{:?}", seen.notices);
+            }
             if end != "kill" {
                 let whole = spaces(&seen) == (1, 0, 1);
                 // On a busy machine the last thread may end before the tracer reads its memory.

@@ -238,7 +238,9 @@ pub(super) fn is_limited(tid: Tid) -> bool {
 /// others if it stopped or ended. `None`: there is no such thread.
 pub(super) fn state(tid: Tid) -> Option<u8> {
     let mut stat = [0; 128];
-    let read = proc_file(tid, "stat").and_then(|mut file| file.read(&mut stat)).ok()?;
+    // For a process, as `/proc/TID/stat` is, the kernel goes through all of its threads.
+    let file = proc_file(tid, &format!("task/{tid}/stat"));
+    let read = file.and_then(|mut file| file.read(&mut stat)).ok()?;
     // The name has at most 64 bytes. It may contain anything, but ends at the last parenthesis.
     let end = stat[..read].iter().rposition(|&byte| byte == b')')?;
     stat.get(end + 2).copied()
