@@ -76,7 +76,9 @@ Examples:
 
 A call site of --stacks is the function that called malloc, mmap or another allocator. Unwind tables
 and names are those of the program's files; without a symbol table, a place is file+address. A stack
-costs about 8 us, and the names some tenths of a second when the program has ended.
+costs about 8 us, and the names some tenths of a second when the program has ended. The functions of
+CPython 3.11, 3.12 and 3.13 are shown with their lines, instead of the interpreter's, and those of a
+just-in-time compiler by /tmp/perf-PID.map, if it writes one.
 
 The peak is the moment in which one address space had most resident memory. The table of memory, the
 picture and the call sites are of this moment. With --at-end, the tables have the end, too: right

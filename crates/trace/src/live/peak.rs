@@ -6,8 +6,8 @@
 //! too, but does not say when it was. Reports have both, so they show how close the moment is.
 //!
 //! A look reads statm, some microseconds. The whole moment is read if more is resident than ever
-//! before: by a 16th, or by any amount while these readings take less than a 20th of the run. While
-//! a program grows to n pages, they cost as much as 17 scans of n pages.
+//! before: by a 16th, or by any amount while these readings take less than a tenth of the run.
+//! While a program grows to n pages, they cost as much as 17 scans of n pages.
 
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,7 @@ impl Peak {
     /// Whether a moment with so many resident bytes, after this time, is worth its reading.
     fn is_worth_a_moment(&self, bytes: usize, elapsed: Duration) -> bool {
         let more = bytes.saturating_sub(self.highest);
-        more > self.highest / 16 + LEAST || more > 0 && self.spent * 20 < elapsed
+        more > self.highest / 16 + LEAST || more > 0 && self.spent * 10 < elapsed
     }
 }
 
@@ -142,8 +142,8 @@ mod tests {
         let after = Duration::from_millis(100);
         assert!(peak(1).is_worth_a_moment(160 * MIB + 1, after));
         assert!(!peak(1).is_worth_a_moment(160 * MIB, after));
-        assert!(!peak(5).is_worth_a_moment(169 * MIB, after));
-        assert!(peak(5).is_worth_a_moment(171 * MIB, after));
+        assert!(!peak(10).is_worth_a_moment(169 * MIB, after));
+        assert!(peak(10).is_worth_a_moment(171 * MIB, after));
         assert!(peak(0).is_worth_a_look(160 * MIB / 64) && !peak(0).is_worth_a_look(2 * MIB));
     }
 }

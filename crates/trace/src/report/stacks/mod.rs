@@ -220,10 +220,19 @@ impl Function<'_> {
         Some(path.rsplit('/').next().unwrap_or(path))
     }
 
-    /// Whether it is a function of a script, which an interpreter runs.
+    /// Whether it is a function of a script, which an interpreter runs, or that a just-in-time
+    /// compiler has compiled.
     pub(crate) fn is_script(&self) -> bool {
-        self.image.is_some_and(|image| image.inode == 0 && image.path != "[vdso]")
-            && self.symbol.is_some_and(|symbol| symbol.line.is_some())
+        let no_file = self.image.is_some_and(|image| image.inode == 0 && image.path != "[vdso]");
+        // Compiled functions have no line apart from their name. V8 marks those of scripts.
+        let named = |symbol: &Symbol| symbol.line.is_some() || symbol.name.starts_with("JS:");
+        no_file && self.symbol.is_some_and(named)
+    }
+
+    /// Whether it belongs to the interpreter's own library: `<frozen os>` in Python, `node:fs`.
+    pub(crate) fn is_built_in(&self) -> bool {
+        self.file().is_some_and(|file| file.starts_with('<'))
+            || self.symbol.is_some_and(|symbol| symbol.name.contains(" node:"))
     }
 
     /// Its name; without one, its file and the address there, or the address alone.

@@ -123,11 +123,8 @@ impl Function<'_> {
 
 /// The site in a stack, and the function that it called, as positions from the innermost.
 fn site(functions: &[Function<'_>]) -> (usize, Option<usize>) {
-    // The files of the interpreter's own script functions begin with `<`.
-    let script = |own: bool| {
-        let is = |one: &Function<'_>| {
-            one.is_script() && (own || one.file().is_some_and(|file| !file.starts_with('<')))
-        };
+    let script = |built_in: bool| {
+        let is = |one: &Function<'_>| one.is_script() && (built_in || !one.is_built_in());
         functions.iter().position(is)
     };
     match script(false).or_else(|| script(true)) {

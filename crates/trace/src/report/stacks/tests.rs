@@ -18,7 +18,9 @@ fn add(stacks: &mut Stacks, id: StackId, end: StackEnd, functions: &[&str]) {
         let image = known.map(|image| image.id).unwrap_or_else(|| {
             let id = stacks.images.len() as u32 + 1;
             let path = format!("/usr/lib/{file}");
-            stacks.add_image(Image { id, dev: (8, 1), inode: id.into(), path });
+            // A script and compiled code have no file.
+            let inode = if file.ends_with(".py") || file.ends_with(".map") { 0 } else { id.into() };
+            stacks.add_image(Image { id, dev: (8, 1), inode, path });
             id
         });
         // Equal names are at equal places.
@@ -27,7 +29,8 @@ fn add(stacks: &mut Stacks, id: StackId, end: StackEnd, functions: &[&str]) {
         frames.push(frame);
         let known = stacks.symbols.contains_key(&frame);
         if !known && !name.is_empty() {
-            stacks.add_symbol(Symbol { frame, name: name.into(), line: None });
+            let line = file.ends_with(".py").then(|| (file.to_owned(), 7));
+            stacks.add_symbol(Symbol { frame, name: name.into(), line });
         }
     }
     stacks.add_stack(Stack { id, frames, end });
@@ -57,6 +60,24 @@ fn the_site_is_the_caller_of_the_allocator() {
             "f",
             Some("alloc::alloc::alloc"),
         ),
+        // The innermost line of a script, by the function that would be the site otherwise.
+        (
+            &[
+                "libc.so.6:mmap",
+                "libc.so.6:malloc",
+                "libpython3.12.so:PyList_New",
+                "a.py:f",
+                "x:main",
+            ],
+            "f (a.py:7)",
+            Some("PyList_New"),
+        ),
+        (
+            &["x:mmap", "x:new", "perf-7.map:JS:~alloc node:buffer:9", "perf-7.map:JS:*f /a.js:1"],
+            "JS:*f /a.js:1",
+            Some("new"),
+        ),
+        (&["x:mmap", "x:f", "perf-7.map:Builtin:Call", "x:g"], "f", Some("mmap")),
         // All of it in the loader.
         (
             &[

@@ -158,7 +158,7 @@ impl Python {
     }
 }
 
-/// Looks for the interpreter's state of a thread.
+/// Looks for the interpreter's state of a thread that runs Python.
 fn thread(
     layout: &Layout,
     runtime: usize,
@@ -176,14 +176,17 @@ fn thread(
         (interpreters, threads) = (told[5], told[9]);
     }
     let interpreter = word(tid, runtime.wrapping_add(interpreters))?;
-    let mut at = word(tid, interpreter.wrapping_add(threads))?;
-    for _ in 0..MOST {
-        if at == 0 || is_own(at) {
-            break;
+    let first = word(tid, interpreter.wrapping_add(threads)).filter(|first| *first != 0)?;
+    let (mut at, mut count) = (first, 0);
+    while at != 0 && count < MOST {
+        if is_own(at) {
+            return Some(at);
         }
         at = word(tid, at.wrapping_add(layout.next))?;
+        count += 1;
     }
-    (at != 0 && is_own(at)).then_some(at)
+    // In a container the thread has another id. It runs Python, so it is the only one that can.
+    (count == 1).then_some(first)
 }
 
 /// Reads a code object.
