@@ -1,8 +1,8 @@
 //! The buffer between a program and a file, for calls that copy.
 //!
 //! Each CPU keeps one large buffer for the next call. So a call of many bytes neither clears memory
-//! nor asks the heap, whatever its length: a program may offer 64 KiB and get five bytes. No byte of
-//! an earlier call leaves the kernel, because callers pass on only what they have put in.
+//! nor asks the heap, whatever its length: a program may offer 64 KiB and get five bytes. No byte
+//! of an earlier call leaves the kernel, because callers pass on only what they have put in.
 
 use super::Errno;
 use crate::machine::Kernel;
