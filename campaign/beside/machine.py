@@ -30,6 +30,10 @@ TURN = 5000
 OURS, THEIRS = "Samara", "Linux"
 
 
+# Within the message of a run that failed.
+SAID = "the end of what it said"
+
+
 class Failed(Exception):
     """Something that cannot be measured, with the cure."""
 
@@ -131,7 +135,7 @@ class Machine:
         if status != 0:
             tail = "\n".join(text.splitlines()[-25:])
             how = "did not end by itself" if status is None else f"ended with status {status}"
-            raise Failed(f"{' '.join(command)} on {system} {how}; the end of what it said:\n{tail}")
+            raise Failed(f"{' '.join(command)} on {system} {how}; {SAID}:\n{tail}")
         return lines, counted(marks) if plugin else None
 
     def ours(self, files, command, _image, plugin, scratch):
@@ -196,7 +200,7 @@ def counted(marks):
 
 
 def version_of(image):
-    """The version in the head of a bzImage, as crates/samara/src/boot/programs/linux.rs reads it."""
+    """The version in the head of a bzImage (crates/samara/src/boot/programs/linux.rs)."""
     cure = "--linux takes a bzImage: campaign/lean-linux DIR builds one"
     try:
         head = Path(image).read_bytes()[:1 << 16]
