@@ -246,6 +246,39 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
         pages.filter(|&(at, entry)| is_absent(at, entry)).fold(0, |all, (at, _)| all | 1 << at)
     }
 
+    /// The bytes of `range`, which has canonical addresses, in pages whose first frames `counts`
+    /// accepts. Out of date when it returns, as [`get`](Self::get).
+    ///
+    /// Cost: a walk for each table, and a load for each page.
+    pub fn bytes(&self, range: VirtRange, mut counts: impl FnMut(Frame) -> bool) -> u64 {
+        let (mut bytes, mut next) = (0, Some(range.start()));
+        while let Some(at) = next.filter(|at| range.contains(*at)) {
+            let Some(spot) = self.find(at, 0) else { break };
+            next = beyond::<F>(at, spot.level);
+            let left = range.len() - (at.get() - range.start().get());
+            if spot.level > 0 {
+                let end = next.map_or(left, |next| left.min(next.get() - at.get()));
+                let Decoded::Page(frame, _) = spot.found else { continue };
+                bytes += if counts(frame) { end } else { 0 };
+                continue;
+            }
+            let Some(entries) = self.entries(spot.entry.table()) else { continue };
+            let (shift, first) = (F::PAGE.shift(), F::index(at, 0));
+            let most = left.div_ceil(1 << shift).min((F::ENTRIES - first) as u64);
+            for (entry, value) in entries.set(first..first + most as usize) {
+                let value = alone::<F>(value, 0, entry.index());
+                // Most are readable pages, which need no decoding.
+                let frame = F::usable(value, 0, false).or_else(|| match F::decode(value, 0) {
+                    Decoded::Page(frame, _) => Some(frame),
+                    _ => None,
+                });
+                bytes += if frame.is_some_and(&mut counts) { F::PAGE.bytes() } else { 0 };
+            }
+            next = at.checked_add(most << shift);
+        }
+        bytes
+    }
+
     /// The pages that overlap `range`, in ascending order; each as it is when the iterator reaches
     /// it.
     ///

@@ -124,3 +124,40 @@ fn absent_pages_of_a_range() {
     });
     all_given_back(&sim, &shared).unwrap();
 }
+
+/// A look serves for other addresses: in its table without another walk, elsewhere by one.
+#[test]
+fn a_look_at_another_address() {
+    let sim = Sim::new(Config { cpus: 1, frames: 256, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    sim.on_cpu(0, || {
+        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
+        let frames: Vec<Frame> = (0..3).map(|_| block(&sim, 0)).collect();
+        space.map_own(pages(AT, 1), frames[0], Attrs::USER_RW).unwrap();
+        let guard = Grace::pin();
+        let found = space.walk(&guard).look(virt(AT));
+        let [near, far] = [AT + 0x1000, AT + 0x20_1000];
+        for (at, frame) in [(near, frames[1]), (far, frames[2])] {
+            let change = |_: Option<Mapping>| (EntryChange::Set(frame, Attrs::USER_RW), ());
+            // SAFETY: the test owns the pages and frames, and flushes.
+            let done = unsafe { space.with_found_at(&guard, &found, virt(at), change) };
+            done.map(|((), pending)| pending.flush()).map_err(|failed| failed.error).unwrap();
+        }
+        drop(guard);
+        for (at, frame) in [(AT, frames[0]), (near, frames[1]), (far, frames[2])] {
+            assert_eq!(frame_at(&space, at), Some(frame));
+        }
+        // Parts of both tables, and the hole between them.
+        let guard = Grace::pin();
+        let bytes = |range, counts: &dyn Fn(Frame) -> bool| space.walk(&guard).bytes(range, counts);
+        assert_eq!(bytes(pages(AT, 0x400), &|_| true), 3 * 0x1000);
+        assert_eq!(bytes(pages(AT + 0x1000, 0x200), &|_| true), 0x1000);
+        assert_eq!(bytes(pages(AT, 0x400), &|frame| frame != frames[1]), 2 * 0x1000);
+        drop(guard);
+        for at in [AT, near, far] {
+            space.unmap_own(pages(at, 1), |_| ()).unwrap().flush();
+        }
+        frames.iter().for_each(|frame| release(&sim, *frame));
+    });
+    all_given_back(&sim, &shared).unwrap();
+}

@@ -48,6 +48,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let marks = self.core.guard.get().map(|_| is_mark);
         // One look for all. A page that comes later is found below, with the lock.
         let mut absent = virt(window.clone()).map_or(0, |range| walk.absent(range, marks));
+        let found = walk.look(VirtAddr::new(addr as u64));
         while absent != 0 {
             let at = window.start + absent.trailing_zeros() as usize * PAGE_SIZE;
             absent &= absent - 1;
@@ -59,7 +60,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             // SAFETY: as in `commit_small`: the space owns its lower half. The frame has a
             // reference for the entry.
             let done = unsafe {
-                self.core.tables.with_entry(guard, page, |now| {
+                self.core.tables.with_found_at(guard, &found, page, |now| {
                     let fits = now.as_ref().is_none_or(is_mark)
                         && self.core.vmas.is_current(guard, at, vma)
                         && held.is_current();

@@ -205,10 +205,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         sum.done()
     }
 
-    /// The memory of the space. O(pages).
+    /// The memory of the space. O(pages), some ten instructions for one of anonymous memory.
     pub fn totals(&self) -> Totals {
         let guard = G::pin();
         let mut totals = Totals::default();
+        // Without swap and the huge zero page, all other frames of anonymous memory count.
+        let [zero, guard_frame] = [&self.core.zero, &self.core.guard].map(|one| one.get());
+        let may_have_others =
+            self.core.tables.paging().swap().is_some() || self.core.huge.has_zero();
         for (range, vma) in self.core.vmas.iter(&guard, 0) {
             let (len, flags) = (range.len(), vma.flags);
             let has = |flag| flags.contains(flag);
@@ -221,7 +225,15 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 _ => {}
             }
             let Some(range) = virt(range) else { continue };
-            for page in self.core.tables.walk(&guard).pages(range) {
+            let walk = self.core.tables.walk(&guard);
+            if vma.file.is_none() && !may_have_others {
+                let bytes =
+                    walk.bytes(range, |frame| zero != Some(frame) && guard_frame != Some(frame));
+                totals.resident += bytes as usize;
+                totals.anonymous += bytes as usize;
+                continue;
+            }
+            for page in walk.pages(range) {
                 let bytes = bytes_in(range, &page);
                 match self.held(&page, vma) {
                     Some(Held::Swapped) => totals.swap += bytes,

@@ -1,11 +1,12 @@
 //! The bytes of an object: read, written and cleared in the frames of its pages.
 //!
-//! Programs access the same bytes through their maps at the same time. So each byte is atomic here,
-//! and a page keeps its frame as long as this code has a reference to it.
+//! Programs access the same bytes through their maps at the same time. So each access here is
+//! atomic, of a word where one is whole, else of a byte; and a page keeps its frame as long as this
+//! code has a reference to it.
 
 use core::{
     ops::Range,
-    sync::atomic::{AtomicU8, Ordering},
+    sync::atomic::{AtomicU8, AtomicU64, Ordering},
 };
 
 use machine::{Frame, Machine};
@@ -62,13 +63,13 @@ impl<M: Machine> PageCache<M> {
     pub(super) fn read(&self, at: u64, into: &mut [u8]) -> usize {
         let len = self.size().saturating_sub(at).min(into.len() as u64);
         let into = &mut into[..len as usize];
-        into.fill(0);
+        let mut done = 0;
         self.each_part(at..at + len, |part, place| {
-            for (byte, into) in part.iter().zip(&mut into[place..]) {
-                // Relaxed: as in `clear`.
-                *into = byte.load(Ordering::Relaxed);
-            }
+            into[done..place].fill(0);
+            done = place + part.len();
+            load(part, &mut into[place..done]);
         });
+        into[done..].fill(0);
         len as usize
     }
 
@@ -135,10 +136,16 @@ impl<M: Machine> PageCache<M> {
     /// Stores the bytes of one page.
     fn store(&self, page: &Reference<'_, M>, at: u64, from: &[u8]) {
         let bytes = self.bytes_of(page, at..at + from.len() as u64).unwrap_or_default();
-        for (byte, from) in bytes.iter().zip(from) {
-            // Relaxed: as in `clear`.
-            byte.store(*from, Ordering::Relaxed);
+        let (first, words, last) = in_words(bytes);
+        let (start, rest) = from.split_at(first.len().min(from.len()));
+        let (middle, end) = rest.split_at((8 * words.len()).min(rest.len()));
+        // Relaxed, here and below: as in `clear`.
+        let one = |(byte, from): (&AtomicU8, &u8)| byte.store(*from, Ordering::Relaxed);
+        first.iter().zip(start).for_each(one);
+        for (word, from) in words.iter().zip(middle.as_chunks().0) {
+            word.store(u64::from_ne_bytes(*from), Ordering::Relaxed);
         }
+        last.iter().zip(end).for_each(one);
     }
 
     /// The bytes of a page that a range within it names.
@@ -154,4 +161,25 @@ impl<M: Machine> PageCache<M> {
         // translations or by atomic bytes.
         Some(unsafe { core::slice::from_raw_parts(first.add(within).as_ptr(), len) })
     }
+}
+
+/// The same bytes: up to the first whole word, as words, and after the last one.
+fn in_words(bytes: &[AtomicU8]) -> (&[AtomicU8], &[AtomicU64], &[AtomicU8]) {
+    // SAFETY: a word is eight bytes of any value, and `align_to` aligns it. The memory is shared
+    // with programs, which access it in words, too.
+    unsafe { bytes.align_to() }
+}
+
+/// Loads bytes. As many as there are in both.
+fn load(bytes: &[AtomicU8], into: &mut [u8]) {
+    let (first, words, last) = in_words(bytes);
+    let (start, rest) = into.split_at_mut(first.len().min(into.len()));
+    let (middle, end) = rest.split_at_mut((8 * words.len()).min(rest.len()));
+    // Relaxed, here and below: a program's memory orders nothing here.
+    let one = |(byte, into): (&AtomicU8, &mut u8)| *into = byte.load(Ordering::Relaxed);
+    first.iter().zip(start).for_each(one);
+    for (word, into) in words.iter().zip(middle.as_chunks_mut().0) {
+        *into = word.load(Ordering::Relaxed).to_ne_bytes();
+    }
+    last.iter().zip(end).for_each(one);
 }

@@ -87,6 +87,11 @@ impl<M: Machine, F: Format> HugeState<M, F> {
         self.ever.load(Ordering::Relaxed)
     }
 
+    /// Whether [`zero`](Self::zero) has been called.
+    pub(crate) fn has_zero(&self) -> bool {
+        self.zero.get().is_some()
+    }
+
     /// The huge zero page of the space and its forks.
     pub(crate) fn zero(&self, paging: &Arc<Paging<M, F>>) -> &ZeroFrame<M, F> {
         self.zero.call_once(|| ZeroFrame::with_order(Arc::clone(paging), PageSize::Size2M.order()))

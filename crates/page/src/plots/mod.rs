@@ -10,6 +10,7 @@ mod quicklist;
 mod tree;
 mod vmallocinfo;
 mod vmap;
+mod whole;
 
 use crate::data::Results;
 use crate::plot::{Plot, Series};
@@ -53,6 +54,7 @@ pub(crate) fn sections(results: &Results) -> Markup {
         tree::section(results),
         calls::section(results),
         programs::section(results),
+        whole::section(results),
     ];
     html! {
         @for section in all {
@@ -141,10 +143,10 @@ mod tests {
     #[test]
     fn each_kind_of_figure_is_a_plot_or_a_sentence() {
         let none = page(Clock::Time, Vec::new());
-        assert_eq!(none.matches("class=\"missing\"").count(), 18, "{none}");
+        assert_eq!(none.matches("class=\"missing\"").count(), 20, "{none}");
         assert!(!none.contains("<figure"), "{none}");
         let one = page(Clock::Time, rows(2));
-        assert_eq!(one.matches("class=\"missing\"").count(), 17, "{one}");
+        assert_eq!(one.matches("class=\"missing\"").count(), 19, "{one}");
         assert!(one.contains("<b>Pin pages, 2 CPUs at once</b>, ns/page"), "{one}");
     }
 

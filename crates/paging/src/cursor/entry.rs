@@ -119,9 +119,30 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         found: &Found<'g>,
         decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
     ) -> Result<'p, Changed<'p, T, M, F, G>, M, F, G> {
-        let _published = self.publish_page(found.page, F::PAGE);
-        let seen = found.table.filter(|_| found.root == self.root());
-        self.with_flush(|pending| self.decide_small(guard, found.page, seen, decide, pending))
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.with_found_at(guard, found, found.page, decide) }
+    }
+
+    /// As [`with_found`](Self::with_found), at another address than that of the look. Nothing is
+    /// walked again if one lowest table decides about both.
+    ///
+    /// # Errors
+    /// As for [`with_entry`](Self::with_entry).
+    ///
+    /// # Safety
+    /// As for [`with_found`](Self::with_found), for the page at `at`.
+    pub unsafe fn with_found_at<'p, 'g, T>(
+        &'p self,
+        guard: &'g G::Guard,
+        found: &Found<'g>,
+        at: VirtAddr,
+        decide: impl FnOnce(Option<Mapping>) -> (EntryChange, T),
+    ) -> Result<'p, Changed<'p, T, M, F, G>, M, F, G> {
+        let at = at.align_down(F::PAGE);
+        let _published = self.publish_page(at, F::PAGE);
+        let one_table = at.align_down(F::LARGE) == found.page.align_down(F::LARGE);
+        let seen = found.table.filter(|_| found.root == self.root() && one_table);
+        self.with_flush(|pending| self.decide_small(guard, at, seen, decide, pending))
     }
 
     /// As [`with_entry`](Self::with_entry), for a page of [`Geometry::LARGE`] at `at` (2 MiB, with
