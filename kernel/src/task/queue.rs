@@ -6,7 +6,7 @@
 //!
 //! A queue goes round by round, and each thread has one turn in a round. A thread that waits keeps
 //! the rest of its turn, and is in the first of two lists when it is woken. One that has used its
-//! turn is in the second list. When the first list is empty, the second becomes the first, and a
+//! turn is in the second list. When the first list is empty, the second is put behind it, and a
 //! round begins. So two threads that wait for each other do not wait for a third one that computes,
 //! until they have used their turns. A round ends early after [`LONGEST_ROUND`]: a thread of the
 //! second list waits at most that long, and for the turns of those before it.
@@ -74,8 +74,8 @@ impl Ready {
             && !self.later.is_empty()
             && (self.now.is_empty() || clock::now() - self.since >= LONGEST_ROUND)
         {
-            self.later.append(&mut self.now);
-            core::mem::swap(&mut self.now, &mut self.later);
+            // Behind those that have not had their turn in this round.
+            self.now.append(&mut self.later);
             // Relaxed: only the numbers; the lock of the queue orders the round.
             round.store(ROUNDS.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
