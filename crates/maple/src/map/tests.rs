@@ -443,14 +443,14 @@ fn places_are_found_before_entries_are_made() {
             let start = random() as u16;
             map.store(start..=start.saturating_add(random() as u16 % 4000), 1).unwrap();
         }
-        let (size, align) = (1 + random() as usize % 2000, 1 << (random() % 12));
+        let (size, align) = (1 + random() as Index % 2000, 1 << (random() % 12));
         let bounds = 1000..=50_000_u16;
-        let first = |hole: &RangeInclusive<u16>| usize::from(*hole.start()).next_multiple_of(align);
-        let fits = |hole: &RangeInclusive<u16>| first(hole) + size - 1 <= usize::from(*hole.end());
+        let first = |hole: &RangeInclusive<u16>| Index::from(*hole.start()).next_multiple_of(align);
+        let fits = |hole: &RangeInclusive<u16>| first(hole) + size - 1 <= Index::from(*hole.end());
         let holes: Vec<_> = map.holes(bounds.clone()).filter(fits).collect();
         let best = holes.iter().min_by_key(|hole| hole.end() - hole.start());
         let found = map.find_free_best(bounds.clone(), size, align);
-        assert_eq!(found.ok().map(usize::from), best.map(first));
+        assert_eq!(found.ok().map(Index::from), best.map(first));
         let (low, high) = (map.find_free(bounds.clone(), size, align), map.clone());
         assert_eq!(low.is_ok(), best.is_some());
         let made = map.alloc_with(bounds.clone(), size, align, u64::from);

@@ -100,10 +100,11 @@ fn snapshots_differ_where_their_cells_do() {
 /// A few writes in a large tree are found by a look at a few nodes.
 #[test]
 fn it_looks_at_what_has_changed() {
-    let n = if cfg!(miri) { 300 } else { 100_000 };
+    let n: usize = if cfg!(miri) { 300 } else { 100_000 };
     let mut tree = Tree::<Single>::new_in();
     for i in 0..n {
-        store(&mut tree.get_mut(), i * CELL..=i * CELL + 3, i as u64);
+        let first = i as Index * CELL;
+        store(&mut tree.get_mut(), first..=first + 3, i as u64);
     }
     let before = tree.get_mut().duplicate().unwrap();
     let looks = |before: &Tree<Single>, after: &Tree<Single>| {
@@ -113,7 +114,8 @@ fn it_looks_at_what_has_changed() {
     };
     assert_eq!(looks(&before, &tree), (0, 0));
     for i in [3, n / 2, n - 1] {
-        store(&mut tree.get_mut(), i * CELL..=i * CELL, 7);
+        let first = i as Index * CELL;
+        store(&mut tree.get_mut(), first..=first, 7);
     }
     let (changes, nodes) = looks(&before, &tree);
     assert_eq!(changes, 3);
