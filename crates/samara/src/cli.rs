@@ -218,7 +218,7 @@ impl Command {
 pub(crate) struct Trace {
     /// Compare whole listings after every Nth memory call of an address space, and at its end; else
     /// the VMAs around each change [default: 1000; with --record 1, or so seldom that a
-    /// call costs 8 lines of listings, if there are more than 256 VMAs]
+    /// call costs 2 lines of listings, if there are more than 256 VMAs]
     #[arg(long, value_name = "N", conflicts_with = "verify")]
     pub(crate) every: Option<NonZeroU32>,
 

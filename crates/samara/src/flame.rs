@@ -34,7 +34,7 @@ impl<'a> Flame<'a> {
     /// Whether there is such a file, so that stacks are needed.
     pub(crate) fn is_wanted(&self) -> bool {
         let all = [&self.graph, &self.folded, &self.speedscope];
-        all.iter().any(|lines| !matches!(lines, Lines::Nowhere))
+        all.iter().any(|lines| lines.is_wanted())
     }
 
     /// Writes them, for a run of `what`.

@@ -24,6 +24,11 @@ pub(crate) fn open(json: Option<&Path>) -> Result<Lines<'_>, String> {
 }
 
 impl Lines<'_> {
+    /// Whether the result is written anywhere.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !matches!(self, Lines::Nowhere)
+    }
+
     /// Writes all of a result there.
     pub(crate) fn write(self, text: &str) -> Result<(), String> {
         match self {

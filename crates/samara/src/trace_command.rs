@@ -111,9 +111,12 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
         None if options.quiet => messages::show(&first_mismatch(&summary, Style::of_stderr())),
         None => messages::show(&report(&summary, full(Style::of_stderr()))),
     }
-    let mut object = json::object(&summary);
-    object["run"] = serde_json::to_value(Run::here(PROGRAM, "", Clock::Time)).unwrap_or_default();
-    json.write(&format!("{object}\n")).map_err(failed)?;
+    if json.is_wanted() {
+        let mut object = json::object(&summary);
+        let run = Run::here(PROGRAM, "", Clock::Time);
+        object["run"] = serde_json::to_value(run).unwrap_or_default();
+        json.write(&format!("{object}\n")).map_err(failed)?;
+    }
     flame.write(&summary.stacks, &what).map_err(failed)?;
     if let Some(failure) = judge(&summary, unfollowed, options.strict) {
         return Err(failure);
@@ -162,8 +165,8 @@ fn shown(options: &cli::Trace) -> Option<Vec<Op>> {
     (!ops.is_empty()).then_some(ops)
 }
 
-/// The lines of long listings per call, on average, if nothing else is asked: some microseconds.
-const LINES_PER_CALL: usize = 8;
+/// The lines of long listings per call, on average, if nothing else is asked: about a microsecond.
+const LINES_PER_CALL: usize = 2;
 
 /// Whether long listings are compared seldom.
 fn is_brief(options: &cli::Trace) -> bool {

@@ -1,13 +1,17 @@
 //! The search for the peak of resident memory.
 //!
-//! Resident memory shrinks only by calls that the tracer sees, by exits, and by reclaim. So the
-//! tracer looks before calls that may release memory: as soon as those since the last look may have
-//! released a 64th of the peak so far, and else every 2 ms. The kernel counts the highest peak,
-//! too, but does not say when it was. Reports have both, so they show how close the moment is.
+//! Resident memory shrinks mostly by calls that the tracer sees, and by exits. So a peak is right
+//! before such a call, and the tracer looks there: as soon as the calls since the last such look
+//! may have released a 64th of the peak so far. Every 2 ms it looks before any call, for the
+//! timeline. The kernel counts the highest peak, too, but does not say when it was. Reports have
+//! both, so they show how close the moment is.
 //!
-//! A look reads statm, some microseconds. The whole moment is read if more is resident than ever
-//! before: by a 16th, or by any amount while these readings take less than a tenth of the run.
-//! While a program grows to n pages, they cost as much as 17 scans of n pages.
+//! A look reads statm, some microseconds. The whole moment is read before a release if more is
+//! resident than ever before: by a 16th, or by any amount while these readings take less than a
+//! tenth of the run. Before other calls it is read if four times as much is resident as at the
+//! last moment, in case that memory shrinks by no call: by reclaim, or because a file is cut. A
+//! program that only grows to n pages pays about 2 scans of n pages, and one that releases a little
+//! again and again 17.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +26,7 @@ use super::{
 use crate::{
     observer::Event,
     record::{MmId, Op},
-    report::Moment,
+    report::{self, Moment, Residency},
 };
 
 /// The time after which a look is due at the next call.
@@ -32,8 +36,10 @@ const LEAST: usize = 256 << 10;
 
 /// The peak so far, over all address spaces.
 pub(super) struct Peak {
-    /// In bytes, as statm has it.
+    /// The bytes of the newest moment, as statm has them.
     highest: usize,
+    /// The most bytes of any look.
+    seen: usize,
     /// The time that moments took.
     spent: Duration,
     begun: Instant,
@@ -41,19 +47,33 @@ pub(super) struct Peak {
 
 impl Peak {
     pub(super) fn new() -> Peak {
-        Peak { highest: 0, spent: Duration::ZERO, begun: Instant::now() }
+        Peak { highest: 0, seen: 0, spent: Duration::ZERO, begun: Instant::now() }
     }
 
     /// Whether so many bytes, released since the last look, are worth one.
     fn is_worth_a_look(&self, released: usize) -> bool {
-        released >= LEAST.max(self.highest / 64)
+        released >= LEAST.max(self.seen / 64)
     }
 
     /// Whether a moment with so many resident bytes, after this time, is worth its reading.
-    fn is_worth_a_moment(&self, bytes: usize, elapsed: Duration) -> bool {
+    fn is_worth_a_moment(&self, bytes: usize, next: Next, elapsed: Duration) -> bool {
         let more = bytes.saturating_sub(self.highest);
-        more > self.highest / 16 + LEAST || more > 0 && self.spent * 10 < elapsed
+        match next {
+            Next::Keeps => more > 3 * self.highest + LEAST,
+            Next::Releases => {
+                more > self.highest / 16 + LEAST || more > 0 && self.spent * 10 < elapsed
+            }
+        }
     }
+}
+
+/// What comes after a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// A call that releases little, if anything.
+    Keeps,
+    /// Memory is released: by a call, or at the end.
+    Releases,
 }
 
 /// The most bytes that a call may make non-resident.
@@ -74,23 +94,37 @@ impl Follower<'_> {
     pub(super) fn tell_resident(&mut self, mm: MmId, tid: Tid, call: &Call) {
         let Some(space) = self.spaces.get_mut(&mm) else { return };
         space.released = space.released.saturating_add(released(call, space.brk));
+        let next = if self.peak.is_worth_a_look(space.released) {
+            space.released = 0;
+            Next::Releases
+        } else {
+            Next::Keeps
+        };
         let due = space.looked.is_none_or(|looked| looked.elapsed() >= BETWEEN);
-        if !due && !self.peak.is_worth_a_look(space.released) {
+        if !due && next == Next::Keeps {
             return;
         }
-        (space.looked, space.released) = (Some(Instant::now()), 0);
+        space.looked = Some(Instant::now());
         let statm = image::proc_text(tid, "statm").unwrap_or_default();
         if let Some(bytes) = usage::resident_in(&statm) {
             self.observer.event(Event::Resident { mm, bytes });
-            self.tell_peak(mm, tid, bytes, None);
+            self.tell_peak(mm, tid, bytes, next, None);
         }
     }
 
-    /// Reports a moment with so many resident bytes if it is a peak. `smaps` is its text, if it was
-    /// read already.
-    pub(super) fn tell_peak(&mut self, mm: MmId, tid: Tid, bytes: usize, smaps: Option<&str>) {
+    /// Reports a moment with so many resident bytes if it is a peak. `vmas` is what is
+    /// resident of each, if it was read already.
+    pub(super) fn tell_peak(
+        &mut self,
+        mm: MmId,
+        tid: Tid,
+        bytes: usize,
+        next: Next,
+        vmas: Option<&[(report::Kind, Residency)]>,
+    ) {
         let begun = Instant::now();
-        if !self.peak.is_worth_a_moment(bytes, self.peak.begun.elapsed())
+        self.peak.seen = self.peak.seen.max(bytes);
+        if !self.peak.is_worth_a_moment(bytes, next, self.peak.begun.elapsed())
             || !self.opens_pagemap(mm, tid)
         {
             return;
@@ -98,12 +132,13 @@ impl Follower<'_> {
         let pagemap = self.spaces.get(&mm).and_then(|space| space.pagemap.as_ref()?.as_ref());
         let scanned = pagemap.filter(|_| self.facilities.scan).map(pages::scan_resident);
         let resident = scanned.and_then(Result::ok);
-        let read = if smaps.is_none() { image::smaps(tid).ok() } else { None };
-        // Both are empty if the thread was killed meanwhile.
-        let Some(smaps) = smaps.or(read.as_deref()).filter(|smaps| !smaps.is_empty()) else {
+        let read = || image::smaps(tid).map_or_else(|_| Vec::new(), |text| usage::residency(&text));
+        let vmas = vmas.map_or_else(read, <[_]>::to_vec);
+        // There are none if the thread was killed meanwhile.
+        if vmas.is_empty() {
             return;
-        };
-        let moment = Moment::new(bytes, resident, usage::residency(smaps));
+        }
+        let moment = Moment::new(bytes, resident, vmas);
         self.observer.event(Event::Peak { mm, moment });
         self.peak.highest = bytes;
         self.peak.spent += begun.elapsed();
@@ -136,14 +171,18 @@ mod tests {
     fn a_moment_is_read_for_a_16th_or_while_there_is_time() {
         let peak = |spent| Peak {
             highest: 160 * MIB,
+            seen: 160 * MIB,
             spent: Duration::from_millis(spent),
             begun: Instant::now(),
         };
         let after = Duration::from_millis(100);
-        assert!(peak(1).is_worth_a_moment(160 * MIB + 1, after));
-        assert!(!peak(1).is_worth_a_moment(160 * MIB, after));
-        assert!(!peak(10).is_worth_a_moment(169 * MIB, after));
-        assert!(peak(10).is_worth_a_moment(171 * MIB, after));
+        let before = |next, spent, bytes| peak(spent).is_worth_a_moment(bytes, next, after);
+        assert!(before(Next::Releases, 1, 160 * MIB + 1));
+        assert!(!before(Next::Releases, 1, 160 * MIB));
+        assert!(!before(Next::Releases, 10, 169 * MIB));
+        assert!(before(Next::Releases, 10, 171 * MIB));
+        assert!(!before(Next::Keeps, 1, 640 * MIB));
+        assert!(before(Next::Keeps, 10, 641 * MIB));
         assert!(peak(0).is_worth_a_look(160 * MIB / 64) && !peak(0).is_worth_a_look(2 * MIB));
     }
 }

@@ -20,9 +20,9 @@ pub(super) fn faults(tid: Tid) -> Faults {
     (field(10), field(12))
 }
 
-/// The use of an address space that began with so many page faults of the process, and has this
-/// smaps.
-pub(super) fn read(tid: Tid, before: Faults, smaps: &str) -> Usage {
+/// The use of an address space that began with so many page faults of the process, and has these
+/// VMAs.
+pub(super) fn read(tid: Tid, before: Faults, vmas: &[(Kind, Residency)]) -> Usage {
     let status = image::proc_text(tid, "status").unwrap_or_default();
     let now = faults(tid);
     let mut usage = Usage {
@@ -31,13 +31,13 @@ pub(super) fn read(tid: Tid, before: Faults, smaps: &str) -> Usage {
         major_faults: now.1.saturating_sub(before.1),
         ..Usage::default()
     };
-    for (kind, residency) in residency(smaps) {
-        usage.add_vma(kind, &residency);
+    for (kind, residency) in vmas {
+        usage.add_vma(*kind, residency);
     }
     usage
 }
 
-/// What is resident of each VMA.
+/// What is resident of each VMA in the text of smaps.
 pub(super) fn residency(smaps: &str) -> Vec<(Kind, Residency)> {
     let mut all = Vec::new();
     for line in smaps.lines() {
@@ -94,7 +94,7 @@ mod tests {
             for page in 0..pages {
                 at.cast::<u8>().add(page * 4096).write_volatile(1);
             }
-            let usage = read(me, before, &image::smaps(me).unwrap());
+            let usage = read(me, before, &residency(&image::smaps(me).unwrap()));
             libc::munmap(at, pages * 4096);
             assert!(usage.minor_faults >= pages as u64, "{usage:?}");
             assert!(usage.resident_peak >= (pages * 4096) as u64, "{usage:?}");

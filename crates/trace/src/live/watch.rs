@@ -11,6 +11,7 @@ use super::{
     files::escape,
     follower::Follower,
     image::{self, Area},
+    peak::Next,
     sys::{self, Tid, pages},
     table::{Last, Space},
     usage,
@@ -253,8 +254,9 @@ impl Follower<'_> {
         let (areas, unknown) = image::parse(&smaps);
         self.strange_flags(unknown);
         let before = self.spaces.get(&mm).map_or((0, 0), |space| space.faults);
-        let usage = usage::read(tid, before, &smaps);
-        self.tell_peak(mm, tid, usage.resident() as usize, Some(&smaps));
+        let vmas = usage::residency(&smaps);
+        let usage = usage::read(tid, before, &vmas);
+        self.tell_peak(mm, tid, usage.resident() as usize, Next::Releases, Some(&vmas));
         let flags = areas.into_iter().map(|area| (area.range.start, area.flags)).collect();
         Some(Last { text, flags, usage })
     }
