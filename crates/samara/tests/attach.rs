@@ -13,13 +13,14 @@ mod traced;
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Read},
+    io::{self, BufRead, BufReader, Read, Write},
     process::{Child, Command, Stdio},
     thread,
     time::Duration,
 };
 
 use nix::{
+    fcntl::{FcntlArg, fcntl},
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
@@ -96,8 +97,8 @@ int main(void) {
 }
 "#;
 
-/// One thread maps and unmaps. Another one sleeps in a vfork until standard input ends: its child
-/// waits for that.
+/// One thread maps and unmaps. Another one sleeps in a vfork, from the first byte of standard input
+/// until its end: its child waits for that.
 const VFORKS: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -106,13 +107,13 @@ const VFORKS: &str = r#"
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-static int begun[2];
-static volatile int over;
+static volatile int asleep, over;
 static void *vforks(void *unused) {
+    char byte;
+    if (read(0, &byte, 1) != 1) abort();
     pid_t child = vfork();
     if (child == 0) {
-        char byte = 0;
-        if (write(begun[1], &byte, 1) != 1) _exit(1);
+        asleep = 1;
         _exit(read(0, &byte, 1) == 0 ? 7 : 1);
     }
     int status;
@@ -120,17 +121,19 @@ static void *vforks(void *unused) {
     over = 1;
     return unused;
 }
+static void say(const char *what) {
+    puts(what);
+    fflush(stdout);
+}
 int main(void) {
     pthread_t thread;
-    char byte;
-    if (pipe(begun) || pthread_create(&thread, 0, vforks, 0)) abort();
-    if (read(begun[0], &byte, 1) != 1) abort();
-    puts("ready");
-    fflush(stdout);
-    while (!over) {
+    if (pthread_create(&thread, 0, vforks, 0)) abort();
+    say("ready");
+    for (int said = 0; !over;) {
         char *p = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         *p = 1;
         if (munmap(p, 4096)) abort();
+        if (asleep && !said++) say("asleep");
         usleep(500);
     }
     pthread_join(thread, 0);
@@ -150,10 +153,21 @@ fn start_of(name: &str, source: &str) -> Child {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
+    says(&mut child, "ready\n");
+    child
+}
+
+/// Waits for the next line of the program.
+fn says(child: &mut Child, expected: &str) {
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!(line, "ready\n");
-    child
+    assert_eq!(line, expected);
+}
+
+/// Lets a thread of `VFORKS` sleep in a vfork.
+fn falls_asleep(child: &mut Child) {
+    child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+    says(child, "asleep\n");
 }
 
 /// Its end of standard input lets the program end, which must have seen nothing wrong.
@@ -209,7 +223,7 @@ fn a_running_program_is_followed_and_left() {
         let file = temporary("attached.json");
         let mut tracer = follow(pid, &["--verify", "--json", file.to_str().unwrap()]);
         let mut lines = calls(&mut tracer, 300);
-        assert_eq!(status(pid, "TracerPid:"), tracer.id().to_string());
+        assert_eq!(tracer_of(pid), tracer.id());
         send(&tracer, Signal::SIGINT);
         lines.read_to_end(&mut Vec::new()).unwrap();
         let mut report = String::new();
@@ -231,7 +245,8 @@ fn a_running_program_is_followed_and_left() {
 /// beginning nor the end waits for it.
 #[test]
 fn a_thread_in_a_vfork_delays_no_other_one() {
-    let child = start_of("vforks", VFORKS);
+    let mut child = start_of("vforks", VFORKS);
+    falls_asleep(&mut child);
     for _ in 0..2 {
         let mut tracer = follow(child.id(), &[]);
         let mut lines = calls(&mut tracer, 100);
@@ -244,6 +259,56 @@ fn a_thread_in_a_vfork_delays_no_other_one() {
         assert_eq!(status(child.id(), "TracerPid:"), "0");
     }
     ends_well(child);
+}
+
+/// Leaving lets such a thread go, too, in a vfork from before or of this time. Otherwise it would
+/// stop at the end of the vfork, for as long as the tracer writes its results: here a pipe is full.
+#[test]
+fn a_thread_in_a_vfork_is_left_like_the_others() {
+    for before in [true, false] {
+        let mut child = start_of(&format!("left-{before}"), VFORKS);
+        let pid = child.id();
+        if before {
+            falls_asleep(&mut child);
+        }
+        let (results, mut full) = io::pipe().unwrap();
+        let size = fcntl(&full, FcntlArg::F_GETPIPE_SZ).unwrap();
+        full.write_all(&vec![0; size as usize]).unwrap();
+        let mut tracer = Command::new(env!("CARGO_BIN_EXE_samara"))
+            .args(["trace", "--quiet", "--json", "-", "-p", &pid.to_string()])
+            .stdin(Stdio::null())
+            .stdout(full)
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        patience::until("each thread is followed", || all_have_tracer(pid, tracer.id()));
+        if !before {
+            falls_asleep(&mut child);
+        }
+        send(&tracer, Signal::SIGINT);
+        patience::until("each thread is left", || all_have_tracer(pid, 0));
+        ends_well(child);
+        assert!(tracer.try_wait().unwrap().is_none(), "its results fit into a full pipe");
+        drop(results);
+        tracer.wait().unwrap();
+    }
+}
+
+/// Whether all threads of a process have this tracer; 0 for none.
+fn all_have_tracer(pid: u32, tracer: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    threads
+        .map(|thread| thread.file_name().to_str().unwrap().parse().unwrap())
+        .all(|tid| tracer_of(tid) == tracer)
+}
+
+/// The process that traces a thread; 0 if there is none, or its tracer's thread has just ended.
+fn tracer_of(tid: u32) -> u32 {
+    let thread = status(tid, "TracerPid:");
+    let text = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    text.lines()
+        .find_map(|line| line.strip_prefix("Tgid:"))
+        .map_or(0, |id| id.trim().parse().unwrap())
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Shows the state of a run, which it gets by calling its argument. Returns whether to go on.
-type Show = dyn FnMut(&mut dyn FnMut() -> View) -> bool;
+type Show = dyn FnMut(&mut dyn FnMut() -> View) -> bool + Send;
 
 /// What shows the state of the run.
 struct Watch {
@@ -115,7 +115,10 @@ impl<W: Write> Session<W> {
 
     /// Shows the state of the run now and then, until `show` returns false: then a program that ran
     /// before is left. The program may wait for it, so it must not take long.
-    pub fn set_watch(&mut self, show: impl FnMut(&mut dyn FnMut() -> View) -> bool + 'static) {
+    pub fn set_watch(
+        &mut self,
+        show: impl FnMut(&mut dyn FnMut() -> View) -> bool + Send + 'static,
+    ) {
         self.watch = Some(Watch { show: Box::new(show), named: Instant::now() });
     }
 

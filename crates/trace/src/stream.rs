@@ -37,7 +37,7 @@ use crate::{
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct Stream {
-    out: Box<dyn Write>,
+    out: Box<dyn Write + Send>,
     /// The process of each thread that is not the first of its process, and its address space.
     threads: HashMap<u32, (MmId, u32)>,
     /// The newest call, until it is shown.
@@ -54,7 +54,7 @@ pub struct Stream {
 
 impl Stream {
     /// Shows calls in `out`, each by one `write_all` and a flush.
-    pub fn new(out: impl Write + 'static) -> Stream {
+    pub fn new(out: impl Write + Send + 'static) -> Stream {
         Stream {
             out: Box::new(out),
             threads: HashMap::new(),

@@ -26,7 +26,7 @@
 //! state in which it was found: with the signal that it was about to get, or stopped by job
 //! control. A thread that did not stop is given back when it does, while the others run. One that
 //! sleeps in a vfork is left to the kernel, which gives everything back when the tracer's thread
-//! ends.
+//! ends. So the tracer has a thread of its own, which ends right then.
 //!
 //! # Cost
 //!
@@ -34,7 +34,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    fs, io, thread,
+    fs, io, panic, thread,
     time::{Duration, Instant},
 };
 
@@ -89,13 +89,15 @@ impl Attached {
 /// enough](Observer::has_enough), or until the user asks to leave it (SIGINT, SIGTERM, SIGHUP or
 /// SIGQUIT, if the options forward signals).
 ///
-/// Returns `None` if it was left and runs on. Blocks the calling thread. No other thread may wait
-/// for children meanwhile. A thread of the program that is in a vfork then is let go only when the
-/// calling thread ends.
+/// Returns `None` if it was left and runs on. Blocks the calling thread: the observer is called by
+/// another one. No other thread may wait for children meanwhile.
 ///
 /// # Errors
 /// [`Error::Seize`]: there is no such process, or it may not be traced. Those of a request that
 /// fails during the run. The process runs on in each case.
+///
+/// # Panics
+/// If the observer does.
 ///
 /// ```no_run
 /// use trace::{live, session::Session};
@@ -107,8 +109,18 @@ impl Attached {
 pub fn attach(
     options: Options,
     pid: u32,
-    observer: &mut dyn Observer,
+    observer: &mut (dyn Observer + Send),
 ) -> Result<Option<Exit>, Error> {
+    thread::scope(|scope| {
+        let tracer = thread::Builder::new().name("tracer".into());
+        let tracer = tracer.spawn_scoped(scope, || follow(options, pid, observer));
+        let tracer = tracer.map_err(|cause| Error::Follow { doing: "starting a thread", cause })?;
+        tracer.join().unwrap_or_else(|payload| panic::resume_unwind(payload))
+    })
+}
+
+/// [`attach`] by the calling thread.
+fn follow(options: Options, pid: u32, observer: &mut dyn Observer) -> Result<Option<Exit>, Error> {
     let facilities = Facilities::probe();
     options.check()?;
     if !facilities::proc_is_ours() {
