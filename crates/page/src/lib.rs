@@ -6,11 +6,13 @@
 //! `plots` the plots of each experiment, `targets` the missed targets, and `trace` the parts of a
 //! trace. `plot` draws by the crate `kuva`, `table` writes tables, and [`html()`] puts all of it on
 //! one page, with its style and its scripts. Everything that comes from a file is escaped.
+//! [`markdown()`] writes the same figures as text.
 //!
 //! The cost is proportional to the size of the files: some tens of milliseconds for all
 //! experiments.
 
 mod data;
+mod markdown;
 mod plot;
 mod plots;
 mod read;
@@ -87,8 +89,20 @@ pub fn html(results: &Results) -> String {
     page.into_string() + "\n"
 }
 
-/// The runs: where all of it was measured.
-fn runs(results: &Results) -> Markup {
+/// The figures of the experiments as one text in Markdown: the same as on the page, without traces.
+///
+/// ```
+/// assert!(page::markdown(&page::Results::default()).starts_with("# Results\n"));
+/// ```
+pub fn markdown(results: &Results) -> String {
+    markdown::text(results)
+}
+
+/// The head of a table of runs.
+const RUN_HEAD: [&str; 7] = ["run", "file", "command", "machine", "figures are", "day", "load"];
+
+/// A line for each run.
+fn run_lines(results: &Results) -> Vec<Vec<Cell>> {
     let line = |(at, source): (usize, &data::Source)| -> Vec<Cell> {
         let counts = match source.run.as_ref().map(|run| run.clock) {
             Some(Clock::Time) => "time",
@@ -106,14 +120,18 @@ fn runs(results: &Results) -> Markup {
             of(|run| run.load.map_or("-".into(), |load| format!("{load:.1}"))).into(),
         ]
     };
-    let head = ["run", "file", "command", "machine", "figures are", "day", "load"];
+    results.runs.iter().enumerate().map(line).collect()
+}
+
+/// The runs: where all of it was measured.
+fn runs(results: &Results) -> Markup {
     html! {
         section #runs {
             h2 { "Runs" }
             @if results.runs.is_empty() {
                 p.missing { "No file was given: " code { "samara report --help" } " has examples." }
             } @else {
-                (table("Runs", &head, results.runs.iter().enumerate().map(line).collect()))
+                (table("Runs", &RUN_HEAD, run_lines(results)))
             }
             @if !results.notes.is_empty() {
                 h3 { "Ties, and what was cut short or refused" }

@@ -304,6 +304,47 @@ impl Measure {
     }
 }
 
+/// A source with the figures that show it, as text.
+pub(crate) struct Line {
+    pub(crate) name: &'static str,
+    pub(crate) what: String,
+    /// The unit of both.
+    pub(crate) unit: String,
+    pub(crate) before: String,
+    pub(crate) after: String,
+    pub(crate) ratio: String,
+    pub(crate) run: usize,
+}
+
+/// The sources of which there are figures.
+pub(crate) fn lines(results: &Results) -> Vec<Line> {
+    let line = |source: &'static Source| {
+        let found = source.measures.iter().find_map(|measure| measure.find(results))?;
+        let Found { run, before, after, .. } = found;
+        let ratio = before.value / after.value;
+        Some(Line {
+            name: source.name,
+            what: found.what(),
+            unit: results.unit(run, after),
+            before: figure(before.value),
+            after: figure(after.value),
+            ratio: if ratio.is_finite() { figure(ratio) } else { "-".into() },
+            run,
+        })
+    };
+    SOURCES.iter().filter_map(line).collect()
+}
+
+impl Found<'_> {
+    /// What was measured, and on how many CPUs if there are several.
+    fn what(&self) -> String {
+        match self.after.cpus {
+            0 | 1 => self.measure.what.into(),
+            cpus => format!("{}, {cpus} CPUs", self.measure.what),
+        }
+    }
+}
+
 /// The cards.
 pub(crate) fn cards(results: &Results) -> Markup {
     html! { div.cards { @for source in &SOURCES { (card(source, results)) } } }
@@ -338,16 +379,15 @@ fn card(source: &Source, results: &Results) -> Markup {
 }
 
 fn figures(found: &Found<'_>, results: &Results) -> Markup {
-    let Found { measure, run, before, after } = found;
+    let Found { run, before, after, .. } = found;
     let unit = results.unit(*run, after);
     let ratio = before.value / after.value;
-    let cpus = if after.cpus > 1 { format!(", {} CPUs", after.cpus) } else { String::new() };
     html! {
         p.ratio {
             @if after.value > 0.0 { b { (figure(ratio)) } " times less" }
             @else { b { "Nothing" } " measurable is left" }
         }
-        p { (measure.what) (cpus) ": " (figure(before.value)) " before, "
+        p { (found.what()) ": " (figure(before.value)) " before, "
             (figure(after.value)) " now (" (unit) ")" }
     }
 }

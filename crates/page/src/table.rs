@@ -37,6 +37,22 @@ impl From<Option<u64>> for Cell {
     }
 }
 
+impl Cell {
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+/// The same table in Markdown. A bar would end a cell.
+pub(crate) fn markdown(head: &[&str], lines: &[Vec<String>]) -> String {
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        cells.map(|cell| format!("| {} ", cell.replace('|', "\\|"))).collect::<String>() + "|\n"
+    };
+    let rule = "| --- ".repeat(head.len()) + "|\n";
+    let lines = lines.iter().map(|cells| line(&mut cells.iter().map(String::as_str)));
+    line(&mut head.iter().copied()) + &rule + &lines.collect::<String>()
+}
+
 /// A value, shown as this text.
 pub(crate) fn number(value: f64, text: String) -> Cell {
     Cell { text, number: Some(if value.is_finite() { value } else { f64::MIN }) }
@@ -120,5 +136,7 @@ mod tests {
         assert!(text.contains("<td>&lt;a&gt;</td>"), "{text}");
         assert!(text.contains("data-value=\"12000\">12,000<"), "{text}");
         assert!(text.contains("data-value=\"0\">-<"), "{text}");
+        let plain = markdown(&["a", "b"], &[vec!["x|y".into(), "1".into()]]);
+        assert_eq!(plain, "| a | b |\n| --- | --- |\n| x\\|y | 1 |\n");
     }
 }

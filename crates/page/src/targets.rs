@@ -3,16 +3,33 @@
 use crate::data::{Of, Results};
 use crate::plot::short;
 use crate::sources::rounded;
-use crate::table::{number, table};
+use crate::table::{Cell, number, table};
 use maud::{Markup, html};
 use report::Target;
 
+/// The head of a table of missed targets.
+pub(crate) const HEAD: [&str; 6] = ["experiment", "target", "value", "bound", "missed by", "run"];
+
+/// A line for each target that is missed.
+pub(crate) fn missed(results: &Results) -> Vec<Vec<Cell>> {
+    let missed = results.targets.iter().filter(|of| !of.item.met() && is_measured(of));
+    missed.map(line).collect()
+}
+
+/// The numbers of all targets, and of those that were not measured.
+pub(crate) fn counts(results: &Results) -> (usize, usize) {
+    let all = &results.targets;
+    (all.len(), all.iter().filter(|of| !is_measured(of)).count())
+}
+
+fn is_measured(of: &Of<Target>) -> bool {
+    of.item.value.is_finite()
+}
+
 pub(crate) fn targets(results: &Results) -> Markup {
     let all = &results.targets;
-    let unmeasured = |of: &&Of<Target>| !of.item.value.is_finite();
-    let missed: Vec<_> =
-        all.iter().filter(|of| !of.item.met() && !unmeasured(of)).map(line).collect();
-    let unknown: Vec<&Of<Target>> = all.iter().filter(unmeasured).collect();
+    let missed = missed(results);
+    let unknown: Vec<&Of<Target>> = all.iter().filter(|of| !is_measured(of)).collect();
     let met = all.len() - missed.len() - unknown.len();
     html! {
         section #missed {
@@ -22,12 +39,11 @@ pub(crate) fn targets(results: &Results) -> Markup {
                     " and " code { "cargo bench -p samara-bench -- --json FILE" } " have some." }
             } @else {
                 p.sum { (met) " of " (all.len()) " targets are met, " (missed.len()) " are missed, "
-                    (unknown.len()) " were not measured. NOTES.md has the reasons. \
+                    (unknown.len()) " were not measured. DECISIONS.md has the reasons. \
                     In runs that count instructions, factors are of instructions, and their bounds \
                     are meant for times." }
                 @if !missed.is_empty() {
-                    (table("Missed targets", &["experiment", "target", "value", "bound", "missed by", "run"],
-                        missed))
+                    (table("Missed targets", &HEAD, missed))
                 }
                 @if !unknown.is_empty() {
                     h3 { "Not measured in these runs" }
@@ -44,7 +60,7 @@ pub(crate) fn targets(results: &Results) -> Markup {
     }
 }
 
-fn line(of: &Of<Target>) -> Vec<crate::table::Cell> {
+fn line(of: &Of<Target>) -> Vec<Cell> {
     let Target { experiment, target, value, bound, at_least } = &of.item;
     let sign = if *at_least { "≥" } else { "≤" };
     let excess = of.item.excess();

@@ -21,7 +21,11 @@ fn write(options: &cli::Report) -> Result<(), String> {
         let cure = "name another file after -o";
         return Err(format!("the page would overwrite the result {}: {cure}", path.display()));
     }
-    output::open(Some(output))?.write(&page::html(&results))
+    let text = match output.extension().is_some_and(|extension| extension == "md") {
+        true => page::markdown(&results),
+        false => page::html(&results),
+    };
+    output::open(Some(output))?.write(&text)
 }
 
 /// Whether both paths lead to one file.

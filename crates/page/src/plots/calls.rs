@@ -1,6 +1,6 @@
 //! Single calls beside Linux's, in the same emulator.
 
-use super::{Part, Section, shown};
+use super::{Drawing, Part, Section, Shown};
 use crate::data::Results;
 use crate::plot::{Lines, Series};
 use report::Row;
@@ -13,7 +13,7 @@ pub(super) fn section(results: &Results) -> Section {
     let (mut counted, mut timed) = (Vec::new(), Vec::new());
     if let Some((run, rows)) = results.best(|row| is(row, "instructions") && row.cpus == 1) {
         let lines = lines("Calls, one CPU".into(), "instructions".into(), &rows);
-        counted.push(shown(results, run, &lines.figure()));
+        counted.push(Shown { run, drawing: Drawing::Lines(lines) });
     }
     let time = |row: &Row| is(row, "time");
     for cpus in super::distinct(results, time, |row| row.cpus) {
@@ -26,7 +26,7 @@ pub(super) fn section(results: &Results) -> Section {
             let title =
                 if cpus == 1 { "Calls, one CPU".into() } else { format!("Calls, {cpus} CPUs") };
             let lines = lines(title, results.unit(run, rows[0]), &rows);
-            timed.push(shown(results, run, &lines.figure()));
+            timed.push(Shown { run, drawing: Drawing::Lines(lines) });
         }
     }
     Section {

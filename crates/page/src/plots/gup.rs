@@ -45,7 +45,7 @@ fn by_pages(
     results: &Results,
     title: &str,
     best: Option<(usize, Vec<&Row>)>,
-) -> Option<maud::Markup> {
+) -> Option<super::Shown> {
     let plot = |rows: &[&Row], unit| Plot {
         title: title.into(),
         x: X::Twice("pages of a call"),

@@ -13,40 +13,52 @@ mod vmap;
 mod whole;
 
 use crate::data::Results;
-use crate::plot::{Plot, Series};
+use crate::plot::{Lines, Plot, Series};
 use maud::{Markup, html};
 use report::Row;
 
 /// The plots of one experiment.
 pub(crate) struct Section {
-    title: &'static str,
+    pub(crate) title: &'static str,
     /// What is measured.
-    about: &'static str,
-    parts: Vec<Part>,
+    pub(crate) about: &'static str,
+    pub(crate) parts: Vec<Part>,
 }
 
 /// Plots of one kind of figure. Without any, a sentence stands in their place.
-struct Part {
+pub(crate) struct Part {
     /// What the figures are.
-    what: &'static str,
+    pub(crate) what: &'static str,
     /// The command that makes them.
     command: &'static str,
-    plots: Vec<Markup>,
+    pub(crate) plots: Vec<Shown>,
+}
+
+/// A plot of the figures of one run.
+pub(crate) struct Shown {
+    pub(crate) run: usize,
+    pub(crate) drawing: Drawing,
+}
+
+/// What is drawn.
+pub(crate) enum Drawing {
+    Plot(Plot),
+    Lines(Lines),
 }
 
 impl Part {
     fn new(
         what: &'static str,
         command: &'static str,
-        plots: impl IntoIterator<Item = Markup>,
+        plots: impl IntoIterator<Item = Shown>,
     ) -> Part {
         Part { what, command, plots: plots.into_iter().collect() }
     }
 }
 
 /// All plots.
-pub(crate) fn sections(results: &Results) -> Markup {
-    let all = [
+pub(crate) fn all(results: &Results) -> [Section; 8] {
+    [
         vmap::section(results),
         quicklist::section(results),
         gup::section(results),
@@ -55,14 +67,20 @@ pub(crate) fn sections(results: &Results) -> Markup {
         calls::section(results),
         programs::section(results),
         whole::section(results),
-    ];
+    ]
+}
+
+/// All plots as a part of the page.
+pub(crate) fn sections(results: &Results) -> Markup {
     html! {
-        @for section in all {
+        @for section in all(results) {
             section {
                 h2 { (section.title) }
                 p { (section.about) }
                 div.plots {
-                    @for plot in section.parts.iter().flat_map(|part| &part.plots) { (plot) }
+                    @for plot in section.parts.iter().flat_map(|part| &part.plots) {
+                        (plot.html(results))
+                    }
                 }
                 @for part in section.parts.iter().filter(|part| part.plots.is_empty()) {
                     p.missing { "These files have no figures of " (part.what) ": "
@@ -73,13 +91,19 @@ pub(crate) fn sections(results: &Results) -> Markup {
     }
 }
 
-/// A plot with the number of its run, and a warning if the host was busy.
-fn shown(results: &Results, run: usize, figure: &Markup) -> Markup {
-    html! {
-        div.shown {
-            (figure)
-            p.run { "Run " (run + 1)
-                @if let Some(load) = results.runs[run].disturbed() { ". " (load) } }
+impl Shown {
+    /// The plot with the number of its run, and a warning if the host was busy.
+    fn html(&self, results: &Results) -> Markup {
+        let figure = match &self.drawing {
+            Drawing::Plot(plot) => plot.figure(),
+            Drawing::Lines(lines) => lines.figure(),
+        };
+        html! {
+            div.shown {
+                (figure)
+                p.run { "Run " (self.run + 1)
+                    @if let Some(load) = results.runs[self.run].disturbed() { ". " (load) } }
+            }
         }
     }
 }
@@ -107,10 +131,10 @@ fn drawn(
     results: &Results,
     best: Option<(usize, Vec<&Row>)>,
     plot: impl Fn(&[&Row], String) -> Plot,
-) -> Option<Markup> {
+) -> Option<Shown> {
     let (run, rows) = best?;
     let unit = results.unit(run, rows[0]);
-    Some(shown(results, run, &plot(&rows, unit).figure()))
+    Some(Shown { run, drawing: Drawing::Plot(plot(&rows, unit)) })
 }
 
 /// The values of a property of the rows that are wanted, ascending, each once.

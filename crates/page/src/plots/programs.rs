@@ -1,9 +1,8 @@
 //! Loops of programs beside a lean Linux, in the same emulator.
 
 use super::calls::lines_of;
-use super::{Part, Section, shown};
+use super::{Drawing, Part, Section, Shown};
 use crate::data::Results;
-use maud::Markup;
 use report::Row;
 
 /// The kinds of workers, with the end of their cases' names. A loop of one process has none.
@@ -36,7 +35,7 @@ pub(super) fn section(results: &Results) -> Section {
 }
 
 /// A plot for each kind of workers and number of CPUs.
-fn plots(results: &Results, metric: &str, unit: &str) -> Vec<Markup> {
+fn plots(results: &Results, metric: &str, unit: &str) -> Vec<Shown> {
     let is = |row: &Row| row.experiment == "programs" && row.metric == metric && row.value > 0.0;
     let mut plots = Vec::new();
     for cpus in super::distinct(results, is, |row| row.cpus) {
@@ -50,7 +49,7 @@ fn plots(results: &Results, metric: &str, unit: &str) -> Vec<Markup> {
                 let of = if cpus == 1 { "one CPU".into() } else { format!("{cpus} CPUs") };
                 let name = |row: &Row| row.case.trim_end_matches(end).into();
                 let lines = lines_of(format!("{kind}, {of}"), unit.into(), &rows, name);
-                plots.push(shown(results, run, &lines.figure()));
+                plots.push(Shown { run, drawing: Drawing::Lines(lines) });
             }
         }
     }

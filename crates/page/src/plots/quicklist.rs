@@ -1,9 +1,8 @@
 //! Page-table pages, beside the published table.
 
-use super::{Part, Section, shown};
+use super::{Drawing, Part, Section, Shown};
 use crate::data::Results;
 use crate::plot::{Plot, Series, X};
-use maud::Markup;
 use report::Row;
 
 const COMMAND: &str = "samara bench --json FILE quicklist";
@@ -41,11 +40,11 @@ pub(super) fn section(results: &Results) -> Section {
     }
 }
 
-fn plot(results: &Results, run: usize, title: &str, rows: &[&Row]) -> Option<Markup> {
+fn plot(results: &Results, run: usize, title: &str, rows: &[&Row]) -> Option<Shown> {
     let kind = |row: &Row| KINDS.iter().position(|kind| *kind == row.case).unwrap_or(0) as f64;
     let series: Vec<Series> = super::series(rows, kind);
     let unit = results.unit(run, rows.first()?);
     let x = X::Names(KINDS.map(String::from).into());
     let plot = Plot { title: title.into(), x, unit, log: true, series };
-    Some(shown(results, run, &plot.figure()))
+    Some(Shown { run, drawing: Drawing::Plot(plot) })
 }

@@ -1,9 +1,8 @@
 //! Whole programs beside a lean Linux: a build of a C project, and the snapshot of redis.
 
 use super::calls::lines_of;
-use super::{Part, Section, shown};
+use super::{Drawing, Part, Section, Shown};
 use crate::data::Results;
-use maud::Markup;
 use report::Row;
 
 const BUILD: &str = "kernbench";
@@ -35,17 +34,17 @@ pub(super) fn section(results: &Results) -> Section {
 }
 
 /// The instructions of programs and of the kernel.
-fn build(results: &Results) -> Option<Markup> {
+fn build(results: &Results) -> Option<Shown> {
     let (run, rows) = results.best(|row| {
         row.experiment == BUILD && row.metric.starts_with(INSTRUCTIONS) && row.value > 0.0
     })?;
     let name = |row: &Row| row.metric.trim_start_matches(INSTRUCTIONS).into();
     let lines = lines_of("Build of a C project".into(), "instructions".into(), &rows, name);
-    Some(shown(results, run, &lines.figure()))
+    Some(Shown { run, drawing: Drawing::Lines(lines) })
 }
 
 /// A figure of snapshots of all sizes.
-fn snapshot(results: &Results, (metric, title): &(&str, &str)) -> Option<Markup> {
+fn snapshot(results: &Results, (metric, title): &(&str, &str)) -> Option<Shown> {
     let (run, rows) = results
         .best(|row| row.experiment == SNAPSHOT && row.metric == *metric && row.value > 0.0)?;
     let unit = match results.unit(run, rows[0]) {
@@ -53,7 +52,7 @@ fn snapshot(results: &Results, (metric, title): &(&str, &str)) -> Option<Markup>
         unit => unit,
     };
     let lines = lines_of((*title).into(), unit, &rows, |row| row.case.clone());
-    Some(shown(results, run, &lines.figure()))
+    Some(Shown { run, drawing: Drawing::Lines(lines) })
 }
 
 #[cfg(test)]

@@ -30,7 +30,8 @@ pub(crate) struct Bench {
 
 #[derive(Args, Debug)]
 pub(crate) struct Report {
-    /// Write the page to FILE; - for standard output
+    /// Write the page to FILE; - for standard output. If the name of FILE ends with .md, write the
+    /// same figures as text instead
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     pub(crate) output: PathBuf,
 

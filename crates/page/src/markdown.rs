@@ -1,0 +1,193 @@
+//! The figures of the page as one text in Markdown.
+//!
+//! It has the same figures as the page, because it is made from the same cards, plots, targets and
+//! runs. A plot over sizes or CPUs becomes a line of its part's table, with a column for each
+//! implementation. A cell then has a figure for each place on the axis.
+
+use crate::data::Results;
+use crate::plot::{Lines, Plot, Series, X, short};
+use crate::plots::{self, Drawing, Part, Section};
+use crate::sources::{self, rounded};
+use crate::table::{Cell, markdown as table};
+use crate::{RUN_HEAD, run_lines, targets};
+use std::fmt::Write;
+
+/// The text.
+pub(crate) fn text(results: &Results) -> String {
+    let mut text = String::from(
+        "# Results\n\nThe command `docs/make` writes this file from the runs in `docs/results`. \
+         A ratio is of two figures of one run.\n",
+    );
+    let sources: Vec<Vec<String>> = sources::lines(results).into_iter().map(source).collect();
+    if !sources.is_empty() {
+        text.push_str("\n## Five sources\n\n");
+        let head = ["source", "measured", "before", "after", "ratio", "run"];
+        text.push_str(&table(&head, &sources));
+    }
+    for section in plots::all(results) {
+        add_section(&mut text, &section);
+    }
+    let missed = targets::missed(results);
+    let (all, unmeasured) = targets::counts(results);
+    if all > 0 {
+        let (met, misses) = (all - missed.len() - unmeasured, missed.len());
+        let _ = write!(
+            text,
+            "\n## Missed targets\n\n{met} of {all} targets are met, {misses} are missed, \
+             {unmeasured} were not measured.\n"
+        );
+    }
+    if !missed.is_empty() {
+        text.push('\n');
+        text.push_str(&table(&targets::HEAD, &texts(&missed)));
+    }
+    if !results.runs.is_empty() {
+        text.push_str("\n## Runs\n\n");
+        text.push_str(&table(&RUN_HEAD, &texts(&run_lines(results))));
+    }
+    text
+}
+
+fn texts(lines: &[Vec<Cell>]) -> Vec<Vec<String>> {
+    lines.iter().map(|line| line.iter().map(|cell| cell.text().into()).collect()).collect()
+}
+
+fn source(line: sources::Line) -> Vec<String> {
+    let sources::Line { name, what, unit, before, after, ratio, run } = line;
+    vec![name.into(), format!("{what}, {unit}"), before, after, ratio, (run + 1).to_string()]
+}
+
+/// A section, if it has plots.
+fn add_section(text: &mut String, section: &Section) {
+    let parts: Vec<&Part> = section.parts.iter().filter(|part| !part.plots.is_empty()).collect();
+    if parts.is_empty() {
+        return;
+    }
+    let _ = write!(text, "\n## {}\n\n{}\n", section.title, section.about);
+    for part in parts {
+        let mut plots = Vec::new();
+        for shown in &part.plots {
+            match &shown.drawing {
+                Drawing::Plot(plot) => plots.push((shown.run, plot)),
+                Drawing::Lines(lines) => add_lines(text, shown.run, lines),
+            }
+        }
+        // Those of one axis share a table.
+        while let Some((_, first)) = plots.first() {
+            let axis = places(&[*first]).1;
+            let is_same = |(_, plot): &(usize, &Plot)| places(&[*plot]).1 == axis;
+            let (same, others): (Vec<_>, Vec<_>) = plots.into_iter().partition(is_same);
+            add_plots(text, part.what, &same);
+            plots = others;
+        }
+    }
+}
+
+/// A table with a line for each name.
+fn add_lines(text: &mut String, run: usize, lines: &Lines) {
+    let _ = write!(text, "\n### {}, {} (run {})\n\n", lines.title, lines.unit, run + 1);
+    let mut head = vec![""];
+    head.extend(lines.series.iter().map(|series| series.name.as_str()));
+    let line = |(at, name): (usize, &String)| {
+        let values = lines.series.iter().map(|series| value(series, at as f64));
+        std::iter::once(name.clone()).chain(values).collect()
+    };
+    text.push_str(&table(&head, &lines.names.iter().enumerate().map(line).collect::<Vec<_>>()));
+}
+
+/// The places of the points on the axis, ascending, and the name of the axis.
+fn places(plots: &[&Plot]) -> (Vec<f64>, String) {
+    let series = plots.iter().flat_map(|plot| &plot.series);
+    let mut places: Vec<f64> =
+        series.flat_map(|series| &series.points).map(|point| point.0).collect();
+    places.sort_by(f64::total_cmp);
+    places.dedup();
+    let axis = plots.first().map_or(String::new(), |plot| match &plot.x {
+        X::Twice(axis) | X::Tenfold(axis) | X::Linear(axis) => format!(" {axis}"),
+        X::Names(_) => String::new(),
+    });
+    (places, axis)
+}
+
+/// A table with a line for each plot. All have the same axis.
+fn add_plots(text: &mut String, what: &str, plots: &[(usize, &Plot)]) {
+    let Some((_, first)) = plots.first() else { return };
+    let all: Vec<&Plot> = plots.iter().map(|(_, plot)| *plot).collect();
+    let (places, axis) = places(&all);
+    let mut names: Vec<&str> = Vec::new();
+    for series in all.iter().flat_map(|plot| &plot.series) {
+        if !names.contains(&series.name.as_str()) {
+            names.push(&series.name);
+        }
+    }
+    let label = |place: &f64| match &first.x {
+        X::Names(names) => names.get(*place as usize).cloned().unwrap_or_default(),
+        X::Twice(_) | X::Tenfold(_) | X::Linear(_) => short(*place),
+    };
+    let at = places.iter().map(label).collect::<Vec<_>>().join(" / ");
+    let _ = write!(text, "\n### For {what}, at {at}{axis}\n\n");
+    let cell = |plot: &Plot, name: &str| {
+        let series = plot.series.iter().find(|series| series.name == name);
+        series.map_or("-".into(), |series| {
+            places.iter().map(|&place| value(series, place)).collect::<Vec<_>>().join(" / ")
+        })
+    };
+    let line = |(run, plot): &(usize, &Plot)| {
+        let mut line = vec![format!("{}, {}", plot.title, plot.unit)];
+        line.extend(names.iter().map(|name| cell(plot, name)));
+        line.push((run + 1).to_string());
+        line
+    };
+    let lines: Vec<Vec<String>> = plots.iter().map(line).collect();
+    let mut head = vec!["figure"];
+    head.extend(names.iter().copied());
+    head.push("run");
+    text.push_str(&table(&head, &lines));
+}
+
+/// The figure of a series at a place, to two digits.
+fn value(series: &Series, place: f64) -> String {
+    let point = series.points.iter().find(|point| point.0 == place);
+    point.map_or("-".into(), |point| short(rounded(point.1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use report::{Clock, Report, Row, Run, Target};
+
+    #[test]
+    fn the_text_has_the_figures_of_the_page() {
+        let gup = |name: &str, size, value| {
+            Row::new("gup", "alone", name, 1, size).with("time", value, "ns/page")
+        };
+        let brk = |system: &str, value| {
+            let row = Row::new("programs", "brk1, processes", system, 1, 0);
+            row.with("instructions of all CPUs", value, "/operation")
+        };
+        let rows = vec![
+            gup("fast", 1, 20.0),
+            gup("fast", 16, 9.0),
+            gup("address-space lock", 1, 200.0),
+            brk("Samara", 2432.0),
+            brk("Linux", 3313.0),
+        ];
+        let run = Some(Run { clock: Clock::Time, ..Run::default() });
+        let targets = vec![Target::at_least("gup", "kept", 0.5, 1.0)];
+        let report = Report { run, rows, targets, ..Report::default() };
+        let mut results = Results::default();
+        results.read("a", &report.json_lines()).unwrap();
+        let text = text(&results);
+        assert!(text.contains("| Pin pages, one CPU, ns/page | 20 / 9 | 200 / - | 1 |"), "{text}");
+        assert!(text.contains("at 1 / 16 pages of a call\n"), "{text}");
+        assert!(text.contains("| brk1 | 2.432k | 3.313k |"), "{text}");
+        assert!(text.contains("0 of 1 targets are met, 1 are missed, 0 were not"), "{text}");
+        assert!(text.contains("| gup | kept | 0.5 | ≥ 1 | 2 times | 1 |"), "{text}");
+        assert!(text.ends_with(" |\n"), "{text}");
+    }
+
+    #[test]
+    fn without_figures_there_is_no_section() {
+        assert_eq!(text(&Results::default()).matches('#').count(), 1);
+    }
+}
