@@ -247,9 +247,8 @@ fn an_exit_code_of_three_is_the_programs() {
     assert_eq!(out.status.code(), Some(3));
     let help = Command::new(env!("CARGO_BIN_EXE_samara")).args(["help", "trace"]).output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
-    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md"));
     for code in ["122", "125", "126", "127", "--strict"] {
-        assert!(help.contains(code) && readme.as_ref().unwrap().contains(code), "{code}");
+        assert!(help.contains(code), "{code}");
     }
 }
 
