@@ -9,7 +9,8 @@
 //! Reads take no lock. They run in read sections (`section.rs`), which the thread records in a
 //! cache line of its own. Writes take the lock of the tree (`hold.rs`). What a write removes goes
 //! to the queue of the tree (`queue.rs`). A later call that writes to the tree frees it, after the
-//! read sections that could see it have ended. So readers run no frees and no callbacks.
+//! read sections that could see it have ended. So readers run no frees and no callbacks. A tree may
+//! use the RCU of the program instead (`rcu.rs`, `samara_range_urcu.h`).
 //!
 //! # Why another engine
 //!

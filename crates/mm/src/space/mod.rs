@@ -1,4 +1,11 @@
 //! An address space: its VMAs, its page tables, and its life.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `changes` | the count of changes: why the second look of a fault is one load |
+//! | `fork`, `policy` | fork; huge pages |
+//! | `commitment`, `group`, `shortage` | promised memory; a limit of frames; frames that run out |
+//! | `shared` | shared values whose allocation can fail |
 
 pub(crate) mod changes;
 pub(crate) mod commitment;
