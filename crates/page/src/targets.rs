@@ -22,7 +22,7 @@ pub(crate) fn targets(results: &Results) -> Markup {
                     " and " code { "cargo bench -p samara-bench -- --json FILE" } " have some." }
             } @else {
                 p.sum { (met) " of " (all.len()) " targets are met, " (missed.len()) " are missed, "
-                    (unknown.len()) " were not measured. NOTES.md has the reasons. \
+                    (unknown.len()) " were not measured. DECISIONS.md has the reasons. \
                     In runs that count instructions, factors are of instructions, and their bounds \
                     are meant for times." }
                 @if !missed.is_empty() {
