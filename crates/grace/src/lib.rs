@@ -101,6 +101,10 @@ pub unsafe trait Reclaim: 'static {
 
     /// Begins a read-side section, which ends when the guard is dropped. Sections nest. Never
     /// waits.
+    ///
+    /// # Misuse
+    /// A guard that is forgotten or leaked holds grace periods up: retired memory leaks, and none
+    /// is freed early.
     fn pin() -> Self::Guard;
 
     /// Retires `ptr`: the engine calls `free(ptr)` after a grace period.

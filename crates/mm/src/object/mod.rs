@@ -233,6 +233,10 @@ pub trait CachedPages {
 }
 
 /// The operations of an [`Object`] that has its pages in memory only: shared memory.
+///
+/// # Misuse
+/// A `fill` that does nothing leaves zeros. A `map` that calls its function twice puts the page in
+/// once, and the function says so. A reference that belongs to no entry is lost.
 pub trait MemoryPages {
     /// Frees the pages of a range: they read as zeros afterwards (MADV_REMOVE). Called with nothing
     /// held.
