@@ -27,6 +27,9 @@
 //! | `fair` | the lock of the experiments' baselines |
 //! | `channel`, `input` | a device to and from the host: output of programs; standard input |
 //! | `console`, `fail`, `exit` | the kernel's output, the failure path, the exit code |
+//!
+//! The order of boot is in `start` of this file, and from the loader to there in
+//! `arch/x86_64/boot/entry.rs`.
 #![no_std]
 #![no_main]
 extern crate alloc;

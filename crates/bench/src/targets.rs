@@ -84,8 +84,8 @@ impl List<'_> {
     ///
     /// They were asked to take 1.2 (`lookup`), 1.3 (`find`, upwards and downwards) and 1.5 (first
     /// steps of iterators) of a `load`, and take 1.6 to 3.9. They read two bounds more, the header
-    /// of each node, and in one of ten searches a second leaf. NOTES.md has the attempts. So the
-    /// bounds are those of a comparison with BTreeMap; loads beside them are in the table.
+    /// of each node, and in one of ten searches a second leaf. DECISIONS.md has the attempts. So
+    /// the bounds are those of a comparison with BTreeMap; loads beside them are in the table.
     fn ranges(&mut self, size: usize) {
         use Case::{Find, FindAny, FindBack, First, FirstBack, Lookup};
         for case in [Lookup, Find, FindAny, FindBack, First, FirstBack] {

@@ -9,7 +9,8 @@
 //! Reads take no lock. They run in read sections (`section.rs`), which the thread records in a
 //! cache line of its own. Writes take the lock of the tree (`hold.rs`). What a write removes goes
 //! to the queue of the tree (`queue.rs`). A later call that writes to the tree frees it, after the
-//! read sections that could see it have ended. So readers run no frees and no callbacks.
+//! read sections that could see it have ended. So readers run no frees and no callbacks. A tree may
+//! use the RCU of the program instead (`rcu.rs`, `samara_range_urcu.h`).
 //!
 //! # Why another engine
 //!
@@ -24,6 +25,16 @@
 //! - A call that is given nonsense returns an errno, as far as that can be seen. A debug build also
 //!   prints the cause. The header says what a caller must promise.
 //! - References that the program counts (`retain`, `release`) are one for each range of each tree.
+//!
+//! # Misuse
+//!
+//! The header says what each call refuses. Beyond that:
+//!
+//! | misuse | result |
+//! |---|---|
+//! | a cursor that was not set up, of a section or lock that has ended, of another thread | an error: each use compares numbers of sections and locks. Random bytes that happen to be a cursor are the caller's fault |
+//! | a section that a thread never ends | frees wait; the end of the thread ends its section |
+//! | `dlclose` while threads that used the library live | the library stays loaded (`-z nodelete`) |
 #![deny(missing_docs)]
 // The caller's obligations are in the documentation of each call, which is the header's.
 #![allow(clippy::missing_safety_doc)]

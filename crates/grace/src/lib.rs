@@ -44,6 +44,9 @@
 //! allocate a record on a thread's first guard, and a new guard may run up to some hundred frees
 //! that other threads deferred. A hosted program can tolerate both. Code that runs in interrupts
 //! needs an engine that does neither: `Quiescent`, whose guards cost two plain stores.
+//!
+//! The files: `period`, `quiescent`, `epoch` (and in `epoch/home` how memory returns to its
+//! thread), `single`, and `sole`: one user at a time.
 #![no_std]
 #![deny(missing_docs)]
 
@@ -98,6 +101,10 @@ pub unsafe trait Reclaim: 'static {
 
     /// Begins a read-side section, which ends when the guard is dropped. Sections nest. Never
     /// waits.
+    ///
+    /// # Misuse
+    /// A guard that is forgotten or leaked holds grace periods up: retired memory leaks, and none
+    /// is freed early.
     fn pin() -> Self::Guard;
 
     /// Retires `ptr`: the engine calls `free(ptr)` after a grace period.

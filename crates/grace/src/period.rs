@@ -111,6 +111,11 @@ const IDLE: u64 = u64::MAX;
 /// tick(0);
 /// assert!(PERIODS.advance(target, CPUS.iter()), "the other is idle");
 /// ```
+///
+/// # Misuse
+/// They are numbers of their owner: no code here accesses memory by them. `end`, `rejoin`,
+/// `idle_enter`, `idle_exit`, `advance` and the two `expedite` calls are claims about CPUs. Unsafe
+/// code that relies on such numbers keeps them private.
 #[derive(Debug)]
 pub struct GracePeriods {
     current: AtomicU64,

@@ -66,6 +66,10 @@ pub struct Shared {
 
 /// The part of the engine's state that belongs to one CPU, on cache lines of its own; see
 /// [`Domain`].
+///
+/// # Misuse
+/// A dropped slot leaks the pieces that wait in it. Neither this nor [`Shared`] has a use outside
+/// of [`Domain::with`], which is the host's.
 #[repr(align(128))]
 pub struct Slot {
     passed: CpuGracePeriods,
@@ -215,6 +219,10 @@ pub unsafe trait Domain: 'static {
 ///
 /// Retiring frees nothing and never waits. It may be called in an interrupt if the heap may be used
 /// there.
+///
+/// # Misuse
+/// The count of open sections is checked: guards without end panic when it is full, so no section
+/// ends by overflow. Pieces that a CPU leaves when it becomes idle wait for older guards.
 pub struct Quiescent<D>(PhantomData<D>);
 
 /// The guard of [`Quiescent`]. It stays on the CPU that took it.

@@ -70,6 +70,11 @@ const fn idle(place: usize) -> usize {
 
 /// The state of a structure that one place may use alone; see the [module](self). Read-mostly: keep
 /// it in a cache line that is not written often.
+///
+/// # Misuse
+/// It is the state of a number: no code here accesses memory by it. The structure that does has
+/// unsafe code, which must call `read` and `write` as they say. A forgotten [`Alone`] makes readers
+/// elsewhere wait without end, and a read at its own place panics.
 pub struct Sole<R> {
     word: AtomicUsize,
     _engine: PhantomData<fn() -> R>,

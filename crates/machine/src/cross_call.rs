@@ -137,6 +137,11 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
     /// # Panics
     /// If it is called from within itself: by one of its closures, or by an interrupt that cannot
     /// be disabled. Nothing has changed then.
+    ///
+    /// # Misuse
+    /// A closure that does not return, or returns without sending the IPI, makes other CPUs wait.
+    /// If it panics, requests that were not taken are withdrawn, and the others are waited for;
+    /// callers that rely on an IPI which the panic prevented send it themselves.
     pub fn call(
         &self,
         cpus: &CpuSet,
@@ -204,6 +209,10 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
     /// Performs by `act` the requests that other CPUs have made to this one. Call it from the IPI
     /// handler, and from [`Step::relax`]. Without requests it costs a section with interrupts
     /// disabled, and one load for every 64 possible CPUs. May be called in any context.
+    ///
+    /// # Misuse
+    /// If `act` panics, the requests that are left are put back, for the next poll of this CPU.
+    /// Until then their callers wait.
     #[inline]
     pub fn poll(&self, mut act: impl FnMut(T)) {
         let _section = self.machine.irqs_off();

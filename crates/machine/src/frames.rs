@@ -112,6 +112,11 @@ pub(crate) const NO_NODE: NodeId = NodeId(u8::MAX);
 /// Allocating or freeing one frame of this CPU's node costs a section with interrupts disabled, one
 /// uncontended lock, and accesses to two or three cache lines of this CPU and to the frame's state.
 /// It allocates no memory.
+///
+/// # Misuse
+/// The number of the CPU only selects a cache, and each cache has a lock. So with another machine
+/// than before, or two that are both CPU 0, no frame is allocated twice; at worst it is not the
+/// nearest one. A frame that is not given back leaks.
 pub struct Frames {
     span: FrameRange,
     infos: Slice<FrameInfo>,

@@ -133,6 +133,10 @@ impl FrameInfo {
 
     /// Takes a reference. Fails if the frame is free or has too many references. One
     /// compare-exchange on one cache line. May be called in any context.
+    ///
+    /// # Misuse
+    /// A reference gives no access. One that is never dropped leaks the frame; the count stops at a
+    /// limit, and a free frame gives none.
     #[inline]
     pub fn try_get(&self) -> bool {
         self.ref_counts.add(1, 0)

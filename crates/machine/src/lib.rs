@@ -27,6 +27,20 @@
 //! CPUs; [`CrossCall`], calls on other CPUs by IPI, for
 //! TLB shootdowns; and [`Host`], which runs programs on all CPUs, for tests and experiments.
 //!
+//! # Where things are
+//!
+//! | module | contents |
+//! |---|---|
+//! | `cpu`, `cpu/shared` | CPUs, how one goes offline, sets; a set that several CPUs change |
+//! | `irq`, `lock`, `step`, `percpu` | sections, locks, the points of interference, per-CPU storage |
+//! | `cross_call` | requests between CPUs, and why they cannot deadlock |
+//! | `tlb` | flushes, tags, broadcasts ([`Tlb::interrupts`]), barriers ([`Tlb::published`]) |
+//! | `memory`, `word` | entries of page tables; the words that lockless walks read |
+//! | `source`, `info` | the source of frames; the references, pins and owner of a frame |
+//! | `frames` | [`Frames`]: the `buddy` allocator, `cache`s of CPUs, `node`s, `accounts` of groups, and in `storage` the tables before there is a heap |
+//! | `ranges` | [`Ranges`], and in `pieces` a set of ranges without a heap |
+//! | `host`, `checker`, `translated` | programs on all CPUs; the hooks of checkers; accesses through the MMU |
+//!
 //! # A machine is a handle
 //!
 //! The traits' methods take `&self`, and structures store the machine by value. So a machine is a

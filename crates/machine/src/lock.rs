@@ -18,6 +18,9 @@ use crate::{SharedAccess, Step};
 /// *lock(&Host, &count) += 1;
 /// assert_eq!(*lock(&Host, &count), 2);
 /// ```
+///
+/// # Misuse
+/// A forgotten guard keeps the lock. A CPU that takes a lock twice waits for itself.
 pub fn lock<'a, T: ?Sized>(
     machine: &(impl Step + ?Sized),
     mutex: &'a spin::mutex::SpinMutex<T>,

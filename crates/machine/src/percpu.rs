@@ -132,6 +132,10 @@ impl<T, M: Cpus + Irqs> CpuLocal<T, M> {
     ///
     /// Costs a section with interrupts disabled, two branches, and one cache line of this CPU
     /// besides the value. No atomic instruction. May be called anywhere.
+    ///
+    /// # Misuse
+    /// In a closure that is running on this CPU already, also from an interrupt, it returns `None`.
+    /// A closure that panics leaves the element free.
     #[inline(always)]
     pub fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
         let _section = self.machine.irqs_off();

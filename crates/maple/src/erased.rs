@@ -21,6 +21,10 @@ use grace::Reclaim;
 /// let owned: Box<u64> = erased.into_inner().ok().unwrap();
 /// assert_eq!(*owned, 9);
 /// ```
+///
+/// # Misuse
+/// If it is forgotten, the entry leaks. It may be kept or sent elsewhere: the grace period begins
+/// when it is dropped.
 pub struct Erased<E: Entry, R: Reclaim> {
     raw: Raw,
     /// Whether readers may still hold a reference to it.

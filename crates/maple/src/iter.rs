@@ -1,4 +1,7 @@
 //! The iterator over the entries in a range of indices, from both ends.
+//!
+//! `front` and `back` are its two ends, which unpack a leaf at a time; `holes` iterates free
+//! ranges.
 
 mod back;
 mod front;

@@ -80,6 +80,22 @@
 //! nodes, and duplicating takes constant time. Each node has a reference count. The first write to
 //! a shared node copies it and the nodes above it. See `node/refs.rs` and `share/unshare.rs`.
 //!
+//! # Where things are
+//!
+//! | module | contents |
+//! |---|---|
+//! | `tree`, `simple`, `sole` | the tree; one write a call; the tree that one CPU mostly uses |
+//! | `map` | maps and sets with keys, with a module for each trait and call |
+//! | `entry`, `erased` | what can be an entry, and as which word; entries that were erased |
+//! | `layout`, `node` | the sizes of nodes; nodes, and all loops over one: scalar, SIMD, NEON |
+//! | `descent` | paths: `seek` finds an entry with its range, `spot` steps from there, `partial` is a path without ranges, `unpack` serves iterators |
+//! | `iter`, `cursor`, `gap`, `diff` | iterators and their two ends, cursors, free ranges, differences |
+//! | `lock`, `writer` | the right to write; the writer, and in `compound` its transactions and merging stores |
+//! | `write` | the kinds of writes, and why readers see each at once |
+//! | `share` | duplicates that share nodes |
+//! | `alloc` | where nodes come from: an allocator, or a `Pool` |
+//! | `validate`, `dump`, `stats` | every invariant of a tree, checked; a tree printed; its size |
+//!
 //! # Costs
 //!
 //! | operation | cost |

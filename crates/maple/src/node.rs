@@ -11,8 +11,10 @@
 //! | `change`, `edit` | changes of a leaf |
 //! | `search`, `starts` | scalar searches, and bounds as whole words |
 //! | `job` | `Search`, the trait of all implementations |
-//! | `simd`, `neon` or `no_simd` | the other implementations, and the choice |
+//! | `simd` (`change`, `splice`: of a leaf, of an inner node), `neon` or `no_simd` | the other implementations, and the choice |
 //! | `load` | lookups, and the choice of a search |
+//!
+//! Paths (`descent`) use nodes. Nodes know no paths.
 
 mod change;
 mod edit;

@@ -126,6 +126,10 @@ impl<E: Entry, R: Concurrent, A: NodeAlloc> MapleTree<E, R, A> {
     }
 
     /// [`Writer::clear`](crate::Writer::clear) under the tree's lock.
+    ///
+    /// # Misuse
+    /// With readers, large subtrees come due in parts: one guard frees at most some thousand
+    /// entries.
     pub fn clear(&self) {
         self.lock().clear();
     }

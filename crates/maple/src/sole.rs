@@ -43,6 +43,10 @@ use grace::{Concurrent, Reclaim};
 ///
 /// A reader reads one line before the tree: that of the root. The lock and the counters of the
 /// writer are elsewhere.
+///
+/// # Misuse
+/// A read that an interrupt, or the code of an entry, makes within a write in place panics before
+/// it reads.
 #[repr(C, align(128))]
 pub struct SoleTree<E: Entry, R: Reclaim, A: NodeAlloc> {
     core: Core<E, R, A>,

@@ -100,6 +100,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> MapleTree<E, R, A> {
 
     /// Takes the tree's lock, and returns the writer of a shared tree. May wait; not for
     /// interrupts.
+    ///
+    /// # Misuse
+    /// A forgotten writer keeps the lock, and leaks the nodes that it has collected; `get_mut`
+    /// still works. A second `lock` of the same thread waits for itself, `try_lock` returns `None`.
     #[inline(always)]
     pub fn lock(&self) -> Writer<'_, E, R, A>
     where

@@ -22,7 +22,11 @@
 //! | [`plan`] | anything | up to three nodes per level |
 //!
 //! [`descent`] is a writer's path, [`gaps`] the gaps along it, [`retire`] the way out of the tree
-//! and the spare nodes.
+//! and the spare nodes. With the feature `small` only the general forms are compiled (`SHORTCUTS`).
+//!
+//! A new kind of write that stays in a leaf is an `Edit` for `leaf::quick`. One that
+//! changes a few neighbouring leaves is a module of [`rewrite`] that ends in `splice`.
+//! `tests/model` runs either against a `BTreeMap`, on several layouts of nodes.
 //!
 //! An exclusive owner changes leaves and their parents in place. Sequential inserts into holes, and
 //! repeated moves of an end, by the same [`Writer`](crate::Writer), reuse the path of the last

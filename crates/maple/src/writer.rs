@@ -52,6 +52,11 @@ pub(crate) enum Hold<'t> {
 /// assert_eq!(writer.iter(0..=Index::MAX).count(), 2);
 /// # Ok::<(), maple::Error>(())
 /// ```
+///
+/// # Misuse
+/// An entry's code that panics leaves the tree valid: `clone` runs before any change, and the entry
+/// to be stored is dropped; `drop` runs before the change or after it is complete, and entries to
+/// be dropped after it may leak.
 pub struct Writer<'t, E: Entry, R: Reclaim, A: NodeAlloc> {
     // Dropped before `hold`: spare nodes go back under the lock.
     supplies: Supplies<E, R, A>,

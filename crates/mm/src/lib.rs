@@ -53,6 +53,20 @@
 //!
 //! A host implements the traits of [`machine`], calls [`AddressSpace::handle_fault`] from its fault
 //! handler, and activates the space on the CPUs that run its program.
+//!
+//! # Who owns what, until when
+//!
+//! | what | owner | until |
+//! |---|---|---|
+//! | a VMA | the tree of [`vma`]; a guard keeps it for a reader | it is replaced, and the readers are gone |
+//! | a frame that is mapped | each entry that leads to it holds a reference (none to the zero page or a guard page) | the entry has changed, and the flush is done |
+//! | a frame that a sweep has taken | the `Gather`, or the bag of a TLB grace period (`change/bags`) | its flush, or the period, is over |
+//! | a table that became empty | the pending flush in the same gather | the flush, then a grace period of readers |
+//! | addresses that wait | the ranges of the bag; no VMA is placed there | the period is over, or a call claims them |
+//! | a page of an object | the object's index, and each entry | it is truncated or evicted, and taken back from all spaces |
+//! | a frame that a fault has prepared | `fault/fresh` | it is mapped, or the fault ends |
+//! | a pinned frame | the pin | it is released, also after the map has gone |
+//! | a slot of swap | each swap entry | the page came back, or its map has gone |
 #![no_std]
 #![deny(missing_docs)]
 extern crate alloc;

@@ -24,6 +24,9 @@
 //! | `quick` | [`QuickLists`]: per-CPU lists of pages in their constructed state |
 //! | `gup` | [`get_user_pages_fast`](PageTables::get_user_pages_fast), [`Pins`] |
 //! | `paging` | [`Paging`]: the state that all page tables of a machine share |
+//! | `tags` | tags that spaces share: more spaces than tags, without IPIs |
+//! | `idle` | CPUs that have left a space for a while, which flushes pass over |
+//! | `block`, `swap` | references to blocks of frames; [`Swap`], pages that are kept elsewhere |
 //!
 //! # Costs
 //! | operation | cost |

@@ -52,6 +52,10 @@ use machine::{Flush, Frame, Machine, VirtRange};
 /// Cost: making one takes a locked instruction on a cache line that all CPUs share. So make one
 /// with [`PageTables::deferred_flush`], and add to it with [`PendingFlush::defer_to`], which needs
 /// none.
+///
+/// # Misuse
+/// It knows its tables: with other tables it flushes all running CPUs. Tables that were dropped
+/// have flushed everything.
 #[must_use = "dropping it flushes on all CPUs; `PageTables::flush_deferred` does on those that \
      use the space"]
 pub struct DeferredFlush<M: Machine, F: Format, G: Concurrent> {
@@ -126,6 +130,10 @@ impl<M: Machine, F: Format, G: Concurrent> core::fmt::Debug for DeferredFlush<M,
 ///
 /// Dropping it performs it, as [`flush`](PendingFlush::flush) does. Until then unmapped frames must
 /// not be given back, and addresses must not be reused (I4, I5).
+///
+/// # Misuse
+/// Forgotten, it leaks the tables that wait in it. The frames are covered by the promise to the
+/// unsafe call that unmapped them. It may be dropped on another CPU, and under a guard.
 #[must_use = "stale translations remain until it is flushed"]
 pub struct PendingFlush<'p, M: Machine, F: Format, G: Concurrent> {
     space: &'p PageTables<M, F, G>,

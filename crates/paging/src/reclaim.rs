@@ -95,6 +95,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// hold up the grace periods that it waits for. It waits for other CPUs but depends on none.
     /// Costs up to one IPI per CPU for each request, and some hundred turns of waiting; nothing if
     /// no tables are idle.
+    ///
+    /// # Misuse
+    /// With a lock held that a deferred free takes, it waits for itself.
     pub fn reclaim(&self) -> bool {
         relieve::<M, F, G>(self.paging())
     }

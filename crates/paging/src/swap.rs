@@ -16,6 +16,12 @@ use machine::{Frame, Machine, PageSize};
 /// Where a host keeps pages that are not in memory: a disk, a network, compressed memory.
 ///
 /// Each slot has a count of references. [`write`](Swap::write) makes a slot with one.
+///
+/// # Misuse
+/// One that returns a slot twice, or one that no entry can name, that loses pages or counts
+/// wrongly: programs see wrong contents, and no frame of another owner. If `write` or `read`
+/// panics, the page stays where it was; in `hold` and `release` a table stays locked, and frames
+/// and slots leak.
 pub trait Swap: Send + Sync + 'static {
     /// Keeps a copy of a page. Called with nothing held; may wait. Returns its slot, a number below
     /// [`Paging::SLOTS`], or `None` if there is no room, or the page could not be written.

@@ -53,6 +53,10 @@ use machine::{
 ///   [`DeferredFlush`](crate::DeferredFlush).
 ///
 /// The caller of these holds no lock that such a free takes.
+///
+/// # Misuse
+/// Forgotten tables leak, with the kernel's tables that they hold. Walks, pending flushes and pins
+/// borrow them, so they are not dropped under these; a deferred flush keeps alive what it needs.
 pub struct PageTables<M: Machine, F: Format, G: Concurrent> {
     paging: Arc<Paging<M, F>>,
     root: Frame,
@@ -334,6 +338,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// does, until it [leaves](Self::leave). For a CPU that uses the tables in another way than by
     /// translating. Costs
     /// a locked instruction and a fence if the CPU does not take part yet.
+    ///
+    /// # Misuse
+    /// It only adds this CPU, which costs flushes. To remove one is [`leave`](PageTables::leave),
+    /// which is unsafe.
     pub fn enter(&self) {
         let machine = self.machine();
         let _section = machine.irqs_off();

@@ -68,6 +68,12 @@ use machine::{Asid, AtomicCpuSet, Checker, CpuId, PerCpu, SharedAccess, Step, Tl
 /// use paging::Tag;
 /// assert_eq!(Tag::from(Asid(3)), Tag::Fixed(Asid(3)));
 /// ```
+///
+/// # Misuse
+/// A fixed tag that another space has matters only in active tables:
+/// [`PageTables::activate`](crate::PageTables::activate) promises that there is no other. More
+/// spaces than tags cannot exclude each other: a tag is taken back from a space that is active
+/// nowhere, and there are two for each CPU; with fewer, the spaces share one that keeps nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tag {
     /// This tag, as long as the space lives. The host sees to it that no two spaces that are active

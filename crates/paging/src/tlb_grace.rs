@@ -112,6 +112,10 @@ pub struct TlbGraceStats {
 /// });
 /// assert_eq!(sim.stats().ipis_sent, 0);
 /// ```
+///
+/// # Misuse
+/// A CPU that takes part is waited for, which is always correct. Any number is right for `advance`
+/// and `expedite`: it only selects the period to wait for.
 pub struct TlbGrace<M: Machine> {
     machine: M,
     count: GracePeriods,

@@ -207,6 +207,11 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     }
 
     /// As [`get`](Self::get), with the table that the walk has reached.
+    ///
+    /// # Misuse
+    /// A `Found` that is out of date, or of other tables, changes nothing: `with_found` takes the
+    /// table only if the look began at the same top-level table, and asks again with the table's
+    /// lock held.
     pub fn look(&self, at: VirtAddr) -> Found<'g> {
         let spot = if F::is_canonical(at) { self.find(at, 0) } else { None };
         let mapping = spot.as_ref().and_then(|spot| mapping::<M, F>(at, spot));

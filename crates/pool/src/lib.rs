@@ -123,6 +123,9 @@ impl Pool {
     ///
     /// The block has no other user until [`give_back`](Self::give_back). Any thread may call
     /// either function. Cost and calling context: see [`Pool`].
+    ///
+    /// # Misuse
+    /// A block that is never given back leaks.
     #[inline]
     pub fn take(layout: Layout) -> Option<NonNull<u8>> {
         match class_of(layout) {
@@ -191,6 +194,10 @@ impl Pool {
     /// assert!(Pool::watch_threads(|| false));
     /// assert!(!Pool::watch_threads(|| true)); // it is set
     /// ```
+    ///
+    /// # Misuse
+    /// With a function that lies, blocks in the cache of a thread that ends unnoticed are never
+    /// used again.
     pub fn watch_threads(register: fn() -> bool) -> bool {
         exit::watch(register)
     }

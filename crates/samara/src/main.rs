@@ -1,4 +1,13 @@
 //! The `samara` command.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `cli` | the command line, and its help |
+//! | `trace_command`, `top`, `flame` | `samara trace`, `samara top`, the files that show stacks |
+//! | `replay`, `pages`, `what_if`, `diff` | recordings: replayed, with pages, under other rules, compared |
+//! | `bench`, `report_command` | the experiments on this host; pages of results |
+//! | `boot` | the kernel: built, run in QEMU, and read |
+//! | `manual`, `output` | manual pages and completions; where results go |
 
 // These macros panic when standard error is full, which would end the traced program.
 #![deny(clippy::print_stderr, clippy::print_stdout, clippy::dbg_macro)]

@@ -61,6 +61,10 @@
 //! | constructed state (I6) | a page that enters or leaves a quicklist with a changed word, or enters another list than it was constructed for |
 //! | leaks | frames that were never given back ([`Sim::check_leaks`]) |
 //!
+//! The files: `checks`, `breaks`, `absent` (barriers after an entry becomes valid), `groups`,
+//! `marks`, `spaces`, `constructed`. `model` is another machine, for loom, whose words
+//! `machine::word` places.
+//!
 //! Each checker has mutants in `tests/checkers/`: code with one step left out, which some seed must
 //! detect. The step is a flush or half of one, the wait for a grace period, or the order of two
 //! operations as a missing barrier would allow. Barriers themselves are left to loom: this machine

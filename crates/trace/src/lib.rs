@@ -3,6 +3,20 @@
 //! [`live`] follows a running program; it exists only on x86-64 Linux. [`text`] and [`replay`] read
 //! a recording on any platform. Both make the same [`record`]s, and the [`mirror`] carries these
 //! out and compares our address spaces with the kernel's. [`report`] prints the result.
+//!
+//! # Where things are
+//!
+//! | module | contents |
+//! |---|---|
+//! | `record`, `text` | the vmtrace format: what records mean, and how they are spelt |
+//! | `span` | what a call's address and length mean to the kernel |
+//! | `session`, `observer`, `stream` | a live run; the tracer's interface to the mirror; the calls as JSON lines |
+//! | `live` | the tracer; its modules are listed there |
+//! | `mirror` | our address spaces, and the comparisons; its modules are listed there |
+//! | `replay` | a recording in the place of the tracer |
+//! | `report` | tables, JSON, the picture, flame graphs |
+//!
+//! `tests/rules.rs` tests rare rules on the real kernel, by the programs in `tests/live/c`.
 
 // These macros panic if standard error is full, which would end the traced program.
 #![deny(clippy::print_stderr, clippy::print_stdout, clippy::dbg_macro)]

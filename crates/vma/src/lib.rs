@@ -23,6 +23,16 @@
 //! | first write fault in a VMA, stack growth | [`Writer::first_write`], [`Writer::grow_down`] | `fault` |
 //! | /proc/PID/maps | [`Writer::write_maps`] | `maps` |
 //!
+//! | other file | contents |
+//! |---|---|
+//! | `RULES.md`, next to `src` | the rules of Linux, by number |
+//! | `step`, `plan` | the order of stores and of work on pages; what a call plans |
+//! | `host` | what a host does in a step |
+//! | `merge`, `anon` | which VMAs merge; which may share anonymous pages, and which were used |
+//! | `limits` | sizes, and the limits of setrlimit |
+//! | `profile` | the rules that differ between kernels |
+//! | `tree`, `state`, `vma`, `flags`, `file`, `error` | the tree of VMAs, the state besides, and the types |
+//!
 //! # Why it is correct
 //!
 //! *Each change is one store.* The contents of a [`Vma`] do not mention its range, because the

@@ -111,6 +111,9 @@ impl<F> Vma<F> {
     /// instead. Then a call that unmaps the VMA removes its pages ([`Host`](crate::Host)).
     ///
     /// Cost: a load; a compare-exchange at the first page. Any context.
+    ///
+    /// # Misuse
+    /// A mark without need makes munmap look at page tables without need.
     #[inline]
     #[must_use]
     pub fn mark_touched(&self) -> Touched {

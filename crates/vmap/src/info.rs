@@ -152,6 +152,10 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// An area that exists throughout is listed once. The listing is not an atomic snapshot: areas
     /// that are made or unmapped meanwhile may or may not be listed. `each` may make any call and
     /// may panic. Writers do not wait for a listing. Any context that may take long.
+    ///
+    /// # Misuse
+    /// `each` may call the space, and may panic: only a guard is held. One that does not return
+    /// holds up memory, as any guard does.
     #[cfg(feature = "listing")]
     pub fn vmallocinfo(&self, mut each: impl FnMut(&AreaInfo)) {
         for zone in &self.zones {

@@ -183,6 +183,12 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// [`Error::AcrossZones`], and [`Error::InTheWay`] if another area has some of the addresses.
     /// An area that was freed in an interrupt on another CPU, and an unused block that another CPU
     /// holds, are in the way until that CPU next calls [`poll`](Vmap::poll).
+    ///
+    /// # Misuse
+    /// Whatever the frames and the address are, the mapping is harmless until unsafe code uses it
+    /// (`check`). An area in use, with its guard pages, is in the way of an address; addresses that
+    /// were freed are flushed first. Areas that are not given back use addresses and tables up:
+    /// then calls fail, and keep nothing.
     #[inline]
     #[track_caller]
     pub fn create(&self, request: &Request<'_>) -> Result<VirtAddr, Error> {

@@ -82,6 +82,11 @@ pub(crate) struct Shared {
 ///   [`PageTables`](PageTables#context), some of them with a lock of this space held. None of these
 ///   frees may call this space.
 /// - Calls that only read may be made in any context.
+///
+/// # Misuse
+/// Dropped with live areas, it leaves them mapped: the caller of `try_new` has promised the
+/// addresses for as long. Forgotten, all of it leaks. A call in an interrupt that has come upon the
+/// holder of the zone's lock waits without end.
 pub struct Vmap<M: Machine, F: Format, G: Concurrent> {
     pub(crate) tables: Arc<PageTables<M, F, G>>,
     pub(crate) tlb_grace: Arc<TlbGrace<M>>,

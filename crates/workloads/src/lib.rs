@@ -14,6 +14,10 @@
 //! | `reclaim` | FIFO, random, LRU, two lists and the optimum, on the same accesses | the clock of `mm` |
 //! | `calls` | single calls of Linux, measured in the same emulator | the same calls of ours |
 //!
+//! `experiment` says what an experiment is, `lab` where it runs. The baselines are `mm/locked`
+//! (Linux before 6.4) and `mm/counted` (since then), `vmap/old` (before 2008) and `vmap/nodes`
+//! (since 6.9).
+//!
 //! # How it is measured
 //! An experiment measures its baseline and ours in turns, in one run. Each figure is the median of
 //! the rounds. Times are processor time of the CPU that does the work, so other programs on the

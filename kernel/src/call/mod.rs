@@ -1,7 +1,8 @@
 //! System calls: from a number to a function, and back with a result.
 //!
 //! A call gets a [`Call`]: the thread, what this CPU alone uses of it, and the arguments. It trusts
-//! none of these. It returns a number, or a [`Stop`].
+//! none of these. It returns a number, or a [`Stop`]. `table` has the calls by number; each file
+//! has those of a kind.
 //!
 //! # Waiting
 //! A call that must wait registers the thread where it will be woken, and returns [`Stop::Wait`].

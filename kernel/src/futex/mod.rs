@@ -4,6 +4,8 @@
 //! waiters of all words are in buckets (`queue`, which says why no wake-up is lost). The word is
 //! read without a fault while a bucket's lock is held; if its page is not there, the lock is given
 //! up, and the page is brought in.
+//!
+//! `pi` has the locks that pass on priorities.
 
 pub(crate) mod pi;
 mod queue;

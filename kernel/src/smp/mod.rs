@@ -3,6 +3,9 @@
 //! A CPU runs its job to the end, and sleeps otherwise; timer interrupts come in between. The loop
 //! that runs programs (`task::run`) is such a job. Before it sleeps, it reports to the grace
 //! periods of readers and of TLBs that it is idle, so no grace period waits for it.
+//!
+//! `start` starts the CPUs, `run` has jobs and the idle loop. `tick` is the timer interrupt, in
+//! which CPUs report quiescent states.
 
 mod run;
 mod stack;

@@ -47,6 +47,10 @@ const LOWER: u64 = (1 << IN_WORD) - 1;
 /// assert_eq!((targets.len(), idle.len()), (0, 1));
 /// assert!(!set.insert(cpu), "it must flush");
 /// ```
+///
+/// # Misuse
+/// A set belongs to its owner, which keeps it private: a CPU that is removed from it gets no
+/// flushes (I5).
 #[derive(Debug, Default)]
 pub struct AtomicCpuSet([AtomicU64; WORDS]);
 

@@ -34,6 +34,9 @@ pub const MAX_ACCOUNTS: usize = 64;
 pub struct Account(u8);
 
 /// The accounts of a frame source.
+///
+/// # Misuse
+/// A wrong order of calls gives wrong counts, and loses no frame.
 #[derive(Debug)]
 pub struct Accounts {
     /// A bit for each account that is open.

@@ -52,6 +52,10 @@ const MOST: usize = isize::MAX as usize;
 /// assert_eq!(core::ptr::from_ref(&*one).addr() % 128, size_of::<usize>());
 /// # Ok::<(), maple::AllocError>(())
 /// ```
+///
+/// # Misuse
+/// A forgotten reference leaks the value. At the limit of references a clone panics, and the count
+/// is as before.
 pub struct RefCounted<T, L = ()>(NonNull<Inner<T, L>>);
 
 #[repr(C)]

@@ -34,6 +34,10 @@ use core::ops::{Bound, RangeBounds, RangeInclusive};
 /// assert_eq!(map.lookup(Page(5)), Some((Page(3)..=Page(7), 1)));
 /// # Ok::<(), maple::Error>(())
 /// ```
+///
+/// # Misuse
+/// Conversions that are not each other's inverse give wrong ranges; one that panics does so before
+/// a change. Memory safety does not depend on them.
 pub trait Key: Copy {
     /// The lowest key.
     const MIN: Self;

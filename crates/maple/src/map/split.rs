@@ -68,6 +68,9 @@ impl<K: Key, E: Entry, A: NodeAlloc> RangeMap<K, E, A> {
     /// # Errors
     /// As for [`store`](RangeMap::store). The entry that was not stored is still in `other`, with
     /// those above it. Those below it are here.
+    ///
+    /// # Misuse
+    /// If an entry's code panics, at most one entry is lost.
     pub fn append<B: NodeAlloc>(&mut self, other: &mut RangeMap<K, E, B>) -> Result<(), Error> {
         let (mut to, mut from) = (self.tree.get_mut(), other.tree.get_mut());
         loop {

@@ -117,6 +117,11 @@ macro_rules! writes {
         ///
         /// # Errors
         /// As for `alloc`, but without the entry.
+        ///
+        /// # Misuse
+        /// `make` runs under the lock, between the search and the store. If it panics, the map is
+        /// as it was. It may read the map, and must not write it: a second writer waits for the
+        /// lock.
         pub fn alloc_with(
             $($access)*,
             range: impl RangeBounds<K>,

@@ -7,6 +7,9 @@
 //!
 //! The work goes from the top down: an owner that frees at once must read a node before it is
 //! freed.
+//!
+//! `batch` collects what leaves the tree, so that much of it is retired at once. `reserve` has the
+//! nodes that are allocated before a write, `supplies` those that a writer keeps between writes.
 
 pub(super) mod batch;
 pub(super) mod reserve;

@@ -152,6 +152,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Writer<'_, E, R, A> {
     ///
     /// # Errors
     /// Those of `f`; [`Error::OutOfMemory`]; [`Error::Whole`] if the entries have no duplicates.
+    ///
+    /// # Misuse
+    /// The closure cannot reach the tree's own writer, which is borrowed. A writer of the version
+    /// cannot be exchanged for another one, by its lifetime.
     pub fn transaction<T, X: From<Error>>(
         &mut self,
         f: impl FnOnce(&mut Writer<'_, E, R, A>) -> Result<T, X>,

@@ -127,6 +127,9 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; the partial copy is freed.
+    ///
+    /// # Misuse
+    /// A node counts at most 2^30 parents. Then a duplicate fails with [`Error::OutOfMemory`].
     pub fn duplicate(&self) -> Result<MapleTree<E, R, A>, Error> {
         let tree = MapleTree::from_root(self.duplicate_root()?);
         tree.core.set_wrapped(self.core.wrapped());

@@ -179,6 +179,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ///
     /// # Errors
     /// Those of `work`; [`Error::Tables`] if the page tables are corrupt.
+    ///
+    /// # Misuse
+    /// A panic in `work` keeps what its calls have done, and settles what was promised. A writer
+    /// cannot be exchanged for another one, by its lifetime; its host refuses steps of other VMAs,
+    /// such as a copy's.
     pub fn with_vmas<T>(
         &self,
         work: impl FnOnce(&mut Calls<'_, '_, '_, M, F, G>) -> Result<T, vma::Error>,

@@ -1,4 +1,48 @@
 //! The calls that change what is mapped, and what they do to pages.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `calls`, `advise`, `lock`, `sync` | the calls by name; madvise; mlock and mremap; msync |
+//! | `hook`, `call` | the one door to pages; what follows a call |
+//! | `gather` | what a change has taken, until it may be reused |
+//! | `moving`, `collapse`, `guard` | moves without a copy; MADV_COLLAPSE; guard pages |
+//! | `unmap_policy`, `waiting`, `bags`, `ranges` | munmap without IPIs: the choice, why it is right, what waits |
+//!
+//! # The way of a call
+//!
+//! A call takes the write right (`AddressSpace::change`). [`vma`] looks at VMAs and plans *steps*:
+//! munmap is one step for its whole range; a call that changes VMAs in several ways (mprotect,
+//! madvise, mremap of several VMAs) makes one after the other. Each step goes this way:
+//!
+//! ```text
+//! plan     vma                 may the call be made, which VMAs follow, what happens to pages
+//! admit    Hook::admit         memory is promised, an object learns of its map, nothing waits
+//! hold     vma::Step::hold     what a move must find unchanged is busy
+//! prepare  Hook::prepare_work  tables of the space's own, and those for huge pages that are cut
+//! close    vma::Step::close    a hole, other rights, or a busy VMA where another map comes
+//! pages    Hook::carry_out     faults that have looked before look again (`count_change`); then a
+//!                              sweep of the tables: its gathers flush, and give the frames back
+//! open     vma::Step::open     the new VMA without the busy mark, joined with its neighbours
+//! after    Call::settle        the write right is gone: promises, and periods that have ended
+//! ```
+//!
+//! Nothing fails once `close` has stored, but an advice. So any other step that fails has changed
+//! nothing; the documents of a call say whether the steps before it stay. A step without work on
+//! pages (a map in a hole, an untouched VMA that goes, a flag) is one store in `vma`. What is
+//! different:
+//!
+//! - An advice prepares in `carry_out`, part by part. MADV_COLLAPSE makes 2 MiB busy at a time;
+//!   MADV_GUARD_INSTALL stores page by page behind its sweep.
+//! - A move splits huge pages and takes its tables when it prepares. MADV_COLLAPSE and UFFDIO_MOVE
+//!   (`monitor/moves`) take the rights from pages, flush, and then look for pins: no pin without a
+//!   lock succeeds any more.
+//! - Reclaim gives the right up between its steps, and leaves a mark in the entry.
+//! - A monitor's calls store single entries (`monitor/place`), and marks sweep without a change of
+//!   VMAs (`monitor/track`).
+//!
+//! A new call that removes or changes pages is a new kind of [`vma::Work`], which does not compile
+//! until `prepare_work` and `carry_out` know it. Its sweep has a closure that gives the change of
+//! each page. Frames of entries go back by `release` in `gather`, after a flush.
 
 pub(crate) mod advise;
 pub(crate) mod bags;

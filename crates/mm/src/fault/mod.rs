@@ -1,5 +1,27 @@
 //! Page faults: attempts, and what is prepared between them (`ready`). [`crate::protocol`] explains
 //! why they need no lock of the address space.
+//!
+//! `attempt` has the parts of one attempt. If something is missing that cannot be had with a guard
+//! held, the attempt ends with a `Step` that names it, and `finish` gets it with nothing held. By
+//! what the attempt finds, the way goes on in:
+//!
+//! ```text
+//! a monitor's page ........ monitor/userfault.rs  also before the first write of a VMA
+//! absent, anonymous ....... touch.rs              2 MiB: huge.rs; several pages: block.rs
+//! absent, with a mark ..... monitor/absent.rs     the page gets the mark
+//! present, or an object's . page.rs               anon.rs: rules of copies; fresh.rs: the new
+//!                                                 frame; around.rs: neighbours
+//! huge .................... huge.rs
+//! in swap ................. reclaim/swap.rs       swap_in, from page.rs
+//! ```
+//!
+//! At a hole, in a busy VMA, at a first write that a call has closed, where a fork has the tables,
+//! and after too many attempts the fault takes the write right. Then no VMA changes any more, and
+//! only another fault can make it begin again. `rights` has the rights of pages, `zero` the zero
+//! frame, `reference` references to frames.
+//!
+//! A new kind of page is a file here, with a line in `attempt` or in `page`; and it is special
+//! (`Core::is_special`) if no contents are there, so that sweeps leave it alone.
 
 pub(crate) mod anon;
 pub(crate) mod around;

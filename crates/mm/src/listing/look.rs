@@ -101,6 +101,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     ///
     /// # Errors
     /// Those of `out`.
+    ///
+    /// # Misuse
+    /// `out` must not call the space: it would wait without end.
     pub fn write_maps(&self, out: &mut dyn fmt::Write) -> fmt::Result {
         self.write_maps_from(0, usize::MAX, out).map(|_| ())
     }

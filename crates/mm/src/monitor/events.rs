@@ -262,6 +262,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// # Errors
     /// [`vma::Error::OutOfMemory`]; nothing is announced. Bad arguments are those of the other
     /// call, so none is announced for them.
+    ///
+    /// # Misuse
+    /// Without the call that it announces, a monitor hears of a removal that does not come.
     pub fn announce_removal(&self, addr: usize, len: usize, advice: Advice) -> Result<(), Error> {
         let end = len.checked_next_multiple_of(PAGE_SIZE).and_then(|len| addr.checked_add(len));
         let Some(end) = end.filter(|_| addr.is_multiple_of(PAGE_SIZE)) else { return Ok(()) };

@@ -69,6 +69,10 @@ pub struct UserFault {
 }
 
 /// The host's part of userfaultfd.
+///
+/// # Misuse
+/// A method that is called with a lock or the write right held, and waits for a CPU, hangs. Wrong
+/// answers let a monitor copy a page too early, or never.
 pub trait UserFaultHandler: Send + Sync + 'static {
     /// A program has faulted. Called with nothing held, in the context of the fault: it may wait
     /// until the monitor has resolved the fault. Returns whether the fault is to begin again;

@@ -21,6 +21,9 @@ struct Description<M: Machine> {
 
 /// An open file description of an object: what a VMA maps. Clones are the same description; two
 /// VMAs merge only if theirs is the same.
+///
+/// # Misuse
+/// Which rights it gives is the host's decision: programs get no more of the object than its pages.
 pub struct Backing<M: Machine>(Shared<Description<M>>);
 
 impl<M: Machine> Backing<M> {

@@ -36,6 +36,10 @@ use crate::{
 };
 
 /// Where the pages of a [`File`] come from. The host implements it for its files.
+///
+/// # Misuse
+/// A source that panics: a page that could not be read is not in the file. No lock is held during a
+/// read. A sync holds the file's lock of syncs, so a source that syncs its file waits without end.
 pub trait PageSource: Send + Sync + 'static {
     /// Reads a page. What lies beyond the end of the file is left as it is: zeros. May wait.
     ///

@@ -169,6 +169,10 @@ struct Place {
 }
 
 /// Where an object is mapped. The object holds it.
+///
+/// # Misuse
+/// These calls, and those that cut an object, wait without end if they are made within a call on a
+/// space that maps the object.
 pub struct Mappings {
     places: SpinMutex<List<Place>>,
 }

@@ -11,6 +11,17 @@
 //! table's lock held, and the removal takes the same lock: so either the fault sees the mark, or
 //! the removal sees the fault's entry. It is the argument of [`crate::protocol`], with the mark in
 //! the place of the VMA.
+//!
+//! # Where things are
+//!
+//! | module | contents |
+//! |---|---|
+//! | `backing` | what a VMA has of an object |
+//! | `shmem`, `seals`, `bytes` | memfd and shared memory: sizes and holes, seals, reads and writes |
+//! | `file`, `cache` | files, read-ahead and write-back; what both have in common |
+//! | `index`, `radix` | the pages in memory, read and filled without a lock |
+//! | `mappings`, `visit` | the way back to the spaces that map an object |
+//! | `device` | the memory of devices |
 
 pub(crate) mod backing;
 mod bytes;
@@ -222,6 +233,10 @@ pub trait CachedPages {
 }
 
 /// The operations of an [`Object`] that has its pages in memory only: shared memory.
+///
+/// # Misuse
+/// A `fill` that does nothing leaves zeros. A `map` that calls its function twice puts the page in
+/// once, and the function says so. A reference that belongs to no entry is lost.
 pub trait MemoryPages {
     /// Frees the pages of a range: they read as zeros afterwards (MADV_REMOVE). Called with nothing
     /// held.

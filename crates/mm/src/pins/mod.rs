@@ -49,6 +49,10 @@ use crate::{Access, AddressSpace, FaultError, Outcome, pins::pinned::PinCounts};
 /// # Ok::<(), Error>(())
 /// # }).unwrap();
 /// ```
+///
+/// # Misuse
+/// They may be kept over an unmapping or a fork, which copies pinned pages for the child. Forgotten
+/// pins leak the frames.
 #[must_use = "the pages are unpinned when this is dropped"]
 #[derive(Debug)]
 pub struct UserPins<'a, M: Machine> {

@@ -27,6 +27,10 @@ use crate::{Shared, thresholds::GROUP_FRAMES};
 /// What a host does when a group has reached its limit, or
 /// [the frame source has no frame left](crate::AddressSpace::set_shortage_handler). Called with no
 /// lock and no guard held, by the fault or the call that needs the frames.
+///
+/// # Misuse
+/// It may panic, and call the space. One that always returns `true` without effect makes the fault
+/// wait without end.
 pub trait OnLimit: Send + Sync + 'static {
     /// Makes room: reclaims pages, kills a program, or raises the limit. Returns whether it has
     /// done something, so that the caller tries again.
@@ -100,6 +104,10 @@ impl core::error::Error for GroupError {}
 ///     Ok::<(), Error>(())
 /// }).unwrap();
 /// ```
+///
+/// # Misuse
+/// A wrong count refuses or allows pages, and memory safety does not depend on it. An account with
+/// frames that are still pinned stays open.
 pub struct FrameGroup<M: Machine> {
     machine: M,
     account: Account,

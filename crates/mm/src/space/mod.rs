@@ -1,4 +1,11 @@
 //! An address space: its VMAs, its page tables, and its life.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `changes` | the count of changes: why the second look of a fault is one load |
+//! | `fork`, `policy` | fork; huge pages |
+//! | `commitment`, `group`, `shortage` | promised memory; a limit of frames; frames that run out |
+//! | `shared` | shared values whose allocation can fail |
 
 pub(crate) mod changes;
 pub(crate) mod commitment;
@@ -61,6 +68,12 @@ pub type Calls<'w, 'h, 'a, M, F, G> =
 ///
 /// When it is dropped, its frames and tables are given back. The host has deactivated it on every
 /// CPU by then ([`activate`](Self::activate)).
+///
+/// # Misuse
+/// A call at any address, at any time, on any CPU does what the VMAs allow, or is refused. A
+/// forgotten space leaks its frames and tables. A guard of the engine that is held around a call
+/// holds grace periods up, so the call may find no memory. Closures of reads may call the space,
+/// and must not end it.
 pub struct AddressSpace<M: Machine, F: Format, G: Concurrent> {
     pub(crate) core: Shared<Core<M, F, G>>,
     /// Where objects find the spaces that this one was forked from, and its children.

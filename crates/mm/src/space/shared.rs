@@ -47,6 +47,10 @@ const CLOSED: usize = 1 << (usize::BITS - 1);
 /// assert_eq!(two.len(), 2);
 /// # Ok::<(), mm::Error>(())
 /// ```
+///
+/// # Misuse
+/// A forgotten reference keeps the value. At `isize::MAX` references a clone panics, and the count
+/// is as before.
 pub struct Shared<T: ?Sized>(NonNull<Inner<T>>, PhantomData<Inner<T>>);
 
 /// A weak reference: it keeps the memory, and not the value.

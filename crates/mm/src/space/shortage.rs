@@ -43,6 +43,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// Any CPU may call it, also while the program runs: what that touches meanwhile it gets anew.
     /// It holds the write right, flushes TLBs, and needs no memory. Not for an interrupt handler.
     /// O(tables in use + pages taken).
+    ///
+    /// # Misuse
+    /// The program finds zeros, or the object's pages. Spaces that share pages or tables keep them.
     pub fn reap(&self, most: usize) -> usize {
         let right = self.core.lock();
         self.core.waiting.flush(&self.core.tables);

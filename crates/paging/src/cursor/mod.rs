@@ -19,6 +19,16 @@
 //! covers 2 MiB, or more with a larger granule. A call that changes one entry uses the same types:
 //! it locks the table, reads the entry, decides, and applies its decision (`entry`).
 //!
+//! | module | contents |
+//! |---|---|
+//! | `range`, `table`, `page` | the cursor; a locked table, an entry of it |
+//! | `map`, `unmap`, `protect`, `sweep`, `map_over`, `leaf`, `supervisor` | the calls on ranges; small kernel maps; pages for the kernel alone |
+//! | `entry`, `neighbours` | one entry by a decision under its table's lock; the group around it |
+//! | `share` | tables that spaces share after a fork |
+//! | `split`, `collapse`, `relocate`, `spare`, `prune` | large pages, moves; tables that are new, or empty |
+//! | `group`, `breaks`, `publish` | what hardware demands: groups, break-before-make, barriers |
+//! | `log`, `lend` | dirty logging, and why no write is lost; the check of user frames |
+//!
 //! # Why it is right
 //! - *A table that is locked and alive is linked.* A table is unlinked only with its own lock and
 //!   the lock of the table above held, and is dead afterwards. So a write to a live locked table

@@ -54,6 +54,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///   the two ranges do not lie alike within large pages, or it has 1 GiB. Split it first.
     /// - [`Error::Occupied`]: a page is in the target.
     /// - [`Error::Frames`]: no memory for the tables.
+    ///
+    /// # Misuse
+    /// What is prepared goes back when it is dropped. `relocate` refuses what was prepared for
+    /// other tables.
     pub fn prepare_relocation(
         &self,
         from: VirtRange,

@@ -93,6 +93,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// - *Flush*: until `pending` is flushed, the removed rights are in effect, the frames of
     ///   cleared pages are not given back, and these pages are not mapped again. A forgotten value
     ///   is not a flush.
+    ///
+    /// # Misuse
+    /// A closure that panics leaves what is done, and the rest unchanged; the pending flush is
+    /// performed. It runs with a table's lock held: it must not call the tables.
     pub unsafe fn sweep<'p>(
         &'p self,
         range: VirtRange,

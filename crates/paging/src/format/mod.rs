@@ -37,6 +37,11 @@
 //!   attributes are kept in bits that hardware ignores.
 //! - A [`note`]: absent to hardware and software, but with a number in it. It links tables in a
 //!   chain that no new user may reach and an old walk may still read.
+//!
+//! # Where things are
+//! `attrs`, `geometry`: attributes and sizes. `x86` (`long_mode`, and the second stages `ept`,
+//! `npt`), `aarch64` (with what the host sets in its registers), `riscv`. `encrypted`: guests whose
+//! memory is encrypted.
 
 mod aarch64;
 mod attrs;

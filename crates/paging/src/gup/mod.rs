@@ -159,6 +159,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///
     /// # Errors
     /// [`GupError`]; nothing is pinned then.
+    ///
+    /// # Misuse
+    /// `bring_in` may panic, map, unmap or pin: no lock is held while it runs, and it is called at
+    /// most 64 times for a page. Pins taken before a panic are given back.
     pub fn get_user_pages<'a>(
         &'a self,
         start: VirtAddr,

@@ -33,6 +33,9 @@ use machine::{Frame, FrameSource, Machine, SharedAccess};
 /// # unsafe { sim.release(page) }.unwrap();
 /// # });
 /// ```
+///
+/// # Misuse
+/// A pin is a reference, and gives no access. Forgotten pins leak the frames.
 #[must_use = "the pages are unpinned when this is dropped"]
 pub struct Pins<'a, M: Machine> {
     machine: &'a M,

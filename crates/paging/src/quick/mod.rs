@@ -130,6 +130,9 @@ impl<M> Construct<M> for Zeroed {}
 /// ```
 ///
 /// Dropping it gives no page back; [`drain`](QuickLists::drain) does, on each CPU.
+///
+/// # Misuse
+/// The number of a list that does not exist panics.
 #[repr(C, align(64))]
 pub struct QuickLists<M: Machine> {
     // These two first: they share a cache line if a handle of the machine has at most six words.

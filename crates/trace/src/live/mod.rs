@@ -9,6 +9,19 @@
 //! first writes and stack growth. At the exit, it reports the call and its result, and reads the
 //! listing.
 //!
+//! | module | contents |
+//! |---|---|
+//! | `follower`, `events` | the main loop; the events of the threads, in a fair order |
+//! | `attach`, `life` | a program that runs already; fork, execve, exit, sudden death |
+//! | `filter`, `calls`, `confine` | the seccomp filter; the calls to trace; those that would escape |
+//! | `entry`, `effect` | a thread at the entry of a call; a call that has returned |
+//! | `around`, `image`, `watch` | what is read of an address space: around a change, whole, between calls |
+//! | `pause` | the other threads during a call, and when an order is unknowable |
+//! | `table`, `files`, `descriptors`, `userfault` | threads and spaces; mapped files; descriptors; userfaultfds |
+//! | `stacks` | call stacks: unwinding, `names` of functions, `python` frames, `perf_map` of JITs |
+//! | `peak`, `usage` | when the peak is; what a process uses of memory |
+//! | `sys` | the system calls of the tracer |
+//!
 //! # Why the order is correct
 //!
 //! An address space has one operation in flight at a time (see `table`). A thread that reaches a

@@ -4,6 +4,15 @@
 //! must equal the kernel's byte for byte, and every address that the rules determine must equal the
 //! kernel's choice. The mirror does not know the source of the records: a file and a live program
 //! look the same.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `calls`, `settle` | a call carried out on our space; the effect of one that failed half-way |
+//! | `mirrored`, `compare`, `around`, `takeover` | one space; the comparisons; those around a change; the way on after a mismatch |
+//! | `step`, `beside` | records as changes of spaces; other spaces that follow them, such as those with pages |
+//! | `owners`, `stacks`, `lives`, `peak` | the call that mapped each byte last; calls with stacks; how long maps live; the moment of the peak |
+//! | `questions` | the tracer's questions about VMAs |
+//! | `file`, `rings`, `personality` | mapped files, aio rings, READ_IMPLIES_EXEC |
 
 mod around;
 mod beside;

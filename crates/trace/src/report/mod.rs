@@ -5,6 +5,9 @@
 //! [`mismatch`] for two listings side by side, and the [`Progress`] line while the program runs.
 //! Everything except the JSON goes to standard error, by [`messages`], because standard output
 //! belongs to the program.
+//!
+//! `stacks` has what is reported by call site: the table, folded lines, the flame graph,
+//! speedscope.
 
 pub mod call;
 pub mod json;
