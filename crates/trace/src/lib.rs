@@ -25,6 +25,10 @@
 pub mod live;
 pub mod mirror;
 pub mod observer;
+#[cfg(all(test, feature = "stacks"))]
+#[path = "../tests/common/patience.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod patience;
 pub mod record;
 pub mod replay;
 pub mod report;

@@ -64,7 +64,7 @@ impl Follower<'_> {
             (Kind::Ptrace, _) => {
                 self.notice(
                     "a program uses ptrace itself; its ptrace calls fail, because a thread can \
-                     have only one tracer",
+                     have only one tracer (ASAN_OPTIONS=detect_leaks=0 turns LeakSanitizer off)",
                 );
                 self.run(tid);
             }

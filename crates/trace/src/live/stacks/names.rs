@@ -83,8 +83,11 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::stacks::image::{Contents, Stamp};
-    use std::{fs::File, time::Duration};
+    use crate::{
+        live::stacks::image::{Contents, Stamp},
+        patience,
+    };
+    use std::fs::File;
 
     #[inline(never)]
     fn asked_for() {
@@ -112,13 +115,11 @@ mod tests {
         let is_right = |symbols: &[Symbol]| {
             symbols.iter().any(|one| one.frame == frame && one.name.contains("asked_for"))
         };
-        let ready = loop {
-            let ready = names.ready();
-            if names.is_idle() {
-                break ready;
-            }
-            thread::sleep(Duration::from_millis(1));
-        };
+        let mut ready = Vec::new();
+        patience::until("its name is ready", || {
+            ready.extend(names.ready());
+            names.is_idle()
+        });
         assert!(is_right(&ready), "{ready:?}");
         names.ask(image, vec![frame]);
         assert!(is_right(&names.rest()));
