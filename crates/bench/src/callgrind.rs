@@ -12,7 +12,7 @@ use crate::child::Process;
 use crate::cli::Options;
 use crate::json;
 use crate::layouts::Layout;
-use crate::results::{BRIE, BTREE, OWNED, SHARED};
+use crate::results::{BRIE, BTREE, NODES, OWNED, SHARED};
 use report::{Clock, Report, Row, Table};
 use std::fs;
 use std::io::{self, Write};
@@ -71,8 +71,9 @@ fn measure(options: &Options, program: &Path, place: &Path) -> Result<Vec<OpCost
         let names = worker.ask("maps")?;
         for case in Case::ALL.into_iter().filter(|&case| options.wants_on(layout, case)) {
             eprintln!("{size} ranges, {}: {}", layout.name, case.name());
-            for map in
-                MAPS.into_iter().filter(|map| map.contains(options.map.as_deref().unwrap_or("")))
+            let wanted = if options.nodes { &NODES[..] } else { &MAPS };
+            for &map in
+                wanted.iter().filter(|map| map.contains(options.map.as_deref().unwrap_or("")))
             {
                 let at = names.split('\t').position(|name| name == map);
                 let at = at.ok_or_else(|| format!("the worker has no {map}"))?;
@@ -146,10 +147,10 @@ fn totals(text: &str) -> Option<[u64; 5]> {
 
 fn report(options: &Options, costs: &[OpCost]) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    writeln!(
-        out,
-        "Counts of one operation by callgrind, in the portable build: brie_tree has SSE2 only."
-    )?;
+    writeln!(out, "Counts of one operation by callgrind, in the portable build.")?;
+    if !options.nodes {
+        writeln!(out, "There brie_tree has SSE2 only.")?;
+    }
     let mut head = vec!["layout".into(), "operation".into(), "ranges".into(), "map".into()];
     head.extend(COUNTED.map(|name| name.replace('_', " ")));
     let mut lines = vec![head];
@@ -163,7 +164,7 @@ fn report(options: &Options, costs: &[OpCost]) -> io::Result<()> {
     write!(out, "{}", Table(lines))?;
     let Some(path) = &options.json else { return Ok(()) };
     let rows = costs.iter().flat_map(|one| {
-        let experiment = json::experiment(&one.layout).replacen("tree", "tree-counts", 1);
+        let experiment = json::experiment(options, &one.layout, "-counts");
         let row = Row::new(&experiment, one.case.name(), one.map, 1, one.size);
         COUNTED
             .into_iter()

@@ -10,6 +10,17 @@ pub(crate) const SIZES: [usize; 5] = [100, 1_000, 10_000, 100_000, 1_000_000];
 /// The name for bytes for each range, beside the cases, in `--cases`.
 pub(crate) const MEMORY: &str = "memory";
 
+/// What `--nodes` measures, unless `--cases` names others: all of it allocates nodes or frees them.
+const ALLOCATING: [&str; 7] = [
+    "insert-random",
+    "insert-ascending",
+    "erase",
+    "erase+insert",
+    "mmap+munmap",
+    "two-writers",
+    "two-writers-two-maps",
+];
+
 /// The range tree beside its peers, side by side in one run.
 #[derive(Parser)]
 #[command(name = "cargo bench -p samara-bench --", about)]
@@ -37,6 +48,10 @@ pub(crate) struct Options {
     /// Print a table for each case, with all peers: behind a lock, range maps, concurrent maps
     #[arg(long)]
     pub(crate) table: bool,
+    /// Compare sources of nodes instead of maps, by writes to our tree: the pool, the C library's
+    /// malloc, and mimalloc; by --portable
+    #[arg(long)]
+    pub(crate) nodes: bool,
     /// Build nothing more: measure this build alone, in which brie_tree has only the instructions
     /// of every x86-64
     #[arg(long)]
@@ -73,7 +88,10 @@ impl Options {
 
     /// Whether a case of that name is to be measured.
     pub(crate) fn wants(&self, case: &str) -> bool {
-        self.cases.is_empty() || self.cases.iter().any(|name| name == case)
+        match &self.cases[..] {
+            [] => !self.nodes || ALLOCATING.contains(&case),
+            names => names.iter().any(|name| name == case),
+        }
     }
 
     /// Whether a case is to be measured on a layout.
@@ -84,7 +102,7 @@ impl Options {
     /// The layouts.
     pub(crate) fn layouts(&self) -> Result<Vec<Layout>, String> {
         match &self.layouts[..] {
-            [] if self.counts => Ok(vec![Layout::named(DENSE)?]),
+            [] if self.counts || self.nodes => Ok(vec![Layout::named(DENSE)?]),
             [] => Ok(Layout::all()),
             names => names.iter().map(|name| Layout::named(name)).collect(),
         }
@@ -93,6 +111,7 @@ impl Options {
     /// The numbers of ranges.
     pub(crate) fn sizes(&self) -> Vec<usize> {
         match &self.sizes[..] {
+            [] if self.nodes => vec![100, 10_000, 1_000_000],
             [] if self.counts => vec![1_000, 100_000],
             [] => SIZES.into(),
             sizes => sizes.into(),
@@ -111,5 +130,21 @@ impl Options {
     /// Nanoseconds of each map in a round.
     pub(crate) fn slot(&self) -> u64 {
         if self.quick { 5_000_000 } else { 40_000_000 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_of_nodes_are_compared_by_cases_that_exist() {
+        let parse = |words: &str| Options::parse_from(words.split(' '));
+        let named = parse(&format!("table --cases {}", ALLOCATING.join(",")));
+        assert_eq!(named.check(), Ok(()));
+        let nodes = parse("table --nodes");
+        assert!(nodes.wants("erase") && !nodes.wants("load") && !nodes.wants(MEMORY));
+        assert!(parse("table --nodes --cases load").wants("load"));
+        assert!(parse("table").wants("load"));
     }
 }

@@ -8,7 +8,9 @@ use crate::cpus;
 use crate::json;
 use crate::layouts::Layout;
 use crate::pairs::{self, Kind, Outcome};
-use crate::results::{BRIE, BTREE, BY_END, BY_KEY, EACH, OWNED, PORTABLE, Results, SCALAR, SHARED};
+use crate::results::{
+    BRIE, BTREE, BY_END, BY_KEY, EACH, NODES, OWNED, PORTABLE, Results, SCALAR, SHARED,
+};
 use crate::rounds::{self, Build, Maps};
 use crate::table;
 use crate::targets;
@@ -43,15 +45,18 @@ pub(crate) fn drive(options: &Options) -> Result<(), String> {
     let results = single(options, &main, &others)?;
     cpus::allow(&all)?;
     let pairs = if all.len() < 2 { None } else { Some(two_threads(options, &main)?) };
-    let mut targets = targets::range_tree(&results);
-    targets.extend(pairs.iter().flat_map(|pairs| pairs::targets(pairs)));
+    let mut targets = Vec::new();
+    if !options.nodes {
+        targets = targets::range_tree(&results);
+        targets.extend(pairs.iter().flat_map(|pairs| pairs::targets(pairs)));
+    }
     report(options, run, &results, pairs.as_deref(), &targets)
         .map_err(|error| format!("the results cannot be written: {error}"))
 }
 
 /// The program with all maps, and the programs of our other builds.
 fn programs(options: &Options, this: &Path) -> Result<(PathBuf, Others), String> {
-    if options.portable {
+    if options.portable || options.nodes {
         return Ok((this.into(), Vec::new()));
     }
     let native = builds::native()?;
@@ -60,7 +65,9 @@ fn programs(options: &Options, this: &Path) -> Result<(PathBuf, Others), String>
 }
 
 fn single(options: &Options, main: &Path, others: &Others) -> Result<Layouts, String> {
-    let maps = if options.table {
+    let maps = if options.nodes {
+        Maps::Named(&NODES)
+    } else if options.table {
         Maps::All
     } else {
         Maps::Named(&[BTREE, BY_KEY, BY_END, BRIE, OWNED, SHARED, EACH])
@@ -87,8 +94,12 @@ fn two_threads(options: &Options, program: &Path) -> Result<Vec<Outcome>, String
     for kind in Kind::ALL.into_iter().filter(|kind| options.wants(kind.name())) {
         for size in PAIR_SIZES.into_iter().filter(|size| options.sizes().contains(size)) {
             eprintln!("{size} ranges: {}", kind.name());
-            for (place, map) in pairs::MAPS.into_iter().enumerate() {
-                if map.contains(options.map.as_deref().unwrap_or("")) {
+            for (place, (map, _)) in pairs::MAPS.into_iter().enumerate() {
+                let known = match options.nodes {
+                    true => NODES.contains(&map),
+                    false => !NODES.contains(&map) || OURS.contains(&map),
+                };
+                if known && map.contains(options.map.as_deref().unwrap_or("")) {
                     let (kind_name, rounds, time) =
                         (kind.name(), options.rounds(), options.pair_time());
                     let request = format!("pair {kind_name} {place} {size} {rounds} {time}");
@@ -109,15 +120,17 @@ fn report(
     targets: &[Target],
 ) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    if options.portable {
+    if options.portable || options.nodes {
         writeln!(
             out,
             "All maps are built for any x86-64, in the release profile without further flags."
         )?;
-        writeln!(
-            out,
-            "brie_tree is not at its best: its vector instructions are chosen when compiled."
-        )?;
+        if !options.nodes {
+            writeln!(
+                out,
+                "brie_tree is not at its best: its vector instructions are chosen when compiled."
+            )?;
+        }
     } else {
         writeln!(
             out,
@@ -133,7 +146,7 @@ fn report(
         if layouts.len() > 1 {
             writeln!(out, "\n## {}", layout.name)?;
         }
-        if options.table {
+        if options.table || options.nodes {
             table::by_case(&mut out, results)?;
         } else {
             table::overview(&mut out, results, layout.is_dense())?;
@@ -145,11 +158,12 @@ fn report(
         None => writeln!(out, "\nTwo threads: NOT MEASURED, as only one processor is allowed.")?,
     }
     match targets {
+        [] if options.nodes => {}
         [] => writeln!(out, "\nNo target was measured.")?,
         _ => write!(out, "{}", Report { targets: targets.to_vec(), ..Report::default() })?,
     }
     if let Some(path) = &options.json {
-        let report = json::report(run, layouts, pairs.unwrap_or(&[]), targets);
+        let report = json::report(options, run, layouts, pairs.unwrap_or(&[]), targets);
         std::fs::write(path, report.json_lines())?;
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! The results as data: the run, rows, then targets.
 
+use crate::cli::Options;
 use crate::driver::Layouts;
 use crate::layouts::Layout;
 use crate::pairs::Outcome;
@@ -8,16 +9,22 @@ use crate::results::Results;
 use report::{Clock, Report, Row, Run, Target, median, spread};
 
 /// Everything measured.
-pub(crate) fn report(run: Run, layouts: &Layouts, pairs: &[Outcome], targets: &[Target]) -> Report {
+pub(crate) fn report(
+    options: &Options,
+    run: Run,
+    layouts: &Layouts,
+    pairs: &[Outcome],
+    targets: &[Target],
+) -> Report {
     let mut rows = Vec::new();
     for (layout, results) in layouts {
-        let experiment = experiment(layout);
+        let experiment = experiment(options, layout, "");
         for one in &results.series {
             let row = Row::new(&experiment, one.case.name(), &one.map, 1, one.size);
             rows.push(row.with("time", median(&one.times), "ns/op"));
             rows.push(row.with("time_spread", spread(&one.times), "%"));
         }
-        if layout.is_dense() {
+        if layout.is_dense() && !options.nodes {
             rows.extend(published(results));
         }
         for one in &results.memory {
@@ -29,7 +36,8 @@ pub(crate) fn report(run: Run, layouts: &Layouts, pairs: &[Outcome], targets: &[
     for one in pairs {
         for (at, thread) in one.threads().into_iter().enumerate() {
             let case = format!("{}, {thread}", one.kind.name());
-            let row = Row::new("two-processors", &case, one.map, 2, one.size);
+            let experiment = if options.nodes { "node-sources" } else { "two-processors" };
+            let row = Row::new(experiment, &case, one.map, 2, one.size);
             let figures = [
                 ("time_alone", one.time(at, false), "ns/op"),
                 ("time_together", one.time(at, true), "ns/op"),
@@ -42,9 +50,11 @@ pub(crate) fn report(run: Run, layouts: &Layouts, pairs: &[Outcome], targets: &[
     Report { run: Some(run), rows, targets: targets.to_vec(), ..Report::default() }
 }
 
-/// The name of the rows of a layout.
-pub(crate) fn experiment(layout: &Layout) -> String {
-    if layout.is_dense() { "range-tree".into() } else { format!("range-tree-{}", layout.name) }
+/// The name of the rows of a layout: of times, or of counts.
+pub(crate) fn experiment(options: &Options, layout: &Layout, counts: &str) -> String {
+    let name = if options.nodes { "node-sources" } else { "range-tree" };
+    let layout = if layout.is_dense() { String::new() } else { format!("-{}", layout.name) };
+    format!("{name}{counts}{layout}")
 }
 
 /// The run of this program, with the load of the host as it is now. Counts are of a simulation.
@@ -87,6 +97,7 @@ mod tests {
     use super::*;
     use crate::case::Case;
     use crate::results::{SHARED, Series};
+    use clap::Parser;
 
     /// A figure that was published stands beside one that was measured, and nowhere else.
     #[test]
@@ -102,7 +113,9 @@ mod tests {
         assert_eq!(found, [(100, 26.0), (1_000, 37.0), (100, 22.0), (1_000, 37.0)]);
         assert!(rows.iter().all(|row| row.case == "load" && row.unit == "ns/op"));
         let dense = Layout::named(crate::layouts::DENSE).unwrap();
-        let json = report(run(Clock::Time), &vec![(dense, results)], &[], &[]).json_lines();
+        let options = Options::parse_from(["table"]);
+        let json =
+            report(&options, run(Clock::Time), &vec![(dense, results)], &[], &[]).json_lines();
         assert!(json.starts_with("{\"run\":\"cargo bench -p samara-bench --"), "{json}");
     }
 }

@@ -13,6 +13,18 @@ pub(crate) const BRIE: &str = "brie_tree";
 pub(crate) const OWNED: &str = "maple, one owner";
 pub(crate) const SHARED: &str = "maple, shared, held";
 pub(crate) const EACH: &str = "maple, shared, each";
+/// Our tree with nodes from the pool, from the C library's `malloc` and from mimalloc.
+pub(crate) const NODES: [&str; 9] = [
+    OWNED,
+    "malloc, one owner",
+    "mimalloc, one owner",
+    SHARED,
+    "malloc, shared, held",
+    "mimalloc, shared, held",
+    EACH,
+    "malloc, shared, each",
+    "mimalloc, shared, each",
+];
 /// The suffix for the build that chooses its instructions at run time.
 pub(crate) const PORTABLE: &str = " (portable)";
 /// The suffix for the build without vector instructions.

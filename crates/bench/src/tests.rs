@@ -47,6 +47,17 @@ fn all_maps_agree() {
     }
 }
 
+/// The driver chooses maps by their names.
+#[test]
+fn a_worker_has_each_source_of_nodes() {
+    let mut worker = Worker::new(maps::all);
+    worker.answer("size 100");
+    let names = worker.answer("maps");
+    for name in crate::results::NODES {
+        assert!(names.split('\t').any(|one| one == name), "{name} is not in {names}");
+    }
+}
+
 #[test]
 fn a_worker_answers() {
     let mut worker = Worker::new(maps::all);

@@ -3,7 +3,9 @@
  * (rb.h), glib's GTree, and Judy. Prints tables in Markdown. campaign/capi-bench builds and runs
  * it.
  *
- *     bench [--short]
+ *     bench [--short] [--malloc]
+ *
+ * With --malloc, the nodes of our trees come from malloc too, and not from the pool.
  *
  * Entry i of n is the range 16 i to 16 i + 7, so there is a hole of 8 between all. Orders are
  * random. The maps take turns in several rounds. Of one thread alone, a figure is the lowest of all
@@ -677,9 +679,17 @@ static void together(void)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "--short") == 0) {
-        rounds = 1;
-        least_operations = 20000;
+    int i;
+    for (i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--short") == 0) {
+            rounds = 1;
+            least_operations = 20000;
+        } else if (strcmp(argv[i], "--malloc") == 0) {
+            must(samara_set_allocator(NULL) == 0, "samara_set_allocator");
+        } else {
+            fprintf(stderr, "bench: unknown option %s\n", argv[i]);
+            return 2;
+        }
     }
     alone();
     together();

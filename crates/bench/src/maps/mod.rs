@@ -9,10 +9,12 @@ mod rangemap;
 mod scc;
 mod shared;
 mod skiplist;
+mod sources;
 
 pub(crate) use crate::peer::Beside;
 pub(crate) use locked::Locked;
 pub(crate) use shared::{Shared, SharedEach};
+pub(crate) use sources::{Malloc, Mimalloc};
 
 use crate::subject::{Bench, Subject};
 use crate::workload::Workload;
@@ -35,5 +37,11 @@ pub(crate) fn all(work: &Rc<Workload>) -> Vec<Box<dyn Subject>> {
         Box::new(Bench::<scc::Index<true>>::new(work.clone())),
         Box::new(Bench::<scc::Index<false>>::new(work.clone())),
         Box::new(Bench::<btree::ByEnd>::new(work.clone())),
+        Box::new(Bench::<own::Owned<Malloc>>::new(work.clone())),
+        Box::new(Bench::<own::Owned<Mimalloc>>::new(work.clone())),
+        Box::new(Bench::<shared::Shared<Malloc>>::new(work.clone())),
+        Box::new(Bench::<shared::Shared<Mimalloc>>::new(work.clone())),
+        Box::new(Bench::<shared::SharedEach<Malloc>>::new(work.clone())),
+        Box::new(Bench::<shared::SharedEach<Mimalloc>>::new(work.clone())),
     ]
 }

@@ -8,18 +8,31 @@ use crate::peer::{Found, Peer, Reader, Support, Writer};
 use crate::workload::{PAGE, Span, Value};
 use core::ops::RangeInclusive;
 use grace::{Reclaim, Single};
-use maple::{MapleTree, Nodes};
+use maple::{MapleTree, NodeAlloc, Nodes};
+
+/// A source of nodes, with the names of the maps that have it.
+pub(crate) trait Source: NodeAlloc {
+    const OWNED: &'static str;
+    const SHARED: &'static str;
+    const EACH: &'static str;
+}
+
+impl Source for Nodes {
+    const OWNED: &'static str = "maple, one owner";
+    const SHARED: &'static str = "maple, shared, held";
+    const EACH: &'static str = "maple, shared, each";
+}
 
 /// Written through `get_mut`.
-pub(crate) struct Owned(MapleTree<Value, Single>);
+pub(crate) struct Owned<A: NodeAlloc = Nodes>(MapleTree<Value, Single, A>);
 
-impl Peer for Owned {
-    const NAME: &'static str = "maple, one owner";
-    type Reader<'a> = Held<'a, Single>;
-    type Writer<'a> = maple::Writer<'a, Value, Single, Nodes>;
+impl<A: Source> Peer for Owned<A> {
+    const NAME: &'static str = A::OWNED;
+    type Reader<'a> = Held<'a, Single, A>;
+    type Writer<'a> = maple::Writer<'a, Value, Single, A>;
 
     fn new() -> Self {
-        Owned(MapleTree::new())
+        Owned(MapleTree::new_in())
     }
 
     /// Gaps are found by the gap index.
@@ -27,7 +40,7 @@ impl Peer for Owned {
         Support::Own
     }
 
-    fn reader(&self) -> Held<'_, Single> {
+    fn reader(&self) -> Held<'_, Single, A> {
         Held { tree: &self.0, guard: Single::pin() }
     }
 
@@ -45,8 +58,8 @@ impl Peer for Owned {
 }
 
 /// A tree under a guard.
-pub(crate) struct Held<'a, R: Reclaim> {
-    pub(crate) tree: &'a MapleTree<Value, R>,
+pub(crate) struct Held<'a, R: Reclaim, A: NodeAlloc> {
+    pub(crate) tree: &'a MapleTree<Value, R, A>,
     pub(crate) guard: R::Guard,
 }
 
@@ -55,7 +68,7 @@ fn span((range, value): (RangeInclusive<usize>, Value)) -> Span {
     Span { start: *range.start(), end: *range.end(), value }
 }
 
-impl<R: Reclaim> Reader for Held<'_, R> {
+impl<R: Reclaim, A: NodeAlloc> Reader for Held<'_, R, A> {
     #[inline]
     fn load(&self, index: usize) -> Option<Value> {
         self.tree.load(&self.guard, index)
@@ -124,7 +137,7 @@ impl<R: Reclaim> Reader for Held<'_, R> {
     }
 }
 
-impl<R: Reclaim> Writer for maple::Writer<'_, Value, R, Nodes> {
+impl<R: Reclaim, A: NodeAlloc> Writer for maple::Writer<'_, Value, R, A> {
     #[inline]
     fn insert(&mut self, span: Span) {
         self.insert_range(span.start..=span.end, span.value).expect("the place is free");

@@ -1,17 +1,17 @@
 //! Our tree shared: with a guard or the writer's lock held over a batch, or taken for each
 //! operation.
 
-use super::own::Held;
+use super::own::{Held, Source};
 use crate::case::Case;
 use crate::peer::{Beside, Peer, Reader, Support, Writer};
 use crate::workload::{Span, Value};
 use grace::{Epoch, Reclaim};
-use maple::{MapleTree, Nodes};
+use maple::{MapleTree, NodeAlloc, Nodes};
 
 /// The guard, or the lock, is held over a batch.
-pub(crate) struct Shared(MapleTree<Value, Epoch>);
+pub(crate) struct Shared<A: NodeAlloc = Nodes>(MapleTree<Value, Epoch, A>);
 /// The simple interface: a guard, or the lock, for each operation.
-pub(crate) struct SharedEach(MapleTree<Value, Epoch>);
+pub(crate) struct SharedEach<A: NodeAlloc = Nodes>(MapleTree<Value, Epoch, A>);
 
 /// Runs all frees that the epoch engine has deferred.
 pub(crate) fn flush() {
@@ -20,20 +20,20 @@ pub(crate) fn flush() {
     }
 }
 
-impl Peer for Shared {
-    const NAME: &'static str = "maple, shared, held";
-    type Reader<'a> = Held<'a, Epoch>;
-    type Writer<'a> = maple::Writer<'a, Value, Epoch, Nodes>;
+impl<A: Source> Peer for Shared<A> {
+    const NAME: &'static str = A::SHARED;
+    type Reader<'a> = Held<'a, Epoch, A>;
+    type Writer<'a> = maple::Writer<'a, Value, Epoch, A>;
 
     fn new() -> Self {
-        Shared(MapleTree::new())
+        Shared(MapleTree::new_in())
     }
 
     fn support(_: Case) -> Support {
         Support::Own
     }
 
-    fn reader(&self) -> Held<'_, Epoch> {
+    fn reader(&self) -> Held<'_, Epoch, A> {
         Held { tree: &self.0, guard: Epoch::pin() }
     }
 
@@ -54,19 +54,19 @@ impl Peer for Shared {
     }
 }
 
-impl Beside for Shared {
+impl<A: Source> Beside for Shared<A> {
     fn writer_beside(&self) -> Self::Writer<'_> {
         self.0.lock()
     }
 }
 
-impl Peer for SharedEach {
-    const NAME: &'static str = "maple, shared, each";
-    type Reader<'a> = &'a MapleTree<Value, Epoch>;
-    type Writer<'a> = &'a MapleTree<Value, Epoch>;
+impl<A: Source> Peer for SharedEach<A> {
+    const NAME: &'static str = A::EACH;
+    type Reader<'a> = &'a MapleTree<Value, Epoch, A>;
+    type Writer<'a> = &'a MapleTree<Value, Epoch, A>;
 
     fn new() -> Self {
-        SharedEach(MapleTree::new())
+        SharedEach(MapleTree::new_in())
     }
 
     fn support(case: Case) -> Support {
@@ -79,11 +79,11 @@ impl Peer for SharedEach {
         }
     }
 
-    fn reader(&self) -> &MapleTree<Value, Epoch> {
+    fn reader(&self) -> &MapleTree<Value, Epoch, A> {
         &self.0
     }
 
-    fn writer(&mut self) -> &MapleTree<Value, Epoch> {
+    fn writer(&mut self) -> &MapleTree<Value, Epoch, A> {
         &self.0
     }
 
@@ -100,13 +100,13 @@ impl Peer for SharedEach {
     }
 }
 
-impl Beside for SharedEach {
+impl<A: Source> Beside for SharedEach<A> {
     fn writer_beside(&self) -> Self::Writer<'_> {
         &self.0
     }
 }
 
-impl Reader for &MapleTree<Value, Epoch> {
+impl<A: NodeAlloc> Reader for &MapleTree<Value, Epoch, A> {
     #[inline]
     fn load(&self, index: usize) -> Option<Value> {
         MapleTree::load(self, &self.pin(), index)
@@ -125,7 +125,7 @@ impl Reader for &MapleTree<Value, Epoch> {
     }
 }
 
-impl Writer for &MapleTree<Value, Epoch> {
+impl<A: NodeAlloc> Writer for &MapleTree<Value, Epoch, A> {
     #[inline]
     fn insert(&mut self, span: Span) {
         self.lock().insert(span);

@@ -12,10 +12,12 @@ mod report;
 pub(crate) use report::{Outcome, print, targets};
 
 use crate::cpus;
-use crate::maps::{Beside, Locked, Shared, SharedEach};
+use crate::maps::{Beside, Locked, Malloc, Mimalloc, Shared, SharedEach};
+use crate::peer::Peer;
 use crate::workload::{Span, Workload};
 use lane::{Lane, Reads, Speed, Writes, run};
 use lines::Lines;
+use maple::Nodes;
 
 /// The work of the two threads.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,9 +48,19 @@ impl Kind {
     }
 }
 
+/// Plays so many rounds of so many milliseconds on a map of this size.
+type Play = fn(Kind, usize, usize, u64) -> Result<Vec<Round>, String>;
+
 /// The maps that two threads can use.
-pub(crate) const MAPS: [&str; 3] =
-    [crate::results::SHARED, crate::results::EACH, "RwLock<BTreeMap>, each"];
+pub(crate) const MAPS: [(&str, Play); 7] = [
+    (Shared::<Nodes>::NAME, rounds_of::<Shared>),
+    (SharedEach::<Nodes>::NAME, rounds_of::<SharedEach>),
+    (Locked::NAME, rounds_of::<Locked>),
+    (Shared::<Malloc>::NAME, rounds_of::<Shared<Malloc>>),
+    (Shared::<Mimalloc>::NAME, rounds_of::<Shared<Mimalloc>>),
+    (SharedEach::<Malloc>::NAME, rounds_of::<SharedEach<Malloc>>),
+    (SharedEach::<Mimalloc>::NAME, rounds_of::<SharedEach<Mimalloc>>),
+];
 
 /// One round: each thread alone, then both.
 #[derive(Clone, Copy)]
@@ -66,13 +78,8 @@ pub(crate) fn answer(request: &str) -> Option<String> {
     let kind = Kind::ALL.into_iter().find(|known| known.name() == kind)?;
     let [size, rounds, time] = [size, rounds, time].map(|word| word.parse::<usize>().ok());
     let (size, rounds, time) = (size.filter(|&size| size >= 8)?, rounds?, time? as u64);
-    let outcome = match map {
-        "0" => rounds_of::<Shared>(kind, size, rounds, time),
-        "1" => rounds_of::<SharedEach>(kind, size, rounds, time),
-        "2" => rounds_of::<Locked>(kind, size, rounds, time),
-        _ => return None,
-    };
-    Some(match outcome {
+    let (_, play) = MAPS.get(map.parse::<usize>().ok()?)?;
+    Some(match play(kind, size, rounds, time) {
         Ok(rounds) => {
             let speeds =
                 rounds.iter().flat_map(|round| round.alone.into_iter().chain(round.together));
