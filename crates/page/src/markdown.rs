@@ -14,10 +14,11 @@ use std::fmt::Write;
 
 /// The text.
 pub(crate) fn text(results: &Results) -> String {
-    let mut text = String::from(
-        "# Results\n\nThe command `docs/make` writes this file from the runs in `docs/results`. \
-         A ratio is of two figures of one run.\n",
-    );
+    let mut text = String::from("# Results\n\n");
+    text.push_str(&wrapped(
+        "The command `docs/make` writes this file from the runs in `docs/results`. A ratio is of \
+         two figures of one run.",
+    ));
     let sources: Vec<Vec<String>> = sources::lines(results).into_iter().map(source).collect();
     if !sources.is_empty() {
         text.push_str("\n## Five sources\n\n");
@@ -31,11 +32,10 @@ pub(crate) fn text(results: &Results) -> String {
     let (all, unmeasured) = targets::counts(results);
     if all > 0 {
         let (met, misses) = (all - missed.len() - unmeasured, missed.len());
-        let _ = write!(
-            text,
-            "\n## Missed targets\n\n{met} of {all} targets are met, {misses} are missed, \
-             {unmeasured} were not measured.\n"
+        let sum = format!(
+            "{met} of {all} targets are met, {misses} are missed, {unmeasured} were not measured."
         );
+        let _ = write!(text, "\n## Missed targets\n\n{}", wrapped(&sum));
     }
     if !missed.is_empty() {
         text.push('\n');
@@ -63,7 +63,7 @@ fn add_section(text: &mut String, section: &Section) {
     if parts.is_empty() {
         return;
     }
-    let _ = write!(text, "\n## {}\n\n{}\n", section.title, section.about);
+    let _ = write!(text, "\n## {}\n\n{}", section.title, wrapped(section.about));
     for part in parts {
         let mut plots = Vec::new();
         for shown in &part.plots {
@@ -145,10 +145,34 @@ fn add_plots(text: &mut String, what: &str, plots: &[(usize, &Plot)]) {
     text.push_str(&table(&head, &lines));
 }
 
-/// The figure of a series at a place, to two digits.
+/// The figure of a series at a place, to three digits at most.
 fn value(series: &Series, place: f64) -> String {
-    let point = series.points.iter().find(|point| point.0 == place);
-    point.map_or("-".into(), |point| short(rounded(point.1)))
+    let Some((_, value)) = series.points.iter().find(|point| point.0 == place) else {
+        return "-".into();
+    };
+    let unit = match value.abs() {
+        1e3.. => 10f64.powf(value.abs().log10().floor() - 2.0),
+        _ => 1.0,
+    };
+    short(rounded(value / unit) * unit)
+}
+
+/// A paragraph with lines of at most 100 columns.
+fn wrapped(text: &str) -> String {
+    let (mut lines, mut width) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if width > 0 && width + 1 + length > 100 {
+            lines.push('\n');
+            width = 0;
+        } else if width > 0 {
+            lines.push(' ');
+            width += 1;
+        }
+        lines.push_str(word);
+        width += length;
+    }
+    lines + "\n"
 }
 
 #[cfg(test)]
@@ -180,10 +204,16 @@ mod tests {
         let text = text(&results);
         assert!(text.contains("| Pin pages, one CPU, ns/page | 20 / 9 | 200 / - | 1 |"), "{text}");
         assert!(text.contains("at 1 / 16 pages of a call\n"), "{text}");
-        assert!(text.contains("| brk1 | 2.432k | 3.313k |"), "{text}");
+        assert!(text.contains("| brk1 | 2.43k | 3.31k |"), "{text}");
         assert!(text.contains("0 of 1 targets are met, 1 are missed, 0 were not"), "{text}");
         assert!(text.contains("| gup | kept | 0.5 | ≥ 1 | 2 times | 1 |"), "{text}");
         assert!(text.ends_with(" |\n"), "{text}");
+    }
+
+    #[test]
+    fn paragraphs_are_wrapped() {
+        let text = wrapped(&"word ".repeat(21));
+        assert_eq!(text, format!("{}\nword\n", "word ".repeat(20).trim_end()));
     }
 
     #[test]

@@ -328,7 +328,7 @@ pub(crate) fn lines(results: &Results) -> Vec<Line> {
             unit: results.unit(run, after),
             before: figure(before.value),
             after: figure(after.value),
-            ratio: if ratio.is_finite() { figure(ratio) } else { "-".into() },
+            ratio: if after.value > 0.0 { figure(ratio) } else { "nothing is left".into() },
             run,
         })
     };

@@ -1,6 +1,7 @@
 //! The range tree beside BTreeMap, brie_tree and Linux, over the number of ranges.
 
-use super::{Part, Section, drawn};
+use super::calls::lines_of;
+use super::{Drawing, Part, Section, Shown, drawn};
 use crate::data::Results;
 use crate::plot::{Plot, X};
 use report::Row;
@@ -16,11 +17,13 @@ const MAPS: [&str; 6] = [
 ];
 const TIMED: &str = "cargo bench -p samara-bench -- --json FILE";
 const COUNTED: &str = "cargo bench -p samara-bench -- --counts --json FILE";
+const OF_C: &str = "campaign/capi-bench --json FILE";
 /// The figures: the experiment, its metric, the words for it, and its command.
-const FIGURES: [(&str, &str, &str, &str); 3] = [
+const FIGURES: [(&str, &str, &str, &str); 4] = [
     ("range-tree", "time", "times, beside Linux's", TIMED),
     ("range-tree-counts", "instructions", "instructions", COUNTED),
     ("range-tree", "bytes_per_entry", "bytes", TIMED),
+    ("capi", "time", "times of the C library", OF_C),
 ];
 
 pub(super) fn section(results: &Results) -> Section {
@@ -31,7 +34,7 @@ pub(super) fn section(results: &Results) -> Section {
             row.experiment == experiment
                 && row.metric == metric
                 && row.size > 0
-                && MAPS.contains(&row.implementation.as_str())
+                && (experiment == "capi" || MAPS.contains(&row.implementation.as_str()))
         };
         for case in cases(results, is) {
             let plot = |rows: &[&Row], unit| Plot {
@@ -45,15 +48,27 @@ pub(super) fn section(results: &Results) -> Section {
         }
         parts.push(Part::new(what, command, plots));
     }
+    parts.push(Part::new("threads on the C library", OF_C, threads(results)));
     Section {
         title: "The range tree by size",
         about: "Each operation on the same ranges, in one run. Our tree with one owner is changed \
             in place; shared, it has readers that take no lock. Linux's figures were published: \
             they are times of its user-space build on another machine, so they stand beside \
             times only. BTreeMap and brie_tree have neither readers beside a writer nor an index \
-            of gaps.",
+            of gaps. The C library stands beside an rbtree with gaps that was written for this \
+            comparison, and beside GTree and Judy.",
         parts,
     }
+}
+
+/// Loads and writes of threads that share a map of the C library, at each size.
+fn threads(results: &Results) -> Option<Shown> {
+    let (run, rows) =
+        results.best(|row| row.experiment == "capi" && row.metric == "rate" && row.value > 0.0)?;
+    let name = |row: &Row| format!("{}, {}", row.case, row.size);
+    let unit = results.unit(run, rows[0]);
+    let lines = lines_of("Loads and writes in C".into(), unit, &rows, name);
+    Some(Shown { run, drawing: Drawing::Lines(lines) })
 }
 
 /// The cases in the order of their rows.
