@@ -5,6 +5,7 @@
 
 mod calls;
 mod gup;
+mod nodes;
 mod programs;
 mod quicklist;
 mod tree;
@@ -52,6 +53,7 @@ pub(crate) fn sections(results: &Results) -> Markup {
         gup::section(results),
         vmallocinfo::section(results),
         tree::section(results),
+        nodes::section(results),
         calls::section(results),
         programs::section(results),
         whole::section(results),
@@ -143,10 +145,10 @@ mod tests {
     #[test]
     fn each_kind_of_figure_is_a_plot_or_a_sentence() {
         let none = page(Clock::Time, Vec::new());
-        assert_eq!(none.matches("class=\"missing\"").count(), 20, "{none}");
+        assert_eq!(none.matches("class=\"missing\"").count(), 21, "{none}");
         assert!(!none.contains("<figure"), "{none}");
         let one = page(Clock::Time, rows(2));
-        assert_eq!(one.matches("class=\"missing\"").count(), 19, "{one}");
+        assert_eq!(one.matches("class=\"missing\"").count(), 20, "{one}");
         assert!(one.contains("<b>Pin pages, 2 CPUs at once</b>, ns/page"), "{one}");
     }
 
