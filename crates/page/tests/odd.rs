@@ -21,6 +21,7 @@ fn rows(value: &str, size: u64, cpus: u64) -> String {
         ("vmallocinfo", "beside 1 readers", "readers without a lock", "lost by a writer"),
         ("vmallocinfo", "get_vmalloc_info", "readers without a lock", "time"),
         ("range-tree", "load", "brie_tree", "time"),
+        ("node-sources-counts", "erase", "maple, shared, held", "instructions"),
         ("calls", "vmap, vunmap", "ours", "instructions"),
         ("calls", "vmap, vunmap", "Linux", "time"),
     ];

@@ -17,12 +17,14 @@ const MAPS: [&str; 6] = [
 ];
 const TIMED: &str = "cargo bench -p samara-bench -- --json FILE";
 const COUNTED: &str = "cargo bench -p samara-bench -- --counts --json FILE";
+const SOURCES: &str = "cargo bench -p samara-bench -- --nodes --counts --json FILE";
 const OF_C: &str = "campaign/capi-bench --json FILE";
 /// The figures: the experiment, its metric, the words for it, and its command.
-const FIGURES: [(&str, &str, &str, &str); 4] = [
+const FIGURES: [(&str, &str, &str, &str); 5] = [
     ("range-tree", "time", "times, beside Linux's", TIMED),
     ("range-tree-counts", "instructions", "instructions", COUNTED),
     ("range-tree", "bytes_per_entry", "bytes", TIMED),
+    ("node-sources-counts", "instructions", "instructions by the source of nodes", SOURCES),
     ("capi", "time", "times of the C library", OF_C),
 ];
 
@@ -31,10 +33,7 @@ pub(super) fn section(results: &Results) -> Section {
     for (experiment, metric, what, command) in FIGURES {
         let mut plots = Vec::new();
         let is = |row: &Row| {
-            row.experiment == experiment
-                && row.metric == metric
-                && row.size > 0
-                && (experiment == "capi" || MAPS.contains(&row.implementation.as_str()))
+            row.experiment == experiment && row.metric == metric && row.size > 0 && is_shown(row)
         };
         for case in cases(results, is) {
             let plot = |rows: &[&Row], unit| Plot {
@@ -58,6 +57,15 @@ pub(super) fn section(results: &Results) -> Section {
             of gaps. The C library stands beside an rbtree with gaps that was written for this \
             comparison, and beside GTree and Judy.",
         parts,
+    }
+}
+
+/// Whether the map of a row is drawn. Sources of nodes matter to a shared tree, which copies nodes.
+fn is_shown(row: &Row) -> bool {
+    match row.experiment.as_str() {
+        "node-sources-counts" => row.implementation.ends_with("shared, held"),
+        "capi" => true,
+        _ => MAPS.contains(&row.implementation.as_str()),
     }
 }
 
