@@ -3,7 +3,8 @@
 //! With the feature `std`, the first call asks the CPU for its instruction sets. A build for a
 //! target that guarantees them does not ask.
 //!
-//! AVX2 has fewer instructions with masks than AVX-512. Inner nodes are spliced without it.
+//! AVX2 has fewer instructions with masks than AVX-512. Leaves are changed and inner nodes spliced
+//! without it.
 //!
 //! Correctness: SIMD loads read whole cache lines, and so also bounds beyond the last. Those lie
 //! inside the node, are initialised, and are masked out. The bounds of a published node never

@@ -151,29 +151,6 @@ fn a_run_of_stores_leaves_full_leaves() {
 }
 
 #[test]
-fn full_nodes_share_with_their_siblings() {
-    let n = if cfg!(miri) { 200 } else { 20_000 };
-    let mut tree = MapleTree::<u32>::new();
-    let mut writer = tree.get_mut();
-    let mut dice = Dice(11);
-    let mut order: Vec<usize> = (0..n).collect();
-    (1..n).for_each(|i| order.swap(i, dice.roll(i + 1)));
-    for (i, at) in order.into_iter().map(|i| (i, i as Index * 0x10)) {
-        writer.store_range(at..=at + 7, 1).unwrap();
-        if i % if cfg!(miri) { 32 } else { 64 } == 0 {
-            writer.validate().unwrap();
-        }
-    }
-    let stats = writer.stats();
-    let (inners, children) = (stats.nodes - stats.leaves, stats.nodes - 1);
-    // If full nodes were only split in halves, they would have 10.9 children on average.
-    assert!(
-        cfg!(miri) || INNER_SLOTS < 16 || ALWAYS_WIDE || !SHORTCUTS || children * 10 > inners * 113,
-        "{children} {inners}"
-    );
-}
-
-#[test]
 fn one_store_over_everything() {
     for (from, to) in
         [(0, 2 * N + 1), (1, 2 * N), (2 * N - 2, 2 * N), (0, N), (N, 2 * N + 1), (1, 1)]
@@ -257,10 +234,10 @@ fn a_hole_over_leaves_of_one_parent_or_two() {
         }
         tree.get_mut().validate().unwrap();
     }
-    // Wide leaves are left to the plan.
+    // Wide leaves are left to the plan, and so are small nodes with two children.
     let erased = crate::write::SPANS_ERASED.take();
     let least = if cfg!(miri) { 1 } else { 3 };
-    let plans = ALWAYS_WIDE || !SHORTCUTS;
+    let plans = ALWAYS_WIDE || INNER_SLOTS == 4 || !SHORTCUTS;
     assert!(plans || erased.iter().flatten().all(|&n| n >= least), "{erased:?}");
 }
 

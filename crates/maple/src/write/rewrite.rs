@@ -7,7 +7,7 @@
 //! | [`border`] | two neighbours between which a bound moves | two |
 //! | [`join`] | one with too little, and a sibling | one |
 //! | [`erase_span`] | any number, over which a hole goes | one or two |
-//! | [`room`] | no leaf: a full inner node, and perhaps a sibling of it | two inner nodes |
+//! | [`room`] | no leaf: a full inner node | two inner nodes |
 //!
 //! All have the same order, and all but the last step are their own:
 //!

@@ -1,13 +1,12 @@
 //! The search and the unpacking with AVX2.
 
-mod change;
 mod gaps;
 
 use crate::Index;
-use crate::node::change::{Change, Way};
+use crate::node::change::Way;
 use crate::node::inner::{Inner, Seps};
 use crate::node::job::{Job, Search};
-use crate::node::leaf::{Body, Leaf};
+use crate::node::leaf::Body;
 use crate::node::starts::{LANES, Starts, after};
 use core::arch::x86_64::*;
 
@@ -16,30 +15,6 @@ use core::arch::x86_64::*;
 pub(super) struct Avx2(());
 
 impl Way for Avx2 {
-    #[inline(always)]
-    unsafe fn change(
-        self,
-        change: &Change,
-        sources: (*const Leaf, *const Leaf),
-        to: *mut Leaf,
-        copy: *mut (),
-    ) {
-        // SAFETY: the caller's promise, and the CPU has AVX2.
-        unsafe { change::change(change, sources, to, copy) }
-    }
-
-    #[inline(always)]
-    unsafe fn change_apart(
-        self,
-        change: &Change,
-        sources: (*const Leaf, *const Leaf),
-        to: *mut Leaf,
-        copy: *mut (),
-    ) {
-        // SAFETY: the caller's promise, and the CPU has AVX2.
-        unsafe { change::change_apart(change, sources, to, copy) }
-    }
-
     #[inline(always)]
     fn gap(self, body: &Body, holes: u32, ends: (Index, Index), limit: Index) -> Index {
         // SAFETY: the CPU has AVX2.

@@ -62,15 +62,6 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> SetEnd<'_, '_, E, R, 
         unsafe { assert_unchecked(body.is_wide() == WIDE) }
         let place = Place { descent, body };
         let behind = slot + 1;
-        if behind == body.len() && !body.is_hole(slot) {
-            return match if start <= end { target.slide_over(search, descent, end) } else { None } {
-                Some(done) => {
-                    **range = (start, end);
-                    Fast::of(done)
-                }
-                None => Fast::Other,
-            };
-        }
         if behind >= body.len() || !body.is_hole(behind) {
             return Fast::Other;
         }

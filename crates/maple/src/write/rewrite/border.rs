@@ -1,5 +1,4 @@
-//! Two writes at the border of a leaf: an erase whose hole continues in the next leaf, and the move
-//! of an entry's end into the next leaf.
+//! A write at the border of a leaf: an erase whose hole continues in the next leaf.
 //!
 //! Holes stay whole, so the hole goes to the neighbour. The neighbour has the other part of the
 //! hole at its end. Its first (or last) index is not stored in it but given by the parent, so it
@@ -136,53 +135,6 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
 fn ends(descent: &WriteDescent) -> (Index, Index) {
     // SAFETY: the promise of `Target::new`.
     unsafe { (descent.min(0), descent.max(0)) }
-}
-
-impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Moves the end of the last entry of a leaf to `end`, inside the hole that the next leaf
-    /// begins with: only the separator between the two leaves moves. Returns `None`, and does
-    /// nothing, if the next leaf has another parent, does not begin with a hole, or would lose the
-    /// whole hole.
-    #[cold]
-    #[inline(never)]
-    pub(in crate::write) fn slide_over<S: Search>(
-        &mut self,
-        search: S,
-        descent: &WriteDescent,
-        end: Index,
-    ) -> Option<Result<(), Error>> {
-        if descent.height() == 1 {
-            return None;
-        }
-        // SAFETY: the promise of `Target::new`; there are inner nodes.
-        let ((parent, at), last) = unsafe { (descent.step(1), descent.max(1)) };
-        // SAFETY: as above.
-        let seps = unsafe { parent.seps() };
-        if at + 1 >= seps.len() {
-            return None;
-        }
-        // SAFETY: as above.
-        let next = unsafe { parent.child(at + 1).as_leaf().body() };
-        let max = seps.end(at + 1, last);
-        if !next.is_hole(0) || end >= next.end(0, max) {
-            return None;
-        }
-        let in_place = self.supplies.bin.in_place();
-        let need = Need { leaves: 0, inners: usize::from(!in_place) };
-        if let Err(error) = self.supplies.nodes.fill(need) {
-            return Some(Err(error));
-        }
-        // Nothing fails from here on.
-        self.supplies.drop_spare();
-        let gap = search.gap(next, next.holes(), (end + 1, max), Index::MAX);
-        let items = [(end, parent.child(at), parent.gap(at)), (max, parent.child(at + 1), gap)];
-        let splice = Splice { gone: at..at + 2, items: &items };
-        if let Some(old) = self.replace_children(search, descent, splice, in_place) {
-            // SAFETY: it left the tree.
-            unsafe { self.supplies.bin.node(old) }
-        }
-        Some(Ok(()))
-    }
 }
 
 /// The loss, if both leaves have the same parent and enough of the leaf remains.
