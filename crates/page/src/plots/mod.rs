@@ -167,10 +167,10 @@ mod tests {
     #[test]
     fn each_kind_of_figure_is_a_plot_or_a_sentence() {
         let none = page(Clock::Time, Vec::new());
-        assert_eq!(none.matches("class=\"missing\"").count(), 23, "{none}");
+        assert_eq!(none.matches("class=\"missing\"").count(), 24, "{none}");
         assert!(!none.contains("<figure"), "{none}");
         let one = page(Clock::Time, rows(2));
-        assert_eq!(one.matches("class=\"missing\"").count(), 22, "{one}");
+        assert_eq!(one.matches("class=\"missing\"").count(), 23, "{one}");
         assert!(one.contains("<b>Pin pages, 2 CPUs at once</b>, ns/page"), "{one}");
     }
 

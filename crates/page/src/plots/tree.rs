@@ -18,6 +18,7 @@ const MAPS: [&str; 6] = [
 const TIMED: &str = "cargo bench -p samara-bench -- --json FILE";
 const COUNTED: &str = "cargo bench -p samara-bench -- --counts --json FILE";
 const SOURCES: &str = "cargo bench -p samara-bench -- --nodes --counts --json FILE";
+const LEFT_OUT: &str = "cargo bench -p samara-bench -- --counts # without the way";
 const OF_C: &str = "campaign/capi-bench --json FILE";
 /// The figures: the experiment, its metric, the words for it, and its command.
 const FIGURES: [(&str, &str, &str, &str); 5] = [
@@ -47,6 +48,7 @@ pub(super) fn section(results: &Results) -> Section {
         }
         parts.push(Part::new(what, command, plots));
     }
+    parts.push(Part::new("each way to write, left out", LEFT_OUT, ablation(results)));
     parts.push(Part::new("threads on the C library", OF_C, threads(results)));
     Section {
         title: "The range tree by size",
@@ -69,6 +71,36 @@ fn is_shown(row: &Row) -> bool {
     }
 }
 
+/// The worst row of the tree without each way to write: times as many instructions, or as long.
+fn ablation(results: &Results) -> Vec<Shown> {
+    const WITHOUT: &str = ", without ";
+    let all = ["instructions_ratio", "time_ratio"].into_iter().filter_map(|metric| {
+        let is = |row: &Row| row.experiment == "range-tree-ablation" && row.metric == metric;
+        let (run, rows) = results.best(is)?;
+        let mut worst: Vec<Row> = Vec::new();
+        for row in rows {
+            let Some((map, way)) = row.implementation.split_once(WITHOUT) else { continue };
+            let same = |known: &&mut Row| (&*known.implementation, &*known.case) == (map, way);
+            match worst.iter_mut().find(same) {
+                Some(known) => known.value = known.value.max(row.value),
+                None => {
+                    let (implementation, case) = (map.into(), way.into());
+                    worst.push(Row { implementation, case, ..row.clone() });
+                }
+            }
+        }
+        let title = match metric {
+            "time_ratio" => "Without a way to write: time",
+            _ => "Without a way to write: instructions",
+        };
+        let worst: Vec<&Row> = worst.iter().collect();
+        let lines =
+            lines_of(title.into(), "times, worst row".into(), &worst, |row| row.case.clone());
+        Some(Shown { run, drawing: Drawing::Lines(lines) })
+    });
+    all.collect()
+}
+
 /// Loads and writes of threads that share a map of the C library, at each size.
 fn threads(results: &Results) -> Option<Shown> {
     let (run, rows) =
@@ -88,4 +120,24 @@ fn cases(results: &Results, wanted: impl Fn(&Row) -> bool) -> Vec<String> {
         }
     }
     cases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_way_left_out_the_worst_row_is_shown() {
+        let row = |case, value| {
+            let row = Row::new("range-tree-ablation", case, "maple, one owner, without join", 1, 9);
+            row.with("instructions_ratio", value, "1")
+        };
+        let rows = vec![row("erase", 1.4), row("load", 1.0)];
+        let mut results = Results::default();
+        results.read("a", &report::Report { rows, ..Default::default() }.json_lines()).unwrap();
+        let shown = ablation(&results);
+        let Drawing::Lines(lines) = &shown[0].drawing else { panic!("it has names") };
+        assert_eq!((lines.names.len(), lines.series[0].points[0].1), (1, 1.4));
+        assert_eq!((&*lines.names[0], &*lines.series[0].name), ("join", "maple, one owner"));
+    }
 }
