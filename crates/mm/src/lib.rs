@@ -14,23 +14,23 @@
 //! | memfd: truncate, holes, seals, read, write | [`Shmem`] | `object/shmem`, `object/seals`, `object/bytes`, `object/index` |
 //! | guard pages | [`AddressSpace::madvise`] | `change/guard` |
 //! | files: read, write, read-ahead, write-back | [`File`], [`PageSource`] | `object/file`, `object/cache` |
-//! | an object takes pages back from all spaces | [`Mappings::take_back`] | `object/mappings`, `object/visit` |
+//! | an object takes pages back from all spaces | [`Mappings::take_back`] | `object/mappings`, `object/mapped_objects` |
 //! | the memory of devices | [`DeviceMemory`] | `object/device` |
-//! | msync | [`AddressSpace::msync`] | `change/sync` |
+//! | msync | [`AddressSpace::msync`] | `change/msync` |
 //! | all other calls on VMAs | [`AddressSpace::with_vmas`] | `change/calls` |
-//! | mremap; mlock, munlock, mlockall, munlockall | the methods of these names | `change/lock`, `change/moving` |
+//! | mremap; mlock, munlock, mlockall, munlockall | the methods of these names | `change/mlock`, `change/mremap`, `change/moving` |
 //! | copies of a program's memory, pins | [`AddressSpace::read`], [`AddressSpace::copy_from_user`], [`AddressSpace::pin_pages`], [`AddressSpace::pin_pages_long_term`] | `pins` |
-//! | a debugger's copies | [`AddressSpace::peek`], [`AddressSpace::poke`] | `pins/force` |
+//! | a debugger's copies | [`AddressSpace::peek`], [`AddressSpace::poke`] | `pins/foll_force` |
 //! | reclaim, swap | [`AddressSpace::reclaim`], [`Swap`] | `reclaim` |
 //! | userfaultfd | [`AddressSpace::userfault_register`] and its neighbours, [`UserFaultHandler`] | `monitor` |
 //! | soft-dirty and referenced pages; PAGEMAP_SCAN | [`AddressSpace::clear_soft_dirty`], [`AddressSpace::scan`] | `monitor/track`, `monitor/scan` |
-//! | mincore; resident pages; maps | [`AddressSpace::mincore`] and its neighbours | `listing/look` |
+//! | mincore; resident pages; maps | [`AddressSpace::mincore`] and its neighbours | `listing/residency` |
 //! | smaps, pagemap, totals | [`AddressSpace::write_smaps`] and its neighbours | `listing` |
 //! | exec | [`AddressSpace::exec`] | `change/calls` |
 //! | fork | [`AddressSpace::fork`] | `space/fork` |
 //! | a limit of frames for a group; promised memory; limits | [`FrameGroup`], [`Commitment`], [`AddressSpace::set_limits`] | `space/group`, `space/commitment` |
 //! | frames that run out; the pages of a program that is to end | [`AddressSpace::set_shortage_handler`], [`AddressSpace::reap`] | `space/shortage` |
-//! | munmap without IPIs, by TLB grace periods | [`AddressSpace::set_unmap_policy`] | `change/unmap_policy`, `change/waiting`, `change/bags` |
+//! | munmap without IPIs, by TLB grace periods | [`AddressSpace::set_unmap_policy`] | `change/unmap_policy`, `change/waiting`, `change/deferred` |
 //! | a space's end | `Drop` | `space` |
 //!
 //! # Modules
@@ -60,11 +60,11 @@
 //! |---|---|---|
 //! | a VMA | the tree of [`vma`]; a guard keeps it for a reader | it is replaced, and the readers are gone |
 //! | a frame that is mapped | each entry that leads to it holds a reference (none to the zero page or a guard page) | the entry has changed, and the flush is done |
-//! | a frame that a sweep has taken | the `Gather`, or the bag of a TLB grace period (`change/bags`) | its flush, or the period, is over |
+//! | a frame that a sweep has taken | the `Gather`, or the bag of a TLB grace period (`change/deferred`) | its flush, or the period, is over |
 //! | a table that became empty | the pending flush in the same gather | the flush, then a grace period of readers |
 //! | addresses that wait | the ranges of the bag; no VMA is placed there | the period is over, or a call claims them |
 //! | a page of an object | the object's index, and each entry | it is truncated or evicted, and taken back from all spaces |
-//! | a frame that a fault has prepared | `fault/fresh` | it is mapped, or the fault ends |
+//! | a frame that a fault has prepared | `fault/new_frame` | it is mapped, or the fault ends |
 //! | a pinned frame | the pin | it is released, also after the map has gone |
 //! | a slot of swap | each swap entry | the page came back, or its map has gone |
 #![no_std]
@@ -93,7 +93,7 @@ mod thresholds;
 
 pub use change::collapse::CollapseError;
 pub use change::hook::Hook;
-pub use change::sync::SyncFlags;
+pub use change::msync::SyncFlags;
 pub use change::unmap_policy::UnmapPolicy;
 pub use error::{Error, FaultError};
 pub use fault::Outcome;

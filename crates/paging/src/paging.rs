@@ -1,10 +1,10 @@
 //! The state that all page tables of a machine share.
 
+use crate::fallible_alloc::{try_arc, try_box};
 use crate::format::{Decoded, Format, Geometry, entry};
 use crate::gup::{GupCounter, GupStats};
-use crate::kept::Kept;
+use crate::kept_chains::Kept;
 use crate::quick::{Construct, QuickLists, TableLists, Zeroed, bump};
-use crate::room::{try_arc, try_box};
 use crate::swap::Swap;
 use crate::tags::Tags;
 use alloc::collections::TryReserveError;

@@ -44,7 +44,7 @@
 //! A tick is two loads if no period is pending. A test whether a period has ended loads a line per
 //! CPU, so it is not on a fast path: it runs at ticks, and once per some dozens of operations (I8).
 
-use crate::room::try_arc;
+use crate::fallible_alloc::try_arc;
 use alloc::collections::TryReserveError;
 use alloc::sync::Arc;
 use core::fmt;

@@ -4,9 +4,9 @@
 //! disabled interrupts, belong to the CPU on which they were taken. So no section is open on a
 //! thread's previous CPU when it becomes another, nor on its CPU when it ceases to be one.
 
+use crate::current_cpu::{self, CurrentCpu, Restore};
 use crate::drive::Turn;
 use crate::grace::Grace;
-use crate::here::{self, Here, Restore};
 use crate::sim::{Sim, locked};
 use std::sync::atomic::Ordering;
 
@@ -30,7 +30,7 @@ impl Sim {
     /// Runs `f` as a CPU, and attaches and detaches the CPU.
     pub(crate) fn run_as<R>(&self, cpu: usize, driven: bool, f: impl FnOnce() -> R) -> R {
         self.attach(cpu);
-        let _restore = Restore(here::set(self.as_cpu(cpu, std::ptr::null(), driven)));
+        let _restore = Restore(current_cpu::set(self.as_cpu(cpu, std::ptr::null(), driven)));
         let _detach = Detach { sim: self, cpu, driven };
         self.start();
         // A guard in the result is still dropped here, before `_detach`.
@@ -52,18 +52,18 @@ impl Sim {
 
     /// Called at the end of a program.
     pub(crate) fn assert_no_section(&self, cpu: usize) {
-        assert!(!self.in_section(cpu), "{}", here::ENDS);
+        assert!(!self.in_section(cpu), "{}", current_cpu::ENDS);
     }
 
     /// The identity of a host thread that runs as a CPU, which must exist.
-    pub(crate) fn as_cpu(&self, cpu: usize, turn: *const Turn, driven: bool) -> Here {
+    pub(crate) fn as_cpu(&self, cpu: usize, turn: *const Turn, driven: bool) -> CurrentCpu {
         let quick = turn.is_null() && !self.watches();
-        Here { machine: &*self.0, cpu: &*self.0.cpus[cpu], turn, driven, quick }
+        CurrentCpu { machine: &*self.0, cpu: &*self.0.cpus[cpu], turn, driven, quick }
     }
 
     pub(crate) fn attach(&self, cpu: usize) {
         let open = Sim::here().is_some_and(|sim| sim.in_section(sim.cpu().id.index()));
-        assert!(!open, "{}", here::BEGINS);
+        assert!(!open, "{}", current_cpu::BEGINS);
         let known = self.0.cpus.get(cpu).unwrap_or_else(|| panic!("the machine has no cpu{cpu}"));
         let mut mail = locked(&known.mail);
         assert!(!mail.attached, "a program already runs as cpu{cpu}");
@@ -98,7 +98,7 @@ impl Drop for Detach<'_> {
     fn drop(&mut self) {
         // A driver's programs return nothing, so a guard cannot leave them.
         if !self.driven && self.sim.in_section(self.cpu) {
-            here::lost_guard();
+            current_cpu::lost_guard();
         }
         self.sim.detach(self.cpu);
     }

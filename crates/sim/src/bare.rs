@@ -13,8 +13,8 @@
 //! - A thread that is no CPU of the machine gets a panic when it asks for its CPU.
 //! - Guards stay on their CPU: no section is open when a thread becomes a CPU or ceases to be one.
 
+use crate::current_cpu;
 use crate::drive::Program;
-use crate::here;
 use ::grace::quiescent::{Domain, Periods, Quiescent, Shared, Slot};
 use machine::{
     Accounts, Asid, CpuId, CpuSet, Cpus, Fault, FaultKind, Flush, Frame, FrameError, FrameInfo,
@@ -75,7 +75,7 @@ pub struct Bare(Arc<Inner>);
 /// The identity of a thread. The code that sets it keeps the machine alive until it sets another.
 /// On silicon it is in registers.
 #[repr(align(64))]
-struct Here {
+struct CurrentCpu {
     machine: Cell<*const Inner>,
     cpu: Cell<CpuId>,
     /// The number of interrupt-disabled sections begun, and ended. Two counts, so that the end of a
@@ -84,7 +84,7 @@ struct Here {
     left: Cell<u32>,
 }
 
-impl Here {
+impl CurrentCpu {
     /// The number of open interrupt-disabled sections.
     fn depth(&self) -> u32 {
         self.entered.get().wrapping_sub(self.left.get())
@@ -95,8 +95,8 @@ impl Here {
 const FIRST_CPU: CpuId = CpuId::new(0).unwrap();
 
 thread_local! {
-    static HERE: Here = const {
-        Here {
+    static HERE: CurrentCpu = const {
+        CurrentCpu {
             machine: Cell::new(ptr::null()),
             cpu: Cell::new(FIRST_CPU),
             entered: Cell::new(0),
@@ -132,7 +132,7 @@ struct Leave<'a> {
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
         if in_section() {
-            here::lost_guard();
+            current_cpu::lost_guard();
         }
         BareGrace::idle_enter();
         let cpu = HERE.with(|here| {
@@ -185,7 +185,7 @@ impl Bare {
     /// # Aborts
     /// If `f` panics and leaves a section open, since its guard exists elsewhere or was forgotten.
     pub fn on_cpu<R>(&self, cpu: usize, f: impl FnOnce() -> R) -> R {
-        assert!(!in_section(), "{}", here::BEGINS);
+        assert!(!in_section(), "{}", current_cpu::BEGINS);
         let id = CpuId::new(cpu).zip(self.0.taken.get(cpu));
         let (id, taken) = id.unwrap_or_else(|| panic!("the machine has no cpu{cpu}"));
         // Acquire: pairs with the Release of `Leave`.
@@ -198,7 +198,7 @@ impl Bare {
         assert!(BareGrace::start(), "no memory to retire objects on this CPU");
         // A guard in the result is still dropped here, before `_leave`.
         let result = f();
-        assert!(!in_section(), "{}", here::ENDS);
+        assert!(!in_section(), "{}", current_cpu::ENDS);
         result
     }
 
@@ -232,7 +232,7 @@ impl Bare {
     pub fn registers() -> std::ops::Range<usize> {
         HERE.with(|here| {
             let start = ptr::from_ref(here).addr();
-            start..start + size_of::<Here>()
+            start..start + size_of::<CurrentCpu>()
         })
     }
 

@@ -14,7 +14,7 @@
 //! A table may be replaced by one whose entries lead to the same places, in the same groups, since
 //! the translations stay, and by any where no CPU has cached the way, or a page of the table.
 
-use crate::absent::result;
+use crate::cached_absent::result;
 use crate::config::Checks;
 use crate::cpu::Cpu;
 use crate::format::{Entry, Rights};

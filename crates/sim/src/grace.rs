@@ -7,7 +7,7 @@
 //! that is a CPU.
 
 use crate::cpu::Cpu;
-use crate::here;
+use crate::current_cpu;
 use crate::sim::{Inner, Sim, locked, not_a_cpu};
 use ::grace::quiescent::{Domain, Periods, Quiescent};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub struct SimCpus(());
 pub type Grace = Quiescent<SimCpus>;
 
 fn inner<T>(f: impl FnOnce(&Inner, &Cpu) -> T) -> T {
-    let here = here::get();
+    let here = current_cpu::get();
     if here.machine.is_null() {
         not_a_cpu();
     }
@@ -98,7 +98,7 @@ impl Sim {
     /// The machine of which the host thread is a CPU. For a deferred free, which gets a pointer and
     /// nothing else.
     pub fn here() -> Option<Sim> {
-        let machine = here::get().machine;
+        let machine = current_cpu::get().machine;
         if machine.is_null() {
             return None;
         }

@@ -61,9 +61,9 @@
 //! | constructed state (I6) | a page that enters or leaves a quicklist with a changed word, or enters another list than it was constructed for |
 //! | leaks | frames that were never given back ([`Sim::check_leaks`]) |
 //!
-//! The files: `checks`, `breaks`, `absent` (barriers after an entry becomes valid), `groups`,
-//! `marks`, `spaces`, `constructed`. `model` is another machine, for loom, whose words
-//! `machine::word` places.
+//! The files: `checks`, `breaks`, `cached_absent` (barriers after an entry becomes valid),
+//! `groups`, `accessed_dirty`, `spaces`, `constructed`. `model` is another machine, for loom, whose
+//! words `machine::word` places.
 //!
 //! Each checker has mutants in `tests/checkers/`: code with one step left out, which some seed must
 //! detect. The step is a flush or half of one, the wait for a grace period, or the order of two
@@ -111,27 +111,27 @@
 //! ```
 #![deny(missing_docs)]
 
-mod absent;
+mod accessed_dirty;
 mod arena;
 mod attach;
 mod bare;
 mod breaks;
+mod cached_absent;
 mod checks;
 mod config;
 mod constructed;
 mod cpu;
+mod current_cpu;
 mod drive;
 mod events;
 mod flush;
 mod format;
 mod grace;
 mod groups;
-mod here;
-mod marks;
 #[cfg(loom)]
 mod model;
-mod places;
 mod report;
+mod reverse_map;
 mod sim;
 mod spaces;
 mod stats;

@@ -20,18 +20,18 @@
 //! up to the driver, which returns the violation. Steps of an unwinding CPU do nothing, so
 //! destructors run through.
 
-use crate::absent::Unseen;
+use crate::accessed_dirty::Marks;
 use crate::arena::Arena;
+use crate::cached_absent::Unseen;
 use crate::config::{Config, ConfigError};
 use crate::constructed::Constructed;
 use crate::cpu::{Cpu, Handler};
+use crate::current_cpu;
 use crate::events::{Log, Stamped, What};
 use crate::format::Format;
 use crate::grace::Grace;
-use crate::here;
-use crate::marks::Marks;
-use crate::places::Places;
 use crate::report::{Report, Violation};
+use crate::reverse_map::Places;
 use crate::stats::SimStats;
 use ::grace::quiescent::{Shared, Slot};
 use machine::{CpuId, Frame, FrameRange, Frames, NodeId};
@@ -174,7 +174,7 @@ impl Sim {
     /// The CPU that the host thread is, if it is one of this machine.
     #[inline]
     pub(crate) fn cpu_if_any(&self) -> Option<&Cpu> {
-        let here = here::get();
+        let here = current_cpu::get();
         // SAFETY: it is one of this machine's, which lives as long as `self`.
         std::ptr::eq(here.machine, &*self.0).then(|| unsafe { &*here.cpu })
     }
@@ -183,7 +183,7 @@ impl Sim {
     #[inline]
     pub(crate) fn point(&self, cpu: &Cpu) {
         cpu.stats.steps.add(1);
-        let here = here::get();
+        let here = current_cpu::get();
         if !here.turn.is_null() && !std::thread::panicking() {
             // SAFETY: the seeded driver keeps it alive while anything runs under it.
             unsafe { &*here.turn }.point(cpu.id.index(), false);
@@ -191,12 +191,12 @@ impl Sim {
         self.stop_if_halted();
     }
 
-    /// A step on a [`quick`](here::Here::quick) machine: one read of the thread's identity, a
+    /// A step on a [`quick`](current_cpu::CurrentCpu::quick) machine: one read of the thread's identity, a
     /// count, and a look at a flag and at the timer, all on cache lines of this CPU. Returns
     /// whether it was one.
     #[inline]
     pub(crate) fn quick_step(&self) -> bool {
-        let here = here::get();
+        let here = current_cpu::get();
         if !here.quick || !std::ptr::eq(here.machine, &*self.0) {
             return false;
         }
@@ -416,7 +416,7 @@ impl Sim {
         };
         locked(&self.0.found).get_or_insert(report.clone());
         self.halt();
-        if here::get().driven {
+        if current_cpu::get().driven {
             stop();
         }
         let text = report.to_string();

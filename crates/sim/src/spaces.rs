@@ -14,8 +14,8 @@
 //!   Two translations that lead to different frames are never right.
 
 use crate::cpu::Cpu;
+use crate::current_cpu;
 use crate::format::Entry;
-use crate::here;
 use crate::report::Violation;
 use crate::sim::{Sim, locked};
 use crate::tlb::{Translation, flush};
@@ -94,7 +94,7 @@ impl Sim {
             return;
         }
         flush(&mut state.tlb, &mut state.uppers, Flush::Space(asid));
-        if !here::get().turn.is_null() {
+        if !current_cpu::get().turn.is_null() {
             state.void.insert(asid);
         }
     }

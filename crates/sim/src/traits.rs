@@ -1,8 +1,8 @@
 //! The machine as the code under test sees it: the traits of the crate `machine`.
 
+use crate::current_cpu;
 use crate::events::{What, change};
 use crate::format::Want;
-use crate::here;
 use crate::sim::{Sim, locked};
 use machine::{
     Accounts, Asid, Checker, CpuId, CpuSet, Cpus, Fault, FaultKind, Flush, Frame, FrameError,
@@ -76,7 +76,7 @@ unsafe impl Step for Sim {
         if cpu.flag.load(Ordering::Acquire) {
             self.perform_all(cpu);
         }
-        let turn = here::get().turn;
+        let turn = current_cpu::get().turn;
         if std::thread::panicking() {
             give_up_in_the_end(self);
         } else if !turn.is_null() {

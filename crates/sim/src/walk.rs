@@ -6,7 +6,7 @@
 //!   early is really walked.
 //! - Accessed and dirty bits are set by compare-and-exchange on the entry that was read. If the
 //!   entry has changed, it is read again. Absent entries are cached only by a machine that is
-//!   configured so (`absent`).
+//!   configured so (`cached_absent`).
 //! - An access that a cached translation does not allow is a fault, and drops the translation. A
 //!   walk that ends in a fault drops the upper-level entries from which it began. So a fault may be
 //!   spurious, but does not repeat. The manual promises that (Intel SDM 3A, 4.10.4.1: a page fault

@@ -20,7 +20,7 @@
 //! | `vmap` | one address space for areas: [`Vmap`] |
 //! | `tables` | rollback of page-table pages after a call fails |
 //! | `request` | [`Request`], which expresses all demands; [`create`](Vmap::create) |
-//! | `make`, `back` | creation of areas; return of their addresses |
+//! | `create`, `release` | creation of areas; return of their addresses |
 //! | `check` | the checks of safe calls, and why they suffice |
 //! | `zone` | a part of the space, per CPU or common: a tree of areas, and a queue of waiting areas |
 //! | `zone/place` | the search for free addresses, and placement at an address |
@@ -108,17 +108,17 @@ extern crate alloc;
 extern crate std;
 
 mod area;
-mod back;
 mod block;
 mod check;
+mod create;
 mod error;
 mod info;
-mod make;
 mod malloc;
 mod map;
 mod ram;
 mod read;
 mod realloc;
+mod release;
 mod request;
 mod reserve;
 mod sync;

@@ -2,8 +2,8 @@
 
 use crate::area::{Made, State, What};
 use crate::check;
+use crate::create::SMALL;
 use crate::error::Error;
-use crate::make::SMALL;
 use crate::request::Request;
 use crate::vmap::{PAGE, Vmap};
 use core::panic::Location;

@@ -3,8 +3,8 @@
 use crate::area::{Area, Guard, Made, Ours, Record, State, What};
 use crate::block::{self, BYTES, Bits, MOST, PAGES};
 use crate::check;
+use crate::create::SMALL;
 use crate::error::{Culprit, Error};
-use crate::make::SMALL;
 use crate::request::Request;
 use crate::vmap::{PAGE, Vmap};
 use crate::zone::Span;

@@ -5,8 +5,8 @@
 //! pruned.
 
 use crate::area::{Made, State, What};
+use crate::create::SMALL;
 use crate::error::Error;
-use crate::make::SMALL;
 use crate::request::Request;
 use crate::vmap::{PAGE, Vmap};
 use core::panic::Location;

@@ -130,7 +130,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
             }
             Advice::DontNeed | Advice::DontNeedLocked | Advice::Free => {
                 // Guard pages stay, also in tables that a fork shares.
-                let guard = self.core.guard.get();
+                let guard = self.core.guard_frame.get();
                 let work = if guard.is_some() { PageWork::Protect } else { PageWork::Empty };
                 self.prepare(range.clone(), work)?;
                 let marks = vma.file.is_some() && vma.flags.contains(VmFlags::UFFD_WP);

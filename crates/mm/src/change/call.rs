@@ -8,7 +8,7 @@ use machine::Machine;
 use paging::Format;
 
 use crate::{
-    change::bags::Over,
+    change::deferred::Over,
     change::hook::Hook,
     space::{Calls, Right},
 };

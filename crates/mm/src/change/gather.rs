@@ -20,7 +20,7 @@ use vma::PAGE_SIZE;
 #[expect(unused_imports, reason = "for links")]
 use crate::change::waiting::Waiting;
 use crate::{
-    change::bags::{Bag, unlink_empty},
+    change::deferred::{Bag, unlink_empty},
     change::hook::virt,
     space::Core,
     thresholds::GATHER_FRAMES,

@@ -19,8 +19,8 @@ use crate::{
     AddressSpace, FaultError,
     change::gather::{Cut, Sweep, flush_and_release},
     change::hook::{Hook, PageWork, no_memory},
-    monitor::absent::is_mark,
     monitor::track::{POISON, WP, is_poison},
+    monitor::wp_unpopulated::is_mark,
 };
 
 /// The attributes of a guard page.
@@ -43,8 +43,8 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         range: Range<usize>,
         marks: bool,
     ) -> Result<(), vma::Error> {
-        self.core.guard.make().map_err(|_| vma::Error::OutOfMemory)?;
-        let Some(guard) = self.core.guard.get() else { return Err(vma::Error::OutOfMemory) };
+        self.core.guard_frame.make().map_err(|_| vma::Error::OutOfMemory)?;
+        let Some(guard) = self.core.guard_frame.get() else { return Err(vma::Error::OutOfMemory) };
         self.prepare(range.clone(), PageWork::Protect)?;
         self.remove_but(range.clone(), Some(guard), marks);
         range.step_by(PAGE_SIZE).try_for_each(|at| self.install_guard(at, guard))
@@ -89,7 +89,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
 
     /// Removes the guard pages of a range. Other pages stay.
     pub(super) fn remove_guards(&mut self, range: Range<usize>) -> Result<(), vma::Error> {
-        let Some(guard) = self.core.guard.get() else { return Ok(()) };
+        let Some(guard) = self.core.guard_frame.get() else { return Ok(()) };
         self.prepare(range.clone(), PageWork::Protect)?;
         // A huge page that the range cuts has no guards: it stays whole.
         let change = |page: &Mapping| match is_guard(page, guard) {

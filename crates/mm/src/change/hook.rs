@@ -19,7 +19,7 @@ use crate::{
     change::guard::is_guard,
     change::moving::Moving,
     fault::rights,
-    monitor::absent::{clear_of_object, is_mark},
+    monitor::wp_unpopulated::{clear_of_object, is_mark},
     object::mappings::Family,
     space::Core,
     thresholds::PASSED_RANGES,

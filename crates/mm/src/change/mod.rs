@@ -2,11 +2,11 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `calls`, `advise`, `lock`, `sync` | the calls by name; madvise; mlock and mremap; msync |
+//! | `calls`, `advise`, `mlock`, `mremap`, `msync` | the calls by name; those that are more than a line |
 //! | `hook`, `call` | the one door to pages; what follows a call |
 //! | `gather` | what a change has taken, until it may be reused |
 //! | `moving`, `collapse`, `guard` | moves without a copy; MADV_COLLAPSE; guard pages |
-//! | `unmap_policy`, `waiting`, `bags`, `ranges` | munmap without IPIs: the choice, why it is right, what waits |
+//! | `unmap_policy`, `waiting`, `deferred`, `ranges` | munmap without IPIs: the choice, why it is right, what waits |
 //!
 //! # The way of a call
 //!
@@ -45,16 +45,17 @@
 //! each page. Frames of entries go back by `release` in `gather`, after a flush.
 
 pub(crate) mod advise;
-pub(crate) mod bags;
 pub(crate) mod call;
 pub(crate) mod calls;
 pub(crate) mod collapse;
+pub(crate) mod deferred;
 pub(crate) mod gather;
 pub(crate) mod guard;
 pub(crate) mod hook;
-pub(crate) mod lock;
+pub(crate) mod mlock;
 pub(crate) mod moving;
+pub(crate) mod mremap;
+pub(crate) mod msync;
 pub(crate) mod ranges;
-pub(crate) mod sync;
 pub(crate) mod unmap_policy;
 pub(crate) mod waiting;

@@ -71,7 +71,7 @@ use crate::AddressSpace;
 use crate::thresholds::{WAITING_PAGES, WAITING_RANGES};
 use crate::{
     UnmapPolicy,
-    change::bags::{Bag, Bags, Over, unlink_empty},
+    change::deferred::{Bag, Bags, Over, unlink_empty},
     change::gather::{Gather, release},
     change::hook::virt,
     change::ranges::Ranges,

@@ -33,7 +33,7 @@ use vma::Vma;
 use crate::{
     AddressSpace, Backing,
     fault::attempt::{Look, Step},
-    fault::fresh::Fresh,
+    fault::new_frame::Fresh,
     fault::reference::is_alone,
     fault::rights::{self, Want},
     monitor::track::{WP, marked},

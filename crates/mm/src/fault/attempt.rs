@@ -7,9 +7,9 @@
 //!    ([`is_current`](AddressSpace::is_current)), then the change of the entry. If something is not
 //!    as it was looked at, nothing changes, and the next attempt begins anew.
 //!
-//! Each kind of page has its file: absent pages of anonymous memory (`touch`), small pages that are
-//! present or an object's (`page`, `anon`), huge pages (`huge`), pages in swap (`reclaim/swap`),
-//! pages that a monitor resolves (`monitor/userfault`).
+//! Each kind of page has its file: absent pages of anonymous memory (`first_touch`), small pages
+//! that are present or an object's (`page`, `anon`), huge pages (`huge`), pages in swap
+//! (`reclaim/swap`), pages that a monitor resolves (`monitor/userfault`).
 
 use core::ops::Range;
 
@@ -19,7 +19,7 @@ use paging::{Error as TableError, Failed, Format, Mapping};
 use vma::{Touched, VmFlags, Vma};
 
 use crate::{
-    AddressSpace, Backing, FaultError, UserFaultKind, fault::fresh::Fresh, fault::rights::Want,
+    AddressSpace, Backing, FaultError, UserFaultKind, fault::new_frame::Fresh, fault::rights::Want,
     space::changes::Changes,
 };
 

@@ -37,7 +37,7 @@ use crate::{
     AddressSpace, Backing, FaultError,
     change::gather::release,
     fault::attempt::{Look, Step, refused},
-    fault::fresh::{Fresh, Huge},
+    fault::new_frame::{Fresh, Huge},
     fault::reference::{is_alone, is_counted},
     fault::rights::{self, Want},
     monitor::track::WP,

@@ -8,7 +8,7 @@
 //! ```text
 //! a monitor's page ........ monitor/userfault.rs  also before the first write of a VMA
 //! absent, anonymous ....... touch.rs              2 MiB: huge.rs; several pages: block.rs
-//! absent, with a mark ..... monitor/absent.rs     the page gets the mark
+//! absent, with a mark ..... monitor/wp_unpopulated.rs     the page gets the mark
 //! present, or an object's . page.rs               anon.rs: rules of copies; fresh.rs: the new
 //!                                                 frame; around.rs: neighbours
 //! huge .................... huge.rs
@@ -24,16 +24,16 @@
 //! (`Core::is_special`) if no contents are there, so that sweeps leave it alone.
 
 pub(crate) mod anon;
-pub(crate) mod around;
 pub(crate) mod attempt;
 pub(crate) mod block;
-pub(crate) mod fresh;
+pub(crate) mod fault_around;
+pub(crate) mod first_touch;
 pub(crate) mod huge;
+pub(crate) mod new_frame;
 mod page;
 mod ready;
 pub(crate) mod reference;
 pub(crate) mod rights;
-pub(crate) mod touch;
 pub(crate) mod zero;
 
 use grace::Concurrent;
@@ -42,7 +42,7 @@ use paging::Format;
 use vma::VmFlags;
 
 use crate::{
-    Access, AddressSpace, FaultError, fault::attempt::Step, fault::fresh::Fresh,
+    Access, AddressSpace, FaultError, fault::attempt::Step, fault::new_frame::Fresh,
     fault::rights::Want, thresholds::FAULT_ATTEMPTS,
 };
 
@@ -123,7 +123,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 self.bring_in_object(at, reclaimed)?;
                 fresh.brought_in.set(true);
             }
-            Step::NeedsZeroFrame => self.prepare(at, reclaimed, || self.core.zero.make())?,
+            Step::NeedsZeroFrame => self.prepare(at, reclaimed, || self.core.zero_frame.make())?,
             Step::NeedsHuge => fresh.prepare_huge(),
             Step::NeedsHugeZero => {
                 if self.core.huge.zero(self.core.tables.paging()).make().is_err() {

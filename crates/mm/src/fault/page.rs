@@ -12,9 +12,9 @@ use crate::{
     change::gather::release,
     fault::anon::{self, Prepared},
     fault::attempt::{Look, Step, refused},
-    fault::fresh::Fresh,
+    fault::new_frame::Fresh,
     fault::rights::Want,
-    monitor::absent::over_mark,
+    monitor::wp_unpopulated::over_mark,
     object::HeldPage,
 };
 

@@ -5,7 +5,7 @@ use machine::{FrameError, Machine, VirtAddr};
 use paging::Format;
 
 use crate::{
-    AddressSpace, FaultError, ObjectError, fault::fresh::Unready, fault::reference::NoFrame,
+    AddressSpace, FaultError, ObjectError, fault::new_frame::Unready, fault::reference::NoFrame,
 };
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {

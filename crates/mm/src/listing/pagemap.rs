@@ -7,9 +7,9 @@ use vma::{PAGE_SIZE, VmFlags};
 
 use crate::{
     AddressSpace,
-    listing::kin::Kin,
-    monitor::absent::is_mark,
+    listing::mapcount::MapCount,
     monitor::track::{CLEAN, POISON, WP},
+    monitor::wp_unpopulated::is_mark,
 };
 
 /// The page is present.
@@ -32,16 +32,21 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The entries of `/proc/PID/pagemap` for the pages from `addr` on. [`pagemap`](crate::pagemap)
     /// has their bits.
     pub fn pagemap(&self, addr: usize, into: &mut [u64]) {
-        let mut kin = self.kin();
+        let mut mapcount = self.mapcount();
         let first = addr & !(PAGE_SIZE - 1);
         for (entry, number) in into.iter_mut().zip(0_usize..) {
             let at = first.wrapping_add(number.wrapping_mul(PAGE_SIZE));
-            *entry = self.when_still(|guard| self.pagemap_entry(guard, &mut kin, at));
+            *entry = self.when_still(|guard| self.pagemap_entry(guard, &mut mapcount, at));
         }
     }
 
     /// The entry of one page; `None` if it is absent and a call changes its VMA.
-    fn pagemap_entry(&self, guard: &G::Guard, kin: &mut Kin<M>, at: usize) -> Option<u64> {
+    fn pagemap_entry(
+        &self,
+        guard: &G::Guard,
+        mapcount: &mut MapCount<M>,
+        at: usize,
+    ) -> Option<u64> {
         let Some((_, vma)) = self.core.vmas.lookup(guard, at) else { return Some(0) };
         let tracks = Self::check_marks().is_ok();
         let mark = |dirty| if tracks && dirty { SOFT_DIRTY } else { 0 };
@@ -68,7 +73,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         }
         let frame = page.frame_of(VirtAddr::new(at as u64)).unwrap_or(page.frame);
         entry |= PRESENT | frame.number() | protected;
-        if let Some(known) = self.look_at(kin, &page, vma) {
+        if let Some(known) = self.look_at(mapcount, &page, vma) {
             entry |= if known.is_anonymous() { 0 } else { OF_OBJECT };
             entry |= if known.is_mapped_once() { EXCLUSIVE } else { 0 };
         }

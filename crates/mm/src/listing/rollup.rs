@@ -24,14 +24,14 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// # Errors
     /// Those of `out`.
     pub fn write_smaps_rollup(&self, out: &mut dyn fmt::Write) -> fmt::Result {
-        let (guard, mut kin) = (G::pin(), self.kin());
+        let (guard, mut mapcount) = (G::pin(), self.mapcount());
         let mut sum = Sum::default();
         let [mut locked, mut anonymous, mut files, mut shared_memory] = [0; 4];
         let mut span: Option<(usize, usize)> = None;
         for (range, vma) in self.core.vmas.iter(&guard, 0) {
             span = Some((span.map_or(range.start, |(start, _)| start), range.end));
             let is_file = vma.file.as_ref().is_some_and(|file| file.object().cached().is_some());
-            self.each_page(&guard, &mut kin, range, vma, |page| {
+            self.each_page(&guard, &mut mapcount, range, vma, |page| {
                 let part = sum.add(page);
                 *match (page.is_anonymous(), is_file) {
                     (true, _) => &mut anonymous,

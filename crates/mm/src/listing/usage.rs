@@ -18,8 +18,8 @@ use crate::{
     change::hook::virt,
     fault::huge::{HUGE, huge_around},
     fault::reference::{block_of, is_counted},
-    listing::kin::Kin,
-    listing::look::bytes_in,
+    listing::mapcount::MapCount,
+    listing::residency::bytes_in,
 };
 
 /// The memory of a range, in bytes, with the names of `/proc/PID/smaps`.
@@ -194,13 +194,13 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// The memory of a range. O(pages).
     pub fn usage(&self, range: Range<usize>) -> Usage {
         let guard = G::pin();
-        let (mut sum, mut kin) = (Sum::default(), self.kin());
+        let (mut sum, mut mapcount) = (Sum::default(), self.mapcount());
         for (part, vma) in self.core.vmas.iter(&guard, range.start) {
             if part.start >= range.end {
                 break;
             }
             let part = part.start.max(range.start)..part.end.min(range.end);
-            self.each_page(&guard, &mut kin, part, vma, |page| _ = sum.add(page));
+            self.each_page(&guard, &mut mapcount, part, vma, |page| _ = sum.add(page));
         }
         sum.done()
     }
@@ -210,7 +210,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let guard = G::pin();
         let mut totals = Totals::default();
         // Without swap and the huge zero page, all other frames of anonymous memory count.
-        let [zero, guard_frame] = [&self.core.zero, &self.core.guard].map(|one| one.get());
+        let [zero, guard_frame] =
+            [&self.core.zero_frame, &self.core.guard_frame].map(|one| one.get());
         let may_have_others =
             self.core.tables.paging().swap().is_some() || self.core.huge.has_zero();
         for (range, vma) in self.core.vmas.iter(&guard, 0) {
@@ -269,11 +270,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         most: usize,
         out: &mut dyn fmt::Write,
     ) -> Result<Option<usize>, fmt::Error> {
-        let (mut written, mut kin, mut left) = (Ok(None), self.kin(), most);
+        let (mut written, mut mapcount, mut left) = (Ok(None), self.mapcount(), most);
         let outcome = self.change(|calls| {
             written = calls.write_maps_from(from, out, &mut |out, range, vma| {
                 let (guard, mut sum) = (G::pin(), Sum::default());
-                self.each_page(&guard, &mut kin, range.clone(), vma, |page| _ = sum.add(page));
+                self.each_page(&guard, &mut mapcount, range.clone(), vma, |page| _ = sum.add(page));
                 let aligned = range.start.next_multiple_of(HUGE);
                 let eligible = self.core.huge.policy().allows(vma)
                     && huge_around(aligned, &range).is_some()
@@ -292,7 +293,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     pub(super) fn each_page(
         &self,
         guard: &G::Guard,
-        kin: &mut Kin<'_, M>,
+        mapcount: &mut MapCount<'_, M>,
         range: Range<usize>,
         vma: &Vma<Backing<M>>,
         mut each: impl FnMut(&Page),
@@ -300,7 +301,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let Some(range) = virt(range) else { return };
         for page in self.core.tables.walk(guard).pages(range) {
             let bytes = bytes_in(range, &page);
-            if let Some(page) = self.look_at(kin, &page, vma) {
+            if let Some(page) = self.look_at(mapcount, &page, vma) {
                 // A part of one counts as small pages: on Linux, a VMA's end splits it.
                 let huge = page.huge && bytes == page.bytes;
                 each(&Page { bytes, huge, ..page });
@@ -309,9 +310,9 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     }
 
     /// The spaces that may share tables with this one.
-    pub(super) fn kin(&self) -> Kin<'_, M> {
+    pub(super) fn mapcount(&self) -> MapCount<'_, M> {
         let tables = &self.core.tables;
-        Kin::new(tables.forks().then_some(&*self.family), tables.machine())
+        MapCount::new(tables.forks().then_some(&*self.family), tables.machine())
     }
 
     /// Whose a page of this VMA is; `None` if it does not count. A page without an object costs
@@ -333,7 +334,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// What is known of a page of this VMA; `None` if it does not count.
     pub(super) fn look_at(
         &self,
-        kin: &mut Kin<'_, M>,
+        mapcount: &mut MapCount<'_, M>,
         page: &Mapping,
         vma: &Vma<Backing<M>>,
     ) -> Option<Page> {
@@ -365,7 +366,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             bytes: page.size.bytes() as usize,
             swapped: false,
             huge,
-            maps: others.max(1).saturating_add(kin.more_maps(page.page, origin, page.frame)),
+            maps: others.max(1).saturating_add(mapcount.more_maps(page.page, origin, page.frame)),
             // A page of its own was written, by the program or for it.
             dirty: !of_object || page.attrs.flags.contains(Flags::DIRTY),
             referenced: page.attrs.flags.contains(Flags::ACCESSED),

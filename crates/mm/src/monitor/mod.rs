@@ -6,13 +6,13 @@
 //! the lock of the page's table decides which came first. A page that is present already is not
 //! replaced (EEXIST), so the contents that a program has seen stay.
 
-pub(crate) mod absent;
 pub(crate) mod events;
 pub(crate) mod moves;
 mod place;
 pub(crate) mod scan;
 pub(crate) mod track;
 pub(crate) mod userfault;
+pub(crate) mod wp_unpopulated;
 
 use core::{fmt, ops::Range};
 
@@ -24,7 +24,7 @@ use vma::{PAGE_SIZE, VmFlags, Vma};
 use crate::{
     AddressSpace, Error, FaultError, UserFaultError,
     change::guard,
-    fault::fresh::copy_bytes,
+    fault::new_frame::copy_bytes,
     fault::rights,
     fault::zero::zero,
     monitor::place::{Over, is_beyond_end},
@@ -74,7 +74,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                 return self.fill_page(at, false, |machine, frame| zero(machine, frame));
             }
             self.check_size(at)?;
-            let zero = &self.core.zero;
+            let zero = &self.core.zero_frame;
             zero.make().map_err(FaultError::OutOfMemory)?;
             let zeros = |vma: &Vma<_>| {
                 let attrs = rights::attrs(vma.flags, Share::CopyOnWrite);
@@ -107,10 +107,10 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         self.each_page_of(addr, len, false, |at, _| {
             Self::check_marks()?;
             self.check_size(at)?;
-            self.core.guard.make().map_err(FaultError::OutOfMemory)?;
+            self.core.guard_frame.make().map_err(FaultError::OutOfMemory)?;
             let attrs = guard::attrs();
             let poison = Attrs { soft: attrs.soft | POISON, ..attrs };
-            let guard = self.core.guard.get();
+            let guard = self.core.guard_frame.get();
             let lost = |vma: &Vma<_>| {
                 guard.filter(|_| !is_beyond_end(vma, at)).map(|guard| (guard, poison))
             };

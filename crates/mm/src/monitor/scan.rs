@@ -18,8 +18,8 @@ use crate::{
     AddressSpace, Backing, Error,
     change::hook::Hook,
     fault::reference::is_counted,
-    monitor::absent::is_mark,
     monitor::track::{CLEAN, POISON, WP, marked},
+    monitor::wp_unpopulated::is_mark,
 };
 
 bitflags! {
@@ -300,11 +300,11 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         };
         let known = Known {
             machine: hook.core.tables.machine(),
-            guard: hook.core.guard.get(),
+            guard: hook.core.guard_frame.get(),
             vma,
             of_vma,
         };
-        let (zero, paging) = (self.core.zero.get(), hook.core.tables.paging());
+        let (zero, paging) = (self.core.zero_frame.get(), hook.core.tables.paging());
         let mut next = part.start;
         hook.sweep_pages(part.clone(), |page| {
             let at = page.page.get() as usize;

@@ -27,7 +27,7 @@ use crate::{
     change::gather::{Cut, Sweep},
     change::hook::{Hook, PageWork},
     fault::rights,
-    monitor::absent::is_mark,
+    monitor::wp_unpopulated::is_mark,
     space::Calls,
 };
 
@@ -192,7 +192,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
         vma: &Vma<Backing<M>>,
         protect: bool,
     ) {
-        let guard = self.core.guard.get();
+        let guard = self.core.guard_frame.get();
         self.sweep_pages(range, |page| {
             if Some(page.frame) == guard && is_mark(page.attrs) {
                 return if protect { SweepChange::Keep } else { SweepChange::Clear };

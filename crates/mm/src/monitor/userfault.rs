@@ -202,7 +202,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         if modes.contains(UserFaultModes::WP) {
             Self::check_marks()?;
             // A page of an object that goes needs it for its mark, without memory.
-            self.core.guard.make().map_err(FaultError::OutOfMemory)?;
+            self.core.guard_frame.make().map_err(FaultError::OutOfMemory)?;
         }
         let mut flags = VmFlags::empty();
         flags.set(VmFlags::UFFD_MISSING, modes.contains(UserFaultModes::MISSING));

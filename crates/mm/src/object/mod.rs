@@ -20,7 +20,7 @@
 //! | `shmem`, `seals`, `bytes` | memfd and shared memory: sizes and holes, seals, reads and writes |
 //! | `file`, `cache` | files, read-ahead and write-back; what both have in common |
 //! | `index`, `radix` | the pages in memory, read and filled without a lock |
-//! | `mappings`, `visit` | the way back to the spaces that map an object |
+//! | `mappings`, `mapped_objects` | the way back to the spaces that map an object |
 //! | `device` | the memory of devices |
 
 pub(crate) mod backing;
@@ -29,11 +29,11 @@ pub(crate) mod cache;
 pub(crate) mod device;
 pub(crate) mod file;
 pub(crate) mod index;
+pub(crate) mod mapped_objects;
 pub(crate) mod mappings;
 mod radix;
 pub(crate) mod seals;
 pub(crate) mod shmem;
-pub(crate) mod visit;
 
 use alloc::string::String;
 use core::{fmt, ops::Range};

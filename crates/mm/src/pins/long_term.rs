@@ -2,8 +2,9 @@
 //!
 //! A pin for reading is a snapshot ([`crate::pins`]). A device that reads a buffer again and again
 //! wants what the program writes there meanwhile. So each private page becomes the program's own
-//! first, also in a map that is not writable, as by a write of a debugger ([`crate::pins::force`]).
-//! The pin is counted as one for writing, so that a fork copies the page for the child.
+//! first, also in a map that is not writable, as by a write of a debugger
+//! ([`crate::pins::foll_force`]). The pin is counted as one for writing, so that a fork copies the
+//! page for the child.
 //!
 //! # Correctness
 //! The pages are made exclusive by faults. With the write right, each is looked at once more, and

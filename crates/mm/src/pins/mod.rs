@@ -16,7 +16,7 @@
 //! another way (`long_term`).
 
 pub(crate) mod access;
-pub(crate) mod force;
+pub(crate) mod foll_force;
 pub(crate) mod long_term;
 pub(crate) mod pinned;
 

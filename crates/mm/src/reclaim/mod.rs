@@ -27,8 +27,8 @@ use crate::{
     change::hook::{Hook, PageWork},
     fault::reference::{Reference, block_of, hold, is_counted},
     fault::rights,
-    monitor::absent::clear_of_object,
     monitor::track::{AWAY, marked},
+    monitor::wp_unpopulated::clear_of_object,
     thresholds::{RECLAIM_BYTES, RECLAIM_PAGES},
 };
 #[expect(unused_imports, reason = "for links")]
@@ -235,7 +235,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
                     // SAFETY: just taken.
                     let held = unsafe { Reference::new(machine, page.frame) };
                     found.of_objects.push((file, index, held));
-                    clear_of_object(page, self.core.guard.get())
+                    clear_of_object(page, self.core.guard_frame.get())
                 }
                 None if page.size != PageSize::Size4K => {
                     found.huge = found.huge.or(has_swap.then_some(at));

@@ -37,7 +37,7 @@ use crate::{
     change::gather::release,
     fault::attempt::Step,
     fault::attempt::{Look, refused},
-    fault::fresh::{Fresh, read_words},
+    fault::new_frame::{Fresh, read_words},
     fault::reference::{Reference, block_of},
     fault::rights,
     fault::zero::zero,

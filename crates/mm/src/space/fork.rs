@@ -104,7 +104,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             let forked = unsafe { self.core.tables.fork_with(tag, pinned.then_some(&copies)) };
             let (tables, pending) = forked.map_err(|failed| Error::Tables(failed.error))?;
             pending.flush();
-            let zeros = [self.core.zero.clone(), self.core.guard.clone()];
+            let zeros = [self.core.zero_frame.clone(), self.core.guard_frame.clone()];
             let family = self.family.clone();
             let (huge, waiting) = (self.core.huge.fork(), self.core.waiting.fork());
             let core = Core { waiting, ..Core::new(vmas, tables, huge, zeros) };

@@ -36,7 +36,7 @@ use crate::{
     change::hook::Hook,
     change::waiting::Waiting,
     fault::zero::ZeroFrame,
-    monitor::absent::is_mark,
+    monitor::wp_unpopulated::is_mark,
     object::mappings::Family,
     pins::pinned::PinCounts,
     space::changes::Changes,
@@ -112,9 +112,9 @@ pub(crate) struct Core<M: Machine, F: Format, G: Concurrent> {
     /// The host's part when the frame source has no frame left.
     pub(crate) shortage: Once<Arc<dyn OnLimit>>,
     /// Dropped after the tables, which lead to it.
-    pub(crate) zero: RefCounted<ZeroFrame<M, F>>,
+    pub(crate) zero_frame: RefCounted<ZeroFrame<M, F>>,
     /// The frame of guard pages (`guard`).
-    pub(crate) guard: RefCounted<ZeroFrame<M, F>>,
+    pub(crate) guard_frame: RefCounted<ZeroFrame<M, F>>,
 }
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
@@ -304,8 +304,8 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
             waiting,
             userfaults,
             shortage,
-            zero,
-            guard,
+            zero_frame: zero,
+            guard_frame: guard,
         }
     }
 
@@ -317,7 +317,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     /// Whether the frame is that of guard pages. Asked each time: the first guard may be installed
     /// at any moment.
     pub(crate) fn is_guard(&self, frame: Frame) -> bool {
-        self.guard.get() == Some(frame)
+        self.guard_frame.get() == Some(frame)
     }
 
     /// Whether the page is absent, and has a mark of write-protection.

@@ -27,7 +27,7 @@
 //! | `share` | tables that spaces share after a fork |
 //! | `split`, `collapse`, `relocate`, `spare`, `prune` | large pages, moves; tables that are new, or empty |
 //! | `group`, `breaks`, `publish` | what hardware demands: groups, break-before-make, barriers |
-//! | `log`, `lend` | dirty logging, and why no write is lost; the check of user frames |
+//! | `log`, `frame_check` | dirty logging, and why no write is lost; the check of user frames |
 //!
 //! # Why it is right
 //! - *A table that is locked and alive is linked.* A table is unlinked only with its own lock and
@@ -63,9 +63,9 @@ mod breaks;
 mod collapse;
 mod entry;
 mod error;
+mod frame_check;
 mod group;
 mod leaf;
-mod lend;
 mod log;
 mod map;
 mod map_over;
@@ -96,8 +96,8 @@ pub(crate) use share::leave_table;
 pub use split::Reserve;
 pub use sweep::SweepChange;
 
+use frame_check::Lent;
 use group::{Passing, Users};
-use lend::Lent;
 use page::{LockedEntry, PageEntry};
 use range::Locking;
 use spare::{Spare, TableSource};

@@ -7,7 +7,7 @@
 //! the same steps, and [`Run::fingerprint`] shows it.
 
 use super::{Cause, Ended, Failure, Program, outcome};
-use crate::here::{self, Restore};
+use crate::current_cpu::{self, Restore};
 use crate::sim::{Halt, Sim, locked};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -181,13 +181,13 @@ fn drive(
             unsafe { Coroutine::<(), (), Ended, _>::with_stack_unchecked(stack, body) }
         })
         .collect();
-    let _restore = Restore(here::get());
+    let _restore = Restore(current_cpu::get());
     if !coroutines.is_empty() {
         turn.next.set(turn.random.borrow_mut().rand_range(0..coroutines.len() as u32) as usize);
     }
     while !turn.running.borrow().is_empty() {
         let cpu = turn.next.get();
-        here::set(sim.as_cpu(cpu, turn, true));
+        current_cpu::set(sim.as_cpu(cpu, turn, true));
         let CoroutineResult::Return(end) = coroutines[cpu].resume(()) else { continue };
         if end.is_err() {
             // The others stop at their next step.

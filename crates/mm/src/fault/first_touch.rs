@@ -7,8 +7,8 @@ use paging::{EntryChange, Format, Found, Share};
 use crate::{
     AddressSpace, FaultError, HugePages,
     fault::attempt::{Look, Step, refused},
-    fault::fresh::{Fresh, Huge},
     fault::huge::huge_around,
+    fault::new_frame::{Fresh, Huge},
     fault::rights::{self, Want},
     monitor::track::marked,
 };
@@ -48,7 +48,8 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
 
     /// The fault at an absent page of anonymous memory that the VMA allows: a write gets a frame of
     /// zeros, a read the zero frame. The VMA of a write has an anon_vma. With `marks`, the entry is
-    /// that of an absent page with a mark (`absent`), and the page gets these marks.
+    /// that of an absent page with a mark (`monitor/wp_unpopulated`), and the page gets these
+    /// marks.
     #[inline]
     pub(crate) fn first_touch(
         &self,
@@ -67,7 +68,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
             }
             (fresh.zeros(), Share::Exclusive, Step::MappedFresh)
         } else {
-            (self.core.zero.get(), Share::CopyOnWrite, Step::Mapped)
+            (self.core.zero_frame.get(), Share::CopyOnWrite, Step::Mapped)
         };
         let Some(frame) = frame else { return Ok(Step::NeedsZeroFrame) };
         // SAFETY: the space owns its lower half. The frame is ours until it is mapped, and then the

@@ -13,7 +13,7 @@ use vma::{PAGE_SIZE, VmFlags};
 
 use crate::{
     AddressSpace, change::hook::virt, fault::attempt::Look, fault::rights,
-    monitor::absent::over_mark, object::HeldPage, thresholds::AROUND_PAGES,
+    monitor::wp_unpopulated::over_mark, object::HeldPage, thresholds::AROUND_PAGES,
 };
 
 const _: () = assert!(AROUND_PAGES <= u64::BITS as usize);
@@ -45,7 +45,7 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         let window = window(addr, range);
         // A mark of an earlier registration means nothing. Without a guard page, there is none.
         let is_mark = |page: &Mapping| self.core.is_mark(page);
-        let marks = self.core.guard.get().map(|_| is_mark);
+        let marks = self.core.guard_frame.get().map(|_| is_mark);
         // One look for all. A page that comes later is found below, with the lock.
         let mut absent = virt(window.clone()).map_or(0, |range| walk.absent(range, marks));
         let found = walk.look(VirtAddr::new(addr as u64));

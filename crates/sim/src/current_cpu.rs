@@ -9,7 +9,7 @@ use std::ptr;
 /// The identity of a host thread. The code that sets it keeps all that it points to alive until it
 /// sets another.
 #[derive(Clone, Copy)]
-pub(crate) struct Here {
+pub(crate) struct CurrentCpu {
     pub(crate) machine: *const Inner,
     /// One of that machine's.
     pub(crate) cpu: *const Cpu,
@@ -22,8 +22,8 @@ pub(crate) struct Here {
     pub(crate) quick: bool,
 }
 
-impl Here {
-    pub(crate) const NOWHERE: Here = Here {
+impl CurrentCpu {
+    pub(crate) const NOWHERE: CurrentCpu = CurrentCpu {
         machine: ptr::null(),
         cpu: ptr::null(),
         turn: ptr::null(),
@@ -33,16 +33,16 @@ impl Here {
 }
 
 thread_local! {
-    static HERE: Cell<Here> = const { Cell::new(Here::NOWHERE) };
+    static HERE: Cell<CurrentCpu> = const { Cell::new(CurrentCpu::NOWHERE) };
 }
 
 #[inline]
-pub(crate) fn get() -> Here {
+pub(crate) fn get() -> CurrentCpu {
     HERE.get()
 }
 
 #[inline]
-pub(crate) fn set(here: Here) -> Here {
+pub(crate) fn set(here: CurrentCpu) -> CurrentCpu {
     HERE.replace(here)
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn lost_guard() -> ! {
 }
 
 /// Restores the previous identity.
-pub(crate) struct Restore(pub(crate) Here);
+pub(crate) struct Restore(pub(crate) CurrentCpu);
 
 impl Drop for Restore {
     fn drop(&mut self) {

@@ -30,8 +30,8 @@ use crate::{
     change::hook::Hook,
     fault::attempt::Look,
     fault::attempt::Step,
-    fault::fresh::Fresh,
     fault::huge::HUGE,
+    fault::new_frame::Fresh,
     fault::rights::Want,
     monitor::track::{POISON, WP, marked},
 };
@@ -70,7 +70,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     /// tables. If memory runs out, a part is marked. O(pages).
     pub(crate) fn mark_absent(&mut self, range: Range<usize>, vma: &Vma<Backing<M>>) {
         vma.mark_touched_for_call();
-        if self.core.guard.make().is_err() {
+        if self.core.guard_frame.make().is_err() {
             let error = FrameError::OutOfFrames { order: 0 };
             self.note(Err(paging::Error::Frames(error)));
             return;
@@ -95,7 +95,7 @@ impl<M: Machine, F: Format, G: Concurrent> Hook<'_, M, F, G> {
     }
 
     fn mark_one(&self, at: usize) -> Result<(), paging::Error> {
-        let Some(frame) = self.core.guard.get() else { return Ok(()) };
+        let Some(frame) = self.core.guard_frame.get() else { return Ok(()) };
         // SAFETY: the space owns the page. The frame of guards outlives the tables, and has no
         // references.
         let done = unsafe {

@@ -11,7 +11,7 @@
 //! comes right after its step.
 
 use crate::cpu::Cpu;
-use crate::here;
+use crate::current_cpu;
 use crate::report::Violation;
 use crate::sim::{Sim, locked};
 use machine::{EntryOp, Frame};
@@ -31,7 +31,7 @@ struct Mark {
 
 impl Sim {
     fn watches_marks(&self) -> bool {
-        self.0.config.checks.marks && !here::get().turn.is_null()
+        self.0.config.checks.marks && !current_cpu::get().turn.is_null()
     }
 
     /// Remembers the bits that a page walker has set in the entry of a page.

@@ -1,13 +1,13 @@
-//! mlock and its kin, and mremap: calls that bring pages in after they have changed VMAs.
+//! mlock, mlock2, mlockall, and their opposites, and what brings the pages of a range in.
 
 use core::ops::Range;
 
 use grace::Concurrent;
 use machine::Machine;
 use paging::Format;
-use vma::{LockAll, PAGE_SIZE, RemapRequest, VmFlags};
+use vma::{LockAll, PAGE_SIZE, VmFlags};
 
-use crate::{Access, AddressSpace, Error, change::calls::pages_of};
+use crate::{Access, AddressSpace, Error};
 
 impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
     /// mlock(2), and mlock2(2) with `on_fault` (MLOCK_ONFAULT): locks the pages that
@@ -81,34 +81,6 @@ impl<M: Machine, F: Format, G: Concurrent> AddressSpace<M, F, G> {
         self.change(|calls| calls.munlockall())
     }
 
-    /// mremap(2): resizes a map, moves it with its pages, or both. Returns the new address. When it
-    /// returns, no CPU has a translation of the old range.
-    ///
-    /// # Errors
-    /// As [`vma::Writer::mremap`]. If there is no memory for the page tables of the new place,
-    /// nothing has changed.
-    pub fn mremap(&self, request: RemapRequest) -> Result<usize, Error> {
-        let at = self.change_and_tell(
-            |_, events| self.add_remap(&request, events),
-            |calls, events| {
-                let at = calls.mremap(request)?;
-                calls.host().check_unmapped(left_by(&request, at));
-                Self::finish_remap(&request, at, events);
-                Ok(at)
-            },
-        )?;
-        let kept = request.old_len.checked_next_multiple_of(PAGE_SIZE).unwrap_or(0);
-        let end = at.saturating_add(request.new_len.next_multiple_of(PAGE_SIZE));
-        if let Some((_, flags)) = self.next_vma(at)
-            && flags.contains(VmFlags::LOCKED)
-            && at + kept < end
-        {
-            // As in Linux, a page that cannot be brought in is not the call's failure.
-            let _later = self.bring_in(at + kept..end);
-        }
-        Ok(at)
-    }
-
     /// Whether the range has no hole.
     fn is_mapped(&self, range: Range<usize>) -> bool {
         let mut at = range.start;
@@ -163,14 +135,4 @@ fn touched_by(addr: usize, len: usize) -> Option<Range<usize>> {
     let start = addr & !(PAGE_SIZE - 1);
     let end = addr.checked_add(len)?.checked_next_multiple_of(PAGE_SIZE)?;
     (start < end).then_some(start..end)
-}
-
-/// The part of the old range that an mremap to `at` has unmapped.
-fn left_by(request: &RemapRequest, at: usize) -> Range<usize> {
-    let old = pages_of(request.addr, request.old_len);
-    match request.dont_unmap {
-        Some(_) => old.end..old.end,
-        None if at == request.addr => pages_of(at, request.new_len).end.min(old.end)..old.end,
-        None => old,
-    }
 }

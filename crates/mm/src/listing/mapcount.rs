@@ -42,7 +42,7 @@ struct Block {
 }
 
 /// The tables that the spaces of a family share.
-pub(crate) struct Kin<'a, S: Step> {
+pub(crate) struct MapCount<'a, S: Step> {
     /// `None`: the tables were never shared.
     family: Option<&'a Family>,
     step: &'a S,
@@ -50,9 +50,9 @@ pub(crate) struct Kin<'a, S: Step> {
     blocks: [Block; 2],
 }
 
-impl<'a, S: Step> Kin<'a, S> {
+impl<'a, S: Step> MapCount<'a, S> {
     pub(crate) fn new(family: Option<&'a Family>, step: &'a S) -> Self {
-        Kin { family, step, blocks: Default::default() }
+        MapCount { family, step, blocks: Default::default() }
     }
 
     /// How many maps a page has beside one for each entry that leads to it: at its address here,

@@ -13,8 +13,8 @@ use crate::{
     change::hook::virt,
     fault::huge::HUGE,
     fault::rights,
-    monitor::absent::clear_of_object,
     monitor::track::is_poison,
+    monitor::wp_unpopulated::clear_of_object,
     object::mappings::{Take, TakeBack, Visit},
     space::Core,
 };
@@ -94,7 +94,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
     /// keeps forks, unmappings and moves away.
     fn take_back_from(&self, range: Range<usize>, what: &TakeBack<'_>, vma: &Vma<Backing<M>>) {
         let index = |page: &Mapping| vma.offset_at(page.page.get() as usize) as u64;
-        let clear = |page: &Mapping| clear_of_object(page, self.guard.get());
+        let clear = |page: &Mapping| clear_of_object(page, self.guard_frame.get());
         let change = |page: &Mapping| match (what.what, page.attrs.share()) {
             // Lost contents go with the copies.
             (Take::All, _) if is_poison(page.attrs) && self.is_guard(page.frame) => {
@@ -102,7 +102,7 @@ impl<M: Machine, F: Format, G: Concurrent> Core<M, F, G> {
             }
             _ if self.is_guard(page.frame) => SweepChange::Keep,
             // UFFDIO_ZEROPAGE has put it there. It is no copy, so Linux removes it.
-            (Take::Own(_), _) if Some(page.frame) == self.zero.get() => clear(page),
+            (Take::Own(_), _) if Some(page.frame) == self.zero_frame.get() => clear(page),
             // A copy, which goes with the others only.
             (Take::Write | Take::Own(_), _) if self.is_special(page.frame) => SweepChange::Keep,
             (Take::Write, Share::Object) => SweepChange::Set(rights::attrs_kept::<M, F>(
