@@ -1,7 +1,7 @@
 //! `samara report`: one page from the results of experiments and traces.
 
 use crate::{cli, ending, output, replay::RECORDING};
-use page::Results;
+use html_report::Results;
 use std::{fs, path::Path, process::ExitCode};
 
 pub(crate) fn run(options: &cli::Report) -> ExitCode {
@@ -22,8 +22,8 @@ fn write(options: &cli::Report) -> Result<(), String> {
         return Err(format!("the page would overwrite the result {}: {cure}", path.display()));
     }
     let text = match output.extension().is_some_and(|extension| extension == "md") {
-        true => page::markdown(&results),
-        false => page::html(&results),
+        true => html_report::markdown(&results),
+        false => html_report::html(&results),
     };
     output::open(Some(output))?.write(&text)
 }

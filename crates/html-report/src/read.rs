@@ -15,7 +15,7 @@ use std::fmt;
 /// A file that is not a result.
 ///
 /// ```
-/// let error = page::Results::default().read("a.txt", "{}\nhello").unwrap_err().to_string();
+/// let error = html_report::Results::default().read("a.txt", "{}\nhello").unwrap_err().to_string();
 /// assert!(error.starts_with("a.txt, line 1: ") && error.contains("--json"), "{error}");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -38,7 +38,7 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
 /// The page. Traces come first. Experiments have their sections unless all files are traces.
 ///
 /// ```
-/// let page = page::html(&page::Results::default());
+/// let page = html_report::html(&html_report::Results::default());
 /// assert!(page.contains("These files have no figures"));
 /// ```
 pub fn html(results: &Results) -> String {
@@ -92,7 +92,7 @@ pub fn html(results: &Results) -> String {
 /// The figures of the experiments as one text in Markdown: the same as on the page, without traces.
 ///
 /// ```
-/// assert!(page::markdown(&page::Results::default()).starts_with("# Results\n"));
+/// assert!(html_report::markdown(&html_report::Results::default()).starts_with("# Results\n"));
 /// ```
 pub fn markdown(results: &Results) -> String {
     markdown::text(results)

@@ -1,6 +1,6 @@
 //! Files that no program of ours writes: each is an error or a page, never a panic.
 
-use page::{Results, html};
+use html_report::{Results, html};
 
 fn page(text: &str) -> String {
     let mut results = Results::default();

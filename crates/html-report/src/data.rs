@@ -7,12 +7,12 @@ use report::{Clock, Note, Row, Target};
 /// runs never stand in one ratio or one plot.
 ///
 /// ```
-/// let mut results = page::Results::default();
+/// let mut results = html_report::Results::default();
 /// let target = r#"{"experiment":"gup","target":"x","value":1,"bound":2,"at_least":true}"#;
 /// results.read("a.jsonl", target)?;
-/// let html = page::html(&results);
+/// let html = html_report::html(&results);
 /// assert!(html.starts_with("<!DOCTYPE html>") && html.contains("a.jsonl"));
-/// # Ok::<(), page::Error>(())
+/// # Ok::<(), html_report::Error>(())
 /// ```
 #[derive(Debug, Default)]
 pub struct Results {
