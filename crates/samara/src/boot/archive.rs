@@ -28,7 +28,7 @@ const LINK: u32 = 0o120_000;
 pub(super) const MOST_LINKS: usize = 40;
 
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(super) enum EntryKind {
     Folder,
     /// The file of the host with the contents.
     File(PathBuf),
@@ -38,7 +38,7 @@ pub(super) enum Kind {
 
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) kind: Kind,
+    pub(super) kind: EntryKind,
     /// The permissions.
     pub(super) mode: u32,
 }
@@ -82,16 +82,16 @@ impl Tree {
                 let metadata = at.symlink_metadata().map_err(|error| cannot(&at, error))?;
                 let kind = if metadata.is_dir() {
                     folders.push((at, format!("{path}/")));
-                    Kind::Folder
+                    EntryKind::Folder
                 } else if metadata.is_symlink() {
                     let target = fs::read_link(&at).map_err(|error| cannot(&at, error))?;
                     let Ok(target) = target.into_os_string().into_string() else {
                         left_out.push((at, "its target is not UTF-8"));
                         continue;
                     };
-                    Kind::Link(target)
+                    EntryKind::Link(target)
                 } else if metadata.is_file() {
-                    Kind::File(at)
+                    EntryKind::File(at)
                 } else {
                     left_out.push((at, "it is no file, folder or link"));
                     continue;
@@ -117,8 +117,8 @@ impl Tree {
         let below = self.0.iter().filter(|(path, _)| path.starts_with(&prefix) || *path == folder);
         below
             .filter_map(|(path, entry)| match &entry.kind {
-                Kind::File(file) => Some((format!("/{path}"), file.clone())),
-                Kind::Folder | Kind::Link(_) => None,
+                EntryKind::File(file) => Some((format!("/{path}"), file.clone())),
+                EntryKind::Folder | EntryKind::Link(_) => None,
             })
             .collect()
     }
@@ -140,7 +140,7 @@ impl Tree {
                 _ => at.push(word),
             }
             let entry = self.get(&at.join("/"))?;
-            if let Kind::Link(target) = &entry.kind {
+            if let EntryKind::Link(target) = &entry.kind {
                 links += 1;
                 if links > MOST_LINKS {
                     return None;
@@ -173,13 +173,15 @@ impl Tree {
         }
         for (path, Entry { kind, mode }) in &self.0 {
             match kind {
-                Kind::Folder => write(&mut out, path, FOLDER | mode, &[]).map_err(failed)?,
-                Kind::Link(target) => {
+                EntryKind::Folder => write(&mut out, path, FOLDER | mode, &[]).map_err(failed)?,
+                EntryKind::Link(target) => {
                     write(&mut out, path, LINK | mode, target.as_bytes()).map_err(failed)?;
                 }
-                Kind::File(at) => copy(&mut out, path, REGULAR | mode, at).map_err(|error| {
-                    format!("cannot put {} into the archive: {error}", at.display())
-                })?,
+                EntryKind::File(at) => {
+                    copy(&mut out, path, REGULAR | mode, at).map_err(|error| {
+                        format!("cannot put {} into the archive: {error}", at.display())
+                    })?
+                }
             }
         }
         trailer(&mut out).map_err(failed)?;
@@ -218,17 +220,17 @@ mod tests {
     use super::*;
 
     fn link(target: &str) -> Entry {
-        Entry { kind: Kind::Link(target.into()), mode: 0o777 }
+        Entry { kind: EntryKind::Link(target.into()), mode: 0o777 }
     }
 
     #[test]
     fn links_lead_to_entries_of_the_tree() {
         let mut tree = Tree::default();
-        let folder = || Entry { kind: Kind::Folder, mode: 0o755 };
+        let folder = || Entry { kind: EntryKind::Folder, mode: 0o755 };
         for path in ["bin", "usr", "usr/bin"] {
             tree.add(path, folder());
         }
-        tree.add("usr/bin/box", Entry { kind: Kind::File("/host/box".into()), mode: 0o755 });
+        tree.add("usr/bin/box", Entry { kind: EntryKind::File("/host/box".into()), mode: 0o755 });
         tree.add("bin/ls", link("../usr/bin/box"));
         tree.add("bin/sh", link("/usr/bin/box"));
         tree.add("b", link("usr/bin"));
@@ -237,13 +239,13 @@ mod tests {
         tree.add("gone", link("/etc/gone"));
         for path in ["bin/ls", "/bin/sh", "b/box", "./b/../../bin/ls", "out", "usr/bin/box"] {
             let found = tree.resolve(path);
-            let file = found.filter(|(_, entry)| matches!(entry.kind, Kind::File(_)));
+            let file = found.filter(|(_, entry)| matches!(entry.kind, EntryKind::File(_)));
             assert_eq!(file.map(|(at, _)| at).as_deref(), Some("usr/bin/box"), "{path}");
         }
         for path in ["loop", "gone", "bin/box", "box"] {
             assert!(tree.resolve(path).is_none(), "{path}");
         }
-        assert!(matches!(tree.resolve("usr/bin").unwrap().1.kind, Kind::Folder));
+        assert!(matches!(tree.resolve("usr/bin").unwrap().1.kind, EntryKind::Folder));
     }
 
     #[test]
@@ -270,7 +272,7 @@ mod tests {
     #[test]
     fn a_file_that_is_gone_is_named() {
         let mut tree = Tree::default();
-        tree.add("a", Entry { kind: Kind::File("/nowhere/a".into()), mode: 0o644 });
+        tree.add("a", Entry { kind: EntryKind::File("/nowhere/a".into()), mode: 0o644 });
         let error = tree.archive(&["/a".into()], &[]).unwrap_err();
         assert!(error.contains("cannot put /nowhere/a into the archive"), "{error}");
     }

@@ -3,7 +3,7 @@
 //! The links and folders that lead to a file are copied with it, so the path means the same file in
 //! the machine. Entries that the tree has already stay, and paths lead through them.
 
-use super::archive::{Entry, Kind, LeftOut, MOST_LINKS, OURS, Tree, words};
+use super::archive::{Entry, EntryKind, LeftOut, MOST_LINKS, OURS, Tree, words};
 use std::collections::VecDeque;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -45,7 +45,7 @@ pub(super) fn copy(tree: &mut Tree, path: &str) -> Result<(String, LeftOut), Str
             tree.add(&here, entry);
         }
         match tree.get(&here).map(|entry| &entry.kind) {
-            Some(Kind::Link(target)) => {
+            Some(EntryKind::Link(target)) => {
                 links += 1;
                 if links > MOST_LINKS {
                     return Err(format!("cannot read {path}: too many links"));
@@ -56,7 +56,7 @@ pub(super) fn copy(tree: &mut Tree, path: &str) -> Result<(String, LeftOut), Str
                 }
                 words(target).into_iter().rev().for_each(|word| todo.push_front(word));
             }
-            Some(Kind::File(_)) if !todo.is_empty() => {
+            Some(EntryKind::File(_)) if !todo.is_empty() => {
                 return Err(format!("cannot read {path}: /{here} is not a folder"));
             }
             _ => {}
@@ -67,7 +67,7 @@ pub(super) fn copy(tree: &mut Tree, path: &str) -> Result<(String, LeftOut), Str
         return Err("cannot copy all of this host: name a folder of it".into());
     }
     let mut left_out = LeftOut::new();
-    if tree.get(&here).is_none_or(|entry| matches!(entry.kind, Kind::Folder)) {
+    if tree.get(&here).is_none_or(|entry| matches!(entry.kind, EntryKind::Folder)) {
         let root = PathBuf::from(format!("/{here}"));
         left_out = tree.read_below(&root, format!("{here}/"))?;
     }
@@ -79,12 +79,14 @@ fn entry(path: &Path) -> Result<Entry, String> {
     let cannot = |why: &str| format!("cannot read {}: {why}", path.display());
     let metadata = path.symlink_metadata().map_err(|error| cannot(&error.to_string()))?;
     let kind = if metadata.is_dir() {
-        Kind::Folder
+        EntryKind::Folder
     } else if metadata.is_symlink() {
         let target = fs::read_link(path).map_err(|error| cannot(&error.to_string()))?;
-        Kind::Link(target.into_os_string().into_string().map_err(|_| cannot("it is not UTF-8"))?)
+        EntryKind::Link(
+            target.into_os_string().into_string().map_err(|_| cannot("it is not UTF-8"))?,
+        )
     } else if metadata.is_file() {
-        Kind::File(path.into())
+        EntryKind::File(path.into())
     } else {
         return Err(cannot("it is no file, folder or link"));
     };

@@ -8,7 +8,7 @@
 //! No program is run: ldd would run it. So libraries are not found that a program opens by name
 //! while it runs (dlopen). `--add` names those.
 
-use super::archive::{Kind, Tree};
+use super::archive::{EntryKind, Tree};
 use super::cache::Cache;
 use super::elf::{Elf, interpreter_of_script};
 use super::host;
@@ -109,8 +109,8 @@ impl<'a> Collector<'a> {
     fn locate(&self, path: &str) -> Option<PathBuf> {
         match self.tree.resolve(path) {
             Some((_, entry)) => match &entry.kind {
-                Kind::File(file) => Some(file.clone()),
-                Kind::Folder | Kind::Link(_) => None,
+                EntryKind::File(file) => Some(file.clone()),
+                EntryKind::Folder | EntryKind::Link(_) => None,
             },
             None => Some(PathBuf::from(path)).filter(|file| file.is_file()),
         }
@@ -159,7 +159,7 @@ impl<'a> Collector<'a> {
     fn read(&self, path: &str) -> Result<(String, Vec<u8>), String> {
         let found = self.tree.resolve(path);
         let found = found.ok_or_else(|| format!("{path} is not in the files"))?;
-        let (path, Kind::File(file)) = (format!("/{}", found.0), &found.1.kind) else {
+        let (path, EntryKind::File(file)) = (format!("/{}", found.0), &found.1.kind) else {
             return Err(format!("{path} is not a file"));
         };
         let data = fs::read(file);

@@ -39,7 +39,7 @@ const TRAILER: &[u8] = b"TRAILER!!!";
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum EntryKind {
     Folder,
     File,
     Link,
@@ -48,7 +48,7 @@ enum Kind {
 /// An entry, whose data begins at a place of the archive.
 #[derive(Debug)]
 struct Entry {
-    kind: Kind,
+    kind: EntryKind,
     mode: u32,
     data: u64,
     bytes: u32,
@@ -116,9 +116,9 @@ fn write_all(
     for (path, entry) in entries {
         let at = place(path);
         let written = match entry.kind {
-            Kind::Folder => fs::create_dir(&at),
-            Kind::File if entry.first.is_none() => file(&at, entry, archive),
-            Kind::File | Kind::Link => continue,
+            EntryKind::Folder => fs::create_dir(&at),
+            EntryKind::File if entry.first.is_none() => file(&at, entry, archive),
+            EntryKind::File | EntryKind::Link => continue,
         };
         written.map_err(|error| failed(&at, error))?;
     }
@@ -128,7 +128,7 @@ fn write_all(
         fs::hard_link(place(first), &at).map_err(|error| failed(&at, error))?;
     }
     let mut left_out = Vec::new();
-    for (path, entry) in entries.iter().filter(|(_, entry)| entry.kind == Kind::Link) {
+    for (path, entry) in entries.iter().filter(|(_, entry)| entry.kind == EntryKind::Link) {
         let at = place(path);
         let target = target(entry, archive).map_err(|error| failed(&at, error))?;
         if leads_out(path, target.as_bytes()) {
@@ -139,7 +139,7 @@ fn write_all(
         symlink(target, &at).map_err(|error| failed(&at, error))?;
     }
     // Folders last and from within: one may not be writable.
-    for (path, entry) in entries.iter().rev().filter(|(_, one)| one.kind == Kind::Folder) {
+    for (path, entry) in entries.iter().rev().filter(|(_, one)| one.kind == EntryKind::Folder) {
         let at = place(path);
         fs::set_permissions(&at, Permissions::from_mode(entry.mode & 0o777))
             .map_err(|error| failed(&at, error))?;
@@ -196,9 +196,9 @@ fn entries(archive: &mut BufReader<File>, bytes: u64) -> Result<BTreeMap<Vec<u8>
         archive.seek(SeekFrom::Start(at)).map_err(failed)?;
         let shown = Path::new(OsStr::from_bytes(&path)).display();
         let kind = match mode & 0o170_000 {
-            0o040_000 => Kind::Folder,
-            0o100_000 => Kind::File,
-            0o120_000 if (1..PATH_MAX).contains(&(data as usize)) => Kind::Link,
+            0o040_000 => EntryKind::Folder,
+            0o100_000 => EntryKind::File,
+            0o120_000 if (1..PATH_MAX).contains(&(data as usize)) => EntryKind::Link,
             _ => return Err(format!("have neither file, folder nor link at {shown}")),
         };
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
@@ -206,12 +206,12 @@ fn entries(archive: &mut BufReader<File>, bytes: u64) -> Result<BTreeMap<Vec<u8>
         let in_folder = parent == 0
             || entries
                 .get(&path[..parent - 1])
-                .is_some_and(|parent: &Entry| parent.kind == Kind::Folder);
+                .is_some_and(|parent: &Entry| parent.kind == EntryKind::Folder);
         if matches!(name, b"" | b"." | b"..") || path.contains(&0) || !in_folder {
             return Err(format!("have the path {shown}, which may lead out"));
         }
         let mut first = None;
-        if kind == Kind::File && links > 1 {
+        if kind == EntryKind::File && links > 1 {
             first = linked.get(&inode).cloned();
             if first.is_some() && data > 0 {
                 return Err(format!("have contents in a hard link, {shown}"));

@@ -1,6 +1,6 @@
 //! The program of a run: where it is, whether the kernel can run it, and its archive.
 
-use super::archive::{Entry, Kind, LeftOut, Tree};
+use super::archive::{Entry, EntryKind, LeftOut, Tree};
 use super::elf::{Elf, interpreter_of_script};
 use super::ending::{Failure, NO_MACHINE, NOT_FOUND, NOT_RUNNABLE};
 use super::host;
@@ -90,8 +90,8 @@ fn within(tree: &Tree, program: &str) -> Option<(String, PathBuf)> {
     }
     let path = path.join("/");
     match &tree.resolve(&path)?.1.kind {
-        Kind::File(file) => Some((path, file.clone())),
-        Kind::Folder | Kind::Link(_) => None,
+        EntryKind::File(file) => Some((path, file.clone())),
+        EntryKind::Folder | EntryKind::Link(_) => None,
     }
 }
 
@@ -149,7 +149,7 @@ fn add(tree: &mut Tree, program: &str) -> Result<String, Failure> {
         let why = format!("--files has another {name}: rename one of them");
         return Err(not_runnable(file, why));
     }
-    tree.add(name, Entry { kind: Kind::File(file.into()), mode });
+    tree.add(name, Entry { kind: EntryKind::File(file.into()), mode });
     Ok(name.into())
 }
 

@@ -58,7 +58,7 @@ pub enum Arch {
 
 /// The encoding of entries. Those of AArch64 differ in addresses besides ([`Format::addresses`]).
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum FormatKind {
     X86_64,
     RiscV,
     Ept,
@@ -75,22 +75,22 @@ impl Arch {
 
     /// Whether a valid entry must be made invalid, and flushed, before another one replaces it.
     pub(crate) fn breaks_before_make(self) -> bool {
-        matches!(self.kind(), Kind::Aarch64 | Kind::Aarch64Stage2)
+        matches!(self.kind(), FormatKind::Aarch64 | FormatKind::Aarch64Stage2)
     }
 
     /// The encoding of its entries.
-    fn kind(self) -> Kind {
+    fn kind(self) -> FormatKind {
         match self {
-            Arch::X86_64 | Arch::X86_64Sev => Kind::X86_64,
-            Arch::RiscV | Arch::RiscVNapot => Kind::RiscV,
-            Arch::Ept => Kind::Ept,
-            Arch::Npt => Kind::Npt,
+            Arch::X86_64 | Arch::X86_64Sev => FormatKind::X86_64,
+            Arch::RiscV | Arch::RiscVNapot => FormatKind::RiscV,
+            Arch::Ept => FormatKind::Ept,
+            Arch::Npt => FormatKind::Npt,
             Arch::Aarch64
             | Arch::Aarch64G16
             | Arch::Aarch64G16Lpa2
             | Arch::Aarch64G64
-            | Arch::Aarch64G64Lpa => Kind::Aarch64,
-            Arch::Aarch64Stage2 => Kind::Aarch64Stage2,
+            | Arch::Aarch64G64Lpa => FormatKind::Aarch64,
+            Arch::Aarch64Stage2 => FormatKind::Aarch64Stage2,
         }
     }
 
@@ -215,14 +215,14 @@ impl Format {
     pub(crate) fn decode(self, entry: u64, level: u8, index: usize) -> Entry {
         let c_bit = self.arch.c_bit();
         match self.arch.kind() {
-            Kind::X86_64 => match x86::decode(entry & !c_bit, level) {
+            FormatKind::X86_64 => match x86::decode(entry & !c_bit, level) {
                 Entry::Table(_) if entry & c_bit != c_bit => Entry::Malformed,
                 found => found,
             },
-            Kind::Npt => x86::decode_nested(entry, level),
-            Kind::Ept => ept::decode(entry, level),
-            Kind::RiscV if self.is_group(entry, level) => riscv::decode_group(entry, index),
-            Kind::RiscV => riscv::decode(entry, level),
+            FormatKind::Npt => x86::decode_nested(entry, level),
+            FormatKind::Ept => ept::decode(entry, level),
+            FormatKind::RiscV if self.is_group(entry, level) => riscv::decode_group(entry, index),
+            FormatKind::RiscV => riscv::decode(entry, level),
             _ => aarch64::decode(entry, level, self.addresses()),
         }
     }
@@ -232,8 +232,8 @@ impl Format {
     pub(crate) fn is_group(self, entry: u64, level: u8) -> bool {
         level == 0
             && match self.arch.kind() {
-                Kind::RiscV => self.arch == Arch::RiscVNapot && riscv::is_group(entry),
-                Kind::Aarch64 | Kind::Aarch64Stage2 => aarch64::is_group(entry),
+                FormatKind::RiscV => self.arch == Arch::RiscVNapot && riscv::is_group(entry),
+                FormatKind::Aarch64 | FormatKind::Aarch64Stage2 => aarch64::is_group(entry),
                 _ => false,
             }
     }
@@ -250,11 +250,11 @@ impl Format {
     /// The rights that are left of those above after this entry, which was decoded as `found`.
     pub(crate) fn narrow(self, above: Rights, entry: u64, found: &Entry) -> Rights {
         above.and(match self.arch.kind() {
-            Kind::X86_64 | Kind::Npt => x86::rights(entry),
-            Kind::Ept => ept::rights(entry),
-            Kind::RiscV => riscv::rights(entry, found.is_page()),
-            Kind::Aarch64 => aarch64::rights(entry, found.is_page()),
-            Kind::Aarch64Stage2 => aarch64::rights2(entry, found.is_page()),
+            FormatKind::X86_64 | FormatKind::Npt => x86::rights(entry),
+            FormatKind::Ept => ept::rights(entry),
+            FormatKind::RiscV => riscv::rights(entry, found.is_page()),
+            FormatKind::Aarch64 => aarch64::rights(entry, found.is_page()),
+            FormatKind::Aarch64Stage2 => aarch64::rights2(entry, found.is_page()),
         })
     }
 
@@ -262,62 +262,62 @@ impl Format {
     /// its dirty bit.
     pub(crate) fn marked(self, entry: u64, found: &Entry, write: bool) -> u64 {
         match self.arch.kind() {
-            Kind::X86_64 | Kind::Npt => x86::marked(entry, write && found.is_page()),
-            Kind::Ept => ept::marked(entry, write && found.is_page()),
-            Kind::RiscV if found.is_page() => riscv::marked(entry, write),
-            Kind::Aarch64 if found.is_page() => aarch64::marked(entry, write),
-            Kind::Aarch64Stage2 if found.is_page() => aarch64::marked2(entry, write),
-            Kind::RiscV | Kind::Aarch64 | Kind::Aarch64Stage2 => entry,
+            FormatKind::X86_64 | FormatKind::Npt => x86::marked(entry, write && found.is_page()),
+            FormatKind::Ept => ept::marked(entry, write && found.is_page()),
+            FormatKind::RiscV if found.is_page() => riscv::marked(entry, write),
+            FormatKind::Aarch64 if found.is_page() => aarch64::marked(entry, write),
+            FormatKind::Aarch64Stage2 if found.is_page() => aarch64::marked2(entry, write),
+            FormatKind::RiscV | FormatKind::Aarch64 | FormatKind::Aarch64Stage2 => entry,
         }
     }
 
     /// Whether the dirty bit of a page's entry is set.
     pub(crate) fn is_dirty(self, entry: u64) -> bool {
         match self.arch.kind() {
-            Kind::X86_64 | Kind::Npt => entry & x86::DIRTY != 0,
-            Kind::Ept => entry & ept::DIRTY != 0,
-            Kind::RiscV => entry & riscv::DIRTY != 0,
-            Kind::Aarch64 => entry & aarch64::AP2 == 0,
-            Kind::Aarch64Stage2 => entry & aarch64::AP2 != 0,
+            FormatKind::X86_64 | FormatKind::Npt => entry & x86::DIRTY != 0,
+            FormatKind::Ept => entry & ept::DIRTY != 0,
+            FormatKind::RiscV => entry & riscv::DIRTY != 0,
+            FormatKind::Aarch64 => entry & aarch64::AP2 == 0,
+            FormatKind::Aarch64Stage2 => entry & aarch64::AP2 != 0,
         }
     }
 
     /// Whether the page of an entry belongs to all spaces.
     pub(crate) fn is_global(self, entry: u64) -> bool {
         match self.arch.kind() {
-            Kind::X86_64 => entry & x86::GLOBAL != 0,
-            Kind::RiscV => entry & riscv::GLOBAL != 0,
+            FormatKind::X86_64 => entry & x86::GLOBAL != 0,
+            FormatKind::RiscV => entry & riscv::GLOBAL != 0,
             // The guest's own tables know.
-            Kind::Ept | Kind::Npt | Kind::Aarch64Stage2 => false,
-            Kind::Aarch64 => entry & aarch64::NOT_GLOBAL == 0,
+            FormatKind::Ept | FormatKind::Npt | FormatKind::Aarch64Stage2 => false,
+            FormatKind::Aarch64 => entry & aarch64::NOT_GLOBAL == 0,
         }
     }
 
     /// Whether user mode may use the page of an entry.
     pub(crate) fn is_user(self, entry: u64) -> bool {
         match self.arch.kind() {
-            Kind::X86_64 | Kind::Npt => entry & x86::USER != 0,
-            Kind::Ept | Kind::Aarch64Stage2 => true,
-            Kind::Aarch64 => aarch64::is_user(entry),
-            Kind::RiscV => entry & riscv::USER != 0,
+            FormatKind::X86_64 | FormatKind::Npt => entry & x86::USER != 0,
+            FormatKind::Ept | FormatKind::Aarch64Stage2 => true,
+            FormatKind::Aarch64 => aarch64::is_user(entry),
+            FormatKind::RiscV => entry & riscv::USER != 0,
         }
     }
 
     /// Whether hardware regards an entry.
     pub(crate) fn is_present(self, entry: u64) -> bool {
         match self.arch.kind() {
-            Kind::X86_64 | Kind::Npt => entry & x86::PRESENT != 0,
-            Kind::Ept => ept::is_present(entry),
-            Kind::RiscV => entry & riscv::VALID != 0,
-            Kind::Aarch64 | Kind::Aarch64Stage2 => entry & aarch64::VALID != 0,
+            FormatKind::X86_64 | FormatKind::Npt => entry & x86::PRESENT != 0,
+            FormatKind::Ept => ept::is_present(entry),
+            FormatKind::RiscV => entry & riscv::VALID != 0,
+            FormatKind::Aarch64 | FormatKind::Aarch64Stage2 => entry & aarch64::VALID != 0,
         }
     }
 
     /// The memory type of a page's entry, where replacing it needs break-before-make.
     pub(crate) fn memory_type(self, entry: u64) -> u8 {
         match self.arch.kind() {
-            Kind::Aarch64 => (entry >> 2 & 7) as u8,
-            Kind::Aarch64Stage2 => (entry >> 2 & 15) as u8,
+            FormatKind::Aarch64 => (entry >> 2 & 7) as u8,
+            FormatKind::Aarch64Stage2 => (entry >> 2 & 15) as u8,
             _ => 0,
         }
     }
@@ -325,8 +325,10 @@ impl Format {
     /// The bits of an entry that hold an address.
     pub(crate) fn address_bits(self) -> u64 {
         match self.arch.kind() {
-            Kind::X86_64 | Kind::Npt | Kind::Ept => x86::ADDRESS & !self.arch.c_bit(),
-            Kind::RiscV => riscv::ADDRESS,
+            FormatKind::X86_64 | FormatKind::Npt | FormatKind::Ept => {
+                x86::ADDRESS & !self.arch.c_bit()
+            }
+            FormatKind::RiscV => riscv::ADDRESS,
             _ => self.addresses().bits(),
         }
     }
@@ -334,9 +336,13 @@ impl Format {
     /// The frames that an entry of any level, at this index, may lead to.
     pub(crate) fn targets(self, entry: u64, index: usize) -> impl Iterator<Item = Frame> {
         let (frame, large) = match self.arch.kind() {
-            Kind::RiscV if self.is_group(entry, 0) => (riscv::frame_in_group(entry, index), None),
-            Kind::X86_64 | Kind::Npt | Kind::Ept => x86::targets(entry & !self.arch.c_bit()),
-            Kind::RiscV => (riscv::frame(entry), None),
+            FormatKind::RiscV if self.is_group(entry, 0) => {
+                (riscv::frame_in_group(entry, index), None)
+            }
+            FormatKind::X86_64 | FormatKind::Npt | FormatKind::Ept => {
+                x86::targets(entry & !self.arch.c_bit())
+            }
+            FormatKind::RiscV => (riscv::frame(entry), None),
             _ => (self.addresses().frame(entry), None),
         };
         [Some(frame), large].into_iter().flatten()
@@ -346,8 +352,8 @@ impl Format {
     pub(crate) fn may_be_large(self, entry: u64) -> bool {
         self.is_present(entry)
             && match self.arch.kind() {
-                Kind::X86_64 | Kind::Npt | Kind::Ept => entry & x86::LARGE != 0,
-                Kind::RiscV | Kind::Aarch64 | Kind::Aarch64Stage2 => true,
+                FormatKind::X86_64 | FormatKind::Npt | FormatKind::Ept => entry & x86::LARGE != 0,
+                FormatKind::RiscV | FormatKind::Aarch64 | FormatKind::Aarch64Stage2 => true,
             }
     }
 

@@ -13,7 +13,7 @@ const MAP_AT_ADDRESS: usize = 0x10_0010;
 
 /// The kind of a traced system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum CallKind {
     /// A call that changes VMAs.
     Memory(Op),
     /// A call that may make a new process or thread.
@@ -64,16 +64,16 @@ pub(super) const MEMORY: [(libc::c_long, Op); 25] = [
 const MAP_SHADOW_STACK: libc::c_long = 453;
 
 /// The kind of the call with this number; `None` for one that is not traced.
-pub(super) fn kind(number: i64) -> Option<Kind> {
+pub(super) fn kind(number: i64) -> Option<CallKind> {
     match number {
-        libc::SYS_fork | libc::SYS_clone | libc::SYS_clone3 => Some(Kind::Fork),
-        libc::SYS_execve | libc::SYS_execveat => Some(Kind::Exec),
-        libc::SYS_exit_group => Some(Kind::Exit),
-        libc::SYS_io_uring_setup => Some(Kind::Ring),
-        libc::SYS_ptrace => Some(Kind::Ptrace),
-        libc::SYS_prctl => Some(Kind::Memory(Op::Prctl)),
-        libc::SYS_ioctl => Some(Kind::Memory(Op::Ioctl)),
-        _ => MEMORY.iter().find(|(n, _)| *n == number).map(|&(_, op)| Kind::Memory(op)),
+        libc::SYS_fork | libc::SYS_clone | libc::SYS_clone3 => Some(CallKind::Fork),
+        libc::SYS_execve | libc::SYS_execveat => Some(CallKind::Exec),
+        libc::SYS_exit_group => Some(CallKind::Exit),
+        libc::SYS_io_uring_setup => Some(CallKind::Ring),
+        libc::SYS_ptrace => Some(CallKind::Ptrace),
+        libc::SYS_prctl => Some(CallKind::Memory(Op::Prctl)),
+        libc::SYS_ioctl => Some(CallKind::Memory(Op::Ioctl)),
+        _ => MEMORY.iter().find(|(n, _)| *n == number).map(|&(_, op)| CallKind::Memory(op)),
     }
 }
 

@@ -4,7 +4,7 @@ use std::{os::fd::AsFd, time::Duration};
 
 use super::{
     around::Changed,
-    calls::{self, Kind},
+    calls::{self, CallKind},
     files::{self, Identity},
     follower::Follower,
     huge,
@@ -87,11 +87,11 @@ impl Follower<'_> {
         result: isize,
         timed: Option<Duration>,
     ) {
-        if flight.call.kind == Kind::Ring && result >= 0 {
+        if flight.call.kind == CallKind::Ring && result >= 0 {
             self.doubt(mm, record::Doubt::Ring);
         }
         // fork and execve return here only if they failed, without an effect.
-        let Kind::Memory(op) = flight.call.kind else { return };
+        let CallKind::Memory(op) = flight.call.kind else { return };
         let args = flight.call.args;
         let kernel = timed.map(|time| self.overhead.kernel_share(time));
         if let Some(place) = calls::chosen(op, &args, result) {

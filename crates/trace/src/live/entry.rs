@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, ops::Range, os::fd::RawFd, time::Instant};
 
 use super::{
     attach::Attached,
-    calls::{self, Kind},
+    calls::{self, CallKind},
     filter::{FOREIGN, NATIVE},
     follower::Follower,
     sys::{
@@ -61,7 +61,7 @@ impl Follower<'_> {
             self.trace_clone(tid, entry.number, &mut call.args);
         }
         match (kind, space) {
-            (Kind::Ptrace, _) => {
+            (CallKind::Ptrace, _) => {
                 self.notice(
                     "a program uses ptrace itself; its ptrace calls fail, because a thread can \
                      have only one tracer (ASAN_OPTIONS=detect_leaks=0 turns LeakSanitizer off)",
@@ -69,15 +69,17 @@ impl Follower<'_> {
                 self.run(tid);
             }
             // A calibration call of the child, before it becomes the program.
-            (Kind::Memory(Op::Munmap), None) if tid == self.root && !self.started => {
+            (CallKind::Memory(Op::Munmap), None) if tid == self.root && !self.started => {
                 self.take_off(tid, call, Load::Calibration, Vec::new(), 0);
             }
-            (Kind::Exec, None) => {
+            (CallKind::Exec, None) => {
                 self.take_off(tid, call, Load::None, Vec::new(), 0);
             }
             (_, None) => self.run(tid),
-            (Kind::Fork, Some(_)) if !self.copies(tid, entry.number, &call.args) => self.run(tid),
-            (Kind::Memory(Op::Ioctl), Some(mm)) if userfault::fills(call.args[1]) => {
+            (CallKind::Fork, Some(_)) if !self.copies(tid, entry.number, &call.args) => {
+                self.run(tid)
+            }
+            (CallKind::Memory(Op::Ioctl), Some(mm)) if userfault::fills(call.args[1]) => {
                 self.tell_fill(mm, tid, &call.args);
                 self.run(tid);
             }
@@ -144,23 +146,25 @@ impl Follower<'_> {
         self.tell_resident(mm, tid, &call);
         let stack = if call.memory().is_some() { self.capture_stack(mm, tid) } else { 0 };
         let load = match call.kind {
-            Kind::Memory(op) => self.prepare(mm, tid, op, &call.args),
-            Kind::Fork => {
+            CallKind::Memory(op) => self.prepare(mm, tid, op, &call.args),
+            CallKind::Fork => {
                 self.tell_touches(mm, tid, Span::ALL);
                 Load::None
             }
             // What a call in flight does next would not be in the last listing.
-            Kind::Exit if self.spaces.get(&mm).is_some_and(|space| !space.flying.is_empty()) => {
+            CallKind::Exit
+                if self.spaces.get(&mm).is_some_and(|space| !space.flying.is_empty()) =>
+            {
                 Load::None
             }
-            Kind::Exec | Kind::Exit => Load::Image(self.image(mm, tid)),
-            Kind::Ring | Kind::Ptrace => Load::None,
+            CallKind::Exec | CallKind::Exit => Load::Image(self.image(mm, tid)),
+            CallKind::Ring | CallKind::Ptrace => Load::None,
         };
         let alone = self.spaces.get(&mm).is_some_and(|space| space.flying.is_empty());
         let mut exposed = Vec::new();
         if !alone {
             self.doubt(mm, Doubt::Overlap);
-        } else if !matches!(call.kind, Kind::Exec | Kind::Exit | Kind::Ring) {
+        } else if !matches!(call.kind, CallKind::Exec | CallKind::Exit | CallKind::Ring) {
             exposed = self.stand_still(mm, tid, &call);
         }
         if let Some(space) = self.spaces.get_mut(&mm) {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    calls::Kind,
+    calls::CallKind,
     files::{self, Identity},
     follower::Follower,
     image::{self, Area},
@@ -326,7 +326,7 @@ impl Follower<'_> {
     /// Reports a call in which a thread was killed. The result register holds its result: -ENOSYS
     /// if the call never began.
     fn tell_killed(&mut self, mm: MmId, tid: Tid, flight: Flight) {
-        if !matches!(flight.call.kind, Kind::Memory(_)) {
+        if !matches!(flight.call.kind, CallKind::Memory(_)) {
             return;
         }
         match ptrace::result_register(tid) {

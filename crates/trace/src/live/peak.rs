@@ -16,7 +16,7 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    calls::{self, Kind},
+    calls::{self, CallKind},
     follower::Follower,
     image,
     sys::{Tid, pages},
@@ -26,7 +26,7 @@ use super::{
 use crate::{
     observer::Event,
     record::{MmId, Op},
-    report::{self, Moment, Residency},
+    report::{Moment, Residency, VmaKind},
 };
 
 /// The time after which a look is due at the next call.
@@ -79,8 +79,8 @@ pub(super) enum Next {
 /// The most bytes that a call may make non-resident.
 fn released(call: &Call, brk: usize) -> usize {
     match call.kind {
-        Kind::Exec | Kind::Memory(Op::Shmdt | Op::ProcessMadvise) => usize::MAX,
-        Kind::Memory(op @ (Op::Munmap | Op::Madvise | Op::Brk | Op::Mremap | Op::Mmap)) => {
+        CallKind::Exec | CallKind::Memory(Op::Shmdt | Op::ProcessMadvise) => usize::MAX,
+        CallKind::Memory(op @ (Op::Munmap | Op::Madvise | Op::Brk | Op::Mremap | Op::Mmap)) => {
             let places = calls::places(op, &call.args, brk).into_iter().flatten();
             places.map(|place| place.end - place.start).fold(0, usize::saturating_add)
         }
@@ -120,7 +120,7 @@ impl Follower<'_> {
         tid: Tid,
         bytes: usize,
         next: Next,
-        vmas: Option<&[(report::Kind, Residency)]>,
+        vmas: Option<&[(VmaKind, Residency)]>,
     ) {
         let begun = Instant::now();
         self.peak.seen = self.peak.seen.max(bytes);
@@ -151,20 +151,20 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    fn call(kind: Kind, args: [usize; 6]) -> Call {
+    fn call(kind: CallKind, args: [usize; 6]) -> Call {
         Call { kind, args }
     }
 
     #[test]
     fn calls_that_release_memory_are_known() {
-        let of = |op, args| released(&call(Kind::Memory(op), args), 7 * MIB);
+        let of = |op, args| released(&call(CallKind::Memory(op), args), 7 * MIB);
         assert_eq!(of(Op::Munmap, [MIB, 3 * MIB, 0, 0, 0, 0]), 3 * MIB);
         assert_eq!(of(Op::Brk, [4 * MIB, 0, 0, 0, 0, 0]), 3 * MIB);
         assert_eq!(of(Op::Mmap, [0, 5 * MIB, 3, 0x22, 0, 0]), 0);
         assert_eq!(of(Op::Mmap, [MIB, 5 * MIB, 3, 0x32, 0, 0]), 5 * MIB);
         assert_eq!(of(Op::Mprotect, [MIB, MIB, 0, 0, 0, 0]), 0);
         assert_eq!(of(Op::Munmap, [0, usize::MAX, 0, 0, 0, 0]), usize::MAX & !4095);
-        assert_eq!(released(&call(Kind::Exec, [0; 6]), 0), usize::MAX);
+        assert_eq!(released(&call(CallKind::Exec, [0; 6]), 0), usize::MAX);
     }
 
     #[test]

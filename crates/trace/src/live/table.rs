@@ -18,7 +18,7 @@ use vma::VmFlags;
 
 use super::{
     around::Changed,
-    calls::Kind,
+    calls::CallKind,
     sys::{self, Tid, ptrace::Status},
     usage::{self, Faults},
     userfault::Watcher,
@@ -63,7 +63,7 @@ pub(super) enum Stage {
 /// A system call about to be made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
-    pub(super) kind: Kind,
+    pub(super) kind: CallKind,
     pub(super) args: [usize; 6],
 }
 
@@ -71,7 +71,7 @@ impl Call {
     /// Which memory call it is, if it is one.
     pub(super) fn memory(&self) -> Option<Op> {
         match self.kind {
-            Kind::Memory(op) => Some(op),
+            CallKind::Memory(op) => Some(op),
             _ => None,
         }
     }

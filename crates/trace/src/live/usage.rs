@@ -2,7 +2,7 @@
 //! small files, and from smaps, which the tracer has read for the last listing anyway.
 
 use super::{image, sys::Tid};
-use crate::report::{Kind, Residency, Usage};
+use crate::report::{Residency, Usage, VmaKind};
 
 /// The resident bytes in the text of statm, which counts pages.
 pub(super) fn resident_in(statm: &str) -> Option<usize> {
@@ -22,7 +22,7 @@ pub(super) fn faults(tid: Tid) -> Faults {
 
 /// The use of an address space that began with so many page faults of the process, and has these
 /// VMAs.
-pub(super) fn read(tid: Tid, before: Faults, vmas: &[(Kind, Residency)]) -> Usage {
+pub(super) fn read(tid: Tid, before: Faults, vmas: &[(VmaKind, Residency)]) -> Usage {
     let status = image::proc_text(tid, "status").unwrap_or_default();
     let now = faults(tid);
     let mut usage = Usage {
@@ -38,12 +38,12 @@ pub(super) fn read(tid: Tid, before: Faults, vmas: &[(Kind, Residency)]) -> Usag
 }
 
 /// What is resident of each VMA in the text of smaps.
-pub(super) fn residency(smaps: &str) -> Vec<(Kind, Residency)> {
+pub(super) fn residency(smaps: &str) -> Vec<(VmaKind, Residency)> {
     let mut all = Vec::new();
     for line in smaps.lines() {
         if image::is_head(line) {
             let one = Residency { vmas: 1, ..Residency::default() };
-            all.extend(Kind::of_line(line).map(|kind| (kind, one)));
+            all.extend(VmaKind::of_line(line).map(|kind| (kind, one)));
         } else if let (Some((_, one)), Some((key, value))) = (all.last_mut(), line.split_once(':'))
         {
             one.add_line(key, value);
@@ -98,7 +98,10 @@ mod tests {
             libc::munmap(at, pages * 4096);
             assert!(usage.minor_faults >= pages as u64, "{usage:?}");
             assert!(usage.resident_peak >= (pages * 4096) as u64, "{usage:?}");
-            assert!(usage.kinds[&Kind::Anon].private_dirty >= (pages * 4096) as u64, "{usage:?}");
+            assert!(
+                usage.kinds[&VmaKind::Anon].private_dirty >= (pages * 4096) as u64,
+                "{usage:?}"
+            );
         }
     }
 }

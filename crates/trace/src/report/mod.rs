@@ -34,4 +34,4 @@ pub use summary::{Notice, Portrait, Space, SpaceStats, Summary, Tree};
 pub use timing::{Nanoseconds, Timing};
 pub use usage::{Moment, Usage};
 pub use view::{OwnerNow, View};
-pub(crate) use {picture::Kind, usage::Residency};
+pub(crate) use {picture::VmaKind, usage::Residency};

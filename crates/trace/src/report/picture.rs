@@ -16,7 +16,7 @@ use super::{
 
 /// The purpose of a region, derived from its line in the listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum VmaKind {
     /// An executable file.
     Text,
     /// A private, writable file.
@@ -37,17 +37,17 @@ pub(crate) enum Kind {
     Guard,
 }
 
-impl Kind {
-    const ALL: [Kind; 9] = [
-        Kind::Text,
-        Kind::Data,
-        Kind::Heap,
-        Kind::Anon,
-        Kind::File,
-        Kind::Stack,
-        Kind::Shared,
-        Kind::Special,
-        Kind::Guard,
+impl VmaKind {
+    const ALL: [VmaKind; 9] = [
+        VmaKind::Text,
+        VmaKind::Data,
+        VmaKind::Heap,
+        VmaKind::Anon,
+        VmaKind::File,
+        VmaKind::Stack,
+        VmaKind::Shared,
+        VmaKind::Special,
+        VmaKind::Guard,
     ];
 
     /// Its name, as in the picture.
@@ -56,22 +56,22 @@ impl Kind {
     }
 
     /// That of the VMA with this line in the listing.
-    pub(crate) fn of_line(line: &str) -> Option<Kind> {
+    pub(crate) fn of_line(line: &str) -> Option<VmaKind> {
         Region::parse(line).map(|region| region.kind)
     }
 
     /// The letter, the name, and the colour as parameters of an SGR sequence.
     fn look(self) -> (char, &'static str, &'static str) {
         match self {
-            Kind::Text => ('T', "text", "30;42"),
-            Kind::Data => ('D', "data", "30;43"),
-            Kind::Heap => ('H', "heap", "30;41"),
-            Kind::Anon => ('A', "anon", "30;46"),
-            Kind::File => ('F', "file", "30;47"),
-            Kind::Stack => ('S', "stack", "30;45"),
-            Kind::Shared => ('M', "shared", "37;44"),
-            Kind::Special => ('X', "special", "37;100"),
-            Kind::Guard => ('g', "guard", "90"),
+            VmaKind::Text => ('T', "text", "30;42"),
+            VmaKind::Data => ('D', "data", "30;43"),
+            VmaKind::Heap => ('H', "heap", "30;41"),
+            VmaKind::Anon => ('A', "anon", "30;46"),
+            VmaKind::File => ('F', "file", "30;47"),
+            VmaKind::Stack => ('S', "stack", "30;45"),
+            VmaKind::Shared => ('M', "shared", "37;44"),
+            VmaKind::Special => ('X', "special", "37;100"),
+            VmaKind::Guard => ('g', "guard", "90"),
         }
     }
 }
@@ -81,7 +81,7 @@ impl Kind {
 struct Region {
     start: usize,
     end: usize,
-    kind: Kind,
+    kind: VmaKind,
     /// Its resident bytes, if they are known.
     resident: Option<usize>,
 }
@@ -95,15 +95,15 @@ impl Region {
         let access = words.next()?.as_bytes();
         let name = words.nth(3).unwrap_or("");
         let kind = match name {
-            "[heap]" => Kind::Heap,
-            "[stack]" => Kind::Stack,
-            _ if name.starts_with("[v") => Kind::Special,
-            _ if access.starts_with(b"---") => Kind::Guard,
-            _ if access.get(3) == Some(&b's') => Kind::Shared,
-            _ if !name.starts_with('/') => Kind::Anon,
-            _ if access.get(2) == Some(&b'x') => Kind::Text,
-            _ if access.get(1) == Some(&b'w') => Kind::Data,
-            _ => Kind::File,
+            "[heap]" => VmaKind::Heap,
+            "[stack]" => VmaKind::Stack,
+            _ if name.starts_with("[v") => VmaKind::Special,
+            _ if access.starts_with(b"---") => VmaKind::Guard,
+            _ if access.get(3) == Some(&b's') => VmaKind::Shared,
+            _ if !name.starts_with('/') => VmaKind::Anon,
+            _ if access.get(2) == Some(&b'x') => VmaKind::Text,
+            _ if access.get(1) == Some(&b'w') => VmaKind::Data,
+            _ => VmaKind::File,
         };
         (start < end).then_some(Region { start, end, kind, resident: None })
     }
@@ -288,7 +288,7 @@ fn legend(regions: &[Region], style: Style) -> String {
     let known = regions.iter().any(|region| region.resident.is_some());
     let mut lines = vec![String::new()];
     let mut column = 0;
-    for kind in Kind::ALL {
+    for kind in VmaKind::ALL {
         let of_kind = || regions.iter().filter(|region| region.kind == kind);
         let (count, size) =
             (of_kind().count(), of_kind().map(|r| r.end - r.start).fold(0, usize::saturating_add));

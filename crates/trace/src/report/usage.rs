@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ops::Range, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::picture::Kind;
+use super::picture::VmaKind;
 
 /// The use of memory by an address space, read right before its end.
 ///
@@ -43,7 +43,7 @@ pub struct Moment {
 }
 
 /// What is resident of the VMAs of each kind.
-pub(super) type Kinds = BTreeMap<Kind, Residency>;
+pub(super) type Kinds = BTreeMap<VmaKind, Residency>;
 
 /// What is resident of some VMAs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl Moment {
     pub(crate) fn new(
         bytes: usize,
         resident: Option<Vec<Range<usize>>>,
-        vmas: impl IntoIterator<Item = (Kind, Residency)>,
+        vmas: impl IntoIterator<Item = (VmaKind, Residency)>,
     ) -> Moment {
         let sum = resident.iter().flatten().map(|range| range.end - range.start).sum();
         let bytes = if resident.is_some() { sum } else { bytes };
@@ -108,7 +108,7 @@ impl Moment {
 
 /// The VMAs by kind, as a JSON object.
 pub(super) fn kinds(kinds: &Kinds) -> Value {
-    let one = |(kind, residency): (&Kind, &Residency)| {
+    let one = |(kind, residency): (&VmaKind, &Residency)| {
         let Residency { vmas, mapped, resident, private_dirty, shared, swapped, huge } = residency;
         let value = json!({
             "vmas": vmas, "mapped": mapped, "resident": resident,
@@ -127,7 +127,7 @@ impl Usage {
     }
 
     /// Adds the residency of a VMA.
-    pub(crate) fn add_vma(&mut self, kind: Kind, residency: &Residency) {
+    pub(crate) fn add_vma(&mut self, kind: VmaKind, residency: &Residency) {
         self.kinds.entry(kind).or_default().add(residency);
     }
 
@@ -204,7 +204,7 @@ mod tests {
         };
         let mut total = Usage::default();
         assert_eq!((total.is_known(), total.object()), (false, Value::Null));
-        for one in [usage(10, Kind::Heap), usage(30, Kind::Anon), usage(20, Kind::Stack)] {
+        for one in [usage(10, VmaKind::Heap), usage(30, VmaKind::Anon), usage(20, VmaKind::Stack)] {
             total.add(&one);
         }
         assert_eq!((total.resident_peak, total.minor_faults, total.major_faults), (30, 6, 3));
