@@ -43,10 +43,12 @@ impl Cell {
     }
 }
 
-/// The same table in Markdown. A bar would end a cell.
+/// The same table in Markdown. A bar or the end of a line would end a cell, and `<` begins a tag.
 pub(crate) fn markdown(head: &[&str], lines: &[Vec<String>]) -> String {
+    let escaped =
+        |cell: &str| cell.replace(['\n', '\r'], " ").replace('|', "\\|").replace('<', "\\<");
     let line = |cells: &mut dyn Iterator<Item = &str>| {
-        cells.map(|cell| format!("| {} ", cell.replace('|', "\\|"))).collect::<String>() + "|\n"
+        cells.map(|cell| format!("| {} ", escaped(cell))).collect::<String>() + "|\n"
     };
     let rule = "| --- ".repeat(head.len()) + "|\n";
     let lines = lines.iter().map(|cells| line(&mut cells.iter().map(String::as_str)));
@@ -136,7 +138,7 @@ mod tests {
         assert!(text.contains("<td>&lt;a&gt;</td>"), "{text}");
         assert!(text.contains("data-value=\"12000\">12,000<"), "{text}");
         assert!(text.contains("data-value=\"0\">-<"), "{text}");
-        let plain = markdown(&["a", "b"], &[vec!["x|y".into(), "1".into()]]);
-        assert_eq!(plain, "| a | b |\n| --- | --- |\n| x\\|y | 1 |\n");
+        let plain = markdown(&["a", "b"], &[vec!["x|y".into(), "Vec<u8>\n1".into()]]);
+        assert_eq!(plain, "| a | b |\n| --- | --- |\n| x\\|y | Vec\\<u8> 1 |\n");
     }
 }

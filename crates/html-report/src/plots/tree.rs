@@ -3,7 +3,7 @@
 use super::calls::lines_of;
 use super::{Drawing, Part, Section, Shown, drawn};
 use crate::data::Results;
-use crate::plot::{Plot, X};
+use crate::plot::{Plot, X, short};
 use report::Row;
 
 /// The maps in the plots. The tables of the bench have more.
@@ -105,7 +105,11 @@ fn ablation(results: &Results) -> Vec<Shown> {
 fn threads(results: &Results) -> Option<Shown> {
     let (run, rows) =
         results.best(|row| row.experiment == "capi" && row.metric == "rate" && row.value > 0.0)?;
-    let name = |row: &Row| format!("{}, {}", row.case, row.size);
+    // The names of a plot are short.
+    let name = |row: &Row| {
+        let case = row.case.replace(" of ", ", ").replace(" and a writer", "");
+        format!("{case}, {}", short(row.size as f64))
+    };
     let unit = results.unit(run, rows[0]);
     let lines = lines_of("Loads and writes in C".into(), unit, &rows, name);
     Some(Shown { run, drawing: Drawing::Lines(lines) })

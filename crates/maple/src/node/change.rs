@@ -4,12 +4,12 @@
 //! one word are new, and one word may be duplicated. Everything else stays in place. So each cell
 //! of the new leaf is either new, or the old cell, or the old cell shifted.
 //!
-//! Cost with SIMD: one load and one masked load per cache line, independent of how much moves and
-//! how far (`super::simd`). The new leaf is built in registers and stored as four whole cache
+//! Cost with AVX-512: one load and one masked load per cache line, independent of how much moves
+//! and how far (`super::simd`). The new leaf is built in registers and stored as four whole cache
 //! lines. A leaf that was built in memory, bound by bound, could not be loaded with SIMD for a
 //! dozen cycles: a CPU does not forward several small pending stores to one large load.
 //!
-//! Cost without SIMD: a copy of the leaf and two short moves in it.
+//! Cost without it: a copy of the leaf and two short moves in it.
 
 use super::few;
 use super::inner::{Inner, Item, Splice};

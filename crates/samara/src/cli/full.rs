@@ -31,7 +31,7 @@ pub(crate) struct Bench {
 #[derive(Args, Debug)]
 pub(crate) struct Report {
     /// Write the page to FILE; - for standard output. If the name of FILE ends with .md, write the
-    /// same figures as text instead
+    /// same figures as text instead, without traces
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     pub(crate) output: PathBuf,
 

@@ -2,15 +2,16 @@
 //!
 //! Resident memory shrinks mostly by calls that the tracer sees, and by exits. So a peak is right
 //! before such a call, and the tracer looks there: as soon as the calls since the last such look
-//! may have released a 64th of the peak so far. Every 2 ms it looks before any call, for the
-//! timeline. The kernel counts the highest peak, too, but does not say when it was. Reports have
-//! both, so they show how close the moment is.
+//! may have released a 64th of the peak so far, but at least 256 KiB. Every 2 ms it looks before
+//! any call, for the timeline. The kernel counts the highest peak, too, but does not say when it
+//! was. Reports have both, so they show how close the moment is.
 //!
 //! A look reads statm, some microseconds. The whole moment is read before a release if more is
-//! resident than ever before: by a 16th, or by any amount while these readings take less than a
-//! tenth of the run. Before other calls it is read if four times as much is resident as at the
-//! last moment, in case that memory shrinks by no call: by reclaim, or because a file is cut. A
-//! program that only grows to n pages pays about 2 scans of n pages, and one that releases a little
+//! resident than ever before: by a 16th and 256 KiB, or by any amount while these readings take
+//! less than a tenth of the run. Memory may also shrink by no call: by reclaim, or because a file is
+//! cut. So before other calls it is read for a 16th and 256 KiB while these readings take less than
+//! a 50th of the run, and in any case for four times as much as at the last moment. A program that
+//! only grows to n pages pays about 2 scans of n pages beyond that, and one that releases a little
 //! again and again 17.
 
 use std::time::{Duration, Instant};
@@ -59,7 +60,10 @@ impl Peak {
     fn is_worth_a_moment(&self, bytes: usize, next: Next, elapsed: Duration) -> bool {
         let more = bytes.saturating_sub(self.highest);
         match next {
-            Next::Keeps => more > 3 * self.highest + LEAST,
+            Next::Keeps => {
+                let far = more > self.highest / 16 + LEAST;
+                more > 3 * self.highest + LEAST || far && self.spent * 50 < elapsed
+            }
             Next::Releases => {
                 more > self.highest / 16 + LEAST || more > 0 && self.spent * 10 < elapsed
             }
@@ -80,7 +84,15 @@ pub(super) enum Next {
 fn released(call: &Call, brk: usize) -> usize {
     match call.kind {
         CallKind::Exec | CallKind::Memory(Op::Shmdt | Op::ProcessMadvise) => usize::MAX,
-        CallKind::Memory(op @ (Op::Munmap | Op::Madvise | Op::Brk | Op::Mremap | Op::Mmap)) => {
+        CallKind::Memory(
+            op @ (Op::Munmap
+            | Op::Madvise
+            | Op::Brk
+            | Op::Mremap
+            | Op::Mmap
+            | Op::Shmat
+            | Op::RemapFilePages),
+        ) => {
             let places = calls::places(op, &call.args, brk).into_iter().flatten();
             places.map(|place| place.end - place.start).fold(0, usize::saturating_add)
         }
@@ -162,6 +174,9 @@ mod tests {
         assert_eq!(of(Op::Brk, [4 * MIB, 0, 0, 0, 0, 0]), 3 * MIB);
         assert_eq!(of(Op::Mmap, [0, 5 * MIB, 3, 0x22, 0, 0]), 0);
         assert_eq!(of(Op::Mmap, [MIB, 5 * MIB, 3, 0x32, 0, 0]), 5 * MIB);
+        assert_eq!(of(Op::RemapFilePages, [MIB, 5 * MIB, 0, 0, 0, 0]), 5 * MIB);
+        assert_eq!(of(Op::Shmat, [1, MIB, 0, 0, 0, 0]), 0);
+        assert!(of(Op::Shmat, [1, MIB, libc::SHM_REMAP as usize, 0, 0, 0]) > 1 << 40);
         assert_eq!(of(Op::Mprotect, [MIB, MIB, 0, 0, 0, 0]), 0);
         assert_eq!(of(Op::Munmap, [0, usize::MAX, 0, 0, 0, 0]), usize::MAX & !4095);
         assert_eq!(released(&call(CallKind::Exec, [0; 6]), 0), usize::MAX);
@@ -181,7 +196,9 @@ mod tests {
         assert!(!before(Next::Releases, 1, 160 * MIB));
         assert!(!before(Next::Releases, 10, 169 * MIB));
         assert!(before(Next::Releases, 10, 171 * MIB));
-        assert!(!before(Next::Keeps, 1, 640 * MIB));
+        assert!(before(Next::Keeps, 1, 171 * MIB));
+        assert!(!before(Next::Keeps, 1, 169 * MIB));
+        assert!(!before(Next::Keeps, 10, 640 * MIB));
         assert!(before(Next::Keeps, 10, 641 * MIB));
         assert!(peak(0).is_worth_a_look(160 * MIB / 64) && !peak(0).is_worth_a_look(2 * MIB));
     }
