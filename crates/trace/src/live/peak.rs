@@ -8,11 +8,11 @@
 //!
 //! A look reads statm, some microseconds. The whole moment is read before a release if more is
 //! resident than ever before: by a 16th and 256 KiB, or by any amount while these readings take
-//! less than a tenth of the run. Memory may also shrink by no call: by reclaim, or because a file is
-//! cut. So before other calls it is read for a 16th and 256 KiB while these readings take less than
-//! a 50th of the run, and in any case for four times as much as at the last moment. A program that
-//! only grows to n pages pays about 2 scans of n pages beyond that, and one that releases a little
-//! again and again 17.
+//! less than a tenth of the run. Memory may also shrink by no call: by reclaim, or because a file
+//! is cut. So before other calls it is read for a 16th and 256 KiB while these readings take less
+//! than a 50th of the run, and in any case for four times as much as at the last moment. A program
+//! that only grows to n pages pays about 2 scans of n pages beyond that, and one that releases a
+//! little again and again 17.
 
 use std::time::{Duration, Instant};
 
