@@ -75,8 +75,8 @@ fn add_section(text: &mut String, section: &Section) {
         }
         // Those of one axis share a table.
         while let Some((_, first)) = plots.first() {
-            let axis = places(&[*first]).1;
-            let is_same = |(_, plot): &(usize, &Plot)| places(&[*plot]).1 == axis;
+            let name = axis(first);
+            let is_same = |(_, plot): &(usize, &Plot)| axis(plot) == name;
             let (same, others): (Vec<_>, Vec<_>) = plots.into_iter().partition(is_same);
             add_plots(text, part.what, &same);
             plots = others;
@@ -96,37 +96,33 @@ fn add_lines(text: &mut String, run: usize, lines: &Lines) {
     text.push_str(&table(&head, &lines.names.iter().enumerate().map(line).collect::<Vec<_>>()));
 }
 
-/// The places of the points on the axis, ascending, and the name of the axis.
-fn places(plots: &[&Plot]) -> (Vec<f64>, String) {
-    let series = plots.iter().flat_map(|plot| &plot.series);
-    let mut places: Vec<f64> =
-        series.flat_map(|series| &series.points).map(|point| point.0).collect();
-    places.sort_by(f64::total_cmp);
-    places.dedup();
-    let axis = plots.first().map_or(String::new(), |plot| match &plot.x {
-        X::Twice(axis) | X::Tenfold(axis) | X::Linear(axis) => format!(" {axis}"),
-        X::Names(_) => String::new(),
-    });
-    (places, axis)
+/// The name of the axis; empty if its places have names.
+fn axis(plot: &Plot) -> &'static str {
+    match plot.x {
+        X::Twice(axis) | X::Tenfold(axis) | X::Linear(axis) => axis,
+        X::Names(_) => "",
+    }
 }
 
 /// A table with a line for each plot. All have the same axis.
 fn add_plots(text: &mut String, what: &str, plots: &[(usize, &Plot)]) {
     let Some((_, first)) = plots.first() else { return };
-    let all: Vec<&Plot> = plots.iter().map(|(_, plot)| *plot).collect();
-    let (places, axis) = places(&all);
-    let mut names: Vec<&str> = Vec::new();
-    for series in all.iter().flat_map(|plot| &plot.series) {
+    let (mut names, mut places): (Vec<&str>, Vec<f64>) = (Vec::new(), Vec::new());
+    for series in plots.iter().flat_map(|(_, plot)| &plot.series) {
         if !names.contains(&series.name.as_str()) {
             names.push(&series.name);
         }
+        places.extend(series.points.iter().map(|point| point.0));
     }
+    places.sort_by(f64::total_cmp);
+    places.dedup();
     let label = |place: &f64| match &first.x {
         X::Names(names) => names.get(*place as usize).cloned().unwrap_or_default(),
         X::Twice(_) | X::Tenfold(_) | X::Linear(_) => short(*place),
     };
     let at = places.iter().map(label).collect::<Vec<_>>().join(" / ");
-    let _ = write!(text, "\n### For {what}, at {at}{axis}\n\n");
+    let heading = format!("For {what}, at {at} {}", axis(first));
+    let _ = write!(text, "\n### {}\n\n", heading.trim_end());
     let cell = |plot: &Plot, name: &str| {
         let series = plot.series.iter().find(|series| series.name == name);
         series.map_or("-".into(), |series| {
