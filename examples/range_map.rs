@@ -50,7 +50,7 @@ fn main() -> Result<(), Refused<Arc<String>>> {
     })?;
 
     let guard = routes.pin();
-    println!("{} lookups beside 20,000 stores", lookups.load(Ordering::Relaxed));
+    println!("{} lookups during 20,000 stores", lookups.load(Ordering::Relaxed));
     for (range, route) in routes.iter(&guard, 0..=4 * BLOCK) {
         println!("{:#010x} to {:#010x}: {route}", range.start(), range.end());
     }

@@ -3,7 +3,8 @@
  * random time. It must end, its status must say SIGKILL, its children must not be left, and the
  * frames must come back, which programs/check looks at. The child may not end by itself.
  *
- * Before that: kills within calls that take long, and an execve that fails beside other threads. */
+ * Before that: kills within calls that take long, and an execve that fails concurrently with other
+ * threads. */
 #include "test.h"
 #include <pthread.h>
 #include <sys/prctl.h>

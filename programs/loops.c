@@ -127,7 +127,7 @@ static void breaks(struct worker *w, size_t before)
 	}
 }
 
-/* From the start of a page of its own, and beside a page that stays. */
+/* From the start of a page of its own, and next to a page that stays. */
 static void brk1(struct worker *w)
 {
 	breaks(w, 0);

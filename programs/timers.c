@@ -236,7 +236,7 @@ static void others(void)
 	killed_by(pid, SIGKILL);
 }
 
-/* Threads set, delete and await timers beside one another. */
+/* Threads set, delete and await timers concurrently. */
 static volatile int shared[4];
 static void *racer(void *seed)
 {

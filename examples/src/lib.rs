@@ -1,5 +1,5 @@
-//! The programs of this package are the files beside its `Cargo.toml`. This library has no code: it
-//! makes the examples of the repository's README, and the host of `kernel/IMPLEMENTING.md`,
+//! The programs of this package are the files next to its `Cargo.toml`. This library has no code:
+//! it makes the examples of the repository's README, and the host of `kernel/IMPLEMENTING.md`,
 //! documentation tests.
 #![cfg_attr(doctest, doc = include_str!("../../README.md"))]
 

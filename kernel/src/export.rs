@@ -7,12 +7,12 @@
 //! for each level, and no list of a folder. If something cannot be sent, the archive has no end, by
 //! which the host sees it.
 
-use crate::call::Errno;
 use crate::channel::{self, Kind as Frame};
+use crate::errno::Errno;
 use crate::file::node::{Kind, Node};
 use crate::file::{self, tree};
+use crate::lock::lock;
 use crate::println;
-use crate::task::lock;
 use crate::user::copy::PATH_MAX;
 use alloc::format;
 use alloc::string::String;

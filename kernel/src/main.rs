@@ -4,7 +4,7 @@
 //! CPUs, and runs the command of its command line: trials of the crates and, on x86-64,
 //! experiments, or a program of Linux. It has files in memory alone, and no devices except a
 //! serial port, timers, and the controllers of interrupts. It is also a second implementation of
-//! `machine`, to read beside your own.
+//! `machine`, to read next to your own.
 //!
 //! | module | contents |
 //! |---|---|
@@ -20,6 +20,7 @@
 //! | `task` | processes and threads, the queues of ready threads, timers, signals |
 //! | `load` | ELF files, and the stack of a new program |
 //! | `call` | system calls |
+//! | `errno`, `lock` | error numbers, and locks, of these parts |
 //! | `futex` | threads that wait for a word of their memory |
 //! | `file`, `path` | files in memory |
 //! | `export` | files for the host, when the last program has ended |
@@ -61,6 +62,8 @@ mod bench;
 #[cfg(target_arch = "x86_64")]
 mod call;
 #[cfg(target_arch = "x86_64")]
+mod errno;
+#[cfg(target_arch = "x86_64")]
 mod export;
 #[cfg(target_arch = "x86_64")]
 mod fair;
@@ -72,6 +75,8 @@ mod futex;
 mod input;
 #[cfg(target_arch = "x86_64")]
 mod load;
+#[cfg(target_arch = "x86_64")]
+mod lock;
 #[cfg(target_arch = "x86_64")]
 mod newc;
 #[cfg(target_arch = "x86_64")]

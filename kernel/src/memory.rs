@@ -78,8 +78,8 @@ impl fmt::Display for Refused {
             Refused::None => f.write_str("the loader tells of no memory beyond the first MiB"),
             Refused::TooLittle { free, least } => write!(
                 f,
-                "too little memory: {} KiB are free beside the kernel's image; give the machine \
-                 {least} MiB at least (QEMU: -m {least}M)",
+                "too little memory: {} KiB are free apart from the kernel's image; give the \
+                 machine {least} MiB at least (QEMU: -m {least}M)",
                 free >> 10
             ),
             Refused::Beyond => f.write_str("memory beyond all addresses"),

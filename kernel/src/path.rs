@@ -4,7 +4,7 @@
 //! of what is left, and at most [`LINKS`] links are followed. So a walk ends, and its memory is
 //! bounded by that many targets.
 
-use crate::call::Errno;
+use crate::errno::Errno;
 use crate::file::node::{Kind, Node};
 use crate::file::tree;
 use alloc::sync::Arc;

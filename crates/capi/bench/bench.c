@@ -1,5 +1,5 @@
 /*
- * The range tree beside what C programs use for the job, in one run: an rbtree with augmented gaps
+ * The range tree against what C programs use for the job, in one run: an rbtree with augmented gaps
  * (rb.h), glib's GTree, and Judy. Prints tables in Markdown. campaign/capi-bench builds and runs
  * it.
  *
@@ -522,7 +522,7 @@ static void alone(void)
     }
 }
 
-/* --- readers beside a writer ----------------------------------------------------------------- */
+/* --- readers concurrent with a writer -------------------------------------------------------- */
 
 enum { SECTIONS, LONG_SECTIONS, MUTEX, RWLOCK, LOCKS };
 static const char *locks[LOCKS] = {

@@ -3,7 +3,7 @@
  * others. The CPUs of the machine are threads that look an address up at each access that misses
  * their cache; a device model maps and unmaps regions meanwhile.
  *
- * A region that is partly covered by another stays visible beside it, so entries are counted: one
+ * A region that is partly covered by another stays visible next to it, so entries are counted: one
  * reference for each visible part.
  */
 #include <pthread.h>

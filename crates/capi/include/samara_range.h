@@ -63,9 +63,9 @@
 #define SAMARA_TREE_CALLER_LOCK 1
 
 /**
- * For `samara_options.flags`: the tree has no readers beside a writer. The program serialises all
- * calls on it; only calls that read may run at once. Writes are faster, and removed entries are
- * released at once. Read sections do not matter.
+ * For `samara_options.flags`: the tree has no readers concurrent with a writer. The program
+ * serialises all calls on it; only calls that read may run at once. Writes are faster, and removed
+ * entries are released at once. Read sections do not matter.
  */
 #define SAMARA_TREE_EXCLUSIVE 2
 
@@ -358,10 +358,10 @@ int samara_tree_find_rev(const struct samara_tree *tree,
  * Calls `visit` for each range that overlaps `first` to `last`, in order, until it returns
  * something else than 0, and returns that; 0 at the end.
  *
- * Beside a writer this is no snapshot: for each index, `visit` sees what the tree held at some
- * moment during the call. In a read section, `visit` may write to the tree. Under the lock, and in
- * an exclusive tree, it may not; then the call ends with -EBUSY. It must not destroy the tree, end
- * the read section or release the lock.
+ * With a concurrent writer this is no snapshot: for each index, `visit` sees what the tree held at
+ * some moment during the call. In a read section, `visit` may write to the tree. Under the lock,
+ * and in an exclusive tree, it may not; then the call ends with -EBUSY. It must not destroy the
+ * tree, end the read section or release the lock.
  *
  * Errors: -EINVAL, -EPERM as `samara_tree_find`. Cost: O(log n), and a few instructions for each
  * range.
@@ -407,8 +407,8 @@ int samara_cursor_next(struct samara_cursor *cursor, uint64_t limit, struct sama
 int samara_cursor_prev(struct samara_cursor *cursor, uint64_t limit, struct samara_range *out);
 
 /**
- * As `samara_cursor_next`, but finds holes, too. Their entry is NULL. Beside a writer, a hole may
- * appear in parts.
+ * As `samara_cursor_next`, but finds holes, too. Their entry is NULL. With a concurrent writer, a
+ * hole may appear in parts.
  */
 int samara_cursor_next_or_hole(struct samara_cursor *cursor,
                                uint64_t limit,
@@ -584,8 +584,8 @@ int samara_tree_alloc_cyclic(struct samara_tree *tree,
 
 /**
  * Finds the lowest `size` free indices from `min` to `max` that begin at a multiple of `align`, as
- * `samara_tree_alloc` does, and stores nothing. Under the lock they stay free; beside a writer,
- * they were free at some moment during the call.
+ * `samara_tree_alloc` does, and stores nothing. Under the lock they stay free; concurrently with a
+ * writer, they were free at some moment during the call.
  *
  * Errors: -ENOSPC; -EINVAL as `samara_tree_alloc`; -EPERM outside of a read section and of the
  * lock. Never waits or allocates. Cost: O(log n).
@@ -667,7 +667,7 @@ int samara_tree_is_empty(const struct samara_tree *tree);
 
 /**
  * Stores the length of the longest hole in `*length`; UINT64_MAX also for an empty tree, whose
- * hole is one longer. Beside a writer it is a hint.
+ * hole is one longer. With a concurrent writer it is a hint.
  *
  * Errors: -EINVAL, -EPERM as `samara_tree_lookup`. Constant time: it reads one node.
  */

@@ -194,8 +194,8 @@ pub unsafe extern "C" fn samara_tree_alloc_cyclic(
 }
 
 /// Finds the lowest `size` free indices from `min` to `max` that begin at a multiple of `align`, as
-/// `samara_tree_alloc` does, and stores nothing. Under the lock they stay free; beside a writer,
-/// they were free at some moment during the call.
+/// `samara_tree_alloc` does, and stores nothing. Under the lock they stay free; concurrently with a
+/// writer, they were free at some moment during the call.
 ///
 /// Errors: -ENOSPC; -EINVAL as `samara_tree_alloc`; -EPERM outside of a read section and of the
 /// lock. Never waits or allocates. Cost: O(log n).

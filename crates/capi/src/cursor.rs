@@ -275,8 +275,8 @@ pub unsafe extern "C" fn samara_cursor_prev(
     unsafe { step(cursor, out, "samara_cursor_prev", |at| at.find_rev(limit as usize)) }
 }
 
-/// As `samara_cursor_next`, but finds holes, too. Their entry is NULL. Beside a writer, a hole may
-/// appear in parts.
+/// As `samara_cursor_next`, but finds holes, too. Their entry is NULL. With a concurrent writer, a
+/// hole may appear in parts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn samara_cursor_next_or_hole(
     cursor: *mut samara_cursor,

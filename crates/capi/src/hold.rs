@@ -225,7 +225,8 @@ impl samara_tree {
     unsafe fn prepare(&self, queue: *mut Queue) -> Result<*mut Writer<'static>, Errno> {
         let exclusive = self.is_exclusive();
         if !exclusive || self.has_callbacks() {
-            // SAFETY: the writer may read the map beside readers, and the caller is the writer.
+            // SAFETY: the writer may read the map concurrently with readers, and the caller is the
+            // writer.
             let height = unsafe { &*self.map.get() }.height();
             let pieces = if exclusive { 0 } else { most_pieces(height) };
             // SAFETY: the caller's promise.
@@ -252,7 +253,7 @@ impl samara_tree {
             unsafe { (*self.map.get()).get_mut() }
         } else {
             // SAFETY: this thread alone has the token. The map is only changed through the writer,
-            // which allows readers beside it.
+            // which allows concurrent readers.
             unsafe { (*self.map.get()).writer(&mut *self.writer.token.get())? }
         };
         Ok(&raw mut place.insert(Session(writer)).0)

@@ -180,7 +180,7 @@ impl List {
 /// When pieces are due.
 #[derive(Clone, Copy)]
 pub(crate) enum Periods {
-    /// At once: nothing reads beside the writer.
+    /// At once: nothing reads concurrently with the writer.
     None,
     /// After the read sections of the library.
     Sections,

@@ -130,10 +130,10 @@ pub unsafe extern "C" fn samara_tree_find_rev(
 /// Calls `visit` for each range that overlaps `first` to `last`, in order, until it returns
 /// something else than 0, and returns that; 0 at the end.
 ///
-/// Beside a writer this is no snapshot: for each index, `visit` sees what the tree held at some
-/// moment during the call. In a read section, `visit` may write to the tree. Under the lock, and in
-/// an exclusive tree, it may not; then the call ends with -EBUSY. It must not destroy the tree, end
-/// the read section or release the lock.
+/// With a concurrent writer this is no snapshot: for each index, `visit` sees what the tree held at
+/// some moment during the call. In a read section, `visit` may write to the tree. Under the lock,
+/// and in an exclusive tree, it may not; then the call ends with -EBUSY. It must not destroy the
+/// tree, end the read section or release the lock.
 ///
 /// Errors: -EINVAL, -EPERM as `samara_tree_find`. Cost: O(log n), and a few instructions for each
 /// range.

@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 /// For `samara_options.flags`: the program serialises writers of the tree by a lock of its own.
 pub const SAMARA_TREE_CALLER_LOCK: u32 = 1;
-/// For `samara_options.flags`: the tree has no readers beside a writer. The program serialises all
-/// calls on it; only calls that read may run at once. Writes are faster, and removed entries are
-/// released at once. Read sections do not matter.
+/// For `samara_options.flags`: the tree has no readers concurrent with a writer. The program
+/// serialises all calls on it; only calls that read may run at once. Writes are faster, and removed
+/// entries are released at once. Read sections do not matter.
 pub const SAMARA_TREE_EXCLUSIVE: u32 = 2;
 
 /// Options of a new tree. Set all of it to zero, then `size` to `sizeof(struct samara_options)`,

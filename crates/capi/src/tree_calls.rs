@@ -77,7 +77,7 @@ pub unsafe extern "C" fn samara_tree_is_empty(tree: *const samara_tree) -> c_int
 }
 
 /// Stores the length of the longest hole in `*length`; UINT64_MAX also for an empty tree, whose
-/// hole is one longer. Beside a writer it is a hint.
+/// hole is one longer. With a concurrent writer it is a hint.
 ///
 /// Errors: -EINVAL, -EPERM as `samara_tree_lookup`. Constant time: it reads one node.
 #[unsafe(no_mangle)]

@@ -85,7 +85,7 @@ impl Build<'_> {
         let name = source.file_stem().and_then(OsStr::to_str).unwrap();
         let kind = if self.shared { "shared" } else { "static" };
         let tag = [self.flags, extra].concat().concat().replace(['-', '=', '+', '/'], "");
-        // Tests run beside each other, and two may build the same program.
+        // Tests run concurrently with each other, and two may build the same program.
         let test = thread::current().name().unwrap().to_owned();
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
         fs::create_dir_all(&directory).unwrap();

@@ -4,7 +4,7 @@
 //! the next or previous node of a level. Nothing recurses and nothing allocates. The steps are an
 //! array of fixed size, of which only the tree's height is used.
 //!
-//! # Beside a writer
+//! # Readers concurrent with a writer
 //!
 //! A path keeps the nodes that it came through and continues from them, although a writer may have
 //! replaced them. It needs no check for dead nodes and no restart:

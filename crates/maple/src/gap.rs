@@ -15,10 +15,10 @@
 //! the first hole that is long enough. The position of that hole is unpredictable, so SIMD measures
 //! all holes of a leaf ([`Search::holes`]) and all gaps of a node ([`Search::gaps`]) at once.
 //!
-//! Correctness beside a writer: gaps are hints. A gap that is too large leads the search to a
-//! subtree without a place, and the search goes on behind it. A gap that is too small hides a hole
-//! that a writer is just making. A range that the search returns was free at some moment under the
-//! guard, because the search reads it from a leaf.
+//! Correctness with a concurrent writer: gaps are hints. A gap that is too large leads the search
+//! to a subtree without a place, and the search goes on behind it. A gap that is too small hides a
+//! hole that a writer is just making. A range that the search returns was free at some moment under
+//! the guard, because the search reads it from a leaf.
 
 use crate::Index;
 use crate::descent::{Descent, Pick};
@@ -283,7 +283,8 @@ fn next_leaf<const UP: bool, S: Search>(
             }
             match candidate::<UP, S>(search, path, level, size, true) {
                 Some(next) => slot = next,
-                // The gap was a stale hint, beside a writer: this subtree has no such hole.
+                // The gap was a stale hint of a concurrent writer: this subtree has no such
+                // hole.
                 None => {
                     level += 1;
                     continue 'up;

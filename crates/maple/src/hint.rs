@@ -2,7 +2,7 @@
 
 use core::mem::MaybeUninit;
 
-/// Says that the code beside the call runs rarely.
+/// Says that the branch with this call runs rarely.
 #[cold]
 #[inline]
 pub(crate) fn cold_path() {}

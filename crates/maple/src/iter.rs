@@ -24,9 +24,9 @@ use front::Front;
 /// An iterator over the entries that overlap some bounds, each with its whole range, in order.
 /// [`MapleTree::iter`](crate::MapleTree::iter) and [`Writer::iter`](crate::Writer::iter) make it.
 ///
-/// Beside a writer, an iterator is not an atomic snapshot: each end sees, for each index, what the
-/// tree held there at some moment under the guard. Neither end returns a range that the other end
-/// has passed.
+/// With a concurrent writer, an iterator is not an atomic snapshot: each end sees, for each index,
+/// what the tree held there at some moment under the guard. Neither end returns a range that the
+/// other end has passed.
 ///
 /// Cost of a step, in either direction: three loads and one branch. About every tenth step also
 /// reads the next leaf and unpacks it as a whole. The first step is a descent as that of

@@ -2,7 +2,7 @@
 //!
 //! The indices are `0..=Index::MAX`, see [`Index`]; ranges are inclusive. A [`MapleTree`] is a
 //! B-tree of ranges, in the spirit of Linux's maple tree. It is made for address spaces: many
-//! lookups on many CPUs, beside one writer at a time.
+//! lookups on many CPUs, concurrently with one writer at a time.
 //!
 //! ```
 //! use maple::{Epoch, Index, MapleTree};

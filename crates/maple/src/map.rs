@@ -1,9 +1,9 @@
 //! Maps from ranges of keys to entries: the tree as a collection.
 //!
 //! [`RangeMap`] has one owner, like the maps of the standard library: reads take no guard.
-//! [`SharedMap`] is read beside a writer: its reads go through a [`View`], which is a guard. Both
-//! take keys of any type that stands for an index ([`Key`]), and ranges in every form. A call
-//! converts keys, and is one or two calls of the [`MapleTree`] inside.
+//! [`SharedMap`] is read concurrently with a writer: its reads go through a [`View`], which is a
+//! guard. Both take keys of any type that stands for an index ([`Key`]), and ranges in every form.
+//! A call converts keys, and is one or two calls of the [`MapleTree`] inside.
 //!
 //! | module | has |
 //! | --- | --- |
@@ -60,7 +60,7 @@ use writes::writes;
 /// A map from ranges of keys to entries, with one owner.
 ///
 /// A store overwrites what it overlaps and divides entries, like a brush. See [`Entry`] for what
-/// can be stored, and [`SharedMap`] for readers beside a writer.
+/// can be stored, and [`SharedMap`] for readers concurrent with a writer.
 ///
 /// ```
 /// use maple::RangeMap;
@@ -134,7 +134,7 @@ impl<K: Key, E: Entry, A: NodeAlloc> RangeMap<K, E, A> {
         self.pop(*range.start())
     }
 
-    /// By an index, which is that of an entry even where the tree has entries beside the keys.
+    /// By an index, which is that of an entry even where the tree has entries outside the keys.
     fn pop(&mut self, index: Index) -> Option<(RangeInclusive<K>, E)> {
         let erased = self.tree.get_mut().erase(index).expect(NO_MEMORY);
         erased.map(|(range, entry)| (keys(&range), owned(entry)))
@@ -262,7 +262,7 @@ impl<K: Key, E: Entry, A: NodeAlloc> RangeMap<K, E, A> {
         &self.tree
     }
 
-    /// As [`tree`](RangeMap::tree), to write to it. Entries belong at indices of keys: beside them,
+    /// As [`tree`](RangeMap::tree), to write to it. Entries belong at indices of keys: elsewhere,
     /// the map's functions return them at wrong keys.
     pub fn tree_mut(&mut self) -> &mut MapleTree<E, Single, A> {
         &mut self.tree

@@ -28,7 +28,8 @@ use grace::{Concurrent, Reclaim, Single};
 /// - `E`: the type of the entries ([`Entry`]): `Arc<T>`, `Box<T>`, `&'static T`, numbers.
 /// - `R`: the reclamation engine, which keeps readers safe ([`Reclaim`]). [`grace::Single`], the
 ///   default, is for a tree with one owner: written through `&mut`, read through `&`, like any
-///   collection. `grace::Epoch` and other [`Concurrent`] engines let readers run beside a writer.
+///   collection. `grace::Epoch` and other [`Concurrent`] engines let readers run concurrently with
+///   a writer.
 /// - `A`: the allocator of nodes ([`NodeAlloc`]).
 /// - `L`: the writers' lock of a shared tree: [`TreeLock`] or [`OwnerLock`].
 ///
@@ -313,9 +314,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
     /// Cost: one node, the root, whatever the number of entries. Never waits, allocates, or writes
     /// (I2).
     ///
-    /// The result is exact if there is no writer. Beside a writer it is a hint. It may include a
-    /// hole that is being filled, or leave out one that is being made. But it is never less than
-    /// the longest range that stays free during the call. A caller that needs a free range must
+    /// The result is exact if there is no writer. With a concurrent writer it is a hint. It may
+    /// include a hole that is being filled, or leave out one that is being made. But it is never
+    /// less than the longest range that stays free during the call. A caller that needs a free
+    /// range must
     /// [search for one](MapleTree::empty_area); the search reads the hole itself.
     ///
     /// ```

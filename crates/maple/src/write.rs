@@ -15,7 +15,7 @@
 //! Few writes need a plan of several levels. Each module does its case, or does nothing and leaves
 //! the write to the next one:
 //!
-//! | module | replaces | beside readers, by |
+//! | module | replaces | with readers, by |
 //! |---|---|---|
 //! | [`leaf`] | a leaf | a leaf |
 //! | [`rewrite`] | some leaves of one parent, or of two neighbouring parents | one or two leaves, and their parents |

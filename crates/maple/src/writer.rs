@@ -36,9 +36,9 @@ pub(crate) enum Hold<'t> {
 /// It reads without a guard, because only the writer itself changes the tree. Every write is all or
 /// nothing (I7): if it returns an error, the tree is as it was.
 ///
-/// A writer from `lock` or `writer` may run beside readers: each write is one pointer store to them
-/// (I1), and removed entries are dropped after a grace period. A writer from `get_mut` has no
-/// readers: it changes leaves in place and drops removed entries at once.
+/// A writer from `lock` or `writer` may run concurrently with readers: each write is one pointer
+/// store to them (I1), and removed entries are dropped after a grace period. A writer from
+/// `get_mut` has no readers: it changes leaves in place and drops removed entries at once.
 ///
 /// ```
 /// use maple::{Index, MapleTree};
@@ -170,7 +170,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// Removes the entry that holds `index`, and returns it with its range; `None` for a hole.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]: beside readers, an erase makes a new leaf.
+    /// [`Error::OutOfMemory`]: concurrently with readers, an erase makes a new leaf.
     #[allow(clippy::type_complexity)]
     pub fn erase(
         &mut self,

@@ -101,8 +101,8 @@ fn a_guard_frees_few_pieces_of_other_threads() {
     for (name, remove) in cases {
         for held in [false, true] {
             let most = most(remove, held);
-            println!("{name}, beside a guard: {held}: at most {most} entries per guard");
-            assert!(most <= MOST, "{name}, beside a guard: {held}: one guard freed {most} entries");
+            println!("{name}, with a guard: {held}: at most {most} entries per guard");
+            assert!(most <= MOST, "{name}, with a guard: {held}: one guard freed {most} entries");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! [`SoleTree`]: alone, shared, and alone again, beside a model; with references to entries that
+//! [`SoleTree`]: alone, shared, and alone again, against a model; with references to entries that
 //! have left the tree, and with duplicates that share nodes. Under Miri this finds a node that is
 //! changed or freed too early.
 

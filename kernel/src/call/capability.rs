@@ -1,7 +1,8 @@
 //! capget(2) and capset(2): a program has all capabilities, and may give up CAP_IPC_LOCK alone, by
 //! which RLIMIT_MEMLOCK does not bind it. Giving up others has no effect. A new program has all.
 
-use super::{Call, Errno, Outcome, fail};
+use super::{Call, Outcome, fail};
+use crate::errno::Errno;
 use linux_raw_sys::errno::{EINVAL, EPERM, ESRCH};
 
 /// The versions of the structures, with the pieces of 32 capabilities that each has.

@@ -1,8 +1,8 @@
 //! Calls on the users and groups of a process. `task/identity.rs` has the rules.
 
 use super::{Call, Outcome, fail};
+use crate::lock::lock;
 use crate::task::identity::{EFFECTIVE, Identity, Which};
-use crate::task::lock;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::{EINVAL, ENOMEM, EPERM};
@@ -27,7 +27,7 @@ pub(super) fn get_three(call: &mut Call<'_>, which: Which) -> Outcome {
 /// Changes the identity. A program that is root no more is bound by RLIMIT_MEMLOCK.
 fn change(
     call: &Call<'_>,
-    change: impl FnOnce(&mut Identity) -> Result<u32, super::Errno>,
+    change: impl FnOnce(&mut Identity) -> Result<u32, crate::errno::Errno>,
 ) -> Outcome {
     let mut identity = lock(&call.process().identity);
     let before = identity.user[EFFECTIVE];
@@ -91,7 +91,7 @@ pub(super) fn setgroups(call: &mut Call<'_>) -> Outcome {
         return fail(EINVAL);
     }
     let mut groups = Vec::new();
-    groups.try_reserve_exact(count as usize).map_err(|_| super::Errno(ENOMEM))?;
+    groups.try_reserve_exact(count as usize).map_err(|_| crate::errno::Errno(ENOMEM))?;
     for place in 0..count {
         let group: u32 = call.user().read(from.wrapping_add(4 * place))?;
         if group == u32::MAX {

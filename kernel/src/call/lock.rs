@@ -9,7 +9,7 @@ use crate::task::timer;
 use linux_raw_sys::errno::{EPERM, ETIMEDOUT};
 
 impl Call<'_> {
-    fn word(&self, private: bool) -> Result<Word, super::Errno> {
+    fn word(&self, private: bool) -> Result<Word, crate::errno::Errno> {
         let at = self.args[0];
         Ok(Word { key: Key::of_readable(self.user(), at, private)?, at })
     }
@@ -61,7 +61,7 @@ impl Call<'_> {
         let stop = match self.own.resume.deadline {
             Some(deadline) if clock::now() >= deadline => {
                 self.thread.end_wait();
-                Stop::Errno(super::Errno(ETIMEDOUT))
+                Stop::Errno(crate::errno::Errno(ETIMEDOUT))
             }
             deadline => {
                 if let Some(deadline) = deadline {

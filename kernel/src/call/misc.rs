@@ -1,10 +1,12 @@
 //! Calls that tell about the machine and the program, and the futex call.
 
-use super::{Call, Errno, Outcome, Stop, fail, time};
+use super::{Call, Outcome, Stop, fail, time};
+use crate::errno::Errno;
 use crate::file::setting;
 use crate::futex::{self, Key};
+use crate::lock::lock;
 use crate::machine::Kernel;
-use crate::task::{lock, process, signal, timer};
+use crate::task::{process, signal, timer};
 use crate::{clock, random, user};
 use alloc::sync::Arc;
 use linux_raw_sys::errno::{EFAULT, EINVAL, ENOSYS, EPERM, ESRCH, ETIMEDOUT};

@@ -28,16 +28,13 @@ mod time;
 mod timers;
 mod wait;
 
+use crate::errno::Errno;
 use crate::task::run::{After, Next};
 use crate::task::{self, Own, Process, Space, Thread, WaitQueue};
 use crate::user::copy::User;
 use crate::{heap, stats};
 use alloc::sync::Arc;
 use linux_raw_sys::errno::{ENOMEM, ENOSYS};
-
-/// An error number of Linux.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Errno(pub(crate) u32);
 
 /// Why a call does not return a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,12 +59,6 @@ pub(crate) enum Stop {
 impl From<Errno> for Stop {
     fn from(errno: Errno) -> Self {
         Stop::Errno(errno)
-    }
-}
-
-impl From<mm::Error> for Errno {
-    fn from(error: mm::Error) -> Self {
-        Errno(error.errno() as u32)
     }
 }
 

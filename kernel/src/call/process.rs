@@ -1,15 +1,17 @@
 //! Calls on processes and threads: clone, execve, wait, exit.
 
 use super::time::SECOND;
-use super::{Call, Errno, Outcome, Stop, fail};
+use super::{Call, Outcome, Stop, fail};
 use crate::clock;
+use crate::errno::Errno;
 use crate::file::events::Events;
 use crate::file::setting;
 use crate::load::{self, Loaded};
+use crate::lock::lock;
 use crate::task::memory::Memory;
 use crate::task::process::{self, Exit, Program};
 use crate::task::thread::Forked;
-use crate::task::{Own, Process, Space, Thread, exit, lock, run, shortage, signal, timer};
+use crate::task::{Own, Process, Space, Thread, exit, run, shortage, signal, timer};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -238,11 +240,12 @@ fn new_process(call: &Call<'_>, new: &New, own: Own, forked: Forked) -> Result<A
         true => lock(&of.memory).as_ref().map(Memory::share).ok_or(Errno(EAGAIN))?,
         false => Memory::new(space),
     };
-    let beside = new.flags & PARENT != 0;
+    let as_sibling = new.flags & PARENT != 0;
     // Relaxed: only the number.
     let inherited = of.exit_signal.load(Ordering::Relaxed);
-    let exit_signal = if beside { inherited } else { new.exit_signal };
-    let child = Process::new(Some(of), beside, exit_signal, memory, files).ok_or(Errno(EAGAIN))?;
+    let exit_signal = if as_sibling { inherited } else { new.exit_signal };
+    let child =
+        Process::new(Some(of), as_sibling, exit_signal, memory, files).ok_or(Errno(EAGAIN))?;
     *lock(&child.place) = lock(&of.place).clone();
     *lock(&child.program) = lock(&of.program).clone();
     match new.flags & SIGHAND != 0 {

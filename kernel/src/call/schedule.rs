@@ -3,9 +3,11 @@
 //! SCHED_FIFO, SCHED_RR and SCHED_DEADLINE promise what the kernel does not keep. They fail with
 //! EPERM, as in Linux for a program without the right to them.
 
-use super::{Call, Errno, Outcome, fail};
+use super::{Call, Outcome, fail};
+use crate::errno::Errno;
+use crate::lock::lock;
 use crate::task::schedule::{BATCH, DEADLINE, FIFO, IDLE, OTHER, RESET, RR};
-use crate::task::{Process, Thread, lock, process};
+use crate::task::{Process, Thread, process};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{E2BIG, EINVAL, EPERM, ESRCH};

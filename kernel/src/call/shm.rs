@@ -7,10 +7,12 @@
 //!
 //! Permissions are kept and shown. IPC_INFO, SHM_INFO and SHM_STAT are not there.
 
-use super::{Call, Errno, Outcome, fail, real_time};
+use super::{Call, Outcome, fail, real_time};
+use crate::errno::Errno;
+use crate::lock::lock;
 use crate::machine::Kernel;
 use crate::space::tables;
-use crate::task::{lock, process, promises};
+use crate::task::{process, promises};
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

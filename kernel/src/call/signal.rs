@@ -1,8 +1,9 @@
 //! Calls on signals.
 
 use super::time::{self, SECOND};
-use super::{Call, Errno, Outcome, Stop, fail};
+use super::{Call, Outcome, Stop, fail};
 use crate::clock;
+use crate::errno::Errno;
 use crate::task::signal::{self, Action, AltStack, Info, SI_TKILL, SI_USER, WholeInfo, bit};
 use crate::task::{Process, Thread, process, timer};
 use alloc::sync::Arc;

@@ -7,12 +7,14 @@
 //!
 //! Cost: one load for each call if there are no lines. Otherwise a line is one exit of the machine.
 
-use super::{Call, Errno, Outcome, Stop, names, table};
+use super::{Call, Outcome, Stop, names, table};
 use crate::channel::{self, Kind};
 use crate::clock;
+use crate::errno::Errno;
 use crate::file::proc::Text;
+use crate::lock::lock;
 use crate::machine::Kernel;
-use crate::task::{Thread, lock, process};
+use crate::task::{Thread, process};
 use crate::user::copy::User;
 use alloc::string::String;
 use core::fmt::{self, Write};

@@ -1,9 +1,11 @@
 //! Calls on time.
 
-use super::{Call, Errno, Outcome, Stop, fail};
+use super::{Call, Outcome, Stop, fail};
 use crate::clock;
+use crate::errno::Errno;
+use crate::lock::lock;
+use crate::task::timer;
 use crate::task::usage::Used;
-use crate::task::{lock, timer};
 use linux_raw_sys::errno::{EFAULT, EINVAL};
 
 /// Nanoseconds of a second.

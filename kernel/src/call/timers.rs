@@ -1,7 +1,8 @@
 //! Timers of a process that send signals: timer_create(2) and its kin. There are none that measure
 //! the time of a program.
 
-use super::{Call, Errno, Outcome, due, fail, timespec, write_itimerspec};
+use super::{Call, Outcome, due, fail, timespec, write_itimerspec};
+use crate::errno::Errno;
 use crate::task::process;
 use crate::task::signal::{SIGALRM, Target};
 use alloc::sync::Arc;

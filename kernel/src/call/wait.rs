@@ -1,9 +1,11 @@
 //! Calls that wait for the end of children.
 
-use super::{Call, Errno, Outcome, Stop, fail, time};
+use super::{Call, Outcome, Stop, fail, time};
+use crate::errno::Errno;
+use crate::lock::lock;
+use crate::task::Process;
 use crate::task::process::Exit;
 use crate::task::signal::SIGCHLD;
-use crate::task::{Process, lock};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{EAGAIN, ECHILD, EINVAL, ESRCH};

@@ -3,7 +3,7 @@
 //!
 //! The budget is a quarter of the heap. Contents of files are frames, and are not counted here.
 
-use crate::call::Errno;
+use crate::errno::Errno;
 use crate::machine::Kernel;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use linux_raw_sys::errno::ENOSPC;

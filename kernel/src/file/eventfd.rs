@@ -1,7 +1,7 @@
 //! Counters of events: eventfd(2).
 
 use super::ready::{Changed, READABLE, WRITABLE};
-use crate::task::lock;
+use crate::lock::lock;
 use alloc::sync::Arc;
 use linux_raw_sys::general::{POLLIN, POLLOUT};
 use spin::mutex::SpinMutex;

@@ -2,7 +2,7 @@
 //! read of it.
 //!
 //! `mm` tells this CPU of the events when the change is done (`monitor`). The call takes them
-//! ([`Events::take`]) and records them in [`Resume`](crate::task::thread::Resume), beside what it
+//! ([`Events::take`]) and records them in [`Resume`](crate::task::thread::Resume), with what it
 //! has done: made again, it only waits on. As in Linux, one event is told after the other, and only
 //! the end of the thread, or of the monitor, ends the waiting otherwise.
 //!
@@ -11,7 +11,8 @@
 //! not registered.
 
 use super::monitor::{self, MESSAGE, Monitor};
-use crate::task::{Space, Thread, WaitQueue, lock};
+use crate::lock::lock;
+use crate::task::{Space, Thread, WaitQueue};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::{self, Vec};
 use core::sync::atomic::{AtomicBool, Ordering};

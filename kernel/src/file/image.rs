@@ -6,7 +6,7 @@
 //! shares the guard of its maker.
 
 use super::node::{Kind, Node};
-use crate::call::Errno;
+use crate::errno::Errno;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicI32, Ordering};
 use linux_raw_sys::errno::ETXTBSY;

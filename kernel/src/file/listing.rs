@@ -3,8 +3,8 @@
 
 use super::budget::Charge;
 use super::node::{Entry, Kind, Node};
-use crate::call::Errno;
-use crate::task::lock;
+use crate::errno::Errno;
+use crate::lock::lock;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::{ENOENT, ENOMEM, ENOTDIR};

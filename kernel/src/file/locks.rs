@@ -4,8 +4,9 @@
 //! flock). Locks of one owner replace each other; those of two owners conflict if one is exclusive.
 //! Deadlocks are not looked for: a signal ends the waiting.
 
-use crate::call::Errno;
-use crate::task::{WaitQueue, lock};
+use crate::errno::Errno;
+use crate::lock::lock;
+use crate::task::WaitQueue;
 use alloc::vec::Vec;
 use core::ops::Range;
 use linux_raw_sys::errno::ENOLCK;

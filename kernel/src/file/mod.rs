@@ -56,11 +56,11 @@ mod start;
 pub(crate) mod timerfd;
 pub(crate) mod tree;
 
-use crate::call::Errno;
+use crate::errno::Errno;
 use crate::input;
+use crate::lock::lock;
 use crate::machine::Kernel;
 use crate::path::{Place, Start};
-use crate::task::lock;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use image::Image;

@@ -13,9 +13,10 @@
 use super::budget::Charge;
 use super::events::{Event, Message, Told};
 use super::ready::Changed;
-use crate::call::Errno;
+use crate::errno::Errno;
+use crate::lock::lock;
 use crate::machine::Kernel;
-use crate::task::{Space, Thread, lock};
+use crate::task::{Space, Thread};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::{Arc, Weak};

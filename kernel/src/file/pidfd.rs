@@ -2,8 +2,9 @@
 //! it holds the process itself, which may have ended.
 
 use super::budget::Charge;
-use crate::call::Errno;
-use crate::task::{Process, lock, process};
+use crate::errno::Errno;
+use crate::lock::lock;
+use crate::task::{Process, process};
 use alloc::sync::Arc;
 use linux_raw_sys::errno::{ENFILE, ESRCH};
 

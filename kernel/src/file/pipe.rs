@@ -6,8 +6,8 @@
 
 use super::budget::Charge;
 use super::ready::{Changed, READABLE, WRITABLE};
-use crate::call::Errno;
-use crate::task::lock;
+use crate::errno::Errno;
+use crate::lock::lock;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};

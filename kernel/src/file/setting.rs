@@ -5,8 +5,9 @@
 //! settings of this moment. Each space gets them when it is made, and once more when its process
 //! can be found. So a write either finds the process, or comes before its second time.
 
-use crate::call::Errno;
-use crate::task::{Space, lock, process as processes};
+use crate::errno::Errno;
+use crate::lock::lock;
+use crate::task::{Space, process as processes};
 use alloc::string::String;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};

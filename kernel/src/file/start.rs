@@ -3,7 +3,7 @@
 use super::node::{Device, Kind, Node};
 use super::open::refused;
 use super::{budget, proc, setting, tree};
-use crate::call::Errno;
+use crate::errno::Errno;
 use crate::machine::Kernel;
 use crate::path::Start;
 use alloc::format;
@@ -162,7 +162,7 @@ fn put(path: &[u8], node: &Arc<Node>) -> Result<(), Errno> {
     }
     let found = start.walk(path, false)?;
     if let Kind::Folder(folder) = &node.kind {
-        crate::task::lock(folder).parent = Arc::downgrade(&found.parent);
+        crate::lock::lock(folder).parent = Arc::downgrade(&found.parent);
     }
     match &found.node {
         Some(old) if old.is_folder() && node.is_folder() => {

@@ -6,7 +6,7 @@
 
 use super::ready::{Changed, READABLE};
 use crate::clock;
-use crate::task::lock;
+use crate::lock::lock;
 use crate::task::timer::{self, Expire, Timer};
 use alloc::sync::{Arc, Weak};
 use spin::mutex::SpinMutex;

@@ -5,9 +5,9 @@
 //! one, so a walk finds the inode by one of them.
 
 use super::node::{CHANGED, Entry, Folder, Kind, Node, WRITTEN};
-use crate::call::Errno;
+use crate::errno::Errno;
+use crate::lock::lock;
 use crate::path::Found;
-use crate::task::lock;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{

@@ -12,9 +12,9 @@ mod queue;
 
 pub(crate) use queue::Waiter;
 
-use crate::call::Errno;
+use crate::errno::Errno;
 use crate::machine::Kernel;
-use crate::task::{Space, Thread, lock};
+use crate::task::{Space, Thread};
 use crate::user::END;
 use crate::user::copy::User;
 use alloc::sync::Arc;

@@ -15,9 +15,10 @@
 //! themselves: the word may be in no other space.
 
 use super::{HAS_WAITERS, Key, OWNER, OWNER_DIED, peek};
-use crate::call::Errno;
+use crate::errno::Errno;
+use crate::lock::lock;
 use crate::machine::compare_exchange;
-use crate::task::{Thread, lock, process};
+use crate::task::{Thread, process};
 use crate::user::copy::User;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -11,8 +11,9 @@
 //! locks held, so the waiter looks again with the lock held whether it has the right one.
 //! `crates/machine/tests/futex_loom.rs` runs this file under loom.
 
+use super::Thread;
 use super::sync::{AtomicBool, AtomicUsize, Mutex, Ordering};
-use super::{Thread, lock};
+use crate::lock::lock;
 use alloc::collections::TryReserveError;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -8,7 +8,7 @@
 //! An interpreter gets the place that mmap would choose for all of it, as in Linux. One that has
 //! an address of its own is refused if anything is there. Its own `PT_INTERP` is ignored.
 
-use crate::call::Errno;
+use crate::errno::Errno;
 use crate::machine::Kernel;
 use crate::random;
 use crate::task::Space;

@@ -19,7 +19,7 @@ mod stack;
 
 pub(crate) use stack::CLOCK_TICKS;
 
-use crate::call::Errno;
+use crate::errno::Errno;
 use crate::file::{self, Executable};
 use crate::path::Place;
 use crate::random;

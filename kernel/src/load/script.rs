@@ -3,7 +3,7 @@
 //! Only the first [`LOOK`] bytes are read, as in Linux. A line that is longer may lose the end of
 //! its argument. A program whose name may be cut there is refused.
 
-use crate::call::Errno;
+use crate::errno::Errno;
 use crate::machine::Kernel;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::{EACCES, ENOEXEC, ENOMEM};

@@ -4,7 +4,7 @@
 
 use super::STACK;
 use super::elf::Image;
-use crate::call::Errno;
+use crate::errno::Errno;
 use crate::random;
 use crate::task::Space;
 use alloc::vec::Vec;

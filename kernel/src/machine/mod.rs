@@ -1,4 +1,4 @@
-//! The traits of `machine` for this kernel: a second implementation beside the machines in
+//! The traits of `machine` for this kernel: a second implementation, like the machines in
 //! software.
 //!
 //! | trait | how |

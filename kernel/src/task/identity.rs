@@ -6,7 +6,7 @@
 //! as its caller. So a change to another user is kept and shown, and protects nothing. The threads
 //! of a process share one identity; in Linux the C library brings that about.
 
-use crate::call::Errno;
+use crate::errno::Errno;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::EPERM;

@@ -46,7 +46,6 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use mm::{Commitment, Layout, Overcommit, Profile, Shared, UnmapPolicy};
 use paging::{Tag, X86_64L4};
 use spin::Once;
-use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 pub(crate) use process::Process;
 pub(crate) use thread::{Own, Thread};
@@ -92,10 +91,4 @@ static GRACE: AtomicBool = AtomicBool::new(false);
 pub(crate) fn unmap_by_grace_periods() {
     // Relaxed: as in `new_space`.
     GRACE.store(true, Ordering::Relaxed);
-}
-
-/// Takes a lock of this part of the kernel. No interrupt handler takes one. While this CPU waits,
-/// it performs the flushes that others request.
-pub(crate) fn lock<T>(mutex: &SpinMutex<T>) -> SpinMutexGuard<'_, T> {
-    ::machine::lock(&Kernel, mutex)
 }

@@ -3,11 +3,12 @@
 use super::identity::Identity;
 use super::memory::Memory;
 use super::usage::Usage;
-use super::{Space, Thread, WaitQueue, lock, signal};
+use super::{Space, Thread, WaitQueue, signal};
 use crate::file::Files;
 use crate::file::image::Image;
 use crate::file::ready::Changed;
 use crate::file::setting;
+use crate::lock::lock;
 use crate::machine::Kernel;
 use crate::path::Place;
 use alloc::collections::BTreeMap;
@@ -145,7 +146,7 @@ pub(crate) fn all() -> Vec<Arc<Process>> {
     lock(&ALL).values().cloned().collect()
 }
 
-/// Calls `each` with every process, under the lock of the table: beside it, no process is made.
+/// Calls `each` with every process, under the lock of the table: meanwhile, no process is made.
 pub(crate) fn for_each(each: impl FnMut(&Arc<Process>)) {
     lock(&ALL).values().for_each(each);
 }
@@ -162,15 +163,15 @@ pub(crate) fn is_over() -> bool {
 }
 
 impl Process {
-    /// A process without threads, in the table. `maker` makes it. With `beside`, it is the child of
-    /// the maker's parent; else the maker's. `None`: the maker is ending.
+    /// A process without threads, in the table. `maker` makes it. With `as_sibling`, it is the
+    /// child of the maker's parent; else the maker's. `None`: the maker is ending.
     ///
     /// The maker's end is looked at under the lock of the table, under which [`for_each`] visits
     /// all processes. So a call that ends several of them misses none: it ends the new process, or
     /// it has ended the maker before.
     pub(crate) fn new(
         maker: Option<&Arc<Process>>,
-        beside: bool,
+        as_sibling: bool,
         exit_signal: u32,
         memory: Memory,
         files: Arc<Files>,
@@ -221,16 +222,16 @@ impl Process {
             all.insert(pid, Arc::clone(&process));
         }
         if let Some(maker) = maker {
-            process.join_parent(maker, beside);
+            process.join_parent(maker, as_sibling);
         }
         process.space().iter().for_each(setting::apply);
         Some(process)
     }
 
-    /// Makes a new process a child of its maker, or with `beside`, of the maker's parent.
-    fn join_parent(self: &Arc<Self>, maker: &Arc<Process>, beside: bool) {
+    /// Makes a new process a child of its maker, or with `as_sibling`, of the maker's parent.
+    fn join_parent(self: &Arc<Self>, maker: &Arc<Process>, as_sibling: bool) {
         loop {
-            let above = if beside { lock(&maker.parent).upgrade() } else { None };
+            let above = if as_sibling { lock(&maker.parent).upgrade() } else { None };
             let parent = above.as_ref().unwrap_or(maker);
             let mut children = lock(&parent.children);
             // A parent that has ended has given up its children, the maker among them. The maker
@@ -289,7 +290,7 @@ impl Process {
 
     /// Makes all threads end. The first cause counts.
     pub(crate) fn end(&self, how: Exit) {
-        // With the lock of the threads, so that none is added beside it.
+        // With the lock of the threads, so that none is added meanwhile.
         let threads = lock(&self.threads);
         lock(&self.exiting).get_or_insert(how);
         threads.iter().for_each(|thread| thread.call_attention());

@@ -11,9 +11,10 @@
 //! until they have used their turns. A round ends early after [`LONGEST_ROUND`]: a thread of the
 //! second list waits at most that long, and for the turns of those before it.
 
-use super::{Thread, lock};
+use super::Thread;
 use crate::apic;
 use crate::clock;
+use crate::lock::lock;
 use crate::machine::Kernel;
 use crate::trap::entry::WAKE;
 use alloc::boxed::Box;

@@ -2,11 +2,12 @@
 //! back.
 
 use super::process::Exit;
-use super::{Own, Space, Thread, exit, lock, process, queue, signal, timer};
+use super::{Own, Space, Thread, exit, process, queue, signal, timer};
 use crate::cpu::area;
 use crate::file::monitor::{self, Then};
 use crate::grace::{Grace, quiet};
 use crate::input;
+use crate::lock::lock;
 use crate::smp::tlb_grace;
 use crate::space::tables;
 use crate::trap::{self, Registers};

@@ -18,8 +18,9 @@
 
 use super::process::{self, Exit};
 use super::signal::SIGKILL;
-use super::{Process, Space, lock};
+use super::{Process, Space};
 use crate::cpu::area;
+use crate::lock::lock;
 use crate::machine::Kernel;
 use crate::println;
 use crate::run::frames_at_start;

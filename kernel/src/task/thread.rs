@@ -208,7 +208,7 @@ impl Own {
 }
 
 impl Own {
-    /// The state of a thread beside this one, which begins with the same registers.
+    /// The state of a thread of the same process, which begins with the same registers.
     pub(crate) fn try_clone(&self, space: Arc<Space>) -> Option<Own> {
         Some(Own {
             registers: self.registers,

@@ -3,8 +3,9 @@
 //! long.
 
 use super::thread::Resume;
-use super::{Process, Thread, lock, signal};
+use super::{Process, Thread, signal};
 use crate::clock;
+use crate::lock::lock;
 use crate::machine::Kernel;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;

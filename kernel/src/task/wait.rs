@@ -1,6 +1,7 @@
 //! Queues of threads that wait for an event.
 
-use super::{Thread, lock};
+use super::Thread;
+use crate::lock::lock;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use spin::mutex::SpinMutex;

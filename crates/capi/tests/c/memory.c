@@ -195,7 +195,7 @@ static void calls(uint32_t flags, int counted, int locked)
     countdown = -1;
 }
 
-/* Random writes while there is hardly any memory, beside a section that never ends. */
+/* Random writes while there is hardly any memory, during a section that never ends. */
 static void hardly_any(void)
 {
     struct samara_tree *tree = make(0, 1);

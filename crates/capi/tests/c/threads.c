@@ -1,7 +1,7 @@
 /*
- * Readers beside writers. The entries are structures of the program, which release frees: a reader
- * that saw a freed one would be noticed by its contents, by valgrind and by ThreadSanitizer.
- * Usage: threads [WRITES]
+ * Readers concurrent with writers. The entries are structures of the program, which release frees:
+ * a reader that saw a freed one would be noticed by its contents, by valgrind and by
+ * ThreadSanitizer. Usage: threads [WRITES]
  */
 #include <pthread.h>
 #include <sched.h>

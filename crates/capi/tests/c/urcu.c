@@ -1,7 +1,7 @@
 /*
- * Trees over the grace periods of liburcu: readers beside a writer, batches with one rcu_head, a
- * barrier, misuse. The flavour is chosen by the program: compiled with URCU_MB, URCU_QSBR or
- * neither.
+ * Trees over the grace periods of liburcu: readers concurrent with a writer, batches with one
+ * rcu_head, a barrier, misuse. The flavour is chosen by the program: compiled with URCU_MB,
+ * URCU_QSBR or neither.
  */
 #include <pthread.h>
 #define URCU_API_MAP

@@ -4,12 +4,12 @@
 //! before and at the end of the child's range. They are selected without branches, because the
 //! child that holds an index cannot be predicted, and read only in the leaf. There one mask gives
 //! the slot: the entries at and above (or at and below) the index's slot. If there is none on that
-//! side, the search continues from the root with the index beside the leaf.
+//! side, the search continues from the root with the index next to the leaf.
 //!
 //! Without a writer two descents are enough, because holes that touch are one hole, so only one
-//! leaf can end (or begin) with a hole before the next entry. Beside a writer, a descent sees what
-//! the tree held at some moment under the guard, for indices that no earlier descent has covered
-//! (I1).
+//! leaf can end (or begin) with a hole before the next entry. With a concurrent writer, a descent
+//! sees what the tree held at some moment under the guard, for indices that no earlier descent has
+//! covered (I1).
 //!
 //! Cursors and iterators go on from the place that they find, so their [`walk`] notes the nodes and
 //! slots of the descent: two stores a level. They never search from the root again, which would

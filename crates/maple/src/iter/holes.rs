@@ -8,8 +8,8 @@ use core::ops::RangeInclusive;
 /// An iterator over the free ranges inside some bounds, in order;
 /// [`MapleTree::holes`](crate::MapleTree::holes) makes it.
 ///
-/// Beside a writer it is no snapshot: each range was free at some moment under the guard. Cost of a
-/// step: two steps of a cursor.
+/// With a concurrent writer it is no snapshot: each range was free at some moment under the guard.
+/// Cost of a step: two steps of a cursor.
 #[derive(Debug)]
 pub struct Holes<'g, E: Entry> {
     cursor: ReadCursor<'g, E>,

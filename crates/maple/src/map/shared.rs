@@ -1,4 +1,4 @@
-//! The map that is read beside a writer.
+//! The map that is read concurrently with a writer.
 
 use super::key::{Key, indices, keys};
 use super::reads::reads;

@@ -8,7 +8,7 @@ use std::format;
 use std::sync::Arc;
 use std::vec::Vec;
 
-/// Random stores, erases and reads of a map of bytes, beside an array.
+/// Random stores, erases and reads of a map of bytes, against an array.
 #[test]
 fn a_map_is_an_array_of_options() {
     let mut random = fastrand_like(7);
@@ -86,7 +86,7 @@ impl Key for Block {
 }
 
 /// Keys of all 64 bits, also where pointers have 32: writes over 256 equal parts of the key range,
-/// beside an array, and some parts of these parts.
+/// against an array, and some parts of these parts.
 #[test]
 #[cfg(any(target_pointer_width = "64", target_has_atomic = "64"))]
 fn keys_have_64_bits() {
@@ -330,7 +330,7 @@ fn a_parallel_iteration_meets_each_entry_once() {
     assert_eq!((&none).into_par_iter().count(), 0);
 }
 
-/// A set beside an array of keys.
+/// A set against an array of keys.
 #[test]
 fn a_set_is_an_array_of_flags() {
     let mut random = fastrand_like(11);
@@ -433,7 +433,7 @@ fn values_are_changed_in_place() {
     assert_eq!(map.len(), map.iter_mut().rev().count());
 }
 
-/// The best fit beside a search of all holes; and entries that contain their place.
+/// The best fit against a search of all holes; and entries that contain their place.
 #[test]
 fn places_are_found_before_entries_are_made() {
     let mut random = fastrand_like(3);

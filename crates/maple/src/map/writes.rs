@@ -35,7 +35,7 @@ macro_rules! writes {
             mut same: impl FnMut(E::Ref<'_>) -> bool,
         ) -> Result<RangeInclusive<K>, Refused<E>> {
             let (first, last) = indices(&range).into_inner();
-            // An index beside the keys is no entry's: all stores are inside `MIN` and `MAX`.
+            // An index outside the keys is no entry's: all stores are inside `MIN` and `MAX`.
             let stored = $writer.store_merged(first..=last, entry, |entry| same(entry));
             stored.map(|range| keys(&range))
         }

@@ -7,7 +7,8 @@
 //!
 //! - Separators and length never change once readers can reach the node.
 //! - A child is replaced by one store, always by a subtree that covers the same range.
-//! - Only the writer stores gaps. A reader that runs beside the writer treats gaps as hints.
+//! - Only the writer stores gaps. A reader that runs concurrently with the writer treats gaps as
+//!   hints.
 
 use super::few;
 use super::link::{AtomicLink, Link};
@@ -273,7 +274,7 @@ impl Inner {
     }
 
     /// The largest gap below the node. It is known to be at most `limit`; the search may stop
-    /// there. For a reader that runs beside a writer it is a hint, like each gap.
+    /// there. For a reader that runs concurrently with a writer it is a hint, like each gap.
     pub(crate) fn max_gap(&self, limit: Index) -> Index {
         self.max_gap_with((0, 0), limit)
     }

@@ -21,8 +21,7 @@ use crate::Index;
 use crate::layout::{INNER_SLOTS, LEAF_CELLS};
 use core::arch::aarch64::*;
 
-/// Whether vectors move words, as integers, which carry no provenance.
-pub(super) const MOVES_WORDS: bool = false;
+const _: () = assert!(!super::word::MOVES_WORDS);
 
 // 32 narrow bounds, or 24 wide ones, lie in the room.
 const _: () = assert!(8 * LEAF_CELLS >= 192 && INNER_SLOTS == 16 && LANES == 32);

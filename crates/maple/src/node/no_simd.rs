@@ -10,9 +10,7 @@ use super::job::{Job, Scalar};
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom, feature = "small"))))]
 pub(super) use x86::run;
 
-/// Whether vectors move words, as integers, which carry no provenance. Then the provenance of a
-/// word is exposed while the word is in a leaf.
-pub(super) const MOVES_WORDS: bool = false;
+const _: () = assert!(!super::word::MOVES_WORDS);
 
 /// Runs a job with the instructions that every CPU has.
 #[cfg(not(all(target_arch = "x86_64", not(any(miri, loom, feature = "small")))))]

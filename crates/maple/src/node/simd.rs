@@ -26,9 +26,7 @@ use crate::layout::{INNER_SLOTS, LEAF_CELLS};
 use avx512::Avx512;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-/// Whether vectors move words, as integers, which carry no provenance. Then the provenance of a
-/// word is exposed while the word is in a leaf.
-pub(super) const MOVES_WORDS: bool = true;
+const _: () = assert!(super::word::MOVES_WORDS);
 
 // Two vectors of narrow bounds, or three of wide ones, lie in the room; the separators and one more
 // word fill two vectors.

@@ -1,7 +1,14 @@
 //! Words of leaves: pointers to entries, as cells hold them.
 
-use super::simd::MOVES_WORDS;
 use core::ptr;
+
+/// Whether vectors move words, as integers, which carry no provenance. Then the provenance of a
+/// word is exposed while the word is in a leaf. Each implementation in `simd` asserts its own.
+pub(super) const MOVES_WORDS: bool = cfg!(all(
+    not(any(miri, loom, fuzzing, samara_small_nodes, feature = "small")),
+    target_arch = "x86_64",
+    any(feature = "std", target_feature = "avx2"),
+));
 
 /// Prepares a word for a leaf. Takes no instruction.
 #[inline(always)]

@@ -152,7 +152,7 @@ fn a_write_anywhere_that_shares() {
     Course { rounds, fill_every: 60, duplicate_every: 1, keep: 3 }.run(3, write, write);
 }
 
-/// The writes of a move, in trees that share nodes with a duplicate: some are beside each other,
+/// The writes of a move, in trees that share nodes with a duplicate: some are neighbours,
 /// and the first of them may have filled or emptied the nodes of the next.
 #[test]
 #[cfg_attr(miri, ignore = "long")]
@@ -263,7 +263,7 @@ fn holes_of_all_lengths() {
 }
 
 /// An erase of the entry that holds an index, after `preallocate` of that index alone: entries of
-/// all lengths, with holes of all lengths beside them, also in nodes shared with a duplicate.
+/// all lengths, with holes of all lengths next to them, also in nodes shared with a duplicate.
 #[test]
 #[cfg_attr(miri, ignore = "long")]
 fn an_erase_by_any_index() {

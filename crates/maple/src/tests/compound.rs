@@ -31,7 +31,7 @@ fn check<R: Reclaim>(writer: &Writer<'_, u32, R, Flaky>, model: &[u32]) {
     }
 }
 
-/// Transactions that succeed, fail, or run out of memory, between single writes, beside a duplicate
+/// Transactions that succeed, fail, or run out of memory, between single writes, with a duplicate
 /// that must not change.
 fn transactions<R: Reclaim>(mut with: impl FnMut(&mut dyn FnMut(&mut Writer<'_, u32, R, Flaky>))) {
     let mut dice = Dice(5);

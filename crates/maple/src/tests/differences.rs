@@ -122,7 +122,7 @@ fn it_looks_at_what_has_changed() {
     // On each way to a change, in both trees: a node of each level, and its children.
     let most = 3 * 2 * crate::layout::INNER_SLOTS * tree.height();
     assert!(nodes <= most, "{nodes} nodes at height {}", tree.height());
-    // Beside an empty tree all is looked at.
+    // Against an empty tree all is looked at.
     let empty = Tree::<Single>::new_in();
     assert_eq!(looks(&empty, &tree).0, n + 3);
     assert_eq!(looks(&tree, &empty).0, n + 3);

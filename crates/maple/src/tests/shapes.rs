@@ -197,8 +197,8 @@ fn a_hole_over_leaves_of_one_parent_or_two() {
     // The ranges begin anywhere, so their ends lie under one parent, under neighbouring parents,
     // and under parents further apart. Entries with holes between them leave leaves half full, so
     // that one leaf is left; touching entries leave two. Under Miri there are only as many writes
-    // as all four cases need, on one tree, alternately by the owner and beside readers, with one
-    // check at the end.
+    // as all four cases need, on one tree, alternately by the owner and concurrently with readers,
+    // with one check at the end.
     let (n, step, lengths): (usize, usize, &[usize]) =
         if cfg!(miri) { (240, 67, &[2, 40]) } else { (300, 3, &[2, 16, 40]) };
     let modes: &[&[bool]] = if cfg!(miri) { &[&[false, true]] } else { &[&[false], &[true]] };
@@ -244,7 +244,7 @@ fn a_hole_over_leaves_of_one_parent_or_two() {
 #[test]
 fn erases_that_leave_little_or_go_on_in_another_leaf() {
     // Each entry is erased by itself, in random order, and some come back. So leaves become too
-    // small in the middle of others, and entries at the ends of leaves go, beside neighbours with
+    // small in the middle of others, and entries at the ends of leaves go, next to neighbours with
     // the same parent and with another one.
     let (n, steps) = if cfg!(miri) { (160, 240) } else { (400, 3000) };
     let modes: &[&[bool]] = if cfg!(miri) { &[&[false, true]] } else { &[&[false], &[true]] };

@@ -1,4 +1,4 @@
-//! Readers beside a writer, and the ways to become the writer.
+//! Readers concurrently with a writer, and the ways to become the writer.
 
 use crate::Index;
 use crate::{Error, MapleTree};

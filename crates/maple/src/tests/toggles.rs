@@ -62,13 +62,13 @@ fn an_entry_that_comes_and_goes_changes_one_leaf() {
                 toggle(&mut among, at..=at + len - 1, count);
             }
             among.get_mut().validate().unwrap();
-            // Beside all of them, near and far.
+            // Next to all of them, near and far.
             let above = base + count as Index * step;
             for at in [2 * step, base - 3 * step, above, base + (255 << 32), Index::MAX - step + 1]
             {
-                let mut beside = tree(base, step, count, &mut dice);
-                toggle(&mut beside, at..=at + len - 1, count);
-                beside.get_mut().validate().unwrap();
+                let mut near = tree(base, step, count, &mut dice);
+                toggle(&mut near, at..=at + len - 1, count);
+                near.get_mut().validate().unwrap();
             }
         }
     }

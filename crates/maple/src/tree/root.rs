@@ -28,7 +28,7 @@ pub(crate) struct Core<E: Entry, R: Reclaim, A: NodeAlloc> {
 unsafe impl<E: Entry, R: Reclaim, A: NodeAlloc> Send for Core<E, R, A> {}
 // SAFETY: a shared tree gives out shared references to its entries, which are `Sync`. Writers move
 // entries in and out from any thread; entries are `Send`, and a writer holds the lock. Readers read
-// nodes beside a writer as the module `descent` explains.
+// nodes concurrently with a writer as the module `descent` explains.
 unsafe impl<E: Entry, R: Reclaim, A: NodeAlloc> Sync for Core<E, R, A> {}
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Core<E, R, A> {

@@ -214,9 +214,9 @@ impl WriteDescent {
             let (inner, slot) = unsafe { self.step(level) };
             // SAFETY: as above.
             let len = unsafe { inner.seps() }.len();
-            let beside = if after { slot + 1 } else { slot.wrapping_sub(1) };
-            if beside < len {
-                let mut link = inner.child(beside);
+            let neighbour = if after { slot + 1 } else { slot.wrapping_sub(1) };
+            if neighbour < len {
+                let mut link = inner.child(neighbour);
                 while link.level() > 0 {
                     // SAFETY: as above.
                     let inner = unsafe { link.as_inner() };

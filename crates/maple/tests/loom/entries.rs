@@ -17,7 +17,7 @@ fn canaries(n: usize) -> Canaries {
     tree
 }
 
-fn beside(write: fn(&Canaries)) {
+fn concurrently(write: fn(&Canaries)) {
     model(move || {
         let tree = Arc::new(canaries(3));
         let writer = {
@@ -40,12 +40,12 @@ fn beside(write: fn(&Canaries)) {
 
 #[test]
 fn replaced() {
-    beside(|tree| tree.store_range(10..=19, Canary::new(9)).unwrap());
+    concurrently(|tree| tree.store_range(10..=19, Canary::new(9)).unwrap());
 }
 
 #[test]
 fn erased_and_looked_at_by_the_writer() {
-    beside(|tree| {
+    concurrently(|tree| {
         let (_, erased) = tree.erase(15).unwrap().unwrap();
         assert_eq!(erased.get().value(), 2);
         assert!(erased.into_inner().is_err());
@@ -54,12 +54,12 @@ fn erased_and_looked_at_by_the_writer() {
 
 #[test]
 fn split_in_two() {
-    beside(|tree| tree.store_range(14..=15, Canary::new(9)).unwrap());
+    concurrently(|tree| tree.store_range(14..=15, Canary::new(9)).unwrap());
 }
 
 #[test]
 fn duplicated_beside_a_reader() {
-    beside(|tree| {
+    concurrently(|tree| {
         let copy = tree.duplicate().unwrap();
         tree.erase_range(10..=19).unwrap();
         assert_eq!(copy.load(&copy.pin(), 12).unwrap().value(), 2);

@@ -1,13 +1,13 @@
-//! Searches for free space beside a writer.
+//! Searches for free space concurrently with a writer.
 
 use crate::{Tree, apart, model};
 use loom::sync::Arc;
 use loom::thread;
 use maple::Error;
 
-/// Runs `look` beside `write`, and returns its result and the tree. The tree has six entries, each
-/// followed by a hole of five, and a hole of ten that stays throughout. `write` fills holes or
-/// makes one longer.
+/// Runs `look` concurrently with `write`, and returns its result and the tree. The tree has six
+/// entries, each followed by a hole of five, and a hole of ten that stays throughout. `write` fills
+/// holes or makes one longer.
 fn seen<T>(write: fn(&Tree), look: impl FnOnce(&Tree) -> T) -> (T, Arc<Tree>) {
     let tree = Arc::new(apart(6) as Tree);
     tree.lock().store_range(65..=usize::MAX, 50).unwrap();
@@ -21,7 +21,7 @@ fn seen<T>(write: fn(&Tree), look: impl FnOnce(&Tree) -> T) -> (T, Arc<Tree>) {
 }
 
 /// The search finds the hole of ten, or a place that was free at some moment.
-fn beside(write: fn(&Tree)) {
+fn concurrently(write: fn(&Tree)) {
     model(move || {
         let look = |tree: &Tree| {
             let guard = tree.pin();
@@ -42,12 +42,12 @@ fn beside(write: fn(&Tree)) {
 
 #[test]
 fn while_a_longer_hole_comes() {
-    beside(|tree| drop(tree.erase(20).unwrap()));
+    concurrently(|tree| drop(tree.erase(20).unwrap()));
 }
 
 #[test]
 fn while_holes_are_filled() {
-    beside(|tree| {
+    concurrently(|tree| {
         tree.store_range(15..=19, 60).unwrap();
         tree.store_range(45..=49, 60).unwrap();
     });
@@ -55,7 +55,7 @@ fn while_holes_are_filled() {
 
 #[test]
 fn while_leaves_merge_beside_it() {
-    beside(|tree| tree.store_range(5..=44, 60).unwrap());
+    concurrently(|tree| tree.store_range(5..=44, 60).unwrap());
 }
 
 /// The largest gap is at least the hole of ten, and at most the largest one that the tree has at

@@ -8,7 +8,7 @@ use loom::thread;
 use maple::MapleTree;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A lookup and an iteration beside a store that replaces the leaf.
+/// A lookup and an iteration concurrently with a store that replaces the leaf.
 fn nodes<K: Kind>() {
     model(|| {
         let tree: Arc<MapleTree<u32, Counting<K>, Pool<false>>> = Arc::new(touching(3));
@@ -25,7 +25,7 @@ fn nodes<K: Kind>() {
     });
 }
 
-/// A read of an entry beside its removal.
+/// A read of an entry concurrently with its removal.
 fn entries<K: Kind>() {
     model(|| {
         let tree = MapleTree::<Canary, Counting<K>, Pool<false>>::new_in();

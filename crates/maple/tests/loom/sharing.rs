@@ -1,7 +1,7 @@
 //! Trees that share nodes: writes to both at once, and reads of one while the other releases nodes.
 //!
 //! A tree of six entries has an inner node above its leaves. So a write copies a shared inner node
-//! and a shared leaf, and adds references to the leaves beside it.
+//! and a shared leaf, and adds references to the leaves next to it.
 
 use crate::engine::{Counting, Hasty, Kind, Right};
 use crate::memory::{self, Pool, Shared};
@@ -124,13 +124,13 @@ fn a_reader_while_the_other_lets_go() {
         };
         {
             let guard = tree.pin();
-            let (early, beside) = (tree.load(&guard, 12), tree.load(&guard, 2));
+            let (early, neighbour) = (tree.load(&guard, 12), tree.load(&guard, 2));
             let late = tree.load(&guard, 12).unwrap().value();
             assert!(matches!(late, 2 | 80), "{late}");
             // A late read under the guard.
             let early = early.unwrap().value();
             assert!(early == 2 || (early, late) == (80, 80), "the old entry came back");
-            assert_eq!(beside.unwrap().value(), 1);
+            assert_eq!(neighbour.unwrap().value(), 1);
         }
         writer.join().unwrap();
         holds(&tree, N, &[(12, Some(80))]);

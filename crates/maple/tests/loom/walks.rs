@@ -4,8 +4,8 @@ use crate::{Tree, model, touching};
 use loom::sync::Arc;
 use loom::thread;
 
-/// The number of entries in the tree of [`touching`], and the writes beside the walk. The first and
-/// the last entry stay throughout.
+/// The number of entries in the tree of [`touching`], and the writes concurrently with the walk.
+/// The first and the last entry stay throughout.
 type Story = (usize, &'static [fn(&Tree)]);
 
 const STORIES: [Story; 9] = [
@@ -70,7 +70,7 @@ fn sound(walk: &Entries, states: &[Entries]) {
     }
 }
 
-fn beside(walk: fn(&Tree) -> Entries) {
+fn concurrently(walk: fn(&Tree) -> Entries) {
     for (n, writes) in STORIES {
         model(move || {
             let plain: Tree = touching(n);
@@ -95,12 +95,12 @@ fn beside(walk: fn(&Tree) -> Entries) {
 
 #[test]
 fn iteration() {
-    beside(entries);
+    concurrently(entries);
 }
 
 #[test]
 fn iteration_from_both_ends() {
-    beside(|tree| {
+    concurrently(|tree| {
         let guard = tree.pin();
         let mut iter = tree.iter(&guard, 0..=usize::MAX);
         let (mut low, mut high) = (Vec::new(), Vec::new());
@@ -116,7 +116,7 @@ fn iteration_from_both_ends() {
 
 #[test]
 fn a_cursor_backwards() {
-    beside(|tree| {
+    concurrently(|tree| {
         let guard = tree.pin();
         let mut cursor = tree.cursor(&guard, usize::MAX);
         let mut seen = Vec::new();
@@ -131,7 +131,7 @@ fn a_cursor_backwards() {
 /// Every index once, holes included; a hole may come in pieces.
 #[test]
 fn a_cursor_over_every_range() {
-    beside(|tree| {
+    concurrently(|tree| {
         let guard = tree.pin();
         let mut cursor = tree.cursor(&guard, 0);
         let (mut seen, mut next) = (Vec::new(), Some(0));
@@ -150,7 +150,7 @@ fn a_cursor_over_every_range() {
 /// The guard ends between two steps, so the cursor must not use any node that it visited.
 #[test]
 fn a_cursor_that_pauses() {
-    beside(|tree| {
+    concurrently(|tree| {
         let mut seen = Vec::new();
         let mut place = tree.cursor(&tree.pin(), 0).pause();
         loop {

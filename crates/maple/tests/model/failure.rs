@@ -53,7 +53,7 @@ fn every_failure(
     for alone in [true, false] {
         for mut scene in scenes() {
             let ledger = scene.ledger.clone();
-            // First with the tree owned alone, where leaves are changed in place; then beside
+            // First with the tree owned alone, where leaves are changed in place; then with
             // readers.
             for n in 0.. {
                 // A new writer for each try, so that it does not profit from allocations before a

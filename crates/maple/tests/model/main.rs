@@ -6,7 +6,7 @@
 // There, casts of an index to `u64` do nothing.
 #![cfg_attr(target_pointer_width = "32", allow(clippy::unnecessary_cast))]
 
-mod beside;
+mod concurrent;
 mod failure;
 mod family;
 mod ledger;
@@ -77,6 +77,6 @@ proptest! {
         walker in walker(),
         during in interrupted(),
     ) {
-        beside::run(scale, &before, walker, &during);
+        concurrent::run(scale, &before, walker, &during);
     }
 }

@@ -1,12 +1,12 @@
 //! The proptest strategies for scripts.
 
-use crate::beside::Walker;
+use crate::concurrent::Walker;
 use crate::script::{Area, CELLS, Cells, Event, Hold, Move, Op, Scale, Session};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 fn cell() -> impl Strategy<Value = u16> {
-    // The ends, and the cells beside the huge gap, are chosen more often than others.
+    // The ends, and the cells next to the huge gap, are chosen more often than others.
     prop_oneof![
         8 => 0..CELLS,
         1 => prop_oneof![Just(0), Just(1), Just(CELLS - 2), Just(CELLS - 1)],

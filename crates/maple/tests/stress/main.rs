@@ -1,4 +1,4 @@
-//! Readers that check I1 beside writers, optimised, for any time.
+//! Readers that check I1 concurrently with writers, optimised, for any time.
 //!
 //! `cargo test --release -p samara-maple --test stress -- --nocapture` runs for some seconds, and
 //! `SAMARA_STRESS_SECONDS=300` for minutes. `--cfg samara_small_nodes` in RUSTFLAGS makes the trees

@@ -3,8 +3,9 @@
 //! So a name that could be set is not there (ENODATA), the list is empty, and setting one is not
 //! supported. All arguments are checked first.
 
-use super::{Call, Errno, HERE, Outcome};
+use super::{Call, HERE, Outcome};
 use crate::call::fail;
+use crate::errno::Errno;
 use linux_raw_sys::errno::{E2BIG, EINVAL, ENODATA, EOPNOTSUPP, ERANGE};
 use linux_raw_sys::general::AT_SYMLINK_NOFOLLOW;
 

@@ -4,9 +4,9 @@
 //! nor asks the heap, whatever its length: a program may offer 64 KiB and get five bytes. No byte
 //! of an earlier call leaves the kernel, because callers pass on only what they have put in.
 
-use super::Errno;
+use crate::errno::Errno;
+use crate::lock::lock;
 use crate::machine::Kernel;
-use crate::task::lock;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::ENOMEM;

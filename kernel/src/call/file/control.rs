@@ -1,7 +1,8 @@
 //! fcntl, flock and ioctl.
 
-use super::{Call, Errno, Outcome, monitor};
+use super::{Call, Outcome, monitor};
 use crate::call::{Stop, fail};
+use crate::errno::Errno;
 use crate::file::locks::{FileLock, Of};
 use crate::file::node::{Device, Kind};
 use crate::file::open::Open;

@@ -4,8 +4,9 @@
 
 use super::buffer::Buffer;
 use super::parts::MOST;
-use super::{Call, Errno, Outcome};
+use super::{Call, Outcome};
 use crate::call::fail;
+use crate::errno::Errno;
 use crate::file::node::Kind;
 use crate::file::open::Open;
 use crate::file::socket::Extra;

@@ -1,9 +1,10 @@
 //! epoll_create(2), epoll_ctl(2), epoll_wait(2).
 
 use super::poll::{MILLISECOND, deadline, deadline_at, with_mask};
-use super::{Call, Errno, Outcome, check_flags};
+use super::{Call, Outcome, check_flags};
 use crate::call::fail;
 use crate::clock;
+use crate::errno::Errno;
 use crate::file::epoll::{Epoll, Event, Wanted};
 use crate::file::node::Kind;
 use crate::file::open::{Mode, Open};

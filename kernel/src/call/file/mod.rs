@@ -37,14 +37,15 @@ pub(super) mod status;
 pub(super) mod timerfd;
 pub(super) mod transfer;
 
-use super::{Call, Errno, Outcome};
+use super::{Call, Outcome};
+use crate::errno::Errno;
 use crate::file::Files;
 use crate::file::node::{Kind, Node};
 use crate::file::open::{Mode, Open};
+use crate::lock::lock;
 use crate::machine::Kernel;
 use crate::path::{Found, Start};
 use crate::task::identity::OF_FILES;
-use crate::task::lock;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENOENT, ENOMEM, ENOTDIR};

@@ -1,7 +1,8 @@
 //! userfaultfd(2), the ioctls of its descriptors, and PAGEMAP_SCAN.
 
-use super::{Call, Errno, Outcome, check_flags};
+use super::{Call, Outcome, check_flags};
 use crate::call::fail;
+use crate::errno::Errno;
 use crate::file::monitor::{FEATURES, Monitor};
 use crate::file::node::Kind;
 use crate::file::open::{Mode, Open};

@@ -1,12 +1,13 @@
 //! Calls on folders, links and names.
 
-use super::{Call, Errno, HERE, Outcome, check_flags, follow_flag};
+use super::{Call, HERE, Outcome, check_flags, follow_flag};
 use crate::call::fail;
+use crate::errno::Errno;
 use crate::file::node::{Kind, Node};
 use crate::file::pipe::Pipe;
 use crate::file::tree::{self, Existing};
+use crate::lock::lock;
 use crate::path::Found;
-use crate::task::lock;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::{EEXIST, EFAULT, EINVAL, ENOENT, ENOMEM, ENOTDIR, EPERM, ERANGE};

@@ -1,14 +1,15 @@
 //! Calls that make and close descriptors.
 
-use super::{Call, Errno, HERE, Outcome, check_flags};
+use super::{Call, HERE, Outcome, check_flags};
 use crate::call::fail;
+use crate::errno::Errno;
 use crate::file::image::Writer;
 use crate::file::node::{Kind, Node};
 use crate::file::open::{Mode, Open, refused, truncate};
 use crate::file::{DESCRIPTORS, tree};
+use crate::lock::lock;
 use crate::path::Found;
 use crate::space::tables;
-use crate::task::lock;
 use alloc::string::String;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,6 @@
 //! The parts of a program's memory that a read or a write names.
 
-use super::Errno;
+use crate::errno::Errno;
 use crate::user::END;
 use crate::user::copy::User;
 use alloc::vec::Vec;

@@ -1,8 +1,9 @@
 //! pidfd_open(2), pidfd_send_signal(2), pidfd_getfd(2), process_madvise(2).
 
-use super::{Call, Errno, Outcome, check_flags};
+use super::{Call, Outcome, check_flags};
 use crate::call::signal::{number, read_info};
 use crate::call::{Stop, fail};
+use crate::errno::Errno;
 use crate::file::node::Kind;
 use crate::file::open::{Mode, Open};
 use crate::file::pidfd::PidFd;

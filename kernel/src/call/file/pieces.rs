@@ -7,9 +7,10 @@
 //! turn is over, and is made again later. It records the bytes that it has moved. Changes of the
 //! arguments in the program's memory count for the bytes that are left.
 
-use super::{Call, Errno};
+use super::Call;
 use crate::call::Stop;
 use crate::clock;
+use crate::errno::Errno;
 use crate::file::open::Open;
 use crate::file::ready::Changed;
 use crate::task::{WaitQueue, run, timer};

@@ -3,9 +3,10 @@
 //! The thread waits at all files that the call names and that can change. A wake-up makes the call
 //! again, which looks at all of them. It keeps the files while it waits.
 
-use super::{Call, Errno, Outcome};
+use super::{Call, Outcome};
 use crate::call::{Stop, fail, timespec};
 use crate::clock;
+use crate::errno::Errno;
 use crate::file::DESCRIPTORS;
 use crate::file::open::Open;
 use crate::task::signal;

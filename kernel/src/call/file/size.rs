@@ -1,11 +1,13 @@
 //! Calls on positions and sizes.
 
-use super::{Call, Errno, HERE, Outcome};
+use super::{Call, HERE, Outcome};
 use crate::call::fail;
+use crate::errno::Errno;
 use crate::file::image::Writer;
 use crate::file::node::{CHANGED, Kind, Node, WRITTEN};
 use crate::file::open::{refused, truncate as set_size};
-use crate::task::{lock, signal};
+use crate::lock::lock;
+use crate::task::signal;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{
     EBADF, EFBIG, EINTR, EINVAL, EISDIR, ENODEV, ENOSPC, ENXIO, EOPNOTSUPP, EPERM, ESPIPE,

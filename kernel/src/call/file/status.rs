@@ -1,7 +1,8 @@
 //! Calls on what is known of a file: size, permissions, owner, times.
 
-use super::{Call, Errno, HERE, Outcome, check_flags};
+use super::{Call, HERE, Outcome, check_flags};
 use crate::call::{fail, real_time};
+use crate::errno::Errno;
 use crate::file::node::{CHANGED, CREATED, Kind, Node, READ, WRITTEN};
 use crate::machine::Kernel;
 use crate::run;

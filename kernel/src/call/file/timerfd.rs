@@ -1,7 +1,8 @@
 //! timerfd_create(2), timerfd_settime(2), timerfd_gettime(2).
 
-use super::{Call, Errno, Outcome, check_flags};
+use super::{Call, Outcome, check_flags};
 use crate::call::{due, fail, timespec, write_itimerspec};
+use crate::errno::Errno;
 use crate::file::node::Kind;
 use crate::file::open::Mode;
 use crate::file::timerfd::TimerFd;

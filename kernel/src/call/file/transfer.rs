@@ -5,8 +5,9 @@
 
 use super::buffer::Buffer;
 use super::parts::Parts;
-use super::{Call, Errno, Outcome, eventfd, socket};
+use super::{Call, Outcome, eventfd, socket};
 use crate::call::{Stop, fail};
+use crate::errno::Errno;
 use crate::file::monitor::{MESSAGE, Monitor};
 use crate::file::node::Kind;
 use crate::file::open::Open;

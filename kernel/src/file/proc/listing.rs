@@ -5,9 +5,10 @@
 //! read takes longer than one part, and a listing needs the memory of one.
 
 use super::{Text, read_text};
-use crate::call::Errno;
+use crate::errno::Errno;
 use crate::file::budget::Charge;
-use crate::task::{Space, lock};
+use crate::lock::lock;
+use crate::task::Space;
 use alloc::sync::Weak;
 use linux_raw_sys::errno::{ENFILE, ENOMEM};
 use spin::mutex::SpinMutex;
@@ -75,7 +76,7 @@ impl Listing {
 
     /// Writes a part. Returns where the next one goes on.
     fn write(&self, space: &Space, from: usize, text: &mut Text) -> Result<Option<usize>, Errno> {
-        /// The VMAs that are written with the write right held.
+        /// The VMAs that are written with the mmap lock held.
         const TOGETHER: usize = 4;
         let mut next = Some(from);
         while let Some(from) = next.filter(|_| text.0.len() < PART) {

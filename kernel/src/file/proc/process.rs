@@ -2,12 +2,13 @@
 
 use super::listing::Listing;
 use super::{Content, text};
-use crate::call::Errno;
+use crate::errno::Errno;
 use crate::load::CLOCK_TICKS;
+use crate::lock::lock;
 use crate::path::Target;
 use crate::task::process as processes;
 use crate::task::usage::Used;
-use crate::task::{Process, Space, Thread, lock, shortage};
+use crate::task::{Process, Space, Thread, shortage};
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -1,8 +1,9 @@
 //! Files of `/proc` that tell of the machine.
 
 use super::Entry;
+use crate::lock::lock;
 use crate::machine::Kernel;
-use crate::task::{lock, process as processes, promises};
+use crate::task::{process as processes, promises};
 use crate::{call, clock, run};
 use core::fmt::{self, Write};
 use machine::{Cpus, FrameSource};

@@ -9,11 +9,11 @@
 
 use super::Socket;
 use super::names::Name;
-use crate::call::Errno;
+use crate::errno::Errno;
 use crate::file::budget::Charge;
 use crate::file::node::Kind;
 use crate::file::open::Open;
-use crate::task::lock;
+use crate::lock::lock;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};

@@ -1,11 +1,11 @@
 //! Addresses of sockets: paths, and names in a space of their own, which begin with a zero.
 
 use super::{Socket, Type};
-use crate::call::Errno;
+use crate::errno::Errno;
 use crate::file::node::{Kind, Node};
 use crate::file::tree;
+use crate::lock::lock;
 use crate::path::Start;
-use crate::task::lock;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::sync::{Arc, Weak};

@@ -2,10 +2,10 @@
 
 use super::message::{Credentials, Message, OVERHEAD, Passed};
 use super::{DATAGRAMS, Link, Name, ROOM, Socket, Type};
-use crate::call::Errno;
+use crate::errno::Errno;
 use crate::file::open::Open;
 use crate::file::ready::{READABLE, WRITABLE};
-use crate::task::lock;
+use crate::lock::lock;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::mem;

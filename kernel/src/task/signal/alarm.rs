@@ -6,8 +6,9 @@
 
 use super::{Info, SIGALRM, send};
 use crate::clock;
+use crate::lock::lock;
+use crate::task::Process;
 use crate::task::timer::{self, Timer};
-use crate::task::{Process, lock};
 use alloc::sync::Arc;
 
 /// The timer of a process.

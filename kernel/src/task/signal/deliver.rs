@@ -8,9 +8,10 @@
 
 use super::action::{Effect, RESTART};
 use super::{Action, Info, SIGSEGV, bit, fault, frame, is_ending};
+use crate::lock::lock;
 use crate::println;
 use crate::task::process::Exit;
-use crate::task::{Own, Thread, lock, run};
+use crate::task::{Own, Thread, run};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 use linux_raw_sys::errno::EINTR;

@@ -2,8 +2,9 @@
 //! they end it.
 
 use super::{Info, SI_KERNEL, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV, SIGTRAP, bit};
+use crate::lock::lock;
 use crate::task::process::Exit;
-use crate::task::{Own, Thread, lock, run};
+use crate::task::{Own, Thread, run};
 use alloc::sync::Arc;
 use core::arch::asm;
 use mm::FaultError;

@@ -14,7 +14,7 @@
 use super::action::{ONSTACK, RESTORER};
 use super::fault::Trap;
 use super::{Action, AltStack, Info, WholeInfo, set_mask};
-use crate::call::Errno;
+use crate::errno::Errno;
 use crate::task::{Own, Thread};
 use crate::user::copy::User;
 use crate::user::xstate::{self, END_MARK, XState};

@@ -56,8 +56,9 @@ pub(crate) use stack::AltStack;
 pub(crate) use timers::{Target, Timers};
 
 use super::process::Exit;
-use super::{Process, Thread, lock};
-use crate::call::Errno;
+use super::{Process, Thread};
+use crate::errno::Errno;
+use crate::lock::lock;
 use action::Actions;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;

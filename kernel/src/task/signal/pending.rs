@@ -5,7 +5,7 @@
 //! beyond the bound stays pending without its details.
 
 use super::{Info, bit};
-use crate::call::Errno;
+use crate::errno::Errno;
 use alloc::collections::VecDeque;
 use linux_raw_sys::errno::EAGAIN;
 

@@ -1,6 +1,6 @@
 //! The alternate stack of a thread's handlers (sigaltstack(2)).
 
-use crate::call::Errno;
+use crate::errno::Errno;
 use linux_raw_sys::errno::{EINVAL, ENOMEM, EPERM};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -8,10 +8,11 @@
 //! The list's lock comes before that of a timer. Neither is held while a signal is sent.
 
 use super::{Info, queue, queue_to};
-use crate::call::Errno;
 use crate::clock;
+use crate::errno::Errno;
+use crate::lock::lock;
 use crate::task::timer::{self, Expire, Timer};
-use crate::task::{Process, Thread, lock};
+use crate::task::{Process, Thread};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use linux_raw_sys::errno::EAGAIN;

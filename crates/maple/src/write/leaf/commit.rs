@@ -17,9 +17,9 @@ use grace::Reclaim;
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// Carries out a change of the leaf on the path, and returns the current leaf.
     ///
-    /// Cost for an exclusive owner: four cache lines loaded and stored. Beside readers: the four
-    /// lines stored are those of a new block from the supplies, and there are one release store and
-    /// two words for the grace period.
+    /// Cost for an exclusive owner: four cache lines loaded and stored. With concurrent readers:
+    /// the four lines stored are those of a new block from the supplies, and there are one release
+    /// store and two words for the grace period.
     ///
     /// `wide`: whether the leaf is wide, if the caller knows. `near`: the write is near the last
     /// one, so it may well be at the end of the leaf, where nothing moves. An exclusive owner then

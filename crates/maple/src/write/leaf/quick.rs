@@ -5,9 +5,9 @@
 //! leaf without room is split, a hole that continues in the next leaf and a leaf that would have
 //! too little go to another of the rewrites ([`crate::write::rewrite`]), and the rest to the plan.
 //!
-//! Cost beside readers: the descent, one allocation, four cache lines copied, one release store,
-//! two words for the grace period. For an exclusive owner: the descent, and two short moves in the
-//! leaf.
+//! Cost with concurrent readers: the descent, one allocation, four cache lines copied, one release
+//! store, two words for the grace period. For an exclusive owner: the descent, and two short moves
+//! in the leaf.
 //!
 //! The largest gap of the leaf is measured again: with AVX-512 always, except for a moved end;
 //! otherwise only if a hole that was the largest has changed. It is always stored, which writes one

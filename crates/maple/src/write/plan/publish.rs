@@ -85,7 +85,8 @@ mod tests {
 
     #[test]
     fn readers_see_the_old_leaf_unchanged() {
-        // Beside readers a leaf is replaced, not changed: the old leaf on a path stays as it was.
+        // With concurrent readers a leaf is replaced, not changed: the old leaf on a path stays as
+        // it was.
         let tree = MapleTree::<u32, grace::Epoch>::new();
         tree.store_range(10..=19, 1).unwrap();
         let guard = tree.pin();

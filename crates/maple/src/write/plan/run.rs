@@ -35,9 +35,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             // SAFETY: the promise of `new`.
             unsafe { path.walk(root, Pick::Index(first)) };
             let span = path.span();
-            // Enough for the split of a leaf beside readers, for a write at its border, and for a
-            // hole over leaves of two parents. Full nodes above must be split first; each needs
-            // nodes, too.
+            // Enough for the split of a leaf concurrently with readers, for a write at its border,
+            // and for a hole over leaves of two parents. Full nodes above must be split first; each
+            // needs nodes, too.
             let full = |&level: &usize| path.step(level).len() == INNER_SLOTS;
             let full = (1..path.height()).take_while(full).count();
             needed = Need { leaves: 2, inners: 3.max(1 + 3 * full) };

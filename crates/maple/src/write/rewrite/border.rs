@@ -3,9 +3,9 @@
 //! Holes stay whole, so the hole goes to the neighbour. The neighbour has the other part of the
 //! hole at its end. Its first (or last) index is not stored in it but given by the parent, so it
 //! need not change: the leaf loses the slots of the hole, and the separator between the two moves.
-//! An exclusive owner does that in place. Beside readers one store publishes a new leaf and a new
-//! parent. If the two leaves have different parents, or too little of the leaf would remain, the
-//! write becomes a hole over both leaves ([`super::erase_span`]).
+//! An exclusive owner does that in place. With concurrent readers one store publishes a new leaf
+//! and a new parent. If the two leaves have different parents, or too little of the leaf would
+//! remain, the write becomes a hole over both leaves ([`super::erase_span`]).
 
 use crate::Index;
 use crate::alloc::NodeAlloc;

@@ -82,23 +82,23 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             unsafe { (descent.min(0), descent.max(0), descent.max(1), rest.body()) };
         // For each sibling: the slot of the left leaf of the pair, and the slot of the sibling.
         let pairs = [(at.wrapping_sub(1), at.wrapping_sub(1)), (at, at + 1)];
-        let (first, beside, whole) = pairs.into_iter().find_map(|(first, beside)| {
-            if beside >= seps.len() {
+        let (first, neighbour, whole) = pairs.into_iter().find_map(|(first, neighbour)| {
+            if neighbour >= seps.len() {
                 return None;
             }
             // SAFETY: as above.
             let (leaf, other) = unsafe {
-                let leaf = parent.child(beside).as_leaf();
+                let leaf = parent.child(neighbour).as_leaf();
                 (leaf, leaf.body())
             };
             if E::SHARES && leaf.refs.shared() {
                 return None;
             }
             let (leaf, rest) = ((other, ptr::from_ref(leaf)), (rest_body, ptr::from_ref(rest)));
-            Some(if beside < at {
-                (first, beside, Whole::of(leaf, rest, min - 1)?)
+            Some(if neighbour < at {
+                (first, neighbour, Whole::of(leaf, rest, min - 1)?)
             } else {
-                (first, beside, Whole::of(rest, leaf, max)?)
+                (first, neighbour, Whole::of(rest, leaf, max)?)
             })
         })?;
         if let Err(error) = self.supplies.nodes.fill(Need { leaves: 1, inners: 1 }) {
@@ -111,7 +111,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let slots = u32::MAX >> (31 - to) & u32::MAX << from;
         let hole = body.end(to, max) - body.start(from, min) + 1;
         let others = search.gap(body, body.holes() & !slots, (min, max), Index::MAX);
-        let gap = hole.max(others).max(parent.gap(beside));
+        let gap = hole.max(others).max(parent.gap(neighbour));
         let block = self.supplies.nodes.take_leaf_block().as_ptr();
         // SAFETY: the block is ours alone; its sources do not change.
         unsafe {
@@ -123,8 +123,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             }
         }
         #[cfg(test)]
-        crate::write::JOINED.with_borrow_mut(|joined| joined[usize::from(beside > at)] += 1);
-        let sibling = parent.child(beside);
+        crate::write::JOINED.with_borrow_mut(|joined| joined[usize::from(neighbour > at)] += 1);
+        let sibling = parent.child(neighbour);
         let items = [(seps.end(first + 1, top), Link::to_leaf(block), gap)];
         let splice = Splice { gone: first..first + 2, items: &items };
         let old = self.replace_children(search, descent, splice, false);

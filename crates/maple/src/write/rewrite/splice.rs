@@ -1,9 +1,9 @@
 //! The end of every write that changes more than one leaf of a parent: new children take the place
 //! of old ones, and the gaps above are updated.
 //!
-//! Beside readers, one store publishes a new parent. It makes the new leaves, the new separators
-//! and the new gaps visible together (I1). An exclusive owner may change the parent in place. A
-//! leaf that is the root gets a parent.
+//! With concurrent readers, one store publishes a new parent. It makes the new leaves, the new
+//! separators and the new gaps visible together (I1). An exclusive owner may change the parent in
+//! place. A leaf that is the root gets a parent.
 //!
 //! The caller retires what has left the tree, and that comes last: it may run deferred drops, and a
 //! drop may panic.

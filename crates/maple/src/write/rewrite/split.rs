@@ -1,8 +1,8 @@
 //! A write into a full leaf: the leaf is split in two, if its parent has room for one more child.
 //!
 //! The slots are not unpacked: the second half is copied, and the first half is the leaf with a
-//! smaller length. An exclusive owner changes the leaf and its parent in place. Beside readers one
-//! store publishes two new leaves and a new parent.
+//! smaller length. An exclusive owner changes the leaf and its parent in place. With concurrent
+//! readers one store publishes two new leaves and a new parent.
 //!
 //! A write at an end of the leaf leaves all other slots in one half, so that a run of writes in one
 //! direction leaves full leaves behind.

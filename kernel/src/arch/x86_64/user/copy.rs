@@ -4,7 +4,7 @@
 //! through the CPU's own translations, and handles faults like those of the program
 //! ([`mm::AddressSpace::copy_from_user`]). A bad address is EFAULT.
 
-use crate::call::Errno;
+use crate::errno::Errno;
 use crate::machine::compare_exchange;
 use crate::task::Space;
 use crate::task::process::Name;

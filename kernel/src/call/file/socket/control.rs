@@ -1,6 +1,7 @@
 //! Control messages: files (SCM_RIGHTS) and credentials (SCM_CREDENTIALS).
 
-use super::{Call, Errno};
+use super::Call;
+use crate::errno::Errno;
 use crate::file::open::Open;
 use crate::file::socket::Extra;
 use crate::file::socket::message::Credentials;

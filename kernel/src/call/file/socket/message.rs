@@ -2,8 +2,9 @@
 
 use super::super::buffer::Buffer;
 use super::super::parts::Parts;
-use super::{BAD, Call, Errno, Outcome, control, of, put_name, target, tell_name, wait};
+use super::{BAD, Call, Outcome, control, of, put_name, target, tell_name, wait};
 use crate::call::{Stop, fail};
+use crate::errno::Errno;
 use crate::file::open::Open;
 use crate::file::socket::message::Credentials;
 use crate::file::socket::{Extra, Name, Socket, Taken, Type};

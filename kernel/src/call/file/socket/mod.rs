@@ -13,8 +13,9 @@ pub(in crate::call) mod message;
 pub(in crate::call) mod option;
 
 use super::poll::deadline;
-use super::{Call, Errno, HERE, Outcome, check_flags};
+use super::{Call, HERE, Outcome, check_flags};
 use crate::call::{Stop, fail};
+use crate::errno::Errno;
 use crate::file::node::Kind;
 use crate::file::open::Open;
 use crate::file::ready::Changed;

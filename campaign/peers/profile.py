@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Shows in which functions a kernel ran most instructions.
 
-    campaign/beside/profile.py COUNTS SYMBOLS
+    campaign/peers/profile.py COUNTS SYMBOLS
 
 COUNTS is a file that --profile of campaign/kernbench or campaign/snapshot wrote. SYMBOLS is the
 kernel's ELF file, vmlinux for Linux, or a System.map. An inlined function counts for its caller;
