@@ -27,6 +27,7 @@
 //! - A move that finds nothing returns `None` and leads to `Overflow` or `Underflow`.
 //! - `empty_area` and `empty_area_rev` lead to `Active` on the hole found, or to `Nowhere`.
 
+mod moves;
 mod position;
 mod read;
 mod write;

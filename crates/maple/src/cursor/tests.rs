@@ -185,7 +185,7 @@ fn writing_moves_the_cursor() {
     assert_eq!(cursor.walk(), Some(2));
     let (range, erased) = cursor.erase().unwrap().unwrap();
     assert_eq!((range, erased.into_inner().unwrap()), (20..=29, 2));
-    // The hole includes the one beside it.
+    // The hole includes the one next to it.
     assert_eq!((cursor.state(), cursor.range()), (Active, 20..=39));
     assert!(cursor.erase().unwrap().is_none());
     assert_eq!(cursor.prev(0), Some((10..=19, 1)));

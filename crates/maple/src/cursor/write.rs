@@ -49,148 +49,13 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
         self.writer.root()
     }
 
-    /// The state of the cursor.
-    pub fn state(&self) -> State {
-        self.at.state()
-    }
-
-    /// The range that the cursor is on. In `Start`, `Overflow` and `Underflow` it is one index.
-    pub fn range(&self) -> RangeInclusive<Index> {
-        let (min, max) = self.at.range();
-        min..=max
-    }
-
-    /// Moves to `index`. The new state is `Start`.
-    pub fn set(&mut self, index: Index) {
-        self.at.set(index);
-    }
-
-    /// Sets the state to `Start` at the current index.
-    pub fn reset(&mut self) {
-        self.at.set(self.at.range().0);
-    }
-
     /// The position, to continue from with another writer. Preallocated memory stays with this
     /// writer.
     pub fn pause(self) -> Paused {
         Paused::of(self.at)
     }
 
-    /// Reads the range that holds the cursor's index. Returns its entry, or `None` for a hole. The
-    /// new state is `Active`.
-    pub fn walk(&mut self) -> Option<E::Ref<'_>> {
-        // SAFETY: we are the writer; the reference borrows the cursor, so no write comes between.
-        unsafe { hit::<E>(self.at.walk(self.root())) }.map(|(_, entry)| entry)
-    }
-
-    /// The next entry that begins at or before `limit`. From `Start`, it is after the range at the
-    /// index.
-    #[inline]
-    pub fn next(&mut self, limit: Index) -> Option<(RangeInclusive<Index>, E::Ref<'_>)> {
-        let Span { min, max, word } = match self.at.step(limit) {
-            Some(span) => span,
-            // SAFETY: as for `walk`.
-            None => unsafe { self.at.next(self.root(), limit)? },
-        };
-        // SAFETY: as above; it is an entry.
-        Some(unsafe { item::<E>(Span { min, max, word }) })
-    }
-
-    /// The previous entry that ends at or after `limit`. From `Start`, it is before the range at
-    /// the index.
-    #[inline]
-    pub fn prev(&mut self, limit: Index) -> Option<(RangeInclusive<Index>, E::Ref<'_>)> {
-        let Span { min, max, word } = match self.at.step_back(limit) {
-            Some(span) => span,
-            // SAFETY: as for `walk`.
-            None => unsafe { self.at.prev(self.root(), limit)? },
-        };
-        // SAFETY: as above; it is an entry.
-        Some(unsafe { item::<E>(Span { min, max, word }) })
-    }
-
-    /// The next entry that begins at or before `limit`. From `Start`, it may be the one at the
-    /// index.
-    #[inline]
-    pub fn find(&mut self, limit: Index) -> Option<(RangeInclusive<Index>, E::Ref<'_>)> {
-        let Span { min, max, word } = match self.at.step(limit) {
-            Some(span) => span,
-            // SAFETY: as for `walk`.
-            None => unsafe { self.at.find(self.root(), limit)? },
-        };
-        // SAFETY: as above; it is an entry.
-        Some(unsafe { item::<E>(Span { min, max, word }) })
-    }
-
-    /// The previous entry that ends at or after `limit`. From `Start`, it may be the one at the
-    /// index.
-    #[inline]
-    pub fn find_rev(&mut self, limit: Index) -> Option<(RangeInclusive<Index>, E::Ref<'_>)> {
-        let Span { min, max, word } = match self.at.step_back(limit) {
-            Some(span) => span,
-            // SAFETY: as for `walk`.
-            None => unsafe { self.at.find_rev(self.root(), limit)? },
-        };
-        // SAFETY: as above; it is an entry.
-        Some(unsafe { item::<E>(Span { min, max, word }) })
-    }
-
-    /// The next range, entry or hole, that begins at or before `limit`. From `Start`, it is the one
-    /// at the index.
-    pub fn next_range(
-        &mut self,
-        limit: Index,
-    ) -> Option<(RangeInclusive<Index>, Option<E::Ref<'_>>)> {
-        // SAFETY: as for `walk`.
-        let span = unsafe { self.at.next_range(self.root(), limit)? };
-        // SAFETY: as for `walk`.
-        Some((span.min..=span.max, unsafe { hit::<E>(span) }.map(|(_, entry)| entry)))
-    }
-
-    /// The previous range, entry or hole, that ends at or after `limit`. From `Start`, it is the
-    /// one at the index.
-    pub fn prev_range(
-        &mut self,
-        limit: Index,
-    ) -> Option<(RangeInclusive<Index>, Option<E::Ref<'_>>)> {
-        // SAFETY: as for `walk`.
-        let span = unsafe { self.at.prev_range(self.root(), limit)? };
-        // SAFETY: as for `walk`.
-        Some((span.min..=span.max, unsafe { hit::<E>(span) }.map(|(_, entry)| entry)))
-    }
-
-    /// The first index of the lowest `size` free indices inside `bounds` that begin at a multiple
-    /// of `align`. If alignment is hard to meet, the result may be a higher place: see
-    /// [`Writer::empty_area`](crate::Writer::empty_area). The new state is `Active` on the hole, or
-    /// `Nowhere`.
-    ///
-    /// # Errors
-    /// [`Error::NoSpace`]. Or the arguments are bad; then the cursor does not move.
-    pub fn empty_area(
-        &mut self,
-        bounds: RangeInclusive<Index>,
-        size: Index,
-        align: Index,
-    ) -> Result<Index, Error> {
-        let want = Want::new(bounds, size, align)?;
-        // SAFETY: we are the writer.
-        unsafe { self.at.empty_area(self.root(), want, End::Lowest) }
-    }
-
-    /// As [`empty_area`](Self::empty_area), but the highest place.
-    ///
-    /// # Errors
-    /// As for [`empty_area`](Self::empty_area).
-    pub fn empty_area_rev(
-        &mut self,
-        bounds: RangeInclusive<Index>,
-        size: Index,
-        align: Index,
-    ) -> Result<Index, Error> {
-        let want = Want::new(bounds, size, align)?;
-        // SAFETY: we are the writer.
-        unsafe { self.at.empty_area(self.root(), want, End::Highest) }
-    }
+    super::moves::moves!('_);
 
     /// As [`Writer::preallocate`]: if the next write of this writer is over `range`, it cannot run
     /// out of memory.
@@ -214,7 +79,7 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
     }
 
     /// Erases the entry that holds the cursor's index; returns `None` if there is a hole. The new
-    /// state is `Active` on the resulting hole, which includes the holes beside it.
+    /// state is `Active` on the resulting hole, which includes the holes next to it.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]. The cursor stays on its range; `Active` becomes `Paused`.
