@@ -1,8 +1,8 @@
 /* Makes each call wrongly: for each argument in turn, each bad value of its kind, with the other
  * arguments right. Prints a line a case, `call(arguments) = result`, where addresses and process
- * ids are replaced by names. The output must equal wrong.expected, which Linux has written
- * (programs/check --expect makes it anew). No case can block. A case that depends on the user or on
- * a container is left out. `wrong NAME` makes only the cases of one call. */
+ * ids are replaced by names. The output must equal that of the Linux that runs programs/check. No
+ * case can block. A case that depends on the user or on a container is left out. `wrong NAME` makes
+ * only the cases of one call. */
 #include "test.h"
 #include <limits.h>
 #include <sys/epoll.h>
