@@ -5,7 +5,7 @@
 //! frames, and the kernel maps it read-only. So its bytes stay as they are while the kernel runs.
 
 use crate::layout::direct;
-use crate::newc::{Entries, Entry, Malformed};
+use crate::newc::{ArchiveEntry, Entries, Malformed};
 use alloc::vec::Vec;
 use core::{ptr, slice};
 use machine::PhysRange;
@@ -64,7 +64,7 @@ impl Archive {
 
     /// The files, folders and links, in the archive's order: a folder before what is in it. Does
     /// not allocate.
-    pub(crate) fn files(&self) -> impl Iterator<Item = Entry<'static>> + use<> {
+    pub(crate) fn files(&self) -> impl Iterator<Item = ArchiveEntry<'static>> + use<> {
         // `of` has read all of them.
         self.entries.clone().flatten()
     }

@@ -118,7 +118,7 @@ fn write(mib: Option<&str>) -> Result<Exit, String> {
     for word in 0..mib << 17 {
         piece.extend_from_slice(&word.to_le_bytes());
         if piece.len() == 4096 {
-            channel::write(channel::Kind::Output, &piece);
+            channel::write(channel::MessageKind::Output, &piece);
             piece.clear();
         }
     }

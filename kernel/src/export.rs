@@ -7,9 +7,9 @@
 //! for each level, and no list of a folder. If something cannot be sent, the archive has no end, by
 //! which the host sees it.
 
-use crate::channel::{self, Kind as Frame};
+use crate::channel::{self, MessageKind};
 use crate::errno::Errno;
-use crate::file::node::{Kind, Node};
+use crate::file::node::{Node, NodeKind};
 use crate::file::{self, tree};
 use crate::lock::lock;
 use crate::println;
@@ -48,7 +48,7 @@ struct Level {
 /// The cause, for people. The archive has no end then.
 pub(crate) fn send() -> Result<(), String> {
     let top = tree::root().child(FOLDER.as_bytes()).ok().flatten();
-    let top = top.filter(|top| matches!(top.kind, Kind::Folder(_)));
+    let top = top.filter(|top| matches!(top.kind, NodeKind::Folder(_)));
     let top = top.ok_or_else(|| format!("/{FOLDER} is no folder any more"))?;
     let mut pieces = Pieces::new()?;
     let mut path = Vec::new();
@@ -70,16 +70,16 @@ pub(crate) fn send() -> Result<(), String> {
             return Err(format!("a path below /{FOLDER} has more than {PATH_MAX} bytes"));
         }
         match &node.kind {
-            Kind::Folder(_) => {
+            NodeKind::Folder(_) => {
                 pieces.entry(&path, node.mode(), 0, None);
                 levels.try_reserve(1).map_err(|_| NO_MEMORY)?;
                 levels.push(Level { path: path.len(), folder: node, name: None });
             }
-            Kind::Link(target) => {
+            NodeKind::Link(target) => {
                 pieces.entry(&path, node.mode(), target.len() as u32, None);
                 pieces.data(target);
             }
-            Kind::File(memory) => {
+            NodeKind::File(memory) => {
                 // Relaxed: no program runs any more, and this CPU alone walks. A file of several
                 // links has none after it was sent, which says so at the next one. Nothing else
                 // asks for the number of links again.
@@ -110,7 +110,7 @@ const NO_MEMORY: &str = "no memory for the walk: give the machine more (--memory
 impl Level {
     /// The entry after the current name.
     fn next(&self) -> Option<(Vec<u8>, Arc<Node>)> {
-        let Kind::Folder(folder) = &self.folder.kind else { return None };
+        let NodeKind::Folder(folder) = &self.folder.kind else { return None };
         let folder = lock(folder);
         let after = self.name.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let (name, entry) = folder.entries.range::<[u8], _>((after, Bound::Unbounded)).next()?;
@@ -186,7 +186,7 @@ impl Pieces {
 
     fn flush(&mut self) {
         if !self.bytes.is_empty() {
-            channel::send(Frame::Archive, &self.bytes);
+            channel::send(MessageKind::Archive, &self.bytes);
             self.bytes.clear();
         }
     }

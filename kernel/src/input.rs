@@ -8,7 +8,7 @@
 //! One CPU at a time moves bytes; the others go on. The lock is never held in an interrupt. If the
 //! pipe is full, or memory is short, the rest stays in the device's buffers, and the host waits.
 
-use crate::channel::{self, Kind, Received};
+use crate::channel::{self, MessageKind, Received};
 use crate::file::pipe::Pipe;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -53,7 +53,7 @@ pub(crate) fn pump() {
     let Some(mut state) = input.state.try_lock() else { return };
     if !state.asked {
         state.asked = true;
-        if !channel::send(Kind::Wanted, &[]) {
+        if !channel::send(MessageKind::Wanted, &[]) {
             input.end();
         }
     }

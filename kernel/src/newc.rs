@@ -20,7 +20,7 @@ const PATH_LEN: usize = 11;
 
 /// A file, a folder or a symbolic link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct ArchiveEntry<'a> {
     /// Without a slash at its beginning.
     pub(crate) path: &'a [u8],
     /// The type and the permissions, as in `st_mode` of stat(2).
@@ -63,7 +63,7 @@ impl<'a> Entries<'a> {
     }
 
     /// Returns `None` for the last entry, the trailer.
-    fn step(&mut self) -> Result<Option<Entry<'a>>, Malformed> {
+    fn step(&mut self) -> Result<Option<ArchiveEntry<'a>>, Malformed> {
         let header = self.rest.get(..HEADER).ok_or(Malformed::Short)?;
         if !header.starts_with(MAGIC) {
             return Err(Malformed::Header);
@@ -86,12 +86,12 @@ impl<'a> Entries<'a> {
         let data = self.rest.get(data_start..data_end).ok_or(Malformed::Short)?;
         self.rest = self.rest.get(data_end.next_multiple_of(4)..).ok_or(Malformed::Short)?;
         let path = path.strip_prefix(b"/").unwrap_or(path);
-        Ok(Some(Entry { path, mode, data }))
+        Ok(Some(ArchiveEntry { path, mode, data }))
     }
 }
 
 impl<'a> Iterator for Entries<'a> {
-    type Item = Result<Entry<'a>, Malformed>;
+    type Item = Result<ArchiveEntry<'a>, Malformed>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.done {

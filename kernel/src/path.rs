@@ -5,7 +5,7 @@
 //! bounded by that many targets.
 
 use crate::errno::Errno;
-use crate::file::node::{Kind, Node};
+use crate::file::node::{Node, NodeKind};
 use crate::file::tree;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -185,8 +185,8 @@ impl Start {
     /// ENOENT: it leads to a process that has ended. ENOMEM.
     pub(crate) fn target(&self, link: &Node) -> Result<Target, Errno> {
         match &link.kind {
-            Kind::Link(target) => Ok(Target::Path(join(target, b"")?)),
-            Kind::Proc(entry) => entry.target(self.pid),
+            NodeKind::Link(target) => Ok(Target::Path(join(target, b"")?)),
+            NodeKind::Proc(entry) => entry.target(self.pid),
             _ => Err(Errno(ENOENT)),
         }
     }

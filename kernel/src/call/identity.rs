@@ -2,7 +2,7 @@
 
 use super::{Call, Outcome, fail};
 use crate::lock::lock;
-use crate::task::identity::{EFFECTIVE, Identity, Which};
+use crate::task::identity::{EFFECTIVE, IdKind, Identity};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::{EINVAL, ENOMEM, EPERM};
@@ -11,12 +11,12 @@ use linux_raw_sys::errno::{EINVAL, ENOMEM, EPERM};
 const MOST: u64 = 65536;
 
 /// Real and effective number of the user or group.
-pub(super) fn get(call: &mut Call<'_>, which: Which, place: usize) -> Outcome {
+pub(super) fn get(call: &mut Call<'_>, which: IdKind, place: usize) -> Outcome {
     Ok(lock(&call.process().identity).of(which)[place].into())
 }
 
 /// getresuid(2), getresgid(2).
-pub(super) fn get_three(call: &mut Call<'_>, which: Which) -> Outcome {
+pub(super) fn get_three(call: &mut Call<'_>, which: IdKind) -> Outcome {
     let numbers = *lock(&call.process().identity).of(which);
     for (at, number) in call.args.iter().zip(&numbers[..3]) {
         call.user().write(*at, number)?;
@@ -42,7 +42,7 @@ fn change(
 }
 
 /// setuid(2), setgid(2).
-pub(super) fn set(call: &mut Call<'_>, which: Which) -> Outcome {
+pub(super) fn set(call: &mut Call<'_>, which: IdKind) -> Outcome {
     let new = call.args[0] as u32;
     if new == u32::MAX {
         return fail(EINVAL);
@@ -51,19 +51,19 @@ pub(super) fn set(call: &mut Call<'_>, which: Which) -> Outcome {
 }
 
 /// setreuid(2), setregid(2).
-pub(super) fn set_two(call: &mut Call<'_>, which: Which) -> Outcome {
+pub(super) fn set_two(call: &mut Call<'_>, which: IdKind) -> Outcome {
     let [real, effective, ..] = call.args.map(|new| new as u32);
     change(call, |identity| identity.set_two(which, real, effective).map(|()| 0))
 }
 
 /// setresuid(2), setresgid(2).
-pub(super) fn set_three(call: &mut Call<'_>, which: Which) -> Outcome {
+pub(super) fn set_three(call: &mut Call<'_>, which: IdKind) -> Outcome {
     let [real, effective, saved, ..] = call.args.map(|new| new as u32);
     change(call, |identity| identity.set_three(which, [real, effective, saved]).map(|()| 0))
 }
 
 /// setfsuid(2), setfsgid(2).
-pub(super) fn set_of_files(call: &mut Call<'_>, which: Which) -> Outcome {
+pub(super) fn set_of_files(call: &mut Call<'_>, which: IdKind) -> Outcome {
     let new = call.args[0] as u32;
     change(call, |identity| Ok(identity.set_of_files(which, new)))
 }

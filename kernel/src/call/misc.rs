@@ -391,6 +391,9 @@ fn wait(call: &mut Call<'_>, value: u32, bits: u32, kind: Time) -> Outcome {
 
 /// membarrier(2): each CPU that runs the program has come through a full barrier.
 pub(super) fn membarrier(call: &mut Call<'_>) -> Outcome {
+    if call.args[1] as u32 != 0 {
+        return fail(EINVAL);
+    }
     match call.args[0] {
         // QUERY: GLOBAL, PRIVATE_EXPEDITED and its registration
         0 => Ok(1 | 8 | 16),

@@ -76,7 +76,7 @@ pub(crate) fn fail<T>(errno: u32) -> Result<T, Stop> {
     Err(Stop::Errno(Errno(errno)))
 }
 
-pub(crate) use file::poll::Entry as Polled;
+pub(crate) use file::poll::PolledFile;
 pub(crate) use misc::RELEASE;
 pub(crate) use process::first as process_first;
 pub(crate) use time::{due, real_time, timespec, write_itimerspec};

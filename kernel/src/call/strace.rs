@@ -8,7 +8,7 @@
 //! Cost: one load for each call if there are no lines. Otherwise a line is one exit of the machine.
 
 use super::{Call, Outcome, Stop, names, table};
-use crate::channel::{self, Kind};
+use crate::channel::{self, MessageKind};
 use crate::clock;
 use crate::errno::Errno;
 use crate::file::proc::Text;
@@ -119,7 +119,7 @@ pub(super) fn end(thread: &Thread, begun: Begun, outcome: &Outcome) {
         _ => write_line(&mut line, thread, &begun, outcome),
     };
     if written.is_ok() {
-        channel::write(Kind::Errors, &line.0);
+        channel::write(MessageKind::Errors, &line.0);
     }
 }
 

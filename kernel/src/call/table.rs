@@ -1,13 +1,14 @@
 //! The calls by number.
 
 use super::file::attributes::{self, By};
+use super::file::transfer::Form;
 use super::{
     Call, Outcome, capability, file, identity, memory, misc, names, process, schedule, shm, signal,
     time, timers, wait,
 };
 use crate::println;
 use crate::stats::CALLS;
-use crate::task::identity::Which;
+use crate::task::identity::IdKind;
 use core::sync::atomic::{AtomicBool, Ordering};
 use linux_raw_sys::errno::EINVAL;
 use linux_raw_sys::general::*;
@@ -16,7 +17,7 @@ use linux_raw_sys::general::*;
 pub(crate) type Function = fn(&mut Call<'_>) -> Outcome;
 
 #[derive(Clone, Copy)]
-pub(crate) struct Entry {
+pub(crate) struct SystemCall {
     name: &'static str,
     signature: &'static str,
     /// The arguments of 32 bits: a bit for each.
@@ -30,9 +31,9 @@ pub(crate) struct Entry {
 /// `w` for bytes that are written, as many as the next argument says.
 macro_rules! table {
     ($($number:ident $signature:literal $function:expr,)*) => {
-        const fn table() -> [Option<Entry>; CALLS] {
-            let mut table: [Option<Entry>; CALLS] = [None; CALLS];
-            $(table[$number as usize] = Some(Entry {
+        const fn table() -> [Option<SystemCall>; CALLS] {
+            let mut table: [Option<SystemCall>; CALLS] = [None; CALLS];
+            $(table[$number as usize] = Some(SystemCall {
                 name: stringify!($number),
                 signature: $signature,
                 ints: ints($signature),
@@ -88,14 +89,14 @@ table! {
     __NR_fcntl "dda" file::control::fcntl,
     __NR_flock "dd" file::control::flock,
     __NR_ioctl "dxa" file::control::ioctl,
-    __NR_read "dan" file::transfer::read,
-    __NR_write "dwn" file::transfer::write,
-    __NR_pread64 "dann" file::transfer::pread64,
-    __NR_pwrite64 "dwnn" file::transfer::pwrite64,
-    __NR_readv "dan" file::transfer::readv,
-    __NR_writev "dan" file::transfer::writev,
-    __NR_preadv "dann" file::transfer::preadv,
-    __NR_pwritev "dann" file::transfer::pwritev,
+    __NR_read "dan" |call| file::transfer::read(call, Form::ONE),
+    __NR_write "dwn" |call| file::transfer::write(call, Form::ONE),
+    __NR_pread64 "dann" |call| file::transfer::read(call, Form::ONE_AT),
+    __NR_pwrite64 "dwnn" |call| file::transfer::write(call, Form::ONE_AT),
+    __NR_readv "dan" |call| file::transfer::read(call, Form::VECTOR),
+    __NR_writev "dan" |call| file::transfer::write(call, Form::VECTOR),
+    __NR_preadv "dann" |call| file::transfer::read(call, Form::VECTOR_AT),
+    __NR_pwritev "dann" |call| file::transfer::write(call, Form::VECTOR_AT),
     __NR_vmsplice "danx" file::transfer::vmsplice,
     __NR_sendfile "ddan" file::copy::sendfile,
     __NR_copy_file_range "dadanx" file::copy::copy_file_range,
@@ -199,20 +200,20 @@ table! {
     __NR_getsid "d" process::getsid,
     __NR_setsid "" process::setsid,
     __NR_set_tid_address "a" process::set_tid_address,
-    __NR_getuid "" |call| identity::get(call, Which::User, 0),
-    __NR_geteuid "" |call| identity::get(call, Which::User, 1),
-    __NR_getgid "" |call| identity::get(call, Which::Group, 0),
-    __NR_getegid "" |call| identity::get(call, Which::Group, 1),
-    __NR_getresuid "aaa" |call| identity::get_three(call, Which::User),
-    __NR_getresgid "aaa" |call| identity::get_three(call, Which::Group),
-    __NR_setuid "d" |call| identity::set(call, Which::User),
-    __NR_setgid "d" |call| identity::set(call, Which::Group),
-    __NR_setreuid "dd" |call| identity::set_two(call, Which::User),
-    __NR_setregid "dd" |call| identity::set_two(call, Which::Group),
-    __NR_setresuid "ddd" |call| identity::set_three(call, Which::User),
-    __NR_setresgid "ddd" |call| identity::set_three(call, Which::Group),
-    __NR_setfsuid "d" |call| identity::set_of_files(call, Which::User),
-    __NR_setfsgid "d" |call| identity::set_of_files(call, Which::Group),
+    __NR_getuid "" |call| identity::get(call, IdKind::User, 0),
+    __NR_geteuid "" |call| identity::get(call, IdKind::User, 1),
+    __NR_getgid "" |call| identity::get(call, IdKind::Group, 0),
+    __NR_getegid "" |call| identity::get(call, IdKind::Group, 1),
+    __NR_getresuid "aaa" |call| identity::get_three(call, IdKind::User),
+    __NR_getresgid "aaa" |call| identity::get_three(call, IdKind::Group),
+    __NR_setuid "d" |call| identity::set(call, IdKind::User),
+    __NR_setgid "d" |call| identity::set(call, IdKind::Group),
+    __NR_setreuid "dd" |call| identity::set_two(call, IdKind::User),
+    __NR_setregid "dd" |call| identity::set_two(call, IdKind::Group),
+    __NR_setresuid "ddd" |call| identity::set_three(call, IdKind::User),
+    __NR_setresgid "ddd" |call| identity::set_three(call, IdKind::Group),
+    __NR_setfsuid "d" |call| identity::set_of_files(call, IdKind::User),
+    __NR_setfsgid "d" |call| identity::set_of_files(call, IdKind::Group),
     __NR_getgroups "da" identity::getgroups,
     __NR_setgroups "da" identity::setgroups,
     __NR_getpriority "dd" schedule::getpriority,
@@ -299,14 +300,14 @@ table! {
     __NR_sysinfo "a" time::sysinfo,
 }
 
-static TABLE: [Option<Entry>; CALLS] = table();
+static TABLE: [Option<SystemCall>; CALLS] = table();
 
 /// The call of this number.
-pub(crate) fn find(number: usize) -> Option<&'static Entry> {
+pub(crate) fn find(number: usize) -> Option<&'static SystemCall> {
     TABLE.get(number)?.as_ref()
 }
 
-impl Entry {
+impl SystemCall {
     pub(crate) fn name(&self) -> &'static str {
         self.name.trim_start_matches("__NR_")
     }

@@ -11,26 +11,26 @@ use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{EAGAIN, ECHILD, EINVAL, ESRCH};
 
 /// Which children a call waits for.
-struct Which {
-    of: Of,
+struct Wanted {
+    of: Children,
     /// Those with SIGCHLD as exit signal, and the others: clones.
     usual: bool,
     clones: bool,
 }
 
-enum Of {
+enum Children {
     Any,
     One(u32),
     Process(Arc<Process>),
     Group(u32),
 }
 
-impl Which {
-    fn new(of: Of, options: u64) -> Which {
+impl Wanted {
+    fn new(of: Children, options: u64) -> Wanted {
         const WCLONE: u64 = 1 << 31;
         const WALL: u64 = 1 << 30;
         let (all, clones) = (options & WALL != 0, options & WCLONE != 0);
-        Which { of, usual: all || !clones, clones: all || clones }
+        Wanted { of, usual: all || !clones, clones: all || clones }
     }
 
     fn has(&self, child: &Process) -> bool {
@@ -38,10 +38,10 @@ impl Which {
         let usual = child.exit_signal.load(Ordering::Relaxed) == u32::from(SIGCHLD);
         let kind = if usual { self.usual } else { self.clones };
         kind && match self.of {
-            Of::Any => true,
-            Of::One(pid) => child.pid == pid,
-            Of::Process(ref process) => core::ptr::eq(&**process, child),
-            Of::Group(group) => child.group.load(Ordering::Relaxed) == group,
+            Children::Any => true,
+            Children::One(pid) => child.pid == pid,
+            Children::Process(ref process) => core::ptr::eq(&**process, child),
+            Children::Group(group) => child.group.load(Ordering::Relaxed) == group,
         }
     }
 }
@@ -51,7 +51,7 @@ const NOHANG: u64 = 1;
 /// Waits for a child that has ended. `reap`: it is forgotten afterwards.
 fn wait_for(
     call: &mut Call<'_>,
-    which: &Which,
+    which: &Wanted,
     hang: bool,
     reap: bool,
 ) -> Result<Option<(Arc<Process>, Exit)>, Stop> {
@@ -95,13 +95,13 @@ pub(super) fn wait4(call: &mut Call<'_>) -> Outcome {
         return fail(EINVAL);
     }
     let which = match pid as i32 {
-        -1 => Of::Any,
+        -1 => Children::Any,
         i32::MIN => return fail(ESRCH),
-        0 => Of::Group(call.process().group.load(Ordering::Relaxed)),
-        pid @ 1.. => Of::One(pid as u32),
-        group => Of::Group(group.unsigned_abs()),
+        0 => Children::Group(call.process().group.load(Ordering::Relaxed)),
+        pid @ 1.. => Children::One(pid as u32),
+        group => Children::Group(group.unsigned_abs()),
     };
-    let which = Which::new(which, options);
+    let which = Wanted::new(which, options);
     let Some((child, how)) = wait_for(call, &which, options & NOHANG == 0, true)? else {
         return Ok(0);
     };
@@ -126,18 +126,18 @@ pub(super) fn waitid(call: &mut Call<'_>) -> Outcome {
     }
     let mut blocks = true;
     let which = match kind {
-        0 => Of::Any,
-        1 if (id as i32) > 0 => Of::One(id as u32),
-        2 if id == 0 => Of::Group(call.process().group.load(Ordering::Relaxed)),
-        2 if (id as i32) > 0 => Of::Group(id as u32),
+        0 => Children::Any,
+        1 if (id as i32) > 0 => Children::One(id as u32),
+        2 if id == 0 => Children::Group(call.process().group.load(Ordering::Relaxed)),
+        2 if (id as i32) > 0 => Children::Group(id as u32),
         3 if (id as i32) >= 0 => {
             let (process, waits) = call.waited(id)?;
             blocks = waits;
-            Of::Process(process)
+            Children::Process(process)
         }
         _ => return fail(EINVAL),
     };
-    let which = Which::new(which, options);
+    let which = Wanted::new(which, options);
     let hang = blocks && options & NOHANG == 0;
     let found = wait_for(call, &which, hang, options & NOWAIT == 0)?;
     if found.is_none() && !blocks && options & NOHANG == 0 {

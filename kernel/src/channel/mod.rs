@@ -33,7 +33,7 @@ pub(crate) use mmio::find as find_mmio;
 /// What a frame to the host has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum MessageKind {
     /// Text of the kernel's console.
     Console = 0,
     /// Standard output of programs.
@@ -87,7 +87,7 @@ pub(crate) fn start() -> Result<(), String> {
 }
 
 /// Sends bytes, as frames of this kind. Any context but a panic. Returns false without a channel.
-pub(crate) fn send(kind: Kind, bytes: &[u8]) -> bool {
+pub(crate) fn send(kind: MessageKind, bytes: &[u8]) -> bool {
     let Some(channel) = CHANNEL.get() else { return false };
     if bytes.is_empty() {
         channel.frame(kind, bytes);
@@ -117,7 +117,7 @@ impl Lines {
     }
 
     fn flush(&mut self) {
-        send(Kind::Console, &self.text[..self.len]);
+        send(MessageKind::Console, &self.text[..self.len]);
         self.len = 0;
     }
 }
@@ -136,7 +136,7 @@ impl fmt::Write for Lines {
 }
 
 /// Writes bytes of a program, or what stands for them, to the host.
-pub(crate) fn write(kind: Kind, bytes: &[u8]) {
+pub(crate) fn write(kind: MessageKind, bytes: &[u8]) {
     if !send(kind, bytes) {
         console::print_bytes(bytes);
     }
@@ -144,7 +144,7 @@ pub(crate) fn write(kind: Kind, bytes: &[u8]) {
 
 impl Channel {
     /// Sends one frame, and waits until the device has taken it.
-    fn frame(&self, kind: Kind, bytes: &[u8]) {
+    fn frame(&self, kind: MessageKind, bytes: &[u8]) {
         let head = (kind as u32 | (bytes.len() as u32) << 8).to_le_bytes();
         let ticket = loop {
             {

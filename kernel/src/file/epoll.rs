@@ -10,9 +10,9 @@
 //! asks the file. Both take the lock of the epoll for the list. If the change is told of before the
 //! item is taken out, the wait asks afterwards and sees the change. If later, the item goes into
 //! the list anew. An item that a poll of the epoll finds not ready goes out of the list only if no
-//! change was told of since it was looked at ([`Item::told`]). A new item, or a new mask, is asked
-//! after it can be told of. A thread that waits for the epoll is in its queue before it looks at
-//! the list for the last time.
+//! change was told of since it was looked at ([`Interest::told`]). A new item, or a new mask, is
+//! asked after it can be told of. A thread that waits for the epoll is in its queue before it looks
+//! at the list for the last time.
 //!
 //! A change that reaches an epoll by several items is passed on once ([`Items::passed`]): it costs
 //! what there are items, not paths. It is passed on again if the list was empty, or if a wait or a
@@ -35,7 +35,7 @@
 //! [`WATCHERS`] watch the same epoll; Linux bounds the paths of each length instead.
 
 use super::budget::Charge;
-use super::node::Kind;
+use super::node::NodeKind;
 use super::open::Open;
 use super::ready::{Changed, READABLE, number};
 use crate::errno::Errno;
@@ -72,7 +72,7 @@ pub(crate) struct Wanted {
 }
 
 /// A file that is watched.
-struct Item {
+struct Interest {
     open: Weak<Open>,
     /// The file, if it is an epoll.
     epoll: Option<Arc<Epoll>>,
@@ -90,7 +90,7 @@ struct Item {
 
 #[derive(Default)]
 struct Items {
-    all: BTreeMap<Key, Item>,
+    all: BTreeMap<Key, Interest>,
     /// The ends of the list of those that may be ready, and how many it has. Items are linked by
     /// their keys: to put one in takes no memory, and to take one out no search of the list.
     first: Option<Key>,
@@ -139,7 +139,7 @@ impl Items {
         }
     }
 
-    fn remove(&mut self, key: Key) -> Option<Item> {
+    fn remove(&mut self, key: Key) -> Option<Interest> {
         self.unqueue(key);
         self.all.remove(&key)
     }
@@ -181,7 +181,7 @@ impl Epoll {
         let changed = open.changed().ok_or(Errno(EPERM))?;
         let (key, armed) = ((open.owner(), fd), armed(wanted));
         let (mut epoll, mut _nesting) = (None, None);
-        if let Kind::Epoll(nested) = &open.node.kind {
+        if let NodeKind::Epoll(nested) = &open.node.kind {
             _nesting = Some(lock(&NESTING));
             epoll = Some(Arc::clone(nested));
             if 1 + self.changed.levels(LEVELS) + nested.depth(self, LEVELS) > LEVELS {
@@ -191,7 +191,7 @@ impl Epoll {
                 return Err(Errno(EINVAL));
             }
         }
-        let item = Item {
+        let item = Interest {
             open: Arc::downgrade(open),
             epoll,
             wanted,

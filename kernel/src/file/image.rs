@@ -5,7 +5,7 @@
 //! keep the other kind out. Each user is a guard, so none is forgotten. A program that was forked
 //! shares the guard of its maker.
 
-use super::node::{Kind, Node};
+use super::node::{Node, NodeKind};
 use crate::errno::Errno;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicI32, Ordering};
@@ -36,7 +36,7 @@ impl Writer {
     /// # Errors
     /// ETXTBSY: a program executes it.
     pub(crate) fn new(node: &Arc<Node>) -> Result<Option<Writer>, Errno> {
-        if !matches!(node.kind, Kind::File(_)) {
+        if !matches!(node.kind, NodeKind::File(_)) {
             return Ok(None);
         }
         node.users.change(1)?;

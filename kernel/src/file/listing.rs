@@ -2,7 +2,7 @@
 //! beginning.
 
 use super::budget::Charge;
-use super::node::{Entry, Kind, Node};
+use super::node::{FolderEntry, Node, NodeKind};
 use crate::errno::Errno;
 use crate::lock::lock;
 use alloc::sync::Arc;
@@ -37,15 +37,15 @@ impl Listing {
         add(b".", node.number, FOLDER)?;
         add(b"..", parent.number, FOLDER)?;
         match &node.kind {
-            Kind::Folder(folder) => {
+            NodeKind::Folder(folder) => {
                 // The budget bounds the entries of all folders, so this lock is held for a bounded
                 // time.
                 let folder = lock(folder);
-                for (name, Entry { node, .. }) in &folder.entries {
+                for (name, FolderEntry { node, .. }) in &folder.entries {
                     add(name, node.number, node.entry_type())?;
                 }
             }
-            Kind::Proc(entry) => entry.list(&mut add)?,
+            NodeKind::Proc(entry) => entry.list(&mut add)?,
             _ => return Err(Errno(ENOTDIR)),
         }
         let charge = Charge::new(bytes).map_err(|_| Errno(ENOMEM))?;

@@ -38,18 +38,18 @@ pub(crate) struct FileLocks {
 
 /// The two kinds of locks, which do not see each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Of {
+pub(crate) enum LockScope {
     Ranges,
     Whole,
 }
 
 impl FileLocks {
-    fn of(&self, of: Of) -> &SpinMutex<Vec<FileLock>> {
-        if of == Of::Ranges { &self.ranges } else { &self.whole }
+    fn of(&self, of: LockScope) -> &SpinMutex<Vec<FileLock>> {
+        if of == LockScope::Ranges { &self.ranges } else { &self.whole }
     }
 
     /// A lock that conflicts with this one.
-    pub(crate) fn conflict(&self, of: Of, new: &FileLock) -> Option<FileLock> {
+    pub(crate) fn conflict(&self, of: LockScope, new: &FileLock) -> Option<FileLock> {
         lock(self.of(of)).iter().find(|old| conflicts(old, new)).cloned()
     }
 
@@ -57,7 +57,7 @@ impl FileLocks {
     ///
     /// # Errors
     /// ENOLCK: too many locks; nothing has changed.
-    pub(crate) fn take(&self, of: Of, new: FileLock) -> Result<bool, Errno> {
+    pub(crate) fn take(&self, of: LockScope, new: FileLock) -> Result<bool, Errno> {
         let mut locks = lock(self.of(of));
         if locks.iter().any(|old| conflicts(old, &new)) {
             return Ok(false);
@@ -73,7 +73,12 @@ impl FileLocks {
     ///
     /// # Errors
     /// ENOLCK: a lock would become two, which are too many; nothing has changed.
-    pub(crate) fn release(&self, of: Of, owner: usize, bytes: Range<u64>) -> Result<(), Errno> {
+    pub(crate) fn release(
+        &self,
+        of: LockScope,
+        owner: usize,
+        bytes: Range<u64>,
+    ) -> Result<(), Errno> {
         let mut locks = lock(self.of(of));
         if !locks.iter().any(|old| old.owner == owner) {
             return Ok(());

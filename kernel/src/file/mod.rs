@@ -65,9 +65,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use image::Image;
 use linux_raw_sys::errno::{EACCES, EBADF, EMFILE, ENOENT, ENOMEM};
-use locks::Of;
+use locks::LockScope;
 use mm::{Shared, Shmem};
-use node::Kind;
+use node::NodeKind;
 use open::{Mode, Open};
 use spin::mutex::SpinMutex;
 
@@ -77,14 +77,14 @@ pub(crate) use start::{add, start};
 pub(crate) const DESCRIPTORS: usize = 1024;
 
 #[derive(Clone)]
-struct Slot {
+struct Descriptor {
     open: Arc<Open>,
     close_on_exec: bool,
 }
 
 /// The descriptors of a process. Threads share them.
 #[derive(Default)]
-pub(crate) struct Files(SpinMutex<Vec<Option<Slot>>>);
+pub(crate) struct Files(SpinMutex<Vec<Option<Descriptor>>>);
 
 impl Files {
     /// Standard input, output and error.
@@ -130,7 +130,7 @@ impl Files {
     /// Closes those that a new program does not get.
     pub(crate) fn exec(&self) {
         for fd in 0..DESCRIPTORS as u32 {
-            let closes = |slot: &Slot| slot.close_on_exec;
+            let closes = |slot: &Descriptor| slot.close_on_exec;
             if lock(&self.0).get(fd as usize).is_some_and(|slot| slot.as_ref().is_some_and(closes))
             {
                 // It is there, unless a thread that ends has closed it just now.
@@ -162,7 +162,7 @@ impl Files {
         let free = slots.iter().skip(from).position(Option::is_none);
         let fd = free.map_or(slots.len().max(from), |place| place + from);
         grow(&mut slots, fd, EMFILE)?;
-        slots[fd] = Some(Slot { open, close_on_exec });
+        slots[fd] = Some(Descriptor { open, close_on_exec });
         Ok(fd as u32)
     }
 
@@ -179,7 +179,7 @@ impl Files {
         let old = {
             let mut slots = lock(&self.0);
             grow(&mut slots, fd as usize, EBADF)?;
-            slots[fd as usize].replace(Slot { open, close_on_exec })
+            slots[fd as usize].replace(Descriptor { open, close_on_exec })
         };
         if let Some(old) = old {
             self.closed(&old.open);
@@ -230,12 +230,12 @@ impl Files {
     /// descriptors of it there are.
     fn closed(&self, open: &Open) {
         // The whole range goes, so no lock becomes two.
-        let _ = open.node.locks.release(Of::Ranges, self.owner(), 0..u64::MAX);
+        let _ = open.node.locks.release(LockScope::Ranges, self.owner(), 0..u64::MAX);
     }
 }
 
 /// Makes room for a descriptor.
-fn grow(slots: &mut Vec<Option<Slot>>, fd: usize, beyond: u32) -> Result<(), Errno> {
+fn grow(slots: &mut Vec<Option<Descriptor>>, fd: usize, beyond: u32) -> Result<(), Errno> {
     if fd >= DESCRIPTORS {
         return Err(Errno(beyond));
     }
@@ -273,7 +273,7 @@ pub(crate) fn program(path: &[u8], place: &Place, pid: u32) -> Result<Executable
     let found = start.walk(path, true)?;
     let node = found.node.ok_or(Errno(ENOENT))?;
     match &node.kind {
-        Kind::File(memory) if node.mode() & 0o111 != 0 => {
+        NodeKind::File(memory) if node.mode() & 0o111 != 0 => {
             let path = found.parent.path(Some(&found.name)).unwrap_or_default();
             let memory = memory.clone();
             Ok(Executable { memory, path, image: Image::new(node)? })

@@ -75,7 +75,7 @@ impl Device {
 }
 
 /// What an inode is.
-pub(crate) enum Kind {
+pub(crate) enum NodeKind {
     Folder(SpinMutex<Folder>),
     File(Shared<Shmem<Kernel>>),
     Link(Vec<u8>),
@@ -95,27 +95,27 @@ pub(crate) enum Kind {
     /// A setting under `/sys`.
     Setting(&'static Setting),
     /// An entry of `/proc`; its inode is made anew at each look.
-    Proc(proc::Entry),
+    Proc(proc::ProcEntry),
 }
 
 /// What a name in a folder leads to.
-pub(crate) struct Entry {
+pub(crate) struct FolderEntry {
     pub(crate) node: Arc<Node>,
     _charge: Charge,
 }
 
-impl Entry {
+impl FolderEntry {
     /// # Errors
     /// ENOSPC: the budget of the heap is used up.
-    pub(super) fn new(name: &[u8], node: &Arc<Node>) -> Result<Entry, Errno> {
-        Ok(Entry { node: Arc::clone(node), _charge: Charge::new(ENTRY + name.len())? })
+    pub(super) fn new(name: &[u8], node: &Arc<Node>) -> Result<FolderEntry, Errno> {
+        Ok(FolderEntry { node: Arc::clone(node), _charge: Charge::new(ENTRY + name.len())? })
     }
 }
 
 /// The contents of a folder.
 #[derive(Default)]
 pub(crate) struct Folder {
-    pub(crate) entries: BTreeMap<Vec<u8>, Entry>,
+    pub(crate) entries: BTreeMap<Vec<u8>, FolderEntry>,
     /// The parent; none for the root. A folder that was removed keeps it.
     pub(crate) parent: Weak<Node>,
     /// It is in no folder any more, so nothing may be added.
@@ -125,7 +125,7 @@ pub(crate) struct Folder {
 /// An inode.
 pub(crate) struct Node {
     pub(crate) number: u64,
-    pub(crate) kind: Kind,
+    pub(crate) kind: NodeKind,
     /// The permissions, without the type.
     mode: AtomicU32,
     pub(crate) user: AtomicU32,
@@ -156,9 +156,9 @@ fn number() -> u64 {
 }
 
 impl Node {
-    fn make(number: u64, kind: Kind, mode: u32, charge: Option<Charge>) -> Arc<Node> {
+    fn make(number: u64, kind: NodeKind, mode: u32, charge: Option<Charge>) -> Arc<Node> {
         let now = call::real_time();
-        let links = if matches!(kind, Kind::Folder(_)) { 2 } else { 1 };
+        let links = if matches!(kind, NodeKind::Folder(_)) { 2 } else { 1 };
         Arc::new(Node {
             number,
             kind,
@@ -176,8 +176,8 @@ impl Node {
 
     /// # Errors
     /// ENOSPC: the budget of the heap is used up.
-    pub(crate) fn new(kind: Kind, mode: u32) -> Result<Arc<Node>, Errno> {
-        let more = if let Kind::Link(target) = &kind { target.len() } else { 0 };
+    pub(crate) fn new(kind: NodeKind, mode: u32) -> Result<Arc<Node>, Errno> {
+        let more = if let NodeKind::Link(target) = &kind { target.len() } else { 0 };
         let charge = Charge::new(NODE + more)?;
         Ok(Node::make(number(), kind, mode, Some(charge)))
     }
@@ -185,12 +185,12 @@ impl Node {
     /// An empty folder.
     pub(crate) fn folder(parent: &Arc<Node>, mode: u32) -> Result<Arc<Node>, Errno> {
         let folder = Folder { parent: Arc::downgrade(parent), ..Folder::default() };
-        Node::new(Kind::Folder(SpinMutex::new(folder)), mode)
+        Node::new(NodeKind::Folder(SpinMutex::new(folder)), mode)
     }
 
     /// The folder at the top.
     pub(super) fn root() -> Result<Arc<Node>, Errno> {
-        Node::new(Kind::Folder(SpinMutex::default()), 0o755)
+        Node::new(NodeKind::Folder(SpinMutex::default()), 0o755)
     }
 
     /// An empty file that listings of maps show by `path`.
@@ -202,7 +202,7 @@ impl Node {
         let memory = Shmem::try_new(tables().paging(), kind).map_err(refused)?;
         // As in Linux, only memfd_create makes files that can be sealed.
         memory.add_seals(Seals::SEAL).map_err(refused)?;
-        Ok(Node::make(number, Kind::File(memory), mode, Some(charge)))
+        Ok(Node::make(number, NodeKind::File(memory), mode, Some(charge)))
     }
 
     /// A number for the inode of an object that is made next.
@@ -214,29 +214,29 @@ impl Node {
     pub(crate) fn memory(memory: Shared<Shmem<Kernel>>, mode: u32) -> Result<Arc<Node>, Errno> {
         let charge = Charge::new(NODE)?;
         let number = Object::info(&*memory).inode;
-        Ok(Node::make(number, Kind::File(memory), mode, Some(charge)))
+        Ok(Node::make(number, NodeKind::File(memory), mode, Some(charge)))
     }
 
     /// The inode of an entry of `/proc`.
-    pub(super) fn proc(entry: proc::Entry, number: u64, mode: u32) -> Arc<Node> {
-        Node::make(number, Kind::Proc(entry), mode, None)
+    pub(super) fn proc(entry: proc::ProcEntry, number: u64, mode: u32) -> Arc<Node> {
+        Node::make(number, NodeKind::Proc(entry), mode, None)
     }
 
     /// The type and the permissions, as in `st_mode`.
     pub(crate) fn mode(&self) -> u32 {
         let kind = match &self.kind {
-            Kind::Folder(_) => S_IFDIR,
-            Kind::File(_) | Kind::Huge(_) | Kind::Setting(_) => S_IFREG,
-            Kind::Link(_) => S_IFLNK,
-            Kind::Device(_) => S_IFCHR,
-            Kind::Pipe(_) => S_IFIFO,
-            Kind::Monitor(_)
-            | Kind::Event(_)
-            | Kind::Timer(_)
-            | Kind::Epoll(_)
-            | Kind::Process(_) => 0,
-            Kind::Socket(_) | Kind::Name(_) => S_IFSOCK,
-            Kind::Proc(entry) => entry.file_type(),
+            NodeKind::Folder(_) => S_IFDIR,
+            NodeKind::File(_) | NodeKind::Huge(_) | NodeKind::Setting(_) => S_IFREG,
+            NodeKind::Link(_) => S_IFLNK,
+            NodeKind::Device(_) => S_IFCHR,
+            NodeKind::Pipe(_) => S_IFIFO,
+            NodeKind::Monitor(_)
+            | NodeKind::Event(_)
+            | NodeKind::Timer(_)
+            | NodeKind::Epoll(_)
+            | NodeKind::Process(_) => 0,
+            NodeKind::Socket(_) | NodeKind::Name(_) => S_IFSOCK,
+            NodeKind::Proc(entry) => entry.file_type(),
         };
         // Relaxed: only the number; so for all metadata.
         kind | self.mode.load(Ordering::Relaxed)
@@ -245,7 +245,7 @@ impl Node {
     /// # Errors
     /// EPERM: a seal of a memfd keeps the permissions to execute.
     pub(crate) fn set_mode(&self, mode: u32) -> Result<(), Errno> {
-        if let Kind::File(memory) = &self.kind
+        if let NodeKind::File(memory) = &self.kind
             && memory.seals().intersects(Seals::EXEC)
             && (self.mode() ^ mode) & 0o111 != 0
         {
@@ -278,18 +278,18 @@ impl Node {
     /// The number of the device that it is on.
     pub(crate) fn device(&self) -> u64 {
         match self.kind {
-            Kind::Proc(_) => PROC,
+            NodeKind::Proc(_) => PROC,
             _ => u64::from(MEMORY.0) << 8 | u64::from(MEMORY.1),
         }
     }
 
     pub(crate) fn size(&self) -> u64 {
         match &self.kind {
-            Kind::File(memory) => memory.size(),
+            NodeKind::File(memory) => memory.size(),
             // Relaxed: only the number.
-            Kind::Huge(size) => size.load(Ordering::Relaxed),
-            Kind::Link(target) => target.len() as u64,
-            Kind::Folder(folder) => 40 + 20 * lock(folder).entries.len() as u64,
+            NodeKind::Huge(size) => size.load(Ordering::Relaxed),
+            NodeKind::Link(target) => target.len() as u64,
+            NodeKind::Folder(folder) => 40 + 20 * lock(folder).entries.len() as u64,
             _ => 0,
         }
     }
@@ -300,10 +300,10 @@ impl Node {
     /// ENOTDIR.
     pub(crate) fn child(&self, name: &[u8]) -> Result<Option<Arc<Node>>, Errno> {
         match &self.kind {
-            Kind::Folder(folder) => {
+            NodeKind::Folder(folder) => {
                 Ok(lock(folder).entries.get(name).map(|entry| Arc::clone(&entry.node)))
             }
-            Kind::Proc(entry) => entry.child(name),
+            NodeKind::Proc(entry) => entry.child(name),
             _ => Err(Errno(ENOTDIR)),
         }
     }
@@ -311,7 +311,7 @@ impl Node {
     /// Its parent; for the root itself.
     pub(crate) fn parent(self: &Arc<Self>) -> Result<Arc<Node>, Errno> {
         match &self.kind {
-            Kind::Folder(folder) => {
+            NodeKind::Folder(folder) => {
                 let folder = lock(folder);
                 match folder.parent.upgrade() {
                     Some(parent) => Ok(parent),
@@ -319,7 +319,7 @@ impl Node {
                     None => Ok(Arc::clone(self)),
                 }
             }
-            Kind::Proc(entry) => entry.parent(),
+            NodeKind::Proc(entry) => entry.parent(),
             _ => Err(Errno(ENOTDIR)),
         }
     }
@@ -370,8 +370,8 @@ impl Node {
     /// The name of an entry.
     fn name_of(&self, child: &Arc<Node>) -> Option<Vec<u8>> {
         match (&self.kind, &child.kind) {
-            (_, Kind::Proc(entry)) => Some(entry.name()),
-            (Kind::Folder(folder), _) => {
+            (_, NodeKind::Proc(entry)) => Some(entry.name()),
+            (NodeKind::Folder(folder), _) => {
                 let folder = lock(folder);
                 let mut entries = folder.entries.iter();
                 let found = entries.find(|(_, entry)| Arc::ptr_eq(&entry.node, child));

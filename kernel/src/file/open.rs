@@ -7,8 +7,8 @@
 use super::budget::Charge;
 use super::image::Writer;
 use super::listing::Listing;
-use super::locks::Of;
-use super::node::{CHANGED, Device, Kind, Node, READ, WRITTEN};
+use super::locks::LockScope;
+use super::node::{CHANGED, Device, Node, NodeKind, READ, WRITTEN};
 use super::pipe::Pipe;
 use super::proc::{Content, read_text};
 use crate::channel;
@@ -91,14 +91,14 @@ impl Open {
     ) -> Result<Arc<Open>, Errno> {
         let content = match &node.kind {
             _ if mode.path => Content::None,
-            Kind::Proc(entry) => entry.open(mode)?,
-            Kind::Link(_) | Kind::Name(_) => return Err(Errno(ENXIO)),
+            NodeKind::Proc(entry) => entry.open(mode)?,
+            NodeKind::Link(_) | NodeKind::Name(_) => return Err(Errno(ENXIO)),
             // By `/proc/PID/fd`.
-            Kind::Event(_)
-            | Kind::Timer(_)
-            | Kind::Epoll(_)
-            | Kind::Socket(_)
-            | Kind::Process(_)
+            NodeKind::Event(_)
+            | NodeKind::Timer(_)
+            | NodeKind::Epoll(_)
+            | NodeKind::Socket(_)
+            | NodeKind::Process(_)
                 if location.is_some() =>
             {
                 return Err(Errno(ENXIO));
@@ -110,7 +110,7 @@ impl Open {
         let counts = mode.write && location.is_some();
         let writer = if counts { Writer::new(&node)? } else { None };
         let mut other_before = None;
-        if let (Kind::Pipe(pipe), false) = (&node.kind, mode.path) {
+        if let (NodeKind::Pipe(pipe), false) = (&node.kind, mode.path) {
             // One with a name that has no reader.
             let waits_not = location.is_some() && flags & O_NONBLOCK != 0 && !mode.read;
             if waits_not && !pipe.ready().readers {
@@ -141,7 +141,7 @@ impl Open {
     /// # Errors
     /// ENFILE, ENOMEM.
     pub(crate) fn pipe(flags: u32) -> Result<[Arc<Open>; 2], Errno> {
-        let node = Node::new(Kind::Pipe(Pipe::new()?), 0o600).map_err(|_| Errno(ENFILE))?;
+        let node = Node::new(NodeKind::Pipe(Pipe::new()?), 0o600).map_err(|_| Errno(ENFILE))?;
         let end = |mode| Open::new(Arc::clone(&node), None, mode, flags);
         Ok([end(Mode::READ)?, end(Mode::WRITE)?])
     }
@@ -162,33 +162,33 @@ impl Open {
 
     /// The pipe, if it is one.
     pub(crate) fn pipe_of(&self) -> Option<&Arc<Pipe>> {
-        if let Kind::Pipe(pipe) = &self.node.kind { Some(pipe) } else { None }
+        if let NodeKind::Pipe(pipe) = &self.node.kind { Some(pipe) } else { None }
     }
 
     /// The memory of a regular file.
     pub(crate) fn memory(&self) -> Option<&Shared<Shmem<Kernel>>> {
-        if let Kind::File(memory) = &self.node.kind { Some(memory) } else { None }
+        if let NodeKind::File(memory) = &self.node.kind { Some(memory) } else { None }
     }
 
     /// Whether it has a position that can be set.
     pub(crate) fn is_seekable(&self) -> bool {
         !matches!(
             self.node.kind,
-            Kind::Pipe(_)
-                | Kind::Monitor(_)
-                | Kind::Event(_)
-                | Kind::Timer(_)
-                | Kind::Epoll(_)
-                | Kind::Socket(_)
-                | Kind::Process(_)
-                | Kind::Device(Device::Console | Device::Errors)
-                | Kind::Link(_)
+            NodeKind::Pipe(_)
+                | NodeKind::Monitor(_)
+                | NodeKind::Event(_)
+                | NodeKind::Timer(_)
+                | NodeKind::Epoll(_)
+                | NodeKind::Socket(_)
+                | NodeKind::Process(_)
+                | NodeKind::Device(Device::Console | Device::Errors)
+                | NodeKind::Link(_)
         )
     }
 
     /// Whether it is one of those whose position is always 0.
     pub(crate) fn is_placeless(&self) -> bool {
-        matches!(self.node.kind, Kind::Event(_) | Kind::Timer(_) | Kind::Epoll(_))
+        matches!(self.node.kind, NodeKind::Event(_) | NodeKind::Timer(_) | NodeKind::Epoll(_))
     }
 
     /// The path, for `/proc/PID/fd`.
@@ -201,7 +201,7 @@ impl Open {
             path => Ok(path.unwrap_or_else(|_| otherwise.into())),
         };
         Ok(match (&self.location, &self.node.kind) {
-            (_, Kind::Folder(_)) => known(self.node.path(None), b"(deleted)")?,
+            (_, NodeKind::Folder(_)) => known(self.node.path(None), b"(deleted)")?,
             (Some((folder, name)), _) => {
                 let mut path = known(folder.path(Some(name)), b"")?;
                 let there = folder.child(name).ok().flatten();
@@ -211,14 +211,14 @@ impl Open {
                 }
                 path
             }
-            (None, Kind::Pipe(_)) => alloc::format!("pipe:[{}]", self.node.number).into(),
-            (None, Kind::Monitor(_)) => b"anon_inode:[userfaultfd]".into(),
-            (None, Kind::Event(_)) => b"anon_inode:[eventfd]".into(),
-            (None, Kind::Timer(_)) => b"anon_inode:[timerfd]".into(),
-            (None, Kind::Socket(_)) => alloc::format!("socket:[{}]", self.node.number).into(),
-            (None, Kind::Epoll(_)) => b"anon_inode:[eventpoll]".into(),
-            (None, Kind::Process(_)) => b"anon_inode:[pidfd]".into(),
-            (None, Kind::File(memory)) => {
+            (None, NodeKind::Pipe(_)) => alloc::format!("pipe:[{}]", self.node.number).into(),
+            (None, NodeKind::Monitor(_)) => b"anon_inode:[userfaultfd]".into(),
+            (None, NodeKind::Event(_)) => b"anon_inode:[eventfd]".into(),
+            (None, NodeKind::Timer(_)) => b"anon_inode:[timerfd]".into(),
+            (None, NodeKind::Socket(_)) => alloc::format!("socket:[{}]", self.node.number).into(),
+            (None, NodeKind::Epoll(_)) => b"anon_inode:[eventpoll]".into(),
+            (None, NodeKind::Process(_)) => b"anon_inode:[pidfd]".into(),
+            (None, NodeKind::File(memory)) => {
                 let mut path = alloc::string::String::new();
                 // Writing to a string does not fail.
                 let _ = mm::Object::write_path(&**memory, &mut path);
@@ -234,11 +234,11 @@ impl Open {
     /// ENODEV: it cannot be mapped. ENOMEM.
     pub(crate) fn backing(&self) -> Result<Option<Backing<Kernel>>, Errno> {
         match &self.node.kind {
-            Kind::File(memory) => {
+            NodeKind::File(memory) => {
                 let open = || Backing::open(memory.clone(), self.mode.write);
                 self.backing.try_call_once(open).cloned().map(Some).map_err(refused)
             }
-            Kind::Device(Device::Zero) => Ok(None),
+            NodeKind::Device(Device::Zero) => Ok(None),
             _ => Err(Errno(ENODEV)),
         }
     }
@@ -261,33 +261,34 @@ impl Open {
     /// EISDIR, EINVAL.
     pub(crate) fn read_at(&self, at: u64, into: &mut [u8]) -> Result<usize, Errno> {
         match &self.node.kind {
-            Kind::File(memory) => {
+            NodeKind::File(memory) => {
                 let count = memory.read(at, into);
                 if self.flags() & O_NOATIME == 0 {
                     self.node.touch(&[READ]);
                 }
                 Ok(count)
             }
-            Kind::Setting(setting) => Ok(read_text(setting.text().as_bytes(), at, into)),
-            Kind::Huge(_) | Kind::Device(Device::Null | Device::Console | Device::Errors) => Ok(0),
-            Kind::Device(Device::Zero | Device::Full) => {
+            NodeKind::Setting(setting) => Ok(read_text(setting.text().as_bytes(), at, into)),
+            NodeKind::Huge(_)
+            | NodeKind::Device(Device::Null | Device::Console | Device::Errors) => Ok(0),
+            NodeKind::Device(Device::Zero | Device::Full) => {
                 into.fill(0);
                 Ok(into.len())
             }
-            Kind::Device(Device::Random) => {
+            NodeKind::Device(Device::Random) => {
                 for part in into.chunks_mut(8) {
                     part.copy_from_slice(&random::word().to_le_bytes()[..part.len()]);
                 }
                 Ok(into.len())
             }
-            Kind::Proc(entry) => {
+            NodeKind::Proc(entry) => {
                 // As in Linux, the text is that of the first read, not of the opening.
                 if at == 0 && self.content.is_text() {
                     self.content.renew(entry.open(self.mode)?);
                 }
                 self.content.read(at, into)
             }
-            Kind::Folder(_) => Err(Errno(EISDIR)),
+            NodeKind::Folder(_) => Err(Errno(EISDIR)),
             _ => Err(Errno(EINVAL)),
         }
     }
@@ -317,22 +318,26 @@ impl Open {
     /// EPERM: a seal. EFBIG, ENOSPC: none was written.
     pub(crate) fn write_at(&self, at: u64, from: &[u8]) -> Result<usize, Errno> {
         match &self.node.kind {
-            Kind::File(memory) => {
+            NodeKind::File(memory) => {
                 let _writing = lock(&self.node.writing);
                 self.write_memory(memory, at, from)
             }
-            Kind::Device(Device::Full) => Err(Errno(ENOSPC)),
-            Kind::Device(Device::Null | Device::Zero | Device::Random) => Ok(from.len()),
-            Kind::Device(Device::Monitors) => Err(Errno(EINVAL)),
-            Kind::Device(device) => {
+            NodeKind::Device(Device::Full) => Err(Errno(ENOSPC)),
+            NodeKind::Device(Device::Null | Device::Zero | Device::Random) => Ok(from.len()),
+            NodeKind::Device(Device::Monitors) => Err(Errno(EINVAL)),
+            NodeKind::Device(device) => {
                 let errors = *device == Device::Errors;
-                let kind = if errors { channel::Kind::Errors } else { channel::Kind::Output };
+                let kind = if errors {
+                    channel::MessageKind::Errors
+                } else {
+                    channel::MessageKind::Output
+                };
                 channel::write(kind, from);
                 Ok(from.len())
             }
-            Kind::Setting(setting) => setting.write(from).map(|()| from.len()),
-            Kind::Proc(_) => self.content.write(at, from),
-            Kind::Folder(_) => Err(Errno(EISDIR)),
+            NodeKind::Setting(setting) => setting.write(from).map(|()| from.len()),
+            NodeKind::Proc(_) => self.content.write(at, from),
+            NodeKind::Folder(_) => Err(Errno(EISDIR)),
             _ => Err(Errno(EINVAL)),
         }
     }
@@ -382,11 +387,11 @@ impl Open {
         let mut position = lock(&self.position);
         let base = match from {
             // Devices have no places.
-            0..=2 if matches!(self.node.kind, Kind::Device(_)) => return Ok(0),
+            0..=2 if matches!(self.node.kind, NodeKind::Device(_)) => return Ok(0),
             0 => 0,
             1 => *position,
             2 => match self.node.kind {
-                Kind::File(_) | Kind::Huge(_) => self.node.size(),
+                NodeKind::File(_) | NodeKind::Huge(_) => self.node.size(),
                 _ => 0,
             },
             _ => return Err(Errno(EINVAL)),
@@ -431,7 +436,7 @@ impl Open {
     pub(crate) fn check_read(&self) -> Result<(), Errno> {
         match self.node.kind {
             _ if !self.mode.read => Err(Errno(EBADF)),
-            Kind::Epoll(_) | Kind::Process(_) => Err(Errno(EINVAL)),
+            NodeKind::Epoll(_) | NodeKind::Process(_) => Err(Errno(EINVAL)),
             _ => Ok(()),
         }
     }
@@ -441,9 +446,10 @@ impl Open {
     pub(crate) fn check_write(&self) -> Result<(), Errno> {
         match self.node.kind {
             _ if !self.mode.write => Err(Errno(EBADF)),
-            Kind::Epoll(_) | Kind::Timer(_) | Kind::Monitor(_) | Kind::Process(_) => {
-                Err(Errno(EINVAL))
-            }
+            NodeKind::Epoll(_)
+            | NodeKind::Timer(_)
+            | NodeKind::Monitor(_)
+            | NodeKind::Process(_) => Err(Errno(EINVAL)),
             _ => Ok(()),
         }
     }
@@ -452,17 +458,17 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.unwatch();
-        if let (Kind::Epoll(epoll), false) = (&self.node.kind, self.mode.path) {
+        if let (NodeKind::Epoll(epoll), false) = (&self.node.kind, self.mode.path) {
             epoll.close();
         }
-        if let (Kind::Socket(socket), false) = (&self.node.kind, self.mode.path) {
+        if let (NodeKind::Socket(socket), false) = (&self.node.kind, self.mode.path) {
             socket.close();
         }
-        if let (Kind::Pipe(pipe), false) = (&self.node.kind, self.mode.path) {
+        if let (NodeKind::Pipe(pipe), false) = (&self.node.kind, self.mode.path) {
             pipe.close(self.mode.read, self.mode.write);
         }
         if *self.has_locks.get_mut() {
-            for of in [Of::Ranges, Of::Whole] {
+            for of in [LockScope::Ranges, LockScope::Whole] {
                 // The whole range goes, so no lock becomes two.
                 let _ = self.node.locks.release(of, self.owner(), 0..u64::MAX);
             }
@@ -489,13 +495,13 @@ pub(crate) fn refused(error: ObjectError) -> Errno {
 /// EISDIR, EINVAL: none. EPERM, EFBIG.
 pub(crate) fn truncate(node: &Node, bytes: u64) -> Result<(), Errno> {
     match &node.kind {
-        Kind::File(memory) => {
+        NodeKind::File(memory) => {
             let _writing = lock(&node.writing);
             memory.set_size(bytes).map_err(refused)?;
             node.touch(&[WRITTEN, CHANGED]);
             Ok(())
         }
-        Kind::Folder(_) => Err(Errno(EISDIR)),
+        NodeKind::Folder(_) => Err(Errno(EISDIR)),
         _ => Err(Errno(EINVAL)),
     }
 }

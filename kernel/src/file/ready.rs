@@ -8,7 +8,7 @@
 //! A change has a number, with which it is passed on over nested epolls: each passes it on once.
 
 use super::epoll::{Epoll, Key};
-use super::node::{Device, Kind};
+use super::node::{Device, NodeKind};
 use super::open::Open;
 use super::pipe::PIPE_BUF;
 use crate::errno::Errno;
@@ -117,14 +117,14 @@ impl Open {
     /// Where a change is told of, if there can be one. Epolls watch only such files.
     pub(crate) fn changed(&self) -> Option<&Changed> {
         match &self.node.kind {
-            Kind::Pipe(pipe) => Some(&pipe.changed),
-            Kind::Monitor(monitor) => Some(&monitor.changed),
-            Kind::Event(event) => Some(&event.changed),
-            Kind::Timer(timer) => Some(&timer.changed),
-            Kind::Epoll(epoll) => Some(&epoll.changed),
-            Kind::Socket(socket) => Some(&socket.changed),
-            Kind::Process(pidfd) => Some(&pidfd.process.changed),
-            Kind::Device(Device::Console | Device::Errors | Device::Random) => Some(&CONSOLE),
+            NodeKind::Pipe(pipe) => Some(&pipe.changed),
+            NodeKind::Monitor(monitor) => Some(&monitor.changed),
+            NodeKind::Event(event) => Some(&event.changed),
+            NodeKind::Timer(timer) => Some(&timer.changed),
+            NodeKind::Epoll(epoll) => Some(&epoll.changed),
+            NodeKind::Socket(socket) => Some(&socket.changed),
+            NodeKind::Process(pidfd) => Some(&pidfd.process.changed),
+            NodeKind::Device(Device::Console | Device::Errors | Device::Random) => Some(&CONSOLE),
             _ => None,
         }
     }
@@ -133,7 +133,7 @@ impl Open {
     pub(crate) fn ready(&self) -> u32 {
         let flag = |events, is: bool| if is { events } else { 0 };
         match &self.node.kind {
-            Kind::Pipe(pipe) => {
+            NodeKind::Pipe(pipe) => {
                 let ready = pipe.ready();
                 // A reader that came before the first writer has not lost one.
                 let lost = !ready.writers && self.other_before != Some(pipe.openings(false));
@@ -142,15 +142,15 @@ impl Open {
                 let writes = flag(WRITABLE, room) | flag(POLLERR, !ready.readers);
                 flag(reads, self.mode.read) | flag(writes, self.mode.write)
             }
-            Kind::Monitor(monitor) => match monitor.is_ready() && self.is_nonblocking() {
+            NodeKind::Monitor(monitor) => match monitor.is_ready() && self.is_nonblocking() {
                 true => flag(POLLIN, monitor.has_message()),
                 false => POLLERR,
             },
-            Kind::Event(event) => event.ready(),
-            Kind::Timer(timer) => flag(POLLIN, timer.is_ready()),
-            Kind::Epoll(epoll) => flag(READABLE, epoll.is_ready()),
-            Kind::Socket(socket) => socket.ready(),
-            Kind::Process(pidfd) => {
+            NodeKind::Event(event) => event.ready(),
+            NodeKind::Timer(timer) => flag(POLLIN, timer.is_ready()),
+            NodeKind::Epoll(epoll) => flag(READABLE, epoll.is_ready()),
+            NodeKind::Socket(socket) => socket.ready(),
+            NodeKind::Process(pidfd) => {
                 flag(READABLE, pidfd.is_ready()) | flag(POLLHUP, pidfd.process().is_err())
             }
             _ => READABLE | WRITABLE,

@@ -1,6 +1,6 @@
 //! The tree at the start: the folders that programs expect, the devices, `/sys`, and the archive.
 
-use super::node::{Device, Kind, Node};
+use super::node::{Device, Node, NodeKind};
 use super::open::refused;
 use super::{budget, proc, setting, tree};
 use crate::errno::Errno;
@@ -55,13 +55,13 @@ pub(crate) fn start() -> Result<(), Errno> {
         add(path.as_bytes(), S_IFDIR | mode, b"")?;
     }
     for (path, device) in DEVICES {
-        let node = Node::new(Kind::Device(device), 0o666)?;
+        let node = Node::new(NodeKind::Device(device), 0o666)?;
         put(path.as_bytes(), &node)?;
     }
     for (path, target) in LINKS {
         add(path.as_bytes(), S_IFLNK | 0o777, target.as_bytes())?;
     }
-    put(b"/proc", &proc::Entry::Root.node())?;
+    put(b"/proc", &proc::ProcEntry::Root.node())?;
     cpus()?;
     huge_pages()
 }
@@ -120,7 +120,7 @@ fn huge_pages() -> Result<(), Errno> {
         add(format!("{FOLDER}/{name}").as_bytes(), S_IFREG | 0o444, text.as_bytes())?;
     }
     setting::all().try_for_each(|setting| {
-        let node = Node::new(Kind::Setting(setting), 0o644)?;
+        let node = Node::new(NodeKind::Setting(setting), 0o644)?;
         put(format!("{FOLDER}/{}", setting.path).as_bytes(), &node)
     })
 }
@@ -133,10 +133,10 @@ fn huge_pages() -> Result<(), Errno> {
 pub(crate) fn add(path: &[u8], mode: u32, data: &[u8]) -> Result<(), Errno> {
     let node = match mode & S_IFMT {
         S_IFDIR => Node::folder(tree::root(), mode)?,
-        S_IFLNK => Node::new(Kind::Link(data.to_vec()), mode)?,
+        S_IFLNK => Node::new(NodeKind::Link(data.to_vec()), mode)?,
         S_IFREG => {
             let node = Node::file(path, mode)?;
-            if let Kind::File(memory) = &node.kind
+            if let NodeKind::File(memory) = &node.kind
                 && memory.write(0, data).map_err(refused)? < data.len()
             {
                 return Err(Errno(ENOSPC));
@@ -161,7 +161,7 @@ fn put(path: &[u8], node: &Arc<Node>) -> Result<(), Errno> {
         }
     }
     let found = start.walk(path, false)?;
-    if let Kind::Folder(folder) = &node.kind {
+    if let NodeKind::Folder(folder) = &node.kind {
         crate::lock::lock(folder).parent = Arc::downgrade(&found.parent);
     }
     match &found.node {

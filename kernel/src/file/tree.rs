@@ -4,7 +4,7 @@
 //! it has seen stays so. Walks do not take it: a rename adds the new name before it removes the old
 //! one, so a walk finds the inode by one of them.
 
-use super::node::{CHANGED, Entry, Folder, Kind, Node, WRITTEN};
+use super::node::{CHANGED, Folder, FolderEntry, Node, NodeKind, WRITTEN};
 use crate::errno::Errno;
 use crate::lock::lock;
 use crate::path::Found;
@@ -34,9 +34,9 @@ pub(super) fn start() -> Result<(), Errno> {
 /// The lock of a folder's contents.
 fn contents(node: &Node) -> Result<SpinMutexGuard<'_, Folder>, Errno> {
     match &node.kind {
-        Kind::Folder(folder) => Ok(lock(folder)),
+        NodeKind::Folder(folder) => Ok(lock(folder)),
         // Nothing can be made in /proc.
-        Kind::Proc(_) => Err(Errno(ENOENT)),
+        NodeKind::Proc(_) => Err(Errno(ENOENT)),
         _ => Err(Errno(ENOTDIR)),
     }
 }
@@ -56,7 +56,7 @@ pub(crate) fn insert(parent: &Arc<Node>, name: &[u8], node: &Arc<Node>) -> Resul
 }
 
 fn add(parent: &Node, name: &[u8], node: &Arc<Node>) -> Result<(), Errno> {
-    let entry = Entry::new(name, node)?;
+    let entry = FolderEntry::new(name, node)?;
     let mut folder = contents(parent)?;
     if folder.removed {
         return Err(Errno(ENOENT));
@@ -79,7 +79,7 @@ pub(crate) fn link(parent: &Arc<Node>, name: &[u8], node: &Arc<Node>) -> Result<
     if node.is_folder() {
         return Err(Errno(EPERM));
     }
-    if matches!(node.kind, Kind::Proc(_)) {
+    if matches!(node.kind, NodeKind::Proc(_)) {
         return Err(Errno(EXDEV));
     }
     // Relaxed: as above.
@@ -94,7 +94,7 @@ pub(crate) fn link(parent: &Arc<Node>, name: &[u8], node: &Arc<Node>) -> Result<
 
 /// Checks that a folder may go, and forbids additions to it.
 fn retire(node: &Node) -> Result<(), Errno> {
-    if let Kind::Folder(folder) = &node.kind {
+    if let NodeKind::Folder(folder) = &node.kind {
         let mut folder = lock(folder);
         if !folder.entries.is_empty() {
             return Err(Errno(ENOTEMPTY));
@@ -135,7 +135,7 @@ pub(crate) fn remove(found: &Found, folder: bool) -> Result<(), Errno> {
     }
     let parent = &found.parent;
     let _changes = lock(&CHANGES);
-    if matches!(parent.kind, Kind::Proc(_)) {
+    if matches!(parent.kind, NodeKind::Proc(_)) {
         return Err(Errno(if found.node.is_some() { EPERM } else { ENOENT }));
     }
     let node = parent.child(&found.name)?.ok_or(Errno(ENOENT))?;
@@ -145,7 +145,7 @@ pub(crate) fn remove(found: &Found, folder: bool) -> Result<(), Errno> {
         (false, false) if found.folder => return Err(Errno(ENOTDIR)),
         _ => {}
     }
-    if matches!(node.kind, Kind::Proc(_)) {
+    if matches!(node.kind, NodeKind::Proc(_)) {
         return Err(Errno(EBUSY));
     }
     retire(&node)?;
@@ -174,7 +174,7 @@ pub(crate) fn rename(from: &Found, to: &Found, existing: Existing) -> Result<(),
     }
     let _changes = lock(&CHANGES);
     let parents = [&from.parent, &to.parent];
-    if parents.iter().any(|parent| matches!(parent.kind, Kind::Proc(_))) {
+    if parents.iter().any(|parent| matches!(parent.kind, NodeKind::Proc(_))) {
         return Err(Errno(if from.node.is_none() { ENOENT } else { EXDEV }));
     }
     let node = from.parent.child(&from.name)?.ok_or(Errno(ENOENT))?;
@@ -182,15 +182,15 @@ pub(crate) fn rename(from: &Found, to: &Found, existing: Existing) -> Result<(),
     if (from.folder || to.folder) && !node.is_folder() {
         return Err(Errno(ENOTDIR));
     }
-    if matches!(node.kind, Kind::Proc(_))
-        || old.as_ref().is_some_and(|old| matches!(old.kind, Kind::Proc(_)))
+    if matches!(node.kind, NodeKind::Proc(_))
+        || old.as_ref().is_some_and(|old| matches!(old.kind, NodeKind::Proc(_)))
     {
         return Err(Errno(EBUSY));
     }
     if is_within(&to.parent, &node)? {
         return Err(Errno(EINVAL));
     }
-    let entry = Entry::new(&to.name, &node)?;
+    let entry = FolderEntry::new(&to.name, &node)?;
     match (&old, existing) {
         (None, Existing::Exchange) => return Err(Errno(ENOENT)),
         (Some(_), Existing::Refuse) => return Err(Errno(EEXIST)),
@@ -209,7 +209,7 @@ pub(crate) fn rename(from: &Found, to: &Found, existing: Existing) -> Result<(),
         (None, _) => {}
     }
     let exchanged = match (&old, existing) {
-        (Some(old), Existing::Exchange) => Some(Entry::new(&from.name, old)?),
+        (Some(old), Existing::Exchange) => Some(FolderEntry::new(&from.name, old)?),
         _ => None,
     };
     {
@@ -243,7 +243,7 @@ pub(crate) fn rename(from: &Found, to: &Found, existing: Existing) -> Result<(),
 
 /// An inode has moved: a folder has another parent.
 fn moved(node: &Arc<Node>, from: &Arc<Node>, to: &Arc<Node>) {
-    if let Kind::Folder(folder) = &node.kind
+    if let NodeKind::Folder(folder) = &node.kind
         && !Arc::ptr_eq(from, to)
     {
         lock(folder).parent = Arc::downgrade(to);

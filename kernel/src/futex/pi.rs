@@ -62,7 +62,7 @@ pub(crate) struct Word {
 }
 
 /// What a step has come to.
-enum Step<T> {
+enum PiStep<T> {
     Done(T),
     /// The word has changed meanwhile.
     Again,
@@ -73,7 +73,7 @@ impl Word {
     fn step<T>(
         self,
         user: User<'_>,
-        mut step: impl FnMut(&mut SpinMutexGuard<'_, List>, u32) -> Result<Step<T>, Absent>,
+        mut step: impl FnMut(&mut SpinMutexGuard<'_, List>, u32) -> Result<PiStep<T>, Absent>,
     ) -> Result<T, Errno> {
         loop {
             let outcome = {
@@ -81,8 +81,8 @@ impl Word {
                 peek(self.at).ok_or(Absent).and_then(|word| step(&mut list, word))
             };
             match outcome {
-                Ok(Step::Done(done)) => return Ok(done),
-                Ok(Step::Again) => {}
+                Ok(PiStep::Done(done)) => return Ok(done),
+                Ok(PiStep::Again) => {}
                 Err(Absent) => {
                     // Brings the page in, for writing.
                     let word = user.read::<u32>(self.at)?;
@@ -117,7 +117,7 @@ impl Word {
             inherits: AtomicBool::new(false),
         });
         self.step(user, |list, word| {
-            let fail = |errno| Ok(Step::Done(Err(Errno(errno))));
+            let fail = |errno| Ok(PiStep::Done(Err(Errno(errno))));
             let owner = word & OWNER;
             if owner == tid {
                 return fail(EDEADLK);
@@ -126,7 +126,7 @@ impl Word {
                 let waits = list.iter().any(|waiting| waiting.key == self.key);
                 let waits = if waits { HAS_WAITERS } else { 0 };
                 let taken = self.change(word, tid | word & OWNER_DIED | waits)?;
-                return Ok(if taken { Step::Done(Ok(None)) } else { Step::Again });
+                return Ok(if taken { PiStep::Done(Ok(None)) } else { PiStep::Again });
             }
             if only_try {
                 return fail(EAGAIN);
@@ -141,10 +141,10 @@ impl Word {
                 return fail(ENOMEM);
             }
             if !self.change(word, word | HAS_WAITERS)? {
-                return Ok(Step::Again);
+                return Ok(PiStep::Again);
             }
             list.push(Waiting { key: self.key, owner, waiter: Arc::clone(&waiter) });
-            Ok(Step::Done(Ok(Some(Arc::clone(&waiter)))))
+            Ok(PiStep::Done(Ok(Some(Arc::clone(&waiter)))))
         })?
     }
 
@@ -155,19 +155,19 @@ impl Word {
     pub(crate) fn release(self, tid: u32, user: User<'_>) -> Result<(), Errno> {
         let next = self.step(user, |list, word| {
             if word & OWNER != tid {
-                return Ok(Step::Done(Err(Errno(EPERM))));
+                return Ok(PiStep::Done(Err(Errno(EPERM))));
             }
             let first = list.iter().position(|waiting| waiting.key == self.key);
             let Some(first) = first else {
                 let freed = self.change(word, 0)?;
-                return Ok(if freed { Step::Done(Ok(None)) } else { Step::Again });
+                return Ok(if freed { PiStep::Done(Ok(None)) } else { PiStep::Again });
             };
             let others = list.iter().skip(first + 1).any(|waiting| waiting.key == self.key);
             let new = list[first].waiter.tid | if others { HAS_WAITERS } else { 0 };
             if !self.change(word, new)? {
-                return Ok(Step::Again);
+                return Ok(PiStep::Again);
             }
-            Ok(Step::Done(Ok(Some(grant(list, first)))))
+            Ok(PiStep::Done(Ok(Some(grant(list, first)))))
         })??;
         if let Some(waiter) = next {
             waiter.thread.wake();
@@ -187,14 +187,14 @@ impl Word {
         }
         self.step(user, |list, word| {
             let place = list.iter().position(|waiting| core::ptr::eq(&*waiting.waiter, waiter));
-            let Some(place) = place else { return Ok(Step::Done(true)) };
+            let Some(place) = place else { return Ok(PiStep::Done(true)) };
             let others = list.iter().filter(|waiting| waiting.key == self.key).count() > 1;
             let waits = if others { HAS_WAITERS } else { 0 };
             if !self.change(word, waiter.tid | OWNER_DIED | waits)? {
-                return Ok(Step::Again);
+                return Ok(PiStep::Again);
             }
             grant(list, place);
-            Ok(Step::Done(true))
+            Ok(PiStep::Done(true))
         })
     }
 }

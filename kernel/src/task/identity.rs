@@ -33,7 +33,7 @@ pub(crate) struct Identity {
 
 /// Which numbers a call changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Which {
+pub(crate) enum IdKind {
     User,
     Group,
 }
@@ -44,10 +44,10 @@ impl Identity {
         self.user[EFFECTIVE] == 0
     }
 
-    pub(crate) fn of(&mut self, which: Which) -> &mut Numbers {
+    pub(crate) fn of(&mut self, which: IdKind) -> &mut Numbers {
         match which {
-            Which::User => &mut self.user,
-            Which::Group => &mut self.group,
+            IdKind::User => &mut self.user,
+            IdKind::Group => &mut self.group,
         }
     }
 
@@ -55,7 +55,7 @@ impl Identity {
     ///
     /// # Errors
     /// EPERM: nothing has changed; so for the others.
-    pub(crate) fn set(&mut self, which: Which, new: u32) -> Result<(), Errno> {
+    pub(crate) fn set(&mut self, which: IdKind, new: u32) -> Result<(), Errno> {
         let may = self.may_change();
         let numbers = self.of(which);
         match numbers {
@@ -69,7 +69,12 @@ impl Identity {
     }
 
     /// setreuid(2), setregid(2).
-    pub(crate) fn set_two(&mut self, which: Which, real: u32, effective: u32) -> Result<(), Errno> {
+    pub(crate) fn set_two(
+        &mut self,
+        which: IdKind,
+        real: u32,
+        effective: u32,
+    ) -> Result<(), Errno> {
         let may = self.may_change();
         let numbers = self.of(which);
         let before = *numbers;
@@ -88,7 +93,7 @@ impl Identity {
     }
 
     /// setresuid(2), setresgid(2).
-    pub(crate) fn set_three(&mut self, which: Which, new: [u32; 3]) -> Result<(), Errno> {
+    pub(crate) fn set_three(&mut self, which: IdKind, new: [u32; 3]) -> Result<(), Errno> {
         let may = self.may_change();
         let numbers = self.of(which);
         let before = *numbers;
@@ -103,7 +108,7 @@ impl Identity {
     }
 
     /// setfsuid(2), setfsgid(2): returns the number before, whether it changes or not.
-    pub(crate) fn set_of_files(&mut self, which: Which, new: u32) -> u32 {
+    pub(crate) fn set_of_files(&mut self, which: IdKind, new: u32) -> u32 {
         let may = self.may_change();
         let numbers = self.of(which);
         let before = numbers[OF_FILES];

@@ -10,7 +10,7 @@ use super::state::State;
 use super::timer::Timer;
 use super::usage::{Clock, Usage};
 use super::{Process, Space, queue, signal};
-use crate::call::{Outcome, Polled, strace};
+use crate::call::{Outcome, PolledFile, strace};
 use crate::file::Files;
 use crate::file::events::Events;
 use crate::file::monitor::Monitor;
@@ -109,7 +109,7 @@ pub(crate) struct Resume {
     /// What the child of a fork gets, of which they are to read.
     pub(crate) forked: Option<Forked>,
     /// What a poll or select waits for.
-    pub(crate) polled: Option<Vec<Polled>>,
+    pub(crate) polled: Option<Vec<PolledFile>>,
     /// The size of the file when a fallocate began.
     pub(crate) size: Option<u64>,
     /// The end of a pipe that waits for the other.

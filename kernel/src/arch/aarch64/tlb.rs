@@ -16,7 +16,7 @@ use core::arch::asm;
 use machine::{Asid, CpuSet, Cpus, Flush, Frame, Irqs, Tlb, VirtRange};
 
 /// From this many pages on, one flush of everything replaces flushes of single pages.
-const MANY: u64 = 64;
+const WHOLE_FLUSH_FROM: u64 = 64;
 
 /// Executes a `TLBI` for this CPU or, with `everywhere`, for all.
 macro_rules! tlbi {
@@ -38,7 +38,7 @@ fn flush(what: Flush, everywhere: bool) {
     unsafe { asm!("dsb ishst", options(nostack, preserves_flags)) };
     match what {
         Flush::Range { space, range, stride, tables }
-            if range.len().div_ceil(stride.bytes()) < MANY =>
+            if range.len().div_ceil(stride.bytes()) < WHOLE_FLUSH_FROM =>
         {
             for page in range.pages(stride) {
                 // Bits 12 to 55 of the address, and the tag above them.

@@ -15,7 +15,7 @@ use x86_64::structures::paging::PhysFrame;
 
 /// From this many pages on, one flush of everything replaces flushes of single pages. Linux has the
 /// same limit.
-const MANY: u64 = 33;
+const WHOLE_FLUSH_FROM: u64 = 33;
 
 /// Flushes this CPU's TLB at the request of another CPU.
 pub(super) fn flush_for_another(what: Flush) {
@@ -46,7 +46,9 @@ fn flush(what: Flush, all: fn()) {
     let _section = Kernel.irqs_off();
     bump(&area::here().stats.flushes, 1);
     match what {
-        Flush::Range { range, stride, .. } if range.len().div_ceil(stride.bytes()) < MANY => {
+        Flush::Range { range, stride, .. }
+            if range.len().div_ceil(stride.bytes()) < WHOLE_FLUSH_FROM =>
+        {
             // INVLPG also drops all cached upper-level entries. The tag is the only one there is.
             for page in range.pages(stride) {
                 x86_64::instructions::tlb::flush(x86_64::VirtAddr::new_truncate(page.get()));

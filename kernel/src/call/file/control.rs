@@ -3,8 +3,8 @@
 use super::{Call, Outcome, monitor};
 use crate::call::{Stop, fail};
 use crate::errno::Errno;
-use crate::file::locks::{FileLock, Of};
-use crate::file::node::{Device, Kind};
+use crate::file::locks::{FileLock, LockScope};
+use crate::file::node::{Device, NodeKind};
 use crate::file::open::Open;
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -66,7 +66,7 @@ pub(in crate::call) fn fcntl(call: &mut Call<'_>) -> Outcome {
                 (true, true) => O_RDWR,
             };
             // Every file that was opened by a name is a large one here.
-            let named = open.changed().is_none() || matches!(open.node.kind, Kind::Device(_));
+            let named = open.changed().is_none() || matches!(open.node.kind, NodeKind::Device(_));
             let large = if named && !open.mode.path { O_LARGEFILE } else { 0 };
             Ok(u64::from(open.flags() | access | large))
         }
@@ -161,7 +161,7 @@ fn wanted(
 fn get_lock(call: &Call<'_>, open: &Open, of_description: bool, at: u64) -> Outcome {
     let (mut flock, lock, ..) = wanted(call, open, of_description, at)?;
     let lock = lock.ok_or(Errno(EINVAL))?;
-    match open.node.locks.conflict(Of::Ranges, &lock) {
+    match open.node.locks.conflict(LockScope::Ranges, &lock) {
         None => flock.kind = F_UNLCK as i16,
         Some(other) => {
             let end = if other.bytes.end == END { 0 } else { other.bytes.end - other.bytes.start };
@@ -188,19 +188,19 @@ fn set_lock(
 ) -> Outcome {
     let (_, lock, owner, bytes) = wanted(call, open, of_description, at)?;
     let Some(lock) = lock else {
-        open.node.locks.release(Of::Ranges, owner, bytes)?;
+        open.node.locks.release(LockScope::Ranges, owner, bytes)?;
         return Ok(0);
     };
     if lock.exclusive && !open.mode.write || !lock.exclusive && !open.mode.read {
         return fail(EBADF);
     }
-    take(call, open, Of::Ranges, &lock, waits)
+    take(call, open, LockScope::Ranges, &lock, waits)
 }
 
 /// Takes a lock, and waits for it.
-fn take(call: &mut Call<'_>, open: &Open, of: Of, lock: &FileLock, waits: bool) -> Outcome {
+fn take(call: &mut Call<'_>, open: &Open, of: LockScope, lock: &FileLock, waits: bool) -> Outcome {
     let locks = &open.node.locks;
-    if of == Of::Whole || lock.pid == 0 {
+    if of == LockScope::Whole || lock.pid == 0 {
         // Relaxed: the description is dropped after this call.
         open.has_locks.store(true, Ordering::Relaxed);
     }
@@ -222,20 +222,25 @@ pub(in crate::call) fn flock(call: &mut Call<'_>) -> Outcome {
     const EXCLUSIVE: u32 = 2;
     const NO_WAIT: u32 = 4;
     const UNLOCK: u32 = 8;
+    /// LOCK_MAND, which Linux ignores.
+    const MANDATORY: u32 = 32;
     let [fd, what, ..] = call.args;
+    if what as u32 & MANDATORY != 0 {
+        return Ok(0);
+    }
     let open = call.open(fd)?;
     let waits = what as u32 & NO_WAIT == 0;
     let exclusive = match what as u32 & !NO_WAIT {
         SHARED => false,
         EXCLUSIVE => true,
         UNLOCK => {
-            open.node.locks.release(Of::Whole, open.owner(), 0..END)?;
+            open.node.locks.release(LockScope::Whole, open.owner(), 0..END)?;
             return Ok(0);
         }
         _ => return fail(EINVAL),
     };
     let lock = FileLock { owner: open.owner(), pid: call.process().pid, exclusive, bytes: 0..END };
-    take(call, &open, Of::Whole, &lock, waits)
+    take(call, &open, LockScope::Whole, &lock, waits)
 }
 
 /// ioctl(2): what is there of files and pipes. There are no terminals.
@@ -248,7 +253,7 @@ pub(in crate::call) fn ioctl(call: &mut Call<'_>) -> Outcome {
     let open = call.open(fd)?;
     match request & 0xffff_ffff {
         monitor::SCAN => monitor::scan(call, &open, argument),
-        monitor::NEW if matches!(open.node.kind, Kind::Device(Device::Monitors)) => {
+        monitor::NEW if matches!(open.node.kind, NodeKind::Device(Device::Monitors)) => {
             monitor::new(call, argument)
         }
         FIOCLEX | FIONCLEX => {
@@ -264,10 +269,10 @@ pub(in crate::call) fn ioctl(call: &mut Call<'_>) -> Outcome {
         }
         FIONREAD => {
             let bytes = match &open.node.kind {
-                Kind::Pipe(pipe) => pipe.ready().bytes as u64,
-                Kind::Socket(socket) => socket.readable()? as u64,
-                Kind::File(memory) => memory.size().saturating_sub(open.seek(0, 1)?),
-                Kind::Device(Device::Console | Device::Errors) => 0,
+                NodeKind::Pipe(pipe) => pipe.ready().bytes as u64,
+                NodeKind::Socket(socket) => socket.readable()? as u64,
+                NodeKind::File(memory) => memory.size().saturating_sub(open.seek(0, 1)?),
+                NodeKind::Device(Device::Console | Device::Errors) => 0,
                 _ => return fail(ENOTTY),
             };
             call.user().write(argument, &(bytes.min(i32::MAX as u64) as u32))?;

@@ -7,7 +7,7 @@ use super::parts::MOST;
 use super::{Call, Outcome};
 use crate::call::fail;
 use crate::errno::Errno;
-use crate::file::node::Kind;
+use crate::file::node::NodeKind;
 use crate::file::open::Open;
 use crate::file::socket::Extra;
 use crate::file::socket::message::Credentials;
@@ -60,7 +60,8 @@ pub(in crate::call) fn sendfile(call: &mut Call<'_>) -> Outcome {
     let to = call.moving(fd)?;
     from.open.check_read()?;
     to.check_write()?;
-    let is_source = matches!(from.open.node.kind, Kind::File(_) | Kind::Device(_) | Kind::Proc(_));
+    let is_source =
+        matches!(from.open.node.kind, NodeKind::File(_) | NodeKind::Device(_) | NodeKind::Proc(_));
     if !is_source || !from.open.is_seekable() || to.flags() & O_APPEND != 0 {
         return fail(EINVAL);
     }
@@ -81,7 +82,7 @@ pub(in crate::call) fn sendfile(call: &mut Call<'_>) -> Outcome {
         };
         let piece = &piece[..found];
         let written = match &to.node.kind {
-            Kind::Pipe(pipe) => match pipe.put(piece, false) {
+            NodeKind::Pipe(pipe) => match pipe.put(piece, false) {
                 Ok(0) if done > 0 => break,
                 Ok(0) if to.is_nonblocking() => return fail(EAGAIN),
                 Ok(0) => call.wait_on(files, &pipe.changed, |_| match pipe.put(piece, false) {
@@ -90,7 +91,7 @@ pub(in crate::call) fn sendfile(call: &mut Call<'_>) -> Outcome {
                 })?,
                 put => put,
             },
-            Kind::Socket(socket) => {
+            NodeKind::Socket(socket) => {
                 let pid = call.process().pid;
                 let mut extra = Extra { files: Vec::new(), of: Credentials::of(pid) };
                 match socket.send(None, piece, &mut extra) {
@@ -167,7 +168,9 @@ pub(in crate::call) fn copy_file_range(call: &mut Call<'_>) -> Outcome {
             break;
         }
     }
-    from.finish(call, done)?;
-    to.finish(call, done)?;
+    if done > 0 {
+        from.finish(call, done)?;
+        to.finish(call, done)?;
+    }
     Ok(done)
 }

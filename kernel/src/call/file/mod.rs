@@ -40,7 +40,7 @@ pub(super) mod transfer;
 use super::{Call, Outcome};
 use crate::errno::Errno;
 use crate::file::Files;
-use crate::file::node::{Kind, Node};
+use crate::file::node::{Node, NodeKind};
 use crate::file::open::{Mode, Open};
 use crate::lock::lock;
 use crate::machine::Kernel;
@@ -74,7 +74,7 @@ impl Call<'_> {
     }
 
     /// A descriptor of a new inode without a name.
-    fn descriptor(&self, kind: Kind, mode: Mode, flags: u32) -> Result<u32, Errno> {
+    fn descriptor(&self, kind: NodeKind, mode: Mode, flags: u32) -> Result<u32, Errno> {
         let open = Open::new(Node::new(kind, 0o600)?, None, mode, flags & !O_CLOEXEC)?;
         self.files()?.insert(open, flags & O_CLOEXEC != 0, 0)
     }
@@ -110,16 +110,28 @@ impl Call<'_> {
     /// The inode of a path, or of the descriptor itself if the path is empty and `flags` allow it.
     fn find(&self, folder: u64, path: u64, flags: u64) -> Result<Arc<Node>, Errno> {
         let follow = flags & u64::from(AT_SYMLINK_NOFOLLOW) == 0;
-        // A null pointer is an empty path here, since Linux 6.11.
-        let empty = flags & u64::from(AT_EMPTY_PATH) != 0;
-        let path = if empty && path == 0 { Default::default() } else { self.user().path(path)? };
-        if empty && path.is_empty() {
-            if folder as u32 == HERE as u32 {
-                return Ok(lock(&self.process().place).folder());
-            }
-            return Ok(Arc::clone(&self.any_open(folder)?.node));
+        let path = self.user().path(path)?;
+        if flags & u64::from(AT_EMPTY_PATH) != 0 && path.is_empty() {
+            return self.inode_of(folder);
         }
         self.start_of(folder, &path)?.find(&path, follow)
+    }
+
+    /// As `find`, for newfstatat and statx: there a null pointer is an empty path, since Linux
+    /// 6.11.
+    fn find_for_stat(&self, folder: u64, path: u64, flags: u64) -> Result<Arc<Node>, Errno> {
+        if flags & u64::from(AT_EMPTY_PATH) != 0 && path == 0 {
+            return self.inode_of(folder);
+        }
+        self.find(folder, path, flags)
+    }
+
+    /// The inode of a descriptor, or of the working directory.
+    fn inode_of(&self, folder: u64) -> Result<Arc<Node>, Errno> {
+        if folder as u32 == HERE as u32 {
+            return Ok(lock(&self.process().place).folder());
+        }
+        Ok(Arc::clone(&self.any_open(folder)?.node))
     }
 
     /// A new inode, which belongs to the user and the group of the process.
@@ -165,7 +177,7 @@ pub(super) fn backing(
     if !open.mode.read || shared && prot & WRITE != 0 && !open.mode.write {
         return Err(Errno(EACCES));
     }
-    if matches!(open.node.kind, Kind::Huge(_)) {
+    if matches!(open.node.kind, NodeKind::Huge(_)) {
         return Err(Errno(ENOMEM));
     }
     let backing = open.backing()?;

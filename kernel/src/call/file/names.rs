@@ -3,7 +3,7 @@
 use super::{Call, HERE, Outcome, check_flags, follow_flag};
 use crate::call::fail;
 use crate::errno::Errno;
-use crate::file::node::{Kind, Node};
+use crate::file::node::{Node, NodeKind};
 use crate::file::pipe::Pipe;
 use crate::file::tree::{self, Existing};
 use crate::lock::lock;
@@ -12,7 +12,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::{EEXIST, EFAULT, EINVAL, ENOENT, ENOMEM, ENOTDIR, EPERM, ERANGE};
 use linux_raw_sys::general::{
-    AT_EMPTY_PATH, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, S_IFIFO, S_IFMT, S_IFREG,
+    AT_EMPTY_PATH, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT,
+    S_IFREG, S_IFSOCK,
 };
 
 /// A name that is to be made, which must not be there.
@@ -43,8 +44,11 @@ fn make_folder(call: &Call<'_>, folder: u64, path: u64, mode: u64) -> Outcome {
 /// mknod(2) and mknodat(2): regular files and pipes.
 pub(in crate::call) fn mknodat(call: &mut Call<'_>) -> Outcome {
     let [folder, path, mode, ..] = call.args;
-    if !matches!(mode as u32 & S_IFMT, 0 | S_IFREG | S_IFIFO) {
-        return fail(EPERM);
+    match mode as u32 & S_IFMT {
+        0 | S_IFREG | S_IFIFO => {}
+        // There are no others.
+        S_IFDIR | S_IFCHR | S_IFBLK | S_IFSOCK => return fail(EPERM),
+        _ => return fail(EINVAL),
     }
     let found = new_name(call, folder, path)?;
     if found.folder {
@@ -52,7 +56,7 @@ pub(in crate::call) fn mknodat(call: &mut Call<'_>) -> Outcome {
     }
     let bits = mode as u32 & 0o7777 & !call.umask();
     let node = match mode as u32 & S_IFMT {
-        S_IFIFO => Node::new(Kind::Pipe(Pipe::new()?), bits)?,
+        S_IFIFO => Node::new(NodeKind::Pipe(Pipe::new()?), bits)?,
         _ => Node::file(&found.parent.shown_path(&found.name)?, bits)?,
     };
     let node = call.owned(node);
@@ -155,7 +159,7 @@ pub(in crate::call) fn symlinkat(call: &mut Call<'_>) -> Outcome {
     if found.folder {
         return fail(ENOENT);
     }
-    let node = call.owned(Node::new(Kind::Link(target), 0o777)?);
+    let node = call.owned(Node::new(NodeKind::Link(target), 0o777)?);
     tree::insert(&found.parent, &found.name, &node)?;
     Ok(0)
 }
@@ -180,8 +184,8 @@ fn read_link(call: &Call<'_>, folder: u64, path: u64, into: u64, len: u64) -> Ou
     let flags = u64::from(AT_EMPTY_PATH | super::AT_SYMLINK_NOFOLLOW);
     let node = if path == 0 { return fail(EFAULT) } else { call.find(folder, path, flags)? };
     let target = match &node.kind {
-        Kind::Link(target) => target.clone(),
-        Kind::Proc(entry) if node.is_link() => entry.link_text(call.process().pid)?,
+        NodeKind::Link(target) => target.clone(),
+        NodeKind::Proc(entry) if node.is_link() => entry.link_text(call.process().pid)?,
         _ => return fail(EINVAL),
     };
     let count = target.len().min(len as i32 as usize);

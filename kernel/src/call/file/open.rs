@@ -4,7 +4,7 @@ use super::{Call, HERE, Outcome, check_flags};
 use crate::call::fail;
 use crate::errno::Errno;
 use crate::file::image::Writer;
-use crate::file::node::{Kind, Node};
+use crate::file::node::{Node, NodeKind};
 use crate::file::open::{Mode, Open, refused, truncate};
 use crate::file::{DESCRIPTORS, tree};
 use crate::lock::lock;
@@ -88,13 +88,13 @@ fn open_path(call: &mut Call<'_>, folder: u64, path: u64, flags: u32, mode: u32)
         }
     };
     let location = Some((Arc::clone(&found.parent), found.name.clone()));
-    if matches!(node.kind, Kind::Pipe(_)) && !how.path {
+    if matches!(node.kind, NodeKind::Pipe(_)) && !how.path {
         check(&node, how, flags, created)?;
         let open = Open::new(node, location, how, flags & KEPT)?;
         return call.finish_open(open, flags);
     }
     let opened = check(&node, how, flags, created).and_then(|()| {
-        let truncates = has(O_TRUNC) && !created && matches!(node.kind, Kind::File(_));
+        let truncates = has(O_TRUNC) && !created && matches!(node.kind, NodeKind::File(_));
         let kept = flags & KEPT;
         let _writer = if truncates && !how.path { Writer::new(&node)? } else { None };
         let open = Open::new(Arc::clone(&node), location, how, kept)?;
@@ -141,7 +141,7 @@ fn open_unnamed(call: &Call<'_>, folder: &Arc<Node>, how: Mode, flags: u32, mode
     if !folder.is_folder() {
         return fail(ENOTDIR);
     }
-    if matches!(folder.kind, Kind::Proc(_)) {
+    if matches!(folder.kind, NodeKind::Proc(_)) {
         return fail(EOPNOTSUPP);
     }
     let shown = folder.shown_path(b"# (deleted)")?;
@@ -258,7 +258,7 @@ fn huge_memfd(call: &Call<'_>, flags: u64, close_on_exec: bool) -> Outcome {
     if !matches!(flags >> 26 & 0x3f, 0 | 21 | 30) {
         return fail(ENODEV);
     }
-    let node = Node::new(Kind::Huge(AtomicU64::new(0)), 0o777)?;
+    let node = Node::new(NodeKind::Huge(AtomicU64::new(0)), 0o777)?;
     // Relaxed: no other thread has it.
     node.links.store(0, Ordering::Relaxed);
     let open = Open::new(node, None, Mode::READ_WRITE, 0)?;

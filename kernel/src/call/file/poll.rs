@@ -36,7 +36,7 @@ struct PollFd {
 }
 
 /// A descriptor and what is waited for.
-pub(crate) struct Entry {
+pub(crate) struct PolledFile {
     /// The place among those of the program: an index, or the number.
     place: usize,
     /// None: it is not open.
@@ -48,7 +48,7 @@ pub(crate) struct Entry {
 }
 
 /// Looks at all entries, and returns how many are ready.
-fn look(entries: &[Entry]) -> u64 {
+fn look(entries: &[PolledFile]) -> u64 {
     for entry in entries.iter().filter(|entry| !entry.none) {
         let found = entry.open.as_ref().map_or(POLLNVAL, |open| open.ready() & entry.events);
         entry.found.set(found);
@@ -61,8 +61,8 @@ fn look(entries: &[Entry]) -> u64 {
 fn wait_for(
     call: &mut Call<'_>,
     deadline: Option<u64>,
-    begin: impl FnOnce(&Call<'_>) -> Result<Vec<Entry>, Stop>,
-) -> Result<(Vec<Entry>, u64), Stop> {
+    begin: impl FnOnce(&Call<'_>) -> Result<Vec<PolledFile>, Stop>,
+) -> Result<(Vec<PolledFile>, u64), Stop> {
     let entries = match call.own.resume.polled.take() {
         Some(entries) => entries,
         None => begin(call)?,
@@ -151,7 +151,7 @@ fn poll_until(call: &mut Call<'_>, at: u64, count: u64, deadline: Option<u64>) -
 }
 
 /// The entries of poll. One with a negative number stands for no descriptor.
-fn polled(call: &Call<'_>, at: u64, count: usize) -> Result<Vec<Entry>, Stop> {
+fn polled(call: &Call<'_>, at: u64, count: usize) -> Result<Vec<PolledFile>, Stop> {
     let mut asked: Vec<PollFd> = Vec::new();
     asked.try_reserve_exact(count).map_err(|_| Errno(ENOMEM))?;
     asked.resize(count, PollFd { fd: -1, events: 0, found: 0 });
@@ -162,7 +162,7 @@ fn polled(call: &Call<'_>, at: u64, count: usize) -> Result<Vec<Entry>, Stop> {
     for (place, asked) in asked.iter().enumerate() {
         let open = files.get(asked.fd as u32).ok().filter(|open| !open.mode.path);
         let events = u32::from(asked.events) | POLLERR | POLLHUP;
-        entries.push(Entry { place, open, none: asked.fd < 0, events, found: Cell::new(0) });
+        entries.push(PolledFile { place, open, none: asked.fd < 0, events, found: Cell::new(0) });
     }
     Ok(entries)
 }
@@ -235,7 +235,7 @@ fn select_until(call: &mut Call<'_>, deadline: Option<u64>) -> Outcome {
                     return fail(EBADF);
                 }
                 let (open, found) = (Some(open), Cell::new(0));
-                entries.push(Entry { place: fd, open, none: false, events, found });
+                entries.push(PolledFile { place: fd, open, none: false, events, found });
             }
         }
         Ok(entries)

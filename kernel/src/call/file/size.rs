@@ -4,7 +4,7 @@ use super::{Call, HERE, Outcome};
 use crate::call::fail;
 use crate::errno::Errno;
 use crate::file::image::Writer;
-use crate::file::node::{CHANGED, Kind, Node, WRITTEN};
+use crate::file::node::{CHANGED, Node, NodeKind, WRITTEN};
 use crate::file::open::{refused, truncate as set_size};
 use crate::lock::lock;
 use crate::task::signal;
@@ -60,7 +60,7 @@ pub(in crate::call) fn ftruncate(call: &mut Call<'_>) -> Outcome {
         return fail(EINVAL);
     }
     let open = call.open(fd)?;
-    if let Kind::Huge(size) = &open.node.kind
+    if let NodeKind::Huge(size) = &open.node.kind
         && open.mode.write
         && len.is_multiple_of(HUGE)
     {
@@ -99,8 +99,8 @@ pub(in crate::call) fn fallocate(call: &mut Call<'_>) -> Outcome {
         return fail(match &*open.node {
             node if node.is_folder() => EISDIR,
             _ if open.pipe_of().is_some() => ESPIPE,
-            Node { kind: Kind::Huge(_), .. } if mode & PUNCH_HOLE != 0 => return Ok(0),
-            Node { kind: Kind::Huge(_), .. } => ENOSPC,
+            Node { kind: NodeKind::Huge(_), .. } if mode & PUNCH_HOLE != 0 => return Ok(0),
+            Node { kind: NodeKind::Huge(_), .. } => ENOSPC,
             _ => ENODEV,
         });
     };
@@ -148,7 +148,7 @@ pub(in crate::call) fn fallocate(call: &mut Call<'_>) -> Outcome {
 /// fsync(2) and fdatasync(2): memory is all there is.
 pub(in crate::call) fn fsync(call: &mut Call<'_>) -> Outcome {
     let open = call.open(call.args[0])?;
-    if open.pipe_of().is_some() { fail(EINVAL) } else { Ok(0) }
+    if open.memory().is_some() || open.node.is_folder() { Ok(0) } else { fail(EINVAL) }
 }
 
 /// sync(2).

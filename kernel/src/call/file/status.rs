@@ -3,11 +3,11 @@
 use super::{Call, HERE, Outcome, check_flags};
 use crate::call::{fail, real_time};
 use crate::errno::Errno;
-use crate::file::node::{CHANGED, CREATED, Kind, Node, READ, WRITTEN};
+use crate::file::node::{CHANGED, CREATED, Node, NodeKind, READ, WRITTEN};
 use crate::machine::Kernel;
 use crate::run;
 use core::sync::atomic::Ordering;
-use linux_raw_sys::errno::{EACCES, EINVAL};
+use linux_raw_sys::errno::{EACCES, EFAULT, EINVAL};
 use linux_raw_sys::general::{
     AT_EACCESS, AT_EMPTY_PATH, AT_NO_AUTOMOUNT, AT_STATX_SYNC_TYPE, AT_SYMLINK_NOFOLLOW,
 };
@@ -95,17 +95,17 @@ fn time(node: &Node, which: usize) -> [u64; 2] {
 
 /// The number of a device, if it is one.
 fn special(node: &Node) -> u64 {
-    if let Kind::Device(device) = &node.kind { device.number() } else { 0 }
+    if let NodeKind::Device(device) = &node.kind { device.number() } else { 0 }
 }
 
 /// The size of blocks of a file.
 fn block(node: &Node) -> u64 {
-    if matches!(node.kind, Kind::Proc(_)) { PROC_BLOCK } else { BLOCK }
+    if matches!(node.kind, NodeKind::Proc(_)) { PROC_BLOCK } else { BLOCK }
 }
 
 /// The blocks of 512 bytes in which the contents are.
 fn blocks(node: &Node) -> u64 {
-    if let Kind::File(memory) = &node.kind { memory.size().div_ceil(BLOCK) * 8 } else { 0 }
+    if let NodeKind::File(memory) = &node.kind { memory.size().div_ceil(BLOCK) * 8 } else { 0 }
 }
 
 fn write_stat(call: &Call<'_>, node: &Node, into: u64) -> Outcome {
@@ -150,7 +150,7 @@ pub(in crate::call) fn newfstatat(call: &mut Call<'_>) -> Outcome {
     let [folder, path, into, flags, ..] = call.args;
     let known = AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_EMPTY_PATH | AT_STATX_SYNC_TYPE;
     check_flags(flags, known)?;
-    write_stat(call, &*call.find(folder, path, flags)?, into)
+    write_stat(call, &*call.find_for_stat(folder, path, flags)?, into)
 }
 
 /// statx(2).
@@ -164,7 +164,7 @@ pub(in crate::call) fn statx(call: &mut Call<'_>) -> Outcome {
     if mask & RESERVED != 0 || flags as u32 & AT_STATX_SYNC_TYPE == AT_STATX_SYNC_TYPE {
         return fail(EINVAL);
     }
-    let node = call.find(folder, path, flags)?;
+    let node = call.find_for_stat(folder, path, flags)?;
     let split = |number: u64| [(number >> 8) as u32, number as u32 & 0xff];
     let statx = Statx {
         mask: FILLED,
@@ -189,7 +189,7 @@ fn write_statfs(call: &Call<'_>, node: &Node, into: u64) -> Outcome {
     const TMPFS: u64 = 0x0102_1994;
     const PROC: u64 = 0x9fa0;
     let free = Kernel.free_frames() as u64;
-    let is_proc = matches!(node.kind, Kind::Proc(_));
+    let is_proc = matches!(node.kind, NodeKind::Proc(_));
     let of_memory = |number| if is_proc { 0 } else { number };
     let statfs = Statfs {
         kind: if is_proc { PROC } else { TMPFS },
@@ -319,8 +319,9 @@ pub(in crate::call) fn utimensat(call: &mut Call<'_>) -> Outcome {
             };
         }
     }
-    // Without a path it is the descriptor itself.
+    // Without a path it is the descriptor itself, and not the working directory.
     let node = match path {
+        0 if folder as u32 == HERE as u32 => return fail(EFAULT),
         0 => call.open(folder)?.node.clone(),
         _ => call.find(folder, path, flags)?,
     };

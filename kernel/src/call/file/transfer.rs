@@ -9,7 +9,7 @@ use super::{Call, Outcome, eventfd, socket};
 use crate::call::{Stop, fail};
 use crate::errno::Errno;
 use crate::file::monitor::{MESSAGE, Monitor};
-use crate::file::node::Kind;
+use crate::file::node::NodeKind;
 use crate::file::open::Open;
 use crate::file::pipe::{PIPE_BUF, Pipe};
 use crate::task::signal;
@@ -29,20 +29,20 @@ fn read_into(
     if open.node.is_folder() {
         return fail(EISDIR);
     }
-    if let Kind::Event(_) | Kind::Timer(_) = &open.node.kind {
+    if let NodeKind::Event(_) | NodeKind::Timer(_) = &open.node.kind {
         return eventfd::read(call, (fd, open), parts);
     }
     if parts.total == 0 {
         return Ok(0);
     }
-    if let Kind::Socket(_) = &open.node.kind {
+    if let NodeKind::Socket(_) = &open.node.kind {
         return socket::message::read(call, (fd, open), parts);
     }
     let mut buffer = Buffer::new(parts.total)?;
-    if let Kind::Pipe(pipe) = &open.node.kind {
+    if let NodeKind::Pipe(pipe) = &open.node.kind {
         return read_pipe(call, (fd, open), pipe, parts, &mut buffer);
     }
-    if let Kind::Monitor(monitor) = &open.node.kind {
+    if let NodeKind::Monitor(monitor) = &open.node.kind {
         return read_messages(call, (fd, open), monitor, parts);
     }
     let mut done = call.moved();
@@ -163,17 +163,17 @@ fn write_from(
     parts: &Parts,
 ) -> Outcome {
     open.check_write()?;
-    if let Kind::Event(event) = &open.node.kind {
+    if let NodeKind::Event(event) = &open.node.kind {
         return eventfd::write(call, (fd, open), event, parts);
     }
-    if let Kind::Socket(_) = &open.node.kind {
+    if let NodeKind::Socket(_) = &open.node.kind {
         return socket::message::write(call, (fd, open), parts);
     }
     if parts.total == 0 {
         return Ok(0);
     }
     let mut buffer = Buffer::new(parts.total)?;
-    if let Kind::Pipe(pipe) = &open.node.kind {
+    if let NodeKind::Pipe(pipe) = &open.node.kind {
         return write_pipe(call, (fd, open), pipe, parts, &mut buffer);
     }
     // As in Linux, O_APPEND comes before the place of a pwrite.
@@ -298,87 +298,49 @@ pub(in crate::call) fn vmsplice(call: &mut Call<'_>) -> Outcome {
     Ok(put? as u64)
 }
 
-/// The place of pread and pwrite: not negative.
-fn place(at: u64) -> Result<Option<u64>, Errno> {
-    if at > i64::MAX as u64 { Err(Errno(EINVAL)) } else { Ok(Some(at)) }
+/// What a call of reads and writes names: one part of memory or a vector of them, and a place in
+/// the file or the position of the descriptor.
+pub(in crate::call) struct Form {
+    pub(in crate::call) vector: bool,
+    pub(in crate::call) placed: bool,
 }
 
-/// The open file of a descriptor that may be read; at a place, if there is one.
-fn readable(call: &Call<'_>, fd: u64, place: Option<u64>) -> Result<Arc<Open>, Errno> {
-    let open = call.moving(fd)?;
-    open.check_place(place)?;
-    open.check_read()?;
-    Ok(open)
+impl Form {
+    pub(in crate::call) const ONE: Form = Form { vector: false, placed: false };
+    pub(in crate::call) const VECTOR: Form = Form { vector: true, placed: false };
+    pub(in crate::call) const ONE_AT: Form = Form { vector: false, placed: true };
+    pub(in crate::call) const VECTOR_AT: Form = Form { vector: true, placed: true };
+
+    /// The open file, after the check of its mode, the place, and the parts of memory.
+    fn of(
+        self,
+        call: &Call<'_>,
+        check: fn(&Open) -> Result<(), Errno>,
+    ) -> Result<(Arc<Open>, Option<u64>, Parts), Errno> {
+        let [fd, at, count, offset, ..] = call.args;
+        if self.placed && offset > i64::MAX as u64 {
+            return Err(Errno(EINVAL));
+        }
+        let place = self.placed.then_some(offset);
+        let open = call.moving(fd)?;
+        open.check_place(place)?;
+        check(&open)?;
+        let parts = match self.vector {
+            true => Parts::read(call.user(), at, count)?,
+            false => Parts::one(at, count)?,
+        };
+        Ok((open, place, parts))
+    }
 }
 
-/// As [`readable`], for writes.
-fn writable(call: &Call<'_>, fd: u64, place: Option<u64>) -> Result<Arc<Open>, Errno> {
-    let open = call.moving(fd)?;
-    open.check_place(place)?;
-    open.check_write()?;
-    Ok(open)
+/// read(2), pread64(2), readv(2), preadv(2).
+pub(in crate::call) fn read(call: &mut Call<'_>, form: Form) -> Outcome {
+    let (open, place, parts) = form.of(call, Open::check_read)?;
+    read_into(call, (call.args[0], &open), place, &parts)
 }
 
-/// read(2).
-pub(in crate::call) fn read(call: &mut Call<'_>) -> Outcome {
-    let [fd, at, len, ..] = call.args;
-    let open = readable(call, fd, None)?;
-    read_into(call, (fd, &open), None, &Parts::one(at, len)?)
-}
-
-/// write(2).
-pub(in crate::call) fn write(call: &mut Call<'_>) -> Outcome {
-    let [fd, at, len, ..] = call.args;
-    let open = writable(call, fd, None)?;
-    write_from(call, (fd, &open), None, &Parts::one(at, len)?)
-}
-
-/// pread64(2).
-pub(in crate::call) fn pread64(call: &mut Call<'_>) -> Outcome {
-    let [fd, at, len, offset, ..] = call.args;
-    let place = place(offset)?;
-    let open = readable(call, fd, place)?;
-    read_into(call, (fd, &open), place, &Parts::one(at, len)?)
-}
-
-/// pwrite64(2).
-pub(in crate::call) fn pwrite64(call: &mut Call<'_>) -> Outcome {
-    let [fd, at, len, offset, ..] = call.args;
-    let place = place(offset)?;
-    let open = writable(call, fd, place)?;
-    write_from(call, (fd, &open), place, &Parts::one(at, len)?)
-}
-
-/// readv(2).
-pub(in crate::call) fn readv(call: &mut Call<'_>) -> Outcome {
-    let [fd, at, count, ..] = call.args;
-    let open = readable(call, fd, None)?;
-    let parts = Parts::read(call.user(), at, count)?;
-    read_into(call, (fd, &open), None, &parts)
-}
-
-/// writev(2).
-pub(in crate::call) fn writev(call: &mut Call<'_>) -> Outcome {
-    let [fd, at, count, ..] = call.args;
-    let open = writable(call, fd, None)?;
-    let parts = Parts::read(call.user(), at, count)?;
-    write_from(call, (fd, &open), None, &parts)
-}
-
-/// preadv(2).
-pub(in crate::call) fn preadv(call: &mut Call<'_>) -> Outcome {
-    let [fd, at, count, offset, ..] = call.args;
-    let place = place(offset)?;
-    let open = readable(call, fd, place)?;
-    let parts = Parts::read(call.user(), at, count)?;
-    read_into(call, (fd, &open), place, &parts)
-}
-
-/// pwritev(2).
-pub(in crate::call) fn pwritev(call: &mut Call<'_>) -> Outcome {
-    let [fd, at, count, offset, ..] = call.args;
-    let place = place(offset)?;
-    let open = writable(call, fd, place)?;
-    let parts = Parts::read(call.user(), at, count)?;
-    write_from(call, (fd, &open), place, &parts)
+/// write(2), pwrite64(2), writev(2), pwritev(2).
+pub(in crate::call) fn write(call: &mut Call<'_>, form: Form) -> Outcome {
+    let (open, place, parts) = form.of(call, Open::check_write)?;
+    write_from(call, (call.args[0], &open), place, &parts)
 }

@@ -1,7 +1,7 @@
 //! `/proc`: folders, links and texts that are made when a program looks.
 //!
-//! An [`Entry`] says what a name means; nothing of it is kept. A text is written when its file is
-//! opened, and anew when it is read from the beginning, so a program that reads it in parts sees
+//! A [`ProcEntry`] says what a name means; nothing of it is kept. A text is written when its file
+//! is opened, and anew when it is read from the beginning, so a program that reads it in parts sees
 //! one state. The listings of VMAs ([`Listing`]) are written part by part. What has no bounded text
 //! (`pagemap`, `mem`) is read through the address space. No description keeps that alive.
 
@@ -26,7 +26,7 @@ use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{EINVAL, EIO, EISDIR, ENFILE, ENOENT, ENOMEM, ENOTDIR, EROFS, ESRCH};
 use linux_raw_sys::general::{S_IFDIR, S_IFLNK, S_IFREG};
 use listing::Listing;
-use process::What;
+use process::ProcessFile;
 use spin::mutex::SpinMutex;
 
 /// The bytes of an entry of `pagemap`.
@@ -34,7 +34,7 @@ const ENTRY: u64 = 8;
 
 /// An entry of `/proc`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Entry {
+pub(crate) enum ProcEntry {
     Root,
     /// `self`
     Own,
@@ -51,7 +51,7 @@ pub(crate) enum Entry {
     /// `PID/fd/N`
     Descriptor(u32, u32),
     /// `PID/NAME`, or of a thread `PID/task/TID/NAME`
-    Of(u32, Option<u32>, What),
+    Of(u32, Option<u32>, ProcessFile),
     /// A folder of the system: its path.
     Folder(&'static str),
     /// A file of the system: its place in the table.
@@ -93,66 +93,70 @@ fn number(name: &[u8]) -> Option<u32> {
 /// Takes the name, the inode number and the type of an entry.
 type AddEntry<'a> = dyn FnMut(&[u8], u64, u8) -> Result<(), Errno> + 'a;
 
-impl Entry {
+impl ProcEntry {
     /// Its inode.
     pub(crate) fn node(self) -> Arc<Node> {
         let (number, mode) = match self {
-            Entry::Root => (1, 0o555),
-            Entry::Own => (2, 0o777),
-            Entry::Mounts => (3, 0o777),
-            Entry::Folder(path) => (0x100 + path.len() as u64, 0o555),
-            Entry::System(place) => (0x200 + place as u64, 0o444),
-            Entry::Process(pid) => (u64::from(pid) << 24, 0o555),
-            Entry::Tasks(pid) => (u64::from(pid) << 24 | 1, 0o555),
-            Entry::Descriptors(pid) => (u64::from(pid) << 24 | 2, 0o500),
-            Entry::Of(pid, None, what) => (u64::from(pid) << 24 | (16 + what as u64), what.mode()),
-            Entry::Of(_, Some(tid), what) => {
+            ProcEntry::Root => (1, 0o555),
+            ProcEntry::Own => (2, 0o777),
+            ProcEntry::Mounts => (3, 0o777),
+            ProcEntry::Folder(path) => (0x100 + path.len() as u64, 0o555),
+            ProcEntry::System(place) => (0x200 + place as u64, 0o444),
+            ProcEntry::Process(pid) => (u64::from(pid) << 24, 0o555),
+            ProcEntry::Tasks(pid) => (u64::from(pid) << 24 | 1, 0o555),
+            ProcEntry::Descriptors(pid) => (u64::from(pid) << 24 | 2, 0o500),
+            ProcEntry::Of(pid, None, what) => {
+                (u64::from(pid) << 24 | (16 + what as u64), what.mode())
+            }
+            ProcEntry::Of(_, Some(tid), what) => {
                 (1 << 61 | u64::from(tid) << 24 | (16 + what as u64), what.mode())
             }
-            Entry::Descriptor(pid, fd) => (u64::from(pid) << 24 | 1 << 16 | u64::from(fd), 0o700),
-            Entry::Task(pid, tid) => (u64::from(pid) << 24 | 1 << 60 | u64::from(tid), 0o555),
+            ProcEntry::Descriptor(pid, fd) => {
+                (u64::from(pid) << 24 | 1 << 16 | u64::from(fd), 0o700)
+            }
+            ProcEntry::Task(pid, tid) => (u64::from(pid) << 24 | 1 << 60 | u64::from(tid), 0o555),
         };
         Node::proc(self, number, mode)
     }
 
     pub(crate) fn file_type(self) -> u32 {
         match self {
-            Entry::Own | Entry::Mounts | Entry::Descriptor(..) => S_IFLNK,
-            Entry::Of(.., what) if what.is_link() => S_IFLNK,
-            Entry::Of(..) | Entry::System(_) => S_IFREG,
+            ProcEntry::Own | ProcEntry::Mounts | ProcEntry::Descriptor(..) => S_IFLNK,
+            ProcEntry::Of(.., what) if what.is_link() => S_IFLNK,
+            ProcEntry::Of(..) | ProcEntry::System(_) => S_IFREG,
             _ => S_IFDIR,
         }
     }
 
     pub(crate) fn name(self) -> Vec<u8> {
         match self {
-            Entry::Root => b"proc".into(),
-            Entry::Own => b"self".into(),
-            Entry::Mounts => b"mounts".into(),
-            Entry::Process(number) | Entry::Task(_, number) | Entry::Descriptor(_, number) => {
-                format!("{number}").into()
-            }
-            Entry::Tasks(_) => b"task".into(),
-            Entry::Descriptors(_) => b"fd".into(),
-            Entry::Of(.., what) => what.name().into(),
-            Entry::Folder(path) => last(path).into(),
-            Entry::System(place) => last(system::path(place)).into(),
+            ProcEntry::Root => b"proc".into(),
+            ProcEntry::Own => b"self".into(),
+            ProcEntry::Mounts => b"mounts".into(),
+            ProcEntry::Process(number)
+            | ProcEntry::Task(_, number)
+            | ProcEntry::Descriptor(_, number) => format!("{number}").into(),
+            ProcEntry::Tasks(_) => b"task".into(),
+            ProcEntry::Descriptors(_) => b"fd".into(),
+            ProcEntry::Of(.., what) => what.name().into(),
+            ProcEntry::Folder(path) => last(path).into(),
+            ProcEntry::System(place) => last(system::path(place)).into(),
         }
     }
 
     /// The folder that it is in.
     pub(crate) fn parent(self) -> Result<Arc<Node>, Errno> {
         let parent = match self {
-            Entry::Root => return Ok(Arc::clone(super::tree::root())),
-            Entry::Own | Entry::Mounts | Entry::Process(_) => Entry::Root,
-            Entry::Tasks(pid) | Entry::Descriptors(pid) | Entry::Of(pid, None, _) => {
-                Entry::Process(pid)
+            ProcEntry::Root => return Ok(Arc::clone(super::tree::root())),
+            ProcEntry::Own | ProcEntry::Mounts | ProcEntry::Process(_) => ProcEntry::Root,
+            ProcEntry::Tasks(pid) | ProcEntry::Descriptors(pid) | ProcEntry::Of(pid, None, _) => {
+                ProcEntry::Process(pid)
             }
-            Entry::Of(pid, Some(tid), _) => Entry::Task(pid, tid),
-            Entry::Task(pid, _) => Entry::Tasks(pid),
-            Entry::Descriptor(pid, _) => Entry::Descriptors(pid),
-            Entry::Folder(path) => above(path),
-            Entry::System(place) => above(system::path(place)),
+            ProcEntry::Of(pid, Some(tid), _) => ProcEntry::Task(pid, tid),
+            ProcEntry::Task(pid, _) => ProcEntry::Tasks(pid),
+            ProcEntry::Descriptor(pid, _) => ProcEntry::Descriptors(pid),
+            ProcEntry::Folder(path) => above(path),
+            ProcEntry::System(place) => above(system::path(place)),
         };
         Ok(parent.node())
     }
@@ -163,30 +167,36 @@ impl Entry {
     /// ENOTDIR.
     pub(crate) fn child(self, name: &[u8]) -> Result<Option<Arc<Node>>, Errno> {
         let child = match self {
-            Entry::Root => match (name, number(name)) {
-                (b"self", _) => Some(Entry::Own),
-                (b"mounts", _) => Some(Entry::Mounts),
-                (_, Some(pid)) => processes::process(pid).map(|_| Entry::Process(pid)),
+            ProcEntry::Root => match (name, number(name)) {
+                (b"self", _) => Some(ProcEntry::Own),
+                (b"mounts", _) => Some(ProcEntry::Mounts),
+                (_, Some(pid)) => processes::process(pid).map(|_| ProcEntry::Process(pid)),
                 _ => system::child("", name),
             },
-            Entry::Folder(path) => system::child(path, name),
-            Entry::Process(pid) if processes::process(pid).is_none() => None,
-            Entry::Process(pid) => match name {
-                b"task" => Some(Entry::Tasks(pid)),
-                b"fd" => Some(Entry::Descriptors(pid)),
-                _ => What::find(name).map(|what| Entry::Of(pid, None, what)),
+            ProcEntry::Folder(path) => system::child(path, name),
+            ProcEntry::Process(pid) if processes::process(pid).is_none() => None,
+            ProcEntry::Process(pid) => match name {
+                b"task" => Some(ProcEntry::Tasks(pid)),
+                b"fd" => Some(ProcEntry::Descriptors(pid)),
+                _ => ProcessFile::find(name).map(|what| ProcEntry::Of(pid, None, what)),
             },
-            Entry::Task(pid, tid) => What::find(name).map(|what| Entry::Of(pid, Some(tid), what)),
-            Entry::Tasks(pid) => number(name).and_then(|tid| {
+            ProcEntry::Task(pid, tid) => {
+                ProcessFile::find(name).map(|what| ProcEntry::Of(pid, Some(tid), what))
+            }
+            ProcEntry::Tasks(pid) => number(name).and_then(|tid| {
                 let thread = processes::thread(tid)?;
-                (thread.process.pid == pid).then_some(Entry::Task(pid, tid))
+                (thread.process.pid == pid).then_some(ProcEntry::Task(pid, tid))
             }),
-            Entry::Descriptors(pid) => number(name).and_then(|fd| {
-                processes::process(pid)?.files()?.get(fd).ok().map(|_| Entry::Descriptor(pid, fd))
+            ProcEntry::Descriptors(pid) => number(name).and_then(|fd| {
+                processes::process(pid)?
+                    .files()?
+                    .get(fd)
+                    .ok()
+                    .map(|_| ProcEntry::Descriptor(pid, fd))
             }),
             _ => return Err(Errno(ENOTDIR)),
         };
-        Ok(child.map(Entry::node))
+        Ok(child.map(ProcEntry::node))
     }
 
     /// Calls `add` with the name, the inode number and the type of each entry.
@@ -194,33 +204,35 @@ impl Entry {
     /// # Errors
     /// ENOTDIR, ENOMEM; those of `add`.
     pub(crate) fn list(self, add: &mut AddEntry<'_>) -> Result<(), Errno> {
-        let mut add = |entry: Entry| {
+        let mut add = |entry: ProcEntry| {
             let node = entry.node();
             add(&entry.name(), node.number, node.entry_type())
         };
         match self {
-            Entry::Root => {
-                [Entry::Own, Entry::Mounts].into_iter().try_for_each(&mut add)?;
+            ProcEntry::Root => {
+                [ProcEntry::Own, ProcEntry::Mounts].into_iter().try_for_each(&mut add)?;
                 system::children("").try_for_each(&mut add)?;
                 let all = processes::all();
-                all.iter().try_for_each(|process| add(Entry::Process(process.pid)))
+                all.iter().try_for_each(|process| add(ProcEntry::Process(process.pid)))
             }
-            Entry::Folder(path) => system::children(path).try_for_each(add),
-            Entry::Process(pid) => {
+            ProcEntry::Folder(path) => system::children(path).try_for_each(add),
+            ProcEntry::Process(pid) => {
                 find(pid)?;
-                [Entry::Tasks(pid), Entry::Descriptors(pid)].into_iter().try_for_each(&mut add)?;
-                What::all().try_for_each(|what| add(Entry::Of(pid, None, what)))
+                [ProcEntry::Tasks(pid), ProcEntry::Descriptors(pid)]
+                    .into_iter()
+                    .try_for_each(&mut add)?;
+                ProcessFile::all().try_for_each(|what| add(ProcEntry::Of(pid, None, what)))
             }
-            Entry::Task(pid, tid) => {
-                What::all().try_for_each(|what| add(Entry::Of(pid, Some(tid), what)))
+            ProcEntry::Task(pid, tid) => {
+                ProcessFile::all().try_for_each(|what| add(ProcEntry::Of(pid, Some(tid), what)))
             }
-            Entry::Tasks(pid) => {
+            ProcEntry::Tasks(pid) => {
                 let threads = lock(&find(pid)?.threads).clone();
-                threads.iter().try_for_each(|thread| add(Entry::Task(pid, thread.tid())))
+                threads.iter().try_for_each(|thread| add(ProcEntry::Task(pid, thread.tid())))
             }
-            Entry::Descriptors(pid) => match find(pid)?.files() {
+            ProcEntry::Descriptors(pid) => match find(pid)?.files() {
                 Some(files) => {
-                    files.used()?.into_iter().try_for_each(|fd| add(Entry::Descriptor(pid, fd)))
+                    files.used()?.into_iter().try_for_each(|fd| add(ProcEntry::Descriptor(pid, fd)))
                 }
                 None => Ok(()),
             },
@@ -235,13 +247,13 @@ impl Entry {
     pub(crate) fn target(self, own: u32) -> Result<Target, Errno> {
         let gone = Errno(ENOENT);
         match self {
-            Entry::Own => Ok(Target::Path(format!("{own}").into())),
-            Entry::Mounts => Ok(Target::Path(b"self/mounts".into())),
-            Entry::Descriptor(pid, fd) => {
+            ProcEntry::Own => Ok(Target::Path(format!("{own}").into())),
+            ProcEntry::Mounts => Ok(Target::Path(b"self/mounts".into())),
+            ProcEntry::Descriptor(pid, fd) => {
                 let files = find(pid)?.files().ok_or(gone)?;
                 Ok(Target::Node(Arc::clone(&files.get(fd).map_err(|_| gone)?.node)))
             }
-            Entry::Of(pid, _, what) => what.target(&*find(pid)?),
+            ProcEntry::Of(pid, _, what) => what.target(&*find(pid)?),
             _ => Err(gone),
         }
     }
@@ -253,7 +265,7 @@ impl Entry {
     pub(crate) fn link_text(self, own: u32) -> Result<Vec<u8>, Errno> {
         match (self, self.target(own)?) {
             (_, Target::Path(path)) => Ok(path),
-            (Entry::Descriptor(pid, fd), _) => {
+            (ProcEntry::Descriptor(pid, fd), _) => {
                 let files = find(pid)?.files().ok_or(Errno(ENOENT))?;
                 files.get(fd).map_err(|_| Errno(ENOENT))?.path()
             }
@@ -267,9 +279,9 @@ impl Entry {
     /// EROFS: it is not for writing. ESRCH: the process has ended. ENOMEM.
     pub(crate) fn open(self, mode: Mode) -> Result<Content, Errno> {
         match self {
-            Entry::System(_) if mode.write => Err(Errno(EROFS)),
-            Entry::System(place) => Content::of(text(|out| system::write(place, out))?),
-            Entry::Of(pid, tid, what) => what.open(&find(pid)?, tid),
+            ProcEntry::System(_) if mode.write => Err(Errno(EROFS)),
+            ProcEntry::System(place) => Content::of(text(|out| system::write(place, out))?),
+            ProcEntry::Of(pid, tid, what) => what.open(&find(pid)?, tid),
             _ => Ok(Content::None),
         }
     }
@@ -281,8 +293,8 @@ fn last(path: &str) -> &[u8] {
 }
 
 /// The folder of a path of the system.
-fn above(path: &'static str) -> Entry {
-    path.rsplit_once('/').map_or(Entry::Root, |(folder, _)| Entry::Folder(folder))
+fn above(path: &'static str) -> ProcEntry {
+    path.rsplit_once('/').map_or(ProcEntry::Root, |(folder, _)| ProcEntry::Folder(folder))
 }
 
 /// Reads bytes of a text at a place. Returns how many.

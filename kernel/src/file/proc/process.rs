@@ -21,11 +21,11 @@ macro_rules! files {
     ($($what:ident $name:literal $mode:literal,)*) => {
         /// An entry of the folder of a process.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub(crate) enum What {
+        pub(crate) enum ProcessFile {
             $(#[doc = $name] $what,)*
         }
 
-        const FILES: &[(&str, What, u32)] = &[$(($name, What::$what, $mode),)*];
+        const FILES: &[(&str, ProcessFile, u32)] = &[$(($name, ProcessFile::$what, $mode),)*];
     };
 }
 
@@ -50,12 +50,12 @@ files! {
     Status "status" 0o444,
 }
 
-impl What {
-    pub(super) fn all() -> impl Iterator<Item = What> {
+impl ProcessFile {
+    pub(super) fn all() -> impl Iterator<Item = ProcessFile> {
         FILES.iter().map(|(_, what, _)| *what)
     }
 
-    pub(super) fn find(name: &[u8]) -> Option<What> {
+    pub(super) fn find(name: &[u8]) -> Option<ProcessFile> {
         FILES.iter().find(|(known, ..)| known.as_bytes() == name).map(|(_, what, _)| *what)
     }
 
@@ -68,15 +68,15 @@ impl What {
     }
 
     pub(super) fn is_link(self) -> bool {
-        matches!(self, What::Cwd | What::Exe | What::Root)
+        matches!(self, ProcessFile::Cwd | ProcessFile::Exe | ProcessFile::Root)
     }
 
     /// The target of a link.
     pub(super) fn target(self, process: &Process) -> Result<Target, Errno> {
         match self {
-            What::Cwd => Ok(Target::Node(lock(&process.place).folder())),
-            What::Root => Ok(Target::Path(b"/".into())),
-            What::Exe => {
+            ProcessFile::Cwd => Ok(Target::Node(lock(&process.place).folder())),
+            ProcessFile::Root => Ok(Target::Path(b"/".into())),
+            ProcessFile::Exe => {
                 let path = lock(&process.program).path.clone();
                 if path.is_empty() { Err(Errno(ENOENT)) } else { Ok(Target::Path(path)) }
             }
@@ -91,20 +91,20 @@ impl What {
         let space = process.space();
         let weak = || space.as_ref().map(Arc::downgrade).ok_or(Errno(ESRCH));
         match self {
-            What::Mem => return Ok(Content::Memory(weak()?)),
-            What::ClearRefs => return Ok(Content::ClearRefs(weak()?)),
-            What::PageMap => return Ok(Content::PageMap(weak()?)),
-            What::Maps | What::Smaps => {
-                let listing = Listing::new(weak().unwrap_or_default(), self == What::Smaps);
+            ProcessFile::Mem => return Ok(Content::Memory(weak()?)),
+            ProcessFile::ClearRefs => return Ok(Content::ClearRefs(weak()?)),
+            ProcessFile::PageMap => return Ok(Content::PageMap(weak()?)),
+            ProcessFile::Maps | ProcessFile::Smaps => {
+                let listing = Listing::new(weak().unwrap_or_default(), self == ProcessFile::Smaps);
                 return Ok(Content::Vmas(listing?));
             }
-            What::OomScoreAdj => return Ok(Content::OomScoreAdj(Arc::downgrade(process))),
-            What::Comm => {
+            ProcessFile::OomScoreAdj => return Ok(Content::OomScoreAdj(Arc::downgrade(process))),
+            ProcessFile::Comm => {
                 if let Some(thread) = &thread {
                     return Ok(Content::Name(Arc::downgrade(thread)));
                 }
             }
-            What::Cmdline => {
+            ProcessFile::Cmdline => {
                 let arguments = Arc::clone(&lock(&process.program).arguments);
                 let mut text = Vec::new();
                 text.try_reserve_exact(arguments.len()).map_err(|_| Errno(ENOMEM))?;
@@ -118,18 +118,18 @@ impl What {
         let name = *lock(thread.as_ref().map_or(&process.name, |thread| thread.name()));
         let name = processes::shown(&name);
         let text = text(|out| match self {
-            What::SmapsRollup => space.map_or(Ok(()), |space| space.write_smaps_rollup(out)),
-            What::Comm => writeln!(out, "{name}"),
-            What::Limits => limits(space, out),
-            What::Mounts => mounts(out),
-            What::OomScore => writeln!(out, "{}", shortage::score(process)),
-            What::Stat => {
+            ProcessFile::SmapsRollup => space.map_or(Ok(()), |space| space.write_smaps_rollup(out)),
+            ProcessFile::Comm => writeln!(out, "{name}"),
+            ProcessFile::Limits => limits(space, out),
+            ProcessFile::Mounts => mounts(out),
+            ProcessFile::OomScore => writeln!(out, "{}", shortage::score(process)),
+            ProcessFile::Stat => {
                 let one = thread.as_ref().filter(|_| only.is_some());
                 let used = one.map_or(&process.used, |thread| &thread.used).get();
                 stat(process, (tid, &name, used), space, out)
             }
-            What::Statm => statm(space, out),
-            What::Status => status(process, (tid, &name), space, out),
+            ProcessFile::Statm => statm(space, out),
+            ProcessFile::Status => status(process, (tid, &name), space, out),
             _ => Ok(()),
         })?;
         Content::of(text)

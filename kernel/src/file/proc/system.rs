@@ -1,6 +1,6 @@
 //! Files of `/proc` that tell of the machine.
 
-use super::Entry;
+use super::ProcEntry;
 use crate::lock::lock;
 use crate::machine::Kernel;
 use crate::task::{process as processes, promises};
@@ -55,7 +55,7 @@ pub(super) fn write(place: usize, out: &mut dyn Write) -> fmt::Result {
 }
 
 /// The entries of a folder.
-pub(super) fn children(folder: &'static str) -> impl Iterator<Item = Entry> {
+pub(super) fn children(folder: &'static str) -> impl Iterator<Item = ProcEntry> {
     let mut before = "";
     (0..FILES.len()).filter_map(move |place| {
         let path = path(place);
@@ -66,19 +66,19 @@ pub(super) fn children(folder: &'static str) -> impl Iterator<Item = Entry> {
             return None;
         }
         match path[start..].find('/') {
-            None => Some(Entry::System(place)),
+            None => Some(ProcEntry::System(place)),
             Some(end) => {
                 let inner = &path[..start + end];
                 let new = before != inner;
                 before = inner;
-                new.then_some(Entry::Folder(inner))
+                new.then_some(ProcEntry::Folder(inner))
             }
         }
     })
 }
 
 /// The entry of a folder with this name.
-pub(super) fn child(folder: &'static str, name: &[u8]) -> Option<Entry> {
+pub(super) fn child(folder: &'static str, name: &[u8]) -> Option<ProcEntry> {
     children(folder).find(|entry| entry.name() == name)
 }
 

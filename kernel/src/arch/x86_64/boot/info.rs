@@ -27,7 +27,7 @@ struct StartInfo {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Entry {
+struct MemoryMapEntry {
     start: u64,
     len: u64,
     kind: u32,
@@ -101,7 +101,7 @@ impl BootInfo {
 
     /// The usable memory, including the kernel's own.
     pub(crate) fn memory(&self) -> impl Iterator<Item = PhysRange> + '_ {
-        let at = direct(PhysAddr::new(self.info.memory_map)).get() as *const Entry;
+        let at = direct(PhysAddr::new(self.info.memory_map)).get() as *const MemoryMapEntry;
         (0..self.info.memory_entries as usize).filter_map(move |index| {
             // SAFETY: `index` is below the length of the loader's list.
             let entry = unsafe { at.add(index).read_unaligned() };
