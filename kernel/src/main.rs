@@ -29,6 +29,20 @@
 //! | `channel`, `input` | a device to and from the host: output of programs; standard input |
 //! | `console`, `fail`, `exit` | the kernel's output, the failure path, the exit code |
 //!
+//! Each uses those below it; `task` and `file` also use each other, because files wake threads and
+//! `/proc` shows them.
+//!
+//! ```text
+//!   command ---- run ---- call            test, bench
+//!                 |      /  |  \            |
+//!               load   task futex file, path, export
+//!                 \______|____|____|
+//!                        |
+//!            space, machine, grace, smp    errno, lock
+//!                        |
+//!        arch: boot, traps, TLB, time      memory, heap, cpu, console
+//! ```
+//!
 //! The order of boot is in `start` of this file, and from the loader to there in
 //! `arch/x86_64/boot/entry.rs`.
 #![no_std]

@@ -32,7 +32,7 @@ pub struct samara_cursor {
 
 /// What makes the nodes on the path stay.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum PathKeeper {
     /// The read section of the record at this address with this number.
     Section(usize, u64),
     /// The program's RCU.
@@ -44,11 +44,11 @@ enum Kind {
 }
 
 /// The contents of a [`samara_cursor`].
-struct State {
+struct CursorState {
     /// [`MAGIC`]: the cursor is set up.
     magic: u64,
     tree: *const samara_tree,
-    kind: Kind,
+    kind: PathKeeper,
     /// The number of the tree's changes when the path was made. Only for its writer.
     version: u64,
     /// The entry that the last move has found.
@@ -62,19 +62,22 @@ struct State {
 const MAGIC: u64 = 0x7361_6d61_7261_2d63;
 
 const _: () = {
-    assert!(size_of::<State>() <= size_of::<samara_cursor>());
-    assert!(align_of::<State>() <= align_of::<samara_cursor>());
-    assert!(!core::mem::needs_drop::<State>());
+    assert!(size_of::<CursorState>() <= size_of::<samara_cursor>());
+    assert!(align_of::<CursorState>() <= align_of::<samara_cursor>());
+    assert!(!core::mem::needs_drop::<CursorState>());
 };
 
-impl State {
+impl CursorState {
     /// # Safety
     /// NULL, or a cursor that only this call uses, of a tree that exists.
-    unsafe fn from<'a>(cursor: *mut samara_cursor, call: &str) -> Result<&'a mut State, Errno> {
+    unsafe fn from<'a>(
+        cursor: *mut samara_cursor,
+        call: &str,
+    ) -> Result<&'a mut CursorState, Errno> {
         not_null(cursor.is_null(), call, "the cursor is NULL")?;
-        let state = cursor.cast::<State>();
+        let state = cursor.cast::<CursorState>();
         // SAFETY: the caller's promise. The magic number is first checked alone: other bytes may
-        // be no valid `State`.
+        // be no valid `CursorState`.
         if unsafe { (&raw const (*state).magic).read() } != MAGIC {
             return Err(misuse(libc::EINVAL, call, "the cursor was not set up"));
         }
@@ -90,17 +93,19 @@ impl State {
     }
 
     /// What makes reads of this thread safe now.
-    fn kind_now(tree: &samara_tree, call: &str) -> Result<Kind, Errno> {
+    fn kind_now(tree: &samara_tree, call: &str) -> Result<PathKeeper, Errno> {
         tree.reading(call)?;
         Ok(if tree.is_exclusive() {
-            Kind::Exclusive
+            PathKeeper::Exclusive
         } else if tree.reads_as_writer() {
-            Kind::Session(tree.writer.sessions.get())
+            PathKeeper::Session(tree.writer.sessions.get())
         } else if tree.options().rcu.is_null() {
             let section = Local::with(Local::section_of_record);
-            section.map_or(Kind::Section(0, 0), |(record, number)| Kind::Section(record, number))
+            section.map_or(PathKeeper::Section(0, 0), |(record, number)| {
+                PathKeeper::Section(record, number)
+            })
         } else {
-            Kind::Program
+            PathKeeper::Program
         })
     }
 
@@ -110,7 +115,7 @@ impl State {
     /// The tree exists.
     #[inline(always)]
     unsafe fn ready(&mut self, call: &str) -> Result<&mut ReadCursor<'static, Word>, Errno> {
-        if let Kind::Section(record, number) = self.kind
+        if let PathKeeper::Section(record, number) = self.kind
             && self.paused.is_none()
             && Local::with(Local::section_of_record) == Some((record, number))
         {
@@ -122,7 +127,7 @@ impl State {
         unsafe { self.make_ready(call) }
     }
 
-    /// As [`State::ready`], in every case.
+    /// As [`CursorState::ready`], in every case.
     ///
     /// # Safety
     /// The tree exists.
@@ -130,7 +135,7 @@ impl State {
         // SAFETY: the caller's promise.
         let tree = unsafe { self.tree() };
         let mut now = Self::kind_now(tree, call)?;
-        if let Kind::Session(number) = self.kind
+        if let PathKeeper::Session(number) = self.kind
             && Local::with(|local| tree.is_owner(local))
             && tree.writer.sessions.get() == number
         {
@@ -142,7 +147,7 @@ impl State {
             return Err(misuse(libc::EPERM, call, cause));
         }
         self.kind = now;
-        if matches!(now, Kind::Exclusive | Kind::Session(_)) {
+        if matches!(now, PathKeeper::Exclusive | PathKeeper::Session(_)) {
             let version = tree.writer.version.get();
             if version != self.version {
                 self.pause();
@@ -194,17 +199,17 @@ pub unsafe extern "C" fn samara_cursor_init(
     const CALL: &str = "samara_cursor_init";
     border(|| {
         not_null(cursor.is_null(), CALL, "the cursor is NULL")?;
-        let state = cursor.cast::<State>();
+        let state = cursor.cast::<CursorState>();
         // SAFETY: the caller passes a place for a cursor. It counts as set up at the end only.
         unsafe { (&raw mut (*state).magic).write(0) };
         // SAFETY: the caller passes NULL or a tree.
         let this: &'static samara_tree = unsafe { samara_tree::from(tree, CALL) }?;
-        let kind = State::kind_now(this, CALL)?;
+        let kind = CursorState::kind_now(this, CALL)?;
         let version = match kind {
-            Kind::Exclusive | Kind::Session(_) => this.writer.version.get(),
+            PathKeeper::Exclusive | PathKeeper::Session(_) => this.writer.version.get(),
             _ => 0,
         };
-        let (map, guard) = State::map(this);
+        let (map, guard) = CursorState::map(this);
         // SAFETY: as above; the size and alignment fit. The position is written in its place.
         unsafe {
             (&raw mut (*state).tree).write(tree);
@@ -235,7 +240,7 @@ where
 {
     border(|| {
         // SAFETY: the caller's promise.
-        let state = unsafe { State::from(cursor, call) }?;
+        let state = unsafe { CursorState::from(cursor, call) }?;
         not_null(out.is_null(), call, "out is NULL")?;
         // SAFETY: the tree exists as long as its cursors are used.
         let found = go(unsafe { state.ready(call) }?).map(samara_range::from);
@@ -308,7 +313,7 @@ pub unsafe extern "C" fn samara_cursor_set(cursor: *mut samara_cursor, index: u6
     const CALL: &str = "samara_cursor_set";
     border(|| {
         // SAFETY: the caller passes NULL or a cursor.
-        let state = unsafe { State::from(cursor, CALL) }?;
+        let state = unsafe { CursorState::from(cursor, CALL) }?;
         state.entry = None;
         // SAFETY: the tree exists as long as its cursors are used.
         unsafe { state.ready(CALL) }?.set(index as usize);
@@ -325,7 +330,7 @@ pub unsafe extern "C" fn samara_cursor_pause(cursor: *mut samara_cursor) -> c_in
     const CALL: &str = "samara_cursor_pause";
     border(|| {
         // SAFETY: the caller passes NULL or a cursor.
-        let state = unsafe { State::from(cursor, CALL) }?;
+        let state = unsafe { CursorState::from(cursor, CALL) }?;
         if state.paused.is_none() {
             // SAFETY: the tree exists as long as its cursors are used.
             unsafe { state.ready(CALL) }?;
@@ -354,7 +359,7 @@ unsafe fn change(
 ) -> c_int {
     border(|| {
         // SAFETY: the caller's promise.
-        let state = unsafe { State::from(cursor, call) }?;
+        let state = unsafe { CursorState::from(cursor, call) }?;
         // SAFETY: the tree exists as long as its cursors are used.
         let at = unsafe { state.ready(call) }?;
         if !matches!(at.state(), At::Active | At::Paused) {

@@ -26,6 +26,19 @@
 //!   prints the cause. The header says what a caller must promise.
 //! - References that the program counts (`retain`, `release`) are one for each range of each tree.
 //!
+//! # Where things are
+//!
+//! ```text
+//!   tree_calls   read_calls   write_calls   alloc_calls   cursor     the calls of the header
+//!        \________________________|______________________/
+//!                                 |
+//!                      tree, hold (its lock)                         a tree and its writer
+//!                       |                |
+//!          section (read sections)     queue, rcu                    when what is removed is freed
+//!                       |                |
+//!                    thread ---------- memory                        threads; allocations
+//! ```
+//!
 //! # Misuse
 //!
 //! The header says what each call refuses. Beyond that:

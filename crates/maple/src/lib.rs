@@ -96,6 +96,23 @@
 //! | `alloc` | where nodes come from: an allocator, or a `Pool` |
 //! | `validate`, `dump`, `stats` | every invariant of a tree, checked; a tree printed; its size |
 //!
+//! Each uses those below it. A line leads to what a module uses first.
+//!
+//! ```text
+//!                      map
+//!                       |
+//!         tree, simple, sole ---- writer, lock
+//!          |          |            |        |
+//!     iter, cursor   share ----- write     validate, dump, stats
+//!          |      gap   |          |        |
+//!          |     /   diff          |        |
+//!         descent -----------------'--------'
+//!            |
+//!          node ---- layout
+//!            |
+//!         entry ---- alloc ---- sync, grace
+//! ```
+//!
 //! # Costs
 //!
 //! | operation | cost |

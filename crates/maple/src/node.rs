@@ -61,7 +61,7 @@ pub(crate) use few::copy_up;
 pub(crate) use follow::free_node;
 pub(crate) use inner::{Inner, Item, Splice};
 pub(crate) use job::{Job, Search};
-pub(crate) use leaf::{Body, Cell, Leaf, Slot};
+pub(crate) use leaf::{Body, Cell, Leaf, LeafSlot};
 pub(crate) use link::{AtomicLink, Link};
 pub(crate) use load::{load, run};
 pub(crate) use pack::{Slots, cut, is_roomy, pack};

@@ -57,7 +57,7 @@ use crate::alloc::NodeAlloc;
 use crate::descent::{Descent, Pick, Span};
 use crate::entry::{Entry, Raw};
 use crate::error::Error;
-use crate::node::{self, AtomicLink, Leaf, Link, Slot, pack};
+use crate::node::{self, AtomicLink, Leaf, LeafSlot, Link, pack};
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 use leaf::fast::{EraseOne, Fast, Found, InsertHole};
@@ -303,9 +303,9 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         self.supplies.nodes.fill(Need { leaves: 1, inners: 0 })?;
         let hole = ptr::null_mut();
         let slots = [
-            Slot { end: first.wrapping_sub(1), word: hole },
-            Slot { end: last, word: new },
-            Slot { end: Index::MAX, word: hole },
+            LeafSlot { end: first.wrapping_sub(1), word: hole },
+            LeafSlot { end: last, word: new },
+            LeafSlot { end: Index::MAX, word: hole },
         ];
         let from = usize::from(first == 0);
         let to = if last == Index::MAX { 2 } else { 3 };

@@ -5,7 +5,7 @@
 //! and the separator before it. See [`front`](super::front) for the cost and for why that is
 //! correct.
 
-use super::front::{Way, open};
+use super::front::{LeafPlace, open};
 use crate::Index;
 use crate::descent::{self, AtOrBefore, Descent, Pick, Spot, Unpacked};
 use crate::node::{self, Job, LANES, Link, Search};
@@ -15,7 +15,7 @@ use crate::node::{self, Job, LANES, Link, Search};
 pub(super) struct Back {
     pub(super) run: Unpacked<false>,
     /// The leaf's place in its parent.
-    way: Way,
+    place: LeafPlace,
     /// The first and the last index of the leaf. If an entry at its end was open alone, `max` is
     /// the last index before that.
     min: Index,
@@ -23,7 +23,7 @@ pub(super) struct Back {
     /// Whether only the entry at `spot` is open, and not the rest of its leaf.
     alone: bool,
     spot: Spot,
-    /// The path to the leaf. Its slot in the parent may be newer than that of `way`.
+    /// The path to the leaf. Its slot in the parent may be newer than that of `place`.
     path: Descent,
 }
 
@@ -33,7 +33,7 @@ impl Back {
     pub(super) fn new() -> Self {
         Back {
             run: Unpacked::new(),
-            way: Way::NONE,
+            place: LeafPlace::NONE,
             min: 0,
             max: 0,
             alone: false,
@@ -73,7 +73,7 @@ impl Back {
     /// open alone.
     #[inline(always)]
     pub(super) fn has_way(&self) -> bool {
-        self.way.last != 0
+        self.place.last != 0
     }
 
     /// Moves to the parent's previous leaf. Returns true if that leaf has entries. Does not move if
@@ -99,7 +99,7 @@ impl Back {
             self.alone = false;
             if self.spot.has_prev() {
                 // The rest of the leaf.
-                self.way = Way::to(&self.path);
+                self.place = LeafPlace::to(&self.path);
                 self.max = hi;
                 let step = self.spot.step();
                 // SAFETY: the invariant of the path.
@@ -115,12 +115,12 @@ impl Back {
             if self.min <= lo {
                 return false;
             }
-            self.way.note_in(&mut self.path);
+            self.place.note_in(&mut self.path);
             if !self.path.prev_leaf() {
                 return false;
             }
         }
-        self.way = Way::to(&self.path);
+        self.place = LeafPlace::to(&self.path);
         let step = self.path.step(0);
         (self.min, self.max) = (step.min, step.max);
         // SAFETY: the invariant of the path.
@@ -130,7 +130,7 @@ impl Back {
 
     /// Drops all entries to come.
     pub(super) fn finish(&mut self) {
-        self.way = Way::NONE;
+        self.place = LeafPlace::NONE;
         self.run.clear();
     }
 }
@@ -144,19 +144,19 @@ impl Job for Advance<'_> {
     #[cfg_attr(not(unoptimized), inline(always))]
     fn run<S: Search>(self, search: S) -> bool {
         let Advance(back, lo) = self;
-        if back.way.slot < 2 {
+        if back.place.slot < 2 {
             return false;
         }
-        let slot = back.way.slot - 1;
+        let slot = back.place.slot - 1;
         // SAFETY: there is a parent, since the slot is not 0; the invariant of the path.
-        let (inner, seps) = unsafe { (&*back.way.parent, (*back.way.parent).seps()) };
+        let (inner, seps) = unsafe { (&*back.place.parent, (*back.place.parent).seps()) };
         let min = seps.bounds[slot - 1] + 1;
         if min <= lo {
             return false;
         }
         inner.child(slot - 1).prefetch();
         let max = back.min - 1;
-        (back.way.slot, back.min, back.max) = (slot, min, max);
+        (back.place.slot, back.min, back.max) = (slot, min, max);
         // SAFETY: the invariant of the path.
         unsafe { back.run.open(search, inner.child(slot).as_leaf().body(), LANES, (min, max)) };
         !back.run.is_empty()

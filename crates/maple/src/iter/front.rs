@@ -25,19 +25,19 @@ use core::ptr;
 pub(super) struct Front {
     pub(super) run: Unpacked<true>,
     /// The leaf's place in its parent.
-    way: Way,
+    place: LeafPlace,
     /// The last index of the leaf.
     max: Index,
     /// Whether only the entry at `spot` is open, and not the rest of its leaf.
     alone: bool,
     spot: Spot,
-    /// The path to the leaf. Its slot in the parent may be older than that of `way`.
+    /// The path to the leaf. Its slot in the parent may be older than that of `place`.
     path: Descent,
 }
 
 /// The place of a leaf in its parent.
 #[derive(Clone, Copy)]
-pub(super) struct Way {
+pub(super) struct LeafPlace {
     pub(super) parent: *const Inner,
     /// The slot of the leaf, and that of the parent's last child. Both are 0 if there is no parent,
     /// or no leaf yet, or if only an entry of the leaf is open.
@@ -45,15 +45,15 @@ pub(super) struct Way {
     pub(super) last: usize,
 }
 
-impl Way {
-    pub(super) const NONE: Way = Way { parent: ptr::null(), slot: 0, last: 0 };
+impl LeafPlace {
+    pub(super) const NONE: LeafPlace = LeafPlace { parent: ptr::null(), slot: 0, last: 0 };
 
     /// The place of the leaf that a path leads to.
-    pub(super) fn to(path: &Descent) -> Way {
-        path.parent().map_or(Way::NONE, |(parent, slot)| {
+    pub(super) fn to(path: &Descent) -> LeafPlace {
+        path.parent().map_or(LeafPlace::NONE, |(parent, slot)| {
             // SAFETY: the invariant of the path.
             let last = unsafe { parent.seps() }.len() - 1;
-            Way { parent, slot, last }
+            LeafPlace { parent, slot, last }
         })
     }
 
@@ -71,7 +71,7 @@ impl Front {
     pub(super) fn new() -> Self {
         Front {
             run: Unpacked::new(),
-            way: Way::NONE,
+            place: LeafPlace::NONE,
             max: 0,
             alone: false,
             spot: Spot::EMPTY,
@@ -124,7 +124,7 @@ impl Front {
             self.alone = false;
             if self.spot.has_next() {
                 // The rest of the leaf.
-                self.way = Way::to(&self.path);
+                self.place = LeafPlace::to(&self.path);
                 let step = self.spot.step();
                 // SAFETY: the invariant of the path.
                 unsafe { open(&mut self.run, &step, step.slot) };
@@ -141,12 +141,12 @@ impl Front {
             if self.max >= hi {
                 return false;
             }
-            self.way.note_in(&mut self.path);
+            self.place.note_in(&mut self.path);
             if !self.path.next_leaf() {
                 return false;
             }
         }
-        self.way = Way::to(&self.path);
+        self.place = LeafPlace::to(&self.path);
         let step = self.path.step(0);
         self.max = step.max;
         // SAFETY: the path's invariant.
@@ -158,7 +158,7 @@ impl Front {
     /// alone.
     #[inline(always)]
     pub(super) fn has_way(&self) -> bool {
-        self.way.last != 0
+        self.place.last != 0
     }
 
     /// The last index of the leaf.
@@ -169,7 +169,7 @@ impl Front {
 
     /// Drops all entries to come.
     pub(super) fn finish(&mut self) {
-        self.way = Way::NONE;
+        self.place = LeafPlace::NONE;
         self.run.clear();
     }
 }
@@ -183,19 +183,19 @@ impl Job for Advance<'_> {
     #[cfg_attr(not(unoptimized), inline(always))]
     fn run<S: Search>(self, search: S) -> bool {
         let Advance(front, hi) = self;
-        let slot = front.way.slot + 1;
-        if slot >= front.way.last {
+        let slot = front.place.slot + 1;
+        if slot >= front.place.last {
             return false;
         }
         // SAFETY: there is a parent, since it has a last child; the invariant of the path.
-        let (inner, seps) = unsafe { (&*front.way.parent, (*front.way.parent).seps()) };
+        let (inner, seps) = unsafe { (&*front.place.parent, (*front.place.parent).seps()) };
         let max = seps.bounds[slot];
         if max >= hi {
             return false;
         }
         inner.child(slot + 1).prefetch();
         let min = front.max + 1;
-        (front.way.slot, front.max) = (slot, max);
+        (front.place.slot, front.max) = (slot, max);
         // SAFETY: the invariant of the path.
         unsafe { front.run.open(search, inner.child(slot).as_leaf().body(), 0, (min, max)) };
         !front.run.is_empty()

@@ -76,7 +76,7 @@ pub(crate) fn words(body: &Body, rank: usize, gone: usize, come: usize) -> Run {
 }
 
 /// An implementation of changes of leaves and inner nodes, and of measuring gaps: scalar or SIMD.
-pub(crate) trait Way: Copy {
+pub(crate) trait NodeEdits: Copy {
     /// Makes the changed leaf in `to`. Cells that stay come from `from`, cells that move from
     /// `other`. `other` may be another leaf of the same form, or of any form if nothing moves. The
     /// change must fit. `copy` is the word for the second half of a split entry.
@@ -99,7 +99,7 @@ pub(crate) trait Way: Copy {
     /// SIMD.
     ///
     /// # Safety
-    /// As for [`Way::change`].
+    /// As for [`NodeEdits::change`].
     #[inline(always)]
     unsafe fn change_apart(
         self,
@@ -155,10 +155,10 @@ pub(crate) trait Way: Copy {
     }
 }
 
-/// [`Way::change`] without SIMD.
+/// [`NodeEdits::change`] without SIMD.
 ///
 /// # Safety
-/// As for [`Way::change`].
+/// As for [`NodeEdits::change`].
 #[cfg_attr(not(unoptimized), inline(always))]
 pub(super) unsafe fn change_scalar(
     change: &Change,
@@ -181,10 +181,10 @@ pub(super) unsafe fn change_scalar(
     }
 }
 
-/// [`Way::change`] without SIMD, not inlined.
+/// [`NodeEdits::change`] without SIMD, not inlined.
 ///
 /// # Safety
-/// As for [`Way::change`].
+/// As for [`NodeEdits::change`].
 #[inline(never)]
 unsafe fn change_apart(
     change: &Change,

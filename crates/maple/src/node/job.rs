@@ -4,7 +4,7 @@
 //! an operation is a [`Job`], generic over [`Search`]. [`run`](super::run) compiles it once for
 //! each implementation and calls the best one.
 
-use super::change::Way;
+use super::change::NodeEdits;
 use super::inner::{Inner, Seps};
 use super::leaf::Body;
 use super::search;
@@ -15,7 +15,7 @@ use crate::layout::INNER_SLOTS;
 use core::ptr;
 
 /// An implementation of the search within nodes: scalar or SIMD.
-pub(crate) trait Search: Way {
+pub(crate) trait Search: NodeEdits {
     /// The slots of a leaf before the one that holds `index`: bit `i` for slot `i`.
     fn below(self, body: &Body, index: Index) -> u32;
     /// The slot of a leaf that holds `index`.
@@ -86,7 +86,7 @@ pub(crate) trait Job {
 #[derive(Clone, Copy)]
 pub(super) struct Scalar;
 
-impl Way for Scalar {}
+impl NodeEdits for Scalar {}
 
 impl Search for Scalar {
     #[inline(always)]

@@ -65,7 +65,7 @@ pub(crate) struct Body {
 
 /// A slot as a value: its last index, and its word (null for a hole).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slot {
+pub(crate) struct LeafSlot {
     pub(crate) end: Index,
     pub(crate) word: *mut (),
 }
@@ -330,8 +330,8 @@ impl Body {
     }
 
     /// One slot as a value, in a leaf that ends at `max`.
-    pub(crate) fn slot(&self, slot: usize, max: Index) -> Slot {
-        Slot { end: self.end(slot, max), word: self.word(slot) }
+    pub(crate) fn slot(&self, slot: usize, max: Index) -> LeafSlot {
+        LeafSlot { end: self.end(slot, max), word: self.word(slot) }
     }
 
     /// The length of the longest hole, in a leaf from `min` to `max`.

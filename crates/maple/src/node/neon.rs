@@ -12,7 +12,7 @@
 #[path = "neon/tests.rs"]
 mod tests;
 
-use super::change::Way;
+use super::change::NodeEdits;
 use super::inner::Seps;
 use super::job::{Job, Scalar, Search};
 use super::leaf::Body;
@@ -36,7 +36,7 @@ pub(super) fn run<J: Job>(job: J) -> J::Out {
 #[derive(Clone, Copy)]
 struct Neon;
 
-impl Way for Neon {}
+impl NodeEdits for Neon {}
 
 impl Search for Neon {
     /// Cost: two or three cache lines, about fifty instructions. A branch: the leaf's form.

@@ -8,7 +8,7 @@
 //! The unit is one page if all bounds are aligned to pages, else one index. It is larger only if
 //! the leaf would otherwise span too many units.
 
-use super::leaf::{Body, Slot};
+use super::leaf::{Body, LeafSlot};
 use super::word;
 use crate::Index;
 use crate::hint::{initialised, initialised_mut};
@@ -28,7 +28,7 @@ const REACH: Index = u32::MAX as Index - 1;
 const BELOW: Index = 1 << 30;
 /// A run of slots copied out of leaves.
 pub(crate) struct Slots {
-    slots: [MaybeUninit<Slot>; MOST],
+    slots: [MaybeUninit<LeafSlot>; MOST],
     len: usize,
 }
 
@@ -44,36 +44,36 @@ impl Slots {
     }
 
     pub(crate) fn push(&mut self, end: Index, word: *mut ()) {
-        self.slots[self.len].write(Slot { end, word });
+        self.slots[self.len].write(LeafSlot { end, word });
         self.len += 1;
     }
 
     /// Appends slots `from..to` of a leaf that ends at `max`.
     pub(crate) fn copy(&mut self, body: &Body, from: usize, to: usize, max: Index) {
         for slot in from..to {
-            let Slot { end, word } = body.slot(slot, max);
+            let LeafSlot { end, word } = body.slot(slot, max);
             self.push(end, word);
         }
     }
 
-    pub(crate) fn as_slice(&self) -> &[Slot] {
+    pub(crate) fn as_slice(&self) -> &[LeafSlot] {
         // SAFETY: `push` initialised the first `len` slots.
         unsafe { initialised(&self.slots[..self.len]) }
     }
 
-    pub(crate) fn as_mut_slice(&mut self) -> &mut [Slot] {
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [LeafSlot] {
         // SAFETY: as above.
         unsafe { initialised_mut(&mut self.slots[..self.len]) }
     }
 }
 
 /// The weight of a run of slots.
-fn weight(slots: &[Slot], scale: Scale) -> usize {
+fn weight(slots: &[LeafSlot], scale: Scale) -> usize {
     scale.weigh(slots.len(), slots.iter().filter(|slot| !slot.word.is_null()).count())
 }
 
 /// A base and a shift that fit all bounds of these slots; `None` if the leaf must be wide.
-fn narrow(slots: &[Slot]) -> Option<(Index, u8)> {
+fn narrow(slots: &[LeafSlot]) -> Option<(Index, u8)> {
     let [bounded @ .., _] = slots else { return None };
     narrow_form(bounded.iter().map(|slot| slot.end))
 }
@@ -122,13 +122,13 @@ pub(crate) fn is_roomy(len: usize, count: usize, is_wide: bool) -> bool {
 
 /// Whether all these slots fit into one leaf.
 #[cfg(test)]
-pub(crate) fn is_packable(slots: &[Slot]) -> bool {
+pub(crate) fn is_packable(slots: &[LeafSlot]) -> bool {
     let scale = if narrow(slots).is_some() { NARROW } else { WIDE };
     weight(slots, scale) <= scale.full
 }
 
 /// Fills a leaf with slots. They must fit: see [`cut`].
-pub(crate) fn pack(slots: &[Slot]) -> Body {
+pub(crate) fn pack(slots: &[LeafSlot]) -> Body {
     let mut body = Body::EMPTY;
     match narrow(slots) {
         Some((base, shift)) => (body.base, body.shift) = (base, shift),
@@ -262,7 +262,7 @@ impl Body {
 /// are those of a leaf with too little and of a sibling: they become one leaf only if it [is
 /// roomy](is_roomy).
 pub(crate) fn cut(
-    slots: &[Slot],
+    slots: &[LeafSlot],
     before: usize,
     after: usize,
     joins: bool,
@@ -291,7 +291,7 @@ pub(crate) fn cut(
 
 /// Cuts so that each part fits on the scale and has an entry.
 fn cut_on(
-    slots: &[Slot],
+    slots: &[LeafSlot],
     before: usize,
     after: usize,
     scale: Scale,
@@ -326,7 +326,7 @@ fn cut_on(
 /// passes the target goes to the right part, else to the left one. Returns false if a part is too
 /// heavy or has no entry.
 fn fill(
-    slots: &[Slot],
+    slots: &[LeafSlot],
     scale: Scale,
     sizes: &mut [u8; MAX_PER_LEVEL],
     parts: usize,

@@ -27,14 +27,14 @@ impl Drop for Value {
 }
 
 /// An entry with a number.
-trait Kind: Entry {
+trait EntryKind: Entry {
     fn make(number: u64) -> Self;
     fn number(entry: Self::Ref<'_>) -> u64;
     fn live() -> isize;
 }
 
 /// Shared with duplicates of the tree.
-impl Kind for RefCounted<Value> {
+impl EntryKind for RefCounted<Value> {
     fn make(number: u64) -> Self {
         LIVE.set(LIVE.get() + 1);
         RefCounted::new(Value(number)).unwrap_or_else(|_| panic!("there is memory"))
@@ -48,7 +48,7 @@ impl Kind for RefCounted<Value> {
 }
 
 /// Duplicated together with the tree.
-impl Kind for Owned {
+impl EntryKind for Owned {
     fn make(number: u64) -> Self {
         Owned::new(number)
     }
@@ -64,7 +64,7 @@ type Tree<E> = MapleTree<E, Epoch, Flaky>;
 type Model = BTreeMap<Index, (Index, u64)>;
 
 /// Checks that a tree holds what the model holds; `whole`: entry by entry.
-fn check<E: Kind>(writer: &Writer<'_, E, Epoch, Flaky>, model: &Model, whole: bool) {
+fn check<E: EntryKind>(writer: &Writer<'_, E, Epoch, Flaky>, model: &Model, whole: bool) {
     if let Err(violation) = writer.validate() {
         panic!("{violation}\n{}", writer.dump());
     }
@@ -108,7 +108,7 @@ fn ranges(n: usize, dice: &mut Dice) -> Vec<(Index, Index)> {
 /// entries, and in the end nothing may be left. If `alone`, there is only an owner and the counts
 /// are exact. Otherwise some writes are shared, and the thread of any test may free what they
 /// remove.
-fn fill_and_erase<E: Kind>(n: usize, seed: u64, every: usize, alone: bool) {
+fn fill_and_erase<E: EntryKind>(n: usize, seed: u64, every: usize, alone: bool) {
     let (nodes, live) = (Flaky::live(), E::live());
     let mut dice = Dice(seed);
     let mut order = ranges(n, &mut dice);

@@ -31,7 +31,7 @@ loom::lazy_static! {
 }
 
 /// The kind of engine: the correct one, or a mutant.
-pub(crate) trait Kind: 'static {
+pub(crate) trait EngineKind: 'static {
     /// The ordering of taking a guard. Acquire at least: the guard must see what was unlinked
     /// before.
     const PIN: Ordering = Ordering::AcqRel;
@@ -44,23 +44,23 @@ pub(crate) trait Kind: 'static {
 
 /// The correct engine.
 pub(crate) struct Right;
-impl Kind for Right {}
+impl EngineKind for Right {}
 
 /// Mutant: frees at once.
 pub(crate) struct Hasty;
-impl Kind for Hasty {
+impl EngineKind for Hasty {
     const WAITS: bool = false;
 }
 
 /// Mutant: a reader may start at a root from before the grace period.
 pub(crate) struct LooseStart;
-impl Kind for LooseStart {
+impl EngineKind for LooseStart {
     const PIN: Ordering = Ordering::Relaxed;
 }
 
 /// Mutant: the free may begin before the reader's last access.
 pub(crate) struct LooseEnd;
-impl Kind for LooseEnd {
+impl EngineKind for LooseEnd {
     const UNPIN: Ordering = Ordering::Relaxed;
 }
 
@@ -68,13 +68,13 @@ impl Kind for LooseEnd {
 pub(crate) struct Counting<K>(PhantomData<K>);
 
 /// The guard of an engine.
-pub(crate) struct Guard<K: Kind> {
+pub(crate) struct Guard<K: EngineKind> {
     retired: Cell<bool>,
     kind: PhantomData<K>,
 }
 
 // SAFETY: each piece on the list is freed once, after it was retired.
-unsafe impl<K: Kind> Reclaim for Counting<K> {
+unsafe impl<K: EngineKind> Reclaim for Counting<K> {
     type Guard = Guard<K>;
 
     fn pin() -> Guard<K> {
@@ -94,9 +94,9 @@ unsafe impl<K: Kind> Reclaim for Counting<K> {
 }
 
 // SAFETY: for `Right`, see the module. The others are wrong on purpose.
-unsafe impl<K: Kind> Concurrent for Counting<K> {}
+unsafe impl<K: EngineKind> Concurrent for Counting<K> {}
 
-impl<K: Kind> Drop for Guard<K> {
+impl<K: EngineKind> Drop for Guard<K> {
     fn drop(&mut self) {
         DOMAIN.readers.fetch_sub(1, K::UNPIN);
         if self.retired.get() {

@@ -1,6 +1,6 @@
 //! The same models with wrong grace periods: each must be caught.
 
-use crate::engine::{Counting, Hasty, Kind, LooseEnd, LooseStart, Right};
+use crate::engine::{Counting, EngineKind, Hasty, LooseEnd, LooseStart, Right};
 use crate::memory::{Canary, Pool};
 use crate::{model, touching};
 use loom::sync::Arc;
@@ -9,7 +9,7 @@ use maple::MapleTree;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A lookup and an iteration concurrently with a store that replaces the leaf.
-fn nodes<K: Kind>() {
+fn nodes<K: EngineKind>() {
     model(|| {
         let tree: Arc<MapleTree<u32, Counting<K>, Pool<false>>> = Arc::new(touching(3));
         let writer = {
@@ -26,7 +26,7 @@ fn nodes<K: Kind>() {
 }
 
 /// A read of an entry concurrently with its removal.
-fn entries<K: Kind>() {
+fn entries<K: EngineKind>() {
     model(|| {
         let tree = MapleTree::<Canary, Counting<K>, Pool<false>>::new_in();
         tree.store_range(10..=19, Canary::new(2)).unwrap();

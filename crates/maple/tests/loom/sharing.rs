@@ -3,7 +3,7 @@
 //! A tree of six entries has an inner node above its leaves. So a write copies a shared inner node
 //! and a shared leaf, and adds references to the leaves next to it.
 
-use crate::engine::{Counting, Hasty, Kind, Right};
+use crate::engine::{Counting, EngineKind, Hasty, Right};
 use crate::memory::{self, Pool, Shared};
 use crate::model;
 use loom::sync::Arc;
@@ -18,7 +18,7 @@ type Tree<K> = MapleTree<Shared, Counting<K>, Pool<false>>;
 const N: usize = 6;
 
 /// A tree of `n` adjacent entries, `i + 1` at `i * 10..=i * 10 + 9`, and its duplicate.
-fn pair<K: Kind>(n: usize) -> (Tree<K>, Tree<K>) {
+fn pair<K: EngineKind>(n: usize) -> (Tree<K>, Tree<K>) {
     let mut tree = Tree::new_in();
     for i in 0..n {
         tree.get_mut().store_range(i * 10..=i * 10 + 9, Shared::new(i as u32 + 1)).unwrap();
@@ -29,13 +29,13 @@ fn pair<K: Kind>(n: usize) -> (Tree<K>, Tree<K>) {
     (tree, copy)
 }
 
-fn store<K: Kind>(tree: &Tree<K>, index: usize, value: u32) {
+fn store<K: EngineKind>(tree: &Tree<K>, index: usize, value: u32) {
     let first = index / 10 * 10;
     tree.store_range(first..=first + 9, Shared::new(value)).unwrap();
 }
 
 /// Checks that the tree holds the entries of [`pair`], except for the values in `changes`.
-fn holds<K: Kind>(tree: &Tree<K>, n: usize, changes: &[(usize, Option<u32>)]) {
+fn holds<K: EngineKind>(tree: &Tree<K>, n: usize, changes: &[(usize, Option<u32>)]) {
     tree.validate().unwrap();
     let guard = tree.pin();
     for i in 0..n {
@@ -170,9 +170,9 @@ fn both_end() {
 
 /// A tree that is not dropped if its thread panics: loom would report the same race again, and
 /// abort.
-struct Unless<K: Kind>(ManuallyDrop<Tree<K>>);
+struct Unless<K: EngineKind>(ManuallyDrop<Tree<K>>);
 
-impl<K: Kind> Drop for Unless<K> {
+impl<K: EngineKind> Drop for Unless<K> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             // SAFETY: the tree is dropped only here, and once.
@@ -184,7 +184,7 @@ impl<K: Kind> Drop for Unless<K> {
 /// A reader of the duplicate still uses a leaf that the duplicate's writer releases. Then the
 /// source is the only owner of the leaf and changes it in place. With `apart`, a separate thread
 /// writes to the source.
-fn alone_again<K: Kind>(n: usize, apart: bool) {
+fn alone_again<K: EngineKind>(n: usize, apart: bool) {
     let in_place = std::sync::Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
     let seen = in_place.clone();
     model(move || {
@@ -257,7 +257,7 @@ fn no_grace_period() {
 
 /// A snapshot has no grace periods of its own. It changes a leaf in place only when the readers of
 /// the tree that gave the leaf up are gone.
-fn a_snapshot_is_written<K: Kind>() {
+fn a_snapshot_is_written<K: EngineKind>() {
     let in_place = std::sync::Arc::new(AtomicUsize::new(0));
     let seen = in_place.clone();
     model(move || {

@@ -102,8 +102,8 @@ fn refused(refused: Refused<Item>) -> Error {
 /// A single test, because the count of live nodes is shared.
 #[test]
 fn every_kind_of_write() {
-    type Kind = fn(&mut Write<'_>, &mut dyn FnMut() -> Item) -> Result<(), Error>;
-    let kinds: [(&str, Kind); 19] = [
+    type WriteKind = fn(&mut Write<'_>, &mut dyn FnMut() -> Item) -> Result<(), Error>;
+    let kinds: [(&str, WriteKind); 19] = [
         ("store in a hole", |w, item| w.store_range(9_990..=9_999, item()).map_err(refused)),
         ("store that splits", |w, item| w.store_range(3..=6, item()).map_err(refused)),
         ("store over entries", |w, item| w.store_range(14..=55, item()).map_err(refused)),

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Index;
-use crate::node::leaf::{Slot, word};
+use crate::node::leaf::{LeafSlot, word};
 use crate::node::pack::{is_packable, pack};
 use core::ptr;
 use std::vec::Vec;
@@ -10,19 +10,19 @@ use std::vec::Vec;
 const MAX: Index = 0xffff_ffff;
 const UNIT: Index = 0x1000;
 
-fn slots(body: &Body, max: Index) -> Vec<Slot> {
+fn slots(body: &Body, max: Index) -> Vec<LeafSlot> {
     (0..body.len()).map(|slot| body.slot(slot, max)).collect()
 }
 
 /// Leaves of `n` slots, with many patterns of holes.
-fn leaves(n: usize) -> impl Iterator<Item = Vec<Slot>> {
+fn leaves(n: usize) -> impl Iterator<Item = Vec<LeafSlot>> {
     (0..if cfg!(miri) { 3 } else { 1usize << n.min(6) }).filter_map(move |pattern| {
-        let mut slots = Vec::<Slot>::new();
+        let mut slots = Vec::<LeafSlot>::new();
         for i in 0..n {
             let may = slots.last().is_none_or(|slot| !slot.word.is_null());
             let hole = pattern >> (i % 6) & 1 == 1 && may;
             let end = if i + 1 == n { MAX } else { (i as Index + 1) * 4 * UNIT - 1 };
-            slots.push(Slot { end, word: word(if hole { 0 } else { 100 + i }) });
+            slots.push(LeafSlot { end, word: word(if hole { 0 } else { 100 + i }) });
         }
         let entry = slots.iter().any(|slot| !slot.word.is_null());
         (entry && is_packable(&slots)).then_some(slots)
@@ -49,7 +49,7 @@ fn as_with_a_list() {
     }
 }
 
-fn one(old: &[Slot], from: usize, to: usize, rests: usize, new: *mut ()) {
+fn one(old: &[LeafSlot], from: usize, to: usize, rests: usize, new: *mut ()) {
     let (left, right) = (rests & 1 == 1, rests & 2 == 2);
     let first = from as Index * 4 * UNIT + if left { UNIT } else { 0 };
     let last = if right { to as Index * 4 * UNIT + 2 * UNIT - 1 } else { old[to].end };
@@ -74,11 +74,11 @@ fn one(old: &[Slot], from: usize, to: usize, rests: usize, new: *mut ()) {
     edit.change(&body).apply(&mut body, copy);
     let mut expected = old[..from].to_vec();
     if left {
-        expected.push(Slot { end: first - 1, word: old[from].word });
+        expected.push(LeafSlot { end: first - 1, word: old[from].word });
     }
-    expected.push(Slot { end: last, word: new });
+    expected.push(LeafSlot { end: last, word: new });
     if right {
-        expected.push(Slot { end: old[to].end, word: if split { copy } else { old[to].word } });
+        expected.push(LeafSlot { end: old[to].end, word: if split { copy } else { old[to].word } });
     }
     expected.extend(&old[to + 1..]);
     assert_eq!(slots(&body, MAX), expected, "{edit:?} of {old:?}");

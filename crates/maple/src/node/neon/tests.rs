@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Index;
-use crate::node::leaf::{Slot, word};
+use crate::node::leaf::{LeafSlot, word};
 use crate::node::pack::{is_packable, pack};
 use core::mem::MaybeUninit;
 use std::vec::Vec;
@@ -27,7 +27,7 @@ fn neon_agrees_with_no_vectors() {
             };
             let slot = |i: usize| {
                 let entry = if i % 3 == 1 { 0 } else { i + 1 };
-                Some(Slot { end: end(i)?, word: word(entry) })
+                Some(LeafSlot { end: end(i)?, word: word(entry) })
             };
             let Some(slots) = (0..len).map(slot).collect::<Option<Vec<_>>>() else { continue };
             if !is_packable(&slots) {

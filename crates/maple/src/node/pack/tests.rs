@@ -5,7 +5,7 @@ use crate::Index;
 use crate::node::leaf::word;
 use std::vec::Vec;
 
-fn check(slots: &[Slot], min: Index) {
+fn check(slots: &[LeafSlot], min: Index) {
     let body = pack(slots);
     let max = slots[slots.len() - 1].end;
     assert_eq!(body.len(), slots.len());
@@ -20,12 +20,12 @@ fn check(slots: &[Slot], min: Index) {
 }
 
 /// `n` ranges of `size`, one after the other. Every other one is a hole unless `touching`.
-fn run(n: usize, from: Index, size: Index, touching: bool) -> Vec<Slot> {
+fn run(n: usize, from: Index, size: Index, touching: bool) -> Vec<LeafSlot> {
     let mut slots = Vec::new();
     for i in 0..n {
         let end = from + (i as Index + 1) * size - 1;
         let hole = !touching && i % 2 == 0;
-        slots.push(Slot { end, word: word(if hole { 0 } else { i + 1 }) });
+        slots.push(LeafSlot { end, word: word(if hole { 0 } else { i + 1 }) });
     }
     slots
 }
@@ -51,22 +51,22 @@ fn every_form_reads_back() {
 fn bounds_far_up_and_at_the_end() {
     let mut slots = run(5, 0x7fff_0000_0000, 0x1000, false);
     check(&slots, 0x7000_0000_0000);
-    slots.push(Slot { end: Index::MAX, word: word(0) });
+    slots.push(LeafSlot { end: Index::MAX, word: word(0) });
     assert_eq!(narrow(&slots).is_none(), ALWAYS_WIDE);
     check(&slots, 0);
     let top = [
-        Slot { end: Index::MAX - 0x2000, word: word(0) },
-        Slot { end: Index::MAX - 0x1000, word: word(1) },
-        Slot { end: Index::MAX, word: word(2) },
+        LeafSlot { end: Index::MAX - 0x2000, word: word(0) },
+        LeafSlot { end: Index::MAX - 0x1000, word: word(1) },
+        LeafSlot { end: Index::MAX, word: word(2) },
     ];
     check(&top, 0);
-    check(&[Slot { end: 0, word: word(1) }, Slot { end: Index::MAX, word: word(0) }], 0);
-    check(&[Slot { end: Index::MAX, word: word(1) }], 0);
+    check(&[LeafSlot { end: 0, word: word(1) }, LeafSlot { end: Index::MAX, word: word(0) }], 0);
+    check(&[LeafSlot { end: Index::MAX, word: word(1) }], 0);
     // Two regions of pages with a huge hole between them do not fit the narrow form.
     let mut far = run(3, 0, 0x1000, true);
-    far.push(Slot { end: 0x7fff_ffff_efff, word: word(0) });
-    far.push(Slot { end: 0x7fff_ffff_ffff, word: word(7) });
-    far.push(Slot { end: Index::MAX, word: word(0) });
+    far.push(LeafSlot { end: 0x7fff_ffff_efff, word: word(0) });
+    far.push(LeafSlot { end: 0x7fff_ffff_ffff, word: word(7) });
+    far.push(LeafSlot { end: Index::MAX, word: word(0) });
     assert!(narrow(&far).is_none());
     check(&far, 0);
 }

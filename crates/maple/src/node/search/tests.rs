@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Index;
-use crate::node::leaf::{Slot, word};
+use crate::node::leaf::{LeafSlot, word};
 use crate::node::pack::{is_packable, pack};
 use crate::node::{Job, Search, run};
 use std::vec::Vec;
@@ -60,7 +60,7 @@ fn children_at_every_fill() {
 fn slots_at_every_fill() {
     for size in [10, 0x1000, (1 << 58) + 1] {
         for len in 1..if size > 1 << 50 { 16 } else { 30 } {
-            let slots = (0..len).map(|i| Slot {
+            let slots = (0..len).map(|i| LeafSlot {
                 end: if i + 1 == len { Index::MAX } else { (i as Index + 1) * size - 1 },
                 word: word(if i % 2 == 0 { i + 1 } else { 0 }),
             });

@@ -3,7 +3,7 @@
 mod gaps;
 
 use crate::Index;
-use crate::node::change::Way;
+use crate::node::change::NodeEdits;
 use crate::node::inner::{Inner, Seps};
 use crate::node::job::{Job, Search};
 use crate::node::leaf::Body;
@@ -14,7 +14,7 @@ use core::arch::x86_64::*;
 #[derive(Clone, Copy)]
 pub(super) struct Avx2(());
 
-impl Way for Avx2 {
+impl NodeEdits for Avx2 {
     #[inline(always)]
     fn gap(self, body: &Body, holes: u32, ends: (Index, Index), limit: Index) -> Index {
         // SAFETY: the CPU has AVX2.

@@ -5,7 +5,7 @@ use super::splice::splice_lines;
 use crate::Index;
 use crate::hint::cold_path;
 use crate::layout::{LEAF_CELLS, LEAF_SLOTS, NARROW, WIDE};
-use crate::node::change::{Change, Run, Way};
+use crate::node::change::{Change, NodeEdits, Run};
 use crate::node::inner::{Inner, Item, Splice};
 use crate::node::leaf::{Body, Leaf};
 use core::arch::x86_64::*;
@@ -19,7 +19,7 @@ const _: () = assert!(8 * (LEAF_CELLS - NARROW.full / NARROW.entry) >= 64);
 // Wide bounds lie in the first three lines, and so do those of the gaps.
 const _: () = assert!(LEAF_CELLS - WIDE.full / WIDE.entry >= 8 && WIDE.full * 2 / 3 <= 24);
 
-impl Way for Avx512 {
+impl NodeEdits for Avx512 {
     #[cfg_attr(not(unoptimized), inline(always))]
     unsafe fn change(
         self,
@@ -94,7 +94,7 @@ impl Way for Avx512 {
 }
 
 /// # Safety
-/// As for [`Way::change`]; the CPU has AVX-512.
+/// As for [`NodeEdits::change`]; the CPU has AVX-512.
 #[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
 #[inline(never)]
 unsafe fn change_apart(
@@ -109,7 +109,7 @@ unsafe fn change_apart(
 }
 
 /// # Safety
-/// As for [`Way::change`]; the leaf is narrow, and the CPU has AVX-512.
+/// As for [`NodeEdits::change`]; the leaf is narrow, and the CPU has AVX-512.
 // Without `#[target_feature]`, which rules out `inline(always)`. The callers have the attribute.
 #[cfg_attr(not(unoptimized), inline(always))]
 unsafe fn change_narrow(
@@ -152,7 +152,7 @@ unsafe fn change_narrow(
 }
 
 /// # Safety
-/// As for [`Way::change`]; the leaf is wide, and the CPU has AVX-512.
+/// As for [`NodeEdits::change`]; the leaf is wide, and the CPU has AVX-512.
 // Without `#[target_feature]`: see `change_narrow`.
 #[cfg_attr(not(unoptimized), inline(always))]
 unsafe fn change_wide(

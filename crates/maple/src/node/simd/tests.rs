@@ -6,7 +6,7 @@ use crate::node::Link;
 use crate::node::change::{Bound, Change};
 use crate::node::inner::{Inner, Item, Splice};
 use crate::node::job::Search;
-use crate::node::leaf::{Leaf, Slot, word};
+use crate::node::leaf::{Leaf, LeafSlot, word};
 use crate::node::pack::{is_packable, pack};
 use crate::node::search::{inner_scalar, leaf_scalar};
 use core::ptr::NonNull;
@@ -56,7 +56,7 @@ fn all_vectors_agree_with_none() {
                 .map(|i| {
                     let end =
                         if i + 1 == len { usize::MAX } else { (i + 1).checked_mul(size)? - 1 };
-                    Some(Slot { end, word: word(if i % holes == 1 { 0 } else { i + 1 }) })
+                    Some(LeafSlot { end, word: word(if i % holes == 1 { 0 } else { i + 1 }) })
                 })
                 .collect::<Option<Vec<_>>>()
             else {
@@ -128,10 +128,10 @@ fn all_vectors_find_room() {
         // The first hole may be far below the others, the last one may reach the end of the index
         // range, and the base may be near that end.
         let mut at = [0, 7 * unit, usize::MAX - 2000 * unit + 1][round % 3];
-        let slots: Vec<Slot> = (0..2 + dice.roll(24))
+        let slots: Vec<LeafSlot> = (0..2 + dice.roll(24))
             .map(|i| {
                 at += unit * (1 + dice.roll(if i == 0 { 300 } else { 12 }));
-                Slot { end: at - 1, word: word(i % 2 * (i + 1)) }
+                LeafSlot { end: at - 1, word: word(i % 2 * (i + 1)) }
             })
             .collect();
         if !is_packable(&slots) {
@@ -227,10 +227,10 @@ fn all_vectors_measure_the_same_holes() {
         let min = [0, 7 * unit, usize::MAX - 2000 * unit + 1][round % 3];
         let mut at = min;
         let first = dice.roll(2);
-        let slots: Vec<Slot> = (0..1 + dice.roll(27))
+        let slots: Vec<LeafSlot> = (0..1 + dice.roll(27))
             .map(|i| {
                 at += unit * (1 + dice.roll(40));
-                Slot { end: at - 1, word: word((i + first) % 2 * (i + 1)) }
+                LeafSlot { end: at - 1, word: word((i + first) % 2 * (i + 1)) }
             })
             .collect();
         let entries = slots.iter().filter(|slot| !slot.word.is_null()).count();
@@ -400,7 +400,7 @@ fn all_vectors_join_the_same() {
         }
     }
     let leaf = |n: usize, first: usize, at: usize, unit: usize| {
-        let slots = (0..n).map(|i| Slot {
+        let slots = (0..n).map(|i| LeafSlot {
             end: (at + i + 1) * unit - 1,
             word: word((i + first) % 2 * (at + i + 1)),
         });
@@ -430,7 +430,7 @@ fn all_vectors_join_the_same() {
         }
         let leaves = [&raw const left, &raw const right];
         let mut check =
-            |change: &Change, sources: [*const Leaf; 2], max: usize, expected: &[Slot]| {
+            |change: &Change, sources: [*const Leaf; 2], max: usize, expected: &[LeafSlot]| {
                 if !change.fits(one) {
                     return;
                 }
@@ -443,7 +443,7 @@ fn all_vectors_join_the_same() {
                 joined[usize::from(one.is_wide())] += 1;
             };
         let max = (100 + m) * unit - 1;
-        let slots = |body: &Body, range: core::ops::Range<usize>, max| -> Vec<Slot> {
+        let slots = |body: &Body, range: core::ops::Range<usize>, max| -> Vec<LeafSlot> {
             range.map(|slot| body.slot(slot, max)).collect()
         };
         // A change may keep no slot of one of the leaves.
@@ -460,7 +460,7 @@ fn all_vectors_join_the_same() {
             let (behind, from) = if b < m { ((two, b), leaves[1]) } else { ((one, n), leaves[0]) };
             let change = Change::of_parts((one, a), 1, behind, new);
             let mut expected = slots(one, 0..a, max);
-            expected.push(Slot { end, word: word(0) });
+            expected.push(LeafSlot { end, word: word(0) });
             expected.extend(slots(two, b..m, max));
             check(&change, [leaves[usize::from(a == 0)], from], max, &expected);
         }

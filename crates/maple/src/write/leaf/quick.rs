@@ -47,7 +47,7 @@ impl Demands {
 
 /// The kind of a write. Each kind is compiled separately, by its type. In small code the demands
 /// are the type of all kinds.
-pub(in crate::write) trait Kind: Copy {
+pub(in crate::write) trait QuickWrite: Copy {
     /// What a write of this kind does.
     fn demands(self) -> Demands;
 }
@@ -69,33 +69,33 @@ pub(in crate::write) struct Erase;
 #[derive(Clone, Copy)]
 pub(in crate::write) struct Extend;
 
-impl Kind for Store {
+impl QuickWrite for Store {
     fn demands(self) -> Demands {
         Demands::STORE
     }
 }
-impl Kind for Clear {
+impl QuickWrite for Clear {
     fn demands(self) -> Demands {
         Demands { hole: true, ..Demands::STORE }
     }
 }
-impl Kind for Insert {
+impl QuickWrite for Insert {
     fn demands(self) -> Demands {
         Demands { insert: true, ..Demands::STORE }
     }
 }
-impl Kind for Erase {
+impl QuickWrite for Erase {
     fn demands(self) -> Demands {
         Demands { hole: true, whole: true, keep: true, ..Demands::STORE }
     }
 }
-impl Kind for Extend {
+impl QuickWrite for Extend {
     fn demands(self) -> Demands {
         Demands { keep: true, ..Demands::STORE }
     }
 }
 #[cfg(feature = "small")]
-impl Kind for Demands {
+impl QuickWrite for Demands {
     fn demands(self) -> Demands {
         self
     }
@@ -129,7 +129,7 @@ struct Quick<'q, 't, K, E: Entry, R: Reclaim, A: NodeAlloc> {
     kind: K,
 }
 
-impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R, A> {
+impl<K: QuickWrite, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R, A> {
     type Out = Outcome;
 
     #[cfg_attr(not(unoptimized), inline(always))]
@@ -300,7 +300,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     #[cfg_attr(not(unoptimized), inline(always))]
     pub(in crate::write) fn quick(
         &mut self,
-        kind: impl Kind,
+        kind: impl QuickWrite,
         (first, last): (Index, Index),
         word: *mut (),
     ) -> Outcome {

@@ -98,7 +98,7 @@ fn largest(max: __m256i) -> i64 {
     _mm_cvtsi128_si64(max).max(_mm_extract_epi64::<1>(max))
 }
 
-/// As [`crate::node::change::Way::gap`].
+/// As [`crate::node::change::NodeEdits::gap`].
 ///
 /// # Safety
 /// The CPU has AVX2.
